@@ -1,0 +1,180 @@
+//! The async loop that runs a pipeline: the same in every host.
+//!
+//! [`run`] returns a future, [`Run`]. Whoever awaits it drives the [`Pipeline`]: it spawns a [`Worker`] for every task the
+//! machine dispatches and a [`Checkpoint`] for every finished row group, keeps one sleep for the machine's next
+//! deadline, and resolves with the report. Workers give the machine their outcome themselves and wake the run, which
+//! then spawns what became possible; nobody polls.
+//!
+//! Only the run spawns. A host may drop what it was given to spawn, at once or later: a worker that is dropped before
+//! its end (a panic in user code, a runtime that shuts down) says so, which makes the run fatal, or counts as cancelled
+//! when the run is being cancelled anyway. Either way its lease comes back. What a worker's future owns is dropped
+//! before the machine learns the outcome, so a run that has ended holds nothing.
+
+mod checkpoint;
+mod shared;
+mod worker;
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+pub use crate::pipeline::{Progress, SaveError};
+pub use checkpoint::Checkpoint;
+pub use worker::Worker;
+
+use crate::executor::{Host, Spawn};
+use crate::gate::alarm::Alarm;
+use crate::pipeline::{FinishedRowGroup, Pipeline, RunReport, Task, TaskOutcome};
+use shared::{Order, Shared};
+
+/// How many batches of effects one poll carries out before it lets others run.
+const ROUNDS: usize = 16;
+
+/// What a run does: the tasks, and how finished rows are kept. Values of cells live here, never in the core.
+pub trait Workload: 'static {
+    /// One task under way.
+    type Work: Future<Output = TaskOutcome>;
+    /// One row group being saved.
+    type Save: Future<Output = Result<(), SaveError>>;
+
+    /// Begins `task`. Called in the worker that runs it, so that hosts with threads begin tasks on all of them.
+    ///
+    /// The future is dropped when the task is to stop; it then leaves nothing behind.
+    fn work(&self, task: Task) -> Self::Work;
+
+    /// Begins to save a row group: called once for each, after all its tasks have ended. It is never told to stop, so
+    /// that nothing is saved by half.
+    fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save;
+}
+
+/// Runs `pipeline` with the tasks of `workload` on `host`. Nothing begins before the returned future is polled.
+pub fn run<H, W>(host: H, pipeline: Pipeline, workload: Arc<W>) -> Run<H, W>
+where
+    H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>>,
+    W: Workload,
+{
+    let shared = Shared::new(host, pipeline);
+    Run { alarm: Alarm::new(), workload, owner: Owner { shared } }
+}
+
+pin_project! {
+    /// A run of a pipeline. Made by [`run`].
+    ///
+    /// Dropping it before it is ready cancels the run: tasks under way are told to stop and every lease comes back,
+    /// with nobody to await it. A checkpoint under way finishes by itself.
+    #[must_use = "a run that is not awaited does nothing, and is cancelled when it is dropped"]
+    pub struct Run<H, W>
+    where
+        H: Host,
+        W: Workload,
+    {
+        #[pin]
+        alarm: Alarm<H>,
+        workload: Arc<W>,
+        owner: Owner<H>,
+    }
+}
+
+impl<H: Host, W: Workload> Run<H, W> {
+    /// A handle to watch and to cancel the run with, from anywhere.
+    #[must_use]
+    pub fn handle(&self) -> RunHandle<H> {
+        RunHandle { shared: Arc::clone(&self.owner.shared) }
+    }
+}
+
+impl<H, W> Future for Run<H, W>
+where
+    H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>>,
+    W: Workload,
+{
+    type Output = RunReport;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<RunReport> {
+        let mut this = self.project();
+        let shared = &this.owner.shared;
+        for _ in 0..ROUNDS {
+            let mut step = shared.step(context.waker());
+            for order in step.orders.drain(..) {
+                carry_out(shared, this.workload, order);
+            }
+            if let Some(report) = step.report {
+                return Poll::Ready(report);
+            }
+            if !step.more {
+                core::task::ready!(this.alarm.as_mut().poll_until(&shared.host, step.next, context));
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+fn carry_out<H, W>(shared: &Arc<Shared<H>>, workload: &Arc<W>, order: Order)
+where
+    H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>>,
+    W: Workload,
+{
+    match order {
+        Order::Work(task) => {
+            let worker = Worker::new(Arc::clone(shared), Arc::clone(workload), task);
+            Spawn::<Worker<H, W>>::spawn(&shared.host, worker);
+        }
+        Order::Save(group) => {
+            let checkpoint = Checkpoint::new(Arc::clone(shared), Arc::clone(workload), group);
+            Spawn::<Checkpoint<H, W>>::spawn(&shared.host, checkpoint);
+        }
+    }
+}
+
+/// The run's own hold on what is shared: cancels the run when it is dropped before the end.
+struct Owner<H: Host> {
+    shared: Arc<Shared<H>>,
+}
+
+impl<H: Host> Drop for Owner<H> {
+    fn drop(&mut self) {
+        self.shared.abandon();
+    }
+}
+
+/// Watches and cancels a [`Run`]. Clones are handles to the same run; they do not keep it going.
+pub struct RunHandle<H: Host> {
+    shared: Arc<Shared<H>>,
+}
+
+impl<H: Host> RunHandle<H> {
+    /// Stops the run: nothing more is begun, tasks under way are told to stop, and the run resolves once every lease is
+    /// back. Row groups that are complete by then are kept.
+    pub fn cancel(&self) {
+        self.shared.cancel();
+    }
+
+    /// How far the run is.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.shared.progress()
+    }
+}
+
+impl<H: Host> Clone for RunHandle<H> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<H: Host> fmt::Debug for RunHandle<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunHandle").finish_non_exhaustive()
+    }
+}
+
+impl<H: Host, W: Workload> fmt::Debug for Run<H, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,227 @@
+//! What a run, its workers and its handles share: the machine under its lock, and how each worker is told to stop.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::task::Waker;
+
+use lock_api::Mutex;
+use smallvec::SmallVec;
+
+use crate::executor::Host;
+use crate::handle::FixedMap;
+use crate::pipeline::{
+    Effect, FinishedRowGroup, Pipeline, Progress, RunReport, SaveError, Task, TaskOutcome, WorkerId,
+};
+use crate::time::Instant;
+
+/// How many effects are drained under one hold of the lock.
+const BATCH: usize = 32;
+
+pub(super) struct Shared<H: Host> {
+    pub(super) host: H,
+    state: Mutex<H::Lock, State>,
+    /// Whether any worker was ever told to stop: until then workers need not look, and take no lock to be polled.
+    stopping: AtomicBool,
+}
+
+struct State {
+    pipeline: Pipeline,
+    /// A desk for each worker that was dispatched and has not been answered for.
+    desks: FixedMap<WorkerId, Desk>,
+    /// Taken when the run is woken: it leaves a new one when it is polled.
+    run: Option<Waker>,
+    /// The run is being cancelled, by its handle or because it was dropped: a worker lost now is a cancelled one.
+    cancelled: bool,
+    /// The run was dropped: whoever commands the machine carries its effects out, and nothing is spawned any more.
+    abandoned: bool,
+    finished: bool,
+}
+
+/// Where a worker is told to stop.
+#[derive(Default)]
+struct Desk {
+    told_to_stop: bool,
+    waker: Option<Waker>,
+}
+
+/// Something to spawn.
+pub(super) enum Order {
+    Work(Task),
+    Save(FinishedRowGroup),
+}
+
+/// What was drained under one hold of the lock, to be carried out after it.
+#[derive(Default)]
+struct Drained {
+    orders: SmallVec<[Order; BATCH]>,
+    wakes: SmallVec<[Waker; BATCH]>,
+    more: bool,
+}
+
+/// One turn of the run.
+pub(super) struct Step {
+    pub(super) orders: SmallVec<[Order; BATCH]>,
+    /// There may be more to carry out at this very instant.
+    pub(super) more: bool,
+    /// Until when there is nothing to do if nobody reports.
+    pub(super) next: Option<Instant>,
+    pub(super) report: Option<RunReport>,
+}
+
+impl<H: Host> Shared<H> {
+    pub(super) fn new(host: H, pipeline: Pipeline) -> Arc<Self> {
+        let state = State {
+            pipeline,
+            desks: FixedMap::default(),
+            run: None,
+            cancelled: false,
+            abandoned: false,
+            finished: false,
+        };
+        Arc::new(Self { host, state: Mutex::new(state), stopping: AtomicBool::new(false) })
+    }
+
+    /// Brings the machine up to now, takes a batch of its effects, and leaves `waker` to be woken by the next report.
+    pub(super) fn step(&self, waker: &Waker) -> Step {
+        let now = self.host.now();
+        let waker = waker.clone();
+        let mut drained = Drained::default();
+        let (next, report, _unlocked) = {
+            let mut state = self.state.lock();
+            state.pipeline.start(now);
+            if state.pipeline.poll_timeout().is_some_and(|at| at <= now) {
+                state.pipeline.handle_timeout(now);
+            }
+            state.drain(now, &mut drained);
+            let report = if state.finished { state.pipeline.report().cloned() } else { None };
+            (state.pipeline.poll_timeout(), report, state.run.replace(waker))
+        };
+        self.wake_stopped(&mut drained);
+        Step { orders: drained.orders, more: drained.more, next, report }
+    }
+
+    /// Gives the machine one command and lets the run carry out what follows. What `command` returns is dropped by the
+    /// caller, outside the lock.
+    fn command<R>(&self, command: impl FnOnce(&mut State, Instant) -> R) -> R {
+        let now = self.host.now();
+        let (result, run, abandoned) = {
+            let mut state = self.state.lock();
+            let result = command(&mut state, now);
+            (result, state.run.take(), state.abandoned)
+        };
+        if let Some(run) = run {
+            run.wake();
+        }
+        if abandoned {
+            self.wind_up(now);
+        }
+        result
+    }
+
+    /// In the stead of a run that was dropped: spawns nothing, so that all there is to do is to refuse and to wake.
+    fn wind_up(&self, now: Instant) {
+        let mut drained = Drained { more: true, ..Drained::default() };
+        while drained.more {
+            self.state.lock().drain(now, &mut drained);
+            self.wake_stopped(&mut drained);
+        }
+    }
+
+    fn wake_stopped(&self, drained: &mut Drained) {
+        if !drained.wakes.is_empty() {
+            // Before the wakers run: a worker that was woken sees it.
+            self.stopping.store(true, Ordering::Release);
+            drained.wakes.drain(..).for_each(Waker::wake);
+        }
+    }
+
+    pub(super) fn cancel(&self) {
+        self.command(|state, now| {
+            state.cancelled = true;
+            state.pipeline.cancel(now);
+        });
+    }
+
+    pub(super) fn abandon(&self) {
+        let _unlocked = self.command(|state, now| {
+            if !state.finished {
+                state.cancelled = true;
+                state.abandoned = true;
+                state.pipeline.cancel(now);
+            }
+            state.run.take()
+        });
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        self.state.lock().pipeline.progress()
+    }
+
+    /// Whether any worker may have been told to stop.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Whether `worker` was told to stop; if not, `waker` is woken when it is.
+    pub(super) fn watch(&self, worker: WorkerId, waker: &Waker) -> bool {
+        let waker = waker.clone();
+        let mut state = self.state.lock();
+        // A worker without a desk was answered for already: there is nothing left to do for it.
+        let Some(desk) = state.desks.get_mut(&worker) else { return true };
+        let (told, replaced) = (desk.told_to_stop, desk.waker.replace(waker));
+        drop(state);
+        drop(replaced);
+        told
+    }
+
+    /// The end of `worker`; without an outcome it was lost on the way.
+    pub(super) fn worker_ended(&self, worker: WorkerId, outcome: Option<TaskOutcome>) {
+        let _unlocked = self.command(|state, now| {
+            let desk = state.desks.remove(&worker)?;
+            let stopped = state.cancelled || desk.told_to_stop;
+            let lost = || if stopped { TaskOutcome::Cancelled } else { TaskOutcome::Fatal };
+            // The machine counts any other answer; there is nobody here to tell.
+            let _ = state.pipeline.task_finished(now, worker, outcome.unwrap_or_else(lost));
+            desk.waker
+        });
+    }
+
+    pub(super) fn checkpoint_ended(&self, row_group: u32, result: Result<(), SaveError>) {
+        self.command(|state, now| state.pipeline.checkpoint_finished(now, row_group, result));
+    }
+}
+
+impl State {
+    /// Takes up to [`BATCH`] effects; says in `drained.more` whether there may be more.
+    fn drain(&mut self, now: Instant, drained: &mut Drained) {
+        for _ in 0..BATCH {
+            match self.pipeline.poll_effect() {
+                Some(Effect::Spawn(task)) if self.abandoned => {
+                    let _ = self.pipeline.task_finished(now, task.worker, TaskOutcome::Cancelled);
+                }
+                Some(Effect::Spawn(task)) => {
+                    self.desks.insert(task.worker, Desk::default());
+                    drained.orders.push(Order::Work(task));
+                }
+                Some(Effect::Checkpoint(group)) if self.abandoned => {
+                    let refused = SaveError(String::from("the run was dropped before this row group was saved"));
+                    self.pipeline.checkpoint_finished(now, group.row_group, Err(refused));
+                }
+                Some(Effect::Checkpoint(group)) => drained.orders.push(Order::Save(group)),
+                Some(Effect::Abort(worker)) => {
+                    if let Some(desk) = self.desks.get_mut(&worker) {
+                        desk.told_to_stop = true;
+                        drained.wakes.extend(desk.waker.take());
+                    }
+                }
+                Some(Effect::Finished) => self.finished = true,
+                None => {
+                    drained.more = false;
+                    return;
+                }
+            }
+        }
+        drained.more = true;
+    }
+}

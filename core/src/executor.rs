@@ -1,0 +1,36 @@
+//! What a host lends to the async drivers: a clock, a timer, a way to spawn, a lock.
+//!
+//! The traits put no `Send` bound anywhere: a host that needs one states it on its own `impl`. A tokio host writes
+//! `impl<F: Future<Output = ()> + Send + 'static> Spawn<F> for TokioHost`, a browser host leaves `Send` out, and the
+//! same [`gate`](crate::gate) and [`driver`](crate::driver) run on both.
+
+use core::future::Future;
+
+use crate::time::{Clock, Instant};
+
+/// Sleeps until an instant of the same clock.
+pub trait Timer {
+    /// Resolves at or after the asked instant; MUST NOT resolve before it. Dropping it MUST be harmless.
+    type Sleep: Future<Output = ()>;
+
+    /// A sleep that ends at `at`; at once when `at` is past.
+    ///
+    /// May be called on any thread that may hold a permit.
+    fn sleep_until(&self, at: Instant) -> Self::Sleep;
+}
+
+/// Runs a future to its end, apart from the caller.
+///
+/// The future's type is a parameter of the trait, so an implementor may ask more of it (`Send`, `'static`) than the
+/// drivers do. `spawn` MAY drop the future at once or at any later time: the drivers count that as a cancelled worker.
+pub trait Spawn<F> {
+    /// Starts `future`. MUST NOT poll it before returning while the caller holds a lock: the drivers never do.
+    fn spawn(&self, future: F);
+}
+
+/// A clock, a timer and a lock: all that [`Gate`](crate::gate::Gate) and [`driver::run`](crate::driver::run) ask of a
+/// runtime besides [`Spawn`].
+pub trait Host: Clock + Timer + Clone {
+    /// The mutex to guard driver state with: a real one where threads exist, a checked cell where they do not.
+    type Lock: lock_api::RawMutex;
+}

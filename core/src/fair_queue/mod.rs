@@ -1,0 +1,644 @@
+//! One generic weighted fair queue: whose turn is it?
+//!
+//! Items wait in first-in-first-out order inside a *group*; a group has a *weight*. There is one virtual time `V`,
+//! starting at 0, and each group has a *finish tag*:
+//!
+//! ```text
+//! a group becomes non-empty     tag = its last finish tag, or V if it never had one
+//! the order of service          ascending (tag, activation sequence)
+//! its head is served            V = max(V, tag);  tag = V + cost / weight
+//! ```
+//!
+//! This is start-time fair queueing (Goyal, Vin, Cheng 1996) with the service itself as the clock. For two groups that
+//! stay backlogged and unblocked, `|served_i / w_i - served_j / w_j| <= c_i / w_i + c_j / w_j`, with `c` the largest
+//! cost in each: a tag never runs further ahead of `V` than one item's `cost / weight`, and nobody with a smaller tag
+//! is passed over. A group that was idle keeps its old tag, which is at most one early turn; then its tag follows `V`.
+//!
+//! Tags are plain doubles. When `V` passes 2^20 all tags are rebased by an integer, so an addition never loses more
+//! than 2^-33 of virtual time: the error after 10^9 services is below one eighth of an item per weight unit, for any
+//! weights from 2^-20 to 2^20.
+//!
+//! ## Work is proportional to what moved
+//!
+//! Items of one *class* (one vector of resources, one request resource) are admissible together or not at all. Groups
+//! are kept by the class of their head. When the caller's judge answers that a class is blocked, the whole class moves
+//! to a *lot*, the set of what waits for one thing, in O(log classes), and is not offered again until the caller
+//! [opens](FairQueue::open_lot) that lot. An open lot takes part in selection until its first member is refused again,
+//! so a release re-offers as many groups as it makes room for and one more, however many wait.
+
+mod turn;
+
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+
+use smallvec::SmallVec;
+
+use crate::error::{ConfigError, require};
+use crate::handle::FixedMap;
+use turn::{Places, Turn, TurnHeap};
+
+/// The smallest weight and the smallest cost: 2^-20.
+pub const MIN_WEIGHT: f64 = 1.0 / 1_048_576.0;
+/// The largest weight and the largest cost: 2^20.
+pub const MAX_WEIGHT: f64 = 1_048_576.0;
+
+/// Virtual time at which tags are rebased.
+const REBASE_AT: f64 = 1_048_576.0;
+const NOWHERE: u32 = u32::MAX;
+
+/// A fairness group of one queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct GroupId(pub(crate) u32);
+
+/// Items that are admissible together or not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClassId(pub(crate) u32);
+
+/// What blocked classes wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LotId(pub(crate) u32);
+
+impl GroupId {
+    /// The group's number, in order of registration from 0.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl ClassId {
+    /// The class's number, in order of registration from 0.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The head of a group, offered to the judge of [`FairQueue::select`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// The item's id.
+    pub item: u64,
+    /// Its group.
+    pub group: GroupId,
+    /// Its class.
+    pub class: ClassId,
+    /// Its cost.
+    pub cost: f64,
+}
+
+/// The judge's answer about a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Select it.
+    Accept,
+    /// Nothing of this class, nor of any other class in that lot, can go until the lot is opened.
+    ClassBlocked(LotId),
+    /// This group cannot go until it is [unparked](FairQueue::unpark).
+    GroupBlocked,
+    /// Not in this selection. The group keeps its turn and is offered again in the next.
+    Skip,
+}
+
+/// An accepted candidate. It holds until the queue changes; [`FairQueue::commit`] refuses it after that.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
+pub struct Selection {
+    /// What was selected.
+    pub candidate: Candidate,
+    version: u64,
+}
+
+/// A selection that was made before the queue changed. Nothing happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the queue changed after this selection was made")]
+pub struct StaleSelection;
+
+#[derive(Clone, Debug)]
+struct Node {
+    id: u64,
+    cost: f64,
+    group: u32,
+    class: u32,
+    next: u32,
+    previous: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Group {
+    weight: f64,
+    /// The tag its last service gave it; `None` until it is first served.
+    finish: Option<f64>,
+    /// The tag it was activated with; meaningful while it has items.
+    tag: f64,
+    sequence: u64,
+    head: u32,
+    tail: u32,
+    len: u32,
+    /// Index in the heap of its head's class, or `NOWHERE` while parked, set aside or empty.
+    place: u32,
+    /// Index in `parked`, or `NOWHERE`.
+    parked: u32,
+    demand: SmallVec<[(ClassId, u32); 1]>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Class {
+    groups: TurnHeap,
+    /// Index in the heap of its lot, or of the ready classes; `NOWHERE` while it has no groups in turn.
+    place: u32,
+    /// The lot it waits in; `NOWHERE` for none.
+    lot: u32,
+    /// Items queued.
+    queued: u64,
+    /// Active groups whose head is of this class, parked ones included.
+    heads: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Lot {
+    classes: TurnHeap,
+    open: bool,
+}
+
+impl Places for Vec<Group> {
+    fn set_place(&mut self, member: u32, place: u32) {
+        self[member as usize].place = place;
+    }
+}
+
+impl Places for Vec<Class> {
+    fn set_place(&mut self, member: u32, place: u32) {
+        self[member as usize].place = place;
+    }
+}
+
+/// The queue. See the [module documentation](self) for the order of service.
+#[derive(Clone, Debug, Default)]
+pub struct FairQueue {
+    virtual_time: f64,
+    sequence: u64,
+    version: u64,
+    nodes: Vec<Node>,
+    free: Vec<u32>,
+    index: FixedMap<u64, u32>,
+    groups: Vec<Group>,
+    classes: Vec<Class>,
+    lots: Vec<Lot>,
+    open_lots: Vec<u32>,
+    ready: TurnHeap,
+    parked: Vec<u32>,
+    /// Groups passed over by the selection in progress; empty between calls.
+    set_aside: Vec<u32>,
+}
+
+/// Registration.
+impl FairQueue {
+    /// An empty queue at virtual time 0.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a group. `weight` must lie in `MIN_WEIGHT..=MAX_WEIGHT`.
+    pub fn add_group(&mut self, weight: f64) -> Result<GroupId, ConfigError> {
+        check_weight(weight)?;
+        let id = GroupId(self.groups.len() as u32);
+        self.groups.push(Group {
+            weight,
+            finish: None,
+            tag: 0.0,
+            sequence: 0,
+            head: NOWHERE,
+            tail: NOWHERE,
+            len: 0,
+            place: NOWHERE,
+            parked: NOWHERE,
+            demand: SmallVec::new(),
+        });
+        Ok(id)
+    }
+
+    /// Changes a group's weight from its next service on.
+    pub fn set_weight(&mut self, group: GroupId, weight: f64) -> Result<(), ConfigError> {
+        check_weight(weight)?;
+        self.groups[group.index()].weight = weight;
+        Ok(())
+    }
+
+    /// Adds a class.
+    pub fn add_class(&mut self) -> ClassId {
+        let id = ClassId(self.classes.len() as u32);
+        self.classes.push(Class { place: NOWHERE, lot: NOWHERE, ..Class::default() });
+        id
+    }
+
+    /// Adds a closed, empty lot.
+    pub fn add_lot(&mut self) -> LotId {
+        let id = LotId(self.lots.len() as u32);
+        self.lots.push(Lot::default());
+        id
+    }
+}
+
+/// Commands.
+impl FairQueue {
+    /// Appends an item to its group, unless an item with this id is queued; answers whether it was accepted.
+    ///
+    /// `cost` is clamped into `MIN_WEIGHT..=MAX_WEIGHT`. O(1) amortised, O(log groups) when it activates the group.
+    pub fn enqueue(&mut self, item: u64, group: GroupId, class: ClassId, cost: f64) -> bool {
+        if self.index.contains_key(&item) {
+            return false;
+        }
+        self.version += 1;
+        let cost = if cost.is_nan() { 1.0 } else { cost.clamp(MIN_WEIGHT, MAX_WEIGHT) };
+        let previous = self.groups[group.index()].tail;
+        let node = Node { id: item, cost, group: group.0, class: class.0, next: NOWHERE, previous };
+        let slot = self.store(node);
+        self.index.insert(item, slot);
+        self.classes[class.index()].queued += 1;
+        let entry = &mut self.groups[group.index()];
+        entry.len += 1;
+        entry.tail = slot;
+        match entry.demand.iter_mut().find(|(known, _)| *known == class) {
+            Some((_, count)) => *count += 1,
+            None => entry.demand.push((class, 1)),
+        }
+        if previous == NOWHERE {
+            entry.head = slot;
+            entry.tag = entry.finish.unwrap_or(self.virtual_time);
+            entry.sequence = self.sequence;
+            self.sequence += 1;
+            self.classes[class.index()].heads += 1;
+            self.insert(group.0);
+        } else {
+            self.nodes[previous as usize].next = slot;
+        }
+        true
+    }
+
+    /// Removes an item without service; no tag moves. Answers whether it was queued. O(log groups).
+    pub fn discard(&mut self, item: u64) -> bool {
+        let Some(slot) = self.index.get(&item).copied() else { return false };
+        self.version += 1;
+        let group = self.nodes[slot as usize].group;
+        let was_head = self.groups[group as usize].head == slot;
+        if was_head {
+            self.leave(group);
+        }
+        self.unlink(slot);
+        if was_head && self.groups[group as usize].len > 0 {
+            self.insert(group);
+        }
+        true
+    }
+
+    /// Removes every item that `unwanted` names, without service; answers how many. O(queued).
+    pub fn discard_where(&mut self, mut unwanted: impl FnMut(u64) -> bool) -> usize {
+        let mut doomed: Vec<u64> = self.index.keys().copied().filter(|item| unwanted(*item)).collect();
+        // The order of a map decides nothing: tags do not move, but free slots are reused in this order.
+        doomed.sort_unstable();
+        for item in &doomed {
+            self.discard(*item);
+        }
+        doomed.len()
+    }
+
+    /// Offers heads in order of turn until the judge accepts one. Changes no turn.
+    ///
+    /// O(log groups) for each refusal that parks something; a skipped group costs as much and is offered again next
+    /// time.
+    pub fn select(&mut self, mut judge: impl FnMut(&Candidate) -> Verdict) -> Option<Selection> {
+        let selected = loop {
+            let Some((group, class)) = self.front() else { break None };
+            let candidate = self.candidate(group);
+            match judge(&candidate) {
+                Verdict::Accept => break Some(Selection { candidate, version: self.version }),
+                Verdict::ClassBlocked(lot) => self.park_class(class, lot.0),
+                Verdict::GroupBlocked => {
+                    self.exit(group);
+                    self.groups[group as usize].parked = self.parked.len() as u32;
+                    self.parked.push(group);
+                }
+                Verdict::Skip => {
+                    self.exit(group);
+                    self.set_aside.push(group);
+                }
+            }
+        };
+        while let Some(group) = self.set_aside.pop() {
+            self.insert(group);
+        }
+        selected
+    }
+
+    /// Serves a selection: removes the item, advances virtual time, gives the group its next tag. O(log groups).
+    ///
+    /// # Errors
+    /// [`StaleSelection`] if anything was enqueued, discarded or committed since; then nothing changes.
+    pub fn commit(&mut self, selection: &Selection) -> Result<(), StaleSelection> {
+        if selection.version != self.version {
+            return Err(StaleSelection);
+        }
+        self.version += 1;
+        let group = selection.candidate.group.0;
+        self.leave(group);
+        let entry = &mut self.groups[group as usize];
+        self.virtual_time = self.virtual_time.max(entry.tag);
+        entry.tag = self.virtual_time + selection.candidate.cost / entry.weight;
+        entry.finish = Some(entry.tag);
+        entry.sequence = self.sequence;
+        self.sequence += 1;
+        let head = entry.head;
+        self.unlink(head);
+        if self.groups[group as usize].len > 0 {
+            self.insert(group);
+        }
+        if self.virtual_time >= REBASE_AT {
+            self.rebase();
+        }
+        Ok(())
+    }
+
+    /// Accounts for an item that is served the moment it arrives, exactly as `enqueue`, `select` and `commit` would.
+    ///
+    /// Only meaningful while nothing is queued that could go first. O(1).
+    pub fn serve_directly(&mut self, group: GroupId, cost: f64) {
+        debug_assert_eq!(self.groups[group.index()].len, 0, "an item that is queued in the same group goes first");
+        self.version += 1;
+        let entry = &mut self.groups[group.index()];
+        self.virtual_time = self.virtual_time.max(entry.finish.unwrap_or(self.virtual_time));
+        entry.finish = Some(self.virtual_time + cost / entry.weight);
+        self.sequence += 2;
+        if self.virtual_time >= REBASE_AT {
+            self.rebase();
+        }
+    }
+
+    /// Lets the classes of `lot` take part in selection again, until the first of them is refused.
+    pub fn open_lot(&mut self, lot: LotId) {
+        let entry = &mut self.lots[lot.0 as usize];
+        if !entry.open && !entry.classes.is_empty() {
+            entry.open = true;
+            self.open_lots.push(lot.0);
+        }
+    }
+
+    /// Lets a group that was judged [`Verdict::GroupBlocked`] take part again; harmless for any other.
+    pub fn unpark(&mut self, group: GroupId) {
+        if self.forget_parked(group.0) {
+            self.insert(group.0);
+        }
+    }
+
+    /// [Unparks](Self::unpark) every group.
+    pub fn unpark_all(&mut self) {
+        while let Some(group) = self.parked.last().copied() {
+            self.unpark(GroupId(group));
+        }
+    }
+}
+
+/// Facts, kept up to date and read without copying.
+impl FairQueue {
+    /// Items queued.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether nothing is queued.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// Whether an item with this id is queued.
+    #[must_use]
+    pub fn contains(&self, item: u64) -> bool {
+        self.index.contains_key(&item)
+    }
+
+    /// Items queued in a group.
+    #[must_use]
+    pub fn group_len(&self, group: GroupId) -> usize {
+        self.groups[group.index()].len as usize
+    }
+
+    /// Items queued in a group, by class.
+    #[must_use]
+    pub fn group_demand(&self, group: GroupId) -> &[(ClassId, u32)] {
+        &self.groups[group.index()].demand
+    }
+
+    /// Items queued of a class.
+    #[must_use]
+    pub fn class_len(&self, class: ClassId) -> u64 {
+        self.classes[class.index()].queued
+    }
+
+    /// Groups whose head is of a class.
+    #[must_use]
+    pub fn heads(&self, class: ClassId) -> u32 {
+        self.classes[class.index()].heads
+    }
+
+    /// The head of a group.
+    #[must_use]
+    pub fn first(&self, group: GroupId) -> Option<Candidate> {
+        (self.groups[group.index()].len > 0).then(|| self.candidate(group.0))
+    }
+
+    /// The weight of a group.
+    #[must_use]
+    pub fn weight(&self, group: GroupId) -> f64 {
+        self.groups[group.index()].weight
+    }
+
+    /// Groups that were registered.
+    pub fn groups(&self) -> impl Iterator<Item = GroupId> + use<> {
+        (0..self.groups.len() as u32).map(GroupId)
+    }
+
+    /// Virtual time since the last rebase.
+    #[must_use]
+    pub fn virtual_time(&self) -> f64 {
+        self.virtual_time
+    }
+}
+
+/// The machinery of turns.
+impl FairQueue {
+    /// The group and class next in turn among ready classes and open lots.
+    fn front(&mut self) -> Option<(u32, u32)> {
+        let mut best = self.ready.peek();
+        let mut at = 0;
+        while at < self.open_lots.len() {
+            let lot = &mut self.lots[self.open_lots[at] as usize];
+            let Some(entry) = lot.classes.peek() else {
+                lot.open = false;
+                self.open_lots.swap_remove(at);
+                continue;
+            };
+            if best.is_none_or(|(turn, _)| entry.0.cmp(&turn).is_lt()) {
+                best = Some(entry);
+            }
+            at += 1;
+        }
+        let (_, class) = best?;
+        let (_, group) = self.classes[class as usize].groups.peek()?;
+        Some((group, class))
+    }
+
+    fn candidate(&self, group: u32) -> Candidate {
+        let node = &self.nodes[self.groups[group as usize].head as usize];
+        Candidate { item: node.id, group: GroupId(group), class: ClassId(node.class), cost: node.cost }
+    }
+
+    fn head_class(&self, group: u32) -> u32 {
+        self.nodes[self.groups[group as usize].head as usize].class
+    }
+
+    /// Takes a group out of turn because its head goes away.
+    fn leave(&mut self, group: u32) {
+        if !self.forget_parked(group) {
+            self.exit(group);
+        }
+    }
+
+    /// Puts an active group in turn.
+    fn insert(&mut self, group: u32) {
+        let class = self.head_class(group);
+        let entry = &self.groups[group as usize];
+        let turn = Turn { tag: entry.tag, sequence: entry.sequence };
+        self.classes[class as usize].groups.push(turn, group, &mut self.groups);
+        self.reseat(class);
+    }
+
+    /// Takes a group out of turn.
+    fn exit(&mut self, group: u32) {
+        let class = self.head_class(group);
+        let place = core::mem::replace(&mut self.groups[group as usize].place, NOWHERE);
+        self.classes[class as usize].groups.remove(place, &mut self.groups);
+        self.reseat(class);
+    }
+
+    fn forget_parked(&mut self, group: u32) -> bool {
+        let at = core::mem::replace(&mut self.groups[group as usize].parked, NOWHERE);
+        if at == NOWHERE {
+            return false;
+        }
+        self.parked.swap_remove(at as usize);
+        if let Some(moved) = self.parked.get(at as usize) {
+            self.groups[*moved as usize].parked = at;
+        }
+        true
+    }
+
+    /// Moves a blocked class to `lot`, and closes the lot: what blocks this class blocks all that wait there.
+    fn park_class(&mut self, class: u32, lot: u32) {
+        if self.classes[class as usize].lot != lot {
+            self.unseat(class);
+            self.classes[class as usize].lot = lot;
+            self.reseat(class);
+        }
+        if core::mem::replace(&mut self.lots[lot as usize].open, false) {
+            self.open_lots.retain(|open| *open != lot);
+        }
+    }
+
+    /// Brings a class's place among its peers up to date with its first group.
+    fn reseat(&mut self, class: u32) {
+        let Class { ref groups, place, lot, .. } = self.classes[class as usize];
+        let Some((turn, _)) = groups.peek() else {
+            self.unseat(class);
+            self.classes[class as usize].lot = NOWHERE;
+            return;
+        };
+        let heap = if lot == NOWHERE { &mut self.ready } else { &mut self.lots[lot as usize].classes };
+        if place == NOWHERE {
+            heap.push(turn, class, &mut self.classes);
+        } else {
+            heap.update(place, turn, &mut self.classes);
+        }
+    }
+
+    fn unseat(&mut self, class: u32) {
+        let entry = &mut self.classes[class as usize];
+        let place = core::mem::replace(&mut entry.place, NOWHERE);
+        if place == NOWHERE {
+            return;
+        }
+        let heap = if entry.lot == NOWHERE { &mut self.ready } else { &mut self.lots[entry.lot as usize].classes };
+        heap.remove(place, &mut self.classes);
+    }
+
+    /// Removes a node from its group's list, its counters and the index.
+    fn unlink(&mut self, slot: u32) {
+        let Node { id, group, class, next, previous, .. } = self.nodes[slot as usize];
+        let entry = &mut self.groups[group as usize];
+        entry.len -= 1;
+        if let Some(at) = entry.demand.iter().position(|(known, _)| known.0 == class) {
+            entry.demand[at].1 -= 1;
+            if entry.demand[at].1 == 0 {
+                entry.demand.remove(at);
+            }
+        }
+        self.classes[class as usize].queued -= 1;
+        if next == NOWHERE {
+            entry.tail = previous;
+        } else {
+            self.nodes[next as usize].previous = previous;
+        }
+        if previous == NOWHERE {
+            entry.head = next;
+            self.classes[class as usize].heads -= 1;
+            if next != NOWHERE {
+                let heir = self.nodes[next as usize].class;
+                self.classes[heir as usize].heads += 1;
+            }
+        } else {
+            self.nodes[previous as usize].next = next;
+        }
+        self.index.remove(&id);
+        self.free.push(slot);
+    }
+
+    fn store(&mut self, node: Node) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            self.nodes[slot as usize] = node;
+            return slot;
+        }
+        self.nodes.push(node);
+        (self.nodes.len() - 1) as u32
+    }
+
+    /// Moves the origin of virtual time, so that tags keep their precision. O(groups), once in 2^20 of virtual time.
+    fn rebase(&mut self) {
+        // A multiple of 2^20 subtracts exactly from every tag at or above it.
+        let base = REBASE_AT * ((self.virtual_time / REBASE_AT) as u64 as f64);
+        // A tag far in the past only says "first"; bounding it keeps the subtraction meaningful for ever.
+        let shift = |tag: f64| (tag - base).max(-4.0 * REBASE_AT);
+        self.virtual_time = shift(self.virtual_time);
+        for group in &mut self.groups {
+            group.tag = shift(group.tag);
+            group.finish = group.finish.map(shift);
+        }
+        for at in 0..self.classes.len() {
+            let mut heap = core::mem::take(&mut self.classes[at].groups);
+            heap.rewrite_tags(shift, &mut self.groups);
+            self.classes[at].groups = heap;
+        }
+        self.ready.rewrite_tags(shift, &mut self.classes);
+        for lot in &mut self.lots {
+            lot.classes.rewrite_tags(shift, &mut self.classes);
+        }
+    }
+}
+
+fn check_weight(weight: f64) -> Result<(), ConfigError> {
+    require((MIN_WEIGHT..=MAX_WEIGHT).contains(&weight), "weight", weight, "a number from 2^-20 to 2^20")
+}

@@ -1,0 +1,120 @@
+//! The order of service, and a heap that keeps it.
+
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+
+/// When a group's head is due: its finish tag, ties broken by activation sequence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Turn {
+    pub(super) tag: f64,
+    pub(super) sequence: u64,
+}
+
+impl Turn {
+    /// Total order; tags are never NaN, and `total_cmp` needs no promise of it.
+    pub(super) fn cmp(&self, other: &Self) -> Ordering {
+        self.tag.total_cmp(&other.tag).then(self.sequence.cmp(&other.sequence))
+    }
+
+    fn precedes(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Less
+    }
+}
+
+/// Where members remember their index, so that any of them can be moved or removed in O(log n).
+pub(super) trait Places {
+    fn set_place(&mut self, member: u32, place: u32);
+}
+
+/// A binary min-heap of `(turn, member)` with known places. Allocates only past its high-water mark.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TurnHeap {
+    entries: Vec<(Turn, u32)>,
+}
+
+impl TurnHeap {
+    pub(super) fn peek(&self) -> Option<(Turn, u32)> {
+        self.entries.first().copied()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn push(&mut self, turn: Turn, member: u32, places: &mut impl Places) {
+        self.entries.push((turn, member));
+        self.sift_up(self.entries.len() - 1, places);
+    }
+
+    /// Removes the member at `place`.
+    pub(super) fn remove(&mut self, place: u32, places: &mut impl Places) {
+        let place = place as usize;
+        self.entries.swap_remove(place);
+        if place < self.entries.len() {
+            self.settle(place, places);
+        }
+    }
+
+    /// Gives the member at `place` another turn.
+    pub(super) fn update(&mut self, place: u32, turn: Turn, places: &mut impl Places) {
+        self.entries[place as usize].0 = turn;
+        self.settle(place as usize, places);
+    }
+
+    /// Rewrites every tag and restores the order. O(n).
+    pub(super) fn rewrite_tags(&mut self, rewrite: impl Fn(f64) -> f64, places: &mut impl Places) {
+        for (turn, _) in &mut self.entries {
+            turn.tag = rewrite(turn.tag);
+        }
+        // A sorted vector is a heap, and ties created by rounding fall back to the sequence.
+        self.entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        for (place, (_, member)) in self.entries.iter().enumerate() {
+            places.set_place(*member, place as u32);
+        }
+    }
+
+    fn settle(&mut self, place: usize, places: &mut impl Places) {
+        let risen = self.sift_up(place, places);
+        if risen == place {
+            self.sift_down(place, places);
+        }
+    }
+
+    fn sift_up(&mut self, mut place: usize, places: &mut impl Places) -> usize {
+        let entry = self.entries[place];
+        while place > 0 {
+            let parent = (place - 1) / 2;
+            if !entry.0.precedes(&self.entries[parent].0) {
+                break;
+            }
+            self.put(place, self.entries[parent], places);
+            place = parent;
+        }
+        self.put(place, entry, places);
+        place
+    }
+
+    fn sift_down(&mut self, mut place: usize, places: &mut impl Places) {
+        let entry = self.entries[place];
+        loop {
+            let mut child = 2 * place + 1;
+            if child >= self.entries.len() {
+                break;
+            }
+            if child + 1 < self.entries.len() && self.entries[child + 1].0.precedes(&self.entries[child].0) {
+                child += 1;
+            }
+            if !self.entries[child].0.precedes(&entry.0) {
+                break;
+            }
+            self.put(place, self.entries[child], places);
+            place = child;
+        }
+        self.put(place, entry, places);
+    }
+
+    fn put(&mut self, place: usize, entry: (Turn, u32), places: &mut impl Places) {
+        self.entries[place] = entry;
+        places.set_place(entry.1, place as u32);
+    }
+}

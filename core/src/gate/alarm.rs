@@ -1,0 +1,49 @@
+//! The one timer of a driver: a single sleep, replaced only when the instant it is for has changed.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+use crate::executor::Timer;
+use crate::time::Instant;
+
+pin_project! {
+    pub(crate) struct Alarm<T>
+    where
+        T: Timer,
+    {
+        #[pin]
+        sleep: Option<T::Sleep>,
+        // Always the instant of `sleep`, and `None` with it.
+        armed: Option<Instant>,
+    }
+}
+
+impl<T: Timer> Alarm<T> {
+    pub(crate) const fn new() -> Self {
+        Self { sleep: None, armed: None }
+    }
+
+    /// Ready once `at` has come; pending for ever without one. A different `at` takes the place of the one before.
+    pub(crate) fn poll_until(
+        self: Pin<&mut Self>,
+        timer: &T,
+        at: Option<Instant>,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        let mut this = self.project();
+        if *this.armed != at {
+            this.sleep.set(at.map(|at| timer.sleep_until(at)));
+            *this.armed = at;
+        }
+        let Some(sleep) = this.sleep.as_mut().as_pin_mut() else { return Poll::Pending };
+        if sleep.poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        this.sleep.set(None);
+        *this.armed = None;
+        Poll::Ready(())
+    }
+}

@@ -1,0 +1,254 @@
+//! Generational handles and interned names.
+//!
+//! Every identifier that leaves the core is a small copyable handle. A [`Slots`] table hands out `(slot, generation)`
+//! keys and tells a key that was used up from one that was never issued, in memory that is bounded by the largest
+//! number of values that were ever live at once.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::hash::{BuildHasherDefault, Hasher};
+
+use hashbrown::HashMap;
+
+/// A map whose hashing is the same in every process. Its iteration order decides nothing.
+pub(crate) type FixedMap<K, V> = HashMap<K, V, BuildHasherDefault<FixedHasher>>;
+
+/// Multiply-and-fold hashing of integers, byte by byte hashing (FNV-1a) of strings. Not for untrusted keys at scale:
+/// integer keys here are handles the core made, and names are interned once.
+#[derive(Clone, Copy)]
+pub(crate) struct FixedHasher(u64);
+
+impl Default for FixedHasher {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for FixedHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        self.0 ^= self.0 >> 32;
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(u64::from(word));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
+        self.0 = (product as u64) ^ ((product >> 64) as u64);
+    }
+}
+
+/// A key into a [`Slots`] table. Two keys are equal only if they name the same issue of the same slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct SlotKey {
+    /// Index of the slot.
+    pub slot: u32,
+    /// How often the slot had been used up when this key was issued.
+    pub generation: u32,
+}
+
+impl SlotKey {
+    /// The key as one number, for a foreign language or an item id.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.slot as u64
+    }
+
+    /// The key that [`SlotKey::to_bits`] turned into `bits`.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self { slot: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
+/// What a table knows of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyState {
+    /// Issued and not yet removed.
+    Live,
+    /// Issued and removed.
+    Spent,
+    /// Never issued.
+    Unknown,
+}
+
+/// A slab whose keys carry a generation.
+///
+/// A slot whose generation would overflow is retired: the cost is one slot for each four billion uses.
+#[derive(Clone, Debug)]
+pub(crate) struct Slots<T> {
+    entries: Vec<Entry<T>>,
+    free: Vec<u32>,
+    live: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Entry<T> {
+    /// The generation of the live value, or else the one the next value will get.
+    generation: u32,
+    value: Option<T>,
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), free: Vec::new(), live: 0 }
+    }
+}
+
+impl<T> Slots<T> {
+    /// Stores `value`. O(1) amortised; allocates only past the high-water mark.
+    pub(crate) fn insert(&mut self, value: T) -> SlotKey {
+        self.live += 1;
+        if let Some(slot) = self.free.pop() {
+            let entry = &mut self.entries[slot as usize];
+            entry.value = Some(value);
+            return SlotKey { slot, generation: entry.generation };
+        }
+        let slot = u32::try_from(self.entries.len()).expect("fewer than 2^32 values are live at once");
+        self.entries.push(Entry { generation: 0, value: Some(value) });
+        SlotKey { slot, generation: 0 }
+    }
+
+    /// Takes the value of a live key out; `None` for any other key.
+    pub(crate) fn remove(&mut self, key: SlotKey) -> Option<T> {
+        let entry = self.entries.get_mut(key.slot as usize)?;
+        if entry.generation != key.generation {
+            return None;
+        }
+        let value = entry.value.take()?;
+        self.live -= 1;
+        if entry.generation < u32::MAX {
+            entry.generation += 1;
+            self.free.push(key.slot);
+        }
+        Some(value)
+    }
+
+    pub(crate) fn get(&self, key: SlotKey) -> Option<&T> {
+        let entry = self.entries.get(key.slot as usize)?;
+        if entry.generation == key.generation { entry.value.as_ref() } else { None }
+    }
+
+    pub(crate) fn get_mut(&mut self, key: SlotKey) -> Option<&mut T> {
+        let entry = self.entries.get_mut(key.slot as usize)?;
+        if entry.generation == key.generation { entry.value.as_mut() } else { None }
+    }
+
+    /// Tells a spent key from one that was never issued.
+    pub(crate) fn state(&self, key: SlotKey) -> KeyState {
+        match self.entries.get(key.slot as usize) {
+            Some(entry) if key.generation == entry.generation && entry.value.is_some() => KeyState::Live,
+            // A retired slot keeps its last generation, which was used up.
+            Some(entry) if key.generation == entry.generation && entry.generation == u32::MAX => KeyState::Spent,
+            Some(entry) if key.generation < entry.generation => KeyState::Spent,
+            _ => KeyState::Unknown,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// Live values with their keys, in slot order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotKey, &T)> {
+        self.entries.iter().zip(0..).filter_map(|(entry, slot)| {
+            let key = SlotKey { slot, generation: entry.generation };
+            entry.value.as_ref().map(|value| (key, value))
+        })
+    }
+}
+
+/// Names that became small numbers, in the order they came.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Interner {
+    names: Vec<String>,
+    index: FixedMap<String, u32>,
+}
+
+impl Interner {
+    /// The number of `name`, a new one if it has none yet.
+    pub(crate) fn intern(&mut self, name: &str) -> u32 {
+        if let Some(id) = self.index.get(name) {
+            return *id;
+        }
+        let id = u32::try_from(self.names.len()).expect("fewer than 2^32 names");
+        self.names.push(name.to_string());
+        self.index.insert(name.to_string(), id);
+        id
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<u32> {
+        self.index.get(name).copied()
+    }
+
+    pub(crate) fn name(&self, id: u32) -> &str {
+        &self.names[id as usize]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spent_key_is_told_from_one_never_issued() {
+        let mut slots = Slots::default();
+        let first = slots.insert('a');
+        assert_eq!(slots.state(first), KeyState::Live);
+        assert_eq!(slots.remove(first), Some('a'));
+        assert_eq!(slots.remove(first), None);
+        assert_eq!(slots.state(first), KeyState::Spent);
+        let to_come = SlotKey { generation: first.generation + 1, ..first };
+        assert_eq!(slots.state(to_come), KeyState::Unknown);
+        let second = slots.insert('b');
+        assert_eq!(second, to_come);
+        assert_eq!(slots.state(SlotKey { slot: 9, generation: 0 }), KeyState::Unknown);
+    }
+
+    #[test]
+    fn a_slot_whose_generations_are_used_up_is_retired() {
+        let mut slots = Slots::default();
+        slots.insert(());
+        slots.entries[0].generation = u32::MAX;
+        let last = SlotKey { slot: 0, generation: u32::MAX };
+        assert_eq!(slots.remove(last), Some(()));
+        assert_eq!(slots.state(last), KeyState::Spent);
+        assert_eq!(slots.insert(()).slot, 1);
+    }
+
+    #[test]
+    fn memory_is_bounded_by_the_values_live_at_once() {
+        let mut slots = Slots::default();
+        for _ in 0..1_000 {
+            let key = slots.insert(());
+            slots.remove(key);
+        }
+        assert_eq!((slots.entries.len(), slots.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_key_survives_the_trip_through_one_number() {
+        let key = SlotKey { slot: 7, generation: u32::MAX };
+        assert_eq!(SlotKey::from_bits(key.to_bits()), key);
+    }
+
+    #[test]
+    fn equal_names_share_one_number() {
+        let mut names = Interner::default();
+        assert_eq!((names.intern("a"), names.intern("b"), names.intern("a")), (0, 1, 0));
+        assert_eq!(names.name(1), "b");
+    }
+}

@@ -1,0 +1,119 @@
+//! The settings of a run, and what is refused at construction.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::plan::Plan;
+use super::row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_ROW_GROUPS};
+use crate::error::{ConfigError, require};
+use crate::task::DemandError;
+use crate::time::Duration;
+
+/// The longest window of final outcomes.
+const MAX_SHUTDOWN_WINDOW: u32 = 1 << 16;
+
+/// The settings of a run. `..PipelineConfig::default()` fills in what is not said; only `rows` has no useful default.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PipelineConfig {
+    /// Rows of the whole run, those of `done_row_groups` included. `0` is a run that completes at once.
+    pub rows: u64,
+    /// Rows per row group, 1 to [`MAX_ROW_GROUP_SIZE`]; the last group takes what is left. Default 64.
+    pub row_group_size: u32,
+    /// Row groups admitted at once, at least 1. Default 3.
+    pub row_groups: u32,
+    /// Workers at once: the limit of the resource `submission`. Default 1024.
+    pub submission_limit: u32,
+    /// Further named resources and their limits, for [`Column::demand`](super::Column::demand).
+    pub resources: Vec<(String, u32)>,
+    /// Rounds in which a task that failed for now is tried again, 0 to 255. Default 2.
+    pub salvage_rounds: u32,
+    /// Final outcomes that are judged together, 1 to 65536. Default 10.
+    pub shutdown_window: u32,
+    /// The share of failures in a full window at which the run stops, above 0 and at most 1; `None`: never. Default 0.5.
+    pub shutdown_rate: Option<f64>,
+    /// Stops the run once a fairness group has been answered nothing but rate limits for this long; `None`: never.
+    /// Default 10 minutes.
+    pub rate_limit_patience: Option<Duration>,
+    /// The shortest pause before a rate-limited task is tried again, above 0. Default 50 ms.
+    pub retry_floor: Duration,
+    /// The longest such pause, whatever the provider asked for; not below `retry_floor`. Default 10 minutes.
+    pub retry_ceiling: Duration,
+    /// Row groups that an earlier run has saved, in any order: they are skipped and count as done.
+    pub done_row_groups: Vec<u32>,
+}
+
+impl Default for PipelineConfig {
+    fn default() -> Self {
+        Self {
+            rows: 0,
+            row_group_size: 64,
+            row_groups: 3,
+            submission_limit: 1024,
+            resources: Vec::new(),
+            salvage_rounds: 2,
+            shutdown_window: 10,
+            shutdown_rate: Some(0.5),
+            rate_limit_patience: Some(Duration::from_secs(600)),
+            retry_floor: Duration::from_millis(50),
+            retry_ceiling: Duration::from_secs(600),
+            done_row_groups: Vec::new(),
+        }
+    }
+}
+
+impl PipelineConfig {
+    /// Checks the fields that [`TaskConfig`](crate::task::TaskConfig) does not check itself.
+    pub(super) fn validate(&self, plan: &Plan) -> Result<(), ConfigError> {
+        let size = self.row_group_size;
+        require((1..=MAX_ROW_GROUP_SIZE).contains(&size), "row_group_size", size, "1 to 16777215")?;
+        let groups = self.rows.div_ceil(u64::from(size));
+        require(groups <= u64::from(MAX_ROW_GROUPS), "rows", self.rows, "at most 268435456 row groups of them")?;
+        let largest = u64::from(size).min(self.rows);
+        let tasks = plan.whole_columns().len() as u64 + plan.cell_columns().len() as u64 * largest;
+        require(
+            tasks <= MAX_ROW_GROUP_TASKS,
+            "row_group_size",
+            size,
+            "at most 67108864 tasks (rows times cell columns) per row group",
+        )?;
+        require(self.row_groups >= 1, "row_groups", self.row_groups, "at least 1")?;
+        require(self.salvage_rounds <= 255, "salvage_rounds", self.salvage_rounds, "0 to 255")?;
+        let window = self.shutdown_window;
+        require((1..=MAX_SHUTDOWN_WINDOW).contains(&window), "shutdown_window", window, "1 to 65536")?;
+        if let Some(rate) = self.shutdown_rate {
+            require(rate > 0.0 && rate <= 1.0, "shutdown_rate", rate, "above 0 and at most 1")?;
+        }
+        require(!self.retry_floor.is_zero(), "retry_floor", self.retry_floor, "above 0")?;
+        let ceiling = self.retry_ceiling;
+        require(ceiling >= self.retry_floor, "retry_ceiling", ceiling, "not below `retry_floor`")?;
+        let stranger = self.done_row_groups.iter().find(|group| u64::from(**group) >= groups);
+        stranger.map_or(Ok(()), |group| {
+            Err(ConfigError::new("done_row_groups", group, "row groups of this run, counted from 0"))
+        })
+    }
+}
+
+/// Why a pipeline cannot be made of a plan and a configuration.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PipelineError {
+    /// A setting is outside its range.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A column's fairness group is refused.
+    #[error("column `{column}`: {source}")]
+    Group {
+        /// The column.
+        column: String,
+        /// What is wrong with its group.
+        source: ConfigError,
+    },
+    /// A column demands what no worker can ever hold.
+    #[error("column `{column}`: {source}")]
+    Demand {
+        /// The column.
+        column: String,
+        /// What is wrong with its demand.
+        source: DemandError,
+    },
+}

@@ -1,0 +1,91 @@
+//! When the run should stop by itself.
+//!
+//! *Early shutdown*: over the last `window` final outcomes (successes and failures for good), the share of failures
+//! reached the rate. *Provider exhausted*: every answer of a fairness group since its last other answer was a rate
+//! limit, for as long as patience lasts.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::time::{Duration, Instant};
+
+/// A sliding window over final outcomes.
+#[derive(Clone, Debug)]
+pub(super) struct FailureWindow {
+    window: usize,
+    rate: Option<f64>,
+    failed: VecDeque<bool>,
+    failures: u32,
+}
+
+impl FailureWindow {
+    pub(super) fn new(window: u32, rate: Option<f64>) -> Self {
+        Self { window: window as usize, rate, failed: VecDeque::new(), failures: 0 }
+    }
+
+    /// Takes one final outcome in; answers the failures in the window when they are too many. O(1).
+    pub(super) fn observe(&mut self, failed: bool) -> Option<u32> {
+        let rate = self.rate?;
+        if self.failed.len() == self.window && self.failed.pop_front() == Some(true) {
+            self.failures -= 1;
+        }
+        self.failed.push_back(failed);
+        self.failures += u32::from(failed);
+        let full = self.failed.len() == self.window;
+        (full && f64::from(self.failures) >= rate * self.window as f64).then_some(self.failures)
+    }
+}
+
+/// Since when each fairness group has been answered nothing but rate limits.
+#[derive(Clone, Debug)]
+pub(super) struct Patience {
+    limit: Option<Duration>,
+    limited_since: Vec<Option<Instant>>,
+}
+
+impl Patience {
+    pub(super) fn new(limit: Option<Duration>, groups: usize) -> Self {
+        Self { limit, limited_since: alloc::vec![None; groups] }
+    }
+
+    /// A group was answered with a rate limit; answers for how long by now, when that is too long.
+    pub(super) fn rate_limited(&mut self, now: Instant, group: usize) -> Option<Duration> {
+        let since = *self.limited_since[group].get_or_insert(now);
+        let waited = now - since;
+        (waited >= self.limit?).then_some(waited)
+    }
+
+    /// A group was answered with anything else.
+    pub(super) fn answered(&mut self, group: usize) {
+        self.limited_since[group] = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_full_window_is_judged_and_old_outcomes_leave_it() {
+        let mut window = FailureWindow::new(4, Some(0.5));
+        for failed in [true, true, false] {
+            assert_eq!(window.observe(failed), None);
+        }
+        assert_eq!(window.observe(false), Some(2));
+        assert_eq!(window.observe(false), None);
+        assert_eq!(window.observe(true), None);
+        assert_eq!(window.observe(true), Some(2));
+    }
+
+    #[test]
+    fn patience_begins_anew_with_every_other_answer() {
+        let at = |secs| Instant::ZERO + Duration::from_secs(secs);
+        let mut patience = Patience::new(Some(Duration::from_secs(5)), 2);
+        assert_eq!(patience.rate_limited(at(0), 0), None);
+        assert_eq!(patience.rate_limited(at(4), 0), None);
+        patience.answered(0);
+        assert_eq!(patience.rate_limited(at(5), 0), None);
+        assert_eq!(patience.rate_limited(at(5), 1), None);
+        assert_eq!(patience.rate_limited(at(10), 0), Some(Duration::from_secs(5)));
+    }
+}

@@ -1,0 +1,48 @@
+//! What is ready, what is next, what is finished, what failed?
+//!
+//! A [`Plan`] is a directed acyclic graph of columns. Rows come in row groups. A task makes one column for one row
+//! ([`Strategy::Cell`]) or for a whole row group (the other strategies). The [`Pipeline`] machine admits row groups,
+//! finds the tasks whose upstreams are complete, passes each through the queue and the lease of
+//! [`task`](crate::task), and hands a row group out for its checkpoint once nothing of it is left to do.
+//!
+//! ```text
+//! row group:  pending --admit--> open --last worker done--> saving --saved--> gone
+//!                                                             \--failed--> unsaved (kept; the run stops)
+//!
+//! task:       waiting --upstreams complete--> queued --lease--> running --success--> done
+//!                                               ^                  |---failed------> dropped, with its row or group
+//!                                               |--round---- deferred <---retryable
+//!                                               |--due------ delayed <----rate limit, admission timeout
+//! ```
+//!
+//! | file | what it decides |
+//! | --- | --- |
+//! | `plan` | which columns there are, and in which order they can be made |
+//! | `key` | the one recipe for a task's id |
+//! | `frontier` | which tasks of one row group are ready, done or dropped |
+//! | `row_group` | which row group is next, and when one is finished |
+//! | `salvage` | when a task that failed for now is tried again |
+//! | `health` | when the run should stop by itself |
+//! | `scheduler` | the commands and effects: a thin facade over the rest |
+//! | `report` | what is counted |
+
+mod config;
+mod frontier;
+mod health;
+mod key;
+mod outcome;
+mod plan;
+mod report;
+mod row_group;
+mod salvage;
+mod scheduler;
+mod stop;
+
+pub use config::{PipelineConfig, PipelineError};
+pub use outcome::{
+    DropReason, DroppedRow, Effect, FailureKind, FinishedRowGroup, RetryKind, SaveError, Task, TaskOutcome, WorkerId,
+};
+pub use plan::{Column, ColumnId, MAX_COLUMNS, Plan, PlanBuilder, PlanError, Strategy};
+pub use report::{ColumnReport, DroppedCount, Progress, RunReport, StopReason, TaskCounts};
+pub use row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_ROW_GROUPS};
+pub use scheduler::Pipeline;

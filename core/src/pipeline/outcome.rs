@@ -1,0 +1,231 @@
+//! What the scheduler hands out, and what it is told back.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::plan::ColumnId;
+use crate::handle::SlotKey;
+use crate::time::Duration;
+
+/// Names one running worker. Generational: the id of a worker that has answered is never a live one again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
+pub struct WorkerId(pub(super) SlotKey);
+
+impl WorkerId {
+    /// Slot and generation. Slots are dense: they index per-worker state of a driver or tracks of a trace.
+    #[must_use]
+    pub const fn key(self) -> SlotKey {
+        self.0
+    }
+
+    /// The id as one number, for a foreign language.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        self.0.to_bits()
+    }
+
+    /// The id that [`WorkerId::to_bits`] turned into `bits`.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(SlotKey::from_bits(bits))
+    }
+}
+
+/// One unit of work for one worker. Its lease is held already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Task {
+    /// Who to answer for.
+    pub worker: WorkerId,
+    /// Which column to make.
+    pub column: ColumnId,
+    /// For which row group, counted from 0 over the whole run.
+    pub row_group: u32,
+    /// The run's number of the group's first row.
+    pub first_row: u64,
+    /// Rows in the group.
+    pub rows: u32,
+    /// The row to make, counted from 0 within the group; `None`: the whole group.
+    pub row: Option<u32>,
+    /// 1 for the first try.
+    pub attempt: u32,
+}
+
+/// A failure that may pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum RetryKind {
+    /// The provider asked for fewer calls. Never dropped: see [`RetryKind::is_preserved`].
+    RateLimited,
+    /// The call took too long.
+    Timeout,
+    /// The provider failed (5xx).
+    ServerError,
+    /// The connection was refused or broke.
+    Connection,
+    /// Request admission did not let the call out in time. Never dropped: see [`RetryKind::is_preserved`].
+    AdmissionTimeout,
+}
+
+impl RetryKind {
+    /// Whether the task did nothing wrong and only came too early: it is tried again after a pause, as often as it
+    /// takes, and no such try uses up a salvage round.
+    #[must_use]
+    pub const fn is_preserved(self) -> bool {
+        matches!(self, Self::RateLimited | Self::AdmissionTimeout)
+    }
+}
+
+impl fmt::Display for RetryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RateLimited => "rate limited",
+            Self::Timeout => "timeout",
+            Self::ServerError => "server error",
+            Self::Connection => "connection failed",
+            Self::AdmissionTimeout => "admission timeout",
+        })
+    }
+}
+
+/// A failure that the same work would meet again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// The provider refuses this request (other 4xx).
+    Request,
+    /// The provider refuses the credentials (401, 403).
+    Authentication,
+    /// No such model or address (404).
+    NotFound,
+    /// The answer is not what the protocol promises.
+    MalformedAnswer,
+    /// The prompt could not be made from the row.
+    Template,
+    /// Anything else that concerns this row alone.
+    Other,
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Request => "request refused",
+            Self::Authentication => "credentials refused",
+            Self::NotFound => "not found",
+            Self::MalformedAnswer => "malformed answer",
+            Self::Template => "template failed",
+            Self::Other => "failed",
+        })
+    }
+}
+
+/// How one worker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum TaskOutcome {
+    /// The column is made for the row, or for every row of the group that is alive.
+    Success,
+    /// It may work later.
+    Retryable {
+        /// What happened.
+        kind: RetryKind,
+        /// The pause the provider asked for.
+        retry_after: Option<Duration>,
+    },
+    /// It will not work: drops the row, or the row group when the task was for a whole one.
+    Failed(FailureKind),
+    /// A bug in the host or in user code: stops the run and is never disguised as a dropped row.
+    Fatal,
+    /// The worker was aborted, or lost before it ended. Outside of a stop this is deferred like a retryable failure.
+    Cancelled,
+}
+
+/// Why a row is not in the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum DropReason {
+    /// A task failed for good.
+    Failed(FailureKind),
+    /// A task failed in its first try and in every salvage round; this is how it failed last.
+    RetriesExhausted(RetryKind),
+    /// A task's worker was lost in its first try and in every salvage round.
+    WorkerLost,
+    /// The run stopped before the row, or the row group it would be saved with, was complete.
+    Stopped,
+    /// The row was complete, but the checkpoint of its row group failed.
+    Unsaved,
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(kind) => kind.fmt(f),
+            Self::RetriesExhausted(kind) => write!(f, "{kind}, retries exhausted"),
+            Self::WorkerLost => f.write_str("worker lost"),
+            Self::Stopped => f.write_str("the run stopped first"),
+            Self::Unsaved => f.write_str("checkpoint failed"),
+        }
+    }
+}
+
+/// A row that is left out of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct DroppedRow {
+    /// Counted from 0 within the row group.
+    pub row: u32,
+    /// The column that failed, or the first one still missing when the run stopped.
+    pub column: ColumnId,
+    /// Why.
+    pub reason: DropReason,
+}
+
+/// A row group to save. It comes once, when no worker of the group is left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct FinishedRowGroup {
+    /// Which one.
+    pub row_group: u32,
+    /// The run's number of its first row.
+    pub first_row: u64,
+    /// Rows it began with: `live` and `dropped` together.
+    pub rows: u32,
+    /// The complete rows, counted from 0 within the group, ascending.
+    pub live: Vec<u32>,
+    /// The others, ascending by row.
+    pub dropped: Vec<DroppedRow>,
+}
+
+/// Why a checkpoint failed, in words for the report.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SaveError(pub String);
+
+impl From<&str> for SaveError {
+    fn from(message: &str) -> Self {
+        Self(message.to_string())
+    }
+}
+
+/// What a driver must carry out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Start a worker; answer with [`Pipeline::task_finished`](super::Pipeline::task_finished).
+    Spawn(Task),
+    /// Save a row group; answer with [`Pipeline::checkpoint_finished`](super::Pipeline::checkpoint_finished).
+    Checkpoint(FinishedRowGroup),
+    /// Cancel a worker. It must still be answered for; a worker that ends in another way first may say so.
+    Abort(WorkerId),
+    /// The run is over: every lease is back, every checkpoint answered, the report is there. Comes once, last.
+    Finished,
+}

@@ -1,0 +1,237 @@
+//! What is counted: the live [`Progress`] and the final [`RunReport`].
+//!
+//! ```text
+//! rows    = rows_resumed + rows_in + rows_not_started
+//! rows_in = rows_out + rows_dropped                        once the run has ended
+//! spawned = succeeded + retryable + failed + fatal + cancelled + ignored
+//! ```
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::outcome::DropReason;
+use super::plan::ColumnId;
+use crate::time::{Duration, Instant};
+
+/// Why a run ended.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(tag = "reason", rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum StopReason {
+    /// Every row group was saved.
+    Completed,
+    /// It was asked to.
+    Cancelled,
+    /// Too many of the latest final outcomes were failures.
+    EarlyShutdown {
+        /// Failures among them.
+        failures: u32,
+        /// How many outcomes were judged.
+        window: u32,
+    },
+    /// A fairness group was answered nothing but rate limits for too long.
+    ProviderExhausted {
+        /// The group's identity.
+        group: Vec<String>,
+        /// For how long.
+        waited: Duration,
+    },
+    /// A row group could not be saved.
+    CheckpointFailed {
+        /// The first one.
+        row_group: u32,
+        /// The cause, in the host's words.
+        why: String,
+    },
+    /// A worker reported a bug.
+    Fatal {
+        /// The column it was making.
+        column: ColumnId,
+        /// For which row group.
+        row_group: u32,
+    },
+    /// An internal error: work was left, and nothing was going on that could have moved it.
+    Stuck {
+        /// What was left, and what held it.
+        why: String,
+    },
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Completed => f.write_str("completed"),
+            Self::Cancelled => f.write_str("cancelled"),
+            Self::EarlyShutdown { failures, window } => {
+                write!(f, "shut down early: {failures} of the last {window} final outcomes were failures")
+            }
+            Self::ProviderExhausted { group, waited } => {
+                write!(f, "`{}` answered nothing but rate limits for {waited}", group.join("/"))
+            }
+            Self::CheckpointFailed { row_group, why } => write!(f, "row group {row_group} could not be saved: {why}"),
+            Self::Fatal { column, row_group } => {
+                write!(f, "fatal error in column number {} of row group {row_group}", column.index())
+            }
+            Self::Stuck { why } => write!(f, "internal error, stuck: {why}"),
+        }
+    }
+}
+
+/// What became of the tasks of one column. A task counts once for each time a worker had it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct TaskCounts {
+    /// Workers started.
+    pub spawned: u64,
+    /// Workers that made their column.
+    pub succeeded: u64,
+    /// Failures that may pass.
+    pub retryable: u64,
+    /// Failures for good.
+    pub failed: u64,
+    /// Bugs reported.
+    pub fatal: u64,
+    /// Workers aborted or lost.
+    pub cancelled: u64,
+    /// Workers that answered after their row was dropped, whatever they said.
+    pub ignored: u64,
+}
+
+impl TaskCounts {
+    /// Workers that have answered.
+    #[must_use]
+    pub const fn ended(&self) -> u64 {
+        self.succeeded + self.retryable + self.failed + self.fatal + self.cancelled + self.ignored
+    }
+}
+
+/// The tasks of one column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct ColumnReport {
+    /// The column.
+    pub column: ColumnId,
+    /// Its name.
+    pub name: String,
+    /// What became of its tasks.
+    pub tasks: TaskCounts,
+}
+
+/// Rows that are not in the output, by cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct DroppedCount {
+    /// The column that failed or was still missing; `None` for complete rows that were not saved.
+    pub column: Option<ColumnId>,
+    /// Why.
+    pub reason: DropReason,
+    /// How many rows.
+    pub rows: u64,
+}
+
+/// Where a run stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Progress {
+    /// Rows of the whole run.
+    pub rows_total: u64,
+    /// Complete rows, those of earlier runs and those not yet saved included.
+    pub rows_done: u64,
+    /// Rows given up.
+    pub rows_dropped: u64,
+    /// Row groups of the whole run.
+    pub row_groups_total: u32,
+    /// Row groups saved, by earlier runs too.
+    pub row_groups_done: u32,
+    /// Row groups admitted and not yet saved.
+    pub row_groups_active: u32,
+    /// Workers.
+    pub running: usize,
+    /// Tasks ready and waiting for a lease.
+    pub queued: usize,
+    /// Tasks paused because a provider asked for it.
+    pub delayed: usize,
+    /// Tasks per column, in the order of definition.
+    pub columns: Vec<TaskCounts>,
+    /// Whether the run has ended.
+    pub finished: bool,
+}
+
+/// What a run did. The module's equations hold for it.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct RunReport {
+    /// Why it ended.
+    pub stop: StopReason,
+    /// Rows of the whole run.
+    pub rows: u64,
+    /// Rows that earlier runs saw to.
+    pub rows_resumed: u64,
+    /// Rows of the row groups this run admitted.
+    pub rows_in: u64,
+    /// Complete rows this run saved.
+    pub rows_out: u64,
+    /// Rows this run admitted and did not save.
+    pub rows_dropped: u64,
+    /// Rows of row groups that were never admitted.
+    pub rows_not_started: u64,
+    /// `rows_dropped` by column and reason, ascending.
+    pub dropped: Vec<DroppedCount>,
+    /// Row groups of the whole run.
+    pub row_groups: u32,
+    /// Row groups saved, by earlier runs too.
+    pub row_groups_done: u32,
+    /// The columns in the order of definition.
+    pub columns: Vec<ColumnReport>,
+    /// When the run began.
+    pub started: Instant,
+    /// When it ended.
+    pub ended: Instant,
+}
+
+impl RunReport {
+    /// How long the run took.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.ended - self.started
+    }
+
+    /// Whether every row group was saved.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.stop == StopReason::Completed
+    }
+}
+
+/// The counters behind both.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) rows_in: u64,
+    pub(super) rows_out: u64,
+    pub(super) row_groups_saved: u32,
+    pub(super) columns: Vec<TaskCounts>,
+    dropped: BTreeMap<(Option<ColumnId>, DropReason), u64>,
+    pub(super) rows_dropped: u64,
+}
+
+impl Tally {
+    pub(super) fn new(columns: usize) -> Self {
+        Self { columns: alloc::vec![TaskCounts::default(); columns], ..Self::default() }
+    }
+
+    pub(super) fn drop_rows(&mut self, column: Option<ColumnId>, reason: DropReason, rows: u64) {
+        if rows > 0 {
+            *self.dropped.entry((column, reason)).or_default() += rows;
+            self.rows_dropped += rows;
+        }
+    }
+
+    pub(super) fn dropped(&self) -> Vec<DroppedCount> {
+        let count =
+            |(&(column, reason), &rows): (&(Option<ColumnId>, DropReason), &u64)| DroppedCount { column, reason, rows };
+        self.dropped.iter().map(count).collect()
+    }
+}

@@ -1,0 +1,221 @@
+//! Which row group is next, and when one is finished.
+//!
+//! [`Pending`] is a cursor: row groups that are not admitted exist as numbers only. An admitted one is a [`RowGroup`]:
+//! its frontier, its counters, and what happened to its rows.
+
+use alloc::vec::Vec;
+
+use super::frontier::{Frontier, Place, Stage};
+use super::key::TaskKey;
+use super::outcome::{DropReason, DroppedRow, FinishedRowGroup};
+use super::plan::{ColumnId, Plan};
+use crate::time::Instant;
+
+/// The largest number of row groups in a run.
+pub const MAX_ROW_GROUPS: u32 = 1 << 28;
+/// The largest number of rows in a row group: one less than 2^24, as the last value means "the whole group" in a task's
+/// id.
+pub const MAX_ROW_GROUP_SIZE: u32 = (1 << 24) - 1;
+/// The largest number of tasks in a row group. Its frontier takes eight bytes for each.
+pub const MAX_ROW_GROUP_TASKS: u64 = 1 << 26;
+
+/// A row group by number and extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) row_group: u32,
+    pub(super) first_row: u64,
+    pub(super) rows: u32,
+}
+
+/// The row groups not yet admitted: a cursor over all of them that steps over the done ones.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    rows: u64,
+    size: u32,
+    total: u32,
+    next: u32,
+    /// Ascending and distinct.
+    done: Vec<u32>,
+    /// Entries of `done` below `next`.
+    passed: usize,
+}
+
+impl Pending {
+    /// The caller has checked the bounds: at least one row per group, at most [`MAX_ROW_GROUPS`] groups.
+    pub(super) fn new(rows: u64, size: u32, mut done: Vec<u32>) -> Self {
+        done.sort_unstable();
+        done.dedup();
+        let total = rows.div_ceil(u64::from(size)) as u32;
+        let mut pending = Self { rows, size, total, next: 0, done, passed: 0 };
+        pending.pass_done();
+        pending
+    }
+
+    pub(super) fn total(&self) -> u32 {
+        self.total
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.next == self.total
+    }
+
+    /// How many row groups an earlier run has saved.
+    pub(super) fn done_groups(&self) -> u32 {
+        self.done.len() as u32
+    }
+
+    /// How many rows those have.
+    pub(super) fn done_rows(&self) -> u64 {
+        let full = u64::from(self.size) * self.done.len() as u64;
+        let last_missing = u64::from(self.size) * u64::from(self.total) - self.rows;
+        // Only the last row group can be a smaller one.
+        if self.done.last().is_some_and(|last| last + 1 == self.total) { full - last_missing } else { full }
+    }
+
+    /// The next row group, once.
+    pub(super) fn take(&mut self) -> Option<Span> {
+        if self.is_empty() {
+            return None;
+        }
+        let first_row = u64::from(self.next) * u64::from(self.size);
+        let rows = (self.rows - first_row).min(u64::from(self.size)) as u32;
+        let span = Span { row_group: self.next, first_row, rows };
+        self.next += 1;
+        self.pass_done();
+        Some(span)
+    }
+
+    fn pass_done(&mut self) {
+        while self.done.get(self.passed) == Some(&self.next) {
+            self.passed += 1;
+            self.next += 1;
+        }
+    }
+}
+
+/// How far an admitted row group is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Some of it is left to do.
+    Open,
+    /// Handed out for its checkpoint.
+    Saving,
+    /// Its checkpoint failed; it is kept.
+    Unsaved,
+}
+
+/// A task that waits for the next salvage round of its row group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deferred {
+    pub(super) place: Place,
+    /// The provider's own retry-after still holds then.
+    pub(super) not_before: Instant,
+}
+
+/// An admitted row group.
+#[derive(Clone, Debug)]
+pub(super) struct RowGroup {
+    pub(super) span: Span,
+    pub(super) phase: Phase,
+    pub(super) frontier: Frontier,
+    /// Tasks in the dispatcher's queue.
+    pub(super) queued: usize,
+    /// Workers, those for dropped rows included.
+    pub(super) running: usize,
+    /// In the order they failed; those dropped since are passed over.
+    pub(super) deferred: Vec<Deferred>,
+    dropped: Vec<DroppedRow>,
+}
+
+impl RowGroup {
+    /// Sets up the tasks of a row group; `ready` gets those with no upstream.
+    pub(super) fn admit(plan: &Plan, span: Span, ready: &mut Vec<Place>) -> Self {
+        let frontier = Frontier::new(plan, span.rows, ready);
+        let phase = Phase::Open;
+        Self { span, phase, frontier, queued: 0, running: 0, deferred: Vec::new(), dropped: Vec::new() }
+    }
+
+    /// Whether no worker has a task of it and none is queued.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.running == 0 && self.queued == 0
+    }
+
+    pub(super) fn key(&self, (column, row): Place) -> TaskKey {
+        TaskKey { row_group: self.span.row_group, column, row }
+    }
+
+    /// Drops the row of a failed cell, or all rows for a task of the whole group. `ready` gets tasks that waited for
+    /// nothing else; `gone` each dropped task with the stage it was in. Answers how many rows were dropped.
+    pub(super) fn drop_rows(
+        &mut self,
+        plan: &Plan,
+        (column, row): Place,
+        reason: DropReason,
+        ready: &mut Vec<Place>,
+        mut gone: impl FnMut(Place, Stage),
+    ) -> u32 {
+        let rows = row.map_or(0..self.span.rows, |row| row..row + 1);
+        if row.is_none() {
+            self.frontier.drop_whole(plan, &mut gone);
+        }
+        let before = self.dropped.len();
+        for row in rows {
+            if self.frontier.drop_row(plan, row, ready, &mut gone) {
+                self.dropped.push(DroppedRow { row, column, reason });
+            }
+        }
+        (self.dropped.len() - before) as u32
+    }
+
+    /// What is saved of the group: its complete rows, and every other one with a reason. O(rows * log rows).
+    pub(super) fn finished(&self, plan: &Plan) -> FinishedRowGroup {
+        let mut dropped = self.dropped.clone();
+        dropped.extend(self.unfinished(plan));
+        dropped.sort_unstable();
+        let live: Vec<u32> = (0..self.span.rows).filter(|row| self.frontier.is_complete(*row)).collect();
+        debug_assert_eq!(live.len() + dropped.len(), self.span.rows as usize);
+        let Span { row_group, first_row, rows } = self.span;
+        FinishedRowGroup { row_group, first_row, rows, live, dropped }
+    }
+
+    /// The rows that the run's end left incomplete, with the column each one lacks first. None in a group with no open
+    /// task.
+    pub(super) fn unfinished(&self, plan: &Plan) -> impl Iterator<Item = DroppedRow> {
+        (0..self.span.rows)
+            .filter(|row| self.frontier.is_live(*row) && !self.frontier.is_complete(*row))
+            .filter_map(|row| Some(stopped(row, self.frontier.first_missing(plan, row)?)))
+    }
+}
+
+fn stopped(row: u32, column: ColumnId) -> DroppedRow {
+    DroppedRow { row, column, reason: DropReason::Stopped }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spans(mut pending: Pending) -> Vec<(u32, u64, u32)> {
+        core::iter::from_fn(|| pending.take()).map(|span| (span.row_group, span.first_row, span.rows)).collect()
+    }
+
+    #[test]
+    fn the_last_row_group_takes_what_is_left() {
+        assert_eq!(spans(Pending::new(10, 4, Vec::new())), [(0, 0, 4), (1, 4, 4), (2, 8, 2)]);
+        assert_eq!(spans(Pending::new(0, 4, Vec::new())), []);
+    }
+
+    #[test]
+    fn done_row_groups_are_stepped_over_in_any_order_and_number() {
+        let pending = Pending::new(10, 2, [4, 0, 1, 4].into());
+        assert_eq!((pending.done_groups(), pending.done_rows()), (3, 6));
+        assert_eq!(spans(pending), [(2, 4, 2), (3, 6, 2)]);
+        assert_eq!(spans(Pending::new(4, 2, [0, 1].into())), []);
+    }
+
+    #[test]
+    fn a_smaller_last_row_group_counts_its_own_rows_when_it_is_done() {
+        assert_eq!(Pending::new(10, 4, [2].into()).done_rows(), 2);
+        assert_eq!(Pending::new(10, 4, [0, 2].into()).done_rows(), 6);
+    }
+}

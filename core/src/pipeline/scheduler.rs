@@ -1,0 +1,535 @@
+//! The commands and effects of a run: a thin facade over plan, frontier, row groups, salvage and health.
+//!
+//! Every command does three things in this order, which keeps the rest simple:
+//!
+//! 1. *absorb*: record what happened, and which tasks it made ready;
+//! 2. *settle* the row group it happened to: hand it out for its checkpoint, or begin a salvage round;
+//! 3. *pump*: queue the delayed tasks that are due, admit row groups, dispatch, and see whether the run is over.
+//!
+//! Work per command is bounded by the size of the row groups it admits or drops from and by the leases it grants;
+//! one finished cell costs O(out-degree).
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use super::config::{PipelineConfig, PipelineError};
+use super::frontier::{Place, Stage};
+use super::health::{FailureWindow, Patience};
+use super::key::TaskKey;
+use super::outcome::{DropReason, Effect, FinishedRowGroup, RetryKind, SaveError, Task, TaskOutcome, WorkerId};
+use super::plan::{ColumnId, Plan};
+use super::report::{Progress, RunReport, StopReason, Tally};
+use super::row_group::{Pending, Phase, RowGroup};
+use super::salvage::{Delays, Salvage, Verdict};
+use super::stop::StopMode;
+use crate::handle::{KeyState, Slots};
+use crate::lease::ReleaseAnswer;
+use crate::task::{DemandId, Dispatched, Dispatcher, TaskConfig, TaskGroupId, TaskLease};
+use crate::time::{Instant, Monotonic};
+
+/// Runs a [`Plan`] over row groups: a machine for a driver to own.
+///
+/// Call [`Pipeline::start`] once, then carry out what [`Pipeline::poll_effect`] answers and report back with
+/// [`Pipeline::task_finished`] and [`Pipeline::checkpoint_finished`]; arm one timer for [`Pipeline::poll_timeout`].
+/// Spurious, late and foreign calls are harmless. The run is over when [`Effect::Finished`] came.
+#[derive(Debug)]
+pub struct Pipeline {
+    pub(super) plan: Plan,
+    /// How each column's tasks are queued, by column.
+    pub(super) routes: Vec<Route>,
+    salvage: Salvage,
+    row_groups: usize,
+    rows: u64,
+    pub(super) dispatcher: Dispatcher,
+    pub(super) pending: Pending,
+    /// The admitted row groups. Ordered, since some decisions visit them all.
+    pub(super) groups: BTreeMap<u32, RowGroup>,
+    pub(super) workers: Slots<Worker>,
+    /// Checkpoints that are not answered.
+    pub(super) saving: usize,
+    pub(super) delays: Delays,
+    window: FailureWindow,
+    shutdown_window: u32,
+    patience: Patience,
+    pub(super) tally: Tally,
+    clock: Monotonic,
+    pub(super) started: Instant,
+    pub(super) state: State,
+    pub(super) stop_reason: Option<StopReason>,
+    pub(super) effects: VecDeque<Effect>,
+    /// Scratch: tasks found ready during one command.
+    ready: Vec<Place>,
+    pub(super) report: Option<RunReport>,
+}
+
+/// Where the run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Idle,
+    Running,
+    Stopping(StopMode),
+    Finished,
+}
+
+/// How the tasks of a column are queued.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Route {
+    group: TaskGroupId,
+    demand: DemandId,
+    /// The group's place among the distinct groups of the plan.
+    patience: usize,
+}
+
+/// A worker and what it holds.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) key: TaskKey,
+    pub(super) lease: TaskLease,
+    pub(super) aborted: bool,
+}
+
+/// Set-up and what there is to see.
+impl Pipeline {
+    /// A run that has not started. Cost and memory do not depend on the number of row groups, but for the list of
+    /// those that are done.
+    pub fn new(plan: Plan, config: PipelineConfig) -> Result<Self, PipelineError> {
+        config.validate(&plan)?;
+        let task_config = TaskConfig { submission_limit: config.submission_limit, resources: config.resources };
+        let mut dispatcher = Dispatcher::new(task_config)?;
+        let (routes, groups) = routes(&plan, &mut dispatcher)?;
+        Ok(Self {
+            routes,
+            salvage: Salvage {
+                rounds: config.salvage_rounds,
+                floor: config.retry_floor,
+                ceiling: config.retry_ceiling,
+            },
+            row_groups: config.row_groups as usize,
+            rows: config.rows,
+            dispatcher,
+            pending: Pending::new(config.rows, config.row_group_size, config.done_row_groups),
+            groups: BTreeMap::new(),
+            workers: Slots::default(),
+            saving: 0,
+            delays: Delays::default(),
+            window: FailureWindow::new(config.shutdown_window, config.shutdown_rate),
+            shutdown_window: config.shutdown_window,
+            patience: Patience::new(config.rate_limit_patience, groups),
+            tally: Tally::new(plan.columns().len()),
+            clock: Monotonic::default(),
+            started: Instant::ZERO,
+            state: State::Idle,
+            stop_reason: None,
+            effects: VecDeque::new(),
+            ready: Vec::new(),
+            report: None,
+            plan,
+        })
+    }
+
+    /// The plan it runs.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Where the run stands. O(columns + admitted row groups).
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let in_sight = self.groups.values().filter(|group| group.phase != Phase::Unsaved);
+        let complete: u64 = in_sight.map(|group| u64::from(group.frontier.complete_rows())).sum();
+        Progress {
+            rows_total: self.rows,
+            rows_done: self.pending.done_rows() + self.tally.rows_out + complete,
+            rows_dropped: self.tally.rows_dropped,
+            row_groups_total: self.pending.total(),
+            row_groups_done: self.pending.done_groups() + self.tally.row_groups_saved,
+            row_groups_active: self.groups.len() as u32,
+            running: self.workers.len(),
+            queued: self.dispatcher.queued(),
+            delayed: self.delays.len(),
+            columns: self.tally.columns.clone(),
+            finished: self.state == State::Finished,
+        }
+    }
+
+    /// What the run did; `None` until it has ended and every lease is back.
+    #[must_use]
+    pub fn report(&self) -> Option<&RunReport> {
+        self.report.as_ref()
+    }
+
+    /// The row groups whose checkpoint failed, as they were handed out.
+    pub fn unsaved(&self) -> impl Iterator<Item = FinishedRowGroup> {
+        let unsaved = self.groups.values().filter(|group| group.phase == Phase::Unsaved);
+        unsaved.map(|group| group.finished(&self.plan))
+    }
+
+    /// Task leases that are out: one for each worker that has not answered.
+    #[must_use]
+    pub fn active_leases(&self) -> usize {
+        self.dispatcher.active_leases()
+    }
+
+    /// Tasks that are ready and wait for a lease.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.dispatcher.queued()
+    }
+
+    /// How often `now` went backwards. It was clamped to the latest seen.
+    #[must_use]
+    pub fn clock_regressions(&self) -> u64 {
+        self.clock.regressions()
+    }
+
+    pub(super) fn rows(&self) -> u64 {
+        self.rows
+    }
+}
+
+/// Commands.
+impl Pipeline {
+    /// Begins the run: admits the first row groups. A second call changes nothing.
+    pub fn start(&mut self, now: Instant) {
+        let now = self.clock.observe(now);
+        if self.state == State::Idle {
+            self.started = now;
+            self.state = State::Running;
+        }
+        self.pump(now);
+    }
+
+    /// The next thing to carry out, in order.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When to call [`Pipeline::handle_timeout`]: the first instant at which a delayed task is due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.delays.next_due()
+    }
+
+    /// Queues the delayed tasks that are due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let now = self.clock.observe(now);
+        self.pump(now);
+    }
+
+    /// A worker ended: its lease is back. A second call, or one for a worker never started, changes nothing and says
+    /// so.
+    pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseAnswer {
+        let now = self.clock.observe(now);
+        let Some(ended) = self.workers.remove(worker.0) else {
+            return match self.workers.state(worker.0) {
+                KeyState::Spent => ReleaseAnswer::Duplicate,
+                _ => ReleaseAnswer::UnknownLease,
+            };
+        };
+        let answer = self.dispatcher.release(ended.lease);
+        debug_assert_eq!(answer, ReleaseAnswer::Released, "a worker's lease is live until it answers");
+        self.absorb(now, ended.key, outcome);
+        self.settle(now, ended.key.row_group);
+        self.pump(now);
+        answer
+    }
+
+    /// A checkpoint ended. Its row group's slot is free, or the run stops. Any other call changes nothing.
+    pub fn checkpoint_finished(&mut self, now: Instant, row_group: u32, result: Result<(), SaveError>) {
+        let now = self.clock.observe(now);
+        let Some(group) = self.groups.get_mut(&row_group) else { return };
+        if group.phase != Phase::Saving {
+            return;
+        }
+        self.saving -= 1;
+        let complete = u64::from(group.frontier.complete_rows());
+        match result {
+            Ok(()) => {
+                self.groups.remove(&row_group);
+                self.tally.rows_out += complete;
+                self.tally.row_groups_saved += 1;
+            }
+            Err(SaveError(why)) => {
+                group.phase = Phase::Unsaved;
+                self.tally.drop_rows(None, DropReason::Unsaved, complete);
+                self.stop(StopReason::CheckpointFailed { row_group, why }, StopMode::Drain);
+            }
+        }
+        self.pump(now);
+    }
+
+    /// Stops the run: nothing more is started, every worker is aborted and waited for, row groups that are not
+    /// complete are not saved.
+    pub fn cancel(&mut self, now: Instant) {
+        let now = self.clock.observe(now);
+        if self.state == State::Idle {
+            self.started = now;
+        }
+        self.stop(StopReason::Cancelled, StopMode::Abort);
+        self.pump(now);
+    }
+}
+
+/// Absorbing what happened.
+impl Pipeline {
+    fn absorb(&mut self, now: Instant, key: TaskKey, outcome: TaskOutcome) {
+        let place = (key.column, key.row);
+        self.consult_patience(now, key.column, outcome);
+        let Some(group) = self.groups.get_mut(&key.row_group) else {
+            debug_assert!(false, "a row group stays while it has workers");
+            return;
+        };
+        group.running -= 1;
+        let entry = group.frontier.entry_mut(&self.plan, place);
+        let rounds = entry.rounds;
+        let counts = &mut self.tally.columns[key.column.index()];
+        if entry.stage == Stage::Dropped && outcome != TaskOutcome::Fatal {
+            counts.ignored += 1;
+            return;
+        }
+        match outcome {
+            TaskOutcome::Success => {
+                counts.succeeded += 1;
+                group.frontier.complete(&self.plan, place, &mut self.ready);
+                self.observe_final(false);
+            }
+            TaskOutcome::Failed(kind) => {
+                counts.failed += 1;
+                self.drop_rows(key, DropReason::Failed(kind));
+                self.observe_final(true);
+            }
+            TaskOutcome::Retryable { kind, retry_after } => {
+                counts.retryable += 1;
+                let verdict = self.salvage.judge(now, kind, retry_after, rounds);
+                self.carry_out(key, verdict);
+            }
+            TaskOutcome::Cancelled => {
+                counts.cancelled += 1;
+                let verdict = match self.state {
+                    // Aborted by the stop: no fault of the row.
+                    State::Stopping(_) => Verdict::Defer { not_before: now },
+                    _ => self.salvage.judge_lost(now, rounds),
+                };
+                self.carry_out(key, verdict);
+            }
+            TaskOutcome::Fatal => {
+                counts.fatal += 1;
+                let (column, row_group) = (key.column, key.row_group);
+                self.carry_out(key, Verdict::Defer { not_before: now });
+                self.stop(StopReason::Fatal { column, row_group }, StopMode::Abort);
+            }
+        }
+        self.enqueue_ready(key.row_group);
+    }
+
+    /// What an answer says about the provider behind a column's group.
+    fn consult_patience(&mut self, now: Instant, column: ColumnId, outcome: TaskOutcome) {
+        let group = self.routes[column.index()].patience;
+        match outcome {
+            TaskOutcome::Retryable { kind: RetryKind::RateLimited, .. } => {
+                if let Some(waited) = self.patience.rate_limited(now, group) {
+                    let group = self.plan.columns()[column.index()].group.identity.clone();
+                    self.stop(StopReason::ProviderExhausted { group, waited }, StopMode::DrainPartial);
+                }
+            }
+            // Neither is an answer of the provider.
+            TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, .. } | TaskOutcome::Cancelled => {}
+            _ => self.patience.answered(group),
+        }
+    }
+
+    fn observe_final(&mut self, failed: bool) {
+        if let Some(failures) = self.window.observe(failed) {
+            let window = self.shutdown_window;
+            self.stop(StopReason::EarlyShutdown { failures, window }, StopMode::DrainPartial);
+        }
+    }
+
+    fn carry_out(&mut self, key: TaskKey, verdict: Verdict) {
+        if let Verdict::Drop(reason) = verdict {
+            return self.drop_rows(key, reason);
+        }
+        let Some(group) = self.groups.get_mut(&key.row_group) else { return };
+        let place = (key.column, key.row);
+        let entry = group.frontier.entry_mut(&self.plan, place);
+        if entry.stage == Stage::Dropped {
+            return;
+        }
+        // A run that stops tries nothing again: the task only has to be seen as not done.
+        entry.stage = Stage::Deferred;
+        match verdict {
+            _ if self.state != State::Running => {}
+            Verdict::Delay { until } => {
+                entry.stage = Stage::Delayed;
+                self.delays.push(until, key.to_bits());
+            }
+            Verdict::Defer { not_before } => group.deferred.push(super::row_group::Deferred { place, not_before }),
+            Verdict::Drop(_) => {}
+        }
+    }
+
+    /// Drops the row of a cell, or the rows of a whole group, and takes back what waits for them.
+    fn drop_rows(&mut self, key: TaskKey, reason: DropReason) {
+        let Some(group) = self.groups.get_mut(&key.row_group) else { return };
+        let running = self.state == State::Running;
+        let (dispatcher, delays) = (&mut self.dispatcher, &mut self.delays);
+        let mut discarded = 0;
+        let place = (key.column, key.row);
+        let rows = group.drop_rows(&self.plan, place, reason, &mut self.ready, |(column, row), stage| {
+            // A run that stops has emptied queue and timers already.
+            match stage {
+                Stage::Queued if running => {
+                    let found = dispatcher.discard(TaskKey { column, row, ..key }.to_bits());
+                    debug_assert!(found, "a queued task is in the queue");
+                    discarded += 1;
+                }
+                Stage::Delayed if running => delays.bury(),
+                _ => {}
+            }
+        });
+        group.queued -= discarded;
+        self.tally.drop_rows(Some(key.column), reason, u64::from(rows));
+    }
+
+    /// Queues the tasks that were found ready; a run that stops forgets them.
+    fn enqueue_ready(&mut self, row_group: u32) {
+        let group = self.groups.get_mut(&row_group).filter(|_| self.state == State::Running);
+        let Some(group) = group else { return self.ready.clear() };
+        for (column, row) in self.ready.drain(..) {
+            group.frontier.entry_mut(&self.plan, (column, row)).stage = Stage::Queued;
+            group.queued += 1;
+            let route = self.routes[column.index()];
+            let accepted = self.dispatcher.enqueue(group.key((column, row)).to_bits(), route.group, route.demand);
+            debug_assert!(accepted, "a task becomes ready once");
+        }
+    }
+}
+
+/// Settling a row group.
+impl Pipeline {
+    /// Moves a row group on once nothing of it is running or queued.
+    pub(super) fn settle(&mut self, now: Instant, row_group: u32) {
+        let Some(group) = self.groups.get(&row_group) else { return };
+        if group.phase != Phase::Open || !group.is_quiet() {
+            return;
+        }
+        let is_done = group.frontier.open() == 0;
+        match self.state {
+            _ if is_done => self.hand_out(row_group),
+            State::Stopping(mode) => self.settle_stopped(row_group, mode),
+            _ => self.begin_salvage_round(now, row_group),
+        }
+    }
+
+    /// Hands a row group out for its checkpoint; rows that are not complete by now are dropped.
+    pub(super) fn hand_out(&mut self, row_group: u32) {
+        let Some(group) = self.groups.get_mut(&row_group) else { return };
+        for row in group.unfinished(&self.plan) {
+            self.tally.drop_rows(Some(row.column), row.reason, 1);
+        }
+        group.phase = Phase::Saving;
+        self.saving += 1;
+        self.effects.push_back(Effect::Checkpoint(group.finished(&self.plan)));
+    }
+
+    fn begin_salvage_round(&mut self, now: Instant, row_group: u32) {
+        let Some(group) = self.groups.get_mut(&row_group) else { return };
+        for deferred in core::mem::take(&mut group.deferred) {
+            let entry = group.frontier.entry_mut(&self.plan, deferred.place);
+            if entry.stage != Stage::Deferred {
+                continue;
+            }
+            entry.rounds += 1;
+            if deferred.not_before <= now {
+                self.ready.push(deferred.place);
+            } else {
+                entry.stage = Stage::Delayed;
+                self.delays.push(deferred.not_before, group.key(deferred.place).to_bits());
+            }
+        }
+        self.enqueue_ready(row_group);
+    }
+}
+
+/// The pump: what every command ends with.
+impl Pipeline {
+    pub(super) fn pump(&mut self, now: Instant) {
+        if self.state == State::Running {
+            self.queue_due(now);
+            self.admit();
+            self.dispatch();
+            let (plan, groups) = (&self.plan, &self.groups);
+            self.delays.sweep(|task| is_delayed(plan, groups, task));
+        }
+        self.conclude(now);
+    }
+
+    fn queue_due(&mut self, now: Instant) {
+        loop {
+            let (plan, groups) = (&self.plan, &self.groups);
+            let Some(task) = self.delays.pop_due(now, |task| is_delayed(plan, groups, task)) else { return };
+            let key = TaskKey::from_bits(task);
+            self.ready.push((key.column, key.row));
+            self.enqueue_ready(key.row_group);
+        }
+    }
+
+    fn admit(&mut self) {
+        while self.groups.len() < self.row_groups
+            && let Some(span) = self.pending.take()
+        {
+            self.tally.rows_in += u64::from(span.rows);
+            self.groups.insert(span.row_group, RowGroup::admit(&self.plan, span, &mut self.ready));
+            self.enqueue_ready(span.row_group);
+        }
+    }
+
+    fn dispatch(&mut self) {
+        while let Some(Dispatched { task, lease }) = self.dispatcher.next() {
+            let key = TaskKey::from_bits(task);
+            let Some(group) = self.groups.get_mut(&key.row_group) else {
+                debug_assert!(false, "a row group stays while it has queued tasks");
+                let _ = self.dispatcher.release(lease);
+                continue;
+            };
+            let entry = group.frontier.entry_mut(&self.plan, (key.column, key.row));
+            entry.stage = Stage::Running;
+            entry.attempts = entry.attempts.saturating_add(1);
+            let attempt = entry.attempts;
+            group.queued -= 1;
+            group.running += 1;
+            self.tally.columns[key.column.index()].spawned += 1;
+            let worker = WorkerId(self.workers.insert(Worker { key, lease, aborted: false }));
+            let (TaskKey { row_group, column, row }, span) = (key, group.span);
+            let (first_row, rows) = (span.first_row, span.rows);
+            self.effects.push_back(Effect::Spawn(Task { worker, column, row_group, first_row, rows, row, attempt }));
+        }
+    }
+}
+
+fn is_delayed(plan: &Plan, groups: &BTreeMap<u32, RowGroup>, task: u64) -> bool {
+    let key = TaskKey::from_bits(task);
+    let group = groups.get(&key.row_group);
+    group.is_some_and(|group| group.frontier.stage(plan, (key.column, key.row)) == Stage::Delayed)
+}
+
+/// Registers every column's group and demand; answers the routes, and how many distinct groups there are.
+fn routes(plan: &Plan, dispatcher: &mut Dispatcher) -> Result<(Vec<Route>, usize), PipelineError> {
+    let mut distinct: Vec<TaskGroupId> = Vec::new();
+    let mut routes = Vec::with_capacity(plan.columns().len());
+    for column in plan.columns() {
+        let name = || column.name.clone();
+        let group =
+            dispatcher.group(&column.group).map_err(|source| PipelineError::Group { column: name(), source })?;
+        let demand =
+            dispatcher.demand(&column.demand).map_err(|source| PipelineError::Demand { column: name(), source })?;
+        let known = distinct.iter().position(|other| *other == group);
+        let patience = known.unwrap_or_else(|| {
+            distinct.push(group);
+            distinct.len() - 1
+        });
+        routes.push(Route { group, demand, patience });
+    }
+    Ok((routes, distinct.len()))
+}

@@ -1,0 +1,166 @@
+//! How a run ends.
+//!
+//! | reason | workers | row groups that are not complete |
+//! | --- | --- | --- |
+//! | completed | none are left | none are left |
+//! | early shutdown, provider exhausted | finish | their complete rows are saved, the rest dropped |
+//! | checkpoint failed, stuck | finish | not saved: a resumed run makes them anew |
+//! | cancelled, fatal | aborted, and waited for | not saved |
+//!
+//! A row group that is complete is saved whatever the reason. A later stop can only make the first one stricter; it
+//! replaces the reported reason only if it is worse (fatal, then checkpoint failed, then all others).
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::outcome::{DropReason, Effect, WorkerId};
+use super::report::{ColumnReport, RunReport, StopReason};
+use super::row_group::Phase;
+use super::scheduler::{Pipeline, State};
+use crate::time::Instant;
+
+/// How much of what is going on a stop lets finish. Ordered from lenient to strict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum StopMode {
+    /// Workers finish; complete rows of partial row groups are saved.
+    DrainPartial,
+    /// Workers finish; partial row groups are not saved.
+    Drain,
+    /// Workers are aborted; partial row groups are not saved.
+    Abort,
+}
+
+impl Pipeline {
+    /// Stops the run, or makes a stop stricter.
+    pub(super) fn stop(&mut self, reason: StopReason, mode: StopMode) {
+        let mode = match self.state {
+            State::Finished => return,
+            State::Stopping(current) => current.max(mode),
+            State::Idle | State::Running => {
+                self.discard_waiting();
+                mode
+            }
+        };
+        self.state = State::Stopping(mode);
+        if self.stop_reason.as_ref().is_none_or(|current| severity(&reason) > severity(current)) {
+            self.stop_reason = Some(reason);
+        }
+        if mode == StopMode::Abort {
+            self.abort_workers();
+        }
+    }
+
+    fn discard_waiting(&mut self) {
+        self.dispatcher.shutdown();
+        self.dispatcher.discard_where(|_| true);
+        self.delays.clear();
+        for group in self.groups.values_mut() {
+            group.queued = 0;
+            group.deferred.clear();
+        }
+    }
+
+    fn abort_workers(&mut self) {
+        let keys: Vec<_> = self.workers.iter().filter(|(_, worker)| !worker.aborted).map(|(key, _)| key).collect();
+        for key in keys {
+            if let Some(worker) = self.workers.get_mut(key) {
+                worker.aborted = true;
+                self.effects.push_back(Effect::Abort(WorkerId(key)));
+            }
+        }
+    }
+
+    /// Ends a row group that is not complete and has no worker left.
+    pub(super) fn settle_stopped(&mut self, row_group: u32, mode: StopMode) {
+        let Some(group) = self.groups.get(&row_group) else { return };
+        let complete = group.frontier.complete_rows();
+        if mode == StopMode::DrainPartial && complete > 0 {
+            return self.hand_out(row_group);
+        }
+        for row in group.unfinished(&self.plan) {
+            self.tally.drop_rows(Some(row.column), row.reason, 1);
+        }
+        self.tally.drop_rows(None, DropReason::Stopped, u64::from(complete));
+        self.groups.remove(&row_group);
+    }
+
+    /// Ends the run when nothing is left, or when nothing can move what is left.
+    pub(super) fn conclude(&mut self, now: Instant) {
+        let is_still = self.workers.len() == 0 && self.saving == 0;
+        if self.state == State::Running {
+            if self.groups.is_empty() && self.pending.is_empty() {
+                return self.finish(now, StopReason::Completed);
+            }
+            if is_still && self.delays.len() == 0 {
+                let why = self.why_stuck();
+                self.stop(StopReason::Stuck { why }, StopMode::Drain);
+            }
+        }
+        if let State::Stopping(_) = self.state {
+            self.settle_quiet(now);
+            if self.workers.len() == 0 && self.saving == 0 {
+                let reason = self.stop_reason.take().unwrap_or(StopReason::Cancelled);
+                self.finish(now, reason);
+            }
+        }
+    }
+
+    fn settle_quiet(&mut self, now: Instant) {
+        let open = self.groups.iter().filter(|(_, group)| group.phase == Phase::Open && group.is_quiet());
+        let quiet: Vec<u32> = open.map(|(row_group, _)| *row_group).collect();
+        for row_group in quiet {
+            self.settle(now, row_group);
+        }
+    }
+
+    fn why_stuck(&self) -> alloc::string::String {
+        let open: usize = self.groups.values().map(|group| group.frontier.open()).sum();
+        format!(
+            "{open} tasks of {} row groups are open, {} of them queued, and no worker, timer or checkpoint is left; \
+             dispatcher: {}",
+            self.groups.len(),
+            self.dispatcher.queued(),
+            self.dispatcher.explain(),
+        )
+    }
+
+    fn finish(&mut self, now: Instant, stop: StopReason) {
+        debug_assert_eq!(self.dispatcher.active_leases(), 0, "leases in = leases out");
+        debug_assert_eq!(self.dispatcher.queued(), 0, "nothing is queued for nobody");
+        let tally = &self.tally;
+        debug_assert_eq!(tally.rows_in, tally.rows_out + tally.rows_dropped, "every row is out or dropped");
+        let rows_resumed = self.pending.done_rows();
+        let columns = self.plan.order().len();
+        let mut reports: Vec<ColumnReport> = Vec::with_capacity(columns);
+        for ((column, tasks), id) in self.plan.columns().iter().zip(&tally.columns).zip(0..) {
+            debug_assert_eq!(tasks.spawned, tasks.ended(), "every worker answered once");
+            let column_id = super::plan::ColumnId(id);
+            reports.push(ColumnReport { column: column_id, name: column.name.clone(), tasks: *tasks });
+        }
+        self.report = Some(RunReport {
+            stop,
+            rows: self.rows(),
+            rows_resumed,
+            rows_in: tally.rows_in,
+            rows_out: tally.rows_out,
+            rows_dropped: tally.rows_dropped,
+            rows_not_started: self.rows() - rows_resumed - tally.rows_in,
+            dropped: tally.dropped(),
+            row_groups: self.pending.total(),
+            row_groups_done: self.pending.done_groups() + tally.row_groups_saved,
+            columns: reports,
+            started: self.started,
+            ended: now,
+        });
+        self.state = State::Finished;
+        self.effects.push_back(Effect::Finished);
+    }
+}
+
+fn severity(reason: &StopReason) -> u8 {
+    match reason {
+        StopReason::Fatal { .. } => 2,
+        StopReason::CheckpointFailed { .. } => 1,
+        _ => 0,
+    }
+}

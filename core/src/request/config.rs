@@ -1,0 +1,108 @@
+//! Settings of request admission, checked at construction.
+
+use crate::error::{ConfigError, require};
+use crate::time::Duration;
+
+/// Which rate-limited answers cut the limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum CutRule {
+    /// Those of leases granted after the last cut: once per cascade.
+    #[default]
+    GrantedAfterLastCut,
+    /// Those of leases admitted under a limit no higher than the present one. Compatible with the recorded traces; cuts
+    /// twice for a straggler after recovery.
+    AdmittedLimit,
+}
+
+/// Which end of a cooldown holds when another one is announced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum CooldownRule {
+    /// The later: an end once promised is kept.
+    #[default]
+    Longest,
+    /// The one announced last. Compatible with the recorded traces.
+    Latest,
+}
+
+/// Settings of the additive-increase, multiplicative-decrease limit of one resource.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct AimdConfig {
+    /// The limit to start at; `None` is the effective maximum. At least 1; more than the maximum is the maximum.
+    pub initial_limit: Option<u32>,
+    /// A maximum below the provider's cap; `None` for none. At least 1.
+    pub max_limit: Option<u32>,
+    /// What a cut multiplies the limit by, rounded down, at least 1. In `0.01..=0.99`; 0.75.
+    pub decrease_factor: f64,
+    /// What an increase adds. At least 1; 1.
+    pub increase_step: u32,
+    /// Successes outside a cooldown that earn an increase. At least 1; 25.
+    pub successes_until_increase: u32,
+    /// How long a rate limit without Retry-After blocks the resource. 2 s.
+    pub cooldown: Duration,
+    /// The longest a single answer may block the resource. At least `cooldown`; 10 min.
+    pub max_cooldown: Duration,
+    /// How long a new resource takes to climb from 1 to its initial limit. Zero is off; 0.
+    pub ramp: Duration,
+    /// Ramp again, from half the limit, when the resource was idle for longer than this. Off.
+    pub ramp_after_idle: Option<Duration>,
+    /// Which rate limits cut. [`CutRule::GrantedAfterLastCut`].
+    pub cut_rule: CutRule,
+    /// Which cooldown holds. [`CooldownRule::Longest`].
+    pub cooldown_rule: CooldownRule,
+}
+
+impl Default for AimdConfig {
+    fn default() -> Self {
+        Self {
+            initial_limit: None,
+            max_limit: None,
+            decrease_factor: 0.75,
+            increase_step: 1,
+            successes_until_increase: 25,
+            cooldown: Duration::from_secs(2),
+            max_cooldown: Duration::from_secs(600),
+            ramp: Duration::ZERO,
+            ramp_after_idle: None,
+            cut_rule: CutRule::default(),
+            cooldown_rule: CooldownRule::default(),
+        }
+    }
+}
+
+impl AimdConfig {
+    /// Refuses a value out of range, naming its field.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        for (field, value) in [("initial_limit", self.initial_limit), ("max_limit", self.max_limit)] {
+            require(value != Some(0), field, 0, "at least 1")?;
+        }
+        let factor = self.decrease_factor;
+        require((0.01..=0.99).contains(&factor), "decrease_factor", factor, "a number from 0.01 to 0.99")?;
+        require(self.increase_step > 0, "increase_step", 0, "at least 1")?;
+        require(self.successes_until_increase > 0, "successes_until_increase", 0, "at least 1")?;
+        require(!self.cooldown.is_zero(), "cooldown", self.cooldown, "longer than zero")?;
+        require(self.max_cooldown >= self.cooldown, "max_cooldown", self.max_cooldown, "at least `cooldown`")
+    }
+}
+
+/// Settings of a [`RequestAdmission`](super::RequestAdmission).
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct RequestConfig {
+    /// The limit settings of resources that have none of their own.
+    pub aimd: AimdConfig,
+    /// How long a request without a timeout of its own may wait; `None` is for ever.
+    pub default_timeout: Option<Duration>,
+    /// Number of this controller, so that a lease of another one is recognised.
+    pub controller: u32,
+    /// As in the recorded traces, a raised cap never lifts a current limit and a timeout of zero is always refused. Off:
+    /// a raised cap lifts a limit that stood at its old maximum and was never cut, and a timeout of zero is granted
+    /// what is free.
+    pub compatibility: bool,
+}

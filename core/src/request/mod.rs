@@ -1,0 +1,46 @@
+//! Request admission: may this concrete call go out now?
+//!
+//! One [`RequestAdmission`] controls every outbound call at the moment it is made. A *resource* is a provider, a model
+//! and a [`Domain`]; each has an adaptive limit, and all domains of one model share the model's cap. Calls that may not
+//! go out wait in the [fair queue](crate::fair_queue), by group and weight.
+//!
+//! ```
+//! use tidegate_core::request::{Acquire, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig};
+//! use tidegate_core::time::{Duration, Instant};
+//!
+//! let mut now = Instant::ZERO;
+//! let mut gate = RequestAdmission::new(RequestConfig::default())?;
+//! let model = gate.register(now, "provider", "model", "default", 1)?;
+//! let chat = Request::new(gate.resource(model, Domain::Chat));
+//!
+//! let Acquire::Granted(first) = gate.acquire(now, &chat) else { panic!("one call may go out") };
+//! let Acquire::Waiting(second) = gate.acquire(now, &chat) else { panic!("and no more") };
+//!
+//! now += Duration::from_millis(30);
+//! let _ = gate.release(now, first, &Outcome::Success.into());
+//! let Some(Effect::Granted { waiter, lease }) = gate.poll_effect() else { panic!("a waiter was woken") };
+//! assert_eq!(waiter, second);
+//! let _ = gate.release(now, lease, &Outcome::Success.into());
+//! # Ok::<(), tidegate_core::error::ConfigError>(())
+//! ```
+//!
+//! No waiter polls. One wakes because a lease came back, a limit or cap rose, a cooldown or ramp step fell due, its
+//! deadline passed, or shutdown came; [`RequestAdmission::poll_timeout`] tells the host the one next instant.
+
+mod admission;
+mod config;
+mod keys;
+mod limit;
+mod outcome;
+mod ramp;
+mod snapshot;
+mod timers;
+
+#[cfg(test)]
+mod tests;
+
+pub use admission::RequestAdmission;
+pub use config::{AimdConfig, CooldownRule, CutRule, RequestConfig};
+pub use keys::{Domain, GroupId, ProviderModelId, Request, ResourceId};
+pub use outcome::{Acquire, Completion, Denial, DenialReason, Effect, Outcome, RequestLease, WaiterId};
+pub use snapshot::{ProviderModelSnapshot, ResourceLoad, ResourceSnapshot};

@@ -1,0 +1,66 @@
+//! The start-up ramp: a limit that grows with time alone.
+//!
+//! ```text
+//! limit(elapsed) = from + floor((target - from) x elapsed / span)      0 <= elapsed < span
+//!                = target                                              elapsed >= span
+//! ```
+//!
+//! Elapsed counts from the first acquire attempt. Integer arithmetic throughout, so a step opens at an exact
+//! nanosecond and [`Ramp::next_step`] can name it.
+
+use crate::time::{Duration, Instant};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ramp {
+    pub(super) from: u32,
+    pub(super) target: u32,
+    pub(super) span: Duration,
+    /// `None` until the first acquire attempt.
+    pub(super) started: Option<Instant>,
+}
+
+impl Ramp {
+    /// The limit at `now`; `None` once the target is reached.
+    pub(super) fn limit(&self, now: Instant) -> Option<u32> {
+        let Some(started) = self.started else { return Some(self.from) };
+        let elapsed = now - started;
+        if elapsed >= self.span {
+            return None;
+        }
+        let rise = u128::from(self.target - self.from) * u128::from(elapsed.as_nanos());
+        Some(self.from + (rise / u128::from(self.span.as_nanos())) as u32)
+    }
+
+    /// When the limit next rises, if the ramp runs.
+    pub(super) fn next_step(&self, now: Instant) -> Option<Instant> {
+        let started = self.started?;
+        let reached = self.limit(now)? - self.from;
+        let steps = u128::from(self.target - self.from);
+        let span = u128::from(self.span.as_nanos());
+        // The smallest elapsed with floor(steps x elapsed / span) > reached; the last one is the span itself.
+        let elapsed = ((u128::from(reached) + 1) * span).div_ceil(steps.max(1)).min(span);
+        Some(started + Duration::from_nanos(elapsed as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_step_opens_at_the_instant_the_ramp_names_and_not_a_nanosecond_before() {
+        let start = Instant::from_nanos(17);
+        for (target, span) in [(2, 1), (9, 8), (31, 30_000_000_007), (7, 1_000_000_000)] {
+            let ramp = Ramp { from: 1, target, span: Duration::from_nanos(span), started: Some(start) };
+            let mut now = start;
+            let mut limit = 1;
+            while let Some(step) = ramp.next_step(now) {
+                let before = Instant::from_nanos(step.as_nanos() - 1);
+                assert_eq!(ramp.limit(before).unwrap_or(target), limit);
+                limit = ramp.limit(step).unwrap_or(target);
+                now = step;
+            }
+            assert_eq!((limit, now - start), (target, Duration::from_nanos(span)));
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What a controller shows of itself. Reading changes nothing.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::keys::Domain;
+use super::outcome::Outcome;
+use crate::time::{Duration, Instant};
+
+/// The state of one resource at one instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ResourceSnapshot {
+    /// When it was read.
+    pub at: Instant,
+    /// Commands the controller had carried out.
+    pub sequence: u64,
+    /// The provider.
+    pub provider: String,
+    /// The model.
+    pub model: String,
+    /// The domain.
+    pub domain: Domain,
+    /// The most the limit can become: the lower of the provider's cap and the resource's own maximum.
+    pub effective_max: u32,
+    /// The adaptive limit in force.
+    pub current_limit: u32,
+    /// Calls out.
+    pub in_flight: u32,
+    /// Calls that wait.
+    pub waiters: u32,
+    /// The end of the cooldown in force.
+    pub blocked_until: Option<Instant>,
+    /// What is left of it.
+    pub cooldown_remaining: Duration,
+    /// The limit the first cut found too high; 0 before any.
+    pub rate_limit_ceiling: u32,
+    /// Rate limits since the last good news.
+    pub consecutive_rate_limits: u32,
+    /// Successes since the last change of limit.
+    pub success_streak: u32,
+    /// How the last call ended.
+    pub last_outcome: Option<Outcome>,
+    /// Whether the start-up ramp runs.
+    pub ramp_active: bool,
+    /// The provider's cap over all domains.
+    pub provider_cap: u32,
+    /// Calls out over all domains.
+    pub provider_in_flight: u32,
+}
+
+/// The state of one provider and model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ProviderModelSnapshot {
+    /// The provider.
+    pub provider: String,
+    /// The model.
+    pub model: String,
+    /// The lowest cap of all aliases.
+    pub static_cap: u32,
+    /// Calls out over all domains.
+    pub in_flight: u32,
+    /// Every alias with the cap it asked for, in order of registration.
+    pub aliases: Vec<(String, u32)>,
+}
+
+/// How loaded one resource is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResourceLoad {
+    /// The adaptive limit in force.
+    pub limit: u32,
+    /// Calls out.
+    pub in_flight: u32,
+    /// Calls that wait.
+    pub waiters: u32,
+}

@@ -1,0 +1,149 @@
+//! Durations as files write them: a number of milliseconds, such as `250` or `0.3`, in a field that ends in `_ms`.
+//!
+//! Used as `#[serde(rename = "latency_ms", with = "millis")]`. Exact to the nanosecond below 104 days: whole
+//! milliseconds are written as integers, others as the shortest decimal, and reading rounds to the nearest nanosecond.
+
+use core::fmt;
+
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
+use serde::ser::Serializer;
+
+use crate::time::Duration;
+
+const NANOS_PER_MILLI: u64 = 1_000_000;
+
+/// Writes `span` in milliseconds.
+// The signature is the one `#[serde(with)]` calls.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+pub(crate) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    let nanos = span.as_nanos();
+    if nanos.is_multiple_of(NANOS_PER_MILLI) {
+        serializer.serialize_u64(nanos / NANOS_PER_MILLI)
+    } else {
+        serializer.serialize_f64(nanos as f64 / NANOS_PER_MILLI as f64)
+    }
+}
+
+/// Reads milliseconds: an integer or a decimal, at least 0.
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    deserializer.deserialize_any(Millis)
+}
+
+/// The same for a field that may be absent.
+pub(crate) mod option {
+    use super::{Deserializer, Duration, Millis, Serializer};
+    use serde::de::{Error, Visitor};
+
+    use core::fmt;
+
+    /// Writes the span in milliseconds, if there is one.
+    #[allow(clippy::ref_option, clippy::trivially_copy_pass_by_ref)]
+    pub(crate) fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        match span {
+            Some(span) => super::serialize(span, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// Reads milliseconds or nothing.
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        deserializer.deserialize_option(OptionalMillis)
+    }
+
+    struct OptionalMillis;
+
+    impl<'de> Visitor<'de> for OptionalMillis {
+        type Value = Option<Duration>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            Millis.expecting(f)
+        }
+
+        fn visit_none<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+            super::deserialize(deserializer).map(Some)
+        }
+    }
+}
+
+struct Millis;
+
+impl Visitor<'_> for Millis {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of milliseconds from 0 to 18446744073709")
+    }
+
+    fn visit_u64<E: Error>(self, millis: u64) -> Result<Duration, E> {
+        let nanos = millis.checked_mul(NANOS_PER_MILLI);
+        nanos.map(Duration::from_nanos).ok_or_else(|| E::invalid_value(Unexpected::Unsigned(millis), &self))
+    }
+
+    fn visit_i64<E: Error>(self, millis: i64) -> Result<Duration, E> {
+        match u64::try_from(millis) {
+            Ok(millis) => self.visit_u64(millis),
+            Err(_) => Err(E::invalid_value(Unexpected::Signed(millis), &self)),
+        }
+    }
+
+    fn visit_f64<E: Error>(self, millis: f64) -> Result<Duration, E> {
+        let nanos = libm::round(millis * NANOS_PER_MILLI as f64);
+        // The sign is that of the input (a tiny negative would round to zero); 2^64 is exact as a double.
+        if millis >= 0.0 && nanos < 18_446_744_073_709_551_616.0 {
+            Ok(Duration::from_nanos(nanos as u64))
+        } else {
+            Err(E::invalid_value(Unexpected::Float(millis), &self))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::deserialize;
+    use crate::time::Duration;
+    use alloc::string::ToString;
+    use serde::de::IntoDeserializer;
+    use serde::de::value::{Error, F64Deserializer, I64Deserializer, U64Deserializer};
+
+    fn read_f64(millis: f64) -> Result<Duration, Error> {
+        let input: F64Deserializer<Error> = millis.into_deserializer();
+        deserialize(input)
+    }
+
+    #[test]
+    fn whole_and_decimal_milliseconds_are_read_to_the_nanosecond() {
+        let whole: U64Deserializer<Error> = 250_u64.into_deserializer();
+        assert_eq!(deserialize(whole).unwrap(), Duration::from_millis(250));
+        let signed: I64Deserializer<Error> = 3_i64.into_deserializer();
+        assert_eq!(deserialize(signed).unwrap(), Duration::from_millis(3));
+        assert_eq!(read_f64(0.3).unwrap(), Duration::from_micros(300));
+        assert_eq!(read_f64(1_234.567_891).unwrap(), Duration::from_nanos(1_234_567_891));
+    }
+
+    #[test]
+    fn every_nanosecond_count_of_a_day_survives_the_way_through_a_decimal() {
+        for nanos in [1_u64, 999_999, 1_000_001, 86_399_999_999_999, 43_210_987_654_321] {
+            assert_eq!(read_f64(nanos as f64 / 1e6).unwrap(), Duration::from_nanos(nanos));
+        }
+    }
+
+    #[test]
+    fn a_negative_infinite_or_endless_duration_is_refused_with_its_value() {
+        for refused in [-1.0, -1e-9, f64::NAN, f64::INFINITY, 1e14] {
+            assert!(read_f64(refused).is_err(), "{refused}");
+        }
+        let negative: I64Deserializer<Error> = (-5_i64).into_deserializer();
+        let message = deserialize(negative).unwrap_err().to_string();
+        assert!(message.contains("`-5`") && message.contains("milliseconds"), "{message}");
+        let huge: U64Deserializer<Error> = u64::MAX.into_deserializer();
+        assert!(deserialize(huge).is_err());
+    }
+}

@@ -1,0 +1,133 @@
+//! Capacity schedules: how many calls a provider can serve at once, as time goes by.
+
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::level::Level;
+use super::spec::{inside_item, require_slots};
+use crate::error::{ConfigError, require};
+use crate::sim::latency::{in_millis, millis, require_span};
+use crate::time::{Duration, Instant};
+
+/// The most steps one schedule may have.
+const MOST_STEPS: usize = 10_000;
+
+/// A provider's concurrency capacity over time. Times count from [`Instant::ZERO`], except where said.
+///
+/// In a file: `{ shape = "warm_up", slots = 8, warm_up_ms = 20000 }`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "shape", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Capacity {
+    /// A fixed cap.
+    Constant {
+        /// Calls at once, 0 to 1000000.
+        slots: u32,
+    },
+    /// A cold server: one slot until its first request has come, then `1 + floor((slots - 1) x elapsed / warm_up)`,
+    /// elapsed counted from that request, refused or not.
+    WarmUp {
+        /// Calls at once when warm, 1 to 1000000.
+        slots: u32,
+        /// How long the server takes to warm, up to 365 days.
+        #[serde(rename = "warm_up_ms", with = "millis")]
+        warm_up: Duration,
+    },
+    /// Sudden changes, down or up.
+    Steps {
+        /// Calls at once before the first step, 0 to 1000000.
+        slots: u32,
+        /// At most 10000 changes, in strictly ascending order of time.
+        steps: Vec<Step>,
+    },
+    /// A slow linear move from one capacity to another.
+    Drift {
+        /// Calls at once at the start, 0 to 1000000.
+        from: u32,
+        /// Calls at once at the end, 0 to 1000000.
+        to: u32,
+        /// How long the way takes, more than 0 and up to 365 days.
+        #[serde(rename = "over_ms", with = "millis")]
+        over: Duration,
+        /// Turns back at each end, for ever, instead of staying at `to`.
+        #[serde(default)]
+        back_and_forth: bool,
+    },
+}
+
+/// One sudden change of capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// When, counted from [`Instant::ZERO`].
+    #[serde(rename = "at_ms", with = "millis")]
+    pub at: Duration,
+    /// Calls at once from then on, 0 to 1000000.
+    pub slots: u32,
+}
+
+impl Capacity {
+    /// Refuses values outside their ranges; the error's path is that of a file, such as `steps[2].at_ms`.
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        match self {
+            Self::Constant { slots } => require_slots("slots", *slots),
+            Self::WarmUp { slots, warm_up } => {
+                require(*slots >= 1, "slots", slots, "a whole number from 1 to 1000000")?;
+                require_slots("slots", *slots)?;
+                require_span("warm_up_ms", *warm_up)
+            }
+            Self::Steps { slots, steps } => {
+                require_slots("slots", *slots)?;
+                validate_steps(steps)
+            }
+            Self::Drift { from, to, over, back_and_forth: _ } => {
+                require_slots("from", *from)?;
+                require_slots("to", *to)?;
+                require(!over.is_zero(), "over_ms", 0, "a duration above 0")?;
+                require_span("over_ms", *over)
+            }
+        }
+    }
+
+    /// The level at `now`; `first_request` is when the provider was first called. O(log steps).
+    pub(super) fn level(&self, now: Instant, first_request: Option<Instant>) -> Level {
+        match self {
+            Self::Constant { slots } => Level::forever(*slots),
+            Self::WarmUp { slots, warm_up } => match first_request {
+                Some(start) => Level::ramp(1, *slots, start, *warm_up, now),
+                None => Level::forever(1),
+            },
+            Self::Steps { slots, steps } => {
+                let due = steps.partition_point(|step| Instant::ZERO + step.at <= now);
+                let slots = due.checked_sub(1).and_then(|last| steps.get(last)).map_or(*slots, |step| step.slots);
+                Level { slots, until: steps.get(due).map(|step| Instant::ZERO + step.at) }
+            }
+            Self::Drift { from, to, over, back_and_forth: false } => Level::ramp(*from, *to, Instant::ZERO, *over, now),
+            Self::Drift { from, to, over, back_and_forth: true } => there_and_back(*from, *to, *over, now),
+        }
+    }
+}
+
+fn validate_steps(steps: &[Step]) -> Result<(), ConfigError> {
+    require(steps.len() <= MOST_STEPS, "steps", steps.len(), "at most 10000 steps")?;
+    let mut previous = None;
+    for (nth, step) in steps.iter().enumerate() {
+        let in_step = inside_item("steps", nth);
+        require_slots("slots", step.slots).map_err(in_step)?;
+        require_span("at_ms", step.at).map_err(in_step)?;
+        let ascends = previous.is_none_or(|previous| previous < step.at);
+        require(ascends, "at_ms", in_millis(step.at), "a time after that of the step before").map_err(in_step)?;
+        previous = Some(step.at);
+    }
+    Ok(())
+}
+
+/// A drift that turns at each end: leg `n` starts at `n x over`, odd legs go back.
+fn there_and_back(from: u32, to: u32, over: Duration, now: Instant) -> Level {
+    let over_ns = over.as_nanos().max(1);
+    let leg = now.as_nanos() / over_ns;
+    let start = Instant::from_nanos(leg * over_ns);
+    let (from, to) = if leg.is_multiple_of(2) { (from, to) } else { (to, from) };
+    // A level way never changes; any other one steps at the end of the leg at the latest.
+    Level::ramp(from, to, start, over, now)
+}

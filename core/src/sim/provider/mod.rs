@@ -1,0 +1,305 @@
+//! Mock providers: remote services that push back, as deterministic machines over injected time and a seed.
+//!
+//! Describe one as a [`ProviderSpec`], make it, and tell it about every call. It answers at once what will become of
+//! the call, and when:
+//!
+//! ```
+//! use tidegate_core::sim::provider::{Answer, Capacity, MockProvider, ProviderSpec};
+//! use tidegate_core::time::Instant;
+//!
+//! let spec = ProviderSpec { capacity: Capacity::Constant { slots: 1 }, ..ProviderSpec::default() };
+//! let mut provider = MockProvider::new(&spec, 7)?;
+//!
+//! let Answer::Accept { finish_at } = provider.arrive(Instant::ZERO, 0) else { panic!("the only slot is free") };
+//! assert_eq!(provider.arrive(Instant::ZERO, 0), Answer::Refuse { status: 429, retry_after: None });
+//! provider.finish(finish_at);
+//! assert!(matches!(provider.arrive(finish_at, 0), Answer::Accept { .. }));
+//! # Ok::<(), tidegate_core::error::ConfigError>(())
+//! ```
+//!
+//! The caller's side of the contract: call [`MockProvider::finish`] once for every [`Answer::Accept`] (when the call
+//! ends, or when the client hangs up) and for no other answer. The provider arms no timer and reads no clock.
+//!
+//! A call passes the mechanisms in this order; the first that objects answers it, and costs it nothing elsewhere:
+//!
+//! ```text
+//! outage ──────▶ capacity ───────────────▶ rates ─────────────▶ latency ──▶ accepted
+//! 5xx, silence   schedule less neighbour   requests per minute  law x slow-down
+//!                429, or slow-down         tokens per minute
+//! ```
+//!
+//! | a provider of this kind | is this spec |
+//! | --- | --- |
+//! | fixed concurrency cap | [`Capacity::Constant`] |
+//! | cold server | [`Capacity::WarmUp`] |
+//! | requests per minute, tokens per minute | [`ProviderSpec::requests`], [`ProviderSpec::tokens`] |
+//! | latency knee, nothing refused (the vLLM shape) | [`Overload::SlowDown`] |
+//! | step change of capacity | [`Capacity::Steps`] |
+//! | noisy neighbour | [`Neighbour`] |
+//! | outage and recovery | [`Outage`] |
+//! | slow drift | [`Capacity::Drift`] |
+//!
+//! Every call of every method costs O(1), or O(log n) in the steps and outages of the spec, and allocates nothing. No
+//! input panics: a `now` that runs backwards is clamped and counted, and arithmetic saturates.
+
+use serde::{Deserialize, Serialize};
+
+use self::level::Level;
+use self::outage::{Phase, phase};
+use self::overload::Verdict;
+use self::rate::Bucket;
+use super::latency::scaled;
+use super::rng::Rng;
+use crate::time::{Duration, Instant, Monotonic};
+
+mod capacity;
+mod level;
+mod neighbour;
+mod outage;
+mod overload;
+mod rate;
+mod spec;
+#[cfg(test)]
+mod tests;
+
+pub use self::capacity::{Capacity, Step};
+pub use self::neighbour::Neighbour;
+pub use self::outage::Outage;
+pub use self::overload::Overload;
+pub use self::rate::Rate;
+pub use self::spec::ProviderSpec;
+/// Why a [`ProviderSpec`] was refused: the field's path, its value, and what was expected.
+pub use crate::error::ConfigError as SpecError;
+
+/// The status of every refusal.
+const TOO_MANY_REQUESTS: u16 = 429;
+
+/// The streams forked from a provider's seed: one per mechanism, so that one never moves another.
+const LATENCY_STREAM: u64 = 1;
+const NEIGHBOUR_STREAM: u64 = 2;
+
+/// What becomes of one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum Answer {
+    /// It is served, and holds a slot until [`MockProvider::finish`].
+    Accept {
+        /// When its answer is complete.
+        finish_at: Instant,
+    },
+    /// It is refused at once.
+    Refuse {
+        /// The HTTP status, 429.
+        status: u16,
+        /// What the answer says about when to come back. Exact for a rate (one nanosecond earlier is too early), as
+        /// configured for want of a slot.
+        retry_after: Option<Duration>,
+    },
+    /// It fails on the provider's side.
+    Fail {
+        /// The HTTP status, 500 to 599.
+        status: u16,
+        /// When the failure is answered.
+        at: Instant,
+    },
+    /// It is never answered.
+    Hang {
+        /// When the provider closes the connection, should the client still be there.
+        until: Instant,
+    },
+}
+
+/// What a provider has done since it was made.
+///
+/// `accepted = finished + in flight`, always.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Calls that got a slot.
+    pub accepted: u64,
+    /// Calls refused with 429, for whatever reason.
+    pub refused: u64,
+    /// The part of `refused` that a rate per minute caused, and not the want of a slot.
+    pub refused_by_rate: u64,
+    /// Calls failed with 5xx.
+    pub failed: u64,
+    /// Calls never answered.
+    pub hung: u64,
+    /// Accepted calls that ended.
+    pub finished: u64,
+    /// Calls of `finish` with nothing in flight: mistakes of the caller, without effect.
+    pub unmatched_finishes: u64,
+    /// How often `now` ran backwards.
+    pub clock_regressions: u64,
+}
+
+/// One provider at work. See the [module](self) for the contract.
+#[derive(Clone, Debug)]
+pub struct MockProvider {
+    spec: ProviderSpec,
+    time: Monotonic,
+    /// When the first call came, whatever became of it: a cold server starts to warm then.
+    first_request: Option<Instant>,
+    /// The capacity that a person set in place of the schedule and the neighbour.
+    pinned: Option<u32>,
+    requests: Option<Bucket>,
+    tokens: Option<Bucket>,
+    in_flight: u32,
+    latencies: Rng,
+    /// Only ever forked, by period.
+    neighbour: Rng,
+    counters: Counters,
+}
+
+impl MockProvider {
+    /// The provider that `spec` describes. Equal specs, seeds and calls give equal answers, in every process.
+    pub fn new(spec: &ProviderSpec, seed: u64) -> Result<Self, SpecError> {
+        spec.validate()?;
+        let root = Rng::new(seed);
+        Ok(Self {
+            spec: spec.clone(),
+            time: Monotonic::default(),
+            first_request: None,
+            pinned: None,
+            requests: spec.requests.map(Bucket::new),
+            tokens: spec.tokens.map(Bucket::new),
+            in_flight: 0,
+            latencies: root.fork(LATENCY_STREAM),
+            neighbour: root.fork(NEIGHBOUR_STREAM),
+            counters: Counters::default(),
+        })
+    }
+
+    // Commands.
+
+    /// A call of `tokens` tokens of text arrives. The answer is final.
+    pub fn arrive(&mut self, now: Instant, tokens: u32) -> Answer {
+        let now = self.time.observe(now);
+        self.first_request.get_or_insert(now);
+        let (phase, _) = phase(&self.spec.outages, now);
+        match phase {
+            Phase::Errors { status, latency } => {
+                self.counters.failed += 1;
+                Answer::Fail { status, at: now + latency }
+            }
+            Phase::Timeouts { hang } => {
+                self.counters.hung += 1;
+                Answer::Hang { until: now + hang }
+            }
+            Phase::Up | Phase::Recovering { .. } => self.serve(now, tokens),
+        }
+    }
+
+    /// An accepted call ended at `now`: it was answered, or the client hung up. Its slot is free at once.
+    pub fn finish(&mut self, now: Instant) {
+        self.time.observe(now);
+        match self.in_flight.checked_sub(1) {
+            Some(left) => {
+                self.in_flight = left;
+                self.counters.finished += 1;
+            }
+            None => self.counters.unmatched_finishes += 1,
+        }
+    }
+
+    /// A person drags the tide: from `now` on the capacity is `slots` and nothing else. It replaces the schedule, the
+    /// neighbour's share and a recovery; an outage still stops everything. Calls in flight stay, even above it.
+    pub fn set_capacity(&mut self, now: Instant, slots: u32) {
+        self.time.observe(now);
+        self.pinned = Some(slots);
+    }
+
+    /// The schedule and the neighbour rule again from `now` on, as far as they have come meanwhile.
+    pub fn clear_override(&mut self, now: Instant) {
+        self.time.observe(now);
+        self.pinned = None;
+    }
+
+    // Questions. None of them changes an answer to come.
+
+    /// How many calls at once the provider can truly serve at `now` (or at the latest instant seen, if that is later):
+    /// the figure that no client can see. 0 while an outage lasts; of an [`Overload::SlowDown`] provider, the knee.
+    #[must_use]
+    pub fn capacity(&self, now: Instant) -> u32 {
+        self.level(self.time.peek(now)).slots
+    }
+
+    /// The next instant at which the capacity may change by time alone; it is constant from `now` up to there. `None`:
+    /// never, unless somebody calls (a cold server), or sets it.
+    #[must_use]
+    pub fn next_change(&self, now: Instant) -> Option<Instant> {
+        self.level(self.time.peek(now)).until
+    }
+
+    /// Accepted calls that have not ended. Above the capacity after it fell.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// What the provider has done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters { clock_regressions: self.time.regressions(), ..self.counters }
+    }
+
+    /// The description it was made from.
+    #[must_use]
+    pub fn spec(&self) -> &ProviderSpec {
+        &self.spec
+    }
+
+    // Mechanisms.
+
+    /// Answers a call that no outage stops.
+    fn serve(&mut self, now: Instant, tokens: u32) -> Answer {
+        let slowdown = match self.spec.overload.verdict(self.in_flight, self.level(now).slots) {
+            Verdict::Serve { slowdown } => slowdown,
+            Verdict::Refuse { retry_after } => return self.refuse(retry_after),
+        };
+        let wait = self.rate_wait(now, tokens);
+        if !wait.is_zero() {
+            self.counters.refused_by_rate += 1;
+            return self.refuse(Some(wait));
+        }
+        for (bucket, cost) in [(&mut self.requests, 1), (&mut self.tokens, tokens)] {
+            if let Some(bucket) = bucket {
+                bucket.take(now, cost);
+            }
+        }
+        let latency = scaled(self.spec.latency.sample(&mut self.latencies), slowdown);
+        self.in_flight = self.in_flight.saturating_add(1);
+        self.counters.accepted += 1;
+        Answer::Accept { finish_at: now + latency }
+    }
+
+    fn refuse(&mut self, retry_after: Option<Duration>) -> Answer {
+        self.counters.refused += 1;
+        Answer::Refuse { status: TOO_MANY_REQUESTS, retry_after }
+    }
+
+    /// How long until every rate lets the call through. Levels only rise while nobody takes, so the longest wait of
+    /// the two is exact for both together.
+    fn rate_wait(&self, now: Instant, tokens: u32) -> Duration {
+        let wait = |bucket: &Option<Bucket>, cost| bucket.map_or(Duration::ZERO, |bucket| bucket.wait(now, cost));
+        wait(&self.requests, 1).max(wait(&self.tokens, tokens))
+    }
+
+    /// The true capacity at `now`, and until when it holds.
+    fn level(&self, now: Instant) -> Level {
+        let (phase, phase_end) = phase(&self.spec.outages, now);
+        let level = match (self.pinned, phase) {
+            (Some(slots), Phase::Up | Phase::Recovering { .. }) => Level::forever(slots),
+            _ => phase.limits(self.scheduled(now), now),
+        };
+        level.at_most_until(phase_end)
+    }
+
+    /// What the schedule says and the neighbour leaves.
+    fn scheduled(&self, now: Instant) -> Level {
+        let level = self.spec.capacity.level(now, self.first_request);
+        match &self.spec.neighbour {
+            Some(neighbour) => neighbour.leaves(level, now, &self.neighbour),
+            None => level,
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The noisy neighbour: somebody else who uses part of the same provider, now more and now less.
+
+use serde::{Deserialize, Serialize};
+
+use super::level::Level;
+use crate::error::{ConfigError, require};
+use crate::sim::latency::{in_millis, millis, require_span};
+use crate::sim::rng::Rng;
+use crate::time::{Duration, Instant};
+
+/// A tenant beside us that takes a share of the capacity, drawn anew for every period.
+///
+/// In a file: `{ low_share = 0.1, high_share = 0.6, period_ms = 2000 }`. The share of a period is a function of the
+/// seed and the period's number alone: whatever we send, the neighbour does the same.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Neighbour {
+    /// The least share it takes, 0 to `high_share`.
+    pub low_share: f64,
+    /// The greatest share it takes, up to 1.
+    pub high_share: f64,
+    /// How long it keeps a share, more than 0 and up to 365 days. Periods count from [`Instant::ZERO`].
+    #[serde(rename = "period_ms", with = "millis")]
+    pub period: Duration,
+}
+
+impl Neighbour {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        let is_share = (0.0..=1.0).contains(&self.high_share);
+        require(is_share, "high_share", self.high_share, "a number from 0 to 1")?;
+        let is_ordered = (0.0..=self.high_share).contains(&self.low_share);
+        require(is_ordered, "low_share", self.low_share, "a number from 0 to high_share")?;
+        require(!self.period.is_zero(), "period_ms", in_millis(self.period), "a duration above 0")?;
+        require_span("period_ms", self.period)
+    }
+
+    /// What the neighbour leaves of `level` at `now`. `stream` is the neighbour's own; it is not advanced.
+    pub(super) fn leaves(&self, level: Level, now: Instant, stream: &Rng) -> Level {
+        let period_ns = self.period.as_nanos().max(1);
+        let period = now.as_nanos() / period_ns;
+        let share = self.low_share + (self.high_share - self.low_share) * stream.fork(period).unit_f64();
+        let taken = libm::round(f64::from(level.slots) * share) as u32;
+        let slots = level.slots.saturating_sub(taken);
+        let period_end = Instant::from_nanos(period * period_ns) + self.period;
+        Level { slots, ..level }.at_most_until(Some(period_end).filter(|&end| end > now))
+    }
+}

@@ -1,0 +1,94 @@
+//! The description of a mock provider: what a scenario file holds.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::outage::validate_all;
+use super::{Capacity, Neighbour, Outage, Overload, Rate};
+use crate::error::{ConfigError, require};
+use crate::sim::latency::Latency;
+use crate::time::Duration;
+
+/// The greatest capacity.
+const MOST_SLOTS: u32 = 1_000_000;
+
+/// A mock provider, described: independent mechanisms, each with its own field. Every field has a default, and an
+/// unknown one is refused.
+///
+/// ```toml
+/// capacity  = { shape = "warm_up", slots = 8, warm_up_ms = 20000 }
+/// overload  = { response = "refuse", retry_after_ms = 500 }
+/// latency   = { law = "log_normal", median_ms = 400, sigma = 0.35 }
+/// requests  = { per_minute = 600, burst = 20 }
+/// tokens    = { per_minute = 90000 }
+/// neighbour = { low_share = 0.1, high_share = 0.6, period_ms = 2000 }
+/// outages   = [{ starts_at_ms = 30000, errors_ms = 5000, timeouts_ms = 5000, recovery_ms = 10000 }]
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProviderSpec {
+    /// How many calls at once it can serve \[8\].
+    pub capacity: Capacity,
+    /// What it does with more \[429 without Retry-After\].
+    pub overload: Overload,
+    /// How long a call takes that has a slot \[100 ms\].
+    pub latency: Latency,
+    /// Calls per minute \[unlimited\].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Rate>,
+    /// Tokens of text per minute \[unlimited\].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<Rate>,
+    /// Somebody else who takes a varying share of the capacity \[nobody\].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub neighbour: Option<Neighbour>,
+    /// Outages in order of time, at most 10000, none overlapping \[none\].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outages: Vec<Outage>,
+}
+
+impl Default for ProviderSpec {
+    fn default() -> Self {
+        Self {
+            capacity: Capacity::Constant { slots: 8 },
+            overload: Overload::default(),
+            latency: Latency::Constant { latency: Duration::from_millis(100) },
+            requests: None,
+            tokens: None,
+            neighbour: None,
+            outages: Vec::new(),
+        }
+    }
+}
+
+impl ProviderSpec {
+    /// Refuses values outside their ranges. The error names the field as a file writes it, such as
+    /// `capacity.steps[2].at_ms`, the value, and what was expected.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.capacity.validate().map_err(inside("capacity"))?;
+        self.overload.validate().map_err(inside("overload"))?;
+        self.latency.validate().map_err(inside("latency"))?;
+        for (field, rate) in [("requests", self.requests), ("tokens", self.tokens)] {
+            rate.map_or(Ok(()), |rate| rate.validate()).map_err(inside(field))?;
+        }
+        self.neighbour.map_or(Ok(()), |neighbour| neighbour.validate()).map_err(inside("neighbour"))?;
+        validate_all(&self.outages)
+    }
+}
+
+/// Refuses a capacity above [`MOST_SLOTS`].
+pub(super) fn require_slots(field: &str, slots: u32) -> Result<(), ConfigError> {
+    require(slots <= MOST_SLOTS, field, slots, "a whole number from 0 to 1000000")
+}
+
+/// Puts `parent.` before the field of an error.
+pub(super) fn inside(parent: &str) -> impl Fn(ConfigError) -> ConfigError + Copy {
+    move |error| ConfigError { field: format!("{parent}.{}", error.field), ..error }
+}
+
+/// Puts `list[nth].` before the field of an error.
+pub(super) fn inside_item(list: &str, nth: usize) -> impl Fn(ConfigError) -> ConfigError + Copy {
+    move |error| ConfigError { field: format!("{list}[{nth}].{}", error.field), ..error }
+}

@@ -1,0 +1,120 @@
+//! Groups, leases and denials of task admission.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::fair_queue::GroupId;
+use crate::lease::LeaseId;
+
+/// What a group's tasks do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum GroupKind {
+    /// Call a model.
+    Model,
+    /// Call a model through code of the user's own.
+    CustomModel,
+    /// Compute here.
+    #[default]
+    Local,
+}
+
+/// Tasks that share a turn: equal kind and identity are one group.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct TaskGroup {
+    /// What its tasks do.
+    pub kind: GroupKind,
+    /// Who it is, such as provider and model.
+    pub identity: Vec<String>,
+    /// Its share of turns, relative to the others'. In 2^-20..=2^20.
+    pub weight: f64,
+    /// Leases it may hold while others press; `None` for no bound. At least 1.
+    pub admitted_limit: Option<u32>,
+}
+
+impl TaskGroup {
+    /// A group of local work, of weight 1 and without a bound.
+    #[must_use]
+    pub fn local(name: &str) -> Self {
+        Self { kind: GroupKind::Local, identity: [name.to_string()].into(), weight: 1.0, admitted_limit: None }
+    }
+
+    /// A model's group: it may hold twice its weight while others press.
+    #[must_use]
+    pub fn model(provider: &str, model: &str, weight: f64) -> Self {
+        // Weights end at 2^20, so twice one fits.
+        let admitted_limit = Some(((2.0 * weight) as u32).max(1));
+        let identity = [provider.to_string(), model.to_string()].into();
+        Self { kind: GroupKind::Model, identity, weight, admitted_limit }
+    }
+}
+
+/// A registered group of a [`Dispatcher`](super::Dispatcher).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskGroupId(pub(crate) GroupId);
+
+/// Why a ready task may not start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum DenialReason {
+    /// A resource it needs is taken.
+    NoCapacity,
+    /// Its group is at its limit while another could start.
+    GroupCap,
+    /// Its group owes what it borrowed.
+    BorrowDebt,
+    /// Admission is shut down.
+    Shutdown,
+    /// A policy of the user's own says no.
+    Policy,
+}
+
+/// A refusal, with the resource that is short where it is one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Denial {
+    /// Why.
+    pub reason: DenialReason,
+    /// The resource that is short.
+    pub resource: Option<String>,
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.reason {
+            DenialReason::NoCapacity => "a resource is taken",
+            DenialReason::GroupCap => "the group is at its limit while another group could start",
+            DenialReason::BorrowDebt => "the group owes what it borrowed",
+            DenialReason::Shutdown => "task admission is shut down",
+            DenialReason::Policy => "the policy refuses",
+        };
+        match &self.resource {
+            Some(resource) => write!(f, "{what}: `{resource}`"),
+            None => f.write_str(what),
+        }
+    }
+}
+
+/// The right to run one worker. Give it back through [`Dispatcher::release`](super::Dispatcher::release), once.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a lease that is dropped is capacity lost for ever: release it"]
+pub struct TaskLease {
+    pub(super) id: LeaseId,
+}
+
+impl TaskLease {
+    /// The lease as a plain value, to cross a language boundary with.
+    #[must_use]
+    pub const fn id(&self) -> LeaseId {
+        self.id
+    }
+
+    /// The lease that `id` names; whether it is live is checked when it is released.
+    pub const fn from_id(id: LeaseId) -> Self {
+        Self { id }
+    }
+}

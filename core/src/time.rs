@@ -1,0 +1,280 @@
+//! Monotonic time in integer nanoseconds.
+//!
+//! The core never reads a clock: every command takes `now`. [`Instant`] counts nanoseconds since an origin that the
+//! clock chose, so equal inputs give equal outputs on every target. Arithmetic saturates; nothing here panics.
+
+use core::cell::Cell;
+use core::fmt;
+use core::ops::{Add, AddAssign, Sub};
+
+use alloc::rc::Rc;
+
+/// Nanoseconds in one second.
+const NANOS_PER_SEC: u64 = 1_000_000_000;
+
+/// A point in monotonic time: nanoseconds since the clock's origin. Covers 584 years.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
+pub struct Instant(u64);
+
+/// A span of time in nanoseconds. Covers 584 years; arithmetic saturates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
+pub struct Duration(u64);
+
+impl Instant {
+    /// The clock's origin.
+    pub const ZERO: Self = Self(0);
+    /// A point no clock reaches: "never".
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The instant `nanos` nanoseconds after the origin.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the origin.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Time since `earlier`, or zero when `earlier` is later.
+    #[must_use]
+    pub const fn saturating_duration_since(self, earlier: Self) -> Duration {
+        Duration(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+    fn add(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, span: Duration) {
+        *self = *self + span;
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+    /// The same as [`Instant::saturating_duration_since`].
+    fn sub(self, earlier: Self) -> Duration {
+        self.saturating_duration_since(earlier)
+    }
+}
+
+impl fmt::Display for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Duration(self.0).fmt(f)
+    }
+}
+
+impl Duration {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+    /// The longest span.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// A span of whole nanoseconds.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// A span of whole microseconds.
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros.saturating_mul(1_000))
+    }
+
+    /// A span of whole milliseconds.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis.saturating_mul(1_000_000))
+    }
+
+    /// A span of whole seconds.
+    #[must_use]
+    pub const fn from_secs(secs: u64) -> Self {
+        Self(secs.saturating_mul(NANOS_PER_SEC))
+    }
+
+    /// A span of `secs` seconds to the nearest nanosecond; `None` for a negative, non-finite or too long one.
+    #[must_use]
+    pub fn try_from_secs_f64(secs: f64) -> Option<Self> {
+        let nanos = secs * 1e9 + 0.5;
+        // 2^64 is exact as a double, and so is the comparison.
+        (secs >= 0.0 && nanos < 18_446_744_073_709_551_616.0).then_some(Self(nanos as u64))
+    }
+
+    /// The span in nanoseconds.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The span in seconds, rounded to a double.
+    #[must_use]
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// Whether the span is empty.
+    #[must_use]
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl Add for Duration {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl From<core::time::Duration> for Duration {
+    fn from(span: core::time::Duration) -> Self {
+        Self(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<Duration> for core::time::Duration {
+    fn from(span: Duration) -> Self {
+        Self::from_nanos(span.0)
+    }
+}
+
+impl fmt::Display for Duration {
+    /// Three significant places in the largest fitting unit: `1.500s`, `20.000ms`, `5.000us`, `17ns`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = match self.0 {
+            NANOS_PER_SEC.. => (NANOS_PER_SEC, "s"),
+            1_000_000.. => (1_000_000, "ms"),
+            1_000.. => (1_000, "us"),
+            _ => return write!(f, "{}ns", self.0),
+        };
+        let thousandths = u128::from(self.0 % unit) * 1_000 / u128::from(unit);
+        write!(f, "{}.{thousandths:03}{name}", self.0 / unit)
+    }
+}
+
+/// A source of monotonic time.
+///
+/// Implementations MUST never go backwards within one process; the machines clamp a `now` that does and count it.
+pub trait Clock {
+    /// The present instant.
+    fn now(&self) -> Instant;
+}
+
+/// A clock that moves only when told to. Clones share one time.
+///
+/// ```
+/// use tidegate_core::time::{Clock, Duration, ManualClock};
+/// let clock = ManualClock::new();
+/// let seen_by_the_machine = clock.clone();
+/// clock.advance(Duration::from_secs(2));
+/// assert_eq!(seen_by_the_machine.now().as_nanos(), 2_000_000_000);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock {
+    now: Rc<Cell<Instant>>,
+}
+
+impl ManualClock {
+    /// A clock that stands at [`Instant::ZERO`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Moves the clock forward by `span`.
+    pub fn advance(&self, span: Duration) {
+        self.now.set(self.now.get() + span);
+    }
+
+    /// Puts the clock at `at`, which may be in its past: machines clamp that, and a test may want to see it.
+    pub fn set(&self, at: Instant) {
+        self.now.set(at);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Instant {
+        self.now.get()
+    }
+}
+
+/// Makes injected time monotonic: a `now` before the latest seen is replaced by the latest and counted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Monotonic {
+    latest: Instant,
+    regressions: u64,
+}
+
+impl Monotonic {
+    /// The later of `now` and the latest instant seen.
+    pub(crate) fn observe(&mut self, now: Instant) -> Instant {
+        if now < self.latest {
+            self.regressions += 1;
+        } else {
+            self.latest = now;
+        }
+        self.latest
+    }
+
+    /// What [`Monotonic::observe`] would return; counts nothing.
+    pub(crate) fn peek(&self, now: Instant) -> Instant {
+        self.latest.max(now)
+    }
+
+    /// How often time ran backwards.
+    pub(crate) fn regressions(&self) -> u64 {
+        self.regressions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn arithmetic_saturates_instead_of_wrapping() {
+        assert_eq!(Instant::MAX + Duration::from_secs(1), Instant::MAX);
+        assert_eq!(Instant::ZERO - Instant::MAX, Duration::ZERO);
+        assert_eq!(Duration::from_secs(u64::MAX), Duration::MAX);
+    }
+
+    #[test]
+    fn seconds_convert_to_the_nearest_nanosecond_or_not_at_all() {
+        assert_eq!(Duration::try_from_secs_f64(1.5), Some(Duration::from_millis(1_500)));
+        assert_eq!(Duration::try_from_secs_f64(0.3e-3), Some(Duration::from_micros(300)));
+        for refused in [-1.0, f64::NAN, f64::INFINITY, 1e12] {
+            assert_eq!(Duration::try_from_secs_f64(refused), None);
+        }
+    }
+
+    #[test]
+    fn a_clock_that_runs_backwards_is_clamped_and_counted() {
+        let mut time = Monotonic::default();
+        let later = Instant::from_nanos(10);
+        assert_eq!(time.observe(later), later);
+        assert_eq!(time.observe(Instant::from_nanos(3)), later);
+        assert_eq!(time.regressions(), 1);
+    }
+
+    #[test]
+    fn durations_read_in_their_largest_unit() {
+        for (nanos, text) in [(17, "17ns"), (5_000, "5.000us"), (20_000_000, "20.000ms"), (1_500_000_000, "1.500s")] {
+            assert_eq!(Duration::from_nanos(nanos).to_string(), text);
+        }
+    }
+}

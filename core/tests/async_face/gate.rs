@@ -1,0 +1,300 @@
+//! The gate: who is woken, when, and what is given back.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Wake, Waker};
+
+use tidegate_core::executor::{Spawn, Timer};
+use tidegate_core::gate::{Gate, Permit};
+use tidegate_core::request::{Completion, DenialReason, Outcome, Request, ResourceId};
+use tidegate_core::time::{Clock, Duration};
+
+use crate::support::{CarelessHost, Runtime, StillHost, TestHost, Wakes, at, gate_of, held, ms, poll};
+
+fn gate_with(cap: u32) -> (Runtime, TestHost, Gate<TestHost>, ResourceId) {
+    let runtime = Runtime::new();
+    let host = runtime.host();
+    let (gate, resource) = gate_of(host.clone(), cap);
+    runtime.run_ready();
+    (runtime, host, gate, resource)
+}
+
+#[test]
+fn a_waiter_is_woken_by_the_release_that_makes_room_for_it() {
+    let (runtime, host, gate, resource) = gate_with(1);
+    let first = gate.try_acquire(Request::new(resource)).unwrap();
+    host.spawn({
+        let host = host.clone();
+        async move {
+            host.sleep_until(at(7)).await;
+            first.finish(Outcome::Success);
+        }
+    });
+    let permit = runtime.block_on(gate.acquire(Request::new(resource))).unwrap().unwrap();
+    assert_eq!((host.now(), held(&gate)), (at(7), (1, 0)));
+    permit.finish(Outcome::Success);
+    assert_eq!(held(&gate), (0, 0));
+    assert_eq!(gate.snapshot(resource).last_outcome, Some(Outcome::Success));
+}
+
+#[test]
+fn one_release_wakes_one_waiter_and_the_grant_is_for_that_one_alone() {
+    let (_runtime, _host, gate, resource) = gate_with(1);
+    let first = gate.try_acquire(Request::new(resource)).unwrap();
+    let mut waiters: Vec<_> = (0..10).map(|_| (gate.acquire(Request::new(resource)), Arc::<Wakes>::default())).collect();
+    for (acquire, wakes) in &mut waiters {
+        assert!(poll(acquire, &Waker::from(Arc::clone(wakes))).is_pending());
+    }
+    first.finish(Outcome::Success);
+    let woken: Vec<usize> = waiters.iter().map(|(_, wakes)| wakes.count()).collect();
+    assert_eq!(woken, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    for (acquire, _) in waiters.iter_mut().skip(1) {
+        assert!(poll(acquire, Waker::noop()).is_pending(), "the slot is not theirs, whoever is polled first");
+    }
+    assert!(poll(&mut waiters[0].0, Waker::noop()).is_ready());
+}
+
+#[test]
+fn nothing_happens_before_the_first_poll() {
+    let (_runtime, _host, gate, resource) = gate_with(1);
+    let mut acquire = gate.acquire(Request::new(resource));
+    assert_eq!(held(&gate), (0, 0));
+    let granted = poll(&mut acquire, Waker::noop());
+    assert_eq!(held(&gate), (1, 0));
+    drop(granted);
+    assert_eq!(held(&gate), (0, 0));
+}
+
+#[test]
+fn an_acquire_that_is_dropped_while_it_waits_gives_up_its_place() {
+    let (_runtime, _host, gate, resource) = gate_with(1);
+    let first = gate.try_acquire(Request::new(resource)).unwrap();
+    let mut dropped = gate.acquire(Request::new(resource));
+    let mut next = gate.acquire(Request::new(resource));
+    assert!(poll(&mut dropped, Waker::noop()).is_pending());
+    assert!(poll(&mut next, Waker::noop()).is_pending());
+    drop(dropped);
+    assert_eq!(held(&gate), (1, 1));
+    drop(first);
+    assert!(poll(&mut next, Waker::noop()).is_ready());
+    assert_eq!(held(&gate), (0, 0));
+}
+
+#[test]
+fn a_permit_that_was_granted_but_not_seen_goes_to_the_next_when_its_acquire_is_dropped() {
+    let (_runtime, _host, gate, resource) = gate_with(1);
+    let first = gate.try_acquire(Request::new(resource)).unwrap();
+    let (mut unseen, mut next) = (gate.acquire(Request::new(resource)), gate.acquire(Request::new(resource)));
+    let wakes = Arc::<Wakes>::default();
+    assert!(poll(&mut unseen, Waker::noop()).is_pending());
+    assert!(poll(&mut next, &Waker::from(Arc::clone(&wakes))).is_pending());
+    first.finish(Outcome::Success);
+    assert_eq!((held(&gate), wakes.count()), ((1, 1), 0), "granted to the first in line, who has not looked");
+    drop(unseen);
+    assert_eq!((held(&gate), wakes.count()), ((1, 0), 1));
+    assert_eq!(gate.snapshot(resource).last_outcome, Some(Outcome::LocalCancelled));
+    let Poll::Ready(Ok(permit)) = poll(&mut next, Waker::noop()) else { panic!("it is the next one's turn") };
+    drop(permit);
+    assert_eq!(held(&gate), (0, 0));
+}
+
+#[test]
+fn a_refusal_that_was_not_seen_is_dropped_with_its_acquire() {
+    let (_runtime, _host, gate, resource) = gate_with(1);
+    let first = gate.try_acquire(Request::new(resource)).unwrap();
+    let mut refused = gate.acquire(Request::new(resource));
+    assert!(poll(&mut refused, Waker::noop()).is_pending());
+    gate.shutdown();
+    drop(refused);
+    drop(first);
+    assert_eq!(held(&gate), (0, 0));
+}
+
+#[test]
+fn a_permit_that_is_dropped_is_released_as_local_cancelled() {
+    let (_runtime, _host, gate, resource) = gate_with(1);
+    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _permit = gate.try_acquire(Request::new(resource)).unwrap();
+        std::panic::resume_unwind(Box::new("user code broke"));
+    }));
+    assert!(unwound.is_err());
+    assert_eq!((held(&gate), gate.snapshot(resource).last_outcome), ((0, 0), Some(Outcome::LocalCancelled)));
+}
+
+#[test]
+fn one_timer_is_armed_however_many_wait() {
+    let (runtime, host, gate, resource) = gate_with(1);
+    let _first = gate.try_acquire(Request::new(resource)).unwrap();
+    let refused = Rc::new(RefCell::new(Vec::new()));
+    for waiter in 0..100 {
+        let (gate, host_of_task, refused) = (gate.clone(), host.clone(), Rc::clone(&refused));
+        host.spawn(async move {
+            let denial = gate.acquire(Request::new(resource).within(ms(100 - waiter))).await.unwrap_err();
+            refused.borrow_mut().push((waiter, denial.reason, host_of_task.now()));
+        });
+    }
+    runtime.run_ready();
+    assert_eq!((runtime.armed_timers(), held(&gate)), (1, (1, 100)));
+    runtime.run();
+    let expected: Vec<_> =
+        (0..100).rev().map(|waiter| (waiter, DenialReason::QueueTimeout, at(100 - waiter))).collect();
+    assert_eq!(*refused.borrow(), expected, "each is refused at its own instant");
+    assert_eq!((runtime.armed_timers(), held(&gate)), (0, (1, 0)));
+}
+
+#[test]
+fn a_later_waiter_with_an_earlier_deadline_is_refused_in_time() {
+    let (runtime, host, gate, resource) = gate_with(1);
+    let _first = gate.try_acquire(Request::new(resource)).unwrap();
+    let mut patient = gate.acquire(Request::new(resource).within(ms(1_000)));
+    assert!(poll(&mut patient, Waker::noop()).is_pending());
+    runtime.run_ready();
+    let hasty = runtime.block_on(gate.acquire(Request::new(resource).within(ms(3)))).unwrap();
+    assert_eq!((hasty.unwrap_err().reason, host.now()), (DenialReason::QueueTimeout, at(3)));
+    assert_eq!(held(&gate), (1, 1));
+}
+
+#[test]
+fn nobody_waits_when_the_timeout_is_zero() {
+    let (runtime, host, gate, resource) = gate_with(1);
+    let first = gate.try_acquire(Request::new(resource)).unwrap();
+    let now_or_never = Request::new(resource).within(Duration::ZERO);
+    let denial = runtime.block_on(gate.acquire(now_or_never)).unwrap().unwrap_err();
+    assert_eq!((denial.reason, host.now()), (DenialReason::QueueTimeout, at(0)));
+    drop(first);
+    assert!(runtime.block_on(gate.acquire(now_or_never)).unwrap().is_ok());
+}
+
+#[test]
+fn the_end_of_a_cooldown_wakes_a_waiter_at_its_instant() {
+    let (runtime, host, gate, resource) = gate_with(4);
+    let permit = gate.try_acquire(Request::new(resource)).unwrap();
+    permit.finish(Completion { outcome: Outcome::RateLimited, retry_after: Some(ms(3_000)) });
+    let denial = gate.try_acquire(Request::new(resource)).unwrap_err();
+    assert_eq!((denial.reason, denial.changes_at), (DenialReason::Cooldown, Some(at(3_000))));
+    let permit: Permit<_> = runtime.block_on(gate.acquire(Request::new(resource))).unwrap().unwrap();
+    assert_eq!(host.now(), at(3_000));
+    permit.finish(Outcome::Success);
+}
+
+#[test]
+fn a_raised_cap_wakes_the_waiters_it_makes_room_for() {
+    let (runtime, _host, gate, resource) = gate_with(1);
+    let first = gate.try_acquire(Request::new(resource)).unwrap();
+    let mut waiting = gate.acquire(Request::new(resource));
+    assert!(poll(&mut waiting, Waker::noop()).is_pending());
+    gate.with(|machine, now| machine.register(now, "provider", "model", "alias", 2)).unwrap();
+    let second = runtime.block_on(waiting).unwrap().unwrap();
+    assert_eq!(held(&gate), (2, 0));
+    drop((first, second));
+}
+
+#[test]
+fn shutdown_refuses_everybody_and_leaves_permits_valid() {
+    let (runtime, _host, gate, resource) = gate_with(1);
+    let permit = gate.try_acquire(Request::new(resource)).unwrap();
+    // More than one batch of wakers.
+    let mut waiters: Vec<_> = (0..100).map(|_| (gate.acquire(Request::new(resource)), Arc::<Wakes>::default())).collect();
+    for (acquire, wakes) in &mut waiters {
+        assert!(poll(acquire, &Waker::from(Arc::clone(wakes))).is_pending());
+    }
+    gate.shutdown();
+    for (acquire, wakes) in waiters {
+        assert_eq!(wakes.count(), 1);
+        assert_eq!(runtime.block_on(acquire).unwrap().unwrap_err().reason, DenialReason::Shutdown);
+    }
+    assert_eq!(gate.try_acquire(Request::new(resource)).unwrap_err().reason, DenialReason::Shutdown);
+    assert_eq!(held(&gate), (1, 0));
+    permit.finish(Outcome::Success);
+    assert_eq!((held(&gate), gate.snapshot(resource).last_outcome), ((0, 0), Some(Outcome::Success)));
+}
+
+#[test]
+fn the_timer_task_ends_with_the_last_handle_permit_and_acquire() {
+    let (runtime, _host, gate, resource) = gate_with(1);
+    let permit = gate.try_acquire(Request::new(resource)).unwrap();
+    let mut acquire = gate.acquire(Request::new(resource).within(ms(60_000)));
+    assert!(poll(&mut acquire, Waker::noop()).is_pending());
+    drop(gate);
+    runtime.run_ready();
+    assert_eq!((runtime.tasks(), runtime.armed_timers()), (1, 1));
+    drop(acquire);
+    runtime.run_ready();
+    assert_eq!(runtime.tasks(), 1, "the permit still needs its gate");
+    drop(permit);
+    runtime.run_ready();
+    assert_eq!((runtime.tasks(), runtime.armed_timers()), (0, 0));
+}
+
+#[test]
+fn a_gate_that_lost_its_timer_refuses_instead_of_letting_anybody_hang() {
+    let (runtime, host, gate, resource) = gate_with(1);
+    let permit = gate.try_acquire(Request::new(resource)).unwrap();
+    let mut waiting = gate.acquire(Request::new(resource));
+    let wakes = Arc::<Wakes>::default();
+    assert!(poll(&mut waiting, &Waker::from(Arc::clone(&wakes))).is_pending());
+    drop((runtime, host));
+    assert_eq!(wakes.count(), 1);
+    let Poll::Ready(Err(denial)) = poll(&mut waiting, Waker::noop()) else { panic!("it must not wait for ever") };
+    assert_eq!(denial.reason, DenialReason::Shutdown);
+    permit.finish(Outcome::Success);
+
+    let runtime = Runtime::new();
+    let (gate, resource) = gate_of(CarelessHost::new(runtime.host(), 0), 1);
+    assert_eq!(gate.try_acquire(Request::new(resource)).unwrap_err().reason, DenialReason::Shutdown);
+}
+
+#[test]
+fn a_waiting_gate_does_nothing_until_its_next_deadline() {
+    let runtime = Runtime::new();
+    let host = CarelessHost::new(runtime.host(), usize::MAX);
+    let (gate, resource) = gate_of(host.clone(), 1);
+    let _first = gate.try_acquire(Request::new(resource)).unwrap();
+    let mut waiting = gate.acquire(Request::new(resource).within(ms(3_600_000)));
+    assert!(poll(&mut waiting, Waker::noop()).is_pending());
+    runtime.run_ready();
+    let before = host.clock_reads.get();
+    runtime.run_until(at(3_599_999));
+    assert_eq!(host.clock_reads.get(), before);
+}
+
+/// Takes and gives back a permit when it is woken, and looks at the gate when it is dropped.
+struct CallsBack {
+    gate: Gate<StillHost>,
+    resource: ResourceId,
+    seen: Mutex<Vec<bool>>,
+}
+
+impl Wake for CallsBack {
+    fn wake(self: Arc<Self>) {
+        let permit = self.gate.try_acquire(Request::new(self.resource));
+        self.seen.lock().unwrap().push(permit.is_ok());
+    }
+}
+
+impl Drop for CallsBack {
+    fn drop(&mut self) {
+        assert_eq!(self.gate.snapshot(self.resource).effective_max, 1);
+    }
+}
+
+#[test]
+fn a_waker_may_call_back_into_the_gate_when_it_is_woken_and_when_it_is_dropped() {
+    let (gate, resource) = gate_of(StillHost, 1);
+    let calls_back = || Arc::new(CallsBack { gate: gate.clone(), resource, seen: Mutex::default() });
+    let first = gate.try_acquire(Request::new(resource)).unwrap();
+    let mut waiting = gate.acquire(Request::new(resource));
+    // Replaced by a poll, woken by a release, dropped by a cancel, dropped with a poll that is ready: each runs code.
+    assert!(poll(&mut waiting, &Waker::from(calls_back())).is_pending());
+    let woken = calls_back();
+    assert!(poll(&mut waiting, &Waker::from(Arc::clone(&woken))).is_pending());
+    drop(first);
+    assert_eq!(*woken.seen.lock().unwrap(), [false], "the slot was another's, and the gate could be asked");
+    let mut cancelled = gate.acquire(Request::new(resource));
+    assert!(poll(&mut cancelled, &Waker::from(calls_back())).is_pending());
+    drop(cancelled);
+    let Poll::Ready(Ok(permit)) = poll(&mut waiting, &Waker::from(calls_back())) else { panic!("it was granted") };
+    drop(permit);
+    assert_eq!(held(&gate), (0, 0));
+}

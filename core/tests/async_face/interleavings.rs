@@ -1,0 +1,84 @@
+//! Whatever is polled, dropped and finished in whatever order: nothing leaks and nothing is granted twice.
+
+use std::task::{Poll, Waker};
+
+use tidegate_core::gate::{Acquire, Gate, Permit};
+use tidegate_core::request::{Completion, Outcome, Request, ResourceId};
+use tidegate_core::sim::rng::Rng;
+
+use crate::support::{Runtime, TestHost, at, gate_of, held, ms, poll};
+
+const CAP: u32 = 3;
+
+struct Play {
+    runtime: Runtime,
+    gate: Gate<TestHost>,
+    resource: ResourceId,
+    acquires: Vec<Acquire<TestHost>>,
+    permits: Vec<Permit<TestHost>>,
+    now_ms: u64,
+}
+
+impl Play {
+    fn new() -> Self {
+        let runtime = Runtime::new();
+        let (gate, resource) = gate_of(runtime.host(), CAP);
+        Self { runtime, gate, resource, acquires: Vec::new(), permits: Vec::new(), now_ms: 0 }
+    }
+
+    fn one_move(&mut self, rng: &mut Rng) {
+        match rng.below(8) {
+            0 | 1 => {
+                let request = Request::new(self.resource);
+                let bounded = rng.below(2) == 0;
+                self.acquires.push(self.gate.acquire(if bounded { request.within(ms(rng.below(20))) } else { request }));
+            }
+            2 | 3 if !self.acquires.is_empty() => {
+                let index = pick(rng, self.acquires.len());
+                if let Poll::Ready(answer) = poll(&mut self.acquires[index], Waker::noop()) {
+                    self.acquires.swap_remove(index);
+                    self.permits.extend(answer);
+                }
+            }
+            4 if !self.acquires.is_empty() => drop(self.acquires.swap_remove(pick(rng, self.acquires.len()))),
+            5 if !self.permits.is_empty() => drop(self.permits.swap_remove(pick(rng, self.permits.len()))),
+            6 if !self.permits.is_empty() => {
+                let permit = self.permits.swap_remove(pick(rng, self.permits.len()));
+                let rate_limited = Completion { outcome: Outcome::RateLimited, retry_after: Some(ms(5)) };
+                permit.finish(if rng.below(4) == 0 { rate_limited } else { Outcome::Success.into() });
+            }
+            7 => {
+                self.now_ms += rng.below(4);
+                self.runtime.run_until(at(self.now_ms));
+            }
+            _ => self.permits.extend(self.gate.try_acquire(Request::new(self.resource))),
+        }
+    }
+}
+
+fn pick(rng: &mut Rng, len: usize) -> usize {
+    usize::try_from(rng.below(len as u64)).expect("an index")
+}
+
+#[test]
+fn nothing_leaks_in_any_order_of_polls_drops_finishes_and_ticks() {
+    for seed in 0..300 {
+        let (mut rng, mut play) = (Rng::new(seed), Play::new());
+        for _ in 0..200 {
+            play.one_move(&mut rng);
+            assert!(held(&play.gate).0 <= CAP as usize, "seed {seed}");
+            assert!(play.permits.len() <= held(&play.gate).0, "seed {seed}");
+        }
+        let Play { runtime, gate, acquires, permits, .. } = play;
+        // In one half of the plays grants that were not seen are dropped last, in the other permits are.
+        if seed % 2 == 0 {
+            drop((permits, acquires));
+        } else {
+            drop((acquires, permits));
+        }
+        assert_eq!(held(&gate), (0, 0), "seed {seed}");
+        drop(gate);
+        runtime.run();
+        assert_eq!((runtime.tasks(), runtime.armed_timers()), (0, 0), "seed {seed}");
+    }
+}

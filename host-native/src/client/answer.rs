@@ -1,0 +1,264 @@
+//! What an HTTP answer means: the one table from status, headers and body to success or a kind of failure.
+//!
+//! | answer | meaning | retried |
+//! | --- | --- | --- |
+//! | 200 to 299 with a chat completion | success | |
+//! | 200 to 299 with anything else | malformed answer | no |
+//! | 429 | rate limited | yes, never given up |
+//! | 503 with Retry-After | rate limited: the server says when to come back | yes, never given up |
+//! | other 5xx | server failure | yes, a bounded number of times |
+//! | no answer in time, 408, 504 | timeout | yes, a bounded number of times |
+//! | refused, reset or unresolved connection | no connection | yes, a bounded number of times |
+//! | 401, 403 | key refused | no |
+//! | 404 | no such URL or model | no |
+//! | any other status | request refused | no |
+
+use std::fmt;
+use std::time::SystemTime;
+
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use serde::Deserialize;
+use tidegate_core::time::Duration;
+
+use super::retry_after::{RETRY_AFTER_MS, retry_after};
+
+/// Characters of a provider's own message that are worth repeating.
+const EXCERPT_CHARS: usize = 160;
+
+/// A call that brought no answer text. The detail never holds a key: bodies of refused keys are not repeated at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// Too many calls; come back after the given time if there is one.
+    RateLimited {
+        /// The HTTP status.
+        status: u16,
+        /// How long to stay away.
+        retry_after: Option<Duration>,
+    },
+    /// The server failed.
+    Server {
+        /// The HTTP status.
+        status: u16,
+        /// The server's message, cut.
+        detail: String,
+    },
+    /// No whole answer within the model's timeout.
+    Timeout,
+    /// No connection, or one that broke.
+    Connection {
+        /// Why, without the address.
+        detail: String,
+    },
+    /// The key was refused.
+    Authentication {
+        /// The HTTP status.
+        status: u16,
+    },
+    /// The address or the model does not exist.
+    NotFound {
+        /// The server's message, cut.
+        detail: String,
+    },
+    /// The request was refused for another reason.
+    Rejected {
+        /// The HTTP status.
+        status: u16,
+        /// The server's message, cut.
+        detail: String,
+    },
+    /// Success by status, but not a chat completion.
+    Malformed {
+        /// What is wrong with it.
+        detail: String,
+    },
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let with = |f: &mut fmt::Formatter<'_>, detail: &str| match detail {
+            "" => Ok(()),
+            detail => write!(f, ": {detail}"),
+        };
+        match self {
+            Self::RateLimited { status, retry_after: None } => write!(f, "rate limited (HTTP {status})"),
+            Self::RateLimited { status, retry_after: Some(wait) } => {
+                write!(f, "rate limited (HTTP {status}, come back in {wait})")
+            }
+            Self::Server { status, detail } => {
+                write!(f, "the server failed (HTTP {status})")?;
+                with(f, detail)
+            }
+            Self::Timeout => f.write_str("no answer in time"),
+            Self::Connection { detail } => {
+                f.write_str("no connection")?;
+                with(f, detail)
+            }
+            Self::Authentication { status } => write!(f, "the API key was refused or is missing (HTTP {status})"),
+            Self::NotFound { detail } => {
+                f.write_str("no such model or address (HTTP 404)")?;
+                with(f, detail)
+            }
+            Self::Rejected { status, detail } => {
+                write!(f, "the request was refused (HTTP {status})")?;
+                with(f, detail)
+            }
+            Self::Malformed { detail } => write!(f, "the answer is not a chat completion: {detail}"),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+impl CallError {
+    /// The same error with `change` applied to the text that came from outside.
+    #[must_use]
+    pub(super) fn map_detail(mut self, change: impl FnOnce(&str) -> String) -> Self {
+        match &mut self {
+            Self::Server { detail, .. }
+            | Self::Connection { detail }
+            | Self::NotFound { detail }
+            | Self::Rejected { detail, .. }
+            | Self::Malformed { detail } => *detail = change(detail),
+            Self::RateLimited { .. } | Self::Timeout | Self::Authentication { .. } => {}
+        }
+        self
+    }
+}
+
+/// The part of a chat completion that is read.
+#[derive(Deserialize)]
+struct ChatCompletion {
+    choices: Vec<Choice>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: Message,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    content: String,
+}
+
+/// The text of the first choice, or what the answer means instead. `now` is the wall clock, for dates in headers.
+pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Result<String, CallError> {
+    if status.is_success() {
+        return read_completion(body);
+    }
+    let code = status.as_u16();
+    let says_when = headers.contains_key(RETRY_AFTER) || headers.contains_key(RETRY_AFTER_MS);
+    Err(match status {
+        StatusCode::TOO_MANY_REQUESTS => {
+            CallError::RateLimited { status: code, retry_after: retry_after(headers, now) }
+        }
+        StatusCode::SERVICE_UNAVAILABLE if says_when => {
+            CallError::RateLimited { status: code, retry_after: retry_after(headers, now) }
+        }
+        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => CallError::Timeout,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => CallError::Authentication { status: code },
+        StatusCode::NOT_FOUND => CallError::NotFound { detail: server_message(body) },
+        status if status.is_server_error() => CallError::Server { status: code, detail: server_message(body) },
+        _ => CallError::Rejected { status: code, detail: server_message(body) },
+    })
+}
+
+fn read_completion(body: &[u8]) -> Result<String, CallError> {
+    let malformed = |detail: String| CallError::Malformed { detail };
+    let completion: ChatCompletion =
+        serde_json::from_slice(body).map_err(|error| malformed(format!("{}", JsonComplaint(&error, body))))?;
+    match completion.choices.into_iter().next() {
+        Some(choice) => Ok(choice.message.content),
+        None => Err(malformed("it has no choices".to_string())),
+    }
+}
+
+/// Says whether a body is no JSON at all or JSON of another shape. The body itself is not shown: it may hold anything.
+struct JsonComplaint<'a>(&'a serde_json::Error, &'a [u8]);
+
+impl fmt::Display for JsonComplaint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.classify() {
+            serde_json::error::Category::Data => write!(f, "{}", self.0),
+            _ if self.1.is_empty() => f.write_str("it is empty"),
+            _ => write!(f, "it is not JSON ({})", self.0),
+        }
+    }
+}
+
+/// The message of an error body in the form most providers share, cut; empty for any other body.
+fn server_message(body: &[u8]) -> String {
+    let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) else { return String::new() };
+    let error = &value["error"];
+    let text = error["message"].as_str().or(error.as_str()).or(value["message"].as_str()).unwrap_or_default();
+    let one_line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT_CHARS).collect();
+    if text.chars().count() > EXCERPT_CHARS { one_line + "…" } else { one_line }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reqwest::header::HeaderValue;
+
+    fn meaning(status: u16, retry: Option<&str>, body: &str) -> Result<String, CallError> {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = retry {
+            headers.insert(RETRY_AFTER, HeaderValue::from_str(value).unwrap());
+        }
+        classify(StatusCode::from_u16(status).unwrap(), &headers, body.as_bytes(), SystemTime::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn a_completion_is_its_first_choices_text() {
+        let body = r#"{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"hello"}}]}"#;
+        assert_eq!(meaning(200, None, body), Ok("hello".to_string()));
+    }
+
+    #[test]
+    fn a_429_and_a_503_that_says_when_are_rate_limits() {
+        let wait = Some(Duration::from_secs(2));
+        assert_eq!(meaning(429, Some("2"), ""), Err(CallError::RateLimited { status: 429, retry_after: wait }));
+        assert_eq!(meaning(429, None, ""), Err(CallError::RateLimited { status: 429, retry_after: None }));
+        assert_eq!(meaning(503, Some("2"), ""), Err(CallError::RateLimited { status: 503, retry_after: wait }));
+        assert!(matches!(meaning(503, None, ""), Err(CallError::Server { status: 503, .. })));
+    }
+
+    #[test]
+    fn every_other_status_has_its_own_meaning() {
+        assert_eq!(meaning(401, None, "{}"), Err(CallError::Authentication { status: 401 }));
+        assert_eq!(meaning(403, None, "{}"), Err(CallError::Authentication { status: 403 }));
+        assert!(matches!(meaning(404, None, "{}"), Err(CallError::NotFound { .. })));
+        assert!(matches!(meaning(500, None, "<html>"), Err(CallError::Server { status: 500, .. })));
+        assert!(matches!(meaning(400, None, "{}"), Err(CallError::Rejected { status: 400, .. })));
+        assert!(matches!(meaning(302, None, ""), Err(CallError::Rejected { status: 302, .. })));
+        assert_eq!(meaning(504, None, ""), Err(CallError::Timeout));
+    }
+
+    #[test]
+    fn an_answer_that_is_no_completion_says_in_which_way() {
+        for (body, expected) in [
+            ("", "it is empty"),
+            ("<html>busy</html>", "it is not JSON (expected value at line 1 column 1)"),
+            ("{}", "missing field `choices` at line 1 column 2"),
+            (r#"{"choices":[]}"#, "it has no choices"),
+        ] {
+            let detail = expected.to_string();
+            assert_eq!(meaning(200, None, body), Err(CallError::Malformed { detail }));
+        }
+    }
+
+    #[test]
+    fn a_refused_keys_body_is_never_repeated() {
+        let error = meaning(401, None, r#"{"error":{"message":"Incorrect API key provided: sk-ab**yz"}}"#).unwrap_err();
+        assert!(!error.to_string().contains("sk-"), "{error}");
+    }
+
+    #[test]
+    fn a_servers_message_is_repeated_on_one_line_and_cut() {
+        let body = format!(r#"{{"error":{{"message":"first\nsecond {}"}}}}"#, "x".repeat(500));
+        let text = meaning(400, None, &body).unwrap_err().to_string();
+        assert!(text.starts_with("the request was refused (HTTP 400): first second xxx"), "{text}");
+        assert!(text.chars().count() < 240 && text.ends_with('…'), "{text}");
+    }
+}

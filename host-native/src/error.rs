@@ -1,0 +1,130 @@
+//! Everything that can keep a run from its end, and the exit code it gives.
+
+use std::process::{ExitCode, Termination};
+
+use crate::dataset::DatasetError;
+use crate::mock::MockError;
+use crate::output::OutputError;
+use crate::pipeline_file::FileError;
+
+/// How the program ended. The one table of exit codes; `tidegate --help` prints it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Every row of the dataset was finished and written.
+    Done = 0,
+    /// A bug in this program, not in its input.
+    Internal = 1,
+    /// The command line or the pipeline file is wrong.
+    Pipeline = 2,
+    /// The dataset cannot be read, has a malformed row, or is empty.
+    Dataset = 3,
+    /// A provider could not be used: too many failures, nothing but rate limits, or not one row finished.
+    Provider = 4,
+    /// The output directory is not empty, or cannot be written.
+    Output = 5,
+    /// The run came to its end, but rows were dropped; the summary says why.
+    RowsDropped = 6,
+    /// Interrupted (Ctrl-C or a termination signal). Finished row groups are on disk.
+    Interrupted = 130,
+}
+
+impl Exit {
+    /// All of them, in order of their codes.
+    pub const ALL: [Self; 8] = [
+        Self::Done,
+        Self::Internal,
+        Self::Pipeline,
+        Self::Dataset,
+        Self::Provider,
+        Self::Output,
+        Self::RowsDropped,
+        Self::Interrupted,
+    ];
+
+    /// The number that the shell sees.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// What it means, for `--help`.
+    #[must_use]
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Done => "every row of the dataset was finished and written",
+            Self::Internal => "a bug in tidegate",
+            Self::Pipeline => "the command line or the pipeline file is wrong",
+            Self::Dataset => "the dataset cannot be read, has a malformed row, or is empty",
+            Self::Provider => {
+                "a provider could not be used: too many failures, nothing but rate limits, or no row finished"
+            }
+            Self::Output => "the output directory is not empty, or cannot be written",
+            Self::RowsDropped => "the run came to its end, but rows were dropped (the summary says why)",
+            Self::Interrupted => "interrupted; finished row groups are on disk",
+        }
+    }
+
+    /// The table for `--help`.
+    #[must_use]
+    pub fn table() -> String {
+        let lines = Self::ALL.map(|exit| format!("  {:>3}  {}\n", exit.code(), exit.meaning()));
+        lines.concat()
+    }
+}
+
+impl Termination for Exit {
+    fn report(self) -> ExitCode {
+        ExitCode::from(self.code())
+    }
+}
+
+/// A run that did not start, or broke.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The pipeline file.
+    #[error(transparent)]
+    Pipeline(#[from] FileError),
+    /// A value from the pipeline file or the environment that only showed to be wrong when it was used.
+    #[error("{0}")]
+    Setting(String),
+    /// The dataset.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    /// The output directory.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// A mock provider.
+    #[error(transparent)]
+    Mock(#[from] MockError),
+    /// Something that should not be possible.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl Error {
+    /// The exit code that tells this error.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Pipeline(_) | Self::Setting(_) => Exit::Pipeline,
+            Self::Dataset(_) => Exit::Dataset,
+            Self::Output(_) => Exit::Output,
+            Self::Mock(_) | Self::Internal(_) => Exit::Internal,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_distinct_and_in_the_help_table() {
+        let mut codes: Vec<u8> = Exit::ALL.iter().map(|exit| exit.code()).collect();
+        assert!(codes.is_sorted());
+        codes.dedup();
+        assert_eq!(codes.len(), Exit::ALL.len());
+        assert_eq!(Exit::table().lines().count(), Exit::ALL.len());
+    }
+}

@@ -1,0 +1,343 @@
+//! A pipeline file and its dataset, resolved against each other: every name is known, every template compiled, and the
+//! plan is a DAG.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use tidegate_core::pipeline::{Column, GroupKind, Plan, PlanBuilder, PlanError, Strategy, TaskGroup};
+use toml::Spanned;
+
+use crate::dataset::Dataset;
+use crate::pipeline_file::{ColumnKind, ColumnSpec, FileError, PipelineFile, SourceText};
+use crate::template::{TemplateId, Templates};
+
+/// What a group template sees: the rows with their values, and the number of the row group.
+pub const GROUP_VARIABLES: [&str; 2] = ["rows", "row_group"];
+
+/// Everything a run needs to know about its work, checked.
+#[derive(Debug)]
+pub struct Job {
+    /// The DAG that the scheduler runs.
+    pub plan: Plan,
+    /// The rows it starts from.
+    pub dataset: Dataset,
+    /// The generated columns, in file order.
+    pub columns: Vec<GeneratedColumn>,
+    /// The templates of all columns.
+    pub templates: Templates,
+    /// The key and template variable of the row number.
+    pub row_key: String,
+}
+
+/// A column that is not in the dataset.
+#[derive(Debug)]
+pub struct GeneratedColumn {
+    /// Its name in the output.
+    pub name: String,
+    /// Its share of a contended model.
+    pub weight: f64,
+    /// How many tasks it takes.
+    pub strategy: Strategy,
+    /// What fills it.
+    pub fill: Fill,
+    /// The values that its templates may read from a row.
+    pub inputs: Vec<Input>,
+}
+
+/// What fills a column.
+#[derive(Debug)]
+pub enum Fill {
+    /// A model's answer.
+    Llm {
+        /// The model, by its place in the pipeline file.
+        model: usize,
+        /// The user message.
+        prompt: TemplateId,
+        /// The system message.
+        system: Option<TemplateId>,
+        /// Sampling temperature.
+        temperature: Option<f64>,
+        /// The most tokens of an answer.
+        max_tokens: Option<u32>,
+    },
+    /// The text of a template.
+    Expression(TemplateId),
+}
+
+/// A value of a row, as a template reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Input {
+    /// The row number.
+    RowNumber,
+    /// A column of the dataset, by its place there.
+    Seed(usize),
+    /// A generated column, by its place in the file.
+    Generated(usize),
+}
+
+impl Job {
+    /// Resolves `file` against `dataset`. Errors point into the pipeline file.
+    pub fn resolve(file: &PipelineFile, dataset: Dataset) -> Result<Self, FileError> {
+        let names = Names { file, seeds: dataset.columns() };
+        names.check_row_key()?;
+        let mut templates = Templates::new();
+        let mut columns = Vec::with_capacity(file.columns.len());
+        let mut builder = PlanBuilder::new().column(seed_column(dataset.columns()));
+        for spec in &file.columns {
+            let column = names.resolve(spec, &mut templates)?;
+            builder = builder.column(names.plan_column(spec, &column));
+            columns.push(column);
+        }
+        let plan = builder.build().map_err(|error| names.plan_error(&error))?;
+        Ok(Self { plan, dataset, columns, templates, row_key: file.output.row_key.clone() })
+    }
+
+    /// The output columns after the row number, in order.
+    #[must_use]
+    pub fn output_columns(&self) -> Vec<String> {
+        let generated = self.columns.iter().map(|column| column.name.clone());
+        self.dataset.columns().iter().cloned().chain(generated).collect()
+    }
+}
+
+/// The root of the plan: one task per row group that takes its rows out of the dataset.
+fn seed_column(seeds: &[String]) -> Column {
+    let (first, others) =
+        seeds.split_first().map_or((String::new(), Vec::new()), |(first, others)| (first.clone(), others.to_vec()));
+    Column {
+        name: first,
+        also_fills: others,
+        strategy: Strategy::FromScratch,
+        upstreams: Vec::new(),
+        group: TaskGroup {
+            kind: GroupKind::Local,
+            identity: vec!["seed".to_string()],
+            weight: 1.0,
+            admitted_limit: None,
+        },
+        demand: Vec::new(),
+    }
+}
+
+/// The task-stage resource that stands for calls to the provider and model called `label`.
+#[must_use]
+pub fn request_resource(label: &str) -> String {
+    format!("request:{label}")
+}
+
+/// What the names in a pipeline file may mean.
+struct Names<'a> {
+    file: &'a PipelineFile,
+    seeds: &'a [String],
+}
+
+impl Names<'_> {
+    fn source(&self) -> &SourceText {
+        &self.file.source
+    }
+
+    fn check_row_key(&self) -> Result<(), FileError> {
+        let key = &self.file.output.row_key;
+        let generated = self.file.columns.iter().find(|column| column.name.get_ref() == key);
+        let (span, whose) = match generated {
+            Some(column) => (column.span(), "this column"),
+            None if self.seeds.contains(key) => (0..0, "a column of the dataset"),
+            None => return Ok(()),
+        };
+        Err(self
+            .source()
+            .error(span, format!("`{key}` is the key of the row number, and also the name of {whose}"))
+            .expected("another `row_key` in [output], such as `row_key = \"row_number\"`"))
+    }
+
+    fn input(&self, name: &str) -> Option<Input> {
+        if name == self.file.output.row_key {
+            return Some(Input::RowNumber);
+        }
+        let generated = self.file.columns.iter().position(|column| column.name.get_ref() == name);
+        let seed = || self.seeds.iter().position(|seed| seed == name);
+        generated.map(Input::Generated).or_else(|| seed().map(Input::Seed))
+    }
+
+    /// Every name that a row's template may read.
+    fn row_variables(&self) -> impl Iterator<Item = &str> {
+        let generated = self.file.columns.iter().map(|column| column.name.get_ref().as_str());
+        self.seeds.iter().map(String::as_str).chain(generated).chain([self.file.output.row_key.as_str()])
+    }
+
+    fn resolve(&self, spec: &ColumnSpec, templates: &mut Templates) -> Result<GeneratedColumn, FileError> {
+        let name = spec.name.get_ref();
+        let mut inputs = BTreeSet::new();
+        let mut add = |key: &str, text: &Spanned<String>| -> Result<TemplateId, FileError> {
+            let id = templates
+                .add(format!("{name}.{key}"), text.get_ref())
+                .map_err(|error| template_error(self.source(), text, &error.message, error.offset, error.line))?;
+            for variable in templates.variables(&id) {
+                inputs.extend(self.variable(spec.strategy, text, &variable)?);
+            }
+            Ok(id)
+        };
+        let fill = match &spec.kind {
+            ColumnKind::Expression { template } => Fill::Expression(add("template", template)?),
+            ColumnKind::Llm(call) => Fill::Llm {
+                model: call.model,
+                prompt: add("prompt", &call.prompt)?,
+                system: call.system.as_ref().map(|system| add("system", system)).transpose()?,
+                temperature: call.temperature,
+                max_tokens: call.max_tokens,
+            },
+        };
+        if spec.strategy != Strategy::Cell {
+            inputs.extend(self.group_inputs(spec));
+        }
+        Ok(GeneratedColumn {
+            name: name.clone(),
+            weight: *spec.weight.get_ref(),
+            strategy: spec.strategy,
+            fill,
+            inputs: inputs.into_iter().collect(),
+        })
+    }
+
+    /// What `variable` of a template means: an input of the row, or nothing that has to be looked up there.
+    fn variable(&self, strategy: Strategy, text: &Spanned<String>, variable: &str) -> Result<Option<Input>, FileError> {
+        let unknown = |known: Vec<&str>| {
+            self.source()
+                .error(find_word(self.source(), text, variable), format!("unknown template variable `{variable}`"))
+                .expected(format!("one of: {}", known.join(", ")))
+                .suggest(variable, known)
+        };
+        match strategy {
+            Strategy::Cell => match self.input(variable) {
+                Some(input) => Ok(Some(input)),
+                None => Err(unknown(self.row_variables().collect())),
+            },
+            Strategy::FullColumn | Strategy::FromScratch if GROUP_VARIABLES.contains(&variable) => Ok(None),
+            Strategy::FullColumn | Strategy::FromScratch => Err(unknown(GROUP_VARIABLES.to_vec())),
+        }
+    }
+
+    /// What the rows of a group template hold: the row number and, downstream of the dataset, the seed values and the
+    /// upstreams that the column lists.
+    fn group_inputs(&self, spec: &ColumnSpec) -> Vec<Input> {
+        let mut inputs = vec![Input::RowNumber];
+        if spec.strategy == Strategy::FullColumn {
+            inputs.extend((0..self.seeds.len()).map(Input::Seed));
+            inputs.extend(spec.upstreams.iter().filter_map(|upstream| self.input(upstream.get_ref())));
+        }
+        inputs
+    }
+
+    fn plan_column(&self, spec: &ColumnSpec, column: &GeneratedColumn) -> Column {
+        let mut upstreams: Vec<String> = Vec::new();
+        let derived = column.inputs.iter().filter_map(|input| match input {
+            Input::RowNumber => None,
+            Input::Seed(seed) => self.seeds.get(*seed).map(String::as_str),
+            Input::Generated(generated) => Some(self.file.columns[*generated].name.get_ref().as_str()),
+        });
+        let listed = spec.upstreams.iter().map(|upstream| upstream.get_ref().as_str());
+        for upstream in derived.chain(listed) {
+            if !upstreams.iter().any(|known| known == upstream) {
+                upstreams.push(upstream.to_string());
+            }
+        }
+        if upstreams.is_empty() && spec.strategy != Strategy::FromScratch {
+            // Rows exist once the dataset has given them.
+            upstreams.extend(self.seeds.first().cloned());
+        }
+        let (kind, mut identity, demand) = match &spec.kind {
+            ColumnKind::Llm(call) => {
+                let model = &self.file.models[call.model];
+                let resource = request_resource(&format!("{}/{}", model.provider, model.model));
+                (GroupKind::Model, vec![model.provider.clone(), model.model.clone()], vec![(resource, 1)])
+            }
+            ColumnKind::Expression { .. } => (GroupKind::Local, Vec::new(), Vec::new()),
+        };
+        identity.push(column.name.clone());
+        Column {
+            name: column.name.clone(),
+            also_fills: Vec::new(),
+            strategy: spec.strategy,
+            upstreams,
+            group: TaskGroup { kind, identity, weight: column.weight, admitted_limit: None },
+            demand,
+        }
+    }
+
+    /// The columns called `name`; more than one only in a file that is refused.
+    fn named(&self, name: &str) -> impl DoubleEndedIterator<Item = &ColumnSpec> {
+        self.file.columns.iter().filter(move |column| column.name.get_ref() == name)
+    }
+
+    /// A plan that the core refused, at the column it is about.
+    fn plan_error(&self, error: &PlanError) -> FileError {
+        let source = self.source();
+        let at = |name: &str| self.named(name).next_back().map_or(0..0, ColumnSpec::span);
+        match error {
+            PlanError::UnknownUpstream { column, upstream, .. } => {
+                let listed =
+                    self.named(column).flat_map(|spec| &spec.upstreams).find(|name| name.get_ref() == upstream);
+                let known: Vec<&str> = self.row_variables().filter(|name| *name != self.file.output.row_key).collect();
+                source
+                    .error(
+                        listed.map_or_else(|| at(column), Spanned::span),
+                        format!("the column `{column}` has the upstream `{upstream}`, which does not exist"),
+                    )
+                    .expected(format!("one of: {}", known.join(", ")))
+                    .suggest(upstream, known)
+            }
+            PlanError::DuplicateColumn { name } => {
+                let other = if self.seeds.contains(name) { "the dataset" } else { "an earlier [[columns]]" };
+                source
+                    .error(at(name), format!("the column `{name}` is there already, from {other}"))
+                    .expected("a name that no other column has")
+            }
+            PlanError::Cycle { names } => {
+                let first = names.first().map_or("", String::as_str);
+                let ring: Vec<&str> = names.iter().map(String::as_str).chain([first]).collect();
+                source
+                    .error(at(first), format!("these columns wait for each other: {}", ring.join(" -> ")))
+                    .expected("no way from a column back to itself, by upstreams or by template variables")
+            }
+            other => source.error(0..0, other.to_string()),
+        }
+    }
+}
+
+/// An error inside a template, at its place in the pipeline file as near as the notation of the string allows.
+fn template_error(
+    source: &SourceText,
+    text: &Spanned<String>,
+    message: &str,
+    offset: Option<usize>,
+    line: Option<usize>,
+) -> FileError {
+    let span = text.span();
+    let raw = source.text().get(span.clone()).unwrap_or_default();
+    // A string without escapes stands in the file as it is.
+    let exact = offset.and_then(|offset| Some(span.start + raw.find(text.get_ref().as_str())? + offset));
+    let by_line = || {
+        let first_line_apart = raw.starts_with("\"\"\"\n") || raw.starts_with("'''\n");
+        let skip = line? - 1 + usize::from(first_line_apart);
+        let (before, _) = raw.match_indices('\n').nth(skip.checked_sub(1)?)?;
+        Some(span.start + before + 1)
+    };
+    let start = exact.or_else(by_line).unwrap_or(span.start);
+    let on_one_line = source.text()[..span.end].get(start..).map_or(0, |rest| rest.lines().next().unwrap_or("").len());
+    source.error(start..start + on_one_line.min(1), format!("this template does not parse: {message}"))
+}
+
+/// Where `word` stands in a template's text as a whole word; the whole text when it is written with escapes.
+fn find_word(source: &SourceText, text: &Spanned<String>, word: &str) -> Range<usize> {
+    let span = text.span();
+    let raw = source.text().get(span.clone()).unwrap_or_default();
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let whole = raw.match_indices(word).find(|(at, _)| {
+        let (before, after) = (raw[..*at].chars().next_back(), raw[at + word.len()..].chars().next());
+        !before.is_some_and(is_part) && !after.is_some_and(is_part)
+    });
+    whole.map_or(span.clone(), |(at, _)| span.start + at..span.start + at + word.len())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+use std::path::Path;
+
+use super::*;
+use crate::dataset::DatasetFormat;
+
+const MODEL: &str =
+    "[seed]\npath = \"d.csv\"\n[[models]]\nname = \"m\"\nprovider = \"mock\"\nmax_parallel = 2\nmock = {}\n";
+
+/// Resolves columns given as `name|key = value|...` against a dataset with the columns `id` and `note`.
+fn resolve(columns: &[&str]) -> Result<Job, String> {
+    let tables: String =
+        columns.iter().map(|column| format!("[[columns]]\nname = {}\n", column.replace('|', "\n"))).collect();
+    resolve_text(&format!("{MODEL}{tables}"))
+}
+
+fn resolve_text(text: &str) -> Result<Job, String> {
+    let file =
+        PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).map_err(|error| error.to_string())?;
+    let dataset = Dataset::parse(Path::new("d.csv"), b"id,note\n1,x\n", DatasetFormat::Csv).unwrap();
+    Job::resolve(&file, dataset).map_err(|error| error.to_string())
+}
+
+#[test]
+fn upstreams_are_the_columns_that_templates_name_and_those_that_are_listed() {
+    let job = resolve(&[
+        "\"a\"|model = \"m\"|prompt = \"{{ note }} {{ row }}\"",
+        "\"b\"|kind = \"expression\"|template = \"{{ a }}\"|upstreams = [\"id\"]",
+    ])
+    .unwrap();
+    assert_eq!(job.columns[0].inputs, [Input::RowNumber, Input::Seed(1)]);
+    assert_eq!(job.columns[1].inputs, [Input::Generated(0)]);
+    assert_eq!(job.output_columns(), ["id", "note", "a", "b"]);
+}
+
+#[test]
+fn an_unknown_template_variable_is_refused_where_it_stands() {
+    let error = resolve(&["\"a\"|model = \"m\"|prompt = \"\"\"|Sum up:|{{ notes }}\"\"\""]).unwrap_err();
+    assert!(error.starts_with("p.toml:12:4: unknown template variable `notes`\n  12 | {{ notes }}"), "{error}");
+    assert!(error.contains("did you mean `note`?"), "{error}");
+    let error = resolve(&["\"a\"|strategy = \"full_column\"|model = \"m\"|prompt = \"{{ note }}\""]).unwrap_err();
+    assert!(error.contains("expected one of: rows, row_group"), "{error}");
+}
+
+#[test]
+fn a_template_that_does_not_parse_is_refused_at_its_line() {
+    let error = resolve(&["\"a\"|model = \"m\"|prompt = \"\"\"|Sum up:|{{ note }\"\"\""]).unwrap_err();
+    assert!(error.starts_with("p.toml:12:") && error.contains("this template does not parse: syntax error"), "{error}");
+}
+
+#[test]
+fn a_missing_upstream_is_refused_where_it_is_listed() {
+    let error = resolve(&["\"a\"|kind = \"expression\"|template = \"x\"|upstreams = [\"id\", \"nots\"]"]).unwrap_err();
+    assert!(error.starts_with("p.toml:12:20: the column `a` has the upstream `nots`, which does not exist"), "{error}");
+    assert!(error.contains("did you mean `note`?"), "{error}");
+}
+
+#[test]
+fn a_cycle_is_refused_with_the_columns_in_it() {
+    let error = resolve(&[
+        "\"a\"|kind = \"expression\"|template = \"{{ b }}\"",
+        "\"b\"|kind = \"expression\"|template = \"{{ note }}\"|upstreams = [\"a\"]",
+    ])
+    .unwrap_err();
+    assert!(error.contains("these columns wait for each other: "), "{error}");
+    assert!(error.contains("a -> b -> a") || error.contains("b -> a -> b"), "{error}");
+    let error = resolve(&["\"a\"|kind = \"expression\"|template = \"{{ a }}\""]).unwrap_err();
+    assert!(error.contains("these columns wait for each other: a -> a"), "{error}");
+}
+
+#[test]
+fn a_duplicate_column_is_refused_at_its_second_place() {
+    let column = "\"a\"|kind = \"expression\"|template = \"x\"";
+    let error = resolve(&[column, column]).unwrap_err();
+    assert!(error.starts_with("p.toml:12:8: the column `a` is there already, from an earlier [[columns]]"), "{error}");
+    let error = resolve(&["\"note\"|kind = \"expression\"|template = \"x\""]).unwrap_err();
+    assert!(error.contains("from the dataset"), "{error}");
+}
+
+#[test]
+fn a_weight_out_of_range_is_refused_where_it_stands() {
+    for weight in ["0", "-1", "1e9"] {
+        let error = resolve(&[&format!("\"a\"|model = \"m\"|prompt = \"x\"|weight = {weight}")]).unwrap_err();
+        assert!(error.starts_with("p.toml:12:10: "), "{error}");
+    }
+}
+
+#[test]
+fn a_name_that_the_row_number_has_is_refused_with_the_way_out() {
+    let error = resolve(&["\"row\"|model = \"m\"|prompt = \"x\""]).unwrap_err();
+    assert!(
+        error.starts_with("p.toml:9:8: `row` is the key of the row number") && error.contains("row_key"),
+        "{error}"
+    );
+    let text =
+        format!("{MODEL}[[columns]]\nname = \"row\"\nmodel = \"m\"\nprompt = \"x\"\n[output]\nrow_key = \"nr\"\n");
+    resolve_text(&text).expect("another key makes room");
+}

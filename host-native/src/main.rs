@@ -1,0 +1,41 @@
+//! The program `tidegate`.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use clap::Parser;
+use tidegate_native::cli::Cli;
+use tidegate_native::error::Exit;
+use tidegate_native::progress::Screen;
+use tidegate_native::run::{RunRequest, run};
+
+/// How long the end waits for file operations that are under way.
+const GRACE: Duration = Duration::from_secs(5);
+
+fn main() -> Exit {
+    let args = Cli::parse().into_run();
+    let (out, existing) = args.output();
+    let request = RunRequest { pipeline: args.pipeline, out, existing };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: cannot start the runtime: {error}");
+            return Exit::Internal;
+        }
+    };
+    let mut screen = Screen::new(args.quiet);
+    let ended = runtime.block_on(run(&request, &mut screen));
+    screen.close();
+    runtime.shutdown_timeout(GRACE);
+    match ended {
+        Ok(summary) => {
+            // A reader that went away is no reason to hide how the run ended.
+            let _ = writeln!(std::io::stdout(), "{summary}");
+            summary.exit
+        }
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+            error.exit()
+        }
+    }
+}

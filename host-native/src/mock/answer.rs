@@ -1,0 +1,108 @@
+//! What a mock model says: a function of the prompt alone, so that two runs can be compared byte by byte.
+//!
+//! A prompt with a line that says `one of: a, b, c` gets one of these words. Any other prompt gets a short sentence
+//! about the longer words of its last line, cut to the answer length that was asked for.
+
+/// How a sentence may begin.
+const OPENINGS: [&str; 6] = ["Noted:", "In short:", "The point is", "Worth a look:", "On record:", "Mind the"];
+
+/// How it may go on after the words.
+const CLOSINGS: [&str; 5] = [
+    "and nothing else out of the ordinary.",
+    "with no delay expected.",
+    "to be checked again at the next watch.",
+    "as already passed on to the harbour office.",
+    "until the tide turns.",
+];
+
+/// Words shorter than this carry no topic.
+const TOPIC_CHARS: usize = 5;
+
+/// Topic words in one sentence.
+const TOPIC_WORDS: usize = 4;
+
+/// The answer to `prompt`, of at most `max_tokens` words.
+#[must_use]
+pub fn answer(prompt: &str, max_tokens: Option<u32>) -> String {
+    let hash = fnv1a(prompt.as_bytes());
+    let text = match choices(prompt) {
+        Some(choices) => pick(&choices, hash).to_string(),
+        None => sentence(prompt, hash),
+    };
+    match max_tokens {
+        Some(most) => text.split_whitespace().take(most as usize).collect::<Vec<_>>().join(" "),
+        None => text,
+    }
+}
+
+/// About how many tokens a text has: the usual four characters each.
+#[must_use]
+pub fn tokens(text: &str) -> u32 {
+    u32::try_from(text.chars().count().div_ceil(4)).unwrap_or(u32::MAX)
+}
+
+/// The words after the last `one of:`, if there are any.
+fn choices(prompt: &str) -> Option<Vec<&str>> {
+    let (_, list) = prompt.rsplit_once("one of:")?;
+    let line = list.lines().next()?;
+    let words: Vec<&str> = line
+        .split(',')
+        .map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()))
+        .filter(|word| !word.is_empty())
+        .collect();
+    (!words.is_empty()).then_some(words)
+}
+
+fn sentence(prompt: &str, hash: u64) -> String {
+    let last_line = prompt.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    let mut topic: Vec<&str> = Vec::new();
+    for word in last_line.split(|c: char| !c.is_alphanumeric()) {
+        if word.chars().count() >= TOPIC_CHARS && !topic.contains(&word) && topic.len() < TOPIC_WORDS {
+            topic.push(word);
+        }
+    }
+    if topic.is_empty() {
+        topic.push("nothing");
+    }
+    format!("{} {}, {}", pick(&OPENINGS, hash), topic.join(" "), pick(&CLOSINGS, hash >> 32))
+}
+
+/// One of `items`, which are never none.
+fn pick<'a>(items: &[&'a str], hash: u64) -> &'a str {
+    items[usize::try_from(hash % items.len() as u64).unwrap_or(0)]
+}
+
+/// The 64-bit FNV-1a hash, with its high bits folded into the low ones that [`pick`] looks at.
+/// Fowler, Noll, Vo: "The FNV Non-Cryptographic Hash Algorithm".
+fn fnv1a(bytes: &[u8]) -> u64 {
+    let hash = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    hash ^ (hash >> 29)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_prompts_get_equal_answers_and_others_mostly_do_not() {
+        let all: std::collections::BTreeSet<String> =
+            (0..100).map(|n| answer(&format!("berth {n} buoy adrift"), None)).collect();
+        assert_eq!(answer("berth 7 buoy adrift", None), answer("berth 7 buoy adrift", None));
+        assert!(all.len() > 15, "{} different answers", all.len());
+    }
+
+    #[test]
+    fn a_prompt_with_choices_gets_one_of_them_and_each_in_turn() {
+        let seen: std::collections::BTreeSet<String> =
+            (0..50).map(|n| answer(&format!("Entry {n}.\nAnswer with one of: low, high.\nNow."), None)).collect();
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["high", "low"]);
+    }
+
+    #[test]
+    fn an_answer_is_never_longer_than_asked_for_and_no_prompt_is_too_short() {
+        assert_eq!(answer("", Some(2)).split(' ').count(), 2);
+        assert!(answer("one of: ", None).contains("nothing"));
+    }
+}

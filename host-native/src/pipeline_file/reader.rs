@@ -1,0 +1,263 @@
+//! Typed access to a TOML table that remembers where everything stood.
+//!
+//! A [`TableReader`] is opened with the keys its table may hold; any other key is refused at once, so a misspelt
+//! optional key is never silently ignored. Values leave it as [`Spanned`] types that are already in range.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+use tidegate_core::time::Duration;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::source::{FileError, SourceText};
+
+/// Reads the keys of one table.
+pub(super) struct TableReader<'a> {
+    source: &'a SourceText,
+    /// How the table is called in messages, such as `[[models]]`.
+    title: &'static str,
+    known: &'static [&'static str],
+    table: &'a DeTable<'a>,
+    span: Range<usize>,
+}
+
+impl<'a> TableReader<'a> {
+    /// Opens `table`, refusing any key that is not in `known`.
+    pub(super) fn open(
+        source: &'a SourceText,
+        title: &'static str,
+        known: &'static [&'static str],
+        table: &'a DeTable<'a>,
+        span: Range<usize>,
+    ) -> Result<Self, FileError> {
+        for key in table.keys() {
+            let name: &str = key.get_ref();
+            if !known.contains(&name) {
+                return Err(source
+                    .error(key.span(), format!("unknown key `{name}` in {title}"))
+                    .expected(format!("one of: {}", known.join(", ")))
+                    .suggest(name, known.iter().copied()));
+            }
+        }
+        Ok(Self { source, title, known, table, span })
+    }
+
+    /// Where the table stands.
+    pub(super) fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    /// The raw value of `key`.
+    pub(super) fn raw(&self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
+        debug_assert!(self.known.contains(&key), "`{key}` is asked for but not announced");
+        self.table.get(key)
+    }
+
+    /// The value of `key`, if it is there.
+    pub(super) fn optional<T: FromToml>(&self, key: &'static str) -> Result<Option<Spanned<T>>, FileError> {
+        self.raw(key).map(|value| self.convert(key, value)).transpose()
+    }
+
+    /// The value of `key`, or `default` without a place.
+    pub(super) fn or<T: FromToml>(&self, key: &'static str, default: T) -> Result<T, FileError> {
+        Ok(self.optional(key)?.map_or(default, Spanned::into_inner))
+    }
+
+    /// The value of `key`, which must be there.
+    pub(super) fn required<T: FromToml>(&self, key: &'static str) -> Result<Spanned<T>, FileError> {
+        self.optional(key)?.ok_or_else(|| {
+            self.source
+                .error(self.span(), format!("{} has no `{key}`", self.title))
+                .expected(format!("`{key} = ` {}", T::EXPECTED))
+        })
+    }
+
+    /// The table under `key`, if it is there.
+    pub(super) fn table(
+        &self,
+        key: &'static str,
+        title: &'static str,
+        known: &'static [&'static str],
+    ) -> Result<Option<TableReader<'a>>, FileError> {
+        let Some(value) = self.raw(key) else { return Ok(None) };
+        match value.get_ref() {
+            DeValue::Table(table) => Self::open(self.source, title, known, table, value.span()).map(Some),
+            other => Err(self.wrong(value.span(), key, other, "a table")),
+        }
+    }
+
+    /// The tables of the array under `key`; none when it is not there.
+    pub(super) fn tables(
+        &self,
+        key: &'static str,
+        title: &'static str,
+        known: &'static [&'static str],
+    ) -> Result<Vec<TableReader<'a>>, FileError> {
+        let Some(value) = self.raw(key) else { return Ok(Vec::new()) };
+        let DeValue::Array(items) = value.get_ref() else {
+            return Err(self.wrong(value.span(), key, value.get_ref(), "an array of tables"));
+        };
+        items
+            .iter()
+            .map(|item| match item.get_ref() {
+                DeValue::Table(table) => Self::open(self.source, title, known, table, item.span()),
+                other => Err(self.wrong(item.span(), key, other, "a table")),
+            })
+            .collect()
+    }
+
+    fn convert<T: FromToml>(&self, key: &str, value: &Spanned<DeValue<'a>>) -> Result<Spanned<T>, FileError> {
+        match T::from_toml(value.get_ref()) {
+            Some(converted) => Ok(Spanned::new(value.span(), converted)),
+            None => Err(self.wrong(value.span(), key, value.get_ref(), T::EXPECTED)),
+        }
+    }
+
+    fn wrong(&self, span: Range<usize>, key: &str, found: &DeValue<'_>, expected: &str) -> FileError {
+        self.source.error(span, format!("`{key}` in {} is {}", self.title, describe(found))).expected(expected)
+    }
+}
+
+/// The value as a person would say it, cut when long.
+fn describe(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) if text.chars().count() > 40 => {
+            format!("the string \"{}…\"", text.chars().take(40).collect::<String>())
+        }
+        DeValue::String(text) => format!("the string {text:?}"),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        DeValue::Boolean(flag) => flag.to_string(),
+        DeValue::Datetime(_) => "a date or time".to_string(),
+        DeValue::Array(items) => format!("an array of {} items", items.len()),
+        DeValue::Table(_) => "a table".to_string(),
+    }
+}
+
+/// A type that a TOML value either is or is not.
+pub(super) trait FromToml: Sized {
+    /// What the value has to be, in words.
+    const EXPECTED: &'static str;
+
+    /// The value, or `None` when it is of another type or out of range.
+    fn from_toml(value: &DeValue<'_>) -> Option<Self>;
+}
+
+impl FromToml for String {
+    const EXPECTED: &'static str = "a string that is not empty";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        value.as_str().filter(|text| !text.trim().is_empty()).map(str::to_string)
+    }
+}
+
+impl FromToml for Vec<Spanned<String>> {
+    const EXPECTED: &'static str = "an array of strings, none of them empty";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        let one = |item: &Spanned<DeValue<'_>>| Some(Spanned::new(item.span(), String::from_toml(item.get_ref())?));
+        value.as_array()?.iter().map(one).collect()
+    }
+}
+
+impl FromToml for u64 {
+    const EXPECTED: &'static str = "a whole number, 0 or more";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        let number = value.as_integer()?;
+        Self::from_str_radix(number.as_str(), number.radix()).ok()
+    }
+}
+
+impl FromToml for u32 {
+    const EXPECTED: &'static str = "a whole number from 0 to 4294967295";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        Self::try_from(u64::from_toml(value)?).ok()
+    }
+}
+
+impl FromToml for NonZeroU32 {
+    const EXPECTED: &'static str = "a whole number from 1 to 4294967295";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        Self::new(u32::from_toml(value)?)
+    }
+}
+
+impl FromToml for f64 {
+    const EXPECTED: &'static str = "a finite number";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        let number: Self = match value {
+            DeValue::Float(number) => number.as_str().parse().ok()?,
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok()?,
+            _ => return None,
+        };
+        number.is_finite().then_some(number)
+    }
+}
+
+impl FromToml for Duration {
+    const EXPECTED: &'static str = "a duration such as \"250ms\", \"1.5s\", \"10m\" or \"1h\"";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        parse_duration(value.as_str()?)
+    }
+}
+
+/// Reads a decimal number with a unit: `us`, `ms`, `s`, `m` or `h`.
+pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(unit_at);
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3_600.0,
+        _ => return None,
+    };
+    let number = number.trim_end();
+    if number.is_empty() || !number.chars().all(|c| c.is_ascii_digit() || c == '.') {
+        return None;
+    }
+    Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_a_number_with_a_unit() {
+        for (text, millis) in [("250ms", 250), ("1.5s", 1_500), ("2 s", 2_000), ("10m", 600_000), ("1h", 3_600_000)] {
+            assert_eq!(parse_duration(text), Some(Duration::from_millis(millis)), "{text}");
+        }
+        for refused in ["", "5", "s", "-1s", "1e3s", "5 days", "1..2s"] {
+            assert_eq!(parse_duration(refused), None, "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_refused_with_the_range() {
+        let source = SourceText::new("p.toml", "max = 0\n");
+        let table = DeTable::parse(source.text()).unwrap();
+        let span = table.span();
+        let reader = TableReader::open(&source, "[run]", &["max"], table.get_ref(), span).unwrap();
+        let error = reader.required::<NonZeroU32>("max").unwrap_err().to_string();
+        assert!(error.starts_with("p.toml:1:7: `max` in [run] is 0\n"), "{error}");
+        assert!(error.contains("expected a whole number from 1 to 4294967295"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_key_is_named_with_what_it_should_hold() {
+        let source = SourceText::new("p.toml", "\n[run]\n");
+        let table = DeTable::parse(source.text()).unwrap();
+        let root = TableReader::open(&source, "the file", &["run"], table.get_ref(), table.span()).unwrap();
+        let run = root.table("run", "[run]", &["size"]).unwrap().unwrap();
+        let error = run.required::<u32>("size").unwrap_err().to_string();
+        assert!(error.starts_with("p.toml:2:1: [run] has no `size`"), "{error}");
+    }
+}

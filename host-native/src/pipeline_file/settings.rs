@@ -1,0 +1,133 @@
+//! The tables `[seed]`, `[run]` and `[output]`.
+
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use tidegate_core::time::Duration;
+
+use super::reader::TableReader;
+use super::source::{FileError, SourceText};
+use crate::dataset::DatasetFormat;
+
+/// Where the rows come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeedSpec {
+    /// The dataset file.
+    pub path: PathBuf,
+    /// How it is written.
+    pub format: DatasetFormat,
+}
+
+/// The table `[run]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunSettings {
+    /// Rows that are written together \[32\].
+    pub row_group_size: NonZeroU32,
+    /// Row groups in work at once \[3\].
+    pub row_groups: NonZeroU32,
+    /// Tasks in work at once \[1024\].
+    pub submission_limit: NonZeroU32,
+    /// Retries of a call that failed for a reason that may pass, rate limits apart \[2\].
+    pub salvage_rounds: u32,
+    /// Final outcomes that early shutdown looks back on \[10\].
+    pub shutdown_window: NonZeroU32,
+    /// The share of failures among them that stops the run, above 0 and at most 1 \[0.5\].
+    pub shutdown_rate: f64,
+    /// How long a model may answer nothing but rate limits before the run stops \[10 min\].
+    pub rate_limit_patience: Duration,
+}
+
+/// The table `[output]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputSettings {
+    /// The key of the row number in every output row, and its name in templates \[`row`\].
+    pub row_key: String,
+}
+
+pub(super) fn parse_seed(source: &SourceText, root: &TableReader<'_>, directory: &Path) -> Result<SeedSpec, FileError> {
+    let Some(table) = root.table("seed", "[seed]", &["path", "format"])? else {
+        return Err(source
+            .error(0..0, "the pipeline file has no [seed]")
+            .expected("[seed] with `path = ` the dataset, a .csv or .jsonl file"));
+    };
+    let path = table.required::<String>("path")?;
+    let format = match table.optional::<String>("format")? {
+        Some(format) => match format.get_ref().as_str() {
+            "csv" => DatasetFormat::Csv,
+            "jsonl" => DatasetFormat::Jsonl,
+            other => {
+                return Err(source
+                    .error(format.span(), format!("`format` in [seed] is the string {other:?}"))
+                    .expected("\"csv\" or \"jsonl\"")
+                    .suggest(other, ["csv", "jsonl"]));
+            }
+        },
+        None => DatasetFormat::of(Path::new(path.get_ref())).ok_or_else(|| {
+            source
+                .error(path.span(), format!("the extension of {:?} names no dataset format", path.get_ref()))
+                .expected(".csv, .jsonl or .ndjson, or `format = \"csv\"` or `\"jsonl\"` beside the path")
+        })?,
+    };
+    Ok(SeedSpec { path: super::relative_to(directory, path.get_ref()), format })
+}
+
+const RUN_KEYS: &[&str] = &[
+    "row_group_size",
+    "row_groups",
+    "submission_limit",
+    "salvage_rounds",
+    "shutdown_window",
+    "shutdown_rate",
+    "rate_limit_patience",
+];
+
+const fn non_zero(number: u32) -> NonZeroU32 {
+    match NonZeroU32::new(number) {
+        Some(number) => number,
+        None => NonZeroU32::MIN,
+    }
+}
+
+impl Default for RunSettings {
+    fn default() -> Self {
+        Self {
+            row_group_size: non_zero(32),
+            row_groups: non_zero(3),
+            submission_limit: non_zero(1_024),
+            salvage_rounds: 2,
+            shutdown_window: non_zero(10),
+            shutdown_rate: 0.5,
+            rate_limit_patience: Duration::from_secs(600),
+        }
+    }
+}
+
+pub(super) fn parse_run(source: &SourceText, root: &TableReader<'_>) -> Result<RunSettings, FileError> {
+    let default = RunSettings::default();
+    let Some(table) = root.table("run", "[run]", RUN_KEYS)? else { return Ok(default) };
+    let shutdown_rate = match table.optional::<f64>("shutdown_rate")? {
+        Some(rate) if *rate.get_ref() <= 0.0 || *rate.get_ref() > 1.0 => {
+            let message = format!("`shutdown_rate` in [run] is {}", rate.get_ref());
+            return Err(source.error(rate.span(), message).expected("a number above 0 and at most 1"));
+        }
+        Some(rate) => rate.into_inner(),
+        None => default.shutdown_rate,
+    };
+    Ok(RunSettings {
+        row_group_size: table.or("row_group_size", default.row_group_size)?,
+        row_groups: table.or("row_groups", default.row_groups)?,
+        submission_limit: table.or("submission_limit", default.submission_limit)?,
+        salvage_rounds: table.or("salvage_rounds", default.salvage_rounds)?,
+        shutdown_window: table.or("shutdown_window", default.shutdown_window)?,
+        shutdown_rate,
+        rate_limit_patience: table.or("rate_limit_patience", default.rate_limit_patience)?,
+    })
+}
+
+pub(super) fn parse_output(root: &TableReader<'_>) -> Result<OutputSettings, FileError> {
+    let row_key = || "row".to_string();
+    let Some(table) = root.table("output", "[output]", &["row_key"])? else {
+        return Ok(OutputSettings { row_key: row_key() });
+    };
+    Ok(OutputSettings { row_key: table.or("row_key", row_key())? })
+}

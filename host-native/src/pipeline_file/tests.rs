@@ -1,0 +1,151 @@
+use super::*;
+
+const GOOD: &str = r#"
+[seed]
+path = "notes.csv"
+
+[[models]]
+name = "writer"
+provider = "mock"
+model = "small"
+max_parallel = 4
+timeout = "5s"
+aimd = { ramp = "3s", cooldown = "250ms", initial_limit = 2 }
+mock = { seed = 9, capacity = { shape = "constant", slots = 3 } }
+
+[[models]]
+name = "judge"
+provider = "acme"
+base_url = "https://api.acme.test/v1"
+api_key_env = "ACME_KEY"
+max_parallel = 8
+
+[[columns]]
+name = "title"
+model = "writer"
+prompt = "A title for {{ note }}"
+weight = 0.5
+
+[[columns]]
+name = "shout"
+kind = "expression"
+template = "{{ title | upper }}"
+upstreams = ["note"]
+
+[run]
+row_group_size = 10
+rate_limit_patience = "2m"
+"#;
+
+fn parse(text: &str) -> Result<PipelineFile, String> {
+    PipelineFile::parse(SourceText::new("p.toml", text), Path::new("dir")).map_err(|error| error.to_string())
+}
+
+/// The error of the good file with `from` replaced by `to`.
+fn refused(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from:?} is not in the file");
+    parse(&GOOD.replacen(from, to, 1)).expect_err("the file is wrong")
+}
+
+/// The place and message line of an error, and whether the rest holds `hint`.
+fn assert_refused(from: &str, to: &str, head: &str, hint: &str) {
+    let error = refused(from, to);
+    assert_eq!(error.lines().next().unwrap(), head);
+    assert!(error.contains(hint), "{hint:?} is not in:\n{error}");
+}
+
+#[test]
+fn a_good_file_becomes_typed_settings() {
+    let file = parse(GOOD).unwrap();
+    assert_eq!(file.seed.path, Path::new("dir/notes.csv"));
+    let [writer, judge] = file.models.as_slice() else { panic!("two models") };
+    assert_eq!((writer.model.as_str(), writer.max_parallel.get()), ("small", 4));
+    assert_eq!(writer.aimd.ramp, tidegate_core::time::Duration::from_secs(3));
+    assert!(matches!(&writer.endpoint, Endpoint::Mock(mock) if mock.seed == 9));
+    assert_eq!(judge.model, "judge");
+    let Endpoint::Remote { base_url, api_key_env } = &judge.endpoint else { panic!("a remote model") };
+    assert_eq!((base_url.as_str(), api_key_env.as_deref()), ("https://api.acme.test/v1", Some("ACME_KEY")));
+    let [title, shout] = file.columns.as_slice() else { panic!("two columns") };
+    assert!((title.weight.get_ref() - 0.5).abs() < f64::EPSILON);
+    assert!(matches!(shout.kind, ColumnKind::Expression { .. }));
+    assert_eq!((file.run.row_group_size.get(), file.run.row_groups.get()), (10, 3));
+    assert_eq!(file.output.row_key, "row");
+}
+
+#[test]
+fn an_unknown_key_is_refused_at_its_place_with_the_nearest_name() {
+    let head = "p.toml:9:1: unknown key `max_paralel` in [[models]]";
+    assert_refused("max_parallel", "max_paralel", head, "did you mean `max_parallel`?");
+    assert_refused("[run]", "[runs]", "p.toml:33:2: unknown key `runs` in the pipeline file", "did you mean `run`?");
+    let head = "p.toml:11:23: unknown key `cool_down` in [models.aimd]";
+    assert_refused("cooldown =", "cool_down =", head, "did you mean `cooldown`?");
+    let mock = refused("slots = 3", "slot = 3");
+    assert!(mock.contains("`mock` in [[models]]: ") && mock.contains("slot"), "{mock}");
+}
+
+#[test]
+fn a_file_that_is_not_toml_says_where() {
+    let error = parse("[seed\npath = 1").unwrap_err();
+    assert!(error.starts_with("p.toml:1:6: this is not TOML: "), "{error}");
+}
+
+#[test]
+fn a_value_of_the_wrong_type_or_range_is_shown_with_what_was_expected() {
+    let head = "p.toml:9:16: `max_parallel` in [[models]] is 0";
+    assert_refused("max_parallel = 4", "max_parallel = 0", head, "expected a whole number from 1 to");
+    let head = "p.toml:10:11: `timeout` in [[models]] is the string \"5\"";
+    assert_refused("\"5s\"", "\"5\"", head, "expected a duration such as");
+    let head = "p.toml:25:10: `weight` in [[columns]] is the string \"heavy\"";
+    assert_refused("weight = 0.5", "weight = \"heavy\"", head, "expected a finite number");
+    let head = "p.toml:25:10: `weight` in [[columns]] is nan";
+    assert_refused("weight = 0.5", "weight = nan", head, "expected a finite number");
+}
+
+#[test]
+fn a_column_names_a_model_that_exists() {
+    let head = "p.toml:23:9: there is no model `writr`";
+    assert_refused("model = \"writer\"", "model = \"writr\"", head, "did you mean `writer`?");
+}
+
+#[test]
+fn keys_of_the_other_kind_are_refused() {
+    let error = refused("kind = \"expression\"", "kind = \"expression\"\nprompt = \"x\"");
+    assert!(error.contains("`prompt` is given for a column of kind `expression`"), "{error}");
+    let error = refused("kind = \"expression\"", "kind = \"expresion\"");
+    assert!(error.contains("did you mean `expression`?"), "{error}");
+}
+
+#[test]
+fn a_key_in_the_address_is_refused_without_being_shown() {
+    let error = refused("https://api", "https://user:hunter2@api");
+    assert!(error.contains("holds a user name or password") && !error.contains("hunter2"), "{error}");
+}
+
+#[test]
+fn one_provider_and_model_has_one_address_and_one_mock() {
+    let two = |second: &str| format!("{GOOD}\n[[models]]\nname = \"again\"\nmax_parallel = 2\n{second}");
+    let error = parse(&two("provider = \"acme\"\nmodel = \"judge\"\nbase_url = \"https://other.test\"")).unwrap_err();
+    assert!(error.contains("one provider has one address"), "{error}");
+    let error = parse(&two("provider = \"mock\"\nmodel = \"small\"\nmock = {}")).unwrap_err();
+    assert!(error.contains("describes this mock already"), "{error}");
+    let file = parse(&two("provider = \"mock\"\nmodel = \"small\"")).unwrap();
+    assert_eq!(file.models[2].endpoint, Endpoint::SameMock);
+    let error = parse(&two("provider = \"mock\"")).unwrap_err();
+    assert!(error.contains("has no `mock`"), "{error}");
+}
+
+#[test]
+fn a_mock_out_of_range_is_refused_at_the_field() {
+    let error = refused("slots = 3", "slots = 3000000");
+    assert!(error.starts_with("p.toml:12:61: `mock.capacity.slots` in [[models]] is 3000000"), "{error}");
+}
+
+#[test]
+fn a_file_without_columns_or_seed_says_what_is_missing() {
+    let error = parse("[seed]\npath = \"a.csv\"\n").unwrap_err();
+    assert!(error.contains("has no [[columns]]"), "{error}");
+    let error = refused("[seed]\npath = \"notes.csv\"\n", "");
+    assert!(error.contains("has no [seed]"), "{error}");
+    let error = refused("notes.csv", "notes.parquet");
+    assert!(error.contains("names no dataset format"), "{error}");
+}

@@ -1,0 +1,178 @@
+//! `tidegate run`: from a pipeline file to finished rows on disk.
+//!
+//! Everything that can be wrong with the input is found before the output directory is touched and the first call is
+//! made: the file, the dataset, every template, the plan, the keys, the limits.
+
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+
+use tidegate_core::driver::{self, Progress};
+use tidegate_core::pipeline::{Pipeline, PipelineConfig};
+
+use crate::dataset::Dataset;
+use crate::error::Error;
+use crate::example;
+use crate::host::TokioHost;
+use crate::interrupt::Interrupts;
+use crate::job::{Fill, Job};
+use crate::models::Models;
+use crate::output::{Existing, MANIFEST_SCHEMA, Manifest, OutputDirectory, RunState};
+use crate::pipeline_file::{PipelineFile, RunSettings};
+use crate::progress::{ProviderView, REFRESH, Screen, View};
+use crate::provider::Provider;
+use crate::summary::Summary;
+use crate::verdict::{Ending, summarise};
+use crate::workload::{Caller, JobWork};
+
+/// What to run and where to write.
+#[derive(Clone, Debug)]
+pub struct RunRequest {
+    /// The pipeline file; the bundled example when there is none.
+    pub pipeline: Option<PathBuf>,
+    /// The output directory.
+    pub out: PathBuf,
+    /// What to do about output that is there already.
+    pub existing: Existing,
+}
+
+/// Runs to the end, showing progress on `screen`.
+///
+/// An error means that nothing was run; a run that was stopped is a summary that says so.
+pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, Error> {
+    let (name, file, dataset) = load(request)?;
+    let job = Job::resolve(&file, dataset)?;
+    let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
+    let models = Models::start(&file, &host).await?;
+    let callers = callers(&file, &job, &models)?;
+    let rows = job.dataset.rows().len() as u64;
+    let config = pipeline_config(&file.run, rows, &models);
+    let pipeline = Pipeline::new(job.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
+
+    let manifest = manifest(&name, &file, &job);
+    let output = Arc::new(OutputDirectory::prepare(&request.out, request.existing, &manifest)?);
+    let columns: Vec<String> = job.columns.iter().map(|column| column.name.clone()).collect();
+    let count = columns.len();
+    screen.say(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
+
+    let work = Arc::new(JobWork::new(job, callers, Arc::clone(&output)));
+    let ending = drive(host, pipeline, &work, &models, screen).await?;
+    let summary = summarise(&name, &file, &ending, &models, &work, &request.out);
+    let state = RunState::Ended {
+        reason: summary.stopped.clone().unwrap_or_else(|| "completed".to_string()),
+        rows_out: summary.rows_out,
+        rows_dropped: summary.rows_dropped(),
+        row_groups: summary.row_groups,
+    };
+    output.write_manifest(&Manifest { state, ..manifest })?;
+    Ok(summary)
+}
+
+/// The pipeline's name in messages, the file, and the dataset it names.
+fn load(request: &RunRequest) -> Result<(String, PipelineFile, Dataset), Error> {
+    match &request.pipeline {
+        None => Ok((example::NAME.to_string(), example::pipeline()?, example::dataset()?)),
+        Some(path) => {
+            let file = PipelineFile::load(path)?;
+            let dataset = Dataset::load(&file.seed.path, file.seed.format)?;
+            Ok((path.display().to_string(), file, dataset))
+        }
+    }
+}
+
+/// How each generated column calls its model.
+fn callers(file: &PipelineFile, job: &Job, models: &Models) -> Result<Vec<Option<Caller>>, Error> {
+    let caller = |(column, spec): (&crate::job::GeneratedColumn, &crate::pipeline_file::ColumnSpec)| match column.fill {
+        Fill::Expression(_) => Ok(None),
+        Fill::Llm { model, .. } => {
+            let refused = |error: &dyn std::fmt::Display| file.source.error(spec.weight.span(), error.to_string());
+            let group = models.group(&column.name, column.weight).map_err(|error| refused(&error))?;
+            let (provider, client) = models.caller(model);
+            Ok(Some(Caller { provider, client, group }))
+        }
+    };
+    job.columns.iter().zip(&file.columns).map(caller).collect()
+}
+
+fn pipeline_config(run: &RunSettings, rows: u64, models: &Models) -> PipelineConfig {
+    PipelineConfig {
+        rows,
+        row_group_size: run.row_group_size.get(),
+        row_groups: run.row_groups.get(),
+        submission_limit: run.submission_limit.get(),
+        resources: models.task_resources(),
+        salvage_rounds: run.salvage_rounds,
+        shutdown_window: run.shutdown_window.get(),
+        shutdown_rate: run.shutdown_rate,
+        rate_limit_patience: Some(run.rate_limit_patience),
+        ..PipelineConfig::default()
+    }
+}
+
+fn manifest(name: &str, file: &PipelineFile, job: &Job) -> Manifest {
+    Manifest {
+        schema: MANIFEST_SCHEMA,
+        program: concat!("tidegate ", env!("CARGO_PKG_VERSION")).to_string(),
+        pipeline: name.to_string(),
+        row_key: job.row_key.clone(),
+        columns: job.output_columns(),
+        rows_in: job.dataset.rows().len() as u64,
+        row_group_size: file.run.row_group_size.get(),
+        state: RunState::Running,
+    }
+}
+
+/// Runs `pipeline` to its end. The first signal cancels it, which leaves finished row groups on disk; the second does
+/// not wait for that.
+async fn drive(
+    host: TokioHost,
+    pipeline: Pipeline,
+    work: &Arc<JobWork>,
+    models: &Models,
+    screen: &mut Screen,
+) -> Result<Ending, Error> {
+    let mut interrupts = Interrupts::listen().map_err(|error| Error::Internal(error.to_string()))?;
+    let mut run = pin!(driver::run(host, pipeline, Arc::clone(work)));
+    let handle = run.handle();
+    let mut refresh = tokio::time::interval(REFRESH);
+    let began = std::time::Instant::now();
+    let mut interrupted = false;
+    let report = loop {
+        tokio::select! {
+            report = &mut run => break Some(report),
+            _ = refresh.tick() => screen.show(&view(&handle.progress(), models)),
+            () = interrupts.next() => {
+                if interrupted {
+                    break None;
+                }
+                interrupted = true;
+                screen.say("interrupted: finishing row groups that are complete; once more to stop at once");
+                handle.cancel();
+            }
+        }
+    };
+    Ok(Ending { report, interrupted, wall: began.elapsed() })
+}
+
+/// What there is to see now.
+fn view(progress: &Progress, models: &Models) -> View {
+    let provider = |provider: &Arc<Provider>| {
+        let (snapshot, calls) = (provider.snapshot(), provider.calls());
+        ProviderView {
+            label: provider.label.clone(),
+            in_flight: snapshot.in_flight,
+            limit: snapshot.current_limit,
+            waiting: snapshot.waiters,
+            answered: calls.succeeded,
+            rate_limited: calls.rate_limited,
+            cooling_down: snapshot.blocked_until.is_some_and(|until| until > snapshot.at),
+        }
+    };
+    View {
+        rows_done: progress.rows_done,
+        rows_dropped: progress.rows_dropped,
+        rows_total: progress.rows_total,
+        columns: Vec::new(),
+        providers: models.providers().iter().map(provider).collect(),
+    }
+}

@@ -1,0 +1,296 @@
+//! What a run came to, for a person: rows, what was dropped and why, and how well each provider was used.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration as StdDuration;
+
+use crate::error::Exit;
+use crate::usage::Usage;
+
+/// The end of a run.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// The pipeline, as it was named.
+    pub pipeline: String,
+    /// Why the run ended, if not because it was done.
+    pub stopped: Option<String>,
+    /// Rows of the dataset.
+    pub rows_in: u64,
+    /// Rows written.
+    pub rows_out: u64,
+    /// Rows dropped, by column and reason.
+    pub dropped: Vec<Dropped>,
+    /// Row groups written.
+    pub row_groups: u64,
+    /// Generated columns, in file order.
+    pub columns: Vec<ColumnSummary>,
+    /// Providers, in file order of their models.
+    pub providers: Vec<ProviderSummary>,
+    /// From the first task to the last checkpoint.
+    pub wall: StdDuration,
+    /// Where the rows are.
+    pub output: PathBuf,
+    /// The exit code that tells all this.
+    pub exit: Exit,
+}
+
+/// Rows that were dropped for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// The column that failed.
+    pub column: String,
+    /// The reason as the scheduler names it.
+    pub reason: String,
+    /// How many rows.
+    pub rows: u64,
+    /// The first of them, with what happened.
+    pub example: Option<(u64, String)>,
+}
+
+/// How a generated column went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnSummary {
+    /// Its name.
+    pub name: String,
+    /// The model's name, or `expression`.
+    pub filled_by: String,
+    /// Tasks that succeeded.
+    pub succeeded: u64,
+    /// Attempts that were put off to be tried again.
+    pub retried: u64,
+    /// Tasks that failed for good.
+    pub failed: u64,
+}
+
+/// How a provider and model went.
+#[derive(Clone, Debug)]
+pub struct ProviderSummary {
+    /// `provider/model`.
+    pub label: String,
+    /// Calls made, retries included.
+    pub calls: CallCounts,
+    /// Its cap.
+    pub cap: u32,
+    /// What its slots did.
+    pub usage: Usage,
+}
+
+/// Calls by how they ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallCounts {
+    /// All that went out.
+    pub made: u64,
+    /// Answered with a completion.
+    pub succeeded: u64,
+    /// Answered with 429, or 503 and Retry-After.
+    pub rate_limited: u64,
+    /// Anything else.
+    pub failed: u64,
+}
+
+impl Summary {
+    /// Rows dropped, for all reasons together.
+    #[must_use]
+    pub fn rows_dropped(&self) -> u64 {
+        self.dropped.iter().map(|dropped| dropped.rows).sum()
+    }
+
+    /// Rows that were neither written nor dropped, because the run stopped before them.
+    #[must_use]
+    pub fn rows_left(&self) -> u64 {
+        self.rows_in.saturating_sub(self.rows_out + self.rows_dropped())
+    }
+
+    fn call_counts(&self) -> CallCounts {
+        self.providers.iter().fold(CallCounts::default(), |sum, provider| CallCounts {
+            made: sum.made + provider.calls.made,
+            succeeded: sum.succeeded + provider.calls.succeeded,
+            rate_limited: sum.rate_limited + provider.calls.rate_limited,
+            failed: sum.failed + provider.calls.failed,
+        })
+    }
+
+    fn write_rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  rows in   {:>8}", self.rows_in)?;
+        let groups = if self.row_groups == 1 { "row group" } else { "row groups" };
+        writeln!(
+            f,
+            "  rows out  {:>8}   {} {groups} in {}",
+            self.rows_out,
+            self.row_groups,
+            self.output.join("rows").display()
+        )?;
+        writeln!(f, "  dropped   {:>8}", self.rows_dropped())?;
+        for dropped in &self.dropped {
+            writeln!(f, "            {:>8}   {}: {}", dropped.rows, dropped.column, dropped.reason)?;
+            if let Some((row, what)) = &dropped.example {
+                writeln!(f, "                       such as row {row}: {what}")?;
+            }
+        }
+        if self.rows_left() > 0 {
+            writeln!(f, "  not done  {:>8}   the run stopped before them", self.rows_left())?;
+        }
+        let calls = self.call_counts();
+        writeln!(
+            f,
+            "  calls     {:>8}   {} answered, {} rate limited (429), {} failed",
+            calls.made, calls.succeeded, calls.rate_limited, calls.failed
+        )?;
+        writeln!(f, "  wall time {:>8}", format_seconds(self.wall.as_secs_f64()))
+    }
+
+    fn write_columns(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = vec![row(["column", "filled by", "done", "put off", "failed"])];
+        for column in &self.columns {
+            table.push(vec![
+                column.name.clone(),
+                column.filled_by.clone(),
+                column.succeeded.to_string(),
+                column.retried.to_string(),
+                column.failed.to_string(),
+            ]);
+        }
+        write_table(f, &table, 2)
+    }
+
+    fn write_providers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let titles =
+            ["provider", "calls", "429s", "failed", "cap", "limit", "in flight", "utilisation", "idle", "starved"];
+        let mut table = vec![row(titles)];
+        for provider in &self.providers {
+            let usage = &provider.usage;
+            table.push(vec![
+                provider.label.clone(),
+                provider.calls.made.to_string(),
+                provider.calls.rate_limited.to_string(),
+                provider.calls.failed.to_string(),
+                provider.cap.to_string(),
+                format!("{:.1}", usage.mean_limit()),
+                format!("{:.1}", usage.mean_in_flight()),
+                format!("{:.1} %", 100.0 * usage.utilisation()),
+                slot_seconds(usage.idle_slot_ns),
+                slot_seconds(usage.starved_slot_ns),
+            ]);
+        }
+        write_table(f, &table, 1)?;
+        writeln!(f, "  limit, in flight: mean over the run. utilisation: busy / (busy + idle) of the cap's slots.")?;
+        writeln!(f, "  idle: slots x time without a call; starved: the part of it while a call was waiting to go out.")
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.stopped {
+            None => writeln!(f, "{}: done", self.pipeline)?,
+            Some(why) => writeln!(f, "{}: stopped: {why}", self.pipeline)?,
+        }
+        writeln!(f)?;
+        self.write_rows(f)?;
+        writeln!(f)?;
+        self.write_columns(f)?;
+        if !self.providers.is_empty() {
+            writeln!(f)?;
+            self.write_providers(f)?;
+        }
+        Ok(())
+    }
+}
+
+fn row<const N: usize>(titles: [&str; N]) -> Vec<String> {
+    titles.map(str::to_string).to_vec()
+}
+
+/// Writes lines of cells under each other: the first `left` columns to the left, numbers to the right.
+fn write_table(f: &mut fmt::Formatter<'_>, table: &[Vec<String>], left: usize) -> fmt::Result {
+    let columns = table.first().map_or(0, Vec::len);
+    let width = |column: usize| table.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for line in table {
+        let mut text = String::from(" ");
+        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            let cell = if column < left { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
+            text.push_str(if column == 0 { " " } else { "  " });
+            text.push_str(&cell);
+        }
+        writeln!(f, "{}", text.trim_end())?;
+    }
+    Ok(())
+}
+
+fn slot_seconds(slot_ns: u128) -> String {
+    format_seconds(slot_ns as f64 / 1e9)
+}
+
+fn format_seconds(seconds: f64) -> String {
+    if seconds < 100.0 { format!("{seconds:.1} s") } else { format!("{seconds:.0} s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary() -> Summary {
+        Summary {
+            pipeline: "p.toml".to_string(),
+            stopped: None,
+            rows_in: 10,
+            rows_out: 7,
+            dropped: vec![Dropped {
+                column: "title".to_string(),
+                reason: "the provider refused the request".to_string(),
+                rows: 2,
+                example: Some((4, "the request was refused (HTTP 400): too long".to_string())),
+            }],
+            row_groups: 1,
+            columns: vec![ColumnSummary {
+                name: "title".to_string(),
+                filled_by: "writer".to_string(),
+                succeeded: 7,
+                retried: 3,
+                failed: 2,
+            }],
+            providers: vec![ProviderSummary {
+                label: "mock/writer".to_string(),
+                calls: CallCounts { made: 12, succeeded: 7, rate_limited: 3, failed: 2 },
+                cap: 4,
+                usage: Usage {
+                    elapsed_ns: 1_000_000_000,
+                    busy_slot_ns: 3_000_000_000,
+                    idle_slot_ns: 1_000_000_000,
+                    ..Usage::default()
+                },
+            }],
+            wall: StdDuration::from_millis(1_234),
+            output: PathBuf::from("out/p"),
+            exit: Exit::RowsDropped,
+        }
+    }
+
+    #[test]
+    fn every_row_is_accounted_for_and_every_drop_is_explained() {
+        let summary = summary();
+        assert_eq!((summary.rows_dropped(), summary.rows_left()), (2, 1));
+        let text = summary.to_string();
+        for line in [
+            "p.toml: done",
+            "  rows in         10",
+            "  dropped          2",
+            "                   2   title: the provider refused the request",
+            "                       such as row 4: the request was refused (HTTP 400): too long",
+            "  not done         1   the run stopped before them",
+            "  calls           12   7 answered, 3 rate limited (429), 2 failed",
+            "  wall time    1.2 s",
+            "  title   writer        7        3       2",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line:?} is not in:\n{text}");
+        }
+        assert!(text.contains("75.0 %"), "{text}");
+    }
+
+    #[test]
+    fn a_run_that_stopped_says_why_first() {
+        let stopped = Some("nothing but rate limits from mock/writer for 10 min".to_string());
+        let text = Summary { stopped, ..summary() }.to_string();
+        assert!(text.starts_with("p.toml: stopped: nothing but rate limits from mock/writer"), "{text}");
+    }
+}

@@ -1,0 +1,272 @@
+//! What a task of the pipeline does here: render a template, call a model, keep the value; and how a finished row group
+//! is written. When any of this happens is the scheduler's business.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use tidegate_core::driver::Workload;
+use tidegate_core::pipeline::{
+    ColumnId, DropReason, FailureKind, FinishedRowGroup, RetryKind, SaveError, Strategy, Task, TaskOutcome,
+};
+use tidegate_core::request::{Denial, DenialReason, GroupId};
+
+use crate::cells::{CellGroup, Cells, OutputRow};
+use crate::client::{CallError, ChatClient, ChatRequest};
+use crate::job::{Fill, GeneratedColumn, Input, Job};
+use crate::output::OutputDirectory;
+use crate::provider::{CallFailure, Provider};
+use crate::template::{Serde, TemplateId, TemplateValue};
+
+/// How a column of kind `llm` calls its model.
+#[derive(Debug)]
+pub struct Caller {
+    /// Whom it calls.
+    pub provider: Arc<Provider>,
+    /// Through what.
+    pub client: ChatClient,
+    /// In which fairness group it waits.
+    pub group: GroupId,
+}
+
+/// The work of a run. Shared by all workers.
+#[derive(Debug)]
+pub struct JobWork(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    job: Job,
+    /// By generated column; none for expressions.
+    callers: Vec<Option<Caller>>,
+    by_id: HashMap<ColumnId, usize>,
+    cells: Cells,
+    output: Arc<OutputDirectory>,
+    examples: Mutex<BTreeMap<(String, String), (u64, String)>>,
+}
+
+type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+impl JobWork {
+    /// The work of `job`, whose generated columns call through `callers` in the same order.
+    #[must_use]
+    pub fn new(job: Job, callers: Vec<Option<Caller>>, output: Arc<OutputDirectory>) -> Self {
+        let id = |(index, column): (usize, &GeneratedColumn)| Some((job.plan.column_id(&column.name)?, index));
+        let by_id = job.columns.iter().enumerate().filter_map(id).collect();
+        let cells = Cells::new(job.columns.len());
+        Self(Arc::new(Shared { job, callers, by_id, cells, output, examples: Mutex::default() }))
+    }
+
+    /// For each column and reason of dropped rows: the first such row and what happened to it.
+    #[must_use]
+    pub fn drop_examples(&self) -> BTreeMap<(String, String), (u64, String)> {
+        self.0.examples.lock().clone()
+    }
+}
+
+impl Workload for JobWork {
+    type Work = BoxedFuture<TaskOutcome>;
+    type Save = BoxedFuture<Result<(), SaveError>>;
+
+    fn work(&self, task: Task) -> Self::Work {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move { shared.perform(task).await })
+    }
+
+    fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move {
+            let written = tokio::task::spawn_blocking(move || shared.write(&group)).await;
+            written.unwrap_or_else(|error| Err(SaveError(format!("the writer broke: {error}"))))
+        })
+    }
+}
+
+impl Shared {
+    async fn perform(&self, task: Task) -> TaskOutcome {
+        self.cells.open(task.row_group, task.rows);
+        let Some(&index) = self.by_id.get(&task.column) else {
+            // The root column: the rows are in the dataset already.
+            return TaskOutcome::Success;
+        };
+        let text = match self.text(&task, index).await {
+            Ok(text) => text,
+            Err((outcome, why)) => {
+                self.cells.fail(task.row_group, index, task.row, why);
+                return outcome;
+            }
+        };
+        self.cells.fill(task.row_group, index, task.row, &Arc::from(text));
+        TaskOutcome::Success
+    }
+
+    /// The text that fills `task`, or what became of it and why.
+    async fn text(&self, task: &Task, index: usize) -> Result<String, (TaskOutcome, String)> {
+        let column = &self.job.columns[index];
+        let context = self.context(task, column);
+        let render = |template: &TemplateId| {
+            let rendered = self.job.templates.render(template, context.clone());
+            rendered.map_err(|error| (TaskOutcome::Failed(FailureKind::Template), error))
+        };
+        let (prompt, system, options) = match &column.fill {
+            Fill::Expression(template) => return render(template),
+            Fill::Llm { prompt, system, temperature, max_tokens, .. } => {
+                let system = system.as_ref().map(render).transpose()?;
+                (render(prompt)?, system, (*temperature, *max_tokens))
+            }
+        };
+        let Some(caller) = &self.callers[index] else {
+            return Err((TaskOutcome::Fatal, "the column has no model to call".to_string()));
+        };
+        let request =
+            ChatRequest { system: system.as_deref(), prompt: &prompt, temperature: options.0, max_tokens: options.1 };
+        caller.provider.call(&caller.client, caller.group, request).await.map_err(explain)
+    }
+
+    /// What the templates of `column` may read.
+    fn context(&self, task: &Task, column: &GeneratedColumn) -> TemplateValue {
+        let read = |read: &dyn Fn(&CellGroup) -> TemplateValue| self.cells.read(task.row_group, read);
+        let context = match (column.strategy, task.row) {
+            (Strategy::Cell, Some(row)) => {
+                read(&|cells| TemplateValue::from_pairs(self.row_values(task, column, cells, row)))
+            }
+            _ => read(&|cells| {
+                // A row that an upstream dropped has no value there, and is not shown.
+                let whole = |row: &u32| self.row_values(task, column, cells, *row).count() == column.inputs.len();
+                let rows = (0..task.rows).filter(whole);
+                let rows = rows.map(|row| TemplateValue::from_pairs(self.row_values(task, column, cells, row)));
+                let rows: TemplateValue = rows.collect();
+                TemplateValue::from_pairs([("rows", rows), ("row_group", TemplateValue::from(task.row_group))])
+            }),
+        };
+        context.unwrap_or_default()
+    }
+
+    /// The inputs of `column` that row `row` of the task's group has, by name.
+    fn row_values<'a>(
+        &'a self,
+        task: &'a Task,
+        column: &'a GeneratedColumn,
+        cells: &'a CellGroup,
+        row: u32,
+    ) -> impl Iterator<Item = (&'a str, TemplateValue)> {
+        let number = task.first_row + u64::from(row);
+        let seeds = usize::try_from(number).ok().and_then(|number| self.job.dataset.rows().get(number));
+        column.inputs.iter().filter_map(move |input| match *input {
+            Input::RowNumber => Some((self.job.row_key.as_str(), TemplateValue::from(number))),
+            Input::Seed(at) => {
+                let name = self.job.dataset.columns().get(at)?;
+                Some((name.as_str(), TemplateValue::from(Serde(seeds?.get(at)?))))
+            }
+            Input::Generated(at) => {
+                let name = self.job.columns.get(at)?.name.as_str();
+                Some((name, TemplateValue::from(Arc::clone(cells.value(at, row)?))))
+            }
+        })
+    }
+
+    fn write(&self, group: &FinishedRowGroup) -> Result<(), SaveError> {
+        let Some(cells) = self.cells.take(group.row_group) else {
+            return Err(SaveError(format!("row group {} has no values", group.row_group)));
+        };
+        let dropped: Vec<DroppedLine> = group
+            .dropped
+            .iter()
+            .map(|dropped| self.dropped_line(group, &cells, dropped.row, dropped.column, dropped.reason))
+            .collect();
+        self.keep_examples(&dropped);
+        let rows = group.live.iter().map(|row| self.output_row(group.first_row, &cells, *row));
+        let written = self.output.write_row_group(group.row_group, rows, &dropped);
+        written.map_err(|error| {
+            self.cells.put_back(group.row_group, cells);
+            SaveError(error.to_string())
+        })
+    }
+
+    fn output_row<'a>(&'a self, first_row: u64, cells: &'a CellGroup, row: u32) -> OutputRow<'a> {
+        let number = first_row + u64::from(row);
+        let seeds = usize::try_from(number).ok().and_then(|number| self.job.dataset.rows().get(number));
+        let generated = self.job.columns.iter().enumerate();
+        OutputRow {
+            row_key: &self.job.row_key,
+            row: number,
+            seeds: (self.job.dataset.columns(), seeds.map_or(&[], |seeds| seeds)),
+            generated: generated
+                .filter_map(|(at, column)| Some((column.name.as_str(), &**cells.value(at, row)?)))
+                .collect(),
+        }
+    }
+
+    fn dropped_line(
+        &self,
+        group: &FinishedRowGroup,
+        cells: &CellGroup,
+        row: u32,
+        column: ColumnId,
+        reason: DropReason,
+    ) -> DroppedLine {
+        let index = self.by_id.get(&column).copied();
+        DroppedLine {
+            row: group.first_row + u64::from(row),
+            column: index.map_or("seed", |index| &self.job.columns[index].name).to_string(),
+            reason: reason.to_string(),
+            detail: index.and_then(|index| cells.failure(index, row)).map(str::to_string),
+        }
+    }
+
+    fn keep_examples(&self, dropped: &[DroppedLine]) {
+        let mut examples = self.examples.lock();
+        for line in dropped {
+            if let Some(detail) = &line.detail {
+                let key = (line.column.clone(), line.reason.clone());
+                let first = examples.entry(key).or_insert_with(|| (line.row, detail.clone()));
+                if line.row < first.0 {
+                    *first = (line.row, detail.clone());
+                }
+            }
+        }
+    }
+}
+
+/// A line of `NNNNNN.dropped.jsonl`.
+#[derive(Debug, Serialize)]
+struct DroppedLine {
+    row: u64,
+    column: String,
+    reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+}
+
+/// What a call that brought no text means for its task.
+fn explain(failure: CallFailure) -> (TaskOutcome, String) {
+    let retryable = |kind| TaskOutcome::Retryable { kind, retry_after: None };
+    match failure {
+        CallFailure::NotAdmitted(denial) => (not_admitted(&denial), format!("not admitted: {denial}")),
+        CallFailure::Failed(error) => {
+            let outcome = match &error {
+                CallError::RateLimited { retry_after, .. } => {
+                    TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: *retry_after }
+                }
+                CallError::Server { .. } => retryable(RetryKind::ServerError),
+                CallError::Timeout => retryable(RetryKind::Timeout),
+                CallError::Connection { .. } => retryable(RetryKind::Connection),
+                CallError::Authentication { .. } => TaskOutcome::Failed(FailureKind::Authentication),
+                CallError::NotFound { .. } => TaskOutcome::Failed(FailureKind::NotFound),
+                CallError::Rejected { .. } => TaskOutcome::Failed(FailureKind::Request),
+                CallError::Malformed { .. } => TaskOutcome::Failed(FailureKind::MalformedAnswer),
+            };
+            (outcome, error.to_string())
+        }
+    }
+}
+
+fn not_admitted(denial: &Denial) -> TaskOutcome {
+    match denial.reason {
+        DenialReason::Shutdown | DenialReason::Cancelled => TaskOutcome::Cancelled,
+        DenialReason::Unregistered => TaskOutcome::Fatal,
+        _ => TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, retry_after: None },
+    }
+}

@@ -1,0 +1,45 @@
+//! Numbers and objects across the boundary. JavaScript has one number type and would wrap, truncate or drop what does
+//! not fit in silence; here it is refused with the value and what was expected.
+
+use serde::Serialize;
+use serde_wasm_bindgen::Serializer;
+use tidegate_core::time::{Duration, Instant};
+use wasm_bindgen::prelude::*;
+
+/// The largest whole number that JavaScript can tell from all smaller ones.
+pub(crate) const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;
+
+/// 2^63 nanoseconds, 292 years: above any span in use, and exact as a double.
+const MAX_NANOS: f64 = 9_223_372_036_854_775_808.0;
+
+/// A whole number from 0 to `max`, which must be exact as a double.
+pub(crate) fn whole(what: &str, value: f64, max: f64) -> Result<u64, JsError> {
+    if value.fract().abs() > 0.0 || !(0.0..=max).contains(&value) {
+        return Err(JsError::new(&format!("{what} must be a whole number from 0 to {max}, not {value}")));
+    }
+    Ok(value as u64)
+}
+
+/// A span of time from milliseconds, to the nearest nanosecond.
+pub(crate) fn duration(what: &str, millis: f64) -> Result<Duration, JsError> {
+    let nanos = millis * 1e6;
+    if !(0.0..MAX_NANOS).contains(&nanos) {
+        return Err(JsError::new(&format!("{what} must be a number of milliseconds from 0 up, not {millis}")));
+    }
+    Ok(Duration::from_nanos(nanos.round() as u64))
+}
+
+/// An instant of virtual time from milliseconds since the start.
+pub(crate) fn instant(what: &str, millis: f64) -> Result<Instant, JsError> {
+    duration(what, millis).map(|span| Instant::ZERO + span)
+}
+
+/// Milliseconds since the clock's origin.
+pub(crate) fn millis(at: Instant) -> f64 {
+    at.as_nanos() as f64 / 1e6
+}
+
+/// A plain object, as `JSON.parse` would make it.
+pub(crate) fn to_js<T: Serialize + ?Sized>(value: &T) -> Result<JsValue, JsError> {
+    value.serialize(&Serializer::json_compatible()).map_err(Into::into)
+}

@@ -1,0 +1,140 @@
+/** A scenario that can be played. */
+export interface ScenarioInfo {
+  /** What `new Playground(name, seed)` takes. */
+  name: string;
+  title: string;
+  description: string;
+}
+
+/** One provider at one instant. Instants are nanoseconds of virtual time. */
+export interface ProviderSample {
+  name: string;
+  /** Calls that admission allows at once. */
+  limit: number;
+  /** Calls that are out. */
+  in_flight: number;
+  /** Calls that wait for admission. */
+  waiting: number;
+  /** Calls that the provider would truly bear at once. */
+  capacity: number;
+  /** Calls the provider took, since the start. */
+  accepted: number;
+  /** Calls the provider answered with 429, since the start. */
+  refused: number;
+  /** When the running cooldown ends. */
+  cooldown_until: number | null;
+  /** Slot-time since the start. */
+  idle: IdleFigures;
+}
+
+/** Integrals over virtual time, in slot-nanoseconds. Idle time is starved while a call waits, else there was no demand. */
+export interface IdleFigures {
+  busy_slot_ns: bigint;
+  idle_slot_ns: bigint;
+  overhang_slot_ns: bigint;
+  starved_slot_ns: bigint;
+}
+
+/** The figures of one instant. */
+export interface Sample {
+  /** Virtual time in nanoseconds. */
+  at: number;
+  providers: ProviderSample[];
+  /** Ready tasks that wait for a worker. */
+  queue_depth: number;
+  /** Tasks that have a worker. */
+  running: number;
+  rows_done: number;
+  rows_dropped: number;
+  rows_total: number;
+  finished: boolean;
+}
+
+/** How a run ended. */
+export interface RunReport {
+  stop: string;
+  rows: number;
+  rows_out: number;
+}
+
+/** The measures kept per provider: see `Playground.readTelemetry`. */
+export type TelemetryField = "limit" | "inFlight" | "peak" | "capacity" | "refused" | "cooling";
+
+/** Settings of a gate; each has a default. */
+export interface GateOptions {
+  /** Calls that may be out at once in the beginning. Default: as many as the resource was registered with. */
+  initialLimit?: number;
+  /** A bound on the limit, beside the one the resource was registered with. */
+  maxLimit?: number;
+  /** What the limit is multiplied with after a 429. Default 0.75. */
+  decreaseFactor?: number;
+  /** What the limit rises by. Default 1. */
+  increaseStep?: number;
+  /** How many successes in a row make it rise. Default 25. */
+  successesUntilIncrease?: number;
+  /** How long a resource rests after a 429 that names no time itself. Default 2000. */
+  cooldownMs?: number;
+  /** The longest rest, whatever the provider says. Default 600000. */
+  maxCooldownMs?: number;
+  /** Over how long a new resource warms up from one call at once. Default 0: not at all. */
+  rampMs?: number;
+  /** The longest wait of an `acquire` that names none. Default: no bound. */
+  defaultTimeoutMs?: number;
+}
+
+/** The state of a resource at one instant. Instants and spans are nanoseconds. */
+export interface ResourceSnapshot {
+  at: number;
+  /** Commands that the gate had carried out. */
+  sequence: number;
+  provider: string;
+  model: string;
+  domain: string;
+  /** The most that the limit can become. */
+  effective_max: number;
+  /** The adaptive limit in force. */
+  current_limit: number;
+  /** Calls out. */
+  in_flight: number;
+  /** Calls that wait. */
+  waiters: number;
+  /** The end of the cooldown in force. */
+  blocked_until: number | null;
+  cooldown_remaining: number;
+  /** The limit that the first cut found too high; 0 before any. */
+  rate_limit_ceiling: number;
+  consecutive_rate_limits: number;
+  success_streak: number;
+  last_outcome: Outcome | null;
+  ramp_active: boolean;
+  provider_cap: number;
+  provider_in_flight: number;
+}
+
+/** Why a call may not go out. */
+export type DenialReason =
+  | "no_capacity"
+  | "cooldown"
+  | "queued_waiters_ahead"
+  | "queue_timeout"
+  | "cancelled"
+  | "shutdown"
+  | "unregistered";
+
+/** What `acquire` rejects with and `tryAcquire` throws. */
+export interface DeniedError extends Error {
+  name: "DeniedError";
+  reason: DenialReason;
+  /** In how many milliseconds capacity is next known to change, if that is known. */
+  changesInMs: number | undefined;
+}
+
+/** What became of a call. */
+export type Outcome =
+  | "success"
+  | "rate_limited"
+  | "provider_failure"
+  | "provider_timeout"
+  | "local_cancelled"
+  | "local_timeout"
+  | "unexpected";

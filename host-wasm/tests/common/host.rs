@@ -1,0 +1,56 @@
+//! The clock, the timer and the spawner.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::rc::Rc;
+use std::task::Poll;
+
+use tidegate_core::executor::{Spawn, Timer};
+use tidegate_core::time::{Clock, Duration};
+use tidegate_wasm::host::JsHost;
+use wasm_bindgen_test::wasm_bindgen_test;
+
+#[wasm_bindgen_test]
+fn the_clock_never_goes_backwards() {
+    let mut earlier = JsHost.now();
+    for _ in 0..1_000 {
+        let now = JsHost.now();
+        assert!(now >= earlier);
+        earlier = now;
+    }
+}
+
+#[wasm_bindgen_test]
+async fn a_sleep_never_ends_before_its_instant() {
+    for millis in [0, 1, 3, 7] {
+        let until = JsHost.now() + Duration::from_millis(millis) + Duration::from_micros(300);
+        JsHost.sleep_until(until).await;
+        assert!(JsHost.now() >= until);
+    }
+}
+
+#[wasm_bindgen_test]
+async fn a_sleep_until_a_past_instant_ends_at_once() {
+    let entered = JsHost.now();
+    JsHost.sleep_until(tidegate_core::time::Instant::ZERO).await;
+    assert!(JsHost.now() - entered < Duration::from_secs(5));
+}
+
+#[wasm_bindgen_test]
+async fn sleeps_end_in_the_order_of_their_instants_and_a_dropped_one_wakes_nobody() {
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let now = JsHost.now();
+    for millis in [20, 5, 12] {
+        let (sleep, order) = (JsHost.sleep_until(now + Duration::from_millis(millis)), Rc::clone(&order));
+        JsHost.spawn(async move {
+            sleep.await;
+            order.borrow_mut().push(millis);
+        });
+    }
+    let mut dropped = Box::pin(JsHost.sleep_until(now + Duration::from_millis(8)));
+    let pending = poll_fn(|context| Poll::Ready(dropped.as_mut().poll(context).is_pending())).await;
+    assert!(pending);
+    drop(dropped);
+    JsHost.sleep_until(now + Duration::from_millis(40)).await;
+    assert_eq!(*order.borrow(), [5, 12, 20]);
+}

@@ -1,0 +1,5 @@
+//! What the Node and the page tests have in common: the same behaviour is expected of every realm.
+
+mod gate;
+mod host;
+mod playground;

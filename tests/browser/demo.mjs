@@ -1,0 +1,78 @@
+// Starts the demo's server as a person would, and a browser, and watches both.
+import { spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import { mkdir, writeFile } from "node:fs/promises";
+import { createInterface } from "node:readline";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { chromium } from "playwright-core";
+
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+/** Where screenshots and the exported page go; not under version control. */
+export const ARTIFACTS = fileURLToPath(new URL("../artifacts/", import.meta.url));
+
+/** Building everything from nothing takes minutes on a small machine. */
+const START_TIMEOUT_MS = 20 * 60_000;
+
+/** The command that runs the demo: the program named by TIDEGATE_DEMO, or whatever cargo builds. */
+function demo(...options) {
+  const built = process.env.TIDEGATE_DEMO;
+  const [program, ...first] = built ? [built] : [process.env.CARGO ?? "cargo", "run", "--quiet", "--release", "--package", "tidegate-demo", "--"];
+  return spawn(program, [...first, ...options], { cwd: ROOT, stdio: ["ignore", "pipe", "inherit"] });
+}
+
+function ended(child) {
+  return new Promise((resolve, reject) => {
+    child.on("error", reject);
+    child.on("exit", (code, signal) => resolve(code ?? signal));
+  });
+}
+
+/** Starts the server on a free port. @returns {Promise<{ url: string, stop: () => Promise<void> }>} */
+export async function startServer() {
+  const child = demo("--no-open", "--port", "0");
+  const end = ended(child);
+  const address = new Promise((resolve) => {
+    createInterface({ input: child.stdout }).on("line", (line) => {
+      const found = /^The playground is at (http:\S+)$/.exec(line);
+      if (found) resolve(found[1]);
+    });
+  });
+  const tooLate = new Promise((_, reject) => setTimeout(reject, START_TIMEOUT_MS, new Error("the demo printed no address in time")).unref());
+  const url = await Promise.race([address, tooLate, end.then((code) => Promise.reject(new Error(`the demo ended with ${code}`)))]);
+  const stop = async () => {
+    child.kill("SIGINT");
+    await end;
+  };
+  return { url, stop };
+}
+
+/** Writes the page into a folder, as for static hosting. @param {string} folder */
+export async function exportSite(folder) {
+  const code = await ended(demo("--export", folder));
+  if (code !== 0) throw new Error(`the export ended with ${code}`);
+}
+
+/** A real browser, or a failure that says what is missing: this leg is never skipped. */
+export async function startBrowser() {
+  const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
+  if (!existsSync(executablePath)) {
+    throw new Error(`no browser at ${executablePath}: install Chromium, or name one in the environment variable CHROMIUM`);
+  }
+  return chromium.launch({ executablePath });
+}
+
+/** The scheduler that the server hands out, loaded in this process: the page's figures are compared with its own. */
+export async function loadCore(url) {
+  const folder = `${ARTIFACTS}pkg/`;
+  await mkdir(folder, { recursive: true });
+  await writeFile(`${folder}package.json`, '{ "type": "module" }');
+  for (const file of ["tidegate_wasm.js", "tidegate_wasm_bg.wasm"]) {
+    const answer = await fetch(new URL(`pkg/${file}`, url));
+    if (!answer.ok) throw new Error(`the server answers ${answer.status} for ${file}`);
+    await writeFile(`${folder}${file}`, Buffer.from(await answer.arrayBuffer()));
+  }
+  const core = await import(pathToFileURL(`${folder}tidegate_wasm.js`).href);
+  const module = await (await fetch(new URL("pkg/tidegate_wasm_bg.wasm", url))).arrayBuffer();
+  core.initSync({ module });
+  return core;
+}

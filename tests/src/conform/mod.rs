@@ -1,0 +1,143 @@
+//! Replays recorded traces against the real machines.
+//!
+//! A trace file is `{component, name, config, steps[]}`; each step is an operation and what came of it. The first step
+//! that differs is reported with both values. Steps that differ on purpose carry a quirk's name and are counted apart.
+
+mod queue;
+mod request;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Quirks of the recorded system that are not copied. A step tagged with one is carried out and not compared.
+const NOT_COPIED: [&str; 5] = [
+    "touch_before_register_pins_limit_1",
+    "ramp_applied_lazily",
+    "stale_deque_entry_revives",
+    "group_spec_last_writer_wins",
+    "history_bound_8192",
+];
+
+/// A recorded trace.
+#[derive(Debug, Deserialize)]
+pub struct Trace {
+    /// The machine it drives.
+    pub component: String,
+    /// Its name.
+    pub name: String,
+    /// The machine's settings.
+    pub config: Value,
+    /// Its steps.
+    pub steps: Vec<Step>,
+}
+
+/// One operation and what came of it.
+#[derive(Debug, Deserialize)]
+pub struct Step {
+    /// The operation.
+    pub op: String,
+    /// Its arguments.
+    #[serde(default)]
+    pub args: Value,
+    /// Quirks of the recorded system that show here.
+    #[serde(default)]
+    pub quirk: Vec<String>,
+    /// What came of it.
+    pub expect: Value,
+}
+
+/// What a replay found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Replay {
+    /// Steps that were compared.
+    pub compared: usize,
+    /// Steps that were not, with the quirk that says why.
+    pub skipped: Vec<(usize, String)>,
+    /// The first step that differs.
+    pub difference: Option<String>,
+}
+
+/// A machine under replay.
+trait Subject {
+    /// The quirk whose effects outlast the step that showed it, once one has: from then on a difference is excused.
+    fn lasting_quirk(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Carries out a step and answers what came of it, in the form of its `expect`.
+    fn step(&mut self, step: &Step) -> Result<Value>;
+}
+
+/// Replays the trace in `text`.
+///
+/// # Errors
+/// Text that is no trace, or an operation that this build does not know.
+pub fn replay(text: &str) -> Result<Replay> {
+    let trace: Trace = serde_json::from_str(text).context("this is not a trace")?;
+    let mut subject: Box<dyn Subject> = match trace.component.as_str() {
+        "request_admission" => Box::new(request::Requests::new(&trace.config)?),
+        "fair_task_queue" => Box::new(queue::Queue::new(&trace.config)?),
+        other => bail!("the component `{other}` cannot be replayed; known are request_admission, fair_task_queue"),
+    };
+    let mut replay = Replay::default();
+    for (at, step) in trace.steps.iter().enumerate() {
+        let actual = subject.step(step).with_context(|| format!("step {at}: {}", step.op))?;
+        let excused = step.quirk.iter().find(|quirk| NOT_COPIED.contains(&quirk.as_str()));
+        if let Some(quirk) = excused {
+            replay.skipped.push((at, quirk.clone()));
+            continue;
+        }
+        replay.compared += 1;
+        if let Some(difference) = compare(&step.expect, &actual, "expect") {
+            if let Some(quirk) = subject.lasting_quirk() {
+                replay.compared -= 1;
+                replay.skipped.extend((at..trace.steps.len()).map(|at| (at, quirk.to_owned())));
+                break;
+            }
+            replay.difference = Some(format!("step {at} `{}` {}: {difference}", step.op, step.args));
+            break;
+        }
+    }
+    Ok(replay)
+}
+
+/// The first place at which `actual` lacks or contradicts something that was recorded.
+fn compare(expected: &Value, actual: &Value, path: &str) -> Option<String> {
+    match (expected, actual) {
+        (Value::Object(wanted), Value::Object(found)) => wanted.iter().find_map(|(key, value)| {
+            // The order and choice of event kinds is recorded for information.
+            if key == "events" || key == "retry_after_seconds" {
+                return None;
+            }
+            let found = found.get(key).unwrap_or(&Value::Null);
+            if key == "refusals" {
+                // Deadlines that passed during one stall are told in the order of the deadlines here, of arrival there.
+                return compare(&by_waiter(value), &by_waiter(found), &format!("{path}.{key}"));
+            }
+            compare(value, found, &format!("{path}.{key}"))
+        }),
+        (Value::Number(wanted), Value::Number(found)) => {
+            let gap = wanted.as_f64()? - found.as_f64()?;
+            (gap.abs() > 1e-6).then(|| format!("{path}: recorded {wanted}, got {found}"))
+        }
+        _ if expected == actual => None,
+        (Value::Array(wanted), Value::Array(found)) if wanted.len() == found.len() => {
+            let pairs = wanted.iter().zip(found).enumerate();
+            pairs.into_iter().find_map(|(at, (wanted, found))| compare(wanted, found, &format!("{path}[{at}]")))
+        }
+        _ => Some(format!("{path}: recorded {expected}, got {actual}")),
+    }
+}
+
+/// A list of refusals in the order of the waiters' names.
+fn by_waiter(refusals: &Value) -> Value {
+    let mut list = refusals.as_array().cloned().unwrap_or_default();
+    list.sort_by_cached_key(|refusal| refusal["waiter"].to_string());
+    list.into()
+}
+
+/// A text argument.
+fn text<'a>(args: &'a Value, key: &str) -> Result<&'a str> {
+    args[key].as_str().with_context(|| format!("the argument `{key}` is missing or no text"))
+}

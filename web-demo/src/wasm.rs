@@ -1,0 +1,108 @@
+//! Compiles `tidegate-wasm` for the browser and generates its JavaScript bindings.
+//!
+//! No tool has to be installed: the compiler is the cargo that runs this program, and the bindings come from the
+//! library behind `wasm-bindgen`, pinned to the version that the crate was compiled with.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use wasm_bindgen_cli_support::Bindgen;
+
+const TARGET: &str = "wasm32-unknown-unknown";
+const PACKAGE: &str = "tidegate-wasm";
+const PROFILE: &str = "wasm-release";
+
+/// Compiles the module and returns the folder with its bindings: an ES module, its types and the wasm.
+pub(crate) fn build(home: &Path) -> Result<PathBuf> {
+    ensure_target(home)?;
+    eprintln!("Building {PACKAGE} for the browser ...");
+    let module = compile(home)?;
+    let out = module.with_file_name("playground-pkg");
+    generate_bindings(&module, &out).context("generating the JavaScript bindings failed")?;
+    Ok(out)
+}
+
+fn ensure_target(home: &Path) -> Result<()> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let answer = Command::new(&rustc).args(["--print", "sysroot"]).current_dir(home).output();
+    let answer = answer.with_context(|| format!("could not run the compiler `{}`", rustc.display()))?;
+    let sysroot = String::from_utf8_lossy(&answer.stdout);
+    if !answer.status.success() {
+        bail!("the compiler does not say where its libraries are: {}", String::from_utf8_lossy(&answer.stderr).trim());
+    }
+    let library = Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET).join("lib");
+    if library.is_dir() {
+        return Ok(());
+    }
+    eprintln!("Adding the target {TARGET} to the toolchain (rustup target add {TARGET}) ...");
+    let added = Command::new("rustup").args(["target", "add", TARGET]).current_dir(home).status();
+    let advice = format!("add the target {TARGET} to this Rust toolchain, then try again");
+    match added {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => bail!("`rustup target add {TARGET}` failed (see above); {advice}"),
+        Err(error) => {
+            Err(error).context(format!("the target {TARGET} is missing and `rustup` could not be run; {advice}"))
+        }
+    }
+}
+
+/// Runs cargo and returns the path of the module, as cargo itself reports it.
+fn compile(home: &Path) -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut child = Command::new(&cargo)
+        .args(["build", "--package", PACKAGE, "--target", TARGET, "--profile", PROFILE, "--lib"])
+        .arg("--message-format=json-render-diagnostics")
+        .current_dir(home)
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("could not run `{}`", cargo.display()))?;
+    let messages = child.stdout.take().context("cargo has no output to read")?;
+    let mut module = None;
+    for line in BufReader::new(messages).lines() {
+        module = wasm_of(&line.context("reading cargo's output failed")?).or(module);
+    }
+    if !child.wait().context("waiting for cargo failed")?.success() {
+        bail!("building {PACKAGE} failed: see the compiler's messages above");
+    }
+    module.with_context(|| format!("cargo built {PACKAGE}, but reported no wasm file"))
+}
+
+/// The wasm file that this message of cargo's reports, if it is about our package.
+fn wasm_of(message: &str) -> Option<PathBuf> {
+    let message: serde_json::Value = serde_json::from_str(message).ok()?;
+    if message["reason"] != "compiler-artifact" || message["target"]["name"] != PACKAGE.replace('-', "_") {
+        return None;
+    }
+    let mut files = message["filenames"].as_array()?.iter().filter_map(serde_json::Value::as_str).map(PathBuf::from);
+    files.find(|file| file.extension().is_some_and(|extension| extension == "wasm"))
+}
+
+fn generate_bindings(module: &Path, out: &Path) -> Result<()> {
+    Bindgen::new()
+        .input_path(module)
+        .web(true)?
+        // The page and Node find the wasm beside the module.
+        .omit_default_module_path(false)
+        .typescript(true)
+        .remove_name_section(true)
+        .remove_producers_section(true)
+        .generate(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_module_is_read_from_the_message_about_our_package_only() {
+        let ours = r#"{"reason":"compiler-artifact","target":{"name":"tidegate_wasm"},"filenames":["/t/libtidegate_wasm.rlib","/t/tidegate_wasm.wasm"]}"#;
+        assert_eq!(wasm_of(ours), Some(PathBuf::from("/t/tidegate_wasm.wasm")));
+        let other = r#"{"reason":"compiler-artifact","target":{"name":"serde"},"filenames":["/t/serde.wasm"]}"#;
+        for message in [other, r#"{"reason":"build-finished","success":true}"#, "not json at all", ""] {
+            assert_eq!(wasm_of(message), None);
+        }
+    }
+}
