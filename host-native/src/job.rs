@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use tidegate_core::pipeline::{Column, GroupKind, Plan, PlanBuilder, PlanError, Strategy, TaskGroup};
+use tidegate_core::pipeline::{Column, Plan, PlanBuilder, PlanError, Strategy};
+use tidegate_core::task::{GroupKind, TaskGroup};
 use toml::Spanned;
 
 use crate::dataset::Dataset;

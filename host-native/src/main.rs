@@ -31,6 +31,9 @@ fn main() -> Exit {
         Ok(summary) => {
             // A reader that went away is no reason to hide how the run ended.
             let _ = writeln!(std::io::stdout(), "{summary}");
+            if let Some(why) = &summary.stopped {
+                let _ = writeln!(std::io::stderr(), "error: {why}");
+            }
             summary.exit
         }
         Err(error) => {

@@ -51,6 +51,7 @@ pub struct Manifest {
     /// Rows per row group; the last may have fewer.
     pub row_group_size: u32,
     /// How far the run came.
+    #[serde(flatten)]
     pub state: RunState,
 }
 

@@ -21,7 +21,7 @@ pub struct View {
     pub rows_dropped: u64,
     /// Rows of the dataset.
     pub rows_total: u64,
-    /// Each generated column with the rows it has filled.
+    /// Each generated column with its tasks done.
     pub columns: Vec<(String, u64)>,
     /// Each provider.
     pub providers: Vec<ProviderView>,

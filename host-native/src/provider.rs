@@ -70,7 +70,6 @@ impl Provider {
     }
 
     /// What its slots did so far.
-    #[must_use]
     pub fn usage(&self) -> Usage {
         self.meter.observe(|| {
             let snapshot = self.snapshot();

@@ -56,8 +56,8 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     screen.say(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
 
     let work = Arc::new(JobWork::new(job, callers, Arc::clone(&output)));
-    let ending = drive(host, pipeline, &work, &models, screen).await?;
-    let summary = summarise(&name, &file, &ending, &models, &work, &request.out);
+    let ending = drive(host, pipeline, &work, &columns, &models, screen).await?;
+    let summary = summarise(&name, &file, rows, &ending, &models, &work, &request.out);
     let state = RunState::Ended {
         reason: summary.stopped.clone().unwrap_or_else(|| "completed".to_string()),
         rows_out: summary.rows_out,
@@ -103,7 +103,7 @@ fn pipeline_config(run: &RunSettings, rows: u64, models: &Models) -> PipelineCon
         resources: models.task_resources(),
         salvage_rounds: run.salvage_rounds,
         shutdown_window: run.shutdown_window.get(),
-        shutdown_rate: run.shutdown_rate,
+        shutdown_rate: Some(run.shutdown_rate),
         rate_limit_patience: Some(run.rate_limit_patience),
         ..PipelineConfig::default()
     }
@@ -128,6 +128,7 @@ async fn drive(
     host: TokioHost,
     pipeline: Pipeline,
     work: &Arc<JobWork>,
+    names: &[String],
     models: &Models,
     screen: &mut Screen,
 ) -> Result<Ending, Error> {
@@ -140,7 +141,7 @@ async fn drive(
     let report = loop {
         tokio::select! {
             report = &mut run => break Some(report),
-            _ = refresh.tick() => screen.show(&view(&handle.progress(), models)),
+            _ = refresh.tick() => screen.show(&view(&handle.progress(), names, models)),
             () = interrupts.next() => {
                 if interrupted {
                     break None;
@@ -155,7 +156,7 @@ async fn drive(
 }
 
 /// What there is to see now.
-fn view(progress: &Progress, models: &Models) -> View {
+fn view(progress: &Progress, names: &[String], models: &Models) -> View {
     let provider = |provider: &Arc<Provider>| {
         let (snapshot, calls) = (provider.snapshot(), provider.calls());
         ProviderView {
@@ -172,7 +173,8 @@ fn view(progress: &Progress, models: &Models) -> View {
         rows_done: progress.rows_done,
         rows_dropped: progress.rows_dropped,
         rows_total: progress.rows_total,
-        columns: Vec::new(),
+        // The first column of the plan is the dataset.
+        columns: names.iter().cloned().zip(progress.columns.iter().skip(1).map(|tasks| tasks.succeeded)).collect(),
         providers: models.providers().iter().map(provider).collect(),
     }
 }

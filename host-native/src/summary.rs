@@ -154,8 +154,19 @@ impl Summary {
     }
 
     fn write_providers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let titles =
-            ["provider", "calls", "429s", "failed", "cap", "limit", "in flight", "utilisation", "idle", "starved"];
+        let titles = [
+            "provider",
+            "calls",
+            "429s",
+            "failed",
+            "cap",
+            "limit",
+            "in flight",
+            "of limit",
+            "utilisation",
+            "idle",
+            "starved",
+        ];
         let mut table = vec![row(titles)];
         for provider in &self.providers {
             let usage = &provider.usage;
@@ -167,14 +178,22 @@ impl Summary {
                 provider.cap.to_string(),
                 format!("{:.1}", usage.mean_limit()),
                 format!("{:.1}", usage.mean_in_flight()),
-                format!("{:.1} %", 100.0 * usage.utilisation()),
+                percent(usage.limit_utilisation()),
+                percent(usage.utilisation()),
                 slot_seconds(usage.idle_slot_ns),
                 slot_seconds(usage.starved_slot_ns),
             ]);
         }
         write_table(f, &table, 1)?;
-        writeln!(f, "  limit, in flight: mean over the run. utilisation: busy / (busy + idle) of the cap's slots.")?;
-        writeln!(f, "  idle: slots x time without a call; starved: the part of it while a call was waiting to go out.")
+        writeln!(
+            f,
+            "  limit and in flight are means over the run; of limit = busy / limit; utilisation = busy / (busy + idle),"
+        )?;
+        writeln!(
+            f,
+            "  where busy and idle are the cap's slots x time with and without a call; starved is the part of idle"
+        )?;
+        writeln!(f, "  in which a call was waiting to go out")
     }
 }
 
@@ -217,12 +236,20 @@ fn write_table(f: &mut fmt::Formatter<'_>, table: &[Vec<String>], left: usize) -
     Ok(())
 }
 
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
 fn slot_seconds(slot_ns: u128) -> String {
     format_seconds(slot_ns as f64 / 1e9)
 }
 
 fn format_seconds(seconds: f64) -> String {
-    if seconds < 100.0 { format!("{seconds:.1} s") } else { format!("{seconds:.0} s") }
+    match seconds {
+        ..1.0 => format!("{:.0} ms", seconds * 1e3),
+        ..100.0 => format!("{seconds:.1} s"),
+        _ => format!("{seconds:.0} s"),
+    }
 }
 
 #[cfg(test)]

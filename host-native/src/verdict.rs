@@ -1,13 +1,15 @@
-//! What the scheduler's report means for a person: why the run ended, and the exit code.
+//! What the scheduler's report means for a person: why the run ended, what was dropped, and the exit code.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
-use tidegate_core::pipeline::{RunReport, StopReason};
+use tidegate_core::pipeline::{DropReason, DroppedCount, FailureKind, RunReport, StopReason, TaskCounts};
 
 use crate::error::Exit;
 use crate::models::Models;
 use crate::pipeline_file::{ColumnKind, PipelineFile};
+use crate::provider::Provider;
 use crate::summary::{ColumnSummary, Dropped, ProviderSummary, Summary};
 use crate::workload::JobWork;
 
@@ -22,15 +24,173 @@ pub struct Ending {
     pub wall: StdDuration,
 }
 
-/// The summary of a run that has ended.
+/// The summary of the run called `name` of the pipeline `file` over `rows_in` rows.
 #[must_use]
 pub fn summarise(
     name: &str,
     file: &PipelineFile,
+    rows_in: u64,
     ending: &Ending,
     models: &Models,
     work: &JobWork,
     output: &Path,
 ) -> Summary {
-    todo!()
+    let report = ending.report.as_ref();
+    let (exit, stopped) = verdict(ending);
+    let counts = |column: &str| {
+        let found = report.and_then(|report| report.columns.iter().find(|known| known.name == column));
+        found.map_or_else(TaskCounts::default, |found| found.tasks)
+    };
+    let columns = file.columns.iter().map(|column| {
+        let name = column.name.get_ref();
+        let filled_by = match &column.kind {
+            ColumnKind::Llm(call) => file.models[call.model].name.clone(),
+            ColumnKind::Expression { .. } => "expression".to_string(),
+        };
+        let tasks = counts(name);
+        ColumnSummary {
+            name: name.clone(),
+            filled_by,
+            succeeded: tasks.succeeded,
+            retried: tasks.retryable,
+            failed: tasks.failed,
+        }
+    });
+    Summary {
+        pipeline: name.to_string(),
+        stopped,
+        rows_in,
+        rows_out: report.map_or(0, |report| report.rows_out),
+        dropped: report.map_or_else(Vec::new, |report| dropped(report, work)),
+        row_groups: report.map_or(0, |report| u64::from(report.row_groups_done)),
+        columns: columns.collect(),
+        providers: models.providers().iter().map(provider_summary).collect(),
+        wall: ending.wall,
+        output: output.to_path_buf(),
+        exit,
+    }
+}
+
+fn provider_summary(provider: &Arc<Provider>) -> ProviderSummary {
+    ProviderSummary {
+        label: provider.label.clone(),
+        calls: provider.calls(),
+        cap: provider.snapshot().effective_max,
+        usage: provider.usage(),
+    }
+}
+
+/// The dropped rows by column and reason, each with the first row and what happened to it.
+fn dropped(report: &RunReport, work: &JobWork) -> Vec<Dropped> {
+    let examples = work.drop_examples();
+    let one = |count: &DroppedCount| {
+        let named = |column| report.columns.iter().find(|known| known.column == column);
+        let column = count.column.and_then(named).map_or_else(String::new, |column| column.name.clone());
+        let reason = count.reason.to_string();
+        let example = examples.get(&(column.clone(), reason.clone())).cloned();
+        Dropped { column, reason, rows: count.rows, example }
+    };
+    report.dropped.iter().map(one).collect()
+}
+
+/// The exit code, and why the run stopped if it did not come to its end.
+fn verdict(ending: &Ending) -> (Exit, Option<String>) {
+    let Some(report) = &ending.report else {
+        return (Exit::Interrupted, Some("interrupted twice, without waiting for row groups in work".to_string()));
+    };
+    let exit = match &report.stop {
+        StopReason::Completed if report.rows_dropped == 0 => Exit::Done,
+        StopReason::Completed if report.rows_out > 0 => Exit::RowsDropped,
+        StopReason::Completed | StopReason::EarlyShutdown { .. } => blame(report),
+        StopReason::ProviderExhausted { .. } => Exit::Provider,
+        StopReason::Cancelled => Exit::Interrupted,
+        StopReason::CheckpointFailed { .. } => Exit::Output,
+        _ => Exit::Internal,
+    };
+    let why = match &report.stop {
+        StopReason::Completed if report.rows_out > 0 || report.rows_dropped == 0 => None,
+        StopReason::Completed => Some("not one row could be finished".to_string()),
+        StopReason::Cancelled => Some("interrupted".to_string()),
+        stop => Some(stop.to_string()),
+    };
+    (exit, why)
+}
+
+/// Whose fault it is that rows failed: the pipeline's when it was the templates alone, else a provider's.
+fn blame(report: &RunReport) -> Exit {
+    let mut failures = report.dropped.iter().filter(|count| count.reason != DropReason::Stopped).peekable();
+    let is_template = |count: &DroppedCount| count.reason == DropReason::Failed(FailureKind::Template);
+    if failures.peek().is_some() && failures.all(is_template) { Exit::Pipeline } else { Exit::Provider }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::time::Instant;
+
+    fn ending(stop: StopReason, rows_out: u64, dropped: &[(DropReason, u64)]) -> Ending {
+        let rows_dropped = dropped.iter().map(|(_, rows)| rows).sum();
+        let dropped = dropped.iter().map(|&(reason, rows)| DroppedCount { column: None, reason, rows }).collect();
+        let report = RunReport {
+            stop,
+            rows: 10,
+            rows_resumed: 0,
+            rows_in: rows_out + rows_dropped,
+            rows_out,
+            rows_dropped,
+            rows_not_started: 10 - rows_out - rows_dropped,
+            dropped,
+            row_groups: 2,
+            row_groups_done: 1,
+            columns: Vec::new(),
+            started: Instant::ZERO,
+            ended: Instant::ZERO,
+        };
+        Ending { report: Some(report), interrupted: false, wall: StdDuration::ZERO }
+    }
+
+    fn exit(stop: StopReason, rows_out: u64, dropped: &[(DropReason, u64)]) -> Exit {
+        verdict(&ending(stop, rows_out, dropped)).0
+    }
+
+    const REFUSED: DropReason = DropReason::Failed(FailureKind::Request);
+    const TEMPLATE: DropReason = DropReason::Failed(FailureKind::Template);
+
+    #[test]
+    fn a_run_to_the_end_is_done_or_dropped_rows_or_finished_nothing() {
+        assert_eq!(verdict(&ending(StopReason::Completed, 10, &[])), (Exit::Done, None));
+        assert_eq!(verdict(&ending(StopReason::Completed, 9, &[(REFUSED, 1)])), (Exit::RowsDropped, None));
+        let (code, why) = verdict(&ending(StopReason::Completed, 0, &[(REFUSED, 10)]));
+        assert_eq!((code, why.as_deref()), (Exit::Provider, Some("not one row could be finished")));
+    }
+
+    #[test]
+    fn failures_of_templates_alone_are_the_pipelines_fault() {
+        let stop = StopReason::EarlyShutdown { failures: 10, window: 10 };
+        assert_eq!(exit(stop.clone(), 0, &[(TEMPLATE, 5), (DropReason::Stopped, 3)]), Exit::Pipeline);
+        assert_eq!(exit(stop.clone(), 0, &[(TEMPLATE, 5), (REFUSED, 1)]), Exit::Provider);
+        assert_eq!(exit(stop, 0, &[]), Exit::Provider);
+    }
+
+    #[test]
+    fn every_other_stop_has_its_own_exit_code_and_says_why() {
+        let group = vec!["acme".to_string(), "m".to_string()];
+        let waited = tidegate_core::time::Duration::from_secs(60);
+        for (stop, code, part) in [
+            (StopReason::ProviderExhausted { group, waited }, Exit::Provider, "acme/m"),
+            (StopReason::CheckpointFailed { row_group: 3, why: "disk full".to_string() }, Exit::Output, "disk full"),
+            (StopReason::Cancelled, Exit::Interrupted, "interrupted"),
+            (StopReason::Stuck { why: "x".to_string() }, Exit::Internal, "stuck"),
+        ] {
+            let (exit, why) = verdict(&ending(stop, 1, &[(DropReason::Stopped, 2)]));
+            assert_eq!(exit, code);
+            assert!(why.as_ref().is_some_and(|why| why.contains(part)), "{why:?}");
+        }
+    }
+
+    #[test]
+    fn a_second_interrupt_does_not_wait_for_a_report() {
+        let ending = Ending { report: None, interrupted: true, wall: StdDuration::ZERO };
+        assert_eq!(verdict(&ending).0, Exit::Interrupted);
+    }
 }

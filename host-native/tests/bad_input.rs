@@ -61,14 +61,19 @@ fn a_duplicate_column_exits_2_with_its_place() {
 #[test]
 fn a_bad_weight_exits_2_with_the_value_and_the_range() {
     for weight in ["0", "-2", "1e7"] {
-        refused(2, "kind =", &format!("weight = {weight}\nkind ="), &["pipeline.toml:", "weight"]);
+        refused(
+            2,
+            "kind =",
+            &format!("weight = {weight}\nkind ="),
+            &["pipeline.toml:15:10: `weight` in [[columns]] is", "2^-20 to 2^20"],
+        );
     }
     refused(2, "kind =", "weight = \"much\"\nkind =", &["`weight` in [[columns]] is the string \"much\""]);
 }
 
 #[test]
 fn an_unknown_template_variable_exits_2_at_its_place() {
-    let parts = ["pipeline.toml:12:30: unknown template variable `nota`", "did you mean `note`?"];
+    let parts = ["pipeline.toml:12:27: unknown template variable `nota`", "did you mean `note`?"];
     refused(2, "{{ note }}", "{{ nota }}", &parts);
 }
 

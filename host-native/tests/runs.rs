@@ -64,7 +64,7 @@ fn rows_come_out_in_order_with_seed_and_generated_columns() {
     );
     let manifest = scratch.manifest("out");
     assert_eq!(manifest["columns"], serde_json::json!(["id", "note", "title", "loud"]));
-    assert_eq!(manifest["state"]["rows_out"], 25);
+    assert_eq!(manifest["rows_out"], 25);
 }
 
 #[test]
@@ -125,6 +125,17 @@ fn an_interrupted_run_keeps_finished_row_groups_and_exits_130() {
     assert_eq!(output.status.code(), Some(130));
     let rows = scratch.rows("out");
     assert!((10..200).contains(&rows.len()), "{} rows", rows.len());
+}
+
+#[test]
+fn a_machine_without_root_certificates_runs_what_needs_none() {
+    let mut scratch = Scratch::new(3);
+    scratch.env("SSL_CERT_FILE", "/nowhere/certificates.pem");
+    scratch.env("SSL_CERT_DIR", "/nowhere");
+    scratch.run_pipeline(&mock_pipeline(4, "", "latency = { law = \"constant\", latency_ms = 1 }")).assert(0, &[]);
+    let remote = support::remote_pipeline("https://127.0.0.1:9/v1", "", "");
+    let ended = scratch.run_pipeline(&remote);
+    assert!([2, 5].contains(&ended.code), "{}", ended.all());
 }
 
 #[test]

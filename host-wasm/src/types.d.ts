@@ -50,11 +50,58 @@ export interface Sample {
   finished: boolean;
 }
 
-/** How a run ended. */
+/** Why a run ended. */
+export type StopReason =
+  | { reason: "completed" }
+  | { reason: "cancelled" }
+  | { reason: "early_shutdown"; failures: number; window: number }
+  | { reason: "provider_exhausted"; group: string[]; waited: number }
+  | { reason: "checkpoint_failed"; row_group: number; why: string }
+  | { reason: "fatal"; column: number; row_group: number }
+  | { reason: "stuck"; why: string };
+
+/** A failure that may pass. */
+export type RetryKind = "rate_limited" | "timeout" | "server_error" | "connection" | "admission_timeout";
+
+/** A failure that the same work would meet again. */
+export type FailureKind = "request" | "authentication" | "not_found" | "malformed_answer" | "template" | "other";
+
+/** Why a row is not in the output. */
+export type DropReason =
+  | { failed: FailureKind }
+  | { retries_exhausted: RetryKind }
+  | "worker_lost"
+  | "stopped"
+  | "unsaved";
+
+/** What became of the tasks of one column. A task counts once for each time a worker had it. */
+export interface TaskCounts {
+  spawned: number;
+  succeeded: number;
+  retryable: number;
+  failed: number;
+  fatal: number;
+  cancelled: number;
+  ignored: number;
+}
+
+/** What a run did: `rows = rows_resumed + rows_in + rows_not_started`, and `rows_in = rows_out + rows_dropped`. */
 export interface RunReport {
-  stop: string;
+  stop: StopReason;
   rows: number;
+  rows_resumed: number;
+  rows_in: number;
   rows_out: number;
+  rows_dropped: number;
+  rows_not_started: number;
+  /** Dropped rows by column (null for complete rows that were not saved) and reason. */
+  dropped: { column: number | null; reason: DropReason; rows: number }[];
+  row_groups: number;
+  row_groups_done: number;
+  columns: { column: number; name: string; tasks: TaskCounts }[];
+  /** Virtual time in nanoseconds. */
+  started: number;
+  ended: number;
 }
 
 /** The measures kept per provider: see `Playground.readTelemetry`. */

@@ -140,14 +140,15 @@ function replacePanels(names) {
 }
 
 /** @param {Frame} frame @param {NonNullable<Frame["result"]>} result */
-function finish({ sample }, { report, digest }) {
-  element("finish-title").textContent = report.stop === "completed" ? "Run finished" : `Run stopped: ${report.stop}`;
+function finish({ sample }, { report, explanation, digest }) {
+  const { reason } = report.stop;
+  element("finish-title").textContent = reason === "completed" ? "Run finished" : `Run stopped: ${explanation}`;
   const refused = sample.providers.reduce((sum, provider) => sum + provider.refused, 0);
   element("finish-text").textContent =
     `${count(sample.rows_done)} of ${count(sample.rows_total)} rows in ${span(sample.at / 1e6)} of virtual time; ` +
     `${count(sample.rows_dropped)} dropped. Providers pushed back (429) ${count(refused)} times.`;
   element("digest").textContent = digest;
-  element("finish").dataset.stop = report.stop;
+  element("finish").dataset.stop = reason;
   element("finish").hidden = false;
   enter("finished");
 }

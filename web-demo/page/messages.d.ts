@@ -34,5 +34,5 @@ export interface Frame {
   /** The speed reached, in virtual seconds per real second, where it falls short of the one asked for. */
   reached: number | undefined;
   /** Present once the run has ended. */
-  result: { report: RunReport; digest: string } | undefined;
+  result: { report: RunReport; explanation: string; digest: string } | undefined;
 }

@@ -128,7 +128,7 @@ function sendFrame() {
       buffer: numbers.buffer,
       buckets,
       reached,
-      result: report && { report, digest: playground.digest() },
+      result: report && { report, explanation: playground.explanation() ?? "", digest: playground.digest() },
     },
     [numbers.buffer],
   );

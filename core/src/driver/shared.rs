@@ -31,11 +31,21 @@ struct State {
     desks: FixedMap<WorkerId, Desk>,
     /// Taken when the run is woken: it leaves a new one when it is polled.
     run: Option<Waker>,
-    /// The run is being cancelled, by its handle or because it was dropped: a worker lost now is a cancelled one.
-    cancelled: bool,
-    /// The run was dropped: whoever commands the machine carries its effects out, and nothing is spawned any more.
-    abandoned: bool,
-    finished: bool,
+    phase: Phase,
+}
+
+/// How far the run is. It only ever moves down this list.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    /// Never polled.
+    Idle,
+    Running,
+    /// Being cancelled: a worker that is lost now is a cancelled one.
+    Cancelling,
+    /// Dropped, and so being cancelled: nothing is spawned any more, and whoever commands the machine carries its
+    /// effects out.
+    Abandoned,
+    Over,
 }
 
 /// Where a worker is told to stop.
@@ -71,14 +81,7 @@ pub(super) struct Step {
 
 impl<H: Host> Shared<H> {
     pub(super) fn new(host: H, pipeline: Pipeline) -> Arc<Self> {
-        let state = State {
-            pipeline,
-            desks: FixedMap::default(),
-            run: None,
-            cancelled: false,
-            abandoned: false,
-            finished: false,
-        };
+        let state = State { pipeline, desks: FixedMap::default(), run: None, phase: Phase::Idle };
         Arc::new(Self { host, state: Mutex::new(state), stopping: AtomicBool::new(false) })
     }
 
@@ -89,12 +92,19 @@ impl<H: Host> Shared<H> {
         let mut drained = Drained::default();
         let (next, report, _unlocked) = {
             let mut state = self.state.lock();
-            state.pipeline.start(now);
+            if state.phase == Phase::Idle {
+                state.phase = Phase::Running;
+                state.pipeline.start(now);
+            }
             if state.pipeline.poll_timeout().is_some_and(|at| at <= now) {
                 state.pipeline.handle_timeout(now);
             }
             state.drain(now, &mut drained);
-            let report = if state.finished { state.pipeline.report().cloned() } else { None };
+            debug_assert!(
+                state.phase != Phase::Over || state.pipeline.report().is_some(),
+                "a run that is over has its report"
+            );
+            let report = if state.phase == Phase::Over { state.pipeline.report().cloned() } else { None };
             (state.pipeline.poll_timeout(), report, state.run.replace(waker))
         };
         self.wake_stopped(&mut drained);
@@ -108,7 +118,7 @@ impl<H: Host> Shared<H> {
         let (result, run, abandoned) = {
             let mut state = self.state.lock();
             let result = command(&mut state, now);
-            (result, state.run.take(), state.abandoned)
+            (result, state.run.take(), state.phase == Phase::Abandoned)
         };
         if let Some(run) = run {
             run.wake();
@@ -138,18 +148,15 @@ impl<H: Host> Shared<H> {
 
     pub(super) fn cancel(&self) {
         self.command(|state, now| {
-            state.cancelled = true;
+            state.phase = state.phase.max(Phase::Cancelling);
             state.pipeline.cancel(now);
         });
     }
 
     pub(super) fn abandon(&self) {
         let _unlocked = self.command(|state, now| {
-            if !state.finished {
-                state.cancelled = true;
-                state.abandoned = true;
-                state.pipeline.cancel(now);
-            }
+            state.phase = state.phase.max(Phase::Abandoned);
+            state.pipeline.cancel(now);
             state.run.take()
         });
     }
@@ -179,7 +186,7 @@ impl<H: Host> Shared<H> {
     pub(super) fn worker_ended(&self, worker: WorkerId, outcome: Option<TaskOutcome>) {
         let _unlocked = self.command(|state, now| {
             let desk = state.desks.remove(&worker)?;
-            let stopped = state.cancelled || desk.told_to_stop;
+            let stopped = desk.told_to_stop || matches!(state.phase, Phase::Cancelling | Phase::Abandoned);
             let lost = || if stopped { TaskOutcome::Cancelled } else { TaskOutcome::Fatal };
             // The machine counts any other answer; there is nobody here to tell.
             let _ = state.pipeline.task_finished(now, worker, outcome.unwrap_or_else(lost));
@@ -197,14 +204,14 @@ impl State {
     fn drain(&mut self, now: Instant, drained: &mut Drained) {
         for _ in 0..BATCH {
             match self.pipeline.poll_effect() {
-                Some(Effect::Spawn(task)) if self.abandoned => {
+                Some(Effect::Spawn(task)) if self.phase == Phase::Abandoned => {
                     let _ = self.pipeline.task_finished(now, task.worker, TaskOutcome::Cancelled);
                 }
                 Some(Effect::Spawn(task)) => {
                     self.desks.insert(task.worker, Desk::default());
                     drained.orders.push(Order::Work(task));
                 }
-                Some(Effect::Checkpoint(group)) if self.abandoned => {
+                Some(Effect::Checkpoint(group)) if self.phase == Phase::Abandoned => {
                     let refused = SaveError(String::from("the run was dropped before this row group was saved"));
                     self.pipeline.checkpoint_finished(now, group.row_group, Err(refused));
                 }
@@ -215,7 +222,7 @@ impl State {
                         drained.wakes.extend(desk.waker.take());
                     }
                 }
-                Some(Effect::Finished) => self.finished = true,
+                Some(Effect::Finished) => self.phase = Phase::Over,
                 None => {
                     drained.more = false;
                     return;

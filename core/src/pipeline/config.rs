@@ -76,6 +76,7 @@ impl PipelineConfig {
             size,
             "at most 67108864 tasks (rows times cell columns) per row group",
         )?;
+        require(self.submission_limit >= 1, "submission_limit", self.submission_limit, "at least 1")?;
         require(self.row_groups >= 1, "row_groups", self.row_groups, "at least 1")?;
         require(self.salvage_rounds <= 255, "salvage_rounds", self.salvage_rounds, "0 to 255")?;
         let window = self.shutdown_window;

@@ -37,6 +37,16 @@ mod row_group;
 mod salvage;
 mod scheduler;
 mod stop;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+#[cfg(all(test, feature = "sim"))]
+mod tests_laws;
+#[cfg(test)]
+mod tests_plan;
+#[cfg(test)]
+mod tests_stop;
 
 pub use config::{PipelineConfig, PipelineError};
 pub use outcome::{

@@ -1,0 +1,350 @@
+use std::vec;
+use std::vec::Vec;
+
+use super::*;
+use crate::lease::{LeaseId, ReleaseAnswer};
+use crate::time::{Duration, Instant};
+
+const CHAT: ResourceId = ResourceId(0);
+
+struct Bench {
+    machine: RequestAdmission,
+    now: Instant,
+}
+
+impl Bench {
+    fn new(cap: u32, aimd: AimdConfig) -> Self {
+        let config = RequestConfig { aimd, ..RequestConfig::default() };
+        let mut machine = RequestAdmission::new(config).expect("valid settings");
+        let model = machine.register(Instant::ZERO, "provider", "model", "default", cap).expect("a valid cap");
+        assert_eq!(machine.resource(model, Domain::Chat), CHAT);
+        Self { machine, now: Instant::ZERO }
+    }
+
+    fn take(&mut self, calls: u32) -> Vec<RequestLease> {
+        (0..calls).map(|_| self.machine.try_acquire(self.now, &Request::new(CHAT)).expect("room")).collect()
+    }
+
+    fn end(&mut self, lease: RequestLease, outcome: impl Into<Completion>) {
+        assert_eq!(self.machine.release(self.now, lease, &outcome.into()), ReleaseAnswer::Released);
+    }
+
+    fn wait(&mut self, request: Request) -> WaiterId {
+        match self.machine.acquire(self.now, &request) {
+            Acquire::Waiting(waiter) => waiter,
+            other => panic!("expected to wait, got {other:?}"),
+        }
+    }
+
+    fn granted(&mut self) -> Vec<(WaiterId, RequestLease)> {
+        core::iter::from_fn(|| match self.machine.poll_effect()? {
+            Effect::Granted { waiter, lease } => Some((waiter, lease)),
+            Effect::Refused { denial, .. } => panic!("refused: {denial}"),
+        })
+        .collect()
+    }
+
+    fn limit(&self) -> u32 {
+        self.machine.snapshot(self.now, CHAT).current_limit
+    }
+
+    /// Succeeds `times` in a row.
+    fn succeed(&mut self, times: u32) {
+        for _ in 0..times {
+            let lease = self.take(1).remove(0);
+            self.end(lease, Outcome::Success);
+        }
+    }
+
+    fn after(&mut self, span: Duration) {
+        self.now += span;
+    }
+}
+
+fn rate_limited(retry_after: Duration) -> Completion {
+    Completion { outcome: Outcome::RateLimited, retry_after: Some(retry_after) }
+}
+
+#[test]
+fn a_burst_of_refusals_cuts_the_limit_once() {
+    let mut bench = Bench::new(8, AimdConfig::default());
+    for lease in bench.take(8) {
+        bench.end(lease, Outcome::RateLimited);
+    }
+    assert_eq!(bench.limit(), 6);
+    assert_eq!(bench.machine.snapshot(bench.now, CHAT).consecutive_rate_limits, 8);
+}
+
+#[test]
+fn a_straggler_of_an_old_burst_does_not_cut_again_after_recovery() {
+    let aimd = AimdConfig { successes_until_increase: 1, ..AimdConfig::default() };
+    let mut bench = Bench::new(4, aimd);
+    let mut leases = bench.take(2);
+    bench.end(leases.remove(0), Outcome::RateLimited);
+    assert_eq!(bench.limit(), 3);
+    bench.after(Duration::from_secs(2));
+    bench.succeed(1);
+    assert_eq!(bench.limit(), 4);
+    bench.end(leases.remove(0), Outcome::RateLimited);
+    assert_eq!(bench.limit(), 4, "its news is as old as the cut it already caused");
+}
+
+#[test]
+fn a_long_cooldown_is_not_shortened_by_a_later_answer() {
+    let mut bench = Bench::new(4, AimdConfig::default());
+    let mut leases = bench.take(2);
+    bench.end(leases.remove(0), rate_limited(Duration::from_secs(30)));
+    bench.end(leases.remove(0), rate_limited(Duration::from_secs(1)));
+    let end = Instant::ZERO + Duration::from_secs(30);
+    assert_eq!(bench.machine.snapshot(bench.now, CHAT).blocked_until, Some(end));
+    let denial = bench.machine.try_acquire(bench.now, &Request::new(CHAT)).expect_err("cooling down");
+    assert_eq!(denial, Denial { reason: DenialReason::Cooldown, changes_at: Some(end) });
+}
+
+#[test]
+fn no_answer_blocks_for_longer_than_the_configured_most() {
+    let mut bench = Bench::new(4, AimdConfig::default());
+    let lease = bench.take(1).remove(0);
+    bench.end(lease, rate_limited(Duration::from_secs(86_400)));
+    let end = Instant::ZERO + Duration::from_secs(600);
+    assert_eq!(bench.machine.snapshot(bench.now, CHAT).blocked_until, Some(end));
+}
+
+#[test]
+fn the_end_of_a_cooldown_wakes_a_waiter_at_its_instant_without_polling() {
+    let mut bench = Bench::new(2, AimdConfig::default());
+    let lease = bench.take(1).remove(0);
+    bench.end(lease, rate_limited(Duration::from_secs(5)));
+    let waiter = bench.wait(Request::new(CHAT));
+    let end = Instant::ZERO + Duration::from_secs(5);
+    assert_eq!(bench.machine.poll_timeout(), Some(end));
+    bench.now = Instant::from_nanos(end.as_nanos() - 1);
+    bench.machine.handle_timeout(bench.now);
+    assert!(bench.granted().is_empty(), "calling early is harmless");
+    bench.now = end;
+    bench.machine.handle_timeout(bench.now);
+    assert_eq!(bench.granted().remove(0).0, waiter);
+    assert_eq!(bench.machine.poll_timeout(), None);
+}
+
+#[test]
+fn the_slots_a_ramp_opens_wake_waiters_at_the_instant_they_open() {
+    let mut bench = Bench::new(5, AimdConfig { ramp: Duration::from_secs(8), ..AimdConfig::default() });
+    bench.after(Duration::from_secs(100));
+    let first = bench.take(1).remove(0);
+    let _waiters: Vec<_> = (0..4).map(|_| bench.wait(Request::new(CHAT))).collect();
+    let mut opened = vec![];
+    while let Some(at) = bench.machine.poll_timeout() {
+        bench.now = at;
+        bench.machine.handle_timeout(at);
+        opened.extend(bench.granted().iter().map(|_| at.as_nanos() / 1_000_000_000));
+    }
+    assert_eq!(opened, [102, 104, 106, 108], "the ramp counts from the first attempt, not from registration");
+    bench.end(first, Outcome::Success);
+}
+
+#[test]
+fn an_early_refusal_in_a_ramp_does_not_pin_recovery_low() {
+    let aimd = AimdConfig { ramp: Duration::from_secs(10), successes_until_increase: 1, ..AimdConfig::default() };
+    let mut bench = Bench::new(8, aimd);
+    let lease = bench.take(1).remove(0);
+    bench.end(lease, Outcome::RateLimited);
+    assert!(!bench.machine.snapshot(bench.now, CHAT).ramp_active);
+    bench.after(Duration::from_secs(3));
+    bench.succeed(7);
+    assert_eq!(bench.limit(), 8);
+}
+
+#[test]
+fn a_failure_that_is_no_refusal_leaves_the_ramp_and_its_progress_alone() {
+    let mut bench = Bench::new(5, AimdConfig { ramp: Duration::from_secs(8), ..AimdConfig::default() });
+    let lease = bench.take(1).remove(0);
+    bench.after(Duration::from_secs(4));
+    bench.end(lease, Outcome::ProviderFailure);
+    assert_eq!(bench.limit(), 3);
+    bench.after(Duration::from_secs(4));
+    assert_eq!(bench.limit(), 5);
+}
+
+#[test]
+fn successes_inside_a_cooldown_change_no_limit() {
+    let aimd = AimdConfig { successes_until_increase: 1, ..AimdConfig::default() };
+    let mut bench = Bench::new(8, aimd);
+    let mut leases = bench.take(3);
+    bench.end(leases.remove(0), Outcome::RateLimited);
+    for lease in leases {
+        bench.end(lease, Outcome::Success);
+    }
+    assert_eq!(bench.limit(), 6);
+}
+
+#[test]
+fn a_waiter_past_its_deadline_is_refused_even_when_room_comes_in_the_same_turn() {
+    let mut bench = Bench::new(1, AimdConfig::default());
+    let lease = bench.take(1).remove(0);
+    let late = bench.wait(Request::new(CHAT).within(Duration::from_secs(1)));
+    bench.after(Duration::from_secs(1));
+    bench.end(lease, Outcome::Success);
+    let Some(Effect::Refused { waiter, denial }) = bench.machine.poll_effect() else { panic!("refused") };
+    assert_eq!((waiter, denial.reason), (late, DenialReason::QueueTimeout));
+    assert_eq!(bench.machine.poll_effect(), None);
+}
+
+#[test]
+fn a_deadline_of_zero_means_now_or_not_at_all() {
+    let mut bench = Bench::new(1, AimdConfig::default());
+    let now_or_never = Request::new(CHAT).within(Duration::ZERO);
+    let Acquire::Granted(lease) = bench.machine.acquire(bench.now, &now_or_never) else { panic!("there is room") };
+    let Acquire::Denied(denial) = bench.machine.acquire(bench.now, &now_or_never) else { panic!("there is none") };
+    assert_eq!(denial.reason, DenialReason::QueueTimeout);
+    assert_eq!(bench.machine.waiting(), 0);
+    bench.end(lease, Outcome::Success);
+}
+
+#[test]
+fn a_cancelled_waiter_is_gone_and_leaks_nothing() {
+    let mut bench = Bench::new(1, AimdConfig::default());
+    let lease = bench.take(1).remove(0);
+    let first = bench.wait(Request::new(CHAT));
+    let second = bench.wait(Request::new(CHAT));
+    assert!(bench.machine.cancel(bench.now, first));
+    assert!(!bench.machine.cancel(bench.now, first), "only once");
+    bench.end(lease, Outcome::Success);
+    let (waiter, lease) = bench.granted().remove(0);
+    assert_eq!(waiter, second);
+    assert!(!bench.machine.cancel(bench.now, second), "a granted waiter owns a lease");
+    bench.end(lease, Outcome::LocalCancelled);
+    assert_eq!((bench.machine.active_leases(), bench.machine.waiting()), (0, 0));
+}
+
+#[test]
+fn shutdown_refuses_waiters_and_leaves_leases_valid() {
+    let mut bench = Bench::new(1, AimdConfig::default());
+    let lease = bench.take(1).remove(0);
+    bench.wait(Request::new(CHAT).within(Duration::from_secs(9)));
+    bench.machine.shutdown(bench.now);
+    let Some(Effect::Refused { denial, .. }) = bench.machine.poll_effect() else { panic!("refused") };
+    assert_eq!(denial.reason, DenialReason::Shutdown);
+    let later = bench.machine.try_acquire(bench.now, &Request::new(CHAT)).expect_err("shut");
+    assert_eq!((later.reason, bench.machine.poll_timeout()), (DenialReason::Shutdown, None));
+    bench.end(lease, Outcome::Success);
+}
+
+#[test]
+fn a_call_to_something_never_registered_is_denied_at_once() {
+    let mut bench = Bench::new(1, AimdConfig::default());
+    let nowhere = Request::new(ResourceId::from_index(9));
+    assert_eq!(bench.machine.try_acquire(bench.now, &nowhere).expect_err("denied").reason, DenialReason::Unregistered);
+    assert!(matches!(bench.machine.acquire(bench.now, &nowhere), Acquire::Denied(_)));
+}
+
+#[test]
+fn the_lowest_cap_of_all_aliases_holds_and_a_raised_one_lifts_an_uncut_limit() {
+    let mut bench = Bench::new(4, AimdConfig::default());
+    let lower = |bench: &mut Bench, alias, cap| {
+        bench.machine.register(bench.now, "provider", "model", alias, cap).expect("a valid cap")
+    };
+    let id = lower(&mut bench, "second", 2);
+    assert_eq!(bench.limit(), 2);
+    lower(&mut bench, "second", 6);
+    assert_eq!(bench.limit(), 4, "the first alias still asks for four");
+    lower(&mut bench, "default", 6);
+    assert_eq!((bench.limit(), bench.machine.provider_model(id).static_cap), (6, 6));
+    let lease = bench.take(1).remove(0);
+    bench.end(lease, Outcome::RateLimited);
+    lower(&mut bench, "default", 9);
+    lower(&mut bench, "second", 9);
+    assert_eq!(bench.limit(), 4, "a limit that was cut climbs on evidence alone");
+}
+
+#[test]
+fn domains_share_the_cap_and_a_blocked_one_does_not_block_another() {
+    let mut bench = Bench::new(2, AimdConfig::default());
+    let embedding = bench.machine.resource(ProviderModelId(0), Domain::Embedding);
+    let lease = bench.take(1).remove(0);
+    bench.end(lease, rate_limited(Duration::from_secs(60)));
+    let chat = bench.wait(Request::new(CHAT));
+    let Acquire::Granted(open) = bench.machine.acquire(bench.now, &Request::new(embedding)) else {
+        panic!("the other domain is open");
+    };
+    bench.end(open, Outcome::Success);
+    assert!(bench.machine.cancel(bench.now, chat));
+}
+
+#[test]
+fn a_try_does_not_overtake_a_waiter_that_could_go() {
+    let mut bench = Bench::new(2, AimdConfig::default());
+    let lease = bench.take(1).remove(0);
+    bench.end(lease, rate_limited(Duration::from_secs(1)));
+    let waiter = bench.wait(Request::new(CHAT));
+    bench.after(Duration::from_secs(1));
+    let denial = bench.machine.try_acquire(bench.now, &Request::new(CHAT)).expect_err("behind the waiter");
+    assert_eq!(denial.reason, DenialReason::QueuedWaitersAhead);
+    bench.machine.handle_timeout(bench.now);
+    let (served, lease) = bench.granted().remove(0);
+    assert_eq!(served, waiter);
+    bench.end(lease, Outcome::Success);
+}
+
+#[test]
+fn irregular_releases_are_told_apart_counted_and_change_nothing_else() {
+    let mut bench = Bench::new(2, AimdConfig::default());
+    let lease = bench.take(1).remove(0);
+    let id = lease.id();
+    let mut answer = |id| bench.machine.release(bench.now, RequestLease::from_id(id), &Outcome::Success.into());
+    assert_eq!(answer(LeaseId { item: 7, ..id }), ReleaseAnswer::Stale);
+    assert_eq!(answer(LeaseId { controller: 7, ..id }), ReleaseAnswer::WrongController);
+    assert_eq!(answer(id), ReleaseAnswer::Released);
+    assert_eq!(answer(id), ReleaseAnswer::Duplicate);
+    let counted = bench.machine.release_diagnostics();
+    assert_eq!((counted.duplicate, counted.stale, counted.wrong_controller), (1, 1, 1));
+    assert_eq!(bench.machine.active_leases(), 0);
+}
+
+#[test]
+fn reading_a_snapshot_changes_nothing() {
+    let mut bench = Bench::new(9, AimdConfig { ramp: Duration::from_secs(8), ..AimdConfig::default() });
+    let leases = bench.take(1);
+    bench.after(Duration::from_secs(4));
+    let before = bench.machine.snapshot(bench.now, CHAT);
+    let far = bench.machine.snapshot(bench.now + Duration::from_secs(60), CHAT);
+    assert_eq!((before.current_limit, far.current_limit), (5, 9));
+    assert_eq!(bench.machine.snapshot(bench.now, CHAT), before);
+    for lease in leases {
+        bench.end(lease, Outcome::Success);
+    }
+}
+
+#[test]
+fn a_resource_that_slept_ramps_again_from_half_its_limit_when_asked_to() {
+    let aimd = AimdConfig {
+        ramp: Duration::from_secs(4),
+        ramp_after_idle: Some(Duration::from_secs(60)),
+        ..AimdConfig::default()
+    };
+    let mut bench = Bench::new(8, aimd);
+    bench.succeed(1);
+    bench.after(Duration::from_secs(30));
+    bench.succeed(1);
+    assert_eq!(bench.limit(), 8);
+    bench.after(Duration::from_secs(61));
+    bench.succeed(1);
+    assert_eq!(bench.limit(), 4);
+    bench.after(Duration::from_secs(2));
+    assert_eq!(bench.limit(), 6);
+}
+
+#[test]
+fn settings_out_of_range_are_refused_by_name() {
+    let aimd = AimdConfig { decrease_factor: 1.0, ..AimdConfig::default() };
+    let error = RequestAdmission::new(RequestConfig { aimd, ..RequestConfig::default() }).expect_err("out of range");
+    assert_eq!(error.field, "decrease_factor");
+}
+
+#[test]
+fn machines_may_move_between_threads() {
+    fn assert_send<T: Send>() {}
+    assert_send::<RequestAdmission>();
+    assert_send::<crate::task::Dispatcher>();
+    assert_send::<crate::pipeline::Pipeline>();
+}

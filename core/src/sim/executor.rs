@@ -1,4 +1,4 @@
-//! A single-threaded executor in virtual time, to test what runs over a [`Host`](crate::executor::Host).
+//! A single-threaded executor in virtual time, to test what runs over a [`Host`].
 //!
 //! Ready tasks run in the order in which they were woken. When none is ready the clock jumps to the next instant
 //! somebody sleeps for, so an hour of waiting takes no time, no sleep is ever late, and equal programs run equally.
@@ -18,6 +18,7 @@
 //! ```
 
 use alloc::boxed::Box;
+use alloc::collections::btree_map::OccupiedEntry;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::rc::Rc;
 use alloc::sync::Arc;
@@ -76,11 +77,18 @@ struct Task<L: SharedLock> {
 }
 
 /// Tasks to poll, oldest wake first. A task is in it at most once.
-struct ReadyQueue<L: SharedLock>(Mutex<L, VecDeque<Option<SlotKey>>>);
+struct ReadyQueue<L: SharedLock>(Mutex<L, VecDeque<Runnable>>);
+
+/// What is polled.
+#[derive(Clone, Copy)]
+enum Runnable {
+    Task(SlotKey),
+    /// The future that `block_on` awaits.
+    Awaited,
+}
 
 struct TaskWaker<L: SharedLock> {
-    /// `None` is the future that `block_on` awaits.
-    task: Option<SlotKey>,
+    wakes: Runnable,
     queued: AtomicBool,
     ready: Arc<ReadyQueue<L>>,
 }
@@ -116,15 +124,15 @@ impl<L: SharedLock> Executor<L> {
     /// Runs `future` to its end, and everything spawned along with it for as long.
     pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output, Stalled> {
         let mut future = core::pin::pin!(future);
-        let waker = TaskWaker::new(None, Arc::clone(&self.core.ready));
+        let waker = TaskWaker::new(Runnable::Awaited, Arc::clone(&self.core.ready));
         waker.wake_by_ref();
         loop {
             match self.core.ready.pop() {
-                Some(Some(task)) => self.core.poll_task(task),
-                Some(None) => {
+                Some(Runnable::Task(task)) => self.core.poll_task(task),
+                Some(Runnable::Awaited) => {
                     waker.queued.store(false, Ordering::Release);
-                    let std_waker = Waker::from(Arc::clone(&waker));
-                    if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&std_waker)) {
+                    let waker = Waker::from(Arc::clone(&waker));
+                    if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                         return Ok(output);
                     }
                 }
@@ -144,7 +152,7 @@ impl<L: SharedLock> Executor<L> {
     pub fn run_ready(&self) {
         while let Some(next) = self.core.ready.pop() {
             // A wake of a `block_on` that has returned is nobody's.
-            if let Some(task) = next {
+            if let Runnable::Task(task) = next {
                 self.core.poll_task(task);
             }
         }
@@ -244,14 +252,14 @@ impl<L: SharedLock> Drop for Vacant<'_, L> {
 }
 
 impl<L: SharedLock> ReadyQueue<L> {
-    fn pop(&self) -> Option<Option<SlotKey>> {
+    fn pop(&self) -> Option<Runnable> {
         self.0.lock().pop_front()
     }
 }
 
 impl<L: SharedLock> TaskWaker<L> {
-    fn new(task: Option<SlotKey>, ready: Arc<ReadyQueue<L>>) -> Arc<Self> {
-        Arc::new(Self { task, queued: AtomicBool::new(false), ready })
+    fn new(wakes: Runnable, ready: Arc<ReadyQueue<L>>) -> Arc<Self> {
+        Arc::new(Self { wakes, queued: AtomicBool::new(false), ready })
     }
 }
 
@@ -262,7 +270,7 @@ impl<L: SharedLock> Wake for TaskWaker<L> {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.queued.swap(true, Ordering::AcqRel) {
-            self.ready.0.lock().push_back(self.task);
+            self.ready.0.lock().push_back(self.wakes);
         }
     }
 }
@@ -273,7 +281,7 @@ impl Timers {
     }
 
     fn take_due(&mut self, now: Instant) -> Option<Waker> {
-        self.armed.first_entry().filter(|first| first.key().0 <= now).map(|first| first.remove())
+        self.armed.first_entry().filter(|first| first.key().0 <= now).map(OccupiedEntry::remove)
     }
 }
 
@@ -303,7 +311,7 @@ impl<L: SharedLock, F: Future<Output = ()> + 'static> Spawn<F> for SimHost<L> {
             return;
         }
         let key = self.core.tasks.borrow_mut().insert(None);
-        let waker = TaskWaker::new(Some(key), Arc::clone(&self.core.ready));
+        let waker = TaskWaker::new(Runnable::Task(key), Arc::clone(&self.core.ready));
         let task = Task { future: Box::pin(future), waker: Arc::clone(&waker) };
         if let Some(slot) = self.core.tasks.borrow_mut().get_mut(key) {
             *slot = Some(task);

@@ -185,7 +185,7 @@ pub fn builtin() -> Vec<Scenario> {
             .rows(1_200)
             .model("shared", 24, neighbour(24)),
         base("outage", "An outage and a recovery")
-            .says("The provider fails for two seconds, hangs for two, and recovers. Failures are retried, rows are not lost.")
+            .says("The provider fails for two seconds, hangs for two, and recovers. Failed calls get two more rounds; rows that still fail are dropped and counted.")
             .rows(1_200)
             .model("shaky", 16, outage(16)),
     ]

@@ -1,1 +1,465 @@
-//! later
+//! The driver: a run ends when it should, exactly once, and gives everything back.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, Ready, pending, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tidegate_core::driver::{self, Checkpoint, Run, RunHandle, SaveError, Worker, Workload};
+use tidegate_core::executor::{Host, Timer};
+use tidegate_core::gate::{Acquire, Gate, GateTimer, Permit};
+use tidegate_core::pipeline::{
+    Column, FailureKind, FinishedRowGroup, Pipeline, PipelineConfig, PlanBuilder, RetryKind, StopReason, Strategy,
+    Task, TaskOutcome,
+};
+use tidegate_core::request::{Outcome, Request, ResourceId};
+use tidegate_core::time::Clock;
+
+use crate::support::{CarelessHost, Runtime, StillHost, TestHost, at, gate_of, held, ms};
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// A workload made of two closures, which counts what is alive.
+struct Work {
+    perform: Box<dyn Fn(Task) -> Boxed<TaskOutcome>>,
+    save: Box<dyn Fn() -> Boxed<Result<(), SaveError>>>,
+    saved: RefCell<Vec<(u32, usize)>>,
+    /// Its count is one more than the tasks under way.
+    alive: Rc<()>,
+    begun: Cell<usize>,
+}
+
+impl Work {
+    fn new<F: Future<Output = TaskOutcome> + 'static>(perform: impl Fn(Task) -> F + 'static) -> Self {
+        Self {
+            perform: Box::new(move |task| Box::pin(perform(task))),
+            save: Box::new(|| Box::pin(async { Ok(()) })),
+            saved: RefCell::default(),
+            alive: Rc::new(()),
+            begun: Cell::new(0),
+        }
+    }
+
+    fn saving<F: Future<Output = Result<(), SaveError>> + 'static>(self, save: impl Fn() -> F + 'static) -> Self {
+        Self { save: Box::new(move || Box::pin(save())), ..self }
+    }
+
+    fn under_way(&self) -> usize {
+        Rc::strong_count(&self.alive) - 1
+    }
+}
+
+impl Workload for Work {
+    type Work = Boxed<TaskOutcome>;
+    type Save = Boxed<Result<(), SaveError>>;
+
+    fn work(&self, task: Task) -> Self::Work {
+        self.begun.set(self.begun.get() + 1);
+        let (perform, alive) = ((self.perform)(task), Rc::clone(&self.alive));
+        Box::pin(async move {
+            let outcome = perform.await;
+            drop(alive);
+            outcome
+        })
+    }
+
+    fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save {
+        self.saved.borrow_mut().push((group.row_group, group.live.len()));
+        (self.save)()
+    }
+}
+
+/// `a`, then `b`, then `c`, cell by cell; `rows` rows in one group, at most `workers` tasks at once.
+fn chain(rows: u64, workers: u32) -> Pipeline {
+    let plan = PlanBuilder::new()
+        .column(Column::new("a", Strategy::Cell))
+        .column(Column::new("b", Strategy::Cell).with_upstream("a"))
+        .column(Column::new("c", Strategy::Cell).with_upstream("b"))
+        .build()
+        .expect("a valid plan");
+    let config = PipelineConfig { rows, submission_limit: workers, ..PipelineConfig::default() };
+    Pipeline::new(plan, config).expect("valid settings")
+}
+
+fn sleeper<H: Host + 'static>(host: &H, millis: u64) -> Work
+where
+    H::Sleep: 'static,
+{
+    let host = host.clone();
+    Work::new(move |_| {
+        let sleep = host.sleep_until(host.now() + ms(millis));
+        async move {
+            sleep.await;
+            TaskOutcome::Success
+        }
+    })
+}
+
+fn poll_once<F: Future + Unpin>(future: &mut F) -> bool {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+fn at_rest<H: Host>(runtime: &Runtime, work: &Work, handle: &RunHandle<H>) {
+    let progress = handle.progress();
+    assert_eq!((progress.running, progress.queued, progress.finished), (0, 0, true));
+    assert_eq!((work.under_way(), runtime.tasks(), runtime.armed_timers()), (0, 0, 0));
+}
+
+#[test]
+fn three_columns_of_twenty_rows_run_to_the_end_in_exactly_the_expected_time() {
+    // With ten workers the columns take turns, and the last rows to begin then leave workers idle for one step.
+    for (workers, expected_ms) in [(60, 15), (20, 15), (10, 35), (1, 300)] {
+        let runtime = Runtime::new();
+        let work = Arc::new(sleeper(&runtime.host(), 5));
+        let run = driver::run(runtime.host(), chain(20, workers), Arc::clone(&work));
+        let handle = run.handle();
+        let report = runtime.block_on(run).unwrap();
+        assert_eq!(report.stop, StopReason::Completed);
+        assert_eq!((report.rows_out, report.ended), (20, at(expected_ms)), "{workers} workers");
+        assert_eq!((work.begun.get(), work.saved.borrow().as_slice()), (60, &[(0, 20)][..]));
+        runtime.run_ready();
+        at_rest(&runtime, &work, &handle);
+    }
+}
+
+#[test]
+fn a_run_does_nothing_before_it_is_polled() {
+    let runtime = Runtime::new();
+    let work = Arc::new(sleeper(&runtime.host(), 5));
+    let run = driver::run(runtime.host(), chain(4, 4), Arc::clone(&work));
+    let handle = run.handle();
+    runtime.run();
+    assert_eq!((work.begun.get(), handle.progress().running), (0, 0));
+    drop(run);
+    assert!(handle.progress().finished);
+    assert_eq!(work.begun.get(), 0);
+}
+
+#[test]
+fn tasks_that_call_through_a_gate_share_its_slots() {
+    let runtime = Runtime::new();
+    let host = runtime.host();
+    let (gate, resource) = gate_of(host.clone(), 2);
+    let work = {
+        let gate = gate.clone();
+        Arc::new(Work::new(move |_| {
+            let (gate, host) = (gate.clone(), host.clone());
+            async move {
+                let Ok(permit) = gate.acquire(Request::new(resource)).await else { return TaskOutcome::Fatal };
+                host.sleep_until(host.now() + ms(10)).await;
+                permit.finish(Outcome::Success);
+                TaskOutcome::Success
+            }
+        }))
+    };
+    let report = runtime.block_on(driver::run(runtime.host(), chain(20, 60), Arc::clone(&work))).unwrap();
+    // 60 calls of 10 ms, two at a time.
+    assert_eq!((report.rows_out, report.ended, held(&gate)), (20, at(300), (0, 0)));
+}
+
+#[test]
+fn a_task_that_is_rate_limited_is_tried_again_after_its_pause_with_one_timer() {
+    let runtime = Runtime::new();
+    let pause = TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: Some(ms(200)) };
+    let work =
+        Arc::new(Work::new(move |task| async move { if task.attempt == 1 { pause } else { TaskOutcome::Success } }));
+    let mut run = driver::run(runtime.host(), chain(20, 60), Arc::clone(&work));
+    assert!(!poll_once(&mut run));
+    runtime.run_ready();
+    assert!(!poll_once(&mut run));
+    assert_eq!(runtime.armed_timers(), 1, "one sleep, however many tasks are delayed");
+    let report = runtime.block_on(run).unwrap();
+    assert_eq!((report.rows_out, report.ended), (20, at(600)));
+}
+
+#[test]
+fn a_run_that_waits_reads_no_clock_and_polls_nobody() {
+    let runtime = Runtime::new();
+    let host = CarelessHost::new(runtime.host(), usize::MAX);
+    let work = Arc::new(sleeper(&host, 3_600_000));
+    let mut run = driver::run(host.clone(), chain(2, 8), work);
+    assert!(!poll_once(&mut run));
+    runtime.run_ready();
+    let before = host.clock_reads.get();
+    runtime.run_until(at(3_599_999));
+    assert_eq!(host.clock_reads.get(), before);
+}
+
+#[test]
+fn a_run_that_is_cancelled_stops_its_workers_and_keeps_what_is_saved() {
+    let runtime = Runtime::new();
+    let host = runtime.host();
+    let (gate, resource) = gate_of(runtime.host(), 2);
+    let work = Arc::new(holding(&gate, resource));
+    let run = driver::run(host.clone(), chain(20, 6), Arc::clone(&work));
+    let handle = run.handle();
+    let cancel = async {
+        host.sleep_until(at(7)).await;
+        assert_eq!((handle.progress().running, work.under_way(), held(&gate)), (6, 6, (2, 4)));
+        handle.cancel();
+    };
+    let (report, ()) = runtime.block_on(both(run, cancel)).unwrap();
+    assert_eq!((report.stop, report.rows_out, report.ended), (StopReason::Cancelled, 0, at(7)));
+    assert_eq!((work.under_way(), held(&gate)), (0, (0, 0)), "a run that has ended holds nothing");
+    assert!(handle.progress().finished);
+}
+
+#[test]
+fn dropping_the_run_gives_every_lease_and_permit_back() {
+    for run_for in [None, Some(0), Some(3)] {
+        let runtime = Runtime::new();
+        let (gate, resource) = gate_of(runtime.host(), 2);
+        let work = Arc::new(holding(&gate, resource));
+        let mut run = driver::run(runtime.host(), chain(20, 6), Arc::clone(&work));
+        let handle = run.handle();
+        assert!(!poll_once(&mut run));
+        if let Some(millis) = run_for {
+            runtime.run_until(at(millis));
+            assert_eq!((work.under_way(), held(&gate)), (6, (2, 4)));
+        }
+        drop(run);
+        runtime.run();
+        assert_eq!((handle.progress().running, handle.progress().finished), (0, true), "{run_for:?}");
+        assert_eq!((work.under_way(), held(&gate)), (0, (0, 0)), "{run_for:?}");
+        assert_eq!(runtime.tasks(), 1, "the gate's timer");
+    }
+}
+
+#[test]
+fn a_runtime_that_shuts_down_gets_everything_back() {
+    let runtime = Runtime::new();
+    let (gate, resource) = gate_of(runtime.host(), 2);
+    let work = Arc::new(holding(&gate, resource));
+    let mut run = driver::run(runtime.host(), chain(20, 6), Arc::clone(&work));
+    let handle = run.handle();
+    assert!(!poll_once(&mut run));
+    runtime.run_ready();
+    drop(runtime);
+    assert_eq!((work.under_way(), held(&gate), handle.progress().running), (0, (0, 0), 0));
+    assert!(poll_once(&mut run), "lost workers make the run fatal, so it ends");
+}
+
+#[test]
+fn a_worker_that_its_host_drops_makes_the_run_fatal() {
+    for spawned_before in [0, 3, 19] {
+        let runtime = Runtime::new();
+        let host = CarelessHost::new(runtime.host(), spawned_before);
+        let work = Arc::new(sleeper(&host, 5));
+        let run = driver::run(host, chain(20, 8), Arc::clone(&work));
+        let handle = run.handle();
+        let report = runtime.block_on(run).unwrap();
+        assert!(matches!(report.stop, StopReason::Fatal { .. }), "{:?}", report.stop);
+        runtime.run_ready();
+        at_rest(&runtime, &work, &handle);
+    }
+}
+
+#[test]
+fn a_worker_that_panics_makes_the_run_fatal_and_gives_its_permit_back() {
+    let runtime = Runtime::new();
+    let host = runtime.host();
+    let (gate, resource) = gate_of(runtime.host(), 8);
+    let work = {
+        let gate = gate.clone();
+        Arc::new(Work::new(move |task| {
+            let (gate, host) = (gate.clone(), host.clone());
+            async move {
+                let _permit = gate.acquire(Request::new(resource)).await;
+                host.sleep_until(at(4)).await;
+                if task.row == Some(2) {
+                    std::panic::resume_unwind(Box::new("user code broke"));
+                }
+                pending().await
+            }
+        }))
+    };
+    let mut run = driver::run(runtime.host(), chain(20, 8), Arc::clone(&work));
+    assert!(!poll_once(&mut run));
+    assert!(catch_unwind(AssertUnwindSafe(|| runtime.run())).is_err());
+    let report = runtime.block_on(run).unwrap();
+    assert!(matches!(report.stop, StopReason::Fatal { .. }), "{:?}", report.stop);
+    assert_eq!((report.ended, work.under_way(), held(&gate)), (at(4), 0, (0, 0)));
+}
+
+#[test]
+fn a_panic_before_the_first_await_is_a_lost_worker_too() {
+    let runtime = Runtime::new();
+    let work = Work {
+        perform: Box::new(|task| match task.row {
+            Some(0) => std::panic::resume_unwind(Box::new("user code broke")),
+            _ => Box::pin(pending()),
+        }),
+        ..sleeper(&runtime.host(), 1)
+    };
+    let mut run = driver::run(runtime.host(), chain(4, 2), Arc::new(work));
+    assert!(!poll_once(&mut run));
+    assert!(catch_unwind(AssertUnwindSafe(|| runtime.run())).is_err());
+    assert!(matches!(runtime.block_on(run).unwrap().stop, StopReason::Fatal { .. }));
+}
+
+#[test]
+fn a_checkpoint_that_fails_or_is_lost_stops_the_run_with_its_cause() {
+    let runtime = Runtime::new();
+    let full = sleeper(&runtime.host(), 1).saving(|| async { Err(SaveError("disk full".to_string())) });
+    let report = runtime.block_on(driver::run(runtime.host(), chain(4, 8), Arc::new(full))).unwrap();
+    assert_eq!(report.stop, StopReason::CheckpointFailed { row_group: 0, why: "disk full".to_string() });
+
+    // Twelve workers, then the checkpoint.
+    let runtime = Runtime::new();
+    let host = CarelessHost::new(runtime.host(), 12);
+    let work = Arc::new(sleeper(&host, 1));
+    let report = runtime.block_on(driver::run(host, chain(4, 8), work)).unwrap();
+    let StopReason::CheckpointFailed { why, .. } = report.stop else { panic!("{:?}", report.stop) };
+    assert!(why.contains("broken off"), "{why}");
+}
+
+#[test]
+fn a_checkpoint_under_way_finishes_although_the_run_is_dropped() {
+    let runtime = Runtime::new();
+    let host = runtime.host();
+    let finished = Rc::new(Cell::new(false));
+    let work = {
+        let finished = Rc::clone(&finished);
+        Arc::new(sleeper(&runtime.host(), 1).saving(move || {
+            let (sleep, finished) = (host.sleep_until(host.now() + ms(50)), Rc::clone(&finished));
+            async move {
+                sleep.await;
+                finished.set(true);
+                Ok(())
+            }
+        }))
+    };
+    let mut run = Some(driver::run(runtime.host(), chain(4, 8), Arc::clone(&work)));
+    let handle = run.as_ref().expect("it was made").handle();
+    while work.saved.borrow().is_empty() {
+        assert!(!poll_once(run.as_mut().expect("not dropped yet")));
+        runtime.run_until(runtime.host().now() + ms(1));
+    }
+    run = None;
+    assert!(run.is_none() && !handle.progress().finished);
+    runtime.run();
+    assert!(finished.get());
+    at_rest(&runtime, &work, &handle);
+}
+
+#[test]
+fn a_failure_of_one_row_drops_that_row_alone() {
+    let runtime = Runtime::new();
+    let work = Arc::new(Work::new(|task| async move {
+        if task.row == Some(3) { TaskOutcome::Failed(FailureKind::MalformedAnswer) } else { TaskOutcome::Success }
+    }));
+    let report = runtime.block_on(driver::run(runtime.host(), chain(20, 8), Arc::clone(&work))).unwrap();
+    assert_eq!((report.stop, report.rows_out, report.rows_dropped), (StopReason::Completed, 19, 1));
+    assert_eq!(*work.saved.borrow(), [(0, 19)]);
+}
+
+/// Looks at its run when it is dropped.
+struct Looks(Rc<RefCell<Option<RunHandle<TestHost>>>>);
+
+impl Drop for Looks {
+    fn drop(&mut self) {
+        if let Some(handle) = &*self.0.borrow() {
+            assert_eq!(handle.progress().rows_total, 20);
+            handle.cancel();
+        }
+    }
+}
+
+#[test]
+fn user_code_may_call_back_into_its_run_also_while_it_is_dropped() {
+    for drop_the_run in [false, true] {
+        let runtime = Runtime::new();
+        let host = runtime.host();
+        let handle = Rc::new(RefCell::new(None));
+        let work = {
+            let handle = Rc::clone(&handle);
+            Arc::new(Work::new(move |_| {
+                let (looks, sleep) = (Looks(Rc::clone(&handle)), host.sleep_until(host.now() + ms(5)));
+                async move {
+                    let _looks = looks;
+                    sleep.await;
+                    TaskOutcome::Success
+                }
+            }))
+        };
+        let mut run = driver::run(runtime.host(), chain(20, 4), Arc::clone(&work));
+        *handle.borrow_mut() = Some(run.handle());
+        assert!(!poll_once(&mut run));
+        runtime.run_ready();
+        if drop_the_run {
+            drop(run);
+            runtime.run();
+        } else {
+            assert_eq!(runtime.block_on(run).unwrap().stop, StopReason::Cancelled);
+        }
+        let last = handle.take().expect("it was put there");
+        runtime.run_ready();
+        assert_eq!((last.progress().finished, last.progress().running, work.under_way()), (true, 0, 0));
+    }
+}
+
+struct Instantly;
+
+impl Workload for Instantly {
+    type Work = Ready<TaskOutcome>;
+    type Save = Ready<Result<(), SaveError>>;
+
+    fn work(&self, _task: Task) -> Self::Work {
+        ready(TaskOutcome::Success)
+    }
+
+    fn checkpoint(&self, _group: FinishedRowGroup) -> Self::Save {
+        ready(Ok(()))
+    }
+}
+
+#[test]
+fn on_a_host_with_threads_everything_may_move_between_them() {
+    fn moves<T: Send>() {}
+    moves::<Run<StillHost, Instantly>>();
+    moves::<RunHandle<StillHost>>();
+    moves::<Worker<StillHost, Instantly>>();
+    moves::<Checkpoint<StillHost, Instantly>>();
+    moves::<Gate<StillHost>>();
+    moves::<Acquire<StillHost>>();
+    moves::<Permit<StillHost>>();
+    moves::<GateTimer<StillHost>>();
+}
+
+/// Tasks that take a permit and never end by themselves.
+fn holding<H: Host + 'static>(gate: &Gate<H>, resource: ResourceId) -> Work {
+    let gate = gate.clone();
+    Work::new(move |_| {
+        let gate = gate.clone();
+        async move {
+            let _permit = gate.acquire(Request::new(resource)).await;
+            pending().await
+        }
+    })
+}
+
+async fn both<A: Future, B: Future>(first: A, second: B) -> (A::Output, B::Output) {
+    let (mut first, mut second) = (std::pin::pin!(first), std::pin::pin!(second));
+    let (mut left, mut right) = (None, None);
+    std::future::poll_fn(|context| {
+        if left.is_none()
+            && let Poll::Ready(output) = first.as_mut().poll(context)
+        {
+            left = Some(output);
+        }
+        if right.is_none()
+            && let Poll::Ready(output) = second.as_mut().poll(context)
+        {
+            right = Some(output);
+        }
+        match (left.is_some(), right.is_some()) {
+            (true, true) => Poll::Ready(()),
+            _ => Poll::Pending,
+        }
+    })
+    .await;
+    (left.take().expect("it is ready"), right.take().expect("it is ready"))
+}

@@ -61,8 +61,8 @@ fn an_executor_that_is_dropped_drops_its_tasks_and_spawns_no_more() {
         fn drop(&mut self) {
             let kept = Rc::clone(&self.1);
             self.0.spawn(async move {
-                let _kept = kept;
                 pending::<()>().await;
+                drop(kept);
             });
         }
     }

@@ -42,7 +42,8 @@ fn a_waiter_is_woken_by_the_release_that_makes_room_for_it() {
 fn one_release_wakes_one_waiter_and_the_grant_is_for_that_one_alone() {
     let (_runtime, _host, gate, resource) = gate_with(1);
     let first = gate.try_acquire(Request::new(resource)).unwrap();
-    let mut waiters: Vec<_> = (0..10).map(|_| (gate.acquire(Request::new(resource)), Arc::<Wakes>::default())).collect();
+    let mut waiters: Vec<_> =
+        (0..10).map(|_| (gate.acquire(Request::new(resource)), Arc::<Wakes>::default())).collect();
     for (acquire, wakes) in &mut waiters {
         assert!(poll(acquire, &Waker::from(Arc::clone(wakes))).is_pending());
     }
@@ -195,7 +196,8 @@ fn shutdown_refuses_everybody_and_leaves_permits_valid() {
     let (runtime, _host, gate, resource) = gate_with(1);
     let permit = gate.try_acquire(Request::new(resource)).unwrap();
     // More than one batch of wakers.
-    let mut waiters: Vec<_> = (0..100).map(|_| (gate.acquire(Request::new(resource)), Arc::<Wakes>::default())).collect();
+    let mut waiters: Vec<_> =
+        (0..100).map(|_| (gate.acquire(Request::new(resource)), Arc::<Wakes>::default())).collect();
     for (acquire, wakes) in &mut waiters {
         assert!(poll(acquire, &Waker::from(Arc::clone(wakes))).is_pending());
     }

@@ -31,12 +31,16 @@ impl Play {
             0 | 1 => {
                 let request = Request::new(self.resource);
                 let bounded = rng.below(2) == 0;
-                self.acquires.push(self.gate.acquire(if bounded { request.within(ms(rng.below(20))) } else { request }));
+                self.acquires.push(self.gate.acquire(if bounded {
+                    request.within(ms(rng.below(20)))
+                } else {
+                    request
+                }));
             }
             2 | 3 if !self.acquires.is_empty() => {
                 let index = pick(rng, self.acquires.len());
                 if let Poll::Ready(answer) = poll(&mut self.acquires[index], Waker::noop()) {
-                    self.acquires.swap_remove(index);
+                    drop(self.acquires.swap_remove(index));
                     self.permits.extend(answer);
                 }
             }

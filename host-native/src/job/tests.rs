@@ -35,7 +35,7 @@ fn upstreams_are_the_columns_that_templates_name_and_those_that_are_listed() {
 #[test]
 fn an_unknown_template_variable_is_refused_where_it_stands() {
     let error = resolve(&["\"a\"|model = \"m\"|prompt = \"\"\"|Sum up:|{{ notes }}\"\"\""]).unwrap_err();
-    assert!(error.starts_with("p.toml:12:4: unknown template variable `notes`\n  12 | {{ notes }}"), "{error}");
+    assert!(error.starts_with("p.toml:13:4: unknown template variable `notes`\n  13 | {{ notes }}"), "{error}");
     assert!(error.contains("did you mean `note`?"), "{error}");
     let error = resolve(&["\"a\"|strategy = \"full_column\"|model = \"m\"|prompt = \"{{ note }}\""]).unwrap_err();
     assert!(error.contains("expected one of: rows, row_group"), "{error}");
@@ -44,7 +44,10 @@ fn an_unknown_template_variable_is_refused_where_it_stands() {
 #[test]
 fn a_template_that_does_not_parse_is_refused_at_its_line() {
     let error = resolve(&["\"a\"|model = \"m\"|prompt = \"\"\"|Sum up:|{{ note }\"\"\""]).unwrap_err();
-    assert!(error.starts_with("p.toml:12:") && error.contains("this template does not parse: syntax error"), "{error}");
+    assert!(
+        error.starts_with("p.toml:13:9: ") && error.contains("this template does not parse: syntax error"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -71,7 +74,7 @@ fn a_cycle_is_refused_with_the_columns_in_it() {
 fn a_duplicate_column_is_refused_at_its_second_place() {
     let column = "\"a\"|kind = \"expression\"|template = \"x\"";
     let error = resolve(&[column, column]).unwrap_err();
-    assert!(error.starts_with("p.toml:12:8: the column `a` is there already, from an earlier [[columns]]"), "{error}");
+    assert!(error.starts_with("p.toml:13:8: the column `a` is there already, from an earlier [[columns]]"), "{error}");
     let error = resolve(&["\"note\"|kind = \"expression\"|template = \"x\""]).unwrap_err();
     assert!(error.contains("from the dataset"), "{error}");
 }
@@ -80,7 +83,8 @@ fn a_duplicate_column_is_refused_at_its_second_place() {
 fn a_weight_out_of_range_is_refused_where_it_stands() {
     for weight in ["0", "-1", "1e9"] {
         let error = resolve(&[&format!("\"a\"|model = \"m\"|prompt = \"x\"|weight = {weight}")]).unwrap_err();
-        assert!(error.starts_with("p.toml:12:10: "), "{error}");
+        assert!(error.starts_with("p.toml:12:10: `weight` in [[columns]] is "), "{error}");
+        assert!(error.contains("expected a number from 2^-20 to 2^20"), "{error}");
     }
 }
 

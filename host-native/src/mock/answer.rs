@@ -1,12 +1,12 @@
 //! What a mock model says: a function of the prompt alone, so that two runs can be compared byte by byte.
 //!
 //! A prompt with a line that says `one of: a, b, c` gets one of these words. Any other prompt gets a short sentence
-//! about the longer words of its last line, cut to the answer length that was asked for.
+//! around the first clause of its last line, cut to the answer length that was asked for.
 
 /// How a sentence may begin.
-const OPENINGS: [&str; 6] = ["Noted:", "In short:", "The point is", "Worth a look:", "On record:", "Mind the"];
+const OPENINGS: [&str; 6] = ["Noted:", "In short:", "Main point:", "Worth a look:", "For the record:", "Keep in mind:"];
 
-/// How it may go on after the words.
+/// How it may go on.
 const CLOSINGS: [&str; 5] = [
     "and nothing else out of the ordinary.",
     "with no delay expected.",
@@ -15,11 +15,11 @@ const CLOSINGS: [&str; 5] = [
     "until the tide turns.",
 ];
 
-/// Words shorter than this carry no topic.
-const TOPIC_CHARS: usize = 5;
+/// Words of the prompt that a sentence repeats.
+const TOPIC_WORDS: usize = 7;
 
-/// Topic words in one sentence.
-const TOPIC_WORDS: usize = 4;
+/// A repeated phrase does not begin with words of this length or less: they are prepositions and articles.
+const FILLER_CHARS: usize = 3;
 
 /// The answer to `prompt`, of at most `max_tokens` words.
 #[must_use]
@@ -55,16 +55,12 @@ fn choices(prompt: &str) -> Option<Vec<&str>> {
 
 fn sentence(prompt: &str, hash: u64) -> String {
     let last_line = prompt.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
-    let mut topic: Vec<&str> = Vec::new();
-    for word in last_line.split(|c: char| !c.is_alphanumeric()) {
-        if word.chars().count() >= TOPIC_CHARS && !topic.contains(&word) && topic.len() < TOPIC_WORDS {
-            topic.push(word);
-        }
-    }
-    if topic.is_empty() {
-        topic.push("nothing");
-    }
-    format!("{} {}, {}", pick(&OPENINGS, hash), topic.join(" "), pick(&CLOSINGS, hash >> 32))
+    let clause = last_line.split(['.', ',', ';', ':', '?', '!']).next().unwrap_or_default();
+    let words: Vec<&str> = clause.split_whitespace().collect();
+    let tail = &words[words.len().saturating_sub(TOPIC_WORDS)..];
+    let start = tail.iter().position(|word| word.chars().count() > FILLER_CHARS).unwrap_or(0);
+    let topic = if tail.is_empty() { "nothing to tell".to_string() } else { tail[start..].join(" ") };
+    format!("{} {}, {}", pick(&OPENINGS, hash), topic, pick(&CLOSINGS, hash >> 32))
 }
 
 /// One of `items`, which are never none.
@@ -103,6 +99,7 @@ mod tests {
     #[test]
     fn an_answer_is_never_longer_than_asked_for_and_no_prompt_is_too_short() {
         assert_eq!(answer("", Some(2)).split(' ').count(), 2);
-        assert!(answer("one of: ", None).contains("nothing"));
+        assert!(answer("", None).contains("nothing to tell"));
+        assert!(answer("Pick one of: ", None).contains("Pick one of"));
     }
 }

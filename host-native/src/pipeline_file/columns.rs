@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
+use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
+use tidegate_core::pipeline::Strategy;
 use toml::Spanned;
 
 use super::models::ModelSpec;
 use super::reader::TableReader;
 use super::source::{FileError, SourceText};
-use tidegate_core::pipeline::Strategy;
 
 /// One `[[columns]]` table.
 #[derive(Clone, Debug)]
@@ -126,6 +127,10 @@ fn parse_column(source: &SourceText, table: &TableReader<'_>, models: &[ModelSpe
     }
     let name = table.required::<String>("name")?;
     let weight = table.optional::<f64>("weight")?.unwrap_or_else(|| Spanned::new(name.span(), 1.0));
+    if !(MIN_WEIGHT..=MAX_WEIGHT).contains(weight.get_ref()) {
+        let message = format!("`weight` in [[columns]] is {}", weight.get_ref());
+        return Err(source.error(weight.span(), message).expected("a number from 2^-20 to 2^20"));
+    }
     let upstreams = upstreams.map_or_else(Vec::new, Spanned::into_inner);
     Ok(ColumnSpec { name, kind, strategy, upstreams, weight })
 }

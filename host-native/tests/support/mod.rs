@@ -1,5 +1,5 @@
 //! What the integration tests share: a scratch directory to run the program in, and servers that misbehave on purpose.
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file is a crate of its own and uses its own part")]
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

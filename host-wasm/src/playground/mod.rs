@@ -128,6 +128,12 @@ impl Playground {
         self.world.finished().map_or(Ok(JsValue::UNDEFINED), to_js)
     }
 
+    /// Why the run ended, in words; undefined while it has not.
+    #[must_use]
+    pub fn explanation(&self) -> Option<String> {
+        self.world.finished().map(|report| report.stop.to_string())
+    }
+
     /// Sets a provider's true capacity from now on; undefined gives it back to the scenario. Throws for an unknown name.
     #[wasm_bindgen(js_name = setCapacity)]
     pub fn set_capacity(&mut self, provider: &str, capacity: Option<f64>) -> Result<(), JsError> {

@@ -53,7 +53,9 @@ fn every_scenario_ends_with_all_rows_accounted_for_and_a_report() {
         let sample = run.sample().expect("the sample is serialisable");
         let rows = |key: &str| number(&sample, key) as u64;
         assert_eq!(rows("rows_done") + rows("rows_dropped"), rows("rows_total"));
-        assert!(run.report().expect("the report is serialisable").is_object());
+        let report = run.report().expect("the report is serialisable");
+        assert_eq!(get(&get(&report, "stop"), "reason").as_string().as_deref(), Some("completed"), "{}", scenario.name);
+        assert_eq!(run.explanation().as_deref(), Some("completed"));
     }
 }
 
@@ -61,6 +63,7 @@ fn every_scenario_ends_with_all_rows_accounted_for_and_a_report() {
 fn slices_of_any_size_make_the_same_run() {
     let mut whole = play(&first(), 3.0);
     assert!(whole.advance_to(LONG_MS, MANY).expect("valid arguments"));
+    assert!(whole.next_event_ms().is_none(), "nothing happens after the end");
     let mut cut = play(&first(), 3.0);
     let mut slices = 0;
     while !cut.advance_to(LONG_MS, 17.0).expect("valid arguments") {

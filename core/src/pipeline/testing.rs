@@ -1,0 +1,200 @@
+//! A driver that does nothing by itself: the tests decide how each worker ends, and when.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::lease::ReleaseAnswer;
+use crate::time::{Duration, Instant};
+
+/// A pipeline, its clock, and what it has asked for so far.
+pub(super) struct Rig {
+    pub(super) pipeline: Pipeline,
+    pub(super) now: Instant,
+    /// Workers that have not answered, in the order they were spawned.
+    pub(super) running: Vec<Task>,
+    /// Every worker ever spawned.
+    pub(super) spawned: Vec<Task>,
+    /// Row groups handed out, in order.
+    pub(super) handed_out: Vec<FinishedRowGroup>,
+    /// Those of them that are not answered yet.
+    pub(super) saving: Vec<u32>,
+    pub(super) aborted: Vec<WorkerId>,
+    pub(super) ends: u32,
+}
+
+impl Rig {
+    /// A started pipeline over the columns.
+    pub(super) fn start(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Self {
+        let mut rig = Self::new(columns, config);
+        rig.pipeline.start(rig.now);
+        rig.drain();
+        rig
+    }
+
+    pub(super) fn new(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Self {
+        let plan = columns.into_iter().fold(PlanBuilder::new(), PlanBuilder::column).build().unwrap();
+        Self {
+            pipeline: Pipeline::new(plan, config).unwrap(),
+            now: Instant::ZERO,
+            running: Vec::new(),
+            spawned: Vec::new(),
+            handed_out: Vec::new(),
+            saving: Vec::new(),
+            aborted: Vec::new(),
+            ends: 0,
+        }
+    }
+
+    pub(super) fn drain(&mut self) {
+        while let Some(effect) = self.pipeline.poll_effect() {
+            assert_eq!(self.ends, 0, "nothing comes after the end, but {effect:?} did");
+            match effect {
+                Effect::Spawn(task) => {
+                    self.running.push(task);
+                    self.spawned.push(task);
+                }
+                Effect::Checkpoint(group) => {
+                    assert!(self.running.iter().all(|task| task.row_group != group.row_group));
+                    self.saving.push(group.row_group);
+                    self.handed_out.push(group);
+                }
+                Effect::Abort(worker) => self.aborted.push(worker),
+                Effect::Finished => {
+                    assert!(self.running.is_empty() && self.saving.is_empty());
+                    self.ends += 1;
+                }
+            }
+        }
+        assert_eq!(self.pipeline.active_leases(), self.running.len(), "one lease per worker");
+    }
+
+    pub(super) fn name(&self, task: &Task) -> String {
+        self.pipeline.plan().columns()[task.column.index()].name.clone()
+    }
+
+    /// What runs now, as `column:row-group` or `column:row-group.row`.
+    pub(super) fn running_names(&self) -> Vec<String> {
+        self.running.iter().map(|task| self.label(task)).collect()
+    }
+
+    pub(super) fn label(&self, task: &Task) -> String {
+        let name = self.name(task);
+        task.row.map_or_else(
+            || alloc::format!("{name}:{}", task.row_group),
+            |row| alloc::format!("{name}:{}.{row}", task.row_group),
+        )
+    }
+
+    /// Ends the worker with this label.
+    pub(super) fn end(&mut self, label: &str, outcome: TaskOutcome) {
+        let at = self.running.iter().position(|task| self.label(task) == label);
+        let task = self.running.remove(at.unwrap_or_else(|| panic!("{label} runs not: {:?}", self.running_names())));
+        assert_eq!(self.pipeline.task_finished(self.now, task.worker, outcome), ReleaseAnswer::Released);
+        self.drain();
+    }
+
+    pub(super) fn succeed(&mut self, label: &str) {
+        self.end(label, TaskOutcome::Success);
+    }
+
+    /// Ends every worker that runs now, in order.
+    pub(super) fn end_all(&mut self, outcome: TaskOutcome) {
+        for label in self.running_names() {
+            self.end(&label, outcome);
+        }
+    }
+
+    pub(super) fn saved(&mut self, row_group: u32) {
+        self.answer_save(row_group, Ok(()));
+    }
+
+    pub(super) fn answer_save(&mut self, row_group: u32, result: Result<(), SaveError>) {
+        self.saving.retain(|group| *group != row_group);
+        self.pipeline.checkpoint_finished(self.now, row_group, result);
+        self.drain();
+    }
+
+    pub(super) fn advance(&mut self, span: Duration) {
+        self.now += span;
+        self.pipeline.handle_timeout(self.now);
+        self.drain();
+    }
+
+    pub(super) fn cancel(&mut self) {
+        self.pipeline.cancel(self.now);
+        self.drain();
+    }
+
+    /// Runs to the end, each worker as `outcome` says, every save going well.
+    pub(super) fn run(&mut self, mut outcome: impl FnMut(&Self, &Task) -> TaskOutcome) {
+        while self.ends == 0 {
+            if let Some(row_group) = self.saving.first().copied() {
+                self.saved(row_group);
+            } else if let Some(task) = self.running.first().copied() {
+                let outcome = outcome(self, &task);
+                self.end(&self.label(&task), outcome);
+            } else {
+                let due = self.pipeline.poll_timeout().expect("something is always going on before the end");
+                self.advance(due - self.now);
+            }
+        }
+    }
+
+    pub(super) fn run_well(&mut self) {
+        self.run(|_, _| TaskOutcome::Success);
+    }
+
+    /// The report of a run that is over, after its equations held.
+    pub(super) fn report(&self) -> &RunReport {
+        let report = self.pipeline.report().expect("the run is over");
+        assert_eq!(report.rows_in, report.rows_out + report.rows_dropped, "{report:?}");
+        assert_eq!(report.rows, report.rows_resumed + report.rows_in + report.rows_not_started, "{report:?}");
+        assert_eq!(report.dropped.iter().map(|count| count.rows).sum::<u64>(), report.rows_dropped);
+        for column in &report.columns {
+            assert_eq!(column.tasks.spawned, column.tasks.ended(), "{column:?}");
+        }
+        assert_eq!((self.pipeline.active_leases(), self.pipeline.queued()), (0, 0));
+        assert_eq!(self.pipeline.poll_timeout(), None);
+        report
+    }
+
+    /// `(column, reason, rows)` of each dropped count.
+    pub(super) fn dropped(&self) -> Vec<(Option<String>, DropReason, u64)> {
+        let columns = self.pipeline.plan().columns();
+        let name = |id: ColumnId| columns[id.index()].name.clone();
+        self.report().dropped.iter().map(|count| (count.column.map(name), count.reason, count.rows)).collect()
+    }
+}
+
+pub(super) fn cell(name: &str, upstreams: &[&str]) -> Column {
+    column(name, Strategy::Cell, upstreams)
+}
+
+pub(super) fn whole(name: &str, upstreams: &[&str]) -> Column {
+    column(name, Strategy::FullColumn, upstreams)
+}
+
+pub(super) fn scratch(name: &str) -> Column {
+    column(name, Strategy::FromScratch, &[])
+}
+
+fn column(name: &str, strategy: Strategy, upstreams: &[&str]) -> Column {
+    // One fairness group for all: the tests read better in the order the tasks became ready.
+    let column = Column::new(name, strategy).with_group(crate::task::TaskGroup::local("all"));
+    upstreams.iter().fold(column, |column, upstream| column.with_upstream(upstream))
+}
+
+pub(super) fn rows(rows: u64, row_group_size: u32) -> PipelineConfig {
+    PipelineConfig { rows, row_group_size, ..PipelineConfig::default() }
+}
+
+pub(super) fn retry(kind: RetryKind) -> TaskOutcome {
+    TaskOutcome::Retryable { kind, retry_after: None }
+}
+
+pub(super) fn rate_limited(retry_after: Duration) -> TaskOutcome {
+    TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: Some(retry_after) }
+}
+
+pub(super) const FAILED: TaskOutcome = TaskOutcome::Failed(FailureKind::Request);
