@@ -1,6 +1,6 @@
 //! Generational handles and interned names.
 //!
-//! Every identifier that leaves the core is a small copyable handle. A [`Slots`] table hands out `(slot, generation)`
+//! Every identifier that leaves the core is a small copyable handle. A slot table hands out `(slot, generation)`
 //! keys and tells a key that was used up from one that was never issued, in memory that is bounded by the largest
 //! number of values that were ever live at once.
 
@@ -46,7 +46,7 @@ impl Hasher for FixedHasher {
     }
 }
 
-/// A key into a [`Slots`] table. Two keys are equal only if they name the same issue of the same slot.
+/// A key into a slot table. Two keys are equal only if they name the same issue of the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SlotKey {

@@ -114,7 +114,11 @@ impl<T> Ledger<T> {
     /// What a live lease holds.
     #[must_use]
     pub fn get(&self, lease: LeaseId) -> Option<&T> {
-        if self.judge(lease) == ReleaseAnswer::Released { self.slots.get(lease.key).map(|held| &held.value) } else { None }
+        if self.judge(lease) == ReleaseAnswer::Released {
+            self.slots.get(lease.key).map(|held| &held.value)
+        } else {
+            None
+        }
     }
 
     /// Leases that are out.

@@ -75,7 +75,7 @@ impl RunArgs {
 
 fn after_help() -> String {
     format!(
-        "Output: DIR/rows/NNNNNN.jsonl holds the finished rows of row group NNNNNN, in order; DIR/manifest.json says\n\
+        "Output: DIR/rows/NNNNNN.jsonl holds the finished rows of row group NNNNNN, in order; DIR/manifest.json says \
          what ran. API keys are read from the environment variables that the pipeline file names.\n\n\
          Exit codes:\n{}",
         Exit::table()

@@ -21,7 +21,7 @@ pub struct Models {
     gate: Gate<TokioHost>,
     providers: Vec<Arc<Provider>>,
     /// By model of the file: its client, and its provider's place in `providers`.
-    models: Vec<(ChatClient, usize)>,
+    callers: Vec<(ChatClient, usize)>,
     /// Mocks stop when dropped.
     _mocks: Vec<MockServer>,
 }
@@ -37,7 +37,7 @@ impl Models {
         let machine = RequestAdmission::new(RequestConfig::default()).map_err(internal)?;
         let gate = Gate::new(host.clone(), machine);
         let mut resources: Vec<(String, ResourceId)> = Vec::new();
-        let mut models = Vec::with_capacity(file.models.len());
+        let mut callers = Vec::with_capacity(file.models.len());
         for (model, client) in file.models.iter().zip(clients.clients) {
             let registered = gate.with(|machine, now| {
                 let cap = model.max_parallel.get();
@@ -51,11 +51,11 @@ impl Models {
                 }
                 Ok(known.unwrap_or(resources.len() - 1))
             });
-            models.push((client, registered.map_err(|error| refused(model, &error))?));
+            callers.push((client, registered.map_err(|error| refused(model, &error))?));
         }
         let provider = |(label, resource)| Arc::new(Provider::new(label, gate.clone(), resource));
         let providers = resources.into_iter().map(provider).collect();
-        Ok(Self { gate, providers, models, _mocks: clients.mocks })
+        Ok(Self { gate, providers, callers, _mocks: clients.mocks })
     }
 
     /// A fairness group of the gate.
@@ -66,7 +66,7 @@ impl Models {
     /// The provider and client of the model at `index` in the file.
     #[must_use]
     pub fn caller(&self, index: usize) -> (Arc<Provider>, ChatClient) {
-        let (client, provider) = &self.models[index];
+        let (client, provider) = &self.callers[index];
         (Arc::clone(&self.providers[*provider]), client.clone())
     }
 
@@ -120,7 +120,10 @@ impl Clients {
                 timeout: model.timeout,
                 bypass_proxy: !matches!(model.endpoint, Endpoint::Remote { .. }),
             };
-            started.clients.push(ChatClient::new(endpoint).map_err(Error::Setting)?);
+            started.clients.push(ChatClient::new(endpoint).map_err(|error| {
+                let message = format!("the model `{}`: HTTPS cannot be set up: {error}", model.name);
+                file.source.error(model.span.clone(), message)
+            })?);
         }
         Ok(started)
     }

@@ -147,7 +147,7 @@ async fn drive(
                     break None;
                 }
                 interrupted = true;
-                screen.say("interrupted: finishing row groups that are complete; once more to stop at once");
+                screen.say("interrupted: stopping, complete row groups are kept (once more to stop at once)");
                 handle.cancel();
             }
         }

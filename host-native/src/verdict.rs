@@ -37,6 +37,8 @@ pub fn summarise(
 ) -> Summary {
     let report = ending.report.as_ref();
     let (exit, stopped) = verdict(ending);
+    // From the writer and not from the report, which a second interrupt does not wait for.
+    let written = work.written();
     let counts = |column: &str| {
         let found = report.and_then(|report| report.columns.iter().find(|known| known.name == column));
         found.map_or_else(TaskCounts::default, |found| found.tasks)
@@ -60,9 +62,9 @@ pub fn summarise(
         pipeline: name.to_string(),
         stopped,
         rows_in,
-        rows_out: report.map_or(0, |report| report.rows_out),
+        rows_out: written.rows,
         dropped: report.map_or_else(Vec::new, |report| dropped(report, work)),
-        row_groups: report.map_or(0, |report| u64::from(report.row_groups_done)),
+        row_groups: written.row_groups,
         columns: columns.collect(),
         providers: models.providers().iter().map(provider_summary).collect(),
         wall: ending.wall,

@@ -45,6 +45,16 @@ struct Shared {
     cells: Cells,
     output: Arc<OutputDirectory>,
     examples: Mutex<BTreeMap<(String, String), (u64, String)>>,
+    written: Mutex<Written>,
+}
+
+/// What is on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Complete rows.
+    pub rows: u64,
+    /// Row groups.
+    pub row_groups: u64,
 }
 
 type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -56,13 +66,27 @@ impl JobWork {
         let id = |(index, column): (usize, &GeneratedColumn)| Some((job.plan.column_id(&column.name)?, index));
         let by_id = job.columns.iter().enumerate().filter_map(id).collect();
         let cells = Cells::new(job.columns.len());
-        Self(Arc::new(Shared { job, callers, by_id, cells, output, examples: Mutex::default() }))
+        Self(Arc::new(Shared {
+            job,
+            callers,
+            by_id,
+            cells,
+            output,
+            examples: Mutex::default(),
+            written: Mutex::default(),
+        }))
     }
 
     /// For each column and reason of dropped rows: the first such row and what happened to it.
     #[must_use]
     pub fn drop_examples(&self) -> BTreeMap<(String, String), (u64, String)> {
         self.0.examples.lock().clone()
+    }
+
+    /// What has been written so far.
+    #[must_use]
+    pub fn written(&self) -> Written {
+        *self.0.written.lock()
     }
 }
 
@@ -178,11 +202,18 @@ impl Shared {
             .collect();
         self.keep_examples(&dropped);
         let rows = group.live.iter().map(|row| self.output_row(group.first_row, &cells, *row));
-        let written = self.output.write_row_group(group.row_group, rows, &dropped);
-        written.map_err(|error| {
-            self.cells.put_back(group.row_group, cells);
-            SaveError(error.to_string())
-        })
+        match self.output.write_row_group(group.row_group, rows, &dropped) {
+            Ok(()) => {
+                let mut written = self.written.lock();
+                written.rows += group.live.len() as u64;
+                written.row_groups += 1;
+                Ok(())
+            }
+            Err(error) => {
+                self.cells.put_back(group.row_group, cells);
+                Err(SaveError(error.to_string()))
+            }
+        }
     }
 
     fn output_row<'a>(&'a self, first_row: u64, cells: &'a CellGroup, row: u32) -> OutputRow<'a> {

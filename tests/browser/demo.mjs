@@ -23,7 +23,7 @@ function demo(...options) {
 function ended(child) {
   return new Promise((resolve, reject) => {
     child.on("error", reject);
-    child.on("exit", (code, signal) => resolve(code ?? signal));
+    child.on("close", (code, signal) => resolve(code ?? signal));
   });
 }
 
@@ -50,6 +50,19 @@ export async function startServer() {
 export async function exportSite(folder) {
   const code = await ended(demo("--export", folder));
   if (code !== 0) throw new Error(`the export ended with ${code}`);
+}
+
+/** What a small program of the workspace prints. @param {string} name */
+export async function outputOf(name) {
+  const child = spawn(process.env.CARGO ?? "cargo", ["run", "--quiet", "--package", "tidegate-tests", "--bin", name], {
+    cwd: ROOT,
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  let output = "";
+  child.stdout.setEncoding("utf8").on("data", (text) => (output += text));
+  const code = await ended(child);
+  if (code !== 0) throw new Error(`${name} ended with ${code}`);
+  return output;
 }
 
 /** A real browser, or a failure that says what is missing: this leg is never skipped. */

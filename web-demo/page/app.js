@@ -7,6 +7,7 @@ import { ProviderPanel, part } from "./provider-panel.js";
 /** @typedef {import("./messages").Command} Command */
 /** @typedef {import("./messages").Frame} Frame */
 /** @typedef {import("./messages").Report} Report */
+/** @typedef {import("./pkg/tidegate_wasm.js").Sample} Sample */
 /** @typedef {import("./pkg/tidegate_wasm.js").ScenarioInfo} ScenarioInfo */
 /** @typedef {import("./pkg/tidegate_wasm.js").TelemetryField} TelemetryField */
 /** @typedef {"loading" | "ready" | "playing" | "paused" | "finished" | "failed"} Phase */
@@ -21,7 +22,6 @@ const seed = part(document, "#seed", HTMLInputElement);
 const play = part(document, "#play", HTMLButtonElement);
 const reset = part(document, "#reset", HTMLButtonElement);
 const speed = part(document, "#speed", HTMLInputElement);
-const progress = part(document, "#progress", HTMLProgressElement);
 const providers = element("providers");
 
 const worker = new Worker("worker.js", { type: "module", name: "scheduler" });
@@ -98,19 +98,29 @@ function draw(frame) {
   const { sample } = frame;
   figure("rows-done", sample.rows_done);
   figure("rows-total", sample.rows_total);
-  element("rows-share").textContent = percent(sample.rows_done + sample.rows_dropped, sample.rows_total);
-  progress.max = sample.rows_total;
-  progress.value = sample.rows_done + sample.rows_dropped;
+  element("rows-share").textContent = percent(sample.rows_done, sample.rows_total);
+  drawProgress(sample);
   figure("virtual-time", sample.at, span(sample.at / 1e6));
   figure("running", sample.running);
   figure("queue-depth", sample.queue_depth);
   figure("rows-dropped", sample.rows_dropped);
   figure("refused", sample.providers.reduce((sum, provider) => sum + provider.refused, 0));
   drawProviders(frame);
+  element("phase").dataset.shown = frame.playing ? "moving" : "still";
   const lag = element("lag");
   lag.hidden = frame.reached === undefined || !frame.playing;
   if (frame.reached !== undefined) lag.textContent = `This machine reaches ${speedText(frame.reached)} on this scenario.`;
   if (frame.result) finish(frame, frame.result);
+}
+
+/** @param {Sample} sample */
+function drawProgress({ rows_done, rows_dropped, rows_total }) {
+  const bar = element("progress");
+  bar.setAttribute("aria-valuemax", String(rows_total));
+  bar.setAttribute("aria-valuenow", String(rows_done));
+  for (const [kind, rows] of /** @type {const} */ ([["done", rows_done], ["dropped", rows_dropped]])) {
+    part(bar, `.${kind}`, HTMLElement).style.width = `${(100 * rows) / Math.max(1, rows_total)}%`;
+  }
 }
 
 /** @param {Frame} frame */

@@ -104,7 +104,7 @@ export class TideChart {
     return {
       width: stage.clientWidth,
       height: stage.clientHeight,
-      padding: [14, 6, 0, 0],
+      padding: [14, 18, 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false }, sync: { key: "tide" } },
       scales: {

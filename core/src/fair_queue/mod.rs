@@ -206,9 +206,16 @@ impl FairQueue {
     /// Adds a group. `weight` must lie in `MIN_WEIGHT..=MAX_WEIGHT`.
     pub fn add_group(&mut self, weight: f64) -> Result<GroupId, ConfigError> {
         check_weight(weight)?;
+        let group = self.add_unit_group();
+        self.groups[group.index()].weight = weight;
+        Ok(group)
+    }
+
+    /// Adds a group of weight 1.
+    pub fn add_unit_group(&mut self) -> GroupId {
         let id = GroupId(self.groups.len() as u32);
         self.groups.push(Group {
-            weight,
+            weight: 1.0,
             finish: None,
             tag: 0.0,
             sequence: 0,
@@ -219,7 +226,7 @@ impl FairQueue {
             parked: NOWHERE,
             demand: SmallVec::new(),
         });
-        Ok(id)
+        id
     }
 
     /// Changes a group's weight from its next service on.

@@ -66,12 +66,16 @@ impl<H: Host> Future for Acquire<H> {
     ///
     /// When polled again after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // Who has only just asked has no answer yet.
+        let may_be_answered = !matches!(self.stage, Stage::Asking(..));
         if let Some(answer) = self.ask() {
             return Poll::Ready(answer);
         }
-        let answer = match &self.stage {
-            Stage::Waiting(shared, waiter) => core::task::ready!(shared.poll_answer(*waiter, context.waker())),
-            Stage::Asking(..) | Stage::Done => panic!("`Acquire` was polled after it was ready"),
+        let Stage::Waiting(shared, waiter) = &self.stage else { panic!("`Acquire` was polled after it was ready") };
+        let taken = if may_be_answered { shared.take_answer(*waiter) } else { None };
+        let answer = match taken {
+            Some(answer) => answer,
+            None => core::task::ready!(shared.poll_answer(*waiter, context.waker())),
         };
         match core::mem::replace(&mut self.stage, Stage::Done) {
             Stage::Waiting(shared, _) => Poll::Ready(answer.map(|lease| Permit::new(shared, lease))),

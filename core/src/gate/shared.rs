@@ -65,10 +65,11 @@ impl<H: Host> Shared<H> {
             let result = command(&mut state, now);
             (result, state.drain(now, &mut wakes))
         };
-        wakes.drain(..).for_each(Waker::wake);
-        while more {
-            more = self.state.lock().drain(now, &mut wakes);
+        while more || !wakes.is_empty() {
             wakes.drain(..).for_each(Waker::wake);
+            if more {
+                more = self.state.lock().drain(now, &mut wakes);
+            }
         }
         result
     }
@@ -76,6 +77,11 @@ impl<H: Host> Shared<H> {
     /// Reads the state without a command.
     pub(super) fn read<R>(&self, read: impl FnOnce(&State) -> R) -> R {
         read(&self.state.lock())
+    }
+
+    /// The answer to `waiter`, if it is there. A waiter that was woken finds it, at the cost of no waker.
+    pub(super) fn take_answer(&self, waiter: WaiterId) -> Option<Answer> {
+        self.state.lock().take_answer(waiter)
     }
 
     /// The answer to `waiter`, or leaves `waker` to be woken by it.
@@ -132,17 +138,25 @@ impl State {
         self.waiters.insert(waiter, Seat::Waiting(None));
     }
 
+    fn take_answer(&mut self, waiter: WaiterId) -> Option<Answer> {
+        let waits = matches!(self.waiters.get(&waiter), Some(Seat::Waiting(_)));
+        (!waits).then(|| self.leave(waiter))
+    }
+
     /// Also returns a waker to drop once the lock is open.
     fn poll_answer(&mut self, waiter: WaiterId, waker: Waker) -> (Poll<Answer>, Option<Waker>) {
-        if let Some(Seat::Waiting(kept)) = self.waiters.get_mut(&waiter) {
-            return (Poll::Pending, kept.replace(waker));
+        match self.waiters.get_mut(&waiter) {
+            Some(Seat::Waiting(kept)) => (Poll::Pending, kept.replace(waker)),
+            _ => (Poll::Ready(self.leave(waiter)), Some(waker)),
         }
-        let answer = match self.waiters.remove(&waiter) {
+    }
+
+    fn leave(&mut self, waiter: WaiterId) -> Answer {
+        match self.waiters.remove(&waiter) {
             Some(Seat::Answered(answer)) => answer,
             // A seat is only ever removed by the one future that made it; without it there is nothing to wait for.
             _ => Err(Denial { reason: DenialReason::Cancelled, changes_at: None }),
-        };
-        (Poll::Ready(answer), Some(waker))
+        }
     }
 
     fn arm(&mut self, waker: Waker) -> (Option<Instant>, Option<Waker>) {

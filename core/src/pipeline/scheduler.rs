@@ -486,7 +486,7 @@ impl Pipeline {
     }
 
     fn dispatch(&mut self) {
-        while let Some(Dispatched { task, lease }) = self.dispatcher.next() {
+        while let Some(Dispatched { task, lease }) = self.dispatcher.dispatch() {
             let key = TaskKey::from_bits(task);
             let Some(group) = self.groups.get_mut(&key.row_group) else {
                 debug_assert!(false, "a row group stays while it has queued tasks");

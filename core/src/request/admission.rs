@@ -42,6 +42,16 @@ struct Resource {
     wake_at: Option<Instant>,
 }
 
+impl Resource {
+    /// One waiter fewer; a wake-up that nobody waits for any more is off.
+    fn forget_waiter(&mut self) {
+        self.waiters -= 1;
+        if self.waiters == 0 {
+            self.wake_at = None;
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Waiter {
     resource: ResourceId,
@@ -138,13 +148,16 @@ impl RequestAdmission {
     }
 
     /// The resource of a domain, made on first mention with the controller's limit settings.
+    ///
+    /// # Panics
+    /// For a model that another controller registered.
     pub fn resource(&mut self, owner: ProviderModelId, domain: Domain) -> ResourceId {
         let model = &self.providers[owner.0 as usize];
         if let Some(known) = model.resources.iter().find(|known| self.resources[known.index()].domain == domain) {
             return *known;
         }
         let id = ResourceId(self.resources.len() as u32);
-        let group = self.queue.add_group(1.0).expect("1 is a valid weight");
+        let group = self.queue.add_unit_group();
         self.resources.push(Resource {
             owner,
             domain,
@@ -161,6 +174,9 @@ impl RequestAdmission {
     }
 
     /// Gives a resource limit settings of its own, and starts its limit afresh under them.
+    ///
+    /// # Panics
+    /// For a resource that this controller never made.
     pub fn configure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         config.validate()?;
         let now = self.begin(now);
@@ -235,6 +251,7 @@ impl RequestAdmission {
         if timeout == Some(Duration::ZERO) {
             let denial = self.refusal(now, request.resource, DenialReason::QueueTimeout);
             self.remove_waiter(key);
+            self.trim();
             return Acquire::Denied(denial);
         }
         if let Some(at) = deadline {
@@ -256,6 +273,7 @@ impl RequestAdmission {
     }
 
     /// Ends a call. Never panics; only [`ReleaseAnswer::Released`] changed anything.
+    #[expect(clippy::needless_pass_by_value, reason = "a lease is given back, not lent")]
     pub fn release(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> ReleaseAnswer {
         let now = self.begin(now);
         let held = match self.ledger.release(lease.id) {
@@ -306,6 +324,9 @@ impl RequestAdmission {
     }
 
     /// The state of a resource at `now`. Changes nothing.
+    ///
+    /// # Panics
+    /// For a resource that this controller never made.
     #[must_use]
     pub fn snapshot(&self, now: Instant, resource: ResourceId) -> ResourceSnapshot {
         let now = self.time.peek(now);
@@ -470,7 +491,7 @@ impl RequestAdmission {
             if self.queue.commit(&selection).is_err() || self.waiters.remove(key).is_none() {
                 break;
             }
-            self.resources[resource.index()].waiters -= 1;
+            self.resources[resource.index()].forget_waiter();
             let lease = self.grant(now, resource);
             if direct == Some(key) {
                 answer = Some(lease);
@@ -532,7 +553,7 @@ impl RequestAdmission {
     fn remove_waiter(&mut self, key: SlotKey) -> Option<Waiter> {
         let waiter = self.waiters.remove(key)?;
         self.queue.discard(key.to_bits());
-        self.resources[waiter.resource.index()].waiters -= 1;
+        self.resources[waiter.resource.index()].forget_waiter();
         Some(waiter)
     }
 
@@ -571,10 +592,7 @@ impl RequestAdmission {
 fn is_current(waiters: &Slots<Waiter>, resources: &[Resource], at: Instant, timer: Timer) -> bool {
     match timer {
         Timer::Deadline(key) => waiters.get(key).is_some_and(|waiter| waiter.deadline == Some(at)),
-        Timer::Wake(resource) => {
-            let entry = &resources[resource as usize];
-            entry.waiters > 0 && entry.wake_at == Some(at)
-        }
+        Timer::Wake(resource) => resources[resource as usize].wake_at == Some(at),
     }
 }
 

@@ -348,3 +348,17 @@ fn machines_may_move_between_threads() {
     assert_send::<crate::task::Dispatcher>();
     assert_send::<crate::pipeline::Pipeline>();
 }
+
+#[test]
+fn a_wake_up_that_lost_its_only_waiter_is_armed_again_for_the_next() {
+    let mut bench = Bench::new(2, AimdConfig::default());
+    let lease = bench.take(1).remove(0);
+    bench.end(lease, rate_limited(Duration::from_secs(5)));
+    let denied = bench.machine.acquire(bench.now, &Request::new(CHAT).within(Duration::ZERO));
+    assert!(matches!(denied, Acquire::Denied(_)));
+    assert_eq!(bench.machine.poll_timeout(), None);
+    let first = bench.wait(Request::new(CHAT));
+    assert!(bench.machine.cancel(bench.now, first));
+    bench.wait(Request::new(CHAT));
+    assert_eq!(bench.machine.poll_timeout(), Some(Instant::ZERO + Duration::from_secs(5)));
+}

@@ -162,7 +162,7 @@ pub fn builtin() -> Vec<Scenario> {
     [
         base("tide", "AIMD finds the tide")
             .says("A provider bears 12 calls and the cap allows 32. Each refusal cuts the limit once, successes raise it.")
-            .model("tide", 32, constant(12, 40)),
+            .model("tide", 32, constant(12, 300)),
         base("falling-tide", "The tide falls and rises")
             .says("The provider's capacity drops from 24 to 6 and comes back. The limit follows without a storm.")
             .rows(1_600)
@@ -177,7 +177,7 @@ pub fn builtin() -> Vec<Scenario> {
             .says("The ramp outruns the server; the first refusal ends it and AIMD takes over.")
             .ramped("cold", 24, warm_up(24, 10_000), 2_500),
         base("two-harbours", "A cooled-down provider beside an open one")
-            .says("Each row goes to both. One provider pushes back; the other keeps its own pace.")
+            .says("Each row goes to both. The narrow one pushes back and sets the pace; the wide one works whenever a row is ready.")
             .model("narrow", 16, constant(4, 60))
             .model("wide", 16, constant(16, 60)),
         base("noisy-neighbour", "A noisy neighbour")

@@ -28,7 +28,7 @@ use crate::time::{Duration, Instant};
 /// How long the answer to a refused call travels.
 const REFUSAL_LATENCY: Duration = Duration::from_millis(5);
 /// How long a call waits for a provider that does not answer.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The figures of one instant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -238,7 +238,7 @@ impl World {
                 waiting: state.waiters,
                 capacity: provider.machine.capacity(self.now),
                 accepted: counters.accepted,
-                refused: counters.refused + counters.refused_by_rate,
+                refused: counters.refused,
                 cooldown_until: state.blocked_until,
                 idle: provider.idle.read(self.now),
             }
@@ -318,7 +318,7 @@ impl World {
                     Acquire::Granted(lease) => self.call(task, lease),
                     Acquire::Waiting(waiter) => {
                         self.workers.insert(task.worker.to_bits(), Worker::Waiting(waiter));
-                        self.waiting.insert(waiter.to_bits(), task.clone());
+                        self.waiting.insert(waiter.to_bits(), *task);
                     }
                     Acquire::Denied(_) => self.finish(task.worker, not_admitted()),
                 }

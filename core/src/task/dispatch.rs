@@ -63,7 +63,7 @@ struct ResourceLot {
 
 /// Ready tasks in fair order, resources, and the policy between them. Sans-IO.
 ///
-/// Cost of a full cycle (next, release): O(log groups), however many groups are blocked by a resource.
+/// Cost of a full cycle (dispatch, release): O(log groups), however many groups are blocked by a resource.
 #[derive(Debug)]
 pub struct Dispatcher<P = StrictFair> {
     policy: P,
@@ -172,7 +172,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     }
 
     /// Starts the next task that may start: selects it, leases its whole demand or nothing, and takes it off the queue.
-    pub fn next(&mut self) -> Option<Dispatched> {
+    pub fn dispatch(&mut self) -> Option<Dispatched> {
         if self.is_shut {
             return None;
         }
@@ -301,9 +301,8 @@ impl Heads {
     /// `submission` counts only for a candidate that asks for nothing else. O(classes x resources).
     fn press(&self, resources: &Resources, candidate: &Candidate) -> bool {
         let own = resources.amounts(candidate.class.0);
-        let wants = |resource: u32| {
-            (resource != 0 || own.len() == 1) && own.iter().any(|(known, _)| *known == resource)
-        };
+        let wants =
+            |resource: u32| (resource != 0 || own.len() == 1) && own.iter().any(|(known, _)| *known == resource);
         self.0.iter().any(|(demand, heads)| {
             let peers = heads - u32::from(*demand == candidate.class.0);
             peers > 0

@@ -13,11 +13,11 @@
 //! let one_slot = tasks.demand::<&str>(&[])?;
 //! assert!(tasks.enqueue(7, group, one_slot) && tasks.enqueue(8, group, one_slot));
 //!
-//! let first = tasks.next().expect("one worker may start");
+//! let first = tasks.dispatch().expect("one worker may start");
 //! assert_eq!(first.task, 7);
-//! assert!(tasks.next().is_none(), "and no more");
+//! assert!(tasks.dispatch().is_none(), "and no more");
 //! let _ = tasks.release(first.lease);
-//! assert_eq!(tasks.next().map(|second| second.task), Some(8));
+//! assert_eq!(tasks.dispatch().map(|second| second.task), Some(8));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

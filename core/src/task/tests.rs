@@ -13,7 +13,7 @@ fn tasks(submission_limit: u32, resources: &[(&str, u32)]) -> Dispatcher {
 }
 
 fn drain(tasks: &mut Dispatcher) -> Vec<Dispatched> {
-    core::iter::from_fn(|| tasks.next()).collect()
+    core::iter::from_fn(|| tasks.dispatch()).collect()
 }
 
 fn ids(dispatched: &[Dispatched]) -> Vec<u64> {
@@ -57,7 +57,7 @@ fn a_peer_that_could_not_start_anyway_presses_on_nobody() {
     let heavy = tasks.demand(&[("llm_wait", 1), ("gpu", 1)]).expect("a demand that fits");
     tasks.enqueue(1, blocked, heavy);
     tasks.enqueue(2, blocked, heavy);
-    let holder = tasks.next().expect("the accelerator is free");
+    let holder = tasks.dispatch().expect("the accelerator is free");
     for task in 10..13 {
         tasks.enqueue(task, hot, plain);
     }
@@ -69,7 +69,8 @@ fn a_peer_that_could_not_start_anyway_presses_on_nobody() {
 fn submission_alone_presses_only_on_tasks_that_ask_for_nothing_else() {
     let mut tasks = tasks(9, &[("llm_wait", 4)]);
     let hot = tasks.group(&model("hot", 1)).expect("a valid group");
-    let local = tasks.group(&TaskGroup { admitted_limit: Some(1), ..TaskGroup::local("local") }).expect("a valid group");
+    let local =
+        tasks.group(&TaskGroup { admitted_limit: Some(1), ..TaskGroup::local("local") }).expect("a valid group");
     let wait = tasks.demand(&[("llm_wait", 1)]).expect("a demand that fits");
     let plain = tasks.demand::<&str>(&[]).expect("a demand that fits");
     for task in 0..3 {
@@ -107,7 +108,7 @@ fn a_second_release_changes_nothing() {
     let group = tasks.group(&TaskGroup::local("one")).expect("a valid group");
     let demand = tasks.demand::<&str>(&[]).expect("a demand that fits");
     tasks.enqueue(7, group, demand);
-    let lease = tasks.next().expect("there is room").lease;
+    let lease = tasks.dispatch().expect("there is room").lease;
     let id = lease.id();
     let forged = LeaseId { item: 8, ..id };
     assert_eq!(tasks.release(TaskLease::from_id(forged)), ReleaseAnswer::Stale);
@@ -125,9 +126,9 @@ fn a_thousand_groups_that_wait_for_one_resource_are_served_in_turn_as_it_is_cycl
         tasks.enqueue(at, group, demand);
     }
     for expected in 0..1_000 {
-        let one = tasks.next().expect("one slot is free");
+        let one = tasks.dispatch().expect("one slot is free");
         assert_eq!(one.task, expected);
-        assert_eq!(tasks.next(), None);
+        assert_eq!(tasks.dispatch(), None);
         let _ = tasks.release(one.lease);
     }
 }

@@ -8,9 +8,21 @@ const MODEL: &str =
 
 /// Resolves columns given as `name|key = value|...` against a dataset with the columns `id` and `note`.
 fn resolve(columns: &[&str]) -> Result<Job, String> {
-    let tables: String =
-        columns.iter().map(|column| format!("[[columns]]\nname = {}\n", column.replace('|', "\n"))).collect();
-    resolve_text(&format!("{MODEL}{tables}"))
+    let tables: Vec<String> = columns
+        .iter()
+        .map(|column| {
+            format!(
+                "[[columns]]
+name = {}
+",
+                column.replace(
+                    '|', "
+"
+                )
+            )
+        })
+        .collect();
+    resolve_text(&format!("{MODEL}{}", tables.concat()))
 }
 
 fn resolve_text(text: &str) -> Result<Job, String> {

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 /// A dataset of `rows` rows with the columns `id` and `note`.
 pub fn dataset(rows: usize) -> String {
-    let rows: String = (0..rows).map(|row| format!("{row},entry {row} of the breakwater log\n")).collect();
-    format!("id,note\n{rows}")
+    let rows: Vec<String> = (0..rows).map(|row| format!("{row},entry {row} of the breakwater log\n")).collect();
+    format!("id,note\n{}", rows.concat())
 }
 
 /// How a run of the program ended.

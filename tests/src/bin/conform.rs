@@ -55,7 +55,8 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
         files.push(path.to_owned());
         return Ok(());
     }
-    let mut entries: Vec<_> = fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?.iter().map(fs::DirEntry::path).collect();
+    let mut entries: Vec<_> =
+        fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?.iter().map(fs::DirEntry::path).collect();
     entries.sort();
     for entry in entries {
         if entry.is_dir() || entry.extension().is_some_and(|kind| kind == "json") {

@@ -77,7 +77,7 @@ pub fn replay(text: &str) -> Result<Replay> {
     let trace: Trace = serde_json::from_str(text).context("this is not a trace")?;
     let mut subject: Box<dyn Subject> = match trace.component.as_str() {
         "request_admission" => Box::new(request::Requests::new(&trace.config)?),
-        "fair_task_queue" => Box::new(queue::Queue::new(&trace.config)?),
+        "fair_task_queue" => Box::new(queue::Turns::new(&trace.config)?),
         other => bail!("the component `{other}` cannot be replayed; known are request_admission, fair_task_queue"),
     };
     let mut replay = Replay::default();

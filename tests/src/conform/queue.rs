@@ -10,7 +10,7 @@ use super::{Step, Subject, text};
 
 type Amounts = BTreeMap<String, u64>;
 
-pub(super) struct Queue {
+pub(super) struct Turns {
     queue: FairQueue,
     groups: BTreeMap<String, (GroupId, ClassId)>,
     /// By group number: name and what each of its tasks asks for.
@@ -24,7 +24,7 @@ pub(super) struct Queue {
     has_revived: bool,
 }
 
-impl Queue {
+impl Turns {
     pub(super) fn new(config: &Value) -> Result<Self> {
         let mut queue = FairQueue::new();
         let mut groups = BTreeMap::new();
@@ -118,7 +118,7 @@ impl Queue {
     }
 }
 
-impl Subject for Queue {
+impl Subject for Turns {
     fn lasting_quirk(&self) -> Option<&'static str> {
         self.has_revived.then_some("stale_deque_entry_revives")
     }

@@ -199,8 +199,7 @@ impl Requests {
             .map(|(name, id)| {
                 let state = self.machine.provider_model(*id);
                 let aliases: Vec<_> = state.aliases.iter().map(|(alias, _)| alias).collect();
-                let value =
-                    json!({"static_cap": state.static_cap, "in_flight": state.in_flight, "aliases": aliases});
+                let value = json!({"static_cap": state.static_cap, "in_flight": state.in_flight, "aliases": aliases});
                 (name.clone(), value)
             })
             .collect();
