@@ -26,6 +26,7 @@
 //! [opens](FairQueue::open_lot) that lot. An open lot takes part in selection until its first member is refused again,
 //! so a release re-offers as many groups as it makes room for and one more, however many wait.
 
+mod records;
 mod turn;
 
 #[cfg(test)]
@@ -37,7 +38,8 @@ use smallvec::SmallVec;
 
 use crate::error::{ConfigError, require};
 use crate::handle::FixedMap;
-use turn::{Places, Turn, TurnHeap};
+use records::{Class, Group, Lot, NOWHERE, Node};
+use turn::{Turn, TurnHeap};
 
 /// The smallest weight and the smallest cost: 2^-20.
 pub const MIN_WEIGHT: f64 = 1.0 / 1_048_576.0;
@@ -46,7 +48,6 @@ pub const MAX_WEIGHT: f64 = 1_048_576.0;
 
 /// Virtual time at which tags are rebased.
 const REBASE_AT: f64 = 1_048_576.0;
-const NOWHERE: u32 = u32::MAX;
 
 /// A fairness group of one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -116,65 +117,6 @@ pub struct Selection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the queue changed after this selection was made")]
 pub struct StaleSelection;
-
-#[derive(Clone, Debug)]
-struct Node {
-    id: u64,
-    cost: f64,
-    group: u32,
-    class: u32,
-    next: u32,
-    previous: u32,
-}
-
-#[derive(Clone, Debug)]
-struct Group {
-    weight: f64,
-    /// The tag its last service gave it; `None` until it is first served.
-    finish: Option<f64>,
-    /// The tag it was activated with; meaningful while it has items.
-    tag: f64,
-    sequence: u64,
-    head: u32,
-    tail: u32,
-    len: u32,
-    /// Index in the heap of its head's class, or `NOWHERE` while parked, set aside or empty.
-    place: u32,
-    /// Index in `parked`, or `NOWHERE`.
-    parked: u32,
-    demand: SmallVec<[(ClassId, u32); 1]>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Class {
-    groups: TurnHeap,
-    /// Index in the heap of its lot, or of the ready classes; `NOWHERE` while it has no groups in turn.
-    place: u32,
-    /// The lot it waits in; `NOWHERE` for none.
-    lot: u32,
-    /// Items queued.
-    queued: u64,
-    /// Active groups whose head is of this class, parked ones included.
-    heads: u32,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Lot {
-    classes: TurnHeap,
-    open: bool,
-}
-
-impl Places for Vec<Group> {
-    fn set_place(&mut self, member: u32, place: u32) {
-        self[member as usize].place = place;
-    }
-}
-
-impl Places for Vec<Class> {
-    fn set_place(&mut self, member: u32, place: u32) {
-        self[member as usize].place = place;
-    }
-}
 
 /// The queue. See the [module documentation](self) for the order of service.
 #[derive(Clone, Debug, Default)]

@@ -265,7 +265,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         let heads = Heads::of(&self.queue, &self.resources);
         let mut blocked = Blocked { queued: self.queue.len(), heads: Vec::new() };
         for head in self.queue.groups().filter_map(|group| self.queue.first(group)) {
-            let Err(denial) = self.evaluate(&heads, &head) else { continue };
+            let Err(denial) = self.judge_alone(&heads, &head) else { continue };
             match blocked.heads.iter_mut().find(|(known, _)| *known == denial) {
                 Some((_, count)) => *count += 1,
                 None => blocked.heads.push((denial, 1)),
@@ -274,7 +274,14 @@ impl<P: TaskPolicy> Dispatcher<P> {
         blocked
     }
 
-    fn evaluate(&self, heads: &Heads, head: &Candidate) -> Result<(), Denial> {
+    /// Whether a task of this group and demand could start now, or why not. Changes nothing. O(classes x resources).
+    pub fn evaluate(&self, group: TaskGroupId, demand: DemandId) -> Result<(), Denial> {
+        let class = self.classes[demand.0 as usize];
+        let candidate = Candidate { item: 0, group: group.0, class, cost: 1.0 };
+        self.judge_alone(&Heads::of(&self.queue, &self.resources), &candidate)
+    }
+
+    fn judge_alone(&self, heads: &Heads, head: &Candidate) -> Result<(), Denial> {
         if self.is_shut {
             return Err(Denial { reason: DenialReason::Shutdown, resource: None });
         }

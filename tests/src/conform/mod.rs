@@ -5,6 +5,7 @@
 
 mod queue;
 mod request;
+mod task;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -78,7 +79,10 @@ pub fn replay(text: &str) -> Result<Replay> {
     let mut subject: Box<dyn Subject> = match trace.component.as_str() {
         "request_admission" => Box::new(request::Requests::new(&trace.config)?),
         "fair_task_queue" => Box::new(queue::Turns::new(&trace.config)?),
-        other => bail!("the component `{other}` cannot be replayed; known are request_admission, fair_task_queue"),
+        "task_admission" => Box::new(task::Admission::new(&trace.config)?),
+        other => {
+            bail!("`{other}` is no known component; expected request_admission, fair_task_queue or task_admission")
+        }
     };
     let mut replay = Replay::default();
     for (at, step) in trace.steps.iter().enumerate() {
@@ -106,8 +110,8 @@ pub fn replay(text: &str) -> Result<Replay> {
 fn compare(expected: &Value, actual: &Value, path: &str) -> Option<String> {
     match (expected, actual) {
         (Value::Object(wanted), Value::Object(found)) => wanted.iter().find_map(|(key, value)| {
-            // The order and choice of event kinds is recorded for information.
-            if key == "events" || key == "retry_after_seconds" {
+            // The order and choice of event kinds, and the wording of diagnostics, are recorded for information.
+            if key == "events" || key == "retry_after_seconds" || key == "diagnostics" {
                 return None;
             }
             let found = found.get(key).unwrap_or(&Value::Null);

@@ -1,0 +1,70 @@
+//! What the queue keeps of items, groups, classes and lots.
+
+use alloc::vec::Vec;
+
+use smallvec::SmallVec;
+
+use super::ClassId;
+use super::turn::{Places, TurnHeap};
+
+/// "In no heap", "in no list", "no neighbour".
+pub(super) const NOWHERE: u32 = u32::MAX;
+
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) id: u64,
+    pub(super) cost: f64,
+    pub(super) group: u32,
+    pub(super) class: u32,
+    pub(super) next: u32,
+    pub(super) previous: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) weight: f64,
+    /// The tag its last service gave it; `None` until it is first served.
+    pub(super) finish: Option<f64>,
+    /// The tag it was activated with; meaningful while it has items.
+    pub(super) tag: f64,
+    pub(super) sequence: u64,
+    pub(super) head: u32,
+    pub(super) tail: u32,
+    pub(super) len: u32,
+    /// Index in the heap of its head's class, or `NOWHERE` while parked, set aside or empty.
+    pub(super) place: u32,
+    /// Index in `parked`, or `NOWHERE`.
+    pub(super) parked: u32,
+    pub(super) demand: SmallVec<[(ClassId, u32); 1]>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Class {
+    pub(super) groups: TurnHeap,
+    /// Index in the heap of its lot, or of the ready classes; `NOWHERE` while it has no groups in turn.
+    pub(super) place: u32,
+    /// The lot it waits in; `NOWHERE` for none.
+    pub(super) lot: u32,
+    /// Items queued.
+    pub(super) queued: u64,
+    /// Active groups whose head is of this class, parked ones included.
+    pub(super) heads: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lot {
+    pub(super) classes: TurnHeap,
+    pub(super) open: bool,
+}
+
+impl Places for Vec<Group> {
+    fn set_place(&mut self, member: u32, place: u32) {
+        self[member as usize].place = place;
+    }
+}
+
+impl Places for Vec<Class> {
+    fn set_place(&mut self, member: u32, place: u32) {
+        self[member as usize].place = place;
+    }
+}
