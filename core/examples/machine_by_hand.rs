@@ -1,0 +1,35 @@
+//! Driving request admission by hand: a command, its effects, one timer.
+
+use tidegate_core::request::{Acquire, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig};
+use tidegate_core::time::{Duration, Instant};
+
+fn main() -> Result<(), tidegate_core::error::ConfigError> {
+    let mut now = Instant::ZERO;
+    let mut admission = RequestAdmission::new(RequestConfig::default())?;
+    let model = admission.register(now, "provider", "model", "default", 1)?;
+    let call = Request::new(admission.resource(model, Domain::Chat));
+
+    let Acquire::Granted(first) = admission.acquire(now, &call) else { return Ok(()) };
+    let second = admission.acquire(now, &call);
+    println!("{now}: one call is out, the second: {second:?}");
+
+    now += Duration::from_millis(40);
+    let answer = admission.release(now, first, &Outcome::RateLimited.into());
+    println!("{now}: the provider refused; the lease is {answer:?}, next wake-up at {:?}", admission.poll_timeout());
+
+    while let Some(at) = admission.poll_timeout() {
+        now = at;
+        admission.handle_timeout(now);
+        while let Some(Effect::Granted { waiter, lease }) = admission.poll_effect() {
+            println!("{now}: {waiter:?} may go");
+            let _ = admission.release(now, lease, &Outcome::Success.into());
+        }
+    }
+    assert_eq!((admission.active_leases(), admission.waiting()), (0, 0));
+    Ok(())
+}
+
+#[test]
+fn it_runs() {
+    main().expect("the settings are valid");
+}
