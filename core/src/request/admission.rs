@@ -1,68 +1,30 @@
 //! The machine that admits requests.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use smallvec::SmallVec;
 
 use super::config::{AimdConfig, RequestConfig};
 use super::keys::{Domain, GroupId, ProviderModelId, Request, ResourceId};
-use super::limit::{Admitted, Aimd};
+use super::limit::LimitAlgorithm;
 use super::outcome::{Acquire, Completion, Denial, DenialReason, Effect, RequestLease, WaiterId};
+use super::resource::{Held, Place, ProviderModel, Resource};
 use super::snapshot::{ProviderModelSnapshot, ResourceLoad, ResourceSnapshot};
 use super::timers::{Timer, Timers};
 use crate::error::{ConfigError, require};
-use crate::fair_queue::{ClassId, FairQueue, LotId, Selection, Verdict};
+use crate::fair_queue::{FairQueue, Selection, Verdict};
 use crate::handle::{Interner, SlotKey, Slots};
 use crate::lease::{Ledger, ReleaseAnswer, ReleaseDiagnostics};
 use crate::time::{Duration, Instant, Monotonic};
-
-#[derive(Clone, Debug)]
-struct ProviderModel {
-    provider: String,
-    model: String,
-    aliases: Vec<(String, u32)>,
-    cap: u32,
-    in_flight: u32,
-    resources: SmallVec<[ResourceId; 4]>,
-}
-
-#[derive(Clone, Debug)]
-struct Resource {
-    owner: ProviderModelId,
-    domain: Domain,
-    limit: Aimd,
-    in_flight: u32,
-    waiters: u32,
-    class: ClassId,
-    lot: LotId,
-    group: GroupId,
-    /// The armed wake-up, if any.
-    wake_at: Option<Instant>,
-}
-
-impl Resource {
-    /// One waiter fewer; a wake-up that nobody waits for any more is off.
-    fn forget_waiter(&mut self) {
-        self.waiters -= 1;
-        if self.waiters == 0 {
-            self.wake_at = None;
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Waiter {
     resource: ResourceId,
     since: Instant,
     deadline: Option<Instant>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    resource: ResourceId,
-    admitted: Admitted,
 }
 
 /// Admits calls under provider caps and adaptive limits. Sans-IO: see the [module documentation](super).
@@ -140,8 +102,8 @@ impl RequestAdmission {
         entry.cap = entry.aliases.iter().map(|(_, cap)| *cap).min().unwrap_or(max_parallel);
         for resource in entry.resources.clone() {
             let lifts = !self.config.compatibility;
-            self.resources[resource.index()].limit.set_cap(now, self.providers[at].cap, lifts);
-            self.queue.open_lot(self.resources[resource.index()].lot);
+            self.resources[resource.index()].set_cap(now, self.providers[at].cap, lifts);
+            self.queue.open_lot(self.resources[resource.index()].place.lot);
         }
         self.serve(now);
         Ok(ProviderModelId(at as u32))
@@ -158,17 +120,8 @@ impl RequestAdmission {
         }
         let id = ResourceId(self.resources.len() as u32);
         let group = self.queue.add_unit_group();
-        self.resources.push(Resource {
-            owner,
-            domain,
-            limit: Aimd::new(self.config.aimd.clone(), model.cap),
-            in_flight: 0,
-            waiters: 0,
-            class: self.queue.add_class(),
-            lot: self.queue.add_lot(),
-            group,
-            wake_at: None,
-        });
+        let place = Place { class: self.queue.add_class(), lot: self.queue.add_lot(), group };
+        self.resources.push(Resource::new(owner, domain, place, self.config.aimd.clone(), model.cap));
         self.providers[owner.0 as usize].resources.push(id);
         id
     }
@@ -181,10 +134,22 @@ impl RequestAdmission {
         config.validate()?;
         let now = self.begin(now);
         let entry = &mut self.resources[resource.index()];
-        entry.limit = Aimd::new(config, self.providers[entry.owner.0 as usize].cap);
-        self.queue.open_lot(entry.lot);
+        entry.configure(config, self.providers[entry.owner.0 as usize].cap);
+        self.queue.open_lot(entry.place.lot);
         self.serve(now);
         Ok(())
+    }
+
+    /// Lets another algorithm decide the limit of a resource from now on. Caps, cooldowns and waiting stay as they are.
+    ///
+    /// # Panics
+    /// For a resource that this controller never made.
+    pub fn set_algorithm(&mut self, now: Instant, resource: ResourceId, algorithm: Box<dyn LimitAlgorithm>) {
+        let now = self.begin(now);
+        let entry = &mut self.resources[resource.index()];
+        entry.set_algorithm(now, algorithm);
+        self.queue.open_lot(entry.place.lot);
+        self.serve(now);
     }
 
     /// The fairness group of this name, with this weight from now on. `weight` lies in 2^-20..=2^20.
@@ -201,7 +166,7 @@ impl RequestAdmission {
 
     /// Changes the weight of a resource's own group.
     pub fn set_resource_weight(&mut self, resource: ResourceId, weight: f64) -> Result<(), ConfigError> {
-        self.queue.set_weight(self.resources[resource.index()].group, weight)
+        self.queue.set_weight(self.resources[resource.index()].place.group, weight)
     }
 }
 
@@ -228,7 +193,7 @@ impl RequestAdmission {
             return Acquire::Denied(denial);
         }
         let resource = &self.resources[request.resource.index()];
-        let group = request.group.unwrap_or(resource.group);
+        let group = request.group.unwrap_or(resource.place.group);
         let is_direct = !self.config.compatibility || request.timeout != Some(Duration::ZERO);
         if is_direct && self.queue.is_empty() && self.blocked(now, request.resource).is_none() {
             self.queue.serve_directly(group, 1.0);
@@ -241,7 +206,7 @@ impl RequestAdmission {
         }
         let deadline = timeout.map(|span| now + span);
         let key = self.waiters.insert(Waiter { resource: request.resource, since: now, deadline });
-        let class = self.resources[request.resource.index()].class;
+        let class = self.resources[request.resource.index()].place.class;
         self.queue.enqueue(key.to_bits(), group, class, 1.0);
         self.resources[request.resource.index()].waiters += 1;
         let granted = self.serve_for(now, Some(key));
@@ -281,12 +246,11 @@ impl RequestAdmission {
             Err(answer) => return answer,
         };
         let resource = &mut self.resources[held.resource.index()];
-        resource.in_flight -= 1;
-        resource.limit.on_outcome(now, held.admitted, done, resource.in_flight);
+        resource.end(now, &held, done);
         let owner = &mut self.providers[resource.owner.0 as usize];
         owner.in_flight -= 1;
         for sibling in &owner.resources {
-            self.queue.open_lot(self.resources[sibling.index()].lot);
+            self.queue.open_lot(self.resources[sibling.index()].place.lot);
         }
         self.serve(now);
         ReleaseAnswer::Released
@@ -332,24 +296,25 @@ impl RequestAdmission {
         let now = self.time.peek(now);
         let entry = &self.resources[resource.index()];
         let owner = &self.providers[entry.owner.0 as usize];
-        let blocked_until = entry.limit.blocked_until(now);
+        let blocked_until = entry.cooldown.until(now);
+        let state = entry.limit_state(now);
         ResourceSnapshot {
             at: now,
             sequence: self.sequence,
             provider: owner.provider.clone(),
             model: owner.model.clone(),
             domain: entry.domain.clone(),
-            effective_max: entry.limit.effective_max(),
-            current_limit: entry.limit.current(now),
+            effective_max: entry.effective_max(),
+            current_limit: entry.limit(now),
             in_flight: entry.in_flight,
             waiters: entry.waiters,
             blocked_until,
             cooldown_remaining: blocked_until.map_or(Duration::ZERO, |end| end - now),
-            rate_limit_ceiling: entry.limit.rate_limit_ceiling,
-            consecutive_rate_limits: entry.limit.consecutive_rate_limits,
-            success_streak: entry.limit.success_streak,
-            last_outcome: entry.limit.last_outcome,
-            ramp_active: entry.limit.is_ramping(now),
+            rate_limit_ceiling: state.rate_limit_ceiling,
+            consecutive_rate_limits: entry.cooldown.consecutive_rate_limits,
+            success_streak: state.success_streak,
+            last_outcome: entry.last_outcome,
+            ramp_active: state.ramp_active,
             provider_cap: owner.cap,
             provider_in_flight: owner.in_flight,
         }
@@ -359,7 +324,7 @@ impl RequestAdmission {
     #[must_use]
     pub fn load(&self, now: Instant, resource: ResourceId) -> ResourceLoad {
         let entry = &self.resources[resource.index()];
-        let limit = entry.limit.current(self.time.peek(now));
+        let limit = entry.limit(self.time.peek(now));
         ResourceLoad { limit, in_flight: entry.in_flight, waiters: entry.waiters }
     }
 
@@ -384,7 +349,7 @@ impl RequestAdmission {
     /// The limit settings of a resource.
     #[must_use]
     pub fn settings(&self, resource: ResourceId) -> &AimdConfig {
-        self.resources[resource.index()].limit.config()
+        self.resources[resource.index()].config()
     }
 
     /// Leases that are out.
@@ -427,7 +392,7 @@ impl RequestAdmission {
             DenialReason::Shutdown
         } else {
             let entry = &mut self.resources[resource.index()];
-            entry.limit.on_attempt(now, entry.in_flight);
+            entry.on_attempt(now);
             return Ok(());
         };
         Err(Denial { reason, changes_at: None })
@@ -436,12 +401,12 @@ impl RequestAdmission {
     /// Why a call of `resource` could not go out at `now`, waiters aside.
     fn blocked(&self, now: Instant, resource: ResourceId) -> Option<Denial> {
         let entry = &self.resources[resource.index()];
-        let reason = block(now, entry, &self.providers[entry.owner.0 as usize])?;
-        Some(Denial { reason, changes_at: entry.limit.next_change(now) })
+        let reason = entry.block(now, &self.providers[entry.owner.0 as usize])?;
+        Some(Denial { reason, changes_at: entry.next_change(now) })
     }
 
     fn refusal(&self, now: Instant, resource: ResourceId, reason: DenialReason) -> Denial {
-        Denial { reason, changes_at: self.resources[resource.index()].limit.next_change(now) }
+        Denial { reason, changes_at: self.resources[resource.index()].next_change(now) }
     }
 
     /// Whether the first waiter that could go waits for the same provider and model.
@@ -468,8 +433,8 @@ impl RequestAdmission {
             if waiter.deadline.is_some_and(|end| end <= now && waiter.since < now) {
                 return Verdict::Skip;
             }
-            if block(now, entry, &providers[entry.owner.0 as usize]).is_some() {
-                return Verdict::ClassBlocked(entry.lot);
+            if entry.block(now, &providers[entry.owner.0 as usize]).is_some() {
+                return Verdict::ClassBlocked(entry.place.lot);
             }
             chosen = Some(waiter.resource);
             Verdict::Accept
@@ -505,10 +470,9 @@ impl RequestAdmission {
 
     fn grant(&mut self, now: Instant, resource: ResourceId) -> RequestLease {
         let entry = &mut self.resources[resource.index()];
-        let admitted = entry.limit.admit(now);
-        entry.in_flight += 1;
+        let held = entry.grant(now, resource);
         self.providers[entry.owner.0 as usize].in_flight += 1;
-        RequestLease { id: self.ledger.grant(resource.0, Held { resource, admitted }) }
+        RequestLease { id: self.ledger.grant(resource.0, held) }
     }
 
     /// Refuses the waiters whose deadline has passed and opens the lots whose time has come.
@@ -524,7 +488,7 @@ impl RequestAdmission {
                     let entry = &mut self.resources[resource as usize];
                     if entry.wake_at == Some(at) {
                         entry.wake_at = None;
-                        self.queue.open_lot(entry.lot);
+                        self.queue.open_lot(entry.place.lot);
                     }
                 }
             }
@@ -538,7 +502,7 @@ impl RequestAdmission {
         }
         for entry in &self.resources {
             if entry.wake_at.is_some_and(|at| at <= now) {
-                self.queue.open_lot(entry.lot);
+                self.queue.open_lot(entry.place.lot);
             }
         }
     }
@@ -565,7 +529,7 @@ impl RequestAdmission {
                 if entry.waiters == 0 {
                     continue;
                 }
-                let next = entry.limit.next_change(now);
+                let next = entry.next_change(now);
                 if next != entry.wake_at {
                     self.resources[at].wake_at = next;
                     if let Some(instant) = next {
@@ -594,13 +558,4 @@ fn is_current(waiters: &Slots<Waiter>, resources: &[Resource], at: Instant, time
         Timer::Deadline(key) => waiters.get(key).is_some_and(|waiter| waiter.deadline == Some(at)),
         Timer::Wake(resource) => resources[resource as usize].wake_at == Some(at),
     }
-}
-
-/// What keeps a call of this resource from going out at `now`.
-fn block(now: Instant, resource: &Resource, owner: &ProviderModel) -> Option<DenialReason> {
-    if resource.limit.blocked_until(now).is_some() {
-        return Some(DenialReason::Cooldown);
-    }
-    let has_room = owner.in_flight < owner.cap && resource.in_flight < resource.limit.current(now);
-    (!has_room).then_some(DenialReason::NoCapacity)
 }

@@ -43,6 +43,8 @@ pub struct AimdConfig {
     pub increase_step: u32,
     /// Successes outside a cooldown that earn an increase. At least 1; 25.
     pub successes_until_increase: u32,
+    /// No increase while the limit was not reached since it last changed. Off.
+    pub grow_on_evidence: bool,
     /// How long a rate limit without Retry-After blocks the resource. 2 s.
     pub cooldown: Duration,
     /// The longest a single answer may block the resource. At least `cooldown`; 10 min.
@@ -65,6 +67,7 @@ impl Default for AimdConfig {
             decrease_factor: 0.75,
             increase_step: 1,
             successes_until_increase: 25,
+            grow_on_evidence: false,
             cooldown: Duration::from_secs(2),
             max_cooldown: Duration::from_secs(600),
             ramp: Duration::ZERO,

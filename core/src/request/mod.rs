@@ -29,10 +29,11 @@
 
 mod admission;
 mod config;
+mod cooldown;
 mod keys;
-mod limit;
+pub mod limit;
 mod outcome;
-mod ramp;
+mod resource;
 mod snapshot;
 mod timers;
 

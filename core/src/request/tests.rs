@@ -1,3 +1,4 @@
+use std::boxed::Box;
 use std::vec;
 use std::vec::Vec;
 
@@ -361,4 +362,82 @@ fn a_wake_up_that_lost_its_only_waiter_is_armed_again_for_the_next() {
     assert!(bench.machine.cancel(bench.now, first));
     bench.wait(Request::new(CHAT));
     assert_eq!(bench.machine.poll_timeout(), Some(Instant::ZERO + Duration::from_secs(5)));
+}
+
+#[test]
+fn an_unused_limit_does_not_grow_when_growth_wants_evidence() {
+    let aimd = AimdConfig {
+        initial_limit: Some(4),
+        successes_until_increase: 2,
+        grow_on_evidence: true,
+        ..AimdConfig::default()
+    };
+    let mut bench = Bench::new(8, aimd);
+    bench.succeed(10);
+    assert_eq!(bench.limit(), 4, "one call at a time says nothing about five");
+    for lease in bench.take(4) {
+        bench.end(lease, Outcome::Success);
+    }
+    assert_eq!(bench.limit(), 5);
+}
+
+#[test]
+fn a_fixed_limit_stays_and_a_cooldown_is_obeyed_all_the_same() {
+    let mut bench = Bench::new(8, AimdConfig::default());
+    bench.machine.set_algorithm(bench.now, CHAT, Box::new(limit::Fixed::new(3)));
+    let mut leases = bench.take(3);
+    bench.end(leases.remove(0), rate_limited(Duration::from_secs(1)));
+    assert_eq!(bench.limit(), 3);
+    let denial = bench.machine.try_acquire(bench.now, &Request::new(CHAT)).expect_err("cooling down");
+    assert_eq!(denial.reason, DenialReason::Cooldown);
+    for lease in leases {
+        bench.end(lease, Outcome::Success);
+    }
+}
+
+/// Keeps a provider busy whose calls take `base x max(1, in flight / knee)`, and answers the highest limit of the last
+/// tenth of `calls`: at any one moment the limit may be halved, to learn what a call takes alone.
+fn limit_behind_a_knee(bench: &mut Bench, knee: u32, calls: u32) -> u32 {
+    let base = 20_000_000_u64;
+    let mut out: Vec<(Instant, RequestLease)> = vec![];
+    let mut highest = 0;
+    for call in 0..calls {
+        while let Ok(lease) = bench.machine.try_acquire(bench.now, &Request::new(CHAT)) {
+            let slow_down = (out.len() as u64 + 1).max(u64::from(knee));
+            out.push((bench.now + Duration::from_nanos(base * slow_down / u64::from(knee)), lease));
+        }
+        let first = (0..out.len()).min_by_key(|at| out[*at].0).expect("the limit is at least 1");
+        let (at, lease) = out.remove(first);
+        bench.now = bench.now.max(at);
+        bench.end(lease, Outcome::Success);
+        if call >= calls - calls / 10 {
+            highest = highest.max(bench.limit());
+        }
+    }
+    for (_, lease) in out {
+        bench.end(lease, Outcome::Success);
+    }
+    highest
+}
+
+#[test]
+fn vegas_settles_a_little_past_the_knee_of_a_provider_that_queues_and_follows_it() {
+    let mut bench = Bench::new(256, AimdConfig::default());
+    let vegas = limit::Vegas::new(limit::VegasConfig::default()).expect("valid settings");
+    bench.machine.set_algorithm(bench.now, CHAT, Box::new(vegas));
+    for knee in [24, 8, 40] {
+        let limit = limit_behind_a_knee(&mut bench, knee, 60_000);
+        assert!((knee..=knee + 8).contains(&limit), "limit {limit} at a knee of {knee}");
+    }
+}
+
+#[test]
+fn vegas_cuts_once_for_a_burst_of_refusals() {
+    let mut bench = Bench::new(64, AimdConfig::default());
+    let config = limit::VegasConfig { initial_limit: 16, ..limit::VegasConfig::default() };
+    bench.machine.set_algorithm(bench.now, CHAT, Box::new(limit::Vegas::new(config).expect("valid settings")));
+    for lease in bench.take(16) {
+        bench.end(lease, Outcome::RateLimited);
+    }
+    assert_eq!(bench.limit(), 12);
 }

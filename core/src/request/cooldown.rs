@@ -1,0 +1,39 @@
+//! The pause a provider asked for.
+
+use super::config::{AimdConfig, CooldownRule};
+use super::outcome::{Completion, Outcome};
+use crate::time::Instant;
+
+/// When a resource may be called again, and how often it has refused since the last good news.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cooldown {
+    until: Option<Instant>,
+    pub(super) consecutive_rate_limits: u32,
+}
+
+impl Cooldown {
+    /// The end of the cooldown in force at `now`.
+    pub(super) fn until(&self, now: Instant) -> Option<Instant> {
+        self.until.filter(|end| now < *end)
+    }
+
+    /// Takes note of how a call ended. `in_flight` counts the calls that are still out.
+    pub(super) fn on_outcome(&mut self, now: Instant, config: &AimdConfig, done: &Completion, in_flight: u32) {
+        match done.outcome {
+            Outcome::RateLimited => {
+                self.consecutive_rate_limits = self.consecutive_rate_limits.saturating_add(1);
+                let asked = done.retry_after.filter(|wait| !wait.is_zero()).unwrap_or(config.cooldown);
+                let end = now + asked.min(config.max_cooldown);
+                self.until = Some(match (config.cooldown_rule, self.until) {
+                    (CooldownRule::Longest, Some(promised)) => promised.max(end),
+                    _ => end,
+                });
+            }
+            Outcome::Success if self.until(now).is_none() => self.consecutive_rate_limits = 0,
+            // What the caller did to itself says nothing about the provider.
+            Outcome::LocalCancelled | Outcome::LocalTimeout => {}
+            _ if in_flight == 0 => self.consecutive_rate_limits = 0,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Additive increase, multiplicative decrease, with a start-up ramp.
+//!
+//! ```text
+//!             success x 25                     rate limited
+//!   limit ---------------------> limit + 1     limit ---------------------> max(1, floor(limit x 0.75))
+//!           (outside a cooldown)                        once per cascade
+//! ```
+//!
+//! After Chiu and Jain (1989). A *cascade* is the burst of calls that was out when the provider began to refuse: only a
+//! lease granted after the last cut can cut again.
+
+use super::ramp::Ramp;
+use super::{CallReport, Cascade, LimitAlgorithm, LimitState, scaled_down};
+use crate::error::ConfigError;
+use crate::request::config::{AimdConfig, CutRule};
+use crate::request::outcome::Outcome;
+use crate::time::Instant;
+
+/// The default limit algorithm. See the [module documentation](self).
+#[derive(Clone, Debug)]
+pub struct Aimd {
+    config: AimdConfig,
+    max: u32,
+    /// The limit while no ramp runs.
+    limit: u32,
+    ramp: Option<Ramp>,
+    cascade: Cascade,
+    last_active: Instant,
+    was_used: bool,
+    /// Whether the limit was reached since it last changed.
+    was_reached: bool,
+    rate_limit_ceiling: u32,
+    success_streak: u32,
+}
+
+impl Aimd {
+    /// A limit that may become `max` at most; 0 is read as 1.
+    pub fn new(config: AimdConfig, max: u32) -> Result<Self, ConfigError> {
+        config.validate()?;
+        Ok(Self::validated(config, max.max(1)))
+    }
+
+    pub(in crate::request) fn validated(config: AimdConfig, max: u32) -> Self {
+        let target = config.initial_limit.unwrap_or(max).clamp(1, max);
+        let ramp = (!config.ramp.is_zero() && target > 1).then_some(Ramp {
+            from: 1,
+            target,
+            span: config.ramp,
+            started: None,
+        });
+        Self {
+            config,
+            max,
+            limit: target,
+            ramp,
+            cascade: Cascade::default(),
+            last_active: Instant::ZERO,
+            was_used: false,
+            was_reached: false,
+            rate_limit_ceiling: 0,
+            success_streak: 0,
+        }
+    }
+
+    fn on_rate_limited(&mut self, now: Instant, call: &CallReport) {
+        let limit = self.limit(now);
+        self.ramp = None;
+        self.limit = limit;
+        self.success_streak = 0;
+        let cuts = match self.config.cut_rule {
+            CutRule::GrantedAfterLastCut => self.cascade.is_news(call),
+            CutRule::AdmittedLimit => limit >= call.admitted_limit,
+        };
+        if cuts {
+            self.cascade.cut();
+            self.limit = scaled_down(limit, self.config.decrease_factor);
+            self.was_reached = false;
+            if self.rate_limit_ceiling == 0 {
+                self.rate_limit_ceiling = call.admitted_limit;
+            }
+        }
+    }
+
+    fn on_success(&mut self) {
+        if self.ramp.is_some() {
+            return;
+        }
+        self.success_streak += 1;
+        if self.success_streak < self.config.successes_until_increase {
+            return;
+        }
+        self.success_streak = 0;
+        if self.was_reached || !self.config.grow_on_evidence {
+            self.limit = self.limit.saturating_add(self.config.increase_step).min(self.max);
+            self.was_reached = false;
+        }
+    }
+
+    /// Forgets a ramp that has reached its target.
+    fn settle(&mut self, now: Instant) {
+        if self.ramp.is_some_and(|ramp| ramp.limit(now).is_none()) {
+            self.ramp = None;
+        }
+    }
+}
+
+impl LimitAlgorithm for Aimd {
+    fn limit(&self, now: Instant) -> u32 {
+        self.ramp.and_then(|ramp| ramp.limit(now)).unwrap_or(self.limit)
+    }
+
+    fn next_change(&self, now: Instant) -> Option<Instant> {
+        self.ramp.and_then(|ramp| ramp.next_step(now))
+    }
+
+    /// Starts a ramp that waits for the first caller, or a new one after a long idle time.
+    fn on_attempt(&mut self, now: Instant, in_flight: u32) {
+        if let Some(ramp) = &mut self.ramp {
+            ramp.started.get_or_insert(now);
+        }
+        self.settle(now);
+        let Some(idle) = self.config.ramp_after_idle else { return };
+        // A resource that was never used is ramped by its first ramp.
+        let was_idle = in_flight == 0 && self.was_used && now - self.last_active > idle;
+        if was_idle && self.ramp.is_none() && self.limit > 1 && !self.config.ramp.is_zero() {
+            let from = (self.limit / 2).max(1);
+            self.ramp = Some(Ramp { from, target: self.limit, span: self.config.ramp, started: Some(now) });
+        }
+        self.last_active = now;
+    }
+
+    fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
+        self.cascade.on_grant(grant);
+        self.last_active = now;
+        self.was_reached |= in_flight >= self.limit;
+    }
+
+    fn on_outcome(&mut self, now: Instant, call: &CallReport) {
+        self.settle(now);
+        self.last_active = now;
+        self.was_used = true;
+        match call.outcome {
+            Outcome::RateLimited => self.on_rate_limited(now, call),
+            Outcome::Success if !call.is_cooling_down => self.on_success(),
+            _ => {}
+        }
+    }
+
+    fn set_max(&mut self, now: Instant, max: u32, lifts: bool) {
+        self.settle(now);
+        let stood_at_max = self.limit == self.max;
+        self.max = max;
+        if lifts && self.cascade.cuts == 0 && stood_at_max {
+            self.limit = max;
+        }
+        self.limit = self.limit.min(max);
+        if let Some(ramp) = &mut self.ramp {
+            ramp.target = self.limit.max(ramp.from);
+        }
+    }
+
+    fn state(&self, now: Instant) -> LimitState {
+        LimitState {
+            ramp_active: self.ramp.is_some_and(|ramp| ramp.limit(now).is_some()),
+            rate_limit_ceiling: self.rate_limit_ceiling,
+            success_streak: self.success_streak,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! How many calls may be in flight: one trait, several algorithms.
+//!
+//! | algorithm | for providers that | grows | shrinks |
+//! | --- | --- | --- | --- |
+//! | [`Aimd`] (the default) | answer 429 when they have enough | by a step for each so many successes | by a factor, once per cascade of refusals |
+//! | [`Fixed`] | bear what they promise | never | never |
+//! | [`Vegas`] | queue instead of refusing (the vLLM shape) | while calls take no longer than alone | when they queue, or on a refusal |
+//!
+//! The cooldown after a refusal is not the algorithm's business: Retry-After is obeyed whatever it says.
+
+pub mod aimd;
+pub mod fixed;
+mod ramp;
+pub mod vegas;
+
+use core::fmt;
+
+use super::outcome::Outcome;
+use crate::time::{Duration, Instant};
+
+pub use aimd::Aimd;
+pub use fixed::Fixed;
+pub use vegas::{Vegas, VegasConfig};
+
+/// What a call that ended tells about the provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallReport {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The number of its grant among all grants of the resource, from 0.
+    pub grant: u64,
+    /// The limit it was admitted under.
+    pub admitted_limit: u32,
+    /// From grant to end.
+    pub latency: Duration,
+    /// Calls of the resource that are still out.
+    pub in_flight: u32,
+    /// Whether the resource was cooling down when it ended, the cooldown this call itself began included.
+    pub is_cooling_down: bool,
+}
+
+/// What a snapshot shows of an algorithm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitState {
+    /// Whether a start-up ramp runs.
+    pub ramp_active: bool,
+    /// The limit the first cut found too high; 0 before any.
+    pub rate_limit_ceiling: u32,
+    /// Successes counted towards the next increase.
+    pub success_streak: u32,
+}
+
+/// Decides how many calls of one resource may be in flight.
+///
+/// A plain state machine: it MUST depend on its inputs alone, and answer equally for equal inputs. The controller clamps
+/// what it answers to `1..=max`. Every method is O(1).
+pub trait LimitAlgorithm: fmt::Debug + Send {
+    /// The limit in force at `now`. Reading it changes nothing.
+    fn limit(&self, now: Instant) -> u32;
+
+    /// When the limit next changes by time alone, if it will.
+    fn next_change(&self, _now: Instant) -> Option<Instant> {
+        None
+    }
+
+    /// Somebody asks for a permit while `in_flight` calls are out.
+    fn on_attempt(&mut self, _now: Instant, _in_flight: u32) {}
+
+    /// Grant number `grant` was given; `in_flight` counts it.
+    fn on_grant(&mut self, _now: Instant, _grant: u64, _in_flight: u32) {}
+
+    /// A call ended.
+    fn on_outcome(&mut self, now: Instant, call: &CallReport);
+
+    /// The most the limit may become is `max` from now on. `lifts`: a limit that stood at its old maximum and was never
+    /// cut may follow it up.
+    fn set_max(&mut self, now: Instant, max: u32, lifts: bool);
+
+    /// What a snapshot shows.
+    fn state(&self, _now: Instant) -> LimitState {
+        LimitState::default()
+    }
+}
+
+/// Tells the refusals that are news from those of a burst that was already out at the last cut.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cascade {
+    /// Grants that had been given at the last cut.
+    known: u64,
+    /// Grants that have been given.
+    granted: u64,
+    /// Cuts so far.
+    cuts: u64,
+}
+
+impl Cascade {
+    fn on_grant(&mut self, grant: u64) {
+        self.granted = grant + 1;
+    }
+
+    /// Whether the call was granted after the last cut.
+    fn is_news(&self, call: &CallReport) -> bool {
+        call.grant >= self.known
+    }
+
+    fn cut(&mut self) {
+        self.known = self.granted;
+        self.cuts += 1;
+    }
+}
+
+/// `max(1, floor(limit x factor))`, for a factor below 1.
+fn scaled_down(limit: u32, factor: f64) -> u32 {
+    // A limit is below 2^32, so the product is exact enough to floor and the cast is in range.
+    ((f64::from(limit) * factor) as u32).max(1)
+}

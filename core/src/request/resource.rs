@@ -1,0 +1,167 @@
+//! One resource and its provider, as the controller keeps them.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use smallvec::SmallVec;
+
+use super::config::AimdConfig;
+use super::cooldown::Cooldown;
+use super::keys::{Domain, GroupId, ProviderModelId, ResourceId};
+use super::limit::{Aimd, CallReport, LimitAlgorithm, LimitState};
+use super::outcome::{Completion, DenialReason, Outcome};
+use crate::fair_queue::{ClassId, LotId};
+use crate::time::Instant;
+
+#[derive(Debug)]
+pub(super) struct ProviderModel {
+    pub(super) provider: String,
+    pub(super) model: String,
+    pub(super) aliases: Vec<(String, u32)>,
+    pub(super) cap: u32,
+    pub(super) in_flight: u32,
+    pub(super) resources: SmallVec<[ResourceId; 4]>,
+}
+
+/// Where a resource's waiters stand in the queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) class: ClassId,
+    pub(super) lot: LotId,
+    pub(super) group: GroupId,
+}
+
+#[derive(Debug)]
+pub(super) struct Resource {
+    pub(super) owner: ProviderModelId,
+    pub(super) domain: Domain,
+    pub(super) place: Place,
+    pub(super) in_flight: u32,
+    pub(super) waiters: u32,
+    /// The armed wake-up, if any.
+    pub(super) wake_at: Option<Instant>,
+    pub(super) last_outcome: Option<Outcome>,
+    pub(super) cooldown: Cooldown,
+    config: AimdConfig,
+    algorithm: Box<dyn LimitAlgorithm>,
+    effective_max: u32,
+    grants: u64,
+}
+
+/// What a lease remembers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) resource: ResourceId,
+    limit: u32,
+    grant: u64,
+    since: Instant,
+}
+
+impl Resource {
+    /// A resource under a provider cap of `cap`, with settings that were validated.
+    pub(super) fn new(owner: ProviderModelId, domain: Domain, place: Place, config: AimdConfig, cap: u32) -> Self {
+        let effective_max = config.max_limit.map_or(cap, |max| max.min(cap)).max(1);
+        Self {
+            owner,
+            domain,
+            place,
+            in_flight: 0,
+            waiters: 0,
+            wake_at: None,
+            last_outcome: None,
+            cooldown: Cooldown::default(),
+            algorithm: Box::new(Aimd::validated(config.clone(), effective_max)),
+            config,
+            effective_max,
+            grants: 0,
+        }
+    }
+
+    pub(super) fn config(&self) -> &AimdConfig {
+        &self.config
+    }
+
+    pub(super) fn effective_max(&self) -> u32 {
+        self.effective_max
+    }
+
+    /// Starts the limit afresh.
+    pub(super) fn configure(&mut self, config: AimdConfig, cap: u32) {
+        self.effective_max = config.max_limit.map_or(cap, |max| max.min(cap)).max(1);
+        self.algorithm = Box::new(Aimd::validated(config.clone(), self.effective_max));
+        self.cooldown = Cooldown::default();
+        self.config = config;
+    }
+
+    /// Lets another algorithm decide from now on.
+    pub(super) fn set_algorithm(&mut self, now: Instant, mut algorithm: Box<dyn LimitAlgorithm>) {
+        algorithm.set_max(now, self.effective_max, false);
+        self.algorithm = algorithm;
+    }
+
+    pub(super) fn set_cap(&mut self, now: Instant, cap: u32, lifts: bool) {
+        self.effective_max = self.config.max_limit.map_or(cap, |max| max.min(cap)).max(1);
+        self.algorithm.set_max(now, self.effective_max, lifts);
+    }
+
+    /// The limit in force at `now`.
+    pub(super) fn limit(&self, now: Instant) -> u32 {
+        self.algorithm.limit(now).clamp(1, self.effective_max)
+    }
+
+    pub(super) fn limit_state(&self, now: Instant) -> LimitState {
+        self.algorithm.state(now)
+    }
+
+    /// When capacity next changes by time alone, if that is known.
+    pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
+        self.cooldown.until(now).or_else(|| self.algorithm.next_change(now))
+    }
+
+    pub(super) fn on_attempt(&mut self, now: Instant) {
+        self.algorithm.on_attempt(now, self.in_flight);
+    }
+
+    /// One more call is out.
+    pub(super) fn grant(&mut self, now: Instant, resource: ResourceId) -> Held {
+        let held = Held { resource, limit: self.limit(now), grant: self.grants, since: now };
+        self.in_flight += 1;
+        self.algorithm.on_grant(now, self.grants, self.in_flight);
+        self.grants += 1;
+        held
+    }
+
+    /// A call has ended.
+    pub(super) fn end(&mut self, now: Instant, held: &Held, done: &Completion) {
+        self.in_flight -= 1;
+        self.last_outcome = Some(done.outcome);
+        self.cooldown.on_outcome(now, &self.config, done, self.in_flight);
+        let call = CallReport {
+            outcome: done.outcome,
+            grant: held.grant,
+            admitted_limit: held.limit,
+            latency: now - held.since,
+            in_flight: self.in_flight,
+            is_cooling_down: self.cooldown.until(now).is_some(),
+        };
+        self.algorithm.on_outcome(now, &call);
+    }
+
+    /// One waiter fewer; a wake-up that nobody waits for any more is off.
+    pub(super) fn forget_waiter(&mut self) {
+        self.waiters -= 1;
+        if self.waiters == 0 {
+            self.wake_at = None;
+        }
+    }
+
+    /// What keeps a call from going out at `now`.
+    pub(super) fn block(&self, now: Instant, owner: &ProviderModel) -> Option<DenialReason> {
+        if self.cooldown.until(now).is_some() {
+            return Some(DenialReason::Cooldown);
+        }
+        let has_room = owner.in_flight < owner.cap && self.in_flight < self.limit(now);
+        (!has_room).then_some(DenialReason::NoCapacity)
+    }
+}
