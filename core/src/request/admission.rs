@@ -43,6 +43,8 @@ pub struct RequestAdmission {
     named_groups: Vec<GroupId>,
     queue: FairQueue,
     waiters: Slots<Waiter>,
+    /// Resources that have waiters, in no particular order.
+    waited: Vec<ResourceId>,
     ledger: Ledger<Held>,
     timers: Timers,
     effects: VecDeque<Effect>,
@@ -63,6 +65,7 @@ impl RequestAdmission {
             named_groups: Vec::new(),
             queue: FairQueue::new(),
             waiters: Slots::default(),
+            waited: Vec::new(),
             ledger: Ledger::new(config.controller),
             timers: Timers::default(),
             effects: VecDeque::new(),
@@ -176,7 +179,7 @@ impl RequestAdmission {
     pub fn try_acquire(&mut self, now: Instant, request: &Request) -> Result<RequestLease, Denial> {
         let now = self.begin(now);
         self.attempt(now, request.resource)?;
-        self.expire(now);
+        self.refuse_overdue(now);
         if let Some(denial) = self.blocked(now, request.resource) {
             return Err(denial);
         }
@@ -209,6 +212,9 @@ impl RequestAdmission {
         let class = self.resources[request.resource.index()].place.class;
         self.queue.enqueue(key.to_bits(), group, class, 1.0);
         self.resources[request.resource.index()].waiters += 1;
+        if self.resources[request.resource.index()].waiters == 1 {
+            self.waited.push(request.resource);
+        }
         let granted = self.serve_for(now, Some(key));
         if let Some(lease) = granted {
             return Acquire::Granted(lease);
@@ -456,7 +462,7 @@ impl RequestAdmission {
             if self.queue.commit(&selection).is_err() || self.waiters.remove(key).is_none() {
                 break;
             }
-            self.resources[resource.index()].forget_waiter();
+            self.forget_waiter(resource);
             let lease = self.grant(now, resource);
             if direct == Some(key) {
                 answer = Some(lease);
@@ -477,6 +483,25 @@ impl RequestAdmission {
 
     /// Refuses the waiters whose deadline has passed and opens the lots whose time has come.
     fn expire(&mut self, now: Instant) {
+        for resource in self.take_due(now) {
+            self.queue.open_lot(self.resources[resource.index()].place.lot);
+        }
+    }
+
+    /// Refuses the waiters whose deadline has passed, and serves nobody: wake-ups that are due stay due.
+    fn refuse_overdue(&mut self, now: Instant) {
+        for resource in self.take_due(now) {
+            if self.resources[resource.index()].waiters > 0 {
+                self.resources[resource.index()].wake_at = Some(now);
+                self.arm(now, Timer::Wake(resource.0));
+            }
+        }
+        self.trim();
+    }
+
+    /// Refuses the waiters whose deadline has passed, and answers the resources whose wake-up was due.
+    fn take_due(&mut self, now: Instant) -> SmallVec<[ResourceId; 4]> {
+        let mut woken = SmallVec::new();
         while let Some((at, timer)) = self.timers.pop_due(now) {
             match timer {
                 Timer::Deadline(key) => {
@@ -488,11 +513,12 @@ impl RequestAdmission {
                     let entry = &mut self.resources[resource as usize];
                     if entry.wake_at == Some(at) {
                         entry.wake_at = None;
-                        self.queue.open_lot(entry.place.lot);
+                        woken.push(ResourceId(resource));
                     }
                 }
             }
         }
+        woken
     }
 
     /// Opens the lots of resources whose cooldown or ramp step is due, although no timer has fired yet.
@@ -500,7 +526,8 @@ impl RequestAdmission {
         if self.timers.next().is_none_or(|at| at > now) {
             return;
         }
-        for entry in &self.resources {
+        for waited in &self.waited {
+            let entry = &self.resources[waited.index()];
             if entry.wake_at.is_some_and(|at| at <= now) {
                 self.queue.open_lot(entry.place.lot);
             }
@@ -517,24 +544,30 @@ impl RequestAdmission {
     fn remove_waiter(&mut self, key: SlotKey) -> Option<Waiter> {
         let waiter = self.waiters.remove(key)?;
         self.queue.discard(key.to_bits());
-        self.resources[waiter.resource.index()].forget_waiter();
+        self.forget_waiter(waiter.resource);
         Some(waiter)
+    }
+
+    /// One waiter fewer; a wake-up that nobody waits for any more is off.
+    fn forget_waiter(&mut self, resource: ResourceId) {
+        let entry = &mut self.resources[resource.index()];
+        entry.waiters -= 1;
+        if entry.waiters == 0 {
+            entry.wake_at = None;
+            self.waited.retain(|waited| *waited != resource);
+        }
     }
 
     /// Arms one wake-up for each resource whose waiters wait for time, and drops those that lost their meaning.
     fn arm_wakes(&mut self, now: Instant) {
-        if self.waiters.len() > 0 {
-            for at in 0..self.resources.len() {
-                let entry = &self.resources[at];
-                if entry.waiters == 0 {
-                    continue;
-                }
-                let next = entry.next_change(now);
-                if next != entry.wake_at {
-                    self.resources[at].wake_at = next;
-                    if let Some(instant) = next {
-                        self.arm(instant, Timer::Wake(at as u32));
-                    }
+        for at in 0..self.waited.len() {
+            let resource = self.waited[at];
+            let entry = &mut self.resources[resource.index()];
+            let next = entry.next_change(now);
+            if next != entry.wake_at {
+                entry.wake_at = next;
+                if let Some(instant) = next {
+                    self.arm(instant, Timer::Wake(resource.0));
                 }
             }
         }

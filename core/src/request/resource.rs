@@ -148,14 +148,6 @@ impl Resource {
         self.algorithm.on_outcome(now, &call);
     }
 
-    /// One waiter fewer; a wake-up that nobody waits for any more is off.
-    pub(super) fn forget_waiter(&mut self) {
-        self.waiters -= 1;
-        if self.waiters == 0 {
-            self.wake_at = None;
-        }
-    }
-
     /// What keeps a call from going out at `now`.
     pub(super) fn block(&self, now: Instant, owner: &ProviderModel) -> Option<DenialReason> {
         if self.cooldown.until(now).is_some() {

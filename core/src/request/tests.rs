@@ -441,3 +441,16 @@ fn vegas_cuts_once_for_a_burst_of_refusals() {
     }
     assert_eq!(bench.limit(), 12);
 }
+
+#[test]
+fn a_try_after_the_clock_jumped_leaves_the_waiters_wake_up_due() {
+    let mut bench = Bench::new(2, AimdConfig::default());
+    let lease = bench.take(1).remove(0);
+    bench.end(lease, rate_limited(Duration::from_secs(5)));
+    let waiter = bench.wait(Request::new(CHAT));
+    bench.after(Duration::from_secs(9));
+    assert!(bench.machine.try_acquire(bench.now, &Request::new(CHAT)).is_err());
+    assert!(bench.machine.poll_timeout().is_some_and(|at| at <= bench.now), "the host is told to come back at once");
+    bench.machine.handle_timeout(bench.now);
+    assert_eq!(bench.granted().remove(0).0, waiter);
+}
