@@ -255,10 +255,13 @@ impl RequestAdmission {
         resource.end(now, &held, done);
         let owner = &mut self.providers[resource.owner.0 as usize];
         owner.in_flight -= 1;
-        for sibling in &owner.resources {
-            self.queue.open_lot(self.resources[sibling.index()].place.lot);
+        // While nobody waits every lot is empty and no timer is armed.
+        if self.waiters.len() > 0 {
+            for sibling in &owner.resources {
+                self.queue.open_lot(self.resources[sibling.index()].place.lot);
+            }
+            self.serve(now);
         }
-        self.serve(now);
         ReleaseAnswer::Released
     }
 
@@ -490,6 +493,9 @@ impl RequestAdmission {
 
     /// Refuses the waiters whose deadline has passed, and serves nobody: wake-ups that are due stay due.
     fn refuse_overdue(&mut self, now: Instant) {
+        if self.timers.next().is_none_or(|at| at > now) {
+            return;
+        }
         for resource in self.take_due(now) {
             if self.resources[resource.index()].waiters > 0 {
                 self.resources[resource.index()].wake_at = Some(now);

@@ -1,0 +1,453 @@
+//! What admission costs beside its peers, as ratios.
+//!
+//! `cargo bench -p tidegate-tests` runs every row; `cargo bench -p tidegate-tests -- hand-off` those whose name
+//! contains "hand-off". Ours and the peer take turns, batch by batch in one process, so that whatever else the machine
+//! does falls on both; the figures are medians over the batches. Nothing is asserted: a ratio above its target is marked.
+//!
+//! Without `--bench`, as in `cargo test --benches`, each row runs one small batch, which shows only that it works.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::{Future, Ready, ready};
+use std::hint::black_box;
+use std::num::NonZeroU32;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant as WallInstant};
+
+use anyhow::Context as _;
+use governor::{Quota, RateLimiter};
+use tidegate_core::gate::Gate;
+use tidegate_core::request::{Domain, Outcome, Request, RequestAdmission, RequestConfig};
+use tidegate_core::task::{DemandId, Dispatcher, TaskConfig, TaskGroup, TaskGroupId, TaskLease};
+use tidegate_core::time::{Duration as Span, Instant};
+use tidegate_native::host::TokioHost;
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+use tokio::task::{coop::unconstrained, yield_now};
+use tower_service::Service;
+
+/// Operations in the smallest batch. 8, 64 and 1000 divide it, so that threads and tasks share a batch evenly.
+const SMALLEST_BATCH: u64 = 8_000;
+/// A batch lasts at least this long: starting threads or tasks and reading the clock are then lost in it.
+const BATCH_TIME: Duration = Duration::from_millis(8);
+/// Batches of each side.
+const BATCHES: usize = 41;
+
+fn main() -> anyhow::Result<()> {
+    let bench = Bench::from_args();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    bench.header();
+    machine(&bench)?;
+    uncontended(&bench, &runtime)?;
+    hand_off(&bench, &runtime)?;
+    few_slots(&bench, &runtime)?;
+    threads(&bench, &runtime)?;
+    fair_queue(&bench)
+}
+
+// ---- measuring ----
+
+struct Bench {
+    filter: String,
+    is_real: bool,
+}
+
+/// One line of the table: what is measured, beside what, and the ratio it should not exceed.
+struct Row {
+    name: &'static str,
+    peer: &'static str,
+    target: Option<f64>,
+}
+
+impl Bench {
+    fn from_args() -> Self {
+        let (flags, words): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|arg| arg.starts_with("--"));
+        Self { filter: words.join(" "), is_real: flags.iter().any(|flag| flag == "--bench") }
+    }
+
+    #[expect(clippy::unused_self, reason = "the header belongs to the rows it stands over")]
+    fn header(&self) {
+        println!("{:<46} {:<34} {:>9} {:>9} {:>6} {:>7}", "row", "beside", "ours ns", "peer ns", "ratio", "target");
+    }
+
+    /// Measures and prints one row. Each side is told how many operations to run.
+    fn compare(&self, row: &Row, mut ours: impl FnMut(u64), mut peer: impl FnMut(u64)) {
+        if !row.name.contains(&self.filter) {
+            return;
+        }
+        let mut ops = SMALLEST_BATCH;
+        let mut batches = 1;
+        if self.is_real {
+            while time(&mut ours, ops).min(time(&mut peer, ops)) < BATCH_TIME {
+                ops *= 2;
+            }
+            batches = BATCHES;
+        }
+        let mut taken = (Vec::with_capacity(batches), Vec::with_capacity(batches));
+        for _ in 0..batches {
+            taken.0.push(time(&mut ours, ops));
+            taken.1.push(time(&mut peer, ops));
+        }
+        let [ours, peer] = [taken.0, taken.1].map(|batches| median(batches).as_nanos() as f64 / ops as f64);
+        let ratio = ours / peer;
+        let target = row.target.map_or("-".to_owned(), |target| format!("{target}x"));
+        let mark = if row.target.is_some_and(|target| ratio > target) { "  over" } else { "" };
+        let Row { name, peer: beside, .. } = row;
+        println!("{name:<46} {beside:<34} {ours:>9.1} {peer:>9.1} {ratio:>6.2} {target:>7}{mark}");
+    }
+}
+
+fn time(run: &mut impl FnMut(u64), ops: u64) -> Duration {
+    let start = WallInstant::now();
+    run(ops);
+    start.elapsed()
+}
+
+fn median(mut batches: Vec<Duration>) -> Duration {
+    batches.sort_unstable();
+    batches[batches.len() / 2]
+}
+
+/// Runs a loop that never has to wait. Outside the cooperative budget: its forced yields would count against tokio's
+/// semaphore alone, because the gate does not take part in it.
+fn block_on(runtime: &Runtime, run: impl Future<Output = ()>) {
+    runtime.block_on(unconstrained(run));
+}
+
+// ---- subjects ----
+
+fn admission(cap: u32) -> anyhow::Result<(RequestAdmission, Request)> {
+    let mut machine = RequestAdmission::new(RequestConfig::default())?;
+    let model = machine.register(Instant::ZERO, "provider", "model", "default", cap)?;
+    let request = Request::new(machine.resource(model, Domain::Chat));
+    Ok((machine, request))
+}
+
+fn gate(runtime: &Runtime, cap: u32) -> anyhow::Result<(Gate<TokioHost>, Request)> {
+    let (machine, request) = admission(cap)?;
+    let _inside = runtime.enter();
+    Ok((Gate::new(TokioHost::current()?, machine), request))
+}
+
+async fn through_gate(gate: &Gate<TokioHost>, request: Request) {
+    let permit = gate.acquire(request).await.expect("the gate is not shut down");
+    permit.finish(Outcome::Success);
+}
+
+async fn through_semaphore(semaphore: &Semaphore) {
+    drop(semaphore.acquire().await.expect("the semaphore is not closed"));
+}
+
+// ---- rows ----
+
+fn machine(bench: &Bench) -> anyhow::Result<()> {
+    let (mut machine, request) = admission(32)?;
+    let mut now = Instant::ZERO;
+    let semaphore = Semaphore::new(32);
+    bench.compare(
+        &Row { name: "machine: try_acquire + release", peer: "tokio Semaphore try_acquire + drop", target: Some(1.5) },
+        |ops| {
+            for _ in 0..ops {
+                now += Span::from_nanos(1);
+                let lease = machine.try_acquire(now, black_box(&request)).expect("there is room");
+                let _ = black_box(machine.release(now, lease, &Outcome::Success.into()));
+            }
+        },
+        |ops| {
+            for _ in 0..ops {
+                drop(black_box(&semaphore).try_acquire().expect("there is room"));
+            }
+        },
+    );
+    Ok(())
+}
+
+fn uncontended(bench: &Bench, runtime: &Runtime) -> anyhow::Result<()> {
+    let (gate, request) = gate(runtime, 32)?;
+    let mut ours = |ops| {
+        block_on(runtime, async {
+            for _ in 0..ops {
+                through_gate(black_box(&gate), request).await;
+            }
+        });
+    };
+    let name = "gate: acquire().await + finish";
+
+    let semaphore = Semaphore::new(32);
+    let peer = "tokio Semaphore acquire().await";
+    bench.compare(&Row { name, peer, target: Some(2.0) }, &mut ours, |ops| {
+        block_on(runtime, async {
+            for _ in 0..ops {
+                through_semaphore(black_box(&semaphore)).await;
+            }
+        });
+    });
+
+    let adaptive =
+        throttle_net::AdaptiveLimiter::builder().initial(32).ceiling(32).build(throttle_net::Aimd::default());
+    let peer = "throttle-net AdaptiveLimiter";
+    bench.compare(&Row { name, peer, target: Some(1.0) }, &mut ours, |ops| {
+        block_on(runtime, async {
+            for _ in 0..ops {
+                black_box(&adaptive).acquire().await.success();
+            }
+        });
+    });
+
+    let limit = tower_acc::Aimd::builder().initial_limit(32).max_limit(32).build();
+    let mut service = tower_acc::ConcurrencyLimit::new(Immediate, limit);
+    let peer = "tower-acc ConcurrencyLimit (AIMD)";
+    bench.compare(&Row { name, peer, target: Some(0.7) }, &mut ours, |ops| {
+        block_on(runtime, async {
+            for _ in 0..ops {
+                let is_ready = std::future::poll_fn(|context| service.poll_ready(context)).await;
+                let Ok(()) = is_ready;
+                let Ok(()) = service.call(()).await;
+            }
+        });
+    });
+
+    let quota = Quota::per_second(NonZeroU32::new(1_000_000_000).context("a billion is not zero")?);
+    let rate = RateLimiter::direct(quota);
+    let peer = "governor check (rate, not in-flight)";
+    bench.compare(&Row { name, peer, target: None }, &mut ours, |ops| {
+        for _ in 0..ops {
+            let _ = black_box(black_box(&rate).check());
+        }
+    });
+    Ok(())
+}
+
+/// A service whose answer is there at once.
+struct Immediate;
+
+impl Service<()> for Immediate {
+    type Response = ();
+    type Error = Infallible;
+    type Future = Ready<Result<(), Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, (): ()) -> Self::Future {
+        ready(Ok(()))
+    }
+}
+
+fn hand_off(bench: &Bench, runtime: &Runtime) -> anyhow::Result<()> {
+    const WAITERS: usize = 1_000;
+    let peer = "tokio Semaphore";
+    let target = Some(1.2);
+
+    let (gate, request) = gate(runtime, 1)?;
+    let semaphore = Arc::new(Semaphore::new(1));
+    let mut ours = Parked::new(WAITERS, || gate.acquire(request));
+    let mut theirs = Parked::new(WAITERS, || Arc::clone(&semaphore).acquire_owned());
+    bench.compare(
+        &Row { name: "hand-off to one of 1000 parked, polled by hand", peer, target },
+        |ops| ours.pass_on(ops, |permit| permit.expect("the gate is not shut down").finish(Outcome::Success)),
+        |ops| theirs.pass_on(ops, drop),
+    );
+    as_tasks(bench, runtime, &Row { name: "hand-off to one of 1000 parked, as tasks", peer, target }, WAITERS as u64, 1)
+}
+
+/// One slot, and a ring of futures that wait for it, the oldest first.
+struct Parked<F: Future, M> {
+    make: M,
+    held: Option<F::Output>,
+    ring: VecDeque<Pin<Box<Option<F>>>>,
+}
+
+impl<F: Future, M: FnMut() -> F> Parked<F, M> {
+    fn new(waiters: usize, make: M) -> Self {
+        let ring = (0..waiters).map(|_| Box::pin(None)).collect();
+        let mut parked = Self { make, held: None, ring };
+        parked.held = parked.park_at(0);
+        for at in 0..waiters {
+            assert!(parked.park_at(at).is_none(), "there is one slot, and it is taken");
+        }
+        parked
+    }
+
+    /// Starts to wait in place `at`. Answers what it got at once, if anything.
+    fn park_at(&mut self, at: usize) -> Option<F::Output> {
+        let future = (self.make)();
+        self.ring[at].set(Some(future));
+        self.poll(at)
+    }
+
+    fn poll(&mut self, at: usize) -> Option<F::Output> {
+        let future = self.ring[at].as_mut().as_pin_mut()?;
+        match future.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Gives the slot back, takes it as the oldest waiter, and waits anew at the end of the line.
+    fn pass_on(&mut self, ops: u64, mut give_back: impl FnMut(F::Output)) {
+        for op in 0..ops {
+            // A batch is a multiple of the ring, so the oldest waiter of a new batch is in place 0 again.
+            let at = (op % self.ring.len() as u64) as usize;
+            give_back(self.held.take().expect("the slot is always held between two hand-offs"));
+            self.held = self.poll(at);
+            assert!(self.park_at(at).is_none(), "there is one slot, and it is taken");
+        }
+    }
+}
+
+fn few_slots(bench: &Bench, runtime: &Runtime) -> anyhow::Result<()> {
+    let peer = "tokio Semaphore";
+    as_tasks(bench, runtime, &Row { name: "64 tasks on 1 slot", peer, target: None }, 64, 1)?;
+    as_tasks(bench, runtime, &Row { name: "64 tasks on 4 slots", peer, target: None }, 64, 4)?;
+    as_tasks(bench, runtime, &Row { name: "64 tasks on 8 slots", peer, target: None }, 64, 8)
+}
+
+/// Tasks of one thread that each take a slot, yield once while they hold it, and give it back. The turn of the
+/// executor is part of both figures.
+fn as_tasks(bench: &Bench, runtime: &Runtime, row: &Row, tasks: u64, slots: u32) -> anyhow::Result<()> {
+    let (gate, request) = gate(runtime, slots)?;
+    let semaphore = Arc::new(Semaphore::new(slots as usize));
+    bench.compare(
+        row,
+        |ops| {
+            spawn_all(runtime, tasks, || {
+                let gate = gate.clone();
+                async move {
+                    for _ in 0..ops / tasks {
+                        let permit = gate.acquire(request).await.expect("the gate is not shut down");
+                        yield_now().await;
+                        permit.finish(Outcome::Success);
+                    }
+                }
+            });
+        },
+        |ops| {
+            spawn_all(runtime, tasks, || {
+                let semaphore = Arc::clone(&semaphore);
+                async move {
+                    for _ in 0..ops / tasks {
+                        let permit = semaphore.acquire().await.expect("the semaphore is not closed");
+                        yield_now().await;
+                        drop(permit);
+                    }
+                }
+            });
+        },
+    );
+    Ok(())
+}
+
+fn spawn_all<F: Future<Output = ()> + Send + 'static>(runtime: &Runtime, tasks: u64, task: impl Fn() -> F) {
+    let spawned: Vec<_> = (0..tasks).map(|_| runtime.spawn(task())).collect();
+    runtime.block_on(async {
+        for task in spawned {
+            task.await.expect("no task of the bench panics");
+        }
+    });
+}
+
+fn threads(bench: &Bench, runtime: &Runtime) -> anyhow::Result<()> {
+    const THREADS: u64 = 8;
+    for (name, slots) in [("8 threads on 8 slots", 8), ("8 threads on 2 slots", 2)] {
+        let (gate, request) = gate(runtime, slots)?;
+        let semaphore = Semaphore::new(slots as usize);
+        let share = |ops| ops / THREADS;
+        bench.compare(
+            &Row { name, peer: "tokio Semaphore", target: None },
+            |ops| {
+                on_threads(THREADS, || {
+                    block_on(runtime, async {
+                        for _ in 0..share(ops) {
+                            through_gate(&gate, request).await;
+                        }
+                    });
+                });
+            },
+            |ops| {
+                on_threads(THREADS, || {
+                    block_on(runtime, async {
+                        for _ in 0..share(ops) {
+                            through_semaphore(&semaphore).await;
+                        }
+                    });
+                });
+            },
+        );
+    }
+    Ok(())
+}
+
+fn on_threads(threads: u64, run: impl Fn() + Sync) {
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(&run);
+        }
+    });
+}
+
+fn fair_queue(bench: &Bench) -> anyhow::Result<()> {
+    let peer = "itself at 8 groups";
+    let rows = [
+        (Row { name: "dispatch + release, 256 groups, 10^4 queued", peer, target: Some(1.5) }, 256),
+        (Row { name: "dispatch + release, 10^4 groups all waiting", peer, target: Some(2.5) }, 10_000),
+    ];
+    for (row, groups) in &rows {
+        let (mut many, mut few) = (Cycle::new(*groups, 10_000)?, Cycle::new(8, 10_000)?);
+        bench.compare(row, |ops| many.run(ops), |ops| few.run(ops));
+    }
+    Ok(())
+}
+
+/// Groups that all wait for one resource, and the tasks that hold it.
+struct Cycle {
+    tasks: Dispatcher,
+    groups: Vec<TaskGroupId>,
+    demand: DemandId,
+    /// The oldest first.
+    running: VecDeque<(u64, TaskLease)>,
+}
+
+impl Cycle {
+    const SLOTS: u32 = 4;
+
+    fn new(groups: usize, queued: u64) -> anyhow::Result<Self> {
+        let resources = vec![("calls".to_owned(), Self::SLOTS)];
+        let mut tasks = Dispatcher::new(TaskConfig { resources, ..TaskConfig::default() })?;
+        let groups = (0..groups)
+            .map(|group| tasks.group(&TaskGroup::model("provider", &group.to_string(), 1.0)))
+            .collect::<Result<Vec<_>, _>>()?;
+        let demand = tasks.demand(&[("calls", 1)])?;
+        let mut cycle = Self { tasks, groups, demand, running: VecDeque::new() };
+        for task in 0..queued {
+            cycle.enqueue(task);
+        }
+        cycle.dispatch();
+        Ok(cycle)
+    }
+
+    fn enqueue(&mut self, task: u64) {
+        let group = self.groups[task as usize % self.groups.len()];
+        let accepted = self.tasks.enqueue(task, group, self.demand);
+        assert!(accepted, "a task is queued anew only after it ran");
+    }
+
+    /// Starts what may start, as a driver does: until nothing more may.
+    fn dispatch(&mut self) {
+        while let Some(started) = self.tasks.dispatch() {
+            self.running.push_back((started.task, started.lease));
+        }
+    }
+
+    fn run(&mut self, ops: u64) {
+        for _ in 0..ops {
+            let (task, lease) = self.running.pop_front().expect("the slots are always taken between two cycles");
+            let _ = self.tasks.release(lease);
+            self.dispatch();
+            self.enqueue(task);
+        }
+    }
+}
