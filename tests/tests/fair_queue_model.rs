@@ -1,7 +1,8 @@
 //! The fair queue against a small obvious model: every selection agrees, whatever blocked classes are parked.
 
+mod cases;
+
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use tidegate_core::fair_queue::{ClassId, FairQueue, GroupId, LotId, Verdict};
 
 const WEIGHTS: [f64; 4] = [0.25, 1.0, 3.0, 1024.0];
@@ -127,19 +128,8 @@ impl Real {
     }
 }
 
-/// The same cases in every run; `PROPTEST_RNG_SEED=n` draws others, and a failure prints its smallest case.
-fn config() -> ProptestConfig {
-    let asked = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok());
-    ProptestConfig {
-        cases: 2_000,
-        failure_persistence: None,
-        rng_seed: RngSeed::Fixed(asked.unwrap_or(1)),
-        ..ProptestConfig::default()
-    }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(cases::config(2_000))]
 
     #[test]
     fn every_selection_equals_the_models(commands in prop::collection::vec(command(), 1..120)) {

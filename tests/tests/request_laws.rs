@@ -1,7 +1,8 @@
 //! Laws of request admission under random command sequences.
 
+mod cases;
+
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use tidegate_core::lease::ReleaseAnswer;
 use tidegate_core::request::{
     Acquire, AimdConfig, Completion, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig, RequestLease,
@@ -187,19 +188,8 @@ impl Bench {
     }
 }
 
-/// The same cases in every run; `PROPTEST_RNG_SEED=n` draws others, and a failure prints its smallest case.
-fn config() -> ProptestConfig {
-    let asked = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok());
-    ProptestConfig {
-        cases: 4_000,
-        failure_persistence: None,
-        rng_seed: RngSeed::Fixed(asked.unwrap_or(1)),
-        ..ProptestConfig::default()
-    }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(cases::config(4_000))]
 
     #[test]
     fn what_is_granted_is_what_is_held_or_was_released(

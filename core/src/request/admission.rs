@@ -423,7 +423,6 @@ impl RequestAdmission {
         if self.queue.is_empty() {
             return false;
         }
-        self.open_due(now);
         let owner = self.resources[resource.index()].owner;
         let first = self.select(now);
         first.is_some_and(|(_, selected)| self.resources[selected.index()].owner == owner)
@@ -458,7 +457,6 @@ impl RequestAdmission {
     /// Grants to waiters in order of turn while there is room. The grant of `direct` is answered, not queued as news.
     fn serve_for(&mut self, now: Instant, direct: Option<SlotKey>) -> Option<RequestLease> {
         self.expire(now);
-        self.open_due(now);
         let mut answer = None;
         while let Some((selection, resource)) = self.select(now) {
             let key = SlotKey::from_bits(selection.candidate.item);
@@ -486,12 +484,10 @@ impl RequestAdmission {
 
     /// Refuses the waiters whose deadline has passed and opens the lots whose time has come.
     fn expire(&mut self, now: Instant) {
-        for resource in self.take_due(now) {
-            self.queue.open_lot(self.resources[resource.index()].place.lot);
-        }
+        self.take_due(now);
     }
 
-    /// Refuses the waiters whose deadline has passed, and serves nobody: wake-ups that are due stay due.
+    /// The same for a caller that serves nobody: wake-ups that are due stay due.
     fn refuse_overdue(&mut self, now: Instant) {
         if self.timers.next().is_none_or(|at| at > now) {
             return;
@@ -505,7 +501,8 @@ impl RequestAdmission {
         self.trim();
     }
 
-    /// Refuses the waiters whose deadline has passed, and answers the resources whose wake-up was due.
+    /// Refuses the waiters whose deadline has passed, opens the lots of the resources whose wake-up was due, and answers
+    /// these resources.
     fn take_due(&mut self, now: Instant) -> SmallVec<[ResourceId; 4]> {
         let mut woken = SmallVec::new();
         while let Some((at, timer)) = self.timers.pop_due(now) {
@@ -519,25 +516,13 @@ impl RequestAdmission {
                     let entry = &mut self.resources[resource as usize];
                     if entry.wake_at == Some(at) {
                         entry.wake_at = None;
+                        self.queue.open_lot(entry.place.lot);
                         woken.push(ResourceId(resource));
                     }
                 }
             }
         }
         woken
-    }
-
-    /// Opens the lots of resources whose cooldown or ramp step is due, although no timer has fired yet.
-    fn open_due(&mut self, now: Instant) {
-        if self.timers.next().is_none_or(|at| at > now) {
-            return;
-        }
-        for waited in &self.waited {
-            let entry = &self.resources[waited.index()];
-            if entry.wake_at.is_some_and(|at| at <= now) {
-                self.queue.open_lot(entry.place.lot);
-            }
-        }
     }
 
     fn refuse(&mut self, now: Instant, key: SlotKey, reason: DenialReason) {

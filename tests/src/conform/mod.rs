@@ -9,7 +9,8 @@ mod task;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+use tidegate_core::lease::{ReleaseAnswer, ReleaseDiagnostics};
 
 /// Quirks of the recorded system that are not copied. A step tagged with one is carried out and not compared.
 const NOT_COPIED: [&str; 5] = [
@@ -144,4 +145,22 @@ fn by_waiter(refusals: &Value) -> Value {
 /// A text argument.
 fn text<'a>(args: &'a Value, key: &str) -> Result<&'a str> {
     args[key].as_str().with_context(|| format!("the argument `{key}` is missing or no text"))
+}
+
+/// The answer to a release, as it is recorded.
+fn release_result(answer: ReleaseAnswer) -> Value {
+    let reason = match answer {
+        ReleaseAnswer::Released => "released",
+        ReleaseAnswer::Duplicate => "duplicate",
+        ReleaseAnswer::Stale => "stale_lease",
+        ReleaseAnswer::UnknownLease => "unknown_lease",
+        ReleaseAnswer::WrongController => "wrong_controller_generation",
+    };
+    json!({"released": answer == ReleaseAnswer::Released, "reason": reason})
+}
+
+/// The counts of irregular releases, as they are recorded.
+fn release_diagnostics(counts: ReleaseDiagnostics) -> Value {
+    json!({"duplicate": counts.duplicate, "stale_lease": counts.stale, "unknown_lease": counts.unknown_lease,
+           "wrong_controller_generation": counts.wrong_controller})
 }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
-use tidegate_core::lease::{LeaseId, ReleaseAnswer};
+use tidegate_core::lease::LeaseId;
 use tidegate_core::request::{
     Acquire, AimdConfig, Completion, CooldownRule, CutRule, DenialReason, Domain, Effect, Outcome, ProviderModelId,
     Request, RequestAdmission, RequestConfig, RequestLease, ResourceId, ResourceSnapshot,
 };
 use tidegate_core::time::{Duration, Instant};
 
-use super::{Step, Subject, text};
+use super::{Step, Subject, release_diagnostics, release_result, text};
 
 pub(super) struct Requests {
     machine: RequestAdmission,
@@ -203,10 +203,8 @@ impl Requests {
                 (name.clone(), value)
             })
             .collect();
-        let counts = self.machine.release_diagnostics();
-        json!({"resources": resources, "provider_models": models, "release_diagnostics": {
-            "duplicate": counts.duplicate, "stale_lease": counts.stale, "unknown_lease": counts.unknown_lease,
-            "wrong_controller_generation": counts.wrong_controller}})
+        json!({"resources": resources, "provider_models": models,
+               "release_diagnostics": release_diagnostics(self.machine.release_diagnostics())})
     }
 }
 
@@ -289,17 +287,6 @@ fn reason(reason: DenialReason) -> &'static str {
         DenialReason::Unregistered => "hard_policy_denial",
         _ => "other",
     }
-}
-
-fn release_result(answer: ReleaseAnswer) -> Value {
-    let reason = match answer {
-        ReleaseAnswer::Released => "released",
-        ReleaseAnswer::Duplicate => "duplicate",
-        ReleaseAnswer::Stale => "stale_lease",
-        ReleaseAnswer::UnknownLease => "unknown_lease",
-        ReleaseAnswer::WrongController => "wrong_controller_generation",
-    };
-    json!({"released": answer == ReleaseAnswer::Released, "reason": reason})
 }
 
 fn rename_outcome(recorded: &Value) -> Value {

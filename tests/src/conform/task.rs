@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 use tidegate_core::handle::SlotKey;
-use tidegate_core::lease::{LeaseId, ReleaseAnswer};
+use tidegate_core::lease::LeaseId;
 use tidegate_core::task::{
     DemandId, Denial, DenialReason, Dispatcher, GroupKind, TaskConfig, TaskGroup, TaskGroupId, TaskLease,
 };
 
-use super::{Step, Subject, text};
+use super::{Step, Subject, release_diagnostics, release_result, text};
 
 struct Group {
     id: TaskGroupId,
@@ -96,15 +96,7 @@ impl Admission {
     }
 
     fn release(&mut self, id: LeaseId) -> Value {
-        let answer = self.dispatcher.release(TaskLease::from_id(id));
-        let reason = match answer {
-            ReleaseAnswer::Released => "released",
-            ReleaseAnswer::Duplicate => "duplicate",
-            ReleaseAnswer::Stale => "stale_lease",
-            ReleaseAnswer::UnknownLease => "unknown_lease",
-            ReleaseAnswer::WrongController => "wrong_controller_generation",
-        };
-        json!({"released": answer == ReleaseAnswer::Released, "reason": reason})
+        release_result(self.dispatcher.release(TaskLease::from_id(id)))
     }
 
     fn forge(&self, args: &Value) -> Result<LeaseId> {
@@ -137,11 +129,9 @@ impl Admission {
                 leased_by_group.insert(name.clone(), json!(held));
             }
         }
-        let counts = self.dispatcher.release_diagnostics();
         json!({"leased": leased, "available": available, "running_by_group": running,
-               "leased_by_group": leased_by_group, "debt": {}, "release_diagnostics": {
-            "duplicate": counts.duplicate, "stale_lease": counts.stale, "unknown_lease": counts.unknown_lease,
-            "wrong_controller_generation": counts.wrong_controller}})
+               "leased_by_group": leased_by_group, "debt": {},
+               "release_diagnostics": release_diagnostics(self.dispatcher.release_diagnostics())})
     }
 }
 
