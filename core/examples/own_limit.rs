@@ -36,7 +36,7 @@ fn main() -> Result<(), tidegate_core::error::ConfigError> {
     let chat = admission.resource(model, Domain::Chat);
     admission.set_algorithm(now, chat, Box::new(Halving { limit: 8, max: 8 }));
 
-    let refused = Completion { outcome: Outcome::RateLimited, retry_after: Some(Duration::from_secs(1)) };
+    let refused = Completion::rate_limited(Some(Duration::from_secs(1)));
     for (outcome, expected) in [(refused, 4), (Outcome::Success.into(), 5), (Outcome::Success.into(), 6)] {
         let Ok(lease) = admission.try_acquire(now, &Request::new(chat)) else { break };
         let _ = admission.release(now, lease, &outcome);

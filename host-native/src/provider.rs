@@ -139,7 +139,7 @@ fn completion(answer: &Result<String, CallError>) -> Completion {
     match answer {
         Ok(_) => Outcome::Success.into(),
         Err(CallError::RateLimited { retry_after, .. }) => {
-            Completion { outcome: Outcome::RateLimited, retry_after: *retry_after }
+            Completion::rate_limited(*retry_after)
         }
         Err(CallError::Timeout) => Outcome::ProviderTimeout.into(),
         Err(

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use core::fmt;
 
+use super::budget::Usage;
 use crate::time::Duration;
 
 /// A registered provider and model. Its cap bounds the in-flight calls of all its domains together.
@@ -92,13 +93,15 @@ pub struct Request {
     pub group: Option<GroupId>,
     /// How long it may wait: zero is "now or not at all", `None` the configured default.
     pub timeout: Option<Duration>,
+    /// What it is expected to use, to be reserved in the resource's budgets. Nothing, if nothing is said.
+    pub estimate: Usage,
 }
 
 impl Request {
     /// A call of `resource`, in the resource's own group, with the default timeout.
     #[must_use]
     pub const fn new(resource: ResourceId) -> Self {
-        Self { resource, group: None, timeout: None }
+        Self { resource, group: None, timeout: None, estimate: Usage::tokens(0, 0) }
     }
 
     /// The same call, waiting in `group`.
@@ -111,5 +114,11 @@ impl Request {
     #[must_use]
     pub const fn within(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
+    }
+
+    /// The same call, expected to use this much.
+    #[must_use]
+    pub const fn estimated(self, estimate: Usage) -> Self {
+        Self { estimate, ..self }
     }
 }

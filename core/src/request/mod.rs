@@ -28,8 +28,10 @@
 //! deadline passed, or shutdown came; [`RequestAdmission::poll_timeout`] tells the host the one next instant.
 
 mod admission;
+pub mod budget;
 mod config;
 mod cooldown;
+pub mod event;
 mod keys;
 pub mod limit;
 mod outcome;

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use super::budget::Usage;
 use crate::handle::SlotKey;
 use crate::lease::LeaseId;
 use crate::time::{Duration, Instant};
@@ -34,11 +35,33 @@ pub struct Completion {
     pub outcome: Outcome,
     /// The provider's Retry-After, for a rate-limited answer.
     pub retry_after: Option<Duration>,
+    /// What the call used, if that is known: it takes the place of the request's estimate in the resource's budgets.
+    pub usage: Option<Usage>,
+}
+
+impl Completion {
+    /// A call that ended so.
+    #[must_use]
+    pub const fn new(outcome: Outcome) -> Self {
+        Self { outcome, retry_after: None, usage: None }
+    }
+
+    /// A refusal for too many calls, with the provider's Retry-After if it gave one.
+    #[must_use]
+    pub const fn rate_limited(retry_after: Option<Duration>) -> Self {
+        Self { retry_after, ..Self::new(Outcome::RateLimited) }
+    }
+
+    /// The same, having used this much.
+    #[must_use]
+    pub const fn used(self, usage: Usage) -> Self {
+        Self { usage: Some(usage), ..self }
+    }
 }
 
 impl From<Outcome> for Completion {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, retry_after: None }
+        Self::new(outcome)
     }
 }
 
@@ -52,6 +75,8 @@ pub enum DenialReason {
     NoCapacity,
     /// The provider asked for a pause.
     Cooldown,
+    /// A rate budget of the resource is spent.
+    BudgetExhausted,
     /// An earlier waiter of the same provider and model goes first.
     QueuedWaitersAhead,
     /// The deadline passed.
@@ -78,6 +103,7 @@ impl fmt::Display for Denial {
         f.write_str(match self.reason {
             DenialReason::NoCapacity => "the limit of calls in flight is reached",
             DenialReason::Cooldown => "the provider asked for a pause",
+            DenialReason::BudgetExhausted => "a rate budget is spent",
             DenialReason::QueuedWaitersAhead => "an earlier waiter goes first",
             DenialReason::QueueTimeout => "the deadline passed while waiting",
             DenialReason::Cancelled => "the request was withdrawn",
@@ -114,6 +140,7 @@ impl RequestLease {
 
 /// Names a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct WaiterId(pub(super) SlotKey);
 
 impl WaiterId {

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use smallvec::SmallVec;
 
+use super::budget::{BudgetConfig, Budgets, Usage};
 use super::config::AimdConfig;
 use super::cooldown::Cooldown;
 use super::keys::{Domain, GroupId, ProviderModelId, ResourceId};
@@ -43,6 +44,11 @@ pub(super) struct Resource {
     pub(super) wake_at: Option<Instant>,
     pub(super) last_outcome: Option<Outcome>,
     pub(super) cooldown: Cooldown,
+    pub(super) budgets: Budgets,
+    /// From when on the budgets suffice for the first waiter, where they alone keep it.
+    pub(super) budget_wait: Option<Instant>,
+    /// The limit as the events have told it.
+    pub(super) told_limit: u32,
     config: AimdConfig,
     algorithm: Box<dyn LimitAlgorithm>,
     effective_max: u32,
@@ -55,13 +61,41 @@ pub(super) struct Held {
     pub(super) resource: ResourceId,
     limit: u32,
     grant: u64,
-    since: Instant,
+    pub(super) since: Instant,
+    estimate: Usage,
+}
+
+/// What keeps a call from going out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Block {
+    Cooldown,
+    Capacity,
+    /// Until this instant.
+    Budget(Instant),
+}
+
+impl Block {
+    pub(super) fn reason(self) -> DenialReason {
+        match self {
+            Self::Cooldown => DenialReason::Cooldown,
+            Self::Capacity => DenialReason::NoCapacity,
+            Self::Budget(_) => DenialReason::BudgetExhausted,
+        }
+    }
+
+    pub(super) fn budget_fits_at(self) -> Option<Instant> {
+        match self {
+            Self::Budget(at) => Some(at),
+            Self::Cooldown | Self::Capacity => None,
+        }
+    }
 }
 
 impl Resource {
     /// A resource under a provider cap of `cap`, with settings that were validated.
     pub(super) fn new(owner: ProviderModelId, domain: Domain, place: Place, config: AimdConfig, cap: u32) -> Self {
         let effective_max = config.max_limit.map_or(cap, |max| max.min(cap)).max(1);
+        let algorithm = Box::new(Aimd::validated(config.clone(), effective_max));
         Self {
             owner,
             domain,
@@ -71,11 +105,20 @@ impl Resource {
             wake_at: None,
             last_outcome: None,
             cooldown: Cooldown::default(),
-            algorithm: Box::new(Aimd::validated(config.clone(), effective_max)),
+            budgets: Budgets::default(),
+            budget_wait: None,
+            // No ramp has begun yet, so any instant will do.
+            told_limit: algorithm.limit(Instant::ZERO),
+            algorithm,
             config,
             effective_max,
             grants: 0,
         }
+    }
+
+    pub(super) fn set_budgets(&mut self, now: Instant, budgets: &[BudgetConfig]) {
+        self.budgets = Budgets::new(now, budgets, self.grants);
+        self.budget_wait = None;
     }
 
     pub(super) fn config(&self) -> &AimdConfig {
@@ -116,7 +159,7 @@ impl Resource {
 
     /// When capacity next changes by time alone, if that is known.
     pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
-        self.cooldown.until(now).or_else(|| self.algorithm.next_change(now))
+        self.cooldown.until(now).or(self.budget_wait).or_else(|| self.algorithm.next_change(now))
     }
 
     pub(super) fn on_attempt(&mut self, now: Instant) {
@@ -124,9 +167,10 @@ impl Resource {
     }
 
     /// One more call is out.
-    pub(super) fn grant(&mut self, now: Instant, resource: ResourceId) -> Held {
-        let held = Held { resource, limit: self.limit(now), grant: self.grants, since: now };
+    pub(super) fn grant(&mut self, now: Instant, resource: ResourceId, estimate: Usage) -> Held {
+        let held = Held { resource, limit: self.limit(now), grant: self.grants, since: now, estimate };
         self.in_flight += 1;
+        self.budgets.reserve(now, estimate);
         self.algorithm.on_grant(now, self.grants, self.in_flight);
         self.grants += 1;
         held
@@ -137,6 +181,7 @@ impl Resource {
         self.in_flight -= 1;
         self.last_outcome = Some(done.outcome);
         self.cooldown.on_outcome(now, &self.config, done, self.in_flight);
+        self.budgets.settle(now, held.grant, held.estimate, done);
         let call = CallReport {
             outcome: done.outcome,
             grant: held.grant,
@@ -148,12 +193,15 @@ impl Resource {
         self.algorithm.on_outcome(now, &call);
     }
 
-    /// What keeps a call from going out at `now`.
-    pub(super) fn block(&self, now: Instant, owner: &ProviderModel) -> Option<DenialReason> {
+    /// What keeps a call of this estimate from going out at `now`.
+    pub(super) fn block(&self, now: Instant, owner: &ProviderModel, estimate: Usage) -> Option<Block> {
         if self.cooldown.until(now).is_some() {
-            return Some(DenialReason::Cooldown);
+            return Some(Block::Cooldown);
         }
         let has_room = owner.in_flight < owner.cap && self.in_flight < self.limit(now);
-        (!has_room).then_some(DenialReason::NoCapacity)
+        if !has_room {
+            return Some(Block::Capacity);
+        }
+        self.budgets.fits_at(now, estimate).map(Block::Budget)
     }
 }

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::budget::BudgetSnapshot;
 use super::keys::Domain;
 use super::outcome::Outcome;
 use crate::time::{Duration, Instant};
@@ -47,6 +48,8 @@ pub struct ResourceSnapshot {
     pub provider_cap: u32,
     /// Calls out over all domains.
     pub provider_in_flight: u32,
+    /// The resource's budgets, in the order they were given.
+    pub budgets: Vec<BudgetSnapshot>,
 }
 
 /// The state of one provider and model.

@@ -63,7 +63,7 @@ impl Bench {
 }
 
 fn rate_limited(retry_after: Duration) -> Completion {
-    Completion { outcome: Outcome::RateLimited, retry_after: Some(retry_after) }
+    Completion::rate_limited(Some(retry_after))
 }
 
 #[test]

@@ -351,7 +351,7 @@ impl World {
             Answer::Refuse { retry_after, .. } => (
                 self.now + REFUSAL_LATENCY,
                 false,
-                Completion { outcome: Outcome::RateLimited, retry_after },
+                Completion::rate_limited(retry_after),
                 retryable(RetryKind::RateLimited, retry_after),
             ),
             Answer::Fail { at, .. } => {

@@ -171,7 +171,7 @@ fn nobody_waits_when_the_timeout_is_zero() {
 fn the_end_of_a_cooldown_wakes_a_waiter_at_its_instant() {
     let (runtime, host, gate, resource) = gate_with(4);
     let permit = gate.try_acquire(Request::new(resource)).unwrap();
-    permit.finish(Completion { outcome: Outcome::RateLimited, retry_after: Some(ms(3_000)) });
+    permit.finish(Completion::rate_limited(Some(ms(3_000))));
     let denial = gate.try_acquire(Request::new(resource)).unwrap_err();
     assert_eq!((denial.reason, denial.changes_at), (DenialReason::Cooldown, Some(at(3_000))));
     let permit: Permit<_> = runtime.block_on(gate.acquire(Request::new(resource))).unwrap().unwrap();

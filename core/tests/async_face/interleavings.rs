@@ -48,7 +48,7 @@ impl Play {
             5 if !self.permits.is_empty() => drop(self.permits.swap_remove(pick(rng, self.permits.len()))),
             6 if !self.permits.is_empty() => {
                 let permit = self.permits.swap_remove(pick(rng, self.permits.len()));
-                let rate_limited = Completion { outcome: Outcome::RateLimited, retry_after: Some(ms(5)) };
+                let rate_limited = Completion::rate_limited(Some(ms(5)));
                 permit.finish(if rng.below(4) == 0 { rate_limited } else { Outcome::Success.into() });
             }
             7 => {

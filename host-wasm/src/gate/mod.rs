@@ -140,7 +140,7 @@ impl Permit {
         let outcome = parse_outcome(outcome)?;
         let retry_after = retry_after_ms.map(|span| duration("retryAfterMs", span)).transpose()?;
         let Some(permit) = self.permit.take() else { return Ok(false) };
-        permit.finish(Completion { outcome, retry_after });
+        permit.finish(Completion { retry_after, ..Completion::new(outcome) });
         Ok(true)
     }
 }

@@ -150,7 +150,7 @@ impl Requests {
     fn release(&mut self, id: LeaseId, args: &Value) -> Result<Value> {
         let outcome: Outcome = serde_json::from_value(rename_outcome(&args["outcome"]))?;
         let retry_after = args["retry_after"].as_f64().and_then(Duration::try_from_secs_f64);
-        let done = Completion { outcome, retry_after };
+        let done = Completion { retry_after, ..Completion::new(outcome) };
         let answer = self.machine.release(self.now, RequestLease::from_id(id), &done);
         Ok(release_result(answer))
     }

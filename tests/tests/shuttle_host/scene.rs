@@ -118,7 +118,7 @@ pub(crate) fn ms(millis: u64) -> Duration {
 }
 
 pub(crate) fn rate_limited(retry_after_ms: u64) -> Completion {
-    Completion { outcome: Outcome::RateLimited, retry_after: Some(ms(retry_after_ms)) }
+    Completion::rate_limited(Some(ms(retry_after_ms)))
 }
 
 /// Counts how often it is woken.

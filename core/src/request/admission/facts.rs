@@ -1,0 +1,135 @@
+//! What a controller tells its host.
+
+use super::RequestAdmission;
+use crate::lease::ReleaseDiagnostics;
+use crate::request::config::AimdConfig;
+use crate::request::event::{Interest, RequestEvent};
+use crate::request::keys::{ProviderModelId, ResourceId};
+use crate::request::outcome::Effect;
+use crate::request::snapshot::{ProviderModelSnapshot, ResourceLoad, ResourceSnapshot};
+use crate::time::{Duration, Instant};
+
+/// Polling.
+impl RequestAdmission {
+    /// The next piece of news for a waiter. Drain it after every command.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Asks for these kinds of events from now on, and no others.
+    pub fn set_interest(&mut self, now: Instant, interest: Interest) {
+        let now = self.begin(now);
+        for resource in &mut self.resources {
+            resource.told_limit = resource.limit(now);
+        }
+        self.log.set_interest(interest);
+    }
+
+    /// The next event that was asked for. Where nothing was, there is none.
+    pub fn poll_event(&mut self) -> Option<RequestEvent> {
+        self.log.pop()
+    }
+
+    /// Events that were lost because nobody drained them.
+    #[must_use]
+    pub fn dropped_events(&self) -> u64 {
+        self.log.dropped()
+    }
+
+    /// When to call [`RequestAdmission::handle_timeout`] next, at the latest; `None` while nothing waits for time.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// The state of a resource at `now`. Changes nothing.
+    ///
+    /// # Panics
+    /// For a resource that this controller never made.
+    #[must_use]
+    pub fn snapshot(&self, now: Instant, resource: ResourceId) -> ResourceSnapshot {
+        let now = self.time.peek(now);
+        let entry = &self.resources[resource.index()];
+        let owner = &self.providers[entry.owner.0 as usize];
+        let blocked_until = entry.cooldown.until(now);
+        let state = entry.limit_state(now);
+        ResourceSnapshot {
+            at: now,
+            sequence: self.sequence,
+            provider: owner.provider.clone(),
+            model: owner.model.clone(),
+            domain: entry.domain.clone(),
+            effective_max: entry.effective_max(),
+            current_limit: entry.limit(now),
+            in_flight: entry.in_flight,
+            waiters: entry.waiters,
+            blocked_until,
+            cooldown_remaining: blocked_until.map_or(Duration::ZERO, |end| end - now),
+            rate_limit_ceiling: state.rate_limit_ceiling,
+            consecutive_rate_limits: entry.cooldown.consecutive_rate_limits,
+            success_streak: state.success_streak,
+            last_outcome: entry.last_outcome,
+            ramp_active: state.ramp_active,
+            provider_cap: owner.cap,
+            provider_in_flight: owner.in_flight,
+            budgets: entry.budgets.snapshot(now),
+        }
+    }
+
+    /// The three figures of a resource that change most, without the cost of a whole snapshot.
+    #[must_use]
+    pub fn load(&self, now: Instant, resource: ResourceId) -> ResourceLoad {
+        let entry = &self.resources[resource.index()];
+        let limit = entry.limit(self.time.peek(now));
+        ResourceLoad { limit, in_flight: entry.in_flight, waiters: entry.waiters }
+    }
+
+    /// The state of a provider and model.
+    #[must_use]
+    pub fn provider_model(&self, id: ProviderModelId) -> ProviderModelSnapshot {
+        let entry = &self.providers[id.0 as usize];
+        ProviderModelSnapshot {
+            provider: entry.provider.clone(),
+            model: entry.model.clone(),
+            static_cap: entry.cap,
+            in_flight: entry.in_flight,
+            aliases: entry.aliases.clone(),
+        }
+    }
+
+    /// Every resource, in order of first mention.
+    pub fn resources(&self) -> impl Iterator<Item = ResourceId> + use<> {
+        (0..self.resources.len() as u32).map(ResourceId)
+    }
+
+    /// The limit settings of a resource.
+    #[must_use]
+    pub fn settings(&self, resource: ResourceId) -> &AimdConfig {
+        self.resources[resource.index()].config()
+    }
+
+    /// Leases that are out.
+    #[must_use]
+    pub fn active_leases(&self) -> usize {
+        self.ledger.active()
+    }
+
+    /// Requests that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// Counts of irregular releases.
+    #[must_use]
+    pub fn release_diagnostics(&self) -> ReleaseDiagnostics {
+        self.ledger.diagnostics()
+    }
+
+    /// How often `now` ran backwards and was clamped.
+    #[must_use]
+    pub fn clock_regressions(&self) -> u64 {
+        self.time.regressions()
+    }
+}
+

@@ -1,0 +1,192 @@
+//! The machine that admits requests.
+
+mod facts;
+mod register;
+mod serve;
+mod tell;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::budget::Usage;
+use super::config::RequestConfig;
+use super::event::{EventLog, RequestFact};
+use super::keys::{GroupId, Request, ResourceId};
+use super::outcome::{Acquire, Completion, Denial, DenialReason, Effect, RequestLease, WaiterId};
+use super::resource::{Held, ProviderModel, Resource};
+use super::timers::{Timer, Timers};
+use crate::error::ConfigError;
+use crate::fair_queue::FairQueue;
+use crate::handle::{Interner, SlotKey, Slots};
+use crate::lease::{Ledger, ReleaseAnswer};
+use crate::time::{Duration, Instant, Monotonic};
+
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    resource: ResourceId,
+    since: Instant,
+    deadline: Option<Instant>,
+    estimate: Usage,
+}
+
+/// Admits calls under provider caps, adaptive limits and budgets. Sans-IO: see the [module documentation](super).
+///
+/// Cost: O(1) for an uncontended acquire and release, O(log groups) for one that waits or wakes a waiter, and
+/// independent of how many wait.
+#[derive(Debug)]
+pub struct RequestAdmission {
+    config: RequestConfig,
+    time: Monotonic,
+    sequence: u64,
+    is_shut: bool,
+    providers: Vec<ProviderModel>,
+    resources: Vec<Resource>,
+    group_names: Interner,
+    named_groups: Vec<GroupId>,
+    queue: FairQueue,
+    waiters: Slots<Waiter>,
+    /// Resources that have waiters, in no particular order.
+    waited: Vec<ResourceId>,
+    ledger: Ledger<Held>,
+    timers: Timers,
+    effects: VecDeque<Effect>,
+    log: EventLog,
+}
+
+impl RequestAdmission {
+    /// A controller with no resources yet.
+    pub fn new(config: RequestConfig) -> Result<Self, ConfigError> {
+        config.aimd.validate()?;
+        Ok(Self {
+            time: Monotonic::default(),
+            sequence: 0,
+            is_shut: false,
+            providers: Vec::new(),
+            resources: Vec::new(),
+            group_names: Interner::default(),
+            named_groups: Vec::new(),
+            queue: FairQueue::new(),
+            waiters: Slots::default(),
+            waited: Vec::new(),
+            ledger: Ledger::new(config.controller),
+            timers: Timers::default(),
+            effects: VecDeque::new(),
+            log: EventLog::default(),
+            config,
+        })
+    }
+}
+
+/// Commands.
+impl RequestAdmission {
+    /// Lets a call out now or says why not. Never overtakes a waiter that could go, never serves one.
+    pub fn try_acquire(&mut self, now: Instant, request: &Request) -> Result<RequestLease, Denial> {
+        let now = self.begin(now);
+        let answer = self.attempt(now, request.resource).and_then(|()| self.try_grant(now, request));
+        if self.log.is_on() {
+            self.tell_try(now, request.resource, &answer);
+        }
+        answer
+    }
+
+    /// Lets a call out now, or queues it in its group until it may go, its deadline passes or it is cancelled.
+    pub fn acquire(&mut self, now: Instant, request: &Request) -> Acquire {
+        let now = self.begin(now);
+        if let Err(denial) = self.attempt(now, request.resource) {
+            self.tell(now, request.resource, RequestFact::AcquireDenied { reason: denial.reason });
+            return Acquire::Denied(denial);
+        }
+        let resource = &self.resources[request.resource.index()];
+        let group = request.group.unwrap_or(resource.place.group);
+        // As recorded, a timeout of zero is refused even where there is room.
+        let is_hopeless = self.config.compatibility && request.timeout == Some(Duration::ZERO);
+        if self.queue.is_empty() && !is_hopeless && self.blocked(now, request).is_none() {
+            self.queue.serve_directly(group, 1.0);
+            let lease = self.grant(now, request.resource, request.estimate);
+            if self.log.is_on() {
+                self.tell_direct(now, request.resource, lease.id);
+            }
+            return Acquire::Granted(lease);
+        }
+        self.expire(now);
+        let timeout = request.timeout.or(self.config.default_timeout);
+        if self.config.compatibility && timeout == Some(Duration::ZERO) {
+            return self.refuse_at_once(now, request.resource);
+        }
+        let deadline = timeout.map(|span| now + span);
+        let key = self.enqueue(now, request, group, deadline);
+        if let Some(lease) = self.serve_for(now, Some(key)) {
+            return Acquire::Granted(lease);
+        }
+        if timeout == Some(Duration::ZERO) {
+            self.remove_waiter(key);
+            self.trim();
+            return self.refuse_at_once(now, request.resource);
+        }
+        if let Some(at) = deadline {
+            self.arm(at, Timer::Deadline(key));
+        }
+        Acquire::Waiting(WaiterId(key))
+    }
+
+    /// Withdraws a waiter; answers whether it was still waiting.
+    ///
+    /// Where it was not, an [`Effect`] has been or will be polled: a granted lease must be released by its owner.
+    pub fn cancel(&mut self, now: Instant, waiter: WaiterId) -> bool {
+        let now = self.begin(now);
+        let Some(removed) = self.remove_waiter(waiter.0) else { return false };
+        if self.log.is_on() {
+            self.tell_withdrawn(now, waiter, &removed, DenialReason::Cancelled);
+        }
+        self.serve(now);
+        true
+    }
+
+    /// Ends a call. Never panics; only [`ReleaseAnswer::Released`] changed anything.
+    #[expect(clippy::needless_pass_by_value, reason = "a lease is given back, not lent")]
+    pub fn release(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> ReleaseAnswer {
+        let now = self.begin(now);
+        let held = match self.ledger.release(lease.id) {
+            Ok(held) => held,
+            Err(answer) => {
+                self.tell_irregular(now, lease.id, answer);
+                return answer;
+            }
+        };
+        if self.log.is_on() {
+            let before = self.before_outcome(now, held.resource);
+            self.resources[held.resource.index()].end(now, &held, done);
+            self.tell_outcome(now, &held, lease.id, done, before);
+        } else {
+            self.resources[held.resource.index()].end(now, &held, done);
+        }
+        let owner = self.resources[held.resource.index()].owner.0 as usize;
+        self.providers[owner].in_flight -= 1;
+        // While nobody waits every lot is empty and no timer is armed.
+        if self.waiters.len() > 0 {
+            for sibling in &self.providers[owner].resources {
+                self.queue.open_lot(self.resources[sibling.index()].place.lot);
+            }
+            self.serve(now);
+        }
+        ReleaseAnswer::Released
+    }
+
+    /// Does what fell due by `now`: expires waiters, ends cooldowns, opens ramp steps, refills budgets. Harmless at any
+    /// time.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let now = self.begin(now);
+        self.serve(now);
+    }
+
+    /// Refuses every waiter and every later request. Leases that are out stay valid until released.
+    pub fn shutdown(&mut self, now: Instant) {
+        let now = self.begin(now);
+        self.is_shut = true;
+        let waiting: Vec<SlotKey> = self.waiters.iter().map(|(key, _)| key).collect();
+        for key in waiting {
+            self.refuse(now, key, DenialReason::Shutdown);
+        }
+        self.trim();
+    }
+}

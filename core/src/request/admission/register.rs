@@ -1,0 +1,163 @@
+//! What may be called, and how much of it.
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use smallvec::SmallVec;
+
+use super::RequestAdmission;
+use crate::error::{ConfigError, require};
+use crate::request::budget::{BudgetConfig, Corrected, Correction};
+use crate::request::config::AimdConfig;
+use crate::request::event::{EventPlace, RequestFact};
+use crate::request::keys::{Domain, GroupId, ProviderModelId, ResourceId};
+use crate::request::limit::LimitAlgorithm;
+use crate::request::resource::{Place, ProviderModel, Resource};
+use crate::time::Instant;
+
+/// Registration.
+impl RequestAdmission {
+    /// Registers a provider and model under an alias, or changes the alias's cap. The lowest cap of all aliases holds,
+    /// over all domains together; lowering it lowers current limits at once. `max_parallel` is at least 1.
+    pub fn register(
+        &mut self,
+        now: Instant,
+        provider: &str,
+        model: &str,
+        alias: &str,
+        max_parallel: u32,
+    ) -> Result<ProviderModelId, ConfigError> {
+        require(max_parallel > 0, "max_parallel", max_parallel, "at least 1")?;
+        let now = self.begin(now);
+        let known = self.providers.iter().position(|known| known.provider == provider && known.model == model);
+        let at = known.unwrap_or_else(|| {
+            self.providers.push(ProviderModel {
+                provider: provider.to_string(),
+                model: model.to_string(),
+                aliases: Vec::new(),
+                cap: max_parallel,
+                in_flight: 0,
+                resources: SmallVec::new(),
+            });
+            self.providers.len() - 1
+        });
+        let id = ProviderModelId(at as u32);
+        let entry = &mut self.providers[at];
+        let before = known.map(|_| entry.cap);
+        match entry.aliases.iter_mut().find(|(name, _)| name == alias) {
+            Some((_, cap)) => *cap = max_parallel,
+            None => entry.aliases.push((alias.to_string(), max_parallel)),
+        }
+        entry.cap = entry.aliases.iter().map(|(_, cap)| *cap).min().unwrap_or(max_parallel);
+        let cap = entry.cap;
+        self.log.push(now, EventPlace::Model(id), RequestFact::ResourceRegistered { cap: max_parallel });
+        if before != Some(cap) {
+            self.log.push(now, EventPlace::Model(id), RequestFact::EffectiveCapChanged { from: before, to: cap });
+        }
+        for resource in self.providers[at].resources.clone() {
+            self.tell_ramp(now, resource);
+            self.resources[resource.index()].set_cap(now, cap, !self.config.compatibility);
+            self.tell_limit(now, resource);
+            self.queue.open_lot(self.resources[resource.index()].place.lot);
+        }
+        self.serve(now);
+        Ok(id)
+    }
+
+    /// The resource of a domain, made on first mention with the controller's limit settings.
+    ///
+    /// # Panics
+    /// For a model that another controller registered.
+    pub fn resource(&mut self, owner: ProviderModelId, domain: Domain) -> ResourceId {
+        let model = &self.providers[owner.0 as usize];
+        if let Some(known) = model.resources.iter().find(|known| self.resources[known.index()].domain == domain) {
+            return *known;
+        }
+        let id = ResourceId(self.resources.len() as u32);
+        let group = self.queue.add_unit_group();
+        let place = Place { class: self.queue.add_class(), lot: self.queue.add_lot(), group };
+        self.resources.push(Resource::new(owner, domain, place, self.config.aimd.clone(), model.cap));
+        self.providers[owner.0 as usize].resources.push(id);
+        id
+    }
+
+    /// Gives a resource limit settings of its own, and starts its limit afresh under them.
+    ///
+    /// # Panics
+    /// For a resource that this controller never made.
+    pub fn configure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
+        config.validate()?;
+        let now = self.begin(now);
+        let entry = &mut self.resources[resource.index()];
+        entry.configure(config, self.providers[entry.owner.0 as usize].cap);
+        self.queue.open_lot(entry.place.lot);
+        self.tell_limit(now, resource);
+        self.serve(now);
+        Ok(())
+    }
+
+    /// Lets another algorithm decide the limit of a resource from now on. Caps, cooldowns and waiting stay as they are.
+    ///
+    /// # Panics
+    /// For a resource that this controller never made.
+    pub fn set_algorithm(&mut self, now: Instant, resource: ResourceId, algorithm: Box<dyn LimitAlgorithm>) {
+        let now = self.begin(now);
+        let entry = &mut self.resources[resource.index()];
+        entry.set_algorithm(now, algorithm);
+        self.queue.open_lot(entry.place.lot);
+        self.tell_limit(now, resource);
+        self.serve(now);
+    }
+
+    /// Gives a resource these budgets, all of them full, in place of those it had.
+    ///
+    /// # Panics
+    /// For a resource that this controller never made.
+    pub fn set_budgets(
+        &mut self,
+        now: Instant,
+        resource: ResourceId,
+        budgets: &[BudgetConfig],
+    ) -> Result<(), ConfigError> {
+        budgets.iter().try_for_each(BudgetConfig::validate)?;
+        let now = self.begin(now);
+        let entry = &mut self.resources[resource.index()];
+        entry.set_budgets(now, budgets);
+        self.queue.open_lot(entry.place.lot);
+        self.serve(now);
+        Ok(())
+    }
+
+    /// Takes over what the provider said about a budget, and answers whether that changed one.
+    ///
+    /// # Panics
+    /// For a resource that this controller never made.
+    pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, said: &Correction) -> bool {
+        let now = self.begin(now);
+        let entry = &mut self.resources[resource.index()];
+        let Some(Corrected { dimension, before, after }) = entry.budgets.correct(now, said) else { return false };
+        self.queue.open_lot(entry.place.lot);
+        self.tell(now, resource, RequestFact::BudgetCorrected { dimension, before, after });
+        self.serve(now);
+        true
+    }
+
+    /// The fairness group of this name, with this weight from now on. `weight` lies in 2^-20..=2^20.
+    pub fn group(&mut self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
+        if let Some(id) = self.group_names.get(name) {
+            let group = self.named_groups[id as usize];
+            return self.queue.set_weight(group, weight).map(|()| group);
+        }
+        let group = self.queue.add_group(weight)?;
+        self.group_names.intern(name);
+        self.named_groups.push(group);
+        Ok(group)
+    }
+
+    /// Changes the weight of a resource's own group.
+    pub fn set_resource_weight(&mut self, resource: ResourceId, weight: f64) -> Result<(), ConfigError> {
+        self.queue.set_weight(self.resources[resource.index()].place.group, weight)
+    }
+}
+

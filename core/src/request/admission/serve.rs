@@ -1,0 +1,292 @@
+//! Who goes next, and when to look again.
+
+use smallvec::SmallVec;
+
+use super::{RequestAdmission, Waiter};
+use crate::fair_queue::{GroupId, Selection, Verdict};
+use crate::handle::{SlotKey, Slots};
+use crate::request::budget::Usage;
+use crate::request::event::RequestFact;
+use crate::request::keys::{ProviderModelId, Request, ResourceId};
+use crate::request::outcome::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
+use crate::request::resource::{Block, Resource};
+use crate::request::timers::Timer;
+use crate::time::Instant;
+
+/// Answers.
+impl RequestAdmission {
+    pub(super) fn begin(&mut self, now: Instant) -> Instant {
+        self.sequence += 1;
+        self.time.observe(now)
+    }
+
+    /// Checks what no waiting can mend, and tells the limit that somebody wants in.
+    pub(super) fn attempt(&mut self, now: Instant, resource: ResourceId) -> Result<(), Denial> {
+        let reason = match self.resources.get_mut(resource.index()) {
+            None => DenialReason::Unregistered,
+            Some(_) if self.is_shut => DenialReason::Shutdown,
+            Some(entry) => {
+                entry.on_attempt(now);
+                self.tell_ramp(now, resource);
+                return Ok(());
+            }
+        };
+        Err(Denial { reason, changes_at: None })
+    }
+
+    /// The answer to a request that was found fit to be tried.
+    pub(super) fn try_grant(&mut self, now: Instant, request: &Request) -> Result<RequestLease, Denial> {
+        self.refuse_overdue(now);
+        if let Some(denial) = self.blocked(now, request) {
+            return Err(denial);
+        }
+        if self.is_waiter_ahead(now, request.resource) {
+            return Err(Denial { reason: DenialReason::QueuedWaitersAhead, changes_at: None });
+        }
+        Ok(self.grant(now, request.resource, request.estimate))
+    }
+
+    /// Why a request could not go out at `now`, waiters aside.
+    pub(super) fn blocked(&self, now: Instant, request: &Request) -> Option<Denial> {
+        let entry = &self.resources[request.resource.index()];
+        let block = entry.block(now, &self.providers[entry.owner.0 as usize], request.estimate)?;
+        let changes_at = match block {
+            Block::Budget(at) => Some(at),
+            Block::Cooldown | Block::Capacity => entry.next_change(now),
+        };
+        Some(Denial { reason: block.reason(), changes_at })
+    }
+
+    /// The answer to a request whose timeout is zero.
+    pub(super) fn refuse_at_once(&mut self, now: Instant, resource: ResourceId) -> Acquire {
+        let denial = self.refusal(now, resource, DenialReason::QueueTimeout);
+        self.tell(now, resource, RequestFact::AcquireDenied { reason: denial.reason });
+        Acquire::Denied(denial)
+    }
+
+    fn refusal(&self, now: Instant, resource: ResourceId, reason: DenialReason) -> Denial {
+        Denial { reason, changes_at: self.resources[resource.index()].next_change(now) }
+    }
+
+    /// Whether a waiter goes first: one for the same provider and model that could go, or one for the same resource that
+    /// waits for a budget, which the newcomer would spend.
+    fn is_waiter_ahead(&mut self, now: Instant, resource: ResourceId) -> bool {
+        if self.queue.is_empty() {
+            return false;
+        }
+        let entry = &self.resources[resource.index()];
+        if entry.waiters > 0 && !entry.budgets.is_empty() {
+            return true;
+        }
+        let owner = entry.owner;
+        let first = self.select(now);
+        first.is_some_and(|(_, key)| self.waiters.get(key).is_some_and(|waiter| self.owner_of(waiter) == owner))
+    }
+
+    fn owner_of(&self, waiter: &Waiter) -> ProviderModelId {
+        self.resources[waiter.resource.index()].owner
+    }
+}
+
+/// Turns.
+impl RequestAdmission {
+    /// The first waiter that could go at `now`. Serves nobody.
+    fn select(&mut self, now: Instant) -> Option<(Selection, SlotKey)> {
+        let Self { queue, waiters, resources, providers, .. } = self;
+        let selection = queue.select(|candidate| {
+            let Some(waiter) = waiters.get(SlotKey::from_bits(candidate.item)) else { return Verdict::Skip };
+            // A waiter past its deadline is never granted, not even before it is told. The one that arrives this
+            // instant with "now or not at all" is not past it.
+            if waiter.deadline.is_some_and(|end| end <= now && waiter.since < now) {
+                return Verdict::Skip;
+            }
+            let entry = &mut resources[waiter.resource.index()];
+            let block = entry.block(now, &providers[entry.owner.0 as usize], waiter.estimate);
+            entry.budget_wait = block.and_then(Block::budget_fits_at);
+            if block.is_some() { Verdict::ClassBlocked(entry.place.lot) } else { Verdict::Accept }
+        })?;
+        Some((selection, SlotKey::from_bits(selection.candidate.item)))
+    }
+
+    pub(super) fn serve(&mut self, now: Instant) {
+        self.serve_for(now, None);
+    }
+
+    /// Grants to waiters in order of turn while there is room. The grant of `direct` is answered, not queued as news.
+    pub(super) fn serve_for(&mut self, now: Instant, direct: Option<SlotKey>) -> Option<RequestLease> {
+        self.expire(now);
+        let mut answer = None;
+        while let Some((selection, key)) = self.select(now) {
+            if self.queue.commit(&selection).is_err() {
+                break;
+            }
+            let Some(waiter) = self.waiters.remove(key) else { break };
+            self.forget_waiter(waiter.resource);
+            let lease = self.grant(now, waiter.resource, waiter.estimate);
+            if self.log.is_on() {
+                self.tell_served(now, WaiterId(key), &waiter, lease.id);
+            }
+            if direct == Some(key) {
+                answer = Some(lease);
+            } else {
+                self.effects.push_back(Effect::Granted { waiter: WaiterId(key), lease });
+            }
+        }
+        self.arm_wakes(now);
+        answer
+    }
+
+    pub(super) fn grant(&mut self, now: Instant, resource: ResourceId, estimate: Usage) -> RequestLease {
+        let entry = &mut self.resources[resource.index()];
+        let held = entry.grant(now, resource, estimate);
+        self.providers[entry.owner.0 as usize].in_flight += 1;
+        RequestLease { id: self.ledger.grant(resource.0, held) }
+    }
+}
+
+/// Waiters.
+impl RequestAdmission {
+    pub(super) fn enqueue(
+        &mut self,
+        now: Instant,
+        request: &Request,
+        group: GroupId,
+        deadline: Option<Instant>,
+    ) -> SlotKey {
+        let Request { resource, estimate, .. } = *request;
+        let key = self.waiters.insert(Waiter { resource, since: now, deadline, estimate });
+        if self.log.is_on() {
+            self.tell_queued(now, resource, WaiterId(key));
+        }
+        let entry = &mut self.resources[resource.index()];
+        self.queue.enqueue(key.to_bits(), group, entry.place.class, 1.0);
+        entry.waiters += 1;
+        if entry.waiters == 1 {
+            self.waited.push(resource);
+        }
+        self.reconsider(resource);
+        key
+    }
+
+    /// Offers a resource's first waiter anew where its turn or its estimate may differ from the one that was refused.
+    fn reconsider(&mut self, resource: ResourceId) {
+        let entry = &self.resources[resource.index()];
+        if !entry.budgets.is_empty() {
+            self.queue.open_lot(entry.place.lot);
+        }
+    }
+
+    /// Refuses the waiters whose deadline has passed and opens the lots whose time has come.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.take_due(now);
+    }
+
+    /// The same for a caller that serves nobody: wake-ups that are due stay due.
+    fn refuse_overdue(&mut self, now: Instant) {
+        if self.timers.next().is_none_or(|at| at > now) {
+            return;
+        }
+        for resource in self.take_due(now) {
+            if self.resources[resource.index()].waiters > 0 {
+                self.resources[resource.index()].wake_at = Some(now);
+                self.arm(now, Timer::Wake(resource.0));
+            }
+        }
+        self.trim();
+    }
+
+    /// Refuses the waiters whose deadline has passed, opens the lots of the resources whose wake-up was due, and answers
+    /// the resources that have to be looked at again.
+    fn take_due(&mut self, now: Instant) -> SmallVec<[ResourceId; 4]> {
+        let mut woken = SmallVec::new();
+        while let Some((at, timer)) = self.timers.pop_due(now) {
+            match timer {
+                Timer::Deadline(key) => {
+                    let Some(waiter) = self.waiters.get(key).filter(|waiter| waiter.deadline == Some(at)) else {
+                        continue;
+                    };
+                    let resource = waiter.resource;
+                    self.refuse(now, key, DenialReason::QueueTimeout);
+                    if !self.resources[resource.index()].budgets.is_empty() {
+                        woken.push(resource);
+                    }
+                }
+                Timer::Wake(resource) => {
+                    let entry = &mut self.resources[resource as usize];
+                    if entry.wake_at == Some(at) {
+                        entry.wake_at = None;
+                        self.queue.open_lot(entry.place.lot);
+                        self.tell_ramp(now, ResourceId(resource));
+                        woken.push(ResourceId(resource));
+                    }
+                }
+            }
+        }
+        woken
+    }
+
+    pub(super) fn refuse(&mut self, now: Instant, key: SlotKey, reason: DenialReason) {
+        let Some(waiter) = self.remove_waiter(key) else { return };
+        let denial = self.refusal(now, waiter.resource, reason);
+        if self.log.is_on() {
+            self.tell_withdrawn(now, WaiterId(key), &waiter, reason);
+        }
+        self.effects.push_back(Effect::Refused { waiter: WaiterId(key), denial });
+    }
+
+    pub(super) fn remove_waiter(&mut self, key: SlotKey) -> Option<Waiter> {
+        let waiter = self.waiters.remove(key)?;
+        self.queue.discard(key.to_bits());
+        self.forget_waiter(waiter.resource);
+        self.reconsider(waiter.resource);
+        Some(waiter)
+    }
+
+    /// One waiter fewer; a wake-up that nobody waits for any more is off.
+    fn forget_waiter(&mut self, resource: ResourceId) {
+        let entry = &mut self.resources[resource.index()];
+        entry.waiters -= 1;
+        if entry.waiters == 0 {
+            entry.wake_at = None;
+            entry.budget_wait = None;
+            self.waited.retain(|waited| *waited != resource);
+        }
+    }
+}
+
+/// Time.
+impl RequestAdmission {
+    /// Arms one wake-up for each resource whose waiters wait for time, and drops those that lost their meaning.
+    fn arm_wakes(&mut self, now: Instant) {
+        for at in 0..self.waited.len() {
+            let resource = self.waited[at];
+            let entry = &mut self.resources[resource.index()];
+            let next = entry.next_change(now);
+            if next != entry.wake_at {
+                entry.wake_at = next;
+                if let Some(instant) = next {
+                    self.arm(instant, Timer::Wake(resource.0));
+                }
+            }
+        }
+        self.trim();
+    }
+
+    pub(super) fn arm(&mut self, at: Instant, timer: Timer) {
+        let Self { timers, waiters, resources, .. } = self;
+        let live = waiters.len() + resources.len();
+        timers.arm(at, timer, live, |at, timer| is_current(waiters, resources, at, timer));
+    }
+
+    pub(super) fn trim(&mut self) {
+        let Self { timers, waiters, resources, .. } = self;
+        timers.trim(|at, timer| is_current(waiters, resources, at, timer));
+    }
+}
+
+fn is_current(waiters: &Slots<Waiter>, resources: &[Resource], at: Instant, timer: Timer) -> bool {
+    match timer {
+        Timer::Deadline(key) => waiters.get(key).is_some_and(|waiter| waiter.deadline == Some(at)),
+        Timer::Wake(resource) => resources[resource as usize].wake_at == Some(at),
+    }
+}

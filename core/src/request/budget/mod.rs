@@ -1,0 +1,306 @@
+//! Rate budgets: how much may go out per minute or day, beside how much may be in flight.
+//!
+//! A resource may have any number of them: requests per minute, input, output or total tokens per minute, requests per
+//! day. Each is a token bucket over injected time, in integers, so equal inputs give equal answers everywhere.
+//!
+//! ```text
+//! reserve     when a call goes out its estimate is taken from every budget at once, or the call waits
+//! settle      when it ends, what it used takes the place of the estimate; what was too much comes back
+//! give back   a call that was refused (429) or cancelled returns all of it
+//! correct     what the provider says is left overrules the bucket
+//! ```
+//!
+//! A budget that was overdrawn, by a call that used more than it was estimated at, refills to zero before the next call
+//! goes out: so budgets hold on average even for callers who never estimate. An estimate larger than the whole bucket
+//! waits until the bucket is full and overdraws it. Whoever waits for a budget keeps the calls of the same resource
+//! behind it, small ones too: they would spend what it waits for, and it would wait for ever.
+//!
+//! ```
+//! use tidegate_core::request::budget::{BudgetConfig, Dimension, Usage};
+//! use tidegate_core::request::{Acquire, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig};
+//! use tidegate_core::time::{Duration, Instant};
+//!
+//! let mut now = Instant::ZERO;
+//! let mut gate = RequestAdmission::new(RequestConfig::default())?;
+//! let model = gate.register(now, "provider", "model", "default", 8)?;
+//! let chat = gate.resource(model, Domain::Chat);
+//! gate.set_budgets(now, chat, &[BudgetConfig::per_minute(Dimension::TotalTokens, 6_000)])?;
+//!
+//! let large = Request::new(chat).estimated(Usage::tokens(3_000, 3_000));
+//! let Acquire::Granted(first) = gate.acquire(now, &large) else { panic!("the budget is whole") };
+//! let Acquire::Waiting(_) = gate.acquire(now, &large) else { panic!("and now it is spent") };
+//! // It used 1 000 less than it was estimated at; the other 5 000 come back at 100 a second.
+//! let done = Completion::from(Outcome::Success).used(Usage::tokens(3_000, 2_000));
+//! let _ = gate.release(now, first, &done);
+//! assert_eq!(gate.poll_timeout(), Some(now + Duration::from_secs(50)));
+//! # Ok::<(), tidegate_core::error::ConfigError>(())
+//! ```
+
+mod bucket;
+
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+
+use crate::error::{ConfigError, require};
+use crate::request::outcome::{Completion, Outcome};
+use crate::time::{Duration, Instant};
+use bucket::Bucket;
+
+/// What a budget counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum Dimension {
+    /// Calls.
+    Requests,
+    /// Tokens sent.
+    InputTokens,
+    /// Tokens received.
+    OutputTokens,
+    /// Tokens sent and received.
+    TotalTokens,
+}
+
+/// What one call uses, or is estimated to use, besides being one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct Usage {
+    /// Tokens sent.
+    pub input_tokens: u32,
+    /// Tokens received.
+    pub output_tokens: u32,
+}
+
+impl Usage {
+    /// So many tokens each way.
+    #[must_use]
+    pub const fn tokens(input: u32, output: u32) -> Self {
+        Self { input_tokens: input, output_tokens: output }
+    }
+
+    fn of(self, dimension: Dimension) -> u64 {
+        match dimension {
+            Dimension::Requests => 1,
+            Dimension::InputTokens => u64::from(self.input_tokens),
+            Dimension::OutputTokens => u64::from(self.output_tokens),
+            Dimension::TotalTokens => u64::from(self.input_tokens) + u64::from(self.output_tokens),
+        }
+    }
+}
+
+/// The most a budget's `limit` and `burst` may be. Products with any span of time then fit 127 bits.
+pub const MAX_LIMIT: u64 = 1_000_000_000_000_000;
+
+/// One budget of a resource: a bucket that holds `burst` and refills by `limit` in each `window`, evenly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct BudgetConfig {
+    /// What it counts.
+    pub dimension: Dimension,
+    /// How much refills in each window. In `1..=10^15`.
+    pub limit: u64,
+    /// The window. Longer than zero.
+    pub window: Duration,
+    /// The most that may be spent at once after a rest, in `1..=10^15`; `None` is `limit`. A provider that counts in
+    /// fixed or sliding windows wants a small one: a full bucket and its refill together let `burst + limit` through
+    /// in one window.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub burst: Option<u64>,
+}
+
+impl BudgetConfig {
+    /// `limit` in each `window`.
+    #[must_use]
+    pub const fn per(window: Duration, dimension: Dimension, limit: u64) -> Self {
+        Self { dimension, limit, window, burst: None }
+    }
+
+    /// `limit` a minute.
+    #[must_use]
+    pub const fn per_minute(dimension: Dimension, limit: u64) -> Self {
+        Self::per(Duration::from_secs(60), dimension, limit)
+    }
+
+    /// `limit` a day.
+    #[must_use]
+    pub const fn per_day(dimension: Dimension, limit: u64) -> Self {
+        Self::per(Duration::from_secs(86_400), dimension, limit)
+    }
+
+    /// The same with another `burst`.
+    #[must_use]
+    pub const fn with_burst(self, burst: u64) -> Self {
+        Self { burst: Some(burst), ..self }
+    }
+
+    /// Refuses a value out of range, naming its field.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let range = 1..=MAX_LIMIT;
+        require(range.contains(&self.limit), "budget.limit", self.limit, "a number from 1 to 10^15")?;
+        require(!self.window.is_zero(), "budget.window", self.window, "longer than zero")?;
+        let burst = self.burst.unwrap_or(self.limit);
+        require(range.contains(&burst), "budget.burst", burst, "a number from 1 to 10^15")
+    }
+}
+
+/// What a provider said about one budget, as in the `x-ratelimit-*` headers of an answer, parsed into numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Correction {
+    /// Which budgets it is about.
+    pub dimension: Dimension,
+    /// The window it is about; `None` for the budget whose limit is `limit`, or else the one of the shortest window.
+    pub window: Option<Duration>,
+    /// How much the provider allows in each window. Less than configured lowers the budget; more never lifts it above
+    /// what was configured.
+    pub limit: Option<u64>,
+    /// How much is left.
+    pub remaining: Option<u64>,
+    /// How long until all of it is back.
+    pub reset_after: Option<Duration>,
+}
+
+impl Correction {
+    /// Nothing said yet about `dimension`.
+    #[must_use]
+    pub const fn of(dimension: Dimension) -> Self {
+        Self { dimension, window: None, limit: None, remaining: None, reset_after: None }
+    }
+}
+
+/// The state of one budget at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct BudgetSnapshot {
+    /// Its settings.
+    pub config: BudgetConfig,
+    /// The limit in force: the configured one, or a lower one that the provider named.
+    pub limit: u64,
+    /// What may be spent now, rounded down; negative while it is overdrawn.
+    pub available: i64,
+    /// Estimates of calls that are out.
+    pub reserved: u64,
+}
+
+/// A budget that was corrected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Corrected {
+    pub(super) dimension: Dimension,
+    pub(super) before: i64,
+    pub(super) after: i64,
+}
+
+#[derive(Clone, Debug)]
+struct Budget {
+    config: BudgetConfig,
+    bucket: Bucket,
+    reserved: u64,
+}
+
+/// The budgets of one resource.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Budgets {
+    entries: Vec<Budget>,
+    /// The first grant that these budgets know of: calls that were out when they were set settle nothing.
+    since: u64,
+}
+
+impl Budgets {
+    /// Full budgets, for grants from number `since` on. The settings were validated.
+    pub(super) fn new(now: Instant, configs: &[BudgetConfig], since: u64) -> Self {
+        let full = |config: &BudgetConfig| Budget { config: *config, bucket: Bucket::new(now, config), reserved: 0 };
+        Self { entries: configs.iter().map(full).collect(), since }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// From when on a call of this estimate fits all budgets, if it does not now.
+    pub(super) fn fits_at(&self, now: Instant, estimate: Usage) -> Option<Instant> {
+        let fits = self.entries.iter().map(|budget| budget.bucket.fits_at(now, estimate.of(budget.config.dimension)));
+        fits.max().filter(|at| *at > now)
+    }
+
+    /// Takes the estimate of a call that goes out.
+    pub(super) fn reserve(&mut self, now: Instant, estimate: Usage) {
+        for budget in &mut self.entries {
+            let amount = estimate.of(budget.config.dimension);
+            budget.bucket.take(now, amount);
+            budget.reserved += amount;
+        }
+    }
+
+    /// Replaces the estimate of call number `grant` by what it cost.
+    pub(super) fn settle(&mut self, now: Instant, grant: u64, estimate: Usage, done: &Completion) {
+        if grant < self.since {
+            return;
+        }
+        let used = match (done.outcome, done.usage) {
+            (Outcome::RateLimited, _) | (Outcome::LocalCancelled, None) => None,
+            // What failed on the way may have been counted: only a refusal or the caller's own word says it was not.
+            (_, usage) => Some(usage.unwrap_or(estimate)),
+        };
+        for budget in &mut self.entries {
+            let amount = estimate.of(budget.config.dimension);
+            budget.reserved -= amount;
+            budget.bucket.give(now, amount);
+            budget.bucket.take(now, used.map_or(0, |usage| usage.of(budget.config.dimension)));
+        }
+    }
+
+    /// Takes over what the provider said; answers the budget that changed, if one did.
+    pub(super) fn correct(&mut self, now: Instant, said: &Correction) -> Option<Corrected> {
+        let of_dimension = |budget: &&mut Budget| budget.config.dimension == said.dimension;
+        let budget = match said.window {
+            Some(window) => self.entries.iter_mut().filter(of_dimension).find(|budget| budget.config.window == window),
+            None => self
+                .entries
+                .iter_mut()
+                .filter(of_dimension)
+                .min_by_key(|budget| (said.limit != Some(budget.config.limit), budget.config.window)),
+        }?;
+        let before = budget.bucket.available(now);
+        let limit_before = budget.bucket.limit();
+        budget.correct(now, said);
+        let after = budget.bucket.available(now);
+        let is_changed = before != after || limit_before != budget.bucket.limit();
+        is_changed.then_some(Corrected { dimension: said.dimension, before, after })
+    }
+
+    pub(super) fn snapshot(&self, now: Instant) -> Vec<BudgetSnapshot> {
+        let show = |budget: &Budget| BudgetSnapshot {
+            config: budget.config,
+            limit: budget.bucket.limit(),
+            available: budget.bucket.available(now),
+            reserved: budget.reserved,
+        };
+        self.entries.iter().map(show).collect()
+    }
+}
+
+impl Budget {
+    fn correct(&mut self, now: Instant, said: &Correction) {
+        if let Some(limit) = said.limit {
+            let limit = limit.clamp(1, self.config.limit);
+            self.bucket.set_limit(now, limit, self.config.burst.unwrap_or(limit));
+        }
+        match (said.remaining, said.reset_after) {
+            (Some(remaining), _) => {
+                // The provider may have counted all calls that are out, or none of them yet.
+                let remaining = remaining.min(MAX_LIMIT);
+                self.bucket.lower_to(now, remaining);
+                // A provider that allows more than was configured says nothing about what was configured.
+                if said.limit.is_none_or(|limit| limit <= self.config.limit) {
+                    self.bucket.raise_to(now, remaining.saturating_sub(self.reserved));
+                }
+            }
+            (None, Some(reset_after)) => self.bucket.full_not_before(now, reset_after),
+            (None, None) => {}
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! What happened at a controller, for whoever wants to know.
+//!
+//! A controller makes only the events that [`RequestAdmission::set_interest`](super::RequestAdmission::set_interest)
+//! asked for; any other costs one branch. They are drained with
+//! [`RequestAdmission::poll_event`](super::RequestAdmission::poll_event), apart from the effects, which must be: at most
+//! [`MAX_PENDING`] are kept for a host that does not drain them, and those beyond are counted as dropped.
+
+use alloc::collections::VecDeque;
+
+use super::budget::Dimension;
+use super::keys::{ProviderModelId, ResourceId};
+use super::outcome::{DenialReason, Outcome, WaiterId};
+use crate::lease::{LeaseId, ReleaseAnswer};
+use crate::time::{Duration, Instant};
+
+/// The most events that wait to be drained.
+pub const MAX_PENDING: usize = 65_536;
+
+/// One event of a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct RequestEvent {
+    /// Its number among the controller's events, from 0; a gap is an event that was dropped.
+    pub sequence: u64,
+    /// When it happened.
+    pub at: Instant,
+    /// Where: a resource, or a provider and model as a whole.
+    pub place: EventPlace,
+    /// What happened.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub fact: RequestFact,
+}
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum EventPlace {
+    /// The whole controller.
+    Controller,
+    /// A provider and model, in all its domains.
+    Model(ProviderModelId),
+    /// One resource.
+    Resource(ResourceId),
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(tag = "kind", rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum RequestFact {
+    /// An alias was registered.
+    ResourceRegistered {
+        /// The cap it asked for.
+        cap: u32,
+    },
+    /// The lowest cap of all aliases changed.
+    EffectiveCapChanged {
+        /// The cap before; `None` for a new provider and model.
+        from: Option<u32>,
+        /// The cap in force.
+        to: u32,
+    },
+    /// The first waiter came into an empty queue.
+    QueueFormed,
+    /// The last waiter left the queue.
+    QueueDrained,
+    /// A request asked. An immediate answer follows at the same instant.
+    WaitStarted {
+        /// The waiter, if it had to queue.
+        waiter: Option<WaiterId>,
+    },
+    /// A request was granted.
+    WaitCompleted {
+        /// The waiter, if it had to queue.
+        waiter: Option<WaiterId>,
+        /// How long it waited.
+        waited: Duration,
+    },
+    /// A waiter's deadline passed.
+    WaitTimeout {
+        /// The waiter, if it had queued.
+        waiter: Option<WaiterId>,
+        /// How long it waited.
+        waited: Duration,
+    },
+    /// A waiter withdrew, or was refused by shutdown.
+    WaitCancelled {
+        /// The waiter.
+        waiter: WaiterId,
+        /// How long it waited.
+        waited: Duration,
+        /// Why.
+        reason: DenialReason,
+    },
+    /// A request was refused at once.
+    AcquireDenied {
+        /// Why.
+        reason: DenialReason,
+    },
+    /// A call may go out.
+    LeaseAcquired {
+        /// The lease.
+        lease: LeaseId,
+        /// The limit it was admitted under.
+        limit: u32,
+        /// Calls of the resource that are out, this one included.
+        in_flight: u32,
+    },
+    /// A call ended.
+    LeaseReleased {
+        /// The lease.
+        lease: LeaseId,
+        /// How it ended.
+        outcome: Outcome,
+        /// How long it was held.
+        held: Duration,
+        /// Calls of the resource that are still out.
+        in_flight: u32,
+    },
+    /// A release that released nothing.
+    ReleaseDiagnostic {
+        /// The lease that was named.
+        lease: LeaseId,
+        /// What it was instead.
+        answer: ReleaseAnswer,
+    },
+    /// The provider refused.
+    RateLimited {
+        /// When the resource may be called again.
+        blocked_until: Option<Instant>,
+        /// Refusals since the last good news.
+        consecutive: u32,
+    },
+    /// A cooldown that the provider asked for was cut to the longest allowed.
+    CooldownCapped {
+        /// What was asked for.
+        asked: Duration,
+        /// What was taken.
+        taken: Duration,
+    },
+    /// The limit fell after a refusal, or with the cap.
+    LimitDecreased {
+        /// The limit before.
+        from: u32,
+        /// The limit in force.
+        to: u32,
+    },
+    /// The limit rose after a success, or with the cap.
+    LimitIncreased {
+        /// The limit before.
+        from: u32,
+        /// The limit in force.
+        to: u32,
+    },
+    /// The limit passed the one that the first cut had found too high.
+    SoftCeilingRecovered {
+        /// The limit in force.
+        limit: u32,
+    },
+    /// The limit is at its maximum again, and no cooldown is in force.
+    FullyRecovered {
+        /// The limit in force.
+        limit: u32,
+    },
+    /// A ramp opened slots. Told by the first command that sees them, which is the instant itself where anybody waits.
+    RampStep {
+        /// The limit before.
+        from: u32,
+        /// The limit in force.
+        to: u32,
+    },
+    /// A refusal ended a ramp.
+    RampAborted {
+        /// The limit it had reached.
+        limit: u32,
+    },
+    /// What the provider said about a budget changed it.
+    BudgetCorrected {
+        /// What the budget counts.
+        dimension: Dimension,
+        /// What could be spent before.
+        before: i64,
+        /// What may be spent now.
+        after: i64,
+    },
+}
+
+macro_rules! kinds {
+    ($($kind:ident),* $(,)?) => {
+        /// The kinds of [`RequestFact`], to ask for.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+        #[non_exhaustive]
+        pub enum RequestEventKind {
+            $(#[doc = concat!("[`RequestFact::", stringify!($kind), "`]")] $kind),*
+        }
+
+        impl RequestEventKind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$kind),*];
+        }
+
+        impl RequestFact {
+            /// Its kind.
+            #[must_use]
+            pub const fn kind(&self) -> RequestEventKind {
+                match self {
+                    $(Self::$kind { .. } => RequestEventKind::$kind),*
+                }
+            }
+        }
+    };
+}
+
+kinds!(
+    ResourceRegistered,
+    EffectiveCapChanged,
+    QueueFormed,
+    QueueDrained,
+    WaitStarted,
+    WaitCompleted,
+    WaitTimeout,
+    WaitCancelled,
+    AcquireDenied,
+    LeaseAcquired,
+    LeaseReleased,
+    ReleaseDiagnostic,
+    RateLimited,
+    CooldownCapped,
+    LimitDecreased,
+    LimitIncreased,
+    SoftCeilingRecovered,
+    FullyRecovered,
+    RampStep,
+    RampAborted,
+    BudgetCorrected,
+);
+
+/// A set of event kinds.
+///
+/// ```
+/// use tidegate_core::request::event::{Interest, RequestEventKind};
+/// let refusals = Interest::of(&[RequestEventKind::RateLimited, RequestEventKind::AcquireDenied]);
+/// assert!(refusals.contains(RequestEventKind::RateLimited) && !refusals.contains(RequestEventKind::WaitStarted));
+/// assert!(Interest::ALL.contains(RequestEventKind::WaitStarted));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interest(u32);
+
+impl Interest {
+    /// No kind at all.
+    pub const NONE: Self = Self(0);
+    /// Every kind, those to come included.
+    pub const ALL: Self = Self(u32::MAX);
+
+    /// These kinds.
+    #[must_use]
+    pub const fn of(kinds: &[RequestEventKind]) -> Self {
+        let (mut bits, mut at) = (0, 0);
+        while at < kinds.len() {
+            bits |= 1 << kinds[at] as u32;
+            at += 1;
+        }
+        Self(bits)
+    }
+
+    /// Whether `kind` is among them.
+    #[must_use]
+    pub const fn contains(self, kind: RequestEventKind) -> bool {
+        self.0 & (1 << kind as u32) != 0
+    }
+}
+
+/// The events that wait to be drained.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EventLog {
+    interest: Interest,
+    sequence: u64,
+    pending: VecDeque<RequestEvent>,
+    dropped: u64,
+}
+
+impl EventLog {
+    pub(super) fn set_interest(&mut self, interest: Interest) {
+        self.interest = interest;
+    }
+
+    /// Whether anybody wants anything. The one branch that unwanted events cost.
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        self.interest != Interest::NONE
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, at: Instant, place: EventPlace, fact: RequestFact) {
+        if self.is_on() {
+            self.push_wanted(at, place, fact);
+        }
+    }
+
+    #[cold]
+    fn push_wanted(&mut self, at: Instant, place: EventPlace, fact: RequestFact) {
+        if !self.interest.contains(fact.kind()) {
+            return;
+        }
+        let sequence = self.sequence;
+        self.sequence += 1;
+        if self.pending.len() < MAX_PENDING {
+            self.pending.push_back(RequestEvent { sequence, at, place, fact });
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<RequestEvent> {
+        self.pending.pop_front()
+    }
+
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
