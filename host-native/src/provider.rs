@@ -138,9 +138,7 @@ impl Drop for CallOut<'_> {
 fn completion(answer: &Result<String, CallError>) -> Completion {
     match answer {
         Ok(_) => Outcome::Success.into(),
-        Err(CallError::RateLimited { retry_after, .. }) => {
-            Completion::rate_limited(*retry_after)
-        }
+        Err(CallError::RateLimited { retry_after, .. }) => Completion::rate_limited(*retry_after),
         Err(CallError::Timeout) => Outcome::ProviderTimeout.into(),
         Err(
             CallError::Server { .. }

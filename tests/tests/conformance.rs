@@ -18,6 +18,9 @@ fn traces_of(component: &str, wanted: impl Fn(&str) -> bool) -> usize {
         }
         let outcome = replay(&text).unwrap_or_else(|error| panic!("{}: {error:#}", path.display()));
         assert_eq!(outcome.difference, None, "{}", path.display());
+        if component == "request_admission" {
+            assert_eq!(outcome.other_events, Vec::<String>::new(), "{}", path.display());
+        }
         assert!(outcome.compared > 0, "{} compared nothing", path.display());
         seen += 1;
     }

@@ -151,7 +151,8 @@ impl Bench {
             }
             Command::Release { which, outcome, retry_after_ms } if !self.leases.is_empty() => {
                 let lease = self.leases.swap_remove(which % self.leases.len());
-                let done = Completion { retry_after: retry_after_ms.map(Duration::from_millis), ..Completion::new(outcome) };
+                let done =
+                    Completion { retry_after: retry_after_ms.map(Duration::from_millis), ..Completion::new(outcome) };
                 prop_assert_eq!(self.machine.release(self.now, lease, &done), ReleaseAnswer::Released);
                 self.released += 1;
             }

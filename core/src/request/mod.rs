@@ -40,7 +40,11 @@ mod snapshot;
 mod timers;
 
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_event;
 
 pub use admission::RequestAdmission;
 pub use config::{AimdConfig, CooldownRule, CutRule, RequestConfig};

@@ -2,65 +2,10 @@ use std::boxed::Box;
 use std::vec;
 use std::vec::Vec;
 
+use super::testing::{Bench, CHAT};
 use super::*;
 use crate::lease::{LeaseId, ReleaseAnswer};
 use crate::time::{Duration, Instant};
-
-const CHAT: ResourceId = ResourceId(0);
-
-struct Bench {
-    machine: RequestAdmission,
-    now: Instant,
-}
-
-impl Bench {
-    fn new(cap: u32, aimd: AimdConfig) -> Self {
-        let config = RequestConfig { aimd, ..RequestConfig::default() };
-        let mut machine = RequestAdmission::new(config).expect("valid settings");
-        let model = machine.register(Instant::ZERO, "provider", "model", "default", cap).expect("a valid cap");
-        assert_eq!(machine.resource(model, Domain::Chat), CHAT);
-        Self { machine, now: Instant::ZERO }
-    }
-
-    fn take(&mut self, calls: u32) -> Vec<RequestLease> {
-        (0..calls).map(|_| self.machine.try_acquire(self.now, &Request::new(CHAT)).expect("room")).collect()
-    }
-
-    fn end(&mut self, lease: RequestLease, outcome: impl Into<Completion>) {
-        assert_eq!(self.machine.release(self.now, lease, &outcome.into()), ReleaseAnswer::Released);
-    }
-
-    fn wait(&mut self, request: Request) -> WaiterId {
-        match self.machine.acquire(self.now, &request) {
-            Acquire::Waiting(waiter) => waiter,
-            other => panic!("expected to wait, got {other:?}"),
-        }
-    }
-
-    fn granted(&mut self) -> Vec<(WaiterId, RequestLease)> {
-        core::iter::from_fn(|| match self.machine.poll_effect()? {
-            Effect::Granted { waiter, lease } => Some((waiter, lease)),
-            Effect::Refused { denial, .. } => panic!("refused: {denial}"),
-        })
-        .collect()
-    }
-
-    fn limit(&self) -> u32 {
-        self.machine.snapshot(self.now, CHAT).current_limit
-    }
-
-    /// Succeeds `times` in a row.
-    fn succeed(&mut self, times: u32) {
-        for _ in 0..times {
-            let lease = self.take(1).remove(0);
-            self.end(lease, Outcome::Success);
-        }
-    }
-
-    fn after(&mut self, span: Duration) {
-        self.now += span;
-    }
-}
 
 fn rate_limited(retry_after: Duration) -> Completion {
     Completion::rate_limited(Some(retry_after))

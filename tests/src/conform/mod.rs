@@ -58,6 +58,8 @@ pub struct Replay {
     pub skipped: Vec<(usize, String)>,
     /// The first step that differs.
     pub difference: Option<String>,
+    /// Compared steps that told other events, those aside that differ on purpose. Matching them is optional.
+    pub other_events: Vec<String>,
 }
 
 /// A machine under replay.
@@ -103,8 +105,24 @@ pub fn replay(text: &str) -> Result<Replay> {
             replay.difference = Some(format!("step {at} `{}` {}: {difference}", step.op, step.args));
             break;
         }
+        let (recorded, told) = (events(step, &step.expect), events(step, &actual));
+        if step.expect["events"].is_array() && recorded != told {
+            replay.other_events.push(format!("step {at} `{}`: recorded {recorded:?}, got {told:?}", step.op));
+        }
     }
     Ok(replay)
+}
+
+/// The events of a step that are told alike. On purpose, an immediate grant forms no queue here, the soft ceiling is
+/// passed once and not at every increase above it, ramps and limits that a cap moved tell their steps, and a deadline
+/// that passed in a stall is told before what the next command brings.
+fn events<'a>(step: &Step, came: &'a Value) -> Vec<&'a str> {
+    const TOLD_OTHERWISE: [&str; 6] =
+        ["queue_formed", "queue_drained", "ramp_step", "ramp_aborted", "soft_ceiling_recovered", "wait_timeout"];
+    let kinds = came["events"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let kinds = kinds.filter_map(|kind| kind.strip_prefix("request_"));
+    let moved_by_cap = |kind: &str| step.op != "release" && kind.starts_with("limit_");
+    kinds.filter(|kind| !TOLD_OTHERWISE.contains(kind) && !moved_by_cap(kind)).collect()
 }
 
 /// The first place at which `actual` lacks or contradicts something that was recorded.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 use tidegate_core::lease::LeaseId;
+use tidegate_core::request::event::Interest;
 use tidegate_core::request::{
     Acquire, AimdConfig, Completion, CooldownRule, CutRule, DenialReason, Domain, Effect, Outcome, ProviderModelId,
     Request, RequestAdmission, RequestConfig, RequestLease, ResourceId, ResourceSnapshot,
@@ -44,8 +45,9 @@ impl Requests {
             ..AimdConfig::default()
         };
         let default_timeout = seconds("default_queue_wait_timeout_seconds");
-        let machine =
+        let mut machine =
             RequestAdmission::new(RequestConfig { aimd, default_timeout, controller: 1, compatibility: true })?;
+        machine.set_interest(Instant::ZERO, Interest::ALL);
         Ok(Self {
             machine,
             now: Instant::ZERO,
@@ -263,6 +265,11 @@ impl Subject for Requests {
         let mut came = json!({"now": self.now.as_nanos() as f64 / 1e9, "result": result, "state": self.state()});
         came["grants"] = std::mem::take(&mut self.grants).into();
         came["refusals"] = std::mem::take(&mut self.refusals).into();
+        let mut events = Vec::new();
+        while let Some(event) = self.machine.poll_event() {
+            events.push(format!("request_{}", text(&json!({"kind": event.fact.kind()}), "kind")?).into());
+        }
+        came["events"] = Value::Array(events);
         Ok(came)
     }
 }

@@ -132,4 +132,3 @@ impl RequestAdmission {
         self.time.regressions()
     }
 }
-

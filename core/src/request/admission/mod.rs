@@ -111,6 +111,7 @@ impl RequestAdmission {
         self.expire(now);
         let timeout = request.timeout.or(self.config.default_timeout);
         if self.config.compatibility && timeout == Some(Duration::ZERO) {
+            self.tell(now, request.resource, RequestFact::WaitTimeout { waiter: None, waited: Duration::ZERO });
             return self.refuse_at_once(now, request.resource);
         }
         let deadline = timeout.map(|span| now + span);
@@ -119,7 +120,9 @@ impl RequestAdmission {
             return Acquire::Granted(lease);
         }
         if timeout == Some(Duration::ZERO) {
-            self.remove_waiter(key);
+            if let (Some(waiter), true) = (self.remove_waiter(key), self.log.is_on()) {
+                self.tell_withdrawn(now, WaiterId(key), &waiter, DenialReason::QueueTimeout);
+            }
             self.trim();
             return self.refuse_at_once(now, request.resource);
         }

@@ -160,4 +160,3 @@ impl RequestAdmission {
         self.queue.set_weight(self.resources[resource.index()].place.group, weight)
     }
 }
-

@@ -6,7 +6,6 @@ use super::{RequestAdmission, Waiter};
 use crate::fair_queue::{GroupId, Selection, Verdict};
 use crate::handle::{SlotKey, Slots};
 use crate::request::budget::Usage;
-use crate::request::event::RequestFact;
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::outcome::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
 use crate::request::resource::{Block, Resource};
@@ -58,9 +57,8 @@ impl RequestAdmission {
     }
 
     /// The answer to a request whose timeout is zero.
-    pub(super) fn refuse_at_once(&mut self, now: Instant, resource: ResourceId) -> Acquire {
+    pub(super) fn refuse_at_once(&self, now: Instant, resource: ResourceId) -> Acquire {
         let denial = self.refusal(now, resource, DenialReason::QueueTimeout);
-        self.tell(now, resource, RequestFact::AcquireDenied { reason: denial.reason });
         Acquire::Denied(denial)
     }
 

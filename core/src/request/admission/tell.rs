@@ -74,22 +74,22 @@ impl RequestAdmission {
     }
 
     /// A waiter has left the queue with a grant.
-    pub(super) fn tell_served(&mut self, now: Instant, id: WaiterId, waiter: &Waiter, lease: LeaseId) {
-        let waited = now - waiter.since;
-        self.tell(now, waiter.resource, RequestFact::WaitCompleted { waiter: Some(id), waited });
-        self.tell_granted(now, waiter.resource, lease);
-        self.tell_drained(now, waiter.resource);
+    pub(super) fn tell_served(&mut self, now: Instant, id: WaiterId, left: &Waiter, lease: LeaseId) {
+        let waited = now - left.since;
+        self.tell(now, left.resource, RequestFact::WaitCompleted { waiter: Some(id), waited });
+        self.tell_granted(now, left.resource, lease);
+        self.tell_drained(now, left.resource);
     }
 
     /// A waiter has left the queue without one.
-    pub(super) fn tell_withdrawn(&mut self, now: Instant, id: WaiterId, waiter: &Waiter, reason: DenialReason) {
-        let waited = now - waiter.since;
+    pub(super) fn tell_withdrawn(&mut self, now: Instant, id: WaiterId, left: &Waiter, reason: DenialReason) {
+        let waited = now - left.since;
         let fact = match reason {
             DenialReason::QueueTimeout => RequestFact::WaitTimeout { waiter: Some(id), waited },
             _ => RequestFact::WaitCancelled { waiter: id, waited, reason },
         };
-        self.tell(now, waiter.resource, fact);
-        self.tell_drained(now, waiter.resource);
+        self.tell(now, left.resource, fact);
+        self.tell_drained(now, left.resource);
     }
 
     fn tell_drained(&mut self, now: Instant, resource: ResourceId) {
@@ -115,7 +115,14 @@ impl RequestAdmission {
     }
 
     /// What an outcome did to the limit and the cooldown, and the lease that is gone.
-    pub(super) fn tell_outcome(&mut self, now: Instant, held: &Held, lease: LeaseId, done: &Completion, before: Before) {
+    pub(super) fn tell_outcome(
+        &mut self,
+        now: Instant,
+        held: &Held,
+        lease: LeaseId,
+        done: &Completion,
+        before: Before,
+    ) {
         let resource = held.resource;
         self.tell_moved(now, resource, before);
         if done.outcome == Outcome::RateLimited {

@@ -10,10 +10,13 @@
 //! correct     what the provider says is left overrules the bucket
 //! ```
 //!
-//! A budget that was overdrawn, by a call that used more than it was estimated at, refills to zero before the next call
-//! goes out: so budgets hold on average even for callers who never estimate. An estimate larger than the whole bucket
-//! waits until the bucket is full and overdraws it. Whoever waits for a budget keeps the calls of the same resource
-//! behind it, small ones too: they would spend what it waits for, and it would wait for ever.
+//! In any interval, what is reserved less what comes back is at most `burst` and the refill of that interval, estimates
+//! larger than the bucket aside. One of these waits until the bucket is full and overdraws it. A budget that is
+//! overdrawn, as by a call that used more than it was estimated at, refills to zero before the next call goes out: so
+//! budgets hold on average even for callers who never estimate.
+//!
+//! Whoever waits for a budget keeps the calls of the same resource behind it, small ones too: they would spend what it
+//! waits for, and it would wait for ever.
 //!
 //! ```
 //! use tidegate_core::request::budget::{BudgetConfig, Dimension, Usage};

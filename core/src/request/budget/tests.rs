@@ -1,0 +1,300 @@
+use std::vec::Vec;
+
+use super::*;
+use crate::request::testing::{Bench, CHAT};
+use crate::request::{AimdConfig, Denial, DenialReason, Domain, Effect, Request, RequestLease, WaiterId};
+
+fn bench(budgets: &[BudgetConfig]) -> Bench {
+    let mut bench = Bench::new(8, AimdConfig::default());
+    bench.machine.set_budgets(bench.now, CHAT, budgets).expect("valid budgets");
+    bench
+}
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// One token a second, up to 60.
+fn tokens() -> BudgetConfig {
+    BudgetConfig::per_minute(Dimension::TotalTokens, 60)
+}
+
+fn call(tokens: u32) -> Request {
+    Request::new(CHAT).estimated(Usage::tokens(tokens, 0))
+}
+
+fn go(bench: &mut Bench, tokens: u32) -> RequestLease {
+    bench.machine.try_acquire(bench.now, &call(tokens)).expect("the budget suffices")
+}
+
+fn available(bench: &Bench) -> i64 {
+    bench.machine.snapshot(bench.now, CHAT).budgets[0].available
+}
+
+/// Drives the machine to `at` as a host does, and answers who was granted when.
+fn run_until(bench: &mut Bench, at: Instant) -> Vec<(Instant, WaiterId)> {
+    let mut granted = Vec::new();
+    while let Some(due) = bench.machine.poll_timeout().filter(|due| *due <= at) {
+        bench.now = due;
+        bench.machine.handle_timeout(due);
+        while let Some(effect) = bench.machine.poll_effect() {
+            match effect {
+                Effect::Granted { waiter, lease } => {
+                    granted.push((due, waiter));
+                    bench.end(lease, Outcome::Success);
+                }
+                Effect::Refused { .. } => {}
+            }
+        }
+    }
+    bench.now = at;
+    granted
+}
+
+#[test]
+fn a_call_goes_out_at_the_nanosecond_its_budget_has_refilled() {
+    let mut bench = bench(&[BudgetConfig::per(Duration::from_nanos(7), Dimension::Requests, 3).with_burst(1)]);
+    let lease = go(&mut bench, 0);
+    bench.end(lease, Outcome::Success);
+    let waiter = bench.wait(call(0));
+    // A third of 7 ns is no whole number of them: the third one is the first that suffices.
+    let due = Instant::from_nanos(3);
+    assert_eq!(bench.machine.poll_timeout(), Some(due));
+    assert_eq!(run_until(&mut bench, Instant::from_nanos(10)), [(due, waiter)]);
+}
+
+#[test]
+fn a_call_takes_from_all_budgets_or_from_none() {
+    let minute = BudgetConfig::per_minute(Dimension::Requests, 60);
+    let input = BudgetConfig::per_minute(Dimension::InputTokens, 600);
+    let output = BudgetConfig::per_minute(Dimension::OutputTokens, 60);
+    let mut bench = bench(&[minute, input, output]);
+    let large = Request::new(CHAT).estimated(Usage::tokens(100, 50));
+    let _first = bench.machine.try_acquire(bench.now, &large).expect("room");
+    let denial = bench.machine.try_acquire(bench.now, &large).expect_err("only 10 of 60 are left");
+    let changes_at = Some(Instant::ZERO + secs(40));
+    assert_eq!(denial, Denial { reason: DenialReason::BudgetExhausted, changes_at });
+    let left: Vec<_> = bench.machine.snapshot(bench.now, CHAT).budgets.iter().map(|budget| budget.available).collect();
+    assert_eq!(left, [59, 500, 10]);
+}
+
+#[test]
+fn a_refused_or_cancelled_call_gives_everything_back() {
+    for outcome in [Outcome::RateLimited, Outcome::LocalCancelled] {
+        let mut bench = bench(&[tokens(), BudgetConfig::per_day(Dimension::Requests, 5)]);
+        let lease = go(&mut bench, 60);
+        bench.end(lease, outcome);
+        let budgets = bench.machine.snapshot(bench.now, CHAT).budgets;
+        assert_eq!((budgets[0].available, budgets[1].available), (60, 5), "{outcome:?}");
+        assert_eq!((budgets[0].reserved, budgets[1].reserved), (0, 0));
+    }
+}
+
+#[test]
+fn a_call_that_failed_on_the_way_keeps_its_estimate_spent() {
+    let failures = [
+        Outcome::ProviderFailure,
+        Outcome::ProviderTimeout,
+        Outcome::LocalTimeout,
+        Outcome::Unexpected,
+        Outcome::Success,
+    ];
+    for outcome in failures {
+        let mut bench = bench(&[tokens()]);
+        let lease = go(&mut bench, 40);
+        bench.end(lease, outcome);
+        assert_eq!(available(&bench), 20, "{outcome:?}");
+    }
+}
+
+#[test]
+fn what_a_call_used_takes_the_place_of_its_estimate() {
+    let mut bench = bench(&[tokens()]);
+    let lease = go(&mut bench, 50);
+    bench.end(lease, Completion::new(Outcome::Success).used(Usage::tokens(10, 5)));
+    assert_eq!(available(&bench), 45);
+    let lease = go(&mut bench, 1);
+    bench.end(lease, Completion::new(Outcome::LocalCancelled).used(Usage::tokens(20, 0)));
+    assert_eq!(available(&bench), 25, "a stream that was cut half-way has used what it has used");
+}
+
+#[test]
+fn callers_who_never_estimate_are_held_by_what_they_used() {
+    let mut bench = bench(&[tokens()]);
+    let lease = go(&mut bench, 0);
+    bench.end(lease, Completion::new(Outcome::Success).used(Usage::tokens(90, 0)));
+    assert_eq!(available(&bench), -30);
+    let waiter = bench.wait(call(0));
+    let due = Instant::ZERO + secs(30);
+    assert_eq!(run_until(&mut bench, Instant::ZERO + secs(100)), [(due, waiter)]);
+}
+
+#[test]
+fn an_estimate_larger_than_the_bucket_waits_until_it_is_full_and_overdraws_it() {
+    let mut bench = bench(&[tokens()]);
+    let _small = go(&mut bench, 10);
+    let waiter = bench.wait(call(1_000));
+    assert_eq!(run_until(&mut bench, Instant::ZERO + secs(20)), [(Instant::ZERO + secs(10), waiter)]);
+    assert_eq!(available(&bench), 60 - 1_000 + 10);
+}
+
+#[test]
+fn a_small_call_does_not_spend_what_a_large_one_waits_for() {
+    let mut bench = bench(&[tokens()]);
+    let _spent = go(&mut bench, 30);
+    let large = bench.wait(call(60));
+    let group = bench.machine.group("another", 1.0).expect("a valid weight");
+    let small = bench.wait(call(5).in_group(group));
+    let denial = bench.machine.try_acquire(bench.now, &call(1)).expect_err("others wait for this budget");
+    assert_eq!(denial.reason, DenialReason::QueuedWaitersAhead);
+    let [full, next] = [30, 35].map(|at| Instant::ZERO + secs(at));
+    assert_eq!(run_until(&mut bench, Instant::ZERO + secs(99)), [(full, large), (next, small)]);
+}
+
+#[test]
+fn when_a_large_call_withdraws_the_small_one_behind_it_goes_at_once() {
+    let mut bench = bench(&[tokens()]);
+    let _spent = go(&mut bench, 30);
+    let large = bench.wait(call(60));
+    let small = bench.wait(call(5));
+    assert!(bench.machine.cancel(bench.now, large));
+    assert_eq!(bench.granted().into_iter().map(|(waiter, _)| waiter).collect::<Vec<_>>(), [small]);
+}
+
+#[test]
+fn when_a_large_call_times_out_the_small_one_behind_it_goes_at_that_instant() {
+    for is_tried in [false, true] {
+        let mut bench = bench(&[tokens()]);
+        let _spent = go(&mut bench, 30);
+        let _large = bench.wait(call(60).within(secs(3)));
+        let small = bench.wait(call(5));
+        bench.after(secs(3));
+        // A try refuses who is overdue but serves nobody; the wake-up it leaves is due at once.
+        if is_tried {
+            assert!(bench.machine.try_acquire(bench.now, &call(1)).is_err());
+        }
+        let at = bench.now;
+        assert_eq!(run_until(&mut bench, at), [(at, small)]);
+    }
+}
+
+#[test]
+fn a_spent_budget_does_not_block_a_neighbour_under_the_same_cap() {
+    let mut bench = bench(&[tokens()]);
+    let model = bench.machine.register(bench.now, "provider", "model", "default", 8).expect("a valid cap");
+    let neighbour = bench.machine.resource(model, Domain::Embedding);
+    let _spent = go(&mut bench, 60);
+    bench.wait(call(60));
+    assert!(bench.machine.try_acquire(bench.now, &Request::new(neighbour)).is_ok());
+}
+
+#[test]
+fn the_provider_s_word_lowers_a_budget_and_its_waiters_wait_longer() {
+    let mut bench = bench(&[tokens()]);
+    let said = Correction { remaining: Some(5), ..Correction::of(Dimension::TotalTokens) };
+    assert!(bench.machine.correct_budget(bench.now, CHAT, &said));
+    assert_eq!(available(&bench), 5);
+    let waiter = bench.wait(call(10));
+    assert_eq!(run_until(&mut bench, Instant::ZERO + secs(9)), [(Instant::ZERO + secs(5), waiter)]);
+    assert!(!bench.machine.correct_budget(bench.now, CHAT, &Correction::of(Dimension::Requests)), "no such budget");
+}
+
+#[test]
+fn the_provider_s_word_raises_a_budget_to_what_calls_on_the_way_cannot_have_spent() {
+    let mut bench = bench(&[tokens()]);
+    let lease = go(&mut bench, 60);
+    bench.end(lease, Outcome::Success);
+    let waiter = bench.wait(call(20));
+    let said = Correction { remaining: Some(50), ..Correction::of(Dimension::TotalTokens) };
+    assert!(bench.machine.correct_budget(bench.now, CHAT, &said));
+    let (granted, _lease) = bench.granted().remove(0);
+    assert_eq!((granted, available(&bench)), (waiter, 30));
+    // The answer may be older than the call of 20 that is out: 60 left may mean 40.
+    let said = Correction { remaining: Some(60), ..said };
+    assert!(bench.machine.correct_budget(bench.now, CHAT, &said));
+    assert_eq!(available(&bench), 40);
+}
+
+#[test]
+fn the_provider_s_limit_lowers_a_budget_and_never_lifts_it_above_what_was_configured() {
+    let mut bench = bench(&[tokens()]);
+    let said = |limit| Correction { limit: Some(limit), ..Correction::of(Dimension::TotalTokens) };
+    assert!(bench.machine.correct_budget(bench.now, CHAT, &said(30)));
+    assert_eq!((available(&bench), bench.machine.snapshot(bench.now, CHAT).budgets[0].limit), (30, 30));
+    bench.after(secs(600));
+    assert_eq!(available(&bench), 30);
+    assert!(bench.machine.correct_budget(bench.now, CHAT, &said(1_000)));
+    assert_eq!(bench.machine.snapshot(bench.now, CHAT).budgets[0].limit, 60);
+    let rich = Correction { remaining: Some(900), ..said(1_000) };
+    bench.machine.correct_budget(bench.now, CHAT, &rich);
+    assert_eq!(available(&bench), 30, "what is left of the provider's limit says nothing about ours");
+}
+
+#[test]
+fn a_reset_time_alone_means_the_budget_is_not_full_before() {
+    let mut bench = bench(&[tokens()]);
+    let said = Correction { reset_after: Some(secs(45)), ..Correction::of(Dimension::TotalTokens) };
+    assert!(bench.machine.correct_budget(bench.now, CHAT, &said));
+    assert_eq!(available(&bench), 15);
+}
+
+#[test]
+fn a_correction_finds_its_budget_by_window_by_limit_or_by_the_shortest_window() {
+    let day = BudgetConfig::per_day(Dimension::Requests, 1_000);
+    let minute = BudgetConfig::per_minute(Dimension::Requests, 60);
+    let mut bench = bench(&[day, minute]);
+    let said = Correction { remaining: Some(9), ..Correction::of(Dimension::Requests) };
+    bench.machine.correct_budget(bench.now, CHAT, &said);
+    bench.machine.correct_budget(bench.now, CHAT, &Correction { limit: Some(1_000), remaining: Some(77), ..said });
+    let left = |bench: &Bench| -> Vec<i64> {
+        bench.machine.snapshot(bench.now, CHAT).budgets.iter().map(|budget| budget.available).collect()
+    };
+    assert_eq!(left(&bench), Vec::from([77, 9]));
+    bench.machine.correct_budget(bench.now, CHAT, &Correction { window: Some(day.window), remaining: Some(5), ..said });
+    assert_eq!(left(&bench), Vec::from([5, 9]));
+}
+
+#[test]
+fn calls_that_were_out_when_budgets_were_set_settle_nothing() {
+    let mut bench = bench(&[]);
+    let before = bench.take(1).remove(0);
+    bench.machine.set_budgets(bench.now, CHAT, &[tokens()]).expect("a valid budget");
+    let _since = go(&mut bench, 20);
+    bench.end(before, Completion::new(Outcome::Success).used(Usage::tokens(30, 0)));
+    assert_eq!(available(&bench), 40);
+}
+
+#[test]
+fn a_budget_out_of_range_is_refused_with_its_field() {
+    let mut bench = bench(&[]);
+    for (budget, text) in [
+        (BudgetConfig::per_minute(Dimension::Requests, 0), "`budget.limit` is 0; expected a number from 1 to 10^15"),
+        (
+            BudgetConfig::per(Duration::ZERO, Dimension::Requests, 1),
+            "`budget.window` is 0ns; expected longer than zero",
+        ),
+        (tokens().with_burst(0), "`budget.burst` is 0; expected a number from 1 to 10^15"),
+    ] {
+        let error = bench.machine.set_budgets(bench.now, CHAT, &[budget]).expect_err("out of range");
+        assert_eq!(std::string::ToString::to_string(&error), text);
+    }
+}
+
+#[test]
+fn the_largest_numbers_overflow_nothing() {
+    let huge = BudgetConfig::per(Duration::MAX, Dimension::TotalTokens, MAX_LIMIT);
+    let mut bench = bench(&[huge, BudgetConfig::per(Duration::from_nanos(1), Dimension::TotalTokens, MAX_LIMIT)]);
+    let lease = bench.machine.try_acquire(bench.now, &Request::new(CHAT).estimated(Usage::tokens(u32::MAX, u32::MAX)));
+    bench.now = Instant::MAX;
+    bench.end(lease.expect("a huge budget"), Completion::new(Outcome::Success).used(Usage::tokens(u32::MAX, 1)));
+    let said = Correction {
+        limit: Some(u64::MAX),
+        remaining: Some(u64::MAX),
+        reset_after: Some(Duration::MAX),
+        ..Correction::of(Dimension::TotalTokens)
+    };
+    bench.machine.correct_budget(bench.now, CHAT, &said);
+    let said = Correction { reset_after: Some(Duration::MAX), ..Correction::of(Dimension::TotalTokens) };
+    bench.machine.correct_budget(bench.now, CHAT, &said);
+    assert_eq!(bench.machine.snapshot(bench.now, CHAT).budgets.len(), 2);
+}

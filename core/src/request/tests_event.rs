@@ -1,0 +1,197 @@
+use std::vec::Vec;
+
+use super::budget::{BudgetConfig, Correction, Dimension};
+use super::event::{EventPlace, Interest, MAX_PENDING, RequestEvent, RequestEventKind, RequestFact};
+use super::testing::{Bench, CHAT};
+use super::*;
+use crate::lease::ReleaseAnswer;
+use crate::time::{Duration, Instant};
+use RequestEventKind::*;
+
+fn watched(cap: u32, aimd: AimdConfig) -> Bench {
+    let mut bench = Bench::new(cap, aimd);
+    bench.machine.set_interest(bench.now, Interest::ALL);
+    bench
+}
+
+fn drain(bench: &mut Bench) -> Vec<RequestEvent> {
+    core::iter::from_fn(|| bench.machine.poll_event()).collect()
+}
+
+fn kinds(bench: &mut Bench) -> Vec<RequestEventKind> {
+    drain(bench).iter().map(|event| event.fact.kind()).collect()
+}
+
+#[test]
+fn an_immediate_grant_still_tells_its_wait() {
+    let mut bench = watched(2, AimdConfig::default());
+    let lease = bench.take(1).remove(0);
+    assert_eq!(kinds(&mut bench), [WaitStarted, WaitCompleted, LeaseAcquired]);
+    bench.end(lease, Outcome::Success);
+    assert_eq!(kinds(&mut bench), [LeaseReleased]);
+    let Acquire::Granted(_lease) = bench.machine.acquire(bench.now, &Request::new(CHAT)) else { panic!("room") };
+    assert_eq!(kinds(&mut bench), [WaitStarted, WaitCompleted, LeaseAcquired]);
+}
+
+#[test]
+fn a_wait_is_told_from_its_beginning_to_its_end() {
+    let mut bench = watched(1, AimdConfig::default());
+    let lease = bench.take(1).remove(0);
+    drain(&mut bench);
+    let waiter = bench.wait(Request::new(CHAT));
+    assert_eq!(kinds(&mut bench), [QueueFormed, WaitStarted]);
+    bench.after(Duration::from_millis(20));
+    bench.end(lease, Outcome::Success);
+    let events = drain(&mut bench);
+    assert_eq!(
+        events.iter().map(|event| event.fact.kind()).collect::<Vec<_>>(),
+        [LeaseReleased, WaitCompleted, LeaseAcquired, QueueDrained]
+    );
+    let span = Duration::from_millis(20);
+    assert_eq!(events[1].fact, RequestFact::WaitCompleted { waiter: Some(waiter), waited: span });
+    assert_eq!((events[1].at, events[1].place), (bench.now, EventPlace::Resource(CHAT)));
+    assert!(events.windows(2).all(|pair| pair[0].sequence + 1 == pair[1].sequence));
+}
+
+#[test]
+fn a_wait_that_ends_without_a_grant_says_how() {
+    let mut bench = watched(1, AimdConfig::default());
+    let _lease = bench.take(1);
+    let cancelled = bench.wait(Request::new(CHAT));
+    bench.wait(Request::new(CHAT).within(Duration::from_secs(1)));
+    bench.wait(Request::new(CHAT));
+    drain(&mut bench);
+    bench.machine.cancel(bench.now, cancelled);
+    assert_eq!(kinds(&mut bench), [WaitCancelled]);
+    bench.after(Duration::from_secs(1));
+    bench.machine.handle_timeout(bench.now);
+    assert_eq!(kinds(&mut bench), [WaitTimeout]);
+    bench.machine.shutdown(bench.now);
+    let events = drain(&mut bench);
+    assert!(matches!(events[0].fact, RequestFact::WaitCancelled { reason: DenialReason::Shutdown, .. }));
+    assert_eq!(events[1].fact, RequestFact::QueueDrained);
+}
+
+#[test]
+fn a_refusal_tells_the_cut_the_cooldown_its_cap_and_the_end_of_a_ramp() {
+    let ramp = Duration::from_secs(10);
+    let mut bench = watched(11, AimdConfig { ramp, ..AimdConfig::default() });
+    let lease = bench.take(1).remove(0);
+    bench.after(Duration::from_secs(4));
+    drain(&mut bench);
+    let asked = Duration::from_secs(3_600);
+    bench.end(lease, Completion::rate_limited(Some(asked)));
+    let taken = Duration::from_secs(600);
+    let facts: Vec<_> = drain(&mut bench).iter().map(|event| event.fact).collect();
+    let expected = [
+        RequestFact::RampStep { from: 1, to: 5 },
+        RequestFact::LimitDecreased { from: 5, to: 3 },
+        RequestFact::RateLimited { blocked_until: Some(bench.now + taken), consecutive: 1 },
+        RequestFact::CooldownCapped { asked, taken },
+        RequestFact::RampAborted { limit: 5 },
+    ];
+    assert_eq!(facts[..5], expected);
+    assert_eq!(facts[5].kind(), LeaseReleased);
+}
+
+#[test]
+fn the_way_back_tells_the_soft_ceiling_and_the_full_recovery() {
+    let aimd = AimdConfig { successes_until_increase: 1, initial_limit: Some(4), ..AimdConfig::default() };
+    let mut bench = watched(6, aimd);
+    let lease = bench.take(1).remove(0);
+    bench.end(lease, Outcome::RateLimited);
+    bench.after(Duration::from_secs(2));
+    drain(&mut bench);
+    bench.succeed(3);
+    let moves: Vec<_> = drain(&mut bench).iter().map(|event| event.fact).filter(is_move).collect();
+    let expected = [
+        RequestFact::LimitIncreased { from: 3, to: 4 },
+        RequestFact::LimitIncreased { from: 4, to: 5 },
+        RequestFact::SoftCeilingRecovered { limit: 5 },
+        RequestFact::LimitIncreased { from: 5, to: 6 },
+        RequestFact::FullyRecovered { limit: 6 },
+    ];
+    assert_eq!(moves, expected);
+}
+
+fn is_move(fact: &RequestFact) -> bool {
+    matches!(fact.kind(), LimitIncreased | SoftCeilingRecovered | FullyRecovered)
+}
+
+#[test]
+fn the_steps_of_a_ramp_are_told_at_the_instants_at_which_they_wake_somebody() {
+    let ramp = Duration::from_secs(4);
+    let mut bench = watched(5, AimdConfig { ramp, ..AimdConfig::default() });
+    let _lease = bench.take(1);
+    let _waiters: Vec<_> = (0..4).map(|_| bench.wait(Request::new(CHAT))).collect();
+    drain(&mut bench);
+    let mut steps = Vec::new();
+    while let Some(at) = bench.machine.poll_timeout() {
+        bench.now = at;
+        bench.machine.handle_timeout(at);
+        let told = drain(&mut bench);
+        steps.extend(told.iter().filter(|event| event.fact.kind() == RampStep).map(|event| event.at));
+    }
+    assert_eq!(steps, [1, 2, 3, 4].map(|at| Instant::ZERO + Duration::from_secs(at)));
+}
+
+#[test]
+fn registration_caps_and_corrections_are_told() {
+    let mut bench = watched(8, AimdConfig::default());
+    let model = bench.machine.register(bench.now, "provider", "model", "second", 5).expect("a valid cap");
+    let facts: Vec<_> = drain(&mut bench).iter().map(|event| (event.place, event.fact)).collect();
+    let whole = EventPlace::Model(model);
+    assert_eq!(facts[0], (whole, RequestFact::ResourceRegistered { cap: 5 }));
+    assert_eq!(facts[1], (whole, RequestFact::EffectiveCapChanged { from: Some(8), to: 5 }));
+    assert_eq!(facts[2], (EventPlace::Resource(CHAT), RequestFact::LimitDecreased { from: 8, to: 5 }));
+    let budget = BudgetConfig::per_minute(Dimension::Requests, 60);
+    bench.machine.set_budgets(bench.now, CHAT, &[budget]).expect("a valid budget");
+    let said = Correction { remaining: Some(7), ..Correction::of(Dimension::Requests) };
+    bench.machine.correct_budget(bench.now, CHAT, &said);
+    let corrected = RequestFact::BudgetCorrected { dimension: Dimension::Requests, before: 60, after: 7 };
+    assert_eq!(drain(&mut bench)[0].fact, corrected);
+}
+
+#[test]
+fn an_irregular_release_is_told_with_what_it_was() {
+    let mut bench = watched(1, AimdConfig::default());
+    let lease = bench.take(1).remove(0);
+    let id = lease.id();
+    bench.end(lease, Outcome::Success);
+    drain(&mut bench);
+    let _ = bench.machine.release(bench.now, RequestLease::from_id(id), &Outcome::Success.into());
+    let told = RequestFact::ReleaseDiagnostic { lease: id, answer: ReleaseAnswer::Duplicate };
+    assert_eq!(drain(&mut bench)[0].fact, told);
+}
+
+#[test]
+fn only_the_kinds_that_were_asked_for_are_made() {
+    let mut bench = Bench::new(1, AimdConfig::default());
+    bench.succeed(1);
+    assert_eq!(drain(&mut bench), []);
+    bench.machine.set_interest(bench.now, Interest::of(&[AcquireDenied]));
+    let _lease = bench.take(1);
+    assert!(bench.machine.try_acquire(bench.now, &Request::new(CHAT)).is_err());
+    assert_eq!(kinds(&mut bench), [AcquireDenied]);
+}
+
+#[test]
+fn events_that_nobody_drains_are_bounded_and_the_lost_ones_are_counted() {
+    let mut bench = Bench::new(1, AimdConfig::default());
+    bench.machine.set_interest(bench.now, Interest::of(&[LeaseReleased]));
+    for _ in 0..MAX_PENDING + 3 {
+        bench.succeed(1);
+    }
+    assert_eq!(bench.machine.dropped_events(), 3);
+    assert_eq!(drain(&mut bench).len(), MAX_PENDING);
+}
+
+#[test]
+fn every_kind_has_a_bit_of_its_own() {
+    for (at, kind) in RequestEventKind::ALL.iter().enumerate() {
+        let only = Interest::of(&[*kind]);
+        let held = RequestEventKind::ALL.iter().filter(|other| only.contains(**other)).count();
+        assert_eq!((held, *kind as usize), (1, at));
+    }
+    assert!(RequestEventKind::ALL.len() <= 32);
+}
