@@ -34,13 +34,13 @@ fn main() -> Result<(), tidegate_core::error::ConfigError> {
     let mut admission = RequestAdmission::new(RequestConfig::default())?;
     let model = admission.register(now, "provider", "model", "default", 8)?;
     let chat = admission.resource(model, Domain::Chat);
-    admission.set_algorithm(now, chat, Box::new(Halving { limit: 8, max: 8 }));
+    admission.set_algorithm(now, chat, Box::new(Halving { limit: 8, max: 8 }))?;
 
     let refused = Completion::rate_limited(Some(Duration::from_secs(1)));
     for (outcome, expected) in [(refused, 4), (Outcome::Success.into(), 5), (Outcome::Success.into(), 6)] {
         let Ok(lease) = admission.try_acquire(now, &Request::new(chat)) else { break };
         let _ = admission.release(now, lease, &outcome);
-        let state = admission.snapshot(now, chat);
+        let state = admission.snapshot(now, chat).expect("it was registered");
         println!("{now}: {:?}, the limit is {}", outcome.outcome, state.current_limit);
         assert_eq!(state.current_limit, expected);
         now += Duration::from_secs(1);

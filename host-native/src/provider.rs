@@ -40,9 +40,12 @@ pub enum CallFailure {
 
 impl Provider {
     /// A provider that calls through `gate` as `resource`, metered from now on.
+    ///
+    /// # Panics
+    /// For a resource that is not the gate's own.
     #[must_use]
     pub fn new(label: String, gate: Gate<TokioHost>, resource: ResourceId) -> Self {
-        let snapshot = gate.snapshot(resource);
+        let snapshot = gate.snapshot(resource).expect("a provider is made of a gate and its own resource");
         let meter = UsageMeter::new(snapshot.at, level(&snapshot));
         Self { label, gate, resource, meter, calls: Calls::default() }
     }
@@ -65,8 +68,9 @@ impl Provider {
 
     /// Where the provider stands, without changing anything.
     #[must_use]
+    #[expect(clippy::missing_panics_doc, reason = "`new` has seen to it")]
     pub fn snapshot(&self) -> ResourceSnapshot {
-        self.gate.snapshot(self.resource)
+        self.gate.snapshot(self.resource).expect("`new` has found the resource")
     }
 
     /// What its slots did so far.

@@ -86,7 +86,7 @@ impl World {
     }
 
     fn budgets_at(&self, at: Instant) -> Vec<BudgetSnapshot> {
-        self.machine.snapshot(at, self.resource).budgets
+        self.machine.snapshot(at, self.resource).expect("it was registered").budgets
     }
 
     fn note(&mut self, estimate: Usage, lease: RequestLease) {
@@ -118,7 +118,7 @@ impl World {
                     return;
                 }
                 let pick = pick % out.len();
-                let call = &mut out[pick];
+                let call = &mut *out[pick];
                 let part = |tokens: u32| tokens * share / 100;
                 let usage = Usage::tokens(part(call.estimate.input_tokens), part(call.estimate.output_tokens));
                 // Half of the calls that end do not say what they used.
@@ -142,7 +142,7 @@ impl World {
     fn advance(&mut self, to: Instant) {
         while let Some(due) = self.machine.poll_timeout().filter(|due| *due <= to) {
             let just_before = Instant::from_nanos(due.as_nanos() - 1);
-            let before = self.machine.snapshot(just_before, self.resource);
+            let before = self.machine.snapshot(just_before, self.resource).expect("it was registered");
             self.now = due;
             let first = self.waiting[0];
             self.machine.handle_timeout(due);

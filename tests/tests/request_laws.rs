@@ -179,7 +179,7 @@ impl Bench {
         prop_assert_eq!(self.granted, self.released + self.leases.len(), "leases in = leases out");
         let mut in_flight = 0;
         for resource in &self.resources {
-            let state = self.machine.snapshot(self.now, *resource);
+            let state = self.machine.snapshot(self.now, *resource).expect("it was registered");
             prop_assert!(state.current_limit >= 1 && state.current_limit <= state.effective_max);
             prop_assert!(state.effective_max <= state.provider_cap);
             in_flight += state.in_flight as usize;

@@ -407,6 +407,12 @@ impl FairQueue {
         self.groups[group.index()].weight
     }
 
+    /// Whether this queue has a group of this number.
+    #[must_use]
+    pub fn has_group(&self, group: GroupId) -> bool {
+        group.index() < self.groups.len()
+    }
+
     /// Groups that were registered.
     pub fn groups(&self) -> impl Iterator<Item = GroupId> + use<> {
         (0..self.groups.len() as u32).map(GroupId)

@@ -65,9 +65,9 @@ impl<H: Host> Gate<H> {
         self.shared.command(|state, now| command(&mut state.machine, now))
     }
 
-    /// The state of one resource. Changes nothing.
+    /// The state of one resource; `None` for one that this gate does not know. Changes nothing.
     #[must_use]
-    pub fn snapshot(&self, resource: ResourceId) -> ResourceSnapshot {
+    pub fn snapshot(&self, resource: ResourceId) -> Option<ResourceSnapshot> {
         let now = self.shared.host.now();
         self.shared.read(|state| state.machine.snapshot(now, resource))
     }

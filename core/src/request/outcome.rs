@@ -85,7 +85,7 @@ pub enum DenialReason {
     Cancelled,
     /// The gate is shut.
     Shutdown,
-    /// The resource was never registered here.
+    /// The resource, or the group, was never registered here.
     Unregistered,
 }
 

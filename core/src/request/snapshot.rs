@@ -66,6 +66,8 @@ pub struct ProviderModelSnapshot {
     pub in_flight: u32,
     /// Every alias with the cap it asked for, in order of registration.
     pub aliases: Vec<(String, u32)>,
+    /// The limit of each domain that was mentioned.
+    pub limits: Vec<(Domain, u32)>,
 }
 
 /// How loaded one resource is.

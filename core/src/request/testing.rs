@@ -45,8 +45,12 @@ impl Bench {
         .collect()
     }
 
+    pub(in crate::request) fn state(&self) -> ResourceSnapshot {
+        self.machine.snapshot(self.now, CHAT).expect("it was registered")
+    }
+
     pub(in crate::request) fn limit(&self) -> u32 {
-        self.machine.snapshot(self.now, CHAT).current_limit
+        self.state().current_limit
     }
 
     /// Succeeds `times` in a row.

@@ -18,7 +18,7 @@ fn a_burst_of_refusals_cuts_the_limit_once() {
         bench.end(lease, Outcome::RateLimited);
     }
     assert_eq!(bench.limit(), 6);
-    assert_eq!(bench.machine.snapshot(bench.now, CHAT).consecutive_rate_limits, 8);
+    assert_eq!(bench.state().consecutive_rate_limits, 8);
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_long_cooldown_is_not_shortened_by_a_later_answer() {
     bench.end(leases.remove(0), rate_limited(Duration::from_secs(30)));
     bench.end(leases.remove(0), rate_limited(Duration::from_secs(1)));
     let end = Instant::ZERO + Duration::from_secs(30);
-    assert_eq!(bench.machine.snapshot(bench.now, CHAT).blocked_until, Some(end));
+    assert_eq!(bench.state().blocked_until, Some(end));
     let denial = bench.machine.try_acquire(bench.now, &Request::new(CHAT)).expect_err("cooling down");
     assert_eq!(denial, Denial { reason: DenialReason::Cooldown, changes_at: Some(end) });
 }
@@ -53,7 +53,7 @@ fn no_answer_blocks_for_longer_than_the_configured_most() {
     let lease = bench.take(1).remove(0);
     bench.end(lease, rate_limited(Duration::from_secs(86_400)));
     let end = Instant::ZERO + Duration::from_secs(600);
-    assert_eq!(bench.machine.snapshot(bench.now, CHAT).blocked_until, Some(end));
+    assert_eq!(bench.state().blocked_until, Some(end));
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn an_early_refusal_in_a_ramp_does_not_pin_recovery_low() {
     let mut bench = Bench::new(8, aimd);
     let lease = bench.take(1).remove(0);
     bench.end(lease, Outcome::RateLimited);
-    assert!(!bench.machine.snapshot(bench.now, CHAT).ramp_active);
+    assert!(!bench.state().ramp_active);
     bench.after(Duration::from_secs(3));
     bench.succeed(7);
     assert_eq!(bench.limit(), 8);
@@ -195,7 +195,10 @@ fn the_lowest_cap_of_all_aliases_holds_and_a_raised_one_lifts_an_uncut_limit() {
     lower(&mut bench, "second", 6);
     assert_eq!(bench.limit(), 4, "the first alias still asks for four");
     lower(&mut bench, "default", 6);
-    assert_eq!((bench.limit(), bench.machine.provider_model(id).static_cap), (6, 6));
+    assert_eq!(
+        (bench.limit(), bench.machine.provider_model(bench.now, id).expect("it was registered").static_cap),
+        (6, 6)
+    );
     let lease = bench.take(1).remove(0);
     bench.end(lease, Outcome::RateLimited);
     lower(&mut bench, "default", 9);
@@ -252,10 +255,10 @@ fn reading_a_snapshot_changes_nothing() {
     let mut bench = Bench::new(9, AimdConfig { ramp: Duration::from_secs(8), ..AimdConfig::default() });
     let leases = bench.take(1);
     bench.after(Duration::from_secs(4));
-    let before = bench.machine.snapshot(bench.now, CHAT);
-    let far = bench.machine.snapshot(bench.now + Duration::from_secs(60), CHAT);
+    let before = bench.state();
+    let far = bench.machine.snapshot(bench.now + Duration::from_secs(60), CHAT).expect("it was registered");
     assert_eq!((before.current_limit, far.current_limit), (5, 9));
-    assert_eq!(bench.machine.snapshot(bench.now, CHAT), before);
+    assert_eq!(bench.state(), before);
     for lease in leases {
         bench.end(lease, Outcome::Success);
     }
@@ -329,7 +332,7 @@ fn an_unused_limit_does_not_grow_when_growth_wants_evidence() {
 #[test]
 fn a_fixed_limit_stays_and_a_cooldown_is_obeyed_all_the_same() {
     let mut bench = Bench::new(8, AimdConfig::default());
-    bench.machine.set_algorithm(bench.now, CHAT, Box::new(limit::Fixed::new(3)));
+    bench.machine.set_algorithm(bench.now, CHAT, Box::new(limit::Fixed::new(3))).expect("a known resource");
     let mut leases = bench.take(3);
     bench.end(leases.remove(0), rate_limited(Duration::from_secs(1)));
     assert_eq!(bench.limit(), 3);
@@ -369,7 +372,7 @@ fn limit_behind_a_knee(bench: &mut Bench, knee: u32, calls: u32) -> u32 {
 fn vegas_settles_a_little_past_the_knee_of_a_provider_that_queues_and_follows_it() {
     let mut bench = Bench::new(256, AimdConfig::default());
     let vegas = limit::Vegas::new(limit::VegasConfig::default()).expect("valid settings");
-    bench.machine.set_algorithm(bench.now, CHAT, Box::new(vegas));
+    bench.machine.set_algorithm(bench.now, CHAT, Box::new(vegas)).expect("a known resource");
     for knee in [24, 8, 40] {
         let limit = limit_behind_a_knee(&mut bench, knee, 60_000);
         assert!((knee..=knee + 8).contains(&limit), "limit {limit} at a knee of {knee}");
@@ -380,7 +383,10 @@ fn vegas_settles_a_little_past_the_knee_of_a_provider_that_queues_and_follows_it
 fn vegas_cuts_once_for_a_burst_of_refusals() {
     let mut bench = Bench::new(64, AimdConfig::default());
     let config = limit::VegasConfig { initial_limit: 16, ..limit::VegasConfig::default() };
-    bench.machine.set_algorithm(bench.now, CHAT, Box::new(limit::Vegas::new(config).expect("valid settings")));
+    bench
+        .machine
+        .set_algorithm(bench.now, CHAT, Box::new(limit::Vegas::new(config).expect("valid settings")))
+        .expect("a known resource");
     for lease in bench.take(16) {
         bench.end(lease, Outcome::RateLimited);
     }
@@ -398,4 +404,32 @@ fn a_try_after_the_clock_jumped_leaves_the_waiters_wake_up_due() {
     assert!(bench.machine.poll_timeout().is_some_and(|at| at <= bench.now), "the host is told to come back at once");
     bench.machine.handle_timeout(bench.now);
     assert_eq!(bench.granted().remove(0).0, waiter);
+}
+
+#[test]
+fn ids_of_another_controller_are_refused_and_nothing_panics() {
+    let mut bench = Bench::new(1, AimdConfig::default());
+    let mut other = Bench::new(1, AimdConfig::default());
+    let strange_model = (0..3).map(|n| {
+        let name = std::format!("model {n}");
+        other.machine.register(other.now, "elsewhere", &name, "default", 1).expect("a valid cap")
+    });
+    let strange_model = strange_model.last().expect("three were registered");
+    let strange = bench.machine.resource(strange_model, Domain::Chat);
+    let unregistered = Denial { reason: DenialReason::Unregistered, changes_at: None };
+    assert_eq!(bench.machine.try_acquire(bench.now, &Request::new(strange)), Err(unregistered));
+    assert_eq!(bench.machine.acquire(bench.now, &Request::new(strange)), Acquire::Denied(unregistered));
+    let group = (0..9).map(|n| other.machine.group(&std::format!("group {n}"), 1.0).expect("a valid weight")).last();
+    let in_strange_group = Request { group, ..Request::new(CHAT) };
+    assert_eq!(bench.machine.acquire(bench.now, &in_strange_group), Acquire::Denied(unregistered));
+    assert!(bench.machine.snapshot(bench.now, strange).is_none() && bench.machine.load(bench.now, strange).is_none());
+    assert!(bench.machine.provider_model(bench.now, strange_model).is_none());
+    assert!(bench.machine.settings(strange).is_none());
+    let error = bench.machine.configure(bench.now, strange, AimdConfig::default()).expect_err("unknown");
+    assert_eq!(error.field, "resource");
+    assert!(bench.machine.set_algorithm(bench.now, strange, Box::new(limit::Fixed::new(3))).is_err());
+    assert!(bench.machine.set_budgets(bench.now, strange, &[]).is_err());
+    assert!(bench.machine.set_resource_weight(strange, 1.0).is_err());
+    let said = budget::Correction::of(budget::Dimension::Requests);
+    assert!(!bench.machine.correct_budget(bench.now, strange, &said));
 }

@@ -228,10 +228,10 @@ impl World {
     #[must_use]
     pub fn sample(&self) -> Sample {
         let progress = self.pipeline.progress();
-        let providers = self.providers.iter().map(|provider| {
-            let state = self.admission.snapshot(self.now, provider.resource);
+        let providers = self.providers.iter().filter_map(|provider| {
+            let state = self.admission.snapshot(self.now, provider.resource)?;
             let counters = provider.machine.counters();
-            ProviderSample {
+            Some(ProviderSample {
                 name: provider.name.clone(),
                 limit: state.current_limit,
                 in_flight: state.in_flight,
@@ -241,7 +241,7 @@ impl World {
                 refused: counters.refused,
                 cooldown_until: state.blocked_until,
                 idle: provider.idle.read(self.now),
-            }
+            })
         });
         Sample {
             at: self.now,
@@ -288,7 +288,7 @@ impl World {
             }
         }
         for provider in &mut self.providers {
-            let state = self.admission.load(self.now, provider.resource);
+            let Some(state) = self.admission.load(self.now, provider.resource) else { continue };
             provider.idle.update(self.now, state.limit, state.in_flight, u64::from(state.waiters));
         }
     }

@@ -109,7 +109,8 @@ impl RequestGate {
     /// The state of one resource. Reading it changes nothing.
     #[wasm_bindgen(unchecked_return_type = "ResourceSnapshot")]
     pub fn snapshot(&self, resource: &Resource) -> Result<JsValue, JsError> {
-        to_js(&self.gate.snapshot(self.own(resource)?))
+        let snapshot = self.gate.snapshot(self.own(resource)?);
+        to_js(&snapshot.ok_or_else(|| JsError::new("this gate has no such resource"))?)
     }
 
     /// Turns away everyone who waits, and everyone who asks from now on. Permits that are out stay valid.

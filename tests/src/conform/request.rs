@@ -77,7 +77,8 @@ impl Requests {
         let number = |map: &str| self.config[map][&name].as_u64().and_then(|value| u32::try_from(value).ok());
         let (initial_limit, max_limit) = (number("initial_limits"), number("max_limit_clamps"));
         if initial_limit.is_some() || max_limit.is_some() {
-            let settings = AimdConfig { initial_limit, max_limit, ..self.machine.settings(resource).clone() };
+            let settings = self.machine.settings(resource).context("the resource is unknown")?;
+            let settings = AimdConfig { initial_limit, max_limit, ..settings.clone() };
             self.machine.configure(self.now, resource, settings)?;
         }
         self.resources.insert(name, resource);
@@ -142,8 +143,8 @@ impl Requests {
             Ok(lease) => {
                 self.leases.insert(lease_name.to_owned(), lease.id());
                 let state = self.machine.snapshot(self.now, resource);
-                json!({"granted": true, "current_adaptive_limit": state.current_limit,
-                       "effective_max": state.effective_max})
+                let (limit, max) = state.map_or((0, 0), |state| (state.current_limit, state.effective_max));
+                json!({"granted": true, "current_adaptive_limit": limit, "effective_max": max})
             }
             Err(denial) => json!({"granted": false, "reason": reason(denial.reason)}),
         }
@@ -192,17 +193,18 @@ impl Requests {
     }
 
     fn state(&self) -> Value {
-        let snapshot = |id: &ResourceId| resource_state(&self.machine.snapshot(self.now, *id));
+        let snapshot =
+            |id: &ResourceId| self.machine.snapshot(self.now, *id).map_or(Value::Null, |state| resource_state(&state));
         let resources: Map<String, Value> =
             self.resources.iter().map(|(name, id)| (name.clone(), snapshot(id))).collect();
         let models: Map<String, Value> = self
             .models
             .iter()
-            .map(|(name, id)| {
-                let state = self.machine.provider_model(*id);
+            .filter_map(|(name, id)| {
+                let state = self.machine.provider_model(self.now, *id)?;
                 let aliases: Vec<_> = state.aliases.iter().map(|(alias, _)| alias).collect();
                 let value = json!({"static_cap": state.static_cap, "in_flight": state.in_flight, "aliases": aliases});
-                (name.clone(), value)
+                Some((name.clone(), value))
             })
             .collect();
         json!({"resources": resources, "provider_models": models,

@@ -8,9 +8,7 @@ use std::{future::Future, pin::Pin};
 use shuttle::future::block_on;
 use tidegate_core::gate::{Acquire, Gate, Permit};
 use tidegate_core::lease::ReleaseDiagnostics;
-use tidegate_core::request::{
-    Completion, Denial, Domain, Outcome, Request, RequestAdmission, RequestConfig, ResourceId,
-};
+use tidegate_core::request::{Completion, Denial, Domain, Request, RequestAdmission, RequestConfig, ResourceId};
 use tidegate_core::time::Duration;
 
 use super::ShuttleHost;
@@ -48,7 +46,7 @@ impl Scene {
     }
 
     pub(crate) fn in_flight(&self) -> u32 {
-        self.gate.snapshot(self.resource).in_flight
+        self.gate.snapshot(self.resource).expect("it was registered").in_flight
     }
 
     /// Waits for a permit for as long as it takes, makes the call and gives the permit back.

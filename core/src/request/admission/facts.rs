@@ -6,6 +6,7 @@ use crate::request::config::AimdConfig;
 use crate::request::event::{Interest, RequestEvent};
 use crate::request::keys::{ProviderModelId, ResourceId};
 use crate::request::outcome::Effect;
+use crate::request::resource::Resource;
 use crate::request::snapshot::{ProviderModelSnapshot, ResourceLoad, ResourceSnapshot};
 use crate::time::{Duration, Instant};
 
@@ -42,18 +43,15 @@ impl RequestAdmission {
         self.timers.next()
     }
 
-    /// The state of a resource at `now`. Changes nothing.
-    ///
-    /// # Panics
-    /// For a resource that this controller never made.
+    /// The state of a resource at `now`; `None` for one that this controller never made. Changes nothing.
     #[must_use]
-    pub fn snapshot(&self, now: Instant, resource: ResourceId) -> ResourceSnapshot {
+    pub fn snapshot(&self, now: Instant, resource: ResourceId) -> Option<ResourceSnapshot> {
         let now = self.time.peek(now);
-        let entry = &self.resources[resource.index()];
+        let entry = self.resources.get(resource.index())?;
         let owner = &self.providers[entry.owner.0 as usize];
         let blocked_until = entry.cooldown.until(now);
         let state = entry.limit_state(now);
-        ResourceSnapshot {
+        Some(ResourceSnapshot {
             at: now,
             sequence: self.sequence,
             provider: owner.provider.clone(),
@@ -73,28 +71,34 @@ impl RequestAdmission {
             provider_cap: owner.cap,
             provider_in_flight: owner.in_flight,
             budgets: entry.budgets.snapshot(now),
-        }
+        })
     }
 
     /// The three figures of a resource that change most, without the cost of a whole snapshot.
     #[must_use]
-    pub fn load(&self, now: Instant, resource: ResourceId) -> ResourceLoad {
-        let entry = &self.resources[resource.index()];
+    pub fn load(&self, now: Instant, resource: ResourceId) -> Option<ResourceLoad> {
+        let entry = self.resources.get(resource.index())?;
         let limit = entry.limit(self.time.peek(now));
-        ResourceLoad { limit, in_flight: entry.in_flight, waiters: entry.waiters }
+        Some(ResourceLoad { limit, in_flight: entry.in_flight, waiters: entry.waiters })
     }
 
-    /// The state of a provider and model.
+    /// The state of a provider and model at `now`; `None` for one that this controller never registered.
     #[must_use]
-    pub fn provider_model(&self, id: ProviderModelId) -> ProviderModelSnapshot {
-        let entry = &self.providers[id.0 as usize];
-        ProviderModelSnapshot {
+    pub fn provider_model(&self, now: Instant, id: ProviderModelId) -> Option<ProviderModelSnapshot> {
+        let entry = self.providers.get(id.0 as usize)?;
+        let now = self.time.peek(now);
+        let limit_of = |resource: &ResourceId| {
+            let entry = &self.resources[resource.index()];
+            (entry.domain.clone(), entry.limit(now))
+        };
+        Some(ProviderModelSnapshot {
             provider: entry.provider.clone(),
             model: entry.model.clone(),
             static_cap: entry.cap,
             in_flight: entry.in_flight,
             aliases: entry.aliases.clone(),
-        }
+            limits: entry.resources.iter().map(limit_of).collect(),
+        })
     }
 
     /// Every resource, in order of first mention.
@@ -102,10 +106,10 @@ impl RequestAdmission {
         (0..self.resources.len() as u32).map(ResourceId)
     }
 
-    /// The limit settings of a resource.
+    /// The limit settings of a resource that this controller made.
     #[must_use]
-    pub fn settings(&self, resource: ResourceId) -> &AimdConfig {
-        self.resources[resource.index()].config()
+    pub fn settings(&self, resource: ResourceId) -> Option<&AimdConfig> {
+        self.resources.get(resource.index()).map(Resource::config)
     }
 
     /// Leases that are out.

@@ -82,7 +82,7 @@ impl RequestAdmission {
     /// Lets a call out now or says why not. Never overtakes a waiter that could go, never serves one.
     pub fn try_acquire(&mut self, now: Instant, request: &Request) -> Result<RequestLease, Denial> {
         let now = self.begin(now);
-        let answer = self.attempt(now, request.resource).and_then(|()| self.try_grant(now, request));
+        let answer = self.attempt(now, request).and_then(|()| self.try_grant(now, request));
         if self.log.is_on() {
             self.tell_try(now, request.resource, &answer);
         }
@@ -92,7 +92,7 @@ impl RequestAdmission {
     /// Lets a call out now, or queues it in its group until it may go, its deadline passes or it is cancelled.
     pub fn acquire(&mut self, now: Instant, request: &Request) -> Acquire {
         let now = self.begin(now);
-        if let Err(denial) = self.attempt(now, request.resource) {
+        if let Err(denial) = self.attempt(now, request) {
             self.tell(now, request.resource, RequestFact::AcquireDenied { reason: denial.reason });
             return Acquire::Denied(denial);
         }

@@ -67,10 +67,9 @@ impl RequestAdmission {
 
     /// The resource of a domain, made on first mention with the controller's limit settings.
     ///
-    /// # Panics
-    /// For a model that another controller registered.
+    /// A model of another controller has none here: every call of the id that is answered is refused as unregistered.
     pub fn resource(&mut self, owner: ProviderModelId, domain: Domain) -> ResourceId {
-        let model = &self.providers[owner.0 as usize];
+        let Some(model) = self.providers.get(owner.0 as usize) else { return ResourceId(u32::MAX) };
         if let Some(known) = model.resources.iter().find(|known| self.resources[known.index()].domain == domain) {
             return *known;
         }
@@ -83,14 +82,12 @@ impl RequestAdmission {
     }
 
     /// Gives a resource limit settings of its own, and starts its limit afresh under them.
-    ///
-    /// # Panics
-    /// For a resource that this controller never made.
     pub fn configure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         config.validate()?;
         let now = self.begin(now);
-        let entry = &mut self.resources[resource.index()];
-        entry.configure(config, self.providers[entry.owner.0 as usize].cap);
+        let Self { resources, providers, .. } = self;
+        let entry = known(resources, resource)?;
+        entry.configure(config, providers[entry.owner.0 as usize].cap);
         self.queue.open_lot(entry.place.lot);
         self.tell_limit(now, resource);
         self.serve(now);
@@ -98,22 +95,22 @@ impl RequestAdmission {
     }
 
     /// Lets another algorithm decide the limit of a resource from now on. Caps, cooldowns and waiting stay as they are.
-    ///
-    /// # Panics
-    /// For a resource that this controller never made.
-    pub fn set_algorithm(&mut self, now: Instant, resource: ResourceId, algorithm: Box<dyn LimitAlgorithm>) {
+    pub fn set_algorithm(
+        &mut self,
+        now: Instant,
+        resource: ResourceId,
+        algorithm: Box<dyn LimitAlgorithm>,
+    ) -> Result<(), ConfigError> {
         let now = self.begin(now);
-        let entry = &mut self.resources[resource.index()];
+        let entry = known(&mut self.resources, resource)?;
         entry.set_algorithm(now, algorithm);
         self.queue.open_lot(entry.place.lot);
         self.tell_limit(now, resource);
         self.serve(now);
+        Ok(())
     }
 
     /// Gives a resource these budgets, all of them full, in place of those it had.
-    ///
-    /// # Panics
-    /// For a resource that this controller never made.
     pub fn set_budgets(
         &mut self,
         now: Instant,
@@ -122,7 +119,7 @@ impl RequestAdmission {
     ) -> Result<(), ConfigError> {
         budgets.iter().try_for_each(BudgetConfig::validate)?;
         let now = self.begin(now);
-        let entry = &mut self.resources[resource.index()];
+        let entry = known(&mut self.resources, resource)?;
         entry.set_budgets(now, budgets);
         self.queue.open_lot(entry.place.lot);
         self.serve(now);
@@ -130,12 +127,9 @@ impl RequestAdmission {
     }
 
     /// Takes over what the provider said about a budget, and answers whether that changed one.
-    ///
-    /// # Panics
-    /// For a resource that this controller never made.
     pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, said: &Correction) -> bool {
         let now = self.begin(now);
-        let entry = &mut self.resources[resource.index()];
+        let Some(entry) = self.resources.get_mut(resource.index()) else { return false };
         let Some(Corrected { dimension, before, after }) = entry.budgets.correct(now, said) else { return false };
         self.queue.open_lot(entry.place.lot);
         self.tell(now, resource, RequestFact::BudgetCorrected { dimension, before, after });
@@ -157,6 +151,12 @@ impl RequestAdmission {
 
     /// Changes the weight of a resource's own group.
     pub fn set_resource_weight(&mut self, resource: ResourceId, weight: f64) -> Result<(), ConfigError> {
-        self.queue.set_weight(self.resources[resource.index()].place.group, weight)
+        let group = known(&mut self.resources, resource)?.place.group;
+        self.queue.set_weight(group, weight)
     }
+}
+
+fn known(resources: &mut [Resource], resource: ResourceId) -> Result<&mut Resource, ConfigError> {
+    let entry = resources.get_mut(resource.index());
+    entry.ok_or_else(|| ConfigError::new("resource", resource.index(), "a resource that this controller made"))
 }

@@ -20,8 +20,10 @@ impl RequestAdmission {
     }
 
     /// Checks what no waiting can mend, and tells the limit that somebody wants in.
-    pub(super) fn attempt(&mut self, now: Instant, resource: ResourceId) -> Result<(), Denial> {
-        let reason = match self.resources.get_mut(resource.index()) {
+    pub(super) fn attempt(&mut self, now: Instant, request: &Request) -> Result<(), Denial> {
+        let resource = request.resource;
+        let has_group = request.group.is_none_or(|group| self.queue.has_group(group));
+        let reason = match self.resources.get_mut(resource.index()).filter(|_| has_group) {
             None => DenialReason::Unregistered,
             Some(_) if self.is_shut => DenialReason::Shutdown,
             Some(entry) => {

@@ -28,7 +28,7 @@ fn go(bench: &mut Bench, tokens: u32) -> RequestLease {
 }
 
 fn available(bench: &Bench) -> i64 {
-    bench.machine.snapshot(bench.now, CHAT).budgets[0].available
+    bench.state().budgets[0].available
 }
 
 /// Drives the machine to `at` as a host does, and answers who was granted when.
@@ -74,7 +74,7 @@ fn a_call_takes_from_all_budgets_or_from_none() {
     let denial = bench.machine.try_acquire(bench.now, &large).expect_err("only 10 of 60 are left");
     let changes_at = Some(Instant::ZERO + secs(40));
     assert_eq!(denial, Denial { reason: DenialReason::BudgetExhausted, changes_at });
-    let left: Vec<_> = bench.machine.snapshot(bench.now, CHAT).budgets.iter().map(|budget| budget.available).collect();
+    let left: Vec<_> = bench.state().budgets.iter().map(|budget| budget.available).collect();
     assert_eq!(left, [59, 500, 10]);
 }
 
@@ -84,7 +84,7 @@ fn a_refused_or_cancelled_call_gives_everything_back() {
         let mut bench = bench(&[tokens(), BudgetConfig::per_day(Dimension::Requests, 5)]);
         let lease = go(&mut bench, 60);
         bench.end(lease, outcome);
-        let budgets = bench.machine.snapshot(bench.now, CHAT).budgets;
+        let budgets = bench.state().budgets;
         assert_eq!((budgets[0].available, budgets[1].available), (60, 5), "{outcome:?}");
         assert_eq!((budgets[0].reserved, budgets[1].reserved), (0, 0));
     }
@@ -220,11 +220,11 @@ fn the_provider_s_limit_lowers_a_budget_and_never_lifts_it_above_what_was_config
     let mut bench = bench(&[tokens()]);
     let said = |limit| Correction { limit: Some(limit), ..Correction::of(Dimension::TotalTokens) };
     assert!(bench.machine.correct_budget(bench.now, CHAT, &said(30)));
-    assert_eq!((available(&bench), bench.machine.snapshot(bench.now, CHAT).budgets[0].limit), (30, 30));
+    assert_eq!((available(&bench), bench.state().budgets[0].limit), (30, 30));
     bench.after(secs(600));
     assert_eq!(available(&bench), 30);
     assert!(bench.machine.correct_budget(bench.now, CHAT, &said(1_000)));
-    assert_eq!(bench.machine.snapshot(bench.now, CHAT).budgets[0].limit, 60);
+    assert_eq!(bench.state().budgets[0].limit, 60);
     let rich = Correction { remaining: Some(900), ..said(1_000) };
     bench.machine.correct_budget(bench.now, CHAT, &rich);
     assert_eq!(available(&bench), 30, "what is left of the provider's limit says nothing about ours");
@@ -246,9 +246,7 @@ fn a_correction_finds_its_budget_by_window_by_limit_or_by_the_shortest_window() 
     let said = Correction { remaining: Some(9), ..Correction::of(Dimension::Requests) };
     bench.machine.correct_budget(bench.now, CHAT, &said);
     bench.machine.correct_budget(bench.now, CHAT, &Correction { limit: Some(1_000), remaining: Some(77), ..said });
-    let left = |bench: &Bench| -> Vec<i64> {
-        bench.machine.snapshot(bench.now, CHAT).budgets.iter().map(|budget| budget.available).collect()
-    };
+    let left = |bench: &Bench| -> Vec<i64> { bench.state().budgets.iter().map(|budget| budget.available).collect() };
     assert_eq!(left(&bench), Vec::from([77, 9]));
     bench.machine.correct_budget(bench.now, CHAT, &Correction { window: Some(day.window), remaining: Some(5), ..said });
     assert_eq!(left(&bench), Vec::from([5, 9]));
@@ -296,5 +294,5 @@ fn the_largest_numbers_overflow_nothing() {
     bench.machine.correct_budget(bench.now, CHAT, &said);
     let said = Correction { reset_after: Some(Duration::MAX), ..Correction::of(Dimension::TotalTokens) };
     bench.machine.correct_budget(bench.now, CHAT, &said);
-    assert_eq!(bench.machine.snapshot(bench.now, CHAT).budgets.len(), 2);
+    assert_eq!(bench.state().budgets.len(), 2);
 }
