@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::plan::Plan;
 use super::row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_ROW_GROUPS};
+use super::row_group_target::AdaptiveRowGroups;
 use crate::error::{ConfigError, require};
 use crate::task::DemandError;
 use crate::time::Duration;
@@ -19,8 +20,10 @@ pub struct PipelineConfig {
     pub rows: u64,
     /// Rows per row group, 1 to [`MAX_ROW_GROUP_SIZE`]; the last group takes what is left. Default 64.
     pub row_group_size: u32,
-    /// Row groups admitted at once, at least 1. Default 3.
+    /// Row groups admitted at once, at least 1: so many, or at most so many if `adaptive`. Default 3.
     pub row_groups: u32,
+    /// Lets a control loop choose how many row groups are admitted, up to `row_groups`. Default `None`.
+    pub adaptive: Option<AdaptiveRowGroups>,
     /// Workers at once: the limit of the resource `submission`. Default 1024.
     pub submission_limit: u32,
     /// Further named resources and their limits, for [`Column::demand`](super::Column::demand).
@@ -48,6 +51,7 @@ impl Default for PipelineConfig {
             rows: 0,
             row_group_size: 64,
             row_groups: 3,
+            adaptive: None,
             submission_limit: 1024,
             resources: Vec::new(),
             salvage_rounds: 2,
@@ -78,6 +82,7 @@ impl PipelineConfig {
         )?;
         require(self.submission_limit >= 1, "submission_limit", self.submission_limit, "at least 1")?;
         require(self.row_groups >= 1, "row_groups", self.row_groups, "at least 1")?;
+        self.adaptive.map_or(Ok(()), |adaptive| adaptive.validate(self.row_groups))?;
         require(self.salvage_rounds <= 255, "salvage_rounds", self.salvage_rounds, "0 to 255")?;
         let window = self.shutdown_window;
         require((1..=MAX_SHUTDOWN_WINDOW).contains(&window), "shutdown_window", window, "1 to 65536")?;

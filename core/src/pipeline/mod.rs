@@ -21,6 +21,7 @@
 //! | `key` | the one recipe for a task's id |
 //! | `frontier` | which tasks of one row group are ready, done or dropped |
 //! | `row_group` | which row group is next, and when one is finished |
+//! | `row_group_target` | how many row groups to have in work |
 //! | `salvage` | when a task that failed for now is tried again |
 //! | `health` | when the run should stop by itself |
 //! | `scheduler` | the commands and effects: a thin facade over the rest |
@@ -30,10 +31,12 @@ mod config;
 mod frontier;
 mod health;
 mod key;
+mod models;
 mod outcome;
 mod plan;
 mod report;
 mod row_group;
+mod row_group_target;
 mod salvage;
 mod scheduler;
 mod stop;
@@ -41,6 +44,8 @@ mod stop;
 mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_adaptive;
 #[cfg(all(test, feature = "sim"))]
 mod tests_laws;
 #[cfg(test)]
@@ -55,4 +60,5 @@ pub use outcome::{
 pub use plan::{Column, ColumnId, MAX_COLUMNS, Plan, PlanBuilder, PlanError, Strategy};
 pub use report::{ColumnReport, DroppedCount, Progress, RunReport, StopReason, TaskCounts};
 pub use row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_ROW_GROUPS};
+pub use row_group_target::{AdaptiveRowGroups, RowGroupBlock};
 pub use scheduler::Pipeline;

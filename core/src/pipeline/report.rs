@@ -13,6 +13,7 @@ use core::fmt;
 
 use super::outcome::DropReason;
 use super::plan::ColumnId;
+use super::row_group_target::RowGroupBlock;
 use crate::time::{Duration, Instant};
 
 /// Why a run ended.
@@ -148,6 +149,10 @@ pub struct Progress {
     pub row_groups_done: u32,
     /// Row groups admitted and not yet saved.
     pub row_groups_active: u32,
+    /// Row groups it wants to have in work.
+    pub row_group_target: u32,
+    /// Why it does not want more, if a control loop chooses.
+    pub row_group_block: Option<RowGroupBlock>,
     /// Workers.
     pub running: usize,
     /// Tasks ready and waiting for a lease.

@@ -72,14 +72,23 @@ impl Pending {
         if self.done.last().is_some_and(|last| last + 1 == self.total) { full - last_missing } else { full }
     }
 
+    /// Rows of the next row group.
+    pub(super) fn next_rows(&self) -> Option<u32> {
+        (!self.is_empty()).then(|| self.span_of(self.next).rows)
+    }
+
+    fn span_of(&self, row_group: u32) -> Span {
+        let first_row = u64::from(row_group) * u64::from(self.size);
+        let rows = (self.rows - first_row).min(u64::from(self.size)) as u32;
+        Span { row_group, first_row, rows }
+    }
+
     /// The next row group, once.
     pub(super) fn take(&mut self) -> Option<Span> {
         if self.is_empty() {
             return None;
         }
-        let first_row = u64::from(self.next) * u64::from(self.size);
-        let rows = (self.rows - first_row).min(u64::from(self.size)) as u32;
-        let span = Span { row_group: self.next, first_row, rows };
+        let span = self.span_of(self.next);
         self.next += 1;
         self.pass_done();
         Some(span)

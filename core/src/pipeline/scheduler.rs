@@ -16,10 +16,12 @@ use super::config::{PipelineConfig, PipelineError};
 use super::frontier::{Place, Stage};
 use super::health::{FailureWindow, Patience};
 use super::key::TaskKey;
+use super::models::Models;
 use super::outcome::{DropReason, Effect, FinishedRowGroup, RetryKind, SaveError, Task, TaskOutcome, WorkerId};
 use super::plan::{ColumnId, Plan};
 use super::report::{Progress, RunReport, StopReason, Tally};
 use super::row_group::{Pending, Phase, RowGroup};
+use super::row_group_target::{RowGroupTarget, Sight};
 use super::salvage::{Delays, Salvage, Verdict};
 use super::stop::StopMode;
 use crate::handle::{KeyState, Slots};
@@ -38,13 +40,17 @@ pub struct Pipeline {
     /// How each column's tasks are queued, by column.
     pub(super) routes: Vec<Route>,
     salvage: Salvage,
-    row_groups: usize,
+    target: RowGroupTarget,
+    models: Models,
     rows: u64,
     pub(super) dispatcher: Dispatcher,
     pub(super) pending: Pending,
     /// The admitted row groups. Ordered, since some decisions visit them all.
     pub(super) groups: BTreeMap<u32, RowGroup>,
     pub(super) workers: Slots<Worker>,
+    /// Rows of the admitted row groups.
+    pub(super) rows_in_work: u64,
+    worker_cap: u32,
     /// Checkpoints that are not answered.
     pub(super) saving: usize,
     pub(super) delays: Delays,
@@ -77,7 +83,7 @@ pub(super) struct Route {
     group: TaskGroupId,
     demand: DemandId,
     /// The group's place among the distinct groups of the plan.
-    patience: usize,
+    pub(super) patience: usize,
 }
 
 /// A worker and what it holds.
@@ -98,17 +104,20 @@ impl Pipeline {
         let mut dispatcher = Dispatcher::new(task_config)?;
         let (routes, groups) = routes(&plan, &mut dispatcher)?;
         Ok(Self {
+            models: Models::of(&plan, &routes, &dispatcher, groups),
             routes,
             salvage: Salvage {
                 rounds: config.salvage_rounds,
                 floor: config.retry_floor,
                 ceiling: config.retry_ceiling,
             },
-            row_groups: config.row_groups as usize,
+            target: RowGroupTarget::new(config.adaptive, config.row_groups, config.row_group_size),
             rows: config.rows,
             dispatcher,
             pending: Pending::new(config.rows, config.row_group_size, config.done_row_groups),
             groups: BTreeMap::new(),
+            rows_in_work: 0,
+            worker_cap: config.submission_limit,
             workers: Slots::default(),
             saving: 0,
             delays: Delays::default(),
@@ -145,6 +154,8 @@ impl Pipeline {
             row_groups_total: self.pending.total(),
             row_groups_done: self.pending.done_groups() + self.tally.row_groups_saved,
             row_groups_active: self.groups.len() as u32,
+            row_group_target: self.target.get(),
+            row_group_block: self.target.blocked,
             running: self.workers.len(),
             queued: self.dispatcher.queued(),
             delayed: self.delays.len(),
@@ -246,6 +257,7 @@ impl Pipeline {
         let complete = u64::from(group.frontier.complete_rows());
         match result {
             Ok(()) => {
+                self.rows_in_work -= u64::from(group.span.rows);
                 self.groups.remove(&row_group);
                 self.tally.rows_out += complete;
                 self.tally.row_groups_saved += 1;
@@ -363,8 +375,12 @@ impl Pipeline {
             Verdict::Delay { until } => {
                 entry.stage = Stage::Delayed;
                 self.delays.push(until, key.to_bits());
+                self.models.hold_back(self.routes[key.column.index()].patience);
             }
-            Verdict::Defer { not_before } => group.deferred.push(super::row_group::Deferred { place, not_before }),
+            Verdict::Defer { not_before } => {
+                group.deferred.push(super::row_group::Deferred { place, not_before });
+                self.models.hold_back(self.routes[key.column.index()].patience);
+            }
             Verdict::Drop(_) => {}
         }
     }
@@ -373,7 +389,8 @@ impl Pipeline {
     fn drop_rows(&mut self, key: TaskKey, reason: DropReason) {
         let Some(group) = self.groups.get_mut(&key.row_group) else { return };
         let running = self.state == State::Running;
-        let (dispatcher, delays) = (&mut self.dispatcher, &mut self.delays);
+        let (dispatcher, delays, models) = (&mut self.dispatcher, &mut self.delays, &mut self.models);
+        let routes = &self.routes;
         let mut discarded = 0;
         let place = (key.column, key.row);
         let rows = group.drop_rows(&self.plan, place, reason, &mut self.ready, |(column, row), stage| {
@@ -384,7 +401,11 @@ impl Pipeline {
                     debug_assert!(found, "a queued task is in the queue");
                     discarded += 1;
                 }
-                Stage::Delayed if running => delays.bury(),
+                Stage::Delayed if running => {
+                    delays.bury();
+                    models.let_go(routes[column.index()].patience);
+                }
+                Stage::Deferred if running => models.let_go(routes[column.index()].patience),
                 _ => {}
             }
         });
@@ -443,6 +464,7 @@ impl Pipeline {
             entry.rounds += 1;
             if deferred.not_before <= now {
                 self.ready.push(deferred.place);
+                self.models.let_go(self.routes[deferred.place.0.index()].patience);
             } else {
                 entry.stage = Stage::Delayed;
                 self.delays.push(deferred.not_before, group.key(deferred.place).to_bits());
@@ -459,6 +481,10 @@ impl Pipeline {
             self.queue_due(now);
             self.admit();
             self.dispatch();
+            if self.target.is_adaptive() && self.look() {
+                self.admit();
+                self.dispatch();
+            }
             let (plan, groups) = (&self.plan, &self.groups);
             self.delays.sweep(|task| is_delayed(plan, groups, task));
         }
@@ -471,18 +497,36 @@ impl Pipeline {
             let Some(task) = self.delays.pop_due(now, |task| is_delayed(plan, groups, task)) else { return };
             let key = TaskKey::from_bits(task);
             self.ready.push((key.column, key.row));
+            self.models.let_go(self.routes[key.column.index()].patience);
             self.enqueue_ready(key.row_group);
         }
     }
 
     fn admit(&mut self) {
-        while self.groups.len() < self.row_groups
+        while let Some(next) = self.pending.next_rows()
+            && self.target.has_room(self.groups.len() as u32, self.rows_in_work, u64::from(next))
             && let Some(span) = self.pending.take()
         {
+            self.rows_in_work += u64::from(span.rows);
             self.tally.rows_in += u64::from(span.rows);
             self.groups.insert(span.row_group, RowGroup::admit(&self.plan, span, &mut self.ready));
             self.enqueue_ready(span.row_group);
         }
+    }
+
+    /// One tick of the control loop over row groups; answers whether it wants more of them.
+    fn look(&mut self) -> bool {
+        let Self { models, dispatcher, .. } = self;
+        let sight = Sight {
+            active: self.groups.len() as u32,
+            rows: self.rows_in_work,
+            next_rows: self.pending.next_rows().map(u64::from),
+            is_held_back: models.is_held_back(),
+            queued: dispatcher.queued(),
+            worker_cap: self.worker_cap,
+            models: models.loads(dispatcher),
+        };
+        self.target.tick(&sight)
     }
 
     fn dispatch(&mut self) {

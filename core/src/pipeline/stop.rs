@@ -81,6 +81,7 @@ impl Pipeline {
             self.tally.drop_rows(Some(row.column), row.reason, 1);
         }
         self.tally.drop_rows(None, DropReason::Stopped, u64::from(complete));
+        self.rows_in_work -= u64::from(group.span.rows);
         self.groups.remove(&row_group);
     }
 

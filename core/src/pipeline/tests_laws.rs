@@ -18,7 +18,11 @@ fn random_columns(rng: &mut Rng) -> Vec<Column> {
             1 => Strategy::FullColumn,
             _ => Strategy::Cell,
         };
-        let group = crate::task::TaskGroup::local(&rng.below(3).to_string());
+        let name = rng.below(3).to_string();
+        let group = match rng.below(2) {
+            0 => crate::task::TaskGroup::local(&name),
+            _ => crate::task::TaskGroup::model("provider", &name, 1.0),
+        };
         let mut column = Column::new(&alloc::format!("c{n}"), strategy).with_group(group);
         for upstream in &columns {
             let allowed = strategy != Strategy::FromScratch || upstream.strategy != Strategy::Cell;
@@ -35,8 +39,15 @@ fn random_config(rng: &mut Rng) -> PipelineConfig {
     let row_count = rng.below(40);
     let row_group_size = 1 + rng.below(9) as u32;
     let groups = row_count.div_ceil(u64::from(row_group_size)) as u32;
+    let row_groups = 1 + rng.below(4) as u32;
+    let adaptive = AdaptiveRowGroups {
+        initial: 1 + rng.below(u64::from(row_groups)) as u32,
+        max_admitted_rows: (rng.below(2) == 0).then(|| 1 + rng.below(30)),
+        shrink_after: 1 + rng.below(5) as u32,
+    };
     PipelineConfig {
-        row_groups: 1 + rng.below(4) as u32,
+        row_groups,
+        adaptive: (rng.below(2) == 0).then_some(adaptive),
         submission_limit: 1 + rng.below(12) as u32,
         resources: [("slot".to_string(), 3 + rng.below(9) as u32)].into(),
         salvage_rounds: rng.below(3) as u32,

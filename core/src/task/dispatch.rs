@@ -253,6 +253,16 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.resources.usage()
     }
 
+    /// What queued tasks want of a resource, by its place in [`Dispatcher::usage`]. O(demands).
+    pub(crate) fn queued_demand(&self, resource: usize) -> u64 {
+        let wanted = |demand: usize| {
+            let amounts = self.resources.amounts(demand as u32);
+            let amount = amounts.iter().find(|(known, _)| *known as usize == resource).map_or(0, |(_, amount)| *amount);
+            u64::from(amount) * self.queue.class_len(self.classes[demand])
+        };
+        (0..self.classes.len()).map(wanted).sum()
+    }
+
     /// Counts of irregular releases.
     #[must_use]
     pub fn release_diagnostics(&self) -> ReleaseDiagnostics {
