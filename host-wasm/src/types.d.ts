@@ -153,15 +153,32 @@ export interface ResourceSnapshot {
   consecutive_rate_limits: number;
   success_streak: number;
   last_outcome: Outcome | null;
-  ramp_active: boolean;
+  /** The start-up ramp that runs: the limit it climbs to, and when it is there (null until the first request). */
+  ramp: { target: number; ends: number | null } | null;
   provider_cap: number;
   provider_in_flight: number;
+  budgets: BudgetSnapshot[];
 }
+
+/** The state of a rate budget. */
+export interface BudgetSnapshot {
+  config: { dimension: BudgetDimension; limit: number; window: number; burst: number | null };
+  /** The limit in force: the configured one, or a lower one that the provider named. */
+  limit: number;
+  /** What may be spent now; negative while it is overdrawn. */
+  available: number;
+  /** Estimates of calls that are out. */
+  reserved: number;
+}
+
+/** What a budget counts. */
+export type BudgetDimension = "requests" | "input_tokens" | "output_tokens" | "total_tokens";
 
 /** Why a call may not go out. */
 export type DenialReason =
   | "no_capacity"
   | "cooldown"
+  | "budget_exhausted"
   | "queued_waiters_ahead"
   | "queue_timeout"
   | "cancelled"

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::budget::BudgetSnapshot;
 use super::keys::Domain;
+use super::limit::RampState;
 use super::outcome::Outcome;
 use crate::time::{Duration, Instant};
 
@@ -42,8 +43,8 @@ pub struct ResourceSnapshot {
     pub success_streak: u32,
     /// How the last call ended.
     pub last_outcome: Option<Outcome>,
-    /// Whether the start-up ramp runs.
-    pub ramp_active: bool,
+    /// The start-up ramp that runs, if one does.
+    pub ramp: Option<RampState>,
     /// The provider's cap over all domains.
     pub provider_cap: u32,
     /// Calls out over all domains.

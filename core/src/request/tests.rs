@@ -95,7 +95,7 @@ fn an_early_refusal_in_a_ramp_does_not_pin_recovery_low() {
     let mut bench = Bench::new(8, aimd);
     let lease = bench.take(1).remove(0);
     bench.end(lease, Outcome::RateLimited);
-    assert!(!bench.state().ramp_active);
+    assert_eq!(bench.state().ramp, None);
     bench.after(Duration::from_secs(3));
     bench.succeed(7);
     assert_eq!(bench.limit(), 8);

@@ -318,6 +318,6 @@ fn resource_state(state: &ResourceSnapshot) -> Value {
         "consecutive_rate_limits": state.consecutive_rate_limits,
         "success_streak": state.success_streak,
         "last_outcome": last,
-        "startup_ramp_active": state.ramp_active,
+        "startup_ramp_active": state.ramp.is_some(),
     })
 }

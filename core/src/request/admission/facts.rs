@@ -67,7 +67,7 @@ impl RequestAdmission {
             consecutive_rate_limits: entry.cooldown.consecutive_rate_limits,
             success_streak: state.success_streak,
             last_outcome: entry.last_outcome,
-            ramp_active: state.ramp_active,
+            ramp: state.ramp,
             provider_cap: owner.cap,
             provider_in_flight: owner.in_flight,
             budgets: entry.budgets.snapshot(now),

@@ -111,7 +111,7 @@ impl RequestAdmission {
     pub(super) fn before_outcome(&mut self, now: Instant, resource: ResourceId) -> Before {
         self.tell_ramp(now, resource);
         let entry = &self.resources[resource.index()];
-        Before { limit: entry.limit(now), was_ramping: entry.limit_state(now).ramp_active }
+        Before { limit: entry.limit(now), was_ramping: entry.limit_state(now).ramp.is_some() }
     }
 
     /// What an outcome did to the limit and the cooldown, and the lease that is gone.
@@ -158,7 +158,7 @@ impl RequestAdmission {
         let blocked_until = entry.cooldown.until(now);
         let consecutive = entry.cooldown.consecutive_rate_limits;
         let taken = entry.config().max_cooldown;
-        let ramp_ended = before.was_ramping && !entry.limit_state(now).ramp_active;
+        let ramp_ended = before.was_ramping && entry.limit_state(now).ramp.is_none();
         self.tell(now, resource, RequestFact::RateLimited { blocked_until, consecutive });
         if let Some(asked) = done.retry_after.filter(|asked| *asked > taken) {
             self.tell(now, resource, RequestFact::CooldownCapped { asked, taken });

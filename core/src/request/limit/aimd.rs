@@ -161,7 +161,7 @@ impl LimitAlgorithm for Aimd {
 
     fn state(&self, now: Instant) -> LimitState {
         LimitState {
-            ramp_active: self.ramp.is_some_and(|ramp| ramp.limit(now).is_some()),
+            ramp: self.ramp.and_then(|ramp| ramp.state(now)),
             rate_limit_ceiling: self.rate_limit_ceiling,
             success_streak: self.success_streak,
         }

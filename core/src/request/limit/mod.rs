@@ -39,11 +39,21 @@ pub struct CallReport {
     pub is_cooling_down: bool,
 }
 
+/// A start-up ramp on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct RampState {
+    /// The limit it climbs to.
+    pub target: u32,
+    /// When it is there; `None` until the first request, from which it counts.
+    pub ends: Option<Instant>,
+}
+
 /// What a snapshot shows of an algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitState {
-    /// Whether a start-up ramp runs.
-    pub ramp_active: bool,
+    /// The start-up ramp that runs, if one does.
+    pub ramp: Option<RampState>,
     /// The limit the first cut found too high; 0 before any.
     pub rate_limit_ceiling: u32,
     /// Successes counted towards the next increase.

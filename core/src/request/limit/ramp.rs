@@ -8,6 +8,7 @@
 //! Elapsed counts from the first acquire attempt. Integer arithmetic throughout, so a step opens at an exact
 //! nanosecond and [`Ramp::next_step`] can name it.
 
+use super::RampState;
 use crate::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,12 @@ impl Ramp {
         }
         let rise = u128::from(self.target - self.from) * u128::from(elapsed.as_nanos());
         Some(self.from + (rise / u128::from(self.span.as_nanos())) as u32)
+    }
+
+    /// What a snapshot shows; `None` once the target is reached.
+    pub(super) fn state(&self, now: Instant) -> Option<RampState> {
+        self.limit(now)?;
+        Some(RampState { target: self.target, ends: self.started.map(|started| started + self.span) })
     }
 
     /// When the limit next rises, if the ramp runs.
