@@ -1,4 +1,4 @@
-//! What crosses crates: replays of recorded traces, independent checkers, and the runner of wasm tests.
+//! What crosses crates: replays of recorded traces, and independent checkers.
 
 pub mod conform;
 
