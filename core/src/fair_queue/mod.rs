@@ -28,9 +28,12 @@
 
 mod records;
 mod turn;
+mod work;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_work;
 
 use alloc::vec::Vec;
 
@@ -212,6 +215,8 @@ impl FairQueue {
         let entry = &mut self.groups[group.index()];
         entry.len += 1;
         entry.tail = slot;
+        // The item, its index entry, its group and its class; then the group's classes.
+        work::steps(4 + entry.demand.len());
         match entry.demand.iter_mut().find(|(known, _)| *known == class) {
             Some((_, count)) => *count += 1,
             None => entry.demand.push((class, 1)),
@@ -264,6 +269,8 @@ impl FairQueue {
         let selected = loop {
             let Some((group, class)) = self.front() else { break None };
             let candidate = self.candidate(group);
+            work::offer();
+            work::steps(3);
             match judge(&candidate) {
                 Verdict::Accept => break Some(Selection { candidate, version: self.version }),
                 Verdict::ClassBlocked(lot) => self.park_class(class, lot.0),
@@ -329,6 +336,7 @@ impl FairQueue {
 
     /// Lets the classes of `lot` take part in selection again, until the first of them is refused.
     pub fn open_lot(&mut self, lot: LotId) {
+        work::steps(1);
         let entry = &mut self.lots[lot.0 as usize];
         if !entry.open && !entry.classes.is_empty() {
             entry.open = true;
@@ -426,6 +434,7 @@ impl FairQueue {
         let mut best = self.ready.peek();
         let mut at = 0;
         while at < self.open_lots.len() {
+            work::steps(1);
             let lot = &mut self.lots[self.open_lots[at] as usize];
             let Some(entry) = lot.classes.peek() else {
                 lot.open = false;
@@ -460,6 +469,7 @@ impl FairQueue {
 
     /// Puts an active group in turn.
     fn insert(&mut self, group: u32) {
+        work::steps(1);
         let class = self.head_class(group);
         let entry = &self.groups[group as usize];
         let turn = Turn { tag: entry.tag, sequence: entry.sequence };
@@ -469,6 +479,7 @@ impl FairQueue {
 
     /// Takes a group out of turn.
     fn exit(&mut self, group: u32) {
+        work::steps(1);
         let class = self.head_class(group);
         let place = core::mem::replace(&mut self.groups[group as usize].place, NOWHERE);
         self.classes[class as usize].groups.remove(place, &mut self.groups);
@@ -476,6 +487,7 @@ impl FairQueue {
     }
 
     fn forget_parked(&mut self, group: u32) -> bool {
+        work::steps(1);
         let at = core::mem::replace(&mut self.groups[group as usize].parked, NOWHERE);
         if at == NOWHERE {
             return false;
@@ -495,12 +507,14 @@ impl FairQueue {
             self.reseat(class);
         }
         if core::mem::replace(&mut self.lots[lot as usize].open, false) {
+            work::steps(self.open_lots.len());
             self.open_lots.retain(|open| *open != lot);
         }
     }
 
     /// Brings a class's place among its peers up to date with its first group.
     fn reseat(&mut self, class: u32) {
+        work::steps(1);
         let Class { ref groups, place, lot, .. } = self.classes[class as usize];
         let Some((turn, _)) = groups.peek() else {
             self.unseat(class);
@@ -516,6 +530,7 @@ impl FairQueue {
     }
 
     fn unseat(&mut self, class: u32) {
+        work::steps(1);
         let entry = &mut self.classes[class as usize];
         let place = core::mem::replace(&mut entry.place, NOWHERE);
         if place == NOWHERE {
@@ -530,6 +545,7 @@ impl FairQueue {
         let Node { id, group, class, next, previous, .. } = self.nodes[slot as usize];
         let entry = &mut self.groups[group as usize];
         entry.len -= 1;
+        work::steps(4 + entry.demand.len());
         if let Some(at) = entry.demand.iter().position(|(known, _)| known.0 == class) {
             entry.demand[at].1 -= 1;
             if entry.demand[at].1 == 0 {
@@ -572,6 +588,7 @@ impl FairQueue {
         // A tag far in the past only says "first"; bounding it keeps the subtraction meaningful for ever.
         let shift = |tag: f64| (tag - base).max(-4.0 * REBASE_AT);
         self.virtual_time = shift(self.virtual_time);
+        work::steps(self.groups.len());
         for group in &mut self.groups {
             group.tag = shift(group.tag);
             group.finish = group.finish.map(shift);
