@@ -9,14 +9,17 @@
 //! its head is served            V = max(V, tag);  tag = V + cost / weight
 //! ```
 //!
-//! This is start-time fair queueing (Goyal, Vin, Cheng 1996) with the service itself as the clock. For two groups that
-//! stay backlogged and unblocked, `|served_i / w_i - served_j / w_j| <= c_i / w_i + c_j / w_j`, with `c` the largest
-//! cost in each: a tag never runs further ahead of `V` than one item's `cost / weight`, and nobody with a smaller tag
-//! is passed over. A group that was idle keeps its old tag, which is at most one early turn; then its tag follows `V`.
+//! This is start-time fair queueing (Goyal, Vin, Cheng 1996) with the service itself as the clock. While a group always
+//! has an item that may go, its service follows `V` to within one item, in units of cost per weight:
 //!
-//! Tags are plain doubles. When `V` passes 2^20 all tags are rebased by an integer, so an addition never loses more
-//! than 2^-33 of virtual time: the error after 10^9 services is below one eighth of an item per weight unit, for any
-//! weights from 2^-20 to 2^20.
+//! ```text
+//! |served_i / w_i - advance of V|      <=  Q_i + r_i            Q_i  its largest cost / weight
+//! |served_i / w_i - served_j / w_j|    <=  Q_i + Q_j + r_i + r_j
+//! r_i = (n_i + 1) (2^-33 + Q_i 2^-51)                           what n_i services may round away
+//! ```
+//!
+//! over *every* interval, whoever else comes, goes or is blocked. The [proof](self#why-the-bound-holds) is below. A group
+//! that was idle keeps its old tag, which is at most one early turn; then its tag follows `V`.
 //!
 //! ## Work is proportional to what moved
 //!
@@ -25,6 +28,8 @@
 //! to a *lot*, the set of what waits for one thing, in O(log classes), and is not offered again until the caller
 //! [opens](FairQueue::open_lot) that lot. An open lot takes part in selection until its first member is refused again,
 //! so a release re-offers as many groups as it makes room for and one more, however many wait.
+//!
+#![doc = include_str!("fairness.md")]
 
 mod records;
 mod turn;
