@@ -3,12 +3,14 @@
 mod cases;
 
 use proptest::prelude::*;
-use tidegate_core::lease::ReleaseAnswer;
+use tidegate_core::handle::SlotKey;
+use tidegate_core::lease::{LeaseId, ReleaseAnswer};
 use tidegate_core::request::{
     Acquire, AimdConfig, Completion, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig, RequestLease,
     ResourceId, WaiterId,
 };
 use tidegate_core::time::{Duration, Instant};
+use tidegate_tests::check::ledger::LedgerCheck;
 
 const CAPS: [u32; 2] = [2, 5];
 const DOMAINS: [Domain; 2] = [Domain::Chat, Domain::Embedding];
@@ -26,6 +28,11 @@ enum Command {
         which: usize,
         outcome: Outcome,
         retry_after_ms: Option<u64>,
+    },
+    /// Releases what is no live lease, made from one that is or was.
+    Forge {
+        which: usize,
+        how: usize,
     },
     Cancel {
         which: usize,
@@ -50,6 +57,8 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         1 => Just(Outcome::ProviderFailure),
         1 => Just(Outcome::ProviderTimeout),
         1 => Just(Outcome::LocalCancelled),
+        1 => Just(Outcome::LocalTimeout),
+        1 => Just(Outcome::Unexpected),
     ]
 }
 
@@ -60,6 +69,7 @@ fn command() -> impl Strategy<Value = Command> {
         2 => (0..4_usize).prop_map(|resource| Command::Try { resource }),
         6 => (0..64_usize, outcome(), millis())
             .prop_map(|(which, outcome, retry_after_ms)| Command::Release { which, outcome, retry_after_ms }),
+        1 => (0..64_usize, 0..5_usize).prop_map(|(which, how)| Command::Forge { which, how }),
         1 => (0..64_usize).prop_map(|which| Command::Cancel { which }),
         4 => (1..3_000_u64).prop_map(|ms| Command::Advance { ms }),
         1 => (1..3_000_u64).prop_map(|ms| Command::Stall { ms }),
@@ -78,8 +88,9 @@ struct Bench {
     resources: Vec<ResourceId>,
     leases: Vec<RequestLease>,
     waiters: Vec<Waiter>,
-    granted: usize,
-    released: usize,
+    /// Every lease that was ever granted.
+    known: Vec<LeaseId>,
+    ledger: LedgerCheck,
 }
 
 impl Bench {
@@ -93,8 +104,48 @@ impl Bench {
             let id = machine.register(Instant::ZERO, provider, "m", "default", cap).expect("a valid cap");
             resources.extend(DOMAINS.map(|domain| machine.resource(id, domain)));
         }
-        let (leases, waiters) = (Vec::new(), Vec::new());
-        Self { machine, now: Instant::ZERO, resources, leases, waiters, granted: 0, released: 0 }
+        let (leases, waiters, known) = (Vec::new(), Vec::new(), Vec::new());
+        Self { machine, now: Instant::ZERO, resources, leases, waiters, known, ledger: LedgerCheck::new(0) }
+    }
+
+    fn take(&mut self, lease: RequestLease) -> Result<(), TestCaseError> {
+        self.ledger.on_grant(lease.id(), lease.id().item).map_err(failed)?;
+        self.known.push(lease.id());
+        self.leases.push(lease);
+        Ok(())
+    }
+
+    fn give_back(&mut self, lease: RequestLease, done: &Completion) -> Result<ReleaseAnswer, TestCaseError> {
+        let id = lease.id();
+        let answer = self.machine.release(self.now, lease, done);
+        self.ledger.on_release(id, answer).map_err(failed)?;
+        Ok(answer)
+    }
+
+    fn forge(&mut self, which: usize, how: usize) -> Result<(), TestCaseError> {
+        let Some(real) = self.known.get(which % self.known.len().max(1)).copied() else { return Ok(()) };
+        let later = SlotKey { generation: real.key.generation + 9_999, ..real.key };
+        let elsewhere = SlotKey { slot: real.key.slot + 9_999, ..real.key };
+        let forged = match how {
+            0 => LeaseId { controller: 1, ..real },
+            1 => LeaseId { item: real.item + 1, ..real },
+            2 => LeaseId { key: later, ..real },
+            3 => LeaseId { key: elsewhere, ..real },
+            // A second release of what is gone; of what is still out it would not be a forgery.
+            _ if self.leases.iter().all(|lease| lease.id() != real) => real,
+            _ => return Ok(()),
+        };
+        let answer = self.give_back(RequestLease::from_id(forged), &Outcome::RateLimited.into())?;
+        prop_assert_ne!(answer, ReleaseAnswer::Released);
+        Ok(())
+    }
+
+    fn give_all_back(&mut self) -> Result<(), TestCaseError> {
+        while let Some(lease) = self.leases.pop() {
+            prop_assert_eq!(self.give_back(lease, &Outcome::Success.into())?, ReleaseAnswer::Released);
+            self.drain()?;
+        }
+        Ok(())
     }
 
     fn drain(&mut self) -> Result<(), TestCaseError> {
@@ -109,8 +160,7 @@ impl Bench {
             let is_overdue = known.deadline.is_some_and(|deadline| deadline <= self.now);
             prop_assert!(is_grant != is_overdue, "a waiter past its deadline is refused and no other is");
             if let Effect::Granted { lease, .. } = effect {
-                self.granted += 1;
-                self.leases.push(lease);
+                self.take(lease)?;
             }
         }
         Ok(())
@@ -133,10 +183,7 @@ impl Bench {
                 let timeout = timeout_ms.map(Duration::from_millis);
                 let request = Request { timeout, ..Request::new(self.resources[resource]) };
                 match self.machine.acquire(self.now, &request) {
-                    Acquire::Granted(lease) => {
-                        self.granted += 1;
-                        self.leases.push(lease);
-                    }
+                    Acquire::Granted(lease) => self.take(lease)?,
                     Acquire::Waiting(id) => {
                         self.waiters.push(Waiter { id, deadline: timeout.map(|span| self.now + span) });
                     }
@@ -145,17 +192,16 @@ impl Bench {
             }
             Command::Try { resource } => {
                 if let Ok(lease) = self.machine.try_acquire(self.now, &Request::new(self.resources[resource])) {
-                    self.granted += 1;
-                    self.leases.push(lease);
+                    self.take(lease)?;
                 }
             }
             Command::Release { which, outcome, retry_after_ms } if !self.leases.is_empty() => {
                 let lease = self.leases.swap_remove(which % self.leases.len());
-                let done =
-                    Completion { retry_after: retry_after_ms.map(Duration::from_millis), ..Completion::new(outcome) };
-                prop_assert_eq!(self.machine.release(self.now, lease, &done), ReleaseAnswer::Released);
-                self.released += 1;
+                let mut done = Completion::from(outcome);
+                done.retry_after = retry_after_ms.map(Duration::from_millis);
+                prop_assert_eq!(self.give_back(lease, &done)?, ReleaseAnswer::Released);
             }
+            Command::Forge { which, how } => self.forge(which, how)?,
             Command::Cancel { which } if !self.waiters.is_empty() => {
                 let waiter = self.waiters[which % self.waiters.len()].id;
                 if self.machine.cancel(self.now, waiter) {
@@ -176,7 +222,8 @@ impl Bench {
     fn check(&self) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.machine.active_leases(), self.leases.len());
         prop_assert_eq!(self.machine.waiting(), self.waiters.len());
-        prop_assert_eq!(self.granted, self.released + self.leases.len(), "leases in = leases out");
+        prop_assert_eq!(self.ledger.out(), self.leases.len(), "leases in = leases out");
+        prop_assert_eq!(self.machine.release_diagnostics(), self.ledger.irregular());
         let mut in_flight = 0;
         for resource in &self.resources {
             let state = self.machine.snapshot(self.now, *resource).expect("it was registered");
@@ -187,6 +234,11 @@ impl Bench {
         prop_assert_eq!(in_flight, self.leases.len());
         Ok(())
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is handed to `map_err`")]
+fn failed(error: anyhow::Error) -> TestCaseError {
+    TestCaseError::fail(error.to_string())
 }
 
 proptest! {
@@ -202,23 +254,17 @@ proptest! {
             bench.carry_out(command)?;
             bench.check()?;
         }
-        while let Some(lease) = bench.leases.pop() {
-            let _ = bench.machine.release(bench.now, lease, &Outcome::Success.into());
-            bench.released += 1;
-            bench.drain()?;
-        }
+        bench.give_all_back()?;
         // With every lease back, time alone serves all who still wait.
         while !bench.waiters.is_empty() {
             let next = bench.machine.poll_timeout();
             prop_assert!(next.is_some(), "a waiter waits for nothing");
             bench.settle_until(next.unwrap_or(Instant::MAX))?;
-            while let Some(lease) = bench.leases.pop() {
-                let _ = bench.machine.release(bench.now, lease, &Outcome::Success.into());
-                bench.released += 1;
-                bench.drain()?;
-            }
+            bench.give_all_back()?;
         }
         bench.check()?;
         prop_assert_eq!(bench.machine.poll_timeout(), None);
+        let rest = [("waiters", bench.machine.waiting())];
+        bench.ledger.finish(bench.machine.active_leases(), &rest).map_err(failed)?;
     }
 }

@@ -9,14 +9,17 @@
 //! its head is served            V = max(V, tag);  tag = V + cost / weight
 //! ```
 //!
-//! This is start-time fair queueing (Goyal, Vin, Cheng 1996) with the service itself as the clock. For two groups that
-//! stay backlogged and unblocked, `|served_i / w_i - served_j / w_j| <= c_i / w_i + c_j / w_j`, with `c` the largest
-//! cost in each: a tag never runs further ahead of `V` than one item's `cost / weight`, and nobody with a smaller tag
-//! is passed over. A group that was idle keeps its old tag, which is at most one early turn; then its tag follows `V`.
+//! This is start-time fair queueing (Goyal, Vin, Cheng 1996) with the service itself as the clock. While a group always
+//! has an item that may go, its service follows `V` to within one item, in units of cost per weight:
 //!
-//! Tags are plain doubles. When `V` passes 2^20 all tags are rebased by an integer, so an addition never loses more
-//! than 2^-33 of virtual time: the error after 10^9 services is below one eighth of an item per weight unit, for any
-//! weights from 2^-20 to 2^20.
+//! ```text
+//! |served_i / w_i - advance of V|      <=  Q_i + r_i            Q_i  its largest cost / weight
+//! |served_i / w_i - served_j / w_j|    <=  Q_i + Q_j + r_i + r_j
+//! r_i = (n_i + 1) (2^-33 + Q_i 2^-51)                           what n_i services may round away
+//! ```
+//!
+//! over *every* interval, whoever else comes, goes or is blocked. The [proof](self#why-the-bound-holds) is below. A group
+//! that was idle keeps its old tag, which is at most one early turn; then its tag follows `V`.
 //!
 //! ## Work is proportional to what moved
 //!
@@ -25,12 +28,17 @@
 //! to a *lot*, the set of what waits for one thing, in O(log classes), and is not offered again until the caller
 //! [opens](FairQueue::open_lot) that lot. An open lot takes part in selection until its first member is refused again,
 //! so a release re-offers as many groups as it makes room for and one more, however many wait.
+//!
+#![doc = include_str!("fairness.md")]
 
 mod records;
 mod turn;
+mod work;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_work;
 
 use alloc::vec::Vec;
 
@@ -212,6 +220,8 @@ impl FairQueue {
         let entry = &mut self.groups[group.index()];
         entry.len += 1;
         entry.tail = slot;
+        // The item, its index entry, its group and its class; then the group's classes.
+        work::steps(4 + entry.demand.len());
         match entry.demand.iter_mut().find(|(known, _)| *known == class) {
             Some((_, count)) => *count += 1,
             None => entry.demand.push((class, 1)),
@@ -264,6 +274,8 @@ impl FairQueue {
         let selected = loop {
             let Some((group, class)) = self.front() else { break None };
             let candidate = self.candidate(group);
+            work::offer();
+            work::steps(3);
             match judge(&candidate) {
                 Verdict::Accept => break Some(Selection { candidate, version: self.version }),
                 Verdict::ClassBlocked(lot) => self.park_class(class, lot.0),
@@ -329,6 +341,7 @@ impl FairQueue {
 
     /// Lets the classes of `lot` take part in selection again, until the first of them is refused.
     pub fn open_lot(&mut self, lot: LotId) {
+        work::steps(1);
         let entry = &mut self.lots[lot.0 as usize];
         if !entry.open && !entry.classes.is_empty() {
             entry.open = true;
@@ -432,6 +445,7 @@ impl FairQueue {
         let mut best = self.ready.peek();
         let mut at = 0;
         while at < self.open_lots.len() {
+            work::steps(1);
             let lot = &mut self.lots[self.open_lots[at] as usize];
             let Some(entry) = lot.classes.peek() else {
                 lot.open = false;
@@ -466,6 +480,7 @@ impl FairQueue {
 
     /// Puts an active group in turn.
     fn insert(&mut self, group: u32) {
+        work::steps(1);
         let class = self.head_class(group);
         let entry = &self.groups[group as usize];
         let turn = Turn { tag: entry.tag, sequence: entry.sequence };
@@ -475,6 +490,7 @@ impl FairQueue {
 
     /// Takes a group out of turn.
     fn exit(&mut self, group: u32) {
+        work::steps(1);
         let class = self.head_class(group);
         let place = core::mem::replace(&mut self.groups[group as usize].place, NOWHERE);
         self.classes[class as usize].groups.remove(place, &mut self.groups);
@@ -482,6 +498,7 @@ impl FairQueue {
     }
 
     fn forget_parked(&mut self, group: u32) -> bool {
+        work::steps(1);
         let at = core::mem::replace(&mut self.groups[group as usize].parked, NOWHERE);
         if at == NOWHERE {
             return false;
@@ -501,12 +518,14 @@ impl FairQueue {
             self.reseat(class);
         }
         if core::mem::replace(&mut self.lots[lot as usize].open, false) {
+            work::steps(self.open_lots.len());
             self.open_lots.retain(|open| *open != lot);
         }
     }
 
     /// Brings a class's place among its peers up to date with its first group.
     fn reseat(&mut self, class: u32) {
+        work::steps(1);
         let Class { ref groups, place, lot, .. } = self.classes[class as usize];
         let Some((turn, _)) = groups.peek() else {
             self.unseat(class);
@@ -522,6 +541,7 @@ impl FairQueue {
     }
 
     fn unseat(&mut self, class: u32) {
+        work::steps(1);
         let entry = &mut self.classes[class as usize];
         let place = core::mem::replace(&mut entry.place, NOWHERE);
         if place == NOWHERE {
@@ -536,6 +556,7 @@ impl FairQueue {
         let Node { id, group, class, next, previous, .. } = self.nodes[slot as usize];
         let entry = &mut self.groups[group as usize];
         entry.len -= 1;
+        work::steps(4 + entry.demand.len());
         if let Some(at) = entry.demand.iter().position(|(known, _)| known.0 == class) {
             entry.demand[at].1 -= 1;
             if entry.demand[at].1 == 0 {
@@ -578,6 +599,7 @@ impl FairQueue {
         // A tag far in the past only says "first"; bounding it keeps the subtraction meaningful for ever.
         let shift = |tag: f64| (tag - base).max(-4.0 * REBASE_AT);
         self.virtual_time = shift(self.virtual_time);
+        work::steps(self.groups.len());
         for group in &mut self.groups {
             group.tag = shift(group.tag);
             group.finish = group.finish.map(shift);

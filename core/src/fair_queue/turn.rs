@@ -3,6 +3,8 @@
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
+use super::work;
+
 /// When a group's head is due: its finish tag, ties broken by activation sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Turn {
@@ -66,6 +68,7 @@ impl TurnHeap {
         for (turn, _) in &mut self.entries {
             turn.tag = rewrite(turn.tag);
         }
+        work::steps(self.entries.len());
         // A sorted vector is a heap, and ties created by rounding fall back to the sequence.
         self.entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         for (place, (_, member)) in self.entries.iter().enumerate() {
@@ -114,6 +117,7 @@ impl TurnHeap {
     }
 
     fn put(&mut self, place: usize, entry: (Turn, u32), places: &mut impl Places) {
+        work::steps(1);
         self.entries[place] = entry;
         places.set_place(entry.1, place as u32);
     }
