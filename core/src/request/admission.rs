@@ -296,6 +296,28 @@ impl RequestAdmission {
         self.timers.next()
     }
 
+    /// Whether a call of `resource` that ends may change anything that depends on the time. Where it does not, `release`
+    /// may be given [`RequestAdmission::latest`] instead of a fresh instant, unless the call was rate limited.
+    #[must_use]
+    pub fn needs_clock(&self, resource: ResourceId) -> bool {
+        self.waiters.len() > 0
+            || self.resources.get(resource.index()).is_none_or(|entry| entry.uses_time(self.latest()))
+    }
+
+    /// The same for `acquire` and `try_acquire`: also true if the request would have to wait.
+    #[must_use]
+    pub fn needs_clock_to_admit(&self, request: &Request) -> bool {
+        request.timeout.or(self.config.default_timeout).is_some()
+            || self.needs_clock(request.resource)
+            || self.blocked(self.latest(), request.resource).is_some()
+    }
+
+    /// The latest instant that any command was given.
+    #[must_use]
+    pub fn latest(&self) -> Instant {
+        self.time.peek(Instant::ZERO)
+    }
+
     /// The state of a resource at `now`. Changes nothing.
     ///
     /// # Panics

@@ -12,7 +12,7 @@ use super::keys::{Domain, GroupId, ProviderModelId, ResourceId};
 use super::limit::{Aimd, CallReport, LimitAlgorithm, LimitState};
 use super::outcome::{Completion, DenialReason, Outcome};
 use crate::fair_queue::{ClassId, LotId};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(super) struct ProviderModel {
@@ -55,7 +55,8 @@ pub(super) struct Held {
     pub(super) resource: ResourceId,
     limit: u32,
     grant: u64,
-    since: Instant,
+    /// The instant of the grant; `None` where it may have been given without a clock.
+    since: Option<Instant>,
 }
 
 impl Resource {
@@ -125,7 +126,8 @@ impl Resource {
 
     /// One more call is out.
     pub(super) fn grant(&mut self, now: Instant, resource: ResourceId) -> Held {
-        let held = Held { resource, limit: self.limit(now), grant: self.grants, since: now };
+        let since = self.algorithm.uses_time().then_some(now);
+        let held = Held { resource, limit: self.limit(now), grant: self.grants, since };
         self.in_flight += 1;
         self.algorithm.on_grant(now, self.grants, self.in_flight);
         self.grants += 1;
@@ -141,11 +143,20 @@ impl Resource {
             outcome: done.outcome,
             grant: held.grant,
             admitted_limit: held.limit,
-            latency: now - held.since,
+            latency: held.since.map_or(Duration::ZERO, |since| now - since),
             in_flight: self.in_flight,
             is_cooling_down: self.cooldown.until(now).is_some(),
         };
-        self.algorithm.on_outcome(now, &call);
+        // How long a call took that began before the algorithm came is unknown; that it was refused is news all the same.
+        let is_unmeasured = held.since.is_none() && done.outcome == Outcome::Success && self.algorithm.uses_time();
+        if !is_unmeasured {
+            self.algorithm.on_outcome(now, &call);
+        }
+    }
+
+    /// Whether a grant or an end of a call may depend on the time, which is not before `latest`.
+    pub(super) fn uses_time(&self, latest: Instant) -> bool {
+        self.cooldown.until(latest).is_some() || self.algorithm.uses_time()
     }
 
     /// What keeps a call from going out at `now`.

@@ -23,7 +23,7 @@ fn gate_with(cap: u32) -> (Runtime, TestHost, Gate<TestHost>, ResourceId) {
 #[test]
 fn a_waiter_is_woken_by_the_release_that_makes_room_for_it() {
     let (runtime, host, gate, resource) = gate_with(1);
-    let first = gate.try_acquire(Request::new(resource)).unwrap();
+    let first = gate.try_acquire_owned(Request::new(resource)).unwrap();
     host.spawn({
         let host = host.clone();
         async move {
@@ -215,8 +215,8 @@ fn shutdown_refuses_everybody_and_leaves_permits_valid() {
 #[test]
 fn the_timer_task_ends_with_the_last_handle_permit_and_acquire() {
     let (runtime, _host, gate, resource) = gate_with(1);
-    let permit = gate.try_acquire(Request::new(resource)).unwrap();
-    let mut acquire = gate.acquire(Request::new(resource).within(ms(60_000)));
+    let permit = gate.try_acquire_owned(Request::new(resource)).unwrap();
+    let mut acquire = gate.acquire_owned(Request::new(resource).within(ms(60_000)));
     assert!(poll(&mut acquire, Waker::noop()).is_pending());
     drop(gate);
     runtime.run_ready();
