@@ -106,6 +106,7 @@ impl<T> Default for Slots<T> {
 
 impl<T> Slots<T> {
     /// Stores `value`. O(1) amortised; allocates only past the high-water mark.
+    #[inline]
     pub(crate) fn insert(&mut self, value: T) -> SlotKey {
         self.live += 1;
         if let Some(slot) = self.free.pop() {
@@ -124,6 +125,7 @@ impl<T> Slots<T> {
     }
 
     /// The same if `holds` of the value.
+    #[inline]
     pub(crate) fn remove_if(&mut self, key: SlotKey, holds: impl FnOnce(&T) -> bool) -> Option<T> {
         let entry = self.entries.get_mut(key.slot as usize)?;
         if entry.generation != key.generation {

@@ -33,18 +33,23 @@ pub(super) enum Asked {
 
 /// What a command needs the clock for.
 #[derive(Clone, Copy)]
-enum Need {
+enum Need<'a> {
     /// To let a request in, or to say why not.
-    Admit(Request),
+    Admit(&'a Request),
     /// To end a call of this resource otherwise than rate limited.
     End(ResourceId),
 }
 
+/// Whether the last command of each kind needed the time, and so the next one probably does. Only guesses, read before
+/// the lock is taken: what holds is asked again under the lock.
+struct Expectations {
+    to_admit: AtomicBool,
+    to_end: AtomicBool,
+}
+
 pub(super) struct Shared<H: Host> {
     pub(super) host: H,
-    /// Whether the last command needed the time, and so the next one probably does. Only a guess, read before the lock
-    /// is taken: what holds is asked again under the lock.
-    expects_clock: AtomicBool,
+    expects_clock: Expectations,
     state: Mutex<H::Lock, State>,
 }
 
@@ -73,7 +78,8 @@ struct TimerSeat {
 impl<H: Host> Shared<H> {
     pub(super) fn new(host: H, machine: RequestAdmission) -> Arc<Self> {
         let state = State { machine, waiters: FixedMap::default(), timer: TimerSeat::default() };
-        Arc::new(Self { host, expects_clock: AtomicBool::new(true), state: Mutex::new(state) })
+        let expects_clock = Expectations { to_admit: AtomicBool::new(true), to_end: AtomicBool::new(true) };
+        Arc::new(Self { host, expects_clock, state: Mutex::new(state) })
     }
 
     /// Gives the machine one command and delivers what follows from it.
@@ -95,17 +101,21 @@ impl<H: Host> Shared<H> {
     #[inline]
     fn untimed<T, R>(
         &self,
-        need: Need,
+        need: Need<'_>,
         foreign: impl Fn() -> T,
         command: impl FnOnce(&mut State, Instant, &mut Option<T>) -> R,
     ) -> R {
-        let expects = self.expects_clock.load(Ordering::Relaxed);
+        let expected = match need {
+            Need::Admit(_) => &self.expects_clock.to_admit,
+            Need::End(_) => &self.expects_clock.to_end,
+        };
+        let expects = expected.load(Ordering::Relaxed);
         let outside = || (self.host.now(), Some(foreign()));
         let mut read = expects.then(outside);
         let mut state = self.state.lock();
         let needs = state.needs_clock(need);
         if needs != expects {
-            self.expects_clock.store(needs, Ordering::Relaxed);
+            expected.store(needs, Ordering::Relaxed);
         }
         if needs && read.is_none() {
             drop(state);
@@ -148,7 +158,7 @@ impl<H: Host> Shared<H> {
     pub(super) fn ask(&self, request: &Request, waker: &Waker) -> Asked {
         let mut is_left = false;
         let asked = self.untimed(
-            Need::Admit(*request),
+            Need::Admit(request),
             || waker.clone(),
             |state, now, waker| match state.machine.acquire(now, request) {
                 Acquire::Granted(lease) => Asked::Answered(Ok(lease)),
@@ -172,7 +182,7 @@ impl<H: Host> Shared<H> {
     /// Asks for a permit at once.
     #[inline]
     pub(super) fn try_ask(&self, request: &Request) -> Answer {
-        self.untimed(Need::Admit(*request), || (), |state, now, _| state.machine.try_acquire(now, request))
+        self.untimed(Need::Admit(request), || (), |state, now, _| state.machine.try_acquire(now, request))
     }
 
     /// Reads the state without a command.
@@ -241,9 +251,9 @@ impl<H: Host> Drop for Shared<H> {
 
 impl State {
     #[inline]
-    fn needs_clock(&self, need: Need) -> bool {
+    fn needs_clock(&self, need: Need<'_>) -> bool {
         match need {
-            Need::Admit(request) => self.machine.needs_clock_to_admit(&request),
+            Need::Admit(request) => self.machine.needs_clock_to_admit(request),
             Need::End(resource) => self.machine.needs_clock(resource),
         }
     }

@@ -286,33 +286,46 @@ impl RequestAdmission {
 /// Polling.
 impl RequestAdmission {
     /// The next piece of news for a waiter. Drain it after every command.
+    #[inline]
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
     /// When to call [`RequestAdmission::handle_timeout`] next, at the latest; `None` while nothing waits for time.
+    #[inline]
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// Whether a call of `resource` that ends may change anything that depends on the time. Where it does not, `release`
+    /// Whether the end of a call of `resource` may change anything that depends on the time. Where it does not, `release`
     /// may be given [`RequestAdmission::latest`] instead of a fresh instant, unless the call was rate limited.
+    #[inline]
     #[must_use]
     pub fn needs_clock(&self, resource: ResourceId) -> bool {
-        self.waiters.len() > 0
-            || self.resources.get(resource.index()).is_none_or(|entry| entry.uses_time(self.latest()))
+        /// Resources with waiters that are asked one by one: a look is cheaper than a clock.
+        const MOST: usize = 4;
+        let latest = self.latest();
+        let uses_time =
+            |id: &ResourceId| self.resources.get(id.index()).is_none_or(|resource| resource.uses_time(latest));
+        uses_time(&resource)
+            || self.timers.next().is_some()
+            || self.waited.len() > MOST
+            || self.waited.iter().any(uses_time)
     }
 
-    /// The same for `acquire` and `try_acquire`: also true if the request would have to wait.
+    /// The same for `acquire` and `try_acquire`: also true if the request may have to wait.
+    #[inline]
     #[must_use]
     pub fn needs_clock_to_admit(&self, request: &Request) -> bool {
         request.timeout.or(self.config.default_timeout).is_some()
+            || !self.waited.is_empty()
             || self.needs_clock(request.resource)
             || self.blocked(self.latest(), request.resource).is_some()
     }
 
     /// The latest instant that any command was given.
+    #[inline]
     #[must_use]
     pub fn latest(&self) -> Instant {
         self.time.peek(Instant::ZERO)
@@ -410,6 +423,7 @@ impl RequestAdmission {
 
 /// The machinery.
 impl RequestAdmission {
+    #[inline]
     fn begin(&mut self, now: Instant) -> Instant {
         self.sequence += 1;
         self.time.observe(now)

@@ -45,6 +45,8 @@ pub(super) struct Resource {
     pub(super) cooldown: Cooldown,
     config: AimdConfig,
     algorithm: Box<dyn LimitAlgorithm>,
+    /// The algorithm's last word on [`LimitAlgorithm::uses_time`]: `false` is final.
+    uses_time: bool,
     effective_max: u32,
     grants: u64,
 }
@@ -63,6 +65,7 @@ impl Resource {
     /// A resource under a provider cap of `cap`, with settings that were validated.
     pub(super) fn new(owner: ProviderModelId, domain: Domain, place: Place, config: AimdConfig, cap: u32) -> Self {
         let effective_max = config.max_limit.map_or(cap, |max| max.min(cap)).max(1);
+        let algorithm = Aimd::validated(config.clone(), effective_max);
         Self {
             owner,
             domain,
@@ -72,7 +75,8 @@ impl Resource {
             wake_at: None,
             last_outcome: None,
             cooldown: Cooldown::default(),
-            algorithm: Box::new(Aimd::validated(config.clone(), effective_max)),
+            uses_time: algorithm.uses_time(),
+            algorithm: Box::new(algorithm),
             config,
             effective_max,
             grants: 0,
@@ -91,6 +95,7 @@ impl Resource {
     pub(super) fn configure(&mut self, config: AimdConfig, cap: u32) {
         self.effective_max = config.max_limit.map_or(cap, |max| max.min(cap)).max(1);
         self.algorithm = Box::new(Aimd::validated(config.clone(), self.effective_max));
+        self.uses_time = self.algorithm.uses_time();
         self.cooldown = Cooldown::default();
         self.config = config;
     }
@@ -98,6 +103,7 @@ impl Resource {
     /// Lets another algorithm decide from now on.
     pub(super) fn set_algorithm(&mut self, now: Instant, mut algorithm: Box<dyn LimitAlgorithm>) {
         algorithm.set_max(now, self.effective_max, false);
+        self.uses_time = algorithm.uses_time();
         self.algorithm = algorithm;
     }
 
@@ -126,7 +132,7 @@ impl Resource {
 
     /// One more call is out.
     pub(super) fn grant(&mut self, now: Instant, resource: ResourceId) -> Held {
-        let since = self.algorithm.uses_time().then_some(now);
+        let since = self.uses_time.then_some(now);
         let held = Held { resource, limit: self.limit(now), grant: self.grants, since };
         self.in_flight += 1;
         self.algorithm.on_grant(now, self.grants, self.in_flight);
@@ -148,15 +154,17 @@ impl Resource {
             is_cooling_down: self.cooldown.until(now).is_some(),
         };
         // How long a call took that began before the algorithm came is unknown; that it was refused is news all the same.
-        let is_unmeasured = held.since.is_none() && done.outcome == Outcome::Success && self.algorithm.uses_time();
+        let is_unmeasured = held.since.is_none() && done.outcome == Outcome::Success && self.uses_time;
         if !is_unmeasured {
             self.algorithm.on_outcome(now, &call);
         }
+        self.uses_time = self.uses_time && self.algorithm.uses_time();
     }
 
     /// Whether a grant or an end of a call may depend on the time, which is not before `latest`.
+    #[inline]
     pub(super) fn uses_time(&self, latest: Instant) -> bool {
-        self.cooldown.until(latest).is_some() || self.algorithm.uses_time()
+        self.uses_time || self.cooldown.until(latest).is_some()
     }
 
     /// What keeps a call from going out at `now`.
