@@ -106,6 +106,7 @@ impl<T> Default for Slots<T> {
 
 impl<T> Slots<T> {
     /// Stores `value`. O(1) amortised; allocates only past the high-water mark.
+    #[inline]
     pub(crate) fn insert(&mut self, value: T) -> SlotKey {
         self.live += 1;
         if let Some(slot) = self.free.pop() {
@@ -120,11 +121,17 @@ impl<T> Slots<T> {
 
     /// Takes the value of a live key out; `None` for any other key.
     pub(crate) fn remove(&mut self, key: SlotKey) -> Option<T> {
+        self.remove_if(key, |_| true)
+    }
+
+    /// The same if `holds` of the value.
+    #[inline]
+    pub(crate) fn remove_if(&mut self, key: SlotKey, holds: impl FnOnce(&T) -> bool) -> Option<T> {
         let entry = self.entries.get_mut(key.slot as usize)?;
         if entry.generation != key.generation {
             return None;
         }
-        let value = entry.value.take()?;
+        let value = entry.value.take_if(|value| holds(value))?;
         self.live -= 1;
         if entry.generation < u32::MAX {
             entry.generation += 1;

@@ -81,19 +81,26 @@ impl<T> Ledger<T> {
 
     /// Ends a lease and gives back what it held. Any other answer changes no counter but its own diagnostic. O(1).
     pub fn release(&mut self, lease: LeaseId) -> Result<T, ReleaseAnswer> {
+        if lease.controller == self.controller
+            && let Some(held) = self.slots.remove_if(lease.key, |held| held.item == lease.item)
+        {
+            return Ok(held.value);
+        }
+        Err(self.refuse(lease))
+    }
+
+    /// Counts a release that changes nothing.
+    #[cold]
+    fn refuse(&mut self, lease: LeaseId) -> ReleaseAnswer {
         let answer = self.judge(lease);
         match answer {
-            ReleaseAnswer::Released => {
-                if let Some(held) = self.slots.remove(lease.key) {
-                    return Ok(held.value);
-                }
-            }
+            ReleaseAnswer::Released => {}
             ReleaseAnswer::Duplicate => self.diagnostics.duplicate += 1,
             ReleaseAnswer::Stale => self.diagnostics.stale += 1,
             ReleaseAnswer::UnknownLease => self.diagnostics.unknown_lease += 1,
             ReleaseAnswer::WrongController => self.diagnostics.wrong_controller += 1,
         }
-        Err(answer)
+        answer
     }
 
     /// What [`Ledger::release`] would answer.

@@ -221,6 +221,7 @@ pub(crate) struct Monotonic {
 
 impl Monotonic {
     /// The later of `now` and the latest instant seen.
+    #[inline]
     pub(crate) fn observe(&mut self, now: Instant) -> Instant {
         if now < self.latest {
             self.regressions += 1;
@@ -231,6 +232,7 @@ impl Monotonic {
     }
 
     /// What [`Monotonic::observe`] would return; counts nothing.
+    #[inline]
     pub(crate) fn peek(&self, now: Instant) -> Instant {
         self.latest.max(now)
     }

@@ -6,6 +6,7 @@
 //!
 //! | module | what it is about |
 //! | --- | --- |
+//! | [`blocking`] | permits for threads that are not asynchronous |
 //! | [`cli`], [`error`] | the command line, errors and exit codes |
 //! | [`pipeline_file`], [`dataset`], [`template`], [`job`] | the input, from text to a checked plan |
 //! | [`client`], [`mock`] | calls over HTTP, and a provider to call that needs no account |
@@ -15,6 +16,7 @@
 //! | [`example`] | the bundled pipeline and dataset |
 #![forbid(unsafe_code)]
 
+pub mod blocking;
 pub mod cells;
 pub mod cli;
 pub mod client;

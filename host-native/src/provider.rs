@@ -106,11 +106,11 @@ fn level(snapshot: &ResourceSnapshot) -> Level {
 /// A call that is out: counted, and metered at both ends, also when it is cut short.
 struct CallOut<'a> {
     provider: &'a Provider,
-    permit: Option<Permit<TokioHost>>,
+    permit: Option<Permit<'a, TokioHost>>,
 }
 
 impl<'a> CallOut<'a> {
-    fn new(provider: &'a Provider, permit: Permit<TokioHost>) -> Self {
+    fn new(provider: &'a Provider, permit: Permit<'a, TokioHost>) -> Self {
         provider.calls.made.fetch_add(1, Ordering::Relaxed);
         provider.usage();
         Self { provider, permit: Some(permit) }

@@ -175,7 +175,7 @@ fn uncontended(bench: &Bench, runtime: &Runtime) -> anyhow::Result<()> {
     };
     let name = "gate: acquire().await + finish";
 
-    let semaphore = Semaphore::new(32);
+    let semaphore = Arc::new(Semaphore::new(32));
     let peer = "tokio Semaphore acquire().await";
     bench.compare(&Row { name, peer, target: Some(2.0) }, &mut ours, |ops| {
         block_on(runtime, async {
@@ -184,6 +184,28 @@ fn uncontended(bench: &Bench, runtime: &Runtime) -> anyhow::Result<()> {
             }
         });
     });
+
+    let owned = "gate: acquire_owned().await + finish";
+    let peer = "tokio Semaphore acquire_owned()";
+    bench.compare(
+        &Row { name: owned, peer, target: None },
+        |ops| {
+            block_on(runtime, async {
+                for _ in 0..ops {
+                    let permit = black_box(&gate).acquire_owned(request).await.expect("the gate is not shut down");
+                    permit.finish(Outcome::Success);
+                }
+            });
+        },
+        |ops| {
+            block_on(runtime, async {
+                for _ in 0..ops {
+                    let semaphore = Arc::clone(black_box(&semaphore));
+                    drop(semaphore.acquire_owned().await.expect("the semaphore is not closed"));
+                }
+            });
+        },
+    );
 
     let adaptive =
         throttle_net::AdaptiveLimiter::builder().initial(32).ceiling(32).build(throttle_net::Aimd::default());
@@ -243,9 +265,9 @@ fn hand_off(bench: &Bench, runtime: &Runtime) -> anyhow::Result<()> {
     let target = Some(1.2);
 
     let (gate, request) = gate(runtime, 1)?;
-    let semaphore = Arc::new(Semaphore::new(1));
+    let semaphore = Semaphore::new(1);
     let mut ours = Parked::new(WAITERS, || gate.acquire(request));
-    let mut theirs = Parked::new(WAITERS, || Arc::clone(&semaphore).acquire_owned());
+    let mut theirs = Parked::new(WAITERS, || semaphore.acquire());
     bench.compare(
         &Row { name: "hand-off to one of 1000 parked, polled by hand", peer, target },
         |ops| ours.pass_on(ops, |permit| permit.expect("the gate is not shut down").finish(Outcome::Success)),

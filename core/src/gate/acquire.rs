@@ -1,106 +1,95 @@
 //! The future of one permit.
 
-use alloc::sync::Arc;
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use super::Permit;
-use super::shared::Shared;
-use crate::executor::Host;
-use crate::request::{Acquire as Admission, Denial, Request, WaiterId};
+use super::permit::{GateRef, PermitOf};
+use super::{Gate, shared::Asked};
+use crate::request::{Denial, Request, WaiterId};
 
-/// Waits for a permit. Made by [`Gate::acquire`](super::Gate::acquire).
+/// Waits for a permit that borrows the gate. Made by [`Gate::acquire`].
+pub type Acquire<'a, H> = AcquireOf<&'a Gate<H>>;
+
+/// Waits for a permit that keeps the gate alive. Made by [`Gate::acquire_owned`].
+pub type AcquireOwned<H> = AcquireOf<Gate<H>>;
+
+/// Waits for a permit.
 ///
 /// Nothing happens before the first poll: only then is a place in the queue taken, and only then does the request's
 /// timeout begin. Dropping it at any moment is safe: a place in the queue is given up, and a permit that was granted
 /// but not yet seen is released as local cancelled.
 #[must_use = "a future does nothing until it is polled"]
-pub struct Acquire<H: Host> {
-    stage: Stage<H>,
+pub struct AcquireOf<G: GateRef> {
+    /// Handed on with the permit; `None` once there is an answer.
+    gate: Option<G>,
+    stage: Stage,
 }
 
-enum Stage<H: Host> {
-    Asking(Arc<Shared<H>>, Request),
-    Waiting(Arc<Shared<H>>, WaiterId),
-    Done,
+#[derive(Clone, Copy)]
+enum Stage {
+    Asking(Request),
+    Waiting(WaiterId),
 }
 
-impl<H: Host> Acquire<H> {
-    pub(super) fn new(shared: Arc<Shared<H>>, request: Request) -> Self {
-        Self { stage: Stage::Asking(shared, request) }
-    }
-
-    /// Asks once. An immediate answer costs one hold of the lock and no waker.
-    fn ask(&mut self) -> Option<Result<Permit<H>, Denial>> {
-        let (shared, request) = match core::mem::replace(&mut self.stage, Stage::Done) {
-            Stage::Asking(shared, request) => (shared, request),
-            later => {
-                self.stage = later;
-                return None;
-            }
-        };
-        let admission = shared.command(|state, now| {
-            let admission = state.machine.acquire(now, &request);
-            if let Admission::Waiting(waiter) = admission {
-                state.expect_answer(waiter);
-            }
-            admission
-        });
-        match admission {
-            Admission::Granted(lease) => Some(Ok(Permit::new(shared, lease))),
-            Admission::Denied(denial) => Some(Err(denial)),
-            Admission::Waiting(waiter) => {
-                self.stage = Stage::Waiting(shared, waiter);
-                None
-            }
-        }
+impl<G: GateRef> AcquireOf<G> {
+    #[inline]
+    pub(super) fn new(gate: G, request: Request) -> Self {
+        Self { gate: Some(gate), stage: Stage::Asking(request) }
     }
 }
 
-impl<H: Host> Future for Acquire<H> {
-    type Output = Result<Permit<H>, Denial>;
+impl<G: GateRef> Future for AcquireOf<G> {
+    type Output = Result<PermitOf<G>, Denial>;
 
     /// # Panics
     ///
     /// When polled again after it was ready.
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // Who has only just asked has no answer yet.
-        let may_be_answered = !matches!(self.stage, Stage::Asking(..));
-        if let Some(answer) = self.ask() {
-            return Poll::Ready(answer);
-        }
-        let Stage::Waiting(shared, waiter) = &self.stage else { panic!("`Acquire` was polled after it was ready") };
-        let taken = if may_be_answered { shared.take_answer(*waiter) } else { None };
-        let answer = match taken {
-            Some(answer) => answer,
-            None => core::task::ready!(shared.poll_answer(*waiter, context.waker())),
+        let this = &mut *self;
+        let Some(gate) = this.gate.take() else { panic!("`Acquire` was polled after it was ready") };
+        let shared = &gate.gate().shared;
+        let answer = match this.stage {
+            Stage::Asking(request) => match shared.ask(&request, context.waker()) {
+                Asked::Answered(answer) => Poll::Ready(answer),
+                Asked::Waiting(waiter) => {
+                    this.stage = Stage::Waiting(waiter);
+                    Poll::Pending
+                }
+            },
+            Stage::Waiting(waiter) => shared.poll_answer(waiter, context.waker()),
         };
-        match core::mem::replace(&mut self.stage, Stage::Done) {
-            Stage::Waiting(shared, _) => Poll::Ready(answer.map(|lease| Permit::new(shared, lease))),
-            Stage::Asking(..) | Stage::Done => Poll::Pending,
+        match answer {
+            Poll::Ready(Ok(lease)) => Poll::Ready(Ok(PermitOf::new(gate, lease))),
+            Poll::Ready(Err(denial)) => Poll::Ready(Err(denial)),
+            Poll::Pending => {
+                this.gate = Some(gate);
+                Poll::Pending
+            }
         }
     }
 }
 
-impl<H: Host> Drop for Acquire<H> {
+impl<G: GateRef> Drop for AcquireOf<G> {
+    #[inline]
     fn drop(&mut self) {
-        if let Stage::Waiting(shared, waiter) = &self.stage {
-            shared.cancel(*waiter);
+        if let (Some(gate), Stage::Waiting(waiter)) = (&self.gate, self.stage) {
+            gate.gate().shared.cancel(waiter);
         }
     }
 }
 
 // Nothing in it is ever pinned, whatever the host's types are.
-impl<H: Host> Unpin for Acquire<H> {}
+impl<G: GateRef> Unpin for AcquireOf<G> {}
 
-impl<H: Host> fmt::Debug for Acquire<H> {
+impl<G: GateRef> fmt::Debug for AcquireOf<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stage = match self.stage {
-            Stage::Asking(..) => "asking",
-            Stage::Waiting(..) => "waiting",
-            Stage::Done => "done",
+        let stage = match (&self.gate, self.stage) {
+            (None, _) => "done",
+            (_, Stage::Asking(_)) => "asking",
+            (_, Stage::Waiting(_)) => "waiting",
         };
         f.debug_struct("Acquire").field("stage", &stage).finish_non_exhaustive()
     }

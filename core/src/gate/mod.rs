@@ -1,27 +1,34 @@
 //! The async face of request admission: `acquire().await` gives a permit, and the permit comes back whatever happens.
 //!
-//! A [`Gate`] puts one [`RequestAdmission`] behind a lock and drives it: the clock is read before the lock is taken,
-//! one command is given, its effects are put in the seats of those they are for, the lock is opened, and only then are
-//! wakers run. No waker and no code of the host runs under the lock, so a waker may call straight back into the gate.
+//! A [`Gate`] puts one [`RequestAdmission`] behind a lock and drives it: the clock is read before the lock is taken, if
+//! anything in play depends on it, one command is given, its effects are put in the seats of those they are for, the
+//! lock is opened, and only then are wakers run. No waker and no code of the host runs under the lock, so a waker may call straight back into the gate.
 //!
 //! Nobody polls. A waiter is woken when its own answer is there; time reaches the machine through one [`GateTimer`],
 //! which sleeps until the machine's next deadline and is woken only when that moves forward.
+//!
+//! A [`Permit`] borrows the gate, an [`OwnedPermit`] keeps it alive, and [`Gate::run`] keeps the permit to itself.
 
 mod acquire;
 pub(crate) mod alarm;
+mod classify;
+mod permit;
+mod run;
 mod shared;
 mod timer;
 
 use alloc::sync::Arc;
 use core::fmt;
+use core::future::Future;
 
-pub use acquire::Acquire;
+pub use acquire::{Acquire, AcquireOf, AcquireOwned};
+pub use classify::Classify;
+pub use permit::{GateRef, OwnedPermit, Permit, PermitOf};
+pub use run::Run;
 pub use timer::GateTimer;
 
 use crate::executor::{Host, Spawn};
-use crate::request::{
-    Completion, Denial, Outcome, Request, RequestAdmission, RequestLease, ResourceId, ResourceSnapshot,
-};
+use crate::request::{Completion, Denial, Request, RequestAdmission, ResourceId, ResourceSnapshot};
 use crate::time::Instant;
 use shared::Shared;
 
@@ -48,14 +55,80 @@ impl<H: Host> Gate<H> {
 
     /// A permit, as soon as it is this request's turn. The returned future asks at its first poll; dropping it at any
     /// moment leaks nothing.
-    pub fn acquire(&self, request: Request) -> Acquire<H> {
-        Acquire::new(Arc::clone(&self.shared), request)
+    #[inline]
+    pub fn acquire(&self, request: Request) -> Acquire<'_, H> {
+        AcquireOf::new(self, request)
+    }
+
+    /// The same for a permit that may outlive this handle, at the cost of one reference count.
+    #[inline]
+    pub fn acquire_owned(&self, request: Request) -> AcquireOwned<H> {
+        AcquireOf::new(self.clone(), request)
     }
 
     /// A permit at once or not at all. Never overtakes a waiter of the same provider and model.
-    pub fn try_acquire(&self, request: Request) -> Result<Permit<H>, Denial> {
-        let lease = self.shared.command(|state, now| state.machine.try_acquire(now, &request))?;
-        Ok(Permit::new(Arc::clone(&self.shared), lease))
+    #[inline]
+    pub fn try_acquire(&self, request: Request) -> Result<Permit<'_, H>, Denial> {
+        self.shared.try_ask(&request).map(|lease| PermitOf::new(self, lease))
+    }
+
+    /// The same for a permit that may outlive this handle, at the cost of one reference count.
+    #[inline]
+    pub fn try_acquire_owned(&self, request: Request) -> Result<OwnedPermit<H>, Denial> {
+        self.shared.try_ask(&request).map(|lease| PermitOf::new(self.clone(), lease))
+    }
+
+    /// Makes `call` as soon as it is this request's turn, and finishes the permit with what its result says.
+    ///
+    /// `call` is not polled before. Answers its output, or the denial. Dropped half-way, the permit is released as local
+    /// cancelled.
+    ///
+    /// ```
+    /// # use tidegate_core::gate::Gate;
+    /// # use tidegate_core::request::{Domain, Outcome, RequestAdmission, RequestConfig};
+    /// # use tidegate_core::sim::executor::Executor;
+    /// use tidegate_core::request::Request;
+    /// # let runtime = Executor::<parking_lot::RawMutex>::new();
+    /// # let gate = Gate::new(runtime.host(), RequestAdmission::new(RequestConfig::default())?);
+    /// # let chat = gate.with(|machine, now| {
+    /// #     machine.register(now, "provider", "model", "default", 4).map(|model| machine.resource(model, Domain::Chat))
+    /// # })?;
+    /// # let answer = runtime.block_on(async {
+    /// // `Outcome`, or whatever error your client has: see `Classify`.
+    /// async fn ask(question: &str) -> Result<String, Outcome> {
+    ///     Ok(format!("you asked: {question}"))
+    /// }
+    ///
+    /// let answer = gate.run(Request::new(chat), ask("why?")).await.expect("the gate is open");
+    /// assert_eq!(answer, Ok("you asked: why?".to_owned()));
+    ///
+    /// // Where the result does not say it all, a closure does.
+    /// let length = gate
+    ///     .run_with(Request::new(chat), async { 3 }, |length| match length {
+    ///         0 => Outcome::ProviderFailure.into(),
+    ///         _ => Outcome::Success.into(),
+    ///     })
+    ///     .await;
+    /// # assert_eq!(length, Ok(3));
+    /// # });
+    /// # answer.expect("nothing waits for ever");
+    /// # Ok::<(), tidegate_core::error::ConfigError>(())
+    /// ```
+    pub fn run<F>(&self, request: Request, call: F) -> Run<'_, H, F, fn(&F::Output) -> Completion>
+    where
+        F: Future,
+        F::Output: Classify,
+    {
+        self.run_with(request, call, F::Output::completion)
+    }
+
+    /// The same with a closure that says how the call ended.
+    pub fn run_with<F, C>(&self, request: Request, call: F, classify: C) -> Run<'_, H, F, C>
+    where
+        F: Future,
+        C: FnOnce(&F::Output) -> Completion,
+    {
+        Run::new(self.acquire(request), call, classify)
     }
 
     /// Gives the machine any other command, such as a registration, and delivers what follows from it.
@@ -87,44 +160,5 @@ impl<H: Host> Clone for Gate<H> {
 impl<H: Host> fmt::Debug for Gate<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gate").finish_non_exhaustive()
-    }
-}
-
-/// The right to make one call. Give it back with [`Permit::finish`] and what became of the call.
-///
-/// A permit that is dropped, by an early return, a cancelled future or a panic, is released as local cancelled.
-#[must_use = "a permit that is dropped gives its slot back at once"]
-pub struct Permit<H: Host> {
-    shared: Arc<Shared<H>>,
-    /// Taken by whoever releases it.
-    lease: Option<RequestLease>,
-}
-
-impl<H: Host> Permit<H> {
-    fn new(shared: Arc<Shared<H>>, lease: RequestLease) -> Self {
-        Self { shared, lease: Some(lease) }
-    }
-
-    /// Gives the slot back and tells the gate how the call ended.
-    pub fn finish(mut self, completion: impl Into<Completion>) {
-        self.release(&completion.into());
-    }
-
-    fn release(&mut self, completion: &Completion) {
-        if let Some(lease) = self.lease.take() {
-            self.shared.release(lease, completion);
-        }
-    }
-}
-
-impl<H: Host> Drop for Permit<H> {
-    fn drop(&mut self) {
-        self.release(&Outcome::LocalCancelled.into());
-    }
-}
-
-impl<H: Host> fmt::Debug for Permit<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").field("lease", &self.lease).finish_non_exhaustive()
     }
 }

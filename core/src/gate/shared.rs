@@ -1,14 +1,18 @@
 //! What all handles of one gate share: the machine under its lock, and who waits for which answer.
 
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Poll, Waker};
 
-use lock_api::Mutex;
+use lock_api::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use crate::executor::Host;
 use crate::handle::FixedMap;
-use crate::request::{Completion, Denial, DenialReason, Effect, Outcome, RequestAdmission, RequestLease, WaiterId};
+use crate::request::{
+    Acquire, Completion, Denial, DenialReason, Effect, Outcome, Request, RequestAdmission, RequestLease, ResourceId,
+    WaiterId,
+};
 use crate::time::Instant;
 
 /// How many effects are drained under one hold of the lock, and so how many wakers are run after it.
@@ -20,8 +24,32 @@ pub(super) type Answer = Result<RequestLease, Denial>;
 /// Wakers to run once the lock is open.
 type Wakes = SmallVec<[Waker; BATCH]>;
 
+/// The answer to a first question.
+pub(super) enum Asked {
+    Answered(Answer),
+    /// The answer will be put in the waiter's seat.
+    Waiting(WaiterId),
+}
+
+/// What a command needs the clock for.
+#[derive(Clone, Copy)]
+enum Need<'a> {
+    /// To let a request in, or to say why not.
+    Admit(&'a Request),
+    /// To end a call of this resource otherwise than rate limited.
+    End(ResourceId),
+}
+
+/// Whether the last command of each kind needed the time, and so the next one probably does. Only guesses, read before
+/// the lock is taken: what holds is asked again under the lock.
+struct Expectations {
+    to_admit: AtomicBool,
+    to_end: AtomicBool,
+}
+
 pub(super) struct Shared<H: Host> {
     pub(super) host: H,
+    expects_clock: Expectations,
     state: Mutex<H::Lock, State>,
 }
 
@@ -33,7 +61,7 @@ pub(super) struct State {
 
 /// Where one waiter's answer arrives.
 enum Seat {
-    /// Not answered. No waker yet only between the command and the end of the same poll.
+    /// Not answered. Without a waker only between the command and the end of the same poll.
     Waiting(Option<Waker>),
     Answered(Answer),
 }
@@ -50,7 +78,8 @@ struct TimerSeat {
 impl<H: Host> Shared<H> {
     pub(super) fn new(host: H, machine: RequestAdmission) -> Arc<Self> {
         let state = State { machine, waiters: FixedMap::default(), timer: TimerSeat::default() };
-        Arc::new(Self { host, state: Mutex::new(state) })
+        let expects_clock = Expectations { to_admit: AtomicBool::new(true), to_end: AtomicBool::new(true) };
+        Arc::new(Self { host, expects_clock, state: Mutex::new(state) })
     }
 
     /// Gives the machine one command and delivers what follows from it.
@@ -59,19 +88,101 @@ impl<H: Host> Shared<H> {
     /// after it is open again. What `command` returns is dropped by the caller, outside the lock too.
     pub(super) fn command<R>(&self, command: impl FnOnce(&mut State, Instant) -> R) -> R {
         let now = self.host.now();
-        let mut wakes = Wakes::new();
-        let (result, mut more) = {
-            let mut state = self.state.lock();
-            let result = command(&mut state, now);
-            (result, state.drain(now, &mut wakes))
-        };
-        while more || !wakes.is_empty() {
-            wakes.drain(..).for_each(Waker::wake);
-            if more {
-                more = self.state.lock().drain(now, &mut wakes);
-            }
-        }
+        let mut state = self.state.lock();
+        let result = command(&mut state, now);
+        self.deliver(state, now);
         result
+    }
+
+    /// The same for a command that seldom needs the time: without need it is given the latest instant that the machine
+    /// knows, and no clock is read. Where the guess was wrong the lock is taken twice, and nothing is decided in between.
+    ///
+    /// `foreign` is other code that must not run under the lock, for a command that needs it whenever it needs the time.
+    #[inline]
+    fn untimed<T, R>(
+        &self,
+        need: Need<'_>,
+        foreign: impl Fn() -> T,
+        command: impl FnOnce(&mut State, Instant, &mut Option<T>) -> R,
+    ) -> R {
+        let expected = match need {
+            Need::Admit(_) => &self.expects_clock.to_admit,
+            Need::End(_) => &self.expects_clock.to_end,
+        };
+        let expects = expected.load(Ordering::Relaxed);
+        let outside = || (self.host.now(), Some(foreign()));
+        let mut read = expects.then(outside);
+        let mut state = self.state.lock();
+        let needs = state.needs_clock(need);
+        if needs != expects {
+            expected.store(needs, Ordering::Relaxed);
+        }
+        if needs && read.is_none() {
+            drop(state);
+            read = Some(outside());
+            state = self.state.lock();
+        }
+        let (now, mut made) = read.unwrap_or_else(|| (state.machine.latest(), None));
+        let result = command(&mut state, now, &mut made);
+        self.deliver(state, now);
+        result
+    }
+
+    /// Opens the lock and runs the wakers of those who have an answer. Most commands have no news, and most that have,
+    /// have it for one.
+    #[inline]
+    fn deliver(&self, mut state: MutexGuard<'_, H::Lock, State>, now: Instant) {
+        let Some(effect) = state.machine.poll_effect() else {
+            let timer = state.hasten_timer();
+            drop(state);
+            if let Some(timer) = timer {
+                timer.wake();
+            }
+            return;
+        };
+        let mut wakes = Wakes::new();
+        wakes.extend(state.carry_out(now, effect));
+        let mut more = state.drain(now, &mut wakes);
+        drop(state);
+        loop {
+            wakes.drain(..).for_each(Waker::wake);
+            if !more {
+                return;
+            }
+            more = self.state.lock().drain(now, &mut wakes);
+        }
+    }
+
+    /// Asks for a permit; who has to wait leaves `waker`.
+    #[inline]
+    pub(super) fn ask(&self, request: &Request, waker: &Waker) -> Asked {
+        let mut is_left = false;
+        let asked = self.untimed(
+            Need::Admit(request),
+            || waker.clone(),
+            |state, now, waker| match state.machine.acquire(now, request) {
+                Acquire::Granted(lease) => Asked::Answered(Ok(lease)),
+                Acquire::Denied(denial) => Asked::Answered(Err(denial)),
+                Acquire::Waiting(waiter) => {
+                    is_left = waker.is_some();
+                    state.waiters.insert(waiter, Seat::Waiting(waker.take()));
+                    Asked::Waiting(waiter)
+                }
+            },
+        );
+        match asked {
+            Asked::Waiting(waiter) if !is_left => match self.poll_answer(waiter, waker) {
+                Poll::Ready(answer) => Asked::Answered(answer),
+                Poll::Pending => asked,
+            },
+            _ => asked,
+        }
+    }
+
+    /// Asks for a permit at once.
+    #[inline]
+    pub(super) fn try_ask(&self, request: &Request) -> Answer {
+        self.untimed(Need::Admit(request), || (), |state, now, _| state.machine.try_acquire(now, request))
     }
 
     /// Reads the state without a command.
@@ -79,13 +190,13 @@ impl<H: Host> Shared<H> {
         read(&self.state.lock())
     }
 
-    /// The answer to `waiter`, if it is there. A waiter that was woken finds it, at the cost of no waker.
-    pub(super) fn take_answer(&self, waiter: WaiterId) -> Option<Answer> {
-        self.state.lock().take_answer(waiter)
-    }
-
     /// The answer to `waiter`, or leaves `waker` to be woken by it.
     pub(super) fn poll_answer(&self, waiter: WaiterId, waker: &Waker) -> Poll<Answer> {
+        // A waiter that was woken finds its answer, at the cost of no waker.
+        let found = self.state.lock().take_answer(waiter);
+        if let Some(answer) = found {
+            return Poll::Ready(answer);
+        }
         let waker = waker.clone();
         let (answer, _unlocked) = self.state.lock().poll_answer(waiter, waker);
         answer
@@ -109,9 +220,15 @@ impl<H: Host> Shared<H> {
         });
     }
 
+    #[inline]
     pub(super) fn release(&self, lease: RequestLease, completion: &Completion) {
         // Any other answer is counted by the machine; a clean-up path has no use for it.
-        let _ = self.command(|state, now| state.machine.release(now, lease, completion));
+        let _ = if completion.outcome == Outcome::RateLimited {
+            self.command(|state, now| state.machine.release(now, lease, completion))
+        } else {
+            let need = Need::End(ResourceId::from_index(lease.id().item));
+            self.untimed(need, || (), |state, now, _| state.machine.release(now, lease, completion))
+        };
     }
 
     /// Runs what is due, and says until when there is nothing to do. `waker` is woken when that becomes sooner.
@@ -133,9 +250,12 @@ impl<H: Host> Drop for Shared<H> {
 }
 
 impl State {
-    /// Makes a place for the answer to `waiter`. To be called in the same command that made the waiter.
-    pub(super) fn expect_answer(&mut self, waiter: WaiterId) {
-        self.waiters.insert(waiter, Seat::Waiting(None));
+    #[inline]
+    fn needs_clock(&self, need: Need<'_>) -> bool {
+        match need {
+            Need::Admit(request) => self.machine.needs_clock_to_admit(request),
+            Need::End(resource) => self.machine.needs_clock(resource),
+        }
     }
 
     fn take_answer(&mut self, waiter: WaiterId) -> Option<Answer> {
@@ -167,16 +287,20 @@ impl State {
     /// Puts up to [`BATCH`] effects in their seats. True when there may be more.
     fn drain(&mut self, now: Instant, wakes: &mut Wakes) -> bool {
         for _ in 0..BATCH {
-            match self.machine.poll_effect() {
-                Some(Effect::Granted { waiter, lease }) => wakes.extend(self.answer(now, waiter, Ok(lease))),
-                Some(Effect::Refused { waiter, denial }) => wakes.extend(self.answer(now, waiter, Err(denial))),
-                None => {
-                    wakes.extend(self.hasten_timer());
-                    return false;
-                }
-            }
+            let Some(effect) = self.machine.poll_effect() else {
+                wakes.extend(self.hasten_timer());
+                return false;
+            };
+            wakes.extend(self.carry_out(now, effect));
         }
         true
+    }
+
+    fn carry_out(&mut self, now: Instant, effect: Effect) -> Option<Waker> {
+        match effect {
+            Effect::Granted { waiter, lease } => self.answer(now, waiter, Ok(lease)),
+            Effect::Refused { waiter, denial } => self.answer(now, waiter, Err(denial)),
+        }
     }
 
     fn answer(&mut self, now: Instant, waiter: WaiterId, answer: Answer) -> Option<Waker> {

@@ -114,7 +114,7 @@ pub enum RequestFact {
         lease: LeaseId,
         /// How it ended.
         outcome: Outcome,
-        /// How long it was held.
+        /// How long it was held; zero if nobody wanted events when it was granted.
         held: Duration,
         /// Calls of the resource that are still out.
         in_flight: u32,

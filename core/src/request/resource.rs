@@ -13,7 +13,7 @@ use super::keys::{Domain, GroupId, ProviderModelId, ResourceId};
 use super::limit::{Aimd, CallReport, LimitAlgorithm, LimitState};
 use super::outcome::{Completion, DenialReason, Outcome};
 use crate::fair_queue::{ClassId, LotId};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(super) struct ProviderModel {
@@ -51,6 +51,8 @@ pub(super) struct Resource {
     pub(super) told_limit: u32,
     config: AimdConfig,
     algorithm: Box<dyn LimitAlgorithm>,
+    /// The algorithm's last word on [`LimitAlgorithm::uses_time`]: `false` is final.
+    uses_time: bool,
     effective_max: u32,
     grants: u64,
 }
@@ -61,7 +63,8 @@ pub(super) struct Held {
     pub(super) resource: ResourceId,
     limit: u32,
     grant: u64,
-    pub(super) since: Instant,
+    /// The instant of the grant; `None` where it may have been given without a clock.
+    pub(super) since: Option<Instant>,
     estimate: Usage,
 }
 
@@ -95,7 +98,7 @@ impl Resource {
     /// A resource under a provider cap of `cap`, with settings that were validated.
     pub(super) fn new(owner: ProviderModelId, domain: Domain, place: Place, config: AimdConfig, cap: u32) -> Self {
         let effective_max = config.max_limit.map_or(cap, |max| max.min(cap)).max(1);
-        let algorithm = Box::new(Aimd::validated(config.clone(), effective_max));
+        let algorithm = Aimd::validated(config.clone(), effective_max);
         Self {
             owner,
             domain,
@@ -109,7 +112,8 @@ impl Resource {
             budget_wait: None,
             // No ramp has begun yet, so any instant will do.
             told_limit: algorithm.limit(Instant::ZERO),
-            algorithm,
+            uses_time: algorithm.uses_time(),
+            algorithm: Box::new(algorithm),
             config,
             effective_max,
             grants: 0,
@@ -133,6 +137,7 @@ impl Resource {
     pub(super) fn configure(&mut self, config: AimdConfig, cap: u32) {
         self.effective_max = config.max_limit.map_or(cap, |max| max.min(cap)).max(1);
         self.algorithm = Box::new(Aimd::validated(config.clone(), self.effective_max));
+        self.uses_time = self.algorithm.uses_time();
         self.cooldown = Cooldown::default();
         self.config = config;
     }
@@ -140,6 +145,7 @@ impl Resource {
     /// Lets another algorithm decide from now on.
     pub(super) fn set_algorithm(&mut self, now: Instant, mut algorithm: Box<dyn LimitAlgorithm>) {
         algorithm.set_max(now, self.effective_max, false);
+        self.uses_time = algorithm.uses_time();
         self.algorithm = algorithm;
     }
 
@@ -167,8 +173,9 @@ impl Resource {
     }
 
     /// One more call is out.
-    pub(super) fn grant(&mut self, now: Instant, resource: ResourceId, estimate: Usage) -> Held {
-        let held = Held { resource, limit: self.limit(now), grant: self.grants, since: now, estimate };
+    pub(super) fn grant(&mut self, now: Instant, resource: ResourceId, estimate: Usage, is_watched: bool) -> Held {
+        let since = (self.uses_time || is_watched).then_some(now);
+        let held = Held { resource, limit: self.limit(now), grant: self.grants, since, estimate };
         self.in_flight += 1;
         self.budgets.reserve(now, estimate);
         self.algorithm.on_grant(now, self.grants, self.in_flight);
@@ -186,11 +193,22 @@ impl Resource {
             outcome: done.outcome,
             grant: held.grant,
             admitted_limit: held.limit,
-            latency: now - held.since,
+            latency: held.since.map_or(Duration::ZERO, |since| now - since),
             in_flight: self.in_flight,
             is_cooling_down: self.cooldown.until(now).is_some(),
         };
-        self.algorithm.on_outcome(now, &call);
+        // How long a call took that began before the algorithm came is unknown; that it was refused is news all the same.
+        let is_unmeasured = held.since.is_none() && done.outcome == Outcome::Success && self.uses_time;
+        if !is_unmeasured {
+            self.algorithm.on_outcome(now, &call);
+        }
+        self.uses_time = self.uses_time && self.algorithm.uses_time();
+    }
+
+    /// Whether a grant or an end of a call may depend on the time, which is not before `latest`.
+    #[inline]
+    pub(super) fn uses_time(&self, latest: Instant) -> bool {
+        self.uses_time || self.cooldown.until(latest).is_some() || !self.budgets.is_empty()
     }
 
     /// What keeps a call of this estimate from going out at `now`.

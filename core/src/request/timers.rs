@@ -49,6 +49,7 @@ impl Timers {
         }
     }
 
+    #[inline]
     pub(super) fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }

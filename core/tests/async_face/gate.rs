@@ -7,10 +7,11 @@ use std::task::{Poll, Wake, Waker};
 
 use tidegate_core::executor::{Spawn, Timer};
 use tidegate_core::gate::{Gate, Permit};
+use tidegate_core::request::limit::{CallReport, LimitAlgorithm};
 use tidegate_core::request::{Completion, DenialReason, Outcome, Request, ResourceId};
-use tidegate_core::time::{Clock, Duration};
+use tidegate_core::time::{Clock, Duration, Instant};
 
-use crate::support::{CarelessHost, Runtime, StillHost, TestHost, Wakes, at, gate_of, held, ms, poll};
+use crate::support::{CarelessHost, Runtime, StillHost, TestHost, Wakes, at, gate_of, held, last_outcome, ms, poll};
 
 fn gate_with(cap: u32) -> (Runtime, TestHost, Gate<TestHost>, ResourceId) {
     let runtime = Runtime::new();
@@ -20,14 +21,10 @@ fn gate_with(cap: u32) -> (Runtime, TestHost, Gate<TestHost>, ResourceId) {
     (runtime, host, gate, resource)
 }
 
-fn last_outcome(gate: &Gate<TestHost>, resource: ResourceId) -> Option<Outcome> {
-    gate.snapshot(resource)?.last_outcome
-}
-
 #[test]
 fn a_waiter_is_woken_by_the_release_that_makes_room_for_it() {
     let (runtime, host, gate, resource) = gate_with(1);
-    let first = gate.try_acquire(Request::new(resource)).unwrap();
+    let first = gate.try_acquire_owned(Request::new(resource)).unwrap();
     host.spawn({
         let host = host.clone();
         async move {
@@ -219,8 +216,8 @@ fn shutdown_refuses_everybody_and_leaves_permits_valid() {
 #[test]
 fn the_timer_task_ends_with_the_last_handle_permit_and_acquire() {
     let (runtime, _host, gate, resource) = gate_with(1);
-    let permit = gate.try_acquire(Request::new(resource)).unwrap();
-    let mut acquire = gate.acquire(Request::new(resource).within(ms(60_000)));
+    let permit = gate.try_acquire_owned(Request::new(resource)).unwrap();
+    let mut acquire = gate.acquire_owned(Request::new(resource).within(ms(60_000)));
     assert!(poll(&mut acquire, Waker::noop()).is_pending());
     drop(gate);
     runtime.run_ready();
@@ -263,6 +260,73 @@ fn a_waiting_gate_does_nothing_until_its_next_deadline() {
     let before = host.clock_reads.get();
     runtime.run_until(at(3_599_999));
     assert_eq!(host.clock_reads.get(), before);
+}
+
+#[test]
+fn no_clock_is_read_while_nothing_depends_on_the_time() {
+    let runtime = Runtime::new();
+    let host = CarelessHost::new(runtime.host(), usize::MAX);
+    let (gate, resource) = gate_of(host.clone(), 2);
+    let reads = || host.clock_reads.replace(0);
+    runtime.run_ready();
+    let take = || gate.try_acquire(Request::new(resource)).unwrap();
+    take().finish(Outcome::Success);
+    reads();
+    for outcome in [Outcome::Success, Outcome::ProviderFailure, Outcome::LocalCancelled, Outcome::Unexpected] {
+        take().finish(outcome);
+    }
+    assert_eq!(reads(), 0);
+    // A timeout runs from the moment of asking, a wait is timed, and a pause runs from the answer.
+    let (first, second) =
+        (runtime.block_on(gate.acquire(Request::new(resource).within(ms(9)))).unwrap().unwrap(), take());
+    assert_eq!(reads(), 2, "the second reads it because the first did");
+    let mut waiting = gate.acquire(Request::new(resource));
+    assert!(poll(&mut waiting, Waker::noop()).is_pending());
+    assert_eq!(reads(), 1);
+    first.finish(Outcome::Success);
+    assert_eq!(reads(), 0, "there is no deadline, so it does not matter when the waiter is served");
+    runtime.run_until(at(40));
+    reads();
+    second.finish(Outcome::RateLimited);
+    assert_eq!((reads(), gate.snapshot(resource).unwrap().blocked_until), (1, Some(at(2_040))));
+    runtime.run_until(at(2_039));
+    assert_eq!(gate.try_acquire(Request::new(resource)).unwrap_err().reason, DenialReason::Cooldown);
+    runtime.run_until(at(2_040));
+    drop(waiting);
+    drop(take());
+}
+
+#[test]
+fn a_latency_is_never_taken_from_a_grant_that_read_no_clock() {
+    let (runtime, _host, gate, resource) = gate_with(4);
+    let take = || gate.try_acquire(Request::new(resource)).unwrap();
+    drop((take(), take()));
+    let before = take();
+    runtime.run_until(at(5_000));
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let algorithm = Box::new(Reports(Arc::clone(&reports)));
+    gate.with(|machine, now| machine.set_algorithm(now, resource, algorithm)).unwrap();
+    let after = take();
+    runtime.run_until(at(5_030));
+    before.finish(Outcome::Success);
+    after.finish(Outcome::Success);
+    assert_eq!(*reports.lock().unwrap(), [ms(30)]);
+}
+
+/// A limit that writes down what latencies it was told.
+#[derive(Debug)]
+struct Reports(Arc<Mutex<Vec<Duration>>>);
+
+impl LimitAlgorithm for Reports {
+    fn limit(&self, _now: Instant) -> u32 {
+        4
+    }
+
+    fn on_outcome(&mut self, _now: Instant, call: &CallReport) {
+        self.0.lock().unwrap().push(call.latency);
+    }
+
+    fn set_max(&mut self, _now: Instant, _max: u32, _lifts: bool) {}
 }
 
 /// Takes and gives back a permit when it is woken, and looks at the gate when it is dropped.

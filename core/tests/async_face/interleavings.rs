@@ -2,7 +2,7 @@
 
 use std::task::{Poll, Waker};
 
-use tidegate_core::gate::{Acquire, Gate, Permit};
+use tidegate_core::gate::{AcquireOwned, Gate, OwnedPermit};
 use tidegate_core::request::{Completion, Outcome, Request, ResourceId};
 use tidegate_core::sim::rng::Rng;
 
@@ -14,8 +14,8 @@ struct Play {
     runtime: Runtime,
     gate: Gate<TestHost>,
     resource: ResourceId,
-    acquires: Vec<Acquire<TestHost>>,
-    permits: Vec<Permit<TestHost>>,
+    acquires: Vec<AcquireOwned<TestHost>>,
+    permits: Vec<OwnedPermit<TestHost>>,
     now_ms: u64,
 }
 
@@ -31,7 +31,7 @@ impl Play {
             0 | 1 => {
                 let request = Request::new(self.resource);
                 let bounded = rng.below(2) == 0;
-                self.acquires.push(self.gate.acquire(if bounded {
+                self.acquires.push(self.gate.acquire_owned(if bounded {
                     request.within(ms(rng.below(20)))
                 } else {
                     request
@@ -55,7 +55,7 @@ impl Play {
                 self.now_ms += rng.below(4);
                 self.runtime.run_until(at(self.now_ms));
             }
-            _ => self.permits.extend(self.gate.try_acquire(Request::new(self.resource))),
+            _ => self.permits.extend(self.gate.try_acquire_owned(Request::new(self.resource))),
         }
     }
 }

@@ -10,4 +10,5 @@ mod driver;
 mod executor;
 mod gate;
 mod interleavings;
+mod run;
 mod support;

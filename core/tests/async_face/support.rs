@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use lock_api::{GuardNoSend, RawMutex};
 use tidegate_core::executor::{Host, Spawn, Timer};
-use tidegate_core::gate::{Acquire, Gate, GateTimer, Permit};
-use tidegate_core::request::{Denial, Domain, RequestAdmission, RequestConfig, ResourceId};
+use tidegate_core::gate::{AcquireOf, Gate, GateRef, GateTimer, PermitOf};
+use tidegate_core::request::{Denial, Domain, Outcome, RequestAdmission, RequestConfig, ResourceId};
 use tidegate_core::sim::executor::{Executor, SimHost, Sleep};
 use tidegate_core::time::{Clock, Duration, Instant};
 
@@ -85,7 +85,7 @@ impl Wake for Wakes {
     }
 }
 
-pub(crate) fn poll<H: Host>(acquire: &mut Acquire<H>, waker: &Waker) -> Poll<Result<Permit<H>, Denial>> {
+pub(crate) fn poll<G: GateRef>(acquire: &mut AcquireOf<G>, waker: &Waker) -> Poll<Result<PermitOf<G>, Denial>> {
     std::pin::Pin::new(acquire).poll(&mut Context::from_waker(waker))
 }
 
@@ -163,4 +163,9 @@ impl<F: Future<Output = ()> + 'static> Spawn<F> for CarelessHost {
 
 impl Host for CarelessHost {
     type Lock = OnceAtATime;
+}
+
+/// How the last call of `resource` ended.
+pub(crate) fn last_outcome<H: Host>(gate: &Gate<H>, resource: ResourceId) -> Option<Outcome> {
+    gate.snapshot(resource)?.last_outcome
 }

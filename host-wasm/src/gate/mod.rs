@@ -11,7 +11,7 @@ use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
 use js_sys::{Error, Promise, Reflect};
-use tidegate_core::gate::{Gate, Permit as CorePermit};
+use tidegate_core::gate::{Gate, OwnedPermit};
 use tidegate_core::request::{Completion, Denial, Domain, Outcome, Request, RequestAdmission, ResourceId};
 use tidegate_core::time::Clock;
 use wasm_bindgen::prelude::*;
@@ -42,7 +42,7 @@ pub struct Resource {
 /// The right to make one call.
 #[wasm_bindgen]
 pub struct Permit {
-    permit: Option<CorePermit<JsHost>>,
+    permit: Option<OwnedPermit<JsHost>>,
 }
 
 #[wasm_bindgen]
@@ -85,7 +85,7 @@ impl RequestGate {
     ) -> Result<Promise, JsError> {
         let mut request = Request::new(self.own(resource)?);
         request.timeout = timeout_ms.map(|span| duration("timeoutMs", span)).transpose()?;
-        let mut acquired = Box::pin(self.gate.acquire(request));
+        let mut acquired = Box::pin(self.gate.acquire_owned(request));
         // Asked now and not in a later turn: whoever asks after this line comes after this caller.
         match acquired.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(permit)) => Ok(Promise::resolve(&js_permit(permit))),
@@ -100,7 +100,7 @@ impl RequestGate {
     #[wasm_bindgen(js_name = tryAcquire)]
     pub fn try_acquire(&self, resource: &Resource) -> Result<Permit, JsValue> {
         let request = Request::new(self.own(resource)?);
-        match self.gate.try_acquire(request) {
+        match self.gate.try_acquire_owned(request) {
             Ok(permit) => Ok(Permit { permit: Some(permit) }),
             Err(denial) => Err(denied(&denial)),
         }
@@ -164,7 +164,7 @@ fn parse_outcome(name: &str) -> Result<Outcome, JsError> {
     })
 }
 
-fn js_permit(permit: CorePermit<JsHost>) -> JsValue {
+fn js_permit(permit: OwnedPermit<JsHost>) -> JsValue {
     Permit { permit: Some(permit) }.into()
 }
 

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::{future::Future, pin::Pin};
 
 use shuttle::future::block_on;
-use tidegate_core::gate::{Acquire, Gate, Permit};
+use tidegate_core::gate::{AcquireOf, AcquireOwned, Gate, GateRef, OwnedPermit, PermitOf};
 use tidegate_core::lease::ReleaseDiagnostics;
 use tidegate_core::request::{Completion, Denial, Domain, Request, RequestAdmission, RequestConfig, ResourceId};
 use tidegate_core::time::Duration;
@@ -41,8 +41,8 @@ impl Scene {
         Request::new(self.resource)
     }
 
-    pub(crate) fn hold(&self) -> Permit<ShuttleHost> {
-        self.gate.try_acquire(self.request()).expect("there is room")
+    pub(crate) fn hold(&self) -> OwnedPermit<ShuttleHost> {
+        self.gate.try_acquire_owned(self.request()).expect("there is room")
     }
 
     pub(crate) fn in_flight(&self) -> u32 {
@@ -51,13 +51,13 @@ impl Scene {
 
     /// Waits for a permit for as long as it takes, makes the call and gives the permit back.
     pub(crate) fn call(&self, request: Request, completion: impl Into<Completion>) -> Result<(), Denial> {
-        let permit = block_on(self.gate.acquire(request))?;
+        let permit = block_on(self.gate.acquire_owned(request))?;
         self.use_up(permit, completion);
         Ok(())
     }
 
     /// Makes the call that `permit` allows.
-    pub(crate) fn use_up(&self, permit: Permit<ShuttleHost>, completion: impl Into<Completion>) {
+    pub(crate) fn use_up(&self, permit: OwnedPermit<ShuttleHost>, completion: impl Into<Completion>) {
         let calls = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
         assert!(calls <= self.cap, "{calls} calls are out where {} are allowed", self.cap);
         shuttle::thread::yield_now();
@@ -92,19 +92,19 @@ impl Scene {
 
 /// A waiter in the queue, polled by hand.
 pub(crate) struct Waiter {
-    acquire: Acquire<ShuttleHost>,
+    acquire: AcquireOwned<ShuttleHost>,
     wakes: Arc<Wakes>,
 }
 
 impl Waiter {
     pub(crate) fn queue(scene: &Scene, request: Request) -> Self {
-        let (mut acquire, wakes) = (scene.gate.acquire(request), Arc::<Wakes>::default());
+        let (mut acquire, wakes) = (scene.gate.acquire_owned(request), Arc::<Wakes>::default());
         assert!(poll(&mut acquire, &Waker::from(Arc::clone(&wakes))).is_pending(), "the gate is full");
         Self { acquire, wakes }
     }
 
     /// The answer, which must be there and must have been announced by one wake.
-    pub(crate) fn answer(mut self) -> Result<Permit<ShuttleHost>, Denial> {
+    pub(crate) fn answer(mut self) -> Result<OwnedPermit<ShuttleHost>, Denial> {
         assert_eq!(self.wakes.0.load(Ordering::SeqCst), 1, "a waiter is woken once, when its answer is there");
         let Poll::Ready(answer) = poll(&mut self.acquire, Waker::noop()) else { panic!("woken without an answer") };
         answer
@@ -129,6 +129,6 @@ impl Wake for Wakes {
     }
 }
 
-fn poll(acquire: &mut Acquire<ShuttleHost>, waker: &Waker) -> Poll<Result<Permit<ShuttleHost>, Denial>> {
+fn poll<G: GateRef>(acquire: &mut AcquireOf<G>, waker: &Waker) -> Poll<Result<PermitOf<G>, Denial>> {
     Pin::new(acquire).poll(&mut Context::from_waker(waker))
 }

@@ -4,7 +4,7 @@ use super::RequestAdmission;
 use crate::lease::ReleaseDiagnostics;
 use crate::request::config::AimdConfig;
 use crate::request::event::{Interest, RequestEvent};
-use crate::request::keys::{ProviderModelId, ResourceId};
+use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::outcome::Effect;
 use crate::request::resource::Resource;
 use crate::request::snapshot::{ProviderModelSnapshot, ResourceLoad, ResourceSnapshot};
@@ -13,6 +13,7 @@ use crate::time::{Duration, Instant};
 /// Polling.
 impl RequestAdmission {
     /// The next piece of news for a waiter. Drain it after every command.
+    #[inline]
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
@@ -38,9 +39,44 @@ impl RequestAdmission {
     }
 
     /// When to call [`RequestAdmission::handle_timeout`] next, at the latest; `None` while nothing waits for time.
+    #[inline]
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()
+    }
+
+    /// Whether the end of a call of `resource` may change anything that depends on the time. Where it does not, `release`
+    /// may be given [`RequestAdmission::latest`] instead of a fresh instant, unless the call was rate limited.
+    #[inline]
+    #[must_use]
+    pub fn needs_clock(&self, resource: ResourceId) -> bool {
+        /// Resources with waiters that are asked one by one: a look is cheaper than a clock.
+        const MOST: usize = 4;
+        let latest = self.latest();
+        let uses_time =
+            |id: &ResourceId| self.resources.get(id.index()).is_none_or(|resource| resource.uses_time(latest));
+        uses_time(&resource)
+            || self.log.is_on()
+            || self.timers.next().is_some()
+            || self.waited.len() > MOST
+            || self.waited.iter().any(uses_time)
+    }
+
+    /// The same for `acquire` and `try_acquire`: also true if the request may have to wait.
+    #[inline]
+    #[must_use]
+    pub fn needs_clock_to_admit(&self, request: &Request) -> bool {
+        request.timeout.or(self.config.default_timeout).is_some()
+            || !self.waited.is_empty()
+            || self.needs_clock(request.resource)
+            || self.blocked(self.latest(), request).is_some()
+    }
+
+    /// The latest instant that any command was given.
+    #[inline]
+    #[must_use]
+    pub fn latest(&self) -> Instant {
+        self.time.peek(Instant::ZERO)
     }
 
     /// The state of a resource at `now`; `None` for one that this controller never made. Changes nothing.

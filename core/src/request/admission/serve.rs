@@ -14,6 +14,7 @@ use crate::time::Instant;
 
 /// Answers.
 impl RequestAdmission {
+    #[inline]
     pub(super) fn begin(&mut self, now: Instant) -> Instant {
         self.sequence += 1;
         self.time.observe(now)
@@ -138,7 +139,7 @@ impl RequestAdmission {
 
     pub(super) fn grant(&mut self, now: Instant, resource: ResourceId, estimate: Usage) -> RequestLease {
         let entry = &mut self.resources[resource.index()];
-        let held = entry.grant(now, resource, estimate);
+        let held = entry.grant(now, resource, estimate, self.log.is_on());
         self.providers[entry.owner.0 as usize].in_flight += 1;
         RequestLease { id: self.ledger.grant(resource.0, held) }
     }

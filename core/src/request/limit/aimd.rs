@@ -159,6 +159,11 @@ impl LimitAlgorithm for Aimd {
         }
     }
 
+    /// Only a ramp that runs, or may run again, looks at the time.
+    fn uses_time(&self) -> bool {
+        self.ramp.is_some() || self.config.ramp_after_idle.is_some()
+    }
+
     fn state(&self, now: Instant) -> LimitState {
         LimitState {
             ramp: self.ramp.and_then(|ramp| ramp.state(now)),

@@ -28,4 +28,8 @@ impl LimitAlgorithm for Fixed {
     fn set_max(&mut self, _now: Instant, max: u32, _lifts: bool) {
         self.max = max;
     }
+
+    fn uses_time(&self) -> bool {
+        false
+    }
 }

@@ -86,6 +86,14 @@ pub trait LimitAlgorithm: fmt::Debug + Send {
     /// cut may follow it up.
     fn set_max(&mut self, now: Instant, max: u32, lifts: bool);
 
+    /// Whether any answer from now on may depend on an instant or on a call's latency. Where none does, and nothing else
+    /// needs the time, no clock is read.
+    ///
+    /// One that has answered `false` MUST go on answering `false`.
+    fn uses_time(&self) -> bool {
+        true
+    }
+
     /// What a snapshot shows.
     fn state(&self, _now: Instant) -> LimitState {
         LimitState::default()

@@ -1,0 +1,69 @@
+//! The future of one call under a permit.
+
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+
+use super::acquire::Acquire;
+use super::permit::Permit;
+use crate::executor::Host;
+use crate::request::{Completion, Denial};
+
+pin_project! {
+    /// Waits for a permit, makes the call, and finishes the permit with what became of it. Made by
+    /// [`Gate::run`](super::Gate::run) and [`Gate::run_with`](super::Gate::run_with).
+    ///
+    /// The call is not polled before there is a permit. Dropping this future at any moment is safe: a place in the queue
+    /// is given up, and a call under way is dropped first and its permit then released as local cancelled; so is the
+    /// permit of a call that panics.
+    #[must_use = "a future does nothing until it is polled"]
+    pub struct Run<'a, H, F, C>
+    where
+        H: Host,
+    {
+        // Dropped in this order: the call is over before its slot is another's.
+        #[pin]
+        call: F,
+        permit: Option<Permit<'a, H>>,
+        acquire: Acquire<'a, H>,
+        // Taken when the call has ended.
+        classify: Option<C>,
+    }
+}
+
+impl<'a, H: Host, F, C> Run<'a, H, F, C> {
+    pub(super) fn new(acquire: Acquire<'a, H>, call: F, classify: C) -> Self {
+        Self { call, permit: None, acquire, classify: Some(classify) }
+    }
+}
+
+impl<H: Host, F: Future, C: FnOnce(&F::Output) -> Completion> Future for Run<'_, H, F, C> {
+    type Output = Result<F::Output, Denial>;
+
+    /// # Panics
+    ///
+    /// When polled again after it was ready.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if this.permit.is_none() {
+            match ready!(Pin::new(this.acquire).poll(context)) {
+                Ok(permit) => *this.permit = Some(permit),
+                Err(denial) => return Poll::Ready(Err(denial)),
+            }
+        }
+        let output = ready!(this.call.poll(context));
+        if let (Some(permit), Some(classify)) = (this.permit.take(), this.classify.take()) {
+            permit.finish(classify(&output));
+        }
+        Poll::Ready(Ok(output))
+    }
+}
+
+impl<H: Host, F, C> fmt::Debug for Run<'_, H, F, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("acquire", &self.acquire).field("permit", &self.permit).finish_non_exhaustive()
+    }
+}
