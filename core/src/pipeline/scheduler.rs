@@ -100,7 +100,11 @@ impl Pipeline {
     /// those that are done.
     pub fn new(plan: Plan, config: PipelineConfig) -> Result<Self, PipelineError> {
         config.validate(&plan)?;
-        let task_config = TaskConfig { submission_limit: config.submission_limit, resources: config.resources };
+        let task_config = TaskConfig {
+            submission_limit: config.submission_limit,
+            resources: config.resources,
+            ..TaskConfig::default()
+        };
         let mut dispatcher = Dispatcher::new(task_config)?;
         let (routes, groups) = routes(&plan, &mut dispatcher)?;
         Ok(Self {

@@ -23,14 +23,18 @@
 
 mod admission;
 mod dispatch;
+mod peers;
 mod policy;
 mod resources;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_borrow;
 
 pub use admission::{Denial, DenialReason, GroupKind, TaskGroup, TaskGroupId, TaskLease};
 pub use dispatch::{Blocked, Dispatched, Dispatcher};
+pub use policy::bounded_borrow::{BorrowCeiling, BoundedBorrow, BoundedBorrowConfig, ShareRounding};
 pub use policy::strict_fair::StrictFair;
-pub use policy::{GroupView, TaskPolicy};
+pub use policy::{PolicyDenial, PolicyView, TaskPolicy, TaskResource};
 pub use resources::{DemandError, DemandId, TaskConfig};

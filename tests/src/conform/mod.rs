@@ -82,7 +82,7 @@ pub fn replay(text: &str) -> Result<Replay> {
     let mut subject: Box<dyn Subject> = match trace.component.as_str() {
         "request_admission" => Box::new(request::Requests::new(&trace.config)?),
         "fair_task_queue" => Box::new(queue::Turns::new(&trace.config)?),
-        "task_admission" => Box::new(task::Admission::new(&trace.config)?),
+        "task_admission" => task::admission(&trace.config)?,
         other => {
             bail!("`{other}` is no known component; expected request_admission, fair_task_queue or task_admission")
         }
