@@ -373,6 +373,8 @@ impl Pair {
         prop_assert_eq!(machine.active_leases(), self.held.len());
         prop_assert_eq!(machine.active_leases(), self.ledger.out(), "leases in = leases out");
         prop_assert_eq!(machine.release_diagnostics(), self.ledger.irregular());
+        let is_due = machine.poll_timeout().is_some_and(|at| at.as_nanos() <= self.now);
+        prop_assert!(is_due || !model.owes_a_grant(), "a waiter that could go has a wake-up due");
         let mut model = model.clone();
         model.observe(self.now);
         for (at, id) in self.resources.iter().enumerate() {

@@ -301,6 +301,11 @@ impl Model {
         self.begin(now);
     }
 
+    /// Whether a waiter could go at the time of the last command.
+    pub(crate) fn owes_a_grant(&self) -> bool {
+        self.first().is_some()
+    }
+
     pub(crate) fn waiting(&self) -> usize {
         self.waiters.len()
     }
