@@ -487,24 +487,22 @@ impl RequestAdmission {
         self.take_due(now);
     }
 
-    /// The same for a caller that serves nobody: wake-ups that are due stay due.
+    /// The same for a caller that serves nobody: a wake-up stays due, because whoever stood behind a refused waiter in
+    /// its group, or waits in an opened lot, may be free to go. One is enough to serve them all.
     fn refuse_overdue(&mut self, now: Instant) {
         if self.timers.next().is_none_or(|at| at > now) {
             return;
         }
-        for resource in self.take_due(now) {
-            if self.resources[resource.index()].waiters > 0 {
-                self.resources[resource.index()].wake_at = Some(now);
-                self.arm(now, Timer::Wake(resource.0));
-            }
+        self.take_due(now);
+        if let Some(resource) = self.waited.first().copied() {
+            self.resources[resource.index()].wake_at = Some(now);
+            self.arm(now, Timer::Wake(resource.0));
         }
         self.trim();
     }
 
-    /// Refuses the waiters whose deadline has passed, opens the lots of the resources whose wake-up was due, and answers
-    /// these resources.
-    fn take_due(&mut self, now: Instant) -> SmallVec<[ResourceId; 4]> {
-        let mut woken = SmallVec::new();
+    /// Refuses the waiters whose deadline has passed and opens the lots of the resources whose wake-up was due.
+    fn take_due(&mut self, now: Instant) {
         while let Some((at, timer)) = self.timers.pop_due(now) {
             match timer {
                 Timer::Deadline(key) => {
@@ -517,12 +515,10 @@ impl RequestAdmission {
                     if entry.wake_at == Some(at) {
                         entry.wake_at = None;
                         self.queue.open_lot(entry.place.lot);
-                        woken.push(ResourceId(resource));
                     }
                 }
             }
         }
-        woken
     }
 
     fn refuse(&mut self, now: Instant, key: SlotKey, reason: DenialReason) {
