@@ -9,7 +9,7 @@ use crate::fair_queue::{ClassId, FairQueue, GroupId};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heads {
     demand: u32,
-    heads: u32,
+    count: u32,
     weight: f64,
 }
 
@@ -27,7 +27,7 @@ pub(super) fn count_heads(queue: &FairQueue, demands: u32, heads: &mut Vec<Heads
     heads.extend((0..demands).filter_map(|demand| {
         let class = ClassId(demand);
         let count = queue.heads(class);
-        (count > 0).then(|| Heads { demand, heads: count, weight: queue.head_weight(class, None) })
+        (count > 0).then(|| Heads { demand, count, weight: queue.head_weight(class, None) })
     }));
 }
 
@@ -45,7 +45,7 @@ impl<'a> Peers<'a> {
         });
         wanting.map(move |heads| {
             let is_own = self.own_demand == Some(heads.demand);
-            let count = heads.heads - u32::from(is_own);
+            let count = heads.count - u32::from(is_own);
             (
                 count,
                 if count == 0 {

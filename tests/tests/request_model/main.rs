@@ -109,13 +109,17 @@ fn command() -> impl Strategy<Value = Command> {
 
 fn settings() -> impl Strategy<Value = Settings> {
     let ramp = prop_oneof![2 => Just(0), 3 => 1..6_000 * MILLI];
-    (1..4_u32, ramp, prop::option::of(1..6_u32), 2_000..5_000_u64).prop_map(
-        |(successes_until_increase, ramp, initial_limit, max_cooldown_ms)| Settings {
+    let limits = (prop::option::of(1..6_u32), prop::option::weighted(0.3, 1..6_u32));
+    let default_timeout = prop::option::weighted(0.3, 1..9_000 * MILLI);
+    (1..4_u32, ramp, limits, 2_000..5_000_u64, default_timeout).prop_map(
+        |(successes_until_increase, ramp, (initial_limit, max_limit), max_cooldown_ms, default_timeout)| Settings {
             successes_until_increase,
             cooldown: 2_000 * MILLI,
             max_cooldown: max_cooldown_ms * MILLI,
             ramp,
             initial_limit,
+            max_limit,
+            default_timeout,
         },
     )
 }
@@ -150,13 +154,15 @@ impl Pair {
     fn new(settings: Settings, caps: &[u32; 3]) -> Self {
         let aimd = AimdConfig {
             initial_limit: settings.initial_limit,
+            max_limit: settings.max_limit,
             successes_until_increase: settings.successes_until_increase,
             cooldown: Duration::from_nanos(settings.cooldown),
             max_cooldown: Duration::from_nanos(settings.max_cooldown),
             ramp: Duration::from_nanos(settings.ramp),
             ..AimdConfig::default()
         };
-        let config = RequestConfig { aimd, controller: CONTROLLER, ..RequestConfig::default() };
+        let default_timeout = settings.default_timeout.map(Duration::from_nanos);
+        let config = RequestConfig { aimd, controller: CONTROLLER, default_timeout, ..RequestConfig::default() };
         let mut machine = RequestAdmission::new(config).expect("valid settings");
         let groups = WEIGHTS.iter().zip(["x", "y", "z"]);
         let groups = groups.map(|(weight, name)| machine.group(name, *weight).expect("a valid weight")).collect();
@@ -200,7 +206,8 @@ impl Pair {
     fn acquire(&mut self, resource: usize, group: usize, timeout_ms: Option<u64>) -> Result<(), TestCaseError> {
         let ticket = self.asked.len() as u64;
         let timeout = timeout_ms.map(|ms| ms * MILLI);
-        self.asked.push(Asked { resource, deadline: timeout.map(|span| self.now + span) });
+        let deadline = timeout.or(self.model.settings.default_timeout).map(|span| self.now + span);
+        self.asked.push(Asked { resource, deadline });
         let mut request = Request::new(self.resource(resource));
         if let Some(group) = self.groups.get(group) {
             request = request.in_group(*group);
@@ -366,6 +373,8 @@ impl Pair {
         prop_assert_eq!(machine.active_leases(), self.held.len());
         prop_assert_eq!(machine.active_leases(), self.ledger.out(), "leases in = leases out");
         prop_assert_eq!(machine.release_diagnostics(), self.ledger.irregular());
+        let is_due = machine.poll_timeout().is_some_and(|at| at.as_nanos() <= self.now);
+        prop_assert!(is_due || !model.owes_a_grant(), "a waiter that could go has a wake-up due");
         let mut model = model.clone();
         model.observe(self.now);
         for (at, id) in self.resources.iter().enumerate() {

@@ -13,6 +13,15 @@ pub(crate) struct Settings {
     pub(crate) max_cooldown: Time,
     pub(crate) ramp: Time,
     pub(crate) initial_limit: Option<u32>,
+    /// A maximum below the provider's cap.
+    pub(crate) max_limit: Option<u32>,
+    pub(crate) default_timeout: Option<Time>,
+}
+
+impl Settings {
+    fn effective_max(&self, cap: u32) -> u32 {
+        self.max_limit.map_or(cap, |max| max.min(cap))
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -109,7 +118,7 @@ impl Model {
     pub(crate) fn new(settings: Settings, caps: &[u32], resources: &[usize], weights: &[f64]) -> Self {
         let group = |weight: &f64| Group { weight: *weight, finish: None, tag: 0.0, turn: 0 };
         let resource = |provider: &usize| {
-            let max = caps[*provider];
+            let max = settings.effective_max(caps[*provider]);
             let limit = settings.initial_limit.unwrap_or(max).clamp(1, max);
             Resource {
                 provider: *provider,
@@ -149,17 +158,17 @@ impl Model {
         let aliases = &mut self.providers[provider].aliases;
         aliases.retain(|(known, _)| *known != alias);
         aliases.push((alias, cap));
-        let cap = self.providers[provider].cap();
+        let max = self.settings.effective_max(self.providers[provider].cap());
         for at in 0..self.resources.len() {
             self.settle(at);
             let resource = &mut self.resources[at];
             if resource.provider == provider {
                 let was_never_cut = resource.epoch == 0;
                 if was_never_cut && resource.limit == resource.max {
-                    resource.limit = cap;
+                    resource.limit = max;
                 }
-                resource.limit = resource.limit.min(cap);
-                resource.max = cap;
+                resource.limit = resource.limit.min(max);
+                resource.max = max;
             }
         }
         self.serve(None);
@@ -177,6 +186,7 @@ impl Model {
         if let Some(denial) = self.attempt(resource) {
             return Answer::Denied(denial);
         }
+        let timeout = timeout.or(self.settings.default_timeout);
         let deadline = timeout.map(|span| self.now + span);
         self.refuse_overdue();
         if !self.waiters.iter().any(|waiter| waiter.group == group) {
@@ -289,6 +299,11 @@ impl Model {
     /// Moves to `now` and does nothing else, to read figures there.
     pub(crate) fn observe(&mut self, now: Time) {
         self.begin(now);
+    }
+
+    /// Whether a waiter could go at the time of the last command.
+    pub(crate) fn owes_a_grant(&self) -> bool {
+        self.first().is_some()
     }
 
     pub(crate) fn waiting(&self) -> usize {

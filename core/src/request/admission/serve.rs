@@ -1,7 +1,5 @@
 //! Who goes next, and when to look again.
 
-use smallvec::SmallVec;
-
 use super::{RequestAdmission, Waiter};
 use crate::fair_queue::{GroupId, Selection, Verdict};
 use crate::handle::{SlotKey, Slots};
@@ -182,34 +180,27 @@ impl RequestAdmission {
         self.take_due(now);
     }
 
-    /// The same for a caller that serves nobody: wake-ups that are due stay due.
+    /// The same for a caller that serves nobody: a wake-up stays due, because whoever stood behind a refused waiter in
+    /// its group, or waits in an opened lot, may be free to go. One is enough to serve them all.
     fn refuse_overdue(&mut self, now: Instant) {
         if self.timers.next().is_none_or(|at| at > now) {
             return;
         }
-        for resource in self.take_due(now) {
-            if self.resources[resource.index()].waiters > 0 {
-                self.resources[resource.index()].wake_at = Some(now);
-                self.arm(now, Timer::Wake(resource.0));
-            }
+        self.take_due(now);
+        if let Some(resource) = self.waited.first().copied() {
+            self.resources[resource.index()].wake_at = Some(now);
+            self.arm(now, Timer::Wake(resource.0));
         }
         self.trim();
     }
 
-    /// Refuses the waiters whose deadline has passed, opens the lots of the resources whose wake-up was due, and answers
-    /// the resources that have to be looked at again.
-    fn take_due(&mut self, now: Instant) -> SmallVec<[ResourceId; 4]> {
-        let mut woken = SmallVec::new();
+    /// Refuses the waiters whose deadline has passed and opens the lots of the resources whose wake-up was due.
+    fn take_due(&mut self, now: Instant) {
         while let Some((at, timer)) = self.timers.pop_due(now) {
             match timer {
                 Timer::Deadline(key) => {
-                    let Some(waiter) = self.waiters.get(key).filter(|waiter| waiter.deadline == Some(at)) else {
-                        continue;
-                    };
-                    let resource = waiter.resource;
-                    self.refuse(now, key, DenialReason::QueueTimeout);
-                    if !self.resources[resource.index()].budgets.is_empty() {
-                        woken.push(resource);
+                    if self.waiters.get(key).is_some_and(|waiter| waiter.deadline == Some(at)) {
+                        self.refuse(now, key, DenialReason::QueueTimeout);
                     }
                 }
                 Timer::Wake(resource) => {
@@ -218,12 +209,10 @@ impl RequestAdmission {
                         entry.wake_at = None;
                         self.queue.open_lot(entry.place.lot);
                         self.tell_ramp(now, ResourceId(resource));
-                        woken.push(ResourceId(resource));
                     }
                 }
             }
         }
-        woken
     }
 
     pub(super) fn refuse(&mut self, now: Instant, key: SlotKey, reason: DenialReason) {
