@@ -321,7 +321,10 @@ impl RequestAdmission {
         request.timeout.or(self.config.default_timeout).is_some()
             || !self.waited.is_empty()
             || self.needs_clock(request.resource)
-            || self.blocked(self.latest(), request.resource).is_some()
+            || self
+                .resources
+                .get(request.resource.index())
+                .is_none_or(|entry| entry.block(self.latest(), &self.providers[entry.owner.0 as usize]).is_some())
     }
 
     /// The latest instant that any command was given.
