@@ -132,15 +132,13 @@ impl<H: Host> Shared<H> {
     /// have it for one.
     #[inline]
     fn deliver(&self, mut state: MutexGuard<'_, H::Lock, State>, now: Instant) {
-        match state.machine.poll_effect() {
-            Some(effect) => self.deliver_news(state, now, effect),
-            None => {
-                let timer = state.hasten_timer();
-                drop(state);
-                if let Some(timer) = timer {
-                    timer.wake();
-                }
-            }
+        if let Some(effect) = state.machine.poll_effect() {
+            return self.deliver_news(state, now, effect);
+        }
+        let timer = state.hasten_timer();
+        drop(state);
+        if let Some(timer) = timer {
+            timer.wake();
         }
     }
 
