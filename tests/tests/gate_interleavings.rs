@@ -1,16 +1,19 @@
 //! The gate under every order of its threads, or thousands of them where there are too many.
 //!
-//! Small races are exhausted: each is run under all schedules there are. Large ones are sampled. After every schedule
-//! no lease is active, nobody waits, every permit came back once, and every acquire was answered; a wake-up that is
-//! lost shows as a deadlock. How to replay a schedule that fails is told in `shuttle_host/explore.rs`.
+//! Each pair of cancel, grant, deadline, enqueue, release and shutdown that can meet is exhausted: it is run under all
+//! schedules there are. With all of them at once there are too many: those are sampled. After every schedule no lease is
+//! active, nobody waits, every permit came back once, and every acquire was answered; a wake-up that is lost shows as a
+//! deadlock. How to replay a schedule that fails is told in `shuttle_host/explore.rs`.
 
 mod shuttle_host;
 
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use shuttle::thread;
-use shuttle_host::{Scene, Waiter, exhaust, ms, rate_limited, sample};
+use shuttle_host::{Scene, Waiter, exhaust, in_order, ms, rate_limited, sample};
 use tidegate_core::request::{Denial, DenialReason, Outcome};
 
 /// How often each end of a race was seen, over all schedules.
@@ -45,7 +48,7 @@ fn join<R>(thread: thread::JoinHandle<R>) -> R {
 
 #[test]
 fn a_cancel_races_a_grant_and_the_slot_reaches_the_next_in_line() {
-    exhaust("cancel against grant", 500, || {
+    exhaust("cancel against grant", 300, || {
         let scene = Scene::new(1);
         let permit = scene.hold();
         let cancelled = Waiter::queue(&scene, scene.request());
@@ -63,10 +66,10 @@ fn a_cancel_races_a_grant_and_the_slot_reaches_the_next_in_line() {
 fn a_grant_races_a_deadline_and_exactly_one_of_them_wins() {
     let ends = Ends::default();
     let noted = ends.clone();
-    let all = sample("grant against deadline", move || {
+    let all = exhaust("grant against deadline", 5_000, move || {
         let scene = Scene::new(1);
         let permit = scene.hold();
-        let raced = Waiter::queue(&scene, scene.request().within(ms(10)));
+        let raced = in_order(|| Waiter::queue(&scene, scene.request().within(ms(10))));
         scene.host.settle();
         let release = spawn(&scene, |_| permit.finish(Outcome::Success));
         scene.host.advance(ms(10));
@@ -82,7 +85,7 @@ fn a_grant_races_a_deadline_and_exactly_one_of_them_wins() {
 
 #[test]
 fn a_clock_that_moves_while_the_timer_is_armed_costs_nobody_a_deadline() {
-    sample("arming against the clock", || {
+    exhaust("arming against the clock", 30, || {
         let scene = Scene::new(1);
         let permit = scene.hold();
         // The timer has been woken to arm itself and has not run yet; nobody but it can refuse the waiter.
@@ -97,7 +100,7 @@ fn a_clock_that_moves_while_the_timer_is_armed_costs_nobody_a_deadline() {
 
 #[test]
 fn a_release_races_an_enqueue_and_the_newcomer_is_never_left_waiting() {
-    exhaust("release against enqueue", 300, || {
+    exhaust("release against enqueue", 30, || {
         let scene = Scene::new(1);
         let permit = scene.hold();
         let newcomer = spawn(&scene, |scene| scene.call(scene.request(), Outcome::Success));
@@ -111,7 +114,7 @@ fn a_release_races_an_enqueue_and_the_newcomer_is_never_left_waiting() {
 fn a_shutdown_races_a_grant_and_a_cancel() {
     let ends = Ends::default();
     let noted = ends.clone();
-    let all = exhaust("shutdown against grant, then cancel", 250, move || {
+    let all = exhaust("shutdown against grant, then cancel", 150, move || {
         let scene = Scene::new(1);
         let permit = scene.hold();
         let cancelled = Waiter::queue(&scene, scene.request());
@@ -132,7 +135,7 @@ fn a_shutdown_races_a_grant_and_a_cancel() {
 fn a_shutdown_races_an_enqueue_and_the_newcomer_is_never_left_waiting() {
     let ends = Ends::default();
     let noted = ends.clone();
-    let all = exhaust("shutdown against enqueue", 400, move || {
+    let all = exhaust("shutdown against enqueue", 60, move || {
         let scene = Scene::new(1);
         let permit = scene.hold();
         let newcomer = spawn(&scene, |scene| scene.call(scene.request(), Outcome::Success));
@@ -150,7 +153,7 @@ fn a_shutdown_races_an_enqueue_and_the_newcomer_is_never_left_waiting() {
 fn a_host_that_drops_the_timer_races_an_acquire_and_leaves_nobody_waiting() {
     let ends = Ends::default();
     let noted = ends.clone();
-    let all = exhaust("lost timer against acquire", 5_000, move || {
+    let all = exhaust("lost timer against acquire", 300, move || {
         let scene = Scene::new(1);
         let aborter = scene.host.task_aborter();
         let caller = spawn(&scene, |scene| scene.call(scene.request(), Outcome::Success));
@@ -159,6 +162,54 @@ fn a_host_that_drops_the_timer_races_an_acquire_and_leaves_nobody_waiting() {
         scene.close();
     });
     assert!(!all || ends.seen() == [true, false, true]);
+}
+
+#[test]
+fn a_shutdown_races_a_deadline_and_exactly_one_of_them_wins() {
+    let ends = Ends::default();
+    let noted = ends.clone();
+    let all = exhaust("shutdown against deadline", 15_000, move || {
+        let scene = Scene::new(1);
+        let permit = scene.hold();
+        let raced = in_order(|| Waiter::queue(&scene, scene.request().within(ms(10))));
+        scene.host.settle();
+        let shutdown = spawn(&scene, |scene| scene.gate.shutdown());
+        scene.host.advance(ms(10));
+        join(shutdown);
+        scene.host.settle();
+        noted.note(&raced.answer());
+        permit.finish(Outcome::Success);
+        scene.close();
+    });
+    assert!(!all || ends.seen() == [false, true, true]);
+}
+
+#[test]
+fn a_run_that_is_dropped_at_an_await_races_a_grant_and_the_slot_reaches_the_next_in_line() {
+    let at_call = Arc::new(AtomicUsize::new(0));
+    let polled = Arc::clone(&at_call);
+    let all = exhaust("run dropped against grant", 900, move || {
+        let scene = Scene::new(1);
+        let permit = scene.hold();
+        let polled = Arc::clone(&polled);
+        // Dropped while it waits, when it was granted and has not seen it, or while its call is out.
+        let dropped = spawn(&scene, move |scene| {
+            let call = poll_fn(|_| {
+                polled.fetch_add(1, Ordering::Relaxed);
+                Poll::<Outcome>::Pending
+            });
+            let mut run = Box::pin(scene.gate.run(scene.request(), call));
+            for _ in 0..2 {
+                let polled = run.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert!(polled.is_pending());
+            }
+        });
+        permit.finish(Outcome::Success);
+        assert!(scene.call(scene.request(), Outcome::Success).is_ok());
+        join(dropped);
+        scene.close();
+    });
+    assert!(!all || at_call.load(Ordering::Relaxed) > 0);
 }
 
 /// Callers, one that is rate limited so that a cooldown follows, one that leaves, a moving clock.

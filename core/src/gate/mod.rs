@@ -24,7 +24,7 @@ use core::future::Future;
 pub use acquire::{Acquire, AcquireOf, AcquireOwned};
 pub use classify::Classify;
 pub use permit::{GateRef, OwnedPermit, Permit, PermitOf};
-pub use run::Run;
+pub use run::{ByResult, Run};
 pub use timer::GateTimer;
 
 use crate::executor::{Host, Spawn};
@@ -114,7 +114,7 @@ impl<H: Host> Gate<H> {
     /// # answer.expect("nothing waits for ever");
     /// # Ok::<(), tidegate_core::error::ConfigError>(())
     /// ```
-    pub fn run<F>(&self, request: Request, call: F) -> Run<'_, H, F, fn(&F::Output) -> Completion>
+    pub fn run<F>(&self, request: Request, call: F) -> Run<'_, H, F, ByResult<F>>
     where
         F: Future,
         F::Output: Classify,

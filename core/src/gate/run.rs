@@ -12,6 +12,9 @@ use super::permit::Permit;
 use crate::executor::Host;
 use crate::request::{Completion, Denial};
 
+/// How [`Gate::run`](super::Gate::run) learns what became of a call: [`Classify::completion`](super::Classify).
+pub type ByResult<F> = fn(&<F as Future>::Output) -> Completion;
+
 pin_project! {
     /// Waits for a permit, makes the call, and finishes the permit with what became of it. Made by
     /// [`Gate::run`](super::Gate::run) and [`Gate::run_with`](super::Gate::run_with).

@@ -132,16 +132,39 @@ impl<H: Host> Shared<H> {
     /// have it for one.
     #[inline]
     fn deliver(&self, mut state: MutexGuard<'_, H::Lock, State>, now: Instant) {
-        let Some(effect) = state.machine.poll_effect() else {
-            let timer = state.hasten_timer();
-            drop(state);
-            if let Some(timer) = timer {
-                timer.wake();
-            }
-            return;
-        };
+        if let Some(effect) = state.machine.poll_effect() {
+            return self.deliver_news(state, now, effect);
+        }
+        let timer = state.hasten_timer();
+        drop(state);
+        if let Some(timer) = timer {
+            timer.wake();
+        }
+    }
+
+    #[inline(never)]
+    fn deliver_news(&self, mut state: MutexGuard<'_, H::Lock, State>, now: Instant, news: Effect) {
+        let first = state.carry_out(now, news);
+        if let Some(more) = state.machine.poll_effect() {
+            return self.deliver_many(state, now, first, more);
+        }
+        let timer = state.hasten_timer();
+        drop(state);
+        first.into_iter().chain(timer).for_each(Waker::wake);
+    }
+
+    /// The same for news to several: a bounded number of wakers is kept, so the lock may be taken again.
+    #[inline(never)]
+    fn deliver_many(
+        &self,
+        mut state: MutexGuard<'_, H::Lock, State>,
+        now: Instant,
+        first: Option<Waker>,
+        second: Effect,
+    ) {
         let mut wakes = Wakes::new();
-        wakes.extend(state.carry_out(now, effect));
+        wakes.extend(first);
+        wakes.extend(state.carry_out(now, second));
         let mut more = state.drain(now, &mut wakes);
         drop(state);
         loop {

@@ -4,11 +4,13 @@
 //! `SHUTTLE_REPLAY=<that string> cargo test -p tidegate-tests --test gate_interleavings <its name>` runs that one
 //! schedule again, and no other.
 
-use shuttle::scheduler::{DfsScheduler, PctScheduler, RandomScheduler, Scheduler};
+use std::cell::Cell;
+
+use shuttle::scheduler::{DfsScheduler, PctScheduler, RandomScheduler, Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, MaxSteps, Runner};
 
 /// Above this a scenario is too large to be exhausted, and the test says so.
-const MOST: usize = 20_000;
+const MOST: usize = 50_000;
 /// Schedules of each kind of sampling.
 const SAMPLES: usize = 2_000;
 const SEED: u64 = 7;
@@ -47,9 +49,44 @@ fn to_replay() -> Option<String> {
     std::env::var("SHUTTLE_REPLAY").ok()
 }
 
+thread_local! {
+    /// Shuttle runs all threads of an execution on one thread of the system.
+    static IS_CHOOSING: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Runs `part` of a scenario in one order only: whatever was spawned last goes first, and the caller when that waits.
+/// For what comes before a race and after it.
+pub(crate) fn in_order<R>(part: impl FnOnce() -> R) -> R {
+    let was = IS_CHOOSING.replace(false);
+    let result = part();
+    IS_CHOOSING.set(was);
+    result
+}
+
+/// Asks `inner` only where a scenario races.
+struct Races<S>(S);
+
+impl<S: Scheduler> Scheduler for Races<S> {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        IS_CHOOSING.set(true);
+        self.0.new_execution()
+    }
+
+    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, is_yielding: bool) -> Option<TaskId> {
+        if IS_CHOOSING.get() {
+            return self.0.next_task(runnable, current, is_yielding);
+        }
+        runnable.last().map(|task| task.id())
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+}
+
 fn run(scheduler: impl Scheduler + 'static, scenario: impl Fn() + Send + Sync + 'static) -> usize {
     let mut config = Config::new();
     // The longest takes a few hundred: who spins fails soon.
     config.max_steps = MaxSteps::FailAfter(20_000);
-    Runner::new(scheduler, config).run(scenario)
+    Runner::new(Races(scheduler), config).run(scenario)
 }

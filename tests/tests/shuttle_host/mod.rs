@@ -1,12 +1,13 @@
 //! A host whose every step is a choice of the shuttle scheduler: lock, clock, timer and spawner.
 //!
-//! The scheduler may switch threads whenever the gate's lock is taken or opened and whenever the clock is read or set.
+//! The scheduler may switch threads whenever the gate's lock is taken, whenever the clock is read or
+//! set, and before a waker does its work.
 //! The host's own books are under a lock of the standard library, which is never held across such a point.
 
 mod explore;
 mod scene;
 
-pub(crate) use explore::{exhaust, sample};
+pub(crate) use explore::{exhaust, in_order, sample};
 pub(crate) use scene::{Scene, Waiter, ms, rate_limited};
 
 use std::collections::BTreeMap;
@@ -17,53 +18,51 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use lock_api::{GuardNoSend, RawMutex};
-use shuttle::future::batch_semaphore::{BatchSemaphore, Fairness};
 use shuttle::future::{AbortHandle, JoinHandle};
-use shuttle::sync::atomic::AtomicU64;
+use shuttle::sync::atomic::{AtomicBool as ScheduledBool, AtomicU64};
 use tidegate_core::executor::{Host, Spawn, Timer};
 use tidegate_core::time::{Clock, Duration, Instant};
 
-/// A lock at which the scheduler decides who goes on, both when it is taken and when it is opened. Who comes first does
-/// not have to be served first: any thread that waits may be the next.
+/// A lock at which the scheduler decides who goes on before it is taken, and at no other time.
+///
+/// The gate runs no foreign code under its lock, so nobody ever finds it taken, and what happens under it is one step to
+/// all others: to stop before the lock is opened leads nowhere that to stop before it was taken does not. After it is
+/// opened each next step that others can see, a wake above all, is a choice of its own. Were any code of the host's run
+/// under the lock after all, another thread would find it taken, and panic.
 pub(crate) struct ScheduledLock {
-    turns: BatchSemaphore,
+    choice: ScheduledBool,
     held: AtomicBool,
 }
 
-impl ScheduledLock {
-    fn take(&self) -> GuardNoSend {
-        assert!(!self.held.swap(true, Ordering::Acquire), "two threads were let into one lock");
-        GuardNoSend::new()
-    }
-}
-
-// SAFETY: a guard is made in `take` alone, which panics unless it turned `held` from false to true, and only `unlock`
-// turns it back, with the orderings of a lock. So there is at most one guard, whatever the semaphore does; the
-// semaphore only makes threads wait for it and gives the scheduler its points.
+// SAFETY: `try_lock` makes a guard only if it turned `held` from false to true, `lock` is `try_lock` or a panic, and only
+// `unlock` turns it back, with the orderings of a lock.
 #[allow(unsafe_code)]
 unsafe impl RawMutex for ScheduledLock {
     #[allow(clippy::declare_interior_mutable_const)] // The trait asks for a constant initial value.
-    const INIT: Self = Self { turns: BatchSemaphore::const_new(1, Fairness::Unfair), held: AtomicBool::new(false) };
+    const INIT: Self = Self { choice: ScheduledBool::new(false), held: AtomicBool::new(false) };
     type Guard = GuardNoSend;
 
     fn lock(&self) -> GuardNoSend {
-        // Closed only while a failed execution is taken down, when one thread is left; `take` still checks.
-        let _ = self.turns.acquire_blocking(1);
-        self.take()
+        self.try_lock().expect("a thread was stopped while it held the lock: foreign code ran under it")
     }
 
     fn try_lock(&self) -> Option<GuardNoSend> {
-        self.turns.try_acquire(1).is_ok().then(|| self.take())
+        choose(&self.choice);
+        (!self.held.swap(true, Ordering::Acquire)).then_some(GuardNoSend::new())
     }
 
     unsafe fn unlock(&self, _guard: GuardNoSend) {
         self.held.store(false, Ordering::Release);
-        self.turns.release(1);
     }
 
     fn is_locked(&self) -> bool {
         self.held.load(Ordering::Relaxed)
     }
+}
+
+/// Lets the scheduler decide who goes on. The value means nothing: shuttle may switch threads before it is read.
+pub(crate) fn choose(at: &ScheduledBool) {
+    let _ = at.load(Ordering::SeqCst);
 }
 
 /// Clones are the same host. Its clock moves when [`ShuttleHost::advance`] is called, and in no other way.
@@ -105,17 +104,18 @@ impl ShuttleHost {
         due.into_values().for_each(Waker::wake);
     }
 
-    /// Waits until the spawned task has nothing to do. While the caller waits only that task can run, when the other
-    /// threads are done or not yet there, so what happens up to here multiplies no schedules.
+    /// Waits until the spawned task has nothing to do, in one order only. To be called when the other threads are done or
+    /// not yet there: then only that task can run, and there is nothing to choose.
     pub(crate) fn settle(&self) {
-        shuttle::future::block_on(poll_fn(|context| {
+        let is_idle = poll_fn(|context| {
             let mut books = self.books();
             if books.is_idle {
                 return Poll::Ready(());
             }
             books.awaits_idle = Some(context.waker().clone());
             Poll::Pending
-        }));
+        });
+        in_order(|| shuttle::future::block_on(is_idle));
     }
 
     /// Ends the spawned task at its next turn, as a runtime does that shuts down.
@@ -201,7 +201,11 @@ impl<F: Future<Output = ()>> Future for Watched<F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         // Until the end of the poll whoever wakes the task takes this back.
         self.host.books().is_woken = false;
-        let due = Waker::from(Arc::new(Due { host: self.host.clone(), task: context.waker().clone() }));
+        let due = Waker::from(Arc::new(Due {
+            host: self.host.clone(),
+            task: context.waker().clone(),
+            choice: ScheduledBool::new(false),
+        }));
         let polled = self.future.as_mut().poll(&mut Context::from_waker(&due));
         let mut books = self.host.books();
         books.is_idle = polled.is_ready() || !books.is_woken;
@@ -226,10 +230,12 @@ impl<F> Drop for Watched<F> {
 struct Due {
     host: ShuttleHost,
     task: Waker,
+    choice: ScheduledBool,
 }
 
 impl Wake for Due {
     fn wake(self: Arc<Self>) {
+        choose(&self.choice);
         let mut books = self.host.books();
         (books.is_woken, books.is_idle) = (true, false);
         drop(books);

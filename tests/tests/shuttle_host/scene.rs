@@ -11,7 +11,7 @@ use tidegate_core::lease::ReleaseDiagnostics;
 use tidegate_core::request::{Completion, Denial, Domain, Request, RequestAdmission, RequestConfig, ResourceId};
 use tidegate_core::time::Duration;
 
-use super::ShuttleHost;
+use super::{ScheduledBool, ShuttleHost, choose, in_order};
 
 /// Clones are the same scene.
 #[derive(Clone)]
@@ -26,6 +26,10 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn new(cap: u32) -> Self {
+        in_order(|| Self::new_in_order(cap))
+    }
+
+    fn new_in_order(cap: u32) -> Self {
         let host = ShuttleHost::new();
         let machine = RequestAdmission::new(RequestConfig::default()).expect("the defaults are valid");
         let gate = Gate::new(host.clone(), machine);
@@ -77,6 +81,10 @@ impl Scene {
     /// To be called when all threads are joined: every permit is back, once, nobody waits, and the timer ends with the
     /// last handle. A thread that is never woken does not get this far: shuttle reports it as a deadlock.
     pub(crate) fn close(self) {
+        in_order(|| self.close_in_order());
+    }
+
+    fn close_in_order(self) {
         let Self { host, gate, calls, .. } = self;
         host.settle();
         let (leases, waiters, irregular) =
@@ -121,10 +129,11 @@ pub(crate) fn rate_limited(retry_after_ms: u64) -> Completion {
 
 /// Counts how often it is woken.
 #[derive(Default)]
-struct Wakes(AtomicUsize);
+struct Wakes(AtomicUsize, ScheduledBool);
 
 impl Wake for Wakes {
     fn wake(self: Arc<Self>) {
+        choose(&self.1);
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
