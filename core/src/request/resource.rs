@@ -11,7 +11,7 @@ use super::config::AimdConfig;
 use super::cooldown::Cooldown;
 use super::keys::{Domain, GroupId, ProviderModelId, ResourceId};
 use super::limit::{Aimd, CallReport, LimitAlgorithm, LimitState};
-use super::outcome::{Completion, DenialReason, Outcome};
+use super::outcome::{Completion, Denial, DenialReason, Outcome};
 use crate::fair_queue::{ClassId, LotId};
 use crate::time::{Duration, Instant};
 
@@ -53,6 +53,8 @@ pub(super) struct Resource {
     algorithm: Box<dyn LimitAlgorithm>,
     /// The algorithm's last word on [`LimitAlgorithm::uses_time`]: `false` is final.
     uses_time: bool,
+    /// The limit since the algorithm was last told something, where it does not use the time.
+    steady_limit: u32,
     effective_max: u32,
     grants: u64,
 }
@@ -78,7 +80,7 @@ pub(super) enum Block {
 }
 
 impl Block {
-    pub(super) fn reason(self) -> DenialReason {
+    fn reason(self) -> DenialReason {
         match self {
             Self::Cooldown => DenialReason::Cooldown,
             Self::Capacity => DenialReason::NoCapacity,
@@ -99,6 +101,8 @@ impl Resource {
     pub(super) fn new(owner: ProviderModelId, domain: Domain, place: Place, config: AimdConfig, cap: u32) -> Self {
         let effective_max = config.max_limit.map_or(cap, |max| max.min(cap)).max(1);
         let algorithm = Aimd::validated(config.clone(), effective_max);
+        // No ramp has begun yet, so any instant will do.
+        let limit = algorithm.limit(Instant::ZERO);
         Self {
             owner,
             domain,
@@ -110,8 +114,8 @@ impl Resource {
             cooldown: Cooldown::default(),
             budgets: Budgets::default(),
             budget_wait: None,
-            // No ramp has begun yet, so any instant will do.
-            told_limit: algorithm.limit(Instant::ZERO),
+            told_limit: limit,
+            steady_limit: limit,
             uses_time: algorithm.uses_time(),
             algorithm: Box::new(algorithm),
             config,
@@ -134,29 +138,41 @@ impl Resource {
     }
 
     /// Starts the limit afresh.
-    pub(super) fn configure(&mut self, config: AimdConfig, cap: u32) {
+    pub(super) fn configure(&mut self, now: Instant, config: AimdConfig, cap: u32) {
         self.effective_max = config.max_limit.map_or(cap, |max| max.min(cap)).max(1);
         self.algorithm = Box::new(Aimd::validated(config.clone(), self.effective_max));
-        self.uses_time = self.algorithm.uses_time();
         self.cooldown = Cooldown::default();
         self.config = config;
+        self.refresh(now);
     }
 
     /// Lets another algorithm decide from now on.
     pub(super) fn set_algorithm(&mut self, now: Instant, mut algorithm: Box<dyn LimitAlgorithm>) {
         algorithm.set_max(now, self.effective_max, false);
-        self.uses_time = algorithm.uses_time();
         self.algorithm = algorithm;
+        self.refresh(now);
     }
 
     pub(super) fn set_cap(&mut self, now: Instant, cap: u32, lifts: bool) {
         self.effective_max = self.config.max_limit.map_or(cap, |max| max.min(cap)).max(1);
         self.algorithm.set_max(now, self.effective_max, lifts);
+        self.refresh(now);
     }
 
     /// The limit in force at `now`.
+    #[inline]
     pub(super) fn limit(&self, now: Instant) -> u32 {
+        if self.uses_time { self.clamped_limit(now) } else { self.steady_limit }
+    }
+
+    fn clamped_limit(&self, now: Instant) -> u32 {
         self.algorithm.limit(now).clamp(1, self.effective_max)
+    }
+
+    /// Takes note of what the algorithm says now that it was told something.
+    fn refresh(&mut self, now: Instant) {
+        self.uses_time = self.algorithm.uses_time();
+        self.steady_limit = self.clamped_limit(now);
     }
 
     pub(super) fn limit_state(&self, now: Instant) -> LimitState {
@@ -168,11 +184,13 @@ impl Resource {
         self.cooldown.until(now).or(self.budget_wait).or_else(|| self.algorithm.next_change(now))
     }
 
+    #[inline]
     pub(super) fn on_attempt(&mut self, now: Instant) {
         self.algorithm.on_attempt(now, self.in_flight);
     }
 
     /// One more call is out.
+    #[inline]
     pub(super) fn grant(&mut self, now: Instant, resource: ResourceId, estimate: Usage, is_watched: bool) -> Held {
         let since = (self.uses_time || is_watched).then_some(now);
         let held = Held { resource, limit: self.limit(now), grant: self.grants, since, estimate };
@@ -202,7 +220,11 @@ impl Resource {
         if !is_unmeasured {
             self.algorithm.on_outcome(now, &call);
         }
-        self.uses_time = self.uses_time && self.algorithm.uses_time();
+        if self.uses_time {
+            self.refresh(now);
+        } else {
+            self.steady_limit = self.clamped_limit(now);
+        }
     }
 
     /// Whether a grant or an end of a call may depend on the time, which is not before `latest`.
@@ -211,7 +233,18 @@ impl Resource {
         self.uses_time || self.cooldown.until(latest).is_some() || !self.budgets.is_empty()
     }
 
+    /// The refusal of a call that is blocked so.
+    #[cold]
+    pub(super) fn denial(&self, now: Instant, block: Block) -> Denial {
+        let changes_at = match block {
+            Block::Budget(at) => Some(at),
+            Block::Cooldown | Block::Capacity => self.next_change(now),
+        };
+        Denial { reason: block.reason(), changes_at }
+    }
+
     /// What keeps a call of this estimate from going out at `now`.
+    #[inline]
     pub(super) fn block(&self, now: Instant, owner: &ProviderModel, estimate: Usage) -> Option<Block> {
         if self.cooldown.until(now).is_some() {
             return Some(Block::Cooldown);

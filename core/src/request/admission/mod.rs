@@ -156,15 +156,14 @@ impl RequestAdmission {
                 return answer;
             }
         };
-        if self.log.is_on() {
-            let before = self.before_outcome(now, held.resource);
-            self.resources[held.resource.index()].end(now, &held, done);
-            self.tell_outcome(now, &held, lease.id, done, before);
-        } else {
-            self.resources[held.resource.index()].end(now, &held, done);
-        }
-        let owner = self.resources[held.resource.index()].owner.0 as usize;
+        let before = if self.log.is_on() { Some(self.before_outcome(now, held.resource)) } else { None };
+        let resource = &mut self.resources[held.resource.index()];
+        resource.end(now, &held, done);
+        let owner = resource.owner.0 as usize;
         self.providers[owner].in_flight -= 1;
+        if let Some(before) = before {
+            self.tell_outcome(now, &held, lease.id, done, before);
+        }
         // While nobody waits every lot is empty and no timer is armed.
         if self.waiters.len() > 0 {
             for sibling in &self.providers[owner].resources {

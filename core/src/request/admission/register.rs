@@ -87,7 +87,7 @@ impl RequestAdmission {
         let now = self.begin(now);
         let Self { resources, providers, .. } = self;
         let entry = known(resources, resource)?;
-        entry.configure(config, providers[entry.owner.0 as usize].cap);
+        entry.configure(now, config, providers[entry.owner.0 as usize].cap);
         self.queue.open_lot(entry.place.lot);
         self.tell_limit(now, resource);
         self.serve(now);

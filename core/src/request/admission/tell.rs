@@ -16,15 +16,21 @@ pub(super) struct Before {
 }
 
 impl RequestAdmission {
+    #[inline]
     pub(super) fn tell(&mut self, now: Instant, resource: ResourceId, fact: RequestFact) {
         self.log.push(now, EventPlace::Resource(resource), fact);
     }
 
     /// Steps that a ramp has made since the limit was last told.
+    #[inline]
     pub(super) fn tell_ramp(&mut self, now: Instant, resource: ResourceId) {
-        if !self.log.is_on() {
-            return;
+        if self.log.is_on() {
+            self.tell_steps(now, resource);
         }
+    }
+
+    #[cold]
+    fn tell_steps(&mut self, now: Instant, resource: ResourceId) {
         let entry = &mut self.resources[resource.index()];
         let (from, to) = (entry.told_limit, entry.limit(now));
         entry.told_limit = to;
@@ -48,6 +54,7 @@ impl RequestAdmission {
         }
     }
 
+    #[cold]
     pub(super) fn tell_try(&mut self, now: Instant, resource: ResourceId, answer: &Result<RequestLease, Denial>) {
         match answer {
             Ok(lease) => self.tell_direct(now, resource, lease.id),
@@ -59,6 +66,7 @@ impl RequestAdmission {
     }
 
     /// A grant that nobody had to wait for.
+    #[cold]
     pub(super) fn tell_direct(&mut self, now: Instant, resource: ResourceId, lease: LeaseId) {
         self.tell(now, resource, RequestFact::WaitStarted { waiter: None });
         self.tell(now, resource, RequestFact::WaitCompleted { waiter: None, waited: Duration::ZERO });

@@ -219,18 +219,32 @@ impl Budgets {
         Self { entries: configs.iter().map(full).collect(), since }
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// From when on a call of this estimate fits all budgets, if it does not now.
+    #[inline]
     pub(super) fn fits_at(&self, now: Instant, estimate: Usage) -> Option<Instant> {
+        // Most resources have no budget: then this is one branch, as in the other two.
+        if self.is_empty() { None } else { self.all_fit_at(now, estimate) }
+    }
+
+    fn all_fit_at(&self, now: Instant, estimate: Usage) -> Option<Instant> {
         let fits = self.entries.iter().map(|budget| budget.bucket.fits_at(now, estimate.of(budget.config.dimension)));
         fits.max().filter(|at| *at > now)
     }
 
     /// Takes the estimate of a call that goes out.
+    #[inline]
     pub(super) fn reserve(&mut self, now: Instant, estimate: Usage) {
+        if !self.is_empty() {
+            self.reserve_all(now, estimate);
+        }
+    }
+
+    fn reserve_all(&mut self, now: Instant, estimate: Usage) {
         for budget in &mut self.entries {
             let amount = estimate.of(budget.config.dimension);
             budget.bucket.take(now, amount);
@@ -239,10 +253,14 @@ impl Budgets {
     }
 
     /// Replaces the estimate of call number `grant` by what it cost.
+    #[inline]
     pub(super) fn settle(&mut self, now: Instant, grant: u64, estimate: Usage, done: &Completion) {
-        if grant < self.since {
-            return;
+        if !self.is_empty() && grant >= self.since {
+            self.settle_all(now, estimate, done);
         }
+    }
+
+    fn settle_all(&mut self, now: Instant, estimate: Usage, done: &Completion) {
         let used = match (done.outcome, done.usage) {
             (Outcome::RateLimited, _) | (Outcome::LocalCancelled, None) => None,
             // What failed on the way may have been counted: only a refusal or the caller's own word says it was not.

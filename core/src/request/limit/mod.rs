@@ -89,7 +89,8 @@ pub trait LimitAlgorithm: fmt::Debug + Send {
     /// Whether any answer from now on may depend on an instant or on a call's latency. Where none does, and nothing else
     /// needs the time, no clock is read.
     ///
-    /// One that has answered `false` MUST go on answering `false`.
+    /// One that has answered `false` MUST go on answering `false`, and its limit MUST change in
+    /// [`LimitAlgorithm::on_outcome`] and [`LimitAlgorithm::set_max`] only.
     fn uses_time(&self) -> bool {
         true
     }
