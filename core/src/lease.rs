@@ -53,6 +53,19 @@ pub struct ReleaseDiagnostics {
     pub wrong_controller: u64,
 }
 
+impl ReleaseDiagnostics {
+    /// Counts one answer; a regular release is none.
+    pub(crate) fn count(&mut self, answer: ReleaseAnswer) {
+        match answer {
+            ReleaseAnswer::Released => {}
+            ReleaseAnswer::Duplicate => self.duplicate += 1,
+            ReleaseAnswer::Stale => self.stale += 1,
+            ReleaseAnswer::UnknownLease => self.unknown_lease += 1,
+            ReleaseAnswer::WrongController => self.wrong_controller += 1,
+        }
+    }
+}
+
 /// The leases of one controller, each with what it holds.
 #[derive(Clone, Debug)]
 pub struct Ledger<T> {
@@ -93,13 +106,7 @@ impl<T> Ledger<T> {
     #[cold]
     fn refuse(&mut self, lease: LeaseId) -> ReleaseAnswer {
         let answer = self.judge(lease);
-        match answer {
-            ReleaseAnswer::Released => {}
-            ReleaseAnswer::Duplicate => self.diagnostics.duplicate += 1,
-            ReleaseAnswer::Stale => self.diagnostics.stale += 1,
-            ReleaseAnswer::UnknownLease => self.diagnostics.unknown_lease += 1,
-            ReleaseAnswer::WrongController => self.diagnostics.wrong_controller += 1,
-        }
+        self.diagnostics.count(answer);
         answer
     }
 
@@ -126,6 +133,11 @@ impl<T> Ledger<T> {
         } else {
             None
         }
+    }
+
+    /// What every live lease holds, in no particular order.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().map(|(_, held)| &held.value)
     }
 
     /// Leases that are out.

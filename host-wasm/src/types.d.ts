@@ -143,6 +143,12 @@ export interface ResourceSnapshot {
   current_limit: number;
   /** Calls out. */
   in_flight: number;
+  /** Leases that are out, as the ledger has them: always `in_flight`, or something leaks. */
+  active_leases: number;
+  /** When the oldest of them was granted, if instants were needed then. */
+  oldest_lease: number | null;
+  /** Releases in this resource's name that released nothing. */
+  irregular_releases: { duplicate: number; stale: number; unknown_lease: number; wrong_controller: number };
   /** Calls that wait. */
   waiters: number;
   /** The end of the cooldown in force. */

@@ -13,6 +13,7 @@ use super::keys::{Domain, GroupId, ProviderModelId, ResourceId};
 use super::limit::{Aimd, CallReport, LimitAlgorithm, LimitState};
 use super::outcome::{Completion, Denial, DenialReason, Outcome};
 use crate::fair_queue::{ClassId, LotId};
+use crate::lease::ReleaseDiagnostics;
 use crate::time::{Duration, Instant};
 
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(super) struct Resource {
     /// The armed wake-up, if any.
     pub(super) wake_at: Option<Instant>,
     pub(super) last_outcome: Option<Outcome>,
+    /// Releases in this resource's name that released nothing.
+    pub(super) irregular: ReleaseDiagnostics,
     pub(super) cooldown: Cooldown,
     pub(super) budgets: Budgets,
     /// From when on the budgets suffice for the first waiter, where they alone keep it.
@@ -111,6 +114,7 @@ impl Resource {
             waiters: 0,
             wake_at: None,
             last_outcome: None,
+            irregular: ReleaseDiagnostics::default(),
             cooldown: Cooldown::default(),
             budgets: Budgets::default(),
             budget_wait: None,

@@ -7,6 +7,7 @@ use super::budget::BudgetSnapshot;
 use super::keys::Domain;
 use super::limit::RampState;
 use super::outcome::Outcome;
+use crate::lease::ReleaseDiagnostics;
 use crate::time::{Duration, Instant};
 
 /// The state of one resource at one instant.
@@ -29,6 +30,12 @@ pub struct ResourceSnapshot {
     pub current_limit: u32,
     /// Calls out.
     pub in_flight: u32,
+    /// Leases that are out, as the ledger has them: always `in_flight`, or something leaks.
+    pub active_leases: u32,
+    /// When the oldest of them was granted, if instants were needed then: one that is far back was probably lost.
+    pub oldest_lease: Option<Instant>,
+    /// Releases in this resource's name that released nothing.
+    pub irregular_releases: ReleaseDiagnostics,
     /// Calls that wait.
     pub waiters: u32,
     /// The end of the cooldown in force.
@@ -65,6 +72,8 @@ pub struct ProviderModelSnapshot {
     pub static_cap: u32,
     /// Calls out over all domains.
     pub in_flight: u32,
+    /// Leases that are out, as the ledger has them.
+    pub active_leases: u32,
     /// Every alias with the cap it asked for, in order of registration.
     pub aliases: Vec<(String, u32)>,
     /// The limit of each domain that was mentioned.

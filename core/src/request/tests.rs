@@ -433,3 +433,20 @@ fn ids_of_another_controller_are_refused_and_nothing_panics() {
     let said = budget::Correction::of(budget::Dimension::Requests);
     assert!(!bench.machine.correct_budget(bench.now, strange, &said));
 }
+
+#[test]
+fn a_snapshot_shows_what_may_be_leaking() {
+    let ramp = Duration::from_secs(1);
+    let mut bench = Bench::new(4, AimdConfig { ramp, initial_limit: Some(4), ..AimdConfig::default() });
+    let lost = bench.take(1).remove(0);
+    bench.after(ramp);
+    let id = bench.take(1).remove(0);
+    let known = id.id();
+    bench.end(id, Outcome::Success);
+    let _ = bench.machine.release(bench.now, RequestLease::from_id(known), &Outcome::Success.into());
+    let state = bench.state();
+    assert_eq!((state.in_flight, state.active_leases, state.oldest_lease), (1, 1, Some(Instant::ZERO)));
+    assert_eq!(state.irregular_releases.duplicate, 1);
+    bench.end(lost, Outcome::LocalCancelled);
+    assert_eq!((bench.state().active_leases, bench.state().oldest_lease), (0, None));
+}

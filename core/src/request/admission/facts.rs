@@ -79,12 +79,13 @@ impl RequestAdmission {
         self.time.peek(Instant::ZERO)
     }
 
-    /// The state of a resource at `now`; `None` for one that this controller never made. Changes nothing.
+    /// The state of a resource at `now`; `None` for one that this controller never made. Changes nothing. O(leases).
     #[must_use]
     pub fn snapshot(&self, now: Instant, resource: ResourceId) -> Option<ResourceSnapshot> {
         let now = self.time.peek(now);
         let entry = self.resources.get(resource.index())?;
         let owner = &self.providers[entry.owner.0 as usize];
+        let leases = || self.ledger.values().filter(|held| held.resource == resource);
         let blocked_until = entry.cooldown.until(now);
         let state = entry.limit_state(now);
         Some(ResourceSnapshot {
@@ -96,6 +97,9 @@ impl RequestAdmission {
             effective_max: entry.effective_max(),
             current_limit: entry.limit(now),
             in_flight: entry.in_flight,
+            active_leases: leases().count() as u32,
+            oldest_lease: leases().filter_map(|held| held.since).min(),
+            irregular_releases: entry.irregular,
             waiters: entry.waiters,
             blocked_until,
             cooldown_remaining: blocked_until.map_or(Duration::ZERO, |end| end - now),
@@ -132,6 +136,7 @@ impl RequestAdmission {
             model: entry.model.clone(),
             static_cap: entry.cap,
             in_flight: entry.in_flight,
+            active_leases: self.ledger.values().filter(|held| entry.resources.contains(&held.resource)).count() as u32,
             aliases: entry.aliases.clone(),
             limits: entry.resources.iter().map(limit_of).collect(),
         })

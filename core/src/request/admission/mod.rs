@@ -152,6 +152,9 @@ impl RequestAdmission {
         let held = match self.ledger.release(lease.id) {
             Ok(held) => held,
             Err(answer) => {
+                if let Some(resource) = self.resources.get_mut(lease.id.item as usize) {
+                    resource.irregular.count(answer);
+                }
                 self.tell_irregular(now, lease.id, answer);
                 return answer;
             }
