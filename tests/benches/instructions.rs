@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Each path runs twice, `N` and `2 N` operations long; the difference divided by `N` leaves its setting up out. The
-//! program fails if a path takes over 3 % more than recorded, or if a ratio between two paths is over its bound. The
+//! program fails if a path takes over 10 % more than recorded, or if a ratio between two paths is over its bound. The
+//! margin is for the C library, which picks how to copy memory by processor. The
 //! recorded figures hold for x86-64 and the pinned toolchain; elsewhere only the ratios are judged.
 //!
 //! It needs `valgrind` (Debian: `apt-get install valgrind`). There is no thread, no clock and no randomised hashing in a
@@ -34,7 +35,7 @@ use tidegate_core::time::{Clock, Duration, Instant};
 /// Operations of the shorter run: more than there are groups, so that each group has had its turn.
 const OPS: u64 = 12_000;
 /// How much more than recorded a path may take.
-const TOLERANCE: f64 = 0.03;
+const TOLERANCE: f64 = 0.10;
 
 struct HotPath {
     name: &'static str,

@@ -1,0 +1,46 @@
+//! A policy tested with a manual clock: 60 requests a minute, at most 3 at once, and a pause where the provider asks for
+//! one. No test waits; time moves when it is told to.
+
+use tidegate_core::request::budget::{BudgetConfig, Dimension};
+use tidegate_core::request::{
+    Completion, DenialReason, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestLease,
+};
+use tidegate_core::time::{Clock, Duration, ManualClock};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let clock = ManualClock::new();
+    let mut admission = RequestAdmission::new(RequestConfig::default())?;
+    let model = admission.register(clock.now(), "provider", "model", "default", 16)?;
+    let chat = admission.resource(model, Domain::Chat);
+    let a_second = BudgetConfig::per_minute(Dimension::Requests, 60).with_burst(3);
+    admission.set_budgets(clock.now(), chat, &[a_second])?;
+    let call = Request::new(chat);
+
+    // Three may go at once, and then one a second.
+    let burst: Vec<RequestLease> = std::iter::from_fn(|| admission.try_acquire(clock.now(), &call).ok()).collect();
+    assert_eq!(burst.len(), 3);
+    let denial = admission.try_acquire(clock.now(), &call).expect_err("the burst is spent");
+    assert_eq!(denial.reason, DenialReason::BudgetExhausted);
+    println!("{}: {denial}", clock.now());
+    clock.advance(Duration::from_secs(1));
+    let fourth = admission.try_acquire(clock.now(), &call)?;
+
+    // A pause the provider asks for outlasts the budget.
+    let pause = Duration::from_secs(20);
+    let _ = admission.release(clock.now(), fourth, &Completion::rate_limited(Some(pause)));
+    clock.advance(Duration::from_secs(19));
+    let denial = admission.try_acquire(clock.now(), &call).expect_err("the pause lasts 20 s");
+    println!("{}: {denial}", clock.now());
+    clock.advance(Duration::from_secs(1));
+    let fifth = admission.try_acquire(clock.now(), &call)?;
+    for lease in burst.into_iter().chain([fifth]) {
+        let _ = admission.release(clock.now(), lease, &Outcome::Success.into());
+    }
+    assert_eq!(admission.active_leases(), 0);
+    Ok(())
+}
+
+#[test]
+fn it_runs() {
+    main().expect("the settings are valid");
+}
