@@ -1,13 +1,13 @@
 //! A task policy of one's own: no group ever holds more than its limit, whether or not somebody else is waiting.
 
-use tidegate_core::task::{DenialReason, Dispatcher, PolicyDenial, PolicyView, TaskConfig, TaskGroup, TaskPolicy};
+use tidegate_core::task::{DenialReason, Dispatcher, GroupView, TaskConfig, TaskGroup, TaskPolicy};
 
 struct HardCap;
 
 impl TaskPolicy for HardCap {
-    fn evaluate(&self, candidate: &PolicyView<'_>) -> Result<(), PolicyDenial> {
-        let is_below = candidate.admitted_limit().is_none_or(|limit| candidate.running() < limit);
-        if is_below { Ok(()) } else { Err(DenialReason::Policy.into()) }
+    fn evaluate(&self, group: &GroupView, _peers_press: &mut dyn FnMut() -> bool) -> Result<(), DenialReason> {
+        let is_below = group.admitted_limit.is_none_or(|limit| group.running < limit);
+        if is_below { Ok(()) } else { Err(DenialReason::Policy) }
     }
 }
 

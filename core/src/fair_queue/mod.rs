@@ -46,7 +46,7 @@ use smallvec::SmallVec;
 
 use crate::error::{ConfigError, require};
 use crate::handle::FixedMap;
-use records::{Class, Group, Lot, NOWHERE, Node, units, weight_of};
+use records::{Class, Group, Lot, NOWHERE, Node};
 use turn::{Turn, TurnHeap};
 
 /// The smallest weight and the smallest cost: 2^-20.
@@ -182,12 +182,7 @@ impl FairQueue {
     /// Changes a group's weight from its next service on.
     pub fn set_weight(&mut self, group: GroupId, weight: f64) -> Result<(), ConfigError> {
         check_weight(weight)?;
-        let before = core::mem::replace(&mut self.groups[group.index()].weight, weight);
-        if self.groups[group.index()].len > 0 {
-            let class = self.head_class(group.0);
-            let sum = &mut self.classes[class as usize].head_weight;
-            *sum = *sum + units(weight) - units(before);
-        }
+        self.groups[group.index()].weight = weight;
         Ok(())
     }
 
@@ -237,7 +232,6 @@ impl FairQueue {
             entry.sequence = self.sequence;
             self.sequence += 1;
             self.classes[class.index()].heads += 1;
-            self.classes[class.index()].head_weight += units(entry.weight);
             self.insert(group.0);
         } else {
             self.nodes[previous as usize].next = slot;
@@ -414,14 +408,6 @@ impl FairQueue {
         self.classes[class.index()].heads
     }
 
-    /// The sum of the weights of groups whose head is of a class, but for `but`.
-    #[must_use]
-    pub fn head_weight(&self, class: ClassId, but: Option<GroupId>) -> f64 {
-        let is_head_of = |group: &GroupId| self.first(*group).is_some_and(|head| head.class == class);
-        let left_out = but.filter(is_head_of).map_or(0, |group| units(self.groups[group.index()].weight));
-        weight_of(self.classes[class.index()].head_weight - left_out)
-    }
-
     /// The head of a group.
     #[must_use]
     pub fn first(&self, group: GroupId) -> Option<Candidate> {
@@ -585,13 +571,10 @@ impl FairQueue {
         }
         if previous == NOWHERE {
             entry.head = next;
-            let weight = units(entry.weight);
             self.classes[class as usize].heads -= 1;
-            self.classes[class as usize].head_weight -= weight;
             if next != NOWHERE {
                 let heir = self.nodes[next as usize].class;
                 self.classes[heir as usize].heads += 1;
-                self.classes[heir as usize].head_weight += weight;
             }
         } else {
             self.nodes[previous as usize].next = next;

@@ -49,28 +49,12 @@ pub(super) struct Class {
     pub(super) queued: u64,
     /// Active groups whose head is of this class, parked ones included.
     pub(super) heads: u32,
-    /// The sum of their weights, in units of 2^-72: exact for every weight, so that it never drifts.
-    pub(super) head_weight: u128,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lot {
     pub(super) classes: TurnHeap,
     pub(super) open: bool,
-}
-
-/// 2^72. The smallest weight is 2^-20 and has 53 binary digits.
-const WEIGHT_UNITS: f64 = 4_722_366_482_869_645_213_696.0;
-
-/// A weight as a whole number of units.
-pub(super) fn units(weight: f64) -> u128 {
-    // Exact: a power of two scales without rounding, and 2^20 x 2^72 is in range.
-    (weight * WEIGHT_UNITS) as u128
-}
-
-/// A sum of weights, rounded once.
-pub(super) fn weight_of(units: u128) -> f64 {
-    units as f64 / WEIGHT_UNITS
 }
 
 impl Places for Vec<Group> {

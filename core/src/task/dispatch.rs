@@ -1,19 +1,15 @@
 //! The dispatch transaction: select, acquire, commit.
 
-use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use smallvec::SmallVec;
-
-use super::admission::{Denial, DenialReason, GroupKind, TaskGroup, TaskGroupId, TaskLease};
-use super::peers::{Heads, Peers, count_heads, head_demand};
+use super::admission::{Denial, DenialReason, TaskGroup, TaskGroupId, TaskLease};
 use super::policy::strict_fair::StrictFair;
-use super::policy::{PolicyDenial, PolicyView, TaskPolicy, TaskResource};
+use super::policy::{GroupView, TaskPolicy};
 use super::resources::{DemandError, DemandId, Resources, TaskConfig};
 use crate::error::{ConfigError, require};
-use crate::fair_queue::{Candidate, ClassId, FairQueue, LotId, Verdict};
+use crate::fair_queue::{Candidate, ClassId, FairQueue, GroupId, LotId, Verdict};
 use crate::lease::{Ledger, ReleaseAnswer, ReleaseDiagnostics};
 
 /// A task that may start now.
@@ -47,32 +43,9 @@ impl fmt::Display for Blocked {
 
 #[derive(Clone, Debug)]
 struct GroupState {
+    key: (super::GroupKind, Vec<String>),
     admitted_limit: Option<u32>,
-    weight: f64,
     running: u32,
-    /// What its workers hold, by resource.
-    held: SmallVec<[(u32, u32); 4]>,
-}
-
-impl GroupState {
-    fn take(&mut self, amounts: &[(u32, u32)]) {
-        self.running += 1;
-        for (resource, amount) in amounts {
-            match self.held.iter_mut().find(|(known, _)| known == resource) {
-                Some((_, held)) => *held += amount,
-                None => self.held.push((*resource, *amount)),
-            }
-        }
-    }
-
-    fn give_back(&mut self, amounts: &[(u32, u32)]) {
-        self.running -= 1;
-        for (resource, amount) in amounts {
-            if let Some((_, held)) = self.held.iter_mut().find(|(known, _)| known == resource) {
-                *held -= amount;
-            }
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -97,17 +70,12 @@ pub struct Dispatcher<P = StrictFair> {
     queue: FairQueue,
     resources: Resources,
     groups: Vec<GroupState>,
-    known_groups: BTreeMap<(GroupKind, Vec<String>), TaskGroupId>,
     /// The queue's class of each demand.
     classes: Vec<ClassId>,
     /// By resource: the lots of what waits for it, by ascending amount.
     lots: Vec<Vec<ResourceLot>>,
     ledger: Ledger<Held>,
     is_shut: bool,
-    liveness: bool,
-    liveness_overrides: u64,
-    /// Scratch: the heads of the queue while one selection runs.
-    heads: Vec<Heads>,
 }
 
 /// Registration.
@@ -130,36 +98,31 @@ impl<P: TaskPolicy> Dispatcher<P> {
             queue: FairQueue::new(),
             resources,
             groups: Vec::new(),
-            known_groups: BTreeMap::new(),
             classes: Vec::new(),
             lots,
             ledger: Ledger::new(u32::MAX),
             is_shut: false,
-            liveness: config.liveness,
-            liveness_overrides: 0,
-            heads: Vec::new(),
         })
     }
 
     /// The group of this kind and identity; a known one takes the weight and limit given here.
     pub fn group(&mut self, spec: &TaskGroup) -> Result<TaskGroupId, ConfigError> {
         require(spec.admitted_limit != Some(0), "admitted_limit", 0, "at least 1")?;
-        let key = (spec.kind, spec.identity.clone());
-        let id = match self.known_groups.get(&key) {
-            Some(known) => {
-                self.queue.set_weight(known.0, spec.weight)?;
-                self.groups[known.0.index()].admitted_limit = spec.admitted_limit;
-                self.groups[known.0.index()].weight = spec.weight;
-                self.queue.unpark_all();
-                return Ok(*known);
-            }
-            None => TaskGroupId(self.queue.add_group(spec.weight)?),
-        };
-        let (admitted_limit, weight) = (spec.admitted_limit, spec.weight);
-        self.groups.push(GroupState { admitted_limit, weight, running: 0, held: SmallVec::new() });
-        self.known_groups.insert(key, id);
-        self.policy.on_group(id, &spec.identity, &mut self.resources.usage().map(|(name, ..)| name));
-        Ok(id)
+        let known = self.groups.iter().position(|group| group.key.0 == spec.kind && group.key.1 == spec.identity);
+        if let Some(at) = known {
+            let id = GroupId(at as u32);
+            self.queue.set_weight(id, spec.weight)?;
+            self.groups[at].admitted_limit = spec.admitted_limit;
+            self.queue.unpark_all();
+            return Ok(TaskGroupId(id));
+        }
+        let id = self.queue.add_group(spec.weight)?;
+        self.groups.push(GroupState {
+            key: (spec.kind, spec.identity.clone()),
+            admitted_limit: spec.admitted_limit,
+            running: 0,
+        });
+        Ok(TaskGroupId(id))
     }
 
     /// Interns a vector of resource amounts. One of `submission` is added where it is absent.
@@ -168,23 +131,6 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// A resource that does not exist, or an amount that is zero or above the limit: such a task would wait for ever.
     pub fn demand<S: AsRef<str>>(&mut self, amounts: &[(S, u32)]) -> Result<DemandId, DemandError> {
         let id = self.resources.demand(amounts)?;
-        self.make_room_for_demands(id);
-        Ok(id)
-    }
-
-    /// The same for a vector that may ask for a resource that does not exist, or for more than there will ever be. Its
-    /// tasks are answered [`DenialReason::NoCapacity`] and wait until they are discarded.
-    ///
-    /// # Errors
-    /// An amount that is zero.
-    pub fn demand_in_vain<S: AsRef<str>>(&mut self, amounts: &[(S, u32)]) -> Result<DemandId, DemandError> {
-        let id = self.resources.any_demand(amounts)?;
-        self.lots.resize_with(self.resources.count() as usize, Vec::new);
-        self.make_room_for_demands(id);
-        Ok(id)
-    }
-
-    fn make_room_for_demands(&mut self, id: DemandId) {
         while self.classes.len() < self.resources.demands() as usize {
             self.classes.push(self.queue.add_class());
         }
@@ -194,6 +140,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
                 lots.insert(at, ResourceLot { amount: *amount, lot: self.queue.add_lot() });
             }
         }
+        Ok(id)
     }
 }
 
@@ -229,39 +176,14 @@ impl<P: TaskPolicy> Dispatcher<P> {
         if self.is_shut {
             return None;
         }
-        self.select_and_take(false).or_else(|| {
-            let is_idle = self.liveness && self.ledger.active() == 0 && !self.queue.is_empty();
-            let started = if is_idle { self.override_policy() } else { None };
-            self.liveness_overrides += u64::from(started.is_some());
-            started
-        })
-    }
-
-    fn override_policy(&mut self) -> Option<Dispatched> {
-        self.queue.unpark_all();
-        self.select_and_take(true)
-    }
-
-    fn select_and_take(&mut self, whatever_the_policy_says: bool) -> Option<Dispatched> {
-        let Self { policy, queue, resources, groups, lots, heads, .. } = self;
-        count_heads(queue, resources.demands(), heads);
-        let view = |candidate: &Candidate| view(heads, resources, groups, candidate);
-        let selection = queue.select(|candidate| {
-            if let Some(shortage) = resources.shortage(candidate.class.0) {
-                return blocked_by(lots, shortage);
-            }
-            match policy.evaluate(&view(candidate)) {
-                Err(_) if !whatever_the_policy_says => Verdict::GroupBlocked,
-                _ => Verdict::Accept,
-            }
-        })?;
+        let Self { policy, queue, resources, groups, lots, .. } = self;
+        let heads = Heads::of(queue, resources);
+        let selection = queue.select(|candidate| judge(policy, &heads, resources, groups, lots, candidate))?;
         let Candidate { item, group, class, .. } = selection.candidate;
-        policy.on_acquire(&view(&selection.candidate));
         let demand = class.0;
-        // Nothing came between, so the selection is not stale.
         self.queue.commit(&selection).ok()?;
         self.resources.take(demand);
-        self.groups[group.index()].take(self.resources.amounts(demand));
+        self.groups[group.index()].running += 1;
         // Taking resources can end a peer's pressure, and with it the reason a group was refused.
         self.queue.unpark_all();
         let group = TaskGroupId(group);
@@ -277,10 +199,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
             Err(answer) => return answer,
         };
         self.resources.give_back(held.demand);
-        let amounts = self.resources.amounts(held.demand);
-        self.groups[held.group.0.index()].give_back(amounts);
-        let mut returned = amounts.iter().map(|(resource, amount)| (TaskResource(*resource), *amount));
-        self.policy.on_release(held.group, &mut returned);
+        self.groups[held.group.0.index()].running -= 1;
         for (resource, _) in self.resources.amounts(held.demand) {
             let available = self.resources.available(*resource);
             for lot in self.lots[*resource as usize].iter().take_while(|lot| lot.amount <= available) {
@@ -334,33 +253,6 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.resources.usage()
     }
 
-    /// What queued tasks want of a resource, by its place in [`Dispatcher::usage`]. O(demands).
-    pub(crate) fn queued_demand(&self, resource: usize) -> u64 {
-        let wanted = |demand: usize| {
-            let amounts = self.resources.amounts(demand as u32);
-            let amount = amounts.iter().find(|(known, _)| *known as usize == resource).map_or(0, |(_, amount)| *amount);
-            u64::from(amount) * self.queue.class_len(self.classes[demand])
-        };
-        (0..self.classes.len()).map(wanted).sum()
-    }
-
-    /// How often a task was admitted against the policy, because nothing else would ever have moved.
-    #[must_use]
-    pub fn liveness_overrides(&self) -> u64 {
-        self.liveness_overrides
-    }
-
-    /// What a group holds of each resource it ever held.
-    pub fn held_by(&self, group: TaskGroupId) -> impl Iterator<Item = (&str, u32)> {
-        self.groups[group.0.index()].held.iter().map(|(resource, held)| (self.resources.name(*resource), *held))
-    }
-
-    /// What a group owes, by resource; nothing that is zero.
-    pub fn debts_of(&self, group: TaskGroupId) -> impl Iterator<Item = (&str, u32)> {
-        let debt = move |resource| (self.resources.name(resource), self.policy.debt(group, TaskResource(resource)));
-        (0..self.resources.count()).map(debt).filter(|(_, debt)| *debt > 0)
-    }
-
     /// Counts of irregular releases.
     #[must_use]
     pub fn release_diagnostics(&self) -> ReleaseDiagnostics {
@@ -370,7 +262,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// Why each group's head is not dispatched. Changes nothing. O(groups x classes).
     #[must_use]
     pub fn explain(&self) -> Blocked {
-        let heads = self.count_heads();
+        let heads = Heads::of(&self.queue, &self.resources);
         let mut blocked = Blocked { queued: self.queue.len(), heads: Vec::new() };
         for head in self.queue.groups().filter_map(|group| self.queue.first(group)) {
             let Err(denial) = self.judge_alone(&heads, &head) else { continue };
@@ -386,61 +278,79 @@ impl<P: TaskPolicy> Dispatcher<P> {
     pub fn evaluate(&self, group: TaskGroupId, demand: DemandId) -> Result<(), Denial> {
         let class = self.classes[demand.0 as usize];
         let candidate = Candidate { item: 0, group: group.0, class, cost: 1.0 };
-        self.judge_alone(&self.count_heads(), &candidate)
+        self.judge_alone(&Heads::of(&self.queue, &self.resources), &candidate)
     }
 
-    fn count_heads(&self) -> Vec<Heads> {
-        let mut heads = Vec::new();
-        count_heads(&self.queue, self.resources.demands(), &mut heads);
-        heads
-    }
-
-    fn judge_alone(&self, heads: &[Heads], asked: &Candidate) -> Result<(), Denial> {
-        let denied = |reason, resource: Option<u32>| Denial {
-            reason,
-            resource: resource.map(|resource| self.resources.name(resource).to_string()),
-        };
+    fn judge_alone(&self, heads: &Heads, head: &Candidate) -> Result<(), Denial> {
         if self.is_shut {
-            return Err(denied(DenialReason::Shutdown, None));
+            return Err(Denial { reason: DenialReason::Shutdown, resource: None });
         }
-        if let Some((resource, _)) = self.resources.shortage(asked.class.0) {
-            return Err(denied(DenialReason::NoCapacity, Some(resource)));
+        if let Some((resource, _)) = self.resources.shortage(head.class.0) {
+            let resource = Some(self.resources.name(resource).to_string());
+            return Err(Denial { reason: DenialReason::NoCapacity, resource });
         }
-        let mut view = view(heads, &self.resources, &self.groups, asked);
-        // The task that is asked about need not be its group's head.
-        view.peers = Peers::of(heads, view.weight, head_demand(&self.queue, asked.group));
-        let verdict = self.policy.evaluate(&view);
-        verdict.map_err(|PolicyDenial { reason, resource }| denied(reason, resource.map(|resource| resource.0)))
+        ask(&self.policy, heads, &self.resources, &self.groups, head)
+            .map_err(|reason| Denial { reason, resource: None })
     }
 }
 
-/// A head as the policy sees it.
-fn view<'a>(
-    heads: &'a [Heads],
-    resources: &'a Resources,
-    groups: &'a [GroupState],
+/// Demands with the number of groups whose head asks for them, as they stand while one selection runs.
+struct Heads(Vec<(u32, u32)>);
+
+impl Heads {
+    fn of(queue: &FairQueue, resources: &Resources) -> Self {
+        let counted = (0..resources.demands()).map(|demand| (demand, queue.heads(ClassId(demand))));
+        Self(counted.filter(|(_, heads)| *heads > 0).collect())
+    }
+
+    /// Whether another group's head wants a resource of `candidate` and could be admitted now.
+    ///
+    /// `submission` counts only for a candidate that asks for nothing else. O(classes x resources).
+    fn press(&self, resources: &Resources, candidate: &Candidate) -> bool {
+        let own = resources.amounts(candidate.class.0);
+        let wants =
+            |resource: u32| (resource != 0 || own.len() == 1) && own.iter().any(|(known, _)| *known == resource);
+        self.0.iter().any(|(demand, heads)| {
+            let peers = heads - u32::from(*demand == candidate.class.0);
+            peers > 0
+                && resources.amounts(*demand).iter().any(|(resource, _)| wants(*resource))
+                && resources.shortage(*demand).is_none()
+        })
+    }
+}
+
+fn judge(
+    policy: &impl TaskPolicy,
+    heads: &Heads,
+    resources: &Resources,
+    groups: &[GroupState],
+    lots: &[Vec<ResourceLot>],
     candidate: &Candidate,
-) -> PolicyView<'a> {
-    let group = &groups[candidate.group.index()];
-    PolicyView {
-        group: TaskGroupId(candidate.group),
-        weight: group.weight,
-        admitted_limit: group.admitted_limit,
-        running: group.running,
-        held: &group.held,
-        demand: candidate.class.0,
-        resources,
-        peers: Peers::of(heads, group.weight, Some(candidate.class.0)),
+) -> Verdict {
+    if let Some((resource, amount)) = resources.shortage(candidate.class.0) {
+        let lots = &lots[resource as usize];
+        // Every amount of a known demand has its lot; a missing one would only cost a repeated offer.
+        return match lots.binary_search_by_key(&amount, |lot| lot.amount) {
+            Ok(at) => Verdict::ClassBlocked(lots[at].lot),
+            Err(_) => Verdict::Skip,
+        };
+    }
+    match ask(policy, heads, resources, groups, candidate) {
+        Ok(()) => Verdict::Accept,
+        Err(_) => Verdict::GroupBlocked,
     }
 }
 
-fn blocked_by(lots: &[Vec<ResourceLot>], (resource, amount): (u32, u32)) -> Verdict {
-    let lots = &lots[resource as usize];
-    // Every amount of a known demand has its lot; a missing one would only cost a repeated offer.
-    match lots.binary_search_by_key(&amount, |lot| lot.amount) {
-        Ok(at) => Verdict::ClassBlocked(lots[at].lot),
-        Err(_) => Verdict::Skip,
-    }
+fn ask(
+    policy: &impl TaskPolicy,
+    heads: &Heads,
+    resources: &Resources,
+    groups: &[GroupState],
+    candidate: &Candidate,
+) -> Result<(), DenialReason> {
+    let group = &groups[candidate.group.index()];
+    let view = GroupView { admitted_limit: group.admitted_limit, running: group.running };
+    policy.evaluate(&view, &mut || heads.press(resources, candidate))
 }
 
 /// The ledger's item is a fingerprint of the task: it tells a forged lease from a live one.

@@ -23,18 +23,14 @@
 
 mod admission;
 mod dispatch;
-mod peers;
 mod policy;
 mod resources;
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_borrow;
 
 pub use admission::{Denial, DenialReason, GroupKind, TaskGroup, TaskGroupId, TaskLease};
 pub use dispatch::{Blocked, Dispatched, Dispatcher};
-pub use policy::bounded_borrow::{BorrowCeiling, BoundedBorrow, BoundedBorrowConfig, ShareRounding};
 pub use policy::strict_fair::StrictFair;
-pub use policy::{PolicyDenial, PolicyView, TaskPolicy, TaskResource};
+pub use policy::{GroupView, TaskPolicy};
 pub use resources::{DemandError, DemandId, TaskConfig};

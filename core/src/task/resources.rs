@@ -19,14 +19,11 @@ pub struct TaskConfig {
     pub submission_limit: u32,
     /// Further resources by name, each with a limit of at least 1.
     pub resources: Vec<(String, u32)>,
-    /// When no lease is out and work is queued, admit the first head that fits, whatever the policy says: policies alone
-    /// can deadlock. On; off only to compare with recorded traces.
-    pub liveness: bool,
 }
 
 impl Default for TaskConfig {
     fn default() -> Self {
-        Self { submission_limit: 1024, resources: Vec::new(), liveness: true }
+        Self { submission_limit: 1024, resources: Vec::new() }
     }
 }
 
@@ -94,41 +91,14 @@ impl Resources {
         Ok(())
     }
 
-    /// Interns a vector that could be met one day.
+    /// Interns a vector; `submission` is added with amount 1 where it is absent. Equal names are summed.
     pub(super) fn demand<S: AsRef<str>>(&mut self, asked: &[(S, u32)]) -> Result<DemandId, DemandError> {
-        let amounts = self.vector(asked)?;
-        for (resource, amount) in &amounts {
-            let limit = self.limits[*resource as usize];
-            if *amount > limit {
-                let resource = self.names.name(*resource).to_string();
-                return Err(DemandError::AboveLimit { resource, amount: *amount, limit });
-            }
-        }
-        Ok(self.intern(amounts))
-    }
-
-    /// Interns a vector that may ask for what will never be there.
-    pub(super) fn any_demand<S: AsRef<str>>(&mut self, asked: &[(S, u32)]) -> Result<DemandId, DemandError> {
-        for (name, _) in asked {
-            // A resource that does not exist is one of which there is nothing; it is not shown among the others.
-            if self.names.get(name.as_ref()).is_none() {
-                self.names.intern(name.as_ref());
-                self.limits.push(0);
-                self.leased.push(0);
-            }
-        }
-        let amounts = self.vector(asked)?;
-        Ok(self.intern(amounts))
-    }
-
-    /// The amounts by resource; `submission` is added with amount 1 where it is absent. Equal names are summed.
-    fn vector<S: AsRef<str>>(&self, asked: &[(S, u32)]) -> Result<Amounts, DemandError> {
         let mut amounts = Amounts::new();
         for (name, amount) in asked {
             let name = name.as_ref();
             let resource = self.names.get(name).ok_or_else(|| DemandError::UnknownResource {
                 resource: name.to_string(),
-                known: self.usage().map(|(name, ..)| name).collect::<Vec<_>>().join(", "),
+                known: self.names.iter().collect::<Vec<_>>().join(", "),
             })?;
             if *amount == 0 {
                 return Err(DemandError::Zero { resource: name.to_string() });
@@ -142,20 +112,19 @@ impl Resources {
             amounts.push((0, 1));
         }
         amounts.sort_unstable();
-        Ok(amounts)
-    }
-
-    fn intern(&mut self, amounts: Amounts) -> DemandId {
+        for (resource, amount) in &amounts {
+            let limit = self.limits[*resource as usize];
+            if *amount > limit {
+                let resource = self.names.name(*resource).to_string();
+                return Err(DemandError::AboveLimit { resource, amount: *amount, limit });
+            }
+        }
         let known = self.demands.iter().position(|known| *known == amounts);
         let at = known.unwrap_or_else(|| {
             self.demands.push(amounts);
             self.demands.len() - 1
         });
-        DemandId(at as u32)
-    }
-
-    pub(super) fn limit(&self, resource: u32) -> u32 {
-        self.limits[resource as usize]
+        Ok(DemandId(at as u32))
     }
 
     pub(super) fn amounts(&self, demand: u32) -> &Amounts {
@@ -197,7 +166,6 @@ impl Resources {
     }
 
     pub(super) fn usage(&self) -> impl Iterator<Item = (&str, u32, u32)> {
-        let all = self.names.iter().zip(&self.leased).zip(&self.limits);
-        all.map(|((name, leased), limit)| (name, *leased, *limit)).filter(|(.., limit)| *limit > 0)
+        self.names.iter().zip(&self.leased).zip(&self.limits).map(|((name, leased), limit)| (name, *leased, *limit))
     }
 }

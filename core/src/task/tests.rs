@@ -9,7 +9,7 @@ fn model(name: &str, admitted_limit: u32) -> TaskGroup {
 
 fn tasks(submission_limit: u32, resources: &[(&str, u32)]) -> Dispatcher {
     let resources = resources.iter().map(|(name, limit)| ((*name).into(), *limit)).collect();
-    Dispatcher::new(TaskConfig { submission_limit, resources, ..TaskConfig::default() }).expect("valid limits")
+    Dispatcher::new(TaskConfig { submission_limit, resources }).expect("valid limits")
 }
 
 fn drain(tasks: &mut Dispatcher) -> Vec<Dispatched> {
@@ -131,28 +131,4 @@ fn a_thousand_groups_that_wait_for_one_resource_are_served_in_turn_as_it_is_cycl
         assert_eq!(tasks.dispatch(), None);
         let _ = tasks.release(one.lease);
     }
-}
-
-#[test]
-fn a_registered_group_is_found_again_and_takes_the_new_weight_and_limit() {
-    let mut tasks = tasks(9, &[]);
-    let first = tasks.group(&model("a", 1)).expect("a valid group");
-    let again = tasks.group(&model("a", 3)).expect("a valid group");
-    let other = tasks.group(&model("b", 3)).expect("a valid group");
-    assert!(first == again && first != other);
-}
-
-#[test]
-fn a_demand_in_vain_waits_and_is_answered_no_capacity() {
-    let mut tasks = tasks(4, &[("gpu", 2)]);
-    let group = tasks.group(&TaskGroup::local("render")).expect("a valid group");
-    for amounts in [("gpu", 3), ("tpu", 1)] {
-        let demand = tasks.demand_in_vain(&[amounts]).expect("amounts are not zero");
-        tasks.enqueue(u64::from(amounts.1), group, demand);
-        assert!(tasks.dispatch().is_none());
-        let denial = tasks.evaluate(group, demand).expect_err("there is not so much");
-        assert_eq!((denial.reason, denial.resource.as_deref()), (DenialReason::NoCapacity, Some(amounts.0)));
-        assert!(tasks.discard(u64::from(amounts.1)));
-    }
-    assert_eq!(tasks.usage().count(), 2, "a resource that does not exist is not shown");
 }

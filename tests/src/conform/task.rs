@@ -1,4 +1,4 @@
-//! Replays `task_admission` traces, together with the queue, under either policy.
+//! Replays `task_admission` traces, together with the queue, under the strict-fair policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,7 @@ use serde_json::{Map, Value, json};
 use tidegate_core::handle::SlotKey;
 use tidegate_core::lease::LeaseId;
 use tidegate_core::task::{
-    BorrowCeiling, BoundedBorrow, BoundedBorrowConfig, DemandId, Denial, DenialReason, Dispatcher, GroupKind,
-    ShareRounding, StrictFair, TaskConfig, TaskGroup, TaskGroupId, TaskLease, TaskPolicy,
+    DemandId, Denial, DenialReason, Dispatcher, GroupKind, TaskConfig, TaskGroup, TaskGroupId, TaskLease,
 };
 
 use super::{Step, Subject, release_diagnostics, release_result, text};
@@ -16,10 +15,11 @@ use super::{Step, Subject, release_diagnostics, release_result, text};
 struct Group {
     id: TaskGroupId,
     demand: DemandId,
+    amounts: BTreeMap<String, u32>,
 }
 
-pub(super) struct Admission<P> {
-    dispatcher: Dispatcher<P>,
+pub(super) struct Admission {
+    dispatcher: Dispatcher,
     groups: BTreeMap<String, Group>,
     /// By task number: its name and group.
     tasks: Vec<(String, String)>,
@@ -29,77 +29,16 @@ pub(super) struct Admission<P> {
     has_revived: bool,
 }
 
-/// The machine that a trace of this configuration drives.
-pub(super) fn admission(config: &Value) -> Result<Box<dyn Subject>> {
-    match text(config, "policy")? {
-        "strict_fair" => Ok(Box::new(Admission::new(config, StrictFair)?)),
-        "bounded_borrow" => {
-            let policy = BoundedBorrow::new(borrowing(&config["bounded_borrow"])?)?;
-            Ok(Box::new(Admission::new(config, policy)?))
-        }
-        other => bail!("`{other}` is no known policy; expected strict_fair or bounded_borrow"),
-    }
-}
-
-fn number(value: &Value) -> Option<u32> {
-    value.as_u64().and_then(|value| u32::try_from(value).ok())
-}
-
-fn borrowing(settings: &Value) -> Result<BoundedBorrowConfig> {
-    let mut config = BoundedBorrowConfig::default();
-    for (key, value) in settings.as_object().into_iter().flatten() {
-        match key.as_str() {
-            "default_borrow_ceiling" => config.default_ceiling = number(value),
-            "dynamic_borrow_reserve_fraction" => {
-                config.reserve_fraction = value.as_f64().context("dynamic_borrow_reserve_fraction")?;
-            }
-            "dynamic_borrow_max_reserved_slots" => {
-                config.max_reserved = number(value).context("dynamic_borrow_max_reserved_slots")?;
-            }
-            "strict_share_rounding" => {
-                let is_down = value == "floor";
-                ensure!(is_down || value == "ceil", "strict_share_rounding is {value}; expected floor or ceil");
-                config.rounding = if is_down { ShareRounding::Down } else { ShareRounding::Up };
-            }
-            // Which of these names a recording uses for single ceilings, and how it writes them, is not known: all are
-            // read that could be meant.
-            key if key.contains("ceiling") => config.ceilings = ceilings(value).with_context(|| key.to_owned())?,
-            key if key.contains("repay") => config.repay_on_release = value.as_bool().context("a repayment switch")?,
-            other => bail!("the setting `{other}` of bounded_borrow is unknown"),
-        }
-    }
-    Ok(config)
-}
-
-/// Ceilings as `{"group|resource": n}`, or as `{"group": {"resource": n}}`.
-fn ceilings(value: &Value) -> Result<Vec<BorrowCeiling>> {
-    let mut all = Vec::new();
-    for (key, value) in value.as_object().context("expected an object")? {
-        let one = |group: &str, resource: &str, value: &Value| {
-            let ceiling = number(value).context("a ceiling is a whole number")?;
-            anyhow::Ok(BorrowCeiling { group: vec![group.to_owned()], resource: resource.to_owned(), ceiling })
-        };
-        match (key.split_once('|'), value.as_object()) {
-            (Some((group, resource)), _) => all.push(one(group, resource, value)?),
-            (None, Some(resources)) => {
-                for (resource, value) in resources {
-                    all.push(one(key, resource, value)?);
-                }
-            }
-            _ => bail!("`{key}` names no group and resource"),
-        }
-    }
-    Ok(all)
-}
-
-impl<P: TaskPolicy> Admission<P> {
-    fn new(config: &Value, policy: P) -> Result<Self> {
+impl Admission {
+    pub(super) fn new(config: &Value) -> Result<Self> {
+        let policy = text(config, "policy")?;
+        ensure!(policy == "strict_fair", "the policy `{policy}` is not there yet; expected strict_fair");
+        let number = |value: &Value| value.as_u64().and_then(|value| u32::try_from(value).ok());
         let limits = config["resource_limits"].as_object().context("resource_limits")?;
         let resources = limits.iter().map(|(name, limit)| Ok((name.clone(), number(limit).context("a limit")?)));
         let submission_limit = number(&config["submission_capacity"]).context("submission_capacity")?;
         let resources = resources.collect::<Result<Vec<_>>>()?;
-        let task_config = TaskConfig { submission_limit, resources, liveness: false };
-        let mut dispatcher = Dispatcher::with_policy(task_config, policy)?;
+        let mut dispatcher = Dispatcher::new(TaskConfig { submission_limit, resources })?;
         let mut groups = BTreeMap::new();
         for (name, spec) in config["groups"].as_object().context("groups")? {
             let spec_of_group = TaskGroup {
@@ -113,8 +52,8 @@ impl<P: TaskPolicy> Admission<P> {
             let amounts: BTreeMap<String, u32> =
                 asked.iter().filter_map(|(name, amount)| Some((name.clone(), number(amount)?))).collect();
             let vector: Vec<_> = amounts.iter().map(|(name, amount)| (name.as_str(), *amount)).collect();
-            let demand = dispatcher.demand_in_vain(&vector)?;
-            groups.insert(name.clone(), Group { id: dispatcher.group(&spec_of_group)?, demand });
+            let demand = dispatcher.demand(&vector)?;
+            groups.insert(name.clone(), Group { id: dispatcher.group(&spec_of_group)?, demand, amounts });
         }
         Ok(Self {
             dispatcher,
@@ -185,22 +124,18 @@ impl<P: TaskPolicy> Admission<P> {
             let workers = self.dispatcher.running_in(group.id);
             if workers > 0 {
                 running.insert(name.clone(), json!(workers));
-                let held = self.dispatcher.held_by(group.id).filter(|(_, held)| *held > 0);
-                let held: BTreeMap<_, _> = held.collect();
+                let held: BTreeMap<_, _> =
+                    group.amounts.iter().map(|(name, amount)| (name, amount * workers)).collect();
                 leased_by_group.insert(name.clone(), json!(held));
             }
         }
-        let debts = self.groups.iter().flat_map(|(name, group)| {
-            self.dispatcher.debts_of(group.id).map(move |(resource, debt)| (format!("{name}|{resource}"), json!(debt)))
-        });
-        let debts: Map<String, Value> = debts.collect();
         json!({"leased": leased, "available": available, "running_by_group": running,
-               "leased_by_group": leased_by_group, "debt": debts,
+               "leased_by_group": leased_by_group, "debt": {},
                "release_diagnostics": release_diagnostics(self.dispatcher.release_diagnostics())})
     }
 }
 
-impl<P: TaskPolicy> Subject for Admission<P> {
+impl Subject for Admission {
     fn lasting_quirk(&self) -> Option<&'static str> {
         self.has_revived.then_some("stale_deque_entry_revives")
     }
