@@ -116,6 +116,13 @@ fn compare(expected: &Value, actual: &Value, path: &str) -> Option<String> {
                 return None;
             }
             let found = found.get(key).unwrap_or(&Value::Null);
+            if ["debt", "leased", "running_by_group"].contains(&key.as_str()) {
+                // Here what is not mentioned is not there.
+                let strangers = found.as_object().into_iter().flatten();
+                if let Some((stranger, value)) = strangers.into_iter().find(|(name, _)| value.get(name).is_none()) {
+                    return Some(format!("{path}.{key}.{stranger}: recorded nothing, got {value}"));
+                }
+            }
             if key == "refusals" {
                 // Deadlines that passed during one stall are told in the order of the deadlines here, of arrival there.
                 return compare(&by_waiter(value), &by_waiter(found), &format!("{path}.{key}"));
