@@ -352,6 +352,7 @@ impl FairQueue {
     }
 
     /// Selects the first in turn of the groups that were judged [`Verdict::GroupBlocked`]. O(1).
+    #[must_use]
     pub fn select_parked(&self) -> Option<Selection> {
         let (_, group) = self.parked.peek()?;
         Some(Selection { candidate: self.candidate(group), version: self.version })

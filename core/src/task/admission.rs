@@ -52,6 +52,9 @@ impl TaskGroup {
     }
 }
 
+/// What makes a group the same one.
+pub(super) type GroupKey = (GroupKind, Vec<String>);
+
 /// A registered group of a [`Dispatcher`](super::Dispatcher).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskGroupId(pub(crate) GroupId);

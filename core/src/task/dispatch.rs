@@ -1,10 +1,9 @@
 //! The dispatch transaction: select, acquire, commit.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::accounts::Accounts;
-use super::admission::{TaskGroup, TaskGroupId, TaskLease};
+use super::admission::{GroupKey, TaskGroup, TaskGroupId, TaskLease};
 use super::parking::Parking;
 use super::policy::strict_fair::StrictFair;
 use super::policy::{Allowed, PolicyView, TaskPolicy};
@@ -51,7 +50,7 @@ pub struct Dispatcher<P = StrictFair> {
     pub(super) accounts: Accounts,
     parking: Parking,
     /// The number of each group, by kind and identity.
-    known: FixedMap<(super::GroupKind, Vec<String>), GroupId>,
+    known: FixedMap<GroupKey, GroupId>,
     /// The queue's class of each demand.
     pub(super) classes: Vec<ClassId>,
     /// By resource: the lots of what waits for it, by ascending amount.

@@ -32,6 +32,12 @@ mod shares;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_borrow;
+#[cfg(test)]
+mod tests_cost;
+#[cfg(all(test, feature = "sim"))]
+mod tests_model;
 
 pub use admission::{Denial, DenialReason, Figures, GroupKind, TaskGroup, TaskGroupId, TaskLease};
 pub use dispatch::{Dispatched, Dispatcher};

@@ -23,7 +23,7 @@ use core::ops::RangeInclusive;
 use super::{Allowed, PolicyView, Refusal, TaskPolicy, Until};
 use crate::error::{ConfigError, require};
 use crate::handle::FixedMap;
-use crate::task::admission::{DenialReason, Figures, GroupKind, TaskGroup, TaskGroupId};
+use crate::task::admission::{DenialReason, Figures, GroupKey, GroupKind, TaskGroup, TaskGroupId};
 use crate::task::resources::ResourceId;
 use crate::task::shares::ShareRounding;
 
@@ -88,7 +88,7 @@ pub struct BorrowCeiling {
 pub struct BoundedBorrow {
     config: BoundedBorrowConfig,
     /// The ceilings of a group, by its name.
-    named: FixedMap<(GroupKind, Vec<String>), Vec<(String, u32)>>,
+    named: FixedMap<GroupKey, Vec<(String, u32)>>,
     /// The same by its number, for the groups that have any.
     ceilings: FixedMap<u32, Vec<(ResourceId, u32)>>,
 }
