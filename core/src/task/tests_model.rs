@@ -94,7 +94,7 @@ impl Model {
             let is_pressed = (0..RESOURCES).any(|at| self.is_pressed(group, demand, at));
             return if running >= limit && is_pressed { Err(DenialReason::GroupCap) } else { Ok(borrowed) };
         };
-        for at in 0..RESOURCES {
+        for (at, borrowed) in borrowed.iter_mut().enumerate() {
             let amount = self.demands[demand][at];
             if amount == 0 {
                 continue;
@@ -111,7 +111,7 @@ impl Model {
             if pressed || held + amount <= share {
                 continue;
             }
-            borrowed[at] = amount.min(held + amount - share);
+            *borrowed = amount.min(held + amount - share);
             let own = config
                 .ceilings
                 .iter()
@@ -119,7 +119,7 @@ impl Model {
             let reserved = (f64::from(self.limits[at]) * config.reserve_fraction).ceil() as u32;
             let dynamic = self.limits[at].saturating_sub(reserved.min(config.max_reserved)).saturating_sub(share);
             let ceiling = own.map(|ceiling| ceiling.ceiling).or(config.default_ceiling).unwrap_or(dynamic);
-            if debt + borrowed[at] > ceiling {
+            if debt + *borrowed > ceiling {
                 return Err(DenialReason::BorrowDebt);
             }
         }
@@ -147,9 +147,9 @@ impl Model {
         group.finish = Some(group.tag);
         group.sequence = self.sequence;
         self.sequence += 1;
-        for resource in 0..RESOURCES {
+        for (resource, debt) in debts.iter().enumerate() {
             group.held[resource] += self.demands[demand][resource];
-            group.debt[resource] += debts[resource];
+            group.debt[resource] += debt;
             self.leased[resource] += self.demands[demand][resource];
         }
         Some((id, at, demand, is_override))

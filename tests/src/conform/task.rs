@@ -69,9 +69,7 @@ fn bounded_borrow(config: &Value) -> Result<BoundedBorrowConfig> {
             "default_borrow_ceiling" if value.is_null() => settings.default_ceiling = None,
             "default_borrow_ceiling" => settings.default_ceiling = Some(number(value).context("a ceiling")?),
             "dynamic_borrow_reserve_fraction" => settings.reserve_fraction = value.as_f64().context("a fraction")?,
-            "dynamic_borrow_max_reserved_slots" => {
-                settings.max_reserved = number(value).context("a number of slots")?
-            }
+            "dynamic_borrow_max_reserved_slots" => settings.max_reserved = number(value).context("a number")?,
             "strict_share_rounding" if value == "floor" => settings.share_rounding = ShareRounding::Down,
             "strict_share_rounding" if value == "ceil" => settings.share_rounding = ShareRounding::Up,
             "repay_on_withheld_peer_pressure" => settings.repays_on_release = value.as_bool().context("yes or no")?,
