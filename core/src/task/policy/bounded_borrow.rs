@@ -1,20 +1,4 @@
 //! Bounded borrowing: beyond its share a group goes into debt, up to a ceiling, and steps back when others come.
-//!
-//! ```text
-//! share     the strict share of the resource, see PolicyView::strict_share
-//! over      held + amount - share
-//!
-//! others press on the resource    debt > 0: refused, borrow debt      over > 0: refused, group cap
-//! nobody does, over <= 0          free
-//! nobody does, over > 0           new debt = min(amount, over); refused, borrow debt, if debt + new debt > ceiling
-//!
-//! ceiling   the one of the group and resource, else the default one, else max(0, limit - reserved - share)
-//! reserved  min(max reserved, ceil(limit x reserve fraction))
-//! ```
-//!
-//! Debt is kept for each group and resource. It belongs to the group, not to a lease: any release by the group repays
-//! what it released, down to nothing, whether or not that lease had borrowed. A group without an admitted limit is
-//! always allowed and never owes.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -83,7 +67,24 @@ pub struct BorrowCeiling {
     pub ceiling: u32,
 }
 
-/// See the [module documentation](self).
+/// Beyond its [strict share](PolicyView::strict_share) a group goes into debt, up to a ceiling, and steps back when
+/// others come.
+///
+/// ```text
+/// share     the strict share of the resource
+/// over      held + amount - share
+///
+/// others press on the resource    debt > 0: refused, borrow debt      over > 0: refused, group cap
+/// nobody does, over <= 0          free
+/// nobody does, over > 0           new debt = min(amount, over); refused, borrow debt, if debt + new debt > ceiling
+///
+/// ceiling   the one of the group and resource, else the default one, else max(0, limit - reserved - share)
+/// reserved  min(max reserved, ceil(limit x reserve fraction))
+/// ```
+///
+/// Debt is kept for each group and resource. It belongs to the group, not to a lease: any release by the group repays
+/// what it released, down to nothing, whether or not that lease had borrowed. A group without an admitted limit is
+/// always allowed and never owes.
 #[derive(Clone, Debug)]
 pub struct BoundedBorrow {
     config: BoundedBorrowConfig,
