@@ -1,13 +1,13 @@
 //! A task policy of one's own: no group ever holds more than its limit, whether or not somebody else is waiting.
 
-use tidegate_core::task::{DenialReason, Dispatcher, GroupView, TaskConfig, TaskGroup, TaskPolicy};
+use tidegate_core::task::{Allowed, DenialReason, Dispatcher, PolicyView, Refusal, TaskConfig, TaskGroup, TaskPolicy};
 
 struct HardCap;
 
 impl TaskPolicy for HardCap {
-    fn evaluate(&self, group: &GroupView, _peers_press: &mut dyn FnMut() -> bool) -> Result<(), DenialReason> {
-        let is_below = group.admitted_limit.is_none_or(|limit| group.running < limit);
-        if is_below { Ok(()) } else { Err(DenialReason::Policy) }
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+        let is_below = view.admitted_limit().is_none_or(|limit| view.running() < limit);
+        if is_below { Ok(Allowed::freely()) } else { Err(DenialReason::Policy.into()) }
     }
 }
 

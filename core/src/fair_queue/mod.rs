@@ -140,7 +140,8 @@ pub struct FairQueue {
     lots: Vec<Lot>,
     open_lots: Vec<u32>,
     ready: TurnHeap,
-    parked: Vec<u32>,
+    /// Groups judged [`Verdict::GroupBlocked`], in order of turn.
+    parked: TurnHeap,
     /// Groups passed over by the selection in progress; empty between calls.
     set_aside: Vec<u32>,
 }
@@ -173,7 +174,7 @@ impl FairQueue {
             tail: NOWHERE,
             len: 0,
             place: NOWHERE,
-            parked: NOWHERE,
+            is_parked: false,
             demand: SmallVec::new(),
         });
         id
@@ -281,8 +282,8 @@ impl FairQueue {
                 Verdict::ClassBlocked(lot) => self.park_class(class, lot.0),
                 Verdict::GroupBlocked => {
                     self.exit(group);
-                    self.groups[group as usize].parked = self.parked.len() as u32;
-                    self.parked.push(group);
+                    self.groups[group as usize].is_parked = true;
+                    self.parked.push(self.turn(group), group, &mut self.groups);
                 }
                 Verdict::Skip => {
                     self.exit(group);
@@ -358,9 +359,16 @@ impl FairQueue {
 
     /// [Unparks](Self::unpark) every group.
     pub fn unpark_all(&mut self) {
-        while let Some(group) = self.parked.last().copied() {
+        while let Some((_, group)) = self.parked.peek() {
             self.unpark(GroupId(group));
         }
+    }
+
+    /// Selects the first in turn of the groups that were judged [`Verdict::GroupBlocked`]. O(1).
+    #[must_use]
+    pub fn select_parked(&self) -> Option<Selection> {
+        let (_, group) = self.parked.peek()?;
+        Some(Selection { candidate: self.candidate(group), version: self.version })
     }
 }
 
@@ -382,6 +390,12 @@ impl FairQueue {
     #[must_use]
     pub fn contains(&self, item: u64) -> bool {
         self.index.contains_key(&item)
+    }
+
+    /// The group an item is queued in.
+    #[must_use]
+    pub fn group_of(&self, item: u64) -> Option<GroupId> {
+        self.index.get(&item).map(|slot| GroupId(self.nodes[*slot as usize].group))
     }
 
     /// Items queued in a group.
@@ -482,10 +496,14 @@ impl FairQueue {
     fn insert(&mut self, group: u32) {
         work::steps(1);
         let class = self.head_class(group);
-        let entry = &self.groups[group as usize];
-        let turn = Turn { tag: entry.tag, sequence: entry.sequence };
+        let turn = self.turn(group);
         self.classes[class as usize].groups.push(turn, group, &mut self.groups);
         self.reseat(class);
+    }
+
+    fn turn(&self, group: u32) -> Turn {
+        let Group { tag, sequence, .. } = self.groups[group as usize];
+        Turn { tag, sequence }
     }
 
     /// Takes a group out of turn.
@@ -499,14 +517,12 @@ impl FairQueue {
 
     fn forget_parked(&mut self, group: u32) -> bool {
         work::steps(1);
-        let at = core::mem::replace(&mut self.groups[group as usize].parked, NOWHERE);
-        if at == NOWHERE {
+        let entry = &mut self.groups[group as usize];
+        if !core::mem::take(&mut entry.is_parked) {
             return false;
         }
-        self.parked.swap_remove(at as usize);
-        if let Some(moved) = self.parked.get(at as usize) {
-            self.groups[*moved as usize].parked = at;
-        }
+        let place = core::mem::replace(&mut entry.place, NOWHERE);
+        self.parked.remove(place, &mut self.groups);
         true
     }
 
@@ -609,6 +625,7 @@ impl FairQueue {
             heap.rewrite_tags(shift, &mut self.groups);
             self.classes[at].groups = heap;
         }
+        self.parked.rewrite_tags(shift, &mut self.groups);
         self.ready.rewrite_tags(shift, &mut self.classes);
         for lot in &mut self.lots {
             lot.classes.rewrite_tags(shift, &mut self.classes);

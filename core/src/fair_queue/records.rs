@@ -31,10 +31,9 @@ pub(super) struct Group {
     pub(super) head: u32,
     pub(super) tail: u32,
     pub(super) len: u32,
-    /// Index in the heap of its head's class, or `NOWHERE` while parked, set aside or empty.
+    /// Index in the heap of its head's class, or of the parked groups; `NOWHERE` while set aside or empty.
     pub(super) place: u32,
-    /// Index in `parked`, or `NOWHERE`.
-    pub(super) parked: u32,
+    pub(super) is_parked: bool,
     pub(super) demand: SmallVec<[(ClassId, u32); 1]>,
 }
 

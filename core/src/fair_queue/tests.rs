@@ -186,6 +186,23 @@ fn a_parked_group_waits_for_its_own_release() {
 }
 
 #[test]
+fn the_first_parked_group_in_turn_can_be_selected_over_the_judge() {
+    let mut world = World::new(&[1.0, 1.0, 1.0]);
+    for (group, item) in [(2, 21), (0, 1), (0, 2), (1, 11)] {
+        world.put(group, item);
+    }
+    let mut served = vec![];
+    for _ in 0..4 {
+        assert_eq!(world.queue.select(|_| Verdict::GroupBlocked), None);
+        let selection = world.queue.select_parked().expect("something is parked");
+        served.push(selection.candidate.item);
+        world.queue.commit(&selection).expect("nothing changed");
+    }
+    assert_eq!(served, [21, 1, 11, 2]);
+    assert_eq!(world.queue.select_parked(), None);
+}
+
+#[test]
 fn a_discarded_head_passes_the_turn_on_and_moves_no_tag() {
     let mut world = World::new(&[1.0, 1.0]);
     for (group, item) in [(0, 1), (0, 2), (1, 11)] {

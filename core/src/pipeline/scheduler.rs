@@ -100,11 +100,8 @@ impl Pipeline {
     /// those that are done.
     pub fn new(plan: Plan, config: PipelineConfig) -> Result<Self, PipelineError> {
         config.validate(&plan)?;
-        let task_config = TaskConfig {
-            submission_limit: config.submission_limit,
-            resources: config.resources,
-            ..TaskConfig::default()
-        };
+        let (submission_limit, resources) = (config.submission_limit, config.resources);
+        let task_config = TaskConfig { submission_limit, resources, ..TaskConfig::default() };
         let mut dispatcher = Dispatcher::new(task_config)?;
         let (routes, groups) = routes(&plan, &mut dispatcher)?;
         Ok(Self {

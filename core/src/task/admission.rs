@@ -52,6 +52,9 @@ impl TaskGroup {
     }
 }
 
+/// What makes a group the same one.
+pub(super) type GroupKey = (GroupKind, Vec<String>);
+
 /// A registered group of a [`Dispatcher`](super::Dispatcher).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskGroupId(pub(crate) GroupId);
@@ -74,28 +77,58 @@ pub enum DenialReason {
     Policy,
 }
 
-/// A refusal, with the resource that is short where it is one.
+/// The figures behind a policy's refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Figures {
+    /// What the group holds: of the resource, or leases where its limit on leases decided.
+    pub held: u32,
+    /// What one more worker would add to it.
+    pub asked: u32,
+    /// What the group may hold while others press.
+    pub share: u32,
+    /// What the group owes of the resource.
+    pub debt: u32,
+    /// The most it may owe, where that decided.
+    pub ceiling: Option<u32>,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { held, asked, share, debt, ceiling } = self;
+        write!(f, "holds {held}, asks for {asked}, share {share}, owes {debt}")?;
+        ceiling.map_or(Ok(()), |ceiling| write!(f, ", may owe {ceiling}"))
+    }
+}
+
+/// A refusal, with the resource that binds where it is one, and the figures where a policy compared some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Denial {
     /// Why.
     pub reason: DenialReason,
-    /// The resource that is short.
+    /// The resource that is short, or that the policy refuses.
     pub resource: Option<String>,
+    /// What the policy compared.
+    pub figures: Option<Figures>,
 }
 
 impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let may_not_borrow = self.figures.is_some_and(|figures| figures.ceiling.is_some());
         let what = match self.reason {
             DenialReason::NoCapacity => "a resource is taken",
             DenialReason::GroupCap => "the group is at its limit while another group could start",
-            DenialReason::BorrowDebt => "the group owes what it borrowed",
+            DenialReason::BorrowDebt if may_not_borrow => "the group may borrow no more",
+            DenialReason::BorrowDebt => "the group owes what it borrowed while another group could start",
             DenialReason::Shutdown => "task admission is shut down",
             DenialReason::Policy => "the policy refuses",
         };
-        match &self.resource {
-            Some(resource) => write!(f, "{what}: `{resource}`"),
-            None => f.write_str(what),
+        f.write_str(what)?;
+        if let Some(resource) = &self.resource {
+            write!(f, ": `{resource}`")?;
         }
+        self.figures.map_or(Ok(()), |figures| write!(f, " ({figures})"))
     }
 }
 

@@ -1,15 +1,16 @@
 //! The dispatch transaction: select, acquire, commit.
 
-use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::fmt;
 
-use super::admission::{Denial, DenialReason, TaskGroup, TaskGroupId, TaskLease};
+use super::accounts::Accounts;
+use super::admission::{GroupKey, TaskGroup, TaskGroupId, TaskLease};
+use super::parking::Parking;
 use super::policy::strict_fair::StrictFair;
-use super::policy::{GroupView, TaskPolicy};
-use super::resources::{DemandError, DemandId, Resources, TaskConfig};
+use super::policy::{Allowed, PolicyView, TaskPolicy};
+use super::resources::{DemandError, DemandId, ResourceId, Resources, TaskConfig};
 use crate::error::{ConfigError, require};
-use crate::fair_queue::{Candidate, ClassId, FairQueue, GroupId, LotId, Verdict};
+use crate::fair_queue::{Candidate, ClassId, FairQueue, GroupId, LotId, MAX_WEIGHT, MIN_WEIGHT, Selection, Verdict};
+use crate::handle::FixedMap;
 use crate::lease::{Ledger, ReleaseAnswer, ReleaseDiagnostics};
 
 /// A task that may start now.
@@ -20,32 +21,6 @@ pub struct Dispatched {
     pub task: u64,
     /// What it holds while it runs.
     pub lease: TaskLease,
-}
-
-/// Why nothing more is dispatched: one entry for each denial reason among the heads of the queue.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Blocked {
-    /// Tasks queued.
-    pub queued: usize,
-    /// Heads by what keeps them, in order of first mention.
-    pub heads: Vec<(Denial, u32)>,
-}
-
-impl fmt::Display for Blocked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} queued", self.queued)?;
-        for (denial, heads) in &self.heads {
-            write!(f, "; {heads} group(s): {denial}")?;
-        }
-        Ok(())
-    }
-}
-
-#[derive(Clone, Debug)]
-struct GroupState {
-    key: (super::GroupKind, Vec<String>),
-    admitted_limit: Option<u32>,
-    running: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,19 +38,27 @@ struct ResourceLot {
 
 /// Ready tasks in fair order, resources, and the policy between them. Sans-IO.
 ///
-/// Cost of a full cycle (dispatch, release): O(log groups), however many groups are blocked by a resource.
+/// Cost of a full cycle (dispatch, release, enqueue): O(log groups) amortised, however many groups wait for the
+/// resource that is cycled, and however many the policy holds back. Added to it, for the resources of the task: the
+/// *distinct demands* whose availability the cycle changes. A group that the policy refused is asked again only when
+/// the figure that refused it has changed far enough; a policy of one's own that cannot say when that is
+/// ([`Until::AnyChange`](super::Until::AnyChange)) costs one evaluation for each such group and change.
 #[derive(Debug)]
 pub struct Dispatcher<P = StrictFair> {
-    policy: P,
-    queue: FairQueue,
-    resources: Resources,
-    groups: Vec<GroupState>,
+    pub(super) policy: P,
+    pub(super) queue: FairQueue,
+    pub(super) accounts: Accounts,
+    parking: Parking,
+    /// The number of each group, by kind and identity.
+    known: FixedMap<GroupKey, GroupId>,
     /// The queue's class of each demand.
-    classes: Vec<ClassId>,
+    pub(super) classes: Vec<ClassId>,
     /// By resource: the lots of what waits for it, by ascending amount.
     lots: Vec<Vec<ResourceLot>>,
     ledger: Ledger<Held>,
-    is_shut: bool,
+    overrides: u64,
+    compatibility: bool,
+    pub(super) is_shut: bool,
 }
 
 /// Registration.
@@ -91,37 +74,42 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// An empty dispatcher.
     #[expect(clippy::needless_pass_by_value, reason = "a configuration is handed over, not lent")]
     pub fn with_policy(config: TaskConfig, policy: P) -> Result<Self, ConfigError> {
-        let resources = Resources::new(&config)?;
-        let lots = (0..resources.count()).map(|_| Vec::new()).collect();
         Ok(Self {
             policy,
             queue: FairQueue::new(),
-            resources,
-            groups: Vec::new(),
+            accounts: Accounts::new(Resources::new(&config)?),
+            parking: Parking::default(),
+            known: FixedMap::default(),
             classes: Vec::new(),
-            lots,
+            lots: Vec::new(),
             ledger: Ledger::new(u32::MAX),
+            overrides: 0,
+            compatibility: config.compatibility,
             is_shut: false,
         })
     }
 
-    /// The group of this kind and identity; a known one takes the weight and limit given here.
+    /// The group of this kind and identity; a known one takes the weight and limit given here. O(1).
     pub fn group(&mut self, spec: &TaskGroup) -> Result<TaskGroupId, ConfigError> {
         require(spec.admitted_limit != Some(0), "admitted_limit", 0, "at least 1")?;
-        let known = self.groups.iter().position(|group| group.key.0 == spec.kind && group.key.1 == spec.identity);
-        if let Some(at) = known {
-            let id = GroupId(at as u32);
+        let in_range = (MIN_WEIGHT..=MAX_WEIGHT).contains(&spec.weight);
+        require(in_range, "weight", spec.weight, "a number from 2^-20 to 2^20")?;
+        let next = GroupId(self.known.len() as u32);
+        let key = (spec.kind, spec.identity.clone());
+        let id = self.known.get(&key).copied().unwrap_or(next);
+        let resources = &self.accounts.resources;
+        self.policy.group_registered(TaskGroupId(id), spec, &|name| resources.find(name))?;
+        if id == next {
+            self.queue.add_group(spec.weight)?;
+            self.accounts.add_group(spec.weight, spec.admitted_limit);
+            self.parking.add_group();
+            self.known.insert(key, id);
+        } else {
             self.queue.set_weight(id, spec.weight)?;
-            self.groups[at].admitted_limit = spec.admitted_limit;
-            self.queue.unpark_all();
-            return Ok(TaskGroupId(id));
+            self.accounts.change_group(id.0, spec.weight, spec.admitted_limit);
+            self.offer_again(id);
         }
-        let id = self.queue.add_group(spec.weight)?;
-        self.groups.push(GroupState {
-            key: (spec.kind, spec.identity.clone()),
-            admitted_limit: spec.admitted_limit,
-            running: 0,
-        });
+        self.parking.mark_changed();
         Ok(TaskGroupId(id))
     }
 
@@ -130,17 +118,34 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// # Errors
     /// A resource that does not exist, or an amount that is zero or above the limit: such a task would wait for ever.
     pub fn demand<S: AsRef<str>>(&mut self, amounts: &[(S, u32)]) -> Result<DemandId, DemandError> {
-        let id = self.resources.demand(amounts)?;
-        while self.classes.len() < self.resources.demands() as usize {
+        let id = self.accounts.resources.demand(amounts)?;
+        self.register_demands(id);
+        Ok(id)
+    }
+
+    /// The same, but accepts what can never be leased: its tasks queue, and the answer for them is
+    /// [`NoCapacity`](super::DenialReason::NoCapacity). For a host that checks its demands elsewhere.
+    ///
+    /// # Errors
+    /// An amount of zero.
+    pub fn demand_unchecked<S: AsRef<str>>(&mut self, amounts: &[(S, u32)]) -> Result<DemandId, DemandError> {
+        let id = self.accounts.resources.unmeetable(amounts)?;
+        self.register_demands(id);
+        Ok(id)
+    }
+
+    fn register_demands(&mut self, id: DemandId) {
+        self.accounts.register_demands();
+        self.lots.resize_with(self.accounts.resources.count() as usize, Vec::new);
+        while self.classes.len() < self.accounts.resources.demands() as usize {
             self.classes.push(self.queue.add_class());
         }
-        for (resource, amount) in self.resources.amounts(id.0) {
+        for (resource, amount) in self.accounts.resources.amounts(id.0) {
             let lots = &mut self.lots[*resource as usize];
             if let Err(at) = lots.binary_search_by_key(amount, |lot| lot.amount) {
                 lots.insert(at, ResourceLot { amount: *amount, lot: self.queue.add_lot() });
             }
         }
-        Ok(id)
     }
 }
 
@@ -148,71 +153,146 @@ impl<P: TaskPolicy> Dispatcher<P> {
 impl<P: TaskPolicy> Dispatcher<P> {
     /// Queues a ready task, unless one with this id is queued; answers whether it was accepted.
     pub fn enqueue(&mut self, task: u64, group: TaskGroupId, demand: DemandId) -> bool {
-        let accepted = self.queue.enqueue(task, group.0, self.classes[demand.0 as usize], 1.0);
-        if accepted {
-            self.queue.unpark_all();
+        let is_accepted = self.queue.enqueue(task, group.0, self.classes[demand.0 as usize], 1.0);
+        if is_accepted {
+            if self.queue.group_len(group.0) == 1 {
+                self.note_head(group.0);
+            }
+            self.parking.mark_changed();
         }
-        accepted
+        is_accepted
     }
 
     /// Removes a queued task.
     pub fn discard(&mut self, task: u64) -> bool {
-        let found = self.queue.discard(task);
-        if found {
-            self.queue.unpark_all();
+        let Some(group) = self.queue.group_of(task) else { return false };
+        let head = self.queue.first(group);
+        self.queue.discard(task);
+        if head.is_some_and(|head| head.item == task) {
+            self.note_head(group);
         }
-        found
+        self.parking.mark_changed();
+        true
     }
 
-    /// Removes the queued tasks that `unwanted` names; answers how many.
+    /// Removes the queued tasks that `unwanted` names; answers how many. O(queued + groups).
     pub fn discard_where(&mut self, unwanted: impl FnMut(u64) -> bool) -> usize {
         let found = self.queue.discard_where(unwanted);
-        self.queue.unpark_all();
+        if found > 0 {
+            for group in self.queue.groups() {
+                // A head that is another one now is offered anew; asking the others once more does no harm.
+                self.offer_again(group);
+                self.note_head(group);
+            }
+            self.parking.mark_changed();
+        }
         found
     }
 
     /// Starts the next task that may start: selects it, leases its whole demand or nothing, and takes it off the queue.
+    ///
+    /// While no lease is out, the first head in order that fits the limits starts whatever the policy says.
     pub fn dispatch(&mut self) -> Option<Dispatched> {
         if self.is_shut {
             return None;
         }
-        let Self { policy, queue, resources, groups, lots, .. } = self;
-        let heads = Heads::of(queue, resources);
-        let selection = queue.select(|candidate| judge(policy, &heads, resources, groups, lots, candidate))?;
-        let Candidate { item, group, class, .. } = selection.candidate;
-        let demand = class.0;
-        self.queue.commit(&selection).ok()?;
-        self.resources.take(demand);
-        self.groups[group.index()].running += 1;
-        // Taking resources can end a peer's pressure, and with it the reason a group was refused.
-        self.queue.unpark_all();
-        let group = TaskGroupId(group);
-        let id = self.ledger.grant(item_of(item), Held { group, demand });
-        Some(Dispatched { task: item, lease: TaskLease { id } })
+        let Self { queue, accounts, parking, .. } = self;
+        parking.wake(accounts, |group| queue.unpark(GroupId(group)));
+        match self.select() {
+            Some((selection, allowed)) => self.start(&selection, &allowed),
+            None => self.override_policy(),
+        }
     }
 
     /// Ends a worker. Never panics; only [`ReleaseAnswer::Released`] changed anything.
     #[expect(clippy::needless_pass_by_value, reason = "a lease is given back, not lent")]
     pub fn release(&mut self, lease: TaskLease) -> ReleaseAnswer {
-        let held = match self.ledger.release(lease.id) {
+        let Held { group, demand } = match self.ledger.release(lease.id) {
             Ok(held) => held,
             Err(answer) => return answer,
         };
-        self.resources.give_back(held.demand);
-        self.groups[held.group.0.index()].running -= 1;
-        for (resource, _) in self.resources.amounts(held.demand) {
-            let available = self.resources.available(*resource);
-            for lot in self.lots[*resource as usize].iter().take_while(|lot| lot.amount <= available) {
+        self.accounts.give_back(group.0.0, demand);
+        for at in 0..self.accounts.resources.amounts(demand).len() {
+            let (resource, amount) = self.accounts.resources.amounts(demand)[at];
+            let repaid = self.policy.repaid(ResourceId(resource), amount);
+            self.accounts.repay(group.0.0, resource, repaid);
+            let available = self.accounts.resources.available(resource);
+            for lot in self.lots[resource as usize].iter().take_while(|lot| lot.amount <= available) {
                 self.queue.open_lot(lot.lot);
             }
         }
-        self.queue.unpark_all();
+        self.offer_again(group.0);
+        self.parking.mark_changed();
         ReleaseAnswer::Released
     }
 
     /// Starts nothing from now on. Leases that are out stay valid.
     pub fn shutdown(&mut self) {
         self.is_shut = true;
+    }
+}
+
+/// The parts of a transaction.
+impl<P: TaskPolicy> Dispatcher<P> {
+    /// The first head in turn that is available and that the policy allows.
+    fn select(&mut self) -> Option<(Selection, Allowed)> {
+        let Self { policy, queue, accounts, parking, lots, .. } = self;
+        let mut allowed = Allowed::default();
+        let selection = queue.select(|candidate| {
+            let (group, demand) = (candidate.group.0, candidate.class.0);
+            if let Some((resource, amount)) = accounts.resources.shortage(demand) {
+                return blocked(&lots[resource as usize], amount);
+            }
+            match policy.evaluate(&PolicyView::new(accounts, group, demand)) {
+                Ok(terms) => {
+                    allowed = terms;
+                    Verdict::Accept
+                }
+                Err(refusal) => {
+                    parking.park(accounts, group, demand, &refusal.until);
+                    Verdict::GroupBlocked
+                }
+            }
+        })?;
+        Some((selection, allowed))
+    }
+
+    /// What the policy refused and would run alone. It borrows nothing by it.
+    ///
+    /// Every parked group fits: it was available when it was parked, and while no lease is out no less is available.
+    fn override_policy(&mut self) -> Option<Dispatched> {
+        if self.compatibility || self.ledger.active() > 0 {
+            return None;
+        }
+        let selection = self.queue.select_parked()?;
+        self.overrides += 1;
+        self.start(&selection, &Allowed::freely())
+    }
+
+    fn start(&mut self, selection: &Selection, allowed: &Allowed) -> Option<Dispatched> {
+        let Candidate { item, group, class, .. } = selection.candidate;
+        self.queue.commit(selection).ok()?;
+        self.accounts.take(group.0, class.0);
+        for (resource, amount) in &allowed.debts {
+            self.accounts.borrow(group.0, resource.0, *amount);
+        }
+        self.note_head(group);
+        self.parking.mark_changed();
+        let id = self.ledger.grant(item_of(item), Held { group: TaskGroupId(group), demand: class.0 });
+        Some(Dispatched { task: item, lease: TaskLease { id } })
+    }
+
+    /// Brings the accounts up to date with a group whose head is another one.
+    fn note_head(&mut self, group: GroupId) {
+        // The queue has put a new head in turn, so nothing is left to wake.
+        self.parking.forget(group.0);
+        let head = self.queue.first(group).map(|head| head.class.0);
+        self.accounts.set_head(group.0, head);
+    }
+
+    fn offer_again(&mut self, group: GroupId) {
+        self.parking.forget(group.0);
+        self.queue.unpark(group);
     }
 }
 
@@ -239,7 +319,14 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// Leases a group holds.
     #[must_use]
     pub fn running_in(&self, group: TaskGroupId) -> u32 {
-        self.groups[group.0.index()].running
+        self.accounts.group(group.0.0).running
+    }
+
+    /// What a group owes: resources and amounts above 0.
+    pub fn debts_of(&self, group: TaskGroupId) -> impl Iterator<Item = (&str, u32)> {
+        let account = self.accounts.group(group.0.0);
+        let debts = account.debts();
+        debts.map(|(resource, debt)| (self.accounts.resources.name(resource), debt))
     }
 
     /// Leases that are out.
@@ -248,9 +335,26 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.ledger.active()
     }
 
+    /// How often a task was started against the policy because nothing was running. The policies alone can come to a
+    /// stand: each of two groups may be refused because the other could start.
+    #[must_use]
+    pub fn liveness_overrides(&self) -> u64 {
+        self.overrides
+    }
+
     /// Every resource: name, leased, limit.
     pub fn usage(&self) -> impl Iterator<Item = (&str, u32, u32)> {
-        self.resources.usage()
+        self.accounts.resources.usage()
+    }
+
+    /// What queued tasks want of a resource, by its place in [`Dispatcher::usage`]. O(demands).
+    pub(crate) fn queued_demand(&self, resource: usize) -> u64 {
+        let wanted = |demand: usize| {
+            let amounts = self.accounts.resources.amounts(demand as u32);
+            let amount = amounts.iter().find(|(known, _)| *known as usize == resource).map_or(0, |(_, amount)| *amount);
+            u64::from(amount) * self.queue.class_len(self.classes[demand])
+        };
+        (0..self.classes.len()).map(wanted).sum()
     }
 
     /// Counts of irregular releases.
@@ -258,99 +362,15 @@ impl<P: TaskPolicy> Dispatcher<P> {
     pub fn release_diagnostics(&self) -> ReleaseDiagnostics {
         self.ledger.diagnostics()
     }
-
-    /// Why each group's head is not dispatched. Changes nothing. O(groups x classes).
-    #[must_use]
-    pub fn explain(&self) -> Blocked {
-        let heads = Heads::of(&self.queue, &self.resources);
-        let mut blocked = Blocked { queued: self.queue.len(), heads: Vec::new() };
-        for head in self.queue.groups().filter_map(|group| self.queue.first(group)) {
-            let Err(denial) = self.judge_alone(&heads, &head) else { continue };
-            match blocked.heads.iter_mut().find(|(known, _)| *known == denial) {
-                Some((_, count)) => *count += 1,
-                None => blocked.heads.push((denial, 1)),
-            }
-        }
-        blocked
-    }
-
-    /// Whether a task of this group and demand could start now, or why not. Changes nothing. O(classes x resources).
-    pub fn evaluate(&self, group: TaskGroupId, demand: DemandId) -> Result<(), Denial> {
-        let class = self.classes[demand.0 as usize];
-        let candidate = Candidate { item: 0, group: group.0, class, cost: 1.0 };
-        self.judge_alone(&Heads::of(&self.queue, &self.resources), &candidate)
-    }
-
-    fn judge_alone(&self, heads: &Heads, head: &Candidate) -> Result<(), Denial> {
-        if self.is_shut {
-            return Err(Denial { reason: DenialReason::Shutdown, resource: None });
-        }
-        if let Some((resource, _)) = self.resources.shortage(head.class.0) {
-            let resource = Some(self.resources.name(resource).to_string());
-            return Err(Denial { reason: DenialReason::NoCapacity, resource });
-        }
-        ask(&self.policy, heads, &self.resources, &self.groups, head)
-            .map_err(|reason| Denial { reason, resource: None })
-    }
 }
 
-/// Demands with the number of groups whose head asks for them, as they stand while one selection runs.
-struct Heads(Vec<(u32, u32)>);
-
-impl Heads {
-    fn of(queue: &FairQueue, resources: &Resources) -> Self {
-        let counted = (0..resources.demands()).map(|demand| (demand, queue.heads(ClassId(demand))));
-        Self(counted.filter(|(_, heads)| *heads > 0).collect())
+/// The verdict on a demand that is short of `amount`.
+fn blocked(lots: &[ResourceLot], amount: u32) -> Verdict {
+    // Every amount of a known demand has its lot; a missing one would only cost a repeated offer.
+    match lots.binary_search_by_key(&amount, |lot| lot.amount) {
+        Ok(at) => Verdict::ClassBlocked(lots[at].lot),
+        Err(_) => Verdict::Skip,
     }
-
-    /// Whether another group's head wants a resource of `candidate` and could be admitted now.
-    ///
-    /// `submission` counts only for a candidate that asks for nothing else. O(classes x resources).
-    fn press(&self, resources: &Resources, candidate: &Candidate) -> bool {
-        let own = resources.amounts(candidate.class.0);
-        let wants =
-            |resource: u32| (resource != 0 || own.len() == 1) && own.iter().any(|(known, _)| *known == resource);
-        self.0.iter().any(|(demand, heads)| {
-            let peers = heads - u32::from(*demand == candidate.class.0);
-            peers > 0
-                && resources.amounts(*demand).iter().any(|(resource, _)| wants(*resource))
-                && resources.shortage(*demand).is_none()
-        })
-    }
-}
-
-fn judge(
-    policy: &impl TaskPolicy,
-    heads: &Heads,
-    resources: &Resources,
-    groups: &[GroupState],
-    lots: &[Vec<ResourceLot>],
-    candidate: &Candidate,
-) -> Verdict {
-    if let Some((resource, amount)) = resources.shortage(candidate.class.0) {
-        let lots = &lots[resource as usize];
-        // Every amount of a known demand has its lot; a missing one would only cost a repeated offer.
-        return match lots.binary_search_by_key(&amount, |lot| lot.amount) {
-            Ok(at) => Verdict::ClassBlocked(lots[at].lot),
-            Err(_) => Verdict::Skip,
-        };
-    }
-    match ask(policy, heads, resources, groups, candidate) {
-        Ok(()) => Verdict::Accept,
-        Err(_) => Verdict::GroupBlocked,
-    }
-}
-
-fn ask(
-    policy: &impl TaskPolicy,
-    heads: &Heads,
-    resources: &Resources,
-    groups: &[GroupState],
-    candidate: &Candidate,
-) -> Result<(), DenialReason> {
-    let group = &groups[candidate.group.index()];
-    let view = GroupView { admitted_limit: group.admitted_limit, running: group.running };
-    policy.evaluate(&view, &mut || heads.press(resources, candidate))
 }
 
 /// The ledger's item is a fingerprint of the task: it tells a forged lease from a live one.

@@ -21,16 +21,29 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod accounts;
 mod admission;
 mod dispatch;
+mod explain;
+mod parking;
 mod policy;
 mod resources;
+mod shares;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_borrow;
+#[cfg(test)]
+mod tests_cost;
+#[cfg(all(test, feature = "sim"))]
+mod tests_model;
 
-pub use admission::{Denial, DenialReason, GroupKind, TaskGroup, TaskGroupId, TaskLease};
-pub use dispatch::{Blocked, Dispatched, Dispatcher};
+pub use admission::{Denial, DenialReason, Figures, GroupKind, TaskGroup, TaskGroupId, TaskLease};
+pub use dispatch::{Dispatched, Dispatcher};
+pub use explain::Blocked;
+pub use policy::bounded_borrow::{BorrowCeiling, BoundedBorrow, BoundedBorrowConfig};
 pub use policy::strict_fair::StrictFair;
-pub use policy::{GroupView, TaskPolicy};
-pub use resources::{DemandError, DemandId, TaskConfig};
+pub use policy::{Allowed, PolicyView, Refusal, TaskPolicy, Until};
+pub use resources::{DemandError, DemandId, ResourceId, TaskConfig};
+pub use shares::ShareRounding;

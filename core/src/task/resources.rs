@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use crate::error::{ConfigError, require};
-use crate::handle::Interner;
+use crate::handle::{FixedMap, Interner};
 
 /// The resource that every task takes one of.
 pub(crate) const SUBMISSION: &str = "submission";
@@ -14,18 +14,26 @@ pub(crate) const SUBMISSION: &str = "submission";
 /// The resources of a task admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct TaskConfig {
     /// Workers that may run at once, whatever they do. At least 1; 1024.
     pub submission_limit: u32,
     /// Further resources by name, each with a limit of at least 1.
     pub resources: Vec<(String, u32)>,
+    /// As in the recorded traces, nothing is ever started against the policy, even if nothing runs. Off: see
+    /// [`Dispatcher::liveness_overrides`](super::Dispatcher::liveness_overrides).
+    pub compatibility: bool,
 }
 
 impl Default for TaskConfig {
     fn default() -> Self {
-        Self { submission_limit: 1024, resources: Vec::new() }
+        Self { submission_limit: 1024, resources: Vec::new(), compatibility: false }
     }
 }
+
+/// A resource of one task admission. `submission` is the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceId(pub(crate) u32);
 
 /// A vector of resource amounts, interned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,6 +78,7 @@ pub(super) struct Resources {
     limits: Vec<u32>,
     leased: Vec<u32>,
     demands: Vec<Amounts>,
+    known: FixedMap<Amounts, u32>,
 }
 
 impl Resources {
@@ -91,18 +100,49 @@ impl Resources {
         Ok(())
     }
 
-    /// Interns a vector; `submission` is added with amount 1 where it is absent. Equal names are summed.
+    /// Interns a vector of what exists in the amounts asked for; `submission` is added with amount 1 where it is
+    /// absent. Equal names are summed.
     pub(super) fn demand<S: AsRef<str>>(&mut self, asked: &[(S, u32)]) -> Result<DemandId, DemandError> {
+        for (name, _) in asked {
+            let name = name.as_ref();
+            if self.find(name).is_none() {
+                let known = self.names.iter().collect::<Vec<_>>().join(", ");
+                return Err(DemandError::UnknownResource { resource: name.to_string(), known });
+            }
+        }
+        let amounts = self.amounts_of(asked)?;
+        for (resource, amount) in &amounts {
+            let limit = self.limits[*resource as usize];
+            if *amount > limit {
+                let resource = self.names.name(*resource).to_string();
+                return Err(DemandError::AboveLimit { resource, amount: *amount, limit });
+            }
+        }
+        Ok(self.intern(amounts))
+    }
+
+    /// The same for a vector that may never be available; a resource that does not exist gets a limit of 0.
+    pub(super) fn unmeetable<S: AsRef<str>>(&mut self, asked: &[(S, u32)]) -> Result<DemandId, DemandError> {
+        for (name, _) in asked {
+            if self.find(name.as_ref()).is_none() {
+                self.names.intern(name.as_ref());
+                self.limits.push(0);
+                self.leased.push(0);
+            }
+        }
+        let amounts = self.amounts_of(asked)?;
+        Ok(self.intern(amounts))
+    }
+
+    /// The vector by resource number, of resources that exist.
+    fn amounts_of<S: AsRef<str>>(&self, asked: &[(S, u32)]) -> Result<Amounts, DemandError> {
         let mut amounts = Amounts::new();
         for (name, amount) in asked {
             let name = name.as_ref();
-            let resource = self.names.get(name).ok_or_else(|| DemandError::UnknownResource {
-                resource: name.to_string(),
-                known: self.names.iter().collect::<Vec<_>>().join(", "),
-            })?;
             if *amount == 0 {
                 return Err(DemandError::Zero { resource: name.to_string() });
             }
+            let Some(ResourceId(resource)) = self.find(name) else { continue };
             match amounts.iter_mut().find(|(known, _)| *known == resource) {
                 Some((_, sum)) => *sum = sum.saturating_add(*amount),
                 None => amounts.push((resource, *amount)),
@@ -112,19 +152,20 @@ impl Resources {
             amounts.push((0, 1));
         }
         amounts.sort_unstable();
-        for (resource, amount) in &amounts {
-            let limit = self.limits[*resource as usize];
-            if *amount > limit {
-                let resource = self.names.name(*resource).to_string();
-                return Err(DemandError::AboveLimit { resource, amount: *amount, limit });
-            }
-        }
-        let known = self.demands.iter().position(|known| *known == amounts);
-        let at = known.unwrap_or_else(|| {
+        Ok(amounts)
+    }
+
+    fn intern(&mut self, amounts: Amounts) -> DemandId {
+        let next = self.demands.len() as u32;
+        let known = *self.known.entry(amounts.clone()).or_insert(next);
+        if known == next {
             self.demands.push(amounts);
-            self.demands.len() - 1
-        });
-        Ok(DemandId(at as u32))
+        }
+        DemandId(known)
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<ResourceId> {
+        self.names.get(name).map(ResourceId)
     }
 
     pub(super) fn amounts(&self, demand: u32) -> &Amounts {
@@ -133,6 +174,14 @@ impl Resources {
 
     pub(super) fn demands(&self) -> u32 {
         self.demands.len() as u32
+    }
+
+    pub(super) fn limit(&self, resource: u32) -> u32 {
+        self.limits[resource as usize]
+    }
+
+    pub(super) fn leased(&self, resource: u32) -> u32 {
+        self.leased[resource as usize]
     }
 
     pub(super) fn available(&self, resource: u32) -> u32 {
@@ -144,17 +193,17 @@ impl Resources {
         self.amounts(demand).iter().copied().find(|(resource, amount)| self.available(*resource) < *amount)
     }
 
-    pub(super) fn take(&mut self, demand: u32) {
-        for (resource, amount) in &self.demands[demand as usize] {
-            self.leased[*resource as usize] += *amount;
-            debug_assert!(self.leased[*resource as usize] <= self.limits[*resource as usize]);
-        }
+    pub(super) fn asks_for(&self, demand: u32, resource: u32) -> bool {
+        self.amounts(demand).iter().any(|(asked, _)| *asked == resource)
     }
 
-    pub(super) fn give_back(&mut self, demand: u32) {
-        for (resource, amount) in &self.demands[demand as usize] {
-            self.leased[*resource as usize] -= *amount;
-        }
+    pub(super) fn take(&mut self, resource: u32, amount: u32) {
+        self.leased[resource as usize] += amount;
+        debug_assert!(self.leased[resource as usize] <= self.limits[resource as usize]);
+    }
+
+    pub(super) fn give_back(&mut self, resource: u32, amount: u32) {
+        self.leased[resource as usize] -= amount;
     }
 
     pub(super) fn name(&self, resource: u32) -> &str {

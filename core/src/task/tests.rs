@@ -9,7 +9,7 @@ fn model(name: &str, admitted_limit: u32) -> TaskGroup {
 
 fn tasks(submission_limit: u32, resources: &[(&str, u32)]) -> Dispatcher {
     let resources = resources.iter().map(|(name, limit)| ((*name).into(), *limit)).collect();
-    Dispatcher::new(TaskConfig { submission_limit, resources }).expect("valid limits")
+    Dispatcher::new(TaskConfig { submission_limit, resources, ..TaskConfig::default() }).expect("valid limits")
 }
 
 fn drain(tasks: &mut Dispatcher) -> Vec<Dispatched> {

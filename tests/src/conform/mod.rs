@@ -82,7 +82,7 @@ pub fn replay(text: &str) -> Result<Replay> {
     let mut subject: Box<dyn Subject> = match trace.component.as_str() {
         "request_admission" => Box::new(request::Requests::new(&trace.config)?),
         "fair_task_queue" => Box::new(queue::Turns::new(&trace.config)?),
-        "task_admission" => task::admission(&trace.config)?,
+        "task_admission" => Box::new(task::Admission::new(&trace.config)?),
         other => {
             bail!("`{other}` is no known component; expected request_admission, fair_task_queue or task_admission")
         }
@@ -134,6 +134,13 @@ fn compare(expected: &Value, actual: &Value, path: &str) -> Option<String> {
                 return None;
             }
             let found = found.get(key).unwrap_or(&Value::Null);
+            if ["debt", "leased", "running_by_group"].contains(&key.as_str()) {
+                // Here what is not mentioned is not there.
+                let strangers = found.as_object().into_iter().flatten();
+                if let Some((stranger, value)) = strangers.into_iter().find(|(name, _)| value.get(name).is_none()) {
+                    return Some(format!("{path}.{key}.{stranger}: recorded nothing, got {value}"));
+                }
+            }
             if key == "refusals" {
                 // Deadlines that passed during one stall are told in the order of the deadlines here, of arrival there.
                 return compare(&by_waiter(value), &by_waiter(found), &format!("{path}.{key}"));

@@ -1,16 +1,128 @@
-//! Replays `task_admission` traces, together with the queue, under the strict-fair policy.
+//! Replays `task_admission` traces, together with the queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Map, Value, json};
+use tidegate_core::error::ConfigError;
 use tidegate_core::handle::SlotKey;
 use tidegate_core::lease::LeaseId;
 use tidegate_core::task::{
-    DemandId, Denial, DenialReason, Dispatcher, GroupKind, TaskConfig, TaskGroup, TaskGroupId, TaskLease,
+    Allowed, BorrowCeiling, BoundedBorrow, BoundedBorrowConfig, DemandId, Denial, DenialReason, Dispatcher, GroupKind,
+    PolicyView, Refusal, ResourceId, ShareRounding, StrictFair, TaskConfig, TaskGroup, TaskGroupId, TaskLease,
+    TaskPolicy,
 };
 
 use super::{Step, Subject, release_diagnostics, release_result, text};
+
+/// The policy that a trace names.
+enum Policy {
+    Strict(StrictFair),
+    Bounded(Box<BoundedBorrow>),
+}
+
+impl Policy {
+    fn new(config: &Value) -> Result<Self> {
+        match text(config, "policy")? {
+            "strict_fair" => Ok(Self::Strict(StrictFair)),
+            "bounded_borrow" => Ok(Self::Bounded(Box::new(BoundedBorrow::new(bounded_borrow(config)?)?))),
+            other => bail!("the policy `{other}` is unknown; expected strict_fair or bounded_borrow"),
+        }
+    }
+}
+
+impl TaskPolicy for Policy {
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+        match self {
+            Self::Strict(policy) => policy.evaluate(view),
+            Self::Bounded(policy) => policy.evaluate(view),
+        }
+    }
+
+    fn repaid(&self, resource: ResourceId, amount: u32) -> u32 {
+        match self {
+            Self::Strict(policy) => policy.repaid(resource, amount),
+            Self::Bounded(policy) => policy.repaid(resource, amount),
+        }
+    }
+
+    fn group_registered(
+        &mut self,
+        id: TaskGroupId,
+        group: &TaskGroup,
+        find: &dyn Fn(&str) -> Option<ResourceId>,
+    ) -> Result<(), ConfigError> {
+        match self {
+            Self::Strict(policy) => policy.group_registered(id, group, find),
+            Self::Bounded(policy) => policy.group_registered(id, group, find),
+        }
+    }
+}
+
+/// The settings under `bounded_borrow`; what is not said is as recorded by default, which is the default here.
+fn bounded_borrow(config: &Value) -> Result<BoundedBorrowConfig> {
+    let mut settings = BoundedBorrowConfig::default();
+    let Some(given) = config["bounded_borrow"].as_object() else { return Ok(settings) };
+    for (key, value) in given {
+        match key.as_str() {
+            "borrow_ceiling_by_group_resource" => settings.ceilings = ceilings(value, &config["groups"])?,
+            "default_borrow_ceiling" if value.is_null() => settings.default_ceiling = None,
+            "default_borrow_ceiling" => settings.default_ceiling = Some(number(value).context("a ceiling")?),
+            "dynamic_borrow_reserve_fraction" => settings.reserve_fraction = value.as_f64().context("a fraction")?,
+            "dynamic_borrow_max_reserved_slots" => settings.max_reserved = number(value).context("a number")?,
+            "strict_share_rounding" if value == "floor" => settings.share_rounding = ShareRounding::Down,
+            "strict_share_rounding" if value == "ceil" => settings.share_rounding = ShareRounding::Up,
+            "repay_on_withheld_peer_pressure" => settings.repays_on_release = value.as_bool().context("yes or no")?,
+            other => bail!("the setting `bounded_borrow.{other}` = {value} is unknown"),
+        }
+    }
+    Ok(settings)
+}
+
+/// Ceilings as `{"group|resource": n}`, as `{"group": {"resource": n}}`, as lists of three or as lists of objects.
+fn ceilings(value: &Value, groups: &Value) -> Result<Vec<BorrowCeiling>> {
+    let ceiling = |group: &Value, resource: &Value, ceiling: &Value| {
+        let group = group.as_str().context("a group")?;
+        Ok(BorrowCeiling {
+            kind: kind(&groups[group]),
+            identity: vec![group.to_owned()],
+            resource: resource.as_str().context("a resource")?.to_owned(),
+            ceiling: number(ceiling).context("a ceiling")?,
+        })
+    };
+    match value {
+        Value::Object(map) => map
+            .iter()
+            .flat_map(|(key, value)| match (key.split_once('|'), value) {
+                (Some((group, resource)), _) => vec![ceiling(&json!(group), &json!(resource), value)],
+                (None, Value::Object(list)) => {
+                    list.iter().map(|(name, value)| ceiling(&json!(key), &json!(name), value)).collect()
+                }
+                (None, _) => vec![Err(anyhow!("`{key}` names no group and resource"))],
+            })
+            .collect(),
+        Value::Array(list) => list
+            .iter()
+            .map(|entry| match entry {
+                Value::Array(entry) if entry.len() == 3 => ceiling(&entry[0], &entry[1], &entry[2]),
+                _ => ceiling(&entry["group"], &entry["resource"], &entry["ceiling"]),
+            })
+            .collect(),
+        _ => bail!("{value} is no list of ceilings"),
+    }
+}
+
+fn number(value: &Value) -> Option<u32> {
+    value.as_u64().and_then(|value| u32::try_from(value).ok())
+}
+
+fn kind(spec: &Value) -> GroupKind {
+    match spec["kind"].as_str() {
+        Some("local") => GroupKind::Local,
+        Some("custom_model") => GroupKind::CustomModel,
+        _ => GroupKind::Model,
+    }
+}
 
 struct Group {
     id: TaskGroupId,
@@ -19,7 +131,7 @@ struct Group {
 }
 
 pub(super) struct Admission {
-    dispatcher: Dispatcher,
+    dispatcher: Dispatcher<Policy>,
     groups: BTreeMap<String, Group>,
     /// By task number: its name and group.
     tasks: Vec<(String, String)>,
@@ -31,18 +143,16 @@ pub(super) struct Admission {
 
 impl Admission {
     pub(super) fn new(config: &Value) -> Result<Self> {
-        let policy = text(config, "policy")?;
-        ensure!(policy == "strict_fair", "the policy `{policy}` is not there yet; expected strict_fair");
-        let number = |value: &Value| value.as_u64().and_then(|value| u32::try_from(value).ok());
         let limits = config["resource_limits"].as_object().context("resource_limits")?;
         let resources = limits.iter().map(|(name, limit)| Ok((name.clone(), number(limit).context("a limit")?)));
         let submission_limit = number(&config["submission_capacity"]).context("submission_capacity")?;
         let resources = resources.collect::<Result<Vec<_>>>()?;
-        let mut dispatcher = Dispatcher::new(TaskConfig { submission_limit, resources })?;
+        let limits = TaskConfig { submission_limit, resources, compatibility: true };
+        let mut dispatcher = Dispatcher::with_policy(limits, Policy::new(config)?)?;
         let mut groups = BTreeMap::new();
         for (name, spec) in config["groups"].as_object().context("groups")? {
             let spec_of_group = TaskGroup {
-                kind: if spec["kind"] == "local" { GroupKind::Local } else { GroupKind::Model },
+                kind: kind(spec),
                 identity: vec![name.clone()],
                 // The recorded system reads a weight below 1 as 1.
                 weight: spec["weight"].as_f64().unwrap_or(1.0).max(1.0),
@@ -52,7 +162,7 @@ impl Admission {
             let amounts: BTreeMap<String, u32> =
                 asked.iter().filter_map(|(name, amount)| Some((name.clone(), number(amount)?))).collect();
             let vector: Vec<_> = amounts.iter().map(|(name, amount)| (name.as_str(), *amount)).collect();
-            let demand = dispatcher.demand(&vector)?;
+            let demand = dispatcher.demand_unchecked(&vector)?;
             groups.insert(name.clone(), Group { id: dispatcher.group(&spec_of_group)?, demand, amounts });
         }
         Ok(Self {
@@ -109,6 +219,21 @@ impl Admission {
         })
     }
 
+    /// `n` times: a task of a group queues, starts and ends.
+    fn cycle(&mut self, args: &Value) -> Result<Value> {
+        let mut granted = 0;
+        for turn in 0..args["n"].as_u64().context("n")? {
+            let name = format!("{}{turn}", args["prefix"].as_str().unwrap_or("cycle"));
+            self.enqueue(&[json!({"id": name, "group": text(args, "group")?})])?;
+            for started in self.dispatch(1) {
+                granted += 1;
+                let id = self.leases.get(&started).copied().unwrap_or_else(never_made);
+                self.release(id);
+            }
+        }
+        Ok(json!({"granted": granted}))
+    }
+
     fn state(&self) -> Value {
         let mut leased = Map::new();
         let mut available = Map::new();
@@ -120,7 +245,9 @@ impl Admission {
         }
         let mut running = Map::new();
         let mut leased_by_group = Map::new();
+        let mut debt = Map::new();
         for (name, group) in &self.groups {
+            debt.extend(self.dispatcher.debts_of(group.id).map(|(of, owed)| (format!("{name}|{of}"), json!(owed))));
             let workers = self.dispatcher.running_in(group.id);
             if workers > 0 {
                 running.insert(name.clone(), json!(workers));
@@ -130,7 +257,7 @@ impl Admission {
             }
         }
         json!({"leased": leased, "available": available, "running_by_group": running,
-               "leased_by_group": leased_by_group, "debt": {},
+               "leased_by_group": leased_by_group, "debt": debt,
                "release_diagnostics": release_diagnostics(self.dispatcher.release_diagnostics())})
     }
 }
@@ -162,6 +289,7 @@ impl Subject for Admission {
                 let id = self.forge(args)?;
                 came["result"] = self.release(id);
             }
+            "cycle" => came["result"] = self.cycle(args)?,
             "discard" => {
                 if let Some(number) = self.numbers.get(text(args, "id")?).copied()
                     && self.dispatcher.discard(number)

@@ -1,7 +1,7 @@
 //! Strict fairness: at or above its limit, a group starts a worker only while nobody else could.
 
-use super::{GroupView, TaskPolicy};
-use crate::task::admission::DenialReason;
+use super::{Allowed, PolicyView, Refusal, TaskPolicy, Until};
+use crate::task::admission::{DenialReason, Figures};
 
 /// No admitted limit: allowed. Running below the limit: allowed. At or above it: allowed while no *peer pressure*
 /// exists, that is while no other group's head wants one of the same resources and could be admitted now.
@@ -9,8 +9,15 @@ use crate::task::admission::DenialReason;
 pub struct StrictFair;
 
 impl TaskPolicy for StrictFair {
-    fn evaluate(&self, group: &GroupView, has_peer_pressure: &mut dyn FnMut() -> bool) -> Result<(), DenialReason> {
-        let is_below = group.admitted_limit.is_none_or(|limit| group.running < limit);
-        if is_below || !has_peer_pressure() { Ok(()) } else { Err(DenialReason::GroupCap) }
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+        let running = view.running();
+        let Some(limit) = view.admitted_limit().filter(|limit| running >= *limit) else { return Ok(Allowed::freely()) };
+        let Some(resource) = view.pressed_resource() else { return Ok(Allowed::freely()) };
+        Err(Refusal {
+            reason: DenialReason::GroupCap,
+            resource: Some(resource),
+            figures: Some(Figures { held: running, asked: 1, share: limit, debt: 0, ceiling: None }),
+            until: Until::NoPressure(resource),
+        })
     }
 }

@@ -1,0 +1,72 @@
+//! Why not now: what keeps each head, read from the same figures that decide.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::admission::{Denial, DenialReason, TaskGroupId};
+use super::dispatch::Dispatcher;
+use super::policy::{PolicyView, Refusal, TaskPolicy, Until};
+use super::resources::{DemandId, ResourceId};
+use crate::handle::FixedMap;
+
+/// Why nothing more is dispatched: one entry for each reason and resource among the heads of the queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Blocked {
+    /// Tasks queued.
+    pub queued: usize,
+    /// Heads by what keeps them, in order of first mention; the figures are those of the first head.
+    pub heads: Vec<(Denial, u32)>,
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} queued", self.queued)?;
+        for (denial, heads) in &self.heads {
+            write!(f, "; {heads} group(s): {denial}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Facts.
+impl<P: TaskPolicy> Dispatcher<P> {
+    /// Why each group's head is not dispatched. Changes nothing. O(groups).
+    #[must_use]
+    pub fn explain(&self) -> Blocked {
+        let mut blocked = Blocked { queued: self.queue.len(), heads: Vec::new() };
+        let mut known: FixedMap<(DenialReason, Option<ResourceId>), usize> = FixedMap::default();
+        for head in self.queue.groups().filter_map(|group| self.queue.first(group)) {
+            let Err(refusal) = self.judge(head.group.0, head.class.0) else { continue };
+            let at = *known.entry((refusal.reason, refusal.resource)).or_insert(blocked.heads.len());
+            if at == blocked.heads.len() {
+                blocked.heads.push((self.denial(&refusal), 0));
+            }
+            blocked.heads[at].1 += 1;
+        }
+        blocked
+    }
+
+    /// Whether a task of this group and demand could start now, or why not. Changes nothing. O(resources of the
+    /// demand).
+    pub fn evaluate(&self, group: TaskGroupId, demand: DemandId) -> Result<(), Denial> {
+        self.judge(group.0.0, self.classes[demand.0 as usize].0).map_err(|refusal| self.denial(&refusal))
+    }
+
+    fn judge(&self, group: u32, demand: u32) -> Result<(), Refusal> {
+        if self.is_shut {
+            return Err(DenialReason::Shutdown.into());
+        }
+        if let Some((resource, _)) = self.accounts.resources.shortage(demand) {
+            let resource = Some(ResourceId(resource));
+            return Err(Refusal { reason: DenialReason::NoCapacity, resource, figures: None, until: Until::AnyChange });
+        }
+        self.policy.evaluate(&PolicyView::new(&self.accounts, group, demand)).map(|_| ())
+    }
+
+    fn denial(&self, refusal: &Refusal) -> Denial {
+        let resource = refusal.resource.map(|resource| self.accounts.resources.name(resource.0).to_string());
+        Denial { reason: refusal.reason, resource, figures: refusal.figures }
+    }
+}

@@ -1,0 +1,172 @@
+//! Groups that the policy refused, and what lets them ask again.
+//!
+//! A refusal says [until](Until) when it holds. A group is offered again when that has come to pass, and besides when
+//! it gives a lease back, gets another head, or is registered anew. Nothing is asked again for any other reason, so the
+//! work is proportional to the verdicts that may have changed.
+//!
+//! A range of shares becomes a range of competing weights once, when the group is parked: a group is woken by comparing
+//! its bound with one sum. Bounds are kept apart by demand, since a sum says nothing to a group whose own demand is not
+//! available: it is not in that sum.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use super::accounts::Accounts;
+use super::policy::Until;
+use super::shares::most_competing;
+
+/// `(demand, competing weight, group)`.
+type Bound = (u32, u128, u32);
+
+/// The parked groups.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parking {
+    /// By group.
+    places: Vec<Place>,
+    /// By resource.
+    yards: Vec<Yard>,
+    /// Groups to be asked again after every change.
+    restless: Vec<u32>,
+    has_changed: bool,
+    /// Scratch.
+    touched: Vec<u32>,
+    woken: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Place {
+    #[default]
+    Free,
+    /// At this index of `restless`.
+    Restless(u32),
+    /// Until nobody else presses on the resource.
+    Alone { resource: u32 },
+    /// The same, or until the competing weight leaves what is between the bounds.
+    Between { resource: u32, demand: u32, fallen: Option<u128>, risen: Option<u128> },
+}
+
+/// Who waits for a change at one resource.
+#[derive(Clone, Debug, Default)]
+struct Yard {
+    /// Woken when the competing weight is at most this.
+    fallen: BTreeSet<Bound>,
+    /// Woken when the competing weight is at least this.
+    risen: BTreeSet<Bound>,
+}
+
+impl Parking {
+    pub(super) fn add_group(&mut self) {
+        self.places.push(Place::Free);
+    }
+
+    /// Something happened that a policy might see.
+    pub(super) fn mark_changed(&mut self) {
+        self.has_changed = true;
+    }
+
+    /// Parks a group whose head asks for `demand`. O(log groups).
+    pub(super) fn park(&mut self, accounts: &Accounts, group: u32, demand: u32, until: &Until) {
+        self.forget(group);
+        self.places[group as usize] = match until {
+            Until::AnyChange => {
+                self.restless.push(group);
+                Place::Restless(self.restless.len() as u32 - 1)
+            }
+            Until::NoPressure(resource) => Place::Alone { resource: resource.0 },
+            Until::ShareLeaves { resource, shares, rounding } => {
+                let resource = resource.0;
+                let limit = accounts.resources.limit(resource);
+                let account = accounts.group(group);
+                let (low, high) = (*shares.start(), *shares.end());
+                let most = account.admitted_limit.unwrap_or(limit).min(limit);
+                let at = |share| most_competing(limit, account.units, share, *rounding);
+                // A share is never above the limits and never below 1.
+                let fallen = (high < most).then(|| at((high + 1).max(2)));
+                let risen = (low > 1).then(|| at(low) + 1);
+                self.reserve_yard(resource);
+                let yard = &mut self.yards[resource as usize];
+                yard.fallen.extend(fallen.map(|bound| (demand, bound, group)));
+                yard.risen.extend(risen.map(|bound| (demand, bound, group)));
+                Place::Between { resource, demand, fallen, risen }
+            }
+        };
+    }
+
+    /// Takes a group out, if it is parked. O(log groups).
+    pub(super) fn forget(&mut self, group: u32) {
+        match core::mem::take(&mut self.places[group as usize]) {
+            Place::Free | Place::Alone { .. } => {}
+            Place::Restless(at) => {
+                self.restless.swap_remove(at as usize);
+                if let Some(moved) = self.restless.get(at as usize) {
+                    self.places[*moved as usize] = Place::Restless(at);
+                }
+            }
+            Place::Between { resource, demand, fallen, risen } => {
+                let yard = &mut self.yards[resource as usize];
+                fallen.map(|bound| yard.fallen.remove(&(demand, bound, group)));
+                risen.map(|bound| yard.risen.remove(&(demand, bound, group)));
+            }
+        }
+    }
+
+    /// Wakes every group whose refusal may have ended. O(log groups) for each, and O(1) for each resource and demand
+    /// with parked groups that changed.
+    pub(super) fn wake(&mut self, accounts: &mut Accounts, mut unpark: impl FnMut(u32)) {
+        let mut woken = core::mem::take(&mut self.woken);
+        let mut touched = core::mem::take(&mut self.touched);
+        accounts.take_touched(&mut touched);
+        for resource in &touched {
+            let pressing = accounts.pressing(*resource);
+            if let Some(only) = pressing.only() {
+                woken.extend(self.waits_at(only, *resource).then_some(only));
+            } else if pressing.count > 1
+                && let Some(yard) = self.yards.get(*resource as usize)
+            {
+                yard.find(accounts, pressing.weight, &mut woken);
+            }
+        }
+        if core::mem::take(&mut self.has_changed) {
+            woken.extend_from_slice(&self.restless);
+        }
+        for group in woken.drain(..) {
+            self.forget(group);
+            unpark(group);
+        }
+        self.woken = woken;
+        self.touched = touched;
+    }
+
+    fn waits_at(&self, group: u32, at: u32) -> bool {
+        match self.places[group as usize] {
+            Place::Alone { resource } | Place::Between { resource, .. } => resource == at,
+            Place::Free | Place::Restless(_) => false,
+        }
+    }
+
+    fn reserve_yard(&mut self, resource: u32) {
+        if self.yards.len() <= resource as usize {
+            self.yards.resize_with(resource as usize + 1, Yard::default);
+        }
+    }
+}
+
+impl Yard {
+    /// The groups that `competing` frees, of the demands that are available.
+    fn find(&self, accounts: &Accounts, competing: u128, woken: &mut Vec<u32>) {
+        for demand in demands(&self.fallen).filter(|demand| accounts.is_available(*demand)) {
+            let freed = self.fallen.range((demand, competing, 0)..=(demand, u128::MAX, u32::MAX));
+            woken.extend(freed.map(|(_, _, group)| *group));
+        }
+        for demand in demands(&self.risen).filter(|demand| accounts.is_available(*demand)) {
+            let freed = self.risen.range((demand, 0, 0)..=(demand, competing, u32::MAX));
+            woken.extend(freed.map(|(_, _, group)| *group));
+        }
+    }
+}
+
+/// The demands that have bounds in a set, each once.
+fn demands(bounds: &BTreeSet<Bound>) -> impl Iterator<Item = u32> {
+    let first = bounds.first().map(|(demand, _, _)| *demand);
+    core::iter::successors(first, |demand| bounds.range((demand + 1, 0, 0)..).next().map(|(demand, _, _)| *demand))
+}

@@ -1,0 +1,232 @@
+//! Bounded borrowing: beyond its share a group goes into debt, up to a ceiling, and steps back when others come.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::RangeInclusive;
+
+use super::{Allowed, PolicyView, Refusal, TaskPolicy, Until};
+use crate::error::{ConfigError, require};
+use crate::handle::FixedMap;
+use crate::task::admission::{DenialReason, Figures, GroupKey, GroupKind, TaskGroup, TaskGroupId};
+use crate::task::resources::ResourceId;
+use crate::task::shares::ShareRounding;
+
+/// Settings of [`BoundedBorrow`].
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct BoundedBorrowConfig {
+    /// The most that a group may owe of a resource, for some of them. Each pair at most once; none.
+    pub ceilings: Vec<BorrowCeiling>,
+    /// The most that any other group may owe of a resource; `None` for what the limit leaves above the share. `None`.
+    pub default_ceiling: Option<u32>,
+    /// The part of a limit that stays out of reach of borrowing, where no ceiling is given. From 0 to 1; 0.
+    pub reserve_fraction: f64,
+    /// The most that this part comes to. At least 1; 8.
+    pub max_reserved: u32,
+    /// How a share that is no whole number is rounded. Up.
+    pub share_rounding: ShareRounding,
+    /// Whether a release repays the group's debt. `true`.
+    pub repays_on_release: bool,
+}
+
+impl Default for BoundedBorrowConfig {
+    fn default() -> Self {
+        Self {
+            ceilings: Vec::new(),
+            default_ceiling: None,
+            reserve_fraction: 0.0,
+            max_reserved: 8,
+            share_rounding: ShareRounding::Up,
+            repays_on_release: true,
+        }
+    }
+}
+
+impl BoundedBorrowConfig {
+    /// Refuses a value out of range, naming its field.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let fraction = self.reserve_fraction;
+        require((0.0..=1.0).contains(&fraction), "reserve_fraction", fraction, "a number from 0 to 1")?;
+        require(self.max_reserved > 0, "max_reserved", 0, "at least 1")
+    }
+}
+
+/// The most that one group may owe of one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct BorrowCeiling {
+    /// The group's kind.
+    pub kind: GroupKind,
+    /// The group's identity.
+    pub identity: Vec<String>,
+    /// The resource's name.
+    pub resource: String,
+    /// The most it may owe. 0 for no borrowing.
+    pub ceiling: u32,
+}
+
+/// Beyond its [strict share](PolicyView::strict_share) a group goes into debt, up to a ceiling, and steps back when
+/// others come.
+///
+/// ```text
+/// share     the strict share of the resource
+/// over      held + amount - share
+///
+/// others press on the resource    debt > 0: refused, borrow debt      over > 0: refused, group cap
+/// nobody does, over <= 0          free
+/// nobody does, over > 0           new debt = min(amount, over); refused, borrow debt, if debt + new debt > ceiling
+///
+/// ceiling   the one of the group and resource, else the default one, else max(0, limit - reserved - share)
+/// reserved  min(max reserved, ceil(limit x reserve fraction))
+/// ```
+///
+/// Debt is kept for each group and resource. It belongs to the group, not to a lease: any release by the group repays
+/// what it released, down to nothing, whether or not that lease had borrowed. A group without an admitted limit is
+/// always allowed and never owes.
+#[derive(Clone, Debug)]
+pub struct BoundedBorrow {
+    config: BoundedBorrowConfig,
+    /// The ceilings of a group, by its name.
+    named: FixedMap<GroupKey, Vec<(String, u32)>>,
+    /// The same by its number, for the groups that have any.
+    ceilings: FixedMap<u32, Vec<(ResourceId, u32)>>,
+}
+
+impl BoundedBorrow {
+    /// The policy with these settings.
+    pub fn new(config: BoundedBorrowConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let mut named: FixedMap<_, Vec<(String, u32)>> = FixedMap::default();
+        for BorrowCeiling { kind, identity, resource, ceiling } in &config.ceilings {
+            let of_group = named.entry((*kind, identity.clone())).or_default();
+            let is_new = of_group.iter().all(|(known, _)| known != resource);
+            require(is_new, "ceilings", resource, "each resource of a group once")?;
+            of_group.push((resource.clone(), *ceiling));
+        }
+        Ok(Self { config, named, ceilings: FixedMap::default() })
+    }
+
+    /// What the candidate borrows of one resource.
+    fn judge(&self, view: &PolicyView<'_>, resource: ResourceId, amount: u32) -> Result<u32, Refusal> {
+        let share = view.strict_share(resource, self.config.share_rounding);
+        let (held, debt) = (view.held(resource), view.debt(resource));
+        let wanted = held.saturating_add(amount);
+        let mut figures = Figures { held, asked: amount, share, debt, ceiling: None };
+        let refuse =
+            |reason, figures, until| Refusal { reason, resource: Some(resource), figures: Some(figures), until };
+        if view.has_pressure_on(resource) {
+            if debt > 0 {
+                return Err(refuse(DenialReason::BorrowDebt, figures, Until::NoPressure(resource)));
+            }
+            if wanted > share {
+                return Err(refuse(DenialReason::GroupCap, figures, self.until_share_leaves(resource, 0..=wanted - 1)));
+            }
+            return Ok(0);
+        }
+        let new_debt = wanted.saturating_sub(share).min(amount);
+        if new_debt == 0 {
+            return Ok(0);
+        }
+        let ceiling = self.ceiling(view, resource);
+        let most = ceiling.at(share);
+        if debt.saturating_add(new_debt) > most {
+            figures.ceiling = Some(most);
+            let until =
+                self.until_share_leaves(resource, ceiling.refused_shares(wanted, debt.saturating_add(amount), debt));
+            return Err(refuse(DenialReason::BorrowDebt, figures, until));
+        }
+        Ok(new_debt)
+    }
+
+    fn until_share_leaves(&self, resource: ResourceId, shares: RangeInclusive<u32>) -> Until {
+        Until::ShareLeaves { resource, shares, rounding: self.config.share_rounding }
+    }
+
+    fn ceiling(&self, view: &PolicyView<'_>, resource: ResourceId) -> Ceiling {
+        let of_group = self.ceilings.get(&view.group().0.0);
+        let own = of_group.and_then(|list| list.iter().find(|(known, _)| *known == resource));
+        if let Some(fixed) = own.map(|(_, ceiling)| *ceiling).or(self.config.default_ceiling) {
+            return Ceiling::Fixed(fixed);
+        }
+        let limit = view.limit(resource);
+        let reserved = rounded_up(f64::from(limit) * self.config.reserve_fraction).min(self.config.max_reserved);
+        Ceiling::Above { share_and_debt: limit.saturating_sub(reserved) }
+    }
+}
+
+impl TaskPolicy for BoundedBorrow {
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+        let mut allowed = Allowed::freely();
+        if view.admitted_limit().is_none() {
+            return Ok(allowed);
+        }
+        for (resource, amount) in view.asks() {
+            let debt = self.judge(view, resource, amount)?;
+            if debt > 0 {
+                allowed = allowed.borrowing(resource, debt);
+            }
+        }
+        Ok(allowed)
+    }
+
+    fn repaid(&self, _resource: ResourceId, amount: u32) -> u32 {
+        if self.config.repays_on_release { amount } else { 0 }
+    }
+
+    fn group_registered(
+        &mut self,
+        id: TaskGroupId,
+        group: &TaskGroup,
+        find: &dyn Fn(&str) -> Option<ResourceId>,
+    ) -> Result<(), ConfigError> {
+        if self.named.is_empty() {
+            return Ok(());
+        }
+        let Some(named) = self.named.get(&(group.kind, group.identity.clone())) else { return Ok(()) };
+        let mut ceilings = Vec::with_capacity(named.len());
+        for (name, ceiling) in named {
+            let resource = find(name).ok_or_else(|| ConfigError::new("ceilings", name, "a resource that exists"))?;
+            ceilings.push((resource, *ceiling));
+        }
+        self.ceilings.insert(id.0.0, ceilings);
+        Ok(())
+    }
+}
+
+/// The most a group may owe.
+#[derive(Clone, Copy, Debug)]
+enum Ceiling {
+    Fixed(u32),
+    /// What is left of this above the share.
+    Above {
+        share_and_debt: u32,
+    },
+}
+
+impl Ceiling {
+    fn at(self, share: u32) -> u32 {
+        match self {
+            Self::Fixed(ceiling) => ceiling,
+            Self::Above { share_and_debt } => share_and_debt.saturating_sub(share),
+        }
+    }
+
+    /// The shares at which a refusal without pressure holds: what is owed with `amount` added is `owed_after`.
+    ///
+    /// Under a fixed ceiling a larger share helps: it makes the new debt smaller. A ceiling that is counted from the
+    /// share falls as the share grows, so there a smaller share helps, or one that covers all that is wanted.
+    fn refused_shares(self, wanted: u32, owed_after: u32, debt: u32) -> RangeInclusive<u32> {
+        match self {
+            Self::Fixed(ceiling) => 0..=(wanted - 1).saturating_sub(ceiling.saturating_sub(debt)),
+            Self::Above { share_and_debt } => share_and_debt.saturating_add(1).saturating_sub(owed_after)..=wanted - 1,
+        }
+    }
+}
+
+/// The smallest whole number that is not below `value`, which is not negative.
+fn rounded_up(value: f64) -> u32 {
+    let whole = value as u32;
+    whole.saturating_add(u32::from(value > f64::from(whole)))
+}
