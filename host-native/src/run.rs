@@ -141,7 +141,10 @@ async fn drive(
     let report = loop {
         tokio::select! {
             report = &mut run => break Some(report),
-            _ = refresh.tick() => screen.show(&view(&handle.progress(), names, models)),
+            _ = refresh.tick() => {
+                work.take_warnings().iter().for_each(|warning| screen.say(warning));
+                screen.show(&view(&handle.progress(), names, models));
+            }
             () = interrupts.next() => {
                 if interrupted {
                     break None;
@@ -152,6 +155,7 @@ async fn drive(
             }
         }
     };
+    work.take_warnings().iter().for_each(|warning| screen.say(warning));
     Ok(Ending { report, interrupted, wall: began.elapsed() })
 }
 

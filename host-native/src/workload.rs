@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tidegate_core::driver::Workload;
 use tidegate_core::pipeline::{
-    ColumnId, DropReason, FailureKind, FinishedRowGroup, RetryKind, SaveError, Strategy, Task, TaskOutcome,
+    ColumnId, DropReason, FailureKind, FinishedRowGroup, ProviderDegraded, RetryKind, SaveError, Strategy, Task,
+    TaskOutcome,
 };
 use tidegate_core::request::{Denial, DenialReason, GroupId};
 
@@ -46,6 +47,8 @@ struct Shared {
     output: Arc<OutputDirectory>,
     examples: Mutex<BTreeMap<(String, String), (u64, String)>>,
     written: Mutex<Written>,
+    /// What is to be said on the screen, the oldest first.
+    warnings: Mutex<Vec<String>>,
 }
 
 /// What is on disk.
@@ -74,6 +77,7 @@ impl JobWork {
             output,
             examples: Mutex::default(),
             written: Mutex::default(),
+            warnings: Mutex::default(),
         }))
     }
 
@@ -81,6 +85,12 @@ impl JobWork {
     #[must_use]
     pub fn drop_examples(&self) -> BTreeMap<(String, String), (u64, String)> {
         self.0.examples.lock().clone()
+    }
+
+    /// Warnings that have come since the last call.
+    #[must_use]
+    pub fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.warnings.lock())
     }
 
     /// What has been written so far.
@@ -93,6 +103,10 @@ impl JobWork {
 impl Workload for JobWork {
     type Work = BoxedFuture<TaskOutcome>;
     type Save = BoxedFuture<Result<(), SaveError>>;
+
+    fn warn(&self, warning: &ProviderDegraded) {
+        self.0.warnings.lock().push(format!("warning: {warning}"));
+    }
 
     fn work(&self, task: Task) -> Self::Work {
         let shared = Arc::clone(&self.0);

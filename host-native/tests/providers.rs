@@ -107,6 +107,7 @@ fn endless_429s_end_the_run_after_the_patience_and_finished_row_groups_stay() {
     let server = good_then(9, || (StatusCode::TOO_MANY_REQUESTS, [("retry-after-ms", "20")], "slow down"));
     let ended = scratch.run_pipeline(&remote_pipeline(&server, "", "rate_limit_patience = \"600ms\"\nrow_groups = 1"));
     ended.assert(4, &["rate limit", "remote/m"]);
+    ended.assert(4, &["is degraded: "]);
     let rows = scratch.rows("out");
     assert!(rows.len() >= 8, "{} rows", rows.len());
     assert!(rows.iter().enumerate().all(|(index, row)| row["row"] == index));

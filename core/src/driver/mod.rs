@@ -28,7 +28,7 @@ pub use worker::Worker;
 
 use crate::executor::{Host, Spawn};
 use crate::gate::alarm::Alarm;
-use crate::pipeline::{FinishedRowGroup, Pipeline, RunReport, Task, TaskOutcome};
+use crate::pipeline::{FinishedRowGroup, Pipeline, ProviderDegraded, RunReport, Task, TaskOutcome};
 use shared::{Order, Shared};
 
 /// How many batches of effects one poll carries out before it lets others run.
@@ -49,6 +49,9 @@ pub trait Workload: 'static {
     /// Begins to save a row group: called once for each, after all its tasks have ended. It is never told to stop, so
     /// that nothing is saved by half.
     fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save;
+
+    /// A provider mostly fails, though not for good. For whoever watches the run; nothing by default.
+    fn warn(&self, _warning: &ProviderDegraded) {}
 }
 
 /// Runs `pipeline` with the tasks of `workload` on `host`. Nothing begins before the returned future is polled.
@@ -124,6 +127,7 @@ where
             let worker = Worker::new(Arc::clone(shared), Arc::clone(workload), task);
             Spawn::<Worker<H, W>>::spawn(&shared.host, worker);
         }
+        Order::Warn(warning) => workload.warn(&warning),
         Order::Save(group) => {
             let checkpoint = Checkpoint::new(Arc::clone(shared), Arc::clone(workload), group);
             Spawn::<Checkpoint<H, W>>::spawn(&shared.host, checkpoint);

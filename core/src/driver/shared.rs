@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::executor::Host;
 use crate::handle::FixedMap;
 use crate::pipeline::{
-    Effect, FinishedRowGroup, Pipeline, Progress, RunReport, SaveError, Task, TaskOutcome, WorkerId,
+    Effect, FinishedRowGroup, Pipeline, Progress, ProviderDegraded, RunReport, SaveError, Task, TaskOutcome, WorkerId,
 };
 use crate::time::Instant;
 
@@ -59,6 +59,7 @@ struct Desk {
 pub(super) enum Order {
     Work(Task),
     Save(FinishedRowGroup),
+    Warn(ProviderDegraded),
 }
 
 /// What was drained under one hold of the lock, to be carried out after it.
@@ -222,6 +223,7 @@ impl State {
                         drained.wakes.extend(desk.waker.take());
                     }
                 }
+                Some(Effect::Warn(warning)) => drained.orders.push(Order::Warn(warning)),
                 Some(Effect::Finished) => self.phase = Phase::Over,
                 None => {
                     drained.more = false;

@@ -37,6 +37,13 @@ pub struct PipelineConfig {
     /// Stops the run once a fairness group has been answered nothing but rate limits for this long; `None`: never.
     /// Default 10 minutes.
     pub rate_limit_patience: Option<Duration>,
+    /// Answers of one fairness group that are judged together for a warning, 1 to 65536. Default 20.
+    pub degraded_window: u32,
+    /// The share of failures that may pass at which a provider counts as degraded, above 0 and at most 1; `None`: never.
+    /// Default 0.5.
+    pub degraded_rate: Option<f64>,
+    /// The shortest pause between two such warnings about one fairness group. Default 60 s.
+    pub degraded_pause: Duration,
     /// The shortest pause before a rate-limited task is tried again, above 0. Default 50 ms.
     pub retry_floor: Duration,
     /// The longest such pause, whatever the provider asked for; not below `retry_floor`. Default 10 minutes.
@@ -58,6 +65,9 @@ impl Default for PipelineConfig {
             shutdown_window: 10,
             shutdown_rate: Some(0.5),
             rate_limit_patience: Some(Duration::from_secs(600)),
+            degraded_window: 20,
+            degraded_rate: Some(0.5),
+            degraded_pause: Duration::from_secs(60),
             retry_floor: Duration::from_millis(50),
             retry_ceiling: Duration::from_secs(600),
             done_row_groups: Vec::new(),
@@ -86,8 +96,11 @@ impl PipelineConfig {
         require(self.salvage_rounds <= 255, "salvage_rounds", self.salvage_rounds, "0 to 255")?;
         let window = self.shutdown_window;
         require((1..=MAX_SHUTDOWN_WINDOW).contains(&window), "shutdown_window", window, "1 to 65536")?;
-        if let Some(rate) = self.shutdown_rate {
-            require(rate > 0.0 && rate <= 1.0, "shutdown_rate", rate, "above 0 and at most 1")?;
+        let window = self.degraded_window;
+        require((1..=MAX_SHUTDOWN_WINDOW).contains(&window), "degraded_window", window, "1 to 65536")?;
+        for (field, rate) in [("shutdown_rate", self.shutdown_rate), ("degraded_rate", self.degraded_rate)] {
+            let rate = rate.unwrap_or(1.0);
+            require(rate > 0.0 && rate <= 1.0, field, rate, "above 0 and at most 1")?;
         }
         require(!self.retry_floor.is_zero(), "retry_floor", self.retry_floor, "above 0")?;
         let ceiling = self.retry_ceiling;

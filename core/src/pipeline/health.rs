@@ -2,7 +2,8 @@
 //!
 //! *Early shutdown*: over the last `window` final outcomes (successes and failures for good), the share of failures
 //! reached the rate. *Provider exhausted*: every answer of a fairness group since its last other answer was a rate
-//! limit, for as long as patience lasts.
+//! limit, for as long as patience lasts. *Provider degraded*: a warning, and no more: of the last `window` answers of a
+//! fairness group, the share that may pass (5xx, timeouts, rate limits) reached the rate; at most one in each pause.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -61,6 +62,47 @@ impl Patience {
     }
 }
 
+/// How many of a fairness group's last answers were failures that may pass.
+#[derive(Clone, Debug)]
+pub(super) struct DegradedWatch {
+    window: usize,
+    rate: Option<f64>,
+    pause: Duration,
+    groups: Vec<Recent>,
+}
+
+/// The last answers of one group.
+#[derive(Clone, Debug, Default)]
+struct Recent {
+    answers: VecDeque<bool>,
+    retryable: u32,
+    warned: Option<Instant>,
+}
+
+impl DegradedWatch {
+    pub(super) fn new(window: u32, rate: Option<f64>, pause: Duration, groups: usize) -> Self {
+        Self { window: window as usize, rate, pause, groups: alloc::vec![Recent::default(); groups] }
+    }
+
+    /// Takes one answer in; answers how many of the window were retryable when it is time for a warning. O(1).
+    pub(super) fn observe(&mut self, now: Instant, group: usize, is_retryable: bool) -> Option<u32> {
+        let rate = self.rate?;
+        let recent = &mut self.groups[group];
+        if recent.answers.len() == self.window && recent.answers.pop_front() == Some(true) {
+            recent.retryable -= 1;
+        }
+        recent.answers.push_back(is_retryable);
+        recent.retryable += u32::from(is_retryable);
+        let is_bad = recent.answers.len() == self.window && f64::from(recent.retryable) >= rate * self.window as f64;
+        let is_quiet = recent.warned.is_none_or(|warned| now - warned >= self.pause);
+        if !is_bad || !is_quiet {
+            return None;
+        }
+        recent.warned = Some(now);
+        Some(recent.retryable)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,6 +117,19 @@ mod tests {
         assert_eq!(window.observe(false), None);
         assert_eq!(window.observe(true), None);
         assert_eq!(window.observe(true), Some(2));
+    }
+
+    #[test]
+    fn a_provider_that_mostly_fails_is_warned_of_once_in_each_pause() {
+        let at = |secs| Instant::ZERO + Duration::from_secs(secs);
+        let mut watch = DegradedWatch::new(4, Some(0.5), Duration::from_secs(60), 2);
+        let first: [Option<u32>; 4] = core::array::from_fn(|n| watch.observe(at(0), 0, n % 2 == 0));
+        assert_eq!(first, [None, None, None, Some(2)], "only a full window is judged");
+        assert_eq!(watch.observe(at(59), 0, true), None);
+        assert_eq!(watch.observe(at(60), 0, true), Some(3));
+        assert_eq!(watch.observe(at(60), 1, true), None, "another provider has answers of its own");
+        let better: [Option<u32>; 4] = core::array::from_fn(|_| watch.observe(at(500), 0, false));
+        assert_eq!(better, [Some(2), None, None, None]);
     }
 
     #[test]

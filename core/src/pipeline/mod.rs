@@ -55,7 +55,8 @@ mod tests_stop;
 
 pub use config::{PipelineConfig, PipelineError};
 pub use outcome::{
-    DropReason, DroppedRow, Effect, FailureKind, FinishedRowGroup, RetryKind, SaveError, Task, TaskOutcome, WorkerId,
+    DropReason, DroppedRow, Effect, FailureKind, FinishedRowGroup, ProviderDegraded, RetryKind, SaveError, Task,
+    TaskOutcome, WorkerId,
 };
 pub use plan::{Column, ColumnId, MAX_COLUMNS, Plan, PlanBuilder, PlanError, Strategy};
 pub use report::{ColumnReport, DroppedCount, Progress, RunReport, StopReason, TaskCounts};

@@ -217,6 +217,29 @@ impl From<&str> for SaveError {
     }
 }
 
+/// A provider that mostly fails, though not for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct ProviderDegraded {
+    /// The identity of the fairness group behind which it stands.
+    pub group: Vec<String>,
+    /// Its last answers that were failures that may pass.
+    pub retryable: u32,
+    /// Of how many.
+    pub window: u32,
+}
+
+impl fmt::Display for ProviderDegraded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, retryable, window } = self;
+        write!(
+            f,
+            "`{}` is degraded: {retryable} of its last {window} answers were failures that may pass",
+            group.join("/")
+        )
+    }
+}
+
 /// What a driver must carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -226,6 +249,8 @@ pub enum Effect {
     Checkpoint(FinishedRowGroup),
     /// Cancel a worker. It must still be answered for; a worker that ends in another way first may say so.
     Abort(WorkerId),
+    /// Tell somebody. Nothing has to be answered.
+    Warn(ProviderDegraded),
     /// The run is over: every lease is back, every checkpoint answered, the report is there. Comes once, last.
     Finished,
 }

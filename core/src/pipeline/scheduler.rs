@@ -14,10 +14,12 @@ use alloc::vec::Vec;
 
 use super::config::{PipelineConfig, PipelineError};
 use super::frontier::{Place, Stage};
-use super::health::{FailureWindow, Patience};
+use super::health::{DegradedWatch, FailureWindow, Patience};
 use super::key::TaskKey;
 use super::models::Models;
-use super::outcome::{DropReason, Effect, FinishedRowGroup, RetryKind, SaveError, Task, TaskOutcome, WorkerId};
+use super::outcome::{
+    DropReason, Effect, FinishedRowGroup, ProviderDegraded, RetryKind, SaveError, Task, TaskOutcome, WorkerId,
+};
 use super::plan::{ColumnId, Plan};
 use super::report::{Progress, RunReport, StopReason, Tally};
 use super::row_group::{Pending, Phase, RowGroup};
@@ -57,6 +59,8 @@ pub struct Pipeline {
     window: FailureWindow,
     shutdown_window: u32,
     patience: Patience,
+    degraded: DegradedWatch,
+    degraded_window: u32,
     pub(super) tally: Tally,
     clock: Monotonic,
     pub(super) started: Instant,
@@ -125,6 +129,8 @@ impl Pipeline {
             window: FailureWindow::new(config.shutdown_window, config.shutdown_rate),
             shutdown_window: config.shutdown_window,
             patience: Patience::new(config.rate_limit_patience, groups),
+            degraded: DegradedWatch::new(config.degraded_window, config.degraded_rate, config.degraded_pause, groups),
+            degraded_window: config.degraded_window,
             tally: Tally::new(plan.columns().len()),
             clock: Monotonic::default(),
             started: Instant::ZERO,
@@ -339,6 +345,7 @@ impl Pipeline {
     /// What an answer says about the provider behind a column's group.
     fn consult_patience(&mut self, now: Instant, column: ColumnId, outcome: TaskOutcome) {
         let group = self.routes[column.index()].patience;
+        self.watch_provider(now, column, outcome);
         match outcome {
             TaskOutcome::Retryable { kind: RetryKind::RateLimited, .. } => {
                 if let Some(waited) = self.patience.rate_limited(now, group) {
@@ -349,6 +356,22 @@ impl Pipeline {
             // Neither is an answer of the provider.
             TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, .. } | TaskOutcome::Cancelled => {}
             _ => self.patience.answered(group),
+        }
+    }
+
+    /// Warns of a provider that mostly fails. What the caller did itself is no answer of the provider.
+    fn watch_provider(&mut self, now: Instant, column: ColumnId, outcome: TaskOutcome) {
+        let is_retryable = match outcome {
+            TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, .. }
+            | TaskOutcome::Cancelled
+            | TaskOutcome::Fatal => return,
+            TaskOutcome::Retryable { .. } => true,
+            TaskOutcome::Success | TaskOutcome::Failed(_) => false,
+        };
+        let group = self.routes[column.index()].patience;
+        if let Some(retryable) = self.degraded.observe(now, group, is_retryable) {
+            let group = self.plan.columns()[column.index()].group.identity.clone();
+            self.effects.push_back(Effect::Warn(ProviderDegraded { group, retryable, window: self.degraded_window }));
         }
     }
 

@@ -20,6 +20,7 @@ pub(super) struct Rig {
     /// Those of them that are not answered yet.
     pub(super) saving: Vec<u32>,
     pub(super) aborted: Vec<WorkerId>,
+    pub(super) warnings: Vec<ProviderDegraded>,
     pub(super) ends: u32,
 }
 
@@ -42,6 +43,7 @@ impl Rig {
             handed_out: Vec::new(),
             saving: Vec::new(),
             aborted: Vec::new(),
+            warnings: Vec::new(),
             ends: 0,
         }
     }
@@ -60,6 +62,7 @@ impl Rig {
                     self.handed_out.push(group);
                 }
                 Effect::Abort(worker) => self.aborted.push(worker),
+                Effect::Warn(warning) => self.warnings.push(warning),
                 Effect::Finished => {
                     assert!(self.running.is_empty() && self.saving.is_empty());
                     self.ends += 1;

@@ -197,3 +197,24 @@ fn work_that_nothing_can_move_is_reported_as_stuck_with_the_reason() {
     assert!(why.contains("shut"), "{why}");
     assert_eq!(rig.report().rows_dropped, 2);
 }
+
+#[test]
+fn a_degraded_provider_is_warned_of_and_the_run_goes_on() {
+    let group = crate::task::TaskGroup::model("provider", "model", 9.0);
+    let column = Column::new("a", Strategy::Cell).with_group(group);
+    let config = PipelineConfig { degraded_window: 4, submission_limit: 1, ..rows(8, 8) };
+    let mut rig = Rig::start([column], config);
+    for outcome in [TaskOutcome::Success, retry(RetryKind::AdmissionTimeout), retry(RetryKind::Timeout)] {
+        let first = rig.running_names().remove(0);
+        rig.end(&first, outcome);
+    }
+    for outcome in [retry(RetryKind::ServerError), retry(RetryKind::ServerError)] {
+        assert_eq!(rig.warnings, [], "what request admission did is no answer of the provider");
+        let first = rig.running_names().remove(0);
+        rig.end(&first, outcome);
+    }
+    let text = rig.warnings[0].to_string();
+    assert_eq!(text, "`provider/model` is degraded: 3 of its last 4 answers were failures that may pass");
+    rig.run_well();
+    assert_eq!((stop(&rig), rig.report().rows_out, rig.warnings.len()), (&StopReason::Completed, 8, 1));
+}

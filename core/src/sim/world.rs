@@ -301,6 +301,8 @@ impl World {
                 self.pipeline.checkpoint_finished(self.now, group.row_group, Ok(()));
             }
             RunEffect::Abort(worker) => self.abort(worker),
+            // The page and the tests read the figures instead.
+            RunEffect::Warn(_) => {}
             RunEffect::Finished => self.finished = self.pipeline.report().cloned(),
         }
     }
