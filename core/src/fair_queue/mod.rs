@@ -31,6 +31,7 @@
 //!
 #![doc = include_str!("fairness.md")]
 
+mod facts;
 mod records;
 mod turn;
 mod work;
@@ -110,6 +111,8 @@ pub enum Verdict {
     GroupBlocked,
     /// Not in this selection. The group keeps its turn and is offered again in the next.
     Skip,
+    /// Nothing of this class in this selection. Its groups keep their turns and are offered again in the next.
+    SkipClass,
 }
 
 /// An accepted candidate. It holds until the queue changes; [`FairQueue::commit`] refuses it after that.
@@ -144,6 +147,8 @@ pub struct FairQueue {
     parked: TurnHeap,
     /// Groups passed over by the selection in progress; empty between calls.
     set_aside: Vec<u32>,
+    /// Classes passed over by it; empty between calls.
+    skipped_classes: Vec<u32>,
 }
 
 /// Registration.
@@ -289,10 +294,19 @@ impl FairQueue {
                     self.exit(group);
                     self.set_aside.push(group);
                 }
+                Verdict::SkipClass => {
+                    // What was offered is blocked by no lot.
+                    self.unseat(class);
+                    self.classes[class as usize].lot = NOWHERE;
+                    self.skipped_classes.push(class);
+                }
             }
         };
         while let Some(group) = self.set_aside.pop() {
             self.insert(group);
+        }
+        while let Some(class) = self.skipped_classes.pop() {
+            self.reseat(class);
         }
         selected
     }
@@ -369,86 +383,6 @@ impl FairQueue {
     pub fn select_parked(&self) -> Option<Selection> {
         let (_, group) = self.parked.peek()?;
         Some(Selection { candidate: self.candidate(group), version: self.version })
-    }
-}
-
-/// Facts, kept up to date and read without copying.
-impl FairQueue {
-    /// Items queued.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.index.len()
-    }
-
-    /// Whether nothing is queued.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.index.is_empty()
-    }
-
-    /// Whether an item with this id is queued.
-    #[must_use]
-    pub fn contains(&self, item: u64) -> bool {
-        self.index.contains_key(&item)
-    }
-
-    /// The group an item is queued in.
-    #[must_use]
-    pub fn group_of(&self, item: u64) -> Option<GroupId> {
-        self.index.get(&item).map(|slot| GroupId(self.nodes[*slot as usize].group))
-    }
-
-    /// Items queued in a group.
-    #[must_use]
-    pub fn group_len(&self, group: GroupId) -> usize {
-        self.groups[group.index()].len as usize
-    }
-
-    /// Items queued in a group, by class.
-    #[must_use]
-    pub fn group_demand(&self, group: GroupId) -> &[(ClassId, u32)] {
-        &self.groups[group.index()].demand
-    }
-
-    /// Items queued of a class.
-    #[must_use]
-    pub fn class_len(&self, class: ClassId) -> u64 {
-        self.classes[class.index()].queued
-    }
-
-    /// Groups whose head is of a class.
-    #[must_use]
-    pub fn heads(&self, class: ClassId) -> u32 {
-        self.classes[class.index()].heads
-    }
-
-    /// The head of a group.
-    #[must_use]
-    pub fn first(&self, group: GroupId) -> Option<Candidate> {
-        (self.groups[group.index()].len > 0).then(|| self.candidate(group.0))
-    }
-
-    /// The weight of a group.
-    #[must_use]
-    pub fn weight(&self, group: GroupId) -> f64 {
-        self.groups[group.index()].weight
-    }
-
-    /// Whether this queue has a group of this number.
-    #[must_use]
-    pub fn has_group(&self, group: GroupId) -> bool {
-        group.index() < self.groups.len()
-    }
-
-    /// Groups that were registered.
-    pub fn groups(&self) -> impl Iterator<Item = GroupId> + use<> {
-        (0..self.groups.len() as u32).map(GroupId)
-    }
-
-    /// Virtual time since the last rebase.
-    #[must_use]
-    pub fn virtual_time(&self) -> f64 {
-        self.virtual_time
     }
 }
 

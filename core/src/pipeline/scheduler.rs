@@ -28,6 +28,7 @@ use super::salvage::{Delays, Salvage, Verdict};
 use super::stop::StopMode;
 use crate::handle::{KeyState, Slots};
 use crate::lease::ReleaseAnswer;
+use crate::request::RequestPressure;
 use crate::task::{DemandId, Dispatched, Dispatcher, TaskConfig, TaskGroupId, TaskLease};
 use crate::time::{Instant, Monotonic};
 
@@ -276,6 +277,15 @@ impl Pipeline {
             }
         }
         self.pump(now);
+    }
+
+    /// Whether a call of the request resource that `resource` stands for would have to wait, and why: tell it whenever that
+    /// changes. Tasks that would only wait are then passed over while others could call at once.
+    pub fn set_request_pressure(&mut self, now: Instant, resource: &str, pressure: Option<RequestPressure>) {
+        let now = self.clock.observe(now);
+        if self.dispatcher.set_request_pressure(resource, pressure) {
+            self.pump(now);
+        }
     }
 
     /// Stops the run: nothing more is started, every worker is aborted and waited for, row groups that are not

@@ -321,3 +321,25 @@ fn a_pipeline_can_move_to_another_thread() {
     fn assert_send<T: Send>() {}
     assert_send::<Pipeline>();
 }
+
+#[test]
+fn a_provider_that_would_make_its_tasks_wait_does_not_hold_the_slots_of_another() {
+    let model = |name: &str| {
+        let resource = std::format!("request:{name}");
+        let group = crate::task::TaskGroup::model("p", name, 9.0);
+        Column::new(name, Strategy::Cell).with_group(group).with_demand(&resource, 1)
+    };
+    let resources = ["request:a", "request:z"].map(|name| (name.into(), 9)).into();
+    let config = PipelineConfig { submission_limit: 2, resources, ..rows(4, 4) };
+    let mut rig = Rig::new([model("a"), model("z")], config);
+    rig.pipeline.set_request_pressure(rig.now, "request:z", None);
+    rig.pipeline.set_request_pressure(rig.now, "request:a", Some(crate::request::RequestPressure::CoolingDown));
+    rig.pipeline.start(rig.now);
+    rig.drain();
+    assert_eq!(rig.running_names(), ["z:0.0", "z:0.1"]);
+    rig.succeed("z:0.0");
+    rig.pipeline.set_request_pressure(rig.now, "request:a", None);
+    rig.succeed("z:0.1");
+    assert_eq!(rig.running_names(), ["z:0.2", "a:0.0"]);
+    rig.run_well();
+}

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::accounts::Accounts;
 use super::admission::{GroupKey, TaskGroup, TaskGroupId, TaskLease};
+use super::advisory::{Advice, Adviser, AdvisorySkip};
 use super::parking::Parking;
 use super::policy::strict_fair::StrictFair;
 use super::policy::{Allowed, PolicyView, TaskPolicy};
@@ -12,6 +13,7 @@ use crate::error::{ConfigError, require};
 use crate::fair_queue::{Candidate, ClassId, FairQueue, GroupId, LotId, MAX_WEIGHT, MIN_WEIGHT, Selection, Verdict};
 use crate::handle::FixedMap;
 use crate::lease::{Ledger, ReleaseAnswer, ReleaseDiagnostics};
+use crate::request::RequestPressure;
 
 /// A task that may start now.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,6 +58,7 @@ pub struct Dispatcher<P = StrictFair> {
     /// By resource: the lots of what waits for it, by ascending amount.
     lots: Vec<Vec<ResourceLot>>,
     ledger: Ledger<Held>,
+    adviser: Adviser,
     overrides: u64,
     compatibility: bool,
     pub(super) is_shut: bool,
@@ -83,6 +86,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
             classes: Vec::new(),
             lots: Vec::new(),
             ledger: Ledger::new(u32::MAX),
+            adviser: Adviser::default(),
             overrides: 0,
             compatibility: config.compatibility,
             is_shut: false,
@@ -198,7 +202,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
         }
         let Self { queue, accounts, parking, .. } = self;
         parking.wake(accounts, |group| queue.unpark(GroupId(group)));
-        match self.select() {
+        let advised = if self.adviser.is_needed() { self.select_advised() } else { None };
+        match advised.or_else(|| self.select()) {
             Some((selection, allowed)) => self.start(&selection, &allowed),
             None => self.override_policy(),
         }
@@ -224,6 +229,13 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.offer_again(group.0);
         self.parking.mark_changed();
         ReleaseAnswer::Released
+    }
+
+    /// Whether a call of the request resource that `resource` stands for would have to wait, and why. A resource that was
+    /// never told of stands for none. Answers whether this is news; unknown names are none. O(resources).
+    pub fn set_request_pressure(&mut self, resource: &str, pressure: Option<RequestPressure>) -> bool {
+        let known = self.accounts.resources.find(resource);
+        known.is_some_and(|resource| self.adviser.note(resource.0, pressure))
     }
 
     /// Starts nothing from now on. Leases that are out stay valid.
@@ -254,6 +266,43 @@ impl<P: TaskPolicy> Dispatcher<P> {
                 }
             }
         })?;
+        Some((selection, allowed))
+    }
+
+    /// The first head in turn that could call at once, where the first of all would have to wait; counts it as passed
+    /// over. `None` where nobody is passed over.
+    fn select_advised(&mut self) -> Option<(Selection, Allowed)> {
+        let Self { policy, queue, accounts, parking, lots, adviser, .. } = self;
+        let mut allowed = Allowed::default();
+        let mut passed_over: Option<(u64, RequestPressure)> = None;
+        let selection = queue.select(|candidate| {
+            let (group, demand) = (candidate.group.0, candidate.class.0);
+            if let Some((resource, amount)) = accounts.resources.shortage(demand) {
+                return blocked(&lots[resource as usize], amount);
+            }
+            let terms = match policy.evaluate(&PolicyView::new(accounts, group, demand)) {
+                Ok(terms) => terms,
+                Err(refusal) => {
+                    parking.park(accounts, group, demand, &refusal.until);
+                    return Verdict::GroupBlocked;
+                }
+            };
+            let advice = adviser.advise(accounts.resources.amounts(demand));
+            match (advice, passed_over) {
+                (Advice::Wait(pressure), None) => passed_over = Some((candidate.item, pressure)),
+                // Only somebody who could call at once is reason enough to pass anybody over.
+                (Advice::Wait(_) | Advice::Indifferent, Some(_)) => {}
+                (Advice::Open, _) | (Advice::Indifferent, None) => {
+                    allowed = terms;
+                    return Verdict::Accept;
+                }
+            }
+            Verdict::SkipClass
+        })?;
+        if let Some((skipped, pressure)) = passed_over {
+            self.adviser.skips += 1;
+            self.adviser.last_skip = Some(AdvisorySkip { skipped, pressure, preferred: selection.candidate.item });
+        }
         Some((selection, allowed))
     }
 
@@ -340,6 +389,18 @@ impl<P: TaskPolicy> Dispatcher<P> {
     #[must_use]
     pub fn liveness_overrides(&self) -> u64 {
         self.overrides
+    }
+
+    /// How often a task was passed over because its call would have waited.
+    #[must_use]
+    pub fn advisory_skips(&self) -> u64 {
+        self.adviser.skips
+    }
+
+    /// The last such skip.
+    #[must_use]
+    pub fn last_advisory_skip(&self) -> Option<AdvisorySkip> {
+        self.adviser.last_skip
     }
 
     /// Every resource: name, leased, limit.

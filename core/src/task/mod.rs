@@ -23,6 +23,7 @@
 
 mod accounts;
 mod admission;
+mod advisory;
 mod dispatch;
 mod explain;
 mod parking;
@@ -33,6 +34,8 @@ mod shares;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_advisory;
+#[cfg(test)]
 mod tests_borrow;
 #[cfg(test)]
 mod tests_cost;
@@ -40,6 +43,7 @@ mod tests_cost;
 mod tests_model;
 
 pub use admission::{Denial, DenialReason, Figures, GroupKind, TaskGroup, TaskGroupId, TaskLease};
+pub use advisory::AdvisorySkip;
 pub use dispatch::{Dispatched, Dispatcher};
 pub use explain::Blocked;
 pub use policy::bounded_borrow::{BorrowCeiling, BoundedBorrow, BoundedBorrowConfig};

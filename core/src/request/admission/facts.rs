@@ -6,6 +6,7 @@ use crate::request::config::AimdConfig;
 use crate::request::event::{Interest, RequestEvent};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::outcome::Effect;
+use crate::request::pressure::RequestPressure;
 use crate::request::resource::Resource;
 use crate::request::snapshot::{ProviderModelSnapshot, ResourceLoad, ResourceSnapshot};
 use crate::time::{Duration, Instant};
@@ -120,6 +121,32 @@ impl RequestAdmission {
         let entry = self.resources.get(resource.index())?;
         let limit = entry.limit(self.time.peek(now));
         Some(ResourceLoad { limit, in_flight: entry.in_flight, waiters: entry.waiters })
+    }
+
+    /// Why a call of `resource` that asked at `now` would have to wait; `None` if it would not, or if this controller never
+    /// made the resource.
+    #[must_use]
+    pub fn pressure(&self, now: Instant, resource: ResourceId) -> Option<RequestPressure> {
+        let now = self.time.peek(now);
+        let entry = self.resources.get(resource.index())?;
+        let owner = &self.providers[entry.owner.0 as usize];
+        if owner.in_flight >= owner.cap {
+            Some(RequestPressure::CapReached)
+        } else if entry.cooldown.until(now).is_some() {
+            Some(RequestPressure::CoolingDown)
+        } else if entry.waiters > 0 {
+            Some(RequestPressure::Waiters)
+        } else if entry.in_flight >= entry.limit(now) {
+            Some(RequestPressure::LimitReached)
+        } else {
+            None
+        }
+    }
+
+    /// When the pressure on `resource` next changes by time alone, if that is known.
+    #[must_use]
+    pub fn pressure_changes_at(&self, now: Instant, resource: ResourceId) -> Option<Instant> {
+        self.resources.get(resource.index())?.next_change(self.time.peek(now))
     }
 
     /// The state of a provider and model at `now`; `None` for one that this controller never registered.

@@ -1,0 +1,83 @@
+//! What there is to read of a queue.
+
+use super::{Candidate, ClassId, FairQueue, GroupId};
+
+/// Facts, kept up to date and read without copying.
+impl FairQueue {
+    /// Items queued.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether nothing is queued.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// Whether an item with this id is queued.
+    #[must_use]
+    pub fn contains(&self, item: u64) -> bool {
+        self.index.contains_key(&item)
+    }
+
+    /// The group an item is queued in.
+    #[must_use]
+    pub fn group_of(&self, item: u64) -> Option<GroupId> {
+        self.index.get(&item).map(|slot| GroupId(self.nodes[*slot as usize].group))
+    }
+
+    /// Items queued in a group.
+    #[must_use]
+    pub fn group_len(&self, group: GroupId) -> usize {
+        self.groups[group.index()].len as usize
+    }
+
+    /// Items queued in a group, by class.
+    #[must_use]
+    pub fn group_demand(&self, group: GroupId) -> &[(ClassId, u32)] {
+        &self.groups[group.index()].demand
+    }
+
+    /// Items queued of a class.
+    #[must_use]
+    pub fn class_len(&self, class: ClassId) -> u64 {
+        self.classes[class.index()].queued
+    }
+
+    /// Groups whose head is of a class.
+    #[must_use]
+    pub fn heads(&self, class: ClassId) -> u32 {
+        self.classes[class.index()].heads
+    }
+
+    /// The head of a group.
+    #[must_use]
+    pub fn first(&self, group: GroupId) -> Option<Candidate> {
+        (self.groups[group.index()].len > 0).then(|| self.candidate(group.0))
+    }
+
+    /// The weight of a group.
+    #[must_use]
+    pub fn weight(&self, group: GroupId) -> f64 {
+        self.groups[group.index()].weight
+    }
+
+    /// Whether this queue has a group of this number.
+    #[must_use]
+    pub fn has_group(&self, group: GroupId) -> bool {
+        group.index() < self.groups.len()
+    }
+
+    /// Groups that were registered.
+    pub fn groups(&self) -> impl Iterator<Item = GroupId> + use<> {
+        (0..self.groups.len() as u32).map(GroupId)
+    }
+
+    /// Virtual time since the last rebase.
+    #[must_use]
+    pub fn virtual_time(&self) -> f64 {
+        self.virtual_time
+    }
+}

@@ -1,0 +1,16 @@
+//! Whether a call could go out at once, for those who could do something else instead.
+
+/// Why a call of a request resource would wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum RequestPressure {
+    /// The cap of the provider and model is reached, over all domains.
+    CapReached,
+    /// The provider asked for a pause.
+    CoolingDown,
+    /// Others wait already.
+    Waiters,
+    /// As many calls are out as the limit allows.
+    LimitReached,
+}
