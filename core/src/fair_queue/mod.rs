@@ -321,16 +321,24 @@ impl FairQueue {
         }
         self.version += 1;
         let group = selection.candidate.group.0;
-        self.leave(group);
+        // Mostly the next item is of the same class: then the group only moves among those of its class.
+        let stays = self.stays_in_class(group, selection.candidate.class.0);
+        if !stays {
+            self.leave(group);
+        }
         let entry = &mut self.groups[group as usize];
         self.virtual_time = self.virtual_time.max(entry.tag);
         entry.tag = self.virtual_time + selection.candidate.cost / entry.weight;
         entry.finish = Some(entry.tag);
         entry.sequence = self.sequence;
         self.sequence += 1;
-        let head = entry.head;
+        let (head, place) = (entry.head, entry.place);
         self.unlink(head);
-        if self.groups[group as usize].len > 0 {
+        if stays {
+            let (class, turn) = (selection.candidate.class.0, self.turn(group));
+            self.classes[class as usize].groups.update(place, turn, &mut self.groups);
+            self.reseat(class);
+        } else if self.groups[group as usize].len > 0 {
             self.insert(group);
         }
         if self.virtual_time >= REBASE_AT {
@@ -417,6 +425,13 @@ impl FairQueue {
 
     fn head_class(&self, group: u32) -> u32 {
         self.nodes[self.groups[group as usize].head as usize].class
+    }
+
+    /// Whether a group that is in turn will be in turn among the same class when its head is gone.
+    fn stays_in_class(&self, group: u32, class: u32) -> bool {
+        let entry = &self.groups[group as usize];
+        let heir = self.nodes[entry.head as usize].next;
+        !entry.is_parked && heir != NOWHERE && self.nodes[heir as usize].class == class
     }
 
     /// Takes a group out of turn because its head goes away.
