@@ -213,15 +213,16 @@ impl FairQueue {
     ///
     /// `cost` is clamped into `MIN_WEIGHT..=MAX_WEIGHT`. O(1) amortised, O(log groups) when it activates the group.
     pub fn enqueue(&mut self, item: u64, group: GroupId, class: ClassId, cost: f64) -> bool {
-        if self.index.contains_key(&item) {
+        let slot = self.free.last().copied().unwrap_or(self.nodes.len() as u32);
+        if self.index.try_insert(item, slot).is_err() {
             return false;
         }
         self.version += 1;
         let cost = if cost.is_nan() { 1.0 } else { cost.clamp(MIN_WEIGHT, MAX_WEIGHT) };
         let previous = self.groups[group.index()].tail;
         let node = Node { id: item, cost, group: group.0, class: class.0, next: NOWHERE, previous };
-        let slot = self.store(node);
-        self.index.insert(item, slot);
+        let stored = self.store(node);
+        debug_assert_eq!(stored, slot, "the next free slot is the last one freed");
         self.classes[class.index()].queued += 1;
         let entry = &mut self.groups[group.index()];
         entry.len += 1;
