@@ -21,7 +21,7 @@ use super::plan::{ColumnId, Plan};
 /// Where a task stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// An upstream is not complete, or the task is about to be queued.
+    /// An upstream is not complete, or the task is about to be queued, or it is not its turn in an ordered column.
     Waiting,
     /// In the dispatcher's queue.
     Queued,
@@ -124,6 +124,17 @@ impl Frontier {
 
     pub(super) fn stage(&self, plan: &Plan, (column, row): Place) -> Stage {
         self.entries[index(plan, column, row)].stage
+    }
+
+    /// Whether a task waits for no upstream and was not queued.
+    pub(super) fn is_ready(&self, plan: &Plan, (column, row): Place) -> bool {
+        let entry = self.entries[index(plan, column, row)];
+        entry.stage == Stage::Waiting && entry.pending == 0
+    }
+
+    /// Whether a task is done or dropped.
+    pub(super) fn is_settled(&self, plan: &Plan, place: Place) -> bool {
+        matches!(self.stage(plan, place), Stage::Done | Stage::Dropped)
     }
 
     /// The first column, in topological order, that a row still lacks.

@@ -22,6 +22,7 @@
 //! | `frontier` | which tasks of one row group are ready, done or dropped |
 //! | `row_group` | which row group is next, and when one is finished |
 //! | `row_group_target` | how many row groups to have in work |
+//! | `ordered` | whose turn it is in a column that keeps an order |
 //! | `salvage` | when a task that failed for now is tried again |
 //! | `health` | when the run should stop by itself |
 //! | `scheduler` | the commands and effects: a thin facade over the rest |
@@ -32,6 +33,7 @@ mod frontier;
 mod health;
 mod key;
 mod models;
+mod ordered;
 mod outcome;
 mod plan;
 mod report;
@@ -48,6 +50,8 @@ mod tests;
 mod tests_adaptive;
 #[cfg(all(test, feature = "sim"))]
 mod tests_laws;
+#[cfg(test)]
+mod tests_ordered;
 #[cfg(test)]
 mod tests_plan;
 #[cfg(test)]

@@ -17,6 +17,7 @@ use super::frontier::{Place, Stage};
 use super::health::{FailureWindow, Patience};
 use super::key::TaskKey;
 use super::models::Models;
+use super::ordered::Turns;
 use super::outcome::{DropReason, Effect, FinishedRowGroup, RetryKind, SaveError, Task, TaskOutcome, WorkerId};
 use super::plan::{ColumnId, Plan};
 use super::report::{Progress, RunReport, StopReason, Tally};
@@ -48,6 +49,7 @@ pub struct Pipeline {
     /// The admitted row groups. Ordered, since some decisions visit them all.
     pub(super) groups: BTreeMap<u32, RowGroup>,
     pub(super) workers: Slots<Worker>,
+    pub(super) turns: Turns,
     /// Rows of the admitted row groups.
     pub(super) rows_in_work: u64,
     worker_cap: u32,
@@ -84,6 +86,15 @@ pub(super) struct Route {
     demand: DemandId,
     /// The group's place among the distinct groups of the plan.
     pub(super) patience: usize,
+}
+
+impl Route {
+    pub(super) fn queue(self, plan: &Plan, group: &mut RowGroup, place: Place, dispatcher: &mut Dispatcher) {
+        group.frontier.entry_mut(plan, place).stage = Stage::Queued;
+        group.queued += 1;
+        let accepted = dispatcher.enqueue(group.key(place).to_bits(), self.group, self.demand);
+        debug_assert!(accepted, "a task becomes ready once");
+    }
 }
 
 /// A worker and what it holds.
@@ -126,6 +137,7 @@ impl Pipeline {
             shutdown_window: config.shutdown_window,
             patience: Patience::new(config.rate_limit_patience, groups),
             tally: Tally::new(plan.columns().len()),
+            turns: Turns::of(&plan),
             clock: Monotonic::default(),
             started: Instant::ZERO,
             state: State::Idle,
@@ -414,16 +426,17 @@ impl Pipeline {
         self.tally.drop_rows(Some(key.column), reason, u64::from(rows));
     }
 
-    /// Queues the tasks that were found ready; a run that stops forgets them.
+    /// Queues the tasks that were found ready; a run that stops forgets them. Those of ordered columns wait for
+    /// [`Pipeline::pass_turns`].
     fn enqueue_ready(&mut self, row_group: u32) {
         let group = self.groups.get_mut(&row_group).filter(|_| self.state == State::Running);
         let Some(group) = group else { return self.ready.clear() };
-        for (column, row) in self.ready.drain(..) {
-            group.frontier.entry_mut(&self.plan, (column, row)).stage = Stage::Queued;
-            group.queued += 1;
-            let route = self.routes[column.index()];
-            let accepted = self.dispatcher.enqueue(group.key((column, row)).to_bits(), route.group, route.demand);
-            debug_assert!(accepted, "a task becomes ready once");
+        for place in self.ready.drain(..) {
+            if self.plan.is_ordered(place.0) {
+                group.frontier.entry_mut(&self.plan, place).stage = Stage::Waiting;
+            } else {
+                self.routes[place.0.index()].queue(&self.plan, group, place, &mut self.dispatcher);
+            }
         }
     }
 }
@@ -432,6 +445,8 @@ impl Pipeline {
 impl Pipeline {
     /// Moves a row group on once nothing of it is running or queued.
     pub(super) fn settle(&mut self, now: Instant, row_group: u32) {
+        // A task whose turn has come is one the row group is not done with.
+        self.pass_turns();
         let Some(group) = self.groups.get(&row_group) else { return };
         if group.phase != Phase::Open || !group.is_quiet() {
             return;
@@ -531,6 +546,7 @@ impl Pipeline {
     }
 
     fn dispatch(&mut self) {
+        self.pass_turns();
         while let Some(Dispatched { task, lease }) = self.dispatcher.dispatch() {
             let key = TaskKey::from_bits(task);
             let Some(group) = self.groups.get_mut(&key.row_group) else {

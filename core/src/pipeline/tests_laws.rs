@@ -30,6 +30,7 @@ fn random_columns(rng: &mut Rng) -> Vec<Column> {
                 column = column.with_upstream(&upstream.name);
             }
         }
+        column.ordered = rng.below(4) == 0;
         columns.push(column.with_demand("slot", 1 + rng.below(3) as u32));
     }
     columns
@@ -111,6 +112,8 @@ struct Checker {
     done: BTreeSet<(u32, ColumnId, Option<u32>)>,
     /// Tasks that can have no further try.
     failed: BTreeSet<(u32, ColumnId, Option<u32>)>,
+    /// The latest place in the line of each ordered column.
+    places: BTreeMap<ColumnId, (u32, Option<u32>)>,
     seen: usize,
     saved: BTreeMap<u32, usize>,
 }
@@ -145,6 +148,13 @@ impl Checker {
         assert!(!config.done_row_groups.contains(&task.row_group), "{task:?} of a row group that is done");
         assert!(!self.saved.contains_key(&task.row_group), "{task:?} after its checkpoint");
         let plan = rig.pipeline.plan();
+        if plan.columns()[task.column.index()].ordered {
+            let place = (task.row_group, task.row);
+            let before = self.places.insert(task.column, place);
+            assert!(before.is_none_or(|before| before <= place), "{task:?} after {before:?}");
+            let at_once = rig.running.iter().filter(|other| other.column == task.column).count();
+            assert_eq!(at_once, 1, "{task:?} is not alone");
+        }
         for upstream in plan.upstreams(task.column) {
             let is_cell = plan.columns()[upstream.index()].strategy == Strategy::Cell;
             match (is_cell, task.row) {
