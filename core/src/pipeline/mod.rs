@@ -9,7 +9,7 @@
 //! row group:  pending --admit--> open --last worker done--> saving --saved--> gone
 //!                                                             \--failed--> unsaved (kept; the run stops)
 //!
-//! task:       waiting --upstreams complete--> queued --lease--> running --success--> done
+//! task:       waiting --upstreams complete--> queued --lease--> running --success, skipped--> done
 //!                                               ^                  |---failed------> dropped, with its row or group
 //!                                               |--round---- deferred <---retryable
 //!                                               |--due------ delayed <----rate limit, admission timeout
@@ -22,6 +22,7 @@
 //! | `frontier` | which tasks of one row group are ready, done or dropped |
 //! | `row_group` | which row group is next, and when one is finished |
 //! | `row_group_target` | how many row groups to have in work |
+//! | `ready` | what becomes of a task that waits for nothing more |
 //! | `ordered` | whose turn it is in a column that keeps an order |
 //! | `salvage` | when a task that failed for now is tried again |
 //! | `health` | when the run should stop by itself |
@@ -36,6 +37,7 @@ mod models;
 mod ordered;
 mod outcome;
 mod plan;
+mod ready;
 mod report;
 mod row_group;
 mod row_group_target;
@@ -54,6 +56,8 @@ mod tests_laws;
 mod tests_ordered;
 #[cfg(test)]
 mod tests_plan;
+#[cfg(test)]
+mod tests_skips;
 #[cfg(test)]
 mod tests_stop;
 

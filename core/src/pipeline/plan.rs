@@ -57,6 +57,8 @@ pub struct Column {
     pub demand: Vec<(String, u32)>,
     /// Whether its tasks depend on each other: see [`Column::ordered`]. Default no.
     pub ordered: bool,
+    /// Whether it is skipped where an upstream is: see [`Column::skip_with_upstream`]. Default no.
+    pub skips_with_upstream: bool,
 }
 
 impl Column {
@@ -66,7 +68,7 @@ impl Column {
         let group = TaskGroup::local(name);
         let name = name.to_string();
         let (also_fills, upstreams, demand) = (Vec::new(), Vec::new(), Vec::new());
-        Self { name, also_fills, strategy, upstreams, group, demand, ordered: false }
+        Self { name, also_fills, strategy, upstreams, group, demand, ordered: false, skips_with_upstream: false }
     }
 
     /// Adds an upstream.
@@ -102,6 +104,16 @@ impl Column {
     #[must_use]
     pub fn ordered(mut self) -> Self {
         self.ordered = true;
+        self
+    }
+
+    /// Says what it does where an upstream is [skipped](super::TaskOutcome::Skipped): it is skipped too, without a
+    /// worker, once all its upstreams are complete; or (the default) it runs as if the upstream had been made.
+    ///
+    /// A column for whole row groups is skipped with an upstream for whole row groups, never with single cells.
+    #[must_use]
+    pub fn skip_with_upstream(mut self, skip: bool) -> Self {
+        self.skips_with_upstream = skip;
         self
     }
 }
@@ -277,6 +289,10 @@ impl Plan {
 
     pub(super) fn is_ordered(&self, id: ColumnId) -> bool {
         self.columns[id.index()].ordered
+    }
+
+    pub(super) fn skips_with_upstream(&self, id: ColumnId) -> bool {
+        self.columns[id.index()].skips_with_upstream
     }
 
     pub(super) fn rank(&self, id: ColumnId) -> usize {

@@ -66,7 +66,7 @@ pub struct Pipeline {
     pub(super) stop_reason: Option<StopReason>,
     pub(super) effects: VecDeque<Effect>,
     /// Scratch: tasks found ready during one command.
-    ready: Vec<Place>,
+    pub(super) ready: Vec<Place>,
     pub(super) report: Option<RunReport>,
 }
 
@@ -82,19 +82,10 @@ pub(super) enum State {
 /// How the tasks of a column are queued.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Route {
-    group: TaskGroupId,
-    demand: DemandId,
+    pub(super) group: TaskGroupId,
+    pub(super) demand: DemandId,
     /// The group's place among the distinct groups of the plan.
     pub(super) patience: usize,
-}
-
-impl Route {
-    pub(super) fn queue(self, plan: &Plan, group: &mut RowGroup, place: Place, dispatcher: &mut Dispatcher) {
-        group.frontier.entry_mut(plan, place).stage = Stage::Queued;
-        group.queued += 1;
-        let accepted = dispatcher.enqueue(group.key(place).to_bits(), self.group, self.demand);
-        debug_assert!(accepted, "a task becomes ready once");
-    }
 }
 
 /// A worker and what it holds.
@@ -316,8 +307,12 @@ impl Pipeline {
         match outcome {
             TaskOutcome::Success => {
                 counts.succeeded += 1;
-                group.frontier.complete(&self.plan, place, &mut self.ready);
+                group.frontier.complete(&self.plan, place, false, &mut self.ready);
                 self.observe_final(false);
+            }
+            TaskOutcome::Skipped => {
+                counts.skipped += 1;
+                group.frontier.complete(&self.plan, place, true, &mut self.ready);
             }
             TaskOutcome::Failed(kind) => {
                 counts.failed += 1;
@@ -358,8 +353,10 @@ impl Pipeline {
                     self.stop(StopReason::ProviderExhausted { group, waited }, StopMode::DrainPartial);
                 }
             }
-            // Neither is an answer of the provider.
-            TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, .. } | TaskOutcome::Cancelled => {}
+            // None of them is an answer of the provider.
+            TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, .. }
+            | TaskOutcome::Cancelled
+            | TaskOutcome::Skipped => {}
             _ => self.patience.answered(group),
         }
     }
@@ -424,20 +421,6 @@ impl Pipeline {
         });
         group.queued -= discarded;
         self.tally.drop_rows(Some(key.column), reason, u64::from(rows));
-    }
-
-    /// Queues the tasks that were found ready; a run that stops forgets them. Those of ordered columns wait for
-    /// [`Pipeline::pass_turns`].
-    fn enqueue_ready(&mut self, row_group: u32) {
-        let group = self.groups.get_mut(&row_group).filter(|_| self.state == State::Running);
-        let Some(group) = group else { return self.ready.clear() };
-        for place in self.ready.drain(..) {
-            if self.plan.is_ordered(place.0) {
-                group.frontier.entry_mut(&self.plan, place).stage = Stage::Waiting;
-            } else {
-                self.routes[place.0.index()].queue(&self.plan, group, place, &mut self.dispatcher);
-            }
-        }
     }
 }
 
