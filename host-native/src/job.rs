@@ -106,17 +106,14 @@ fn seed_column(seeds: &[String]) -> Column {
     let (first, others) =
         seeds.split_first().map_or((String::new(), Vec::new()), |(first, others)| (first.clone(), others.to_vec()));
     Column {
-        name: first,
         also_fills: others,
-        strategy: Strategy::FromScratch,
-        upstreams: Vec::new(),
         group: TaskGroup {
             kind: GroupKind::Local,
             identity: vec!["seed".to_string()],
             weight: 1.0,
             admitted_limit: None,
         },
-        demand: Vec::new(),
+        ..Column::new(&first, Strategy::FromScratch)
     }
 }
 
@@ -256,12 +253,10 @@ impl Names<'_> {
         };
         identity.push(column.name.clone());
         Column {
-            name: column.name.clone(),
-            also_fills: Vec::new(),
-            strategy: spec.strategy,
             upstreams,
             group: TaskGroup { kind, identity, weight: column.weight, admitted_limit: None },
             demand,
+            ..Column::new(&column.name, spec.strategy)
         }
     }
 

@@ -21,8 +21,10 @@ use super::plan::{ColumnId, Plan};
 /// Where a task stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// An upstream is not complete, or the task is about to be queued.
+    /// An upstream is not complete, or the task is about to be queued, or it is not its turn in an ordered column.
     Waiting,
+    /// An upstream was skipped, and the task will be too, once all of them are complete.
+    Skipping,
     /// In the dispatcher's queue.
     Queued,
     /// A worker has it.
@@ -31,6 +33,7 @@ pub(super) enum Stage {
     Deferred,
     /// Kept until an instant.
     Delayed,
+    /// Made, or skipped.
     Done,
     /// Its row was dropped. A worker that still runs it is answered for, and its outcome ignored.
     Dropped,
@@ -126,6 +129,17 @@ impl Frontier {
         self.entries[index(plan, column, row)].stage
     }
 
+    /// Whether a task waits for no upstream and was not queued.
+    pub(super) fn is_ready(&self, plan: &Plan, (column, row): Place) -> bool {
+        let entry = self.entries[index(plan, column, row)];
+        entry.stage == Stage::Waiting && entry.pending == 0
+    }
+
+    /// Whether a task is done or dropped.
+    pub(super) fn is_settled(&self, plan: &Plan, place: Place) -> bool {
+        matches!(self.stage(plan, place), Stage::Done | Stage::Dropped)
+    }
+
     /// The first column, in topological order, that a row still lacks.
     pub(super) fn first_missing(&self, plan: &Plan, row: u32) -> Option<ColumnId> {
         plan.order().iter().copied().find(|column| {
@@ -134,8 +148,9 @@ impl Frontier {
         })
     }
 
-    /// Marks a task done; tasks that wait for nothing more go to `ready`. A second call changes nothing.
-    pub(super) fn complete(&mut self, plan: &Plan, (column, row): Place, ready: &mut Vec<Place>) {
+    /// Marks a task done, made or `skipped`; tasks that wait for nothing more go to `ready`. A second call changes
+    /// nothing.
+    pub(super) fn complete(&mut self, plan: &Plan, (column, row): Place, skipped: bool, ready: &mut Vec<Place>) {
         let at = index(plan, column, row);
         if matches!(self.entries[at].stage, Stage::Done | Stage::Dropped) {
             return;
@@ -143,12 +158,12 @@ impl Frontier {
         self.entries[at].stage = Stage::Done;
         self.open -= 1;
         match row {
-            Some(row) => self.cell_done(plan, column, row, ready),
-            None => self.whole_done(plan, column, ready),
+            Some(row) => self.cell_done(plan, column, row, skipped, ready),
+            None => self.whole_done(plan, column, skipped, ready),
         }
     }
 
-    fn cell_done(&mut self, plan: &Plan, column: ColumnId, row: u32, ready: &mut Vec<Place>) {
+    fn cell_done(&mut self, plan: &Plan, column: ColumnId, row: u32, skipped: bool, ready: &mut Vec<Place>) {
         let row_open = &mut self.row_open[row as usize];
         *row_open -= 1;
         if *row_open == 0 && self.whole_open == 0 {
@@ -156,13 +171,13 @@ impl Frontier {
         }
         for downstream in plan.downstreams(column) {
             if plan.is_cell(*downstream) {
-                self.resolve(plan, (*downstream, Some(row)), ready);
+                self.resolve(plan, (*downstream, Some(row)), skipped, ready);
             }
         }
         self.row_settled(plan, column, ready);
     }
 
-    fn whole_done(&mut self, plan: &Plan, column: ColumnId, ready: &mut Vec<Place>) {
+    fn whole_done(&mut self, plan: &Plan, column: ColumnId, skipped: bool, ready: &mut Vec<Place>) {
         self.whole_open -= 1;
         if self.whole_open == 0 {
             self.complete = self.row_open.iter().filter(|open| **open == 0).count() as u32;
@@ -170,10 +185,10 @@ impl Frontier {
         for downstream in plan.downstreams(column) {
             if plan.is_cell(*downstream) {
                 for row in 0..self.row_open.len() as u32 {
-                    self.resolve(plan, (*downstream, Some(row)), ready);
+                    self.resolve(plan, (*downstream, Some(row)), skipped, ready);
                 }
             } else {
-                self.resolve(plan, (*downstream, None), ready);
+                self.resolve(plan, (*downstream, None), skipped, ready);
             }
         }
     }
@@ -187,16 +202,19 @@ impl Frontier {
         }
         for downstream in plan.downstreams(column) {
             if !plan.is_cell(*downstream) {
-                self.resolve(plan, (*downstream, None), ready);
+                self.resolve(plan, (*downstream, None), false, ready);
             }
         }
     }
 
-    /// One upstream of a task is complete.
-    fn resolve(&mut self, plan: &Plan, place: Place, ready: &mut Vec<Place>) {
+    /// One upstream of a task is complete: made, or `skipped`.
+    fn resolve(&mut self, plan: &Plan, place: Place, skipped: bool, ready: &mut Vec<Place>) {
         let entry = self.entry_mut(plan, place);
-        if entry.stage != Stage::Waiting {
+        if !matches!(entry.stage, Stage::Waiting | Stage::Skipping) {
             return;
+        }
+        if skipped && plan.skips_with_upstream(place.0) {
+            entry.stage = Stage::Skipping;
         }
         debug_assert!(entry.pending > 0, "an upstream completed twice for {place:?}");
         entry.pending -= 1;

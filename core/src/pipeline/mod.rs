@@ -9,7 +9,7 @@
 //! row group:  pending --admit--> open --last worker done--> saving --saved--> gone
 //!                                                             \--failed--> unsaved (kept; the run stops)
 //!
-//! task:       waiting --upstreams complete--> queued --lease--> running --success--> done
+//! task:       waiting --upstreams complete--> queued --lease--> running --success, skipped--> done
 //!                                               ^                  |---failed------> dropped, with its row or group
 //!                                               |--round---- deferred <---retryable
 //!                                               |--due------ delayed <----rate limit, admission timeout
@@ -22,6 +22,8 @@
 //! | `frontier` | which tasks of one row group are ready, done or dropped |
 //! | `row_group` | which row group is next, and when one is finished |
 //! | `row_group_target` | how many row groups to have in work |
+//! | `ready` | what becomes of a task that waits for nothing more |
+//! | `ordered` | whose turn it is in a column that keeps an order |
 //! | `salvage` | when a task that failed for now is tried again |
 //! | `health` | when the run should stop by itself |
 //! | `scheduler` | the commands and effects: a thin facade over the rest |
@@ -32,8 +34,10 @@ mod frontier;
 mod health;
 mod key;
 mod models;
+mod ordered;
 mod outcome;
 mod plan;
+mod ready;
 mod report;
 mod row_group;
 mod row_group_target;
@@ -49,7 +53,11 @@ mod tests_adaptive;
 #[cfg(all(test, feature = "sim"))]
 mod tests_laws;
 #[cfg(test)]
+mod tests_ordered;
+#[cfg(test)]
 mod tests_plan;
+#[cfg(test)]
+mod tests_skips;
 #[cfg(test)]
 mod tests_stop;
 

@@ -133,6 +133,9 @@ impl fmt::Display for FailureKind {
 pub enum TaskOutcome {
     /// The column is made for the row, or for every row of the group that is alive.
     Success,
+    /// The column's condition says that the row does without it: the task is done, and nothing was asked of a provider.
+    /// Columns that need it follow it or not: see [`Column::skip_with_upstream`](super::Column::skip_with_upstream).
+    Skipped,
     /// It may work later.
     Retryable {
         /// What happened.

@@ -55,6 +55,10 @@ pub struct Column {
     pub group: TaskGroup,
     /// What one task holds while it runs: `(resource, amount)`.
     pub demand: Vec<(String, u32)>,
+    /// Whether its tasks depend on each other: see [`Column::ordered`]. Default no.
+    pub ordered: bool,
+    /// Whether it is skipped where an upstream is: see [`Column::skip_with_upstream`]. Default no.
+    pub skips_with_upstream: bool,
 }
 
 impl Column {
@@ -63,7 +67,8 @@ impl Column {
     pub fn new(name: &str, strategy: Strategy) -> Self {
         let group = TaskGroup::local(name);
         let name = name.to_string();
-        Self { name, also_fills: Vec::new(), strategy, upstreams: Vec::new(), group, demand: Vec::new() }
+        let (also_fills, upstreams, demand) = (Vec::new(), Vec::new(), Vec::new());
+        Self { name, also_fills, strategy, upstreams, group, demand, ordered: false, skips_with_upstream: false }
     }
 
     /// Adds an upstream.
@@ -91,6 +96,24 @@ impl Column {
     #[must_use]
     pub fn with_demand(mut self, resource: &str, amount: u32) -> Self {
         self.demand.push((resource.to_string(), amount));
+        self
+    }
+
+    /// Makes the order of its tasks a promise: they run one at a time, in the order of the row groups, and of the rows
+    /// within one. A task that has to be tried again keeps its turn; one that is dropped passes it on.
+    #[must_use]
+    pub fn ordered(mut self) -> Self {
+        self.ordered = true;
+        self
+    }
+
+    /// Says what it does where an upstream is [skipped](super::TaskOutcome::Skipped): it is skipped too, without a
+    /// worker, once all its upstreams are complete; or (the default) it runs as if the upstream had been made.
+    ///
+    /// A column for whole row groups is skipped with an upstream for whole row groups, never with single cells.
+    #[must_use]
+    pub fn skip_with_upstream(mut self, skip: bool) -> Self {
+        self.skips_with_upstream = skip;
         self
     }
 }
@@ -262,6 +285,14 @@ impl Plan {
 
     pub(super) fn is_cell(&self, id: ColumnId) -> bool {
         self.columns[id.index()].strategy == Strategy::Cell
+    }
+
+    pub(super) fn is_ordered(&self, id: ColumnId) -> bool {
+        self.columns[id.index()].ordered
+    }
+
+    pub(super) fn skips_with_upstream(&self, id: ColumnId) -> bool {
+        self.columns[id.index()].skips_with_upstream
     }
 
     pub(super) fn rank(&self, id: ColumnId) -> usize {

@@ -3,7 +3,7 @@
 //! ```text
 //! rows    = rows_resumed + rows_in + rows_not_started
 //! rows_in = rows_out + rows_dropped                        once the run has ended
-//! spawned = succeeded + retryable + failed + fatal + cancelled + ignored
+//! spawned = succeeded + skipped + retryable + failed + fatal + cancelled + ignored
 //! ```
 
 use alloc::collections::BTreeMap;
@@ -89,6 +89,8 @@ pub struct TaskCounts {
     pub spawned: u64,
     /// Workers that made their column.
     pub succeeded: u64,
+    /// Workers that found nothing to make.
+    pub skipped: u64,
     /// Failures that may pass.
     pub retryable: u64,
     /// Failures for good.
@@ -99,13 +101,15 @@ pub struct TaskCounts {
     pub cancelled: u64,
     /// Workers that answered after their row was dropped, whatever they said.
     pub ignored: u64,
+    /// Tasks skipped with an upstream. No worker had them.
+    pub skipped_with_upstream: u64,
 }
 
 impl TaskCounts {
     /// Workers that have answered.
     #[must_use]
     pub const fn ended(&self) -> u64 {
-        self.succeeded + self.retryable + self.failed + self.fatal + self.cancelled + self.ignored
+        self.succeeded + self.skipped + self.retryable + self.failed + self.fatal + self.cancelled + self.ignored
     }
 }
 

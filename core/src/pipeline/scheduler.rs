@@ -17,6 +17,7 @@ use super::frontier::{Place, Stage};
 use super::health::{DegradedWatch, FailureWindow, Patience};
 use super::key::TaskKey;
 use super::models::Models;
+use super::ordered::Turns;
 use super::outcome::{
     DropReason, Effect, FinishedRowGroup, ProviderDegraded, RetryKind, SaveError, Task, TaskOutcome, WorkerId,
 };
@@ -51,6 +52,7 @@ pub struct Pipeline {
     /// The admitted row groups. Ordered, since some decisions visit them all.
     pub(super) groups: BTreeMap<u32, RowGroup>,
     pub(super) workers: Slots<Worker>,
+    pub(super) turns: Turns,
     /// Rows of the admitted row groups.
     pub(super) rows_in_work: u64,
     worker_cap: u32,
@@ -69,7 +71,7 @@ pub struct Pipeline {
     pub(super) stop_reason: Option<StopReason>,
     pub(super) effects: VecDeque<Effect>,
     /// Scratch: tasks found ready during one command.
-    ready: Vec<Place>,
+    pub(super) ready: Vec<Place>,
     pub(super) report: Option<RunReport>,
 }
 
@@ -85,8 +87,8 @@ pub(super) enum State {
 /// How the tasks of a column are queued.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Route {
-    group: TaskGroupId,
-    demand: DemandId,
+    pub(super) group: TaskGroupId,
+    pub(super) demand: DemandId,
     /// The group's place among the distinct groups of the plan.
     pub(super) patience: usize,
 }
@@ -133,6 +135,7 @@ impl Pipeline {
             degraded: DegradedWatch::new(config.degraded_window, config.degraded_rate, config.degraded_pause, groups),
             degraded_window: config.degraded_window,
             tally: Tally::new(plan.columns().len()),
+            turns: Turns::of(&plan),
             clock: Monotonic::default(),
             started: Instant::ZERO,
             state: State::Idle,
@@ -320,8 +323,12 @@ impl Pipeline {
         match outcome {
             TaskOutcome::Success => {
                 counts.succeeded += 1;
-                group.frontier.complete(&self.plan, place, &mut self.ready);
+                group.frontier.complete(&self.plan, place, false, &mut self.ready);
                 self.observe_final(false);
+            }
+            TaskOutcome::Skipped => {
+                counts.skipped += 1;
+                group.frontier.complete(&self.plan, place, true, &mut self.ready);
             }
             TaskOutcome::Failed(kind) => {
                 counts.failed += 1;
@@ -363,8 +370,10 @@ impl Pipeline {
                     self.stop(StopReason::ProviderExhausted { group, waited }, StopMode::DrainPartial);
                 }
             }
-            // Neither is an answer of the provider.
-            TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, .. } | TaskOutcome::Cancelled => {}
+            // None of them is an answer of the provider.
+            TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, .. }
+            | TaskOutcome::Cancelled
+            | TaskOutcome::Skipped => {}
             _ => self.patience.answered(group),
         }
     }
@@ -374,6 +383,7 @@ impl Pipeline {
         let is_retryable = match outcome {
             TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, .. }
             | TaskOutcome::Cancelled
+            | TaskOutcome::Skipped
             | TaskOutcome::Fatal => return,
             TaskOutcome::Retryable { .. } => true,
             TaskOutcome::Success | TaskOutcome::Failed(_) => false,
@@ -446,25 +456,14 @@ impl Pipeline {
         group.queued -= discarded;
         self.tally.drop_rows(Some(key.column), reason, u64::from(rows));
     }
-
-    /// Queues the tasks that were found ready; a run that stops forgets them.
-    fn enqueue_ready(&mut self, row_group: u32) {
-        let group = self.groups.get_mut(&row_group).filter(|_| self.state == State::Running);
-        let Some(group) = group else { return self.ready.clear() };
-        for (column, row) in self.ready.drain(..) {
-            group.frontier.entry_mut(&self.plan, (column, row)).stage = Stage::Queued;
-            group.queued += 1;
-            let route = self.routes[column.index()];
-            let accepted = self.dispatcher.enqueue(group.key((column, row)).to_bits(), route.group, route.demand);
-            debug_assert!(accepted, "a task becomes ready once");
-        }
-    }
 }
 
 /// Settling a row group.
 impl Pipeline {
     /// Moves a row group on once nothing of it is running or queued.
     pub(super) fn settle(&mut self, now: Instant, row_group: u32) {
+        // A task whose turn has come is one the row group is not done with.
+        self.pass_turns();
         let Some(group) = self.groups.get(&row_group) else { return };
         if group.phase != Phase::Open || !group.is_quiet() {
             return;
@@ -564,6 +563,7 @@ impl Pipeline {
     }
 
     fn dispatch(&mut self) {
+        self.pass_turns();
         while let Some(Dispatched { task, lease }) = self.dispatcher.dispatch() {
             let key = TaskKey::from_bits(task);
             let Some(group) = self.groups.get_mut(&key.row_group) else {

@@ -30,6 +30,8 @@ fn random_columns(rng: &mut Rng) -> Vec<Column> {
                 column = column.with_upstream(&upstream.name);
             }
         }
+        column.ordered = rng.below(4) == 0;
+        column.skips_with_upstream = rng.below(2) == 0;
         columns.push(column.with_demand("slot", 1 + rng.below(3) as u32));
     }
     columns
@@ -60,6 +62,7 @@ fn random_config(rng: &mut Rng) -> PipelineConfig {
 
 /// How unkind one world is: out of 100 answers, how many are of each kind.
 struct Weather {
+    skipped: u64,
     failed: u64,
     retryable: u64,
     fatal: u64,
@@ -72,12 +75,16 @@ impl Weather {
     fn random(rng: &mut Rng) -> Self {
         let fatal = u64::from(rng.below(10) == 0);
         let storm = rng.below(20) == 0;
-        Self { failed: rng.below(30), retryable: rng.below(40), fatal, lost: rng.below(5), storm }
+        let skipped = rng.below(2) * rng.below(30);
+        Self { skipped, failed: rng.below(30), retryable: rng.below(40), fatal, lost: rng.below(5), storm }
     }
 
     fn outcome(&self, rng: &mut Rng) -> TaskOutcome {
         if self.storm && rng.below(60) > 0 {
             return rate_limited(Duration::from_millis(rng.below(900)));
+        }
+        if rng.below(100) < self.skipped {
+            return TaskOutcome::Skipped;
         }
         let draw = rng.below(100);
         let kinds = [
@@ -103,14 +110,21 @@ impl Weather {
     }
 }
 
+/// Row group, column, row.
+type Id = (u32, ColumnId, Option<u32>);
+
 /// Keeps its own books of a run and compares.
 #[derive(Default)]
 struct Checker {
     /// Each try of each task, seen once.
     tries: BTreeSet<(u32, ColumnId, Option<u32>, u32)>,
-    done: BTreeSet<(u32, ColumnId, Option<u32>)>,
+    done: BTreeSet<Id>,
+    /// Those of them that a worker skipped.
+    skipped: BTreeSet<Id>,
     /// Tasks that can have no further try.
-    failed: BTreeSet<(u32, ColumnId, Option<u32>)>,
+    failed: BTreeSet<Id>,
+    /// The latest place in the line of each ordered column.
+    places: BTreeMap<ColumnId, (u32, Option<u32>)>,
     seen: usize,
     saved: BTreeMap<u32, usize>,
 }
@@ -145,25 +159,41 @@ impl Checker {
         assert!(!config.done_row_groups.contains(&task.row_group), "{task:?} of a row group that is done");
         assert!(!self.saved.contains_key(&task.row_group), "{task:?} after its checkpoint");
         let plan = rig.pipeline.plan();
+        if plan.columns()[task.column.index()].ordered {
+            let place = (task.row_group, task.row);
+            let before = self.places.insert(task.column, place);
+            assert!(before.is_none_or(|before| before <= place), "{task:?} after {before:?}");
+            let at_once = rig.running.iter().filter(|other| other.column == task.column).count();
+            assert_eq!(at_once, 1, "{task:?} is not alone");
+        }
+        assert!(!self.follows(plan, id), "{task:?} should have been skipped");
         for upstream in plan.upstreams(task.column) {
-            let is_cell = plan.columns()[upstream.index()].strategy == Strategy::Cell;
-            match (is_cell, task.row) {
-                (false, _) => assert!(self.done.contains(&(task.row_group, *upstream, None)), "{task:?} too early"),
-                (true, Some(row)) => {
-                    assert!(self.done.contains(&(task.row_group, *upstream, Some(row))), "{task:?} too early");
-                }
-                (true, None) => {
-                    let any_row = (0..task.rows).any(|row| self.done.contains(&(task.row_group, *upstream, Some(row))));
-                    assert!(any_row, "{task:?} for a row group without rows");
-                }
+            if let Some(upstream) = upstream_of(plan, id, *upstream) {
+                assert!(self.is_done(plan, upstream), "{task:?} too early");
+            } else {
+                let mut rows = (0..task.rows).map(|row| (task.row_group, *upstream, Some(row)));
+                assert!(rows.any(|cell| self.is_done(plan, cell)), "{task:?} for a row group without rows");
             }
         }
+    }
+
+    /// Whether a task is skipped with an upstream, rather than run.
+    fn follows(&self, plan: &Plan, id: Id) -> bool {
+        let upstreams = || plan.upstreams(id.1).iter().filter_map(|upstream| upstream_of(plan, id, *upstream));
+        plan.columns()[id.1.index()].skips_with_upstream
+            && upstreams().any(|upstream| self.skipped.contains(&upstream) || self.follows(plan, upstream))
+            && upstreams().all(|upstream| self.is_done(plan, upstream))
+    }
+
+    fn is_done(&self, plan: &Plan, id: Id) -> bool {
+        self.done.contains(&id) || self.follows(plan, id)
     }
 
     fn answered(&mut self, task: &Task, outcome: TaskOutcome) {
         let id = (task.row_group, task.column, task.row);
         match outcome {
             TaskOutcome::Success => drop(self.done.insert(id)),
+            TaskOutcome::Skipped => drop((self.done.insert(id), self.skipped.insert(id))),
             TaskOutcome::Failed(_) => drop(self.failed.insert(id)),
             _ => {}
         }
@@ -181,18 +211,29 @@ impl Checker {
                 for id in rig.pipeline.plan().order() {
                     let is_cell = rig.pipeline.plan().columns()[id.index()].strategy == Strategy::Cell;
                     let task = (group.row_group, *id, is_cell.then_some(*row));
-                    assert!(self.done.contains(&task), "{task:?} is saved and was never made");
+                    assert!(self.is_done(rig.pipeline.plan(), task), "{task:?} is saved and was never made");
                 }
             }
             out += group.live.len() as u64;
         }
         let unsaved: u64 = rig.pipeline.unsaved().map(|group| group.live.len() as u64).sum();
         assert_eq!(report.rows_out, out - unsaved);
+        for (column, definition) in report.columns.iter().zip(rig.pipeline.plan().columns()) {
+            let of = |(_, id, _): &&Id| *id == column.column;
+            assert!(column.tasks.skipped <= self.skipped.iter().filter(of).count() as u64, "{column:?}");
+            assert!(column.tasks.skipped_with_upstream == 0 || definition.skips_with_upstream, "{column:?}");
+        }
         if report.is_complete() {
             assert_eq!(report.rows_not_started, 0);
             assert_eq!(rig.handed_out.len() + config.done_row_groups.len(), report.row_groups as usize);
         }
     }
+}
+
+/// The one task that a column's task needs of an upstream; `None` when it needs the cells of all rows.
+fn upstream_of(plan: &Plan, (row_group, _, row): Id, upstream: ColumnId) -> Option<Id> {
+    let is_cell = plan.columns()[upstream.index()].strategy == Strategy::Cell;
+    if is_cell { row.map(|row| (row_group, upstream, Some(row))) } else { Some((row_group, upstream, None)) }
 }
 
 fn run_world(seed: u64) -> RunReport {

@@ -1,0 +1,45 @@
+//! What becomes of a task that waits for nothing more.
+//!
+//! It is skipped, where an upstream was and its column says so, which may make further tasks ready; or it is queued; or,
+//! in an ordered column, it waits for its turn.
+
+use super::frontier::{Place, Stage};
+use super::plan::Plan;
+use super::row_group::RowGroup;
+use super::scheduler::{Pipeline, Route, State};
+use crate::task::Dispatcher;
+
+impl Pipeline {
+    /// Skips or queues the tasks of a row group that were found ready. A run that stops queues none; it still skips, since
+    /// a row that lacks nothing else is complete.
+    pub(super) fn enqueue_ready(&mut self, row_group: u32) {
+        let Some(group) = self.groups.get_mut(&row_group) else { return self.ready.clear() };
+        let mut at = 0;
+        // The list grows while it is worked off, by one task for each edge of the plan at most.
+        while let Some(place) = self.ready.get(at).copied() {
+            at += 1;
+            let entry = group.frontier.entry_mut(&self.plan, place);
+            match entry.stage {
+                Stage::Done | Stage::Dropped => {}
+                Stage::Skipping => {
+                    self.tally.columns[place.0.index()].skipped_with_upstream += 1;
+                    group.frontier.complete(&self.plan, place, true, &mut self.ready);
+                }
+                _ if self.state != State::Running => {}
+                // Queued by `pass_turns`.
+                _ if self.plan.is_ordered(place.0) => entry.stage = Stage::Waiting,
+                _ => self.routes[place.0.index()].queue(&self.plan, group, place, &mut self.dispatcher),
+            }
+        }
+        self.ready.clear();
+    }
+}
+
+impl Route {
+    pub(super) fn queue(self, plan: &Plan, group: &mut RowGroup, place: Place, dispatcher: &mut Dispatcher) {
+        group.frontier.entry_mut(plan, place).stage = Stage::Queued;
+        group.queued += 1;
+        let accepted = dispatcher.enqueue(group.key(place).to_bits(), self.group, self.demand);
+        debug_assert!(accepted, "a task becomes ready once");
+    }
+}
