@@ -2,6 +2,7 @@
 
 use tidegate_core::task::{Allowed, DenialReason, Dispatcher, PolicyView, Refusal, TaskConfig, TaskGroup, TaskPolicy};
 
+#[derive(Debug)]
 struct HardCap;
 
 impl TaskPolicy for HardCap {

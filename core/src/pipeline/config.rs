@@ -1,5 +1,6 @@
 //! The settings of a run, and what is refused at construction.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -7,11 +8,38 @@ use super::plan::Plan;
 use super::row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_ROW_GROUPS};
 use super::row_group_target::AdaptiveRowGroups;
 use crate::error::{ConfigError, require};
-use crate::task::DemandError;
+use crate::task::{BoundedBorrow, BoundedBorrowConfig, BoxedPolicy, DemandError, StrictFair};
 use crate::time::Duration;
 
 /// The longest window of final outcomes.
 const MAX_SHUTDOWN_WINDOW: u32 = 1 << 16;
+
+/// When a fairness group may start more workers than its share.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum PolicyChoice {
+    /// Only while nobody else could start: [`StrictFair`](crate::task::StrictFair).
+    StrictFair,
+    /// While nobody else wants the same, and as a debt: [`BoundedBorrow`].
+    BoundedBorrow(BoundedBorrowConfig),
+}
+
+impl Default for PolicyChoice {
+    fn default() -> Self {
+        Self::BoundedBorrow(BoundedBorrowConfig::default())
+    }
+}
+
+impl PolicyChoice {
+    pub(super) fn make(self) -> Result<BoxedPolicy, ConfigError> {
+        Ok(match self {
+            Self::StrictFair => Box::new(StrictFair),
+            Self::BoundedBorrow(config) => Box::new(BoundedBorrow::new(config)?),
+        })
+    }
+}
 
 /// The settings of a run. `..PipelineConfig::default()` fills in what is not said; only `rows` has no useful default.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +54,8 @@ pub struct PipelineConfig {
     pub adaptive: Option<AdaptiveRowGroups>,
     /// Workers at once: the limit of the resource `submission`. Default 1024.
     pub submission_limit: u32,
+    /// When a fairness group may start more workers than its share. Default bounded borrowing.
+    pub policy: PolicyChoice,
     /// Further named resources and their limits, for [`Column::demand`](super::Column::demand).
     pub resources: Vec<(String, u32)>,
     /// Rounds in which a task that failed for now is tried again, 0 to 255. Default 2.
@@ -60,6 +90,7 @@ impl Default for PipelineConfig {
             row_groups: 3,
             adaptive: None,
             submission_limit: 1024,
+            policy: PolicyChoice::default(),
             resources: Vec::new(),
             salvage_rounds: 2,
             shutdown_window: 10,

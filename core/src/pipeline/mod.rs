@@ -61,7 +61,7 @@ mod tests_skips;
 #[cfg(test)]
 mod tests_stop;
 
-pub use config::{PipelineConfig, PipelineError};
+pub use config::{PipelineConfig, PipelineError, PolicyChoice};
 pub use outcome::{
     DropReason, DroppedRow, Effect, FailureKind, FinishedRowGroup, ProviderDegraded, RetryKind, SaveError, Task,
     TaskOutcome, WorkerId,

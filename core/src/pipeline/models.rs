@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::plan::{ColumnId, Plan};
 use super::row_group_target::ModelLoad;
 use super::scheduler::Route;
-use crate::task::{Dispatcher, GroupKind};
+use crate::task::{BoxedPolicy, Dispatcher, GroupKind};
 
 /// The resources that model columns hold while they run, and the fairness groups that have something held back.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Models {
 }
 
 impl Models {
-    pub(super) fn of(plan: &Plan, routes: &[Route], dispatcher: &Dispatcher, groups: usize) -> Self {
+    pub(super) fn of(plan: &Plan, routes: &[Route], dispatcher: &Dispatcher<BoxedPolicy>, groups: usize) -> Self {
         let is_model = |id: ColumnId| plan.columns()[id.index()].group.kind != GroupKind::Local;
         let names: Vec<&str> = dispatcher.usage().map(|(name, ..)| name).collect();
         let mut resources = Vec::new();
@@ -69,7 +69,7 @@ impl Models {
     }
 
     /// How loaded the model resources are. O(resources x demands).
-    pub(super) fn loads(&mut self, dispatcher: &Dispatcher) -> &[ModelLoad] {
+    pub(super) fn loads(&mut self, dispatcher: &Dispatcher<BoxedPolicy>) -> &[ModelLoad] {
         self.loads.clear();
         for ((_, leased, limit), at) in dispatcher.usage().zip(0..) {
             if self.resources.binary_search(&at).is_ok() {

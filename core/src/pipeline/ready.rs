@@ -7,7 +7,7 @@ use super::frontier::{Place, Stage};
 use super::plan::Plan;
 use super::row_group::RowGroup;
 use super::scheduler::{Pipeline, Route, State};
-use crate::task::Dispatcher;
+use crate::task::{BoxedPolicy, Dispatcher};
 
 impl Pipeline {
     /// Skips or queues the tasks of a row group that were found ready. A run that stops queues none; it still skips, since
@@ -36,7 +36,13 @@ impl Pipeline {
 }
 
 impl Route {
-    pub(super) fn queue(self, plan: &Plan, group: &mut RowGroup, place: Place, dispatcher: &mut Dispatcher) {
+    pub(super) fn queue(
+        self,
+        plan: &Plan,
+        group: &mut RowGroup,
+        place: Place,
+        dispatcher: &mut Dispatcher<BoxedPolicy>,
+    ) {
         group.frontier.entry_mut(plan, place).stage = Stage::Queued;
         group.queued += 1;
         let accepted = dispatcher.enqueue(group.key(place).to_bits(), self.group, self.demand);

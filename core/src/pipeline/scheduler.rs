@@ -30,7 +30,7 @@ use super::stop::StopMode;
 use crate::handle::{KeyState, Slots};
 use crate::lease::ReleaseAnswer;
 use crate::request::RequestPressure;
-use crate::task::{DemandId, Dispatched, Dispatcher, TaskConfig, TaskGroupId, TaskLease};
+use crate::task::{BoxedPolicy, DemandId, Dispatched, Dispatcher, TaskConfig, TaskGroupId, TaskLease};
 use crate::time::{Instant, Monotonic};
 
 /// Runs a [`Plan`] over row groups: a machine for a driver to own.
@@ -47,7 +47,7 @@ pub struct Pipeline {
     target: RowGroupTarget,
     models: Models,
     rows: u64,
-    pub(super) dispatcher: Dispatcher,
+    pub(super) dispatcher: Dispatcher<BoxedPolicy>,
     pub(super) pending: Pending,
     /// The admitted row groups. Ordered, since some decisions visit them all.
     pub(super) groups: BTreeMap<u32, RowGroup>,
@@ -106,10 +106,16 @@ impl Pipeline {
     /// A run that has not started. Cost and memory do not depend on the number of row groups, but for the list of
     /// those that are done.
     pub fn new(plan: Plan, config: PipelineConfig) -> Result<Self, PipelineError> {
+        let policy = config.policy.clone().make()?;
+        Self::with_policy(plan, config, policy)
+    }
+
+    /// The same under a task policy of the caller's own, in place of the one that `config` names.
+    pub fn with_policy(plan: Plan, config: PipelineConfig, policy: BoxedPolicy) -> Result<Self, PipelineError> {
         config.validate(&plan)?;
         let (submission_limit, resources) = (config.submission_limit, config.resources);
         let task_config = TaskConfig { submission_limit, resources, ..TaskConfig::default() };
-        let mut dispatcher = Dispatcher::new(task_config)?;
+        let mut dispatcher = Dispatcher::with_policy(task_config, policy)?;
         let (routes, groups) = routes(&plan, &mut dispatcher)?;
         Ok(Self {
             models: Models::of(&plan, &routes, &dispatcher, groups),
@@ -593,7 +599,7 @@ fn is_delayed(plan: &Plan, groups: &BTreeMap<u32, RowGroup>, task: u64) -> bool 
 }
 
 /// Registers every column's group and demand; answers the routes, and how many distinct groups there are.
-fn routes(plan: &Plan, dispatcher: &mut Dispatcher) -> Result<(Vec<Route>, usize), PipelineError> {
+fn routes(plan: &Plan, dispatcher: &mut Dispatcher<BoxedPolicy>) -> Result<(Vec<Route>, usize), PipelineError> {
     let mut distinct: Vec<TaskGroupId> = Vec::new();
     let mut routes = Vec::with_capacity(plan.columns().len());
     for column in plan.columns() {

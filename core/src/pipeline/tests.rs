@@ -343,3 +343,28 @@ fn a_provider_that_would_make_its_tasks_wait_does_not_hold_the_slots_of_another(
     assert_eq!(rig.running_names(), ["z:0.2", "a:0.0"]);
     rig.run_well();
 }
+
+#[test]
+fn the_task_policy_is_chosen_by_setting_or_is_one_s_own() {
+    #[derive(Debug)]
+    struct Two;
+    impl crate::task::TaskPolicy for Two {
+        fn evaluate(&self, view: &crate::task::PolicyView<'_>) -> Result<crate::task::Allowed, crate::task::Refusal> {
+            if view.running() < 2 {
+                return Ok(crate::task::Allowed::freely());
+            }
+            Err(crate::task::DenialReason::Policy.into())
+        }
+    }
+    let column = || Column::new("a", Strategy::Cell).with_group(crate::task::TaskGroup::model("p", "m", 4.0));
+    let config = || PipelineConfig { submission_limit: 8, ..rows(16, 16) };
+    let strict = PipelineConfig { policy: PolicyChoice::StrictFair, ..config() };
+    // Alone, a group takes all there is under either policy: under one because nobody presses, under the other as a debt.
+    for config in [strict, config()] {
+        assert_eq!(Rig::start([column()], config).running.len(), 8);
+    }
+    let plan = PlanBuilder::new().column(column()).build().expect("a valid plan");
+    let mut own = Pipeline::with_policy(plan, config(), std::boxed::Box::new(Two)).expect("valid settings");
+    own.start(Instant::ZERO);
+    assert_eq!((own.active_leases(), own.queued()), (2, 14));
+}

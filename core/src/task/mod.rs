@@ -48,6 +48,6 @@ pub use dispatch::{Dispatched, Dispatcher};
 pub use explain::Blocked;
 pub use policy::bounded_borrow::{BorrowCeiling, BoundedBorrow, BoundedBorrowConfig};
 pub use policy::strict_fair::StrictFair;
-pub use policy::{Allowed, PolicyView, Refusal, TaskPolicy, Until};
+pub use policy::{Allowed, BoxedPolicy, PolicyView, Refusal, TaskPolicy, Until};
 pub use resources::{DemandError, DemandId, ResourceId, TaskConfig};
 pub use shares::ShareRounding;

@@ -297,6 +297,7 @@ fn a_group_that_is_given_a_higher_limit_is_offered_again() {
 }
 
 /// Nobody starts while anybody else runs.
+#[derive(Debug)]
 struct OneAtATime;
 
 impl TaskPolicy for OneAtATime {

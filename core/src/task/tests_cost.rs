@@ -10,6 +10,7 @@ use super::*;
 use crate::error::ConfigError;
 
 /// A policy that counts how often it is asked.
+#[derive(Debug)]
 struct Counted<P> {
     policy: P,
     asked: Rc<Cell<u64>>,

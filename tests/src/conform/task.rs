@@ -16,6 +16,7 @@ use tidegate_core::task::{
 use super::{Step, Subject, release_diagnostics, release_result, text};
 
 /// The policy that a trace names.
+#[derive(Debug)]
 enum Policy {
     Strict(StrictFair),
     Bounded(Box<BoundedBorrow>),

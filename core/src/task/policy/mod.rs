@@ -7,6 +7,8 @@
 pub(super) mod bounded_borrow;
 pub(super) mod strict_fair;
 
+use alloc::boxed::Box;
+use core::fmt;
 use core::ops::RangeInclusive;
 
 use smallvec::SmallVec;
@@ -18,7 +20,7 @@ use super::shares::{ShareRounding, share};
 use crate::error::ConfigError;
 
 /// Decides whether a group may start one more worker.
-pub trait TaskPolicy {
+pub trait TaskPolicy: fmt::Debug {
     /// Whether the candidate may start, and what it borrows; or why not, and until when. MUST depend on `view` and on
     /// settings alone.
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal>;
@@ -42,6 +44,28 @@ pub trait TaskPolicy {
     ) -> Result<(), ConfigError> {
         let _ = (id, group, find);
         Ok(())
+    }
+}
+
+/// A policy chosen at run time.
+pub type BoxedPolicy = Box<dyn TaskPolicy + Send>;
+
+impl TaskPolicy for BoxedPolicy {
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+        (**self).evaluate(view)
+    }
+
+    fn repaid(&self, resource: ResourceId, amount: u32) -> u32 {
+        (**self).repaid(resource, amount)
+    }
+
+    fn group_registered(
+        &mut self,
+        id: TaskGroupId,
+        group: &TaskGroup,
+        find: &dyn Fn(&str) -> Option<ResourceId>,
+    ) -> Result<(), ConfigError> {
+        (**self).group_registered(id, group, find)
     }
 }
 
