@@ -1,7 +1,7 @@
 //! The async loop that runs a pipeline: the same in every host.
 //!
 //! [`run`] returns a future, [`Run`]. Whoever awaits it drives the [`Pipeline`]: it spawns a [`Worker`] for every task the
-//! machine dispatches and a [`Checkpoint`] for every finished row group, keeps one sleep for the machine's next
+//! machine dispatches, a [`Checkpoint`] for every finished row group and a [`HookCall`] for every hook of one, keeps one sleep for the machine's next
 //! deadline, and resolves with the report. Workers give the machine their outcome themselves and wake the run, which
 //! then spawns what became possible; nobody polls.
 //!
@@ -11,10 +11,12 @@
 //! before the machine learns the outcome, so a run that has ended holds nothing.
 
 mod checkpoint;
+mod hook;
 mod shared;
 mod worker;
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
@@ -24,11 +26,12 @@ use pin_project_lite::pin_project;
 
 pub use crate::pipeline::{Progress, SaveError};
 pub use checkpoint::Checkpoint;
+pub use hook::HookCall;
 pub use worker::Worker;
 
 use crate::executor::{Host, Spawn};
 use crate::gate::alarm::Alarm;
-use crate::pipeline::{FinishedRowGroup, Pipeline, ProviderDegraded, RunReport, Task, TaskOutcome};
+use crate::pipeline::{Batch, FinishedRowGroup, HookError, Pipeline, ProviderDegraded, RunReport, Task, TaskOutcome};
 use shared::{Order, Shared};
 
 /// How many batches of effects one poll carries out before it lets others run.
@@ -50,6 +53,24 @@ pub trait Workload: 'static {
     /// that nothing is saved by half.
     fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save;
 
+    /// Works on the pre-batch hook of a row group; ready with the rows to leave out, counted from 0 within it. Only for
+    /// pipelines with [`pre_batch_hook`](crate::pipeline::PipelineConfig::pre_batch_hook). Leaves out none by default.
+    ///
+    /// Called once, and after each pending answer again when the waker of `context` was woken, so that a hook that awaits
+    /// something keeps its future in the workload. It is never told to stop.
+    fn poll_pre_batch(&self, batch: Batch, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
+        let _ = (batch, context);
+        Poll::Ready(Ok(Vec::new()))
+    }
+
+    /// Works on the post-batch hook of a row group, before its checkpoint begins. Called as
+    /// [`Workload::poll_pre_batch`] is, for pipelines with
+    /// [`post_batch_hook`](crate::pipeline::PipelineConfig::post_batch_hook). Does nothing by default.
+    fn poll_post_batch(&self, group: &FinishedRowGroup, context: &mut Context<'_>) -> Poll<Result<(), HookError>> {
+        let _ = (group, context);
+        Poll::Ready(Ok(()))
+    }
+
     /// A provider mostly fails, though not for good. For whoever watches the run; nothing by default.
     fn warn(&self, _warning: &ProviderDegraded) {}
 }
@@ -57,7 +78,7 @@ pub trait Workload: 'static {
 /// Runs `pipeline` with the tasks of `workload` on `host`. Nothing begins before the returned future is polled.
 pub fn run<H, W>(host: H, pipeline: Pipeline, workload: Arc<W>) -> Run<H, W>
 where
-    H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>>,
+    H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
     W: Workload,
 {
     let shared = Shared::new(host, pipeline);
@@ -92,7 +113,7 @@ impl<H: Host, W: Workload> Run<H, W> {
 
 impl<H, W> Future for Run<H, W>
 where
-    H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>>,
+    H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
     W: Workload,
 {
     type Output = RunReport;
@@ -119,7 +140,7 @@ where
 
 fn carry_out<H, W>(shared: &Arc<Shared<H>>, workload: &Arc<W>, order: Order)
 where
-    H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>>,
+    H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
     W: Workload,
 {
     match order {
@@ -128,6 +149,14 @@ where
             Spawn::<Worker<H, W>>::spawn(&shared.host, worker);
         }
         Order::Warn(warning) => workload.warn(&warning),
+        Order::PreBatch(batch) => {
+            let call = HookCall::pre_batch(Arc::clone(shared), Arc::clone(workload), batch);
+            Spawn::<HookCall<H, W>>::spawn(&shared.host, call);
+        }
+        Order::PostBatch(group) => {
+            let call = HookCall::post_batch(Arc::clone(shared), Arc::clone(workload), group);
+            Spawn::<HookCall<H, W>>::spawn(&shared.host, call);
+        }
         Order::Save(group) => {
             let checkpoint = Checkpoint::new(Arc::clone(shared), Arc::clone(workload), group);
             Spawn::<Checkpoint<H, W>>::spawn(&shared.host, checkpoint);

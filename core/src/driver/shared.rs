@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::Waker;
 
@@ -11,7 +12,8 @@ use smallvec::SmallVec;
 use crate::executor::Host;
 use crate::handle::FixedMap;
 use crate::pipeline::{
-    Effect, FinishedRowGroup, Pipeline, Progress, ProviderDegraded, RunReport, SaveError, Task, TaskOutcome, WorkerId,
+    Batch, Effect, FinishedRowGroup, HookError, Pipeline, Progress, ProviderDegraded, RunReport, SaveError, Task,
+    TaskOutcome, WorkerId,
 };
 use crate::time::Instant;
 
@@ -58,6 +60,8 @@ struct Desk {
 /// Something to spawn.
 pub(super) enum Order {
     Work(Task),
+    PreBatch(Batch),
+    PostBatch(FinishedRowGroup),
     Save(FinishedRowGroup),
     Warn(ProviderDegraded),
 }
@@ -195,6 +199,14 @@ impl<H: Host> Shared<H> {
         });
     }
 
+    pub(super) fn pre_batch_ended(&self, row_group: u32, result: Result<Vec<u32>, HookError>) {
+        self.command(|state, now| state.pipeline.pre_batch_finished(now, row_group, result));
+    }
+
+    pub(super) fn post_batch_ended(&self, row_group: u32, result: Result<(), HookError>) {
+        self.command(|state, now| state.pipeline.post_batch_finished(now, row_group, result));
+    }
+
     pub(super) fn checkpoint_ended(&self, row_group: u32, result: Result<(), SaveError>) {
         self.command(|state, now| state.pipeline.checkpoint_finished(now, row_group, result));
     }
@@ -212,6 +224,14 @@ impl State {
                     self.desks.insert(task.worker, Desk::default());
                     drained.orders.push(Order::Work(task));
                 }
+                Some(Effect::PreBatch(batch)) if self.phase == Phase::Abandoned => {
+                    self.pipeline.pre_batch_finished(now, batch.row_group, Err(uncalled()));
+                }
+                Some(Effect::PreBatch(batch)) => drained.orders.push(Order::PreBatch(batch)),
+                Some(Effect::PostBatch(group)) if self.phase == Phase::Abandoned => {
+                    self.pipeline.post_batch_finished(now, group.row_group, Err(uncalled()));
+                }
+                Some(Effect::PostBatch(group)) => drained.orders.push(Order::PostBatch(group)),
                 Some(Effect::Checkpoint(group)) if self.phase == Phase::Abandoned => {
                     let refused = SaveError(String::from("the run was dropped before this row group was saved"));
                     self.pipeline.checkpoint_finished(now, group.row_group, Err(refused));
@@ -233,4 +253,8 @@ impl State {
         }
         drained.more = true;
     }
+}
+
+fn uncalled() -> HookError {
+    HookError(String::from("the run was dropped before the hook was called"))
 }

@@ -78,6 +78,12 @@ pub struct PipelineConfig {
     pub retry_floor: Duration,
     /// The longest such pause, whatever the provider asked for; not below `retry_floor`. Default 10 minutes.
     pub retry_ceiling: Duration,
+    /// Whether a hook is called for each row group after its seeds, which are the columns made for whole row groups that
+    /// need no cell, and before all others: see [`Effect::PreBatch`](super::Effect::PreBatch). Default no.
+    pub pre_batch_hook: bool,
+    /// Whether a hook is called for each row group before its checkpoint: see
+    /// [`Effect::PostBatch`](super::Effect::PostBatch). Default no.
+    pub post_batch_hook: bool,
     /// Row groups that an earlier run has saved, in any order: they are skipped and count as done.
     pub done_row_groups: Vec<u32>,
 }
@@ -101,6 +107,8 @@ impl Default for PipelineConfig {
             degraded_pause: Duration::from_secs(60),
             retry_floor: Duration::from_millis(50),
             retry_ceiling: Duration::from_secs(600),
+            pre_batch_hook: false,
+            post_batch_hook: false,
             done_row_groups: Vec::new(),
         }
     }

@@ -63,19 +63,23 @@ pub(super) struct Frontier {
     row_open: Vec<u16>,
     column_open: Vec<u32>,
     whole_open: usize,
+    /// Seeds that are not done.
+    seeds_open: usize,
     open: usize,
     live: u32,
     complete: u32,
 }
 
 impl Frontier {
-    /// The tasks of a row group; those with no upstream go to `ready`, in topological and then row order.
-    pub(super) fn new(plan: &Plan, rows: u32, ready: &mut Vec<Place>) -> Self {
+    /// The tasks of a row group; those with no upstream go to `ready`, in topological and then row order. If `gated`, all
+    /// but the seeds wait for [`Frontier::open_gate`] too.
+    pub(super) fn new(plan: &Plan, rows: u32, gated: bool, ready: &mut Vec<Place>) -> Self {
+        let waits_for_hook = |column: ColumnId| u16::from(gated && !plan.is_seed(column));
         let (whole, cells) = (plan.whole_columns(), plan.cell_columns());
         let entry = |column: &ColumnId| Entry {
             attempts: 0,
             // A plan has at most 4096 columns.
-            pending: plan.upstreams(*column).len() as u16,
+            pending: plan.upstreams(*column).len() as u16 + waits_for_hook(*column),
             rounds: 0,
             stage: Stage::Waiting,
         };
@@ -84,7 +88,8 @@ impl Frontier {
         for _ in 0..rows {
             entries.extend(cells.iter().map(entry));
         }
-        for column in plan.order().iter().filter(|column| plan.upstreams(**column).is_empty()) {
+        let is_root = |column: &&ColumnId| plan.upstreams(**column).is_empty() && waits_for_hook(**column) == 0;
+        for column in plan.order().iter().filter(is_root) {
             if plan.is_cell(*column) {
                 ready.extend((0..rows).map(|row| (*column, Some(row))));
             } else {
@@ -97,6 +102,7 @@ impl Frontier {
             row_open: alloc::vec![cells.len() as u16; rows as usize],
             column_open: alloc::vec![rows; cells.len()],
             whole_open: whole.len(),
+            seeds_open: whole.iter().filter(|column| plan.is_seed(**column)).count(),
             live: rows,
             complete: 0,
         }
@@ -105,6 +111,15 @@ impl Frontier {
     /// Tasks neither done nor dropped.
     pub(super) fn open(&self) -> usize {
         self.open
+    }
+
+    /// Whether a row is left, and every seed is done.
+    pub(super) fn is_seeded(&self) -> bool {
+        self.live > 0 && self.seeds_open == 0
+    }
+
+    pub(super) fn has_live_rows(&self) -> bool {
+        self.live > 0
     }
 
     /// Live rows for which every task is done.
@@ -179,6 +194,7 @@ impl Frontier {
 
     fn whole_done(&mut self, plan: &Plan, column: ColumnId, skipped: bool, ready: &mut Vec<Place>) {
         self.whole_open -= 1;
+        self.seeds_open -= usize::from(plan.is_seed(column));
         if self.whole_open == 0 {
             self.complete = self.row_open.iter().filter(|open| **open == 0).count() as u32;
         }
@@ -220,6 +236,20 @@ impl Frontier {
         entry.pending -= 1;
         if entry.pending == 0 {
             ready.push(place);
+        }
+    }
+
+    /// The pre-batch hook is over: tasks that waited for nothing else go to `ready`. Called once, if the frontier is
+    /// gated. O(tasks).
+    pub(super) fn open_gate(&mut self, plan: &Plan, ready: &mut Vec<Place>) {
+        for column in plan.order().iter().filter(|column| !plan.is_seed(**column)) {
+            if plan.is_cell(*column) {
+                for row in 0..self.row_open.len() as u32 {
+                    self.resolve(plan, (*column, Some(row)), false, ready);
+                }
+            } else {
+                self.resolve(plan, (*column, None), false, ready);
+            }
         }
     }
 

@@ -8,6 +8,7 @@
 //! ```text
 //! row group:  pending --admit--> open --last worker done--> saving --saved--> gone
 //!                                                             \--failed--> unsaved (kept; the run stops)
+//!             hooks, if asked for: one after its seeds and before the rest, one before it is saved
 //!
 //! task:       waiting --upstreams complete--> queued --lease--> running --success, skipped--> done
 //!                                               ^                  |---failed------> dropped, with its row or group
@@ -26,11 +27,13 @@
 //! | `ordered` | whose turn it is in a column that keeps an order |
 //! | `salvage` | when a task that failed for now is tried again |
 //! | `health` | when the run should stop by itself |
+//! | `handover` | when a row group is given to its hooks and its checkpoint |
 //! | `scheduler` | the commands and effects: a thin facade over the rest |
 //! | `report` | what is counted |
 
 mod config;
 mod frontier;
+mod handover;
 mod health;
 mod key;
 mod models;
@@ -50,6 +53,8 @@ mod testing;
 mod tests;
 #[cfg(test)]
 mod tests_adaptive;
+#[cfg(test)]
+mod tests_hooks;
 #[cfg(all(test, feature = "sim"))]
 mod tests_laws;
 #[cfg(test)]
@@ -63,8 +68,8 @@ mod tests_stop;
 
 pub use config::{PipelineConfig, PipelineError, PolicyChoice};
 pub use outcome::{
-    DropReason, DroppedRow, Effect, FailureKind, FinishedRowGroup, ProviderDegraded, RetryKind, SaveError, Task,
-    TaskOutcome, WorkerId,
+    Batch, DropReason, DroppedRow, Effect, FailureKind, FinishedRowGroup, Hook, HookError, ProviderDegraded, RetryKind,
+    SaveError, Task, TaskOutcome, WorkerId,
 };
 pub use plan::{Column, ColumnId, MAX_COLUMNS, Plan, PlanBuilder, PlanError, Strategy};
 pub use report::{ColumnReport, DroppedCount, Progress, RunReport, StopReason, TaskCounts};

@@ -167,6 +167,10 @@ pub enum DropReason {
     Stopped,
     /// The row was complete, but the checkpoint of its row group failed.
     Unsaved,
+    /// The pre-batch hook of its row group left it out.
+    PreBatch,
+    /// The row was complete, but the post-batch hook of its row group failed.
+    HookFailed,
 }
 
 impl fmt::Display for DropReason {
@@ -177,6 +181,8 @@ impl fmt::Display for DropReason {
             Self::WorkerLost => f.write_str("worker lost"),
             Self::Stopped => f.write_str("the run stopped first"),
             Self::Unsaved => f.write_str("checkpoint failed"),
+            Self::PreBatch => f.write_str("left out by the pre-batch hook"),
+            Self::HookFailed => f.write_str("post-batch hook failed"),
         }
     }
 }
@@ -187,7 +193,8 @@ impl fmt::Display for DropReason {
 pub struct DroppedRow {
     /// Counted from 0 within the row group.
     pub row: u32,
-    /// The column that failed, or the first one still missing when the run stopped.
+    /// The column that failed, or the first one still missing when the run stopped or a hook left the row out (the last
+    /// one, if none was missing).
     pub column: ColumnId,
     /// Why.
     pub reason: DropReason,
@@ -207,6 +214,49 @@ pub struct FinishedRowGroup {
     pub live: Vec<u32>,
     /// The others, ascending by row.
     pub dropped: Vec<DroppedRow>,
+}
+
+/// A row group whose seeds are made: what a pre-batch hook is called for. All its rows are alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Batch {
+    /// Which one.
+    pub row_group: u32,
+    /// The run's number of its first row.
+    pub first_row: u64,
+    /// Its rows.
+    pub rows: u32,
+}
+
+/// A hook of a row group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum Hook {
+    /// After the seeds, before the rest.
+    PreBatch,
+    /// Before the checkpoint.
+    PostBatch,
+}
+
+impl fmt::Display for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PreBatch => "pre-batch hook",
+            Self::PostBatch => "post-batch hook",
+        })
+    }
+}
+
+/// Why a hook failed, in words for the report.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct HookError(pub String);
+
+impl From<&str> for HookError {
+    fn from(message: &str) -> Self {
+        Self(message.to_string())
+    }
 }
 
 /// Why a checkpoint failed, in words for the report.
@@ -248,12 +298,19 @@ impl fmt::Display for ProviderDegraded {
 pub enum Effect {
     /// Start a worker; answer with [`Pipeline::task_finished`](super::Pipeline::task_finished).
     Spawn(Task),
+    /// Call the pre-batch hook of a row group, which may leave rows out; answer with
+    /// [`Pipeline::pre_batch_finished`](super::Pipeline::pre_batch_finished). Comes once for a row group, before any
+    /// task that is not a seed; not for one whose rows were all dropped before.
+    PreBatch(Batch),
+    /// Call the post-batch hook of a row group that will be saved next; answer with
+    /// [`Pipeline::post_batch_finished`](super::Pipeline::post_batch_finished).
+    PostBatch(FinishedRowGroup),
     /// Save a row group; answer with [`Pipeline::checkpoint_finished`](super::Pipeline::checkpoint_finished).
     Checkpoint(FinishedRowGroup),
     /// Cancel a worker. It must still be answered for; a worker that ends in another way first may say so.
     Abort(WorkerId),
     /// Tell somebody. Nothing has to be answered.
     Warn(ProviderDegraded),
-    /// The run is over: every lease is back, every checkpoint answered, the report is there. Comes once, last.
+    /// The run is over: every lease is back, every hook and checkpoint answered, the report is there. Comes once, last.
     Finished,
 }

@@ -225,7 +225,12 @@ impl PlanBuilder {
             ranks[column.index()] = peers.len();
             peers.push(*column);
         }
-        Ok(Plan { columns, fillers, upstreams, downstreams, order, ranks, whole, cells })
+        let mut seeds = alloc::vec![false; columns.len()];
+        for id in &order {
+            let mut needed = upstreams[id.index()].iter();
+            seeds[id.index()] = columns[id.index()].strategy != Strategy::Cell && needed.all(|up| seeds[up.index()]);
+        }
+        Ok(Plan { columns, fillers, upstreams, downstreams, order, ranks, whole, cells, seeds })
     }
 }
 
@@ -244,6 +249,7 @@ pub struct Plan {
     whole: Vec<ColumnId>,
     /// The columns made cell by cell, in topological order.
     cells: Vec<ColumnId>,
+    seeds: Vec<bool>,
 }
 
 impl Plan {
@@ -285,6 +291,12 @@ impl Plan {
 
     pub(super) fn is_cell(&self, id: ColumnId) -> bool {
         self.columns[id.index()].strategy == Strategy::Cell
+    }
+
+    /// Whether the column is made for whole row groups and needs no cell, not even through others: it comes before the
+    /// pre-batch hook.
+    pub(super) fn is_seed(&self, id: ColumnId) -> bool {
+        self.seeds[id.index()]
     }
 
     pub(super) fn is_ordered(&self, id: ColumnId) -> bool {

@@ -11,7 +11,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::outcome::DropReason;
+use super::outcome::{DropReason, Hook};
 use super::plan::ColumnId;
 use super::row_group_target::RowGroupBlock;
 use crate::time::{Duration, Instant};
@@ -47,6 +47,15 @@ pub enum StopReason {
         /// The cause, in the host's words.
         why: String,
     },
+    /// A hook failed.
+    HookFailed {
+        /// The first row group for which one did.
+        row_group: u32,
+        /// Which one.
+        hook: Hook,
+        /// The cause, in the host's words.
+        why: String,
+    },
     /// A worker reported a bug.
     Fatal {
         /// The column it was making.
@@ -73,6 +82,7 @@ impl fmt::Display for StopReason {
                 write!(f, "`{}` answered nothing but rate limits for {waited}", group.join("/"))
             }
             Self::CheckpointFailed { row_group, why } => write!(f, "row group {row_group} could not be saved: {why}"),
+            Self::HookFailed { row_group, hook, why } => write!(f, "{hook} of row group {row_group} failed: {why}"),
             Self::Fatal { column, row_group } => {
                 write!(f, "fatal error in column number {} of row group {row_group}", column.index())
             }

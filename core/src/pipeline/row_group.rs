@@ -107,6 +107,10 @@ impl Pending {
 pub(super) enum Phase {
     /// Some of it is left to do.
     Open,
+    /// Its pre-batch hook was called.
+    PreBatch,
+    /// Nothing is left to do, and its post-batch hook was called.
+    PostBatch,
     /// Handed out for its checkpoint.
     Saving,
     /// Its checkpoint failed; it is kept.
@@ -126,6 +130,8 @@ pub(super) struct Deferred {
 pub(super) struct RowGroup {
     pub(super) span: Span,
     pub(super) phase: Phase,
+    /// Whether its pre-batch hook is still to be answered.
+    pub(super) gated: bool,
     pub(super) frontier: Frontier,
     /// Tasks in the dispatcher's queue.
     pub(super) queued: usize,
@@ -137,11 +143,17 @@ pub(super) struct RowGroup {
 }
 
 impl RowGroup {
-    /// Sets up the tasks of a row group; `ready` gets those with no upstream.
-    pub(super) fn admit(plan: &Plan, span: Span, ready: &mut Vec<Place>) -> Self {
-        let frontier = Frontier::new(plan, span.rows, ready);
+    /// Sets up the tasks of a row group; `ready` gets those with no upstream. If `gated`, its pre-batch hook is called
+    /// before all but its seeds.
+    pub(super) fn admit(plan: &Plan, span: Span, gated: bool, ready: &mut Vec<Place>) -> Self {
+        let frontier = Frontier::new(plan, span.rows, gated, ready);
         let phase = Phase::Open;
-        Self { span, phase, frontier, queued: 0, running: 0, deferred: Vec::new(), dropped: Vec::new() }
+        Self { span, phase, gated, frontier, queued: 0, running: 0, deferred: Vec::new(), dropped: Vec::new() }
+    }
+
+    /// Whether it has rows that its pre-batch hook has not seen.
+    pub(super) fn awaits_pre_batch(&self) -> bool {
+        self.gated && self.frontier.has_live_rows()
     }
 
     /// Whether no worker has a task of it and none is queued.

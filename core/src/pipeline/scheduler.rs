@@ -14,13 +14,12 @@ use alloc::vec::Vec;
 
 use super::config::{PipelineConfig, PipelineError};
 use super::frontier::{Place, Stage};
+use super::handover::Hooks;
 use super::health::{DegradedWatch, FailureWindow, Patience};
 use super::key::TaskKey;
 use super::models::Models;
 use super::ordered::Turns;
-use super::outcome::{
-    DropReason, Effect, FinishedRowGroup, ProviderDegraded, RetryKind, SaveError, Task, TaskOutcome, WorkerId,
-};
+use super::outcome::{DropReason, Effect, FinishedRowGroup, ProviderDegraded, RetryKind, Task, TaskOutcome, WorkerId};
 use super::plan::{ColumnId, Plan};
 use super::report::{Progress, RunReport, StopReason, Tally};
 use super::row_group::{Pending, Phase, RowGroup};
@@ -36,7 +35,8 @@ use crate::time::{Instant, Monotonic};
 /// Runs a [`Plan`] over row groups: a machine for a driver to own.
 ///
 /// Call [`Pipeline::start`] once, then carry out what [`Pipeline::poll_effect`] answers and report back with
-/// [`Pipeline::task_finished`] and [`Pipeline::checkpoint_finished`]; arm one timer for [`Pipeline::poll_timeout`].
+/// [`Pipeline::task_finished`] and [`Pipeline::checkpoint_finished`], and for the hooks that were asked for with
+/// [`Pipeline::pre_batch_finished`] and [`Pipeline::post_batch_finished`]; arm one timer for [`Pipeline::poll_timeout`].
 /// Spurious, late and foreign calls are harmless. The run is over when [`Effect::Finished`] came.
 #[derive(Debug)]
 pub struct Pipeline {
@@ -56,8 +56,9 @@ pub struct Pipeline {
     /// Rows of the admitted row groups.
     pub(super) rows_in_work: u64,
     worker_cap: u32,
-    /// Checkpoints that are not answered.
-    pub(super) saving: usize,
+    /// Hooks and checkpoints that are not answered.
+    pub(super) awaited: usize,
+    pub(super) hooks: Hooks,
     pub(super) delays: Delays,
     window: FailureWindow,
     shutdown_window: u32,
@@ -65,7 +66,7 @@ pub struct Pipeline {
     degraded: DegradedWatch,
     degraded_window: u32,
     pub(super) tally: Tally,
-    clock: Monotonic,
+    pub(super) clock: Monotonic,
     pub(super) started: Instant,
     pub(super) state: State,
     pub(super) stop_reason: Option<StopReason>,
@@ -133,7 +134,8 @@ impl Pipeline {
             rows_in_work: 0,
             worker_cap: config.submission_limit,
             workers: Slots::default(),
-            saving: 0,
+            awaited: 0,
+            hooks: Hooks { pre_batch: config.pre_batch_hook, post_batch: config.post_batch_hook },
             delays: Delays::default(),
             window: FailureWindow::new(config.shutdown_window, config.shutdown_rate),
             shutdown_window: config.shutdown_window,
@@ -261,31 +263,6 @@ impl Pipeline {
         self.settle(now, ended.key.row_group);
         self.pump(now);
         answer
-    }
-
-    /// A checkpoint ended. Its row group's slot is free, or the run stops. Any other call changes nothing.
-    pub fn checkpoint_finished(&mut self, now: Instant, row_group: u32, result: Result<(), SaveError>) {
-        let now = self.clock.observe(now);
-        let Some(group) = self.groups.get_mut(&row_group) else { return };
-        if group.phase != Phase::Saving {
-            return;
-        }
-        self.saving -= 1;
-        let complete = u64::from(group.frontier.complete_rows());
-        match result {
-            Ok(()) => {
-                self.rows_in_work -= u64::from(group.span.rows);
-                self.groups.remove(&row_group);
-                self.tally.rows_out += complete;
-                self.tally.row_groups_saved += 1;
-            }
-            Err(SaveError(why)) => {
-                group.phase = Phase::Unsaved;
-                self.tally.drop_rows(None, DropReason::Unsaved, complete);
-                self.stop(StopReason::CheckpointFailed { row_group, why }, StopMode::Drain);
-            }
-        }
-        self.pump(now);
     }
 
     /// Whether a call of the request resource that `resource` stands for would have to wait, and why: tell it whenever that
@@ -436,7 +413,7 @@ impl Pipeline {
     }
 
     /// Drops the row of a cell, or the rows of a whole group, and takes back what waits for them.
-    fn drop_rows(&mut self, key: TaskKey, reason: DropReason) {
+    pub(super) fn drop_rows(&mut self, key: TaskKey, reason: DropReason) {
         let Some(group) = self.groups.get_mut(&key.row_group) else { return };
         let running = self.state == State::Running;
         let (dispatcher, delays, models) = (&mut self.dispatcher, &mut self.delays, &mut self.models);
@@ -470,27 +447,17 @@ impl Pipeline {
     pub(super) fn settle(&mut self, now: Instant, row_group: u32) {
         // A task whose turn has come is one the row group is not done with.
         self.pass_turns();
+        self.begin_pre_batch(row_group);
         let Some(group) = self.groups.get(&row_group) else { return };
         if group.phase != Phase::Open || !group.is_quiet() {
             return;
         }
-        let is_done = group.frontier.open() == 0;
+        let is_done = group.frontier.open() == 0 && !group.awaits_pre_batch();
         match self.state {
             _ if is_done => self.hand_out(row_group),
             State::Stopping(mode) => self.settle_stopped(row_group, mode),
             _ => self.begin_salvage_round(now, row_group),
         }
-    }
-
-    /// Hands a row group out for its checkpoint; rows that are not complete by now are dropped.
-    pub(super) fn hand_out(&mut self, row_group: u32) {
-        let Some(group) = self.groups.get_mut(&row_group) else { return };
-        for row in group.unfinished(&self.plan) {
-            self.tally.drop_rows(Some(row.column), row.reason, 1);
-        }
-        group.phase = Phase::Saving;
-        self.saving += 1;
-        self.effects.push_back(Effect::Checkpoint(group.finished(&self.plan)));
     }
 
     fn begin_salvage_round(&mut self, now: Instant, row_group: u32) {
@@ -548,8 +515,10 @@ impl Pipeline {
         {
             self.rows_in_work += u64::from(span.rows);
             self.tally.rows_in += u64::from(span.rows);
-            self.groups.insert(span.row_group, RowGroup::admit(&self.plan, span, &mut self.ready));
+            let group = RowGroup::admit(&self.plan, span, self.hooks.pre_batch, &mut self.ready);
+            self.groups.insert(span.row_group, group);
             self.enqueue_ready(span.row_group);
+            self.begin_pre_batch(span.row_group);
         }
     }
 

@@ -4,11 +4,12 @@
 //! | --- | --- | --- |
 //! | completed | none are left | none are left |
 //! | early shutdown, provider exhausted | finish | their complete rows are saved, the rest dropped |
-//! | checkpoint failed, stuck | finish | not saved: a resumed run makes them anew |
+//! | checkpoint failed, hook failed, stuck | finish | not saved: a resumed run makes them anew |
 //! | cancelled, fatal | aborted, and waited for | not saved |
 //!
 //! A row group that is complete is saved whatever the reason. A later stop can only make the first one stricter; it
-//! replaces the reported reason only if it is worse (fatal, then checkpoint failed, then all others).
+//! replaces the reported reason only if it is worse (fatal, then checkpoint or hook failed, then all others). A hook or a
+//! checkpoint that is under way is waited for, whatever the reason; no pre-batch hook is called any more.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -74,7 +75,7 @@ impl Pipeline {
     pub(super) fn settle_stopped(&mut self, row_group: u32, mode: StopMode) {
         let Some(group) = self.groups.get(&row_group) else { return };
         let complete = group.frontier.complete_rows();
-        if mode == StopMode::DrainPartial && complete > 0 {
+        if mode == StopMode::DrainPartial && complete > 0 && !group.gated {
             return self.hand_out(row_group);
         }
         for row in group.unfinished(&self.plan) {
@@ -87,7 +88,7 @@ impl Pipeline {
 
     /// Ends the run when nothing is left, or when nothing can move what is left.
     pub(super) fn conclude(&mut self, now: Instant) {
-        let is_still = self.workers.len() == 0 && self.saving == 0;
+        let is_still = self.workers.len() == 0 && self.awaited == 0;
         if self.state == State::Running {
             if self.groups.is_empty() && self.pending.is_empty() {
                 return self.finish(now, StopReason::Completed);
@@ -99,7 +100,7 @@ impl Pipeline {
         }
         if let State::Stopping(_) = self.state {
             self.settle_quiet(now);
-            if self.workers.len() == 0 && self.saving == 0 {
+            if self.workers.len() == 0 && self.awaited == 0 {
                 let reason = self.stop_reason.take().unwrap_or(StopReason::Cancelled);
                 self.finish(now, reason);
             }
@@ -117,8 +118,8 @@ impl Pipeline {
     fn why_stuck(&self) -> alloc::string::String {
         let open: usize = self.groups.values().map(|group| group.frontier.open()).sum();
         format!(
-            "{open} tasks of {} row groups are open, {} of them queued, and no worker, timer or checkpoint is left; \
-             dispatcher: {}",
+            "{open} tasks of {} row groups are open, {} of them queued, and no worker, timer, hook or checkpoint is \
+             left; dispatcher: {}",
             self.groups.len(),
             self.dispatcher.queued(),
             self.dispatcher.explain(),
@@ -161,7 +162,7 @@ impl Pipeline {
 fn severity(reason: &StopReason) -> u8 {
     match reason {
         StopReason::Fatal { .. } => 2,
-        StopReason::CheckpointFailed { .. } => 1,
+        StopReason::CheckpointFailed { .. } | StopReason::HookFailed { .. } => 1,
         _ => 0,
     }
 }

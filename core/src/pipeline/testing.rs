@@ -19,6 +19,10 @@ pub(super) struct Rig {
     pub(super) handed_out: Vec<FinishedRowGroup>,
     /// Those of them that are not answered yet.
     pub(super) saving: Vec<u32>,
+    /// Pre-batch hooks that are not answered.
+    pub(super) pre_batch: Vec<Batch>,
+    /// Row groups whose post-batch hook is not answered.
+    pub(super) post_batch: Vec<FinishedRowGroup>,
     pub(super) aborted: Vec<WorkerId>,
     pub(super) warnings: Vec<ProviderDegraded>,
     pub(super) ends: u32,
@@ -42,6 +46,8 @@ impl Rig {
             spawned: Vec::new(),
             handed_out: Vec::new(),
             saving: Vec::new(),
+            pre_batch: Vec::new(),
+            post_batch: Vec::new(),
             aborted: Vec::new(),
             warnings: Vec::new(),
             ends: 0,
@@ -61,10 +67,13 @@ impl Rig {
                     self.saving.push(group.row_group);
                     self.handed_out.push(group);
                 }
+                Effect::PreBatch(batch) => self.pre_batch.push(batch),
+                Effect::PostBatch(group) => self.post_batch.push(group),
                 Effect::Abort(worker) => self.aborted.push(worker),
                 Effect::Warn(warning) => self.warnings.push(warning),
                 Effect::Finished => {
                     assert!(self.running.is_empty() && self.saving.is_empty());
+                    assert!(self.pre_batch.is_empty() && self.post_batch.is_empty());
                     self.ends += 1;
                 }
             }
@@ -118,6 +127,18 @@ impl Rig {
         self.drain();
     }
 
+    pub(super) fn answer_pre_batch(&mut self, row_group: u32, result: Result<Vec<u32>, HookError>) {
+        self.pre_batch.retain(|batch| batch.row_group != row_group);
+        self.pipeline.pre_batch_finished(self.now, row_group, result);
+        self.drain();
+    }
+
+    pub(super) fn answer_post_batch(&mut self, row_group: u32, result: Result<(), HookError>) {
+        self.post_batch.retain(|group| group.row_group != row_group);
+        self.pipeline.post_batch_finished(self.now, row_group, result);
+        self.drain();
+    }
+
     pub(super) fn advance(&mut self, span: Duration) {
         self.now += span;
         self.pipeline.handle_timeout(self.now);
@@ -129,11 +150,15 @@ impl Rig {
         self.drain();
     }
 
-    /// Runs to the end, each worker as `outcome` says, every save going well.
+    /// Runs to the end, each worker as `outcome` says, every save and every hook going well.
     pub(super) fn run(&mut self, mut outcome: impl FnMut(&Self, &Task) -> TaskOutcome) {
         while self.ends == 0 {
             if let Some(row_group) = self.saving.first().copied() {
                 self.saved(row_group);
+            } else if let Some(batch) = self.pre_batch.first().copied() {
+                self.answer_pre_batch(batch.row_group, Ok(Vec::new()));
+            } else if let Some(row_group) = self.post_batch.first().map(|group| group.row_group) {
+                self.answer_post_batch(row_group, Ok(()));
             } else if let Some(task) = self.running.first().copied() {
                 let outcome = outcome(self, &task);
                 self.end(&self.label(&task), outcome);

@@ -55,6 +55,8 @@ fn random_config(rng: &mut Rng) -> PipelineConfig {
         salvage_rounds: rng.below(3) as u32,
         shutdown_rate: (rng.below(2) == 0).then_some(0.5),
         rate_limit_patience: (rng.below(3) == 0).then_some(Duration::from_secs(2)),
+        pre_batch_hook: rng.below(3) == 0,
+        post_batch_hook: rng.below(3) == 0,
         done_row_groups: (0..groups).filter(|_| rng.below(5) == 0).collect(),
         ..rows(row_count, row_group_size)
     }
@@ -125,14 +127,28 @@ struct Checker {
     failed: BTreeSet<Id>,
     /// The latest place in the line of each ordered column.
     places: BTreeMap<ColumnId, (u32, Option<u32>)>,
+    /// Row groups whose pre-batch hook is over, and the rows it left out.
+    begun: BTreeMap<u32, Vec<u32>>,
+    /// Row groups whose post-batch hook is over.
+    ended: BTreeSet<u32>,
     seen: usize,
     saved: BTreeMap<u32, usize>,
 }
 
 impl Checker {
     fn look(&mut self, rig: &Rig, config: &PipelineConfig) {
-        let open: BTreeSet<u32> =
-            rig.running.iter().map(|task| task.row_group).chain(rig.saving.iter().copied()).collect();
+        let hooks = rig.pre_batch.iter().map(|batch| batch.row_group);
+        let hooks = hooks.chain(rig.post_batch.iter().map(|group| group.row_group));
+        let busy = rig.running.iter().map(|task| task.row_group).chain(rig.saving.iter().copied());
+        let open: BTreeSet<u32> = busy.chain(hooks).collect();
+        for batch in &rig.pre_batch {
+            assert!(rig.running.iter().all(|task| task.row_group != batch.row_group), "{batch:?} too early");
+            assert!(!self.begun.contains_key(&batch.row_group), "{batch:?} twice");
+        }
+        for group in &rig.post_batch {
+            assert!(rig.running.iter().all(|task| task.row_group != group.row_group), "{group:?} too early");
+            assert!(!self.ended.contains(&group.row_group), "{group:?} twice");
+        }
         assert!(open.len() <= config.row_groups as usize, "the cap on row groups");
         assert!(rig.running.len() <= config.submission_limit as usize, "the submission limit");
         let demand = |task: &Task| rig.pipeline.plan().columns()[task.column.index()].demand[0].1;
@@ -143,6 +159,7 @@ impl Checker {
         }
         self.seen = rig.spawned.len();
         for row_group in &rig.saving {
+            assert!(!config.post_batch_hook || self.ended.contains(row_group), "{row_group} without its hook");
             self.saved.insert(*row_group, 0);
         }
         assert_eq!(rig.handed_out.len(), self.saved.len(), "a row group is handed out once");
@@ -159,6 +176,12 @@ impl Checker {
         assert!(!config.done_row_groups.contains(&task.row_group), "{task:?} of a row group that is done");
         assert!(!self.saved.contains_key(&task.row_group), "{task:?} after its checkpoint");
         let plan = rig.pipeline.plan();
+        if config.pre_batch_hook {
+            let left_out = self.begun.get(&task.row_group);
+            assert_eq!(left_out.is_none(), plan.is_seed(task.column), "{task:?} on the wrong side of its hook");
+            let is_left_out = left_out.is_some_and(|rows| rows.iter().any(|row| Some(*row) == task.row));
+            assert!(!is_left_out, "{task:?} of a row that was left out");
+        }
         if plan.columns()[task.column.index()].ordered {
             let place = (task.row_group, task.row);
             let before = self.places.insert(task.column, place);
@@ -208,6 +231,9 @@ impl Checker {
                 group.live.iter().copied().chain(group.dropped.iter().map(|row| row.row)).collect();
             assert_eq!(rows.len(), group.rows as usize, "each row is in one of the lists");
             for row in &group.live {
+                let left_out = self.begun.get(&group.row_group).is_some_and(|rows| rows.contains(row));
+                assert!(!left_out, "row {row} of {group:?} was left out");
+                assert!(!config.pre_batch_hook || self.begun.contains_key(&group.row_group), "{group:?}");
                 for id in rig.pipeline.plan().order() {
                     let is_cell = rig.pipeline.plan().columns()[id.index()].strategy == Strategy::Cell;
                     let task = (group.row_group, *id, is_cell.then_some(*row));
@@ -216,7 +242,8 @@ impl Checker {
             }
             out += group.live.len() as u64;
         }
-        let unsaved: u64 = rig.pipeline.unsaved().map(|group| group.live.len() as u64).sum();
+        let unsaved = rig.pipeline.unsaved().filter(|group| self.saved.contains_key(&group.row_group));
+        let unsaved: u64 = unsaved.map(|group| group.live.len() as u64).sum();
         assert_eq!(report.rows_out, out - unsaved);
         for (column, definition) in report.columns.iter().zip(rig.pipeline.plan().columns()) {
             let of = |(_, id, _): &&Id| *id == column.column;
@@ -243,6 +270,7 @@ fn run_world(seed: u64) -> RunReport {
     let weather = Weather::random(&mut rng);
     let cancel_at = (rng.below(5) == 0).then(|| rng.below(60));
     let bad_disk = rng.below(12) == 0;
+    let bad_hooks = rng.below(6) == 0;
     let mut rig = Rig::start(columns, config.clone());
     let mut checker = Checker::default();
     checker.look(&rig, &config);
@@ -253,6 +281,10 @@ fn run_world(seed: u64) -> RunReport {
         }
         if cancel_at == Some(step) {
             rig.cancel();
+        } else if (!rig.pre_batch.is_empty() || !rig.post_batch.is_empty())
+            && (rng.below(3) == 0 || rig.running.is_empty())
+        {
+            answer_hook(&mut rig, &mut checker, &mut rng, bad_hooks);
         } else if !rig.saving.is_empty() && (rng.below(3) == 0 || rig.running.is_empty()) {
             let row_group = rig.saving[rng.below(rig.saving.len() as u64) as usize];
             let result = if bad_disk && rng.below(3) == 0 { Err("no space".into()) } else { Ok(()) };
@@ -274,6 +306,20 @@ fn run_world(seed: u64) -> RunReport {
     rig.report().clone()
 }
 
+/// Answers a hook that is out.
+fn answer_hook(rig: &mut Rig, checker: &mut Checker, rng: &mut Rng, bad: bool) {
+    let fails = bad && rng.below(4) == 0;
+    if let Some(batch) = rig.pre_batch.last().copied() {
+        let left_out: Vec<u32> = (0..batch.rows).filter(|_| rng.below(5) == 0).collect();
+        checker.begun.insert(batch.row_group, left_out.clone());
+        rig.answer_pre_batch(batch.row_group, if fails { Err("bad".into()) } else { Ok(left_out) });
+    } else if let Some(group) = rig.post_batch.first() {
+        let row_group = group.row_group;
+        checker.ended.insert(row_group);
+        rig.answer_post_batch(row_group, if fails { Err("bad".into()) } else { Ok(()) });
+    }
+}
+
 /// Only one world when `TIDEGATE_SEED` is set: the way to replay a failure.
 #[test]
 fn every_random_run_makes_each_task_once_accounts_for_each_row_and_returns_each_lease() {
@@ -289,7 +335,9 @@ fn every_random_run_makes_each_task_once_accounts_for_each_row_and_returns_each_
         *endings.entry(kind.to_string()).or_default() += 1;
     }
     if chosen.is_none() {
-        for kind in ["Completed", "Cancelled", "EarlyShutdown", "Fatal", "CheckpointFailed", "ProviderExhausted"] {
+        for kind in
+            ["Completed", "Cancelled", "EarlyShutdown", "Fatal", "CheckpointFailed", "HookFailed", "ProviderExhausted"]
+        {
             assert!(endings.contains_key(kind), "no world ended as {kind}: {endings:?}");
         }
     }

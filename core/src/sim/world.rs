@@ -300,6 +300,8 @@ impl World {
                 self.note(2, u64::from(group.row_group));
                 self.pipeline.checkpoint_finished(self.now, group.row_group, Ok(()));
             }
+            RunEffect::PreBatch(batch) => self.pipeline.pre_batch_finished(self.now, batch.row_group, Ok(Vec::new())),
+            RunEffect::PostBatch(group) => self.pipeline.post_batch_finished(self.now, group.row_group, Ok(())),
             RunEffect::Abort(worker) => self.abort(worker),
             // The page and the tests read the figures instead.
             RunEffect::Warn(_) => {}

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tidegate_core::driver::{self, Checkpoint, Run, RunHandle, SaveError, Worker, Workload};
+use tidegate_core::driver::{self, Checkpoint, HookCall, Run, RunHandle, SaveError, Worker, Workload};
 use tidegate_core::executor::{Host, Timer};
 use tidegate_core::gate::{Acquire, Gate, GateTimer, Permit};
 use tidegate_core::pipeline::{
@@ -423,6 +423,7 @@ fn on_a_host_with_threads_everything_may_move_between_them() {
     moves::<RunHandle<StillHost>>();
     moves::<Worker<StillHost, Instantly>>();
     moves::<Checkpoint<StillHost, Instantly>>();
+    moves::<HookCall<StillHost, Instantly>>();
     moves::<Gate<StillHost>>();
     moves::<Acquire<StillHost>>();
     moves::<Permit<StillHost>>();

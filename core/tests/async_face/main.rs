@@ -9,6 +9,7 @@
 mod driver;
 mod executor;
 mod gate;
+mod hooks;
 mod interleavings;
 mod run;
 mod support;

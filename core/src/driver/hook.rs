@@ -1,0 +1,93 @@
+//! One hook of a row group being called.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, ready};
+
+use super::Workload;
+use super::shared::Shared;
+use crate::executor::Host;
+use crate::pipeline::{Batch, FinishedRowGroup, HookError};
+
+/// A hook of a row group under way, spawned on the host by [`Run`](super::Run).
+///
+/// It runs to its end also when the run is cancelled or dropped. Dropped half-way, it reports that the hook failed.
+#[must_use = "a hook that is not polled is not called"]
+pub struct HookCall<H, W>
+where
+    H: Host,
+    W: Workload,
+{
+    // Gone before the machine learns the result.
+    workload: Option<Arc<W>>,
+    answer: Answer<H>,
+}
+
+impl<H: Host, W: Workload> HookCall<H, W> {
+    pub(super) fn pre_batch(shared: Arc<Shared<H>>, workload: Arc<W>, batch: Batch) -> Self {
+        Self { workload: Some(workload), answer: Answer { shared, owed: Some(Owed::PreBatch(batch)) } }
+    }
+
+    pub(super) fn post_batch(shared: Arc<Shared<H>>, workload: Arc<W>, group: FinishedRowGroup) -> Self {
+        Self { workload: Some(workload), answer: Answer { shared, owed: Some(Owed::PostBatch(group)) } }
+    }
+}
+
+impl<H: Host, W: Workload> Future for HookCall<H, W> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // Nothing in it is pinned.
+        let Self { workload: kept, answer } = self.get_mut();
+        let Some(workload) = kept else { return Poll::Ready(()) };
+        match &answer.owed {
+            Some(Owed::PreBatch(batch)) => {
+                let row_group = batch.row_group;
+                let result = ready!(workload.poll_pre_batch(*batch, context));
+                (*kept, answer.owed) = (None, None);
+                answer.shared.pre_batch_ended(row_group, result);
+            }
+            Some(Owed::PostBatch(group)) => {
+                let row_group = group.row_group;
+                let result = ready!(workload.poll_post_batch(group, context));
+                (*kept, answer.owed) = (None, None);
+                answer.shared.post_batch_ended(row_group, result);
+            }
+            None => {}
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<H: Host, W: Workload> fmt::Debug for HookCall<H, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HookCall").field("owed", &self.answer.owed).finish_non_exhaustive()
+    }
+}
+
+/// The answer the machine is owed for one hook. Dropped before it was given, it reports the hook as failed.
+struct Answer<H: Host> {
+    shared: Arc<Shared<H>>,
+    owed: Option<Owed>,
+}
+
+/// For what.
+#[derive(Debug)]
+enum Owed {
+    PreBatch(Batch),
+    PostBatch(FinishedRowGroup),
+}
+
+impl<H: Host> Drop for Answer<H> {
+    fn drop(&mut self) {
+        let why = || HookError(String::from("the hook was broken off: it panicked, or its host shut down"));
+        match self.owed.take() {
+            Some(Owed::PreBatch(batch)) => self.shared.pre_batch_ended(batch.row_group, Err(why())),
+            Some(Owed::PostBatch(group)) => self.shared.post_batch_ended(group.row_group, Err(why())),
+            None => {}
+        }
+    }
+}

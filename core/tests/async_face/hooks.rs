@@ -1,0 +1,166 @@
+//! The hooks of row groups: called by the driver, awaited, and answered for whatever becomes of them.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, Ready, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tidegate_core::driver::{self, SaveError, Workload};
+use tidegate_core::executor::Host;
+use tidegate_core::pipeline::{
+    Batch, Column, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PlanBuilder, StopReason, Strategy,
+    Task, TaskOutcome,
+};
+
+use crate::support::{CarelessHost, Runtime, at, ms};
+
+/// Hooks of 50 ms each around tasks that take no time. The first one leaves out row 1.
+struct Hooked<H> {
+    host: H,
+    fails: Option<Hook>,
+    pause: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>>,
+    log: RefCell<Vec<&'static str>>,
+    saved: Cell<usize>,
+}
+
+impl<H: Host + 'static> Hooked<H> {
+    fn new(host: H, fails: Option<Hook>) -> Arc<Self> {
+        Arc::new(Self { host, fails, pause: RefCell::default(), log: RefCell::default(), saved: Cell::new(0) })
+    }
+
+    fn poll_pause(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut pause = self.pause.borrow_mut();
+        let sleep = pause.get_or_insert_with(|| Box::pin(self.host.sleep_until(self.host.now() + ms(50))));
+        std::task::ready!(sleep.as_mut().poll(context));
+        *pause = None;
+        Poll::Ready(())
+    }
+
+    fn verdict(&self, hook: Hook) -> Result<(), HookError> {
+        if self.fails == Some(hook) { Err("out of order".into()) } else { Ok(()) }
+    }
+}
+
+impl<H: Host + 'static> Workload for Hooked<H> {
+    type Work = Ready<TaskOutcome>;
+    type Save = Ready<Result<(), SaveError>>;
+
+    fn work(&self, _task: Task) -> Self::Work {
+        self.log.borrow_mut().push("work");
+        ready(TaskOutcome::Success)
+    }
+
+    fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save {
+        self.log.borrow_mut().push("save");
+        self.saved.set(group.live.len());
+        ready(Ok(()))
+    }
+
+    fn poll_pre_batch(&self, _batch: Batch, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
+        std::task::ready!(self.poll_pause(context));
+        self.log.borrow_mut().push("pre");
+        Poll::Ready(self.verdict(Hook::PreBatch).map(|()| vec![1]))
+    }
+
+    fn poll_post_batch(&self, _group: &FinishedRowGroup, context: &mut Context<'_>) -> Poll<Result<(), HookError>> {
+        std::task::ready!(self.poll_pause(context));
+        self.log.borrow_mut().push("post");
+        Poll::Ready(self.verdict(Hook::PostBatch))
+    }
+}
+
+/// One cell column over three rows in one group, with both hooks.
+fn hooked() -> Pipeline {
+    let plan = PlanBuilder::new().column(Column::new("a", Strategy::Cell)).build().expect("a valid plan");
+    let config = PipelineConfig { rows: 3, pre_batch_hook: true, post_batch_hook: true, ..PipelineConfig::default() };
+    Pipeline::new(plan, config).expect("valid settings")
+}
+
+fn poll_once<F: Future + Unpin>(future: &mut F) -> bool {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+#[test]
+fn hooks_are_awaited_in_their_places() {
+    let runtime = Runtime::new();
+    let work = Hooked::new(runtime.host(), None);
+    let report = runtime.block_on(driver::run(runtime.host(), hooked(), Arc::clone(&work))).unwrap();
+    assert_eq!(*work.log.borrow(), ["pre", "work", "work", "post", "save"]);
+    assert_eq!((report.stop, report.rows_out, report.rows_dropped), (StopReason::Completed, 2, 1));
+    assert_eq!((report.ended, work.saved.get()), (at(100), 2));
+}
+
+#[test]
+fn a_hook_that_fails_stops_the_run_with_its_cause() {
+    for (hook, expected) in [(Hook::PreBatch, &["pre"][..]), (Hook::PostBatch, &["pre", "work", "work", "post"])] {
+        let runtime = Runtime::new();
+        let work = Hooked::new(runtime.host(), Some(hook));
+        let report = runtime.block_on(driver::run(runtime.host(), hooked(), Arc::clone(&work))).unwrap();
+        assert_eq!(report.stop, StopReason::HookFailed { row_group: 0, hook, why: "out of order".to_string() });
+        assert_eq!((work.log.borrow().as_slice(), report.rows_dropped), (expected, 3));
+    }
+}
+
+#[test]
+fn a_hook_that_its_host_drops_has_failed() {
+    // The pre-batch hook, two workers, the post-batch hook.
+    for (spawned_before, lost) in [(0, Hook::PreBatch), (3, Hook::PostBatch)] {
+        let runtime = Runtime::new();
+        let host = CarelessHost::new(runtime.host(), spawned_before);
+        let work = Hooked::new(host.clone(), None);
+        let report = runtime.block_on(driver::run(host, hooked(), work)).unwrap();
+        let StopReason::HookFailed { hook, why, .. } = report.stop else { panic!("{:?}", report.stop) };
+        assert!(hook == lost && why.contains("broken off"), "{hook}: {why}");
+    }
+}
+
+#[test]
+fn a_cancelled_run_waits_for_the_hook_that_is_out() {
+    let runtime = Runtime::new();
+    let work = Hooked::new(runtime.host(), None);
+    let mut run = driver::run(runtime.host(), hooked(), Arc::clone(&work));
+    assert!(!poll_once(&mut run));
+    runtime.run_until(at(10));
+    run.handle().cancel();
+    let report = runtime.block_on(run).unwrap();
+    assert_eq!((report.stop, report.ended), (StopReason::Cancelled, at(50)));
+    assert_eq!(*work.log.borrow(), ["pre"]);
+}
+
+#[test]
+fn a_hook_under_way_finishes_although_the_run_is_dropped() {
+    let runtime = Runtime::new();
+    let work = Hooked::new(runtime.host(), None);
+    let mut run = driver::run(runtime.host(), hooked(), Arc::clone(&work));
+    let handle = run.handle();
+    assert!(!poll_once(&mut run));
+    runtime.run_until(at(10));
+    drop(run);
+    assert!(!handle.progress().finished);
+    runtime.run();
+    assert_eq!((work.log.borrow().as_slice(), handle.progress().finished), (&["pre"][..], true));
+    assert_eq!((runtime.tasks(), runtime.armed_timers()), (0, 0));
+}
+
+struct Plain;
+
+impl Workload for Plain {
+    type Work = Ready<TaskOutcome>;
+    type Save = Ready<Result<(), SaveError>>;
+
+    fn work(&self, _task: Task) -> Self::Work {
+        ready(TaskOutcome::Success)
+    }
+
+    fn checkpoint(&self, _group: FinishedRowGroup) -> Self::Save {
+        ready(Ok(()))
+    }
+}
+
+#[test]
+fn a_workload_that_says_nothing_of_hooks_has_hooks_that_do_nothing() {
+    let runtime = Runtime::new();
+    let report = runtime.block_on(driver::run(runtime.host(), hooked(), Arc::new(Plain))).unwrap();
+    assert_eq!((report.stop, report.rows_out), (StopReason::Completed, 3));
+}
