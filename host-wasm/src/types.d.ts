@@ -57,6 +57,7 @@ export type StopReason =
   | { reason: "early_shutdown"; failures: number; window: number }
   | { reason: "provider_exhausted"; group: string[]; waited: number }
   | { reason: "checkpoint_failed"; row_group: number; why: string }
+  | { reason: "hook_failed"; row_group: number; hook: "pre_batch" | "post_batch"; why: string }
   | { reason: "fatal"; column: number; row_group: number }
   | { reason: "stuck"; why: string };
 
@@ -83,6 +84,10 @@ export interface TaskCounts {
   fatal: number;
   cancelled: number;
   ignored: number;
+  /** Workers that skipped the column for their row. */
+  skipped: number;
+  /** Tasks that were skipped with an upstream, without a worker. */
+  skipped_with_upstream: number;
 }
 
 /** What a run did: `rows = rows_resumed + rows_in + rows_not_started`, and `rows_in = rows_out + rows_dropped`. */
