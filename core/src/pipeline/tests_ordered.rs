@@ -117,3 +117,14 @@ fn a_resumed_run_keeps_the_order_of_the_row_groups_that_are_left() {
     let order: alloc::vec::Vec<_> = rig.spawned.iter().map(|task| rig.label(task)).collect();
     assert_eq!(order, ["a:1.0", "a:1.1", "a:3.0", "a:3.1", "a:4.0", "a:4.1"]);
 }
+
+#[test]
+fn a_salvage_round_waits_for_a_task_whose_turn_has_come() {
+    let mut rig = Rig::start([cell("a", &[]).ordered(), cell("b", &[])], rows(2, 2));
+    rig.end("b:0.0", retry(RetryKind::Timeout));
+    rig.succeed("b:0.1");
+    rig.succeed("a:0.0");
+    assert_eq!(rig.running_names(), ["a:0.1"]);
+    rig.succeed("a:0.1");
+    assert_eq!(rig.running_names(), ["b:0.0"]);
+}
