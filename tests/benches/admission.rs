@@ -6,6 +6,9 @@
 //!
 //! Without `--bench`, as in `cargo test --benches`, each row runs one small batch, which shows only that it works.
 
+#[path = "common/measure.rs"]
+mod measure;
+
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -14,26 +17,19 @@ use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant as WallInstant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use governor::{Quota, RateLimiter};
+use measure::{Bench, Row};
 use tidegate_core::gate::Gate;
 use tidegate_core::request::{Domain, Outcome, Request, RequestAdmission, RequestConfig};
-use tidegate_core::task::{DemandId, Dispatcher, TaskConfig, TaskGroup, TaskGroupId, TaskLease};
 use tidegate_core::time::{Duration as Span, Instant};
 use tidegate_native::host::TokioHost;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::task::{coop::unconstrained, yield_now};
 use tower_service::Service;
-
-/// Operations in the smallest batch. 8, 64 and 1000 divide it, so that threads and tasks share a batch evenly.
-const SMALLEST_BATCH: u64 = 8_000;
-/// A batch lasts at least this long: starting threads or tasks and reading the clock are then lost in it.
-const BATCH_TIME: Duration = Duration::from_millis(8);
-/// Batches of each side.
-const BATCHES: usize = 41;
 
 fn main() -> anyhow::Result<()> {
     let bench = Bench::from_args();
@@ -43,71 +39,7 @@ fn main() -> anyhow::Result<()> {
     uncontended(&bench, &runtime)?;
     hand_off(&bench, &runtime)?;
     few_slots(&bench, &runtime)?;
-    threads(&bench, &runtime)?;
-    fair_queue(&bench)
-}
-
-// ---- measuring ----
-
-struct Bench {
-    filter: String,
-    is_real: bool,
-}
-
-/// One line of the table: what is measured, beside what, and the ratio it should not exceed.
-struct Row {
-    name: &'static str,
-    peer: &'static str,
-    target: Option<f64>,
-}
-
-impl Bench {
-    fn from_args() -> Self {
-        let (flags, words): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|arg| arg.starts_with("--"));
-        Self { filter: words.join(" "), is_real: flags.iter().any(|flag| flag == "--bench") }
-    }
-
-    #[expect(clippy::unused_self, reason = "the header belongs to the rows it stands over")]
-    fn header(&self) {
-        println!("{:<46} {:<34} {:>9} {:>9} {:>6} {:>7}", "row", "beside", "ours ns", "peer ns", "ratio", "target");
-    }
-
-    /// Measures and prints one row. Each side is told how many operations to run.
-    fn compare(&self, row: &Row, mut ours: impl FnMut(u64), mut peer: impl FnMut(u64)) {
-        if !row.name.contains(&self.filter) {
-            return;
-        }
-        let mut ops = SMALLEST_BATCH;
-        let mut batches = 1;
-        if self.is_real {
-            while time(&mut ours, ops).min(time(&mut peer, ops)) < BATCH_TIME {
-                ops *= 2;
-            }
-            batches = BATCHES;
-        }
-        let mut taken = (Vec::with_capacity(batches), Vec::with_capacity(batches));
-        for _ in 0..batches {
-            taken.0.push(time(&mut ours, ops));
-            taken.1.push(time(&mut peer, ops));
-        }
-        let [ours, peer] = [taken.0, taken.1].map(|batches| median(batches).as_nanos() as f64 / ops as f64);
-        let ratio = ours / peer;
-        let target = row.target.map_or("-".to_owned(), |target| format!("{target}x"));
-        let mark = if row.target.is_some_and(|target| ratio > target) { "  over" } else { "" };
-        let Row { name, peer: beside, .. } = row;
-        println!("{name:<46} {beside:<34} {ours:>9.1} {peer:>9.1} {ratio:>6.2} {target:>7}{mark}");
-    }
-}
-
-fn time(run: &mut impl FnMut(u64), ops: u64) -> Duration {
-    let start = WallInstant::now();
-    run(ops);
-    start.elapsed()
-}
-
-fn median(mut batches: Vec<Duration>) -> Duration {
-    batches.sort_unstable();
-    batches[batches.len() / 2]
+    threads(&bench, &runtime)
 }
 
 /// Runs a loop that never has to wait. Outside the cooperative budget: its forced yields would count against tokio's
@@ -435,67 +367,4 @@ fn on_threads(threads: u64, run: impl Fn() + Sync) {
             scope.spawn(&run);
         }
     });
-}
-
-fn fair_queue(bench: &Bench) -> anyhow::Result<()> {
-    let peer = "itself at 8 groups";
-    let rows = [
-        (Row { name: "dispatch + release, 256 groups, 10^4 queued", peer, target: Some(1.5) }, 256),
-        (Row { name: "dispatch + release, 10^4 groups all waiting", peer, target: Some(2.5) }, 10_000),
-    ];
-    for (row, groups) in &rows {
-        let (mut many, mut few) = (Cycle::new(*groups, 10_000)?, Cycle::new(8, 10_000)?);
-        bench.compare(row, |ops| many.run(ops), |ops| few.run(ops));
-    }
-    Ok(())
-}
-
-/// Groups that all wait for one resource, and the tasks that hold it.
-struct Cycle {
-    tasks: Dispatcher,
-    groups: Vec<TaskGroupId>,
-    demand: DemandId,
-    /// The oldest first.
-    running: VecDeque<(u64, TaskLease)>,
-}
-
-impl Cycle {
-    const SLOTS: u32 = 4;
-
-    fn new(groups: usize, queued: u64) -> anyhow::Result<Self> {
-        let resources = vec![("calls".to_owned(), Self::SLOTS)];
-        let mut tasks = Dispatcher::new(TaskConfig { resources, ..TaskConfig::default() })?;
-        let groups = (0..groups)
-            .map(|group| tasks.group(&TaskGroup::model("provider", &group.to_string(), 1.0)))
-            .collect::<Result<Vec<_>, _>>()?;
-        let demand = tasks.demand(&[("calls", 1)])?;
-        let mut cycle = Self { tasks, groups, demand, running: VecDeque::new() };
-        for task in 0..queued {
-            cycle.enqueue(task);
-        }
-        cycle.dispatch();
-        Ok(cycle)
-    }
-
-    fn enqueue(&mut self, task: u64) {
-        let group = self.groups[task as usize % self.groups.len()];
-        let accepted = self.tasks.enqueue(task, group, self.demand);
-        assert!(accepted, "a task is queued anew only after it ran");
-    }
-
-    /// Starts what may start, as a driver does: until nothing more may.
-    fn dispatch(&mut self) {
-        while let Some(started) = self.tasks.dispatch() {
-            self.running.push_back((started.task, started.lease));
-        }
-    }
-
-    fn run(&mut self, ops: u64) {
-        for _ in 0..ops {
-            let (task, lease) = self.running.pop_front().expect("the slots are always taken between two cycles");
-            let _ = self.tasks.release(lease);
-            self.dispatch();
-            self.enqueue(task);
-        }
-    }
 }

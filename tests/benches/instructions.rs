@@ -14,7 +14,12 @@
 //! It needs `valgrind` (Debian: `apt-get install valgrind`). There is no thread, no clock and no randomised hashing in a
 //! path, so two runs differ by less than one instruction per operation.
 
-use std::collections::{BTreeMap, VecDeque};
+#[path = "common/chain.rs"]
+mod chain;
+#[path = "common/cycle.rs"]
+mod cycle;
+
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -22,6 +27,8 @@ use std::process::{Command, ExitCode};
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use anyhow::{Context, Result, bail, ensure};
+use chain::{COLUMNS, chain, run_at_once};
+use cycle::Cycle;
 use tidegate_core::executor::{Host, Spawn, Timer};
 use tidegate_core::fair_queue::{ClassId, FairQueue, GroupId, LotId, Verdict};
 use tidegate_core::gate::Gate;
@@ -29,7 +36,7 @@ use tidegate_core::lease::Ledger;
 use tidegate_core::request::{
     Acquire, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig, RequestLease,
 };
-use tidegate_core::task::{DemandId, Dispatcher, TaskConfig, TaskGroup, TaskGroupId, TaskLease};
+use tidegate_core::task::{BoundedBorrow, BoundedBorrowConfig, StrictFair, TaskPolicy};
 use tidegate_core::time::{Clock, Duration, Instant};
 
 /// Operations of the shorter run: more than there are groups, so that each group has had its turn.
@@ -42,16 +49,20 @@ struct HotPath {
     run: fn(u64) -> Result<()>,
 }
 
-const PATHS: [HotPath; 11] = [
+const PATHS: [HotPath; 15] = [
     HotPath { name: "machine: try_acquire + release", run: uncontended },
     HotPath { name: "machine: release + grant, 10 waiting", run: |ops| hand_off(10, ops) },
     HotPath { name: "machine: release + grant, 1000 waiting", run: |ops| hand_off(1_000, ops) },
     HotPath { name: "fair queue: cycle, 8 groups", run: |ops| Turns::new(8)?.run(ops) },
     HotPath { name: "fair queue: cycle, 256 groups", run: |ops| Turns::new(256)?.run(ops) },
     HotPath { name: "fair queue: cycle, 10^4 groups", run: |ops| Turns::new(10_000)?.run(ops) },
-    HotPath { name: "dispatcher: cycle, 8 groups", run: |ops| Tasks::new(8)?.run(ops) },
-    HotPath { name: "dispatcher: cycle, 256 groups", run: |ops| Tasks::new(256)?.run(ops) },
-    HotPath { name: "dispatcher: cycle, 10^4 groups", run: |ops| Tasks::new(10_000)?.run(ops) },
+    HotPath { name: "dispatcher: cycle, 8 groups", run: |ops| dispatch(StrictFair, 8, ops) },
+    HotPath { name: "dispatcher: bounded cycle, 8 groups", run: |ops| dispatch(bounded()?, 8, ops) },
+    HotPath { name: "dispatcher: cycle, 256 groups", run: |ops| dispatch(StrictFair, 256, ops) },
+    HotPath { name: "dispatcher: bounded cycle, 256 groups", run: |ops| dispatch(bounded()?, 256, ops) },
+    HotPath { name: "dispatcher: cycle, 10^4 groups", run: |ops| dispatch(StrictFair, 10_000, ops) },
+    HotPath { name: "dispatcher: bounded cycle, 10^4 groups", run: |ops| dispatch(bounded()?, 10_000, ops) },
+    HotPath { name: "pipeline: one task of a 5-column chain", run: pipeline },
     HotPath { name: "ledger: grant + release", run: ledger },
     HotPath { name: "gate: acquire + finish", run: gate },
 ];
@@ -62,7 +73,7 @@ struct Bound {
     most: f64,
 }
 
-const BOUNDS: [Bound; 5] = [
+const BOUNDS: [Bound; 7] = [
     Bound {
         path: "machine: release + grant, 1000 waiting",
         beside: "machine: release + grant, 10 waiting",
@@ -72,6 +83,8 @@ const BOUNDS: [Bound; 5] = [
     Bound { path: "fair queue: cycle, 10^4 groups", beside: "fair queue: cycle, 8 groups", most: 2.5 },
     Bound { path: "dispatcher: cycle, 256 groups", beside: "dispatcher: cycle, 8 groups", most: 1.5 },
     Bound { path: "dispatcher: cycle, 10^4 groups", beside: "dispatcher: cycle, 8 groups", most: 2.5 },
+    Bound { path: "dispatcher: bounded cycle, 256 groups", beside: "dispatcher: bounded cycle, 8 groups", most: 1.5 },
+    Bound { path: "dispatcher: bounded cycle, 10^4 groups", beside: "dispatcher: bounded cycle, 8 groups", most: 2.5 },
 ];
 
 fn main() -> Result<ExitCode> {
@@ -256,47 +269,18 @@ impl Turns {
     }
 }
 
-/// Groups of tasks that all wait for the slots of one resource.
-struct Tasks {
-    dispatcher: Dispatcher,
-    groups: Vec<TaskGroupId>,
-    demand: DemandId,
-    running: VecDeque<(u64, TaskLease)>,
+/// Tasks of so many groups, all waiting for the slots that are cycled.
+fn dispatch(policy: impl TaskPolicy, groups: usize, ops: u64) -> Result<()> {
+    Cycle::new(policy, groups, 10_000)?.run(ops)
 }
 
-impl Tasks {
-    const QUEUED: u64 = 10_000;
+fn bounded() -> Result<BoundedBorrow> {
+    Ok(BoundedBorrow::new(BoundedBorrowConfig::default())?)
+}
 
-    fn new(groups: usize) -> Result<Self> {
-        let resources = vec![("calls".to_owned(), 4)];
-        let mut dispatcher = Dispatcher::new(TaskConfig { resources, ..TaskConfig::default() })?;
-        let groups = (0..groups)
-            .map(|group| dispatcher.group(&TaskGroup::model(&group.to_string(), "model", 1.0)))
-            .collect::<Result<Vec<_>, _>>()?;
-        let demand = dispatcher.demand(&[("calls", 1)])?;
-        for task in 0..Self::QUEUED {
-            dispatcher.enqueue(task, groups[task as usize % groups.len()], demand);
-        }
-        let mut tasks = Self { dispatcher, groups, demand, running: VecDeque::new() };
-        tasks.dispatch();
-        Ok(tasks)
-    }
-
-    fn dispatch(&mut self) {
-        while let Some(started) = self.dispatcher.dispatch() {
-            self.running.push_back((started.task, started.lease));
-        }
-    }
-
-    fn run(&mut self, ops: u64) -> Result<()> {
-        for _ in 0..ops {
-            let (task, lease) = self.running.pop_front().context("the slots are taken between two cycles")?;
-            let _ = self.dispatcher.release(lease);
-            self.dispatch();
-            self.dispatcher.enqueue(black_box(task), self.groups[task as usize % self.groups.len()], self.demand);
-        }
-        Ok(())
-    }
+/// One task of a chain of columns from ready to done, its share of its row group's life included.
+fn pipeline(ops: u64) -> Result<()> {
+    run_at_once(chain(ops / COLUMNS, 32)?)
 }
 
 fn ledger(ops: u64) -> Result<()> {

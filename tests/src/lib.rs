@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod conform;
+pub mod live_bytes;
 
 /// The front door: its code runs as written.
 #[cfg(doctest)]

@@ -7,25 +7,25 @@ impl FairQueue {
     /// Items queued.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.index.len()
+        self.nodes.len()
     }
 
     /// Whether nothing is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.index.is_empty()
+        self.nodes.len() == 0
     }
 
     /// Whether an item with this id is queued.
     #[must_use]
     pub fn contains(&self, item: u64) -> bool {
-        self.index.contains_key(&item)
+        self.nodes.find(item).is_some()
     }
 
     /// The group an item is queued in.
     #[must_use]
     pub fn group_of(&self, item: u64) -> Option<GroupId> {
-        self.index.get(&item).map(|slot| GroupId(self.nodes[*slot as usize].group))
+        self.nodes.find(item).map(|slot| GroupId(self.nodes[slot].group))
     }
 
     /// Items queued in a group.

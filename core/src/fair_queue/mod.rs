@@ -32,6 +32,7 @@
 #![doc = include_str!("fairness.md")]
 
 mod facts;
+mod nodes;
 mod records;
 mod turn;
 mod work;
@@ -46,7 +47,7 @@ use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use crate::error::{ConfigError, require};
-use crate::handle::FixedMap;
+use nodes::Nodes;
 use records::{Class, Group, Lot, NOWHERE, Node};
 use turn::{Turn, TurnHeap};
 
@@ -135,9 +136,7 @@ pub struct FairQueue {
     virtual_time: f64,
     sequence: u64,
     version: u64,
-    nodes: Vec<Node>,
-    free: Vec<u32>,
-    index: FixedMap<u64, u32>,
+    nodes: Nodes,
     groups: Vec<Group>,
     classes: Vec<Class>,
     lots: Vec<Lot>,
@@ -213,16 +212,11 @@ impl FairQueue {
     ///
     /// `cost` is clamped into `MIN_WEIGHT..=MAX_WEIGHT`. O(1) amortised, O(log groups) when it activates the group.
     pub fn enqueue(&mut self, item: u64, group: GroupId, class: ClassId, cost: f64) -> bool {
-        let slot = self.free.last().copied().unwrap_or(self.nodes.len() as u32);
-        if self.index.try_insert(item, slot).is_err() {
-            return false;
-        }
-        self.version += 1;
         let cost = if cost.is_nan() { 1.0 } else { cost.clamp(MIN_WEIGHT, MAX_WEIGHT) };
         let previous = self.groups[group.index()].tail;
         let node = Node { id: item, cost, group: group.0, class: class.0, next: NOWHERE, previous };
-        let stored = self.store(node);
-        debug_assert_eq!(stored, slot, "the next free slot is the last one freed");
+        let Some(slot) = self.nodes.insert(node) else { return false };
+        self.version += 1;
         self.classes[class.index()].queued += 1;
         let entry = &mut self.groups[group.index()];
         entry.len += 1;
@@ -241,16 +235,16 @@ impl FairQueue {
             self.classes[class.index()].heads += 1;
             self.insert(group.0);
         } else {
-            self.nodes[previous as usize].next = slot;
+            self.nodes[previous].next = slot;
         }
         true
     }
 
     /// Removes an item without service; no tag moves. Answers whether it was queued. O(log groups).
     pub fn discard(&mut self, item: u64) -> bool {
-        let Some(slot) = self.index.get(&item).copied() else { return false };
+        let Some(slot) = self.nodes.find(item) else { return false };
         self.version += 1;
-        let group = self.nodes[slot as usize].group;
+        let group = self.nodes[slot].group;
         let was_head = self.groups[group as usize].head == slot;
         if was_head {
             self.leave(group);
@@ -264,7 +258,7 @@ impl FairQueue {
 
     /// Removes every item that `unwanted` names, without service; answers how many. O(queued).
     pub fn discard_where(&mut self, mut unwanted: impl FnMut(u64) -> bool) -> usize {
-        let mut doomed: Vec<u64> = self.index.keys().copied().filter(|item| unwanted(*item)).collect();
+        let mut doomed: Vec<u64> = self.nodes.ids().filter(|item| unwanted(*item)).collect();
         // The order of a map decides nothing: tags do not move, but free slots are reused in this order.
         doomed.sort_unstable();
         for item in &doomed {
@@ -420,19 +414,19 @@ impl FairQueue {
     }
 
     fn candidate(&self, group: u32) -> Candidate {
-        let node = &self.nodes[self.groups[group as usize].head as usize];
+        let node = &self.nodes[self.groups[group as usize].head];
         Candidate { item: node.id, group: GroupId(group), class: ClassId(node.class), cost: node.cost }
     }
 
     fn head_class(&self, group: u32) -> u32 {
-        self.nodes[self.groups[group as usize].head as usize].class
+        self.nodes[self.groups[group as usize].head].class
     }
 
     /// Whether a group that is in turn will be in turn among the same class when its head is gone.
     fn stays_in_class(&self, group: u32, class: u32) -> bool {
         let entry = &self.groups[group as usize];
-        let heir = self.nodes[entry.head as usize].next;
-        !entry.is_parked && heir != NOWHERE && self.nodes[heir as usize].class == class
+        let heir = self.nodes[entry.head].next;
+        !entry.is_parked && heir != NOWHERE && self.nodes[heir].class == class
     }
 
     /// Takes a group out of turn because its head goes away.
@@ -519,7 +513,7 @@ impl FairQueue {
 
     /// Removes a node from its group's list, its counters and the index.
     fn unlink(&mut self, slot: u32) {
-        let Node { id, group, class, next, previous, .. } = self.nodes[slot as usize];
+        let Node { group, class, next, previous, .. } = self.nodes[slot];
         let entry = &mut self.groups[group as usize];
         entry.len -= 1;
         work::steps(4 + entry.demand.len());
@@ -533,29 +527,19 @@ impl FairQueue {
         if next == NOWHERE {
             entry.tail = previous;
         } else {
-            self.nodes[next as usize].previous = previous;
+            self.nodes[next].previous = previous;
         }
         if previous == NOWHERE {
             entry.head = next;
             self.classes[class as usize].heads -= 1;
             if next != NOWHERE {
-                let heir = self.nodes[next as usize].class;
+                let heir = self.nodes[next].class;
                 self.classes[heir as usize].heads += 1;
             }
         } else {
-            self.nodes[previous as usize].next = next;
+            self.nodes[previous].next = next;
         }
-        self.index.remove(&id);
-        self.free.push(slot);
-    }
-
-    fn store(&mut self, node: Node) -> u32 {
-        if let Some(slot) = self.free.pop() {
-            self.nodes[slot as usize] = node;
-            return slot;
-        }
-        self.nodes.push(node);
-        (self.nodes.len() - 1) as u32
+        self.nodes.remove(slot);
     }
 
     /// Moves the origin of virtual time, so that tags keep their precision. O(groups), once in 2^20 of virtual time.
