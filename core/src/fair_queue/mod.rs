@@ -31,6 +31,7 @@
 //!
 #![doc = include_str!("fairness.md")]
 
+mod nodes;
 mod records;
 mod turn;
 mod work;
@@ -45,7 +46,7 @@ use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use crate::error::{ConfigError, require};
-use crate::handle::FixedMap;
+use nodes::Nodes;
 use records::{Class, Group, Lot, NOWHERE, Node};
 use turn::{Turn, TurnHeap};
 
@@ -132,9 +133,7 @@ pub struct FairQueue {
     virtual_time: f64,
     sequence: u64,
     version: u64,
-    nodes: Vec<Node>,
-    free: Vec<u32>,
-    index: FixedMap<u64, u32>,
+    nodes: Nodes,
     groups: Vec<Group>,
     classes: Vec<Class>,
     lots: Vec<Lot>,
@@ -208,15 +207,14 @@ impl FairQueue {
     ///
     /// `cost` is clamped into `MIN_WEIGHT..=MAX_WEIGHT`. O(1) amortised, O(log groups) when it activates the group.
     pub fn enqueue(&mut self, item: u64, group: GroupId, class: ClassId, cost: f64) -> bool {
-        if self.index.contains_key(&item) {
+        if self.nodes.find(item).is_some() {
             return false;
         }
         self.version += 1;
         let cost = if cost.is_nan() { 1.0 } else { cost.clamp(MIN_WEIGHT, MAX_WEIGHT) };
         let previous = self.groups[group.index()].tail;
         let node = Node { id: item, cost, group: group.0, class: class.0, next: NOWHERE, previous };
-        let slot = self.store(node);
-        self.index.insert(item, slot);
+        let slot = self.nodes.insert(node);
         self.classes[class.index()].queued += 1;
         let entry = &mut self.groups[group.index()];
         entry.len += 1;
@@ -235,16 +233,16 @@ impl FairQueue {
             self.classes[class.index()].heads += 1;
             self.insert(group.0);
         } else {
-            self.nodes[previous as usize].next = slot;
+            self.nodes[previous].next = slot;
         }
         true
     }
 
     /// Removes an item without service; no tag moves. Answers whether it was queued. O(log groups).
     pub fn discard(&mut self, item: u64) -> bool {
-        let Some(slot) = self.index.get(&item).copied() else { return false };
+        let Some(slot) = self.nodes.find(item) else { return false };
         self.version += 1;
-        let group = self.nodes[slot as usize].group;
+        let group = self.nodes[slot].group;
         let was_head = self.groups[group as usize].head == slot;
         if was_head {
             self.leave(group);
@@ -258,7 +256,7 @@ impl FairQueue {
 
     /// Removes every item that `unwanted` names, without service; answers how many. O(queued).
     pub fn discard_where(&mut self, mut unwanted: impl FnMut(u64) -> bool) -> usize {
-        let mut doomed: Vec<u64> = self.index.keys().copied().filter(|item| unwanted(*item)).collect();
+        let mut doomed: Vec<u64> = self.nodes.ids().filter(|item| unwanted(*item)).collect();
         // The order of a map decides nothing: tags do not move, but free slots are reused in this order.
         doomed.sort_unstable();
         for item in &doomed {
@@ -377,25 +375,25 @@ impl FairQueue {
     /// Items queued.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.index.len()
+        self.nodes.len()
     }
 
     /// Whether nothing is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.index.is_empty()
+        self.nodes.len() == 0
     }
 
     /// Whether an item with this id is queued.
     #[must_use]
     pub fn contains(&self, item: u64) -> bool {
-        self.index.contains_key(&item)
+        self.nodes.find(item).is_some()
     }
 
     /// The group an item is queued in.
     #[must_use]
     pub fn group_of(&self, item: u64) -> Option<GroupId> {
-        self.index.get(&item).map(|slot| GroupId(self.nodes[*slot as usize].group))
+        self.nodes.find(item).map(|slot| GroupId(self.nodes[slot].group))
     }
 
     /// Items queued in a group.
@@ -477,12 +475,12 @@ impl FairQueue {
     }
 
     fn candidate(&self, group: u32) -> Candidate {
-        let node = &self.nodes[self.groups[group as usize].head as usize];
+        let node = &self.nodes[self.groups[group as usize].head];
         Candidate { item: node.id, group: GroupId(group), class: ClassId(node.class), cost: node.cost }
     }
 
     fn head_class(&self, group: u32) -> u32 {
-        self.nodes[self.groups[group as usize].head as usize].class
+        self.nodes[self.groups[group as usize].head].class
     }
 
     /// Takes a group out of turn because its head goes away.
@@ -569,7 +567,7 @@ impl FairQueue {
 
     /// Removes a node from its group's list, its counters and the index.
     fn unlink(&mut self, slot: u32) {
-        let Node { id, group, class, next, previous, .. } = self.nodes[slot as usize];
+        let Node { group, class, next, previous, .. } = self.nodes[slot];
         let entry = &mut self.groups[group as usize];
         entry.len -= 1;
         work::steps(4 + entry.demand.len());
@@ -583,29 +581,19 @@ impl FairQueue {
         if next == NOWHERE {
             entry.tail = previous;
         } else {
-            self.nodes[next as usize].previous = previous;
+            self.nodes[next].previous = previous;
         }
         if previous == NOWHERE {
             entry.head = next;
             self.classes[class as usize].heads -= 1;
             if next != NOWHERE {
-                let heir = self.nodes[next as usize].class;
+                let heir = self.nodes[next].class;
                 self.classes[heir as usize].heads += 1;
             }
         } else {
-            self.nodes[previous as usize].next = next;
+            self.nodes[previous].next = next;
         }
-        self.index.remove(&id);
-        self.free.push(slot);
-    }
-
-    fn store(&mut self, node: Node) -> u32 {
-        if let Some(slot) = self.free.pop() {
-            self.nodes[slot as usize] = node;
-            return slot;
-        }
-        self.nodes.push(node);
-        (self.nodes.len() - 1) as u32
+        self.nodes.remove(slot);
     }
 
     /// Moves the origin of virtual time, so that tags keep their precision. O(groups), once in 2^20 of virtual time.
