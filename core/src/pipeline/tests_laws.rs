@@ -233,24 +233,62 @@ fn run_world(seed: u64) -> RunReport {
     rig.report().clone()
 }
 
-/// Only one world when `TIDEGATE_SEED` is set: the way to replay a failure.
-#[test]
-fn every_random_run_makes_each_task_once_accounts_for_each_row_and_returns_each_lease() {
-    let chosen = std::env::var("TIDEGATE_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seeds = chosen.map_or(0..2_000, |seed: u64| seed..seed + 1);
-    let mut endings: BTreeMap<String, u32> = BTreeMap::new();
-    for seed in seeds {
+/// How many of the worlds that ended are of each kind of ending.
+type Endings = BTreeMap<String, u32>;
+
+/// Runs every `stride`th of the seeds.
+fn run_worlds(seeds: core::ops::Range<u64>, stride: usize) -> Endings {
+    /// How far apart the signs of progress are.
+    const STEP: u64 = 10_000;
+    let mut endings = Endings::new();
+    for seed in seeds.step_by(stride) {
         let world = std::panic::catch_unwind(|| run_world(seed));
-        let report = world.unwrap_or_else(|_| panic!("replay with TIDEGATE_SEED={seed}"));
-        assert!(!matches!(report.stop, StopReason::Stuck { .. }), "seed {seed}: {}", report.stop);
+        let report = world.unwrap_or_else(|_| panic!("{}", replay(seed)));
+        assert!(!matches!(report.stop, StopReason::Stuck { .. }), "{}\n{}", report.stop, replay(seed));
         let ending = alloc::format!("{:?}", report.stop);
         let kind = ending.split(' ').next().unwrap_or_default();
         *endings.entry(kind.to_string()).or_default() += 1;
-    }
-    if chosen.is_none() {
-        for kind in ["Completed", "Cancelled", "EarlyShutdown", "Fatal", "CheckpointFailed", "ProviderExhausted"] {
-            assert!(endings.contains_key(kind), "no world ended as {kind}: {endings:?}");
+        if seed > 0 && seed % STEP == 0 {
+            std::println!("{seed} worlds");
         }
+    }
+    endings
+}
+
+fn replay(seed: u64) -> String {
+    alloc::format!(
+        "replay with\n    TIDEGATE_SEED={seed} cargo test -p tidegate-core --features std,sim every_random_run"
+    )
+}
+
+/// As many worlds as `TIDEGATE_WORLDS` says, on two threads; only one when `TIDEGATE_SEED` is set: the way to replay a
+/// failure.
+#[test]
+fn every_random_run_makes_each_task_once_accounts_for_each_row_and_returns_each_lease() {
+    const THREADS: u64 = 2;
+    let number = |name| {
+        let value = std::env::var(name).ok()?;
+        Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a whole number")))
+    };
+    if let Some(seed) = number("TIDEGATE_SEED") {
+        run_worlds(seed..seed + 1, 1);
+        return;
+    }
+    let worlds = number("TIDEGATE_WORLDS").unwrap_or(2_000);
+    let mut endings = Endings::new();
+    std::thread::scope(|scope| {
+        let shares = (0..THREADS).map(|first| scope.spawn(move || run_worlds(first..worlds, THREADS as usize)));
+        for share in shares.collect::<Vec<_>>() {
+            // The thread has printed how its world failed, and how to replay it.
+            for (kind, count) in share.join().expect("every world keeps the laws") {
+                *endings.entry(kind).or_default() += count;
+            }
+        }
+    });
+    std::println!("{worlds} worlds: {endings:?}");
+    assert_eq!(u64::from(endings.values().sum::<u32>()), worlds, "every world ran");
+    for kind in ["Completed", "Cancelled", "EarlyShutdown", "Fatal", "CheckpointFailed", "ProviderExhausted"] {
+        assert!(worlds < 2_000 || endings.contains_key(kind), "no world ended as {kind}: {endings:?}");
     }
 }
 
