@@ -9,6 +9,9 @@ use super::row_group::RowGroup;
 use super::scheduler::{Pipeline, Route, State};
 use crate::task::{BoxedPolicy, Dispatcher};
 
+/// Tasks for which room is kept in the scratch list.
+const SCRATCH: usize = 256;
+
 impl Pipeline {
     /// Skips or queues the tasks of a row group that were found ready. A run that stops queues none; it still skips, since
     /// a row that lacks nothing else is complete.
@@ -32,6 +35,8 @@ impl Pipeline {
             }
         }
         self.ready.clear();
+        // A large row group fills the list once, when it is admitted; its room is not kept for the rest of the run.
+        self.ready.shrink_to(SCRATCH);
     }
 }
 

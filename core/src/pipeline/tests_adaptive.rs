@@ -98,3 +98,19 @@ fn settings_of_the_loop_are_refused_out_of_range() {
 fn adaptive_defaults() -> PipelineConfig {
     adaptive(8, 1, 8, 1)
 }
+
+#[test]
+fn saved_rows_make_room_under_the_guard_for_as_many_groups_as_before() {
+    let guard = AdaptiveRowGroups { initial: 2, max_admitted_rows: Some(20), ..AdaptiveRowGroups::default() };
+    let config = PipelineConfig { row_groups: 2, adaptive: Some(guard), ..rows(100, 10) };
+    let mut rig = Rig::start([cell("a", &[])], config);
+    let mut active = alloc::vec::Vec::new();
+    while rig.ends == 0 {
+        active.push(rig.pipeline.progress().row_groups_active);
+        rig.end_all(TaskOutcome::Success);
+        for row_group in rig.saving.clone() {
+            rig.saved(row_group);
+        }
+    }
+    assert_eq!(active, [2, 2, 2, 2, 2]);
+}

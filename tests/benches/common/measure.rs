@@ -75,7 +75,7 @@ impl Bench {
         let target = row.target.map_or("-".to_owned(), |target| format!("{target}x"));
         let mark = if row.target.is_some_and(|target| ratio > target) { "  over" } else { "" };
         let Row { name, peer: beside, .. } = row;
-        println!("{name:<46} {beside:<34} {ours:>9.1} {peer:>9.1} {ratio:>6.2} {target:>7}{mark}");
+        println!("{name:<46} {beside:<34} {ours:>9.1} {peer:>9.1} {ratio:>6.3} {target:>7}{mark}");
     }
 }
 

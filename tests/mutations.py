@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Checks that the tests notice faults: puts one fault at a time into a scratch copy and expects the tests to fail.
+
+    python3 tests/mutations.py               all faults
+    python3 tests/mutations.py borrow        those whose file or name has "borrow" in it
+
+Exits with 1 if a fault survives, does not compile, or if its text is not in the file exactly once: then the list below
+is to be brought up to date with the code.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ["cargo", "test", "-q", "-p", "tidegate-core", "--features", "std,sim", "--lib"]
+# A fault may make a test run for ever, which is noticing it too.
+TEST_SECONDS = 120
+
+
+class Fault(NamedTuple):
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+FAULTS = [
+    Fault("a turn may move virtual time back", "fair_queue/mod.rs",
+          "self.virtual_time = self.virtual_time.max(entry.tag);", "self.virtual_time = entry.tag;"),
+    Fault("a group forgets its tag while idle", "fair_queue/mod.rs",
+          "entry.tag = entry.finish.unwrap_or(self.virtual_time);", "entry.tag = self.virtual_time;"),
+    Fault("the policy is overridden while leases are out", "task/dispatch.rs",
+          "if self.compatibility || self.ledger.active() > 0 {", "if self.compatibility {"),
+    Fault("a lot stays shut when just enough comes back", "task/dispatch.rs",
+          "take_while(|lot| lot.amount <= available)", "take_while(|lot| lot.amount < available)"),
+    Fault("a release does not offer its group again", "task/dispatch.rs",
+          "        self.offer_again(group.0);\n", ""),
+    Fault("strict fairness lets a group one above its limit", "task/policy/strict_fair.rs",
+          "running >= *limit", "running > *limit"),
+    Fault("submission presses on everybody", "task/policy/mod.rs",
+          "resource.0 != 0 || self.accounts.resources.amounts(self.demand).len() == 1", "true"),
+    Fault("new debt is more than the task takes", "task/policy/bounded_borrow.rs",
+          "wanted.saturating_sub(share).min(amount)", "wanted.saturating_sub(share)"),
+    Fault("under pressure a group stays one below its share", "task/policy/bounded_borrow.rs",
+          "if wanted > share {", "if wanted >= share {"),
+    Fault("debt stays one below its ceiling", "task/policy/bounded_borrow.rs",
+          "if debt.saturating_add(new_debt) > most {", "if debt.saturating_add(new_debt) >= most {"),
+    Fault("debt is never repaid", "task/accounts.rs",
+          "holding.debt = holding.debt.saturating_sub(amount);", "let _ = (holding, amount);"),
+    Fault("two competing groups wake nobody", "task/parking.rs",
+          "pressing.count > 1", "pressing.count > 2"),
+    Fault("a dropped row holds its columns up", "pipeline/frontier.rs",
+          "                self.row_settled(plan, *column, ready);\n", ""),
+    Fault("one salvage round too many", "pipeline/salvage.rs",
+          "u32::from(rounds) < self.rounds", "u32::from(rounds) <= self.rounds"),
+    Fault("a rate-limited task is tried again at once", "pipeline/salvage.rs",
+          "until: now + pause.max(self.floor)", "until: now + pause"),
+    Fault("early shutdown does not wait for a full window", "pipeline/health.rs",
+          "let full = self.failed.len() == self.window;", "let full = true;"),
+    Fault("saved rows still count as in work", "pipeline/scheduler.rs",
+          "self.rows_in_work -= u64::from(group.span.rows);", "let _ = &group.span;"),
+    Fault("discarded tasks still count as queued", "pipeline/scheduler.rs",
+          "group.queued -= discarded;", "let _ = discarded;"),
+    Fault("a finished task does not settle its row group", "pipeline/scheduler.rs",
+          "        self.settle(now, ended.key.row_group);\n", ""),
+    Fault("a short cooldown replaces a long one", "request/cooldown.rs",
+          "promised.max(end)", "{ let _ = promised; end }"),
+    Fault("one success more before the limit rises", "request/limit/aimd.rs",
+          "self.success_streak < self.config.successes_until_increase",
+          "self.success_streak <= self.config.successes_until_increase"),
+    Fault("every rate limit of a burst cuts", "request/limit/mod.rs", "call.grant >= self.known", "true"),
+]
+
+
+def run(command: list[str], where: Path) -> str:
+    """What became of it: "passed", "failed" or "no end"."""
+    try:
+        done = subprocess.run(command, cwd=where, capture_output=True, timeout=TEST_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return "no end"
+    return "passed" if done.returncode == 0 else "failed"
+
+
+def judge(fault: Fault, copy: Path) -> tuple[bool, str]:
+    file = copy / "core/src" / fault.file
+    text = file.read_text()
+    if text.count(fault.old) != 1:
+        return False, f"its text is there {text.count(fault.old)} times"
+    file.write_text(text.replace(fault.old, fault.new))
+    try:
+        # No test has run yet, so a failure here is the compiler's.
+        if subprocess.run([*TESTS, "--no-run"], cwd=copy, capture_output=True, check=False).returncode != 0:
+            return False, "does not compile"
+        outcome = run(TESTS, copy)
+        return (False, "SURVIVES") if outcome == "passed" else (True, f"noticed: {outcome}")
+    finally:
+        file.write_text(text)
+
+
+def main() -> int:
+    word = " ".join(sys.argv[1:])
+    faults = [fault for fault in FAULTS if word in fault.file or word in fault.name]
+    if not faults:
+        sys.exit(f"no fault has {word!r} in its file or name")
+    with tempfile.TemporaryDirectory(prefix="tidegate-mutations-") as scratch:
+        copy = Path(scratch) / "copy"
+        # Only what is under version control or about to be: build output stays behind.
+        listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                                capture_output=True, check=True)
+        for name in filter(None, listed.stdout.decode().split("\0")):
+            if (ROOT / name).is_file():
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / name, copy / name)
+        # A target folder of its own: the faults stay out of everybody's cache.
+        TESTS.extend(["--target-dir", f"{scratch}/target"])
+        if subprocess.run([*TESTS, "--no-run"], cwd=copy, check=False).returncode or run(TESTS, copy) != "passed":
+            sys.exit("the tests fail without any fault")
+        wrong = 0
+        for fault in faults:
+            start = time.monotonic()
+            noticed, verdict = judge(fault, copy)
+            wrong += not noticed
+            seconds = time.monotonic() - start
+            print(f"{fault.name:<56} {fault.file:<34} {verdict:<20} {seconds:>5.1f}s", flush=True)
+    print(f"{len(faults) - wrong} of {len(faults)} faults noticed")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
