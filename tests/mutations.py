@@ -62,7 +62,7 @@ FAULTS = [
           "until: now + pause.max(self.floor)", "until: now + pause"),
     Fault("early shutdown does not wait for a full window", "pipeline/health.rs",
           "let full = self.failed.len() == self.window;", "let full = true;"),
-    Fault("saved rows still count as in work", "pipeline/scheduler.rs",
+    Fault("saved rows still count as in work", "pipeline/handover.rs",
           "self.rows_in_work -= u64::from(group.span.rows);", "let _ = &group.span;"),
     Fault("discarded tasks still count as queued", "pipeline/scheduler.rs",
           "group.queued -= discarded;", "let _ = discarded;"),
