@@ -2,7 +2,8 @@
 //!
 //! A [`Gate`] puts one [`RequestAdmission`] behind a lock and drives it: the clock is read before the lock is taken, if
 //! anything in play depends on it, one command is given, its effects are put in the seats of those they are for, the
-//! lock is opened, and only then are wakers run. No waker and no code of the host runs under the lock, so a waker may call straight back into the gate.
+//! lock is opened, and only then are wakers run. No waker and no code of the host runs under the lock, so a waker may
+//! call straight back into the gate.
 //!
 //! Nobody polls. A waiter is woken when its own answer is there; time reaches the machine through one [`GateTimer`],
 //! which sleeps until the machine's next deadline and is woken only when that moves forward.

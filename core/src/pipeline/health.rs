@@ -84,6 +84,11 @@ impl DegradedWatch {
         Self { window: window as usize, rate, pause, groups: alloc::vec![Recent::default(); groups] }
     }
 
+    /// How many answers are judged together.
+    pub(super) fn window(&self) -> u32 {
+        self.window as u32
+    }
+
     /// Takes one answer in; answers how many of the window were retryable when it is time for a warning. O(1).
     pub(super) fn observe(&mut self, now: Instant, group: usize, is_retryable: bool) -> Option<u32> {
         let rate = self.rate?;

@@ -64,7 +64,6 @@ pub struct Pipeline {
     shutdown_window: u32,
     patience: Patience,
     degraded: DegradedWatch,
-    degraded_window: u32,
     pub(super) tally: Tally,
     pub(super) clock: Monotonic,
     pub(super) started: Instant,
@@ -141,7 +140,6 @@ impl Pipeline {
             shutdown_window: config.shutdown_window,
             patience: Patience::new(config.rate_limit_patience, groups),
             degraded: DegradedWatch::new(config.degraded_window, config.degraded_rate, config.degraded_pause, groups),
-            degraded_window: config.degraded_window,
             tally: Tally::new(plan.columns().len()),
             turns: Turns::of(&plan),
             clock: Monotonic::default(),
@@ -374,7 +372,7 @@ impl Pipeline {
         let group = self.routes[column.index()].patience;
         if let Some(retryable) = self.degraded.observe(now, group, is_retryable) {
             let group = self.plan.columns()[column.index()].group.identity.clone();
-            self.effects.push_back(Effect::Warn(ProviderDegraded { group, retryable, window: self.degraded_window }));
+            self.effects.push_back(Effect::Warn(ProviderDegraded { group, retryable, window: self.degraded.window() }));
         }
     }
 

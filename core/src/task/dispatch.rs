@@ -203,7 +203,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         let Self { queue, accounts, parking, .. } = self;
         parking.wake(accounts, |group| queue.unpark(GroupId(group)));
         let advised = if self.adviser.is_needed() { self.select_advised() } else { None };
-        match advised.or_else(|| self.select()) {
+        match advised.or_else(|| self.select(|_, _| true)) {
             Some((selection, allowed)) => self.start(&selection, &allowed),
             None => self.override_policy(),
         }
@@ -246,8 +246,9 @@ impl<P: TaskPolicy> Dispatcher<P> {
 
 /// The parts of a transaction.
 impl<P: TaskPolicy> Dispatcher<P> {
-    /// The first head in turn that is available and that the policy allows.
-    fn select(&mut self) -> Option<(Selection, Allowed)> {
+    /// The first head in turn that is available, that the policy allows and that is wanted. Where one is not, nothing that
+    /// asks for the same is.
+    fn select(&mut self, mut is_wanted: impl FnMut(&Candidate, &[(u32, u32)]) -> bool) -> Option<(Selection, Allowed)> {
         let Self { policy, queue, accounts, parking, lots, .. } = self;
         let mut allowed = Allowed::default();
         let selection = queue.select(|candidate| {
@@ -256,10 +257,11 @@ impl<P: TaskPolicy> Dispatcher<P> {
                 return blocked(&lots[resource as usize], amount);
             }
             match policy.evaluate(&PolicyView::new(accounts, group, demand)) {
-                Ok(terms) => {
+                Ok(terms) if is_wanted(candidate, accounts.resources.amounts(demand)) => {
                     allowed = terms;
                     Verdict::Accept
                 }
+                Ok(_) => Verdict::SkipClass,
                 Err(refusal) => {
                     parking.park(accounts, group, demand, &refusal.until);
                     Verdict::GroupBlocked
@@ -270,40 +272,25 @@ impl<P: TaskPolicy> Dispatcher<P> {
     }
 
     /// The first head in turn that could call at once, where the first of all would have to wait; counts it as passed
-    /// over. `None` where nobody is passed over.
+    /// over. `None` where nobody who could call at once is there to pass it over for.
     fn select_advised(&mut self) -> Option<(Selection, Allowed)> {
-        let Self { policy, queue, accounts, parking, lots, adviser, .. } = self;
-        let mut allowed = Allowed::default();
+        let mut adviser = core::mem::take(&mut self.adviser);
         let mut passed_over: Option<(u64, RequestPressure)> = None;
-        let selection = queue.select(|candidate| {
-            let (group, demand) = (candidate.group.0, candidate.class.0);
-            if let Some((resource, amount)) = accounts.resources.shortage(demand) {
-                return blocked(&lots[resource as usize], amount);
+        let chosen = self.select(|candidate, amounts| match (adviser.advise(amounts), passed_over) {
+            (Advice::Open, _) | (Advice::Indifferent, None) => true,
+            (Advice::Wait(pressure), None) => {
+                passed_over = Some((candidate.item, pressure));
+                false
             }
-            let terms = match policy.evaluate(&PolicyView::new(accounts, group, demand)) {
-                Ok(terms) => terms,
-                Err(refusal) => {
-                    parking.park(accounts, group, demand, &refusal.until);
-                    return Verdict::GroupBlocked;
-                }
-            };
-            let advice = adviser.advise(accounts.resources.amounts(demand));
-            match (advice, passed_over) {
-                (Advice::Wait(pressure), None) => passed_over = Some((candidate.item, pressure)),
-                // Only somebody who could call at once is reason enough to pass anybody over.
-                (Advice::Wait(_) | Advice::Indifferent, Some(_)) => {}
-                (Advice::Open, _) | (Advice::Indifferent, None) => {
-                    allowed = terms;
-                    return Verdict::Accept;
-                }
-            }
-            Verdict::SkipClass
-        })?;
-        if let Some((skipped, pressure)) = passed_over {
-            self.adviser.skips += 1;
-            self.adviser.last_skip = Some(AdvisorySkip { skipped, pressure, preferred: selection.candidate.item });
+            // Only somebody who could call at once is reason enough to pass anybody over.
+            (Advice::Wait(_) | Advice::Indifferent, Some(_)) => false,
+        });
+        if let (Some((selection, _)), Some((skipped, pressure))) = (&chosen, passed_over) {
+            adviser.skips += 1;
+            adviser.last_skip = Some(AdvisorySkip { skipped, pressure, preferred: selection.candidate.item });
         }
-        Some((selection, allowed))
+        self.adviser = adviser;
+        chosen
     }
 
     /// What the policy refused and would run alone. It borrows nothing by it.

@@ -401,7 +401,8 @@ fn user_code_may_call_back_into_its_run_also_while_it_is_dropped() {
     }
 }
 
-struct Instantly;
+/// Does all there is to do at once, and says nothing of hooks.
+pub(crate) struct Instantly;
 
 impl Workload for Instantly {
     type Work = Ready<TaskOutcome>;

@@ -13,6 +13,7 @@ use tidegate_core::pipeline::{
     Task, TaskOutcome,
 };
 
+use crate::driver::Instantly;
 use crate::support::{CarelessHost, Runtime, at, ms};
 
 /// Hooks of 50 ms each around tasks that take no time. The first one leaves out row 1.
@@ -143,24 +144,9 @@ fn a_hook_under_way_finishes_although_the_run_is_dropped() {
     assert_eq!((runtime.tasks(), runtime.armed_timers()), (0, 0));
 }
 
-struct Plain;
-
-impl Workload for Plain {
-    type Work = Ready<TaskOutcome>;
-    type Save = Ready<Result<(), SaveError>>;
-
-    fn work(&self, _task: Task) -> Self::Work {
-        ready(TaskOutcome::Success)
-    }
-
-    fn checkpoint(&self, _group: FinishedRowGroup) -> Self::Save {
-        ready(Ok(()))
-    }
-}
-
 #[test]
 fn a_workload_that_says_nothing_of_hooks_has_hooks_that_do_nothing() {
     let runtime = Runtime::new();
-    let report = runtime.block_on(driver::run(runtime.host(), hooked(), Arc::new(Plain))).unwrap();
+    let report = runtime.block_on(driver::run(runtime.host(), hooked(), Arc::new(Instantly))).unwrap();
     assert_eq!((report.stop, report.rows_out), (StopReason::Completed, 3));
 }

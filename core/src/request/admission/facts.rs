@@ -143,12 +143,6 @@ impl RequestAdmission {
         }
     }
 
-    /// When the pressure on `resource` next changes by time alone, if that is known.
-    #[must_use]
-    pub fn pressure_changes_at(&self, now: Instant, resource: ResourceId) -> Option<Instant> {
-        self.resources.get(resource.index())?.next_change(self.time.peek(now))
-    }
-
     /// The state of a provider and model at `now`; `None` for one that this controller never registered.
     #[must_use]
     pub fn provider_model(&self, now: Instant, id: ProviderModelId) -> Option<ProviderModelSnapshot> {

@@ -177,18 +177,13 @@ impl RequestAdmission {
         }
     }
 
-    /// Refuses the waiters whose deadline has passed and opens the lots whose time has come.
-    pub(super) fn expire(&mut self, now: Instant) {
-        self.take_due(now);
-    }
-
-    /// The same for a caller that serves nobody: a wake-up stays due, because whoever stood behind a refused waiter in
+    /// [`Self::expire`] for a caller that serves nobody: a wake-up stays due, because whoever stood behind a refused waiter in
     /// its group, or waits in an opened lot, may be free to go. One is enough to serve them all.
     fn refuse_overdue(&mut self, now: Instant) {
         if self.timers.next().is_none_or(|at| at > now) {
             return;
         }
-        self.take_due(now);
+        self.expire(now);
         if let Some(resource) = self.waited.first().copied() {
             self.resources[resource.index()].wake_at = Some(now);
             self.arm(now, Timer::Wake(resource.0));
@@ -197,7 +192,7 @@ impl RequestAdmission {
     }
 
     /// Refuses the waiters whose deadline has passed and opens the lots of the resources whose wake-up was due.
-    fn take_due(&mut self, now: Instant) {
+    pub(super) fn expire(&mut self, now: Instant) {
         while let Some((at, timer)) = self.timers.pop_due(now) {
             match timer {
                 Timer::Deadline(key) => {
