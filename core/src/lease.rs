@@ -135,6 +135,15 @@ impl<T> Ledger<T> {
         }
     }
 
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, lease: LeaseId) -> Option<&mut T> {
+        if self.judge(lease) == ReleaseAnswer::Released {
+            self.slots.get_mut(lease.key).map(|held| &mut held.value)
+        } else {
+            None
+        }
+    }
+
     /// What every live lease holds, in no particular order.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().map(|(_, held)| &held.value)

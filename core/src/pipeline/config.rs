@@ -78,6 +78,9 @@ pub struct PipelineConfig {
     pub retry_floor: Duration,
     /// The longest such pause, whatever the provider asked for; not below `retry_floor`. Default 10 minutes.
     pub retry_ceiling: Duration,
+    /// Whether workers of columns that [yield](super::Column::yields) give back what they hold while they wait for a request
+    /// lease. Default yes.
+    pub yield_while_waiting: bool,
     /// Whether a hook is called for each row group after its seeds, which are the columns made for whole row groups that
     /// need no cell, and before all others: see [`Effect::PreBatch`](super::Effect::PreBatch). Default no.
     pub pre_batch_hook: bool,
@@ -107,6 +110,7 @@ impl Default for PipelineConfig {
             degraded_pause: Duration::from_secs(60),
             retry_floor: Duration::from_millis(50),
             retry_ceiling: Duration::from_secs(600),
+            yield_while_waiting: true,
             pre_batch_hook: false,
             post_batch_hook: false,
             done_row_groups: Vec::new(),

@@ -29,6 +29,7 @@
 //! | `health` | when the run should stop by itself |
 //! | `handover` | when a row group is given to its hooks and its checkpoint |
 //! | `scheduler` | the commands and effects: a thin facade over the rest |
+//! | `yielding` | which workers hold nothing while they wait for a provider |
 //! | `report` | what is counted |
 
 mod config;
@@ -65,6 +66,9 @@ mod tests_plan;
 mod tests_skips;
 #[cfg(test)]
 mod tests_stop;
+#[cfg(test)]
+mod tests_yielding;
+mod yielding;
 
 pub use config::{PipelineConfig, PipelineError, PolicyChoice};
 pub use outcome::{

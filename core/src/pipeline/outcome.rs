@@ -6,6 +6,7 @@ use core::fmt;
 
 use super::plan::ColumnId;
 use crate::handle::SlotKey;
+use crate::request::tie::Tie;
 use crate::time::Duration;
 
 /// Names one running worker. Generational: the id of a worker that has answered is never a live one again.
@@ -52,6 +53,9 @@ pub struct Task {
     pub row: Option<u32>,
     /// 1 for the first try.
     pub attempt: u32,
+    /// What to ask for request leases with, if the worker is to hold nothing while it waits for one: see
+    /// [`tie`](crate::request::tie).
+    pub tie: Option<Tie>,
 }
 
 /// A failure that may pass.

@@ -59,6 +59,9 @@ pub struct Column {
     pub ordered: bool,
     /// Whether it is skipped where an upstream is: see [`Column::skip_with_upstream`]. Default no.
     pub skips_with_upstream: bool,
+    /// Whether its workers give back what they hold while they wait for a request lease: see [`Column::yields`].
+    /// Default `None`: if its group is a model's.
+    pub yields: Option<bool>,
 }
 
 impl Column {
@@ -68,7 +71,17 @@ impl Column {
         let group = TaskGroup::local(name);
         let name = name.to_string();
         let (also_fills, upstreams, demand) = (Vec::new(), Vec::new(), Vec::new());
-        Self { name, also_fills, strategy, upstreams, group, demand, ordered: false, skips_with_upstream: false }
+        Self {
+            name,
+            also_fills,
+            strategy,
+            upstreams,
+            group,
+            demand,
+            ordered: false,
+            skips_with_upstream: false,
+            yields: None,
+        }
     }
 
     /// Adds an upstream.
@@ -114,6 +127,14 @@ impl Column {
     #[must_use]
     pub fn skip_with_upstream(mut self, skip: bool) -> Self {
         self.skips_with_upstream = skip;
+        self
+    }
+
+    /// Says whether its workers give back what they hold while they wait for a request lease, and take it again together
+    /// with that: see [`tie`](crate::request::tie). A provider that pauses then keeps no worker slot from others.
+    #[must_use]
+    pub fn yields(mut self, yields: bool) -> Self {
+        self.yields = Some(yields);
         self
     }
 }

@@ -169,6 +169,8 @@ pub struct Progress {
     pub row_group_block: Option<RowGroupBlock>,
     /// Workers.
     pub running: usize,
+    /// Those of them that hold nothing while they wait for a request lease.
+    pub suspended: usize,
     /// Tasks ready and waiting for a lease.
     pub queued: usize,
     /// Tasks paused because a provider asked for it.

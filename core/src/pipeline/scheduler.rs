@@ -26,6 +26,7 @@ use super::row_group::{Pending, Phase, RowGroup};
 use super::row_group_target::{RowGroupTarget, Sight};
 use super::salvage::{Delays, Salvage, Verdict};
 use super::stop::StopMode;
+use super::yielding::Yielding;
 use crate::handle::{KeyState, Slots};
 use crate::lease::ReleaseAnswer;
 use crate::request::RequestPressure;
@@ -52,6 +53,7 @@ pub struct Pipeline {
     /// The admitted row groups. Ordered, since some decisions visit them all.
     pub(super) groups: BTreeMap<u32, RowGroup>,
     pub(super) workers: Slots<Worker>,
+    pub(super) yielding: Yielding,
     pub(super) turns: Turns,
     /// Rows of the admitted row groups.
     pub(super) rows_in_work: u64,
@@ -99,6 +101,8 @@ pub(super) struct Worker {
     pub(super) key: TaskKey,
     pub(super) lease: TaskLease,
     pub(super) aborted: bool,
+    /// It holds nothing while it waits for a request lease.
+    pub(super) suspended: bool,
 }
 
 /// Set-up and what there is to see.
@@ -118,6 +122,7 @@ impl Pipeline {
         let mut dispatcher = Dispatcher::with_policy(task_config, policy)?;
         let (routes, groups) = routes(&plan, &mut dispatcher)?;
         Ok(Self {
+            yielding: Yielding::of(&plan, &routes, config.yield_while_waiting),
             models: Models::of(&plan, &routes, &dispatcher, groups),
             routes,
             salvage: Salvage {
@@ -174,6 +179,7 @@ impl Pipeline {
             row_group_target: self.target.get(),
             row_group_block: self.target.blocked,
             running: self.workers.len(),
+            suspended: self.dispatcher.suspended_leases(),
             queued: self.dispatcher.queued(),
             delayed: self.delays.len(),
             columns: self.tally.columns.clone(),
@@ -255,6 +261,7 @@ impl Pipeline {
                 _ => ReleaseAnswer::UnknownLease,
             };
         };
+        self.yielding.ended(&ended, &self.routes);
         let answer = self.dispatcher.release(ended.lease);
         debug_assert_eq!(answer, ReleaseAnswer::Released, "a worker's lease is live until it answers");
         self.absorb(now, ended.key, outcome);
@@ -481,6 +488,12 @@ impl Pipeline {
 /// The pump: what every command ends with.
 impl Pipeline {
     pub(super) fn pump(&mut self, now: Instant) {
+        if !self.defers_to_suspended() {
+            self.pump_on(now);
+        }
+    }
+
+    pub(super) fn pump_on(&mut self, now: Instant) {
         if self.state == State::Running {
             self.queue_due(now);
             self.admit();
@@ -551,10 +564,12 @@ impl Pipeline {
             group.queued -= 1;
             group.running += 1;
             self.tally.columns[key.column.index()].spawned += 1;
-            let worker = WorkerId(self.workers.insert(Worker { key, lease, aborted: false }));
+            let worker = WorkerId(self.workers.insert(Worker { key, lease, aborted: false, suspended: false }));
             let (TaskKey { row_group, column, row }, span) = (key, group.span);
             let (first_row, rows) = (span.first_row, span.rows);
-            self.effects.push_back(Effect::Spawn(Task { worker, column, row_group, first_row, rows, row, attempt }));
+            let tie = self.yielding.tie(worker, column, &self.routes);
+            let task = Task { worker, column, row_group, first_row, rows, row, attempt, tie };
+            self.effects.push_back(Effect::Spawn(task));
         }
     }
 }

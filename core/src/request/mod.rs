@@ -38,6 +38,7 @@ mod outcome;
 mod pressure;
 mod resource;
 mod snapshot;
+pub mod tie;
 mod timers;
 
 #[cfg(test)]

@@ -41,6 +41,8 @@ pub(super) struct Resource {
     pub(super) place: Place,
     pub(super) in_flight: u32,
     pub(super) waiters: u32,
+    /// Those of them whose workers hold nothing.
+    pub(super) suspended: u32,
     /// The armed wake-up, if any.
     pub(super) wake_at: Option<Instant>,
     pub(super) last_outcome: Option<Outcome>,
@@ -112,6 +114,7 @@ impl Resource {
             place,
             in_flight: 0,
             waiters: 0,
+            suspended: 0,
             wake_at: None,
             last_outcome: None,
             irregular: ReleaseDiagnostics::default(),

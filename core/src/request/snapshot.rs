@@ -38,6 +38,8 @@ pub struct ResourceSnapshot {
     pub irregular_releases: ReleaseDiagnostics,
     /// Calls that wait.
     pub waiters: u32,
+    /// Those of them whose workers have given their task resources back while they wait.
+    pub suspended: u32,
     /// The end of the cooldown in force.
     pub blocked_until: Option<Instant>,
     /// What is left of it.

@@ -26,9 +26,11 @@ pub struct Dispatched {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
-    group: TaskGroupId,
-    demand: u32,
+pub(super) struct Held {
+    pub(super) group: TaskGroupId,
+    pub(super) demand: u32,
+    /// It has given its resources back for the time being.
+    pub(super) is_suspended: bool,
 }
 
 /// Classes that wait for at least `amount` of a resource.
@@ -50,14 +52,16 @@ pub struct Dispatcher<P = StrictFair> {
     pub(super) policy: P,
     pub(super) queue: FairQueue,
     pub(super) accounts: Accounts,
-    parking: Parking,
+    pub(super) parking: Parking,
     /// The number of each group, by kind and identity.
     known: FixedMap<GroupKey, GroupId>,
     /// The queue's class of each demand.
     pub(super) classes: Vec<ClassId>,
     /// By resource: the lots of what waits for it, by ascending amount.
     lots: Vec<Vec<ResourceLot>>,
-    ledger: Ledger<Held>,
+    pub(super) ledger: Ledger<Held>,
+    /// Leases that hold nothing for the time being.
+    pub(super) suspended: usize,
     adviser: Adviser,
     overrides: u64,
     compatibility: bool,
@@ -86,6 +90,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
             classes: Vec::new(),
             lots: Vec::new(),
             ledger: Ledger::new(u32::MAX),
+            suspended: 0,
             adviser: Adviser::default(),
             overrides: 0,
             compatibility: config.compatibility,
@@ -212,22 +217,11 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// Ends a worker. Never panics; only [`ReleaseAnswer::Released`] changed anything.
     #[expect(clippy::needless_pass_by_value, reason = "a lease is given back, not lent")]
     pub fn release(&mut self, lease: TaskLease) -> ReleaseAnswer {
-        let Held { group, demand } = match self.ledger.release(lease.id) {
-            Ok(held) => held,
+        match self.ledger.release(lease.id) {
+            Ok(held) if held.is_suspended => self.suspended -= 1,
+            Ok(held) => self.take_back(&held),
             Err(answer) => return answer,
-        };
-        self.accounts.give_back(group.0.0, demand);
-        for at in 0..self.accounts.resources.amounts(demand).len() {
-            let (resource, amount) = self.accounts.resources.amounts(demand)[at];
-            let repaid = self.policy.repaid(ResourceId(resource), amount);
-            self.accounts.repay(group.0.0, resource, repaid);
-            let available = self.accounts.resources.available(resource);
-            for lot in self.lots[resource as usize].iter().take_while(|lot| lot.amount <= available) {
-                self.queue.open_lot(lot.lot);
-            }
         }
-        self.offer_again(group.0);
-        self.parking.mark_changed();
         ReleaseAnswer::Released
     }
 
@@ -297,12 +291,29 @@ impl<P: TaskPolicy> Dispatcher<P> {
     ///
     /// Every parked group fits: it was available when it was parked, and while no lease is out no less is available.
     fn override_policy(&mut self) -> Option<Dispatched> {
-        if self.compatibility || self.ledger.active() > 0 {
+        if self.compatibility || self.ledger.active() > self.suspended {
             return None;
         }
         let selection = self.queue.select_parked()?;
         self.overrides += 1;
         self.start(&selection, &Allowed::freely())
+    }
+
+    /// Makes what a lease held available again.
+    pub(super) fn take_back(&mut self, held: &Held) {
+        let Held { group, demand, .. } = *held;
+        self.accounts.give_back(group.0.0, demand);
+        for at in 0..self.accounts.resources.amounts(demand).len() {
+            let (resource, amount) = self.accounts.resources.amounts(demand)[at];
+            let repaid = self.policy.repaid(ResourceId(resource), amount);
+            self.accounts.repay(group.0.0, resource, repaid);
+            let available = self.accounts.resources.available(resource);
+            for lot in self.lots[resource as usize].iter().take_while(|lot| lot.amount <= available) {
+                self.queue.open_lot(lot.lot);
+            }
+        }
+        self.offer_again(group.0);
+        self.parking.mark_changed();
     }
 
     fn start(&mut self, selection: &Selection, allowed: &Allowed) -> Option<Dispatched> {
@@ -314,7 +325,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
         }
         self.note_head(group);
         self.parking.mark_changed();
-        let id = self.ledger.grant(item_of(item), Held { group: TaskGroupId(group), demand: class.0 });
+        let id =
+            self.ledger.grant(item_of(item), Held { group: TaskGroupId(group), demand: class.0, is_suspended: false });
         Some(Dispatched { task: item, lease: TaskLease { id } })
     }
 

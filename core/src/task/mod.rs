@@ -30,6 +30,7 @@ mod parking;
 mod policy;
 mod resources;
 mod shares;
+mod suspension;
 
 #[cfg(test)]
 mod tests;

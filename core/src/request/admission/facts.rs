@@ -102,6 +102,7 @@ impl RequestAdmission {
             oldest_lease: leases().filter_map(|held| held.since).min(),
             irregular_releases: entry.irregular,
             waiters: entry.waiters,
+            suspended: entry.suspended,
             blocked_until,
             cooldown_remaining: blocked_until.map_or(Duration::ZERO, |end| end - now),
             rate_limit_ceiling: state.rate_limit_ceiling,

@@ -4,6 +4,7 @@ mod facts;
 mod register;
 mod serve;
 mod tell;
+mod tied;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -14,6 +15,7 @@ use super::event::{EventLog, RequestFact};
 use super::keys::{GroupId, Request, ResourceId};
 use super::outcome::{Acquire, Completion, Denial, DenialReason, Effect, RequestLease, WaiterId};
 use super::resource::{Held, ProviderModel, Resource};
+use super::tie::{Tied, Ties};
 use super::timers::{Timer, Timers};
 use crate::error::ConfigError;
 use crate::fair_queue::FairQueue;
@@ -27,6 +29,7 @@ struct Waiter {
     since: Instant,
     deadline: Option<Instant>,
     estimate: Usage,
+    tied: Option<Tied>,
 }
 
 /// Admits calls under provider caps, adaptive limits and budgets. Sans-IO: see the [module documentation](super).
@@ -47,6 +50,7 @@ pub struct RequestAdmission {
     waiters: Slots<Waiter>,
     /// Resources that have waiters, in no particular order.
     waited: Vec<ResourceId>,
+    ties: Ties,
     ledger: Ledger<Held>,
     timers: Timers,
     effects: VecDeque<Effect>,
@@ -68,6 +72,7 @@ impl RequestAdmission {
             queue: FairQueue::new(),
             waiters: Slots::default(),
             waited: Vec::new(),
+            ties: Ties::default(),
             ledger: Ledger::new(config.controller),
             timers: Timers::default(),
             effects: VecDeque::new(),
@@ -115,11 +120,16 @@ impl RequestAdmission {
             return self.refuse_at_once(now, request.resource);
         }
         let deadline = timeout.map(|span| now + span);
-        let key = self.enqueue(now, request, group, deadline);
-        if let Some(lease) = self.serve_for(now, Some(key)) {
+        let key = self.enqueue(now, request, group, deadline, None);
+        if let Some(lease) = self.serve_for(now, Some(key), None) {
             return Acquire::Granted(lease);
         }
-        if timeout == Some(Duration::ZERO) {
+        self.stay(now, request, key, deadline)
+    }
+
+    /// The answer to a request that was queued and not served.
+    fn stay(&mut self, now: Instant, request: &Request, key: SlotKey, deadline: Option<Instant>) -> Acquire {
+        if deadline == Some(now) {
             if let (Some(waiter), true) = (self.remove_waiter(key), self.log.is_on()) {
                 self.tell_withdrawn(now, WaiterId(key), &waiter, DenialReason::QueueTimeout);
             }

@@ -141,7 +141,7 @@ impl RequestAdmission {
     pub fn group(&mut self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
         if let Some(id) = self.group_names.get(name) {
             let group = self.named_groups[id as usize];
-            return self.queue.set_weight(group, weight).map(|()| group);
+            return self.set_group_weight(group, weight).map(|()| group);
         }
         let group = self.queue.add_group(weight)?;
         self.group_names.intern(name);
@@ -152,7 +152,7 @@ impl RequestAdmission {
     /// Changes the weight of a resource's own group.
     pub fn set_resource_weight(&mut self, resource: ResourceId, weight: f64) -> Result<(), ConfigError> {
         let group = known(&mut self.resources, resource)?.place.group;
-        self.queue.set_weight(group, weight)
+        self.set_group_weight(group, weight)
     }
 }
 

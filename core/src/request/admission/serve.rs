@@ -1,14 +1,22 @@
 //! Who goes next, and when to look again.
 
-use super::{RequestAdmission, Waiter};
+use super::{RequestAdmission, Waiter, tied};
 use crate::fair_queue::{GroupId, Selection, Verdict};
 use crate::handle::{SlotKey, Slots};
 use crate::request::budget::Usage;
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::outcome::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
 use crate::request::resource::{Block, Resource};
+use crate::request::tie::{TaskStage, TieState, Tied};
 use crate::request::timers::Timer;
 use crate::time::Instant;
+
+/// The task stage, where it is there to be asked.
+type Stage<'a> = Option<&'a mut dyn TaskStage>;
+
+fn reborrow<'a>(stage: &'a mut Stage<'_>) -> Stage<'a> {
+    stage.as_mut().map(|stage| &mut **stage as &mut dyn TaskStage)
+}
 
 /// Answers.
 impl RequestAdmission {
@@ -78,7 +86,7 @@ impl RequestAdmission {
             return true;
         }
         let owner = entry.owner;
-        let first = self.select(now);
+        let first = self.select(now, None);
         first.is_some_and(|(_, key)| self.waiters.get(key).is_some_and(|waiter| self.owner_of(waiter) == owner))
     }
 
@@ -89,9 +97,9 @@ impl RequestAdmission {
 
 /// Turns.
 impl RequestAdmission {
-    /// The first waiter that could go at `now`. Serves nobody.
-    fn select(&mut self, now: Instant) -> Option<(Selection, SlotKey)> {
-        let Self { queue, waiters, resources, providers, .. } = self;
+    /// The first waiter that could go at `now`. Serves nobody; a suspended one has resumed if there is a `stage` to ask.
+    fn select(&mut self, now: Instant, mut stage: Stage<'_>) -> Option<(Selection, SlotKey)> {
+        let Self { queue, waiters, resources, providers, ties, .. } = self;
         let selection = queue.select(|candidate| {
             let Some(waiter) = waiters.get(SlotKey::from_bits(candidate.item)) else { return Verdict::Skip };
             // A waiter past its deadline is never granted, not even before it is told. The one that arrives this
@@ -102,25 +110,49 @@ impl RequestAdmission {
             let entry = &mut resources[waiter.resource.index()];
             let block = entry.block(now, &providers[entry.owner.0 as usize], waiter.estimate);
             entry.budget_wait = block.and_then(Block::budget_fits_at);
-            if block.is_some() { Verdict::ClassBlocked(entry.place.lot) } else { Verdict::Accept }
+            if block.is_some() {
+                return Verdict::ClassBlocked(entry.place.lot);
+            }
+            match (waiter.tied, &mut stage) {
+                (Some(Tied { tie, place, state: TieState::Suspended }), Some(stage)) => {
+                    let wanted = waiter.resource;
+                    if tied::resume(*stage, &tie, wanted, waiters, resources, ties) {
+                        return Verdict::Accept;
+                    }
+                    ties.shut(place.lot, tie);
+                    Verdict::ClassBlocked(place.lot)
+                }
+                _ => Verdict::Accept,
+            }
         })?;
         Some((selection, SlotKey::from_bits(selection.candidate.item)))
     }
 
     pub(super) fn serve(&mut self, now: Instant) {
-        self.serve_for(now, None);
+        self.serve_for(now, None, None);
     }
 
     /// Grants to waiters in order of turn while there is room. The grant of `direct` is answered, not queued as news.
-    pub(super) fn serve_for(&mut self, now: Instant, direct: Option<SlotKey>) -> Option<RequestLease> {
+    ///
+    /// Without a `stage` to ask it stops at the first suspended waiter: whoever is behind it does not go first.
+    pub(super) fn serve_for(
+        &mut self,
+        now: Instant,
+        direct: Option<SlotKey>,
+        mut stage: Stage<'_>,
+    ) -> Option<RequestLease> {
         self.expire(now);
         let mut answer = None;
-        while let Some((selection, key)) = self.select(now) {
+        while let Some((selection, key)) = self.select(now, reborrow(&mut stage)) {
+            if stage.is_none() && self.waiters.get(key).is_some_and(Waiter::is_suspended) {
+                self.ties.wants_stage = true;
+                break;
+            }
             if self.queue.commit(&selection).is_err() {
                 break;
             }
             let Some(waiter) = self.waiters.remove(key) else { break };
-            self.forget_waiter(waiter.resource);
+            self.forget_waiter(&waiter);
             let lease = self.grant(now, waiter.resource, waiter.estimate);
             if self.log.is_on() {
                 self.tell_served(now, WaiterId(key), &waiter, lease.id);
@@ -153,15 +185,21 @@ impl RequestAdmission {
         request: &Request,
         group: GroupId,
         deadline: Option<Instant>,
+        tied: Option<Tied>,
     ) -> SlotKey {
         let Request { resource, estimate, .. } = *request;
-        let key = self.waiters.insert(Waiter { resource, since: now, deadline, estimate });
+        let key = self.waiters.insert(Waiter { resource, since: now, deadline, estimate, tied });
         if self.log.is_on() {
             self.tell_queued(now, resource, WaiterId(key));
         }
         let entry = &mut self.resources[resource.index()];
-        self.queue.enqueue(key.to_bits(), group, entry.place.class, 1.0);
+        let class = tied.map_or(entry.place.class, |tied| tied.place.class);
+        self.queue.enqueue(key.to_bits(), group, class, 1.0);
         entry.waiters += 1;
+        if let Some(tied) = &tied {
+            entry.suspended += u32::from(tied.state == TieState::Suspended);
+            self.ties.hold(resource, key, tied);
+        }
         if entry.waiters == 1 {
             self.waited.push(resource);
         }
@@ -224,15 +262,20 @@ impl RequestAdmission {
     pub(super) fn remove_waiter(&mut self, key: SlotKey) -> Option<Waiter> {
         let waiter = self.waiters.remove(key)?;
         self.queue.discard(key.to_bits());
-        self.forget_waiter(waiter.resource);
+        self.forget_waiter(&waiter);
         self.reconsider(waiter.resource);
         Some(waiter)
     }
 
     /// One waiter fewer; a wake-up that nobody waits for any more is off.
-    fn forget_waiter(&mut self, resource: ResourceId) {
+    fn forget_waiter(&mut self, waiter: &Waiter) {
+        let resource = waiter.resource;
         let entry = &mut self.resources[resource.index()];
         entry.waiters -= 1;
+        if let Some(tied) = &waiter.tied {
+            entry.suspended -= u32::from(tied.state == TieState::Suspended);
+            self.ties.forget(resource, tied);
+        }
         if entry.waiters == 0 {
             entry.wake_at = None;
             entry.budget_wait = None;

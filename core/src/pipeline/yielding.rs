@@ -1,0 +1,162 @@
+//! Workers that hold nothing while they wait for a request lease.
+//!
+//! The pipeline is the [`TaskStage`] of tied requests: it gives a [`Tie`] to the workers of columns that yield, takes back
+//! what they hold when request admission says so, and gives it again when it is their turn.
+//!
+//! Suspended workers go before new ones. While one of them could have what it needs, the pipeline starts nothing and
+//! says so with [`Pipeline::is_waiting_for_suspended`]. Whoever drives both machines calls [`Pipeline::settle_with`] after
+//! each command of either, before anything else happens; it joins the two decisions into one.
+
+use alloc::vec::Vec;
+
+use super::outcome::WorkerId;
+use super::plan::{ColumnId, Plan};
+use super::scheduler::{Pipeline, Route, Worker};
+use crate::request::RequestAdmission;
+use crate::request::tie::{TaskStage, Tie};
+use crate::task::{DemandId, GroupKind};
+use crate::time::Instant;
+
+/// Which columns yield, and who has.
+#[derive(Clone, Debug)]
+pub(super) struct Yielding {
+    /// By column.
+    columns: Vec<bool>,
+    /// Suspended workers, by demand.
+    suspended: Vec<u32>,
+    /// The number of this run among those of one controller.
+    run: u32,
+    /// Something was left undone until the suspended workers have had their chance.
+    owes: bool,
+    yields: u64,
+}
+
+impl Yielding {
+    pub(super) fn of(plan: &Plan, routes: &[Route], is_on: bool) -> Self {
+        let columns = plan.columns().iter();
+        let yields = |kind| kind != GroupKind::Local;
+        let columns = columns.map(|column| is_on && column.yields.unwrap_or(yields(column.group.kind))).collect();
+        let demands = routes.iter().map(|route| route.demand.0 + 1).max().unwrap_or(0);
+        Self { columns, suspended: alloc::vec![0; demands as usize], run: 0, owes: false, yields: 0 }
+    }
+
+    /// What a new worker may ask for request leases with.
+    pub(super) fn tie(&self, worker: WorkerId, column: ColumnId, routes: &[Route]) -> Option<Tie> {
+        let vector = routes[column.index()].demand.0;
+        self.columns[column.index()].then_some(Tie { run: self.run, worker: worker.to_bits(), vector })
+    }
+
+    /// A worker has ended.
+    pub(super) fn ended(&mut self, worker: &Worker, routes: &[Route]) {
+        if worker.suspended {
+            self.suspended[routes[worker.key.column.index()].demand.0 as usize] -= 1;
+        }
+    }
+}
+
+/// Yielding while waiting.
+impl Pipeline {
+    /// Gives the run its number among those that share a controller of requests. Call it before the run starts.
+    pub fn set_seat(&mut self, seat: u32) {
+        self.yielding.run = seat;
+    }
+
+    /// Lets those suspended workers resume whose turn it is, then does what the pipeline has left undone for their sake.
+    /// For the one run of a controller; where several share one, [`serve_tied`](RequestAdmission::serve_tied) with a stage
+    /// that tells them apart, then [`Pipeline::go_on`] for each of them, do the same.
+    ///
+    /// Call it after every command of either machine; it does nothing unless one of them has something to do.
+    pub fn settle_with(&mut self, now: Instant, admission: &mut RequestAdmission) {
+        if self.yielding.owes || admission.wants_stage() {
+            admission.serve_tied(now, self);
+            self.go_on(now);
+        }
+    }
+
+    /// Whether the pipeline has left its own work undone because a suspended worker could have what it needs.
+    #[must_use]
+    pub fn is_waiting_for_suspended(&self) -> bool {
+        self.yielding.owes
+    }
+
+    /// Does what was left undone, with what the suspended workers did not take.
+    pub fn go_on(&mut self, now: Instant) {
+        let now = self.clock.observe(now);
+        if core::mem::take(&mut self.yielding.owes) {
+            self.pump_on(now);
+        }
+    }
+
+    /// Whether a worker holds nothing while it waits for a request lease.
+    #[must_use]
+    pub fn is_suspended(&self, worker: WorkerId) -> bool {
+        self.workers.get(worker.key()).is_some_and(|worker| worker.suspended)
+    }
+
+    /// Every resource of the task stage: name, leased, limit.
+    pub fn usage(&self) -> impl Iterator<Item = (&str, u32, u32)> {
+        self.dispatcher.usage()
+    }
+
+    /// How often a worker gave back what it held.
+    #[must_use]
+    pub fn yields(&self) -> u64 {
+        self.yielding.yields
+    }
+
+    /// Whether suspended workers go first now; notes that the pump is owed.
+    pub(super) fn defers_to_suspended(&mut self) -> bool {
+        let Self { yielding, dispatcher, .. } = self;
+        if dispatcher.suspended_leases() == 0 {
+            return false;
+        }
+        let is_free = |(demand, count): (u32, &u32)| *count > 0 && dispatcher.is_available(DemandId(demand));
+        yielding.owes = yielding.owes || (0..).zip(&yielding.suspended).any(is_free);
+        yielding.owes
+    }
+
+    fn worker_of(&self, tie: &Tie) -> Option<&Worker> {
+        self.workers.get(WorkerId::from_bits(tie.worker).key())
+    }
+}
+
+/// `run` is taken for granted: several runs are told apart by whoever drives them.
+impl TaskStage for Pipeline {
+    fn suspend(&mut self, tie: &Tie) -> bool {
+        let Self { workers, dispatcher, yielding, routes, .. } = self;
+        let Some(worker) = workers.get_mut(WorkerId::from_bits(tie.worker).key()) else { return false };
+        let column = worker.key.column.index();
+        if worker.suspended || !yielding.columns[column] {
+            return worker.suspended;
+        }
+        worker.suspended = dispatcher.suspend(&worker.lease);
+        if worker.suspended {
+            yielding.suspended[routes[column].demand.0 as usize] += 1;
+            yielding.yields += 1;
+            // What came back is for others; who goes first is not known yet.
+            yielding.owes = true;
+        }
+        worker.suspended
+    }
+
+    fn resume(&mut self, tie: &Tie) -> bool {
+        let Self { workers, dispatcher, yielding, routes, .. } = self;
+        let Some(worker) = workers.get_mut(WorkerId::from_bits(tie.worker).key()) else { return true };
+        if worker.suspended && dispatcher.resume(&worker.lease) {
+            worker.suspended = false;
+            yielding.suspended[routes[worker.key.column.index()].demand.0 as usize] -= 1;
+        }
+        !worker.suspended
+    }
+
+    fn can_resume(&self, tie: &Tie) -> bool {
+        let Some(worker) = self.worker_of(tie) else { return true };
+        !worker.suspended || self.dispatcher.is_available(self.routes[worker.key.column.index()].demand)
+    }
+
+    fn is_kept_by(&self, tie: &Tie, other: &Tie) -> bool {
+        let demand_of = |tie| self.worker_of(tie).map(|worker| self.routes[worker.key.column.index()].demand);
+        let (Some(demand), Some(other)) = (demand_of(tie), demand_of(other)) else { return false };
+        self.dispatcher.shares_shortage(demand, other)
+    }
+}

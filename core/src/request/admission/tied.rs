@@ -1,0 +1,143 @@
+//! Waiters that hold nothing while they wait.
+
+use super::{RequestAdmission, Waiter};
+use crate::error::ConfigError;
+use crate::handle::{SlotKey, Slots};
+use crate::request::event::RequestFact;
+use crate::request::keys::{GroupId, Request, ResourceId};
+use crate::request::outcome::Acquire;
+use crate::request::resource::Resource;
+use crate::request::tie::{TaskStage, Tie, TiePlace, TieState, Tied, Ties, YIELD_FACTOR};
+use crate::time::Instant;
+
+impl Waiter {
+    pub(super) fn is_suspended(&self) -> bool {
+        self.tied.is_some_and(|tied| tied.state == TieState::Suspended)
+    }
+}
+
+/// Tied requests: see [`tie`](crate::request::tie).
+impl RequestAdmission {
+    /// [`RequestAdmission::acquire`] for a worker that gives back what it holds of `stage` if it has to wait.
+    ///
+    /// `stage` may owe work when this returns: it has less to give, or more.
+    pub fn acquire_tied(&mut self, now: Instant, request: &Request, tie: Tie, stage: &mut dyn TaskStage) -> Acquire {
+        let now = self.begin(now);
+        if let Err(denial) = self.attempt(now, request) {
+            self.tell(now, request.resource, RequestFact::AcquireDenied { reason: denial.reason });
+            return Acquire::Denied(denial);
+        }
+        // Only a worker that was refused before may hold nothing here.
+        let holds = stage.resume(&tie);
+        let group = request.group.unwrap_or(self.resources[request.resource.index()].place.group);
+        if holds && self.queue.is_empty() && self.blocked(now, request).is_none() {
+            self.queue.serve_directly(group, 1.0);
+            let lease = self.grant(now, request.resource, request.estimate);
+            if self.log.is_on() {
+                self.tell_direct(now, request.resource, lease.id);
+            }
+            return Acquire::Granted(lease);
+        }
+        self.expire(now);
+        let deadline = request.timeout.or(self.config.default_timeout).map(|span| now + span);
+        let how = if holds { TieState::Holding(self.ties.arrival()) } else { TieState::Suspended };
+        let tied = Tied { tie, place: self.tie_place(request.resource, &tie), state: how };
+        let group = self.tie_group(group, tie.run);
+        let key = self.enqueue(now, request, group, deadline, Some(tied));
+        if let Some(lease) = self.serve_for(now, Some(key), Some(stage)) {
+            return Acquire::Granted(lease);
+        }
+        let answer = self.stay(now, request, key, deadline);
+        if let Some(waiter) = self.waiters.get(key).filter(|waiter| !waiter.is_suspended()) {
+            let entry = &self.resources[waiter.resource.index()];
+            if entry.suspended < entry.effective_max().saturating_mul(YIELD_FACTOR) && stage.suspend(&tie) {
+                let Self { waiters, resources, ties, .. } = self;
+                suspend(key, waiters, resources, ties);
+            }
+            // What it holds, or has given back, may be just what another lacks.
+            let Self { ties, queue, .. } = self;
+            ties.reopen(|other| other.run == tie.run, |lot| queue.open_lot(lot));
+            self.serve_tied(now, stage);
+        }
+        answer
+    }
+
+    /// Whether the first in turn is a suspended waiter that only [`RequestAdmission::serve_tied`] can serve. Ask after
+    /// every command of a controller with tied requests, and before its lock is opened: until then it serves nobody who
+    /// stands behind that one.
+    #[inline]
+    #[must_use]
+    pub fn wants_stage(&self) -> bool {
+        self.ties.wants_stage
+    }
+
+    /// Grants to waiters in order of turn, the suspended ones together with what they gave back. Call it too whenever
+    /// `stage` got something back, before it starts anything new with that.
+    pub fn serve_tied(&mut self, now: Instant, stage: &mut dyn TaskStage) {
+        let now = self.begin(now);
+        self.ties.wants_stage = false;
+        let Self { ties, queue, .. } = self;
+        ties.reopen(|tie| stage.can_resume(tie), |lot| queue.open_lot(lot));
+        self.serve_for(now, None, Some(stage));
+    }
+
+    fn tie_group(&mut self, beside: GroupId, run: u32) -> GroupId {
+        self.ties.group(beside, run).unwrap_or_else(|| {
+            let weight = self.queue.weight(beside);
+            let group = self.queue.add_unit_group();
+            // The weight of a group is one that a group can have.
+            let _ = self.queue.set_weight(group, weight);
+            self.ties.add_group(beside, run, group);
+            group
+        })
+    }
+
+    /// Sets the weight of a request group, for the tied waiters of every run too.
+    pub(super) fn set_group_weight(&mut self, group: GroupId, weight: f64) -> Result<(), ConfigError> {
+        self.queue.set_weight(group, weight)?;
+        self.ties.groups_beside(group).try_for_each(|beside| self.queue.set_weight(beside, weight))
+    }
+
+    fn tie_place(&mut self, resource: ResourceId, tie: &Tie) -> TiePlace {
+        self.ties.place(resource, tie).unwrap_or_else(|| {
+            let place = TiePlace { class: self.queue.add_class(), lot: self.queue.add_lot() };
+            self.ties.add_place(resource, tie, place);
+            place
+        })
+    }
+}
+
+/// Whether a suspended worker holds again what it gave back. Those who wait with it make room for it.
+pub(super) fn resume(
+    stage: &mut dyn TaskStage,
+    tie: &Tie,
+    resource: ResourceId,
+    waiters: &mut Slots<Waiter>,
+    resources: &mut [Resource],
+    ties: &mut Ties,
+) -> bool {
+    while !stage.resume(tie) {
+        let Some(key) = ties.in_the_way(resource, tie, stage) else { return false };
+        let Some((other, at)) = waiters.get(key).and_then(|waiter| Some((waiter.tied?, waiter.resource))) else {
+            return false;
+        };
+        if stage.suspend(&other.tie) {
+            suspend(key, waiters, resources, ties);
+        } else {
+            // It may not yield: nobody asks it again.
+            ties.forget(at, &other);
+        }
+    }
+    true
+}
+
+/// Notes that a waiter has given back what it held.
+fn suspend(key: SlotKey, waiters: &mut Slots<Waiter>, resources: &mut [Resource], ties: &mut Ties) {
+    let Some(waiter) = waiters.get_mut(key) else { return };
+    let at = waiter.resource;
+    if let Some(tied) = waiter.tied.as_mut() {
+        ties.forget(at, tied);
+        tied.state = TieState::Suspended;
+        resources[at.index()].suspended += 1;
+    }
+}

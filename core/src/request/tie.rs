@@ -1,0 +1,177 @@
+//! Waiting without holding: a worker gives its task-stage resources back while it waits for a request lease.
+//!
+//! A request that is made through [`RequestAdmission::acquire_tied`](super::RequestAdmission::acquire_tied) is *tied* to
+//! the worker that makes it. If it must wait, the worker is *suspended*: it holds no resource of the task stage, so a
+//! provider that pauses keeps no slot from work that could go elsewhere. It is granted its request lease only together
+//! with all it gave back, in one transaction: it never holds the one while it waits for the other.
+//!
+//! - At most [`YIELD_FACTOR`] x effective max workers are suspended for each resource as they come. Those beyond wait with
+//!   what they hold, and give it up when a suspended worker of their run could go if it had that: whoever would give it
+//!   up for the same resource first, and of those the last to come.
+//! - Suspended workers resume before anything new is started: see
+//!   [`RequestAdmission::serve_tied`](super::RequestAdmission::serve_tied).
+//! - The tied waiters of a run stand in a group of their own beside the request group, of the same weight: who waits with
+//!   empty hands never keeps others from going that need nothing else.
+//! - A worker that was refused (its deadline passed, say) stays suspended until its next tied request is granted or it ends.
+//!
+//! Request admission knows of the task stage only what [`TaskStage`] says; the [pipeline](crate::pipeline::Pipeline) is one.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::fair_queue::{ClassId, GroupId, LotId};
+use crate::handle::{FixedMap, SlotKey};
+
+use super::keys::ResourceId;
+
+/// How many workers may be suspended for each call that a resource can ever have out.
+pub const YIELD_FACTOR: u32 = 2;
+
+/// The worker behind a tied request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Tie {
+    /// The run, among those that share the controller.
+    pub run: u32,
+    /// The worker, as a number of its run.
+    pub worker: u64,
+    /// What it holds, as a number of its run: workers of equal vectors have equal numbers. Small numbers, please: every
+    /// pair of resource and vector that ever waited is remembered.
+    pub vector: u32,
+}
+
+/// The task stage, as request admission sees it.
+pub trait TaskStage {
+    /// Takes back all that a worker holds. False if it goes on holding it: it may not yield, or it is unknown.
+    fn suspend(&mut self, tie: &Tie) -> bool;
+
+    /// Gives a worker all that it gave back, or nothing. True too for a worker that holds it still.
+    fn resume(&mut self, tie: &Tie) -> bool;
+
+    /// Whether [`TaskStage::resume`] would answer true.
+    fn can_resume(&self, tie: &Tie) -> bool;
+
+    /// Whether `other` holds some of what a worker that cannot resume is short of.
+    fn is_kept_by(&self, tie: &Tie, other: &Tie) -> bool;
+}
+
+/// A tied waiter's part of its entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tied {
+    pub(super) tie: Tie,
+    pub(super) place: TiePlace,
+    pub(super) state: TieState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TieState {
+    /// It holds nothing while it waits.
+    Suspended,
+    /// It waits with all it holds, and came in this order.
+    Holding(u64),
+}
+
+/// Where the tied waiters of one resource and vector stand in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TiePlace {
+    pub(super) class: ClassId,
+    /// For those whose request lease is free and whose vector is not.
+    pub(super) lot: LotId,
+}
+
+/// Waiters that hold what they would give up, by run, resource and vector, in order of arrival.
+type Holding = BTreeMap<(u32, ResourceId, u32), BTreeMap<u64, (SlotKey, Tie)>>;
+
+/// All ties of a controller.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ties {
+    places: FixedMap<(ResourceId, u32, u32), TiePlace>,
+    /// The groups of the runs, by request group.
+    groups: BTreeMap<(GroupId, u32), GroupId>,
+    holding: Holding,
+    /// Lots in which somebody waits for a vector, each with one who does.
+    shut: Vec<(LotId, Tie)>,
+    arrivals: u64,
+    /// A suspended waiter is next in turn and the task stage must be asked.
+    pub(super) wants_stage: bool,
+}
+
+/// Places in the queue.
+impl Ties {
+    pub(super) fn place(&self, resource: ResourceId, tie: &Tie) -> Option<TiePlace> {
+        self.places.get(&(resource, tie.run, tie.vector)).copied()
+    }
+
+    pub(super) fn add_place(&mut self, resource: ResourceId, tie: &Tie, place: TiePlace) {
+        self.places.insert((resource, tie.run, tie.vector), place);
+    }
+
+    /// The group that the tied waiters of `run` have beside a request group.
+    pub(super) fn group(&self, beside: GroupId, run: u32) -> Option<GroupId> {
+        self.groups.get(&(beside, run)).copied()
+    }
+
+    pub(super) fn add_group(&mut self, beside: GroupId, run: u32, group: GroupId) {
+        self.groups.insert((beside, run), group);
+    }
+
+    /// The groups of all runs beside a request group.
+    pub(super) fn groups_beside(&self, group: GroupId) -> impl Iterator<Item = GroupId> {
+        self.groups.range((group, 0)..=(group, u32::MAX)).map(|(_, group)| *group)
+    }
+
+    pub(super) fn shut(&mut self, lot: LotId, tie: Tie) {
+        if !self.shut.iter().any(|(known, _)| *known == lot) {
+            self.shut.push((lot, tie));
+        }
+    }
+
+    /// The lots that are worth another look; they count as open from now on.
+    pub(super) fn reopen(&mut self, mut is_open: impl FnMut(&Tie) -> bool, mut open: impl FnMut(LotId)) {
+        self.shut.retain(|(lot, tie)| {
+            let opens = is_open(tie);
+            if opens {
+                open(*lot);
+            }
+            !opens
+        });
+    }
+}
+
+/// Who holds what.
+impl Ties {
+    /// The number of one more arrival.
+    pub(super) fn arrival(&mut self) -> u64 {
+        self.arrivals += 1;
+        self.arrivals
+    }
+
+    pub(super) fn hold(&mut self, resource: ResourceId, key: SlotKey, tied: &Tied) {
+        if let TieState::Holding(arrival) = tied.state {
+            let alike = self.holding.entry((tied.tie.run, resource, tied.tie.vector)).or_default();
+            alike.insert(arrival, (key, tied.tie));
+        }
+    }
+
+    /// It holds nothing more, or does not wait any more, or may not yield.
+    pub(super) fn forget(&mut self, resource: ResourceId, tied: &Tied) {
+        let TieState::Holding(arrival) = tied.state else { return };
+        let at = (tied.tie.run, resource, tied.tie.vector);
+        if let Some(alike) = self.holding.get_mut(&at) {
+            alike.remove(&arrival);
+            if alike.is_empty() {
+                self.holding.remove(&at);
+            }
+        }
+    }
+
+    /// Who is to give up what `tie` is short of. O(resources and vectors that workers of its run hold and wait with).
+    pub(super) fn in_the_way(&self, resource: ResourceId, tie: &Tie, stage: &dyn TaskStage) -> Option<SlotKey> {
+        let first = (tie.run, ResourceId(0), 0);
+        let last = (tie.run, ResourceId(u32::MAX), u32::MAX);
+        let of_its_run = self.holding.range(first..=last);
+        let latest = of_its_run.filter_map(|((_, at, _), alike)| Some((*at == resource, alike.last_key_value()?)));
+        let in_the_way = latest.filter(|(_, (_, (_, other)))| stage.is_kept_by(tie, other));
+        in_the_way.max_by_key(|(is_alike, (arrival, _))| (*is_alike, **arrival)).map(|(_, (_, (key, _)))| *key)
+    }
+}
