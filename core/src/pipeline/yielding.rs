@@ -9,9 +9,11 @@
 
 use alloc::vec::Vec;
 
+use super::event::SchedulerFact;
 use super::outcome::WorkerId;
 use super::plan::{ColumnId, Plan};
-use super::scheduler::{Pipeline, Route, Worker};
+use super::route::Route;
+use super::scheduler::{Pipeline, Worker};
 use crate::request::RequestAdmission;
 use crate::request::tie::{TaskStage, Tie};
 use crate::task::{DemandId, GroupKind};
@@ -122,7 +124,8 @@ impl Pipeline {
 
 /// `run` is taken for granted: several runs are told apart by whoever drives them.
 impl TaskStage for Pipeline {
-    fn suspend(&mut self, tie: &Tie) -> bool {
+    fn suspend(&mut self, now: Instant, tie: &Tie) -> bool {
+        let now = self.clock.observe(now);
         let Self { workers, dispatcher, yielding, routes, .. } = self;
         let Some(worker) = workers.get_mut(WorkerId::from_bits(tie.worker).key()) else { return false };
         let column = worker.key.column.index();
@@ -135,16 +138,23 @@ impl TaskStage for Pipeline {
             yielding.yields += 1;
             // What came back is for others; who goes first is not known yet.
             yielding.owes = true;
+            let key = worker.key;
+            self.tell_worker(now, key, SchedulerFact::TaskYielded { worker: WorkerId::from_bits(tie.worker) });
+            return true;
         }
-        worker.suspended
+        false
     }
 
-    fn resume(&mut self, tie: &Tie) -> bool {
+    fn resume(&mut self, now: Instant, tie: &Tie) -> bool {
+        let now = self.clock.observe(now);
         let Self { workers, dispatcher, yielding, routes, .. } = self;
         let Some(worker) = workers.get_mut(WorkerId::from_bits(tie.worker).key()) else { return true };
         if worker.suspended && dispatcher.resume(&worker.lease) {
             worker.suspended = false;
             yielding.suspended[routes[worker.key.column.index()].demand.0 as usize] -= 1;
+            let key = worker.key;
+            self.tell_worker(now, key, SchedulerFact::TaskResumed { worker: WorkerId::from_bits(tie.worker) });
+            return true;
         }
         !worker.suspended
     }

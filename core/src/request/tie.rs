@@ -21,6 +21,7 @@ use alloc::vec::Vec;
 
 use crate::fair_queue::{ClassId, GroupId, LotId};
 use crate::handle::{FixedMap, SlotKey};
+use crate::time::Instant;
 
 use super::keys::ResourceId;
 
@@ -43,10 +44,10 @@ pub struct Tie {
 /// The task stage, as request admission sees it.
 pub trait TaskStage {
     /// Takes back all that a worker holds. False if it goes on holding it: it may not yield, or it is unknown.
-    fn suspend(&mut self, tie: &Tie) -> bool;
+    fn suspend(&mut self, now: Instant, tie: &Tie) -> bool;
 
     /// Gives a worker all that it gave back, or nothing. True too for a worker that holds it still.
-    fn resume(&mut self, tie: &Tie) -> bool;
+    fn resume(&mut self, now: Instant, tie: &Tie) -> bool;
 
     /// Whether [`TaskStage::resume`] would answer true.
     fn can_resume(&self, tie: &Tie) -> bool;

@@ -3,8 +3,9 @@
 use alloc::vec::Vec;
 
 use super::accounts::Accounts;
-use super::admission::{GroupKey, TaskGroup, TaskGroupId, TaskLease};
+use super::admission::{DenialReason, GroupKey, TaskGroup, TaskGroupId, TaskLease};
 use super::advisory::{Advice, Adviser, AdvisorySkip};
+use super::denials::Denials;
 use super::parking::Parking;
 use super::policy::strict_fair::StrictFair;
 use super::policy::{Allowed, PolicyView, TaskPolicy};
@@ -63,6 +64,7 @@ pub struct Dispatcher<P = StrictFair> {
     /// Leases that hold nothing for the time being.
     pub(super) suspended: usize,
     adviser: Adviser,
+    pub(super) denials: Denials,
     overrides: u64,
     compatibility: bool,
     pub(super) is_shut: bool,
@@ -92,6 +94,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
             ledger: Ledger::new(u32::MAX),
             suspended: 0,
             adviser: Adviser::default(),
+            denials: Denials::default(),
             overrides: 0,
             compatibility: config.compatibility,
             is_shut: false,
@@ -243,11 +246,12 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// The first head in turn that is available, that the policy allows and that is wanted. Where one is not, nothing that
     /// asks for the same is.
     fn select(&mut self, mut is_wanted: impl FnMut(&Candidate, &[(u32, u32)]) -> bool) -> Option<(Selection, Allowed)> {
-        let Self { policy, queue, accounts, parking, lots, .. } = self;
+        let Self { policy, queue, accounts, parking, lots, denials, .. } = self;
         let mut allowed = Allowed::default();
         let selection = queue.select(|candidate| {
             let (group, demand) = (candidate.group.0, candidate.class.0);
             if let Some((resource, amount)) = accounts.resources.shortage(demand) {
+                denials.note(candidate, DenialReason::NoCapacity, Some(ResourceId(resource)));
                 return blocked(&lots[resource as usize], amount);
             }
             match policy.evaluate(&PolicyView::new(accounts, group, demand)) {
@@ -257,6 +261,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
                 }
                 Ok(_) => Verdict::SkipClass,
                 Err(refusal) => {
+                    denials.note(candidate, refusal.reason, refusal.resource);
                     parking.park(accounts, group, demand, &refusal.until);
                     Verdict::GroupBlocked
                 }

@@ -116,7 +116,7 @@ impl RequestAdmission {
             match (waiter.tied, &mut stage) {
                 (Some(Tied { tie, place, state: TieState::Suspended }), Some(stage)) => {
                     let wanted = waiter.resource;
-                    if tied::resume(*stage, &tie, wanted, waiters, resources, ties) {
+                    if tied::resume(now, *stage, &tie, wanted, waiters, resources, ties) {
                         return Verdict::Accept;
                     }
                     ties.shut(place.lot, tie);

@@ -28,7 +28,7 @@ impl RequestAdmission {
             return Acquire::Denied(denial);
         }
         // Only a worker that was refused before may hold nothing here.
-        let holds = stage.resume(&tie);
+        let holds = stage.resume(now, &tie);
         let group = request.group.unwrap_or(self.resources[request.resource.index()].place.group);
         if holds && self.queue.is_empty() && self.blocked(now, request).is_none() {
             self.queue.serve_directly(group, 1.0);
@@ -50,7 +50,7 @@ impl RequestAdmission {
         let answer = self.stay(now, request, key, deadline);
         if let Some(waiter) = self.waiters.get(key).filter(|waiter| !waiter.is_suspended()) {
             let entry = &self.resources[waiter.resource.index()];
-            if entry.suspended < entry.effective_max().saturating_mul(YIELD_FACTOR) && stage.suspend(&tie) {
+            if entry.suspended < entry.effective_max().saturating_mul(YIELD_FACTOR) && stage.suspend(now, &tie) {
                 let Self { waiters, resources, ties, .. } = self;
                 suspend(key, waiters, resources, ties);
             }
@@ -109,6 +109,7 @@ impl RequestAdmission {
 
 /// Whether a suspended worker holds again what it gave back. Those who wait with it make room for it.
 pub(super) fn resume(
+    now: Instant,
     stage: &mut dyn TaskStage,
     tie: &Tie,
     resource: ResourceId,
@@ -116,12 +117,12 @@ pub(super) fn resume(
     resources: &mut [Resource],
     ties: &mut Ties,
 ) -> bool {
-    while !stage.resume(tie) {
+    while !stage.resume(now, tie) {
         let Some(key) = ties.in_the_way(resource, tie, stage) else { return false };
         let Some((other, at)) = waiters.get(key).and_then(|waiter| Some((waiter.tied?, waiter.resource))) else {
             return false;
         };
-        if stage.suspend(&other.tie) {
+        if stage.suspend(now, &other.tie) {
             suspend(key, waiters, resources, ties);
         } else {
             // It may not yield: nobody asks it again.
