@@ -113,6 +113,11 @@ fn verdict(ending: &Ending) -> (Exit, Option<String>) {
         StopReason::Completed if report.rows_out > 0 || report.rows_dropped == 0 => None,
         StopReason::Completed => Some("not one row could be finished".to_string()),
         StopReason::Cancelled => Some("interrupted".to_string()),
+        StopReason::Fatal { column, row_group, cause } => {
+            let known = report.columns.iter().find(|known| known.column == *column);
+            let name = known.map_or("?", |known| &known.name);
+            Some(format!("a bug, in column `{name}` of row group {row_group}: {cause}"))
+        }
         stop => Some(stop.to_string()),
     };
     (exit, why)

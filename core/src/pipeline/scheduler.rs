@@ -35,7 +35,7 @@ use crate::time::{Instant, Monotonic};
 /// Runs a [`Plan`] over row groups: a machine for a driver to own.
 ///
 /// Call [`Pipeline::start`] once, then carry out what [`Pipeline::poll_effect`] answers and report back with
-/// [`Pipeline::task_finished`] and [`Pipeline::checkpoint_finished`], and for the hooks that were asked for with
+/// [`Pipeline::task_finished`] or [`Pipeline::task_broke`] and with [`Pipeline::checkpoint_finished`], and for the hooks that were asked for with
 /// [`Pipeline::pre_batch_finished`] and [`Pipeline::post_batch_finished`]; arm one timer for [`Pipeline::poll_timeout`].
 /// Spurious, late and foreign calls are harmless. The run is over when [`Effect::Finished`] came.
 #[derive(Debug)]
@@ -248,6 +248,15 @@ impl Pipeline {
     /// A worker ended: its lease is back. A second call, or one for a worker never started, changes nothing and says
     /// so.
     pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseAnswer {
+        self.end_worker(now, worker, |pipeline, now, key| pipeline.absorb(now, key, outcome))
+    }
+
+    pub(super) fn end_worker(
+        &mut self,
+        now: Instant,
+        worker: WorkerId,
+        absorb: impl FnOnce(&mut Self, Instant, TaskKey),
+    ) -> ReleaseAnswer {
         let now = self.clock.observe(now);
         let Some(ended) = self.workers.remove(worker.0) else {
             return match self.workers.state(worker.0) {
@@ -257,7 +266,7 @@ impl Pipeline {
         };
         let answer = self.dispatcher.release(ended.lease);
         debug_assert_eq!(answer, ReleaseAnswer::Released, "a worker's lease is live until it answers");
-        self.absorb(now, ended.key, outcome);
+        absorb(self, now, ended.key);
         self.settle(now, ended.key.row_group);
         self.pump(now);
         answer
@@ -297,7 +306,7 @@ impl Pipeline {
         let entry = group.frontier.entry_mut(&self.plan, place);
         let rounds = entry.rounds;
         let counts = &mut self.tally.columns[key.column.index()];
-        if entry.stage == Stage::Dropped && outcome != TaskOutcome::Fatal {
+        if entry.stage == Stage::Dropped {
             counts.ignored += 1;
             return;
         }
@@ -330,12 +339,6 @@ impl Pipeline {
                 };
                 self.carry_out(key, verdict);
             }
-            TaskOutcome::Fatal => {
-                counts.fatal += 1;
-                let (column, row_group) = (key.column, key.row_group);
-                self.carry_out(key, Verdict::Defer { not_before: now });
-                self.stop(StopReason::Fatal { column, row_group }, StopMode::Abort);
-            }
         }
         self.enqueue_ready(key.row_group);
     }
@@ -364,8 +367,7 @@ impl Pipeline {
         let is_retryable = match outcome {
             TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, .. }
             | TaskOutcome::Cancelled
-            | TaskOutcome::Skipped
-            | TaskOutcome::Fatal => return,
+            | TaskOutcome::Skipped => return,
             TaskOutcome::Retryable { .. } => true,
             TaskOutcome::Success | TaskOutcome::Failed(_) => false,
         };
@@ -383,7 +385,7 @@ impl Pipeline {
         }
     }
 
-    fn carry_out(&mut self, key: TaskKey, verdict: Verdict) {
+    pub(super) fn carry_out(&mut self, key: TaskKey, verdict: Verdict) {
         if let Verdict::Drop(reason) = verdict {
             return self.drop_rows(key, reason);
         }
