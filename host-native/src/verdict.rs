@@ -133,6 +133,7 @@ fn blame(report: &RunReport) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::pipeline::Hook;
     use tidegate_core::time::Instant;
 
     fn ending(stop: StopReason, rows_out: u64, dropped: &[(DropReason, u64)]) -> Ending {
@@ -188,6 +189,11 @@ mod tests {
             (StopReason::CheckpointFailed { row_group: 3, why: "disk full".to_string() }, Exit::Output, "disk full"),
             (StopReason::Cancelled, Exit::Interrupted, "interrupted"),
             (StopReason::Stuck { why: "x".to_string() }, Exit::Internal, "stuck"),
+            (
+                StopReason::HookFailed { row_group: 1, hook: Hook::PostBatch, why: "no schema".to_string() },
+                Exit::Internal,
+                "post-batch hook of row group 1 failed: no schema",
+            ),
         ] {
             let (exit, why) = verdict(&ending(stop, 1, &[(DropReason::Stopped, 2)]));
             assert_eq!(exit, code);
