@@ -113,6 +113,11 @@ fn verdict(ending: &Ending) -> (Exit, Option<String>) {
         StopReason::Completed if report.rows_out > 0 || report.rows_dropped == 0 => None,
         StopReason::Completed => Some("not one row could be finished".to_string()),
         StopReason::Cancelled => Some("interrupted".to_string()),
+        StopReason::Fatal { column, row_group, cause } => {
+            let known = report.columns.iter().find(|known| known.column == *column);
+            let name = known.map_or("?", |known| &known.name);
+            Some(format!("a bug, in column `{name}` of row group {row_group}: {cause}"))
+        }
         stop => Some(stop.to_string()),
     };
     (exit, why)
@@ -128,6 +133,7 @@ fn blame(report: &RunReport) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::pipeline::Hook;
     use tidegate_core::time::Instant;
 
     fn ending(stop: StopReason, rows_out: u64, dropped: &[(DropReason, u64)]) -> Ending {
@@ -183,6 +189,11 @@ mod tests {
             (StopReason::CheckpointFailed { row_group: 3, why: "disk full".to_string() }, Exit::Output, "disk full"),
             (StopReason::Cancelled, Exit::Interrupted, "interrupted"),
             (StopReason::Stuck { why: "x".to_string() }, Exit::Internal, "stuck"),
+            (
+                StopReason::HookFailed { row_group: 1, hook: Hook::PostBatch, why: "no schema".to_string() },
+                Exit::Internal,
+                "post-batch hook of row group 1 failed: no schema",
+            ),
         ] {
             let (exit, why) = verdict(&ending(stop, 1, &[(DropReason::Stopped, 2)]));
             assert_eq!(exit, code);

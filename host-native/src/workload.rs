@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tidegate_core::driver::Workload;
 use tidegate_core::pipeline::{
-    ColumnId, DropReason, FailureKind, FinishedRowGroup, ProviderDegraded, RetryKind, SaveError, Strategy, Task,
-    TaskOutcome,
+    ColumnId, DropReason, FailureKind, FatalError, FinishedRowGroup, ProviderDegraded, RetryKind, SaveError, Strategy,
+    Task, TaskOutcome,
 };
 use tidegate_core::request::{Denial, DenialReason, GroupId};
 
@@ -101,7 +101,7 @@ impl JobWork {
 }
 
 impl Workload for JobWork {
-    type Work = BoxedFuture<TaskOutcome>;
+    type Work = BoxedFuture<Result<TaskOutcome, FatalError>>;
     type Save = BoxedFuture<Result<(), SaveError>>;
 
     fn warn(&self, warning: &ProviderDegraded) {
@@ -123,30 +123,31 @@ impl Workload for JobWork {
 }
 
 impl Shared {
-    async fn perform(&self, task: Task) -> TaskOutcome {
+    async fn perform(&self, task: Task) -> Result<TaskOutcome, FatalError> {
         self.cells.open(task.row_group, task.rows);
         let Some(&index) = self.by_id.get(&task.column) else {
             // The root column: the rows are in the dataset already.
-            return TaskOutcome::Success;
+            return Ok(TaskOutcome::Success);
         };
         let text = match self.text(&task, index).await {
             Ok(text) => text,
-            Err((outcome, why)) => {
+            Err(Unfilled::Broke(error)) => return Err(error),
+            Err(Unfilled::Ended(outcome, why)) => {
                 self.cells.fail(task.row_group, index, task.row, why);
-                return outcome;
+                return Ok(outcome);
             }
         };
         self.cells.fill(task.row_group, index, task.row, &Arc::from(text));
-        TaskOutcome::Success
+        Ok(TaskOutcome::Success)
     }
 
-    /// The text that fills `task`, or what became of it and why.
-    async fn text(&self, task: &Task, index: usize) -> Result<String, (TaskOutcome, String)> {
+    /// The text that fills `task`.
+    async fn text(&self, task: &Task, index: usize) -> Result<String, Unfilled> {
         let column = &self.job.columns[index];
         let context = self.context(task, column);
         let render = |template: &TemplateId| {
             let rendered = self.job.templates.render(template, context.clone());
-            rendered.map_err(|error| (TaskOutcome::Failed(FailureKind::Template), error))
+            rendered.map_err(|error| Unfilled::Ended(TaskOutcome::Failed(FailureKind::Template), error))
         };
         let (prompt, system, options) = match &column.fill {
             Fill::Expression(template) => return render(template),
@@ -156,7 +157,7 @@ impl Shared {
             }
         };
         let Some(caller) = &self.callers[index] else {
-            return Err((TaskOutcome::Fatal, "the column has no model to call".to_string()));
+            return Err(Unfilled::Broke(FatalError(format!("the column `{}` has no model to call", column.name))));
         };
         let request =
             ChatRequest { system: system.as_deref(), prompt: &prompt, temperature: options.0, max_tokens: options.1 };
@@ -285,11 +286,19 @@ struct DroppedLine {
     detail: Option<String>,
 }
 
+/// Why there is no text for a task.
+enum Unfilled {
+    /// The outcome, and what happened in words.
+    Ended(TaskOutcome, String),
+    /// A bug in this program.
+    Broke(FatalError),
+}
+
 /// What a call that brought no text means for its task.
-fn explain(failure: CallFailure) -> (TaskOutcome, String) {
+fn explain(failure: CallFailure) -> Unfilled {
     let retryable = |kind| TaskOutcome::Retryable { kind, retry_after: None };
     match failure {
-        CallFailure::NotAdmitted(denial) => (not_admitted(&denial), format!("not admitted: {denial}")),
+        CallFailure::NotAdmitted(denial) => not_admitted(&denial),
         CallFailure::Failed(error) => {
             let outcome = match &error {
                 CallError::RateLimited { retry_after, .. } => {
@@ -303,15 +312,17 @@ fn explain(failure: CallFailure) -> (TaskOutcome, String) {
                 CallError::Rejected { .. } => TaskOutcome::Failed(FailureKind::Request),
                 CallError::Malformed { .. } => TaskOutcome::Failed(FailureKind::MalformedAnswer),
             };
-            (outcome, error.to_string())
+            Unfilled::Ended(outcome, error.to_string())
         }
     }
 }
 
-fn not_admitted(denial: &Denial) -> TaskOutcome {
+fn not_admitted(denial: &Denial) -> Unfilled {
+    let why = format!("not admitted: {denial}");
     match denial.reason {
-        DenialReason::Shutdown | DenialReason::Cancelled => TaskOutcome::Cancelled,
-        DenialReason::Unregistered => TaskOutcome::Fatal,
-        _ => TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, retry_after: None },
+        DenialReason::Shutdown | DenialReason::Cancelled => Unfilled::Ended(TaskOutcome::Cancelled, why),
+        // Every model is registered before the run begins.
+        DenialReason::Unregistered => Unfilled::Broke(FatalError(why)),
+        _ => Unfilled::Ended(TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, retry_after: None }, why),
     }
 }

@@ -58,7 +58,7 @@ export type StopReason =
   | { reason: "provider_exhausted"; group: string[]; waited: number }
   | { reason: "checkpoint_failed"; row_group: number; why: string }
   | { reason: "hook_failed"; row_group: number; hook: "pre_batch" | "post_batch"; why: string }
-  | { reason: "fatal"; column: number; row_group: number }
+  | { reason: "fatal"; column: number; row_group: number; cause: string }
   | { reason: "stuck"; why: string };
 
 /** A failure that may pass. */

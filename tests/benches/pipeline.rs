@@ -26,7 +26,7 @@ use anyhow::{Result, ensure};
 use chain::{COLUMNS, chain, run_at_once};
 use cycle::Cycle;
 use measure::{Bench, Row, median, time};
-use tidegate_core::driver::{self, SaveError, Workload};
+use tidegate_core::driver::{self, FatalError, SaveError, Workload};
 use tidegate_core::pipeline::{FinishedRowGroup, Strategy, Task, TaskOutcome};
 use tidegate_core::sim::scenario::{Scenario, ScenarioColumn};
 use tidegate_core::sim::world::World;
@@ -168,13 +168,13 @@ fn against_bare_loop(bench: &Bench, row: &Row, runtime: &Runtime, rows: u64) {
 struct Napping;
 
 impl Workload for Napping {
-    type Work = Pin<Box<dyn Future<Output = TaskOutcome> + Send>>;
+    type Work = Pin<Box<dyn Future<Output = Result<TaskOutcome, FatalError>> + Send>>;
     type Save = std::future::Ready<Result<(), SaveError>>;
 
     fn work(&self, _: Task) -> Self::Work {
         Box::pin(async {
             tokio::time::sleep(NAP).await;
-            TaskOutcome::Success
+            Ok(TaskOutcome::Success)
         })
     }
 

@@ -1,6 +1,5 @@
 //! One row group being saved.
 
-use alloc::string::String;
 use alloc::sync::Arc;
 use core::fmt;
 use core::future::Future;
@@ -9,8 +8,8 @@ use core::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use super::Workload;
 use super::shared::Shared;
+use super::{Workload, catch};
 use crate::executor::Host;
 use crate::pipeline::{FinishedRowGroup, SaveError};
 
@@ -46,13 +45,22 @@ impl<H: Host, W: Workload> Future for Checkpoint<H, W> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
-        if let Some((workload, group)) = this.group.take() {
-            this.save.set(Some(workload.checkpoint(group)));
+        if this.answer.given {
+            return Poll::Ready(());
         }
-        let Some(save) = this.save.as_mut().as_pin_mut() else { return Poll::Ready(()) };
-        let result = core::task::ready!(save.poll(context));
-        this.save.set(None);
-        this.answer.give(result);
+        let polled = catch::panics("saving panicked", || {
+            if let Some((workload, group)) = this.group.take() {
+                this.save.set(Some(workload.checkpoint(group)));
+            }
+            match this.save.as_mut().as_pin_mut() {
+                Some(save) => save.poll(context),
+                // Only after a panic in `Workload::checkpoint` that went on to a host that goes on polling.
+                None => Poll::Ready(Err(SaveError::from(LOST))),
+            }
+        });
+        let result = core::task::ready!(polled.unwrap_or_else(|message| Poll::Ready(Err(SaveError(message)))));
+        let dropped = catch::panics("saving panicked when it was dropped", || this.save.set(None));
+        this.answer.give(result.and(dropped.map_err(SaveError)));
         Poll::Ready(())
     }
 }
@@ -62,6 +70,9 @@ impl<H: Host, W: Workload> fmt::Debug for Checkpoint<H, W> {
         f.debug_struct("Checkpoint").field("row_group", &self.answer.row_group).finish_non_exhaustive()
     }
 }
+
+/// What is known of a checkpoint that its host dropped.
+const LOST: &str = "saving was broken off: it panicked, or its host shut down";
 
 /// The result the machine is owed for one row group. Dropped before it was given, it reports the group as not saved.
 struct Answer<H: Host> {
@@ -80,7 +91,7 @@ impl<H: Host> Answer<H> {
 impl<H: Host> Drop for Answer<H> {
     fn drop(&mut self) {
         if !self.given {
-            self.give(Err(SaveError(String::from("saving was broken off: it panicked, or its host shut down"))));
+            self.give(Err(SaveError::from(LOST)));
         }
     }
 }

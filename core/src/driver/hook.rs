@@ -7,8 +7,8 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 
-use super::Workload;
 use super::shared::Shared;
+use super::{Workload, catch};
 use crate::executor::Host;
 use crate::pipeline::{Batch, FinishedRowGroup, HookError};
 
@@ -46,14 +46,19 @@ impl<H: Host, W: Workload> Future for HookCall<H, W> {
         match &answer.owed {
             Some(Owed::PreBatch(batch)) => {
                 let row_group = batch.row_group;
-                let result = ready!(workload.poll_pre_batch(*batch, context));
-                (*kept, answer.owed) = (None, None);
+                let polled = catch::panics(PANICKED, || workload.poll_pre_batch(*batch, context));
+                let result = ready!(polled.unwrap_or_else(|message| Poll::Ready(Err(HookError(message)))));
+                // One after the other: a workload that goes here and panics leaves the answer to `Answer`.
+                *kept = None;
+                answer.owed = None;
                 answer.shared.pre_batch_ended(row_group, result);
             }
             Some(Owed::PostBatch(group)) => {
                 let row_group = group.row_group;
-                let result = ready!(workload.poll_post_batch(group, context));
-                (*kept, answer.owed) = (None, None);
+                let polled = catch::panics(PANICKED, || workload.poll_post_batch(group, context));
+                let result = ready!(polled.unwrap_or_else(|message| Poll::Ready(Err(HookError(message)))));
+                *kept = None;
+                answer.owed = None;
                 answer.shared.post_batch_ended(row_group, result);
             }
             None => {}
@@ -67,6 +72,8 @@ impl<H: Host, W: Workload> fmt::Debug for HookCall<H, W> {
         f.debug_struct("HookCall").field("owed", &self.answer.owed).finish_non_exhaustive()
     }
 }
+
+const PANICKED: &str = "the hook panicked";
 
 /// The answer the machine is owed for one hook. Dropped before it was given, it reports the hook as failed.
 struct Answer<H: Host> {

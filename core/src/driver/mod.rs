@@ -6,10 +6,15 @@
 //! then spawns what became possible; nobody polls.
 //!
 //! Only the run spawns. A host may drop what it was given to spawn, at once or later: a worker that is dropped before
-//! its end (a panic in user code, a runtime that shuts down) says so, which makes the run fatal, or counts as cancelled
-//! when the run is being cancelled anyway. Either way its lease comes back. What a worker's future owns is dropped
-//! before the machine learns the outcome, so a run that has ended holds nothing.
+//! its end (a runtime that shuts down) says so, which makes the run fatal, or counts as cancelled when the run is being
+//! cancelled anyway. Either way its lease comes back. What a worker's future owns is dropped before the machine learns
+//! the outcome, so a run that has ended holds nothing.
+//!
+//! A panic in the code of a [`Workload`] stops the run and is in its report: a fatal one if it was in a task, a failed
+//! hook or checkpoint otherwise. With the feature `std` it is caught where it happened and the report has its message;
+//! without, it goes on to the host, and the report says that the worker was lost.
 
+mod catch;
 mod checkpoint;
 mod hook;
 mod shared;
@@ -24,7 +29,7 @@ use core::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-pub use crate::pipeline::{Progress, SaveError};
+pub use crate::pipeline::{FatalError, Progress, SaveError};
 pub use checkpoint::Checkpoint;
 pub use hook::HookCall;
 pub use worker::Worker;
@@ -39,8 +44,9 @@ const ROUNDS: usize = 16;
 
 /// What a run does: the tasks, and how finished rows are kept. Values of cells live here, never in the core.
 pub trait Workload: 'static {
-    /// One task under way.
-    type Work: Future<Output = TaskOutcome>;
+    /// One task under way. An error is a bug in the host or in user code, and stops the run; whatever is the matter with
+    /// one row, or passes, is an outcome.
+    type Work: Future<Output = Result<TaskOutcome, FatalError>>;
     /// One row group being saved.
     type Save: Future<Output = Result<(), SaveError>>;
 
@@ -148,7 +154,8 @@ where
             let worker = Worker::new(Arc::clone(shared), Arc::clone(workload), task);
             Spawn::<Worker<H, W>>::spawn(&shared.host, worker);
         }
-        Order::Warn(warning) => workload.warn(&warning),
+        // A panic of who only watches disturbs nothing.
+        Order::Warn(warning) => drop(catch::panics("", || workload.warn(&warning))),
         Order::PreBatch(batch) => {
             let call = HookCall::pre_batch(Arc::clone(shared), Arc::clone(workload), batch);
             Spawn::<HookCall<H, W>>::spawn(&shared.host, call);

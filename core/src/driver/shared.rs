@@ -12,10 +12,13 @@ use smallvec::SmallVec;
 use crate::executor::Host;
 use crate::handle::FixedMap;
 use crate::pipeline::{
-    Batch, Effect, FinishedRowGroup, HookError, Pipeline, Progress, ProviderDegraded, RunReport, SaveError, Task,
-    TaskOutcome, WorkerId,
+    Batch, Effect, FatalError, FinishedRowGroup, HookError, Pipeline, Progress, ProviderDegraded, RunReport, SaveError,
+    Task, TaskOutcome, WorkerId,
 };
 use crate::time::Instant;
+
+/// What is known of a worker that its host dropped.
+pub(super) const LOST: &str = "the worker was dropped before it ended: a panic in its task, or the runtime shut down";
 
 /// How many effects are drained under one hold of the lock.
 const BATCH: usize = 32;
@@ -187,14 +190,17 @@ impl<H: Host> Shared<H> {
         told
     }
 
-    /// The end of `worker`; without an outcome it was lost on the way.
-    pub(super) fn worker_ended(&self, worker: WorkerId, outcome: Option<TaskOutcome>) {
+    /// The end of `worker`; `None`: it was lost on the way.
+    pub(super) fn worker_ended(&self, worker: WorkerId, ended: Option<Result<TaskOutcome, FatalError>>) {
         let _unlocked = self.command(|state, now| {
             let desk = state.desks.remove(&worker)?;
             let stopped = desk.told_to_stop || matches!(state.phase, Phase::Cancelling | Phase::Abandoned);
-            let lost = || if stopped { TaskOutcome::Cancelled } else { TaskOutcome::Fatal };
+            let lost = || if stopped { Ok(TaskOutcome::Cancelled) } else { Err(FatalError::from(LOST)) };
             // The machine counts any other answer; there is nobody here to tell.
-            let _ = state.pipeline.task_finished(now, worker, outcome.unwrap_or_else(lost));
+            let _ = match ended.unwrap_or_else(lost) {
+                Ok(outcome) => state.pipeline.task_finished(now, worker, outcome),
+                Err(error) => state.pipeline.task_broke(now, worker, error),
+            };
             desk.waker
         });
     }

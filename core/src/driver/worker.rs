@@ -8,16 +8,17 @@ use core::task::{Context, Poll, Waker};
 
 use pin_project_lite::pin_project;
 
-use super::Workload;
-use super::shared::Shared;
+use super::shared::{LOST, Shared};
+use super::{Workload, catch};
 use crate::executor::Host;
-use crate::pipeline::{Task, TaskOutcome, WorkerId};
+use crate::pipeline::{FatalError, Task, TaskOutcome, WorkerId};
 
 pin_project! {
     /// A task of a run, spawned on the host by [`Run`](super::Run). Its lease exists before it does.
     ///
     /// It ends with the task, or as soon as it is told to stop. However it ends, dropped half-way included, the machine
-    /// learns its outcome once, after the task's future is gone.
+    /// learns its outcome once, after the task's future is gone. A panic in the task ends it as fatal, with the message
+    /// in the report, and does not reach the host where it can be caught (feature `std`).
     #[must_use = "a worker that is not polled ends as lost"]
     pub struct Worker<H, W>
     where
@@ -48,22 +49,24 @@ impl<H: Host, W: Workload> Future for Worker<H, W> {
         if this.answer.given {
             return Poll::Ready(());
         }
-        if this.answer.is_told_to_stop(context.waker()) {
+        let ended = if this.answer.is_told_to_stop(context.waker()) {
             *this.task = None;
-            this.work.set(None);
-            this.answer.give(TaskOutcome::Cancelled);
-            return Poll::Ready(());
-        }
-        if let Some((workload, task)) = this.task.take() {
-            this.work.set(Some(workload.work(task)));
-        }
-        let outcome = match this.work.as_mut().as_pin_mut() {
-            Some(work) => core::task::ready!(work.poll(context)),
-            // Only after a panic in `Workload::work`, in a host that goes on polling.
-            None => TaskOutcome::Fatal,
+            Ok(TaskOutcome::Cancelled)
+        } else {
+            let polled = catch::panics("a task panicked", || {
+                if let Some((workload, task)) = this.task.take() {
+                    this.work.set(Some(workload.work(task)));
+                }
+                match this.work.as_mut().as_pin_mut() {
+                    Some(work) => work.poll(context),
+                    // Only after a panic in `Workload::work` that went on to a host that goes on polling.
+                    None => Poll::Ready(Err(FatalError::from(LOST))),
+                }
+            });
+            core::task::ready!(polled.unwrap_or_else(|message| Poll::Ready(Err(FatalError(message)))))
         };
-        this.work.set(None);
-        this.answer.give(outcome);
+        let dropped = catch::panics("a task panicked when it was dropped", || this.work.set(None));
+        this.answer.give(ended.and_then(|outcome| dropped.map(|()| outcome).map_err(FatalError)));
         Poll::Ready(())
     }
 }
@@ -96,9 +99,9 @@ impl<H: Host> Answer<H> {
         self.shared.watch(self.worker, waker)
     }
 
-    fn give(&mut self, outcome: TaskOutcome) {
+    fn give(&mut self, ended: Result<TaskOutcome, FatalError>) {
         self.given = true;
-        self.shared.worker_ended(self.worker, Some(outcome));
+        self.shared.worker_ended(self.worker, Some(ended));
     }
 }
 

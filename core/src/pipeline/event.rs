@@ -323,8 +323,8 @@ pub enum SchedulerFact {
     TaskCompleted {
         /// The worker.
         worker: WorkerId,
-        /// How.
-        outcome: TaskOutcome,
+        /// How; `None`: it met a bug, which ends the run.
+        outcome: Option<TaskOutcome>,
     },
     /// What a task held is free again.
     TaskLeaseReleased {

@@ -81,8 +81,8 @@ mod yielding;
 
 pub use config::{PipelineConfig, PipelineError, PolicyChoice};
 pub use outcome::{
-    Batch, DropReason, DroppedRow, Effect, FailureKind, FinishedRowGroup, Hook, HookError, ProviderDegraded, RetryKind,
-    SaveError, Task, TaskOutcome, WorkerId,
+    Batch, DropReason, DroppedRow, Effect, FailureKind, FatalError, FinishedRowGroup, Hook, HookError,
+    ProviderDegraded, RetryKind, SaveError, Task, TaskOutcome, WorkerId,
 };
 pub use plan::{Column, ColumnId, MAX_COLUMNS, Plan, PlanBuilder, PlanError, Strategy};
 pub use report::{ColumnReport, DroppedCount, Progress, RunReport, StopReason, TaskCounts};

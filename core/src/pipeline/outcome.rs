@@ -130,7 +130,7 @@ impl fmt::Display for FailureKind {
     }
 }
 
-/// How one worker ended.
+/// How one worker ended. A worker that met a bug has no outcome but a [`FatalError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -149,8 +149,6 @@ pub enum TaskOutcome {
     },
     /// It will not work: drops the row, or the row group when the task was for a whole one.
     Failed(FailureKind),
-    /// A bug in the host or in user code: stops the run and is never disguised as a dropped row.
-    Fatal,
     /// The worker was aborted, or lost before it ended. Outside of a stop this is deferred like a retryable failure.
     Cancelled,
 }
@@ -252,6 +250,17 @@ impl fmt::Display for Hook {
     }
 }
 
+/// A bug in the host or in user code, in words for the report: stops the run and is never disguised as a dropped row.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct FatalError(pub String);
+
+impl From<&str> for FatalError {
+    fn from(message: &str) -> Self {
+        Self(message.to_string())
+    }
+}
+
 /// Why a hook failed, in words for the report.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -300,7 +309,8 @@ impl fmt::Display for ProviderDegraded {
 /// What a driver must carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Start a worker; answer with [`Pipeline::task_finished`](super::Pipeline::task_finished).
+    /// Start a worker; answer with [`Pipeline::task_finished`](super::Pipeline::task_finished) or, for a bug, with
+    /// [`Pipeline::task_broke`](super::Pipeline::task_broke).
     Spawn(Task),
     /// Call the pre-batch hook of a row group, which may leave rows out; answer with
     /// [`Pipeline::pre_batch_finished`](super::Pipeline::pre_batch_finished). Comes once for a row group, before any

@@ -56,12 +56,14 @@ pub enum StopReason {
         /// The cause, in the host's words.
         why: String,
     },
-    /// A worker reported a bug.
+    /// A worker met a bug in the host or in user code.
     Fatal {
         /// The column it was making.
         column: ColumnId,
         /// For which row group.
         row_group: u32,
+        /// The cause: the message of the panic, or the host's words.
+        cause: String,
     },
     /// An internal error: work was left, and nothing was going on that could have moved it.
     Stuck {
@@ -83,8 +85,8 @@ impl fmt::Display for StopReason {
             }
             Self::CheckpointFailed { row_group, why } => write!(f, "row group {row_group} could not be saved: {why}"),
             Self::HookFailed { row_group, hook, why } => write!(f, "{hook} of row group {row_group} failed: {why}"),
-            Self::Fatal { column, row_group } => {
-                write!(f, "fatal error in column number {} of row group {row_group}", column.index())
+            Self::Fatal { column, row_group, cause } => {
+                write!(f, "fatal error in column number {} of row group {row_group}: {cause}", column.index())
             }
             Self::Stuck { why } => write!(f, "internal error, stuck: {why}"),
         }

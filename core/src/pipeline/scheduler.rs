@@ -39,7 +39,7 @@ use crate::time::{Instant, Monotonic};
 /// Runs a [`Plan`] over row groups: a machine for a driver to own.
 ///
 /// Call [`Pipeline::start`] once, then carry out what [`Pipeline::poll_effect`] answers and report back with
-/// [`Pipeline::task_finished`] and [`Pipeline::checkpoint_finished`], and for the hooks that were asked for with
+/// [`Pipeline::task_finished`] or [`Pipeline::task_broke`] and with [`Pipeline::checkpoint_finished`], and for the hooks that were asked for with
 /// [`Pipeline::pre_batch_finished`] and [`Pipeline::post_batch_finished`]; arm one timer for [`Pipeline::poll_timeout`].
 /// Spurious, late and foreign calls are harmless. The run is over when [`Effect::Finished`] came.
 #[derive(Debug)]
@@ -251,6 +251,16 @@ impl Pipeline {
     /// A worker ended: its lease is back. A second call, or one for a worker never started, changes nothing and says
     /// so.
     pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseAnswer {
+        self.end_worker(now, worker, Some(outcome), |pipeline, now, key| pipeline.absorb(now, key, outcome))
+    }
+
+    pub(super) fn end_worker(
+        &mut self,
+        now: Instant,
+        worker: WorkerId,
+        outcome: Option<TaskOutcome>,
+        absorb: impl FnOnce(&mut Self, Instant, TaskKey),
+    ) -> ReleaseAnswer {
         let now = self.clock.observe(now);
         let Some(ended) = self.workers.remove(worker.0) else { return self.refuse(now, worker) };
         self.yielding.ended(&ended, &self.routes);
@@ -260,7 +270,7 @@ impl Pipeline {
         if self.teller.is_on() {
             self.tell_ended(now, ended.key, SchedulerFact::TaskCompleted { worker, outcome }, lease);
         }
-        self.absorb(now, ended.key, outcome);
+        absorb(self, now, ended.key);
         self.settle(now, ended.key.row_group);
         self.pump(now);
         answer
@@ -301,7 +311,7 @@ impl Pipeline {
         let entry = group.frontier.entry_mut(&self.plan, place);
         let rounds = entry.rounds;
         let counts = &mut self.tally.columns[key.column.index()];
-        if entry.stage == Stage::Dropped && outcome != TaskOutcome::Fatal {
+        if entry.stage == Stage::Dropped {
             counts.ignored += 1;
             return;
         }
@@ -329,12 +339,6 @@ impl Pipeline {
                 counts.cancelled += 1;
                 let verdict = self.judge_lost(now, rounds);
                 self.carry_out(key, verdict, None);
-            }
-            TaskOutcome::Fatal => {
-                counts.fatal += 1;
-                let (column, row_group) = (key.column, key.row_group);
-                self.stop(StopReason::Fatal { column, row_group }, StopMode::Abort);
-                self.carry_out(key, Verdict::Defer { not_before: now }, None);
             }
         }
         self.enqueue_ready(key.row_group);
@@ -372,8 +376,7 @@ impl Pipeline {
         let is_retryable = match outcome {
             TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, .. }
             | TaskOutcome::Cancelled
-            | TaskOutcome::Skipped
-            | TaskOutcome::Fatal => return,
+            | TaskOutcome::Skipped => return,
             TaskOutcome::Retryable { .. } => true,
             TaskOutcome::Success | TaskOutcome::Failed(_) => false,
         };

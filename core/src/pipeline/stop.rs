@@ -15,10 +15,13 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use super::event::SchedulerFact;
-use super::outcome::{DropReason, Effect, WorkerId};
+use super::key::TaskKey;
+use super::outcome::{DropReason, Effect, FatalError, WorkerId};
 use super::report::{ColumnReport, RunReport, StopReason};
 use super::row_group::Phase;
+use super::salvage::Verdict;
 use super::scheduler::{Pipeline, State};
+use crate::lease::ReleaseAnswer;
 use crate::time::Instant;
 
 /// How much of what is going on a stop lets finish. Ordered from lenient to strict.
@@ -33,6 +36,25 @@ pub(super) enum StopMode {
 }
 
 impl Pipeline {
+    /// A worker met a bug in the host or in user code, a panic say: its lease is back, and the run stops with that cause
+    /// in its report. Answers as [`Pipeline::task_finished`] does.
+    pub fn task_broke(&mut self, now: Instant, worker: WorkerId, error: FatalError) -> ReleaseAnswer {
+        self.end_worker(now, worker, None, |pipeline, now, key| pipeline.absorb_broken(now, key, error))
+    }
+
+    fn absorb_broken(&mut self, now: Instant, key: TaskKey, FatalError(cause): FatalError) {
+        let (column, row_group) = (key.column, key.row_group);
+        let Some(group) = self.groups.get_mut(&row_group) else {
+            debug_assert!(false, "a row group stays while it has workers");
+            return;
+        };
+        group.running -= 1;
+        self.tally.columns[column.index()].fatal += 1;
+        self.stop(StopReason::Fatal { column, row_group, cause }, StopMode::Abort);
+        // Whatever became of its row, the task is not done.
+        self.carry_out(key, Verdict::Defer { not_before: now }, None);
+    }
+
     /// Stops the run, or makes a stop stricter.
     pub(super) fn stop(&mut self, reason: StopReason, mode: StopMode) {
         if self.teller.is_on() {

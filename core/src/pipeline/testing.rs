@@ -100,9 +100,22 @@ impl Rig {
 
     /// Ends the worker with this label.
     pub(super) fn end(&mut self, label: &str, outcome: TaskOutcome) {
+        self.end_or_break(label, Ok(outcome));
+    }
+
+    /// Ends the worker with this label with a bug.
+    pub(super) fn break_down(&mut self, label: &str, cause: &str) {
+        self.end_or_break(label, Err(cause.into()));
+    }
+
+    pub(super) fn end_or_break(&mut self, label: &str, ended: Result<TaskOutcome, FatalError>) {
         let at = self.running.iter().position(|task| self.label(task) == label);
         let task = self.running.remove(at.unwrap_or_else(|| panic!("{label} runs not: {:?}", self.running_names())));
-        assert_eq!(self.pipeline.task_finished(self.now, task.worker, outcome), ReleaseAnswer::Released);
+        let answer = match ended {
+            Ok(outcome) => self.pipeline.task_finished(self.now, task.worker, outcome),
+            Err(error) => self.pipeline.task_broke(self.now, task.worker, error),
+        };
+        assert_eq!(answer, ReleaseAnswer::Released);
         self.drain();
     }
 

@@ -293,12 +293,12 @@ fn early_late_second_and_foreign_calls_change_nothing() {
     rig.pipeline.checkpoint_finished(rig.now, 0, Ok(()));
     rig.pipeline.checkpoint_finished(rig.now, 9, Ok(()));
     let foreign = WorkerId::from_bits(worker.to_bits() + 99);
-    let answer = rig.pipeline.task_finished(rig.now, foreign, TaskOutcome::Fatal);
+    let answer = rig.pipeline.task_broke(rig.now, foreign, "not mine".into());
     assert_eq!(answer, ReleaseAnswer::UnknownLease);
     rig.drain();
     assert_eq!((rig.running.len(), rig.ends), (1, 0));
     rig.succeed("a:0.0");
-    let answer = rig.pipeline.task_finished(rig.now, worker, TaskOutcome::Fatal);
+    let answer = rig.pipeline.task_broke(rig.now, worker, "too late".into());
     assert_eq!(answer, ReleaseAnswer::Duplicate);
     rig.saved(0);
     rig.cancel();

@@ -81,12 +81,12 @@ impl Weather {
         Self { skipped, failed: rng.below(30), retryable: rng.below(40), fatal, lost: rng.below(5), storm }
     }
 
-    fn outcome(&self, rng: &mut Rng) -> TaskOutcome {
+    fn end(&self, rng: &mut Rng) -> Result<TaskOutcome, FatalError> {
         if self.storm && rng.below(60) > 0 {
-            return rate_limited(Duration::from_millis(rng.below(900)));
+            return Ok(rate_limited(Duration::from_millis(rng.below(900))));
         }
         if rng.below(100) < self.skipped {
-            return TaskOutcome::Skipped;
+            return Ok(TaskOutcome::Skipped);
         }
         let draw = rng.below(100);
         let kinds = [
@@ -96,19 +96,19 @@ impl Weather {
             RetryKind::Connection,
             RetryKind::AdmissionTimeout,
         ];
-        if draw < self.failed {
+        Ok(if draw < self.failed {
             FAILED
         } else if draw < self.failed + self.retryable {
             let kind = kinds[rng.below(5) as usize];
             let retry_after = (rng.below(2) == 0).then(|| Duration::from_millis(rng.below(900)));
             TaskOutcome::Retryable { kind, retry_after }
         } else if draw < self.failed + self.retryable + self.fatal {
-            TaskOutcome::Fatal
+            return Err("a bug".into());
         } else if draw < self.failed + self.retryable + self.fatal + self.lost {
             TaskOutcome::Cancelled
         } else {
             TaskOutcome::Success
-        }
+        })
     }
 }
 
@@ -212,12 +212,12 @@ impl Checker {
         self.done.contains(&id) || self.follows(plan, id)
     }
 
-    fn answered(&mut self, task: &Task, outcome: TaskOutcome) {
+    fn answered(&mut self, task: &Task, ended: &Result<TaskOutcome, FatalError>) {
         let id = (task.row_group, task.column, task.row);
-        match outcome {
-            TaskOutcome::Success => drop(self.done.insert(id)),
-            TaskOutcome::Skipped => drop((self.done.insert(id), self.skipped.insert(id))),
-            TaskOutcome::Failed(_) => drop(self.failed.insert(id)),
+        match ended {
+            Ok(TaskOutcome::Success) => drop(self.done.insert(id)),
+            Ok(TaskOutcome::Skipped) => drop((self.done.insert(id), self.skipped.insert(id))),
+            Ok(TaskOutcome::Failed(_)) => drop(self.failed.insert(id)),
             _ => {}
         }
     }
@@ -292,9 +292,9 @@ fn run_world(seed: u64) -> RunReport {
         } else if !rig.running.is_empty() {
             let task = rig.running[rng.below(rig.running.len() as u64) as usize];
             let aborted = rig.aborted.contains(&task.worker) && rng.below(4) > 0;
-            let outcome = if aborted { TaskOutcome::Cancelled } else { weather.outcome(&mut rng) };
-            checker.answered(&task, outcome);
-            rig.end(&rig.label(&task), outcome);
+            let ended = if aborted { Ok(TaskOutcome::Cancelled) } else { weather.end(&mut rng) };
+            checker.answered(&task, &ended);
+            rig.end_or_break(&rig.label(&task), ended);
             rig.advance(Duration::from_millis(rng.below(20)));
         } else {
             let due = rig.pipeline.poll_timeout().expect("something is always going on before the end");

@@ -155,13 +155,16 @@ fn a_failed_checkpoint_stops_the_run_and_keeps_its_row_group() {
 }
 
 #[test]
-fn a_fatal_outcome_stops_the_run_and_is_no_dropped_row() {
+fn a_bug_stops_the_run_with_its_cause_and_is_no_dropped_row() {
     let mut rig = Rig::start([cell("a", &[])], rows(4, 2));
-    rig.end("a:1.0", TaskOutcome::Fatal);
+    rig.break_down("a:1.0", "index out of bounds");
     assert_eq!(rig.aborted.len(), 3);
     rig.end_all(TaskOutcome::Cancelled);
     let column = rig.pipeline.plan().column_id("a").unwrap();
-    assert_eq!(*stop(&rig), StopReason::Fatal { column, row_group: 1 });
+    let cause = "index out of bounds".to_string();
+    assert_eq!(*stop(&rig), StopReason::Fatal { column, row_group: 1, cause });
+    assert_eq!(stop(&rig).to_string(), "fatal error in column number 0 of row group 1: index out of bounds");
+    assert_eq!(rig.report().columns[0].tasks.fatal, 1);
     assert_eq!(rig.dropped(), [(Some("a".to_string()), DropReason::Stopped, 4)]);
 }
 
@@ -170,7 +173,7 @@ fn a_worse_reason_replaces_the_one_the_run_is_stopping_for() {
     let mut rig = Rig::start([cell("a", &[])], PipelineConfig { shutdown_window: 1, ..rows(3, 3) });
     rig.end("a:0.0", FAILED);
     assert_eq!(rig.aborted.len(), 0);
-    rig.end("a:0.1", TaskOutcome::Fatal);
+    rig.break_down("a:0.1", "worse");
     assert_eq!(rig.aborted.len(), 1);
     rig.end("a:0.2", TaskOutcome::Cancelled);
     assert!(matches!(stop(&rig), StopReason::Fatal { .. }));
@@ -180,7 +183,7 @@ fn a_worse_reason_replaces_the_one_the_run_is_stopping_for() {
 fn a_bug_in_a_worker_whose_row_is_dropped_still_stops_the_run() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &[])], rows(1, 1));
     rig.end("a:0.0", FAILED);
-    rig.end("b:0.0", TaskOutcome::Fatal);
+    rig.break_down("b:0.0", "a bug");
     rig.saved(0);
     assert!(matches!(stop(&rig), StopReason::Fatal { .. }));
 }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tidegate_core::driver::{self, SaveError, Workload};
+use tidegate_core::driver::{self, FatalError, SaveError, Workload};
 use tidegate_core::executor::Host;
 use tidegate_core::pipeline::{
     Batch, Column, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PlanBuilder, StopReason, Strategy,
@@ -44,12 +44,12 @@ impl<H: Host + 'static> Hooked<H> {
 }
 
 impl<H: Host + 'static> Workload for Hooked<H> {
-    type Work = Ready<TaskOutcome>;
+    type Work = Ready<Result<TaskOutcome, FatalError>>;
     type Save = Ready<Result<(), SaveError>>;
 
     fn work(&self, _task: Task) -> Self::Work {
         self.log.borrow_mut().push("work");
-        ready(TaskOutcome::Success)
+        ready(Ok(TaskOutcome::Success))
     }
 
     fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save {

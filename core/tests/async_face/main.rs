@@ -11,5 +11,7 @@ mod executor;
 mod gate;
 mod hooks;
 mod interleavings;
+#[cfg(feature = "std")]
+mod panics;
 mod run;
 mod support;

@@ -1,0 +1,268 @@
+//! A panic in the code of a workload: it stops the run, everything comes back, and the report has its message.
+
+use std::cell::Cell;
+use std::future::{Future, Ready, pending};
+use std::panic::resume_unwind;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tidegate_core::driver::{self, FatalError, SaveError, Workload};
+use tidegate_core::executor::Timer;
+use tidegate_core::pipeline::{
+    Batch, Column, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PlanBuilder, ProviderDegraded,
+    RetryKind, RunReport, StopReason, Strategy, Task, TaskOutcome,
+};
+use tidegate_core::request::Request;
+use tidegate_core::time::Clock;
+
+use crate::driver::{Boxed, Ended, Instantly, Work, at_rest, chain, poll_once, sleeper};
+use crate::support::{Runtime, at, gate_of, held, ms};
+
+/// A panic that the tests' output does not show.
+fn panic_quietly(message: &'static str) -> ! {
+    resume_unwind(Box::new(message))
+}
+
+/// Column, row group and cause of a fatal stop.
+fn fatal(report: &RunReport) -> (&str, u32, &str) {
+    let StopReason::Fatal { column, row_group, cause } = &report.stop else { panic!("{:?}", report.stop) };
+    (&report.columns[column.index()].name, *row_group, cause)
+}
+
+#[test]
+fn a_panic_in_a_task_makes_the_run_fatal_with_its_message_and_gives_its_permit_back() {
+    let runtime = Runtime::new();
+    let host = runtime.host();
+    let (gate, resource) = gate_of(runtime.host(), 8);
+    let work = {
+        let gate = gate.clone();
+        Arc::new(Work::new(move |task| {
+            let (gate, host) = (gate.clone(), host.clone());
+            async move {
+                let _permit = gate.acquire(Request::new(resource)).await;
+                host.sleep_until(at(4)).await;
+                if task.row == Some(2) {
+                    panic_quietly("user code broke");
+                }
+                pending().await
+            }
+        }))
+    };
+    let run = driver::run(runtime.host(), chain(20, 8), Arc::clone(&work));
+    let handle = run.handle();
+    let report = runtime.block_on(run).unwrap();
+    assert_eq!(fatal(&report), ("a", 0, "a task panicked: user code broke"));
+    assert_eq!((report.ended, work.under_way(), held(&gate)), (at(4), 0, (0, 0)));
+    assert_eq!((report.columns[0].tasks.fatal, report.columns[0].tasks.cancelled), (1, 7));
+    assert_eq!(handle.progress().running, 0);
+}
+
+#[test]
+fn a_formatted_message_is_reported_and_a_panic_without_one_says_so() {
+    for (payload, expected) in [
+        (Rc::new(|| -> Ended { resume_unwind(Box::new(format!("row {}", 7))) }) as Rc<dyn Fn() -> Ended>, "row 7"),
+        (Rc::new(|| -> Ended { resume_unwind(Box::new(7_u8)) }), "(the panic has no message)"),
+    ] {
+        let runtime = Runtime::new();
+        let work = Work::that_may_break(move |_| {
+            let payload = Rc::clone(&payload);
+            async move { payload() }
+        });
+        let report = runtime.block_on(driver::run(runtime.host(), chain(1, 1), Arc::new(work))).unwrap();
+        assert_eq!(fatal(&report), ("a", 0, format!("a task panicked: {expected}").as_str()));
+    }
+}
+
+#[test]
+fn a_panic_before_the_first_await_is_reported_too() {
+    let runtime = Runtime::new();
+    let work = Work {
+        perform: Box::new(|task| match task.row {
+            Some(0) => panic_quietly("no prompt"),
+            _ => Box::pin(pending()),
+        }),
+        ..sleeper(&runtime.host(), 1)
+    };
+    let work = Arc::new(work);
+    let run = driver::run(runtime.host(), chain(4, 2), Arc::clone(&work));
+    let handle = run.handle();
+    assert_eq!(fatal(&runtime.block_on(run).unwrap()), ("a", 0, "a task panicked: no prompt"));
+    runtime.run_ready();
+    at_rest(&runtime, &work, &handle);
+}
+
+/// Panics when it is dropped, but for while another panic is under way.
+struct Spring;
+
+impl Drop for Spring {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            panic_quietly("it was still in use");
+        }
+    }
+}
+
+/// A task that holds a spring and ends at once, or never.
+struct Sprung {
+    ends: bool,
+}
+
+impl Workload for Sprung {
+    type Work = Boxed<Ended>;
+    type Save = Ready<Result<(), SaveError>>;
+
+    fn work(&self, _task: Task) -> Self::Work {
+        let (spring, ends) = (Spring, self.ends);
+        Box::pin(std::future::poll_fn(move |_| {
+            let _ = &spring;
+            if ends { Poll::Ready(Ok(TaskOutcome::Success)) } else { Poll::Pending }
+        }))
+    }
+
+    fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save {
+        Instantly.checkpoint(group)
+    }
+}
+
+#[test]
+fn a_panic_in_the_drop_of_a_task_is_reported_when_it_ends_and_when_it_is_cancelled() {
+    for ends in [true, false] {
+        let runtime = Runtime::new();
+        let mut run = driver::run(runtime.host(), chain(1, 1), Arc::new(Sprung { ends }));
+        assert!(!poll_once(&mut run));
+        runtime.run_ready();
+        if !ends {
+            run.handle().cancel();
+        }
+        let report = runtime.block_on(run).unwrap();
+        assert_eq!(fatal(&report).2, "a task panicked when it was dropped: it was still in use");
+    }
+}
+
+#[test]
+fn an_error_of_a_task_is_the_cause_in_the_report() {
+    let runtime = Runtime::new();
+    let work = Arc::new(Work::that_may_break(|task| async move {
+        if task.row == Some(1) { Err("the column has no model".into()) } else { Ok(TaskOutcome::Success) }
+    }));
+    let run = driver::run(runtime.host(), chain(3, 1), Arc::clone(&work));
+    let handle = run.handle();
+    let report = runtime.block_on(run).unwrap();
+    assert_eq!(fatal(&report), ("a", 0, "the column has no model"));
+    runtime.run_ready();
+    at_rest(&runtime, &work, &handle);
+}
+
+#[test]
+fn workers_that_a_host_drops_while_the_run_is_being_cancelled_leave_it_cancelled() {
+    let runtime = Runtime::new();
+    let work = Arc::new(sleeper(&runtime.host(), 50));
+    let mut run = driver::run(runtime.host(), chain(2, 2), work);
+    let handle = run.handle();
+    assert!(!poll_once(&mut run));
+    runtime.run_ready();
+    handle.cancel();
+    drop(runtime);
+    let Poll::Ready(report) = std::pin::Pin::new(&mut run).poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("it has ended")
+    };
+    assert_eq!(report.stop, StopReason::Cancelled);
+    assert_eq!((handle.progress().running, handle.progress().finished), (0, true));
+}
+
+#[test]
+fn a_panic_in_a_checkpoint_stops_the_run_with_its_message() {
+    let runtime = Runtime::new();
+    let host = runtime.host();
+    let work = sleeper(&runtime.host(), 1).saving(move || {
+        let sleep = host.sleep_until(host.now() + ms(5));
+        async move {
+            sleep.await;
+            panic_quietly("no such table")
+        }
+    });
+    let report = runtime.block_on(driver::run(runtime.host(), chain(4, 8), Arc::new(work))).unwrap();
+    let why = "saving panicked: no such table".to_string();
+    assert_eq!((report.stop, report.ended), (StopReason::CheckpointFailed { row_group: 0, why }, at(8)));
+
+    let begins = Work { save: Box::new(|| panic_quietly("no directory")), ..sleeper(&runtime.host(), 1) };
+    let report = runtime.block_on(driver::run(runtime.host(), chain(4, 8), Arc::new(begins))).unwrap();
+    let why = "saving panicked: no directory".to_string();
+    assert_eq!(report.stop, StopReason::CheckpointFailed { row_group: 0, why });
+}
+
+/// Panics in one of its hooks, or when it is warned, and counts how often it was called.
+struct Panicking {
+    hook: Option<Hook>,
+    calls: Cell<u32>,
+}
+
+impl Panicking {
+    fn call(&self, hook: Option<Hook>) {
+        self.calls.set(self.calls.get() + 1);
+        if self.hook == hook {
+            panic_quietly("not my row");
+        }
+    }
+}
+
+impl Workload for Panicking {
+    type Work = Ready<Result<TaskOutcome, FatalError>>;
+    type Save = Ready<Result<(), SaveError>>;
+
+    fn work(&self, task: Task) -> Self::Work {
+        // Every first try fails, so that there is something to warn of.
+        let again = TaskOutcome::Retryable { kind: RetryKind::ServerError, retry_after: None };
+        std::future::ready(Ok(if task.attempt == 1 { again } else { TaskOutcome::Success }))
+    }
+
+    fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save {
+        Instantly.checkpoint(group)
+    }
+
+    fn poll_pre_batch(&self, _batch: Batch, _: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
+        self.call(Some(Hook::PreBatch));
+        Poll::Ready(Ok(Vec::new()))
+    }
+
+    fn poll_post_batch(&self, _group: &FinishedRowGroup, _: &mut Context<'_>) -> Poll<Result<(), HookError>> {
+        self.call(Some(Hook::PostBatch));
+        Poll::Ready(Ok(()))
+    }
+
+    fn warn(&self, _warning: &ProviderDegraded) {
+        self.call(None);
+    }
+}
+
+fn run_panicking(hook: Option<Hook>) -> (RunReport, u32) {
+    let runtime = Runtime::new();
+    let plan = PlanBuilder::new().column(Column::new("a", Strategy::Cell)).build().expect("a valid plan");
+    let config = PipelineConfig {
+        rows: 4,
+        degraded_window: 2,
+        pre_batch_hook: true,
+        post_batch_hook: true,
+        ..PipelineConfig::default()
+    };
+    let pipeline = Pipeline::new(plan, config).expect("valid settings");
+    let work = Arc::new(Panicking { hook, calls: Cell::new(0) });
+    let report = runtime.block_on(driver::run(runtime.host(), pipeline, Arc::clone(&work))).unwrap();
+    (report, work.calls.get())
+}
+
+#[test]
+fn a_panic_in_a_hook_stops_the_run_with_its_message_and_the_hook_is_not_called_again() {
+    for hook in [Hook::PreBatch, Hook::PostBatch] {
+        let (report, _) = run_panicking(Some(hook));
+        let why = "the hook panicked: not my row".to_string();
+        assert_eq!(report.stop, StopReason::HookFailed { row_group: 0, hook, why });
+    }
+}
+
+#[test]
+fn a_panic_of_who_is_warned_disturbs_nothing() {
+    let (report, calls) = run_panicking(None);
+    assert_eq!((report.stop, report.rows_out, calls), (StopReason::Completed, 4, 3));
+}

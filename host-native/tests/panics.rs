@@ -1,0 +1,137 @@
+//! A bug in a task: over tokio it stops the run, and the program says which and exits with 1.
+
+use std::future::{Future, ready};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tidegate_core::driver::{self, FatalError, SaveError, Workload};
+use tidegate_core::gate::Gate;
+use tidegate_core::pipeline::{
+    Column, FinishedRowGroup, Pipeline, PipelineConfig, PlanBuilder, RunReport, StopReason, Strategy, Task, TaskOutcome,
+};
+use tidegate_core::request::{Domain, Request, RequestAdmission, RequestConfig, ResourceId};
+use tidegate_native::dataset::{Dataset, DatasetFormat};
+use tidegate_native::error::Exit;
+use tidegate_native::host::TokioHost;
+use tidegate_native::job::Job;
+use tidegate_native::models::Models;
+use tidegate_native::output::{Existing, MANIFEST_SCHEMA, Manifest, OutputDirectory, RunState};
+use tidegate_native::pipeline_file::{PipelineFile, SourceText};
+use tidegate_native::verdict::{Ending, summarise};
+use tidegate_native::workload::JobWork;
+use tokio::runtime::{Builder, Runtime};
+
+/// Tasks that hold a permit; the one for row 3 panics, the others would never end.
+struct Breaking {
+    gate: Gate<TokioHost>,
+    resource: ResourceId,
+    save_panics: bool,
+}
+
+impl Workload for Breaking {
+    type Work = Pin<Box<dyn Future<Output = Result<TaskOutcome, FatalError>> + Send>>;
+    type Save = std::future::Ready<Result<(), SaveError>>;
+
+    fn work(&self, task: Task) -> Self::Work {
+        let (gate, resource, breaks) = (self.gate.clone(), self.resource, !self.save_panics);
+        Box::pin(async move {
+            let _permit = gate.acquire(Request::new(resource)).await;
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            match task.row {
+                _ if !breaks => Ok(TaskOutcome::Success),
+                // Quiet: a panic that the hook does not print.
+                Some(3) => std::panic::resume_unwind(Box::new("index 3 is out of range")),
+                _ => std::future::pending().await,
+            }
+        })
+    }
+
+    fn checkpoint(&self, _: FinishedRowGroup) -> Self::Save {
+        if self.save_panics {
+            std::panic::resume_unwind(Box::new("the disk is gone"));
+        }
+        ready(Ok(()))
+    }
+}
+
+fn runtimes() -> [Runtime; 2] {
+    [
+        Builder::new_current_thread().enable_all().build().unwrap(),
+        Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap(),
+    ]
+}
+
+/// Runs eight rows; answers the report, and the permits and waiters that are left.
+async fn run_breaking(save_panics: bool) -> (RunReport, (usize, usize)) {
+    let host = TokioHost::current().unwrap();
+    let gate = Gate::new(host.clone(), RequestAdmission::new(RequestConfig::default()).unwrap());
+    let resource = gate.with(|machine, now| {
+        let model = machine.register(now, "provider", "model", "alias", 5).unwrap();
+        machine.resource(model, Domain::Chat)
+    });
+    let plan = PlanBuilder::new().column(Column::new("title", Strategy::Cell)).build().unwrap();
+    let pipeline = Pipeline::new(plan, PipelineConfig { rows: 8, ..PipelineConfig::default() }).unwrap();
+    let work = Arc::new(Breaking { gate: gate.clone(), resource, save_panics });
+    let report = driver::run(host, pipeline, work).await;
+    (report, gate.with(|machine, _| (machine.active_leases(), machine.waiting())))
+}
+
+#[test]
+fn a_panic_in_a_worker_ends_the_run_with_its_message_and_everything_back() {
+    for runtime in runtimes() {
+        let (report, left) = runtime.block_on(run_breaking(false));
+        let StopReason::Fatal { column, row_group, cause } = &report.stop else { panic!("{:?}", report.stop) };
+        assert_eq!((report.columns[column.index()].name.as_str(), *row_group), ("title", 0));
+        assert_eq!(cause, "a task panicked: index 3 is out of range");
+        let tasks = &report.columns[0].tasks;
+        assert_eq!((tasks.spawned, tasks.ended(), tasks.fatal), (8, 8, 1));
+        assert_eq!((left, report.rows_out, report.rows_dropped), ((0, 0), 0, 8));
+    }
+}
+
+#[test]
+fn a_panic_in_a_checkpoint_ends_the_run_with_its_message() {
+    for runtime in runtimes() {
+        let (report, left) = runtime.block_on(run_breaking(true));
+        let why = "saving panicked: the disk is gone".to_string();
+        assert_eq!((report.stop, left), (StopReason::CheckpointFailed { row_group: 0, why }, (0, 0)));
+    }
+}
+
+const PIPELINE: &str = "[seed]\npath = \"d.csv\"\n\
+     [[models]]\nname = \"m\"\nprovider = \"mock\"\nmax_parallel = 2\nmock = {}\n\
+     [[columns]]\nname = \"title\"\nmodel = \"m\"\nprompt = \"A title for {{ note }}\"\n";
+
+/// The work of the program with one part of it missing, which only a bug can bring about.
+#[tokio::test]
+async fn the_summary_of_a_run_that_met_a_bug_names_column_row_group_and_cause_and_the_exit_code_is_1() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = PipelineFile::parse(SourceText::new("p.toml", PIPELINE), Path::new("")).unwrap();
+    let dataset = Dataset::parse(Path::new("d.csv"), b"id,note\n1,x\n2,y\n", DatasetFormat::Csv).unwrap();
+    let host = TokioHost::current().unwrap();
+    let models = Models::start(&file, &host).await.unwrap();
+    let job = Job::resolve(&file, dataset).unwrap();
+    let manifest = Manifest {
+        schema: MANIFEST_SCHEMA,
+        program: String::new(),
+        pipeline: "p.toml".to_string(),
+        row_key: job.row_key.clone(),
+        columns: job.output_columns(),
+        rows_in: 2,
+        row_group_size: 2,
+        state: RunState::Running,
+    };
+    let output = OutputDirectory::prepare(&scratch.path().join("out"), Existing::Refuse, &manifest).unwrap();
+    let config = PipelineConfig { rows: 2, resources: models.task_resources(), ..PipelineConfig::default() };
+    let pipeline = Pipeline::new(job.plan.clone(), config).unwrap();
+    let work = Arc::new(JobWork::new(job, vec![None], Arc::new(output)));
+    let report = Some(driver::run(host, pipeline, Arc::clone(&work)).await);
+    let ending = Ending { report, interrupted: false, wall: std::time::Duration::ZERO };
+
+    let summary = summarise("p.toml", &file, 2, &ending, &models, &work, Path::new("out"));
+    assert_eq!((summary.exit, summary.rows_out), (Exit::Internal, 0));
+    let first = summary.to_string().lines().next().unwrap().to_string();
+    let why = "a bug, in column `title` of row group 0: the column `title` has no model to call";
+    assert_eq!(first, format!("p.toml: stopped: {why}"));
+}
