@@ -17,7 +17,7 @@
 mod catch;
 mod checkpoint;
 mod hook;
-mod shared;
+pub(crate) mod shared;
 mod worker;
 
 use alloc::sync::Arc;
@@ -35,8 +35,10 @@ pub use hook::HookCall;
 pub use worker::Worker;
 
 use crate::executor::{Host, Spawn};
+use crate::gate::Gate;
 use crate::gate::alarm::Alarm;
 use crate::pipeline::{Batch, FinishedRowGroup, HookError, Pipeline, ProviderDegraded, RunReport, Task, TaskOutcome};
+use crate::request::ResourceId;
 use shared::{Order, Shared};
 
 /// How many batches of effects one poll carries out before it lets others run.
@@ -91,8 +93,31 @@ where
     Run { alarm: Alarm::new(), workload, owner: Owner { shared } }
 }
 
+/// The same for tasks that make their calls through `gate`: the run and the gate decide together.
+///
+/// `calls` names the resources of the task stage that stand for one of the gate's, such as `request:model`: tasks that
+/// would only wait there are passed over while others could call at once. And a worker that asks the gate with the
+/// [`tie`](Task::tie) of its task ([`AcquireOf::tied`](crate::gate::AcquireOf::tied)) gives back what it holds while it
+/// waits, and gets it back together with its permit: see [`tie`](crate::request::tie).
+///
+/// Any number of runs may share one gate, and others may use it beside them. `host` is the gate's.
+pub fn run_through<H, W>(
+    host: H,
+    pipeline: Pipeline,
+    workload: Arc<W>,
+    gate: &Gate<H>,
+    calls: &[(&str, ResourceId)],
+) -> Run<H, W>
+where
+    H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
+    W: Workload,
+{
+    let shared = Shared::through(host, pipeline, gate, calls);
+    Run { alarm: Alarm::new(), workload, owner: Owner { shared } }
+}
+
 pin_project! {
-    /// A run of a pipeline. Made by [`run`].
+    /// A run of a pipeline. Made by [`run`] and [`run_through`].
     ///
     /// Dropping it before it is ready cancels the run: tasks under way are told to stop and every lease comes back,
     /// with nobody to await it. A checkpoint under way finishes by itself.

@@ -10,11 +10,13 @@ use lock_api::Mutex;
 use smallvec::SmallVec;
 
 use crate::executor::Host;
-use crate::handle::FixedMap;
+use crate::gate::Gate;
+use crate::handle::{FixedMap, SlotKey};
 use crate::pipeline::{
     Batch, Effect, FatalError, FinishedRowGroup, HookError, Pipeline, Progress, ProviderDegraded, RunReport, SaveError,
     Task, TaskOutcome, WorkerId,
 };
+use crate::request::ResourceId;
 use crate::time::Instant;
 
 /// What is known of a worker that its host dropped.
@@ -23,8 +25,10 @@ pub(super) const LOST: &str = "the worker was dropped before it ended: a panic i
 /// How many effects are drained under one hold of the lock.
 const BATCH: usize = 32;
 
-pub(super) struct Shared<H: Host> {
+pub(crate) struct Shared<H: Host> {
     pub(super) host: H,
+    /// The gate that its tasks call through, if any. Its lock is taken first, always.
+    gate: Option<Gate<H>>,
     state: Mutex<H::Lock, State>,
     /// Whether any worker was ever told to stop: until then workers need not look, and take no lock to be polled.
     stopping: AtomicBool,
@@ -37,6 +41,8 @@ struct State {
     /// Taken when the run is woken: it leaves a new one when it is polled.
     run: Option<Waker>,
     phase: Phase,
+    /// The run's seat at the gate, until it is over.
+    seat: Option<SlotKey>,
 }
 
 /// How far the run is. It only ever moves down this list.
@@ -89,24 +95,57 @@ pub(super) struct Step {
 
 impl<H: Host> Shared<H> {
     pub(super) fn new(host: H, pipeline: Pipeline) -> Arc<Self> {
-        let state = State { pipeline, desks: FixedMap::default(), run: None, phase: Phase::Idle };
-        Arc::new(Self { host, state: Mutex::new(state), stopping: AtomicBool::new(false) })
+        Arc::new(Self::with(host, pipeline, None))
+    }
+
+    /// The same for tasks that call through a gate: `calls` names the task resources that stand for one of its request resources.
+    pub(super) fn through(host: H, pipeline: Pipeline, gate: &Gate<H>, calls: &[(&str, ResourceId)]) -> Arc<Self> {
+        let run = Arc::new(Self::with(host, pipeline, Some(gate.clone())));
+        let seat = gate.shared.command(|state, _| state.runs.enter(&run));
+        {
+            let mut state = run.state.lock();
+            state.seat = Some(seat);
+            state.pipeline.call_through(seat, calls);
+        }
+        run
+    }
+
+    fn with(host: H, pipeline: Pipeline, gate: Option<Gate<H>>) -> Self {
+        let state = State { pipeline, desks: FixedMap::default(), run: None, phase: Phase::Idle, seat: None };
+        Self { host, gate, state: Mutex::new(state), stopping: AtomicBool::new(false) }
+    }
+
+    /// Gives the machine one command. With a gate that is one step with what the gate makes of it.
+    fn tell<R>(&self, command: impl FnOnce(&mut State, Instant) -> R) -> R {
+        let Some(gate) = &self.gate else {
+            let now = self.host.now();
+            return command(&mut self.state.lock(), now);
+        };
+        gate.shared.command(|gate, now| {
+            let (result, is_waiting) = {
+                let mut state = self.state.lock();
+                state.pipeline.look_at(now, &gate.machine);
+                (command(&mut state, now), state.pipeline.is_waiting_for_suspended())
+            };
+            if is_waiting {
+                gate.serve_runs(now);
+                // Not even one of them may have been asked.
+                self.go_on(now);
+            }
+            result
+        })
     }
 
     /// Brings the machine up to now, takes a batch of its effects, and leaves `waker` to be woken by the next report.
     pub(super) fn step(&self, waker: &Waker) -> Step {
-        let now = self.host.now();
         let waker = waker.clone();
         let mut drained = Drained::default();
+        let now = self.tell(|state, now| {
+            state.come_up_to(now);
+            now
+        });
         let (next, report, _unlocked) = {
             let mut state = self.state.lock();
-            if state.phase == Phase::Idle {
-                state.phase = Phase::Running;
-                state.pipeline.start(now);
-            }
-            if state.pipeline.poll_timeout().is_some_and(|at| at <= now) {
-                state.pipeline.handle_timeout(now);
-            }
             state.drain(now, &mut drained);
             debug_assert!(
                 state.phase != Phase::Over || state.pipeline.report().is_some(),
@@ -116,17 +155,25 @@ impl<H: Host> Shared<H> {
             (state.pipeline.poll_timeout(), report, state.run.replace(waker))
         };
         self.wake_stopped(&mut drained);
+        if report.is_some() {
+            self.leave_gate();
+        }
         Step { orders: drained.orders, more: drained.more, next, report }
     }
 
     /// Gives the machine one command and lets the run carry out what follows. What `command` returns is dropped by the
     /// caller, outside the lock.
     fn command<R>(&self, command: impl FnOnce(&mut State, Instant) -> R) -> R {
-        let now = self.host.now();
-        let (result, run, abandoned) = {
+        let (result, now) = self.tell(|state, now| (command(state, now), now));
+        self.notify(now);
+        result
+    }
+
+    /// Lets the run carry out what its machine wants. Not under any lock.
+    pub(crate) fn notify(&self, now: Instant) {
+        let (run, abandoned) = {
             let mut state = self.state.lock();
-            let result = command(&mut state, now);
-            (result, state.run.take(), state.phase == Phase::Abandoned)
+            (state.run.take(), state.phase == Phase::Abandoned)
         };
         if let Some(run) = run {
             run.wake();
@@ -134,15 +181,35 @@ impl<H: Host> Shared<H> {
         if abandoned {
             self.wind_up(now);
         }
-        result
+    }
+
+    /// Asks the machine as the task stage of tied requests. Under the gate's lock only.
+    pub(crate) fn stage<R>(&self, ask: impl FnOnce(&mut Pipeline) -> R) -> R {
+        ask(&mut self.state.lock().pipeline)
+    }
+
+    /// Does what the machine left undone for the sake of suspended workers. Under the gate's lock only.
+    pub(crate) fn go_on(&self, now: Instant) {
+        self.state.lock().pipeline.go_on(now);
     }
 
     /// In the stead of a run that was dropped: spawns nothing, so that all there is to do is to refuse and to wake.
     fn wind_up(&self, now: Instant) {
         let mut drained = Drained { more: true, ..Drained::default() };
         while drained.more {
-            self.state.lock().drain(now, &mut drained);
+            self.tell(|state, _| state.drain(now, &mut drained));
             self.wake_stopped(&mut drained);
+        }
+        if self.state.lock().phase == Phase::Over {
+            self.leave_gate();
+        }
+    }
+
+    /// No worker is left that could ask the gate for anything.
+    fn leave_gate(&self) {
+        let seat = self.state.lock().seat.take();
+        if let (Some(gate), Some(seat)) = (&self.gate, seat) {
+            let _itself = gate.shared.command(|gate, _| gate.runs.leave(seat));
         }
     }
 
@@ -219,6 +286,17 @@ impl<H: Host> Shared<H> {
 }
 
 impl State {
+    /// Begins the run if it has not begun, and does what is due.
+    fn come_up_to(&mut self, now: Instant) {
+        if self.phase == Phase::Idle {
+            self.phase = Phase::Running;
+            self.pipeline.start(now);
+        }
+        if self.pipeline.poll_timeout().is_some_and(|at| at <= now) {
+            self.pipeline.handle_timeout(now);
+        }
+    }
+
     /// Takes up to [`BATCH`] effects; says in `drained.more` whether there may be more.
     fn drain(&mut self, now: Instant, drained: &mut Drained) {
         for _ in 0..BATCH {

@@ -7,6 +7,7 @@ use core::task::{Context, Poll};
 
 use super::permit::{GateRef, PermitOf};
 use super::{Gate, shared::Asked};
+use crate::request::tie::Tie;
 use crate::request::{Denial, Request, WaiterId};
 
 /// Waits for a permit that borrows the gate. Made by [`Gate::acquire`].
@@ -29,14 +30,24 @@ pub struct AcquireOf<G: GateRef> {
 
 #[derive(Clone, Copy)]
 enum Stage {
-    Asking(Request),
+    Asking(Request, Option<Tie>),
     Waiting(WaiterId),
 }
 
 impl<G: GateRef> AcquireOf<G> {
     #[inline]
     pub(super) fn new(gate: G, request: Request) -> Self {
-        Self { gate: Some(gate), stage: Stage::Asking(request) }
+        Self { gate: Some(gate), stage: Stage::Asking(request, None) }
+    }
+
+    /// Asks on behalf of a worker whose run calls [through](crate::driver::run_through) this gate: while it waits, the
+    /// worker gives back what it holds. `tie` is its task's [`tie`](crate::pipeline::Task::tie); `None` changes nothing.
+    #[must_use = "a future does nothing until it is polled"]
+    pub fn tied(mut self, tie: Option<Tie>) -> Self {
+        if let Stage::Asking(_, known) = &mut self.stage {
+            *known = tie;
+        }
+        self
     }
 }
 
@@ -52,7 +63,7 @@ impl<G: GateRef> Future for AcquireOf<G> {
         let Some(gate) = this.gate.take() else { panic!("`Acquire` was polled after it was ready") };
         let shared = &gate.gate().shared;
         let answer = match this.stage {
-            Stage::Asking(request) => match shared.ask(&request, context.waker()) {
+            Stage::Asking(request, tie) => match shared.ask(&request, tie.as_ref(), context.waker()) {
                 Asked::Answered(answer) => Poll::Ready(answer),
                 Asked::Waiting(waiter) => {
                     this.stage = Stage::Waiting(waiter);
@@ -88,7 +99,7 @@ impl<G: GateRef> fmt::Debug for AcquireOf<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match (&self.gate, self.stage) {
             (None, _) => "done",
-            (_, Stage::Asking(_)) => "asking",
+            (_, Stage::Asking(..)) => "asking",
             (_, Stage::Waiting(_)) => "waiting",
         };
         f.debug_struct("Acquire").field("stage", &stage).finish_non_exhaustive()

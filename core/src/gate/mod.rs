@@ -15,7 +15,8 @@ pub(crate) mod alarm;
 mod classify;
 mod permit;
 mod run;
-mod shared;
+mod runs;
+pub(crate) mod shared;
 mod timer;
 
 use alloc::sync::Arc;
@@ -35,7 +36,7 @@ use shared::Shared;
 
 /// Decides when a call may go out, and learns from what became of it. Clones are the same gate.
 pub struct Gate<H: Host> {
-    shared: Arc<Shared<H>>,
+    pub(crate) shared: Arc<Shared<H>>,
 }
 
 impl<H: Host> Gate<H> {

@@ -10,6 +10,7 @@ use pin_project_lite::pin_project;
 use super::acquire::Acquire;
 use super::permit::Permit;
 use crate::executor::Host;
+use crate::request::tie::Tie;
 use crate::request::{Completion, Denial};
 
 /// How [`Gate::run`](super::Gate::run) learns what became of a call: [`Classify::completion`](super::Classify).
@@ -40,6 +41,12 @@ pin_project! {
 impl<'a, H: Host, F, C> Run<'a, H, F, C> {
     pub(super) fn new(acquire: Acquire<'a, H>, call: F, classify: C) -> Self {
         Self { call, permit: None, acquire, classify: Some(classify) }
+    }
+
+    /// Asks on behalf of a worker: see [`AcquireOf::tied`](super::AcquireOf::tied).
+    #[must_use = "a future does nothing until it is polled"]
+    pub fn tied(self, tie: Option<Tie>) -> Self {
+        Self { acquire: self.acquire.tied(tie), ..self }
     }
 }
 

@@ -7,8 +7,10 @@ use core::task::{Poll, Waker};
 use lock_api::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
+use super::runs::Runs;
 use crate::executor::Host;
 use crate::handle::FixedMap;
+use crate::request::tie::Tie;
 use crate::request::{
     Acquire, Completion, Denial, DenialReason, Effect, Outcome, Request, RequestAdmission, RequestLease, ResourceId,
     WaiterId,
@@ -47,14 +49,15 @@ struct Expectations {
     to_end: AtomicBool,
 }
 
-pub(super) struct Shared<H: Host> {
+pub(crate) struct Shared<H: Host> {
     pub(super) host: H,
     expects_clock: Expectations,
-    state: Mutex<H::Lock, State>,
+    state: Mutex<H::Lock, State<H>>,
 }
 
-pub(super) struct State {
-    pub(super) machine: RequestAdmission,
+pub(crate) struct State<H: Host> {
+    pub(crate) machine: RequestAdmission,
+    pub(crate) runs: Runs<H>,
     waiters: FixedMap<WaiterId, Seat>,
     timer: TimerSeat,
 }
@@ -77,7 +80,7 @@ struct TimerSeat {
 
 impl<H: Host> Shared<H> {
     pub(super) fn new(host: H, machine: RequestAdmission) -> Arc<Self> {
-        let state = State { machine, waiters: FixedMap::default(), timer: TimerSeat::default() };
+        let state = State { machine, runs: Runs::default(), waiters: FixedMap::default(), timer: TimerSeat::default() };
         let expects_clock = Expectations { to_admit: AtomicBool::new(true), to_end: AtomicBool::new(true) };
         Arc::new(Self { host, expects_clock, state: Mutex::new(state) })
     }
@@ -86,7 +89,7 @@ impl<H: Host> Shared<H> {
     ///
     /// The clock is the host's code and a waker is anybody's: the one is read before the lock is taken, the others run
     /// after it is open again. What `command` returns is dropped by the caller, outside the lock too.
-    pub(super) fn command<R>(&self, command: impl FnOnce(&mut State, Instant) -> R) -> R {
+    pub(crate) fn command<R>(&self, command: impl FnOnce(&mut State<H>, Instant) -> R) -> R {
         let now = self.host.now();
         let mut state = self.state.lock();
         let result = command(&mut state, now);
@@ -103,7 +106,7 @@ impl<H: Host> Shared<H> {
         &self,
         need: Need<'_>,
         foreign: impl Fn() -> T,
-        command: impl FnOnce(&mut State, Instant, &mut Option<T>) -> R,
+        command: impl FnOnce(&mut State<H>, Instant, &mut Option<T>) -> R,
     ) -> R {
         let expected = match need {
             Need::Admit(_) => &self.expects_clock.to_admit,
@@ -131,7 +134,13 @@ impl<H: Host> Shared<H> {
     /// Opens the lock and runs the wakers of those who have an answer. Most commands have no news, and most that have,
     /// have it for one.
     #[inline]
-    fn deliver(&self, mut state: MutexGuard<'_, H::Lock, State>, now: Instant) {
+    fn deliver<'a>(&'a self, mut state: MutexGuard<'a, H::Lock, State<H>>, now: Instant) {
+        if state.machine.wants_stage() {
+            state.serve_runs(now);
+        }
+        if state.runs.has_news() {
+            state = self.notify_runs(state, now);
+        }
         if let Some(effect) = state.machine.poll_effect() {
             return self.deliver_news(state, now, effect);
         }
@@ -142,8 +151,25 @@ impl<H: Host> Shared<H> {
         }
     }
 
+    /// Opens the lock for a while, to tell the runs whose machines have something for them.
+    #[cold]
+    fn notify_runs<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, H::Lock, State<H>>,
+        now: Instant,
+    ) -> MutexGuard<'a, H::Lock, State<H>> {
+        state.runs.go_on(now);
+        let news = state.runs.take_news();
+        drop(state);
+        for run in &news {
+            run.notify(now);
+        }
+        drop(news);
+        self.state.lock()
+    }
+
     #[inline(never)]
-    fn deliver_news(&self, mut state: MutexGuard<'_, H::Lock, State>, now: Instant, news: Effect) {
+    fn deliver_news(&self, mut state: MutexGuard<'_, H::Lock, State<H>>, now: Instant, news: Effect) {
         let first = state.carry_out(now, news);
         if let Some(more) = state.machine.poll_effect() {
             return self.deliver_many(state, now, first, more);
@@ -157,7 +183,7 @@ impl<H: Host> Shared<H> {
     #[inline(never)]
     fn deliver_many(
         &self,
-        mut state: MutexGuard<'_, H::Lock, State>,
+        mut state: MutexGuard<'_, H::Lock, State<H>>,
         now: Instant,
         first: Option<Waker>,
         second: Effect,
@@ -176,14 +202,14 @@ impl<H: Host> Shared<H> {
         }
     }
 
-    /// Asks for a permit; who has to wait leaves `waker`.
+    /// Asks for a permit; who has to wait leaves `waker`, and gives back what it holds if it is tied.
     #[inline]
-    pub(super) fn ask(&self, request: &Request, waker: &Waker) -> Asked {
+    pub(super) fn ask(&self, request: &Request, tie: Option<&Tie>, waker: &Waker) -> Asked {
         let mut is_left = false;
         let asked = self.untimed(
             Need::Admit(request),
             || waker.clone(),
-            |state, now, waker| match state.machine.acquire(now, request) {
+            |state, now, waker| match state.acquire(now, request, tie) {
                 Acquire::Granted(lease) => Asked::Answered(Ok(lease)),
                 Acquire::Denied(denial) => Asked::Answered(Err(denial)),
                 Acquire::Waiting(waiter) => {
@@ -209,7 +235,7 @@ impl<H: Host> Shared<H> {
     }
 
     /// Reads the state without a command.
-    pub(super) fn read<R>(&self, read: impl FnOnce(&State) -> R) -> R {
+    pub(super) fn read<R>(&self, read: impl FnOnce(&State<H>) -> R) -> R {
         read(&self.state.lock())
     }
 
@@ -272,7 +298,7 @@ impl<H: Host> Drop for Shared<H> {
     }
 }
 
-impl State {
+impl<H: Host> State<H> {
     #[inline]
     fn needs_clock(&self, need: Need<'_>) -> bool {
         match need {
@@ -342,6 +368,22 @@ impl State {
 
     fn release_cancelled(&mut self, now: Instant, lease: RequestLease) {
         let _ = self.machine.release(now, lease, &Outcome::LocalCancelled.into());
+        if self.machine.wants_stage() {
+            self.serve_runs(now);
+        }
+    }
+
+    fn acquire(&mut self, now: Instant, request: &Request, tie: Option<&Tie>) -> Acquire {
+        match tie {
+            None => self.machine.acquire(now, request),
+            Some(tie) => self.machine.acquire_tied(now, request, *tie, &mut self.runs),
+        }
+    }
+
+    /// Lets suspended workers resume whose turn it is, and then the runs start what they left for their sake.
+    pub(crate) fn serve_runs(&mut self, now: Instant) {
+        self.machine.serve_tied(now, &mut self.runs);
+        self.runs.go_on(now);
     }
 
     /// The timer's waker, if it is armed for too late. A timer that fires early is harmless and is left alone.

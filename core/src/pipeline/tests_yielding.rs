@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use super::testing::rows;
 use super::*;
+use crate::handle::SlotKey;
 use crate::request::tie::{Tie, YIELD_FACTOR};
 use crate::request::{Acquire, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestLease};
 use crate::request::{Effect as Answer, ResourceId, WaiterId};
@@ -64,7 +65,8 @@ impl Duo {
         let (columns, calls): (Vec<Column>, Vec<_>) =
             columns.map(|(column, model)| (column, model.map(|model| resources[model]))).unzip();
         let plan = columns.into_iter().fold(PlanBuilder::new(), PlanBuilder::column).build().unwrap();
-        let pipeline = Pipeline::new(plan, config).unwrap();
+        let mut pipeline = Pipeline::new(plan, config).unwrap();
+        pipeline.call_through(SlotKey::from_bits(0), &[]);
         let mut duo = Self { pipeline, admission, calls, now, workers: BTreeMap::new(), saved: 0, ended: false };
         duo.pipeline.start(now);
         duo.settle();
@@ -390,7 +392,7 @@ fn a_forged_tie_changes_nothing() {
     let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
     duo.ask("a0");
     let request = Request::new(duo.calls[0].unwrap());
-    let stranger = Tie { run: 7, worker: u64::MAX, vector: 9 };
+    let stranger = Tie { run: SlotKey::from_bits(7), worker: u64::MAX, vector: 9 };
     let answer = duo.admission.acquire_tied(duo.now, &request, stranger, &mut duo.pipeline);
     let Acquire::Waiting(waiter) = answer else { panic!("{answer:?}") };
     duo.pipeline.settle_with(duo.now, &mut duo.admission);

@@ -7,6 +7,7 @@
 //! says so with [`Pipeline::is_waiting_for_suspended`]. Whoever drives both machines calls [`Pipeline::settle_with`] after
 //! each command of either, before anything else happens; it joins the two decisions into one.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::event::SchedulerFact;
@@ -14,8 +15,9 @@ use super::outcome::WorkerId;
 use super::plan::{ColumnId, Plan};
 use super::route::Route;
 use super::scheduler::{Pipeline, Worker};
-use crate::request::RequestAdmission;
+use crate::handle::SlotKey;
 use crate::request::tie::{TaskStage, Tie};
+use crate::request::{RequestAdmission, ResourceId};
 use crate::task::{DemandId, GroupKind};
 use crate::time::Instant;
 
@@ -26,8 +28,10 @@ pub(super) struct Yielding {
     columns: Vec<bool>,
     /// Suspended workers, by demand.
     suspended: Vec<u32>,
-    /// The number of this run among those of one controller.
-    run: u32,
+    /// The number of this run among those of one controller. Without one nobody yields.
+    run: Option<SlotKey>,
+    /// Which request resources stand behind resources of the task stage.
+    calls: Vec<(String, ResourceId)>,
     /// Something was left undone until the suspended workers have had their chance.
     owes: bool,
     yields: u64,
@@ -39,13 +43,20 @@ impl Yielding {
         let yields = |kind| kind != GroupKind::Local;
         let columns = columns.map(|column| is_on && column.yields.unwrap_or(yields(column.group.kind))).collect();
         let demands = routes.iter().map(|route| route.demand.0 + 1).max().unwrap_or(0);
-        Self { columns, suspended: alloc::vec![0; demands as usize], run: 0, owes: false, yields: 0 }
+        Self {
+            columns,
+            suspended: alloc::vec![0; demands as usize],
+            run: None,
+            calls: Vec::new(),
+            owes: false,
+            yields: 0,
+        }
     }
 
     /// What a new worker may ask for request leases with.
     pub(super) fn tie(&self, worker: WorkerId, column: ColumnId, routes: &[Route]) -> Option<Tie> {
-        let vector = routes[column.index()].demand.0;
-        self.columns[column.index()].then_some(Tie { run: self.run, worker: worker.to_bits(), vector })
+        let run = self.run.filter(|_| self.columns[column.index()])?;
+        Some(Tie { run, worker: worker.to_bits(), vector: routes[column.index()].demand.0 })
     }
 
     /// A worker has ended.
@@ -58,9 +69,25 @@ impl Yielding {
 
 /// Yielding while waiting.
 impl Pipeline {
-    /// Gives the run its number among those that share a controller of requests. Call it before the run starts.
-    pub fn set_seat(&mut self, seat: u32) {
-        self.yielding.run = seat;
+    /// Lets the tasks make their calls through a controller of requests: say so before the run starts. `run` is its number among those that share
+    /// the controller; `calls` names the resources of the task stage that stand for a request resource, each with that.
+    ///
+    /// From now on its tasks come with a [`Tie`], and [`Pipeline::look_at`] has something to look at.
+    pub fn call_through(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
+        self.yielding.run = Some(run);
+        self.yielding.calls = calls.iter().map(|(name, resource)| (String::from(*name), *resource)).collect();
+    }
+
+    /// Takes note of which calls would have to wait. Call it before every command: tasks that would only wait are then
+    /// passed over while others could call at once. O(request resources), nothing where there is only one.
+    pub fn look_at(&mut self, now: Instant, admission: &RequestAdmission) {
+        let Self { yielding, dispatcher, .. } = self;
+        // Who has no choice needs no advice.
+        if yielding.calls.len() > 1 {
+            for (name, resource) in &yielding.calls {
+                dispatcher.set_request_pressure(name, admission.pressure(now, *resource));
+            }
+        }
     }
 
     /// Lets those suspended workers resume whose turn it is, then does what the pipeline has left undone for their sake.
@@ -146,13 +173,13 @@ impl TaskStage for Pipeline {
     }
 
     fn resume(&mut self, now: Instant, tie: &Tie) -> bool {
-        let now = self.clock.observe(now);
         let Self { workers, dispatcher, yielding, routes, .. } = self;
         let Some(worker) = workers.get_mut(WorkerId::from_bits(tie.worker).key()) else { return true };
         if worker.suspended && dispatcher.resume(&worker.lease) {
             worker.suspended = false;
             yielding.suspended[routes[worker.key.column.index()].demand.0 as usize] -= 1;
             let key = worker.key;
+            let now = self.clock.observe(now);
             self.tell_worker(now, key, SchedulerFact::TaskResumed { worker: WorkerId::from_bits(tie.worker) });
             return true;
         }

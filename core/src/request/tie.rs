@@ -32,8 +32,8 @@ pub const YIELD_FACTOR: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Tie {
-    /// The run, among those that share the controller.
-    pub run: u32,
+    /// The run, among those that share the controller. A number that is used again needs another generation.
+    pub run: SlotKey,
     /// The worker, as a number of its run.
     pub worker: u64,
     /// What it holds, as a number of its run: workers of equal vectors have equal numbers. Small numbers, please: every
@@ -100,25 +100,31 @@ pub(super) struct Ties {
 /// Places in the queue.
 impl Ties {
     pub(super) fn place(&self, resource: ResourceId, tie: &Tie) -> Option<TiePlace> {
-        self.places.get(&(resource, tie.run, tie.vector)).copied()
+        self.places.get(&(resource, tie.run.slot, tie.vector)).copied()
     }
 
     pub(super) fn add_place(&mut self, resource: ResourceId, tie: &Tie, place: TiePlace) {
-        self.places.insert((resource, tie.run, tie.vector), place);
+        self.places.insert((resource, tie.run.slot, tie.vector), place);
     }
 
-    /// The group that the tied waiters of `run` have beside a request group.
-    pub(super) fn group(&self, beside: GroupId, run: u32) -> Option<GroupId> {
-        self.groups.get(&(beside, run)).copied()
+    /// The group that the tied waiters of a run have beside a request group.
+    pub(super) fn group(&self, beside: GroupId, tie: &Tie) -> Option<GroupId> {
+        self.groups.get(&(beside, tie.run.slot)).copied()
     }
 
-    pub(super) fn add_group(&mut self, beside: GroupId, run: u32, group: GroupId) {
-        self.groups.insert((beside, run), group);
+    pub(super) fn add_group(&mut self, beside: GroupId, tie: &Tie, group: GroupId) {
+        self.groups.insert((beside, tie.run.slot), group);
     }
 
     /// The groups of all runs beside a request group.
     pub(super) fn groups_beside(&self, group: GroupId) -> impl Iterator<Item = GroupId> {
         self.groups.range((group, 0)..=(group, u32::MAX)).map(|(_, group)| *group)
+    }
+
+    /// Whether there ever was a tied request.
+    #[inline]
+    pub(super) fn is_used(&self) -> bool {
+        !self.places.is_empty()
     }
 
     pub(super) fn shut(&mut self, lot: LotId, tie: Tie) {
@@ -149,7 +155,7 @@ impl Ties {
 
     pub(super) fn hold(&mut self, resource: ResourceId, key: SlotKey, tied: &Tied) {
         if let TieState::Holding(arrival) = tied.state {
-            let alike = self.holding.entry((tied.tie.run, resource, tied.tie.vector)).or_default();
+            let alike = self.holding.entry((tied.tie.run.slot, resource, tied.tie.vector)).or_default();
             alike.insert(arrival, (key, tied.tie));
         }
     }
@@ -157,7 +163,7 @@ impl Ties {
     /// It holds nothing more, or does not wait any more, or may not yield.
     pub(super) fn forget(&mut self, resource: ResourceId, tied: &Tied) {
         let TieState::Holding(arrival) = tied.state else { return };
-        let at = (tied.tie.run, resource, tied.tie.vector);
+        let at = (tied.tie.run.slot, resource, tied.tie.vector);
         if let Some(alike) = self.holding.get_mut(&at) {
             alike.remove(&arrival);
             if alike.is_empty() {
@@ -168,8 +174,8 @@ impl Ties {
 
     /// Who is to give up what `tie` is short of. O(resources and vectors that workers of its run hold and wait with).
     pub(super) fn in_the_way(&self, resource: ResourceId, tie: &Tie, stage: &dyn TaskStage) -> Option<SlotKey> {
-        let first = (tie.run, ResourceId(0), 0);
-        let last = (tie.run, ResourceId(u32::MAX), u32::MAX);
+        let first = (tie.run.slot, ResourceId(0), 0);
+        let last = (tie.run.slot, ResourceId(u32::MAX), u32::MAX);
         let of_its_run = self.holding.range(first..=last);
         let latest = of_its_run.filter_map(|((_, at, _), alike)| Some((*at == resource, alike.last_key_value()?)));
         let in_the_way = latest.filter(|(_, (_, (_, other)))| stage.is_kept_by(tie, other));

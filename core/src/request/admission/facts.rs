@@ -58,6 +58,7 @@ impl RequestAdmission {
             |id: &ResourceId| self.resources.get(id.index()).is_none_or(|resource| resource.uses_time(latest));
         uses_time(&resource)
             || self.log.is_on()
+            || (self.ties.is_used() && !self.waited.is_empty())
             || self.timers.next().is_some()
             || self.waited.len() > MOST
             || self.waited.iter().any(uses_time)

@@ -42,7 +42,7 @@ impl RequestAdmission {
         let deadline = request.timeout.or(self.config.default_timeout).map(|span| now + span);
         let how = if holds { TieState::Holding(self.ties.arrival()) } else { TieState::Suspended };
         let tied = Tied { tie, place: self.tie_place(request.resource, &tie), state: how };
-        let group = self.tie_group(group, tie.run);
+        let group = self.tie_group(group, &tie);
         let key = self.enqueue(now, request, group, deadline, Some(tied));
         if let Some(lease) = self.serve_for(now, Some(key), Some(stage)) {
             return Acquire::Granted(lease);
@@ -81,13 +81,13 @@ impl RequestAdmission {
         self.serve_for(now, None, Some(stage));
     }
 
-    fn tie_group(&mut self, beside: GroupId, run: u32) -> GroupId {
-        self.ties.group(beside, run).unwrap_or_else(|| {
+    fn tie_group(&mut self, beside: GroupId, tie: &Tie) -> GroupId {
+        self.ties.group(beside, tie).unwrap_or_else(|| {
             let weight = self.queue.weight(beside);
             let group = self.queue.add_unit_group();
             // The weight of a group is one that a group can have.
             let _ = self.queue.set_weight(group, weight);
-            self.ties.add_group(beside, run, group);
+            self.ties.add_group(beside, tie, group);
             group
         })
     }
