@@ -15,3 +15,4 @@ mod interleavings;
 mod panics;
 mod run;
 mod support;
+mod tied;

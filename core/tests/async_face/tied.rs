@@ -1,0 +1,190 @@
+//! Runs that call through a gate: who waits for a permit holds no worker slot, and nobody comes to a stand by it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tidegate_core::driver::{self, Run};
+use tidegate_core::executor::{Spawn, Timer};
+use tidegate_core::gate::Gate;
+use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, RetryKind, Strategy, Task, TaskOutcome};
+use tidegate_core::request::{Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, ResourceId};
+use tidegate_core::sim::rng::Rng;
+use tidegate_core::task::TaskGroup;
+use tidegate_core::time::{Clock, Instant};
+
+use crate::driver::Work;
+use crate::support::{Runtime, TestHost, at, held, ms};
+
+/// A gate with a resource for each of these models.
+fn gate_of_models(host: TestHost, models: &[(&str, u32)]) -> (Gate<TestHost>, Vec<ResourceId>) {
+    let gate = Gate::new(host, RequestAdmission::new(RequestConfig::default()).expect("the defaults are valid"));
+    let resources = gate.with(|machine, now| {
+        let resource = |(name, cap): &(&str, u32)| {
+            let model = machine.register(now, name, name, "alias", *cap).expect("a valid cap");
+            machine.resource(model, Domain::Chat)
+        };
+        models.iter().map(resource).collect()
+    });
+    (gate, resources)
+}
+
+/// Independent columns, one for each model, cell by cell.
+fn side_by_side(models: &[(&str, u32)], rows: u64, config: PipelineConfig) -> Pipeline {
+    let columns = models.iter().map(|(name, _)| {
+        let group = TaskGroup::model(name, name, 1.0);
+        Column::new(name, Strategy::Cell).with_group(group).with_demand(&format!("request:{name}"), 1)
+    });
+    let plan = columns.fold(PlanBuilder::new(), PlanBuilder::column).build().expect("a valid plan");
+    let resources = models.iter().map(|(name, cap)| (format!("request:{name}"), cap * 2)).collect();
+    Pipeline::new(plan, PipelineConfig { rows, resources, ..config }).expect("a valid configuration")
+}
+
+fn calls<'a>(names: &'a [String], resources: &[ResourceId]) -> Vec<(&'a str, ResourceId)> {
+    names.iter().map(String::as_str).zip(resources.iter().copied()).collect()
+}
+
+fn names(models: &[(&str, u32)]) -> Vec<String> {
+    models.iter().map(|(name, _)| format!("request:{name}")).collect()
+}
+
+/// Runs two columns on two models, the first of which is paused for two seconds; answers when the last cell of the second
+/// was made.
+fn beside_a_pause(is_on: bool) -> Instant {
+    let models = [("paused", 2), ("open", 2)];
+    let runtime = Runtime::new();
+    let host = runtime.host();
+    let (gate, resources) = gate_of_models(host.clone(), &models);
+    gate.try_acquire(Request::new(resources[0])).expect("it is free").finish(Completion::rate_limited(Some(ms(2_000))));
+    let last = Rc::new(Cell::new(Instant::ZERO));
+    let work = {
+        let (gate, resources, host, last) = (gate.clone(), resources.clone(), host.clone(), Rc::clone(&last));
+        Work::new(move |task: Task| {
+            let (gate, resource, host, last) =
+                (gate.clone(), resources[task.column.index()], host.clone(), Rc::clone(&last));
+            async move {
+                let permit = gate.acquire(Request::new(resource)).tied(task.tie).await.expect("the gate is open");
+                host.sleep_until(host.now() + ms(10)).await;
+                permit.finish(Outcome::Success);
+                if task.column.index() == 1 {
+                    last.set(host.now());
+                }
+                TaskOutcome::Success
+            }
+        })
+    };
+    let config = PipelineConfig { submission_limit: 3, yield_while_waiting: is_on, ..PipelineConfig::default() };
+    let pipeline = side_by_side(&models, 60, config);
+    let names = names(&models);
+    let calls = if is_on { calls(&names, &resources) } else { Vec::new() };
+    let run = driver::run_through(host, pipeline, Arc::new(work), &gate, &calls);
+    let report = runtime.block_on(run).expect("nothing waits for ever");
+    assert_eq!((report.rows_out, held(&gate)), (60, (0, 0)));
+    last.get()
+}
+
+#[test]
+fn a_provider_that_pauses_costs_its_neighbour_nothing() {
+    // 60 calls of 10 ms, two at a time, and not a millisecond more.
+    assert_eq!(beside_a_pause(true), at(300));
+}
+
+#[test]
+fn with_slots_kept_while_waiting_and_no_advice_the_neighbour_has_to_share_what_is_left() {
+    let neighbour = beside_a_pause(false);
+    assert!(neighbour >= at(500), "{neighbour}");
+}
+
+/// What one random play is made of.
+struct Play {
+    runtime: Runtime,
+    gate: Gate<TestHost>,
+    work: Arc<Work>,
+    runs: Vec<Run<TestHost, Work>>,
+}
+
+fn random_play(rng: &mut Rng) -> Play {
+    let models = [("a", 1 + draw(rng, 3)), ("b", 1 + draw(rng, 3))];
+    let runtime = Runtime::new();
+    let host = runtime.host();
+    let (gate, resources) = gate_of_models(host.clone(), &models);
+    let dice = Rc::new(RefCell::new(Rng::new(rng.next_u64())));
+    let work = {
+        let (gate, resources, host) = (gate.clone(), resources.clone(), host.clone());
+        Arc::new(Work::new(move |task: Task| {
+            let (gate, resources, host, dice) = (gate.clone(), resources.clone(), host.clone(), Rc::clone(&dice));
+            let roll = move |sides| dice.borrow_mut().below(sides);
+            async move {
+                for _ in 0..roll(4) {
+                    let mut request = Request::new(resources[roll(2) as usize]);
+                    if roll(4) == 0 {
+                        request = request.within(ms(roll(30)));
+                    }
+                    let tie = task.tie.filter(|_| roll(8) > 0);
+                    let Ok(permit) = gate.acquire(request).tied(tie).await else {
+                        return TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, retry_after: None };
+                    };
+                    host.sleep_until(host.now() + ms(roll(20))).await;
+                    match roll(6) {
+                        0 => drop(permit),
+                        1 => permit.finish(Completion::rate_limited(Some(ms(roll(90))))),
+                        _ => permit.finish(Outcome::Success),
+                    }
+                    if roll(3) == 0 {
+                        host.sleep_until(host.now() + ms(roll(10))).await;
+                    }
+                }
+                TaskOutcome::Success
+            }
+        }))
+    };
+    let names = names(&models);
+    let runs = (0..1 + rng.below(2)).map(|_| {
+        let config = PipelineConfig { submission_limit: 1 + draw(rng, 6), ..PipelineConfig::default() };
+        let pipeline = side_by_side(&models, rng.below(12), config);
+        driver::run_through(host.clone(), pipeline, Arc::clone(&work), &gate, &calls(&names, &resources))
+    });
+    let runs = runs.collect();
+    Play { runtime, gate, work, runs }
+}
+
+fn draw(rng: &mut Rng, below: u64) -> u32 {
+    u32::try_from(rng.below(below)).expect("a small number")
+}
+
+#[test]
+fn whatever_the_tasks_do_at_the_gate_every_run_ends_and_nothing_is_left() {
+    for seed in 0..400 {
+        let rng = &mut Rng::new(seed);
+        let Play { runtime, gate, work, runs } = random_play(rng);
+        let (mut kept, mut awaited, ends) = (Vec::new(), 0, Rc::new(Cell::new(0)));
+        for run in runs {
+            match rng.below(4) {
+                // Dropped after a while, or at once.
+                0 => kept.push(run),
+                fate => {
+                    awaited += 1;
+                    let (handle, ends) = (run.handle(), Rc::clone(&ends));
+                    runtime.host().spawn(async move {
+                        let report = run.await;
+                        assert_eq!(report.rows_in, report.rows_out + report.rows_dropped);
+                        ends.set(ends.get() + 1);
+                    });
+                    if fate == 1 {
+                        runtime.run_until(at(rng.below(60)));
+                        handle.cancel();
+                    }
+                }
+            }
+        }
+        drop(kept);
+        runtime.run();
+        assert_eq!(ends.get(), awaited, "seed {seed}: every run ends");
+        assert_eq!((held(&gate), work.under_way()), ((0, 0), 0), "seed {seed}");
+        drop(gate);
+        assert_eq!(Arc::strong_count(&work), 1, "seed {seed}: no run is kept");
+        drop(work);
+        runtime.run();
+        assert_eq!((runtime.tasks(), runtime.armed_timers()), (0, 0), "seed {seed}");
+    }
+}
