@@ -243,18 +243,20 @@ impl Names<'_> {
             // Rows exist once the dataset has given them.
             upstreams.extend(self.seeds.first().cloned());
         }
-        let (kind, mut identity, demand) = match &spec.kind {
+        let (kind, mut identity, demand, admitted_limit) = match &spec.kind {
             ColumnKind::Llm(call) => {
                 let model = &self.file.models[call.model];
                 let resource = request_resource(&format!("{}/{}", model.provider, model.model));
-                (GroupKind::Model, vec![model.provider.clone(), model.model.clone()], vec![(resource, 1)])
+                let limit = model.max_parallel.get().saturating_mul(2);
+                let identity = vec![model.provider.clone(), model.model.clone()];
+                (GroupKind::Model, identity, vec![(resource, 1)], Some(limit))
             }
-            ColumnKind::Expression { .. } => (GroupKind::Local, Vec::new(), Vec::new()),
+            ColumnKind::Expression { .. } => (GroupKind::Local, Vec::new(), Vec::new(), None),
         };
         identity.push(column.name.clone());
         Column {
             upstreams,
-            group: TaskGroup { kind, identity, weight: column.weight, admitted_limit: None },
+            group: TaskGroup { kind, identity, weight: column.weight, admitted_limit },
             demand,
             ..Column::new(&column.name, spec.strategy)
         }

@@ -76,6 +76,19 @@ impl Models {
         &self.providers
     }
 
+    /// The gate that all calls go through.
+    #[must_use]
+    pub fn gate(&self) -> &Gate<TokioHost> {
+        &self.gate
+    }
+
+    /// The task-stage resources that stand for calls to these models, with what they stand for.
+    #[must_use]
+    pub fn calls(&self) -> Vec<(String, ResourceId)> {
+        let call = |provider: &Arc<Provider>| (request_resource(&provider.label), provider.resource());
+        self.providers.iter().map(call).collect()
+    }
+
     /// The task-stage resources that stand for calls to these models, with their limits: twice the cap, so that a call
     /// stands ready for each slot that comes free.
     #[must_use]

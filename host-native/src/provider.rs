@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::gate::{Gate, Permit};
+use tidegate_core::request::tie::Tie;
 use tidegate_core::request::{Completion, Denial, GroupId, Outcome, Request, ResourceId, ResourceSnapshot};
 
 use crate::client::{CallError, ChatClient, ChatRequest};
@@ -51,19 +52,27 @@ impl Provider {
     }
 
     /// Waits for a turn in `group`, makes the call, and tells the gate how it ended. The slot is held for exactly as
-    /// long as the call is out, and given back also when this future is dropped.
+    /// long as the call is out, and given back also when this future is dropped. A worker with a `tie` holds nothing of the
+    /// task stage while it waits.
     pub async fn call(
         &self,
         client: &ChatClient,
         group: GroupId,
+        tie: Option<Tie>,
         request: ChatRequest<'_>,
     ) -> Result<String, CallFailure> {
         let admission = Request { group: Some(group), ..Request::new(self.resource) };
-        let permit = self.gate.acquire(admission).await.map_err(CallFailure::NotAdmitted)?;
+        let permit = self.gate.acquire(admission).tied(tie).await.map_err(CallFailure::NotAdmitted)?;
         let out = CallOut::new(self, permit);
         let answer = client.complete(request).await;
         out.end(&answer);
         answer.map_err(CallFailure::Failed)
+    }
+
+    /// The gate's name for it.
+    #[must_use]
+    pub fn resource(&self) -> ResourceId {
+        self.resource
     }
 
     /// Where the provider stands, without changing anything.

@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use tidegate_core::driver::{self, Progress};
-use tidegate_core::pipeline::{Pipeline, PipelineConfig};
+use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig};
 
 use crate::dataset::Dataset;
 use crate::error::Error;
@@ -56,7 +56,10 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     screen.say(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
 
     let work = Arc::new(JobWork::new(job, callers, Arc::clone(&output)));
-    let ending = drive(host, pipeline, &work, &columns, &models, screen).await?;
+    let calls = if file.run.pressure_advisory { models.calls() } else { Vec::new() };
+    let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
+    let run = driver::run_through(host, pipeline, Arc::clone(&work), models.gate(), &calls);
+    let ending = drive(run, &work, &columns, &models, screen).await?;
     let summary = summarise(&name, &file, rows, &ending, &models, &work, &request.out);
     let state = RunState::Ended {
         reason: summary.stopped.clone().unwrap_or_else(|| "completed".to_string()),
@@ -99,6 +102,9 @@ fn pipeline_config(run: &RunSettings, rows: u64, models: &Models) -> PipelineCon
         rows,
         row_group_size: run.row_group_size.get(),
         row_groups: run.row_groups.get(),
+        adaptive: run.adaptive_row_groups.then(AdaptiveRowGroups::default),
+        policy: run.policy.clone(),
+        yield_while_waiting: run.yield_while_waiting,
         submission_limit: run.submission_limit.get(),
         resources: models.task_resources(),
         salvage_rounds: run.salvage_rounds,
@@ -122,18 +128,17 @@ fn manifest(name: &str, file: &PipelineFile, job: &Job) -> Manifest {
     }
 }
 
-/// Runs `pipeline` to its end. The first signal cancels it, which leaves finished row groups on disk; the second does
+/// Awaits the end of `run`. The first signal cancels it, which leaves finished row groups on disk; the second does
 /// not wait for that.
 async fn drive(
-    host: TokioHost,
-    pipeline: Pipeline,
-    work: &Arc<JobWork>,
+    run: driver::Run<TokioHost, JobWork>,
+    work: &JobWork,
     names: &[String],
     models: &Models,
     screen: &mut Screen,
 ) -> Result<Ending, Error> {
     let mut interrupts = Interrupts::listen().map_err(|error| Error::Internal(error.to_string()))?;
-    let mut run = pin!(driver::run(host, pipeline, Arc::clone(work)));
+    let mut run = pin!(run);
     let handle = run.handle();
     let mut refresh = tokio::time::interval(REFRESH);
     let began = std::time::Instant::now();

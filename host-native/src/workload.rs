@@ -161,7 +161,7 @@ impl Shared {
         };
         let request =
             ChatRequest { system: system.as_deref(), prompt: &prompt, temperature: options.0, max_tokens: options.1 };
-        caller.provider.call(&caller.client, caller.group, request).await.map_err(explain)
+        caller.provider.call(&caller.client, caller.group, task.tie, request).await.map_err(explain)
     }
 
     /// What the templates of `column` may read.

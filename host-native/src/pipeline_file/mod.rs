@@ -32,6 +32,10 @@
 //! [run]                           # every key has a default
 //! row_group_size = 32             # rows that are written together
 //! row_groups = 3                  # row groups in work at once
+//! adaptive_row_groups = false     # let a control loop choose how many, up to `row_groups`
+//! policy = "bounded_borrow"       # when a column may start more than its share; or strict_fair
+//! pressure_advisory = true        # start tasks that could call at once before those that would wait
+//! yield_while_waiting = true      # a task that waits for its model gives its worker slot back
 //! submission_limit = 1024         # tasks in work at once
 //! salvage_rounds = 2              # retries of a failed call; rate limits never count
 //! shutdown_window = 10            # stop when of this many last outcomes ...

@@ -161,6 +161,14 @@ impl FromToml for Vec<Spanned<String>> {
     }
 }
 
+impl FromToml for bool {
+    const EXPECTED: &'static str = "true or false";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        value.as_bool()
+    }
+}
+
 impl FromToml for u64 {
     const EXPECTED: &'static str = "a whole number, 0 or more";
 

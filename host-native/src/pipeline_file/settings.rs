@@ -3,6 +3,8 @@
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
+use tidegate_core::pipeline::PolicyChoice;
+use tidegate_core::task::BoundedBorrowConfig;
 use tidegate_core::time::Duration;
 
 use super::reader::TableReader;
@@ -23,8 +25,16 @@ pub struct SeedSpec {
 pub struct RunSettings {
     /// Rows that are written together \[32\].
     pub row_group_size: NonZeroU32,
-    /// Row groups in work at once \[3\].
+    /// Row groups in work at once, or at most so many if they are adaptive \[3\].
     pub row_groups: NonZeroU32,
+    /// Whether a control loop chooses how many row groups are in work \[no\].
+    pub adaptive_row_groups: bool,
+    /// When a column may start more workers than its share \[bounded borrowing\].
+    pub policy: PolicyChoice,
+    /// Whether tasks that would only wait for their model are passed over while others could call at once \[yes\].
+    pub pressure_advisory: bool,
+    /// Whether a task gives its worker slot back while it waits for its model \[yes\].
+    pub yield_while_waiting: bool,
     /// Tasks in work at once \[1024\].
     pub submission_limit: NonZeroU32,
     /// Retries of a call that failed for a reason that may pass, rate limits apart \[2\].
@@ -74,6 +84,10 @@ pub(super) fn parse_seed(source: &SourceText, root: &TableReader<'_>, directory:
 const RUN_KEYS: &[&str] = &[
     "row_group_size",
     "row_groups",
+    "adaptive_row_groups",
+    "policy",
+    "pressure_advisory",
+    "yield_while_waiting",
     "submission_limit",
     "salvage_rounds",
     "shutdown_window",
@@ -93,6 +107,10 @@ impl Default for RunSettings {
         Self {
             row_group_size: non_zero(32),
             row_groups: non_zero(3),
+            adaptive_row_groups: false,
+            policy: PolicyChoice::default(),
+            pressure_advisory: true,
+            yield_while_waiting: true,
             submission_limit: non_zero(1_024),
             salvage_rounds: 2,
             shutdown_window: non_zero(10),
@@ -116,12 +134,29 @@ pub(super) fn parse_run(source: &SourceText, root: &TableReader<'_>) -> Result<R
     Ok(RunSettings {
         row_group_size: table.or("row_group_size", default.row_group_size)?,
         row_groups: table.or("row_groups", default.row_groups)?,
+        adaptive_row_groups: table.or("adaptive_row_groups", default.adaptive_row_groups)?,
+        policy: parse_policy(source, &table)?,
+        pressure_advisory: table.or("pressure_advisory", default.pressure_advisory)?,
+        yield_while_waiting: table.or("yield_while_waiting", default.yield_while_waiting)?,
         submission_limit: table.or("submission_limit", default.submission_limit)?,
         salvage_rounds: table.or("salvage_rounds", default.salvage_rounds)?,
         shutdown_window: table.or("shutdown_window", default.shutdown_window)?,
         shutdown_rate,
         rate_limit_patience: table.or("rate_limit_patience", default.rate_limit_patience)?,
     })
+}
+
+fn parse_policy(source: &SourceText, table: &TableReader<'_>) -> Result<PolicyChoice, FileError> {
+    const NAMES: [&str; 2] = ["bounded_borrow", "strict_fair"];
+    let Some(policy) = table.optional::<String>("policy")? else { return Ok(PolicyChoice::default()) };
+    match policy.get_ref().as_str() {
+        "bounded_borrow" => Ok(PolicyChoice::BoundedBorrow(BoundedBorrowConfig::default())),
+        "strict_fair" => Ok(PolicyChoice::StrictFair),
+        other => Err(source
+            .error(policy.span(), format!("`policy` in [run] is the string {other:?}"))
+            .expected("\"bounded_borrow\" or \"strict_fair\"")
+            .suggest(other, NAMES)),
+    }
 }
 
 pub(super) fn parse_output(root: &TableReader<'_>) -> Result<OutputSettings, FileError> {

@@ -35,6 +35,9 @@ upstreams = ["note"]
 [run]
 row_group_size = 10
 rate_limit_patience = "2m"
+policy = "strict_fair"
+adaptive_row_groups = true
+yield_while_waiting = false
 "#;
 
 fn parse(text: &str) -> Result<PipelineFile, String> {
@@ -69,6 +72,9 @@ fn a_good_file_becomes_typed_settings() {
     assert!((title.weight.get_ref() - 0.5).abs() < f64::EPSILON);
     assert!(matches!(shout.kind, ColumnKind::Expression { .. }));
     assert_eq!((file.run.row_group_size.get(), file.run.row_groups.get()), (10, 3));
+    assert_eq!(file.run.policy, tidegate_core::pipeline::PolicyChoice::StrictFair);
+    let switches = (file.run.adaptive_row_groups, file.run.pressure_advisory, file.run.yield_while_waiting);
+    assert_eq!(switches, (true, true, false));
     assert_eq!(file.output.row_key, "row");
 }
 
@@ -81,6 +87,14 @@ fn an_unknown_key_is_refused_at_its_place_with_the_nearest_name() {
     assert_refused("cooldown =", "cool_down =", head, "did you mean `cooldown`?");
     let mock = refused("slots = 3", "slot = 3");
     assert!(mock.contains("`mock` in [[models]]: ") && mock.contains("slot"), "{mock}");
+}
+
+#[test]
+fn a_policy_or_a_switch_that_is_none_is_refused_with_the_choices() {
+    let head = "p.toml:36:10: `policy` in [run] is the string \"strictfair\"";
+    assert_refused("strict_fair", "strictfair", head, "did you mean `strict_fair`?");
+    let head = "p.toml:37:23: `adaptive_row_groups` in [run] is the string \"yes\"";
+    assert_refused("adaptive_row_groups = true", "adaptive_row_groups = \"yes\"", head, "expected true or false");
 }
 
 #[test]
