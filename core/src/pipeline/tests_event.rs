@@ -427,7 +427,7 @@ fn a_degraded_provider_is_told_with_its_group() {
     let told = only(&mut rig, ProviderDegraded);
     assert_eq!(told[0].fact, SchedulerFact::ProviderDegraded { retryable: 2, window: 2 });
     let group_kind = Some(GroupKind::Local);
-    assert_eq!(told[0].correlation, Correlation { group, group_kind, ..Correlation::default() });
+    assert_eq!(told[0].correlation, Correlation { group_kind, group, ..Correlation::default() });
     assert_eq!(rig.warnings.len(), told.len());
 }
 
