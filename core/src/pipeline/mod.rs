@@ -58,6 +58,8 @@ mod tell;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
+mod testing_books;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_adaptive;

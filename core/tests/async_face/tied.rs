@@ -139,7 +139,7 @@ fn random_play(rng: &mut Rng) -> Play {
         }))
     };
     let names = names(&models);
-    let runs = (0..1 + rng.below(2)).map(|_| {
+    let runs = (0..=rng.below(2)).map(|_| {
         let config = PipelineConfig { submission_limit: 1 + draw(rng, 6), ..PipelineConfig::default() };
         let pipeline = side_by_side(&models, rng.below(12), config);
         driver::run_through(host.clone(), pipeline, Arc::clone(&work), &gate, &calls(&names, &resources))
