@@ -62,15 +62,20 @@ impl<G: GateRef> Future for AcquireOf<G> {
         let this = &mut *self;
         let Some(gate) = this.gate.take() else { panic!("`Acquire` was polled after it was ready") };
         let shared = &gate.gate().shared;
-        let answer = match this.stage {
-            Stage::Asking(request, tie) => match shared.ask(&request, tie.as_ref(), context.waker()) {
-                Asked::Answered(answer) => Poll::Ready(answer),
-                Asked::Waiting(waiter) => {
-                    this.stage = Stage::Waiting(waiter);
-                    Poll::Pending
-                }
+        // By reference: to copy a request costs more than to look at it.
+        let asked = match &this.stage {
+            Stage::Asking(request, tie) => shared.ask(request, tie.as_ref(), context.waker()),
+            Stage::Waiting(waiter) => match shared.poll_answer(*waiter, context.waker()) {
+                Poll::Ready(answer) => Asked::Answered(answer),
+                Poll::Pending => Asked::Waiting(*waiter),
             },
-            Stage::Waiting(waiter) => shared.poll_answer(waiter, context.waker()),
+        };
+        let answer = match asked {
+            Asked::Answered(answer) => Poll::Ready(answer),
+            Asked::Waiting(waiter) => {
+                this.stage = Stage::Waiting(waiter);
+                Poll::Pending
+            }
         };
         match answer {
             Poll::Ready(Ok(lease)) => Poll::Ready(Ok(PermitOf::new(gate, lease))),

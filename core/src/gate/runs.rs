@@ -49,7 +49,12 @@ impl<H: Host> Runs<H> {
         }
     }
 
+    /// Whether no run calls through the gate: then there is never any news.
     #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.seats.len() == 0
+    }
+
     pub(super) fn has_news(&self) -> bool {
         !self.changed.is_empty()
     }

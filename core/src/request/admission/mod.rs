@@ -113,6 +113,12 @@ impl RequestAdmission {
             }
             return Acquire::Granted(lease);
         }
+        self.wait(now, request, group)
+    }
+
+    /// Queues a request, and answers it if its turn is now or never.
+    #[cold]
+    fn wait(&mut self, now: Instant, request: &Request, group: GroupId) -> Acquire {
         self.expire(now);
         let timeout = request.timeout.or(self.config.default_timeout);
         if self.config.compatibility && timeout == Some(Duration::ZERO) {
