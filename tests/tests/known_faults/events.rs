@@ -24,20 +24,20 @@ fn waiter() -> WaiterId {
 fn facts() -> Vec<RequestFact> {
     use RequestFact::*;
     let lease = LeaseId { controller: 1, key: SlotKey::from_bits(2), item: 3 };
-    let (waiter, waited) = (waiter(), ms(4));
-    let (some_waiter, reason) = (Some(waiter), DenialReason::QueuedWaitersAhead);
+    let (waiter, span) = (waiter(), ms(4));
+    let (queued, reason) = (Some(waiter), DenialReason::QueuedWaitersAhead);
     vec![
         ResourceRegistered { cap: 4 },
         EffectiveCapChanged { from: None, to: 4 },
         QueueFormed,
         QueueDrained,
-        WaitStarted { waiter: some_waiter },
-        WaitCompleted { waiter: some_waiter, waited },
-        WaitTimeout { waiter: None, waited },
-        WaitCancelled { waiter, waited, reason },
+        WaitStarted { waiter: queued },
+        WaitCompleted { waiter: queued, waited: span },
+        WaitTimeout { waiter: None, waited: span },
+        WaitCancelled { waiter, waited: span, reason },
         AcquireDenied { reason },
         LeaseAcquired { lease, limit: 4, in_flight: 1 },
-        LeaseReleased { lease, outcome: Outcome::LocalCancelled, held: waited, in_flight: 0 },
+        LeaseReleased { lease, outcome: Outcome::LocalCancelled, held: span, in_flight: 0 },
         ReleaseDiagnostic { lease, answer: ReleaseAnswer::WrongController },
         RateLimited { blocked_until: Some(at(9)), consecutive: 2 },
         CooldownCapped { asked: ms(9), taken: ms(8) },
