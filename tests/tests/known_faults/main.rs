@@ -95,6 +95,7 @@ impl WatchedHost {
             let mut future = pin!(future);
             poll_fn(|context| {
                 host.count(|work| work.polls += 1);
+                assert!(host.work.get().polls < 100_000, "a loop spins");
                 future.as_mut().poll(context)
             })
             .await
