@@ -4,6 +4,7 @@ use std::future::{Future, ready};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tidegate_core::driver::{self, FatalError, SaveError, Workload};
 use tidegate_core::gate::Gate;
@@ -22,26 +23,28 @@ use tidegate_native::verdict::{Ending, summarise};
 use tidegate_native::workload::JobWork;
 use tokio::runtime::{Builder, Runtime};
 
-/// Tasks that hold a permit; the one for row 3 panics, the others would never end.
+/// Tasks that hold a permit; the third to have one panics, the others would never end.
 struct Breaking {
     gate: Gate<TokioHost>,
     resource: ResourceId,
     save_panics: bool,
+    admitted: Arc<AtomicUsize>,
 }
 
 impl Workload for Breaking {
     type Work = Pin<Box<dyn Future<Output = Result<TaskOutcome, FatalError>> + Send>>;
     type Save = std::future::Ready<Result<(), SaveError>>;
 
-    fn work(&self, task: Task) -> Self::Work {
+    fn work(&self, _: Task) -> Self::Work {
         let (gate, resource, breaks) = (self.gate.clone(), self.resource, !self.save_panics);
+        let admitted = Arc::clone(&self.admitted);
         Box::pin(async move {
             let _permit = gate.acquire(Request::new(resource)).await;
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-            match task.row {
+            match admitted.fetch_add(1, Ordering::Relaxed) {
                 _ if !breaks => Ok(TaskOutcome::Success),
                 // Quiet: a panic that the hook does not print.
-                Some(3) => std::panic::resume_unwind(Box::new("index 3 is out of range")),
+                2 => std::panic::resume_unwind(Box::new("index 2 is out of range")),
                 _ => std::future::pending().await,
             }
         })
@@ -72,7 +75,7 @@ async fn run_breaking(save_panics: bool) -> (RunReport, (usize, usize)) {
     });
     let plan = PlanBuilder::new().column(Column::new("title", Strategy::Cell)).build().unwrap();
     let pipeline = Pipeline::new(plan, PipelineConfig { rows: 8, ..PipelineConfig::default() }).unwrap();
-    let work = Arc::new(Breaking { gate: gate.clone(), resource, save_panics });
+    let work = Arc::new(Breaking { gate: gate.clone(), resource, save_panics, admitted: Arc::default() });
     let report = driver::run(host, pipeline, work).await;
     (report, gate.with(|machine, _| (machine.active_leases(), machine.waiting())))
 }
@@ -83,7 +86,7 @@ fn a_panic_in_a_worker_ends_the_run_with_its_message_and_everything_back() {
         let (report, left) = runtime.block_on(run_breaking(false));
         let StopReason::Fatal { column, row_group, cause } = &report.stop else { panic!("{:?}", report.stop) };
         assert_eq!((report.columns[column.index()].name.as_str(), *row_group), ("title", 0));
-        assert_eq!(cause, "a task panicked: index 3 is out of range");
+        assert_eq!(cause, "a task panicked: index 2 is out of range");
         let tasks = &report.columns[0].tasks;
         assert_eq!((tasks.spawned, tasks.ended(), tasks.fatal), (8, 8, 1));
         assert_eq!((left, report.rows_out, report.rows_dropped), ((0, 0), 0, 8));
