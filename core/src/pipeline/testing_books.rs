@@ -15,6 +15,8 @@ enum Step {
     Selected,
     Leased(LeaseId),
     Running(WorkerId, LeaseId),
+    /// It waits for a request lease and holds nothing.
+    Yielded(WorkerId, LeaseId),
     /// The worker ended; its lease is not back.
     Ended(LeaseId),
     /// Done, or about to be kept or dropped.
@@ -36,6 +38,11 @@ pub(super) struct Books {
 }
 
 impl Books {
+    /// Workers that hold nothing while they wait for a request lease.
+    pub(super) fn yielded(&self) -> usize {
+        self.tasks.values().filter(|step| matches!(step, Step::Yielded(..))).count()
+    }
+
     /// Reads what was told since the last call, and compares.
     pub(super) fn look(&mut self, rig: &mut Rig) {
         for event in rig.events() {
@@ -97,8 +104,16 @@ impl Books {
                 assert!(self.workers.insert(worker));
                 Step::Running(worker, lease)
             }
+            (Some(Step::Running(worker, lease)), Fact::TaskYielded { worker: yielded }) => {
+                assert_eq!(yielded, worker);
+                Step::Yielded(worker, lease)
+            }
+            (Some(Step::Yielded(worker, lease)), Fact::TaskResumed { worker: resumed }) => {
+                assert_eq!(resumed, worker);
+                Step::Running(worker, lease)
+            }
             (
-                Some(Step::Running(worker, lease)),
+                Some(Step::Running(worker, lease) | Step::Yielded(worker, lease)),
                 Fact::TaskCompleted { worker: ended, .. } | Fact::WorkerSpawnFailed { worker: ended },
             ) => {
                 assert!(ended == worker && self.workers.remove(&worker));

@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::testing::rows;
+use super::testing_books::Books;
 use super::*;
 use crate::handle::SlotKey;
 use crate::request::tie::{Tie, YIELD_FACTOR};
@@ -34,6 +35,7 @@ struct Duo {
     workers: BTreeMap<String, (Task, Doing)>,
     saved: u32,
     ended: bool,
+    books: Books,
 }
 
 /// A column of one cell per row that calls `model`, if one is named.
@@ -67,7 +69,17 @@ impl Duo {
         let plan = columns.into_iter().fold(PlanBuilder::new(), PlanBuilder::column).build().unwrap();
         let mut pipeline = Pipeline::new(plan, config).unwrap();
         pipeline.call_through(SlotKey::from_bits(0), &[]);
-        let mut duo = Self { pipeline, admission, calls, now, workers: BTreeMap::new(), saved: 0, ended: false };
+        let mut duo = Self {
+            pipeline,
+            admission,
+            calls,
+            now,
+            workers: BTreeMap::new(),
+            saved: 0,
+            ended: false,
+            books: Books::default(),
+        };
+        duo.pipeline.set_interest(event::Interest::ALL);
         duo.pipeline.start(now);
         duo.settle();
         duo
@@ -84,6 +96,10 @@ impl Duo {
                 break;
             }
         }
+        while let Some(event) = self.pipeline.poll_event() {
+            self.books.enter(&event);
+        }
+        assert_eq!(self.books.yielded(), self.suspended(), "the events say who holds nothing");
         self.check();
     }
 

@@ -89,6 +89,8 @@ pub(super) struct Ties {
     places: FixedMap<(ResourceId, u32, u32), TiePlace>,
     /// The groups of the runs, by request group.
     groups: BTreeMap<(GroupId, u32), GroupId>,
+    /// The waiters.
+    waiting: FixedMap<SlotKey, Tied>,
     holding: Holding,
     /// Lots in which somebody waits for a vector, each with one who does.
     shut: Vec<(LotId, Tie)>,
@@ -153,14 +155,38 @@ impl Ties {
         self.arrivals
     }
 
-    pub(super) fn hold(&mut self, resource: ResourceId, key: SlotKey, tied: &Tied) {
+    pub(super) fn get(&self, key: SlotKey) -> Option<Tied> {
+        self.waiting.get(&key).copied()
+    }
+
+    #[inline]
+    pub(super) fn is_suspended(&self, key: SlotKey) -> bool {
+        !self.waiting.is_empty() && self.get(key).is_some_and(|tied| tied.state == TieState::Suspended)
+    }
+
+    pub(super) fn enter(&mut self, resource: ResourceId, key: SlotKey, tied: &Tied) {
+        self.waiting.insert(key, *tied);
         if let TieState::Holding(arrival) = tied.state {
             let alike = self.holding.entry((tied.tie.run.slot, resource, tied.tie.vector)).or_default();
             alike.insert(arrival, (key, tied.tie));
         }
     }
 
-    /// It holds nothing more, or does not wait any more, or may not yield.
+    pub(super) fn leave(&mut self, resource: ResourceId, key: SlotKey) -> Option<Tied> {
+        let tied = self.waiting.remove(&key)?;
+        self.forget(resource, &tied);
+        Some(tied)
+    }
+
+    /// It has given up what it held.
+    pub(super) fn suspend(&mut self, resource: ResourceId, key: SlotKey) {
+        let Some(tied) = self.waiting.get_mut(&key) else { return };
+        let before = core::mem::replace(&mut tied.state, TieState::Suspended);
+        let held = Tied { state: before, ..*tied };
+        self.forget(resource, &held);
+    }
+
+    /// It holds nothing that it would give up.
     pub(super) fn forget(&mut self, resource: ResourceId, tied: &Tied) {
         let TieState::Holding(arrival) = tied.state else { return };
         let at = (tied.tie.run.slot, resource, tied.tie.vector);

@@ -15,7 +15,7 @@ use super::event::{EventLog, RequestFact};
 use super::keys::{GroupId, Request, ResourceId};
 use super::outcome::{Acquire, Completion, Denial, DenialReason, Effect, RequestLease, WaiterId};
 use super::resource::{Held, ProviderModel, Resource};
-use super::tie::{Tied, Ties};
+use super::tie::Ties;
 use super::timers::{Timer, Timers};
 use crate::error::ConfigError;
 use crate::fair_queue::FairQueue;
@@ -29,7 +29,8 @@ struct Waiter {
     since: Instant,
     deadline: Option<Instant>,
     estimate: Usage,
-    tied: Option<Tied>,
+    /// Whether the ties know more of it.
+    is_tied: bool,
 }
 
 /// Admits calls under provider caps, adaptive limits and budgets. Sans-IO: see the [module documentation](super).

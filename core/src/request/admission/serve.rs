@@ -113,7 +113,8 @@ impl RequestAdmission {
             if block.is_some() {
                 return Verdict::ClassBlocked(entry.place.lot);
             }
-            match (waiter.tied, &mut stage) {
+            let tied = if waiter.is_tied { ties.get(SlotKey::from_bits(candidate.item)) } else { None };
+            match (tied, &mut stage) {
                 (Some(Tied { tie, place, state: TieState::Suspended }), Some(stage)) => {
                     let wanted = waiter.resource;
                     if tied::resume(now, *stage, &tie, wanted, waiters, resources, ties) {
@@ -144,7 +145,7 @@ impl RequestAdmission {
         self.expire(now);
         let mut answer = None;
         while let Some((selection, key)) = self.select(now, reborrow(&mut stage)) {
-            if stage.is_none() && self.waiters.get(key).is_some_and(Waiter::is_suspended) {
+            if stage.is_none() && self.ties.is_suspended(key) {
                 self.ties.wants_stage = true;
                 break;
             }
@@ -152,7 +153,7 @@ impl RequestAdmission {
                 break;
             }
             let Some(waiter) = self.waiters.remove(key) else { break };
-            self.forget_waiter(&waiter);
+            self.forget_waiter(key, &waiter);
             let lease = self.grant(now, waiter.resource, waiter.estimate);
             if self.log.is_on() {
                 self.tell_served(now, WaiterId(key), &waiter, lease.id);
@@ -188,7 +189,7 @@ impl RequestAdmission {
         tied: Option<Tied>,
     ) -> SlotKey {
         let Request { resource, estimate, .. } = *request;
-        let key = self.waiters.insert(Waiter { resource, since: now, deadline, estimate, tied });
+        let key = self.waiters.insert(Waiter { resource, since: now, deadline, estimate, is_tied: tied.is_some() });
         if self.log.is_on() {
             self.tell_queued(now, resource, WaiterId(key));
         }
@@ -198,7 +199,7 @@ impl RequestAdmission {
         entry.waiters += 1;
         if let Some(tied) = &tied {
             entry.suspended += u32::from(tied.state == TieState::Suspended);
-            self.ties.hold(resource, key, tied);
+            self.ties.enter(resource, key, tied);
         }
         if entry.waiters == 1 {
             self.waited.push(resource);
@@ -262,19 +263,20 @@ impl RequestAdmission {
     pub(super) fn remove_waiter(&mut self, key: SlotKey) -> Option<Waiter> {
         let waiter = self.waiters.remove(key)?;
         self.queue.discard(key.to_bits());
-        self.forget_waiter(&waiter);
+        self.forget_waiter(key, &waiter);
         self.reconsider(waiter.resource);
         Some(waiter)
     }
 
     /// One waiter fewer; a wake-up that nobody waits for any more is off.
-    fn forget_waiter(&mut self, waiter: &Waiter) {
+    fn forget_waiter(&mut self, key: SlotKey, waiter: &Waiter) {
         let resource = waiter.resource;
         let entry = &mut self.resources[resource.index()];
         entry.waiters -= 1;
-        if let Some(tied) = &waiter.tied {
+        if waiter.is_tied
+            && let Some(tied) = self.ties.leave(resource, key)
+        {
             entry.suspended -= u32::from(tied.state == TieState::Suspended);
-            self.ties.forget(resource, tied);
         }
         if entry.waiters == 0 {
             entry.wake_at = None;

@@ -2,19 +2,13 @@
 
 use super::{RequestAdmission, Waiter};
 use crate::error::ConfigError;
-use crate::handle::{SlotKey, Slots};
+use crate::handle::Slots;
 use crate::request::event::RequestFact;
 use crate::request::keys::{GroupId, Request, ResourceId};
 use crate::request::outcome::Acquire;
 use crate::request::resource::Resource;
 use crate::request::tie::{TaskStage, Tie, TiePlace, TieState, Tied, Ties, YIELD_FACTOR};
 use crate::time::Instant;
-
-impl Waiter {
-    pub(super) fn is_suspended(&self) -> bool {
-        self.tied.is_some_and(|tied| tied.state == TieState::Suspended)
-    }
-}
 
 /// Tied requests: see [`tie`](crate::request::tie).
 impl RequestAdmission {
@@ -48,11 +42,11 @@ impl RequestAdmission {
             return Acquire::Granted(lease);
         }
         let answer = self.stay(now, request, key, deadline);
-        if let Some(waiter) = self.waiters.get(key).filter(|waiter| !waiter.is_suspended()) {
-            let entry = &self.resources[waiter.resource.index()];
+        if self.waiters.get(key).is_some() && !self.ties.is_suspended(key) {
+            let entry = &mut self.resources[request.resource.index()];
             if entry.suspended < entry.effective_max().saturating_mul(YIELD_FACTOR) && stage.suspend(now, &tie) {
-                let Self { waiters, resources, ties, .. } = self;
-                suspend(key, waiters, resources, ties);
+                entry.suspended += 1;
+                self.ties.suspend(request.resource, key);
             }
             // What it holds, or has given back, may be just what another lacks.
             let Self { ties, queue, .. } = self;
@@ -113,32 +107,22 @@ pub(super) fn resume(
     stage: &mut dyn TaskStage,
     tie: &Tie,
     resource: ResourceId,
-    waiters: &mut Slots<Waiter>,
+    waiters: &Slots<Waiter>,
     resources: &mut [Resource],
     ties: &mut Ties,
 ) -> bool {
     while !stage.resume(now, tie) {
         let Some(key) = ties.in_the_way(resource, tie, stage) else { return false };
-        let Some((other, at)) = waiters.get(key).and_then(|waiter| Some((waiter.tied?, waiter.resource))) else {
+        let (Some(other), Some(at)) = (ties.get(key), waiters.get(key).map(|waiter| waiter.resource)) else {
             return false;
         };
         if stage.suspend(now, &other.tie) {
-            suspend(key, waiters, resources, ties);
+            resources[at.index()].suspended += 1;
+            ties.suspend(at, key);
         } else {
             // It may not yield: nobody asks it again.
             ties.forget(at, &other);
         }
     }
     true
-}
-
-/// Notes that a waiter has given back what it held.
-fn suspend(key: SlotKey, waiters: &mut Slots<Waiter>, resources: &mut [Resource], ties: &mut Ties) {
-    let Some(waiter) = waiters.get_mut(key) else { return };
-    let at = waiter.resource;
-    if let Some(tied) = waiter.tied.as_mut() {
-        ties.forget(at, tied);
-        tied.state = TieState::Suspended;
-        resources[at.index()].suspended += 1;
-    }
 }
