@@ -2,6 +2,9 @@
 //!
 //! [`IdleAccount`] integrates what a resource was doing over time, exactly, in constant memory.
 
+mod event_log;
 mod idle;
 
+pub use event_log::{EventKind, Interest, MAX_PENDING};
+pub(crate) use event_log::{EventLog, event_kinds};
 pub use idle::{IdleAccount, IdleFigures};

@@ -44,6 +44,8 @@ impl PolicyChoice {
 /// The settings of a run. `..PipelineConfig::default()` fills in what is not said; only `rows` has no useful default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelineConfig {
+    /// Names the run in its [events](super::event), among those that share a host. Default 0.
+    pub run: u32,
     /// Rows of the whole run, those of `done_row_groups` included. `0` is a run that completes at once.
     pub rows: u64,
     /// Rows per row group, 1 to [`MAX_ROW_GROUP_SIZE`]; the last group takes what is left. Default 64.
@@ -91,6 +93,7 @@ pub struct PipelineConfig {
 impl Default for PipelineConfig {
     fn default() -> Self {
         Self {
+            run: 0,
             rows: 0,
             row_group_size: 64,
             row_groups: 3,

@@ -30,8 +30,10 @@
 //! | `handover` | when a row group is given to its hooks and its checkpoint |
 //! | `scheduler` | the commands and effects: a thin facade over the rest |
 //! | `report` | what is counted |
+//! | [`event`], `tell` | what happened, for whoever wants to know |
 
 mod config;
+pub mod event;
 mod frontier;
 mod handover;
 mod health;
@@ -47,6 +49,7 @@ mod row_group_target;
 mod salvage;
 mod scheduler;
 mod stop;
+mod tell;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

@@ -26,6 +26,7 @@ use super::row_group::{Pending, Phase, RowGroup};
 use super::row_group_target::{RowGroupTarget, Sight};
 use super::salvage::{Delays, Salvage, Verdict};
 use super::stop::StopMode;
+use super::tell::Teller;
 use crate::handle::{KeyState, Slots};
 use crate::lease::ReleaseAnswer;
 use crate::request::RequestPressure;
@@ -70,6 +71,7 @@ pub struct Pipeline {
     pub(super) state: State,
     pub(super) stop_reason: Option<StopReason>,
     pub(super) effects: VecDeque<Effect>,
+    pub(super) teller: Teller,
     /// Scratch: tasks found ready during one command.
     pub(super) ready: Vec<Place>,
     pub(super) report: Option<RunReport>,
@@ -147,6 +149,7 @@ impl Pipeline {
             state: State::Idle,
             stop_reason: None,
             effects: VecDeque::new(),
+            teller: Teller::new(config.run, &plan),
             ready: Vec::new(),
             report: None,
             plan,

@@ -5,16 +5,14 @@
 //! [`RequestAdmission::poll_event`](super::RequestAdmission::poll_event), apart from the effects, which must be: at most
 //! [`MAX_PENDING`] are kept for a host that does not drain them, and those beyond are counted as dropped.
 
-use alloc::collections::VecDeque;
-
 use super::budget::Dimension;
 use super::keys::{ProviderModelId, ResourceId};
 use super::outcome::{DenialReason, Outcome, WaiterId};
 use crate::lease::{LeaseId, ReleaseAnswer};
+use crate::observe::event_kinds;
 use crate::time::{Duration, Instant};
 
-/// The most events that wait to be drained.
-pub const MAX_PENDING: usize = 65_536;
+pub use crate::observe::MAX_PENDING;
 
 /// One event of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,35 +185,8 @@ pub enum RequestFact {
     },
 }
 
-macro_rules! kinds {
-    ($($kind:ident),* $(,)?) => {
-        /// The kinds of [`RequestFact`], to ask for.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-        #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-        #[non_exhaustive]
-        pub enum RequestEventKind {
-            $(#[doc = concat!("[`RequestFact::", stringify!($kind), "`]")] $kind),*
-        }
-
-        impl RequestEventKind {
-            /// Every kind.
-            pub const ALL: &'static [Self] = &[$(Self::$kind),*];
-        }
-
-        impl RequestFact {
-            /// Its kind.
-            #[must_use]
-            pub const fn kind(&self) -> RequestEventKind {
-                match self {
-                    $(Self::$kind { .. } => RequestEventKind::$kind),*
-                }
-            }
-        }
-    };
-}
-
-kinds!(
+event_kinds!(
+    RequestFact, RequestEventKind:
     ResourceRegistered,
     EffectiveCapChanged,
     QueueFormed,
@@ -239,61 +210,13 @@ kinds!(
     BudgetCorrected,
 );
 
-/// A set of event kinds.
-///
-/// ```
-/// use tidegate_core::request::event::{Interest, RequestEventKind};
-/// let refusals = Interest::of(&[RequestEventKind::RateLimited, RequestEventKind::AcquireDenied]);
-/// assert!(refusals.contains(RequestEventKind::RateLimited) && !refusals.contains(RequestEventKind::WaitStarted));
-/// assert!(Interest::ALL.contains(RequestEventKind::WaitStarted));
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Interest(u32);
-
-impl Interest {
-    /// No kind at all.
-    pub const NONE: Self = Self(0);
-    /// Every kind, those to come included.
-    pub const ALL: Self = Self(u32::MAX);
-
-    /// These kinds.
-    #[must_use]
-    pub const fn of(kinds: &[RequestEventKind]) -> Self {
-        let (mut bits, mut at) = (0, 0);
-        while at < kinds.len() {
-            bits |= 1 << kinds[at] as u32;
-            at += 1;
-        }
-        Self(bits)
-    }
-
-    /// Whether `kind` is among them.
-    #[must_use]
-    pub const fn contains(self, kind: RequestEventKind) -> bool {
-        self.0 & (1 << kind as u32) != 0
-    }
-}
+/// A set of these kinds.
+pub type Interest = crate::observe::Interest<RequestEventKind>;
 
 /// The events that wait to be drained.
-#[derive(Clone, Debug, Default)]
-pub(super) struct EventLog {
-    interest: Interest,
-    sequence: u64,
-    pending: VecDeque<RequestEvent>,
-    dropped: u64,
-}
+pub(super) type EventLog = crate::observe::EventLog<RequestEventKind, RequestEvent>;
 
 impl EventLog {
-    pub(super) fn set_interest(&mut self, interest: Interest) {
-        self.interest = interest;
-    }
-
-    /// Whether anybody wants anything. The one branch that unwanted events cost.
-    #[inline]
-    pub(super) fn is_on(&self) -> bool {
-        self.interest != Interest::NONE
-    }
-
     #[inline]
     pub(super) fn push(&mut self, at: Instant, place: EventPlace, fact: RequestFact) {
         if self.is_on() {
@@ -303,23 +226,6 @@ impl EventLog {
 
     #[cold]
     fn push_wanted(&mut self, at: Instant, place: EventPlace, fact: RequestFact) {
-        if !self.interest.contains(fact.kind()) {
-            return;
-        }
-        let sequence = self.sequence;
-        self.sequence += 1;
-        if self.pending.len() < MAX_PENDING {
-            self.pending.push_back(RequestEvent { sequence, at, place, fact });
-        } else {
-            self.dropped += 1;
-        }
-    }
-
-    pub(super) fn pop(&mut self) -> Option<RequestEvent> {
-        self.pending.pop_front()
-    }
-
-    pub(super) fn dropped(&self) -> u64 {
-        self.dropped
+        self.record(fact.kind(), |sequence| RequestEvent { sequence, at, place, fact });
     }
 }

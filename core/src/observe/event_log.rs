@@ -1,0 +1,160 @@
+//! Events that wait for whoever asked for them: the same for every stream.
+//!
+//! A machine makes only the events whose kind is in its [`Interest`]; any other costs one branch. Events are drained apart
+//! from the effects, which must be: at most [`MAX_PENDING`] are kept for a host that does not drain them, and those beyond
+//! are counted as dropped.
+
+use alloc::collections::VecDeque;
+use core::fmt;
+use core::marker::PhantomData;
+
+/// The most events that wait to be drained.
+pub const MAX_PENDING: usize = 65_536;
+
+/// The kinds of one stream of events: a field-less enum of at most 64 variants.
+pub trait EventKind: Copy + Eq + fmt::Debug + 'static {
+    /// Every kind.
+    const ALL: &'static [Self];
+
+    /// Its place in [`EventKind::ALL`].
+    fn index(self) -> u32;
+}
+
+/// A set of event kinds.
+///
+/// ```
+/// use tidegate_core::request::event::{Interest, RequestEventKind};
+/// let refusals = Interest::of(&[RequestEventKind::RateLimited, RequestEventKind::AcquireDenied]);
+/// assert!(refusals.contains(RequestEventKind::RateLimited) && !refusals.contains(RequestEventKind::WaitStarted));
+/// assert!(Interest::ALL.contains(RequestEventKind::WaitStarted));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interest<K> {
+    bits: u64,
+    kinds: PhantomData<K>,
+}
+
+impl<K> Default for Interest<K> {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl<K> Interest<K> {
+    /// No kind at all.
+    pub const NONE: Self = Self { bits: 0, kinds: PhantomData };
+    /// Every kind, those to come included.
+    pub const ALL: Self = Self { bits: u64::MAX, kinds: PhantomData };
+
+    /// Whether there is no kind in it.
+    #[inline]
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        self.bits == 0
+    }
+}
+
+impl<K: EventKind> Interest<K> {
+    /// These kinds.
+    #[must_use]
+    pub fn of(kinds: &[K]) -> Self {
+        Self { bits: kinds.iter().fold(0, |bits, kind| bits | 1 << kind.index()), kinds: PhantomData }
+    }
+
+    /// Whether `kind` is among them.
+    #[must_use]
+    pub fn contains(self, kind: K) -> bool {
+        self.bits & (1 << kind.index()) != 0
+    }
+}
+
+/// The events of one stream that wait to be drained.
+#[derive(Clone, Debug)]
+pub(crate) struct EventLog<K, E> {
+    interest: Interest<K>,
+    sequence: u64,
+    pending: VecDeque<E>,
+    dropped: u64,
+}
+
+impl<K, E> Default for EventLog<K, E> {
+    fn default() -> Self {
+        Self { interest: Interest::NONE, sequence: 0, pending: VecDeque::new(), dropped: 0 }
+    }
+}
+
+impl<K: EventKind, E> EventLog<K, E> {
+    pub(crate) fn set_interest(&mut self, interest: Interest<K>) {
+        self.interest = interest;
+    }
+
+    /// Whether anybody wants anything. The one branch that unwanted events cost.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        !self.interest.is_none()
+    }
+
+    /// Keeps what `make` makes of its number, if anybody wants this kind.
+    #[inline]
+    pub(crate) fn record(&mut self, kind: K, make: impl FnOnce(u64) -> E) {
+        if !self.interest.contains(kind) {
+            return;
+        }
+        let sequence = self.sequence;
+        self.sequence += 1;
+        if self.pending.len() < MAX_PENDING {
+            self.pending.push_back(make(sequence));
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<E> {
+        self.pending.pop_front()
+    }
+
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+/// The kinds of a fact, and which one a fact is.
+macro_rules! event_kinds {
+    ($Fact:ident, $Kind:ident: $($kind:ident),* $(,)?) => {
+        #[doc = concat!("The kinds of [`", stringify!($Fact), "`], to ask for.")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+        #[non_exhaustive]
+        pub enum $Kind {
+            $(#[doc = concat!("[`", stringify!($Fact), "::", stringify!($kind), "`]")] $kind),*
+        }
+
+        impl $Kind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$kind),*];
+        }
+
+        impl $crate::observe::EventKind for $Kind {
+            const ALL: &'static [Self] = Self::ALL;
+
+            #[inline]
+            fn index(self) -> u32 {
+                self as u32
+            }
+        }
+
+        const _: () = assert!($Kind::ALL.len() <= 64, "an interest has 64 bits");
+
+        impl $Fact {
+            /// Its kind.
+            #[must_use]
+            pub const fn kind(&self) -> $Kind {
+                match self {
+                    $(Self::$kind { .. } => $Kind::$kind),*
+                }
+            }
+        }
+    };
+}
+pub(crate) use event_kinds;
