@@ -31,7 +31,6 @@ use tidegate_core::pipeline::{FinishedRowGroup, Strategy, Task, TaskOutcome};
 use tidegate_core::sim::scenario::{Scenario, ScenarioColumn};
 use tidegate_core::sim::world::World;
 use tidegate_core::task::{BoundedBorrow, BoundedBorrowConfig, StrictFair, TaskPolicy};
-use tidegate_core::time::Duration as Span;
 use tidegate_native::host::TokioHost;
 use tidegate_tests::live_bytes::{LiveBytes, live_bytes};
 use tokio::runtime::{Builder, Runtime};

@@ -11,6 +11,7 @@
 //! # Ok::<(), tidegate_core::sim::scenario::ScenarioError>(())
 //! ```
 
+pub mod check;
 pub mod executor;
 pub mod latency;
 pub mod provider;

@@ -306,6 +306,7 @@ impl Scenario {
             pre_batch_hook: self.pre_batch.is_some(),
             post_batch_hook: self.post_batch.is_some(),
             done_row_groups: self.done_row_groups.clone(),
+            ..PipelineConfig::default()
         }
     }
 
