@@ -237,6 +237,12 @@ impl Monotonic {
         self.latest.max(now)
     }
 
+    /// The latest instant seen.
+    #[inline]
+    pub(crate) fn latest(&self) -> Instant {
+        self.latest
+    }
+
     /// How often time ran backwards.
     pub(crate) fn regressions(&self) -> u64 {
         self.regressions

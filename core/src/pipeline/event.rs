@@ -299,7 +299,7 @@ pub enum SchedulerFact {
         /// The salvage round of its row group that it waits for, from 1; `None`: it waits for the instant alone.
         round: Option<u32>,
     },
-    /// Rows were given up for a task.
+    /// Rows were given up because of a task, or by the pre-batch hook, and then the correlation names the row alone.
     NonRetryableDropped {
         /// Why.
         reason: DropReason,

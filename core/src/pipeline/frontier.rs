@@ -253,7 +253,7 @@ impl Frontier {
         }
     }
 
-    /// Drops a row: every task of it that is not done is reported to `gone` with the stage it was in. When it was the
+    /// Drops a row: every task of it that is not done is reported to `gone` as it was. When it was the
     /// last live one, the whole-group tasks go too. Tasks that waited only for this row go to `ready`. Answers whether
     /// the row was live; a second call changes nothing.
     pub(super) fn drop_row(
@@ -261,7 +261,7 @@ impl Frontier {
         plan: &Plan,
         row: u32,
         ready: &mut Vec<Place>,
-        gone: &mut impl FnMut(Place, Stage),
+        gone: &mut impl FnMut(Place, Entry),
     ) -> bool {
         if !self.is_live(row) {
             return false;
@@ -284,21 +284,21 @@ impl Frontier {
     }
 
     /// Drops the tasks for the whole group that are not done. The caller drops every row after it.
-    pub(super) fn drop_whole(&mut self, plan: &Plan, gone: &mut impl FnMut(Place, Stage)) {
+    pub(super) fn drop_whole(&mut self, plan: &Plan, gone: &mut impl FnMut(Place, Entry)) {
         for column in plan.whole_columns() {
             self.drop_task(plan, (*column, None), gone);
         }
     }
 
-    fn drop_task(&mut self, plan: &Plan, place: Place, gone: &mut impl FnMut(Place, Stage)) -> bool {
+    fn drop_task(&mut self, plan: &Plan, place: Place, gone: &mut impl FnMut(Place, Entry)) -> bool {
         let entry = self.entry_mut(plan, place);
-        let stage = entry.stage;
-        if matches!(stage, Stage::Done | Stage::Dropped) {
+        let before = *entry;
+        if matches!(before.stage, Stage::Done | Stage::Dropped) {
             return false;
         }
         entry.stage = Stage::Dropped;
         self.open -= 1;
-        gone(place, stage);
+        gone(place, before);
         true
     }
 }

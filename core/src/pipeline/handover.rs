@@ -82,6 +82,9 @@ impl Pipeline {
                 self.groups.remove(&row_group);
                 self.tally.rows_out += u64::from(complete);
                 self.tally.row_groups_saved += 1;
+                if self.teller.is_on() {
+                    self.tell_saved(now, row_group, complete);
+                }
             }
             Err(SaveError(why)) => {
                 self.keep_unsaved(row_group, DropReason::Unsaved, complete);

@@ -24,9 +24,11 @@
 //! | `row_group` | which row group is next, and when one is finished |
 //! | `row_group_target` | how many row groups to have in work |
 //! | `ready` | what becomes of a task that waits for nothing more |
+//! | `route` | in which group its tasks are queued, and for what |
 //! | `ordered` | whose turn it is in a column that keeps an order |
 //! | `salvage` | when a task that failed for now is tried again |
 //! | `health` | when the run should stop by itself |
+//! | `spawn` | what becomes of a worker that could not be started |
 //! | `handover` | when a row group is given to its hooks and its checkpoint |
 //! | `scheduler` | the commands and effects: a thin facade over the rest |
 //! | `report` | what is counted |
@@ -44,18 +46,24 @@ mod outcome;
 mod plan;
 mod ready;
 mod report;
+mod route;
 mod row_group;
 mod row_group_target;
 mod salvage;
 mod scheduler;
+mod spawn;
 mod stop;
 mod tell;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
+mod testing_books;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_adaptive;
+#[cfg(test)]
+mod tests_event;
 #[cfg(test)]
 mod tests_hooks;
 #[cfg(all(test, feature = "sim"))]

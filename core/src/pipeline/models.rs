@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use super::plan::{ColumnId, Plan};
+use super::route::Route;
 use super::row_group_target::ModelLoad;
-use super::scheduler::Route;
 use crate::task::{BoxedPolicy, Dispatcher, GroupKind};
 
 /// The resources that model columns hold while they run, and the fairness groups that have something held back.

@@ -39,7 +39,7 @@ impl Pipeline {
         if self.state != State::Running {
             return;
         }
-        let plan = &self.plan;
+        let (plan, now) = (&self.plan, self.clock.latest());
         for turn in &mut self.turns.0 {
             let column = turn.column;
             let counts = &self.tally.columns[column.index()];
@@ -59,7 +59,8 @@ impl Pipeline {
                 }
                 if turn.row < places {
                     if group.frontier.is_ready(plan, place(turn.row)) {
-                        self.routes[column.index()].queue(plan, group, place(turn.row), &mut self.dispatcher);
+                        let (dispatcher, teller) = (&mut self.dispatcher, &mut self.teller);
+                        self.routes[column.index()].queue(plan, group, place(turn.row), dispatcher, teller, now);
                     }
                     break;
                 }

@@ -3,11 +3,9 @@
 //! It is skipped, where an upstream was and its column says so, which may make further tasks ready; or it is queued; or,
 //! in an ordered column, it waits for its turn.
 
-use super::frontier::{Place, Stage};
-use super::plan::Plan;
-use super::row_group::RowGroup;
-use super::scheduler::{Pipeline, Route, State};
-use crate::task::{BoxedPolicy, Dispatcher};
+use super::frontier::Stage;
+use super::key::TaskKey;
+use super::scheduler::{Pipeline, State};
 
 /// Tasks for which room is kept in the scratch list.
 const SCRATCH: usize = 256;
@@ -17,11 +15,15 @@ impl Pipeline {
     /// a row that lacks nothing else is complete.
     pub(super) fn enqueue_ready(&mut self, row_group: u32) {
         let Some(group) = self.groups.get_mut(&row_group) else { return self.ready.clear() };
+        let now = self.clock.latest();
         let mut at = 0;
         // The list grows while it is worked off, by one task for each edge of the plan at most.
         while let Some(place) = self.ready.get(at).copied() {
             at += 1;
             let entry = group.frontier.entry_mut(&self.plan, place);
+            if self.teller.is_on() && self.state == State::Running {
+                self.teller.ready(now, TaskKey { row_group, column: place.0, row: place.1 }, *entry);
+            }
             match entry.stage {
                 Stage::Done | Stage::Dropped => {}
                 Stage::Skipping => {
@@ -31,26 +33,18 @@ impl Pipeline {
                 _ if self.state != State::Running => {}
                 // Queued by `pass_turns`.
                 _ if self.plan.is_ordered(place.0) => entry.stage = Stage::Waiting,
-                _ => self.routes[place.0.index()].queue(&self.plan, group, place, &mut self.dispatcher),
+                _ => self.routes[place.0.index()].queue(
+                    &self.plan,
+                    group,
+                    place,
+                    &mut self.dispatcher,
+                    &mut self.teller,
+                    now,
+                ),
             }
         }
         self.ready.clear();
         // A large row group fills the list once, when it is admitted; its room is not kept for the rest of the run.
         self.ready.shrink_to(SCRATCH);
-    }
-}
-
-impl Route {
-    pub(super) fn queue(
-        self,
-        plan: &Plan,
-        group: &mut RowGroup,
-        place: Place,
-        dispatcher: &mut Dispatcher<BoxedPolicy>,
-    ) {
-        group.frontier.entry_mut(plan, place).stage = Stage::Queued;
-        group.queued += 1;
-        let accepted = dispatcher.enqueue(group.key(place).to_bits(), self.group, self.demand);
-        debug_assert!(accepted, "a task becomes ready once");
     }
 }

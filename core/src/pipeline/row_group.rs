@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use super::frontier::{Frontier, Place, Stage};
+use super::frontier::{Entry, Frontier, Place};
 use super::key::TaskKey;
 use super::outcome::{DropReason, DroppedRow, FinishedRowGroup};
 use super::plan::{ColumnId, Plan};
@@ -166,14 +166,14 @@ impl RowGroup {
     }
 
     /// Drops the row of a failed cell, or all rows for a task of the whole group. `ready` gets tasks that waited for
-    /// nothing else; `gone` each dropped task with the stage it was in. Answers how many rows were dropped.
+    /// nothing else; `gone` each dropped task as it was. Answers how many rows were dropped.
     pub(super) fn drop_rows(
         &mut self,
         plan: &Plan,
         (column, row): Place,
         reason: DropReason,
         ready: &mut Vec<Place>,
-        mut gone: impl FnMut(Place, Stage),
+        mut gone: impl FnMut(Place, Entry),
     ) -> u32 {
         let rows = row.map_or(0..self.span.rows, |row| row..row + 1);
         if row.is_none() {

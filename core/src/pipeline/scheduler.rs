@@ -13,6 +13,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::config::{PipelineConfig, PipelineError};
+use super::event::SchedulerFact;
 use super::frontier::{Place, Stage};
 use super::handover::Hooks;
 use super::health::{DegradedWatch, FailureWindow, Patience};
@@ -22,15 +23,16 @@ use super::ordered::Turns;
 use super::outcome::{DropReason, Effect, FinishedRowGroup, ProviderDegraded, RetryKind, Task, TaskOutcome, WorkerId};
 use super::plan::{ColumnId, Plan};
 use super::report::{Progress, RunReport, StopReason, Tally};
+use super::route::{Route, routes};
 use super::row_group::{Pending, Phase, RowGroup};
 use super::row_group_target::{RowGroupTarget, Sight};
 use super::salvage::{Delays, Salvage, Verdict};
 use super::stop::StopMode;
-use super::tell::Teller;
-use crate::handle::{KeyState, Slots};
+use super::tell::{self, Teller};
+use crate::handle::Slots;
 use crate::lease::ReleaseAnswer;
 use crate::request::RequestPressure;
-use crate::task::{BoxedPolicy, DemandId, Dispatched, Dispatcher, TaskConfig, TaskGroupId, TaskLease};
+use crate::task::{BoxedPolicy, Dispatched, Dispatcher, TaskConfig, TaskLease};
 use crate::time::{Instant, Monotonic};
 
 /// Runs a [`Plan`] over row groups: a machine for a driver to own.
@@ -45,7 +47,7 @@ pub struct Pipeline {
     /// How each column's tasks are queued, by column.
     pub(super) routes: Vec<Route>,
     salvage: Salvage,
-    target: RowGroupTarget,
+    pub(super) target: RowGroupTarget,
     models: Models,
     rows: u64,
     pub(super) dispatcher: Dispatcher<BoxedPolicy>,
@@ -84,15 +86,6 @@ pub(super) enum State {
     Running,
     Stopping(StopMode),
     Finished,
-}
-
-/// How the tasks of a column are queued.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Route {
-    pub(super) group: TaskGroupId,
-    pub(super) demand: DemandId,
-    /// The group's place among the distinct groups of the plan.
-    pub(super) patience: usize,
 }
 
 /// A worker and what it holds.
@@ -227,6 +220,7 @@ impl Pipeline {
         if self.state == State::Idle {
             self.started = now;
             self.state = State::Running;
+            self.tell_started(now);
         }
         self.pump(now);
     }
@@ -252,14 +246,13 @@ impl Pipeline {
     /// so.
     pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseAnswer {
         let now = self.clock.observe(now);
-        let Some(ended) = self.workers.remove(worker.0) else {
-            return match self.workers.state(worker.0) {
-                KeyState::Spent => ReleaseAnswer::Duplicate,
-                _ => ReleaseAnswer::UnknownLease,
-            };
-        };
+        let Some(ended) = self.workers.remove(worker.0) else { return self.refuse(now, worker) };
+        let lease = ended.lease.id();
         let answer = self.dispatcher.release(ended.lease);
         debug_assert_eq!(answer, ReleaseAnswer::Released, "a worker's lease is live until it answers");
+        if self.teller.is_on() {
+            self.tell_ended(now, ended.key, SchedulerFact::TaskCompleted { worker, outcome }, lease);
+        }
         self.absorb(now, ended.key, outcome);
         self.settle(now, ended.key.row_group);
         self.pump(now);
@@ -281,6 +274,7 @@ impl Pipeline {
         let now = self.clock.observe(now);
         if self.state == State::Idle {
             self.started = now;
+            self.tell_started(now);
         }
         self.stop(StopReason::Cancelled, StopMode::Abort);
         self.pump(now);
@@ -322,25 +316,29 @@ impl Pipeline {
             TaskOutcome::Retryable { kind, retry_after } => {
                 counts.retryable += 1;
                 let verdict = self.salvage.judge(now, kind, retry_after, rounds);
-                self.carry_out(key, verdict);
+                self.carry_out(key, verdict, Some(kind));
             }
             TaskOutcome::Cancelled => {
                 counts.cancelled += 1;
-                let verdict = match self.state {
-                    // Aborted by the stop: no fault of the row.
-                    State::Stopping(_) => Verdict::Defer { not_before: now },
-                    _ => self.salvage.judge_lost(now, rounds),
-                };
-                self.carry_out(key, verdict);
+                let verdict = self.judge_lost(now, rounds);
+                self.carry_out(key, verdict, None);
             }
             TaskOutcome::Fatal => {
                 counts.fatal += 1;
                 let (column, row_group) = (key.column, key.row_group);
-                self.carry_out(key, Verdict::Defer { not_before: now });
                 self.stop(StopReason::Fatal { column, row_group }, StopMode::Abort);
+                self.carry_out(key, Verdict::Defer { not_before: now }, None);
             }
         }
         self.enqueue_ready(key.row_group);
+    }
+
+    pub(super) fn judge_lost(&self, now: Instant, rounds: u8) -> Verdict {
+        match self.state {
+            // Aborted by the stop: no fault of the row.
+            State::Stopping(_) => Verdict::Defer { not_before: now },
+            _ => self.salvage.judge_lost(now, rounds),
+        }
     }
 
     /// What an answer says about the provider behind a column's group.
@@ -374,8 +372,10 @@ impl Pipeline {
         };
         let group = self.routes[column.index()].patience;
         if let Some(retryable) = self.degraded.observe(now, group, is_retryable) {
+            let window = self.degraded.window();
+            self.teller.group(now, column, SchedulerFact::ProviderDegraded { retryable, window });
             let group = self.plan.columns()[column.index()].group.identity.clone();
-            self.effects.push_back(Effect::Warn(ProviderDegraded { group, retryable, window: self.degraded.window() }));
+            self.effects.push_back(Effect::Warn(ProviderDegraded { group, retryable, window }));
         }
     }
 
@@ -386,7 +386,8 @@ impl Pipeline {
         }
     }
 
-    fn carry_out(&mut self, key: TaskKey, verdict: Verdict) {
+    /// Drops a task, or keeps it for another try, which it needs because of `failure`, or of a worker that was lost.
+    pub(super) fn carry_out(&mut self, key: TaskKey, verdict: Verdict, failure: Option<RetryKind>) {
         if let Verdict::Drop(reason) = verdict {
             return self.drop_rows(key, reason);
         }
@@ -398,6 +399,10 @@ impl Pipeline {
         }
         // A run that stops tries nothing again: the task only has to be seen as not done.
         entry.stage = Stage::Deferred;
+        if self.teller.is_on() {
+            let fact = tell::kept(self.state == State::Running, verdict, failure, entry.rounds);
+            self.teller.task(self.clock.latest(), key, entry.attempts, fact);
+        }
         match verdict {
             _ if self.state != State::Running => {}
             Verdict::Delay { until } => {
@@ -418,14 +423,18 @@ impl Pipeline {
         let Some(group) = self.groups.get_mut(&key.row_group) else { return };
         let running = self.state == State::Running;
         let (dispatcher, delays, models) = (&mut self.dispatcher, &mut self.delays, &mut self.models);
-        let routes = &self.routes;
+        let (routes, teller, now) = (&self.routes, &mut self.teller, self.clock.latest());
         let mut discarded = 0;
         let place = (key.column, key.row);
-        let rows = group.drop_rows(&self.plan, place, reason, &mut self.ready, |(column, row), stage| {
+        let rows = group.drop_rows(&self.plan, place, reason, &mut self.ready, |(column, row), entry| {
+            let gone = TaskKey { column, row, ..key };
+            if running {
+                teller.dropped(now, gone, entry);
+            }
             // A run that stops has emptied queue and timers already.
-            match stage {
+            match entry.stage {
                 Stage::Queued if running => {
-                    let found = dispatcher.discard(TaskKey { column, row, ..key }.to_bits());
+                    let found = dispatcher.discard(gone.to_bits());
                     debug_assert!(found, "a queued task is in the queue");
                     discarded += 1;
                 }
@@ -439,6 +448,9 @@ impl Pipeline {
         });
         group.queued -= discarded;
         self.tally.drop_rows(Some(key.column), reason, u64::from(rows));
+        if self.teller.is_on() {
+            self.tell_dropped(key, reason, rows, discarded > 0);
+        }
     }
 }
 
@@ -492,6 +504,9 @@ impl Pipeline {
                 self.admit();
                 self.dispatch();
             }
+            if self.teller.is_on() {
+                self.tell_row_group_block(now);
+            }
             let (plan, groups) = (&self.plan, &self.groups);
             self.delays.sweep(|task| is_delayed(plan, groups, task));
         }
@@ -518,6 +533,9 @@ impl Pipeline {
             self.tally.rows_in += u64::from(span.rows);
             let group = RowGroup::admit(&self.plan, span, self.hooks.pre_batch, &mut self.ready);
             self.groups.insert(span.row_group, group);
+            if self.teller.is_on() {
+                self.tell_admitted(span);
+            }
             self.enqueue_ready(span.row_group);
             self.begin_pre_batch(span.row_group);
         }
@@ -535,7 +553,10 @@ impl Pipeline {
             worker_cap: self.worker_cap,
             models: models.loads(dispatcher),
         };
-        self.target.tick(&sight)
+        let from = self.target.get();
+        let grew = self.target.tick(&sight);
+        self.tell_target(from);
+        grew
     }
 
     fn dispatch(&mut self) {
@@ -545,6 +566,7 @@ impl Pipeline {
             let Some(group) = self.groups.get_mut(&key.row_group) else {
                 debug_assert!(false, "a row group stays while it has queued tasks");
                 let _ = self.dispatcher.release(lease);
+                self.teller.run(self.clock.latest(), SchedulerFact::StaleSelection);
                 continue;
             };
             let entry = group.frontier.entry_mut(&self.plan, (key.column, key.row));
@@ -554,10 +576,18 @@ impl Pipeline {
             group.queued -= 1;
             group.running += 1;
             self.tally.columns[key.column.index()].spawned += 1;
+            let span = group.span;
+            let id = lease.id();
             let worker = WorkerId(self.workers.insert(Worker { key, lease, aborted: false }));
-            let (TaskKey { row_group, column, row }, span) = (key, group.span);
+            if self.teller.is_on() {
+                self.tell_spawned(key, attempt, worker, id);
+            }
+            let TaskKey { row_group, column, row } = key;
             let (first_row, rows) = (span.first_row, span.rows);
             self.effects.push_back(Effect::Spawn(Task { worker, column, row_group, first_row, rows, row, attempt }));
+        }
+        if self.teller.is_on() {
+            self.tell_round();
         }
     }
 }
@@ -566,24 +596,4 @@ fn is_delayed(plan: &Plan, groups: &BTreeMap<u32, RowGroup>, task: u64) -> bool 
     let key = TaskKey::from_bits(task);
     let group = groups.get(&key.row_group);
     group.is_some_and(|group| group.frontier.stage(plan, (key.column, key.row)) == Stage::Delayed)
-}
-
-/// Registers every column's group and demand; answers the routes, and how many distinct groups there are.
-fn routes(plan: &Plan, dispatcher: &mut Dispatcher<BoxedPolicy>) -> Result<(Vec<Route>, usize), PipelineError> {
-    let mut distinct: Vec<TaskGroupId> = Vec::new();
-    let mut routes = Vec::with_capacity(plan.columns().len());
-    for column in plan.columns() {
-        let name = || column.name.clone();
-        let group =
-            dispatcher.group(&column.group).map_err(|source| PipelineError::Group { column: name(), source })?;
-        let demand =
-            dispatcher.demand(&column.demand).map_err(|source| PipelineError::Demand { column: name(), source })?;
-        let known = distinct.iter().position(|other| *other == group);
-        let patience = known.unwrap_or_else(|| {
-            distinct.push(group);
-            distinct.len() - 1
-        });
-        routes.push(Route { group, demand, patience });
-    }
-    Ok((routes, distinct.len()))
 }

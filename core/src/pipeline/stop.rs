@@ -14,6 +14,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use super::event::SchedulerFact;
 use super::outcome::{DropReason, Effect, WorkerId};
 use super::report::{ColumnReport, RunReport, StopReason};
 use super::row_group::Phase;
@@ -34,6 +35,9 @@ pub(super) enum StopMode {
 impl Pipeline {
     /// Stops the run, or makes a stop stricter.
     pub(super) fn stop(&mut self, reason: StopReason, mode: StopMode) {
+        if self.teller.is_on() {
+            self.tell_stop(&reason);
+        }
         let mode = match self.state {
             State::Finished => return,
             State::Stopping(current) => current.max(mode),
@@ -53,7 +57,10 @@ impl Pipeline {
 
     fn discard_waiting(&mut self) {
         self.dispatcher.shutdown();
-        self.dispatcher.discard_where(|_| true);
+        let discarded = self.dispatcher.discard_where(|_| true) as u32;
+        if discarded > 0 {
+            self.teller.run(self.clock.latest(), SchedulerFact::QueueDrained { discarded });
+        }
         self.delays.clear();
         for group in self.groups.values_mut() {
             group.queued = 0;
@@ -155,6 +162,9 @@ impl Pipeline {
             ended: now,
         });
         self.state = State::Finished;
+        if self.teller.is_on() {
+            self.tell_finished(now);
+        }
         self.effects.push_back(Effect::Finished);
     }
 }

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::event::{Interest, SchedulerEvent};
 use super::*;
 use crate::lease::ReleaseAnswer;
 use crate::time::{Duration, Instant};
@@ -31,10 +32,25 @@ pub(super) struct Rig {
 impl Rig {
     /// A started pipeline over the columns.
     pub(super) fn start(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Self {
+        Self::start_with(columns, config, Interest::NONE)
+    }
+
+    /// The same, telling these events.
+    pub(super) fn start_with(
+        columns: impl IntoIterator<Item = Column>,
+        config: PipelineConfig,
+        interest: Interest,
+    ) -> Self {
         let mut rig = Self::new(columns, config);
+        rig.pipeline.set_interest(interest);
         rig.pipeline.start(rig.now);
         rig.drain();
         rig
+    }
+
+    /// The events since the last call.
+    pub(super) fn events(&mut self) -> Vec<SchedulerEvent> {
+        core::iter::from_fn(|| self.pipeline.poll_event()).collect()
     }
 
     pub(super) fn new(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Self {
@@ -100,10 +116,21 @@ impl Rig {
 
     /// Ends the worker with this label.
     pub(super) fn end(&mut self, label: &str, outcome: TaskOutcome) {
-        let at = self.running.iter().position(|task| self.label(task) == label);
-        let task = self.running.remove(at.unwrap_or_else(|| panic!("{label} runs not: {:?}", self.running_names())));
+        let task = self.take(label);
         assert_eq!(self.pipeline.task_finished(self.now, task.worker, outcome), ReleaseAnswer::Released);
         self.drain();
+    }
+
+    /// Says that the worker with this label could not be started.
+    pub(super) fn fail_spawn(&mut self, label: &str) {
+        let task = self.take(label);
+        assert_eq!(self.pipeline.spawn_failed(self.now, task.worker), ReleaseAnswer::Released);
+        self.drain();
+    }
+
+    fn take(&mut self, label: &str) -> Task {
+        let at = self.running.iter().position(|task| self.label(task) == label);
+        self.running.remove(at.unwrap_or_else(|| panic!("{label} runs not: {:?}", self.running_names())))
     }
 
     pub(super) fn succeed(&mut self, label: &str) {

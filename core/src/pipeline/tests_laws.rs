@@ -4,7 +4,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use super::event::Interest;
 use super::testing::*;
+use super::testing_books::Books;
 use super::*;
 use crate::sim::rng::Rng;
 use crate::time::Duration;
@@ -69,6 +71,8 @@ struct Weather {
     retryable: u64,
     fatal: u64,
     lost: u64,
+    /// Out of 100 workers, how many cannot be started.
+    unspawned: u64,
     /// Nobody answers anything but rate limits.
     storm: bool,
 }
@@ -78,7 +82,15 @@ impl Weather {
         let fatal = u64::from(rng.below(10) == 0);
         let storm = rng.below(20) == 0;
         let skipped = rng.below(2) * rng.below(30);
-        Self { skipped, failed: rng.below(30), retryable: rng.below(40), fatal, lost: rng.below(5), storm }
+        Self {
+            skipped,
+            failed: rng.below(30),
+            retryable: rng.below(40),
+            fatal,
+            lost: rng.below(5),
+            unspawned: rng.below(4),
+            storm,
+        }
     }
 
     fn outcome(&self, rng: &mut Rng) -> TaskOutcome {
@@ -212,6 +224,11 @@ impl Checker {
         self.done.contains(&id) || self.follows(plan, id)
     }
 
+    fn never_ran(&mut self, task: &Task) {
+        let was_tried = self.tries.remove(&(task.row_group, task.column, task.row, task.attempt));
+        assert!(was_tried, "{task:?} was never asked for");
+    }
+
     fn answered(&mut self, task: &Task, outcome: TaskOutcome) {
         let id = (task.row_group, task.column, task.row);
         match outcome {
@@ -264,6 +281,11 @@ fn upstream_of(plan: &Plan, (row_group, _, row): Id, upstream: ColumnId) -> Opti
 }
 
 fn run_world(seed: u64) -> RunReport {
+    run_watched(seed, true)
+}
+
+/// The same, its events told and checked or not.
+fn run_watched(seed: u64, is_watched: bool) -> RunReport {
     let mut rng = Rng::new(seed);
     let columns = random_columns(&mut rng);
     let config = random_config(&mut rng);
@@ -271,10 +293,14 @@ fn run_world(seed: u64) -> RunReport {
     let cancel_at = (rng.below(5) == 0).then(|| rng.below(60));
     let bad_disk = rng.below(12) == 0;
     let bad_hooks = rng.below(6) == 0;
-    let mut rig = Rig::start(columns, config.clone());
+    let mut rig = Rig::start_with(columns, config.clone(), if is_watched { Interest::ALL } else { Interest::NONE });
     let mut checker = Checker::default();
+    let mut books = is_watched.then(Books::default);
     checker.look(&rig, &config);
     for step in 0_u64.. {
+        if let Some(books) = &mut books {
+            books.look(&mut rig);
+        }
         assert!(step < 100_000, "the run does not end");
         if rig.ends > 0 {
             break;
@@ -291,6 +317,12 @@ fn run_world(seed: u64) -> RunReport {
             rig.answer_save(row_group, result);
         } else if !rig.running.is_empty() {
             let task = rig.running[rng.below(rig.running.len() as u64) as usize];
+            if rng.below(100) < weather.unspawned {
+                checker.never_ran(&task);
+                rig.fail_spawn(&rig.label(&task));
+                checker.look(&rig, &config);
+                continue;
+            }
             let aborted = rig.aborted.contains(&task.worker) && rng.below(4) > 0;
             let outcome = if aborted { TaskOutcome::Cancelled } else { weather.outcome(&mut rng) };
             checker.answered(&task, outcome);
@@ -378,6 +410,13 @@ fn every_random_run_makes_each_task_once_accounts_for_each_row_and_returns_each_
         ["Completed", "Cancelled", "EarlyShutdown", "Fatal", "CheckpointFailed", "HookFailed", "ProviderExhausted"]
     {
         assert!(worlds < 2_000 || endings.contains_key(kind), "no world ended as {kind}: {endings:?}");
+    }
+}
+
+#[test]
+fn a_run_goes_the_same_way_whether_it_is_watched_or_not() {
+    for seed in 0..200 {
+        assert_eq!(run_watched(seed, true), run_watched(seed, false), "seed {seed}");
     }
 }
 

@@ -3,8 +3,9 @@
 use alloc::vec::Vec;
 
 use super::accounts::Accounts;
-use super::admission::{GroupKey, TaskGroup, TaskGroupId, TaskLease};
+use super::admission::{DenialReason, GroupKey, TaskGroup, TaskGroupId, TaskLease};
 use super::advisory::{Advice, Adviser, AdvisorySkip};
+use super::denials::Denials;
 use super::parking::Parking;
 use super::policy::strict_fair::StrictFair;
 use super::policy::{Allowed, PolicyView, TaskPolicy};
@@ -59,6 +60,7 @@ pub struct Dispatcher<P = StrictFair> {
     lots: Vec<Vec<ResourceLot>>,
     ledger: Ledger<Held>,
     adviser: Adviser,
+    pub(super) denials: Denials,
     overrides: u64,
     compatibility: bool,
     pub(super) is_shut: bool,
@@ -87,6 +89,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
             lots: Vec::new(),
             ledger: Ledger::new(u32::MAX),
             adviser: Adviser::default(),
+            denials: Denials::default(),
             overrides: 0,
             compatibility: config.compatibility,
             is_shut: false,
@@ -249,11 +252,12 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// The first head in turn that is available, that the policy allows and that is wanted. Where one is not, nothing that
     /// asks for the same is.
     fn select(&mut self, mut is_wanted: impl FnMut(&Candidate, &[(u32, u32)]) -> bool) -> Option<(Selection, Allowed)> {
-        let Self { policy, queue, accounts, parking, lots, .. } = self;
+        let Self { policy, queue, accounts, parking, lots, denials, .. } = self;
         let mut allowed = Allowed::default();
         let selection = queue.select(|candidate| {
             let (group, demand) = (candidate.group.0, candidate.class.0);
             if let Some((resource, amount)) = accounts.resources.shortage(demand) {
+                denials.note(candidate, DenialReason::NoCapacity, Some(ResourceId(resource)));
                 return blocked(&lots[resource as usize], amount);
             }
             match policy.evaluate(&PolicyView::new(accounts, group, demand)) {
@@ -263,6 +267,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
                 }
                 Ok(_) => Verdict::SkipClass,
                 Err(refusal) => {
+                    denials.note(candidate, refusal.reason, refusal.resource);
                     parking.park(accounts, group, demand, &refusal.until);
                     Verdict::GroupBlocked
                 }

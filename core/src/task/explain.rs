@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::admission::{Denial, DenialReason, TaskGroupId};
+use super::denials::Denied;
 use super::dispatch::Dispatcher;
 use super::policy::{PolicyView, Refusal, TaskPolicy, Until};
 use super::resources::{DemandId, ResourceId};
@@ -46,6 +47,15 @@ impl<P: TaskPolicy> Dispatcher<P> {
             blocked.heads[at].1 += 1;
         }
         blocked
+    }
+
+    /// What keeps the head of the first group that has one which may not start. O(groups).
+    pub(crate) fn first_denial(&self) -> Option<Denied> {
+        let mut heads = self.queue.groups().filter_map(|group| self.queue.first(group));
+        heads.find_map(|head| {
+            let Refusal { reason, resource, .. } = self.judge(head.group.0, head.class.0).err()?;
+            Some(Denied { task: head.item, reason, resource })
+        })
     }
 
     /// Whether a task of this group and demand could start now, or why not. Changes nothing. O(resources of the

@@ -24,6 +24,7 @@
 mod accounts;
 mod admission;
 mod advisory;
+mod denials;
 mod dispatch;
 mod explain;
 mod parking;
@@ -44,6 +45,7 @@ mod tests_model;
 
 pub use admission::{Denial, DenialReason, Figures, GroupKind, TaskGroup, TaskGroupId, TaskLease};
 pub use advisory::AdvisorySkip;
+pub(crate) use denials::Denied;
 pub use dispatch::{Dispatched, Dispatcher};
 pub use explain::Blocked;
 pub use policy::bounded_borrow::{BorrowCeiling, BoundedBorrow, BoundedBorrowConfig};

@@ -77,7 +77,7 @@ impl RequestAdmission {
     #[inline]
     #[must_use]
     pub fn latest(&self) -> Instant {
-        self.time.peek(Instant::ZERO)
+        self.time.latest()
     }
 
     /// The state of a resource at `now`; `None` for one that this controller never made. Changes nothing. O(leases).
