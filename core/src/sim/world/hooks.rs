@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Due, World};
 use crate::pipeline::{Batch, FinishedRowGroup, HookError, SaveError};
+use crate::sim::check::Handover;
 use crate::sim::scenario::{Answering, PreBatch};
 use crate::time::Duration;
 
@@ -42,6 +43,8 @@ impl World {
             Ok(Vec::new())
         };
         self.tell_pressure();
+        let left_out = answer.as_deref().ok();
+        self.hand_over(&Handover::PreBatchAnswered { row_group, left_out });
         self.pipeline.pre_batch_finished(self.now, row_group, answer);
     }
 
@@ -49,6 +52,7 @@ impl World {
         let fails = self.answers.post_batch.fails_at == Some(row_group);
         let answer = if fails { Err(HookError::from("the scenario lets it fail")) } else { Ok(()) };
         self.tell_pressure();
+        self.hand_over(&Handover::PostBatchAnswered { row_group, works: !fails });
         self.pipeline.post_batch_finished(self.now, row_group, answer);
     }
 
@@ -56,6 +60,7 @@ impl World {
         let fails = self.answers.checkpoint.fails_at == Some(row_group);
         let answer = if fails { Err(SaveError::from("the scenario lets it fail")) } else { Ok(()) };
         self.tell_pressure();
+        self.hand_over(&Handover::CheckpointAnswered { row_group, works: !fails });
         self.pipeline.checkpoint_finished(self.now, row_group, answer);
     }
 

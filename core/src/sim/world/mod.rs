@@ -13,6 +13,7 @@
 //! | `holders` | somebody else's calls |
 //! | `draws` | chance |
 //! | `sample` | the figures of one instant |
+//! | `watch` | a checker beside it all, if it is wanted |
 
 mod activity;
 mod draws;
@@ -21,7 +22,9 @@ mod hooks;
 mod sample;
 #[cfg(test)]
 mod tests;
+mod watch;
 
+use alloc::boxed::Box;
 use alloc::collections::BinaryHeap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -32,6 +35,8 @@ use self::activity::{Activity, Kind, Work, Worker};
 use self::draws::Draws;
 use self::holders::Holders;
 use self::hooks::Answers;
+use self::watch::Watch;
+use super::check::Handover;
 use super::provider::MockProvider;
 use super::rng::Rng;
 use super::scenario::{Scenario, ScenarioError};
@@ -42,6 +47,7 @@ use crate::request::{Domain, RequestAdmission, RequestConfig, RequestPressure, R
 use crate::time::{Duration, Instant};
 
 pub use sample::{ProviderSample, Sample};
+pub use watch::Observation;
 
 struct Provider {
     name: String,
@@ -88,6 +94,7 @@ pub struct World {
     scheduled: u64,
     digest: FixedHasher,
     finished: Option<RunReport>,
+    watch: Option<Box<Watch>>,
 }
 
 impl World {
@@ -128,6 +135,7 @@ impl World {
             scheduled: 0,
             digest: FixedHasher::default(),
             finished: None,
+            watch: None,
         })
     }
 
@@ -211,7 +219,7 @@ impl World {
 
     /// Cancels the run: what is under way is given up and its leases come back.
     pub fn cancel(&mut self) {
-        self.pipeline.cancel(self.now);
+        self.give_up();
         self.settle();
     }
 
@@ -263,13 +271,18 @@ impl World {
     /// Drains the effects of both machines until neither has any.
     fn settle(&mut self) {
         loop {
+            self.look();
             if let Some(effect) = self.pipeline.poll_effect() {
+                self.look_at(&effect);
                 self.carry_out(effect);
             } else if let Some(effect) = self.admission.poll_effect() {
                 self.deliver(effect);
             } else {
                 break;
             }
+        }
+        if self.finished.is_some() {
+            self.close_books();
         }
         for provider in &mut self.providers {
             let Some(state) = self.admission.load(self.now, provider.resource) else { continue };
@@ -302,8 +315,13 @@ impl World {
             Due::Checkpoint(row_group) => self.end_checkpoint(row_group),
             Due::Hold(holder) => self.hold(holder),
             Due::LetGo(holder) => self.let_go(holder),
-            Due::Cancel => self.pipeline.cancel(self.now),
+            Due::Cancel => self.give_up(),
         }
+    }
+
+    fn give_up(&mut self) {
+        self.hand_over(&Handover::Cancel);
+        self.pipeline.cancel(self.now);
     }
 
     fn schedule_at(&mut self, at: Instant, due: Due) {

@@ -33,8 +33,9 @@ fn scenario(rows: u64, models: &[Model], columns: &[ScenarioColumn]) -> Scenario
 }
 
 fn run(scenario: &Scenario) -> RunReport {
-    let mut world = World::new(scenario, 7).unwrap();
+    let mut world = World::watched(scenario, 7).unwrap();
     while world.step() {}
+    assert_eq!(world.violation(), None);
     assert_eq!(world.outstanding(), [0; 3]);
     world.finished().expect("a world that stands still has finished").clone()
 }
