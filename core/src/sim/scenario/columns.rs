@@ -35,7 +35,8 @@ pub struct ScenarioColumn {
     /// The model it calls; `None` for local work.
     #[serde(default)]
     pub model: Option<String>,
-    /// Calls that each task makes, one after another, 0 to 10000; without a model, nothing \[1\].
+    /// Calls that each task makes, one after another, 0 to 10000; without a model, nothing \[1\]. A try after a call that
+    /// failed goes on with that call.
     #[serde(default = "one_call")]
     pub calls: u32,
     /// Tokens that a call costs at its provider.

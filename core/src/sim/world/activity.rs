@@ -1,4 +1,7 @@
 //! What a worker does: its calls, one after another, then its local work.
+//!
+//! After a call that failed, the next try goes on from there: the answers of the calls before it are kept, as a host would.
+//! Tasks that began anew could refuse each other for ever, where a provider serves fewer calls in a row than a task makes.
 
 use super::{Due, World};
 use crate::handle::SlotKey;
@@ -78,7 +81,8 @@ impl World {
     pub(super) fn spawn(&mut self, task: &Task) {
         self.note(1, task.worker.to_bits());
         let kind = &self.kinds[task.column.index()];
-        let work = Work { task: *task, calls_made: 0 };
+        let kept = if kind.calls > 1 { self.kept.remove(&place_of(task)) } else { None };
+        let work = Work { task: *task, calls_made: kept.unwrap_or(0) };
         match &kind.chances {
             Some(chances) if self.draws.is_skipped(task, chances.skip) => {
                 self.schedule(self.now, Activity { work, outcome: TaskOutcome::Skipped, call: None });
@@ -180,7 +184,12 @@ impl World {
                 self.finish(work.task.worker, outcome);
             }
             TaskOutcome::Success => self.go_on(work),
-            failure => self.finish(work.task.worker, failure),
+            failure => {
+                if kind.calls > 1 {
+                    self.kept.insert(place_of(&work.task), work.calls_made - 1);
+                }
+                self.finish(work.task.worker, failure);
+            }
         }
     }
 
@@ -234,6 +243,13 @@ impl World {
         self.tell_pressure();
         let _ = self.pipeline.task_finished(self.now, worker, outcome);
     }
+}
+
+/// Row group, column, row: the same for every try of a task.
+pub(super) type Place = (u32, usize, Option<u32>);
+
+fn place_of(task: &Task) -> Place {
+    (task.row_group, task.column.index(), task.row)
 }
 
 fn not_admitted() -> TaskOutcome {

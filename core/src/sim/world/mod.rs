@@ -31,7 +31,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::hash::Hasher;
 
-use self::activity::{Activity, Kind, Work, Worker};
+use self::activity::{Activity, Kind, Place, Work, Worker};
 use self::draws::Draws;
 use self::holders::Holders;
 use self::hooks::Answers;
@@ -90,6 +90,8 @@ pub struct World {
     activities: Slots<Activity>,
     workers: FixedMap<u64, Worker>,
     waiting: FixedMap<u64, Work>,
+    /// Calls of tasks of several calls that are answered already, for their next try.
+    kept: FixedMap<Place, u32>,
     events: BinaryHeap<Reverse<(Instant, u64, Due)>>,
     scheduled: u64,
     digest: FixedHasher,
@@ -131,6 +133,7 @@ impl World {
             activities: Slots::default(),
             workers: FixedMap::default(),
             waiting: FixedMap::default(),
+            kept: FixedMap::default(),
             events: BinaryHeap::new(),
             scheduled: 0,
             digest: FixedHasher::default(),
