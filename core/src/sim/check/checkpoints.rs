@@ -57,9 +57,11 @@ fn is_whole(rules: &Rules, group: &FinishedRowGroup) -> Verdict {
 
 /// Whether each row was given up before, or was left over by a stop.
 fn accounted(book: &GroupBook, group: &FinishedRowGroup) -> Verdict {
-    let is_told = |row| book.dropped.contains(&row);
+    let is_told = |row: u32| book.dropped.contains(&row);
     let unknown = group.dropped.iter().find(|row| !is_told(row.row) && row.reason != DropReason::Stopped);
-    unknown.map_or(Ok(()), |row| Err(format!("{row:?} of row group {} was never given up", group.row_group)))
+    unknown.map_or(Ok(()), |row| Err(format!("{row:?} of row group {} was never given up", group.row_group)))?;
+    let revived = group.live.iter().find(|row| is_told(**row));
+    revived.map_or(Ok(()), |row| Err(format!("row {row} of row group {} was given up before", group.row_group)))
 }
 
 impl Check for Checkpoints {

@@ -67,15 +67,12 @@ impl Hooks {
         self.of(row_group).post_batch.call()
     }
 
-    fn checkpoint(&mut self, rules: &Rules, books: &Books, group: &FinishedRowGroup) -> Verdict {
+    fn checkpoint(&mut self, rules: &Rules, group: &FinishedRowGroup) -> Verdict {
         let called = *self.of(group.row_group);
         let is_missing = rules.config.post_batch_hook && called.post_batch != Hook::Passed;
         hold(!is_missing, || format!("row group {} is saved without its post-batch hook", group.row_group))?;
         let is_missing = rules.config.pre_batch_hook && called.pre_batch != Hook::Passed && !group.live.is_empty();
-        hold(!is_missing, || format!("row group {} is saved without its pre-batch hook", group.row_group))?;
-        let book = books.group(group.row_group);
-        let left_out = group.live.iter().find(|row| book.is_some_and(|book| !book.is_live(Some(**row))));
-        left_out.map_or(Ok(()), |row| Err(format!("row {row} of row group {} was given up before", group.row_group)))
+        hold(!is_missing, || format!("row group {} is saved without its pre-batch hook", group.row_group))
     }
 }
 
@@ -110,7 +107,7 @@ impl Check for Hooks {
             }
             Handover::PostBatch(group) => self.post_batch(rules, books, group.row_group),
             Handover::PostBatchAnswered { row_group, works } => self.of(row_group).post_batch.answer(works),
-            Handover::Checkpoint(group) => self.checkpoint(rules, books, group),
+            Handover::Checkpoint(group) => self.checkpoint(rules, group),
             Handover::CheckpointAnswered { .. } | Handover::Cancel => Ok(()),
         }
     }

@@ -54,7 +54,8 @@ impl Task {
             SchedulerFact::WorkerSpawned { worker } => {
                 expect(Stage::Chosen, "was started")?;
                 let next = tries + 1;
-                hold(attempt == Some(next), || format!("try {attempt:?} came where try {next} was due"))?;
+                let told = attempt.unwrap_or(0);
+                hold(told == next, || format!("try {told} came where try {next} was due"))?;
                 *self = Self { tries: next, stage: Stage::Running(worker) };
             }
             SchedulerFact::WorkerSpawnFailed { worker } => {
