@@ -34,7 +34,7 @@ fn an_event_of_a_task_names_all_that_it_belongs_to() -> Result<()> {
             "row": 0,
             "strategy": "cell",
             "group_kind": "model",
-            "group": "c4c8a4aee6b8e34f",
+            "group": "067e0cf8e6fdefa5",
             "task": "0000000000000000",
             "attempt": 1
         },
@@ -48,7 +48,7 @@ fn an_event_of_a_task_names_all_that_it_belongs_to() -> Result<()> {
 fn an_event_of_the_run_says_nothing_of_tasks() -> Result<()> {
     let last = told()?.pop();
     let expected = json!({
-        "sequence": 14,
+        "sequence": 15,
         "at": 9,
         "kind": "job_completed",
         "correlation": { "run": 7 },

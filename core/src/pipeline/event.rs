@@ -395,6 +395,7 @@ mod hex {
         serializer.collect_str(&format_args!("{bits:016x}"))
     }
 
+    #[expect(clippy::ref_option, reason = "the signature that the derive calls")]
     pub(super) fn some<S: Serializer>(bits: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
         one(&bits.unwrap_or_default(), serializer)
     }

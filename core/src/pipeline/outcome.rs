@@ -296,7 +296,8 @@ impl fmt::Display for ProviderDegraded {
 /// What a driver must carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Start a worker; answer with [`Pipeline::task_finished`](super::Pipeline::task_finished).
+    /// Start a worker; answer with [`Pipeline::task_finished`](super::Pipeline::task_finished), or with
+    /// [`Pipeline::spawn_failed`](super::Pipeline::spawn_failed) if it could not be started.
     Spawn(Task),
     /// Call the pre-batch hook of a row group, which may leave rows out; answer with
     /// [`Pipeline::pre_batch_finished`](super::Pipeline::pre_batch_finished). Comes once for a row group, before any

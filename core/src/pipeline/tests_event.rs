@@ -1,5 +1,6 @@
 //! What a run tells of itself, kind by kind.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::event::{Correlation, Interest, MAX_PENDING, SchedulerEvent, SchedulerEventKind, SchedulerFact, StopKind};
@@ -7,9 +8,12 @@ use super::key::TaskKey;
 use super::testing::*;
 use super::testing_books::Books;
 use super::*;
+use crate::error::ConfigError;
 use crate::lease::ReleaseAnswer;
 use crate::request::RequestPressure;
-use crate::task::{DenialReason, GroupKind, TaskGroup};
+use crate::task::{
+    Allowed, DenialReason, GroupKind, PolicyView, Refusal, ResourceId, TaskGroup, TaskGroupId, TaskPolicy,
+};
 use crate::time::{Duration, Instant};
 use SchedulerEventKind::*;
 
@@ -303,6 +307,44 @@ fn a_round_tells_of_each_group_at_most_once_that_it_was_denied() {
     }
 }
 
+/// Refuses one group, and says that anything might change its mind.
+#[derive(Debug, Default)]
+struct Never(Option<TaskGroupId>);
+
+impl TaskPolicy for Never {
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+        if self.0 == Some(view.group()) { Err(DenialReason::Policy.into()) } else { Ok(Allowed::freely()) }
+    }
+
+    fn group_registered(
+        &mut self,
+        id: TaskGroupId,
+        group: &TaskGroup,
+        _find: &dyn Fn(&str) -> Option<ResourceId>,
+    ) -> Result<(), ConfigError> {
+        if group.identity == ["never"] {
+            self.0 = Some(id);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_group_that_is_asked_again_and_again_in_a_round_is_told_of_once() {
+    let columns = [Column::new("never", Strategy::Cell), Column::new("other", Strategy::Cell)];
+    let mut rig = Rig::new(columns, rows(3, 3));
+    let plan = rig.pipeline.plan().clone();
+    rig.pipeline = Pipeline::with_policy(plan, rows(3, 3), Box::new(Never::default())).expect("valid settings");
+    rig.pipeline.set_interest(Interest::ALL);
+    rig.pipeline.start(rig.now);
+    rig.drain();
+    assert_eq!(rig.running.len(), 3, "it was asked before each of them, and after");
+    let denied = SchedulerFact::AdmissionDenied { reason: DenialReason::Policy, resource: None };
+    assert_eq!(facts(&mut rig, AdmissionDenied), [denied]);
+    rig.succeed("other:0.0");
+    assert_eq!(facts(&mut rig, AdmissionDenied), [denied], "another round");
+}
+
 #[test]
 fn a_group_at_its_limit_while_another_could_start_is_told_as_capped() {
     let limited = |name| on_gpu(name, 1).with_group(limited_group(name, 1));
@@ -427,7 +469,7 @@ fn a_degraded_provider_is_told_with_its_group() {
     let told = only(&mut rig, ProviderDegraded);
     assert_eq!(told[0].fact, SchedulerFact::ProviderDegraded { retryable: 2, window: 2 });
     let group_kind = Some(GroupKind::Local);
-    assert_eq!(told[0].correlation, Correlation { group, group_kind, ..Correlation::default() });
+    assert_eq!(told[0].correlation, Correlation { group_kind, group, ..Correlation::default() });
     assert_eq!(rig.warnings.len(), told.len());
 }
 

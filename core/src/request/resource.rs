@@ -206,6 +206,7 @@ impl Resource {
     }
 
     /// A call has ended.
+    #[inline]
     pub(super) fn end(&mut self, now: Instant, held: &Held, done: &Completion) {
         self.in_flight -= 1;
         self.last_outcome = Some(done.outcome);

@@ -112,10 +112,12 @@ impl RequestAdmission {
         self.tell(now, resource, RequestFact::LeaseAcquired { lease, limit, in_flight });
     }
 
+    #[cold]
     pub(super) fn tell_irregular(&mut self, now: Instant, lease: LeaseId, answer: ReleaseAnswer) {
         self.log.push(now, EventPlace::Controller, RequestFact::ReleaseDiagnostic { lease, answer });
     }
 
+    #[cold]
     pub(super) fn before_outcome(&mut self, now: Instant, resource: ResourceId) -> Before {
         self.tell_ramp(now, resource);
         let entry = &self.resources[resource.index()];
@@ -123,6 +125,7 @@ impl RequestAdmission {
     }
 
     /// What an outcome did to the limit and the cooldown, and the lease that is gone.
+    #[cold]
     pub(super) fn tell_outcome(
         &mut self,
         now: Instant,
