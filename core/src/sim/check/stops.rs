@@ -35,9 +35,7 @@ impl Check for Stops {
             SchedulerFact::RowGroupAdmitted { .. }
             | SchedulerFact::ReadyEnqueued { .. }
             | SchedulerFact::Selected { .. }
-            | SchedulerFact::TaskLeaseAcquired { .. }
-            | SchedulerFact::WorkerSpawned { .. }
-            | SchedulerFact::TaskResumed { .. } => self.refuse(&event.fact.kind())?,
+            | SchedulerFact::WorkerSpawned { .. } => self.refuse(&event.fact.kind())?,
             _ => {}
         }
         Ok(())
