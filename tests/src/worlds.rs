@@ -16,7 +16,7 @@ use tidegate_core::sim::world::World;
 pub use draw::draw;
 
 /// More steps than any drawn world takes, by a factor of about twenty.
-pub const STEP_BOUND: u64 = 50_000;
+pub const STEP_BOUND: u64 = 200_000;
 
 /// How a world ended that keeps the laws.
 #[derive(Clone, Debug, PartialEq, Eq)]
