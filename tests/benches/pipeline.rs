@@ -31,7 +31,6 @@ use tidegate_core::pipeline::{FinishedRowGroup, Strategy, Task, TaskOutcome};
 use tidegate_core::sim::scenario::{Scenario, ScenarioColumn};
 use tidegate_core::sim::world::World;
 use tidegate_core::task::{BoundedBorrow, BoundedBorrowConfig, StrictFair, TaskPolicy};
-use tidegate_core::time::Duration as Span;
 use tidegate_native::host::TokioHost;
 use tidegate_tests::live_bytes::{LiveBytes, live_bytes};
 use tokio::runtime::{Builder, Runtime};
@@ -244,23 +243,8 @@ fn tasks_per_second(bench: &Bench, name: &str, rows: u64, run: impl Fn() -> Resu
 fn scenario(rows: u64) -> Scenario {
     let name = |number: u64| number.to_string();
     let columns = (0..COLUMNS).map(|number| ScenarioColumn {
-        name: name(number),
-        strategy: Strategy::Cell,
         after: (number > 0).then(|| name(number - 1)).into_iter().collect(),
-        model: None,
-        weight: 1.0,
-        local: Span::ZERO,
-        tokens: 0,
+        ..ScenarioColumn::new(&name(number), Strategy::Cell)
     });
-    Scenario {
-        name: "instant".to_owned(),
-        title: String::new(),
-        description: String::new(),
-        rows,
-        row_group_size: 64,
-        row_groups: 3,
-        submission_limit: CAP,
-        models: Vec::new(),
-        columns: columns.collect(),
-    }
+    Scenario { rows, submission_limit: CAP, columns: columns.collect(), ..Scenario::default() }
 }

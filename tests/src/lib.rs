@@ -1,8 +1,9 @@
-//! What crosses crates: replays of recorded traces, and independent checkers.
+//! What crosses crates: replays of recorded traces, independent checkers, and random worlds.
 
 pub mod check;
 pub mod conform;
 pub mod live_bytes;
+pub mod worlds;
 
 /// The front door: its code runs as written.
 #[cfg(doctest)]

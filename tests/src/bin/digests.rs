@@ -2,14 +2,18 @@
 //!
 //! The browser tests compare these lines, made natively, with those of the wasm module.
 
-use tidegate_core::sim::scenario::{ScenarioError, builtin};
+use anyhow::{Result, bail};
+use tidegate_core::sim::scenario::builtin;
 use tidegate_core::sim::world::World;
 
-fn main() -> Result<(), ScenarioError> {
+fn main() -> Result<()> {
     for scenario in builtin() {
         for seed in 1..=3 {
-            let mut world = World::new(&scenario, seed)?;
+            let mut world = World::watched(&scenario, seed)?;
             while world.step() {}
+            if let Some(violation) = world.violation() {
+                bail!("{} with seed {seed}: {violation}", scenario.name);
+            }
             println!("{} {seed} {:016x}", scenario.name, world.digest());
         }
     }

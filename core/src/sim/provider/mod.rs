@@ -173,6 +173,15 @@ impl MockProvider {
 
     /// A call of `tokens` tokens of text arrives. The answer is final.
     pub fn arrive(&mut self, now: Instant, tokens: u32) -> Answer {
+        self.answer(now, tokens, None)
+    }
+
+    /// The same with the latency drawn from `draws`, so that it does not depend on which calls came before.
+    pub fn arrive_drawing(&mut self, now: Instant, tokens: u32, draws: &mut Rng) -> Answer {
+        self.answer(now, tokens, Some(draws))
+    }
+
+    fn answer(&mut self, now: Instant, tokens: u32, draws: Option<&mut Rng>) -> Answer {
         let now = self.time.observe(now);
         self.first_request.get_or_insert(now);
         let (phase, _) = phase(&self.spec.outages, now);
@@ -185,7 +194,7 @@ impl MockProvider {
                 self.counters.hung += 1;
                 Answer::Hang { until: now + hang }
             }
-            Phase::Up | Phase::Recovering { .. } => self.serve(now, tokens),
+            Phase::Up | Phase::Recovering { .. } => self.serve(now, tokens, draws),
         }
     }
 
@@ -251,7 +260,7 @@ impl MockProvider {
     // Mechanisms.
 
     /// Answers a call that no outage stops.
-    fn serve(&mut self, now: Instant, tokens: u32) -> Answer {
+    fn serve(&mut self, now: Instant, tokens: u32, draws: Option<&mut Rng>) -> Answer {
         let slowdown = match self.spec.overload.verdict(self.in_flight, self.level(now).slots) {
             Verdict::Serve { slowdown } => slowdown,
             Verdict::Refuse { retry_after } => return self.refuse(retry_after),
@@ -266,7 +275,7 @@ impl MockProvider {
                 bucket.take(now, cost);
             }
         }
-        let latency = scaled(self.spec.latency.sample(&mut self.latencies), slowdown);
+        let latency = scaled(self.spec.latency.sample(draws.unwrap_or(&mut self.latencies)), slowdown);
         self.in_flight = self.in_flight.saturating_add(1);
         self.counters.accepted += 1;
         Answer::Accept { finish_at: now + latency }

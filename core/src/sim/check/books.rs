@@ -1,0 +1,192 @@
+//! What the laws share: the rules of the run, and which tasks are made.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use super::{Handover, TaskName};
+use crate::handle::FixedMap;
+use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+use crate::pipeline::{ColumnId, PipelineConfig, Plan, Strategy, TaskOutcome};
+
+/// The plan and the settings, with what follows from them.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    pub(super) plan: Plan,
+    pub(super) config: PipelineConfig,
+    /// By column: the resources it takes, by place, and how much. 0 is `submission`.
+    pub(super) demands: Vec<Vec<(usize, u32)>>,
+    /// By column: whether it comes before the pre-batch hook.
+    pub(super) seeds: Vec<bool>,
+}
+
+impl Rules {
+    pub(super) fn of(plan: &Plan, config: &PipelineConfig) -> Self {
+        let names = || core::iter::once("submission").chain(config.resources.iter().map(|(name, _)| name.as_str()));
+        let demands = plan.columns().iter().map(|column| {
+            let mut amounts = alloc::vec![0; config.resources.len() + 1];
+            for (resource, amount) in &column.demand {
+                if let Some(place) = names().position(|name| name == resource) {
+                    amounts[place] += amount;
+                }
+            }
+            amounts[0] = amounts[0].max(1);
+            amounts.into_iter().enumerate().filter(|(_, amount)| *amount > 0).collect()
+        });
+        let demands = demands.collect();
+        let mut seeds = alloc::vec![false; plan.columns().len()];
+        for column in plan.order() {
+            let is_whole = plan.columns()[column.index()].strategy != Strategy::Cell;
+            seeds[column.index()] = is_whole && plan.upstreams(*column).iter().all(|up| seeds[up.index()]);
+        }
+        Self { plan: plan.clone(), config: config.clone(), demands, seeds }
+    }
+
+    pub(super) fn is_cell(&self, column: ColumnId) -> bool {
+        self.plan.columns()[column.index()].strategy == Strategy::Cell
+    }
+
+    /// Rows of a row group; 0 for one that the run does not have.
+    pub(super) fn rows_of(&self, row_group: u32) -> u32 {
+        let size = u64::from(self.config.row_group_size);
+        let before = u64::from(row_group) * size;
+        self.config.rows.saturating_sub(before).min(size) as u32
+    }
+}
+
+/// A column and a row of it.
+pub(super) type Place = (ColumnId, Option<u32>);
+
+/// How a task came to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Done {
+    Made,
+    Skipped,
+}
+
+/// What is known of one row group in work.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GroupBook {
+    pub(super) rows: u32,
+    done: FixedMap<Place, Done>,
+    pub(super) dropped: BTreeSet<u32>,
+    /// Workers.
+    pub(super) running: u32,
+    /// Tasks in the queue.
+    pub(super) queued: u32,
+}
+
+impl GroupBook {
+    /// Whether a task was made, skipped, or follows an upstream that was skipped.
+    pub(super) fn is_done(&self, plan: &Plan, place: Place) -> bool {
+        self.done.contains_key(&place) || self.follows(plan, place)
+    }
+
+    /// Whether a task is skipped with an upstream, rather than run.
+    pub(super) fn follows(&self, plan: &Plan, (column, row): Place) -> bool {
+        if !plan.columns()[column.index()].skips_with_upstream {
+            return false;
+        }
+        let upstreams = || plan.upstreams(column).iter().filter_map(|upstream| needed(plan, row, *upstream));
+        let is_skipped = |place| self.done.get(&place) == Some(&Done::Skipped) || self.follows(plan, place);
+        upstreams().any(is_skipped) && plan.upstreams(column).iter().all(|upstream| self.is_met(plan, row, *upstream))
+    }
+
+    /// Whether an upstream is complete for a task of this row, or for one of the whole group.
+    pub(super) fn is_met(&self, plan: &Plan, row: Option<u32>, upstream: ColumnId) -> bool {
+        match needed(plan, row, upstream) {
+            Some(place) => self.is_done(plan, place),
+            None => (0..self.rows).all(|row| self.dropped.contains(&row) || self.is_done(plan, (upstream, Some(row)))),
+        }
+    }
+
+    pub(super) fn is_live(&self, row: Option<u32>) -> bool {
+        match row {
+            Some(row) => !self.dropped.contains(&row),
+            None => (self.dropped.len() as u64) < u64::from(self.rows),
+        }
+    }
+}
+
+/// The one task that a task of this row needs of an upstream; `None` where it needs the cells of all rows.
+fn needed(plan: &Plan, row: Option<u32>, upstream: ColumnId) -> Option<Place> {
+    let is_cell = plan.columns()[upstream.index()].strategy == Strategy::Cell;
+    match row {
+        _ if !is_cell => Some((upstream, None)),
+        Some(row) => Some((upstream, Some(row))),
+        None => None,
+    }
+}
+
+/// The row groups in work.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Books {
+    pub(super) groups: FixedMap<u32, GroupBook>,
+}
+
+/// The task that an event is about.
+pub(super) fn task_of(event: &SchedulerEvent) -> Option<TaskName> {
+    let about = event.correlation;
+    Some(TaskName { row_group: about.row_group?, column: about.column?, row: about.row })
+}
+
+impl Books {
+    pub(super) fn group(&self, row_group: u32) -> Option<&GroupBook> {
+        self.groups.get(&row_group)
+    }
+
+    pub(super) fn on_event(&mut self, event: &SchedulerEvent) {
+        let Some(row_group) = event.correlation.row_group else {
+            if let SchedulerFact::QueueDrained { discarded: 1.. } = event.fact {
+                self.groups.values_mut().for_each(|group| group.queued = 0);
+            }
+            return;
+        };
+        match event.fact {
+            SchedulerFact::RowGroupAdmitted { rows, .. } => {
+                self.groups.insert(row_group, GroupBook { rows, ..GroupBook::default() });
+            }
+            SchedulerFact::RowGroupCheckpointed { .. } => {
+                self.groups.remove(&row_group);
+            }
+            fact => {
+                if let (Some(group), Some(task)) = (self.groups.get_mut(&row_group), task_of(event)) {
+                    group.on_task(task, fact);
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_handover(&mut self, what: &Handover<'_>) {
+        if let Handover::PreBatchAnswered { row_group, left_out: Some(rows) } = what
+            && let Some(group) = self.groups.get_mut(row_group)
+        {
+            group.dropped.extend(rows.iter().copied().filter(|row| *row < group.rows));
+        }
+    }
+}
+
+impl GroupBook {
+    fn on_task(&mut self, TaskName { column, row, .. }: TaskName, fact: SchedulerFact) {
+        match fact {
+            SchedulerFact::ReadyEnqueued { .. } => self.queued += 1,
+            SchedulerFact::Selected { .. } | SchedulerFact::Cancelled { queued: true } => {
+                self.queued = self.queued.saturating_sub(1);
+            }
+            SchedulerFact::WorkerSpawned { .. } => self.running += 1,
+            SchedulerFact::WorkerSpawnFailed { .. } => self.running = self.running.saturating_sub(1),
+            SchedulerFact::TaskCompleted { outcome, .. } => {
+                self.running = self.running.saturating_sub(1);
+                match outcome {
+                    Some(TaskOutcome::Success) => drop(self.done.insert((column, row), Done::Made)),
+                    Some(TaskOutcome::Skipped) => drop(self.done.insert((column, row), Done::Skipped)),
+                    _ => {}
+                }
+            }
+            SchedulerFact::NonRetryableDropped { .. } => match row {
+                Some(row) => drop(self.dropped.insert(row)),
+                None => self.dropped.extend(0..self.rows),
+            },
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! No more calls are out than the model bears, and the run leaves neither a call nor a waiter behind.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+
+use super::books::Rules;
+use super::{Check, Law, Verdict, hold};
+use crate::handle::FixedMap;
+use crate::lease::LeaseId;
+use crate::pipeline::RunReport;
+use crate::request::event::{EventPlace, RequestEvent, RequestFact};
+use crate::request::{ResourceId, WaiterId};
+
+/// What is out of each request resource, and who waits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Calls {
+    caps: FixedMap<ResourceId, u32>,
+    in_flight: FixedMap<ResourceId, u32>,
+    leases: BTreeSet<LeaseKey>,
+    waiters: BTreeSet<WaiterId>,
+}
+
+/// Controller, slot and generation of a lease.
+type LeaseKey = (u32, u32, u32);
+
+fn key(lease: LeaseId) -> LeaseKey {
+    (lease.controller, lease.key.slot, lease.key.generation)
+}
+
+impl Calls {
+    pub(super) fn set_cap(&mut self, resource: ResourceId, cap: u32) {
+        self.caps.insert(resource, cap);
+    }
+
+    fn acquired(&mut self, resource: ResourceId, lease: LeaseId, limit: u32, told: u32) -> Verdict {
+        hold(self.leases.insert(key(lease)), || format!("{lease:?} is out already"))?;
+        let in_flight = self.in_flight.entry(resource).or_default();
+        *in_flight += 1;
+        let out = *in_flight;
+        hold(told == out, || format!("{told} calls are said to be out; {out} are"))?;
+        hold(out <= limit, || format!("{out} calls are out; the limit was {limit}"))?;
+        let cap = self.caps.get(&resource).copied().unwrap_or(u32::MAX);
+        hold(limit <= cap, || format!("the limit is {limit}; the model bears {cap}"))
+    }
+
+    fn released(&mut self, resource: ResourceId, lease: LeaseId, told: u32) -> Verdict {
+        hold(self.leases.remove(&key(lease)), || format!("{lease:?} was not out"))?;
+        let in_flight = self.in_flight.entry(resource).or_default();
+        *in_flight = in_flight.saturating_sub(1);
+        let out = *in_flight;
+        hold(told == out, || format!("{told} calls are said to be out; {out} are"))
+    }
+}
+
+impl Check for Calls {
+    const LAW: Law = Law::Calls;
+
+    fn on_request(&mut self, event: &RequestEvent) -> Verdict {
+        let EventPlace::Resource(resource) = event.place else { return Ok(()) };
+        match event.fact {
+            RequestFact::WaitStarted { waiter: Some(waiter) } => {
+                hold(self.waiters.insert(waiter), || format!("{waiter:?} waits already"))
+            }
+            RequestFact::WaitCompleted { waiter: Some(waiter), .. }
+            | RequestFact::WaitTimeout { waiter: Some(waiter), .. }
+            | RequestFact::WaitCancelled { waiter, .. } => {
+                hold(self.waiters.remove(&waiter), || format!("{waiter:?} did not wait"))
+            }
+            RequestFact::LeaseAcquired { lease, limit, in_flight } => self.acquired(resource, lease, limit, in_flight),
+            RequestFact::LeaseReleased { lease, in_flight, .. } => self.released(resource, lease, in_flight),
+            RequestFact::ReleaseDiagnostic { lease, answer } => {
+                Err(format!("the release of {lease:?} was answered {answer:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn on_end(&mut self, _: &Rules, _: &RunReport) -> Verdict {
+        let (leases, waiters) = (self.leases.len(), self.waiters.len());
+        hold(leases == 0 && waiters == 0, || format!("{leases} calls and {waiters} waiters are left at the end"))
+    }
+}

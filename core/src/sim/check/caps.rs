@@ -1,0 +1,85 @@
+//! The limits of resources, of workers and of row groups hold.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::books::{Books, Rules, task_of};
+use super::{Check, Law, TaskName, Verdict, hold};
+use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+
+/// What is held of each resource, and how many row groups are in work.
+#[derive(Clone, Debug)]
+pub(super) struct Caps {
+    /// By place; 0 is `submission`.
+    limits: Vec<u32>,
+    held: Vec<u32>,
+    holders: BTreeSet<TaskName>,
+    row_groups: u32,
+    /// The row groups to have in work, as the control loop last said.
+    target: u32,
+}
+
+impl Caps {
+    pub(super) fn of(rules: &Rules) -> Self {
+        let config = &rules.config;
+        let named = config.resources.iter().map(|(_, limit)| *limit);
+        let limits: Vec<u32> = core::iter::once(config.submission_limit).chain(named).collect();
+        Self {
+            held: alloc::vec![0; limits.len()],
+            limits,
+            holders: BTreeSet::new(),
+            row_groups: 0,
+            target: config.adaptive.map_or(config.row_groups, |adaptive| adaptive.initial),
+        }
+    }
+
+    fn take(&mut self, rules: &Rules, task: TaskName) -> Verdict {
+        if !self.holders.insert(task) {
+            return Ok(());
+        }
+        for (place, amount) in &rules.demands[task.column.index()] {
+            self.held[*place] += amount;
+            let (held, limit) = (self.held[*place], self.limits[*place]);
+            hold(held <= limit, || format!("{held} of resource {place} are held; its limit is {limit}"))?;
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, rules: &Rules, task: TaskName) {
+        if self.holders.remove(&task) {
+            for (place, amount) in &rules.demands[task.column.index()] {
+                self.held[*place] -= amount;
+            }
+        }
+    }
+}
+
+impl Check for Caps {
+    const LAW: Law = Law::Caps;
+
+    fn on_event(&mut self, rules: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
+        match (event.fact, task_of(event)) {
+            (SchedulerFact::TaskLeaseAcquired { .. } | SchedulerFact::TaskResumed { .. }, Some(task)) => {
+                self.take(rules, task)?;
+            }
+            (SchedulerFact::TaskLeaseReleased { .. } | SchedulerFact::TaskYielded { .. }, Some(task)) => {
+                self.give_back(rules, task);
+            }
+            (SchedulerFact::RowGroupTargetChanged { to, .. }, _) => {
+                let cap = rules.config.row_groups;
+                hold((1..=cap).contains(&to), || format!("the target is {to} row groups; the cap is {cap}"))?;
+                self.target = to;
+            }
+            (SchedulerFact::RowGroupAdmitted { active, .. }, _) => {
+                self.row_groups += 1;
+                let (in_work, target) = (self.row_groups, self.target);
+                hold(active == in_work, || format!("{active} row groups are said to be in work; {in_work} are"))?;
+                hold(in_work <= target, || format!("{in_work} row groups are in work; {target} are wanted"))?;
+            }
+            (SchedulerFact::RowGroupCheckpointed { .. }, _) => self.row_groups = self.row_groups.saturating_sub(1),
+            _ => {}
+        }
+        Ok(())
+    }
+}

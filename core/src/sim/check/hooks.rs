@@ -1,0 +1,114 @@
+//! Hooks are called once and in their place, and rows that one left out are gone.
+
+use alloc::format;
+
+use super::books::{Books, Rules, task_of};
+use super::{Check, Handover, Law, Verdict, hold};
+use crate::handle::FixedMap;
+use crate::pipeline::FinishedRowGroup;
+use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+
+/// How far each row group in work is with its hooks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hooks {
+    groups: FixedMap<u32, Called>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Called {
+    pre_batch: Hook,
+    post_batch: Hook,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Hook {
+    #[default]
+    NotYet,
+    Called,
+    Passed,
+    Failed,
+}
+
+impl Hook {
+    fn call(&mut self) -> Verdict {
+        hold(*self == Self::NotYet, || format!("a hook was called that was {self:?} before"))?;
+        *self = Self::Called;
+        Ok(())
+    }
+
+    fn answer(&mut self, works: bool) -> Verdict {
+        hold(*self == Self::Called, || format!("a hook answered that was {self:?}"))?;
+        *self = if works { Self::Passed } else { Self::Failed };
+        Ok(())
+    }
+}
+
+impl Hooks {
+    fn of(&mut self, row_group: u32) -> &mut Called {
+        self.groups.entry(row_group).or_default()
+    }
+
+    fn pre_batch(&mut self, rules: &Rules, books: &Books, row_group: u32) -> Verdict {
+        hold(rules.config.pre_batch_hook, || "nobody asked for a pre-batch hook".into())?;
+        let Some(group) = books.group(row_group).filter(|group| group.running + group.queued == 0) else {
+            return Err(format!("the hook of row group {row_group} was called while it had work"));
+        };
+        for column in rules.plan.order().iter().copied().filter(|column| rules.seeds[column.index()]) {
+            let is_made = group.is_done(&rules.plan, (column, None));
+            hold(is_made, || format!("the hook was called before its seed, column {}, was made", column.index()))?;
+        }
+        self.of(row_group).pre_batch.call()
+    }
+
+    fn post_batch(&mut self, rules: &Rules, books: &Books, row_group: u32) -> Verdict {
+        hold(rules.config.post_batch_hook, || "nobody asked for a post-batch hook".into())?;
+        let is_quiet = books.group(row_group).is_some_and(|group| group.running + group.queued == 0);
+        hold(is_quiet, || format!("the hook of row group {row_group} was called while it had work"))?;
+        self.of(row_group).post_batch.call()
+    }
+
+    fn checkpoint(&mut self, rules: &Rules, group: &FinishedRowGroup) -> Verdict {
+        let called = *self.of(group.row_group);
+        let is_missing = rules.config.post_batch_hook && called.post_batch != Hook::Passed;
+        hold(!is_missing, || format!("row group {} is saved without its post-batch hook", group.row_group))?;
+        let is_missing = rules.config.pre_batch_hook && called.pre_batch != Hook::Passed && !group.live.is_empty();
+        hold(!is_missing, || format!("row group {} is saved without its pre-batch hook", group.row_group))
+    }
+}
+
+impl Check for Hooks {
+    const LAW: Law = Law::Hooks;
+
+    fn on_event(&mut self, rules: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
+        match (event.fact, task_of(event), event.correlation.row_group) {
+            (SchedulerFact::WorkerSpawned { .. }, Some(task), _) => {
+                let Called { pre_batch, post_batch } = *self.of(task.row_group);
+                hold(post_batch == Hook::NotYet, || "it was started after its row group's post-batch hook".into())?;
+                let is_before = pre_batch == Hook::NotYet;
+                let is_seed = rules.seeds[task.column.index()];
+                let in_place = !rules.config.pre_batch_hook || is_seed == is_before;
+                hold(in_place && pre_batch != Hook::Called, || {
+                    format!("it was started on the wrong side of its row group's pre-batch hook, {pre_batch:?}")
+                })
+            }
+            (SchedulerFact::RowGroupCheckpointed { .. }, _, Some(row_group)) => {
+                self.groups.remove(&row_group);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn on_handover(&mut self, rules: &Rules, books: &Books, what: &Handover<'_>) -> Verdict {
+        match *what {
+            Handover::PreBatch(batch) => self.pre_batch(rules, books, batch.row_group),
+            Handover::PreBatchAnswered { row_group, left_out } => {
+                self.of(row_group).pre_batch.answer(left_out.is_some())
+            }
+            Handover::PostBatch(group) => self.post_batch(rules, books, group.row_group),
+            Handover::PostBatchAnswered { row_group, works } => self.of(row_group).post_batch.answer(works),
+            Handover::Checkpoint(group) => self.checkpoint(rules, group),
+            Handover::CheckpointAnswered { .. } | Handover::Cancel => Ok(()),
+        }
+    }
+}

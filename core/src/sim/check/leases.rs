@@ -1,0 +1,91 @@
+//! No worker starts without a lease or waits for one, none ends twice, and all leases come back.
+
+use alloc::format;
+
+use super::books::{Books, Rules, task_of};
+use super::{Check, Law, TaskName, Verdict, hold};
+use crate::handle::FixedMap;
+use crate::lease::LeaseId;
+use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+use crate::pipeline::{RunReport, WorkerId};
+
+/// Who holds what.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leases {
+    held: FixedMap<TaskName, LeaseId>,
+    workers: FixedMap<TaskName, Worker>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Worker {
+    id: WorkerId,
+    /// Whether it gave its lease back while it waits for a call.
+    has_yielded: bool,
+}
+
+impl Leases {
+    fn acquired(&mut self, task: TaskName, lease: LeaseId, active: u32) -> Verdict {
+        let before = self.held.insert(task, lease);
+        hold(before.is_none(), || format!("it holds {before:?} already"))?;
+        let held = self.held.len();
+        hold(active as usize == held, || format!("{active} leases are said to be out; {held} are"))
+    }
+
+    fn released(&mut self, task: TaskName, lease: LeaseId, active: u32) -> Verdict {
+        let before = self.held.remove(&task);
+        hold(before == Some(lease), || format!("it gave back {lease:?}, and held {before:?}"))?;
+        let works = self.workers.get(&task).is_some_and(|worker| !worker.has_yielded);
+        hold(!works, || "its lease was given back while its worker was at work".into())?;
+        let held = self.held.len();
+        hold(active as usize == held, || format!("{active} leases are said to be out; {held} are"))
+    }
+
+    fn spawned(&mut self, task: TaskName, id: WorkerId) -> Verdict {
+        hold(self.held.contains_key(&task), || "its worker was started without a lease".into())?;
+        let is_known = self.workers.values().any(|worker| worker.id == id);
+        hold(!is_known, || format!("{id:?} is at work on another task"))?;
+        let before = self.workers.insert(task, Worker { id, has_yielded: false });
+        hold(before.is_none(), || format!("{before:?} is at work on it already"))
+    }
+
+    fn ended(&mut self, task: TaskName, id: WorkerId) -> Verdict {
+        let before = self.workers.remove(&task);
+        hold(before.is_some_and(|worker| worker.id == id), || format!("{id:?} ended, and {before:?} was at work"))
+    }
+
+    fn yielded(&mut self, task: TaskName, id: WorkerId, has_yielded: bool) -> Verdict {
+        let is_leased = self.held.contains_key(&task);
+        let worker = self.workers.get_mut(&task).filter(|worker| worker.id == id && worker.has_yielded != has_yielded);
+        let Some(worker) = worker else { return Err(format!("{id:?} is not at work, or said so twice")) };
+        worker.has_yielded = has_yielded;
+        hold(has_yielded || is_leased, || "it went on without a lease".into())
+    }
+}
+
+impl Check for Leases {
+    const LAW: Law = Law::Leases;
+
+    fn on_event(&mut self, _: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
+        let Some(task) = task_of(event) else {
+            let is_irregular = matches!(event.fact, SchedulerFact::ReleaseDiagnostic { .. });
+            return hold(!is_irregular, || format!("{:?}", event.fact));
+        };
+        match event.fact {
+            SchedulerFact::TaskLeaseAcquired { lease, active } => self.acquired(task, lease, active),
+            SchedulerFact::TaskLeaseReleased { lease, active } => self.released(task, lease, active),
+            SchedulerFact::WorkerSpawned { worker } => self.spawned(task, worker),
+            SchedulerFact::TaskCompleted { worker, .. } | SchedulerFact::WorkerSpawnFailed { worker } => {
+                self.ended(task, worker)
+            }
+            SchedulerFact::TaskYielded { worker } => self.yielded(task, worker, true),
+            SchedulerFact::TaskResumed { worker } => self.yielded(task, worker, false),
+            SchedulerFact::StaleSelection => Err("it was selected after it had gone".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn on_end(&mut self, _: &Rules, _: &RunReport) -> Verdict {
+        let (held, workers) = (self.held.len(), self.workers.len());
+        hold(held == 0 && workers == 0, || format!("{held} leases and {workers} workers are left at the end"))
+    }
+}

@@ -1,0 +1,54 @@
+//! After a stop nothing starts: no row group and no task. Whatever is under way ends, hooks that were asked for included.
+
+use alloc::format;
+
+use super::books::{Books, Rules};
+use super::{Check, Handover, Law, Verdict};
+use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+
+/// Whether the run is stopping.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stops {
+    because: Option<&'static str>,
+}
+
+impl Stops {
+    fn stop(&mut self, because: &'static str) {
+        self.because.get_or_insert(because);
+    }
+
+    fn refuse(&self, what: &dyn core::fmt::Debug) -> Verdict {
+        self.because.map_or(Ok(()), |because| Err(format!("{what:?} after {because}")))
+    }
+}
+
+impl Check for Stops {
+    const LAW: Law = Law::Stops;
+
+    fn on_event(&mut self, _: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
+        match event.fact {
+            SchedulerFact::EarlyShutdown { .. } => self.stop("an early shutdown"),
+            SchedulerFact::HookFailed { .. } => self.stop("a hook failed"),
+            SchedulerFact::TaskCompleted { outcome: None, .. } => self.stop("a bug was met"),
+            SchedulerFact::QueueDrained { discarded: 1.. } => self.stop("a stop emptied the queue"),
+            SchedulerFact::RowGroupAdmitted { .. }
+            | SchedulerFact::ReadyEnqueued { .. }
+            | SchedulerFact::Selected { .. }
+            | SchedulerFact::WorkerSpawned { .. } => self.refuse(&event.fact.kind())?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_handover(&mut self, _: &Rules, _: &Books, what: &Handover<'_>) -> Verdict {
+        match what {
+            Handover::Cancel => self.stop("it was cancelled"),
+            Handover::PreBatchAnswered { left_out: None, .. } | Handover::PostBatchAnswered { works: false, .. } => {
+                self.stop("a hook failed");
+            }
+            Handover::CheckpointAnswered { works: false, .. } => self.stop("a checkpoint failed"),
+            _ => {}
+        }
+        Ok(())
+    }
+}

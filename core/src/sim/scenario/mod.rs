@@ -1,0 +1,348 @@
+//! Scenarios as data: providers, models, columns, rows, settings, and what happens around the run. A whole run is a
+//! function of (scenario, seed).
+//!
+//! Only the fields without a default have to be written; an unknown one is refused. Durations are in milliseconds, in
+//! fields that end in `_ms`.
+//!
+//! | file | what it describes |
+//! | --- | --- |
+//! | `mod` | the run: its rows, limits and settings |
+//! | `columns` | what each column does, and how its tasks end |
+//! | `surroundings` | hooks, checkpoints, and somebody else who calls the same models |
+//! | `builtin` | the scenarios that come with the crate |
+
+mod builtin;
+mod columns;
+mod surroundings;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::latency::{millis, require_span};
+use super::provider::{ProviderSpec, SpecError};
+use crate::error::{ConfigError, require};
+use crate::pipeline::{AdaptiveRowGroups, PipelineConfig, PipelineError, Plan, PlanBuilder, PlanError, PolicyChoice};
+use crate::request::AimdConfig;
+use crate::time::Duration;
+
+pub use builtin::builtin;
+pub use columns::ScenarioColumn;
+pub use surroundings::{Answering, Holder, PreBatch};
+
+/// A run to simulate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Short name, as in a command line.
+    pub name: String,
+    /// A headline.
+    pub title: String,
+    /// What it shows, in a sentence or two.
+    pub description: String,
+    /// Rows to make.
+    pub rows: u64,
+    /// Rows in a row group.
+    pub row_group_size: u32,
+    /// Row groups in work at once: so many, or at most so many if `adaptive`.
+    pub row_groups: u32,
+    /// Workers at once.
+    pub submission_limit: u32,
+    /// Models, each with the provider that serves it.
+    pub models: Vec<Model>,
+    /// Columns, in any order.
+    pub columns: Vec<ScenarioColumn>,
+    /// When a fairness group may start more workers than its share \[bounded borrowing\].
+    #[serde(default)]
+    pub policy: PolicyChoice,
+    /// Lets a control loop choose how many row groups are in work \[no\].
+    #[serde(default)]
+    pub adaptive: Option<AdaptiveRowGroups>,
+    /// Whether tasks that would only wait for a model are passed over while others could call at once \[yes\].
+    #[serde(default = "yes")]
+    pub advisory: bool,
+    /// Whether a worker that waits for a model gives back meanwhile what it holds \[yes\].
+    #[serde(default = "yes")]
+    pub yields: bool,
+    /// Rounds in which a task that failed for now is tried again, 0 to 255 \[2\].
+    #[serde(default = "salvage_rounds")]
+    pub salvage_rounds: u32,
+    /// Final outcomes that are judged together, 1 to 65536 \[10\].
+    #[serde(default = "shutdown_window")]
+    pub shutdown_window: u32,
+    /// The share of failures in a full window at which the run stops, above 0 and at most 1; `None`: never \[0.5\].
+    #[serde(default = "shutdown_rate")]
+    pub shutdown_rate: Option<f64>,
+    /// Stops the run once a model has answered nothing but rate limits for this long; `None`: never \[10 min\].
+    #[serde(default = "rate_limit_patience", rename = "rate_limit_patience_ms", with = "millis::option")]
+    pub rate_limit_patience: Option<Duration>,
+    /// Answers of one fairness group that are judged together for a warning, 1 to 65536 \[20\].
+    #[serde(default = "degraded_window")]
+    pub degraded_window: u32,
+    /// The share of failures that may pass at which a provider counts as degraded; `None`: never \[0.5\].
+    #[serde(default = "degraded_rate")]
+    pub degraded_rate: Option<f64>,
+    /// The shortest pause between two such warnings about one fairness group \[60 s\].
+    #[serde(default = "degraded_pause", rename = "degraded_pause_ms", with = "millis")]
+    pub degraded_pause: Duration,
+    /// The shortest pause before a rate-limited task is tried again, above 0 \[50 ms\].
+    #[serde(default = "retry_floor", rename = "retry_floor_ms", with = "millis")]
+    pub retry_floor: Duration,
+    /// The longest such pause, whatever the provider asked for \[10 min\].
+    #[serde(default = "retry_ceiling", rename = "retry_ceiling_ms", with = "millis")]
+    pub retry_ceiling: Duration,
+    /// Row groups that an earlier run has saved \[none\].
+    #[serde(default)]
+    pub done_row_groups: Vec<u32>,
+    /// What the hook after the seeds does \[there is none\].
+    #[serde(default)]
+    pub pre_batch: Option<PreBatch>,
+    /// What the hook before the checkpoint does \[there is none\].
+    #[serde(default)]
+    pub post_batch: Option<Answering>,
+    /// How row groups are saved \[at once, and it works\].
+    #[serde(default)]
+    pub checkpoint: Answering,
+    /// When the run is cancelled \[never\].
+    #[serde(default, rename = "cancel_at_ms", with = "millis::option")]
+    pub cancel_at: Option<Duration>,
+    /// Other callers of the same models \[none\].
+    #[serde(default)]
+    pub holders: Vec<Holder>,
+}
+
+/// A run without a row, a model or a column, with the settings of [`PipelineConfig::default`].
+impl Default for Scenario {
+    fn default() -> Self {
+        let config = PipelineConfig::default();
+        Self {
+            name: String::new(),
+            title: String::new(),
+            description: String::new(),
+            rows: config.rows,
+            row_group_size: config.row_group_size,
+            row_groups: config.row_groups,
+            submission_limit: config.submission_limit,
+            models: Vec::new(),
+            columns: Vec::new(),
+            policy: config.policy,
+            adaptive: config.adaptive,
+            advisory: true,
+            yields: true,
+            salvage_rounds: config.salvage_rounds,
+            shutdown_window: config.shutdown_window,
+            shutdown_rate: config.shutdown_rate,
+            rate_limit_patience: config.rate_limit_patience,
+            degraded_window: config.degraded_window,
+            degraded_rate: config.degraded_rate,
+            degraded_pause: config.degraded_pause,
+            retry_floor: config.retry_floor,
+            retry_ceiling: config.retry_ceiling,
+            done_row_groups: config.done_row_groups,
+            pre_batch: None,
+            post_batch: None,
+            checkpoint: Answering::default(),
+            cancel_at: None,
+            holders: Vec::new(),
+        }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn shutdown_rate() -> Option<f64> {
+    PipelineConfig::default().shutdown_rate
+}
+
+fn degraded_rate() -> Option<f64> {
+    PipelineConfig::default().degraded_rate
+}
+
+fn salvage_rounds() -> u32 {
+    PipelineConfig::default().salvage_rounds
+}
+
+fn shutdown_window() -> u32 {
+    PipelineConfig::default().shutdown_window
+}
+
+fn rate_limit_patience() -> Option<Duration> {
+    PipelineConfig::default().rate_limit_patience
+}
+
+fn degraded_window() -> u32 {
+    PipelineConfig::default().degraded_window
+}
+
+fn degraded_pause() -> Duration {
+    PipelineConfig::default().degraded_pause
+}
+
+fn retry_floor() -> Duration {
+    PipelineConfig::default().retry_floor
+}
+
+fn retry_ceiling() -> Duration {
+    PipelineConfig::default().retry_ceiling
+}
+
+/// A model and the mock provider behind it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// The provider's name, unique within the scenario.
+    pub name: String,
+    /// How the provider behaves.
+    pub provider: ProviderSpec,
+    /// The cap the model is registered with.
+    pub max_parallel: u32,
+    /// Settings of the adaptive limit.
+    #[serde(default)]
+    pub request: AimdConfig,
+    /// Workers at once whose columns call it, those that wait for it included, at least 1 \[twice `max_parallel`\].
+    #[serde(default)]
+    pub task_limit: Option<u32>,
+}
+
+impl Model {
+    /// The task resource that a worker of its columns holds one of: `request:` and the name.
+    #[must_use]
+    pub fn task_resource(&self) -> String {
+        alloc::format!("request:{}", self.name)
+    }
+
+    /// The limit of that resource.
+    #[must_use]
+    pub fn task_limit(&self) -> u32 {
+        self.task_limit.unwrap_or_else(|| self.max_parallel.saturating_mul(2).max(1))
+    }
+}
+
+/// A scenario that cannot run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ScenarioError {
+    /// A provider is described wrongly.
+    #[error("model `{model}`: {error}")]
+    Provider {
+        /// The model's name.
+        model: String,
+        /// What is wrong.
+        error: SpecError,
+    },
+    /// A model's cap or limit settings are out of range.
+    #[error("model `{model}`: {error}")]
+    Model {
+        /// The model's name.
+        model: String,
+        /// What is wrong.
+        error: ConfigError,
+    },
+    /// A column's settings are out of range.
+    #[error("column `{column}`: {error}")]
+    Column {
+        /// The column.
+        column: String,
+        /// What is wrong.
+        error: ConfigError,
+    },
+    /// A column calls a model that is not there.
+    #[error("column `{column}` calls the model `{model}`, which the scenario does not have")]
+    UnknownModel {
+        /// The column.
+        column: String,
+        /// The missing model.
+        model: String,
+    },
+    /// Somebody holds slots of a model that is not there.
+    #[error("a holder holds slots of the model `{model}`, which the scenario does not have")]
+    UnknownHeldModel {
+        /// The missing model.
+        model: String,
+    },
+    /// The columns make no plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The run's settings are out of range.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
+    /// Something else is out of range.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+impl Scenario {
+    /// The plan of its columns.
+    pub fn plan(&self) -> Result<Plan, ScenarioError> {
+        let mut builder = PlanBuilder::new();
+        for spec in &self.columns {
+            builder = builder.column(spec.column(self.model_of(spec)?));
+        }
+        Ok(builder.build()?)
+    }
+
+    /// The settings of its run.
+    #[must_use]
+    pub fn pipeline_config(&self) -> PipelineConfig {
+        PipelineConfig {
+            rows: self.rows,
+            row_group_size: self.row_group_size,
+            row_groups: self.row_groups,
+            adaptive: self.adaptive,
+            submission_limit: self.submission_limit,
+            policy: self.policy.clone(),
+            yield_while_waiting: self.yields,
+            resources: self.models.iter().map(|model| (model.task_resource(), model.task_limit())).collect(),
+            salvage_rounds: self.salvage_rounds,
+            shutdown_window: self.shutdown_window,
+            shutdown_rate: self.shutdown_rate,
+            rate_limit_patience: self.rate_limit_patience,
+            degraded_window: self.degraded_window,
+            degraded_rate: self.degraded_rate,
+            degraded_pause: self.degraded_pause,
+            retry_floor: self.retry_floor,
+            retry_ceiling: self.retry_ceiling,
+            pre_batch_hook: self.pre_batch.is_some(),
+            post_batch_hook: self.post_batch.is_some(),
+            done_row_groups: self.done_row_groups.clone(),
+            ..PipelineConfig::default()
+        }
+    }
+
+    /// Refuses what neither the plan nor the machines check: shares, calls, spans and holders.
+    pub fn validate(&self) -> Result<(), ScenarioError> {
+        for column in &self.columns {
+            column.validate().map_err(|error| ScenarioError::Column { column: column.name.clone(), error })?;
+        }
+        for holder in &self.holders {
+            let is_known = self.models.iter().any(|model| model.name == holder.model);
+            if !is_known {
+                return Err(ScenarioError::UnknownHeldModel { model: holder.model.clone() });
+            }
+            holder.validate()?;
+        }
+        if let Some(hook) = &self.pre_batch {
+            hook.validate()?;
+        }
+        if let Some(hook) = &self.post_batch {
+            hook.validate("post_batch.takes_ms")?;
+        }
+        self.checkpoint.validate("checkpoint.takes_ms")?;
+        self.cancel_at.map_or(Ok(()), |at| require_span("cancel_at_ms", at))?;
+        Ok(())
+    }
+
+    /// The model that a column calls, if it calls one.
+    fn model_of(&self, spec: &ScenarioColumn) -> Result<Option<&Model>, ScenarioError> {
+        let Some(name) = &spec.model else { return Ok(None) };
+        let found = self.models.iter().find(|model| model.name == *name);
+        found.map(Some).ok_or_else(|| ScenarioError::UnknownModel { column: spec.name.clone(), model: name.clone() })
+    }
+}
+
+/// Refuses a share that is none.
+fn require_share(field: &str, share: f64) -> Result<(), ConfigError> {
+    require((0.0..=1.0).contains(&share), field, share, "a number from 0 to 1")
+}

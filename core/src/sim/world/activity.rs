@@ -1,0 +1,264 @@
+//! What a worker does: its calls, one after another, then its local work.
+//!
+//! After a call that failed, the next try goes on from there: the answers of the calls before it are kept, as a host would.
+//! Tasks that began anew could refuse each other for ever, where a provider serves fewer calls in a row than a task makes.
+
+use super::{Due, World};
+use crate::handle::SlotKey;
+use crate::pipeline::{FailureKind, FatalError, RetryKind, Task, TaskOutcome, WorkerId};
+use crate::request::{Acquire, Completion, Effect, Outcome, Request, RequestLease, WaiterId};
+use crate::sim::provider::Answer;
+use crate::sim::scenario::ScenarioColumn;
+use crate::time::{Duration, Instant};
+
+/// How long the answer to a refused call travels.
+const REFUSAL_LATENCY: Duration = Duration::from_millis(5);
+/// How long a call waits for a provider that does not answer.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a column does.
+pub(super) struct Kind {
+    /// The place of the model it calls.
+    provider: Option<usize>,
+    calls: u32,
+    tokens: u32,
+    local: Duration,
+    chances: Option<Chances>,
+    fatal_at: Option<u64>,
+}
+
+/// The shares of a column's tasks that do not simply succeed.
+struct Chances {
+    skip: f64,
+    fail: f64,
+    lose: f64,
+}
+
+impl Kind {
+    pub(super) fn of(column: &ScenarioColumn, provider: Option<usize>) -> Self {
+        let ScenarioColumn { skip_share: skip, fail_share: fail, lose_share: lose, .. } = *column;
+        Self {
+            provider,
+            calls: if provider.is_some() { column.calls } else { 0 },
+            tokens: column.tokens,
+            local: column.local,
+            chances: column.is_by_chance().then_some(Chances { skip, fail, lose }),
+            fatal_at: column.fatal_at,
+        }
+    }
+}
+
+/// A task, and how far its worker is.
+#[derive(Clone, Copy)]
+pub(super) struct Work {
+    task: Task,
+    calls_made: u32,
+}
+
+/// Something that is under way and ends at a scheduled instant.
+pub(super) struct Activity {
+    work: Work,
+    /// How the worker ends, if it ends with this; `None`: it meets a bug.
+    outcome: Option<TaskOutcome>,
+    call: Option<Call>,
+}
+
+struct Call {
+    provider: usize,
+    lease: RequestLease,
+    completion: Completion,
+    holds_slot: bool,
+}
+
+/// Where a worker is.
+#[derive(Clone, Copy)]
+pub(super) enum Worker {
+    Waiting(WaiterId),
+    Busy(SlotKey),
+}
+
+impl World {
+    pub(super) fn spawn(&mut self, task: &Task) {
+        self.note(1, task.worker.to_bits());
+        let kind = &self.kinds[task.column.index()];
+        let kept = if kind.calls > 1 { self.kept.remove(&place_of(task)) } else { None };
+        let work = Work { task: *task, calls_made: kept.unwrap_or(0) };
+        match &kind.chances {
+            Some(chances) if self.draws.is_skipped(task, chances.skip) => {
+                self.schedule(self.now, Activity { work, outcome: Some(TaskOutcome::Skipped), call: None });
+            }
+            _ => self.go_on(work),
+        }
+    }
+
+    /// Makes a worker's next call, or does its local work.
+    fn go_on(&mut self, work: Work) {
+        let kind = &self.kinds[work.task.column.index()];
+        let Some(provider) = kind.provider.filter(|_| work.calls_made < kind.calls) else {
+            let (at, outcome) = (self.now + kind.local, self.ending(&work.task));
+            return self.schedule(at, Activity { work, outcome, call: None });
+        };
+        let request = Request::new(self.providers[provider].resource);
+        let answer = match work.task.tie {
+            Some(tie) => self.admission.acquire_tied(self.now, &request, tie, &mut self.pipeline),
+            None => self.admission.acquire(self.now, &request),
+        };
+        match answer {
+            Acquire::Granted(lease) => self.call(work, lease),
+            Acquire::Waiting(waiter) => {
+                self.workers.insert(work.task.worker.to_bits(), Worker::Waiting(waiter));
+                self.waiting.insert(waiter.to_bits(), work);
+            }
+            Acquire::Denied(_) => self.finish(work.task.worker, Some(not_admitted())),
+        }
+    }
+
+    pub(super) fn deliver(&mut self, effect: Effect) {
+        match effect {
+            Effect::Granted { waiter, lease } => match self.waiting.remove(&waiter.to_bits()) {
+                Some(work) => self.call(work, lease),
+                None => {
+                    if let Err(lease) = self.holders.take(waiter, lease) {
+                        let _ = self.admission.release(self.now, lease, &Outcome::LocalCancelled.into());
+                    }
+                }
+            },
+            Effect::Refused { waiter, .. } => {
+                if let Some(work) = self.waiting.remove(&waiter.to_bits()) {
+                    self.finish(work.task.worker, Some(not_admitted()));
+                }
+            }
+        }
+    }
+
+    fn call(&mut self, work: Work, lease: RequestLease) {
+        let (task, kind) = (&work.task, &self.kinds[work.task.column.index()]);
+        let Some(provider) = kind.provider else { return };
+        let tokens = kind.tokens;
+        let mut draws = self.draws.call(task, work.calls_made);
+        self.note(3, task.worker.to_bits());
+        let answer = self.providers[provider].machine.arrive_drawing(self.now, tokens, &mut draws);
+        let (at, holds_slot, completion, outcome) = self.consequence(answer);
+        let call = Some(Call { provider, lease, completion, holds_slot });
+        let work = Work { calls_made: work.calls_made + 1, ..work };
+        self.schedule(at, Activity { work, outcome: Some(outcome), call });
+    }
+
+    /// When a call ends, whether it holds one of the provider's slots, and what it comes to.
+    fn consequence(&self, answer: Answer) -> (Instant, bool, Completion, TaskOutcome) {
+        let retryable = |kind, retry_after| TaskOutcome::Retryable { kind, retry_after };
+        match answer {
+            Answer::Accept { finish_at } => (finish_at, true, Outcome::Success.into(), TaskOutcome::Success),
+            Answer::Refuse { retry_after, .. } => (
+                self.now + REFUSAL_LATENCY,
+                false,
+                Completion::rate_limited(retry_after),
+                retryable(RetryKind::RateLimited, retry_after),
+            ),
+            Answer::Fail { at, .. } => {
+                (at, false, Outcome::ProviderFailure.into(), retryable(RetryKind::ServerError, None))
+            }
+            Answer::Hang { until } => (
+                until.min(self.now + CALL_TIMEOUT),
+                false,
+                Outcome::ProviderTimeout.into(),
+                retryable(RetryKind::Timeout, None),
+            ),
+        }
+    }
+
+    fn schedule(&mut self, at: Instant, activity: Activity) {
+        let worker = activity.work.task.worker;
+        let key = self.activities.insert(activity);
+        self.workers.insert(worker.to_bits(), Worker::Busy(key));
+        self.schedule_at(at, Due::Activity(key));
+    }
+
+    pub(super) fn complete(&mut self, key: SlotKey) {
+        // An activity that was aborted is gone; its event is not.
+        let Some(Activity { work, outcome, call }) = self.activities.remove(key) else { return };
+        let Some(call) = call else { return self.finish(work.task.worker, outcome) };
+        self.hang_up(call.provider, call.holds_slot);
+        let _ = self.admission.release(self.now, call.lease, &call.completion);
+        let kind = &self.kinds[work.task.column.index()];
+        let is_last = work.calls_made >= kind.calls && kind.local.is_zero();
+        match outcome {
+            Some(TaskOutcome::Success) if is_last => {
+                let outcome = self.ending(&work.task);
+                self.finish(work.task.worker, outcome);
+            }
+            Some(TaskOutcome::Success) => self.go_on(work),
+            failure => {
+                if kind.calls > 1 {
+                    self.kept.insert(place_of(&work.task), work.calls_made - 1);
+                }
+                self.finish(work.task.worker, failure);
+            }
+        }
+    }
+
+    /// How a try ends whose work is done; `None`: it meets a bug.
+    fn ending(&self, task: &Task) -> Option<TaskOutcome> {
+        let kind = &self.kinds[task.column.index()];
+        let rows = match task.row {
+            Some(row) => (task.first_row + u64::from(row), 1),
+            None => (task.first_row, u64::from(task.rows)),
+        };
+        if kind.fatal_at.is_some_and(|row| (rows.0..rows.0 + rows.1).contains(&row)) {
+            return None;
+        }
+        let Some(chances) = &kind.chances else { return Some(TaskOutcome::Success) };
+        let draw = self.draws.ending(task);
+        Some(if draw < chances.fail {
+            TaskOutcome::Failed(FailureKind::Other)
+        } else if draw < chances.fail + chances.lose {
+            TaskOutcome::Cancelled
+        } else {
+            TaskOutcome::Success
+        })
+    }
+
+    pub(super) fn abort(&mut self, worker: WorkerId) {
+        match self.workers.get(&worker.to_bits()).copied() {
+            Some(Worker::Waiting(waiter)) => {
+                self.admission.cancel(self.now, waiter);
+                self.waiting.remove(&waiter.to_bits());
+            }
+            Some(Worker::Busy(key)) => {
+                if let Some(Activity { call: Some(call), .. }) = self.activities.remove(key) {
+                    self.hang_up(call.provider, call.holds_slot);
+                    let _ = self.admission.release(self.now, call.lease, &Outcome::LocalCancelled.into());
+                }
+            }
+            None => return,
+        }
+        self.finish(worker, Some(TaskOutcome::Cancelled));
+    }
+
+    fn hang_up(&mut self, provider: usize, holds_slot: bool) {
+        if holds_slot {
+            self.providers[provider].machine.finish(self.now);
+        }
+    }
+
+    fn finish(&mut self, worker: WorkerId, outcome: Option<TaskOutcome>) {
+        self.workers.remove(&worker.to_bits());
+        self.note(4, worker.to_bits());
+        self.tell_pressure();
+        let _ = match outcome {
+            Some(outcome) => self.pipeline.task_finished(self.now, worker, outcome),
+            None => self.pipeline.task_broke(self.now, worker, FatalError::from("the scenario has a bug here")),
+        };
+    }
+}
+
+/// Row group, column, row: the same for every try of a task.
+pub(super) type Place = (u32, usize, Option<u32>);
+
+fn place_of(task: &Task) -> Place {
+    (task.row_group, task.column.index(), task.row)
+}
+
+fn not_admitted() -> TaskOutcome {
+    TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, retry_after: None }
+}

@@ -1,0 +1,75 @@
+//! Somebody outside the run who holds request slots for a while.
+
+use alloc::vec::Vec;
+
+use super::World;
+use crate::handle::FixedMap;
+use crate::request::{Acquire, Outcome, Request, RequestLease, WaiterId};
+use crate::sim::scenario::Holder;
+
+/// Who holds slots, and who waits for one.
+#[derive(Default)]
+pub(super) struct Holders {
+    /// With the place of its model.
+    specs: Vec<(usize, Holder)>,
+    leases: Vec<(usize, RequestLease)>,
+    waiting: Vec<(usize, WaiterId)>,
+    /// The holder of each waiter.
+    by_waiter: FixedMap<u64, usize>,
+}
+
+impl Holders {
+    pub(super) fn new(specs: Vec<(usize, Holder)>) -> Self {
+        Self { specs, ..Self::default() }
+    }
+
+    pub(super) fn specs(&self) -> impl Iterator<Item = &Holder> {
+        self.specs.iter().map(|(_, spec)| spec)
+    }
+
+    /// Takes a lease that was made for one of their waiters; gives back any other.
+    pub(super) fn take(&mut self, waiter: WaiterId, lease: RequestLease) -> Result<(), RequestLease> {
+        let Some(holder) = self.by_waiter.remove(&waiter.to_bits()) else { return Err(lease) };
+        self.waiting.retain(|(_, other)| *other != waiter);
+        self.leases.push((holder, lease));
+        Ok(())
+    }
+}
+
+impl World {
+    /// A holder asks for its slots.
+    pub(super) fn hold(&mut self, holder: usize) {
+        let Some((provider, spec)) = self.holders.specs.get(holder) else { return };
+        let (request, slots) = (Request::new(self.providers[*provider].resource), spec.slots);
+        for _ in 0..slots {
+            match self.admission.acquire(self.now, &request) {
+                Acquire::Granted(lease) => self.holders.leases.push((holder, lease)),
+                Acquire::Waiting(waiter) => {
+                    self.holders.waiting.push((holder, waiter));
+                    self.holders.by_waiter.insert(waiter.to_bits(), holder);
+                }
+                Acquire::Denied(_) => {}
+            }
+        }
+    }
+
+    /// A holder lets go of what it holds and waits for.
+    pub(super) fn let_go(&mut self, holder: usize) {
+        self.let_go_of(|other| other == holder);
+    }
+
+    /// All holders let go: the run is over.
+    pub(super) fn let_all_go(&mut self) {
+        self.let_go_of(|_| true);
+    }
+
+    fn let_go_of(&mut self, is_one: impl Fn(usize) -> bool) {
+        for (_, waiter) in self.holders.waiting.extract_if(.., |(holder, _)| is_one(*holder)) {
+            self.holders.by_waiter.remove(&waiter.to_bits());
+            self.admission.cancel(self.now, waiter);
+        }
+        for (_, lease) in self.holders.leases.extract_if(.., |(holder, _)| is_one(*holder)) {
+            let _ = self.admission.release(self.now, lease, &Outcome::Success.into());
+        }
+    }
+}

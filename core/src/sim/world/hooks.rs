@@ -1,0 +1,71 @@
+//! Hooks and checkpoints: the answers to what the pipeline hands out.
+
+use alloc::vec::Vec;
+
+use super::{Due, World};
+use crate::pipeline::{Batch, FinishedRowGroup, HookError, SaveError};
+use crate::sim::check::Handover;
+use crate::sim::scenario::{Answering, PreBatch};
+use crate::time::Duration;
+
+/// How hooks and checkpoints answer.
+#[derive(Clone, Copy)]
+pub(super) struct Answers {
+    pub(super) pre_batch: PreBatch,
+    pub(super) post_batch: Answering,
+    pub(super) checkpoint: Answering,
+}
+
+impl World {
+    pub(super) fn begin_pre_batch(&mut self, batch: &Batch) {
+        self.note(5, u64::from(batch.row_group));
+        let Batch { row_group, rows, .. } = *batch;
+        self.soon(self.answers.pre_batch.takes, Due::PreBatch { row_group, rows });
+    }
+
+    pub(super) fn begin_post_batch(&mut self, group: &FinishedRowGroup) {
+        self.note(6, u64::from(group.row_group));
+        self.soon(self.answers.post_batch.takes, Due::PostBatch(group.row_group));
+    }
+
+    pub(super) fn begin_checkpoint(&mut self, group: &FinishedRowGroup) {
+        self.note(2, u64::from(group.row_group));
+        self.soon(self.answers.checkpoint.takes, Due::Checkpoint(group.row_group));
+    }
+
+    pub(super) fn end_pre_batch(&mut self, row_group: u32, rows: u32) {
+        let PreBatch { fails_at, leaves_out_share, .. } = self.answers.pre_batch;
+        let answer = if fails_at == Some(row_group) {
+            Err(HookError::from("the scenario lets it fail"))
+        } else if leaves_out_share > 0.0 {
+            Ok(self.draws.left_out(row_group, rows, leaves_out_share))
+        } else {
+            Ok(Vec::new())
+        };
+        self.tell_pressure();
+        let left_out = answer.as_deref().ok();
+        self.hand_over(&Handover::PreBatchAnswered { row_group, left_out });
+        self.pipeline.pre_batch_finished(self.now, row_group, answer);
+    }
+
+    pub(super) fn end_post_batch(&mut self, row_group: u32) {
+        let fails = self.answers.post_batch.fails_at == Some(row_group);
+        let answer = if fails { Err(HookError::from("the scenario lets it fail")) } else { Ok(()) };
+        self.tell_pressure();
+        self.hand_over(&Handover::PostBatchAnswered { row_group, works: !fails });
+        self.pipeline.post_batch_finished(self.now, row_group, answer);
+    }
+
+    pub(super) fn end_checkpoint(&mut self, row_group: u32) {
+        let fails = self.answers.checkpoint.fails_at == Some(row_group);
+        let answer = if fails { Err(SaveError::from("the scenario lets it fail")) } else { Ok(()) };
+        self.tell_pressure();
+        self.hand_over(&Handover::CheckpointAnswered { row_group, works: !fails });
+        self.pipeline.checkpoint_finished(self.now, row_group, answer);
+    }
+
+    /// Answers at once, or when it is due.
+    fn soon(&mut self, takes: Duration, due: Due) {
+        if takes.is_zero() { self.happen(due) } else { self.schedule_at(self.now + takes, due) }
+    }
+}

@@ -1,0 +1,342 @@
+//! A whole run in virtual time: the machines, the mock providers, and an event heap between them.
+//!
+//! A [`World`] is what a host is, without any waiting: it carries out the effects of the
+//! [pipeline](crate::pipeline::Pipeline) and of [request admission](crate::request::RequestAdmission) and jumps to the
+//! next instant at which something happens. It makes no scheduling decision. Events of one instant are carried out in
+//! the order in which they were scheduled, so a run is a function of the scenario and the seed.
+//!
+//! | file | what it carries out |
+//! | --- | --- |
+//! | `mod` | virtual time, the event heap, the effects in their order |
+//! | `activity` | a worker's calls and local work |
+//! | `hooks` | hooks and checkpoints |
+//! | `holders` | somebody else's calls |
+//! | `draws` | chance |
+//! | `sample` | the figures of one instant |
+//! | `watch` | a checker beside it all, if it is wanted |
+
+mod activity;
+mod draws;
+mod holders;
+mod hooks;
+mod sample;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use alloc::boxed::Box;
+use alloc::collections::BinaryHeap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::hash::Hasher;
+
+use self::activity::{Activity, Kind, Place, Work, Worker};
+use self::draws::Draws;
+use self::holders::Holders;
+use self::hooks::Answers;
+use self::watch::Watch;
+use super::check::Handover;
+use super::provider::MockProvider;
+use super::rng::Rng;
+use super::scenario::{Scenario, ScenarioError};
+use crate::handle::{FixedHasher, FixedMap, SlotKey, Slots};
+use crate::observe::IdleAccount;
+use crate::pipeline::{Effect as RunEffect, Pipeline, RunReport};
+use crate::request::{Domain, RequestAdmission, RequestConfig, ResourceId};
+use crate::time::{Duration, Instant};
+
+pub use sample::{ProviderSample, Sample};
+pub use watch::Observation;
+
+struct Provider {
+    name: String,
+    machine: MockProvider,
+    resource: ResourceId,
+    idle: IdleAccount,
+}
+
+/// What a scheduled instant is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Activity(SlotKey),
+    PreBatch { row_group: u32, rows: u32 },
+    PostBatch(u32),
+    Checkpoint(u32),
+    Hold(usize),
+    LetGo(usize),
+    Cancel,
+}
+
+/// A simulated run. See the [module documentation](self).
+pub struct World {
+    now: Instant,
+    pipeline: Pipeline,
+    admission: RequestAdmission,
+    providers: Vec<Provider>,
+    kinds: Vec<Kind>,
+    answers: Answers,
+    holders: Holders,
+    draws: Draws,
+    activities: Slots<Activity>,
+    workers: FixedMap<u64, Worker>,
+    waiting: FixedMap<u64, Work>,
+    /// Calls of tasks of several calls that are answered already, for their next try.
+    kept: FixedMap<Place, u32>,
+    events: BinaryHeap<Reverse<(Instant, u64, Due)>>,
+    scheduled: u64,
+    digest: FixedHasher,
+    finished: Option<RunReport>,
+    watch: Option<Box<Watch>>,
+}
+
+impl World {
+    /// The world of a scenario at virtual time zero, with its first work under way.
+    pub fn new(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
+        let mut world = Self::at_rest(scenario, seed)?;
+        world.begin(scenario);
+        Ok(world)
+    }
+
+    /// The world before anything began.
+    fn at_rest(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
+        scenario.validate()?;
+        let plan = scenario.plan()?;
+        let mut admission = RequestAdmission::new(RequestConfig::default())?;
+        let seeds = Rng::new(seed);
+        let providers = providers(scenario, &seeds, &mut admission)?;
+        let place = |name: &String| scenario.models.iter().position(|model| model.name == *name);
+        let kinds = scenario.columns.iter().map(|column| Kind::of(column, column.model.as_ref().and_then(place)));
+        let holders = scenario.holders.iter().filter_map(|holder| Some((place(&holder.model)?, holder.clone())));
+        Ok(Self {
+            now: Instant::ZERO,
+            pipeline: Pipeline::new(plan, scenario.pipeline_config())?,
+            admission,
+            providers,
+            kinds: kinds.collect(),
+            answers: Answers {
+                pre_batch: scenario.pre_batch.unwrap_or_default(),
+                post_batch: scenario.post_batch.unwrap_or_default(),
+                checkpoint: scenario.checkpoint,
+            },
+            holders: Holders::new(holders.collect()),
+            draws: Draws::of(&seeds),
+            activities: Slots::default(),
+            workers: FixedMap::default(),
+            waiting: FixedMap::default(),
+            kept: FixedMap::default(),
+            events: BinaryHeap::new(),
+            scheduled: 0,
+            digest: FixedHasher::default(),
+            finished: None,
+            watch: None,
+        })
+    }
+
+    fn begin(&mut self, scenario: &Scenario) {
+        let spans: Vec<[Duration; 2]> = self.holders.specs().map(|holder| [holder.from, holder.until]).collect();
+        for (holder, [from, until]) in spans.into_iter().enumerate() {
+            // Whoever holds a slot from the beginning has it before the run asks.
+            if from.is_zero() {
+                self.hold(holder);
+            } else {
+                self.schedule_at(Instant::ZERO + from, Due::Hold(holder));
+            }
+            self.schedule_at(Instant::ZERO + until, Due::LetGo(holder));
+        }
+        if let Some(at) = scenario.cancel_at {
+            self.schedule_at(Instant::ZERO + at, Due::Cancel);
+        }
+        self.call_through(scenario);
+        self.tell_pressure();
+        self.pipeline.start(Instant::ZERO);
+        self.settle();
+    }
+
+    /// Virtual time.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// When something happens next; `None` when nothing will.
+    #[must_use]
+    pub fn next_event_at(&self) -> Option<Instant> {
+        if self.finished.is_some() {
+            return None;
+        }
+        let activity = self.events.peek().map(|Reverse((at, _, _))| *at);
+        let next = [activity, self.admission.poll_timeout(), self.pipeline.poll_timeout()].into_iter().flatten().min();
+        next.map(|at| at.max(self.now))
+    }
+
+    /// Jumps to the next instant and carries out one event; answers whether there was one.
+    pub fn step(&mut self) -> bool {
+        let Some(at) = self.next_event_at() else { return false };
+        self.now = at;
+        match self.events.peek() {
+            Some(Reverse((due, _, event))) if *due <= at => {
+                let event = *event;
+                self.events.pop();
+                self.happen(event);
+            }
+            _ if self.admission.poll_timeout().is_some_and(|due| due <= at) => self.admission.handle_timeout(at),
+            _ => {
+                self.tell_pressure();
+                self.pipeline.handle_timeout(at);
+            }
+        }
+        self.settle();
+        true
+    }
+
+    /// Carries out every event up to and including `until`, and moves virtual time there.
+    pub fn advance_to(&mut self, until: Instant) {
+        while self.next_event_at().is_some_and(|at| at <= until) {
+            self.step();
+        }
+        if self.finished.is_none() {
+            self.now = self.now.max(until);
+        }
+    }
+
+    /// Puts a provider's true capacity at `slots` from now on; `None` gives it back to the scenario.
+    pub fn set_capacity(&mut self, provider: usize, slots: Option<u32>) {
+        let Some(provider) = self.providers.get_mut(provider) else { return };
+        match slots {
+            Some(slots) => provider.machine.set_capacity(self.now, slots),
+            None => provider.machine.clear_override(self.now),
+        }
+    }
+
+    /// Cancels the run: what is under way is given up and its leases come back.
+    pub fn cancel(&mut self) {
+        self.give_up();
+        self.settle();
+    }
+
+    /// A hash over every decision so far, with its instant. Equal on every target for equal scenario and seed.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.digest.finish()
+    }
+
+    /// How the run ended, once it has.
+    #[must_use]
+    pub fn finished(&self) -> Option<&RunReport> {
+        self.finished.as_ref()
+    }
+
+    /// Leases and waiters of both machines; all zero at the end of every run.
+    #[must_use]
+    pub fn outstanding(&self) -> [usize; 3] {
+        [self.pipeline.active_leases(), self.admission.active_leases(), self.admission.waiting()]
+    }
+}
+
+/// Registers the models of a scenario.
+fn providers(
+    scenario: &Scenario,
+    seeds: &Rng,
+    admission: &mut RequestAdmission,
+) -> Result<Vec<Provider>, ScenarioError> {
+    let mut providers = Vec::new();
+    for (stream, model) in (0..).zip(&scenario.models) {
+        let name = || model.name.clone();
+        let machine = MockProvider::new(&model.provider, seeds.fork(stream).next_u64())
+            .map_err(|error| ScenarioError::Provider { model: name(), error })?;
+        let id = admission.register(Instant::ZERO, &model.name, &model.name, "default", model.max_parallel);
+        let resource = id.map(|id| admission.resource(id, Domain::Chat)).and_then(|resource| {
+            admission.configure(Instant::ZERO, resource, model.request.clone()).map(|()| resource)
+        });
+        let resource = resource.map_err(|error| ScenarioError::Model { model: name(), error })?;
+        providers.push(Provider { name: name(), machine, resource, idle: IdleAccount::default() });
+    }
+    Ok(providers)
+}
+
+/// Carrying out what the machines decided.
+impl World {
+    /// Drains the effects of both machines until neither has any.
+    fn settle(&mut self) {
+        loop {
+            self.pipeline.settle_with(self.now, &mut self.admission);
+            self.look();
+            if let Some(effect) = self.pipeline.poll_effect() {
+                self.look_at(&effect);
+                self.carry_out(effect);
+            } else if let Some(effect) = self.admission.poll_effect() {
+                self.deliver(effect);
+            } else {
+                break;
+            }
+        }
+        if self.finished.is_some() {
+            self.close_books();
+        }
+        for provider in &mut self.providers {
+            let Some(state) = self.admission.load(self.now, provider.resource) else { continue };
+            provider.idle.update(self.now, state.limit, state.in_flight, u64::from(state.waiters));
+        }
+    }
+
+    fn carry_out(&mut self, effect: RunEffect) {
+        match effect {
+            RunEffect::Spawn(task) => self.spawn(&task),
+            RunEffect::Checkpoint(group) => self.begin_checkpoint(&group),
+            RunEffect::PreBatch(batch) => self.begin_pre_batch(&batch),
+            RunEffect::PostBatch(group) => self.begin_post_batch(&group),
+            RunEffect::Abort(worker) => self.abort(worker),
+            // The page and the tests read the figures instead.
+            RunEffect::Warn(_) => {}
+            RunEffect::Finished => {
+                self.finished = self.pipeline.report().cloned();
+                self.let_all_go();
+            }
+        }
+    }
+
+    /// Carries out what a scheduled instant was for.
+    fn happen(&mut self, due: Due) {
+        match due {
+            Due::Activity(key) => self.complete(key),
+            Due::PreBatch { row_group, rows } => self.end_pre_batch(row_group, rows),
+            Due::PostBatch(row_group) => self.end_post_batch(row_group),
+            Due::Checkpoint(row_group) => self.end_checkpoint(row_group),
+            Due::Hold(holder) => self.hold(holder),
+            Due::LetGo(holder) => self.let_go(holder),
+            Due::Cancel => self.give_up(),
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.hand_over(&Handover::Cancel);
+        self.pipeline.cancel(self.now);
+    }
+
+    fn schedule_at(&mut self, at: Instant, due: Due) {
+        self.events.push(Reverse((at, self.scheduled, due)));
+        self.scheduled += 1;
+    }
+
+    /// Joins the two machines: workers yield to each other, and the run takes advice if it is to.
+    fn call_through(&mut self, scenario: &Scenario) {
+        let models = scenario.models.iter().zip(&self.providers).filter(|_| scenario.advisory);
+        let calls = models.map(|(model, provider)| (model.task_resource(), provider.resource));
+        let calls: Vec<(String, ResourceId)> = calls.collect();
+        let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
+        self.pipeline.call_through(SlotKey::from_bits(0), &calls);
+    }
+
+    /// Shows the pipeline which models a call would have to wait for. To be called before every command that may start
+    /// workers.
+    fn tell_pressure(&mut self) {
+        self.pipeline.look_at(self.now, &self.admission);
+    }
+
+    fn note(&mut self, kind: u64, what: u64) {
+        for word in [kind, self.now.as_nanos(), what] {
+            self.digest.write_u64(word);
+        }
+    }
+}

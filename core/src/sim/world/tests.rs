@@ -1,0 +1,139 @@
+use super::*;
+use crate::pipeline::{DropReason, Hook, StopReason, Strategy, TaskCounts};
+use crate::sim::latency::Latency;
+use crate::sim::provider::{Capacity, ProviderSpec};
+use crate::sim::scenario::{Answering, Holder, Model, PreBatch, ScenarioColumn};
+use alloc::string::ToString;
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A model of so many slots whose calls take 10 ms.
+fn model(name: &str, slots: u32) -> Model {
+    Model {
+        name: name.to_string(),
+        provider: ProviderSpec {
+            capacity: Capacity::Constant { slots },
+            latency: Latency::Constant { latency: millis(10) },
+            ..ProviderSpec::default()
+        },
+        max_parallel: slots,
+        request: crate::request::AimdConfig::default(),
+        task_limit: None,
+    }
+}
+
+fn calling(name: &str, model: &str) -> ScenarioColumn {
+    ScenarioColumn { model: Some(model.to_string()), ..ScenarioColumn::new(name, Strategy::Cell) }
+}
+
+fn scenario(rows: u64, models: &[Model], columns: &[ScenarioColumn]) -> Scenario {
+    Scenario { rows, row_group_size: 4, models: models.into(), columns: columns.into(), ..Scenario::default() }
+}
+
+fn run(scenario: &Scenario) -> RunReport {
+    let mut world = World::watched(scenario, 7).unwrap();
+    while world.step() {}
+    assert_eq!(world.violation(), None);
+    assert_eq!(world.outstanding(), [0; 3]);
+    world.finished().expect("a world that stands still has finished").clone()
+}
+
+#[test]
+fn what_is_drawn_for_a_task_does_not_depend_on_what_happened_before() {
+    let chancy = ScenarioColumn { skip_share: 0.3, fail_share: 0.2, ..calling("a", "m") };
+    let then = ScenarioColumn { after: ["a".to_string()].into(), ..calling("b", "m") };
+    let wide = scenario(60, &[model("m", 8)], &[chancy, then]);
+    let wide = Scenario { shutdown_rate: None, ..wide };
+    let narrow = Scenario { submission_limit: 1, row_groups: 1, ..wide.clone() };
+    let tasks = |scenario| run(scenario).columns.into_iter().map(|column| column.tasks).collect::<Vec<TaskCounts>>();
+    let (wide, narrow) = (tasks(&wide), tasks(&narrow));
+    assert_eq!(wide, narrow);
+    assert!(wide[0].skipped > 5 && wide[0].failed > 2, "{wide:?}");
+}
+
+#[test]
+fn a_task_makes_as_many_calls_as_its_column_says_and_then_its_local_work() {
+    for (calls, expected) in [(0, 3), (1, 13), (4, 43)] {
+        let column = ScenarioColumn { calls, local: millis(3), ..calling("a", "m") };
+        assert_eq!(run(&scenario(1, &[model("m", 1)], &[column])).elapsed(), millis(expected), "{calls} calls");
+    }
+}
+
+#[test]
+fn whoever_holds_the_slots_of_a_model_keeps_the_run_waiting_until_he_lets_go() {
+    let holder = |from, until| Holder { model: "m".to_string(), slots: 2, from: millis(from), until: millis(until) };
+    let held = |holder| Scenario { holders: [holder].into(), ..scenario(2, &[model("m", 2)], &[calling("a", "m")]) };
+    assert_eq!(run(&held(holder(0, 50))).elapsed(), millis(60));
+    // He comes too late, waits behind the run, and is gone with it.
+    assert_eq!(run(&held(holder(5, 50))).elapsed(), millis(10));
+}
+
+/// How long two columns take whose models bear one call of 10 ms each, while somebody else holds the first for 50 ms and
+/// there is one worker slot.
+fn beside_a_held_model(advisory: bool, yields: bool) -> Duration {
+    let base = scenario(2, &[model("held", 1), model("open", 1)], &[calling("a", "held"), calling("b", "open")]);
+    let holder = Holder { model: "held".to_string(), slots: 1, from: millis(0), until: millis(50) };
+    run(&Scenario { advisory, yields, submission_limit: 1, holders: [holder].into(), ..base }).elapsed()
+}
+
+#[test]
+fn with_advice_the_open_model_is_called_first() {
+    assert_eq!(beside_a_held_model(true, false), millis(70), "the open calls are over before the held model is free");
+    assert!(beside_a_held_model(false, false) > millis(70));
+}
+
+#[test]
+fn who_yields_while_waiting_lets_the_open_model_be_called_too() {
+    assert_eq!(beside_a_held_model(false, true), millis(70));
+    assert_eq!(beside_a_held_model(true, true), millis(70));
+}
+
+#[test]
+fn hooks_and_checkpoints_take_their_time_and_fail_where_they_are_told_to() {
+    let hooks = PreBatch { takes: millis(5), leaves_out_share: 1.0, fails_at: None };
+    let left_out = Scenario { pre_batch: Some(hooks), ..scenario(4, &[], &[ScenarioColumn::new("a", Strategy::Cell)]) };
+    let report = run(&left_out);
+    assert_eq!((report.elapsed(), report.rows_out, report.dropped[0].reason), (millis(5), 0, DropReason::PreBatch));
+
+    let slow = |fails_at| Some(Answering { takes: millis(5), fails_at });
+    let base = scenario(8, &[], &[ScenarioColumn::new("a", Strategy::Cell)]);
+    let base = Scenario { row_groups: 1, post_batch: slow(None), checkpoint: slow(None).unwrap(), ..base };
+    assert_eq!(run(&base).elapsed(), millis(20));
+    let stop = run(&Scenario { post_batch: slow(Some(1)), ..base.clone() }).stop;
+    assert!(matches!(stop, StopReason::HookFailed { row_group: 1, hook: Hook::PostBatch, .. }), "{stop}");
+    let stop = run(&Scenario { checkpoint: slow(Some(0)).unwrap(), ..base }).stop;
+    assert!(matches!(stop, StopReason::CheckpointFailed { row_group: 0, .. }), "{stop}");
+}
+
+#[test]
+fn a_run_is_cancelled_and_meets_its_bug_where_the_scenario_says() {
+    let base = scenario(8, &[model("m", 2)], &[calling("a", "m")]);
+    let cancelled = run(&Scenario { cancel_at: Some(millis(15)), ..base.clone() });
+    assert_eq!((cancelled.stop, cancelled.ended), (StopReason::Cancelled, Instant::ZERO + millis(15)));
+    let buggy = ScenarioColumn { fatal_at: Some(5), ..calling("a", "m") };
+    let stop = run(&Scenario { columns: [buggy].into(), ..base }).stop;
+    assert!(matches!(stop, StopReason::Fatal { row_group: 1, .. }), "{stop}");
+}
+
+#[test]
+fn a_lost_worker_is_tried_again_and_then_given_up() {
+    let lost = ScenarioColumn { lose_share: 1.0, ..calling("a", "m") };
+    let report = run(&scenario(1, &[model("m", 1)], &[lost]));
+    assert_eq!((report.columns[0].tasks.cancelled, report.dropped[0].reason), (3, DropReason::WorkerLost));
+}
+
+#[test]
+fn settings_out_of_range_are_refused_by_name() {
+    let base = || scenario(1, &[model("m", 1)], &[calling("a", "m")]);
+    let message = |scenario: Scenario| World::new(&scenario, 1).err().expect("it is refused").to_string();
+    let holder =
+        |model: &str, until| Holder { model: model.to_string(), slots: 1, from: millis(1), until: millis(until) };
+    let unlikely = ScenarioColumn { fail_share: 1.5, ..calling("a", "m") };
+    assert!(message(Scenario { columns: [unlikely].into(), ..base() }).contains("`fail_share` is 1.5"));
+    assert!(message(Scenario { holders: [holder("n", 2)].into(), ..base() }).contains("`n`"));
+    assert!(message(Scenario { holders: [holder("m", 1)].into(), ..base() }).contains("holders.until_ms"));
+    let none = Model { task_limit: Some(0), ..model("m", 1) };
+    assert!(message(Scenario { models: [none].into(), ..base() }).contains("request:m"));
+}

@@ -1,0 +1,180 @@
+//! A checker beside the world: it sees both event streams and what is handed out, in the order in which they happen.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::fmt;
+
+use super::World;
+use crate::pipeline::event::{Interest, SchedulerEvent};
+use crate::pipeline::{Effect, Pipeline};
+use crate::request::RequestAdmission;
+use crate::request::event::{Interest as RequestInterest, RequestEvent};
+use crate::sim::check::{Handover, RunChecker, Violation};
+use crate::sim::scenario::{Scenario, ScenarioError};
+use crate::time::Instant;
+
+/// How many of the latest observations are kept for whoever wants to know what led to a violation.
+const KEPT: usize = 64;
+
+/// Something a [watched](World::watched) world has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observation {
+    /// An event of the pipeline.
+    Scheduler(SchedulerEvent),
+    /// An event of request admission.
+    Request(RequestEvent),
+    /// A hook or a checkpoint was handed out or answered, or the run was cancelled.
+    Handover {
+        /// When.
+        at: Instant,
+        /// What.
+        what: &'static str,
+        /// For which row group.
+        row_group: Option<u32>,
+    },
+}
+
+impl fmt::Display for Observation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scheduler(SchedulerEvent { at, correlation, fact, .. }) => {
+                write!(f, "{at} scheduler")?;
+                for (name, value) in [
+                    ("row group", correlation.row_group),
+                    ("column", correlation.column.map(|column| column.index() as u32)),
+                    ("row", correlation.row),
+                    ("try", correlation.attempt),
+                ] {
+                    value.map_or(Ok(()), |value| write!(f, ", {name} {value}"))?;
+                }
+                write!(f, ": {fact:?}")
+            }
+            Self::Request(RequestEvent { at, place, fact, .. }) => write!(f, "{at} request, {place:?}: {fact:?}"),
+            Self::Handover { at, what, row_group } => {
+                write!(f, "{at} host")?;
+                row_group.map_or(Ok(()), |row_group| write!(f, ", row group {row_group}"))?;
+                write!(f, ": {what}")
+            }
+        }
+    }
+}
+
+/// A checker, and what it found.
+pub(super) struct Watch {
+    checker: RunChecker,
+    violation: Option<Violation>,
+    latest: VecDeque<Observation>,
+}
+
+impl Watch {
+    fn see(&mut self, seen: Observation, check: impl FnOnce(&mut RunChecker) -> Result<(), Violation>) {
+        // What comes after a violation is noise.
+        if self.violation.is_some() {
+            return;
+        }
+        if self.latest.len() == KEPT {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(seen);
+        self.violation = check(&mut self.checker).err();
+    }
+
+    fn drain(&mut self, pipeline: &mut Pipeline, admission: &mut RequestAdmission) {
+        while let Some(event) = admission.poll_event() {
+            self.see(Observation::Request(event), |checker| checker.on_request_event(&event));
+        }
+        while let Some(event) = pipeline.poll_event() {
+            self.see(Observation::Scheduler(event), |checker| checker.on_event(&event));
+        }
+    }
+
+    fn hand_over(&mut self, at: Instant, handover: &Handover<'_>) {
+        let (what, row_group) = match *handover {
+            Handover::PreBatch(batch) => ("pre-batch hook called", Some(batch.row_group)),
+            Handover::PreBatchAnswered { row_group, left_out } => {
+                let what = if left_out.is_some() { "pre-batch hook passed" } else { "pre-batch hook failed" };
+                (what, Some(row_group))
+            }
+            Handover::PostBatch(group) => ("post-batch hook called", Some(group.row_group)),
+            Handover::PostBatchAnswered { row_group, works } => {
+                (if works { "post-batch hook passed" } else { "post-batch hook failed" }, Some(row_group))
+            }
+            Handover::Checkpoint(group) => ("checkpoint handed out", Some(group.row_group)),
+            Handover::CheckpointAnswered { row_group, works } => {
+                (if works { "checkpoint saved" } else { "checkpoint failed" }, Some(row_group))
+            }
+            Handover::Cancel => ("cancelled", None),
+        };
+        self.see(Observation::Handover { at, what, row_group }, |checker| checker.on_handover(at, handover));
+    }
+}
+
+/// Watching a run.
+impl World {
+    /// The same world with a [checker](crate::sim::check) beside it. It decides nothing: digests are equal.
+    pub fn watched(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
+        let mut world = Self::at_rest(scenario, seed)?;
+        let mut checker = RunChecker::new(&scenario.plan()?, &scenario.pipeline_config());
+        for (provider, model) in world.providers.iter().zip(&scenario.models) {
+            let cap = model.request.max_limit.map_or(model.max_parallel, |max| max.min(model.max_parallel));
+            checker.cap_calls(provider.resource, cap.max(1));
+        }
+        world.pipeline.set_interest(Interest::ALL);
+        world.admission.set_interest(world.now, RequestInterest::ALL);
+        world.watch = Some(Box::new(Watch { checker, violation: None, latest: VecDeque::new() }));
+        world.begin(scenario);
+        Ok(world)
+    }
+
+    /// The first law that was broken. `None` in a world that is not [watched](World::watched).
+    #[must_use]
+    pub fn violation(&self) -> Option<&Violation> {
+        self.watch.as_ref().and_then(|watch| watch.violation.as_ref())
+    }
+
+    /// The latest observations, the oldest first: at most 64, and none in a world that is not
+    /// [watched](World::watched). Nothing is added after a violation.
+    pub fn observations(&self) -> impl Iterator<Item = &Observation> {
+        self.watch.iter().flat_map(|watch| &watch.latest)
+    }
+
+    /// Shows the checker the events that wait.
+    #[inline]
+    pub(super) fn look(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.drain(&mut self.pipeline, &mut self.admission);
+        }
+    }
+
+    /// Shows the checker what is handed out.
+    #[inline]
+    pub(super) fn look_at(&mut self, effect: &Effect) {
+        if self.watch.is_none() {
+            return;
+        }
+        match effect {
+            Effect::PreBatch(batch) => self.hand_over(&Handover::PreBatch(batch)),
+            Effect::PostBatch(group) => self.hand_over(&Handover::PostBatch(group)),
+            Effect::Checkpoint(group) => self.hand_over(&Handover::Checkpoint(group)),
+            _ => {}
+        }
+    }
+
+    /// Shows the checker what passes between the pipeline and its host.
+    pub(super) fn hand_over(&mut self, what: &Handover<'_>) {
+        self.look();
+        if let Some(watch) = &mut self.watch {
+            watch.hand_over(self.now, what);
+        }
+    }
+
+    /// Lets the checker close its books.
+    pub(super) fn close_books(&mut self) {
+        self.look();
+        if let (Some(watch), Some(report)) = (&mut self.watch, &self.finished)
+            && watch.violation.is_none()
+        {
+            watch.violation = watch.checker.finish(report).err();
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Scenarios drawn from a seed: small ones, so that many can be tried, with every setting there is.
+
+use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice, Strategy};
+use tidegate_core::request::AimdConfig;
+use tidegate_core::sim::latency::{Latency, Tail};
+use tidegate_core::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, Rate, Step};
+use tidegate_core::sim::rng::Rng;
+use tidegate_core::sim::scenario::{Answering, Holder, Model, PreBatch, Scenario, ScenarioColumn};
+use tidegate_core::task::{BoundedBorrowConfig, ShareRounding};
+use tidegate_core::time::Duration;
+
+/// The streams of a seed: one for each part of a world.
+const RUN: u64 = 1;
+const MODELS: u64 = 2;
+const COLUMNS: u64 = 3;
+const AROUND: u64 = 4;
+
+/// The scenario of a seed.
+#[must_use]
+pub fn draw(seed: u64) -> Scenario {
+    let root = Rng::new(seed);
+    let chance = |stream| Chance(root.fork(stream));
+    let models = models(&mut chance(MODELS));
+    let columns = columns(&mut chance(COLUMNS), &models);
+    let run = run(&mut chance(RUN));
+    let named = Scenario {
+        name: format!("world-{seed}"),
+        title: format!("World {seed}"),
+        description: "Drawn from a seed.".to_owned(),
+        models,
+        columns,
+        ..run
+    };
+    around(&mut chance(AROUND), named)
+}
+
+/// Draws of one part of a world.
+struct Chance(Rng);
+
+impl Chance {
+    /// A whole number from `low` to `high`.
+    fn from(&mut self, low: u32, high: u32) -> u32 {
+        low + self.0.below(u64::from(high - low) + 1) as u32
+    }
+
+    /// So many out of a hundred.
+    fn percent(&mut self, percent: u64) -> bool {
+        self.0.below(100) < percent
+    }
+
+    fn some<T>(&mut self, percent: u64, draw: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.percent(percent).then(|| draw(self))
+    }
+
+    /// A share up to `most`, for so many out of a hundred; 0 for the others.
+    fn share(&mut self, percent: u64, most: f64) -> f64 {
+        self.some(percent, |chance| chance.0.unit_f64() * most).unwrap_or(0.0)
+    }
+
+    fn millis(&mut self, low: u32, high: u32) -> Duration {
+        Duration::from_millis(u64::from(self.from(low, high)))
+    }
+
+    fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.0.below(all.len() as u64) as usize]
+    }
+}
+
+/// The settings of the run itself.
+fn run(chance: &mut Chance) -> Scenario {
+    // Most worlds are small; a few are not, for what takes long to come about.
+    let most = if chance.percent(15) { 400 } else { 60 };
+    let rows = if chance.percent(5) { 0 } else { chance.from(1, most) };
+    let row_group_size = chance.from(1, 12);
+    let row_groups = chance.from(1, 4);
+    let floor = chance.millis(1, 100);
+    let groups = rows.div_ceil(row_group_size);
+    let has_resumed = chance.percent(20);
+    Scenario {
+        rows: u64::from(rows),
+        row_group_size,
+        row_groups,
+        submission_limit: chance.from(1, 24),
+        policy: policy(chance),
+        adaptive: chance.some(50, |chance| AdaptiveRowGroups {
+            initial: chance.from(1, row_groups),
+            max_admitted_rows: chance.some(50, |chance| u64::from(chance.from(1, 30))),
+            shrink_after: chance.from(1, 8),
+        }),
+        advisory: chance.percent(60),
+        yields: chance.percent(70),
+        salvage_rounds: chance.from(0, 3),
+        shutdown_window: chance.from(1, 12),
+        shutdown_rate: chance.some(40, |chance| 0.3 + chance.0.unit_f64() * 0.7),
+        rate_limit_patience: chance.some(30, |chance| chance.millis(50, 2_000)),
+        degraded_window: chance.from(1, 12),
+        degraded_rate: chance.some(60, |chance| 0.2 + chance.0.unit_f64() * 0.8),
+        degraded_pause: chance.millis(0, 2_000),
+        retry_floor: floor,
+        retry_ceiling: floor + chance.millis(0, 3_000),
+        done_row_groups: (0..groups).filter(|_| has_resumed && chance.percent(30)).collect(),
+        ..Scenario::default()
+    }
+}
+
+fn policy(chance: &mut Chance) -> PolicyChoice {
+    if chance.percent(40) {
+        return PolicyChoice::StrictFair;
+    }
+    PolicyChoice::BoundedBorrow(BoundedBorrowConfig {
+        default_ceiling: chance.some(30, |chance| chance.from(0, 4)),
+        reserve_fraction: chance.share(30, 1.0),
+        max_reserved: chance.from(1, 8),
+        share_rounding: *chance.one_of(&[ShareRounding::Up, ShareRounding::Down]),
+        repays_on_release: chance.percent(80),
+        ..BoundedBorrowConfig::default()
+    })
+}
+
+fn models(chance: &mut Chance) -> Vec<Model> {
+    let count = chance.from(1, 3);
+    let model = |number| Model {
+        name: format!("m{number}"),
+        provider: provider(chance),
+        max_parallel: chance.from(1, 6),
+        request: limit(chance),
+        task_limit: chance.some(40, |chance| chance.from(1, 8)),
+    };
+    (0..count).map(model).collect()
+}
+
+fn limit(chance: &mut Chance) -> AimdConfig {
+    AimdConfig {
+        initial_limit: chance.some(30, |chance| chance.from(1, 6)),
+        max_limit: chance.some(20, |chance| chance.from(1, 6)),
+        successes_until_increase: chance.from(1, 25),
+        grow_on_evidence: chance.percent(30),
+        cooldown: chance.millis(50, 2_000),
+        ramp: chance.some(25, |chance| chance.millis(1, 2_000)).unwrap_or_default(),
+        ramp_after_idle: chance.some(10, |chance| chance.millis(10, 500)),
+        ..AimdConfig::default()
+    }
+}
+
+/// Each mechanism by itself or with others; none refuses for ever.
+fn provider(chance: &mut Chance) -> ProviderSpec {
+    ProviderSpec {
+        capacity: capacity(chance),
+        overload: match chance.from(0, 2) {
+            0 => Overload::SlowDown { slope: chance.share(100, 2.0) },
+            _ => Overload::Refuse { retry_after: chance.some(60, |chance| chance.millis(1, 800)) },
+        },
+        latency: latency(chance),
+        requests: chance.some(10, rate),
+        tokens: chance.some(10, |chance| {
+            let Rate { per_minute, burst } = rate(chance);
+            Rate { per_minute: per_minute * 50, burst: burst.map(|burst| burst * 50) }
+        }),
+        neighbour: chance.some(15, |chance| {
+            // Less than half: one slot is always left.
+            let high_share = chance.0.unit_f64() * 0.49;
+            Neighbour { low_share: high_share * chance.0.unit_f64(), high_share, period: chance.millis(20, 1_000) }
+        }),
+        outages: chance.some(20, outage).into_iter().collect(),
+    }
+}
+
+fn capacity(chance: &mut Chance) -> Capacity {
+    let slots = chance.from(1, 8);
+    match chance.from(0, 4) {
+        0 => Capacity::WarmUp { slots, warm_up: chance.millis(1, 2_000) },
+        1 => {
+            let (first, second) = (chance.millis(1, 500), chance.millis(1, 500));
+            let fall = Step { at: first, slots: chance.from(0, 8) };
+            Capacity::Steps { slots, steps: vec![fall, Step { at: first + second, slots: chance.from(1, 8) }] }
+        }
+        2 => Capacity::Drift {
+            from: slots,
+            to: chance.from(1, 8),
+            over: chance.millis(1, 2_000),
+            back_and_forth: chance.percent(50),
+        },
+        _ => Capacity::Constant { slots },
+    }
+}
+
+fn latency(chance: &mut Chance) -> Latency {
+    let span = chance.millis(1, 100);
+    match chance.from(0, 2) {
+        0 => Latency::Constant { latency: span },
+        1 => Latency::Uniform { low: span, high: span + chance.millis(0, 100) },
+        _ => Latency::LogNormal {
+            median: span,
+            sigma: chance.share(100, 1.0),
+            tail: chance.some(30, |chance| Tail { probability: 0.1, factor: f64::from(chance.from(2, 10)) }),
+        },
+    }
+}
+
+fn rate(chance: &mut Chance) -> Rate {
+    Rate { per_minute: chance.from(200, 2_000), burst: chance.some(70, |chance| chance.from(1, 20)) }
+}
+
+fn outage(chance: &mut Chance) -> Outage {
+    Outage {
+        timeouts: chance.some(50, |chance| chance.millis(1, 300)).unwrap_or_default(),
+        hang: chance.millis(1, 8_000),
+        recovery: chance.some(50, |chance| chance.millis(1, 500)).unwrap_or_default(),
+        ..Outage::of_errors(chance.millis(0, 500), chance.millis(1, 300))
+    }
+}
+
+fn columns(chance: &mut Chance, models: &[Model]) -> Vec<ScenarioColumn> {
+    let count = chance.from(1, 8);
+    let mut columns: Vec<ScenarioColumn> = Vec::new();
+    for number in 0..count {
+        let strategy = *chance.one_of(&[Strategy::FromScratch, Strategy::FullColumn, Strategy::Cell, Strategy::Cell]);
+        let mut column = ScenarioColumn::new(&format!("c{number}"), strategy);
+        for upstream in &columns {
+            let is_allowed = strategy != Strategy::FromScratch || upstream.strategy != Strategy::Cell;
+            if is_allowed && chance.percent(45) {
+                let names = [std::slice::from_ref(&upstream.name), &upstream.also_fills].concat();
+                column.after.push(chance.one_of(&names).clone());
+            }
+        }
+        if chance.percent(15) {
+            column.also_fills.push(format!("c{number}_too"));
+        }
+        endings(chance, &mut column);
+        if chance.percent(65) {
+            column.model = Some(chance.one_of(models).name.clone());
+            column.calls = *chance.one_of(&[0, 1, 1, 1, 2, 4]);
+            column.tokens = chance.from(0, 400);
+        }
+        columns.push(column);
+    }
+    columns
+}
+
+/// How long a column's tasks take, and how they end.
+fn endings(chance: &mut Chance, column: &mut ScenarioColumn) {
+    column.weight = *chance.one_of(&[0.5, 1.0, 1.0, 3.0]);
+    column.local = chance.some(60, |chance| chance.millis(0, 40)).unwrap_or_default();
+    column.ordered = chance.percent(20);
+    column.skips_with_upstream = chance.percent(40);
+    column.skip_share = chance.share(25, 0.5);
+    column.fail_share = chance.share(20, 0.4);
+    column.lose_share = chance.share(12, 0.4);
+    column.fatal_at = chance.some(3, |chance| u64::from(chance.from(0, 60)));
+}
+
+/// What happens around the run.
+fn around(chance: &mut Chance, scenario: Scenario) -> Scenario {
+    let answering = |chance: &mut Chance| Answering {
+        takes: chance.some(60, |chance| chance.millis(0, 60)).unwrap_or_default(),
+        fails_at: chance.some(6, |chance| chance.from(0, 4)),
+    };
+    let pre_batch = chance.some(30, |chance| {
+        let Answering { takes, fails_at } = answering(chance);
+        PreBatch { takes, fails_at, leaves_out_share: chance.share(50, 1.0) }
+    });
+    let holders = (0..chance.from(0, 5).saturating_sub(3)).map(|_| {
+        let from = chance.some(50, |chance| chance.millis(0, 200)).unwrap_or_default();
+        Holder {
+            model: chance.one_of(&scenario.models).name.clone(),
+            slots: chance.from(1, 6),
+            from,
+            until: from + chance.millis(1, 600),
+        }
+    });
+    let holders = holders.collect();
+    Scenario {
+        pre_batch,
+        post_batch: chance.some(30, answering),
+        checkpoint: answering(chance),
+        cancel_at: chance.some(12, |chance| chance.millis(0, 600)),
+        holders,
+        ..scenario
+    }
+}

@@ -1,0 +1,71 @@
+//! Scenarios as files: what may be left out, what survives the way through a file, what is refused.
+
+use serde_json::{Value, json};
+use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice};
+use tidegate_core::sim::scenario::{Answering, Holder, PreBatch, Scenario, ScenarioColumn, builtin};
+use tidegate_core::time::Duration;
+
+/// A file with nothing in it that has a default.
+fn shortest() -> Value {
+    json!({
+        "name": "n", "title": "t", "description": "d",
+        "rows": 8, "row_group_size": 2, "row_groups": 1, "submission_limit": 4,
+        "models": [{ "name": "m", "provider": {}, "max_parallel": 4 }],
+        "columns": [{ "name": "c", "strategy": "cell", "model": "m" }],
+    })
+}
+
+fn read(file: Value) -> Result<Scenario, serde_json::Error> {
+    serde_json::from_value(file)
+}
+
+#[test]
+fn what_a_file_leaves_out_has_the_default_of_the_pipeline() {
+    let read = read(shortest()).unwrap();
+    let default = Scenario::default();
+    assert_eq!(
+        Scenario {
+            name: read.name.clone(),
+            title: read.title.clone(),
+            description: read.description.clone(),
+            rows: 8,
+            row_group_size: 2,
+            row_groups: 1,
+            submission_limit: 4,
+            models: read.models.clone(),
+            columns: read.columns.clone(),
+            ..default
+        },
+        read
+    );
+    assert_eq!((read.columns[0].calls, read.models[0].task_limit()), (1, 8));
+}
+
+#[test]
+fn every_setting_survives_the_way_through_a_file() {
+    let span = Duration::from_micros(1_500);
+    let mut full = read(shortest()).unwrap();
+    full.policy = PolicyChoice::StrictFair;
+    full.adaptive = Some(AdaptiveRowGroups::default());
+    (full.advisory, full.yields) = (false, false);
+    (full.shutdown_rate, full.rate_limit_patience, full.cancel_at) = (None, None, Some(span));
+    full.pre_batch = Some(PreBatch { takes: span, fails_at: Some(1), leaves_out_share: 0.5 });
+    full.post_batch = Some(Answering { takes: span, fails_at: None });
+    full.checkpoint = Answering { takes: span, fails_at: Some(0) };
+    full.done_row_groups = vec![2];
+    full.holders = vec![Holder { model: "m".to_owned(), slots: 2, from: span, until: span + span }];
+    full.columns[0] = ScenarioColumn { also_fills: vec!["d".to_owned()], ordered: true, ..full.columns[0].clone() };
+    for scenario in builtin().into_iter().chain([full]) {
+        assert_eq!(read(serde_json::to_value(&scenario).unwrap()).unwrap(), scenario);
+    }
+}
+
+#[test]
+fn an_unknown_setting_is_refused_wherever_it_stands() {
+    for place in ["", "/models/0", "/columns/0"] {
+        let mut file = shortest();
+        file.pointer_mut(place).unwrap()["cancel_ms"] = json!(3);
+        let error = read(file).unwrap_err().to_string();
+        assert!(error.contains("unknown field `cancel_ms`"), "{place}: {error}");
+    }
+}
