@@ -6,9 +6,11 @@
 
 mod draw;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use tidegate_core::pipeline::StopReason;
+use tidegate_core::pipeline::event::SchedulerEventKind;
 use tidegate_core::sim::check::Violation;
 use tidegate_core::sim::scenario::{Scenario, ScenarioError};
 use tidegate_core::sim::world::World;
@@ -27,6 +29,8 @@ pub struct Ended {
     pub steps: u64,
     /// The hash over its decisions.
     pub digest: u64,
+    /// What it came across: events of the scheduler by kind.
+    pub seen: BTreeMap<SchedulerEventKind, u64>,
 }
 
 /// What is wrong with a world.
@@ -100,7 +104,10 @@ fn finish(world: &mut World) -> Result<Ended, Wrong> {
         return Err(Wrong::Stuck(why.clone()));
     }
     match world.outstanding() {
-        [0, 0, 0] => Ok(Ended { stop: name(&report.stop), steps, digest: world.digest() }),
+        [0, 0, 0] => {
+            let seen = world.kinds_seen().collect();
+            Ok(Ended { stop: name(&report.stop), steps, digest: world.digest(), seen })
+        }
         left => Err(Wrong::Left(left)),
     }
 }

@@ -1,5 +1,8 @@
 //! Random worlds keep every law, and are the same each time.
 
+use std::collections::BTreeSet;
+
+use tidegate_core::pipeline::event::SchedulerEventKind as Kind;
 use tidegate_tests::worlds::{Ended, draw, pretty, replay, run};
 
 fn ended(seed: u64) -> Ended {
@@ -8,8 +11,16 @@ fn ended(seed: u64) -> Ended {
 
 #[test]
 fn three_hundred_random_worlds_keep_every_law_and_are_not_changed_by_being_watched() {
-    let endings: std::collections::BTreeSet<_> = (0..300).map(|seed| ended(seed).stop).collect();
+    let (mut endings, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    for Ended { stop, seen: kinds, .. } in (0..300).map(ended) {
+        endings.insert(stop);
+        seen.extend(kinds.into_keys());
+    }
     assert!(endings.len() >= 6, "the worlds are too much alike: {endings:?}");
+    // The world starts every worker, answers for each once, and has no other caller between two steps.
+    let never = [Kind::WorkerSpawnFailed, Kind::ReleaseDiagnostic, Kind::StaleSelection];
+    let unseen: Vec<_> = Kind::ALL.iter().filter(|kind| !seen.contains(*kind) && !never.contains(kind)).collect();
+    assert!(unseen.is_empty(), "no world comes across {unseen:?}");
 }
 
 #[test]

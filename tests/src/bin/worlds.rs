@@ -68,7 +68,7 @@ fn one(seed: u64) -> ExitCode {
         }
     });
     match outcome {
-        Ok(Ended { stop, steps, digest }) => {
+        Ok(Ended { stop, steps, digest, .. }) => {
             println!("world {seed}: {stop} after {steps} steps, digest {digest:016x}");
             ExitCode::SUCCESS
         }
@@ -83,7 +83,7 @@ fn many(from: u64, count: u64) -> ExitCode {
     let started = Instant::now();
     let (next, has_failed) = (AtomicU64::new(0), AtomicBool::new(false));
     let work = || {
-        let (mut endings, mut longest) = (BTreeMap::new(), 0);
+        let (mut endings, mut seen, mut longest) = (BTreeMap::new(), BTreeMap::new(), 0);
         while !has_failed.load(Ordering::Relaxed) {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= count {
@@ -95,8 +95,9 @@ fn many(from: u64, count: u64) -> ExitCode {
             let seed = from + number;
             match catch_unwind(|| run(seed, |_| ())) {
                 Ok(Ok(ended)) => {
-                    *endings.entry(ended.stop).or_insert(0_u64) += 1;
+                    *endings.entry(ended.stop).or_insert(0) += 1;
                     longest = longest.max(ended.steps);
+                    add(&mut seen, ended.seen);
                 }
                 failure => {
                     has_failed.store(true, Ordering::Relaxed);
@@ -108,22 +109,28 @@ fn many(from: u64, count: u64) -> ExitCode {
                 }
             }
         }
-        (endings, longest)
+        (endings, seen, longest)
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let (mut endings, mut longest) = (BTreeMap::new(), 0);
+    let (mut endings, mut seen, mut longest) = (BTreeMap::new(), BTreeMap::new(), 0);
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        for (own, steps) in workers.into_iter().filter_map(|worker| worker.join().ok()) {
+        for (own, kinds, steps) in workers.into_iter().filter_map(|worker| worker.join().ok()) {
             longest = longest.max(steps);
-            for (stop, worlds) in own {
-                *endings.entry(stop).or_insert(0) += worlds;
-            }
+            add(&mut endings, own);
+            add(&mut seen, kinds);
         }
     });
     if has_failed.into_inner() {
         return ExitCode::FAILURE;
     }
+    println!("what they came across: {seen:?}");
     println!("{count} worlds in {:.1} s, at most {longest} steps: {endings:?}", started.elapsed().as_secs_f64());
     ExitCode::SUCCESS
+}
+
+fn add<K: Ord>(to: &mut BTreeMap<K, u64>, more: BTreeMap<K, u64>) {
+    for (key, count) in more {
+        *to.entry(key).or_insert(0) += count;
+    }
 }

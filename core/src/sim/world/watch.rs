@@ -1,11 +1,11 @@
 //! A checker beside the world: it sees both event streams and what is handed out, in the order in which they happen.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use core::fmt;
 
 use super::World;
-use crate::pipeline::event::{Interest, SchedulerEvent};
+use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
 use crate::pipeline::{Effect, Pipeline};
 use crate::request::RequestAdmission;
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
@@ -64,6 +64,7 @@ pub(super) struct Watch {
     checker: RunChecker,
     violation: Option<Violation>,
     latest: VecDeque<Observation>,
+    kinds: BTreeMap<SchedulerEventKind, u64>,
 }
 
 impl Watch {
@@ -74,6 +75,9 @@ impl Watch {
         }
         if self.latest.len() == KEPT {
             self.latest.pop_front();
+        }
+        if let Observation::Scheduler(event) = &seen {
+            *self.kinds.entry(event.fact.kind()).or_insert(0) += 1;
         }
         self.latest.push_back(seen);
         self.violation = check(&mut self.checker).err();
@@ -121,7 +125,8 @@ impl World {
         }
         world.pipeline.set_interest(Interest::ALL);
         world.admission.set_interest(world.now, RequestInterest::ALL);
-        world.watch = Some(Box::new(Watch { checker, violation: None, latest: VecDeque::new() }));
+        world.watch =
+            Some(Box::new(Watch { checker, violation: None, latest: VecDeque::new(), kinds: BTreeMap::new() }));
         world.begin(scenario);
         Ok(world)
     }
@@ -136,6 +141,12 @@ impl World {
     /// [watched](World::watched). Nothing is added after a violation.
     pub fn observations(&self) -> impl Iterator<Item = &Observation> {
         self.watch.iter().flat_map(|watch| &watch.latest)
+    }
+
+    /// How many events of each kind the checker has seen of the pipeline: what the run came across. None in a world that is
+    /// not [watched](World::watched).
+    pub fn kinds_seen(&self) -> impl Iterator<Item = (SchedulerEventKind, u64)> {
+        self.watch.iter().flat_map(|watch| &watch.kinds).map(|(kind, count)| (*kind, *count))
     }
 
     /// Shows the checker the events that wait.
