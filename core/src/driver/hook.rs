@@ -27,12 +27,8 @@ where
 }
 
 impl<H: Host, W: Workload> HookCall<H, W> {
-    pub(super) fn pre_batch(shared: Arc<Shared<H>>, workload: Arc<W>, batch: Batch) -> Self {
-        Self { workload: Some(workload), answer: Answer { shared, owed: Some(Owed::PreBatch(batch)) } }
-    }
-
-    pub(super) fn post_batch(shared: Arc<Shared<H>>, workload: Arc<W>, group: FinishedRowGroup) -> Self {
-        Self { workload: Some(workload), answer: Answer { shared, owed: Some(Owed::PostBatch(group)) } }
+    pub(super) fn new(shared: Arc<Shared<H>>, workload: Arc<W>, owed: Owed) -> Self {
+        Self { workload: Some(workload), answer: Answer { shared, owed: Some(owed) } }
     }
 }
 
@@ -83,7 +79,7 @@ struct Answer<H: Host> {
 
 /// For what.
 #[derive(Debug)]
-enum Owed {
+pub(super) enum Owed {
     PreBatch(Batch),
     PostBatch(FinishedRowGroup),
 }

@@ -39,7 +39,8 @@ use crate::gate::Gate;
 use crate::gate::alarm::Alarm;
 use crate::pipeline::{Batch, FinishedRowGroup, HookError, Pipeline, ProviderDegraded, RunReport, Task, TaskOutcome};
 use crate::request::ResourceId;
-use shared::{Order, Shared};
+use hook::Owed;
+use shared::{Order, Orders, Shared};
 
 /// How many batches of effects one poll carries out before it lets others run.
 const ROUNDS: usize = 16;
@@ -153,10 +154,8 @@ where
         let mut this = self.project();
         let shared = &this.owner.shared;
         for _ in 0..ROUNDS {
-            let mut step = shared.step(context.waker());
-            for order in step.orders.drain(..) {
-                carry_out(shared, this.workload, order);
-            }
+            let step = shared.step(context.waker());
+            Outbox { shared, workload: this.workload, orders: step.orders.into_iter() }.carry_out();
             if let Some(report) = step.report {
                 return Poll::Ready(report);
             }
@@ -169,29 +168,65 @@ where
     }
 }
 
-fn carry_out<H, W>(shared: &Arc<Shared<H>>, workload: &Arc<W>, order: Order)
+/// What a run has to begin. Whatever is left of it when it is dropped, because the host panicked half-way, is begun and
+/// dropped at once: everything that was ordered answers the machine.
+struct Outbox<'a, H, W>
 where
-    H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
+    H: Host,
     W: Workload,
 {
-    match order {
-        Order::Work(task) => {
-            let worker = Worker::new(Arc::clone(shared), Arc::clone(workload), task);
-            Spawn::<Worker<H, W>>::spawn(&shared.host, worker);
+    shared: &'a Arc<Shared<H>>,
+    workload: &'a Arc<W>,
+    orders: Orders,
+}
+
+impl<H, W> Outbox<'_, H, W>
+where
+    H: Host,
+    W: Workload,
+{
+    fn worker(&self, task: Task) -> Worker<H, W> {
+        Worker::new(Arc::clone(self.shared), Arc::clone(self.workload), task)
+    }
+
+    fn hook(&self, owed: Owed) -> HookCall<H, W> {
+        HookCall::new(Arc::clone(self.shared), Arc::clone(self.workload), owed)
+    }
+
+    fn checkpoint(&self, group: FinishedRowGroup) -> Checkpoint<H, W> {
+        Checkpoint::new(Arc::clone(self.shared), Arc::clone(self.workload), group)
+    }
+
+    fn carry_out(&mut self)
+    where
+        H: Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
+    {
+        let host = &self.shared.host;
+        while let Some(order) = self.orders.next() {
+            match order {
+                Order::Work(task) => Spawn::<Worker<H, W>>::spawn(host, self.worker(task)),
+                // A panic of who only watches disturbs nothing.
+                Order::Warn(warning) => drop(catch::panics("", || self.workload.warn(&warning))),
+                Order::Hook(owed) => Spawn::<HookCall<H, W>>::spawn(host, self.hook(owed)),
+                Order::Save(group) => Spawn::<Checkpoint<H, W>>::spawn(host, self.checkpoint(group)),
+            }
         }
-        // A panic of who only watches disturbs nothing.
-        Order::Warn(warning) => drop(catch::panics("", || workload.warn(&warning))),
-        Order::PreBatch(batch) => {
-            let call = HookCall::pre_batch(Arc::clone(shared), Arc::clone(workload), batch);
-            Spawn::<HookCall<H, W>>::spawn(&shared.host, call);
-        }
-        Order::PostBatch(group) => {
-            let call = HookCall::post_batch(Arc::clone(shared), Arc::clone(workload), group);
-            Spawn::<HookCall<H, W>>::spawn(&shared.host, call);
-        }
-        Order::Save(group) => {
-            let checkpoint = Checkpoint::new(Arc::clone(shared), Arc::clone(workload), group);
-            Spawn::<Checkpoint<H, W>>::spawn(&shared.host, checkpoint);
+    }
+}
+
+impl<H, W> Drop for Outbox<'_, H, W>
+where
+    H: Host,
+    W: Workload,
+{
+    fn drop(&mut self) {
+        while let Some(order) = self.orders.next() {
+            match order {
+                Order::Work(task) => drop(self.worker(task)),
+                Order::Hook(owed) => drop(self.hook(owed)),
+                Order::Save(group) => drop(self.checkpoint(group)),
+                Order::Warn(_) => {}
+            }
         }
     }
 }

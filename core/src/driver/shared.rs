@@ -9,12 +9,13 @@ use core::task::Waker;
 use lock_api::Mutex;
 use smallvec::SmallVec;
 
+use super::hook::Owed;
 use crate::executor::Host;
 use crate::gate::Gate;
 use crate::handle::{FixedMap, SlotKey};
 use crate::pipeline::{
-    Batch, Effect, FatalError, FinishedRowGroup, HookError, Pipeline, Progress, ProviderDegraded, RunReport, SaveError,
-    Task, TaskOutcome, WorkerId,
+    Effect, FatalError, FinishedRowGroup, HookError, Pipeline, Progress, ProviderDegraded, RunReport, SaveError, Task,
+    TaskOutcome, WorkerId,
 };
 use crate::request::ResourceId;
 use crate::time::Instant;
@@ -66,11 +67,13 @@ struct Desk {
     waker: Option<Waker>,
 }
 
+/// What is to be begun under one hold of the lock.
+pub(super) type Orders = smallvec::IntoIter<[Order; BATCH]>;
+
 /// Something to spawn.
 pub(super) enum Order {
     Work(Task),
-    PreBatch(Batch),
-    PostBatch(FinishedRowGroup),
+    Hook(Owed),
     Save(FinishedRowGroup),
     Warn(ProviderDegraded),
 }
@@ -311,11 +314,11 @@ impl State {
                 Some(Effect::PreBatch(batch)) if self.phase == Phase::Abandoned => {
                     self.pipeline.pre_batch_finished(now, batch.row_group, Err(uncalled()));
                 }
-                Some(Effect::PreBatch(batch)) => drained.orders.push(Order::PreBatch(batch)),
+                Some(Effect::PreBatch(batch)) => drained.orders.push(Order::Hook(Owed::PreBatch(batch))),
                 Some(Effect::PostBatch(group)) if self.phase == Phase::Abandoned => {
                     self.pipeline.post_batch_finished(now, group.row_group, Err(uncalled()));
                 }
-                Some(Effect::PostBatch(group)) => drained.orders.push(Order::PostBatch(group)),
+                Some(Effect::PostBatch(group)) => drained.orders.push(Order::Hook(Owed::PostBatch(group))),
                 Some(Effect::Checkpoint(group)) if self.phase == Phase::Abandoned => {
                     let refused = SaveError(String::from("the run was dropped before this row group was saved"));
                     self.pipeline.checkpoint_finished(now, group.row_group, Err(refused));

@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tidegate_core::driver::{self, FatalError, SaveError, Workload};
-use tidegate_core::executor::Timer;
+use tidegate_core::executor::{Host, Spawn, Timer};
 use tidegate_core::pipeline::{
     Batch, Column, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PlanBuilder, ProviderDegraded,
     RetryKind, RunReport, StopReason, Strategy, Task, TaskOutcome,
 };
 use tidegate_core::request::Request;
-use tidegate_core::time::Clock;
+use tidegate_core::sim::executor::Sleep;
+use tidegate_core::time::{Clock, Instant};
 
 use crate::driver::{Boxed, Ended, Instantly, Work, at_rest, chain, poll_once, sleeper};
-use crate::support::{Runtime, at, gate_of, held, ms};
+use crate::support::{OnceAtATime, Runtime, TestHost, at, gate_of, held, ms};
 
 /// A panic that the tests' output does not show.
 fn panic_quietly(message: &'static str) -> ! {
@@ -265,4 +266,56 @@ fn a_panic_in_a_hook_stops_the_run_with_its_message_and_the_hook_is_not_called_a
 fn a_panic_of_who_is_warned_disturbs_nothing() {
     let (report, calls) = run_panicking(None);
     assert_eq!((report.stop, report.rows_out, calls), (StopReason::Completed, 4, 3));
+}
+
+/// A host that panics when it is to spawn something after so many.
+#[derive(Clone)]
+struct PanickingHost {
+    inner: TestHost,
+    left: Rc<Cell<usize>>,
+}
+
+impl Clock for PanickingHost {
+    fn now(&self) -> Instant {
+        self.inner.now()
+    }
+}
+
+impl Timer for PanickingHost {
+    type Sleep = Sleep<OnceAtATime>;
+
+    fn sleep_until(&self, at: Instant) -> Self::Sleep {
+        self.inner.sleep_until(at)
+    }
+}
+
+impl<F: Future<Output = ()> + 'static> Spawn<F> for PanickingHost {
+    fn spawn(&self, future: F) {
+        let Some(left) = self.left.get().checked_sub(1) else { panic_quietly("no more") };
+        self.left.set(left);
+        self.inner.spawn(future);
+    }
+}
+
+impl Host for PanickingHost {
+    type Lock = OnceAtATime;
+}
+
+#[test]
+fn a_host_that_panics_while_it_spawns_loses_no_worker_that_was_ordered_with_it() {
+    for left in 0..8 {
+        let runtime = Runtime::new();
+        let host = PanickingHost { inner: runtime.host(), left: Rc::new(Cell::new(left)) };
+        let work = Arc::new(Work::new(|_| pending()));
+        let mut run = Box::pin(driver::run(host, chain(20, 8), Arc::clone(&work)));
+        let handle = run.handle();
+        let context = &mut Context::from_waker(Waker::noop());
+        let poll = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.as_mut().poll(context).is_ready()));
+        assert!(poll.is_err(), "the panic goes on to who polls the run");
+        assert_eq!(handle.progress().running, left, "those that were never begun have answered");
+        drop(run);
+        runtime.run();
+        assert_eq!((handle.progress().running, work.under_way()), (0, 0));
+        assert!(handle.progress().finished);
+    }
 }
