@@ -83,7 +83,7 @@ fn many(from: u64, count: u64) -> ExitCode {
     let started = Instant::now();
     let (next, has_failed) = (AtomicU64::new(0), AtomicBool::new(false));
     let work = || {
-        let (mut endings, mut seen, mut longest) = (BTreeMap::new(), BTreeMap::new(), 0);
+        let (mut endings, mut kinds, mut longest) = (BTreeMap::new(), BTreeMap::new(), 0);
         while !has_failed.load(Ordering::Relaxed) {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= count {
@@ -97,7 +97,7 @@ fn many(from: u64, count: u64) -> ExitCode {
                 Ok(Ok(ended)) => {
                     *endings.entry(ended.stop).or_insert(0) += 1;
                     longest = longest.max(ended.steps);
-                    add(&mut seen, ended.seen);
+                    add(&mut kinds, ended.seen);
                 }
                 failure => {
                     has_failed.store(true, Ordering::Relaxed);
@@ -109,22 +109,22 @@ fn many(from: u64, count: u64) -> ExitCode {
                 }
             }
         }
-        (endings, seen, longest)
+        (endings, kinds, longest)
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let (mut endings, mut seen, mut longest) = (BTreeMap::new(), BTreeMap::new(), 0);
+    let (mut endings, mut kinds, mut longest) = (BTreeMap::new(), BTreeMap::new(), 0);
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        for (own, kinds, steps) in workers.into_iter().filter_map(|worker| worker.join().ok()) {
+        for (own, more, steps) in workers.into_iter().filter_map(|worker| worker.join().ok()) {
             longest = longest.max(steps);
             add(&mut endings, own);
-            add(&mut seen, kinds);
+            add(&mut kinds, more);
         }
     });
     if has_failed.into_inner() {
         return ExitCode::FAILURE;
     }
-    println!("what they came across: {seen:?}");
+    println!("what they came across: {kinds:?}");
     println!("{count} worlds in {:.1} s, at most {longest} steps: {endings:?}", started.elapsed().as_secs_f64());
     ExitCode::SUCCESS
 }
