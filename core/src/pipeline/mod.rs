@@ -32,11 +32,14 @@
 //! | `handover` | when a row group is given to its hooks and its checkpoint |
 //! | `scheduler` | the commands and effects: a thin facade over the rest |
 //! | `yielding` | which workers hold nothing while they wait for a provider |
+//! | `event`, `tell` | what happened, for whoever wants to know |
+//! | `facts` | what there is to see of a run |
 //! | `report` | what is counted |
 //! | [`event`], `tell` | what happened, for whoever wants to know |
 
 mod config;
 pub mod event;
+mod facts;
 mod frontier;
 mod handover;
 mod health;

@@ -20,9 +20,9 @@ use super::health::{DegradedWatch, FailureWindow, Patience};
 use super::key::TaskKey;
 use super::models::Models;
 use super::ordered::Turns;
-use super::outcome::{DropReason, Effect, FinishedRowGroup, ProviderDegraded, RetryKind, Task, TaskOutcome, WorkerId};
+use super::outcome::{DropReason, Effect, ProviderDegraded, RetryKind, Task, TaskOutcome, WorkerId};
 use super::plan::{ColumnId, Plan};
-use super::report::{Progress, RunReport, StopReason, Tally};
+use super::report::{RunReport, StopReason, Tally};
 use super::route::{Route, routes};
 use super::row_group::{Pending, Phase, RowGroup};
 use super::row_group_target::{RowGroupTarget, Sight};
@@ -158,59 +158,6 @@ impl Pipeline {
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
-    }
-
-    /// Where the run stands. O(columns + admitted row groups).
-    #[must_use]
-    pub fn progress(&self) -> Progress {
-        let in_sight = self.groups.values().filter(|group| group.phase != Phase::Unsaved);
-        let complete: u64 = in_sight.map(|group| u64::from(group.frontier.complete_rows())).sum();
-        Progress {
-            rows_total: self.rows,
-            rows_done: self.pending.done_rows() + self.tally.rows_out + complete,
-            rows_dropped: self.tally.rows_dropped,
-            row_groups_total: self.pending.total(),
-            row_groups_done: self.pending.done_groups() + self.tally.row_groups_saved,
-            row_groups_active: self.groups.len() as u32,
-            row_group_target: self.target.get(),
-            row_group_block: self.target.blocked,
-            running: self.workers.len(),
-            suspended: self.dispatcher.suspended_leases(),
-            queued: self.dispatcher.queued(),
-            delayed: self.delays.len(),
-            columns: self.tally.columns.clone(),
-            finished: self.state == State::Finished,
-        }
-    }
-
-    /// What the run did; `None` until it has ended and every lease is back.
-    #[must_use]
-    pub fn report(&self) -> Option<&RunReport> {
-        self.report.as_ref()
-    }
-
-    /// The row groups whose checkpoint failed, as they were handed out.
-    pub fn unsaved(&self) -> impl Iterator<Item = FinishedRowGroup> {
-        let unsaved = self.groups.values().filter(|group| group.phase == Phase::Unsaved);
-        unsaved.map(|group| group.finished(&self.plan))
-    }
-
-    /// Task leases that are out: one for each worker that has not answered.
-    #[must_use]
-    pub fn active_leases(&self) -> usize {
-        self.dispatcher.active_leases()
-    }
-
-    /// Tasks that are ready and wait for a lease.
-    #[must_use]
-    pub fn queued(&self) -> usize {
-        self.dispatcher.queued()
-    }
-
-    /// How often `now` went backwards. It was clamped to the latest seen.
-    #[must_use]
-    pub fn clock_regressions(&self) -> u64 {
-        self.clock.regressions()
     }
 
     pub(super) fn rows(&self) -> u64 {

@@ -122,11 +122,6 @@ impl Pipeline {
         self.workers.get(worker.key()).is_some_and(|worker| worker.suspended)
     }
 
-    /// Every resource of the task stage: name, leased, limit.
-    pub fn usage(&self) -> impl Iterator<Item = (&str, u32, u32)> {
-        self.dispatcher.usage()
-    }
-
     /// How often a worker gave back what it held.
     #[must_use]
     pub fn yields(&self) -> u64 {
