@@ -22,7 +22,8 @@ pub trait Timer {
 /// Runs a future to its end, apart from the caller.
 ///
 /// The future's type is a parameter of the trait, so an implementor may ask more of it (`Send`, `'static`) than the
-/// drivers do. `spawn` MAY drop the future at once or at any later time: the drivers count that as a cancelled worker.
+/// drivers do. `spawn` MAY drop the future at once or at any later time: the drivers take a worker that is dropped so for
+/// lost, which ends the run with that cause unless it is being cancelled anyway.
 pub trait Spawn<F> {
     /// Starts `future`. MUST NOT poll it before returning while the caller holds a lock: the drivers never do.
     fn spawn(&self, future: F);

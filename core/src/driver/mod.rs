@@ -56,6 +56,9 @@ pub trait Workload: 'static {
     /// Begins `task`. Called in the worker that runs it, so that hosts with threads begin tasks on all of them.
     ///
     /// The future is dropped when the task is to stop; it then leaves nothing behind.
+    ///
+    /// A task of several calls should keep the answers it has for its next try: if each try began anew, tasks could refuse
+    /// each other for ever where a provider serves fewer calls in a row than a task makes.
     fn work(&self, task: Task) -> Self::Work;
 
     /// Begins to save a row group: called once for each, after all its tasks have ended. It is never told to stop, so
