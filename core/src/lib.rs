@@ -24,6 +24,7 @@
 //! | [`request`] | may this concrete call go out now? |
 //! | [`pipeline`] | what is ready, what is next, what is finished, what failed? |
 //! | [`observe`] | why is capacity idle? |
+//! | [`replay`] | what was decided, again |
 //!
 //! Above the machines sit two async drivers, generic over [`executor::Host`]: [`gate`] for request admission and
 //! [`driver`] for whole pipelines. With the feature `sim`, the `sim` module runs all of it in virtual time against
@@ -45,6 +46,7 @@ pub mod handle;
 pub mod lease;
 pub mod observe;
 pub mod pipeline;
+pub mod replay;
 pub mod request;
 #[cfg(feature = "sim")]
 pub mod sim;

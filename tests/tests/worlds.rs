@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use tidegate_core::pipeline::event::SchedulerEventKind as Kind;
+use tidegate_core::replay::{Header, Replay};
+use tidegate_core::sim::world::World;
 use tidegate_tests::worlds::{Ended, draw, pretty, replay, run};
 
 fn ended(seed: u64) -> Ended {
@@ -33,8 +35,24 @@ fn equal_seeds_give_equal_worlds_and_other_seeds_others() {
 }
 
 #[test]
+fn the_log_of_a_random_world_crosses_a_file_and_is_replayed_to_the_same_digests() {
+    for seed in 0..100 {
+        let (header, mut world) = World::recorded(&draw(seed), seed).unwrap();
+        while world.step() {}
+        let text: Vec<String> =
+            world.take_commands().iter().map(|entry| serde_json::to_string(entry).unwrap()).collect();
+        let header: Header = serde_json::from_str(&serde_json::to_string(&header).unwrap()).unwrap();
+        let mut replay = Replay::new(&header).unwrap();
+        for line in text {
+            replay.apply(&serde_json::from_str(&line).unwrap()).unwrap();
+        }
+        assert_eq!(replay.digest(), world.decision_digests(), "world {seed}");
+    }
+}
+
+#[test]
 fn every_built_in_scenario_keeps_every_law() {
-    use tidegate_core::sim::{scenario::builtin, world::World};
+    use tidegate_core::sim::scenario::builtin;
     for scenario in builtin() {
         let mut world = World::watched(&scenario, 1).unwrap();
         while world.step() {}

@@ -43,6 +43,8 @@ impl PolicyChoice {
 
 /// The settings of a run. `..PipelineConfig::default()` fills in what is not said; only `rows` has no useful default.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct PipelineConfig {
     /// Names the run in its [events](super::event), among those that share a host. Default 0.
     pub run: u32,

@@ -1,9 +1,12 @@
 //! What there is to see of a run. Nothing here changes anything.
 
+use alloc::vec::Vec;
+
 use super::outcome::FinishedRowGroup;
 use super::report::{Progress, RunReport};
 use super::row_group::Phase;
 use super::scheduler::{Pipeline, State};
+use crate::replay::{RunCommand, Sequence, Stamped};
 use crate::task::Blocked;
 
 /// Facts.
@@ -71,5 +74,25 @@ impl Pipeline {
     #[must_use]
     pub fn blocked(&self) -> Blocked {
         self.dispatcher.explain()
+    }
+}
+
+/// Taking down.
+impl Pipeline {
+    /// Takes down every command from now on, numbered by `sequence`: see [`replay`](crate::replay). To be replayed, a log
+    /// has to begin before the start.
+    pub fn record(&mut self, sequence: &Sequence) {
+        self.recorder.begin(sequence);
+    }
+
+    /// The commands that were taken down since the last call.
+    pub fn take_commands(&mut self) -> Vec<Stamped<RunCommand>> {
+        self.recorder.take()
+    }
+
+    /// A hash over every effect that was polled since [`Pipeline::record`].
+    #[must_use]
+    pub fn decision_digest(&self) -> u64 {
+        self.recorder.digest()
     }
 }

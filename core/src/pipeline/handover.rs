@@ -17,6 +17,7 @@ use super::report::StopReason;
 use super::row_group::{Phase, Span};
 use super::scheduler::{Pipeline, State};
 use super::stop::StopMode;
+use crate::replay::RunCommand;
 use crate::time::Instant;
 
 /// Which hooks are called.
@@ -31,6 +32,10 @@ impl Pipeline {
     /// A pre-batch hook ended: with the rows to leave out, counted from 0 within the row group, in any order and number;
     /// or it failed, as it did if there is no such row, and the run stops. Any other call changes nothing.
     pub fn pre_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<Vec<u32>, HookError>) {
+        self.recorder.note(|| {
+            let result = result.clone().map_err(|error| error.0);
+            RunCommand::PreBatchFinished { now, row_group, result }
+        });
         let now = self.clock.observe(now);
         let Some(group) = self.groups.get_mut(&row_group).filter(|group| group.phase == Phase::PreBatch) else {
             return;
@@ -55,6 +60,10 @@ impl Pipeline {
 
     /// A post-batch hook ended: its row group is saved next, or the run stops. Any other call changes nothing.
     pub fn post_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<(), HookError>) {
+        self.recorder.note(|| {
+            let result = result.clone().map_err(|error| error.0);
+            RunCommand::PostBatchFinished { now, row_group, result }
+        });
         let now = self.clock.observe(now);
         let Some(group) = self.groups.get(&row_group).filter(|group| group.phase == Phase::PostBatch) else { return };
         self.awaited -= 1;
@@ -72,6 +81,10 @@ impl Pipeline {
 
     /// A checkpoint ended. Its row group's slot is free, or the run stops. Any other call changes nothing.
     pub fn checkpoint_finished(&mut self, now: Instant, row_group: u32, result: Result<(), SaveError>) {
+        self.recorder.note(|| {
+            let result = result.clone().map_err(|error| error.0);
+            RunCommand::CheckpointFinished { now, row_group, result }
+        });
         let now = self.clock.observe(now);
         let Some(group) = self.groups.get(&row_group).filter(|group| group.phase == Phase::Saving) else { return };
         self.awaited -= 1;

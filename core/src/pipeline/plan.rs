@@ -42,6 +42,7 @@ pub enum Strategy {
 
 /// One column of a plan, and the generator that fills it.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Column {
     /// Its name, unique in the plan.
     pub name: String,

@@ -32,6 +32,7 @@ use super::tell::{self, Teller};
 use super::yielding::Yielding;
 use crate::handle::Slots;
 use crate::lease::ReleaseAnswer;
+use crate::replay::{Recorder, RunCommand};
 use crate::request::RequestPressure;
 use crate::task::{BoxedPolicy, Dispatched, Dispatcher, TaskConfig, TaskLease};
 use crate::time::{Instant, Monotonic};
@@ -79,6 +80,7 @@ pub struct Pipeline {
     /// Scratch: tasks found ready during one command.
     pub(super) ready: Vec<Place>,
     pub(super) report: Option<RunReport>,
+    pub(super) recorder: Recorder<RunCommand>,
 }
 
 /// Where the run stands.
@@ -150,6 +152,7 @@ impl Pipeline {
             teller: Teller::new(config.run, &plan),
             ready: Vec::new(),
             report: None,
+            recorder: Recorder::default(),
             plan,
         })
     }
@@ -169,6 +172,7 @@ impl Pipeline {
 impl Pipeline {
     /// Begins the run: admits the first row groups. A second call changes nothing.
     pub fn start(&mut self, now: Instant) {
+        self.recorder.note(|| RunCommand::Start { now });
         let now = self.clock.observe(now);
         if self.state == State::Idle {
             self.started = now;
@@ -180,7 +184,9 @@ impl Pipeline {
 
     /// The next thing to carry out, in order.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        let effect = self.effects.pop_front()?;
+        self.recorder.polled(|digest| digest.run(&effect));
+        Some(effect)
     }
 
     /// When to call [`Pipeline::handle_timeout`]: the first instant at which a delayed task is due.
@@ -191,6 +197,7 @@ impl Pipeline {
 
     /// Queues the delayed tasks that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.recorder.note(|| RunCommand::HandleTimeout { now });
         let now = self.clock.observe(now);
         self.pump(now);
     }
@@ -198,6 +205,7 @@ impl Pipeline {
     /// A worker ended: its lease is back. A second call, or one for a worker never started, changes nothing and says
     /// so.
     pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseAnswer {
+        self.recorder.note(|| RunCommand::TaskFinished { now, worker, outcome });
         self.end_worker(now, worker, Some(outcome), |pipeline, now, key| pipeline.absorb(now, key, outcome))
     }
 
@@ -226,6 +234,10 @@ impl Pipeline {
     /// Whether a call of the request resource that `resource` stands for would have to wait, and why: tell it whenever that
     /// changes. Tasks that would only wait are then passed over while others could call at once.
     pub fn set_request_pressure(&mut self, now: Instant, resource: &str, pressure: Option<RequestPressure>) {
+        self.recorder.note(|| {
+            let resource = resource.into();
+            RunCommand::SetRequestPressure { now, resource, pressure, looked: false }
+        });
         let now = self.clock.observe(now);
         if self.dispatcher.set_request_pressure(resource, pressure) {
             self.pump(now);
@@ -235,6 +247,7 @@ impl Pipeline {
     /// Stops the run: nothing more is started, every worker is aborted and waited for, row groups that are not
     /// complete are not saved.
     pub fn cancel(&mut self, now: Instant) {
+        self.recorder.note(|| RunCommand::Cancel { now });
         let now = self.clock.observe(now);
         if self.state == State::Idle {
             self.started = now;

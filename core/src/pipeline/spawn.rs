@@ -10,6 +10,7 @@ use super::outcome::WorkerId;
 use super::scheduler::Pipeline;
 use crate::handle::KeyState;
 use crate::lease::ReleaseAnswer;
+use crate::replay::RunCommand;
 use crate::time::Instant;
 
 impl Pipeline {
@@ -18,6 +19,7 @@ impl Pipeline {
     /// once its row group is quiet, and is dropped as [`WorkerLost`](super::DropReason::WorkerLost) when no round is left.
     /// A second answer for one worker, or one for a worker never asked for, changes nothing and says so.
     pub fn spawn_failed(&mut self, now: Instant, worker: WorkerId) -> ReleaseAnswer {
+        self.recorder.note(|| RunCommand::SpawnFailed { now, worker });
         let now = self.clock.observe(now);
         let Some(failed) = self.workers.remove(worker.0) else { return self.refuse(now, worker) };
         self.yielding.ended(&failed, &self.routes);

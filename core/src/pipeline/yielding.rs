@@ -16,8 +16,9 @@ use super::plan::{ColumnId, Plan};
 use super::route::Route;
 use super::scheduler::{Pipeline, Worker};
 use crate::handle::SlotKey;
+use crate::replay::RunCommand;
 use crate::request::tie::{TaskStage, Tie};
-use crate::request::{RequestAdmission, ResourceId};
+use crate::request::{RequestAdmission, RequestPressure, ResourceId};
 use crate::task::{DemandId, GroupKind};
 use crate::time::Instant;
 
@@ -74,20 +75,33 @@ impl Pipeline {
     ///
     /// From now on its tasks come with a [`Tie`], and [`Pipeline::look_at`] has something to look at.
     pub fn call_through(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
+        let calls: Vec<_> = calls.iter().map(|(name, resource)| (String::from(*name), *resource)).collect();
+        self.recorder.note(|| RunCommand::CallThrough { run, calls: calls.clone() });
         self.yielding.run = Some(run);
-        self.yielding.calls = calls.iter().map(|(name, resource)| (String::from(*name), *resource)).collect();
+        self.yielding.calls = calls;
     }
 
     /// Takes note of which calls would have to wait. Call it before every command: tasks that would only wait are then
     /// passed over while others could call at once. O(request resources), nothing where there is only one.
     pub fn look_at(&mut self, now: Instant, admission: &RequestAdmission) {
-        let Self { yielding, dispatcher, .. } = self;
+        let Self { yielding, dispatcher, recorder, .. } = self;
         // Who has no choice needs no advice.
         if yielding.calls.len() > 1 {
             for (name, resource) in &yielding.calls {
-                dispatcher.set_request_pressure(name, admission.pressure(now, *resource));
+                let pressure = admission.pressure(now, *resource);
+                if dispatcher.set_request_pressure(name, pressure) {
+                    recorder.note(|| {
+                        let resource = name.clone();
+                        RunCommand::SetRequestPressure { now, resource, pressure, looked: true }
+                    });
+                }
             }
         }
+    }
+
+    /// What [`Pipeline::look_at`] saw.
+    pub(crate) fn note_pressure(&mut self, resource: &str, pressure: Option<RequestPressure>) {
+        self.dispatcher.set_request_pressure(resource, pressure);
     }
 
     /// Lets those suspended workers resume whose turn it is, then does what the pipeline has left undone for their sake.
@@ -110,8 +124,9 @@ impl Pipeline {
 
     /// Does what was left undone, with what the suspended workers did not take.
     pub fn go_on(&mut self, now: Instant) {
-        let now = self.clock.observe(now);
         if core::mem::take(&mut self.yielding.owes) {
+            self.recorder.note(|| RunCommand::GoOn { now });
+            let now = self.clock.observe(now);
             self.pump_on(now);
         }
     }

@@ -86,6 +86,7 @@ pub use crate::fair_queue::GroupId;
 
 /// One concrete outbound call that wants to go out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Request {
     /// What it calls.
     pub resource: ResourceId,

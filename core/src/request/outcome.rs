@@ -30,6 +30,7 @@ pub enum Outcome {
 
 /// An outcome with what the provider said about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Completion {
     /// How the call ended.
     pub outcome: Outcome,
@@ -140,7 +141,7 @@ impl RequestLease {
 
 /// Names a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct WaiterId(pub(super) SlotKey);
 
 impl WaiterId {

@@ -1,7 +1,10 @@
 //! What a controller tells its host.
 
+use alloc::vec::Vec;
+
 use super::RequestAdmission;
 use crate::lease::ReleaseDiagnostics;
+use crate::replay::{RequestCommand, Sequence, Stamped};
 use crate::request::config::AimdConfig;
 use crate::request::event::{Interest, RequestEvent};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
@@ -16,7 +19,26 @@ impl RequestAdmission {
     /// The next piece of news for a waiter. Drain it after every command.
     #[inline]
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        let effect = self.effects.pop_front()?;
+        self.recorder.polled(|digest| digest.request(&effect));
+        Some(effect)
+    }
+
+    /// Takes down every command from now on, numbered by `sequence`: see [`replay`](crate::replay). To be replayed, a log
+    /// has to begin before the first registration.
+    pub fn record(&mut self, sequence: &Sequence) {
+        self.recorder.begin(sequence);
+    }
+
+    /// The commands that were taken down since the last call.
+    pub fn take_commands(&mut self) -> Vec<Stamped<RequestCommand>> {
+        self.recorder.take()
+    }
+
+    /// A hash over every decision since [`RequestAdmission::record`]: answers, and effects as they were polled.
+    #[must_use]
+    pub fn decision_digest(&self) -> u64 {
+        self.recorder.digest()
     }
 
     /// Asks for these kinds of events from now on, and no others.

@@ -21,6 +21,7 @@ use crate::error::ConfigError;
 use crate::fair_queue::FairQueue;
 use crate::handle::{Interner, SlotKey, Slots};
 use crate::lease::{Ledger, ReleaseAnswer};
+use crate::replay::{Recorder, RequestCommand};
 use crate::time::{Duration, Instant, Monotonic};
 
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +57,7 @@ pub struct RequestAdmission {
     timers: Timers,
     effects: VecDeque<Effect>,
     log: EventLog,
+    recorder: Recorder<RequestCommand>,
 }
 
 impl RequestAdmission {
@@ -78,6 +80,7 @@ impl RequestAdmission {
             timers: Timers::default(),
             effects: VecDeque::new(),
             log: EventLog::default(),
+            recorder: Recorder::default(),
             config,
         })
     }
@@ -87,16 +90,34 @@ impl RequestAdmission {
 impl RequestAdmission {
     /// Lets a call out now or says why not. Never overtakes a waiter that could go, never serves one.
     pub fn try_acquire(&mut self, now: Instant, request: &Request) -> Result<RequestLease, Denial> {
+        self.recorder.note(|| RequestCommand::TryAcquire { now, request: *request });
         let now = self.begin(now);
         let answer = self.attempt(now, request).and_then(|()| self.try_grant(now, request));
         if self.log.is_on() {
             self.tell_try(now, request.resource, &answer);
         }
+        self.recorder.answered(|digest| digest.tried(&answer, RequestLease::id));
         answer
     }
 
     /// Lets a call out now, or queues it in its group until it may go, its deadline passes or it is cancelled.
     pub fn acquire(&mut self, now: Instant, request: &Request) -> Acquire {
+        if self.recorder.is_on() {
+            return self.acquire_recorded(now, request);
+        }
+        self.acquire_now(now, request)
+    }
+
+    #[cold]
+    fn acquire_recorded(&mut self, now: Instant, request: &Request) -> Acquire {
+        self.recorder.note(|| RequestCommand::Acquire { now, request: *request });
+        let answer = self.acquire_now(now, request);
+        self.recorder.answered(|digest| digest.acquired(&answer));
+        answer
+    }
+
+    #[inline]
+    fn acquire_now(&mut self, now: Instant, request: &Request) -> Acquire {
         let now = self.begin(now);
         if let Err(denial) = self.attempt(now, request) {
             self.tell(now, request.resource, RequestFact::AcquireDenied { reason: denial.reason });
@@ -153,6 +174,7 @@ impl RequestAdmission {
     ///
     /// Where it was not, an [`Effect`] has been or will be polled: a granted lease must be released by its owner.
     pub fn cancel(&mut self, now: Instant, waiter: WaiterId) -> bool {
+        self.recorder.note(|| RequestCommand::Cancel { now, waiter });
         let now = self.begin(now);
         let Some(removed) = self.remove_waiter(waiter.0) else { return false };
         if self.log.is_on() {
@@ -165,6 +187,7 @@ impl RequestAdmission {
     /// Ends a call. Never panics; only [`ReleaseAnswer::Released`] changed anything.
     #[expect(clippy::needless_pass_by_value, reason = "a lease is given back, not lent")]
     pub fn release(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> ReleaseAnswer {
+        self.recorder.note(|| RequestCommand::Release { now, lease: lease.id, done: *done });
         let now = self.begin(now);
         let held = match self.ledger.release(lease.id) {
             Ok(held) => held,
@@ -197,12 +220,14 @@ impl RequestAdmission {
     /// Does what fell due by `now`: expires waiters, ends cooldowns, opens ramp steps, refills budgets. Harmless at any
     /// time.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.recorder.note(|| RequestCommand::HandleTimeout { now });
         let now = self.begin(now);
         self.serve(now);
     }
 
     /// Refuses every waiter and every later request. Leases that are out stay valid until released.
     pub fn shutdown(&mut self, now: Instant) {
+        self.recorder.note(|| RequestCommand::Shutdown { now });
         let now = self.begin(now);
         self.is_shut = true;
         let waiting: Vec<SlotKey> = self.waiters.iter().map(|(key, _)| key).collect();

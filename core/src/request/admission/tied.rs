@@ -3,6 +3,7 @@
 use super::{RequestAdmission, Waiter};
 use crate::error::ConfigError;
 use crate::handle::Slots;
+use crate::replay::RequestCommand;
 use crate::request::event::RequestFact;
 use crate::request::keys::{GroupId, Request, ResourceId};
 use crate::request::outcome::Acquire;
@@ -16,6 +17,13 @@ impl RequestAdmission {
     ///
     /// `stage` may owe work when this returns: it has less to give, or more.
     pub fn acquire_tied(&mut self, now: Instant, request: &Request, tie: Tie, stage: &mut dyn TaskStage) -> Acquire {
+        self.recorder.note(|| RequestCommand::AcquireTied { now, request: *request, tie });
+        let answer = self.ask_tied(now, request, tie, stage);
+        self.recorder.answered(|digest| digest.acquired(&answer));
+        answer
+    }
+
+    fn ask_tied(&mut self, now: Instant, request: &Request, tie: Tie, stage: &mut dyn TaskStage) -> Acquire {
         let now = self.begin(now);
         if let Err(denial) = self.attempt(now, request) {
             self.tell(now, request.resource, RequestFact::AcquireDenied { reason: denial.reason });
@@ -51,7 +59,7 @@ impl RequestAdmission {
             // What it holds, or has given back, may be just what another lacks.
             let Self { ties, queue, .. } = self;
             ties.reopen(|other| other.run == tie.run, |lot| queue.open_lot(lot));
-            self.serve_tied(now, stage);
+            self.serve_all(now, stage);
         }
         answer
     }
@@ -68,7 +76,12 @@ impl RequestAdmission {
     /// Grants to waiters in order of turn, the suspended ones together with what they gave back. Call it too whenever
     /// `stage` got something back, before it starts anything new with that.
     pub fn serve_tied(&mut self, now: Instant, stage: &mut dyn TaskStage) {
+        self.recorder.note(|| RequestCommand::ServeTied { now });
         let now = self.begin(now);
+        self.serve_all(now, stage);
+    }
+
+    fn serve_all(&mut self, now: Instant, stage: &mut dyn TaskStage) {
         self.ties.wants_stage = false;
         let Self { ties, queue, .. } = self;
         ties.reopen(|tie| stage.can_resume(tie), |lot| queue.open_lot(lot));

@@ -43,6 +43,7 @@ use super::scenario::{Scenario, ScenarioError};
 use crate::handle::{FixedHasher, FixedMap, SlotKey, Slots};
 use crate::observe::IdleAccount;
 use crate::pipeline::{Effect as RunEffect, Pipeline, RunReport};
+use crate::replay::{Command, Header, Sequence, Stamped, merge};
 use crate::request::{Domain, RequestAdmission, RequestConfig, ResourceId};
 use crate::time::{Duration, Instant};
 
@@ -93,16 +94,42 @@ pub struct World {
 impl World {
     /// The world of a scenario at virtual time zero, with its first work under way.
     pub fn new(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        let mut world = Self::at_rest(scenario, seed)?;
+        let mut world = Self::at_rest(scenario, seed, None)?;
         world.begin(scenario);
         Ok(world)
     }
 
+    /// The same world, with every command of both machines taken down: see [`replay`](crate::replay).
+    pub fn recorded(scenario: &Scenario, seed: u64) -> Result<(Header, Self), ScenarioError> {
+        let header = Header::new(&scenario.plan()?, &scenario.pipeline_config(), &RequestConfig::default());
+        let mut world = Self::at_rest(scenario, seed, Some(&Sequence::default()))?;
+        world.begin(scenario);
+        Ok((header, world))
+    }
+
+    /// The commands that were taken down since the last call. None in a world that is not [recorded](World::recorded).
+    pub fn take_commands(&mut self) -> Vec<Stamped<Command>> {
+        merge(self.pipeline.take_commands(), self.admission.take_commands())
+    }
+
+    /// Hashes over the decisions of the pipeline and of request admission, as [`Replay::digest`] has them.
+    ///
+    /// [`Replay::digest`]: crate::replay::Replay::digest
+    #[must_use]
+    pub fn decision_digests(&self) -> (u64, u64) {
+        (self.pipeline.decision_digest(), self.admission.decision_digest())
+    }
+
     /// The world before anything began.
-    fn at_rest(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
+    fn at_rest(scenario: &Scenario, seed: u64, record: Option<&Sequence>) -> Result<Self, ScenarioError> {
         scenario.validate()?;
         let plan = scenario.plan()?;
+        let mut pipeline = Pipeline::new(plan, scenario.pipeline_config())?;
         let mut admission = RequestAdmission::new(RequestConfig::default())?;
+        if let Some(sequence) = record {
+            pipeline.record(sequence);
+            admission.record(sequence);
+        }
         let seeds = Rng::new(seed);
         let providers = providers(scenario, &seeds, &mut admission)?;
         let place = |name: &String| scenario.models.iter().position(|model| model.name == *name);
@@ -110,7 +137,7 @@ impl World {
         let holders = scenario.holders.iter().filter_map(|holder| Some((place(&holder.model)?, holder.clone())));
         Ok(Self {
             now: Instant::ZERO,
-            pipeline: Pipeline::new(plan, scenario.pipeline_config())?,
+            pipeline,
             admission,
             providers,
             kinds: kinds.collect(),

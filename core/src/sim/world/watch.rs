@@ -117,7 +117,7 @@ impl Watch {
 impl World {
     /// The same world with a [checker](crate::sim::check) beside it. It decides nothing: digests are equal.
     pub fn watched(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        let mut world = Self::at_rest(scenario, seed)?;
+        let mut world = Self::at_rest(scenario, seed, None)?;
         let mut checker = RunChecker::new(&scenario.plan()?, &scenario.pipeline_config());
         for (provider, model) in world.providers.iter().zip(&scenario.models) {
             let cap = model.request.max_limit.map_or(model.max_parallel, |max| max.min(model.max_parallel));

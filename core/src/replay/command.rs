@@ -1,0 +1,165 @@
+//! What machines are told.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::handle::SlotKey;
+use crate::lease::LeaseId;
+use crate::pipeline::{TaskOutcome, WorkerId};
+use crate::request::budget::{BudgetConfig, Correction};
+use crate::request::tie::Tie;
+use crate::request::{AimdConfig, Completion, Domain, ProviderModelId, Request, RequestPressure, ResourceId, WaiterId};
+use crate::time::Instant;
+
+/// A command of either machine.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum Command {
+    /// Of the [`Pipeline`](crate::pipeline::Pipeline).
+    Run(RunCommand),
+    /// Of the [`RequestAdmission`](crate::request::RequestAdmission).
+    Request(RequestCommand),
+}
+
+/// A command of a [`Pipeline`](crate::pipeline::Pipeline): its methods by name.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", tag = "do"))]
+#[expect(missing_docs, reason = "the arguments of the method of that name")]
+#[non_exhaustive]
+pub enum RunCommand {
+    /// Also its calls, as the resources that stand for them.
+    CallThrough {
+        run: SlotKey,
+        calls: Vec<(String, ResourceId)>,
+    },
+    Start {
+        now: Instant,
+    },
+    HandleTimeout {
+        now: Instant,
+    },
+    TaskFinished {
+        now: Instant,
+        worker: WorkerId,
+        outcome: TaskOutcome,
+    },
+    TaskBroke {
+        now: Instant,
+        worker: WorkerId,
+        cause: String,
+    },
+    SpawnFailed {
+        now: Instant,
+        worker: WorkerId,
+    },
+    /// `left_out` or the error.
+    PreBatchFinished {
+        now: Instant,
+        row_group: u32,
+        result: Result<Vec<u32>, String>,
+    },
+    PostBatchFinished {
+        now: Instant,
+        row_group: u32,
+        result: Result<(), String>,
+    },
+    CheckpointFinished {
+        now: Instant,
+        row_group: u32,
+        result: Result<(), String>,
+    },
+    /// `looked`: it was seen with the next command, and told of to nobody.
+    SetRequestPressure {
+        now: Instant,
+        resource: String,
+        pressure: Option<RequestPressure>,
+        looked: bool,
+    },
+    GoOn {
+        now: Instant,
+    },
+    Cancel {
+        now: Instant,
+    },
+}
+
+/// A command of a [`RequestAdmission`](crate::request::RequestAdmission): its methods by name.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", tag = "do"))]
+#[expect(missing_docs, reason = "the arguments of the method of that name")]
+#[non_exhaustive]
+pub enum RequestCommand {
+    Register {
+        now: Instant,
+        provider: String,
+        model: String,
+        alias: String,
+        max_parallel: u32,
+    },
+    Resource {
+        owner: ProviderModelId,
+        domain: Domain,
+    },
+    Configure {
+        now: Instant,
+        resource: ResourceId,
+        config: AimdConfig,
+    },
+    /// Code cannot be taken down: replaying this is an error.
+    SetAlgorithm {
+        now: Instant,
+        resource: ResourceId,
+    },
+    SetBudgets {
+        now: Instant,
+        resource: ResourceId,
+        budgets: Vec<BudgetConfig>,
+    },
+    CorrectBudget {
+        now: Instant,
+        resource: ResourceId,
+        said: Correction,
+    },
+    Group {
+        name: String,
+        weight: f64,
+    },
+    SetResourceWeight {
+        resource: ResourceId,
+        weight: f64,
+    },
+    TryAcquire {
+        now: Instant,
+        request: Request,
+    },
+    Acquire {
+        now: Instant,
+        request: Request,
+    },
+    AcquireTied {
+        now: Instant,
+        request: Request,
+        tie: Tie,
+    },
+    ServeTied {
+        now: Instant,
+    },
+    Cancel {
+        now: Instant,
+        waiter: WaiterId,
+    },
+    Release {
+        now: Instant,
+        lease: LeaseId,
+        done: Completion,
+    },
+    HandleTimeout {
+        now: Instant,
+    },
+    Shutdown {
+        now: Instant,
+    },
+}

@@ -1,0 +1,218 @@
+//! Telling new machines what others were told.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::command::{Command, RequestCommand, RunCommand};
+use super::recorder::{Sequence, Stamped};
+use crate::error::ConfigError;
+use crate::pipeline::{
+    Column, FatalError, HookError, Pipeline, PipelineConfig, PipelineError, Plan, PlanBuilder, PlanError, SaveError,
+};
+use crate::request::{RequestAdmission, RequestConfig, RequestLease};
+use crate::task::BoxedPolicy;
+
+/// What the machines of a run are made of: the first line of a log.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Header {
+    /// [`SCHEMA`](super::SCHEMA).
+    pub schema: u32,
+    /// The plan, by its columns in the order of definition.
+    pub columns: Vec<Column>,
+    /// The settings of the run.
+    pub pipeline: PipelineConfig,
+    /// The settings of request admission.
+    pub requests: RequestConfig,
+}
+
+impl Header {
+    /// The header of a run.
+    #[must_use]
+    pub fn new(plan: &Plan, pipeline: &PipelineConfig, requests: &RequestConfig) -> Self {
+        let columns = plan.columns().to_vec();
+        Self { schema: super::SCHEMA, columns, pipeline: pipeline.clone(), requests: requests.clone() }
+    }
+}
+
+/// Why a log cannot be replayed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// Another version of the format.
+    #[error("the log has schema {found}; this version reads {}", super::SCHEMA)]
+    Schema {
+        /// What it has.
+        found: u32,
+    },
+    /// Entries are missing, doubled or out of order.
+    #[error("entry {expected} is missing: entry {found} comes in its place")]
+    Gap {
+        /// The number that was due.
+        expected: u32,
+        /// The number that came.
+        found: u32,
+    },
+    /// The columns make no plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The settings of the run are refused.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
+    /// A setting of request admission is refused.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The log says that code of the host's own was used.
+    #[error("entry {n}: {what} is code of the host's own, which a log cannot hold")]
+    Foreign {
+        /// The entry.
+        n: u32,
+        /// What it is.
+        what: String,
+    },
+}
+
+/// The two machines of a run, being told what those of another were told.
+#[derive(Debug)]
+pub struct Replay {
+    pipeline: Pipeline,
+    admission: RequestAdmission,
+    next: u32,
+}
+
+impl Replay {
+    /// Machines as they were before the first command.
+    pub fn new(header: &Header) -> Result<Self, ReplayError> {
+        Self::of(header, |plan| Pipeline::new(plan, header.pipeline.clone()))
+    }
+
+    /// The same for a run under a task policy of one's own.
+    pub fn with_policy(header: &Header, policy: BoxedPolicy) -> Result<Self, ReplayError> {
+        Self::of(header, |plan| Pipeline::with_policy(plan, header.pipeline.clone(), policy))
+    }
+
+    fn of(header: &Header, make: impl FnOnce(Plan) -> Result<Pipeline, PipelineError>) -> Result<Self, ReplayError> {
+        if header.schema != super::SCHEMA {
+            return Err(ReplayError::Schema { found: header.schema });
+        }
+        let columns = header.columns.iter().cloned();
+        let mut pipeline = make(columns.fold(PlanBuilder::new(), PlanBuilder::column).build()?)?;
+        let mut admission = RequestAdmission::new(header.requests.clone())?;
+        // For their digests.
+        let sequence = Sequence::default();
+        pipeline.record(&sequence);
+        admission.record(&sequence);
+        Ok(Self { pipeline, admission, next: 0 })
+    }
+
+    /// Tells a machine the next command, and drains what follows from it.
+    pub fn apply(&mut self, entry: &Stamped<Command>) -> Result<(), ReplayError> {
+        let expected = self.next;
+        if entry.n != expected {
+            return Err(ReplayError::Gap { expected, found: entry.n });
+        }
+        self.next += 1;
+        match &entry.command {
+            Command::Run(command) => self.run(command),
+            Command::Request(command) => self.request(entry.n, command)?,
+        }
+        while self.pipeline.poll_effect().is_some() {}
+        while self.admission.poll_effect().is_some() {}
+        // What they take down themselves is what they were told.
+        self.pipeline.take_commands();
+        self.admission.take_commands();
+        Ok(())
+    }
+
+    fn run(&mut self, command: &RunCommand) {
+        let pipeline = &mut self.pipeline;
+        match command.clone() {
+            RunCommand::CallThrough { run, calls } => {
+                let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
+                pipeline.call_through(run, &calls);
+            }
+            RunCommand::Start { now } => pipeline.start(now),
+            RunCommand::HandleTimeout { now } => pipeline.handle_timeout(now),
+            RunCommand::TaskFinished { now, worker, outcome } => drop(pipeline.task_finished(now, worker, outcome)),
+            RunCommand::TaskBroke { now, worker, cause } => drop(pipeline.task_broke(now, worker, FatalError(cause))),
+            RunCommand::SpawnFailed { now, worker } => drop(pipeline.spawn_failed(now, worker)),
+            RunCommand::PreBatchFinished { now, row_group, result } => {
+                pipeline.pre_batch_finished(now, row_group, result.map_err(HookError));
+            }
+            RunCommand::PostBatchFinished { now, row_group, result } => {
+                pipeline.post_batch_finished(now, row_group, result.map_err(HookError));
+            }
+            RunCommand::CheckpointFinished { now, row_group, result } => {
+                pipeline.checkpoint_finished(now, row_group, result.map_err(SaveError));
+            }
+            RunCommand::SetRequestPressure { resource, pressure, looked: true, .. } => {
+                pipeline.note_pressure(&resource, pressure);
+            }
+            RunCommand::SetRequestPressure { now, resource, pressure, looked: false } => {
+                pipeline.set_request_pressure(now, &resource, pressure);
+            }
+            RunCommand::GoOn { now } => pipeline.go_on(now),
+            RunCommand::Cancel { now } => pipeline.cancel(now),
+        }
+    }
+
+    fn request(&mut self, n: u32, command: &RequestCommand) -> Result<(), ReplayError> {
+        let (admission, pipeline) = (&mut self.admission, &mut self.pipeline);
+        match command {
+            RequestCommand::Register { now, provider, model, alias, max_parallel } => {
+                let _ = admission.register(*now, provider, model, alias, *max_parallel);
+            }
+            RequestCommand::Resource { owner, domain } => drop(admission.resource(*owner, domain.clone())),
+            RequestCommand::Configure { now, resource, config } => {
+                let _ = admission.configure(*now, *resource, config.clone());
+            }
+            RequestCommand::SetAlgorithm { .. } => {
+                return Err(ReplayError::Foreign { n, what: "a limit algorithm".into() });
+            }
+            RequestCommand::SetBudgets { now, resource, budgets } => {
+                let _ = admission.set_budgets(*now, *resource, budgets);
+            }
+            RequestCommand::CorrectBudget { now, resource, said } => {
+                admission.correct_budget(*now, *resource, said);
+            }
+            RequestCommand::Group { name, weight } => drop(admission.group(name, *weight)),
+            RequestCommand::SetResourceWeight { resource, weight } => {
+                let _ = admission.set_resource_weight(*resource, *weight);
+            }
+            RequestCommand::TryAcquire { now, request } => drop(admission.try_acquire(*now, request)),
+            RequestCommand::Acquire { now, request } => drop(admission.acquire(*now, request)),
+            RequestCommand::AcquireTied { now, request, tie } => {
+                drop(admission.acquire_tied(*now, request, *tie, pipeline));
+            }
+            RequestCommand::ServeTied { now } => admission.serve_tied(*now, pipeline),
+            RequestCommand::Cancel { now, waiter } => {
+                admission.cancel(*now, *waiter);
+            }
+            RequestCommand::Release { now, lease, done } => {
+                let _ = admission.release(*now, RequestLease::from_id(*lease), done);
+            }
+            RequestCommand::HandleTimeout { now } => admission.handle_timeout(*now),
+            RequestCommand::Shutdown { now } => admission.shutdown(*now),
+        }
+        Ok(())
+    }
+
+    /// Hashes over every decision so far: of the pipeline, and of request admission. Equal to
+    /// [`Pipeline::decision_digest`] and [`RequestAdmission::decision_digest`] of the run, once it has drained its effects.
+    #[must_use]
+    pub fn digest(&self) -> (u64, u64) {
+        (self.pipeline.decision_digest(), self.admission.decision_digest())
+    }
+
+    /// The pipeline as it stands.
+    #[must_use]
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
+    /// Request admission as it stands.
+    #[must_use]
+    pub fn admission(&self) -> &RequestAdmission {
+        &self.admission
+    }
+}

@@ -1,0 +1,117 @@
+//! Taking commands down.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::command::{Command, RequestCommand, RunCommand};
+use super::digest::Digest;
+
+/// The most commands that wait to be taken from one machine. Those beyond are lost, and with them the use of the log:
+/// the numbers of its entries have a gap.
+pub const MAX_PENDING: usize = 1 << 20;
+
+/// Numbers the commands of machines that work together, in the order in which they are given: 2^32 of them.
+#[derive(Clone, Debug, Default)]
+pub struct Sequence(Arc<AtomicU32>);
+
+impl Sequence {
+    fn next(&self) -> u32 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// A command with its number.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Stamped<C> {
+    /// Its number in the run, from 0 without a gap.
+    pub n: u32,
+    /// The command.
+    pub command: C,
+}
+
+/// Joins the commands of both machines in the order in which they were given.
+#[must_use]
+pub fn merge(run: Vec<Stamped<RunCommand>>, requests: Vec<Stamped<RequestCommand>>) -> Vec<Stamped<Command>> {
+    let run = run.into_iter().map(|Stamped { n, command }| Stamped { n, command: Command::Run(command) });
+    let requests = requests.into_iter().map(|Stamped { n, command }| Stamped { n, command: Command::Request(command) });
+    let mut all: Vec<_> = run.chain(requests).collect();
+    all.sort_by_key(|entry| entry.n);
+    all
+}
+
+/// Takes down the commands of one machine, once it is told to.
+#[derive(Debug)]
+pub(crate) struct Recorder<C>(Option<Box<Recording<C>>>);
+
+#[derive(Debug)]
+struct Recording<C> {
+    sequence: Sequence,
+    commands: Vec<Stamped<C>>,
+    /// Of what commands answered, and of effects: apart, since effects may be polled later than the next command is given.
+    answers: Digest,
+    effects: Digest,
+}
+
+impl<C> Default for Recorder<C> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<C> Recorder<C> {
+    pub(crate) fn begin(&mut self, sequence: &Sequence) {
+        let (sequence, commands) = (sequence.clone(), Vec::new());
+        let (answers, effects) = (Digest::default(), Digest::default());
+        self.0 = Some(Box::new(Recording { sequence, commands, answers, effects }));
+    }
+
+    /// Whether commands are taken down. The one branch that a run without a log pays.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    #[inline]
+    pub(crate) fn note(&mut self, command: impl FnOnce() -> C) {
+        if let Some(recording) = &mut self.0 {
+            recording.push(command());
+        }
+    }
+
+    /// Adds the answer to a command to the digest.
+    #[inline]
+    pub(crate) fn answered(&mut self, feed: impl FnOnce(&mut Digest)) {
+        if let Some(recording) = &mut self.0 {
+            feed(&mut recording.answers);
+        }
+    }
+
+    /// Adds an effect to the digest.
+    #[inline]
+    pub(crate) fn polled(&mut self, feed: impl FnOnce(&mut Digest)) {
+        if let Some(recording) = &mut self.0 {
+            feed(&mut recording.effects);
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Stamped<C>> {
+        self.0.as_mut().map(|recording| core::mem::take(&mut recording.commands)).unwrap_or_default()
+    }
+
+    pub(crate) fn digest(&self) -> u64 {
+        self.0.as_ref().map_or(0, |recording| recording.answers.and(recording.effects))
+    }
+}
+
+impl<C> Recording<C> {
+    #[cold]
+    fn push(&mut self, command: C) {
+        let n = self.sequence.next();
+        if self.commands.len() < MAX_PENDING {
+            self.commands.push(Stamped { n, command });
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A log told again gives the same decisions.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::pipeline::{Column, PipelineConfig, PlanBuilder, Strategy};
+use crate::request::limit::Fixed;
+use crate::request::{Domain, RequestAdmission, RequestConfig};
+use crate::sim::scenario::builtin;
+use crate::sim::world::World;
+use crate::time::Instant;
+
+/// A run of the first built-in scenario: its header, its log, its digests.
+fn log_of(seed: u64) -> (Header, Vec<Stamped<Command>>, (u64, u64)) {
+    let (header, mut world) = World::recorded(&builtin()[0], seed).unwrap();
+    while world.step() {}
+    (header, world.take_commands(), world.decision_digests())
+}
+
+fn replayed(header: &Header, log: &[Stamped<Command>]) -> Result<(u64, u64), ReplayError> {
+    let mut replay = Replay::new(header)?;
+    log.iter().try_for_each(|entry| replay.apply(entry))?;
+    assert_eq!(replay.pipeline().active_leases() + replay.admission().active_leases(), 0);
+    Ok(replay.digest())
+}
+
+#[test]
+fn every_built_in_scenario_is_replayed_to_the_same_digests() {
+    for scenario in builtin() {
+        let (header, mut world) = World::recorded(&scenario, 7).unwrap();
+        while world.step() {}
+        assert_eq!(replayed(&header, &world.take_commands()), Ok(world.decision_digests()), "{}", scenario.name);
+    }
+}
+
+#[test]
+fn recording_changes_nothing_and_a_world_without_it_takes_nothing_down() {
+    let mut plain = World::new(&builtin()[0], 3).unwrap();
+    let (_, mut recorded) = World::recorded(&builtin()[0], 3).unwrap();
+    while plain.step() {}
+    while recorded.step() {}
+    assert_eq!(plain.digest(), recorded.digest());
+    assert!(plain.take_commands().is_empty() && plain.decision_digests() == (0, 0));
+}
+
+#[test]
+fn other_decisions_have_another_digest() {
+    let (header, mut log, digests) = log_of(1);
+    assert_ne!(log_of(2).2, digests);
+    // The first answer, as a refusal.
+    let late = log.iter_mut().find_map(|entry| match &mut entry.command {
+        Command::Request(RequestCommand::Release { done, .. }) if done.retry_after.is_none() => Some(done),
+        _ => None,
+    });
+    *late.unwrap() = crate::request::Completion::rate_limited(None);
+    let changed = replayed(&header, &log);
+    assert!(changed.is_err() || changed != Ok(digests));
+}
+
+#[test]
+fn a_log_with_a_gap_is_refused_where_it_is() {
+    let (header, mut log, _) = log_of(1);
+    log.remove(100);
+    assert_eq!(replayed(&header, &log), Err(ReplayError::Gap { expected: 100, found: 101 }));
+}
+
+#[test]
+fn a_header_of_another_version_or_with_columns_that_make_no_plan_is_refused() {
+    let (header, ..) = log_of(1);
+    let later = Header { schema: 2, ..header.clone() };
+    assert_eq!(Replay::new(&later).unwrap_err(), ReplayError::Schema { found: 2 });
+    let twice = Header { columns: [header.columns.clone(), header.columns.clone()].concat(), ..header };
+    assert!(matches!(Replay::new(&twice).unwrap_err(), ReplayError::Plan(_)));
+}
+
+#[test]
+fn a_limit_algorithm_of_ones_own_cannot_be_replayed_and_the_log_says_so() {
+    let plan = PlanBuilder::new().column(Column::new("a", Strategy::Cell)).build().unwrap();
+    let header = Header::new(&plan, &PipelineConfig::default(), &RequestConfig::default());
+    let mut admission = RequestAdmission::new(RequestConfig::default()).unwrap();
+    admission.record(&Sequence::default());
+    let model = admission.register(Instant::ZERO, "p", "m", "a", 4).unwrap();
+    let chat = admission.resource(model, Domain::Chat);
+    admission.set_algorithm(Instant::ZERO, chat, alloc::boxed::Box::new(Fixed::new(2))).unwrap();
+    let log = merge(Vec::new(), admission.take_commands());
+    let refused = replayed(&header, &log).unwrap_err();
+    assert_eq!(refused.to_string(), "entry 2: a limit algorithm is code of the host's own, which a log cannot hold");
+}
