@@ -21,7 +21,6 @@ fn log_of(seed: u64) -> (Header, Vec<Stamped<Command>>, (u64, u64)) {
 fn replayed(header: &Header, log: &[Stamped<Command>]) -> Result<(u64, u64), ReplayError> {
     let mut replay = Replay::new(header)?;
     log.iter().try_for_each(|entry| replay.apply(entry))?;
-    assert_eq!(replay.pipeline().active_leases() + replay.admission().active_leases(), 0);
     Ok(replay.digest())
 }
 
@@ -54,8 +53,7 @@ fn other_decisions_have_another_digest() {
         _ => None,
     });
     *late.unwrap() = crate::request::Completion::rate_limited(None);
-    let changed = replayed(&header, &log);
-    assert!(changed.is_err() || changed != Ok(digests));
+    assert_ne!(replayed(&header, &log), Ok(digests));
 }
 
 #[test]
