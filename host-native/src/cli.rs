@@ -25,6 +25,12 @@ pub enum Command {
     /// Run a pipeline (the default; without a pipeline file: the bundled example, which needs no account)
     #[command(after_help = after_help())]
     Run(RunArgs),
+    /// Tell new machines what a run recorded with `run --record`, and compare every decision
+    Replay {
+        /// The decision log
+        #[arg(value_name = "FILE")]
+        log: PathBuf,
+    },
 }
 
 /// What `run` takes.
@@ -39,19 +45,19 @@ pub struct RunArgs {
     /// Replace what an earlier run wrote to the output directory
     #[arg(long)]
     pub overwrite: bool,
+    /// Write every command of the scheduler to a decision log, for `tidegate replay`
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Show no progress, only the summary
     #[arg(long, short)]
     pub quiet: bool,
 }
 
 impl Cli {
-    /// What to run, whether or not the subcommand was written.
+    /// What to do, whether or not the subcommand was written.
     #[must_use]
-    pub fn into_run(self) -> RunArgs {
-        match self.command {
-            Some(Command::Run(args)) => args,
-            None => self.run,
-        }
+    pub fn into_command(self) -> Command {
+        self.command.unwrap_or(Command::Run(self.run))
     }
 }
 
@@ -88,7 +94,10 @@ mod tests {
     use clap::CommandFactory;
 
     fn parse(line: &str) -> RunArgs {
-        Cli::try_parse_from(line.split(' ')).expect(line).into_run()
+        match Cli::try_parse_from(line.split(' ')).expect(line).into_command() {
+            Command::Run(args) => args,
+            other @ Command::Replay { .. } => panic!("{line}: {other:?}"),
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! | [`client`], [`mock`] | calls over HTTP, and a provider to call that needs no account |
 //! | [`models`], [`provider`], [`usage`] | models at run time: keys, the gate, what their slots did |
 //! | [`workload`], [`cells`], [`output`] | what a task does, the values in work, finished rows on disk |
+//! | [`record`] | decision logs, written and replayed |
 //! | [`run`], [`progress`], [`verdict`], [`summary`] | a whole run, and what a person sees of it |
 //! | [`example`] | the bundled pipeline and dataset |
 #![forbid(unsafe_code)]
@@ -32,6 +33,7 @@ pub mod output;
 pub mod pipeline_file;
 pub mod progress;
 pub mod provider;
+pub mod record;
 pub mod run;
 pub mod summary;
 pub mod template;

@@ -1,21 +1,42 @@
 //! The program `tidegate`.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser;
-use tidegate_native::cli::Cli;
+use tidegate_native::cli::{Cli, Command, RunArgs};
 use tidegate_native::error::Exit;
 use tidegate_native::progress::Screen;
+use tidegate_native::record::replay;
 use tidegate_native::run::{RunRequest, run};
 
 /// How long the end waits for file operations that are under way.
 const GRACE: Duration = Duration::from_secs(5);
 
 fn main() -> Exit {
-    let args = Cli::parse().into_run();
+    match Cli::parse().into_command() {
+        Command::Run(args) => run_pipeline(args),
+        Command::Replay { log } => replay_log(&log),
+    }
+}
+
+fn replay_log(log: &Path) -> Exit {
+    match replay(log) {
+        Ok(replayed) => {
+            let _ = writeln!(std::io::stdout(), "{replayed}");
+            if replayed.is_equal() { Exit::Done } else { Exit::Internal }
+        }
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+            Exit::Pipeline
+        }
+    }
+}
+
+fn run_pipeline(args: RunArgs) -> Exit {
     let (out, existing) = args.output();
-    let request = RunRequest { pipeline: args.pipeline, out, existing };
+    let request = RunRequest { pipeline: args.pipeline, out, existing, record: args.record };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

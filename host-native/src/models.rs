@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidegate_core::error::ConfigError;
 use tidegate_core::gate::Gate;
+use tidegate_core::replay::Sequence;
 use tidegate_core::request::{Domain, GroupId, RequestAdmission, RequestConfig, ResourceId};
 
 use crate::client::{ApiKey, ChatClient, ChatEndpoint};
@@ -28,13 +29,18 @@ pub struct Models {
 
 impl Models {
     /// Starts what the models of `file` need. Nothing is called yet.
-    pub async fn start(file: &PipelineFile, host: &TokioHost) -> Result<Self, Error> {
+    ///
+    /// With a `record`, request admission takes its commands down from the first one on.
+    pub async fn start(file: &PipelineFile, host: &TokioHost, record: Option<&Sequence>) -> Result<Self, Error> {
         let clients = Clients::start(file).await?;
         let refused = |model: &ModelSpec, error: &ConfigError| {
             Error::from(file.source.error(model.span.clone(), format!("the model `{}`: {error}", model.name)))
         };
         let internal = |error: ConfigError| Error::Internal(error.to_string());
-        let machine = RequestAdmission::new(RequestConfig::default()).map_err(internal)?;
+        let mut machine = RequestAdmission::new(RequestConfig::default()).map_err(internal)?;
+        if let Some(sequence) = record {
+            machine.record(sequence);
+        }
         let gate = Gate::new(host.clone(), machine);
         let mut resources: Vec<(String, ResourceId)> = Vec::new();
         let mut callers = Vec::with_capacity(file.models.len());

@@ -3,12 +3,14 @@
 //! Everything that can be wrong with the input is found before the output directory is touched and the first call is
 //! made: the file, the dataset, every template, the plan, the keys, the limits.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 
-use tidegate_core::driver::{self, Progress};
+use tidegate_core::driver::{self, Progress, RunHandle};
 use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig};
+use tidegate_core::replay::{Header, Sequence, merge};
+use tidegate_core::request::RequestConfig;
 
 use crate::dataset::Dataset;
 use crate::error::Error;
@@ -21,6 +23,7 @@ use crate::output::{Existing, MANIFEST_SCHEMA, Manifest, OutputDirectory, RunSta
 use crate::pipeline_file::{PipelineFile, RunSettings};
 use crate::progress::{ProviderView, REFRESH, Screen, View};
 use crate::provider::Provider;
+use crate::record::{LogPlace, LogWriter};
 use crate::summary::Summary;
 use crate::verdict::{Ending, summarise};
 use crate::workload::{Caller, JobWork};
@@ -34,6 +37,8 @@ pub struct RunRequest {
     pub out: PathBuf,
     /// What to do about output that is there already.
     pub existing: Existing,
+    /// Where to write a decision log, if one is wanted.
+    pub record: Option<PathBuf>,
 }
 
 /// Runs to the end, showing progress on `screen`.
@@ -43,14 +48,30 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let (name, file, dataset) = load(request)?;
     let job = Job::resolve(&file, dataset)?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
-    let models = Models::start(&file, &host).await?;
+    let sequence = request.record.as_ref().map(|_| Sequence::default());
+    let models = Models::start(&file, &host, sequence.as_ref()).await?;
     let callers = callers(&file, &job, &models)?;
     let rows = job.dataset.rows().len() as u64;
     let config = pipeline_config(&file.run, rows, &models);
-    let pipeline = Pipeline::new(job.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
+    let header = Header::new(&job.plan, &config, &RequestConfig::default());
+    let mut pipeline = Pipeline::new(job.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
+    if let Some(sequence) = &sequence {
+        pipeline.record(sequence);
+    }
 
     let manifest = manifest(&name, &file, &job);
-    let output = Arc::new(OutputDirectory::prepare(&request.out, request.existing, &manifest)?);
+    let place = request.record.as_deref().map(open_log).transpose()?;
+    let output = match OutputDirectory::prepare(&request.out, request.existing, &manifest) {
+        Ok(output) => Arc::new(output),
+        Err(error) => {
+            if let Some(place) = place {
+                place.give_up();
+            }
+            return Err(error.into());
+        }
+    };
+    let log = place.map(|place| LogWriter::begin(place, &header).map_err(|error| Error::Setting(error.to_string())));
+    let mut log = log.transpose()?;
     let columns: Vec<String> = job.columns.iter().map(|column| column.name.clone()).collect();
     let count = columns.len();
     screen.say(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
@@ -59,7 +80,8 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let calls = if file.run.pressure_advisory { models.calls() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
     let run = driver::run_through(host, pipeline, Arc::clone(&work), models.gate(), &calls);
-    let ending = drive(run, &work, &columns, &models, screen).await?;
+    let watched = Watched { work: &work, names: &columns, models: &models };
+    let ending = drive(run, &watched, &mut log, screen).await?;
     let summary = summarise(&name, &file, rows, &ending, &models, &work, &request.out);
     let state = RunState::Ended {
         reason: summary.stopped.clone().unwrap_or_else(|| "completed".to_string()),
@@ -128,13 +150,33 @@ fn manifest(name: &str, file: &PipelineFile, job: &Job) -> Manifest {
     }
 }
 
+fn open_log(path: &Path) -> Result<LogPlace, Error> {
+    LogPlace::open(path).map_err(|error| Error::Setting(format!("{}: {error}", path.display())))
+}
+
+/// What there is to see while a run goes on.
+struct Watched<'a> {
+    work: &'a JobWork,
+    names: &'a [String],
+    models: &'a Models,
+}
+
+/// Writes what the machines have taken down. A log that cannot be written is given up, and the run goes on.
+fn take_down(log: &mut Option<LogWriter>, run: &RunHandle<TokioHost>, models: &Models, screen: &mut Screen) {
+    let Some(writer) = log else { return };
+    let requests = models.gate().with(|machine, _| machine.take_commands());
+    if let Err(error) = writer.write(merge(run.take_commands(), requests)) {
+        screen.say(&error);
+        *log = None;
+    }
+}
+
 /// Awaits the end of `run`. The first signal cancels it, which leaves finished row groups on disk; the second does
 /// not wait for that.
 async fn drive(
     run: driver::Run<TokioHost, JobWork>,
-    work: &JobWork,
-    names: &[String],
-    models: &Models,
+    Watched { work, names, models }: &Watched<'_>,
+    log: &mut Option<LogWriter>,
     screen: &mut Screen,
 ) -> Result<Ending, Error> {
     let mut interrupts = Interrupts::listen().map_err(|error| Error::Internal(error.to_string()))?;
@@ -149,6 +191,7 @@ async fn drive(
             _ = refresh.tick() => {
                 work.take_warnings().iter().for_each(|warning| screen.say(warning));
                 screen.show(&view(&handle.progress(), names, models));
+                take_down(log, &handle, models, screen);
             }
             () = interrupts.next() => {
                 if interrupted {
@@ -161,6 +204,11 @@ async fn drive(
         }
     };
     work.take_warnings().iter().for_each(|warning| screen.say(warning));
+    take_down(log, &handle, models, screen);
+    if let (Some(log), true) = (log.take(), report.is_some()) {
+        let digests = (handle.decision_digest(), models.gate().with(|machine, _| machine.decision_digest()));
+        log.finish(digests).unwrap_or_else(|error| screen.say(&error));
+    }
     Ok(Ending { report, interrupted, wall: began.elapsed() })
 }
 

@@ -38,6 +38,7 @@ use crate::executor::{Host, Spawn};
 use crate::gate::Gate;
 use crate::gate::alarm::Alarm;
 use crate::pipeline::{Batch, FinishedRowGroup, HookError, Pipeline, ProviderDegraded, RunReport, Task, TaskOutcome};
+use crate::replay::{RunCommand, Stamped};
 use crate::request::ResourceId;
 use hook::Owed;
 use shared::{Order, Orders, Shared};
@@ -255,6 +256,19 @@ impl<H: Host> RunHandle<H> {
     /// back. Row groups that are complete by then are kept.
     pub fn cancel(&self) {
         self.shared.cancel();
+    }
+
+    /// The commands that the run's pipeline has taken down since the last call: see
+    /// [`Pipeline::record`](crate::pipeline::Pipeline::record).
+    #[must_use]
+    pub fn take_commands(&self) -> Vec<Stamped<RunCommand>> {
+        self.shared.stage(Pipeline::take_commands)
+    }
+
+    /// The hash over its decisions so far: see [`Pipeline::decision_digest`](crate::pipeline::Pipeline::decision_digest).
+    #[must_use]
+    pub fn decision_digest(&self) -> u64 {
+        self.shared.stage(|pipeline| pipeline.decision_digest())
     }
 
     /// How far the run is.

@@ -186,7 +186,7 @@ impl<H: Host> Shared<H> {
         }
     }
 
-    /// Asks the machine as the task stage of tied requests. Under the gate's lock only.
+    /// Asks the machine something that commands nothing; or, under the gate's lock, as the task stage of tied requests.
     pub(crate) fn stage<R>(&self, ask: impl FnOnce(&mut Pipeline) -> R) -> R {
         ask(&mut self.state.lock().pipeline)
     }

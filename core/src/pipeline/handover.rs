@@ -32,7 +32,7 @@ impl Pipeline {
     /// A pre-batch hook ended: with the rows to leave out, counted from 0 within the row group, in any order and number;
     /// or it failed, as it did if there is no such row, and the run stops. Any other call changes nothing.
     pub fn pre_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<Vec<u32>, HookError>) {
-        self.recorder.note(|| {
+        self.recorder.note(self.effects.len(), || {
             let result = result.clone().map_err(|error| error.0);
             RunCommand::PreBatchFinished { now, row_group, result }
         });
@@ -60,7 +60,7 @@ impl Pipeline {
 
     /// A post-batch hook ended: its row group is saved next, or the run stops. Any other call changes nothing.
     pub fn post_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<(), HookError>) {
-        self.recorder.note(|| {
+        self.recorder.note(self.effects.len(), || {
             let result = result.clone().map_err(|error| error.0);
             RunCommand::PostBatchFinished { now, row_group, result }
         });
@@ -81,7 +81,7 @@ impl Pipeline {
 
     /// A checkpoint ended. Its row group's slot is free, or the run stops. Any other call changes nothing.
     pub fn checkpoint_finished(&mut self, now: Instant, row_group: u32, result: Result<(), SaveError>) {
-        self.recorder.note(|| {
+        self.recorder.note(self.effects.len(), || {
             let result = result.clone().map_err(|error| error.0);
             RunCommand::CheckpointFinished { now, row_group, result }
         });

@@ -172,7 +172,7 @@ impl Pipeline {
 impl Pipeline {
     /// Begins the run: admits the first row groups. A second call changes nothing.
     pub fn start(&mut self, now: Instant) {
-        self.recorder.note(|| RunCommand::Start { now });
+        self.recorder.note(self.effects.len(), || RunCommand::Start { now });
         let now = self.clock.observe(now);
         if self.state == State::Idle {
             self.started = now;
@@ -197,7 +197,7 @@ impl Pipeline {
 
     /// Queues the delayed tasks that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.recorder.note(|| RunCommand::HandleTimeout { now });
+        self.recorder.note(self.effects.len(), || RunCommand::HandleTimeout { now });
         let now = self.clock.observe(now);
         self.pump(now);
     }
@@ -205,7 +205,7 @@ impl Pipeline {
     /// A worker ended: its lease is back. A second call, or one for a worker never started, changes nothing and says
     /// so.
     pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseAnswer {
-        self.recorder.note(|| RunCommand::TaskFinished { now, worker, outcome });
+        self.recorder.note(self.effects.len(), || RunCommand::TaskFinished { now, worker, outcome });
         self.end_worker(now, worker, Some(outcome), |pipeline, now, key| pipeline.absorb(now, key, outcome))
     }
 
@@ -234,7 +234,7 @@ impl Pipeline {
     /// Whether a call of the request resource that `resource` stands for would have to wait, and why: tell it whenever that
     /// changes. Tasks that would only wait are then passed over while others could call at once.
     pub fn set_request_pressure(&mut self, now: Instant, resource: &str, pressure: Option<RequestPressure>) {
-        self.recorder.note(|| {
+        self.recorder.note(self.effects.len(), || {
             let resource = resource.into();
             RunCommand::SetRequestPressure { now, resource, pressure, looked: false }
         });
@@ -247,7 +247,7 @@ impl Pipeline {
     /// Stops the run: nothing more is started, every worker is aborted and waited for, row groups that are not
     /// complete are not saved.
     pub fn cancel(&mut self, now: Instant) {
-        self.recorder.note(|| RunCommand::Cancel { now });
+        self.recorder.note(self.effects.len(), || RunCommand::Cancel { now });
         let now = self.clock.observe(now);
         if self.state == State::Idle {
             self.started = now;

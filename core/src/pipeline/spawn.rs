@@ -19,7 +19,7 @@ impl Pipeline {
     /// once its row group is quiet, and is dropped as [`WorkerLost`](super::DropReason::WorkerLost) when no round is left.
     /// A second answer for one worker, or one for a worker never asked for, changes nothing and says so.
     pub fn spawn_failed(&mut self, now: Instant, worker: WorkerId) -> ReleaseAnswer {
-        self.recorder.note(|| RunCommand::SpawnFailed { now, worker });
+        self.recorder.note(self.effects.len(), || RunCommand::SpawnFailed { now, worker });
         let now = self.clock.observe(now);
         let Some(failed) = self.workers.remove(worker.0) else { return self.refuse(now, worker) };
         self.yielding.ended(&failed, &self.routes);

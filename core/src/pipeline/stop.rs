@@ -40,7 +40,7 @@ impl Pipeline {
     /// A worker met a bug in the host or in user code, a panic say: its lease is back, and the run stops with that cause
     /// in its report. Answers as [`Pipeline::task_finished`] does.
     pub fn task_broke(&mut self, now: Instant, worker: WorkerId, error: FatalError) -> ReleaseAnswer {
-        self.recorder.note(|| RunCommand::TaskBroke { now, worker, cause: error.0.clone() });
+        self.recorder.note(self.effects.len(), || RunCommand::TaskBroke { now, worker, cause: error.0.clone() });
         self.end_worker(now, worker, None, |pipeline, now, key| pipeline.absorb_broken(now, key, error))
     }
 

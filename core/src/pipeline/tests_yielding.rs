@@ -408,7 +408,7 @@ fn a_forged_tie_changes_nothing() {
     let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
     duo.ask("a0");
     let request = Request::new(duo.calls[0].unwrap());
-    let stranger = Tie { run: SlotKey::from_bits(7), worker: u64::MAX, vector: 9 };
+    let stranger = Tie { run: SlotKey::from_bits(7), worker: SlotKey::from_bits(u64::MAX), vector: 9 };
     let answer = duo.admission.acquire_tied(duo.now, &request, stranger, &mut duo.pipeline);
     let Acquire::Waiting(waiter) = answer else { panic!("{answer:?}") };
     duo.pipeline.settle_with(duo.now, &mut duo.admission);

@@ -57,7 +57,7 @@ impl Yielding {
     /// What a new worker may ask for request leases with.
     pub(super) fn tie(&self, worker: WorkerId, column: ColumnId, routes: &[Route]) -> Option<Tie> {
         let run = self.run.filter(|_| self.columns[column.index()])?;
-        Some(Tie { run, worker: worker.to_bits(), vector: routes[column.index()].demand.0 })
+        Some(Tie { run, worker: worker.key(), vector: routes[column.index()].demand.0 })
     }
 
     /// A worker has ended.
@@ -76,7 +76,7 @@ impl Pipeline {
     /// From now on its tasks come with a [`Tie`], and [`Pipeline::look_at`] has something to look at.
     pub fn call_through(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
         let calls: Vec<_> = calls.iter().map(|(name, resource)| (String::from(*name), *resource)).collect();
-        self.recorder.note(|| RunCommand::CallThrough { run, calls: calls.clone() });
+        self.recorder.note(self.effects.len(), || RunCommand::CallThrough { run, calls: calls.clone() });
         self.yielding.run = Some(run);
         self.yielding.calls = calls;
     }
@@ -84,24 +84,26 @@ impl Pipeline {
     /// Takes note of which calls would have to wait. Call it before every command: tasks that would only wait are then
     /// passed over while others could call at once. O(request resources), nothing where there is only one.
     pub fn look_at(&mut self, now: Instant, admission: &RequestAdmission) {
-        let Self { yielding, dispatcher, recorder, .. } = self;
+        let Self { yielding, dispatcher, recorder, effects, .. } = self;
         // Who has no choice needs no advice.
         if yielding.calls.len() > 1 {
             for (name, resource) in &yielding.calls {
                 let pressure = admission.pressure(now, *resource);
                 if dispatcher.set_request_pressure(name, pressure) {
-                    recorder.note(|| {
-                        let resource = name.clone();
-                        RunCommand::SetRequestPressure { now, resource, pressure, looked: true }
-                    });
+                    let resource = || name.clone();
+                    let seen = || RunCommand::SetRequestPressure { now, resource: resource(), pressure, looked: true };
+                    recorder.note(effects.len(), seen);
                 }
             }
         }
     }
 
     /// What [`Pipeline::look_at`] saw.
-    pub(crate) fn note_pressure(&mut self, resource: &str, pressure: Option<RequestPressure>) {
+    pub(crate) fn see_again(&mut self, now: Instant, resource: &str, pressure: Option<RequestPressure>) {
         self.dispatcher.set_request_pressure(resource, pressure);
+        let resource = || String::from(resource);
+        let seen = || RunCommand::SetRequestPressure { now, resource: resource(), pressure, looked: true };
+        self.recorder.note(self.effects.len(), seen);
     }
 
     /// Lets those suspended workers resume whose turn it is, then does what the pipeline has left undone for their sake.
@@ -125,7 +127,7 @@ impl Pipeline {
     /// Does what was left undone, with what the suspended workers did not take.
     pub fn go_on(&mut self, now: Instant) {
         if core::mem::take(&mut self.yielding.owes) {
-            self.recorder.note(|| RunCommand::GoOn { now });
+            self.recorder.note(self.effects.len(), || RunCommand::GoOn { now });
             let now = self.clock.observe(now);
             self.pump_on(now);
         }
@@ -155,7 +157,7 @@ impl Pipeline {
     }
 
     fn worker_of(&self, tie: &Tie) -> Option<&Worker> {
-        self.workers.get(WorkerId::from_bits(tie.worker).key())
+        self.workers.get(tie.worker)
     }
 }
 
@@ -164,7 +166,7 @@ impl TaskStage for Pipeline {
     fn suspend(&mut self, now: Instant, tie: &Tie) -> bool {
         let now = self.clock.observe(now);
         let Self { workers, dispatcher, yielding, routes, .. } = self;
-        let Some(worker) = workers.get_mut(WorkerId::from_bits(tie.worker).key()) else { return false };
+        let Some(worker) = workers.get_mut(tie.worker) else { return false };
         let column = worker.key.column.index();
         if worker.suspended || !yielding.columns[column] {
             return worker.suspended;
@@ -176,7 +178,7 @@ impl TaskStage for Pipeline {
             // What came back is for others; who goes first is not known yet.
             yielding.owes = true;
             let key = worker.key;
-            self.tell_worker(now, key, SchedulerFact::TaskYielded { worker: WorkerId::from_bits(tie.worker) });
+            self.tell_worker(now, key, SchedulerFact::TaskYielded { worker: WorkerId(tie.worker) });
             return true;
         }
         false
@@ -184,13 +186,13 @@ impl TaskStage for Pipeline {
 
     fn resume(&mut self, now: Instant, tie: &Tie) -> bool {
         let Self { workers, dispatcher, yielding, routes, .. } = self;
-        let Some(worker) = workers.get_mut(WorkerId::from_bits(tie.worker).key()) else { return true };
+        let Some(worker) = workers.get_mut(tie.worker) else { return true };
         if worker.suspended && dispatcher.resume(&worker.lease) {
             worker.suspended = false;
             yielding.suspended[routes[worker.key.column.index()].demand.0 as usize] -= 1;
             let key = worker.key;
             let now = self.clock.observe(now);
-            self.tell_worker(now, key, SchedulerFact::TaskResumed { worker: WorkerId::from_bits(tie.worker) });
+            self.tell_worker(now, key, SchedulerFact::TaskResumed { worker: WorkerId(tie.worker) });
             return true;
         }
         !worker.suspended

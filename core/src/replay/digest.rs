@@ -31,6 +31,11 @@ impl Digest {
         }
     }
 
+    /// So many effects had been made before the next command.
+    pub(crate) fn made(&mut self, effects: u64) {
+        self.words([4, effects]);
+    }
+
     pub(crate) fn acquired(&mut self, answer: &Acquire) {
         match answer {
             Acquire::Granted(lease) => self.granted(0, lease.id()),

@@ -145,8 +145,8 @@ impl Replay {
             RunCommand::CheckpointFinished { now, row_group, result } => {
                 pipeline.checkpoint_finished(now, row_group, result.map_err(SaveError));
             }
-            RunCommand::SetRequestPressure { resource, pressure, looked: true, .. } => {
-                pipeline.note_pressure(&resource, pressure);
+            RunCommand::SetRequestPressure { now, resource, pressure, looked: true } => {
+                pipeline.see_again(now, &resource, pressure);
             }
             RunCommand::SetRequestPressure { now, resource, pressure, looked: false } => {
                 pipeline.set_request_pressure(now, &resource, pressure);

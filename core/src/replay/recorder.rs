@@ -53,6 +53,7 @@ struct Recording<C> {
     /// Of what commands answered, and of effects: apart, since effects may be polled later than the next command is given.
     answers: Digest,
     effects: Digest,
+    polled: u64,
 }
 
 impl<C> Default for Recorder<C> {
@@ -65,7 +66,7 @@ impl<C> Recorder<C> {
     pub(crate) fn begin(&mut self, sequence: &Sequence) {
         let (sequence, commands) = (sequence.clone(), Vec::new());
         let (answers, effects) = (Digest::default(), Digest::default());
-        self.0 = Some(Box::new(Recording { sequence, commands, answers, effects }));
+        self.0 = Some(Box::new(Recording { sequence, commands, answers, effects, polled: 0 }));
     }
 
     /// Whether commands are taken down. The one branch that a run without a log pays.
@@ -74,9 +75,11 @@ impl<C> Recorder<C> {
         self.0.is_some()
     }
 
+    /// Takes down a command, and with it how many effects those before it had: `waiting` are not polled yet.
     #[inline]
-    pub(crate) fn note(&mut self, command: impl FnOnce() -> C) {
+    pub(crate) fn note(&mut self, waiting: usize, command: impl FnOnce() -> C) {
         if let Some(recording) = &mut self.0 {
+            recording.answers.made(recording.polled + waiting as u64);
             recording.push(command());
         }
     }
@@ -93,6 +96,7 @@ impl<C> Recorder<C> {
     #[inline]
     pub(crate) fn polled(&mut self, feed: impl FnOnce(&mut Digest)) {
         if let Some(recording) = &mut self.0 {
+            recording.polled += 1;
             feed(&mut recording.effects);
         }
     }

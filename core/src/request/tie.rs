@@ -34,8 +34,8 @@ pub const YIELD_FACTOR: u32 = 2;
 pub struct Tie {
     /// The run, among those that share the controller. A number that is used again needs another generation.
     pub run: SlotKey,
-    /// The worker, as a number of its run.
-    pub worker: u64,
+    /// The worker, among those of its run.
+    pub worker: SlotKey,
     /// What it holds, as a number of its run: workers of equal vectors have equal numbers. Small numbers, please: every
     /// pair of resource and vector that ever waited is remembered.
     pub vector: u32,

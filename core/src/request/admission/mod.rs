@@ -90,7 +90,7 @@ impl RequestAdmission {
 impl RequestAdmission {
     /// Lets a call out now or says why not. Never overtakes a waiter that could go, never serves one.
     pub fn try_acquire(&mut self, now: Instant, request: &Request) -> Result<RequestLease, Denial> {
-        self.recorder.note(|| RequestCommand::TryAcquire { now, request: *request });
+        self.recorder.note(self.effects.len(), || RequestCommand::TryAcquire { now, request: *request });
         let now = self.begin(now);
         let answer = self.attempt(now, request).and_then(|()| self.try_grant(now, request));
         if self.log.is_on() {
@@ -110,7 +110,7 @@ impl RequestAdmission {
 
     #[cold]
     fn acquire_recorded(&mut self, now: Instant, request: &Request) -> Acquire {
-        self.recorder.note(|| RequestCommand::Acquire { now, request: *request });
+        self.recorder.note(self.effects.len(), || RequestCommand::Acquire { now, request: *request });
         let answer = self.acquire_now(now, request);
         self.recorder.answered(|digest| digest.acquired(&answer));
         answer
@@ -174,7 +174,7 @@ impl RequestAdmission {
     ///
     /// Where it was not, an [`Effect`] has been or will be polled: a granted lease must be released by its owner.
     pub fn cancel(&mut self, now: Instant, waiter: WaiterId) -> bool {
-        self.recorder.note(|| RequestCommand::Cancel { now, waiter });
+        self.recorder.note(self.effects.len(), || RequestCommand::Cancel { now, waiter });
         let now = self.begin(now);
         let Some(removed) = self.remove_waiter(waiter.0) else { return false };
         if self.log.is_on() {
@@ -187,7 +187,7 @@ impl RequestAdmission {
     /// Ends a call. Never panics; only [`ReleaseAnswer::Released`] changed anything.
     #[expect(clippy::needless_pass_by_value, reason = "a lease is given back, not lent")]
     pub fn release(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> ReleaseAnswer {
-        self.recorder.note(|| RequestCommand::Release { now, lease: lease.id, done: *done });
+        self.recorder.note(self.effects.len(), || RequestCommand::Release { now, lease: lease.id, done: *done });
         let now = self.begin(now);
         let held = match self.ledger.release(lease.id) {
             Ok(held) => held,
@@ -220,14 +220,14 @@ impl RequestAdmission {
     /// Does what fell due by `now`: expires waiters, ends cooldowns, opens ramp steps, refills budgets. Harmless at any
     /// time.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.recorder.note(|| RequestCommand::HandleTimeout { now });
+        self.recorder.note(self.effects.len(), || RequestCommand::HandleTimeout { now });
         let now = self.begin(now);
         self.serve(now);
     }
 
     /// Refuses every waiter and every later request. Leases that are out stay valid until released.
     pub fn shutdown(&mut self, now: Instant) {
-        self.recorder.note(|| RequestCommand::Shutdown { now });
+        self.recorder.note(self.effects.len(), || RequestCommand::Shutdown { now });
         let now = self.begin(now);
         self.is_shut = true;
         let waiting: Vec<SlotKey> = self.waiters.iter().map(|(key, _)| key).collect();

@@ -30,7 +30,7 @@ impl RequestAdmission {
         max_parallel: u32,
     ) -> Result<ProviderModelId, ConfigError> {
         require(max_parallel > 0, "max_parallel", max_parallel, "at least 1")?;
-        self.recorder.note(|| RequestCommand::Register {
+        self.recorder.note(self.effects.len(), || RequestCommand::Register {
             now,
             provider: provider.to_string(),
             model: model.to_string(),
@@ -77,7 +77,7 @@ impl RequestAdmission {
     ///
     /// A model of another controller has none here: every call of the id that is answered is refused as unregistered.
     pub fn resource(&mut self, owner: ProviderModelId, domain: Domain) -> ResourceId {
-        self.recorder.note(|| RequestCommand::Resource { owner, domain: domain.clone() });
+        self.recorder.note(self.effects.len(), || RequestCommand::Resource { owner, domain: domain.clone() });
         let Some(model) = self.providers.get(owner.0 as usize) else { return ResourceId(u32::MAX) };
         if let Some(known) = model.resources.iter().find(|known| self.resources[known.index()].domain == domain) {
             return *known;
@@ -93,7 +93,7 @@ impl RequestAdmission {
     /// Gives a resource limit settings of its own, and starts its limit afresh under them.
     pub fn configure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         config.validate()?;
-        self.recorder.note(|| RequestCommand::Configure { now, resource, config: config.clone() });
+        self.recorder.note(self.effects.len(), || RequestCommand::Configure { now, resource, config: config.clone() });
         let now = self.begin(now);
         let Self { resources, providers, .. } = self;
         let entry = known(resources, resource)?;
@@ -111,7 +111,7 @@ impl RequestAdmission {
         resource: ResourceId,
         algorithm: Box<dyn LimitAlgorithm>,
     ) -> Result<(), ConfigError> {
-        self.recorder.note(|| RequestCommand::SetAlgorithm { now, resource });
+        self.recorder.note(self.effects.len(), || RequestCommand::SetAlgorithm { now, resource });
         let now = self.begin(now);
         let entry = known(&mut self.resources, resource)?;
         entry.set_algorithm(now, algorithm);
@@ -129,7 +129,11 @@ impl RequestAdmission {
         budgets: &[BudgetConfig],
     ) -> Result<(), ConfigError> {
         budgets.iter().try_for_each(BudgetConfig::validate)?;
-        self.recorder.note(|| RequestCommand::SetBudgets { now, resource, budgets: budgets.to_vec() });
+        self.recorder.note(self.effects.len(), || RequestCommand::SetBudgets {
+            now,
+            resource,
+            budgets: budgets.to_vec(),
+        });
         let now = self.begin(now);
         let entry = known(&mut self.resources, resource)?;
         entry.set_budgets(now, budgets);
@@ -140,7 +144,7 @@ impl RequestAdmission {
 
     /// Takes over what the provider said about a budget, and answers whether that changed one.
     pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, said: &Correction) -> bool {
-        self.recorder.note(|| RequestCommand::CorrectBudget { now, resource, said: *said });
+        self.recorder.note(self.effects.len(), || RequestCommand::CorrectBudget { now, resource, said: *said });
         let now = self.begin(now);
         let Some(entry) = self.resources.get_mut(resource.index()) else { return false };
         let Some(Corrected { dimension, before, after }) = entry.budgets.correct(now, said) else { return false };
@@ -152,7 +156,7 @@ impl RequestAdmission {
 
     /// The fairness group of this name, with this weight from now on. `weight` lies in 2^-20..=2^20.
     pub fn group(&mut self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
-        self.recorder.note(|| RequestCommand::Group { name: name.to_string(), weight });
+        self.recorder.note(self.effects.len(), || RequestCommand::Group { name: name.to_string(), weight });
         if let Some(id) = self.group_names.get(name) {
             let group = self.named_groups[id as usize];
             return self.set_group_weight(group, weight).map(|()| group);
@@ -165,7 +169,7 @@ impl RequestAdmission {
 
     /// Changes the weight of a resource's own group.
     pub fn set_resource_weight(&mut self, resource: ResourceId, weight: f64) -> Result<(), ConfigError> {
-        self.recorder.note(|| RequestCommand::SetResourceWeight { resource, weight });
+        self.recorder.note(self.effects.len(), || RequestCommand::SetResourceWeight { resource, weight });
         let group = known(&mut self.resources, resource)?.place.group;
         self.set_group_weight(group, weight)
     }

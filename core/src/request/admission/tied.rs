@@ -17,7 +17,7 @@ impl RequestAdmission {
     ///
     /// `stage` may owe work when this returns: it has less to give, or more.
     pub fn acquire_tied(&mut self, now: Instant, request: &Request, tie: Tie, stage: &mut dyn TaskStage) -> Acquire {
-        self.recorder.note(|| RequestCommand::AcquireTied { now, request: *request, tie });
+        self.recorder.note(self.effects.len(), || RequestCommand::AcquireTied { now, request: *request, tie });
         let answer = self.ask_tied(now, request, tie, stage);
         self.recorder.answered(|digest| digest.acquired(&answer));
         answer
@@ -76,7 +76,7 @@ impl RequestAdmission {
     /// Grants to waiters in order of turn, the suspended ones together with what they gave back. Call it too whenever
     /// `stage` got something back, before it starts anything new with that.
     pub fn serve_tied(&mut self, now: Instant, stage: &mut dyn TaskStage) {
-        self.recorder.note(|| RequestCommand::ServeTied { now });
+        self.recorder.note(self.effects.len(), || RequestCommand::ServeTied { now });
         let now = self.begin(now);
         self.serve_all(now, stage);
     }
