@@ -30,12 +30,9 @@ fn a_recorded_run_is_replayed_to_the_same_decisions() {
 fn a_log_that_was_changed_differs_and_says_so() {
     let scratch = recorded();
     let log = fs::read_to_string(scratch.path("log.jsonl")).unwrap();
-    // One call was refused that went well.
-    let changed = log.replacen(
-        "\"outcome\":\"success\",\"retry_after\":null",
-        "\"outcome\":\"rate_limited\",\"retry_after\":null",
-        1,
-    );
+    // Every call was refused that went well.
+    let well = "\"outcome\":\"success\",\"retry_after\":null";
+    let changed = log.replace(well, "\"outcome\":\"rate_limited\",\"retry_after\":null");
     assert_ne!(log, changed);
     scratch.write("changed.jsonl", &changed);
     scratch.run(&["replay", "changed.jsonl"]).assert(1, &["THE DECISIONS DIFFER"]);
