@@ -93,3 +93,9 @@ fn no_prompt_no_answer_and_no_row_value_is_in_a_log() {
         assert!(!log.contains(secret), "{secret:?} is in the log");
     }
 }
+
+#[test]
+fn the_log_that_the_wasm_tests_replay_is_replayed_here_too() {
+    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../host-wasm/tests/data/decision_log.jsonl");
+    Scratch::new(1).run(&["replay", log]).assert(0, &["every decision is the same"]);
+}

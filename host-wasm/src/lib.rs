@@ -7,6 +7,8 @@
 //! - [`playground::Playground`] runs a whole scenario against mock providers in virtual time, in slices short enough for
 //!   a worker, and hands its measurements out as typed arrays.
 //!
+//! And a function: [`replay::replay_decisions`] tells new machines what a run elsewhere was told, and compares the digests.
+//!
 //! Below them sit the host seams of the drivers: a clock, a timer and a spawner over the event loop ([`host`]), and a
 //! mutex for one thread ([`lock`]).
 
@@ -15,6 +17,7 @@ pub mod gate;
 pub mod host;
 pub mod lock;
 pub mod playground;
+pub mod replay;
 
 use wasm_bindgen::prelude::*;
 

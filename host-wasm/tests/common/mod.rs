@@ -3,3 +3,4 @@
 mod gate;
 mod host;
 mod playground;
+mod replay;

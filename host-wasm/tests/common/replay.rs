@@ -1,0 +1,40 @@
+//! A log that the native program recorded, over threads and sockets, gives the same digest here.
+
+use js_sys::Reflect;
+use tidegate_wasm::replay::replay_decisions;
+use wasm_bindgen::JsValue;
+use wasm_bindgen_test::wasm_bindgen_test;
+
+const LOG: &str = include_str!("../data/decision_log.jsonl");
+
+fn get(of: &JsValue, name: &str) -> JsValue {
+    Reflect::get(of, &name.into()).expect("a plain object")
+}
+
+#[wasm_bindgen_test]
+fn a_log_of_the_native_program_is_replayed_to_the_digest_it_ends_with() {
+    let replayed = replay_decisions(LOG).expect("a whole log");
+    assert_eq!(get(&replayed, "equal"), JsValue::TRUE, "{replayed:?}");
+    assert_eq!(get(&replayed, "entries"), JsValue::from(LOG.lines().count() as u32 - 2));
+}
+
+#[wasm_bindgen_test]
+fn a_log_without_its_end_is_replayed_and_compared_with_nothing() {
+    let cut: String = LOG.lines().take(40).map(|line| format!("{line}\n")).collect();
+    let replayed = replay_decisions(&cut).expect("the beginning of a log");
+    assert_eq!((get(&replayed, "equal"), get(&replayed, "entries")), (JsValue::NULL, JsValue::from(39)));
+}
+
+#[wasm_bindgen_test]
+fn a_text_that_is_no_log_is_refused_at_its_line() {
+    let second = LOG.lines().next().expect("a header").to_owned() + "\n{\"n\":0}";
+    for (text, message) in [
+        ("", "line 1: the log is empty"),
+        ("{}", "line 1: this is no line of a decision log: the first line is not a header"),
+        ("{", "line 1: this is no line of a decision log: it is not JSON"),
+        (&second, "line 2: this is no line of a decision log: it is no header, no command and no end"),
+    ] {
+        let error = JsValue::from(replay_decisions(text).expect_err(message));
+        assert_eq!(get(&error, "message"), JsValue::from(message));
+    }
+}
