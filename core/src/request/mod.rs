@@ -40,6 +40,7 @@ mod resource;
 mod snapshot;
 pub mod tie;
 mod timers;
+mod why;
 
 #[cfg(test)]
 mod testing;
