@@ -46,6 +46,12 @@ impl<K> Interest<K> {
     /// Every kind, those to come included.
     pub const ALL: Self = Self { bits: u64::MAX, kinds: PhantomData };
 
+    /// The kinds of both.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self { bits: self.bits | other.bits, kinds: PhantomData }
+    }
+
     /// Whether there is no kind in it.
     #[inline]
     #[must_use]

@@ -7,9 +7,11 @@ pub mod account;
 mod event_log;
 mod histogram;
 mod idle;
+pub mod sink;
 
 pub use account::{CallStanding, CauseShare, Distribution, IdleCause, Maxima, ResourceFigures, RunAccount, RunFigures};
 pub use event_log::{EventKind, Interest, MAX_PENDING};
 pub(crate) use event_log::{EventLog, event_kinds};
 pub use histogram::Histogram;
 pub use idle::{IdleAccount, IdleFigures};
+pub use sink::{Envelope, SCHEMA, Sink, SinkError, SinkFailure, SinkStep, Sinks, Stream};
