@@ -46,12 +46,6 @@ impl<K> Interest<K> {
     /// Every kind, those to come included.
     pub const ALL: Self = Self { bits: u64::MAX, kinds: PhantomData };
 
-    /// The kinds of both.
-    #[must_use]
-    pub const fn union(self, other: Self) -> Self {
-        Self { bits: self.bits | other.bits, kinds: PhantomData }
-    }
-
     /// Whether there is no kind in it.
     #[inline]
     #[must_use]
@@ -65,6 +59,12 @@ impl<K: EventKind> Interest<K> {
     #[must_use]
     pub fn of(kinds: &[K]) -> Self {
         Self { bits: kinds.iter().fold(0, |bits, kind| bits | 1 << kind.index()), kinds: PhantomData }
+    }
+
+    /// The kinds of both.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self { bits: self.bits | other.bits, kinds: PhantomData }
     }
 
     /// Whether `kind` is among them.

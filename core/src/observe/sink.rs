@@ -314,6 +314,9 @@ impl Sinks {
 impl fmt::Debug for Sinks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.entries.iter().map(|entry| entry.name.as_str());
-        f.debug_struct("Sinks").field("sinks", &names.collect::<Vec<_>>()).field("failures", &self.failures).finish()
+        f.debug_struct("Sinks")
+            .field("sinks", &names.collect::<Vec<_>>())
+            .field("failures", &self.failures)
+            .finish_non_exhaustive()
     }
 }

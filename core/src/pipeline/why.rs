@@ -3,7 +3,7 @@
 use alloc::string::String;
 use core::fmt;
 
-use super::frontier::{Frontier, Stage};
+use super::frontier::{Frontier, Place, Stage};
 use super::key::TaskKey;
 use super::outcome::WorkerId;
 use super::plan::ColumnId;
@@ -233,7 +233,7 @@ impl Pipeline {
     fn why_not_ready(&self, group: &RowGroup, key: TaskKey) -> TaskWait {
         let upstreams = self.plan.upstreams(key.column).iter();
         for upstream in upstreams {
-            if let Some(row) = self.lacks(&group.frontier, *upstream, key.row, group.span.rows) {
+            if let Some((_, row)) = self.lacks(&group.frontier, *upstream, key.row, group.span.rows) {
                 let column = self.plan.columns()[upstream.index()].name.clone();
                 return TaskWait::Upstream { column, row };
             }
@@ -247,12 +247,12 @@ impl Pipeline {
     }
 
     /// Whether an upstream is not complete for a task of this row, and in which row.
-    fn lacks(&self, frontier: &Frontier, upstream: ColumnId, row: Option<u32>, rows: u32) -> Option<Option<u32>> {
+    fn lacks(&self, frontier: &Frontier, upstream: ColumnId, row: Option<u32>, rows: u32) -> Option<Place> {
         let is_open = |row: Option<u32>| !frontier.is_settled(&self.plan, (upstream, row));
         match (self.plan.is_cell(upstream), row) {
-            (false, _) => is_open(None).then_some(None),
-            (true, Some(row)) => is_open(Some(row)).then_some(Some(row)),
-            (true, None) => (0..rows).map(Some).find(|row| is_open(*row)),
+            (false, _) => is_open(None).then_some((upstream, None)),
+            (true, Some(row)) => is_open(Some(row)).then_some((upstream, Some(row))),
+            (true, None) => (0..rows).map(Some).find(|row| is_open(*row)).map(|row| (upstream, row)),
         }
     }
 }
