@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use clap::Parser;
-use tidegate_native::cli::Cli;
+use tidegate_native::cli::{Cli, RunArgs};
 use tidegate_native::error::Exit;
 use tidegate_native::progress::Screen;
 use tidegate_native::run::{RunRequest, run};
@@ -15,7 +15,8 @@ const GRACE: Duration = Duration::from_secs(5);
 fn main() -> Exit {
     let args = Cli::parse().into_run();
     let (out, existing) = args.output();
-    let request = RunRequest { pipeline: args.pipeline, out, existing };
+    let RunArgs { pipeline, events, plan, quiet, .. } = args;
+    let request = RunRequest { pipeline, out, existing, events, plan };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -23,7 +24,7 @@ fn main() -> Exit {
             return Exit::Internal;
         }
     };
-    let mut screen = Screen::new(args.quiet);
+    let mut screen = Screen::new(quiet);
     let ended = runtime.block_on(run(&request, &mut screen));
     screen.close();
     runtime.shutdown_timeout(GRACE);
