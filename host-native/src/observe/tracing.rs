@@ -104,7 +104,7 @@ impl Sink for Traces {
                 }
             }
             RequestFact::RateLimited { .. } => {
-                warn!(target: "tidegate", parent: None, kind, resource, at_ns, fact = ?fact)
+                warn!(target: "tidegate", parent: None, kind, resource, at_ns, fact = ?fact);
             }
             _ => debug!(target: "tidegate", parent: None, kind, resource, at_ns, fact = ?fact),
         }
