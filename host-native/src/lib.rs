@@ -13,6 +13,7 @@
 //! | [`models`], [`provider`], [`usage`] | models at run time: keys, the gate, what their slots did |
 //! | [`workload`], [`cells`], [`output`] | what a task does, the values in work, finished rows on disk |
 //! | [`record`] | decision logs, written and replayed |
+//! | [`observe`] | events as JSON lines, and the capacity values of a run |
 //! | [`run`], [`progress`], [`verdict`], [`summary`] | a whole run, and what a person sees of it |
 //! | [`example`] | the bundled pipeline and dataset |
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ mod interrupt;
 pub mod job;
 pub mod mock;
 pub mod models;
+pub mod observe;
 pub mod output;
 pub mod pipeline_file;
 pub mod progress;

@@ -36,7 +36,8 @@ fn replay_log(log: &Path) -> Exit {
 
 fn run_pipeline(args: RunArgs) -> Exit {
     let (out, existing) = args.output();
-    let request = RunRequest { pipeline: args.pipeline, out, existing, record: args.record };
+    let RunArgs { pipeline, record, events, plan, quiet, .. } = args;
+    let request = RunRequest { pipeline, out, existing, record, events, plan };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -44,7 +45,7 @@ fn run_pipeline(args: RunArgs) -> Exit {
             return Exit::Internal;
         }
     };
-    let mut screen = Screen::new(args.quiet);
+    let mut screen = Screen::new(quiet);
     let ended = runtime.block_on(run(&request, &mut screen));
     screen.close();
     runtime.shutdown_timeout(GRACE);

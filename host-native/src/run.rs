@@ -3,11 +3,13 @@
 //! Everything that can be wrong with the input is found before the output directory is touched and the first call is
 //! made: the file, the dataset, every template, the plan, the keys, the limits.
 
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 
 use tidegate_core::driver::{self, Progress, RunHandle};
+use tidegate_core::observe::Sinks;
 use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig};
 use tidegate_core::replay::{Header, Sequence, merge};
 use tidegate_core::request::RequestConfig;
@@ -19,7 +21,8 @@ use crate::host::TokioHost;
 use crate::interrupt::Interrupts;
 use crate::job::{Fill, Job};
 use crate::models::Models;
-use crate::output::{Existing, MANIFEST_SCHEMA, Manifest, OutputDirectory, RunState};
+use crate::observe::Watch;
+use crate::output::{Existing, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputError, RunState};
 use crate::pipeline_file::{PipelineFile, RunSettings};
 use crate::progress::{ProviderView, REFRESH, Screen, View};
 use crate::provider::Provider;
@@ -39,6 +42,10 @@ pub struct RunRequest {
     pub existing: Existing,
     /// Where to write a decision log, if one is wanted.
     pub record: Option<PathBuf>,
+    /// Where to write the events of the run, if anywhere.
+    pub events: Option<PathBuf>,
+    /// Whether to print the capacity plan before the run, to the standard output.
+    pub plan: bool,
 }
 
 /// Runs to the end, showing progress on `screen`.
@@ -53,6 +60,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let callers = callers(&file, &job, &models)?;
     let rows = job.dataset.rows().len() as u64;
     let config = pipeline_config(&file.run, rows, &models);
+    let mut watch = Watch::new(&job.plan, &config, &file.run, models.gate());
     let header = Header::new(&job.plan, &config, &RequestConfig::default());
     let mut pipeline = Pipeline::new(job.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
     if let Some(sequence) = &sequence {
@@ -72,6 +80,11 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     };
     let log = place.map(|place| LogWriter::begin(place, &header).map_err(|error| Error::Setting(error.to_string())));
     let mut log = log.transpose()?;
+    let sinks = sinks(request, &mut watch)?;
+    if request.plan {
+        // A reader that went away is no reason not to run.
+        let _ = writeln!(io::stdout(), "{}", watch.capacity());
+    }
     let columns: Vec<String> = job.columns.iter().map(|column| column.name.clone()).collect();
     let count = columns.len();
     screen.say(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
@@ -79,7 +92,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let work = Arc::new(JobWork::new(job, callers, Arc::clone(&output)));
     let calls = if file.run.pressure_advisory { models.calls() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
-    let run = driver::run_through(host, pipeline, Arc::clone(&work), models.gate(), &calls);
+    let run = driver::run_through(host, pipeline, Arc::clone(&work), models.gate(), &calls).with_sinks(sinks);
     let watched = Watched { work: &work, names: &columns, models: &models };
     let ending = drive(run, &watched, &mut log, screen).await?;
     let summary = summarise(&name, &file, rows, &ending, &models, &work, &request.out);
@@ -89,8 +102,19 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
         rows_dropped: summary.rows_dropped(),
         row_groups: summary.row_groups,
     };
+    watch.close(models.gate());
+    watch.complaints().iter().for_each(|complaint| screen.say(complaint));
+    output.write_capacity(watch.capacity())?;
     output.write_manifest(&Manifest { state, ..manifest })?;
     Ok(summary)
+}
+
+/// Who hears the events of the run.
+fn sinks(request: &RunRequest, watch: &mut Watch) -> Result<Sinks, Error> {
+    watch.sinks(request.events.as_deref()).map_err(|source| {
+        let path = request.events.clone().unwrap_or_default();
+        OutputError::Io { path, source }.into()
+    })
 }
 
 /// The pipeline's name in messages, the file, and the dataset it names.

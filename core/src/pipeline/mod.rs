@@ -35,6 +35,7 @@
 //! | `event`, `tell` | what happened, for whoever wants to know |
 //! | `facts` | what there is to see of a run |
 //! | `report` | what is counted |
+//! | `why` | what keeps a task, or a slot, for now |
 //! | [`event`], `tell` | what happened, for whoever wants to know |
 
 mod config;
@@ -81,7 +82,10 @@ mod tests_skips;
 #[cfg(test)]
 mod tests_stop;
 #[cfg(test)]
+mod tests_why;
+#[cfg(test)]
 mod tests_yielding;
+mod why;
 mod yielding;
 
 pub use config::{PipelineConfig, PipelineError, PolicyChoice};
@@ -94,3 +98,4 @@ pub use report::{ColumnReport, DroppedCount, Progress, RunReport, StopReason, Ta
 pub use row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_ROW_GROUPS};
 pub use row_group_target::{AdaptiveRowGroups, RowGroupBlock};
 pub use scheduler::Pipeline;
+pub use why::{SlotWait, TaskWait};

@@ -187,6 +187,12 @@ impl RequestAdmission {
         })
     }
 
+    /// The provider and model of a resource; `None` for one that this controller never made.
+    #[must_use]
+    pub fn owner(&self, resource: ResourceId) -> Option<ProviderModelId> {
+        self.resources.get(resource.index()).map(|resource| resource.owner)
+    }
+
     /// Every resource, in order of first mention.
     pub fn resources(&self) -> impl Iterator<Item = ResourceId> + use<> {
         (0..self.resources.len() as u32).map(ResourceId)

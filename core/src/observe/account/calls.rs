@@ -1,0 +1,204 @@
+//! The request resources of a run, from the stream of request admission.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::cause::IdleCause;
+use super::slots::{Blame, Slots};
+use crate::handle::FixedMap;
+use crate::observe::Histogram;
+use crate::request::event::{EventPlace, RequestEvent, RequestFact};
+use crate::request::{ProviderModelId, ResourceId};
+use crate::time::Instant;
+
+/// A request resource as it stands when an account is told of it: what the stream takes for granted.
+/// [`RequestAdmission::standing`](crate::request::RequestAdmission::standing) makes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct CallStanding {
+    /// The resource.
+    pub resource: ResourceId,
+    /// Its provider and model.
+    pub model: ProviderModelId,
+    /// What to call it: provider, model and domain.
+    pub name: String,
+    /// The cap of the provider and model over all domains.
+    pub cap: u32,
+    /// The most that the resource's own settings allow; `None`: as many as the cap.
+    pub clamp: Option<u32>,
+    /// The limit in force.
+    pub limit: u32,
+    /// Calls out.
+    pub in_flight: u32,
+    /// Calls waiting.
+    pub waiters: u32,
+    /// The end of the cooldown in force.
+    pub blocked_until: Option<Instant>,
+}
+
+#[derive(Clone, Debug)]
+struct Call {
+    slots: Slots,
+    /// Index into [`Calls::models`].
+    model: usize,
+    clamp: Option<u32>,
+    limit: u32,
+    blocked_until: Instant,
+}
+
+/// A provider and model: what its domains share.
+#[derive(Clone, Debug)]
+struct Model {
+    id: ProviderModelId,
+    cap: u32,
+    in_flight: u32,
+}
+
+/// The request resources.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Calls {
+    all: Vec<Call>,
+    models: Vec<Model>,
+    known: FixedMap<usize, usize>,
+    pub(super) waits: Histogram,
+    pub(super) waiters: u32,
+    in_flight: u32,
+    pub(super) max_waiters: u32,
+    pub(super) max_in_flight: u32,
+}
+
+impl Calls {
+    pub(super) fn add(&mut self, at: Instant, standing: &CallStanding) {
+        if self.known.contains_key(&standing.resource.index()) {
+            return;
+        }
+        let model = self.models.iter().position(|model| model.id == standing.model).unwrap_or_else(|| {
+            self.models.push(Model { id: standing.model, cap: standing.cap, in_flight: 0 });
+            self.models.len() - 1
+        });
+        let mut slots = Slots::new(&standing.name, effective_max(standing.cap, standing.clamp));
+        slots.begin(at);
+        slots.lease(standing.in_flight);
+        (0..standing.waiters).for_each(|_| slots.want(true));
+        self.models[model].in_flight += standing.in_flight;
+        self.known.insert(standing.resource.index(), self.all.len());
+        let (clamp, limit) = (standing.clamp, standing.limit);
+        let blocked_until = standing.blocked_until.unwrap_or(Instant::ZERO);
+        self.all.push(Call { slots, model, clamp, limit, blocked_until });
+        self.in_flight += standing.in_flight;
+        self.waiters += standing.waiters;
+        self.note_maxima();
+    }
+
+    pub(super) fn begin(&mut self, at: Instant) {
+        self.all.iter_mut().for_each(|call| call.slots.begin(at));
+    }
+
+    /// Nothing happened from `from` to `to`, except that cooldowns may have ended.
+    pub(super) fn pass(&mut self, from: Instant, to: Instant, nobody: IdleCause, yielded: u32) {
+        for Call { slots, model, limit, blocked_until, .. } in &mut self.all {
+            let model = &self.models[*model];
+            let thaw = (*blocked_until).clamp(from, to);
+            for (from, to, is_cooling) in [(from, thaw, true), (thaw, to, false)] {
+                if from < to {
+                    slots.pass(from, to, |slots| blame(slots, model, *limit, is_cooling, nobody, yielded));
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_event(&mut self, event: &RequestEvent) {
+        let resource = match event.place {
+            EventPlace::Model(id) => return self.on_model(id, event.fact),
+            EventPlace::Resource(resource) => resource,
+            EventPlace::Controller => return,
+        };
+        let Some(at) = self.known.get(&resource.index()).copied() else { return };
+        let call = &mut self.all[at];
+        match event.fact {
+            RequestFact::WaitStarted { waiter: Some(_) } => self.count_waiter(at, true),
+            RequestFact::WaitCompleted { waiter: Some(_), waited }
+            | RequestFact::WaitTimeout { waiter: Some(_), waited }
+            | RequestFact::WaitCancelled { waited, .. } => {
+                self.waits.record(waited);
+                self.count_waiter(at, false);
+            }
+            RequestFact::LeaseAcquired { limit, in_flight, .. } => {
+                call.limit = limit;
+                self.set_in_flight(at, in_flight);
+            }
+            RequestFact::LeaseReleased { in_flight, .. } => self.set_in_flight(at, in_flight),
+            RequestFact::RateLimited { blocked_until, .. } => {
+                call.blocked_until = blocked_until.unwrap_or(Instant::ZERO);
+            }
+            RequestFact::LimitDecreased { to, .. }
+            | RequestFact::LimitIncreased { to, .. }
+            | RequestFact::RampStep { to, .. } => call.limit = to,
+            _ => {}
+        }
+    }
+
+    fn on_model(&mut self, id: ProviderModelId, fact: RequestFact) {
+        let RequestFact::EffectiveCapChanged { to, .. } = fact else { return };
+        let Some(at) = self.models.iter().position(|model| model.id == id) else { return };
+        self.models[at].cap = to;
+        for call in self.all.iter_mut().filter(|call| call.model == at) {
+            call.slots.limit = effective_max(to, call.clamp);
+        }
+    }
+
+    fn count_waiter(&mut self, at: usize, more: bool) {
+        self.all[at].slots.want(more);
+        self.waiters = if more { self.waiters + 1 } else { self.waiters.saturating_sub(1) };
+        self.note_maxima();
+    }
+
+    fn set_in_flight(&mut self, at: usize, in_flight: u32) {
+        let call = &mut self.all[at];
+        let before = call.slots.leased;
+        call.slots.give_back(before);
+        call.slots.lease(in_flight);
+        for sum in [&mut self.models[call.model].in_flight, &mut self.in_flight] {
+            *sum = (*sum + in_flight).saturating_sub(before);
+        }
+        self.note_maxima();
+    }
+
+    fn note_maxima(&mut self) {
+        self.max_waiters = self.max_waiters.max(self.waiters);
+        self.max_in_flight = self.max_in_flight.max(self.in_flight);
+    }
+
+    pub(super) fn slots(&self) -> impl Iterator<Item = &Slots> {
+        self.all.iter().map(|call| &call.slots)
+    }
+}
+
+fn effective_max(cap: u32, clamp: Option<u32>) -> u32 {
+    clamp.map_or(cap, |clamp| clamp.min(cap)).max(1)
+}
+
+/// What each free slot of a request resource waits for.
+fn blame(
+    slots: &Slots,
+    model: &Model,
+    limit: u32,
+    is_cooling: bool,
+    nobody: IdleCause,
+    yielded: u32,
+) -> [(Blame, u32); 3] {
+    const NONE: (Blame, u32) = ((IdleCause::RequestTurn, None), 0);
+    let free = slots.free();
+    if slots.demand == 0 || is_cooling {
+        let cause = if slots.demand == 0 { nobody } else { IdleCause::Cooldown };
+        return [((cause, None), free), NONE, NONE];
+    }
+    let within_limit = limit.min(slots.limit).saturating_sub(slots.leased);
+    let open = within_limit.min(model.cap.saturating_sub(model.in_flight));
+    let turn = if yielded > 0 { IdleCause::TaskSlots } else { IdleCause::RequestTurn };
+    [
+        ((IdleCause::RequestLimit, None), free - within_limit),
+        ((IdleCause::ProviderCap, None), within_limit - open),
+        ((turn, None), open),
+    ]
+}

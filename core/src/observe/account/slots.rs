@@ -1,0 +1,119 @@
+//! The slots of one resource over time.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::cause::{CauseShare, IdleCause};
+use super::figures::ResourceFigures;
+use crate::observe::IdleAccount;
+use crate::time::Instant;
+
+/// Who is to blame for idle slots, and how many: a resource of the task stage by its place, if it is one.
+pub(super) type Blame = (IdleCause, Option<u32>);
+
+/// Integrates one resource, and attributes what is idle.
+#[derive(Clone, Debug)]
+pub(super) struct Slots {
+    pub(super) name: String,
+    pub(super) limit: u32,
+    pub(super) leased: u32,
+    pub(super) demand: u64,
+    idle: IdleAccount,
+    busy_squared: u128,
+    span: u64,
+    max_leased: u32,
+    max_demand: u64,
+    causes: BTreeMap<Blame, u128>,
+}
+
+impl Slots {
+    pub(super) fn new(name: &str, limit: u32) -> Self {
+        Self {
+            name: name.into(),
+            limit,
+            leased: 0,
+            demand: 0,
+            idle: IdleAccount::default(),
+            busy_squared: 0,
+            span: 0,
+            max_leased: 0,
+            max_demand: 0,
+            causes: BTreeMap::new(),
+        }
+    }
+
+    /// Slots that are free.
+    pub(super) fn free(&self) -> u32 {
+        self.limit.saturating_sub(self.leased)
+    }
+
+    /// One more, or one fewer, of what is leased or wanted.
+    pub(super) fn lease(&mut self, amount: u32) {
+        self.leased = self.leased.saturating_add(amount);
+        self.max_leased = self.max_leased.max(self.leased);
+    }
+
+    pub(super) fn give_back(&mut self, amount: u32) {
+        self.leased = self.leased.saturating_sub(amount);
+    }
+
+    pub(super) fn want(&mut self, more: bool) {
+        self.demand = if more { self.demand + 1 } else { self.demand.saturating_sub(1) };
+        self.max_demand = self.max_demand.max(self.demand);
+    }
+
+    /// The run begins here: what was before does not count.
+    pub(super) fn begin(&mut self, at: Instant) {
+        self.idle = IdleAccount::starting(at);
+        (self.busy_squared, self.span) = (0, 0);
+        self.causes.clear();
+    }
+
+    /// Nothing changed from `from` to `to`. `blame` is called with the free slots, if there are any; what it does not
+    /// account for is not told.
+    pub(super) fn pass(&mut self, from: Instant, to: Instant, blame: impl FnOnce(&Self) -> [(Blame, u32); 3]) {
+        let span = (to - from).as_nanos();
+        self.idle.update(from, self.limit, self.leased, self.demand);
+        self.idle.update(to, self.limit, self.leased, self.demand);
+        self.busy_squared += u128::from(u64::from(self.leased) * u64::from(self.leased)) * u128::from(span);
+        self.span += span;
+        let mut left = self.free();
+        if left == 0 {
+            return;
+        }
+        for (blame, slots) in blame(self) {
+            let slots = slots.min(left);
+            left -= slots;
+            if slots > 0 {
+                *self.causes.entry(blame).or_insert(0) += u128::from(slots) * u128::from(span);
+            }
+        }
+        debug_assert_eq!(left, 0, "every free slot has a cause");
+    }
+
+    pub(super) fn figures(&self, at: Instant, name_of: impl Fn(u32) -> String) -> ResourceFigures {
+        let idle = self.idle.read(at);
+        let mut why_idle: Vec<CauseShare> = self
+            .causes
+            .iter()
+            .filter(|(_, slot_ns)| **slot_ns > 0)
+            .map(|(&(cause, resource), &slot_ns)| CauseShare { cause, resource: resource.map(&name_of), slot_ns })
+            .collect();
+        why_idle.sort_by_key(|share| core::cmp::Reverse(share.slot_ns));
+        ResourceFigures {
+            name: self.name.clone(),
+            limit: self.limit,
+            busy_slot_ns: idle.busy_slot_ns,
+            idle_slot_ns: idle.idle_slot_ns,
+            overhang_slot_ns: idle.overhang_slot_ns,
+            starved_slot_ns: idle.starved_slot_ns,
+            frontier_slot_ns: idle.frontier_slot_ns(),
+            busy_squared_slot_ns: self.busy_squared,
+            span_ns: self.span,
+            max_leased: self.max_leased,
+            max_demand: self.max_demand,
+            why_idle,
+        }
+    }
+}

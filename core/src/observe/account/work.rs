@@ -1,0 +1,323 @@
+//! The task stage of a run, from the stream of the scheduler.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::cause::IdleCause;
+use super::slots::{Blame, Slots};
+use crate::handle::FixedMap;
+use crate::observe::Histogram;
+use crate::pipeline::event::{Correlation, SchedulerFact};
+use crate::pipeline::{PipelineConfig, Plan};
+use crate::task::DenialReason;
+use crate::time::Instant;
+
+/// A task that is somewhere between its readiness and its end.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// Ready, and waiting for its turn to be queued.
+    Ready,
+    Queued(Instant),
+    Running {
+        yielded: bool,
+    },
+    /// Paused until it may be tried again.
+    Kept,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    column: usize,
+    row_group: u32,
+    stage: Stage,
+}
+
+/// What is kept of a column.
+#[derive(Clone, Debug)]
+struct Route {
+    /// Resources by place, and how much of each.
+    demand: Vec<(usize, u32)>,
+    queued: u32,
+    /// Its fairness group: an index into [`TaskStage::refusals`].
+    group: usize,
+}
+
+/// The resources, queue and workers of the task stage.
+#[derive(Clone, Debug)]
+pub(super) struct TaskStage {
+    pub(super) resources: Vec<Slots>,
+    routes: Vec<Route>,
+    /// By resource: the columns that want it.
+    wanted_by: Vec<Vec<usize>>,
+    /// By fairness group: the policy's last word. A group that was refused is not asked about again before something changes.
+    refusals: Vec<Option<IdleCause>>,
+    live: FixedMap<u64, Live>,
+    /// Row groups in work: their tasks that are live.
+    row_groups: FixedMap<u32, u32>,
+    /// Row groups in work without any.
+    handed_over: u32,
+    pending_row_groups: u32,
+    kept: u32,
+    stopping: bool,
+    pub(super) queued: u32,
+    pub(super) workers: u32,
+    pub(super) yielded: u32,
+    pub(super) queue_age: Histogram,
+    pub(super) hidden_waiters: u64,
+    pub(super) maxima: [u32; 4],
+}
+
+impl TaskStage {
+    pub(super) fn new(plan: &Plan, config: &PipelineConfig) -> Self {
+        let named = config.resources.iter().map(|(name, limit)| (name.as_str(), *limit));
+        let resources: Vec<Slots> = core::iter::once(("submission", config.submission_limit))
+            .chain(named)
+            .map(|(name, limit)| Slots::new(name, limit))
+            .collect();
+        let mut groups: Vec<_> = Vec::new();
+        let routes = plan.columns().iter().map(|column| {
+            let name = (column.group.kind, &column.group.identity);
+            let group = groups.iter().position(|known| *known == name).unwrap_or_else(|| {
+                groups.push(name);
+                groups.len() - 1
+            });
+            route(&resources, &column.demand, group)
+        });
+        let routes: Vec<Route> = routes.collect();
+        let wanted = |resource| {
+            let wants = |route: &Route| route.demand.iter().any(|(place, _)| *place == resource);
+            (0..routes.len()).filter(|column| wants(&routes[*column])).collect()
+        };
+        Self {
+            wanted_by: (0..resources.len()).map(wanted).collect(),
+            refusals: alloc::vec![None; groups.len()],
+            resources,
+            routes,
+            live: FixedMap::default(),
+            row_groups: FixedMap::default(),
+            handed_over: 0,
+            pending_row_groups: 0,
+            kept: 0,
+            stopping: false,
+            queued: 0,
+            workers: 0,
+            yielded: 0,
+            queue_age: Histogram::default(),
+            hidden_waiters: 0,
+            maxima: [0; 4],
+        }
+    }
+
+    pub(super) fn name_of(&self, resource: u32) -> String {
+        self.resources.get(resource as usize).map_or_else(String::new, |slots| slots.name.clone())
+    }
+
+    /// Nothing happened from `from` to `to`. O(columns for each resource).
+    pub(super) fn pass(&mut self, from: Instant, to: Instant) {
+        let beyond = self.beyond_the_frontier();
+        let mut blames: Vec<Blame> = Vec::with_capacity(self.resources.len());
+        blames.extend((0..self.resources.len()).map(|resource| match self.resources[resource].demand {
+            0 => (beyond, None),
+            _ => self.starved_by(resource),
+        }));
+        for (slots, blame) in self.resources.iter_mut().zip(blames) {
+            slots.pass(from, to, |slots| [(blame, slots.free()), (blame, 0), (blame, 0)]);
+        }
+    }
+
+    /// Why nothing is queued.
+    pub(super) fn beyond_the_frontier(&self) -> IdleCause {
+        if self.stopping {
+            IdleCause::RunEnding
+        } else if self.workers == 0 && self.handed_over > 0 {
+            IdleCause::HookOrCheckpoint
+        } else if self.workers == 0 && self.kept > 0 {
+            IdleCause::RetryPause
+        } else if self.pending_row_groups > 0 {
+            IdleCause::RowGroupTarget
+        } else if self.workers > 0 {
+            IdleCause::DependencyHorizon
+        } else {
+            IdleCause::RunEnding
+        }
+    }
+
+    /// Why no queued task takes the free slots of a resource. A task that lacks nothing comes before one that does.
+    fn starved_by(&self, resource: usize) -> Blame {
+        let waiting = || self.wanted_by[resource].iter().map(|column| &self.routes[*column]).filter(|at| at.queued > 0);
+        let shortage = |route: &Route| {
+            let short = route.demand.iter().find(|(place, amount)| self.resources[*place].free() < *amount);
+            short.map(|(place, _)| *place)
+        };
+        if let Some(route) = waiting().find(|route| shortage(route).is_none()) {
+            let untold = if self.yielded > 0 { IdleCause::YieldedFirst } else { IdleCause::Unexplained };
+            return (self.refusals[route.group].unwrap_or(untold), None);
+        }
+        match waiting().find_map(shortage) {
+            Some(short) if short == resource => (IdleCause::TooFewSlots, None),
+            Some(short) => (IdleCause::OtherResource, Some(short as u32)),
+            None => (IdleCause::Unexplained, None),
+        }
+    }
+
+    /// Something happened to the run as a whole, or to a row group.
+    pub(super) fn on_run(&mut self, about: &Correlation, fact: &SchedulerFact) {
+        match *fact {
+            SchedulerFact::JobStarted { row_groups, resumed, .. } => {
+                self.pending_row_groups = row_groups.saturating_sub(resumed);
+            }
+            SchedulerFact::RowGroupAdmitted { active, .. } => {
+                self.pending_row_groups = self.pending_row_groups.saturating_sub(1);
+                if about.row_group.is_some_and(|row_group| self.row_groups.insert(row_group, 0).is_none()) {
+                    self.handed_over += 1;
+                }
+                self.maxima[0] = self.maxima[0].max(active);
+            }
+            SchedulerFact::RowGroupCheckpointed { .. } => {
+                about.row_group.into_iter().for_each(|row_group| self.forget(row_group));
+            }
+            SchedulerFact::QueueDrained { discarded: 1.. } => self.discard_queue(),
+            SchedulerFact::EarlyShutdown { .. }
+            | SchedulerFact::HookFailed { .. }
+            | SchedulerFact::JobCompleted { .. } => self.stopping = true,
+            _ => {}
+        }
+    }
+
+    /// A row group is gone. What its tasks were told to wait for does not come any more.
+    fn forget(&mut self, row_group: u32) {
+        if self.row_groups.get(&row_group).is_some_and(|tasks| *tasks > 0) {
+            let left = self.live.iter().filter(|(_, live)| live.row_group == row_group);
+            let left: Vec<u64> = left.map(|(task, _)| *task).collect();
+            for task in left {
+                self.leave(task);
+            }
+        }
+        if self.row_groups.remove(&row_group).is_some() {
+            self.handed_over -= 1;
+        }
+    }
+
+    /// A stop threw out what was queued.
+    fn discard_queue(&mut self) {
+        self.stopping = true;
+        let queued = |live: &Live| matches!(live.stage, Stage::Queued(_));
+        let tasks: Vec<u64> = self.live.iter().filter(|(_, live)| queued(live)).map(|(task, _)| *task).collect();
+        for task in tasks {
+            self.leave(task);
+        }
+    }
+
+    /// Something happened to a task.
+    pub(super) fn on_task(&mut self, at: Instant, about: &Correlation, fact: &SchedulerFact) {
+        let (Some(task), Some(column), Some(row_group)) = (about.task, about.column, about.row_group) else { return };
+        let column = column.index();
+        if column >= self.routes.len() {
+            return;
+        }
+        let enter = |stage| Live { column, row_group, stage };
+        match *fact {
+            SchedulerFact::DependencyReady => self.enter(task, enter(Stage::Ready)),
+            SchedulerFact::ReadyEnqueued { .. } => self.enter(task, enter(Stage::Queued(at))),
+            SchedulerFact::RetryDeferred { .. } => self.enter(task, enter(Stage::Kept)),
+            SchedulerFact::TaskLeaseAcquired { .. } => {
+                if let Some(Live { stage: Stage::Queued(since), .. }) = self.live.get(&task) {
+                    self.queue_age.record(at - *since);
+                }
+                self.enter(task, enter(Stage::Running { yielded: false }));
+            }
+            SchedulerFact::WorkerSpawned { .. } => {
+                let holds = self.live.get(&task).map(|live| live.stage);
+                self.hidden_waiters += u64::from(!matches!(holds, Some(Stage::Running { yielded: false })));
+            }
+            SchedulerFact::TaskYielded { .. } => self.enter(task, enter(Stage::Running { yielded: true })),
+            SchedulerFact::TaskResumed { .. } => self.enter(task, enter(Stage::Running { yielded: false })),
+            SchedulerFact::TaskLeaseReleased { .. } => self.leave(task),
+            SchedulerFact::Cancelled { queued } => {
+                // A worker whose row was dropped is still at work.
+                let stage = self.live.get(&task).map(|live| live.stage);
+                if queued || !matches!(stage, Some(Stage::Running { .. })) {
+                    self.leave(task);
+                }
+            }
+            SchedulerFact::GroupCapped { .. } => self.refuse(column, DenialReason::GroupCap),
+            SchedulerFact::AdmissionDenied { reason, .. } | SchedulerFact::AdmissionBlocked { reason, .. } => {
+                self.refuse(column, reason);
+            }
+            _ => {}
+        }
+    }
+
+    /// The policy refuses a task of a column. What is short shows by itself.
+    fn refuse(&mut self, column: usize, reason: DenialReason) {
+        self.refusals[self.routes[column].group] = match reason {
+            DenialReason::GroupCap => Some(IdleCause::GroupCap),
+            DenialReason::BorrowDebt => Some(IdleCause::BorrowDebt),
+            DenialReason::Policy => Some(IdleCause::Policy),
+            DenialReason::Shutdown => Some(IdleCause::RunEnding),
+            DenialReason::NoCapacity => return,
+        };
+    }
+
+    /// A task is at another stage than before.
+    fn enter(&mut self, task: u64, live: Live) {
+        self.leave(task);
+        self.count(&live, true);
+        self.live.insert(task, live);
+        if let Some(tasks) = self.row_groups.get_mut(&live.row_group) {
+            self.handed_over -= u32::from(*tasks == 0);
+            *tasks += 1;
+        }
+        for (most, now) in self.maxima[1..].iter_mut().zip([self.queued, self.workers, self.yielded]) {
+            *most = (*most).max(now);
+        }
+    }
+
+    fn leave(&mut self, task: u64) {
+        let Some(live) = self.live.remove(&task) else { return };
+        self.count(&live, false);
+        if let Some(tasks) = self.row_groups.get_mut(&live.row_group) {
+            *tasks -= 1;
+            self.handed_over += u32::from(*tasks == 0);
+        }
+    }
+
+    /// Counts a task in or out of its stage.
+    fn count(&mut self, live: &Live, more: bool) {
+        let step = |count: &mut u32| *count = if more { *count + 1 } else { *count - 1 };
+        let route = &mut self.routes[live.column];
+        match live.stage {
+            Stage::Ready => {}
+            Stage::Kept => step(&mut self.kept),
+            Stage::Queued(_) => {
+                step(&mut self.queued);
+                step(&mut route.queued);
+                route.demand.iter().for_each(|(place, _)| self.resources[*place].want(more));
+            }
+            Stage::Running { yielded } => {
+                step(&mut self.workers);
+                if yielded {
+                    step(&mut self.yielded);
+                } else {
+                    for (place, amount) in &route.demand {
+                        let slots = &mut self.resources[*place];
+                        if more { slots.lease(*amount) } else { slots.give_back(*amount) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a column's tasks hold, by place. As the task stage does, equal names are summed and `submission` is at least 1.
+fn route(resources: &[Slots], asked: &[(String, u32)], group: usize) -> Route {
+    let amount_of = |(place, slots): (usize, &Slots)| {
+        let amount = asked
+            .iter()
+            .filter(|(name, _)| *name == slots.name)
+            .fold(0_u32, |sum, (_, amount)| sum.saturating_add(*amount));
+        (place, if place == 0 { amount.max(1) } else { amount })
+    };
+    let demand = resources.iter().enumerate().map(amount_of).filter(|(_, amount)| *amount > 0).collect();
+    Route { demand, queued: 0, group }
+}
