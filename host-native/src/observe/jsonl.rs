@@ -140,7 +140,7 @@ mod tests {
         let disk = Disk::default();
         let mut sink = JsonLines::writing_to(disk.clone(), QUEUE).unwrap();
         let events = events();
-        for event in events.iter() {
+        for event in &events {
             sink.on_scheduler(event).unwrap();
         }
         sink.finish().unwrap();
@@ -160,7 +160,7 @@ mod tests {
         let shut = disk.gate.lock();
         // Enough to fill the writer's buffer, at which it waits for the disk, and then the queue.
         for _ in 0..20 {
-            for event in events.iter() {
+            for event in &events {
                 sink.on_scheduler(event).unwrap();
             }
         }
