@@ -32,8 +32,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     tracing::subscriber::with_default(Registry::default().with(layer), || {
         loop {
             let (requests, scheduler) = world.heard();
-            requests.iter().for_each(|event| sinks.on_request(event));
-            scheduler.iter().for_each(|event| sinks.on_scheduler(event));
+            for event in &requests {
+                sinks.on_request(event);
+            }
+            for event in &scheduler {
+                sinks.on_scheduler(event);
+            }
             if !world.step() {
                 break;
             }
