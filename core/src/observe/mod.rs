@@ -9,6 +9,7 @@ mod event_log;
 mod histogram;
 mod idle;
 pub mod sink;
+pub mod trace;
 
 pub use account::{CallStanding, CauseShare, Distribution, IdleCause, Maxima, ResourceFigures, RunAccount, RunFigures};
 pub use capacity::{CallCapacity, CapacityEnd, CapacityPlan, CapacityValue, MergeRule, ResourceMaximum, Source};

@@ -1,0 +1,142 @@
+//! Provider resources: calls, waits, cooldowns, and their figures.
+
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use super::lanes::Lanes;
+use super::{Out, RESOURCES, Track};
+use crate::handle::FixedMap;
+use crate::lease::LeaseId;
+use crate::request::event::{EventPlace, RequestEvent, RequestFact};
+use crate::request::{ResourceId, WaiterId};
+use crate::time::Instant;
+
+/// The resources, and the calls that are out or wait.
+#[derive(Clone, Debug)]
+pub(super) struct Calls {
+    resources: Vec<Resource>,
+    leases: FixedMap<LeaseId, (usize, Track, Instant)>,
+    waits: FixedMap<WaiterId, usize>,
+}
+
+#[derive(Clone, Debug)]
+struct Resource {
+    id: ResourceId,
+    pid: u32,
+    lanes: Lanes,
+    /// From when to when it is not to be called.
+    cooldown: Option<[Instant; 2]>,
+    waiting: u64,
+    limit: u32,
+}
+
+/// The track of cooldowns, below those of calls.
+const COOLDOWN: u32 = 1_000_000;
+
+impl Calls {
+    pub(super) fn new(resources: &[(ResourceId, &str)], out: &mut Out) -> Self {
+        let resources = resources.iter().zip(RESOURCES..).map(|((id, name), pid)| {
+            out.process(pid, name);
+            out.track((pid, COOLDOWN), "cooldown".to_string());
+            Resource { id: *id, pid, lanes: Lanes::new(pid, "call"), cooldown: None, waiting: 0, limit: 0 }
+        });
+        Self { resources: resources.collect(), leases: FixedMap::default(), waits: FixedMap::default() }
+    }
+
+    pub(super) fn on_event(&mut self, event: &RequestEvent, out: &mut Out) {
+        let EventPlace::Resource(id) = event.place else { return };
+        let Some(at) = self.resources.iter().position(|resource| resource.id == id) else { return };
+        let now = event.at;
+        self.resources[at].end_cooldown(now, out);
+        match event.fact {
+            RequestFact::WaitStarted { waiter: Some(waiter) } => {
+                self.waits.insert(waiter, at);
+                self.resources[at].wait(now, waiter, true, out);
+            }
+            RequestFact::WaitCompleted { waiter: Some(waiter), .. }
+            | RequestFact::WaitTimeout { waiter: Some(waiter), .. }
+            | RequestFact::WaitCancelled { waiter, .. } => self.end_wait(now, waiter, out),
+            RequestFact::LeaseAcquired { lease, limit, in_flight } => {
+                let resource = &mut self.resources[at];
+                let track = resource.lanes.take(out);
+                resource.set_limit(now, limit, out);
+                out.counter(resource.pid, now, "calls out", u64::from(in_flight));
+                self.leases.insert(lease, (at, track, now));
+            }
+            RequestFact::LeaseReleased { lease, outcome, in_flight, .. } => {
+                out.counter(self.resources[at].pid, now, "calls out", u64::from(in_flight));
+                self.end_call(now, lease, &format!("{outcome:?}"), out);
+            }
+            RequestFact::RateLimited { blocked_until: Some(until), .. } => self.resources[at].block(now, until),
+            RequestFact::LimitDecreased { to, .. }
+            | RequestFact::LimitIncreased { to, .. }
+            | RequestFact::RampStep { to, .. } => self.resources[at].set_limit(now, to, out),
+            _ => {}
+        }
+    }
+
+    fn end_wait(&mut self, now: Instant, waiter: WaiterId, out: &mut Out) {
+        if let Some(at) = self.waits.remove(&waiter) {
+            self.resources[at].wait(now, waiter, false, out);
+        }
+    }
+
+    fn end_call(&mut self, now: Instant, lease: LeaseId, outcome: &str, out: &mut Out) {
+        if let Some((at, track, since)) = self.leases.remove(&lease) {
+            let slice = out.slice(track, "call", "call".to_string(), [since, now]);
+            slice.args.outcome = Some(outcome.to_string());
+            self.resources[at].lanes.give_back(track);
+        }
+    }
+
+    pub(super) fn finish(&mut self, now: Instant, out: &mut Out) {
+        let mut waits: Vec<WaiterId> = self.waits.keys().copied().collect();
+        waits.sort_unstable();
+        for waiter in waits {
+            self.end_wait(now, waiter, out);
+        }
+        let mut leases: Vec<LeaseId> = self.leases.keys().copied().collect();
+        leases.sort_unstable();
+        for lease in leases {
+            self.end_call(now, lease, "open at the end", out);
+        }
+        for resource in &mut self.resources {
+            if let Some(cooldown) = &mut resource.cooldown {
+                cooldown[1] = cooldown[1].min(now);
+            }
+            resource.end_cooldown(now, out);
+        }
+    }
+}
+
+impl Resource {
+    fn set_limit(&mut self, now: Instant, limit: u32, out: &mut Out) {
+        if core::mem::replace(&mut self.limit, limit) != limit {
+            out.counter(self.pid, now, "limit", u64::from(limit));
+        }
+    }
+
+    fn wait(&mut self, now: Instant, waiter: WaiterId, begins: bool, out: &mut Out) {
+        let event = out.push((self.pid, 0), now, if begins { 'b' } else { 'e' }, "wait".to_string());
+        event.cat = "wait";
+        event.id = Some(format!("{:x}", waiter.to_bits()));
+        self.waiting = if begins { self.waiting + 1 } else { self.waiting.saturating_sub(1) };
+        out.counter(self.pid, now, "calls waiting", self.waiting);
+    }
+
+    fn block(&mut self, now: Instant, until: Instant) {
+        match &mut self.cooldown {
+            Some([_, end]) => *end = until.max(*end),
+            none => *none = Some([now, until]),
+        }
+    }
+
+    /// Shows a cooldown that is over.
+    fn end_cooldown(&mut self, now: Instant, out: &mut Out) {
+        if let Some(cooldown) = self.cooldown.filter(|[_, end]| *end <= now) {
+            out.slice((self.pid, COOLDOWN), "cooldown", "cooldown".to_string(), cooldown);
+            self.cooldown = None;
+        }
+    }
+}
