@@ -3,7 +3,7 @@
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use super::{Model, Scenario, ScenarioColumn};
+use super::{LimitChoice, Model, Scenario, ScenarioColumn};
 use crate::pipeline::Strategy;
 use crate::request::AimdConfig;
 use crate::sim::latency::Latency;
@@ -81,7 +81,14 @@ impl Draft {
     /// Adds a model with two columns: one that drafts a cell, one that judges it.
     fn ramped(mut self, name: &str, max_parallel: u32, provider: ProviderSpec, ramp_ms: u64) -> Self {
         let request = AimdConfig { ramp: Duration::from_millis(ramp_ms), ..AimdConfig::default() };
-        self.0.models.push(Model { name: name.to_string(), provider, max_parallel, request, task_limit: None });
+        self.0.models.push(Model {
+            name: name.to_string(),
+            provider,
+            max_parallel,
+            limit: LimitChoice::Aimd,
+            request,
+            task_limit: None,
+        });
         let draft = alloc::format!("{name}_draft");
         for (column, after) in [(draft.clone(), "seed".to_string()), (alloc::format!("{name}_judge"), draft)] {
             self.0.columns.push(ScenarioColumn {

@@ -44,6 +44,7 @@ use crate::handle::{FixedHasher, FixedMap, SlotKey, Slots};
 use crate::observe::IdleAccount;
 use crate::pipeline::{Effect as RunEffect, Pipeline, RunReport};
 use crate::request::{Domain, RequestAdmission, RequestConfig, ResourceId};
+use crate::task::BoxedPolicy;
 use crate::time::{Duration, Instant};
 
 pub use sample::{ProviderSample, Sample};
@@ -93,15 +94,19 @@ pub struct World {
 impl World {
     /// The world of a scenario at virtual time zero, with its first work under way.
     pub fn new(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        let mut world = Self::at_rest(scenario, seed)?;
+        let mut world = Self::at_rest(scenario, seed, None)?;
         world.begin(scenario);
         Ok(world)
     }
 
-    /// The world before anything began.
-    fn at_rest(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
+    /// The world before anything began, under the task policy of the scenario or another.
+    fn at_rest(scenario: &Scenario, seed: u64, policy: Option<BoxedPolicy>) -> Result<Self, ScenarioError> {
         scenario.validate()?;
-        let plan = scenario.plan()?;
+        let (plan, config) = (scenario.plan()?, scenario.pipeline_config());
+        let pipeline = match policy {
+            Some(policy) => Pipeline::with_policy(plan, config, policy)?,
+            None => Pipeline::new(plan, config)?,
+        };
         let mut admission = RequestAdmission::new(RequestConfig::default())?;
         let seeds = Rng::new(seed);
         let providers = providers(scenario, &seeds, &mut admission)?;
@@ -110,7 +115,7 @@ impl World {
         let holders = scenario.holders.iter().filter_map(|holder| Some((place(&holder.model)?, holder.clone())));
         Ok(Self {
             now: Instant::ZERO,
-            pipeline: Pipeline::new(plan, scenario.pipeline_config())?,
+            pipeline,
             admission,
             providers,
             kinds: kinds.collect(),
@@ -247,7 +252,11 @@ fn providers(
             .map_err(|error| ScenarioError::Provider { model: name(), error })?;
         let id = admission.register(Instant::ZERO, &model.name, &model.name, "default", model.max_parallel);
         let resource = id.map(|id| admission.resource(id, Domain::Chat)).and_then(|resource| {
-            admission.configure(Instant::ZERO, resource, model.request.clone()).map(|()| resource)
+            admission.configure(Instant::ZERO, resource, model.request.clone())?;
+            if let Some(algorithm) = model.limit.make(model.cap())? {
+                admission.set_algorithm(Instant::ZERO, resource, algorithm)?;
+            }
+            Ok(resource)
         });
         let resource = resource.map_err(|error| ScenarioError::Model { model: name(), error })?;
         providers.push(Provider { name: name(), machine, resource, idle: IdleAccount::default() });
