@@ -112,6 +112,7 @@ fn middle_of(bucket: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     #[test]
     fn a_value_is_read_back_within_the_stated_error() {
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn buckets_grow_with_the_values_in_them() {
-        let buckets: alloc::vec::Vec<_> = (0..BUCKETS).map(middle_of).collect();
+        let buckets: Vec<_> = (0..BUCKETS).map(middle_of).collect();
         assert!(buckets.is_sorted());
         assert!((0..BUCKETS).all(|bucket| bucket_of(middle_of(bucket)) == bucket));
     }

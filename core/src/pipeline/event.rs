@@ -44,7 +44,7 @@ pub use crate::observe::MAX_PENDING;
 
 /// One event of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SchedulerEvent {
     /// Its number among the run's events, from 0; a gap is an event that was dropped.
     pub sequence: u64,
@@ -59,7 +59,7 @@ pub struct SchedulerEvent {
 
 /// What an event is about, as it was when the event was made. What does not apply is `None`, and left out of JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Correlation {
     /// The run: [`PipelineConfig::run`](super::PipelineConfig::run).
     pub run: u32,
@@ -80,10 +80,10 @@ pub struct Correlation {
     pub group_kind: Option<GroupKind>,
     /// A hash of the fairness group's kind and identity, equal in every process. 16 hexadecimal digits in JSON, whose
     /// numbers do not hold 64 bits everywhere.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none", serialize_with = "hex::some"))]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "hex::some"))]
     pub group: Option<u64>,
     /// The task, the same for all its tries. In JSON as `group`.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none", serialize_with = "hex::some"))]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "hex::some"))]
     pub task: Option<u64>,
     /// The try that is under way, or was last; 1 for the first, 0 before it.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
@@ -92,7 +92,7 @@ pub struct Correlation {
 
 /// Why a run ended: [`StopReason`] without its particulars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum StopKind {
@@ -131,7 +131,7 @@ impl From<&StopReason> for StopKind {
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "kind", rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum SchedulerFact {
@@ -251,7 +251,7 @@ pub enum SchedulerFact {
         /// Why its call would wait.
         pressure: RequestPressure,
         /// The task that starts instead; in JSON as [`Correlation::task`].
-        #[cfg_attr(feature = "serde", serde(serialize_with = "hex::one"))]
+        #[cfg_attr(feature = "serde", serde(with = "hex::one"))]
         preferred: u64,
     },
     /// A task holds all that its column demands.
@@ -388,15 +388,33 @@ pub(super) type EventLog = crate::observe::EventLog<SchedulerEventKind, Schedule
 /// 64 bits as 16 hexadecimal digits.
 #[cfg(feature = "serde")]
 mod hex {
-    use serde::Serializer;
+    pub(super) mod one {
+        use alloc::string::String;
+        use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that the derive calls")]
-    pub(super) fn one<S: Serializer>(bits: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{bits:016x}"))
+        #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that the derive calls")]
+        pub(in super::super) fn serialize<S: Serializer>(bits: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.collect_str(&format_args!("{bits:016x}"))
+        }
+
+        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+            let digits = String::deserialize(deserializer)?;
+            u64::from_str_radix(&digits, 16).map_err(|_| D::Error::custom("expected up to 16 hexadecimal digits"))
+        }
     }
 
-    #[expect(clippy::ref_option, reason = "the signature that the derive calls")]
-    pub(super) fn some<S: Serializer>(bits: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-        one(&bits.unwrap_or_default(), serializer)
+    pub(super) mod some {
+        use serde::{Deserializer, Serializer};
+
+        #[expect(clippy::ref_option, reason = "the signature that the derive calls")]
+        pub(in super::super) fn serialize<S: Serializer>(bits: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+            super::one::serialize(&bits.unwrap_or_default(), serializer)
+        }
+
+        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+            deserializer: D,
+        ) -> Result<Option<u64>, D::Error> {
+            super::one::deserialize(deserializer).map(Some)
+        }
     }
 }

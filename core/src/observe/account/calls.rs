@@ -14,7 +14,7 @@ use crate::time::Instant;
 /// A request resource as it stands when an account is told of it: what the stream takes for granted.
 /// [`RequestAdmission::standing`](crate::request::RequestAdmission::standing) makes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CallStanding {
     /// The resource.
     pub resource: ResourceId,

@@ -12,7 +12,7 @@ use crate::time::Duration;
 
 /// The figures of a run. Equal streams of events give equal figures, to the byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RunFigures {
     /// From the start of the run to its end, or to the latest event of one that goes on.
     pub span_ns: u64,
@@ -71,7 +71,7 @@ pub struct Maxima {
 
 /// What one resource was doing. All times are slot-nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ResourceFigures {
     /// Its name.
     pub name: String,

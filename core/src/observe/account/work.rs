@@ -38,8 +38,8 @@ struct Route {
     /// Resources by place, and how much of each.
     demand: Vec<(usize, u32)>,
     queued: u32,
-    /// The policy's last word on one of its tasks.
-    refusal: Option<IdleCause>,
+    /// Its fairness group: an index into [`TaskStage::refusals`].
+    group: usize,
 }
 
 /// The resources, queue and workers of the task stage.
@@ -49,6 +49,8 @@ pub(super) struct TaskStage {
     routes: Vec<Route>,
     /// By resource: the columns that want it.
     wanted_by: Vec<Vec<usize>>,
+    /// By fairness group: the policy's last word. A group that was refused is not asked about again before something changes.
+    refusals: Vec<Option<IdleCause>>,
     live: FixedMap<u64, Live>,
     /// Row groups in work: their tasks that are live.
     row_groups: FixedMap<u32, u32>,
@@ -72,13 +74,23 @@ impl TaskStage {
             .chain(named)
             .map(|(name, limit)| Slots::new(name, limit))
             .collect();
-        let routes: Vec<Route> = plan.columns().iter().map(|column| route(&resources, &column.demand)).collect();
+        let mut groups: Vec<_> = Vec::new();
+        let routes = plan.columns().iter().map(|column| {
+            let name = (column.group.kind, &column.group.identity);
+            let group = groups.iter().position(|known| *known == name).unwrap_or_else(|| {
+                groups.push(name);
+                groups.len() - 1
+            });
+            route(&resources, &column.demand, group)
+        });
+        let routes: Vec<Route> = routes.collect();
         let wanted = |resource| {
             let wants = |route: &Route| route.demand.iter().any(|(place, _)| *place == resource);
             (0..routes.len()).filter(|column| wants(&routes[*column])).collect()
         };
         Self {
             wanted_by: (0..resources.len()).map(wanted).collect(),
+            refusals: alloc::vec![None; groups.len()],
             resources,
             routes,
             live: FixedMap::default(),
@@ -139,7 +151,7 @@ impl TaskStage {
         };
         if let Some(route) = waiting().find(|route| shortage(route).is_none()) {
             let untold = if self.yielded > 0 { IdleCause::YieldedFirst } else { IdleCause::Unexplained };
-            return (route.refusal.unwrap_or(untold), None);
+            return (self.refusals[route.group].unwrap_or(untold), None);
         }
         match waiting().find_map(shortage) {
             Some(short) if short == resource => (IdleCause::TooFewSlots, None),
@@ -209,7 +221,6 @@ impl TaskStage {
                     self.queue_age.record(at - *since);
                 }
                 self.enter(task, enter(Stage::Running { yielded: false }));
-                self.routes[column].refusal = None;
             }
             SchedulerFact::WorkerSpawned { .. } => {
                 let holds = self.live.get(&task).map(|live| live.stage);
@@ -225,12 +236,23 @@ impl TaskStage {
                     self.leave(task);
                 }
             }
-            SchedulerFact::GroupCapped { .. } => self.routes[column].refusal = Some(IdleCause::GroupCap),
+            SchedulerFact::GroupCapped { .. } => self.refuse(column, DenialReason::GroupCap),
             SchedulerFact::AdmissionDenied { reason, .. } | SchedulerFact::AdmissionBlocked { reason, .. } => {
-                self.routes[column].refusal = refused_by(reason);
+                self.refuse(column, reason);
             }
             _ => {}
         }
+    }
+
+    /// The policy refuses a task of a column. What is short shows by itself.
+    fn refuse(&mut self, column: usize, reason: DenialReason) {
+        self.refusals[self.routes[column].group] = match reason {
+            DenialReason::GroupCap => Some(IdleCause::GroupCap),
+            DenialReason::BorrowDebt => Some(IdleCause::BorrowDebt),
+            DenialReason::Policy => Some(IdleCause::Policy),
+            DenialReason::Shutdown => Some(IdleCause::RunEnding),
+            DenialReason::NoCapacity => return,
+        };
     }
 
     /// A task is at another stage than before.
@@ -284,7 +306,7 @@ impl TaskStage {
 }
 
 /// What a column's tasks hold, by place. As the task stage does, equal names are summed and `submission` is at least 1.
-fn route(resources: &[Slots], asked: &[(String, u32)]) -> Route {
+fn route(resources: &[Slots], asked: &[(String, u32)], group: usize) -> Route {
     let amount_of = |(place, slots): (usize, &Slots)| {
         let amount = asked
             .iter()
@@ -293,16 +315,5 @@ fn route(resources: &[Slots], asked: &[(String, u32)]) -> Route {
         (place, if place == 0 { amount.max(1) } else { amount })
     };
     let demand = resources.iter().enumerate().map(amount_of).filter(|(_, amount)| *amount > 0).collect();
-    Route { demand, queued: 0, refusal: None }
-}
-
-/// The cause that a refusal of the policy stands for; none for one that the figures show by themselves.
-fn refused_by(reason: DenialReason) -> Option<IdleCause> {
-    match reason {
-        DenialReason::GroupCap => Some(IdleCause::GroupCap),
-        DenialReason::BorrowDebt => Some(IdleCause::BorrowDebt),
-        DenialReason::Policy => Some(IdleCause::Policy),
-        DenialReason::Shutdown => Some(IdleCause::RunEnding),
-        DenialReason::NoCapacity => None,
-    }
+    Route { demand, queued: 0, group }
 }

@@ -12,6 +12,7 @@
 //! | `hooks` | hooks and checkpoints |
 //! | `holders` | somebody else's calls |
 //! | `draws` | chance |
+//! | `listen` | the events of a run, for whoever wants to hear them |
 //! | `sample` | the figures of one instant |
 //! | `watch` | a checker beside it all, if it is wanted |
 
@@ -19,6 +20,7 @@ mod activity;
 mod draws;
 mod holders;
 mod hooks;
+mod listen;
 mod sample;
 #[cfg(test)]
 mod tests;
