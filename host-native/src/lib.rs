@@ -13,6 +13,7 @@
 //! | [`models`], [`provider`], [`usage`] | models at run time: keys, the gate, what their slots did |
 //! | [`workload`], [`cells`], [`output`] | what a task does, the values in work, finished rows on disk |
 //! | [`run`], [`progress`], [`verdict`], [`summary`] | a whole run, and what a person sees of it |
+//! | [`simulate`], [`regress`] | runs in virtual time: one scenario, or the idle suite against its baseline |
 //! | [`example`] | the bundled pipeline and dataset |
 #![forbid(unsafe_code)]
 
@@ -32,8 +33,11 @@ pub mod output;
 pub mod pipeline_file;
 pub mod progress;
 pub mod provider;
+pub mod regress;
 pub mod run;
+pub mod simulate;
 pub mod summary;
+mod table;
 pub mod template;
 pub mod usage;
 pub mod verdict;

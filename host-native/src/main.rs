@@ -4,16 +4,40 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use clap::Parser;
-use tidegate_native::cli::Cli;
-use tidegate_native::error::Exit;
+use tidegate_native::cli::{Cli, Command, RunArgs};
+use tidegate_native::error::{Error, Exit};
 use tidegate_native::progress::Screen;
+use tidegate_native::regress::regress;
 use tidegate_native::run::{RunRequest, run};
+use tidegate_native::simulate::simulate;
 
 /// How long the end waits for file operations that are under way.
 const GRACE: Duration = Duration::from_secs(5);
 
 fn main() -> Exit {
-    let args = Cli::parse().into_run();
+    match Cli::parse().into_command() {
+        Command::Run(args) => run_pipeline(args),
+        Command::Simulate(args) => ended(simulate(&args)),
+        Command::Regress(args) => ended(regress(&args)),
+    }
+}
+
+/// Prints what a command without a runtime came to.
+fn ended(end: Result<(String, Exit), Error>) -> Exit {
+    match end {
+        Ok((text, exit)) => {
+            // A reader that went away is no reason to hide how it ended.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            exit
+        }
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+            error.exit()
+        }
+    }
+}
+
+fn run_pipeline(args: RunArgs) -> Exit {
     let (out, existing) = args.output();
     let request = RunRequest { pipeline: args.pipeline, out, existing };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
