@@ -57,8 +57,7 @@ fn list() -> String {
     let width = all.iter().map(|scenario| scenario.name.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for scenario in &all {
-        let title = scenario.title.trim_start_matches(&scenario.name).trim_start_matches(": ");
-        let _ = writeln!(text, "{:<width$}  {title}", scenario.name);
+        let _ = writeln!(text, "{:<width$}  {}", scenario.name, scenario.title);
     }
     text
 }

@@ -132,6 +132,11 @@ impl Report {
         let calls = self.providers.iter().zip(&self.figures.requests);
         let calls = calls.map(|(provider, resource)| (format!("calls of {}", provider.model), resource));
         table.extend(tasks.chain(calls).map(|(name, resource)| line(name, resource)));
+        // Words go to the left, and numbers to the right.
+        let width = table.iter().filter_map(|line| line.last()).map(|cell| cell.chars().count()).max().unwrap_or(0);
+        for cell in table.iter_mut().filter_map(|line| line.last_mut()) {
+            *cell = format!("{cell:<width$}");
+        }
         write_table(f, &table, 1)?;
         writeln!(f, "  starved: idle while something queued wanted it; frontier: idle while nothing did")
     }

@@ -64,8 +64,8 @@ pub struct CaseFigures {
     pub hidden_waiters: u64,
     /// Leases of both stages and waiters that were left at the end. Always 0.
     pub left_over: u64,
-    /// A hash over every decision.
-    pub digest: u64,
+    /// A hash over every decision, in 16 hexadecimal digits.
+    pub digest: String,
     /// The first law that was broken, in words.
     pub violation: Option<String>,
     /// Whether starved and frontier idle time make up all idle time, cause by cause, of every resource.
@@ -199,7 +199,7 @@ fn figures(case: &Case, world: &World, bound: LowerBound) -> CaseFigures {
         max_row_groups: told.maxima.row_groups,
         hidden_waiters: told.hidden_waiters,
         left_over: world.outstanding().iter().map(|count| *count as u64).sum(),
-        digest: world.digest(),
+        digest: alloc::format!("{:016x}", world.digest()),
         violation: world.violation().map(ToString::to_string),
         is_partitioned: is_partitioned(&told),
     }

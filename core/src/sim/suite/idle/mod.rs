@@ -62,7 +62,7 @@ pub struct Case {
 impl Case {
     fn new(sweep: &'static str, name: &str, title: &str, scenario: Scenario) -> Self {
         let name = format!("{sweep}/{name}");
-        let (title, description) = (format!("{name}: {title}"), "A case of the idle suite.".to_string());
+        let (title, description) = (title.to_string(), format!("A case of the idle suite, in its sweep `{sweep}`."));
         let about = "submission".to_string();
         let scenario = Scenario { name, title, description, ..scenario };
         Self { sweep, scenario, about, targets: Vec::new(), is_quick: false }

@@ -82,7 +82,7 @@ fn late_peer() -> [Case; 2] {
         Scenario { row_group_size: 256, row_groups: 1, ..sized([hot("hot_a"), hot("hot_b"), late, peer].into(), 8) };
     let case = |name: &str, policy, targets: &[Target]| {
         let scenario = Scenario { policy, ..base.clone() };
-        let title = "peers come when a heavy root has all slots";
+        let title = "Peers come when a heavy root has all slots";
         Case { targets: targets.into(), is_quick: true, ..Case::new("late-peer", name, title, scenario).about(MODEL) }
     };
     let sooner = Target::ShorterGap { case: "late-peer/strict" };
@@ -105,7 +105,7 @@ fn cooldown() -> [Case; 2] {
     let base = Scenario { resources: BTreeMap::new(), models, ..sized(columns.into(), 4) };
     let case = |name: &str, on: bool, targets: &[Target]| {
         let scenario = Scenario { advisory: on, yields: on, ..base.clone() };
-        let title = "one provider cools down for 2 s, the other is open";
+        let title = "One provider cools down for 2 s, the other is open";
         Case { targets: targets.into(), is_quick: true, ..Case::new("cooldown", name, title, scenario).about("b") }
     };
     let targets = [Target::Utilisation { at_least_ppm: 980_000 }, Target::FasterThan { case: "cooldown/control" }];
@@ -124,7 +124,7 @@ fn dynamic_calls() -> Case {
     let targets = [Target::Greedy].into();
     Case {
         targets,
-        ..Case::new("dynamic-calls", "none-one-five", "tasks of no call, one, and five", scenario).about("api")
+        ..Case::new("dynamic-calls", "none-one-five", "Tasks of no call, one, and five", scenario).about("api")
     }
 }
 
@@ -140,7 +140,7 @@ fn fans() -> [Case; 2] {
         let targets = [Target::Greedy].into();
         Case { targets, ..Case::new("fan", name, title, sized(columns, 8)).about(MODEL) }
     };
-    [case("in", "eight columns into one", fan_in.collect()), case("out", "one column into eight", fan_out.collect())]
+    [case("in", "Eight columns into one", fan_in.collect()), case("out", "One column into eight", fan_out.collect())]
 }
 
 /// A column that one at a time can make, between two that eight can.
@@ -151,7 +151,7 @@ fn bottleneck() -> Case {
     let mut scenario = sized(columns.into(), 8);
     scenario.resources.insert("neck".to_string(), 1);
     let targets = [Target::Greedy].into();
-    let title = "a column of one at a time between two wide ones";
+    let title = "A column of one at a time between two wide ones";
     Case { targets, ..Case::new("bottleneck", "neck", title, scenario).about("neck") }
 }
 
@@ -161,7 +161,7 @@ fn generate_then_judge() -> Case {
     let models = [model("writer", 8, millis(40)), model("judge", 2, millis(8))];
     let scenario = Scenario { resources: BTreeMap::new(), models: models.into(), ..sized(columns.into(), 8) };
     let targets = [Target::Greedy].into();
-    let title = "a slow model writes, a fast one judges";
+    let title = "A slow model writes, a fast one judges";
     Case { targets, ..Case::new("generate-judge", "two-models", title, scenario).about("writer") }
 }
 
@@ -178,7 +178,7 @@ fn very_many() -> [Case; 2] {
         ..Case::new("very-many", name, title, scenario).about(MODEL)
     };
     [
-        case("row-groups", "a million row groups of one row", row_groups),
+        case("row-groups", "A million row groups of one row", row_groups),
         case("fairness-groups", "4096 fairness groups, as many as a plan has columns at most", groups),
     ]
 }

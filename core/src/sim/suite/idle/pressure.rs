@@ -63,13 +63,13 @@ pub(super) fn cases() -> [Case; 6] {
     let near = Target::NearBound { within_ppm: 10_000 };
     let lone = |name, advisory, yields, targets: &[Target]| {
         let scenario = Scenario { advisory, yields, ..scenario(32, 64, 1, 1) };
-        let case = Case::new("request-pressure", name, "one provider is held by somebody else for 50 ms", scenario);
+        let case = Case::new("request-pressure", name, "One provider is held by somebody else for 50 ms", scenario);
         Case { targets: targets.into(), is_quick: true, ..case.about(HELD) }
     };
     let combined = |name, on: bool| {
         let adaptive = Some(AdaptiveRowGroups::default());
         let scenario = Scenario { advisory: on, yields: on, adaptive, ..scenario(512, 1, 8, 4) };
-        let title = "the same, with many small row groups";
+        let title = "The same, with many small row groups";
         let case = Case::new("adaptive-request-pressure", name, title, scenario).about(HELD);
         let targets = [Target::NoSlowerThan { case: "adaptive-request-pressure/control" }, near];
         Case { targets: targets.into_iter().filter(|_| on).collect(), is_quick: true, ..case }

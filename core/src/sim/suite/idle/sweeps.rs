@@ -96,13 +96,13 @@ pub(super) fn cases() -> Vec<Case> {
             cases.push(Case { targets, is_quick: quick, ..case });
         }
     };
-    sweep("row-scale", false, "more rows", row_scale());
-    sweep("row-group-concurrency", true, "more row groups at once, each of one row", row_group_concurrency());
-    sweep("buffer-size", false, "larger row groups", buffer_size());
-    sweep("llm-capacity", false, "more workers, half of them for the model", llm_capacity());
-    sweep("custom-model-weight", true, "the weight of the model's fairness group", custom_model_weight());
-    sweep("stress-shape", true, "few long tasks at a time, and many", stress_shape());
-    sweep("adaptive-row-groups", true, "who chooses how many row groups are in work", adaptive_row_groups());
+    sweep("row-scale", false, "More rows", row_scale());
+    sweep("row-group-concurrency", true, "More row groups at once, each of one row", row_group_concurrency());
+    sweep("buffer-size", false, "Larger row groups", buffer_size());
+    sweep("llm-capacity", false, "More workers, half of them for the model", llm_capacity());
+    sweep("custom-model-weight", true, "The weight of the model's fairness group", custom_model_weight());
+    sweep("stress-shape", true, "Few long tasks at a time, and many", stress_shape());
+    sweep("adaptive-row-groups", true, "Who chooses how many row groups are in work", adaptive_row_groups());
     cases
 }
 
