@@ -18,7 +18,8 @@
 //! let report = world.finished().expect("a world that stands still has finished");
 //! assert_eq!(report.rows_in, calm.rows);
 //! let figures = world.figures().expect("it was accounted for");
-//! assert!(figures.requests[0].utilisation() > 0.5, "{}", figures.requests[0]);
+//! let calls = &figures.requests[0];
+//! assert_eq!(calls.starved_slot_ns + calls.frontier_slot_ns, calls.idle_slot_ns, "{calls}");
 //! # Ok::<(), tidegate_core::sim::scenario::ScenarioError>(())
 //! ```
 //!

@@ -89,7 +89,7 @@ fn charts(html: &mut String, outcome: &Outcome) {
 }
 
 const WIDTH: f64 = 1_000.0;
-const LINE: f64 = 34.0;
+const LINE: f64 = 46.0;
 /// Where the bars of time begin, and how long the longest is.
 const TIME: (f64, f64) = (190.0, 330.0);
 /// The same for the slots.
@@ -109,8 +109,7 @@ fn chart(html: &mut String, figures: &[&CaseFigures]) {
             bar(html, class, (from, top + down), most * nanos as f64 / longest, 10.0);
         }
         let times = format!("{} / {} = {}", nanos(case.wall_ns), nanos(case.bound_ns), ratio(case.ratio_ppm()));
-        // To the right of a short bar, and inside the free space below a long one.
-        text(html, from, top + 33.0, "quiet", &times);
+        text(html, from, top + 37.0, "quiet", &times);
         let main = case.main();
         let (mut from, most) = SLOTS;
         for (class, ppm) in
