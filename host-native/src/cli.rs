@@ -101,6 +101,12 @@ pub struct RunArgs {
     /// Replace what an earlier run wrote to the output directory
     #[arg(long)]
     pub overwrite: bool,
+    /// Write every event of the run to this file, one JSON object a line
+    #[arg(long, value_name = "FILE.jsonl")]
+    pub events: Option<PathBuf>,
+    /// Print the capacity plan before the run: every limit that applies, and where it came from
+    #[arg(long)]
+    pub plan: bool,
     /// Show no progress, only the summary
     #[arg(long, short)]
     pub quiet: bool,
@@ -135,7 +141,7 @@ impl RunArgs {
 fn after_help() -> String {
     format!(
         "Output: DIR/rows/NNNNNN.jsonl holds the finished rows of row group NNNNNN, in order; DIR/manifest.json says \
-         what ran. API keys are read from the environment variables that the pipeline file names.\n\n\
+         what ran, DIR/capacity.json which limits applied and how far they were used. API keys are read from the environment variables that the pipeline file names.\n\n\
          Exit codes:\n{}",
         Exit::table()
     )

@@ -12,6 +12,7 @@
 //! | [`client`], [`mock`] | calls over HTTP, and a provider to call that needs no account |
 //! | [`models`], [`provider`], [`usage`] | models at run time: keys, the gate, what their slots did |
 //! | [`workload`], [`cells`], [`output`] | what a task does, the values in work, finished rows on disk |
+//! | [`observe`] | events as JSON lines, and the capacity values of a run |
 //! | [`run`], [`progress`], [`verdict`], [`summary`] | a whole run, and what a person sees of it |
 //! | [`simulate`], [`regress`] | runs in virtual time: one scenario, or the idle suite against its baseline |
 //! | [`example`] | the bundled pipeline and dataset |
@@ -29,6 +30,7 @@ mod interrupt;
 pub mod job;
 pub mod mock;
 pub mod models;
+pub mod observe;
 pub mod output;
 pub mod pipeline_file;
 pub mod progress;

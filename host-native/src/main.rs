@@ -39,7 +39,8 @@ fn ended(end: Result<(String, Exit), Error>) -> Exit {
 
 fn run_pipeline(args: RunArgs) -> Exit {
     let (out, existing) = args.output();
-    let request = RunRequest { pipeline: args.pipeline, out, existing };
+    let RunArgs { pipeline, events, plan, quiet, .. } = args;
+    let request = RunRequest { pipeline, out, existing, events, plan };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -47,7 +48,7 @@ fn run_pipeline(args: RunArgs) -> Exit {
             return Exit::Internal;
         }
     };
-    let mut screen = Screen::new(args.quiet);
+    let mut screen = Screen::new(quiet);
     let ended = runtime.block_on(run(&request, &mut screen));
     screen.close();
     runtime.shutdown_timeout(GRACE);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! OUT/manifest.json            what the run was, and how it ended
+//! OUT/capacity.json            the limits that applied, and how far they were used, once it has ended
 //! OUT/rows/000000.jsonl        the complete rows of row group 0, in order
 //! OUT/rows/000000.dropped.jsonl    the rows that were dropped from it and why, if there are any
 //! ```
@@ -14,11 +15,13 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tidegate_core::observe::CapacityPlan;
 
 /// The version of the manifest's form.
 pub const MANIFEST_SCHEMA: u32 = 1;
 
 const MANIFEST: &str = "manifest.json";
+const CAPACITY: &str = "capacity.json";
 const ROWS: &str = "rows";
 const LOCK: &str = ".lock";
 const ROWS_SUFFIX: &str = ".jsonl";
@@ -144,9 +147,18 @@ impl OutputDirectory {
 
     /// Replaces the manifest.
     pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), OutputError> {
-        let path = self.root.join(MANIFEST);
+        self.write_json(MANIFEST, manifest)
+    }
+
+    /// Writes the capacity values of the run.
+    pub fn write_capacity(&self, capacity: &CapacityPlan) -> Result<(), OutputError> {
+        self.write_json(CAPACITY, capacity)
+    }
+
+    fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), OutputError> {
+        let path = self.root.join(name);
         write_whole(&path, |file| {
-            serde_json::to_writer_pretty(&mut *file, manifest)?;
+            serde_json::to_writer_pretty(&mut *file, value)?;
             file.write_all(b"\n")
         })
         .map_err(|source| OutputError::Io { path, source })
@@ -202,7 +214,9 @@ fn remove_earlier(root: &Path, found: &[String]) -> Result<(), OutputError> {
     if found.is_empty() {
         return Ok(());
     }
-    if let Some(name) = found.iter().find(|name| ![MANIFEST, ROWS].contains(&name.as_str()) && !is_temporary(name)) {
+    if let Some(name) =
+        found.iter().find(|name| ![MANIFEST, CAPACITY, ROWS].contains(&name.as_str()) && !is_temporary(name))
+    {
         return Err(foreign(name));
     }
     let manifest = fs::read(root.join(MANIFEST)).ok().and_then(|text| serde_json::from_slice::<Manifest>(&text).ok());
@@ -219,7 +233,7 @@ fn remove_earlier(root: &Path, found: &[String]) -> Result<(), OutputError> {
     for name in row_files {
         fs::remove_file(rows.join(name)).map_err(in_root)?;
     }
-    for name in found.iter().filter(|name| is_temporary(name)) {
+    for name in found.iter().filter(|name| is_temporary(name) || name.as_str() == CAPACITY) {
         fs::remove_file(root.join(name)).map_err(in_root)?;
     }
     fs::remove_file(root.join(MANIFEST)).map_err(in_root)

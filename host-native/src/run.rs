@@ -3,11 +3,13 @@
 //! Everything that can be wrong with the input is found before the output directory is touched and the first call is
 //! made: the file, the dataset, every template, the plan, the keys, the limits.
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 
 use tidegate_core::driver::{self, Progress};
+use tidegate_core::observe::Sinks;
 use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig};
 
 use crate::dataset::Dataset;
@@ -17,7 +19,8 @@ use crate::host::TokioHost;
 use crate::interrupt::Interrupts;
 use crate::job::{Fill, Job};
 use crate::models::Models;
-use crate::output::{Existing, MANIFEST_SCHEMA, Manifest, OutputDirectory, RunState};
+use crate::observe::Watch;
+use crate::output::{Existing, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputError, RunState};
 use crate::pipeline_file::{PipelineFile, RunSettings};
 use crate::progress::{ProviderView, REFRESH, Screen, View};
 use crate::provider::Provider;
@@ -34,6 +37,10 @@ pub struct RunRequest {
     pub out: PathBuf,
     /// What to do about output that is there already.
     pub existing: Existing,
+    /// Where to write the events of the run, if anywhere.
+    pub events: Option<PathBuf>,
+    /// Whether to print the capacity plan before the run, to the standard output.
+    pub plan: bool,
 }
 
 /// Runs to the end, showing progress on `screen`.
@@ -47,10 +54,16 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let callers = callers(&file, &job, &models)?;
     let rows = job.dataset.rows().len() as u64;
     let config = pipeline_config(&file.run, rows, &models);
+    let mut watch = Watch::new(&job.plan, &config, &file.run, models.gate());
     let pipeline = Pipeline::new(job.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
 
     let manifest = manifest(&name, &file, &job);
     let output = Arc::new(OutputDirectory::prepare(&request.out, request.existing, &manifest)?);
+    let sinks = sinks(request, &mut watch)?;
+    if request.plan {
+        // A reader that went away is no reason not to run.
+        let _ = writeln!(io::stdout(), "{}", watch.capacity());
+    }
     let columns: Vec<String> = job.columns.iter().map(|column| column.name.clone()).collect();
     let count = columns.len();
     screen.say(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
@@ -58,7 +71,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let work = Arc::new(JobWork::new(job, callers, Arc::clone(&output)));
     let calls = if file.run.pressure_advisory { models.calls() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
-    let run = driver::run_through(host, pipeline, Arc::clone(&work), models.gate(), &calls);
+    let run = driver::run_through(host, pipeline, Arc::clone(&work), models.gate(), &calls).with_sinks(sinks);
     let ending = drive(run, &work, &columns, &models, screen).await?;
     let summary = summarise(&name, &file, rows, &ending, &models, &work, &request.out);
     let state = RunState::Ended {
@@ -67,8 +80,19 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
         rows_dropped: summary.rows_dropped(),
         row_groups: summary.row_groups,
     };
+    watch.close(models.gate());
+    watch.complaints().iter().for_each(|complaint| screen.say(complaint));
+    output.write_capacity(watch.capacity())?;
     output.write_manifest(&Manifest { state, ..manifest })?;
     Ok(summary)
+}
+
+/// Who hears the events of the run.
+fn sinks(request: &RunRequest, watch: &mut Watch) -> Result<Sinks, Error> {
+    watch.sinks(request.events.as_deref()).map_err(|source| {
+        let path = request.events.clone().unwrap_or_default();
+        OutputError::Io { path, source }.into()
+    })
 }
 
 /// The pipeline's name in messages, the file, and the dataset it names.

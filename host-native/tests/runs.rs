@@ -163,3 +163,28 @@ fn help_names_the_exit_codes_and_the_output() {
     let ended = Scratch::new(1).run(&["--help"]);
     ended.assert(0, &["Exit codes:", "130  interrupted", "--overwrite", "rows/NNNNNN.jsonl"]);
 }
+
+#[test]
+fn the_events_of_a_run_and_its_capacity_plan_are_written_down() {
+    let scratch = Scratch::new(12);
+    let mock = "capacity = { shape = \"constant\", slots = 3 }, latency = { law = \"constant\", latency_ms = 2 }";
+    scratch.write("pipeline.toml", &mock_pipeline(4, "cooldown = \"10ms\"", mock));
+    for _ in 0..2 {
+        let arguments = ["run", "pipeline.toml", "--out", "out", "--overwrite", "--plan", "--events", "events.jsonl"];
+        scratch.run(&arguments).assert(0, &["row_group_size", "mock/m/chat", "lowest of: m 4"]);
+    }
+    let events = std::fs::read_to_string(scratch.path("events.jsonl")).unwrap();
+    let events: Vec<serde_json::Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for stream in ["scheduler", "request"] {
+        let of_stream = events.iter().filter(|event| event["stream"] == stream);
+        let numbers: Vec<u64> = of_stream.map(|event| event["event"]["sequence"].as_u64().unwrap()).collect();
+        assert!(numbers.len() > 12 && numbers.iter().copied().eq(0..numbers.len() as u64), "{stream}: {numbers:?}");
+    }
+    assert_eq!(events.last().unwrap()["event"]["kind"], "job_completed");
+    let text = std::fs::read_to_string(scratch.path("out/capacity.json")).unwrap();
+    let capacity: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&capacity["schema"], &capacity["calls"][0]["merge"]), (&1.into(), &"lowest_alias".into()));
+    assert_eq!(capacity["calls"][0]["effective_max"], 4);
+    let most = capacity["end"]["maxima"]["in_flight"].as_u64().unwrap();
+    assert!((1..=4).contains(&most), "{text}");
+}

@@ -14,12 +14,13 @@
 //! hook or checkpoint otherwise. With the feature `std` it is caught where it happened and the report has its message;
 //! without, it goes on to the host, and the report says that the worker was lost.
 
-mod catch;
+pub(crate) mod catch;
 mod checkpoint;
 mod hook;
 pub(crate) mod shared;
 mod worker;
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -37,6 +38,7 @@ pub use worker::Worker;
 use crate::executor::{Host, Spawn};
 use crate::gate::Gate;
 use crate::gate::alarm::Alarm;
+use crate::observe::Sinks;
 use crate::pipeline::{Batch, FinishedRowGroup, HookError, Pipeline, ProviderDegraded, RunReport, Task, TaskOutcome};
 use crate::request::ResourceId;
 use hook::Owed;
@@ -91,7 +93,7 @@ where
     W: Workload,
 {
     let shared = Shared::new(host, pipeline);
-    Run { alarm: Alarm::new(), workload, owner: Owner { shared } }
+    Run { alarm: Alarm::new(), workload, owner: Owner { shared }, sinks: None }
 }
 
 /// The same for tasks that make their calls through `gate`: the run and the gate decide together.
@@ -114,7 +116,7 @@ where
     W: Workload,
 {
     let shared = Shared::through(host, pipeline, gate, calls);
-    Run { alarm: Alarm::new(), workload, owner: Owner { shared } }
+    Run { alarm: Alarm::new(), workload, owner: Owner { shared }, sinks: None }
 }
 
 pin_project! {
@@ -132,6 +134,7 @@ pin_project! {
         alarm: Alarm<H>,
         workload: Arc<W>,
         owner: Owner<H>,
+        sinks: Option<Box<Sinks>>,
     }
 }
 
@@ -140,6 +143,17 @@ impl<H: Host, W: Workload> Run<H, W> {
     #[must_use]
     pub fn handle(&self) -> RunHandle<H> {
         RunHandle { shared: Arc::clone(&self.owner.shared) }
+    }
+
+    /// Lets `sinks` hear the events of the run and, of one that calls through a gate, the gate's: those of others who use the
+    /// gate too. Call it before the run is polled. Events wait until the run is polled next, and are handed on outside any
+    /// lock; a run that is dropped before its end tells no more.
+    ///
+    /// The gate's events go to one run only: of several that share a gate, give sinks for them to one.
+    pub fn with_sinks(mut self, sinks: Sinks) -> Self {
+        self.owner.shared.listen(sinks.scheduler_interest(), sinks.request_interest());
+        self.sinks = Some(Box::new(sinks));
+        self
     }
 }
 
@@ -156,7 +170,11 @@ where
         for _ in 0..ROUNDS {
             let step = shared.step(context.waker());
             Outbox { shared, workload: this.workload, orders: step.orders.into_iter() }.carry_out();
+            if let Some(sinks) = this.sinks {
+                sinks.feed(|requests, scheduler| shared.take_events(requests, scheduler));
+            }
             if let Some(report) = step.report {
+                this.sinks.take().into_iter().for_each(|mut sinks| sinks.finish());
                 return Poll::Ready(report);
             }
             if !step.more {

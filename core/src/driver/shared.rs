@@ -13,11 +13,13 @@ use super::hook::Owed;
 use crate::executor::Host;
 use crate::gate::Gate;
 use crate::handle::{FixedMap, SlotKey};
+use crate::pipeline::event::{Interest, SchedulerEvent};
 use crate::pipeline::{
     Effect, FatalError, FinishedRowGroup, HookError, Pipeline, Progress, ProviderDegraded, RunReport, SaveError, Task,
     TaskOutcome, WorkerId,
 };
 use crate::request::ResourceId;
+use crate::request::event::{Interest as RequestInterest, RequestEvent};
 use crate::time::Instant;
 
 /// What is known of a worker that its host dropped.
@@ -237,6 +239,23 @@ impl<H: Host> Shared<H> {
             state.pipeline.cancel(now);
             state.run.take()
         });
+    }
+
+    /// Asks both machines for the events that are wanted.
+    pub(super) fn listen(&self, interest: Interest, requests: RequestInterest) {
+        self.state.lock().pipeline.set_interest(interest);
+        if let Some(gate) = &self.gate {
+            gate.with(|machine, now| machine.set_interest(now, requests));
+        }
+    }
+
+    /// Some of the events that wait, one lock after the other.
+    pub(super) fn take_events(&self, requests: &mut Vec<RequestEvent>, scheduler: &mut Vec<SchedulerEvent>) {
+        if let Some(gate) = &self.gate {
+            gate.shared.take_events(requests);
+        }
+        let mut state = self.state.lock();
+        scheduler.extend(core::iter::from_fn(|| state.pipeline.poll_event()));
     }
 
     pub(super) fn progress(&self) -> Progress {

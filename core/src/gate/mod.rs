@@ -30,6 +30,7 @@ pub use run::{ByResult, Run};
 pub use timer::GateTimer;
 
 use crate::executor::{Host, Spawn};
+use crate::observe::Sinks;
 use crate::request::{Completion, Denial, Request, RequestAdmission, ResourceId, ResourceSnapshot};
 use crate::time::Instant;
 use shared::Shared;
@@ -138,6 +139,13 @@ impl<H: Host> Gate<H> {
     /// `command` runs under the gate's lock: it must be short, and must not call back into the gate.
     pub fn with<R>(&self, command: impl FnOnce(&mut RequestAdmission, Instant) -> R) -> R {
         self.shared.command(|state, now| command(&mut state.machine, now))
+    }
+
+    /// Hands the events that wait to `sinks`, outside the lock. They are made once somebody asked for them, with
+    /// [`set_interest`](RequestAdmission::set_interest); call this often enough that no more than
+    /// [`MAX_PENDING`](crate::observe::MAX_PENDING) wait. A gate that nobody listens to pays nothing for it.
+    pub fn feed(&self, sinks: &mut Sinks) {
+        sinks.feed(|requests, _| self.shared.take_events(requests));
     }
 
     /// The state of one resource; `None` for one that this gate does not know. Changes nothing.

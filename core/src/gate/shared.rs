@@ -1,6 +1,7 @@
 //! What all handles of one gate share: the machine under its lock, and who waits for which answer.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Poll, Waker};
 
@@ -10,6 +11,7 @@ use smallvec::SmallVec;
 use super::runs::Runs;
 use crate::executor::Host;
 use crate::handle::FixedMap;
+use crate::request::event::RequestEvent;
 use crate::request::tie::Tie;
 use crate::request::{
     Acquire, Completion, Denial, DenialReason, Effect, Outcome, Request, RequestAdmission, RequestLease, ResourceId,
@@ -235,6 +237,12 @@ impl<H: Host> Shared<H> {
     #[inline]
     pub(super) fn try_ask(&self, request: &Request) -> Answer {
         self.untimed(Need::Admit(request), || (), |state, now, _| state.machine.try_acquire(now, request))
+    }
+
+    /// The events that wait to be heard.
+    pub(crate) fn take_events(&self, into: &mut Vec<RequestEvent>) {
+        let mut state = self.state.lock();
+        into.extend(core::iter::from_fn(|| state.machine.poll_event()));
     }
 
     /// Reads the state without a command.

@@ -61,6 +61,12 @@ impl<K: EventKind> Interest<K> {
         Self { bits: kinds.iter().fold(0, |bits, kind| bits | 1 << kind.index()), kinds: PhantomData }
     }
 
+    /// The kinds of both.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self { bits: self.bits | other.bits, kinds: PhantomData }
+    }
+
     /// Whether `kind` is among them.
     #[must_use]
     pub fn contains(self, kind: K) -> bool {

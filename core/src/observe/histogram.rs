@@ -93,7 +93,7 @@ impl Histogram {
 
 /// The bucket of a value: the octave, and its leading bits below the first.
 fn bucket_of(value: u64) -> usize {
-    let octave = 63 - (value | STEPS).leading_zeros();
+    let octave = (value | STEPS).ilog2();
     let shift = octave - STEP_BITS;
     ((u64::from(shift) << STEP_BITS) + (value >> shift)) as usize
 }

@@ -33,6 +33,7 @@
 //! | `scheduler` | the commands and effects: a thin facade over the rest |
 //! | `yielding` | which workers hold nothing while they wait for a provider |
 //! | `report` | what is counted |
+//! | `why` | what keeps a task, or a slot, for now |
 //! | [`event`], `tell` | what happened, for whoever wants to know |
 
 mod config;
@@ -78,7 +79,10 @@ mod tests_skips;
 #[cfg(test)]
 mod tests_stop;
 #[cfg(test)]
+mod tests_why;
+#[cfg(test)]
 mod tests_yielding;
+mod why;
 mod yielding;
 
 pub use config::{PipelineConfig, PipelineError, PolicyChoice};
@@ -91,3 +95,4 @@ pub use report::{ColumnReport, DroppedCount, Progress, RunReport, StopReason, Ta
 pub use row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_ROW_GROUPS};
 pub use row_group_target::{AdaptiveRowGroups, RowGroupBlock};
 pub use scheduler::Pipeline;
+pub use why::{SlotWait, TaskWait};

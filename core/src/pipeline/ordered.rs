@@ -32,6 +32,14 @@ impl Turns {
     }
 }
 
+impl Turns {
+    /// The row group and row whose turn it is; `None` for a column without an order.
+    pub(super) fn holder(&self, plan: &Plan, column: ColumnId) -> Option<(u32, Option<u32>)> {
+        let turn = self.0.iter().find(|turn| turn.column == column)?;
+        Some((turn.row_group, plan.is_cell(column).then_some(turn.row)))
+    }
+}
+
 impl Pipeline {
     /// Queues, for every ordered column, the task that has the turn, if it is ready. O(ordered columns), and once for
     /// each place that was passed.

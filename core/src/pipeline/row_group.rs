@@ -94,6 +94,11 @@ impl Pending {
         Some(span)
     }
 
+    /// Whether a row group is still to be admitted.
+    pub(super) fn has(&self, row_group: u32) -> bool {
+        (self.next..self.total).contains(&row_group) && self.done.binary_search(&row_group).is_err()
+    }
+
     fn pass_done(&mut self) {
         while self.done.get(self.passed) == Some(&self.next) {
             self.passed += 1;

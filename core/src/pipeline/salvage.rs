@@ -75,6 +75,11 @@ impl Delays {
         self.dead += 1;
     }
 
+    /// When a delayed task is due. O(delayed tasks).
+    pub(super) fn due_of(&self, task: u64) -> Option<Instant> {
+        self.heap.iter().filter(|Reverse((_, _, other))| *other == task).map(|Reverse((due, ..))| *due).min()
+    }
+
     /// The instant of the first entry. Exact after a [`Delays::sweep`].
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse((due, ..))| *due)

@@ -40,7 +40,6 @@ mod resource;
 mod snapshot;
 pub mod tie;
 mod timers;
-mod why;
 
 #[cfg(test)]
 mod testing;
@@ -48,8 +47,10 @@ mod testing;
 mod tests;
 #[cfg(test)]
 mod tests_event;
+#[cfg(test)]
+mod tests_why;
 
-pub use admission::RequestAdmission;
+pub use admission::{CallWait, RequestAdmission};
 pub use config::{AimdConfig, CooldownRule, CutRule, RequestConfig};
 pub use keys::{Domain, GroupId, ProviderModelId, Request, ResourceId};
 pub use outcome::{Acquire, Completion, Denial, DenialReason, Effect, Outcome, RequestLease, WaiterId};

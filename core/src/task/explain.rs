@@ -64,6 +64,21 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.judge(group.0.0, self.classes[demand.0 as usize].0).map_err(|refusal| self.denial(&refusal))
     }
 
+    /// What keeps the first group's head that wants a resource, or that nothing does; `None` if no head wants it. Changes
+    /// nothing. O(groups).
+    #[must_use]
+    pub fn explain_resource(&self, resource: &str) -> Option<Result<(), Denial>> {
+        let wanted = self.accounts.resources.find(resource)?;
+        let mut heads = self.queue.groups().filter_map(|group| self.queue.first(group));
+        let head = heads.find(|head| self.accounts.resources.asks_for(head.class.0, wanted.0))?;
+        Some(self.judge(head.group.0, head.class.0).map_err(|refusal| self.denial(&refusal)))
+    }
+
+    /// The first task of a group in the queue.
+    pub(crate) fn head_of(&self, group: TaskGroupId) -> Option<u64> {
+        self.queue.first(group.0).map(|head| head.item)
+    }
+
     fn judge(&self, group: u32, demand: u32) -> Result<(), Refusal> {
         if self.is_shut {
             return Err(DenialReason::Shutdown.into());

@@ -14,5 +14,6 @@ mod interleavings;
 #[cfg(feature = "std")]
 mod panics;
 mod run;
+mod sinks;
 mod support;
 mod tied;

@@ -99,7 +99,7 @@ fn refused(source: &SourceText, root: &Spanned<DeValue<'_>>, scenario: &Scenario
             at("columns", column(name), &source.field)
         }
         ScenarioError::Pipeline(PipelineError::Demand { column: name, .. }) => at("columns", column(name), "holds"),
-        _ => String::new(),
+        ScenarioError::Pipeline(_) => String::new(),
     };
     let told = source.error(locate(root, &path), error.to_string());
     match error {

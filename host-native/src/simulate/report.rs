@@ -68,10 +68,10 @@ impl Report {
     pub fn of(scenario: &Scenario, seed: u64, world: &World) -> Result<Self, Error> {
         let internal = |what: &str| Error::Internal(format!("{}: {what}", scenario.name));
         let bound = LowerBound::of(scenario).map_err(|error| internal(&error.to_string()))?;
-        let seen: Vec<String> = world.observations().map(Observation::to_string).collect();
+        let latest: Vec<String> = world.observations().map(Observation::to_string).collect();
         let violation = world.violation().map(ToString::to_string);
         let led_to_it =
-            if violation.is_some() { seen[seen.len().saturating_sub(SHOWN)..].to_vec() } else { Vec::new() };
+            if violation.is_some() { latest[latest.len().saturating_sub(SHOWN)..].to_vec() } else { Vec::new() };
         let providers = world.sample().providers.into_iter().map(|provider| ProviderAnswers {
             model: provider.name,
             accepted: provider.accepted,

@@ -57,7 +57,7 @@ struct Model {
 /// The request resources.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calls {
-    calls: Vec<Call>,
+    all: Vec<Call>,
     models: Vec<Model>,
     known: FixedMap<usize, usize>,
     pub(super) waits: Histogram,
@@ -81,22 +81,22 @@ impl Calls {
         slots.lease(standing.in_flight);
         (0..standing.waiters).for_each(|_| slots.want(true));
         self.models[model].in_flight += standing.in_flight;
-        self.known.insert(standing.resource.index(), self.calls.len());
+        self.known.insert(standing.resource.index(), self.all.len());
         let (clamp, limit) = (standing.clamp, standing.limit);
         let blocked_until = standing.blocked_until.unwrap_or(Instant::ZERO);
-        self.calls.push(Call { slots, model, clamp, limit, blocked_until });
+        self.all.push(Call { slots, model, clamp, limit, blocked_until });
         self.in_flight += standing.in_flight;
         self.waiters += standing.waiters;
         self.note_maxima();
     }
 
     pub(super) fn begin(&mut self, at: Instant) {
-        self.calls.iter_mut().for_each(|call| call.slots.begin(at));
+        self.all.iter_mut().for_each(|call| call.slots.begin(at));
     }
 
     /// Nothing happened from `from` to `to`, except that cooldowns may have ended.
     pub(super) fn pass(&mut self, from: Instant, to: Instant, nobody: IdleCause, yielded: u32) {
-        for Call { slots, model, limit, blocked_until, .. } in &mut self.calls {
+        for Call { slots, model, limit, blocked_until, .. } in &mut self.all {
             let model = &self.models[*model];
             let thaw = (*blocked_until).clamp(from, to);
             for (from, to, is_cooling) in [(from, thaw, true), (thaw, to, false)] {
@@ -114,7 +114,7 @@ impl Calls {
             EventPlace::Controller => return,
         };
         let Some(at) = self.known.get(&resource.index()).copied() else { return };
-        let call = &mut self.calls[at];
+        let call = &mut self.all[at];
         match event.fact {
             RequestFact::WaitStarted { waiter: Some(_) } => self.count_waiter(at, true),
             RequestFact::WaitCompleted { waiter: Some(_), waited }
@@ -142,19 +142,19 @@ impl Calls {
         let RequestFact::EffectiveCapChanged { to, .. } = fact else { return };
         let Some(at) = self.models.iter().position(|model| model.id == id) else { return };
         self.models[at].cap = to;
-        for call in self.calls.iter_mut().filter(|call| call.model == at) {
+        for call in self.all.iter_mut().filter(|call| call.model == at) {
             call.slots.limit = effective_max(to, call.clamp);
         }
     }
 
     fn count_waiter(&mut self, at: usize, more: bool) {
-        self.calls[at].slots.want(more);
+        self.all[at].slots.want(more);
         self.waiters = if more { self.waiters + 1 } else { self.waiters.saturating_sub(1) };
         self.note_maxima();
     }
 
     fn set_in_flight(&mut self, at: usize, in_flight: u32) {
-        let call = &mut self.calls[at];
+        let call = &mut self.all[at];
         let before = call.slots.leased;
         call.slots.give_back(before);
         call.slots.lease(in_flight);
@@ -170,7 +170,7 @@ impl Calls {
     }
 
     pub(super) fn slots(&self) -> impl Iterator<Item = &Slots> {
-        self.calls.iter().map(|call| &call.slots)
+        self.all.iter().map(|call| &call.slots)
     }
 }
 

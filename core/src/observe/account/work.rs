@@ -189,7 +189,9 @@ impl TaskStage {
         if self.row_groups.get(&row_group).is_some_and(|tasks| *tasks > 0) {
             let left = self.live.iter().filter(|(_, live)| live.row_group == row_group);
             let left: Vec<u64> = left.map(|(task, _)| *task).collect();
-            left.into_iter().for_each(|task| self.leave(task));
+            for task in left {
+                self.leave(task);
+            }
         }
         if self.row_groups.remove(&row_group).is_some() {
             self.handed_over -= 1;
@@ -201,7 +203,9 @@ impl TaskStage {
         self.stopping = true;
         let queued = |live: &Live| matches!(live.stage, Stage::Queued(_));
         let tasks: Vec<u64> = self.live.iter().filter(|(_, live)| queued(live)).map(|(task, _)| *task).collect();
-        tasks.into_iter().for_each(|task| self.leave(task));
+        for task in tasks {
+            self.leave(task);
+        }
     }
 
     /// Something happened to a task.

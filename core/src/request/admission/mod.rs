@@ -5,6 +5,9 @@ mod register;
 mod serve;
 mod tell;
 mod tied;
+mod why;
+
+pub use why::CallWait;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

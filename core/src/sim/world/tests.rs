@@ -2,7 +2,7 @@ use super::*;
 use crate::pipeline::{DropReason, Hook, StopReason, Strategy, TaskCounts};
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, ProviderSpec};
-use crate::sim::scenario::{Answering, Holder, Model, PreBatch, ScenarioColumn};
+use crate::sim::scenario::{Answering, Holder, LimitChoice, Model, PreBatch, ScenarioColumn};
 use alloc::string::ToString;
 
 fn millis(millis: u64) -> Duration {
@@ -19,7 +19,7 @@ fn model(name: &str, slots: u32) -> Model {
             ..ProviderSpec::default()
         },
         max_parallel: slots,
-        limit: crate::sim::scenario::LimitChoice::Aimd,
+        limit: LimitChoice::Aimd,
         request: crate::request::AimdConfig::default(),
         task_limit: None,
     }
@@ -182,8 +182,7 @@ fn a_model_may_have_another_limit_algorithm() {
         world.advance_to(Instant::ZERO + millis(8));
         world.sample().providers[0].limit
     };
-    use crate::sim::scenario::LimitChoice::{Aimd, Fixed};
-    assert_eq!((limit_after(Aimd), limit_after(Fixed)), (6, 8));
+    assert_eq!((limit_after(LimitChoice::Aimd), limit_after(LimitChoice::Fixed)), (6, 8));
 }
 
 #[test]

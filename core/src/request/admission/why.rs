@@ -1,0 +1,119 @@
+//! Why not now: what keeps a waiter, and why slots stand empty, read from the same figures that decide.
+
+use alloc::format;
+use core::fmt;
+
+use super::{RequestAdmission, Waiter};
+use crate::handle::SlotKey;
+use crate::observe::CallStanding;
+use crate::request::keys::ResourceId;
+use crate::request::outcome::WaiterId;
+use crate::request::resource::Block;
+use crate::time::Instant;
+
+/// The one thing that keeps a call from going out, or a slot from being used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(tag = "kind", rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum CallWait {
+    /// A cooldown is in force.
+    Cooldown {
+        /// Its end.
+        until: Instant,
+    },
+    /// The provider and model bear no more calls, all domains together.
+    ProviderCap {
+        /// The lowest cap of all aliases.
+        cap: u32,
+    },
+    /// The adaptive limit is reached.
+    Limit {
+        /// The limit in force.
+        limit: u32,
+        /// When time alone changes it, as a ramp does.
+        changes_at: Option<Instant>,
+    },
+    /// A budget is spent.
+    Budget {
+        /// When it suffices, unless others spend it first.
+        until: Instant,
+    },
+    /// Its worker has yielded, and cannot have its task resources back yet.
+    TaskSlots,
+    /// Nothing but that it is another's turn.
+    Turn,
+    /// Nobody asks for a call.
+    NobodyAsks,
+}
+
+impl fmt::Display for CallWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cooldown { until } => write!(f, "a cooldown is in force until {until}"),
+            Self::ProviderCap { cap } => write!(f, "all {cap} calls that the provider and model bear are out"),
+            Self::Limit { limit, changes_at: None } => write!(f, "the adaptive limit of {limit} is reached"),
+            Self::Limit { limit, changes_at: Some(at) } => {
+                write!(f, "the adaptive limit of {limit} is reached; it changes at {at}")
+            }
+            Self::Budget { until } => write!(f, "a budget is spent until {until}"),
+            Self::TaskSlots => f.write_str("its worker has yielded and waits for its task resources"),
+            Self::Turn => f.write_str("it is another's turn"),
+            Self::NobodyAsks => f.write_str("nobody asks for a call"),
+        }
+    }
+}
+
+/// Why not now.
+impl RequestAdmission {
+    /// What keeps a waiter at `now`; `None` for one that does not wait. Changes nothing. O(budgets of the resource).
+    #[must_use]
+    pub fn why_waiting(&self, now: Instant, waiter: WaiterId) -> Option<CallWait> {
+        self.waiters.get(waiter.0).map(|entry| self.why(self.time.peek(now), waiter.0, entry))
+    }
+
+    /// Why a resource has slots that are not used at `now`, measured against its effective maximum; `None` if it has none, or
+    /// if this controller never made it. Changes nothing. O(waiters).
+    #[must_use]
+    pub fn why_idle_now(&self, now: Instant, resource: ResourceId) -> Option<CallWait> {
+        let now = self.time.peek(now);
+        let entry = self.resources.get(resource.index())?;
+        if entry.in_flight >= entry.effective_max() {
+            return None;
+        }
+        let waiters = self.waiters.iter().filter(|(_, waiter)| waiter.resource == resource);
+        let first = waiters.min_by_key(|(key, waiter)| (waiter.since, *key));
+        Some(first.map_or(CallWait::NobodyAsks, |(key, waiter)| self.why(now, key, waiter)))
+    }
+
+    fn why(&self, now: Instant, key: SlotKey, waiter: &Waiter) -> CallWait {
+        let entry = &self.resources[waiter.resource.index()];
+        let owner = &self.providers[entry.owner.0 as usize];
+        match entry.block(now, owner, waiter.estimate) {
+            Some(Block::Cooldown) => CallWait::Cooldown { until: entry.cooldown.until(now).unwrap_or(now) },
+            Some(Block::Capacity) if owner.in_flight >= owner.cap => CallWait::ProviderCap { cap: owner.cap },
+            Some(Block::Capacity) => CallWait::Limit { limit: entry.limit(now), changes_at: entry.next_change(now) },
+            Some(Block::Budget(until)) => CallWait::Budget { until },
+            None if self.ties.is_suspended(key) => CallWait::TaskSlots,
+            None => CallWait::Turn,
+        }
+    }
+
+    /// How a resource stands at `now`, for a [`RunAccount`](crate::observe::RunAccount); `None` for one that this controller
+    /// never made. Changes nothing. O(leases).
+    #[must_use]
+    pub fn standing(&self, now: Instant, resource: ResourceId) -> Option<CallStanding> {
+        let (state, model) = (self.snapshot(now, resource)?, self.owner(resource)?);
+        Some(CallStanding {
+            resource,
+            model,
+            name: format!("{}/{}/{}", state.provider, state.model, state.domain),
+            cap: state.provider_cap,
+            clamp: self.settings(resource)?.max_limit,
+            limit: state.current_limit,
+            in_flight: state.in_flight,
+            waiters: state.waiters,
+            blocked_until: state.blocked_until,
+        })
+    }
+}

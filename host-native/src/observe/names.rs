@@ -1,0 +1,32 @@
+//! What kinds and outcomes are called, in metrics and in traces as in JSON.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use tidegate_core::observe::EventKind;
+use tidegate_core::pipeline::TaskOutcome;
+
+/// The names of all kinds of a stream, by index.
+pub(super) fn of_kinds<K: EventKind + Serialize>() -> Vec<Arc<str>> {
+    K::ALL.iter().map(|kind| Arc::from(of(kind))).collect()
+}
+
+/// The name of a variant without content.
+pub(super) fn of(variant: &impl Serialize) -> String {
+    match serde_json::to_value(variant) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => "other".into(),
+    }
+}
+
+/// The name of how a task ended; `None`: it met a bug.
+pub(super) fn of_task_outcome(outcome: Option<TaskOutcome>) -> &'static str {
+    match outcome {
+        Some(TaskOutcome::Success) => "success",
+        Some(TaskOutcome::Skipped) => "skipped",
+        Some(TaskOutcome::Failed(_)) => "failed",
+        Some(TaskOutcome::Retryable { .. }) => "retryable",
+        Some(TaskOutcome::Cancelled) => "cancelled",
+        None => "broken",
+    }
+}

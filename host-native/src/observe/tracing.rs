@@ -1,0 +1,181 @@
+//! Events as spans and events of `tracing`, for whatever subscriber the application installs.
+//!
+//! A worker is a span `task`, from its start to the return of its lease; a call a span `call`, from its lease to its end, with
+//! its outcome. All else is an event inside the span it belongs to, at `DEBUG`; failures of providers, of hooks and of the run
+//! at `WARN`. Everything has the target `tidegate`.
+//!
+//! Spans open and close when the run hands its events on, a moment after they happened: the field `at_ns` of each is exact.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tidegate_core::observe::{EventKind, Sink, SinkError};
+use tidegate_core::pipeline::event::{Correlation, SchedulerEvent, SchedulerEventKind, SchedulerFact};
+use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventKind, RequestFact};
+use tidegate_core::request::{RequestAdmission, ResourceId};
+use tidegate_core::time::Instant;
+use tracing::field::Empty;
+use tracing::{Span, debug, info_span, warn};
+
+use super::names;
+
+/// Makes spans and events. See the [module documentation](self).
+#[derive(Debug)]
+pub struct Traces {
+    scheduler: Vec<Arc<str>>,
+    requests: Vec<Arc<str>>,
+    resources: HashMap<ResourceId, String>,
+    /// By task id.
+    tasks: HashMap<u64, Span>,
+    /// By slot and generation of the lease.
+    calls: HashMap<(u32, u32), Span>,
+}
+
+impl Traces {
+    /// Names the resources that `admission` has now; calls of later ones have no name.
+    #[must_use]
+    pub fn new(now: Instant, admission: &RequestAdmission) -> Self {
+        let standings = admission.resources().filter_map(|resource| admission.standing(now, resource));
+        Self {
+            scheduler: names::of_kinds::<SchedulerEventKind>(),
+            requests: names::of_kinds::<RequestEventKind>(),
+            resources: standings.map(|standing| (standing.resource, standing.name)).collect(),
+            tasks: HashMap::new(),
+            calls: HashMap::new(),
+        }
+    }
+}
+
+fn task_span(event: &SchedulerEvent) -> Span {
+    let Correlation { run, row_group, column, row, attempt, task, .. } = event.correlation;
+    let column = column.map(|column| column.index() as u64);
+    let task = task.map(|task| format!("{task:016x}"));
+    info_span!(
+        target: "tidegate", parent: None, "task",
+        run, row_group, column, row, attempt, task, at_ns = event.at.as_nanos(), outcome = Empty,
+    )
+}
+
+impl Sink for Traces {
+    fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
+        let kind = &*self.scheduler[event.fact.kind().index() as usize];
+        let (at_ns, task, fact) = (event.at.as_nanos(), event.correlation.task.unwrap_or(u64::MAX), &event.fact);
+        if let SchedulerFact::WorkerSpawned { .. } = fact {
+            self.tasks.insert(task, task_span(event));
+        }
+        let span = self.tasks.get(&task).cloned().unwrap_or_else(Span::none);
+        match fact {
+            SchedulerFact::EarlyShutdown { .. }
+            | SchedulerFact::ProviderDegraded { .. }
+            | SchedulerFact::HookFailed { .. }
+            | SchedulerFact::WorkerSpawnFailed { .. } => {
+                warn!(target: "tidegate", parent: &span, kind, at_ns, fact = ?fact);
+            }
+            _ => debug!(target: "tidegate", parent: &span, kind, at_ns, fact = ?fact),
+        }
+        match fact {
+            SchedulerFact::TaskCompleted { outcome, .. } => {
+                span.record("outcome", names::of_task_outcome(*outcome));
+            }
+            SchedulerFact::TaskLeaseReleased { .. } => drop(self.tasks.remove(&task)),
+            SchedulerFact::JobCompleted { .. } => self.tasks.clear(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_request(&mut self, event: &RequestEvent) -> Result<(), SinkError> {
+        let kind = &*self.requests[event.fact.kind().index() as usize];
+        let (at_ns, fact) = (event.at.as_nanos(), &event.fact);
+        let resource = match event.place {
+            EventPlace::Resource(resource) => self.resources.get(&resource).map_or("", String::as_str),
+            _ => "",
+        };
+        match fact {
+            RequestFact::LeaseAcquired { lease, limit, in_flight } => {
+                let span = info_span!(
+                    target: "tidegate", parent: None, "call", resource, at_ns, limit, in_flight, outcome = Empty
+                );
+                self.calls.insert((lease.key.slot, lease.key.generation), span);
+            }
+            RequestFact::LeaseReleased { lease, outcome, .. } => {
+                if let Some(span) = self.calls.remove(&(lease.key.slot, lease.key.generation)) {
+                    span.record("outcome", names::of(outcome).as_str());
+                }
+            }
+            RequestFact::RateLimited { .. } => {
+                warn!(target: "tidegate", parent: None, kind, resource, at_ns, fact = ?fact)
+            }
+            _ => debug!(target: "tidegate", parent: None, kind, resource, at_ns, fact = ?fact),
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        self.tasks.clear();
+        self.calls.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use parking_lot::Mutex;
+    use tidegate_core::observe::Sinks;
+    use tidegate_core::sim::scenario::builtin;
+    use tidegate_core::sim::world::World;
+    use tracing::span::{Attributes, Id};
+    use tracing_subscriber::layer::{Context, SubscriberExt as _};
+    use tracing_subscriber::{Layer, Registry};
+
+    use super::*;
+
+    /// Counts the spans that were opened and closed, by name.
+    #[derive(Clone, Default)]
+    struct Counts(Arc<Mutex<BTreeMap<&'static str, (u64, u64)>>>);
+
+    impl<S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>> Layer<S> for Counts {
+        fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+            self.0.lock().entry(attributes.metadata().name()).or_default().0 += 1;
+        }
+
+        fn on_close(&self, id: Id, context: Context<'_, S>) {
+            let name = context.span(&id).map_or("", |span| span.name());
+            self.0.lock().entry(name).or_default().1 += 1;
+        }
+    }
+
+    #[test]
+    fn every_try_of_a_task_and_every_call_is_a_span_that_closes() {
+        let scenario = builtin().remove(0);
+        let mut sinks = Sinks::default();
+        let add = |admission: &RequestAdmission| sinks.add("traces", Traces::new(Instant::ZERO, admission));
+        let mut world = World::listened(&scenario, 1, add).unwrap();
+        let (mut spawned, mut granted) = (0, 0);
+        let counts = Counts::default();
+        tracing::subscriber::with_default(Registry::default().with(counts.clone()), || {
+            loop {
+                let (requests, scheduler) = world.heard();
+                for event in &requests {
+                    granted += u64::from(event.fact.kind() == RequestEventKind::LeaseAcquired);
+                    sinks.on_request(event);
+                }
+                for event in &scheduler {
+                    spawned += u64::from(event.fact.kind() == SchedulerEventKind::WorkerSpawned);
+                    sinks.on_scheduler(event);
+                }
+                if !world.step() {
+                    break;
+                }
+            }
+            sinks.finish();
+        });
+        assert_eq!(sinks.failures().count(), 0);
+        let counts = counts.0.lock();
+        assert_eq!(counts["task"], (spawned, spawned));
+        assert_eq!(counts["call"], (granted, granted));
+        assert!(spawned > 100 && granted > 100);
+    }
+}
