@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use crate::pipeline::Strategy;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, Overload};
-use crate::sim::scenario::{Model, Scenario, ScenarioColumn, ScenarioError};
+use crate::sim::scenario::{Holder, LimitChoice, Model, Scenario, ScenarioColumn, ScenarioError};
 use crate::time::Duration;
 
 /// What no wall time of a scenario can be below, and why.
@@ -106,17 +106,32 @@ fn of_model(scenario: &Scenario, costs: &[Cost<'_>], model: &Model) -> [(String,
     let tasks = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.whole)).sum();
     let calls: u128 = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.calling)).sum();
     // One that slows down rather than refuse bears as many as it is sent.
-    let slots = match model.provider.overload {
-        Overload::Refuse { .. } => model.cap().min(most_slots(&model.provider.capacity)),
+    let served = match model.provider.overload {
+        Overload::Refuse { .. } => most_slots(&model.provider.capacity),
         Overload::SlowDown { .. } => model.cap(),
     };
-    // Whoever begins with the run has its slots before the run asks.
-    let holders = scenario.holders.iter().filter(|holder| holder.model == model.name && holder.from.is_zero());
-    let holders: Vec<(u64, u32)> = holders.map(|holder| (holder.until.as_nanos(), holder.slots)).collect();
+    let holders = certain_holders(scenario, model);
     [
         (format!("workers of `{}`", model.name), divided(tasks, model.task_limit())),
-        (format!("calls of `{}`", model.name), beside(&holders, calls, slots)),
+        (format!("calls of `{}`", model.name), beside(&holders, calls, model.cap(), served)),
     ]
+}
+
+/// Who has slots of a model from the beginning, before the run asks: until when, and how many. None where the limit does not
+/// begin at the cap, since who then has how many is up to admission.
+fn certain_holders(scenario: &Scenario, model: &Model) -> Vec<(u64, u32)> {
+    let begins_low = model.request.initial_limit.is_some_and(|limit| limit < model.cap());
+    if begins_low || !model.request.ramp.is_zero() || model.limit == LimitChoice::Vegas {
+        return Vec::new();
+    }
+    let mut free = model.cap();
+    let from_the_start = scenario.holders.iter().filter(|holder| holder.model == model.name && holder.from.is_zero());
+    let take = |holder: &Holder| {
+        let taken = holder.slots.min(free);
+        free -= taken;
+        (holder.until.as_nanos(), taken)
+    };
+    from_the_start.map(take).collect()
 }
 
 fn most_slots(capacity: &Capacity) -> u32 {
@@ -127,25 +142,26 @@ fn most_slots(capacity: &Capacity) -> u32 {
     }
 }
 
-/// When `work` slot-nanoseconds are done on `slots`, of which each holder keeps some until it lets go.
-fn beside(holders: &[(u64, u32)], work: u128, slots: u32) -> u64 {
+/// When `work` slot-nanoseconds are done on the slots under `cap` that no holder keeps, at most `served` at once.
+fn beside(holders: &[(u64, u32)], work: u128, cap: u32, served: u32) -> u64 {
     if work == 0 {
         return 0;
     }
+    let free_from = |since: u64| {
+        let kept: u32 = holders.iter().filter(|(until, _)| *until > since).map(|(_, slots)| *slots).sum();
+        cap.saturating_sub(kept).min(served)
+    };
     let mut ends: Vec<u64> = holders.iter().map(|(until, _)| *until).collect();
     ends.sort_unstable();
     let (mut left, mut since) = (work, 0);
     for end in ends {
-        let kept: u32 = holders.iter().filter(|(until, _)| *until >= end).map(|(_, slots)| *slots).sum();
-        let free = slots.saturating_sub(kept);
-        let done = u128::from(free) * u128::from(end - since);
+        let done = u128::from(free_from(since)) * u128::from(end - since);
         if done >= left {
             break;
         }
         (left, since) = (left - done, end);
     }
-    let kept: u32 = holders.iter().filter(|(until, _)| *until > since).map(|(_, slots)| *slots).sum();
-    since.saturating_add(divided(left, slots.saturating_sub(kept)))
+    since.saturating_add(divided(left, free_from(since)))
 }
 
 fn longest_path(scenario: &Scenario, costs: &[Cost<'_>]) -> Result<u64, ScenarioError> {
@@ -204,10 +220,13 @@ mod tests {
 
     #[test]
     fn calls_go_beside_whoever_holds_slots_and_after_him() {
-        assert_eq!(beside(&[], 12, 4), 3);
-        assert_eq!(beside(&[(50, 4)], 12, 4), 53);
-        assert_eq!(beside(&[(50, 3)], 12, 4), 12);
-        assert_eq!(beside(&[(50, 3), (20, 1)], 34, 4), 51);
-        assert_eq!(beside(&[(50, 4)], 0, 4), 0);
+        assert_eq!(beside(&[], 12, 4, 9), 3);
+        assert_eq!(beside(&[(50, 4)], 12, 4, 9), 53);
+        assert_eq!(beside(&[(50, 3)], 12, 4, 9), 12);
+        assert_eq!(beside(&[(50, 3), (20, 1)], 34, 4, 9), 51);
+        assert_eq!(beside(&[(50, 4)], 0, 4, 9), 0);
+        // The provider serves one at a time, and does not mind who else is let through to it.
+        assert_eq!(beside(&[(50, 3)], 12, 4, 1), 12);
+        assert_eq!(beside(&[], 12, 4, 1), 12);
     }
 }
