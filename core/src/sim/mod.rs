@@ -19,4 +19,5 @@ pub mod latency;
 pub mod provider;
 pub mod rng;
 pub mod scenario;
+pub mod suite;
 pub mod world;
