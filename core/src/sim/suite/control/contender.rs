@@ -7,7 +7,7 @@ use core::fmt;
 
 use crate::error::ConfigError;
 use crate::request::AimdConfig;
-use crate::request::limit::{Fixed, LimitAlgorithm, Vegas, VegasConfig};
+use crate::request::limit::{Fixed, LimitAlgorithm, Tide, TideConfig, Vegas, VegasConfig};
 use crate::time::Duration;
 
 /// Makes a limit algorithm for a cap.
@@ -32,7 +32,7 @@ impl Contender {
     /// The contenders of the table, in its order.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        [Self::aimd(), Self::ramped(), Self::vegas(), Self::fixed()].into()
+        [Self::aimd(), Self::ramped(), Self::vegas(), Self::tide(), Self::fixed()].into()
     }
 
     /// AIMD as it is by default.
@@ -52,6 +52,12 @@ impl Contender {
     #[must_use]
     pub fn vegas() -> Self {
         Self::new("vegas", |_| Ok(Box::new(Vegas::new(VegasConfig::default())?)))
+    }
+
+    /// The one that remembers the ceiling.
+    #[must_use]
+    pub fn tide() -> Self {
+        Self::new("tide", |_| Ok(Box::new(Tide::new(TideConfig::default())?)))
     }
 
     /// The cap and nothing less.
