@@ -60,6 +60,8 @@ pub struct Tide {
     unrefused: u32,
     /// Whether latency, and not a refusal, was what last cut.
     is_queueing: bool,
+    /// The limit before half of it was taken to learn what calls take alone.
+    resume: u32,
 }
 
 impl Tide {
@@ -86,6 +88,7 @@ impl Tide {
             queueing: Queueing::default(),
             unrefused: u32::MAX,
             is_queueing: false,
+            resume: 0,
         })
     }
 
@@ -113,13 +116,9 @@ impl Tide {
         self.pace.on_success(call.grant, call.admitted_in_flight);
         if call.grant >= self.known {
             self.streak = 0;
-            if let Some(sight) = self.queueing.on_success(call.latency, self.limit, self.config.latency_tolerance) {
-                let trusted = self.config.probe_after_most.saturating_mul(WAITS_OF_TRUST);
-                if self.unrefused >= trusted {
-                    self.steer(sight, call.admitted_in_flight);
-                }
+            if now >= self.quiet_until {
+                self.unrefused = self.unrefused.saturating_add(1);
             }
-            self.unrefused = self.unrefused.saturating_add(1);
         }
         if self.is_queueing {
             return;
@@ -153,13 +152,22 @@ impl Tide {
         }
     }
 
-    /// Obeys a window of latencies.
+    /// Obeys a batch of latencies.
     fn steer(&mut self, sight: Sight, in_flight: u32) {
+        let trusted = self.config.probe_after_most.saturating_mul(WAITS_OF_TRUST);
+        if self.unrefused < trusted {
+            return;
+        }
         match sight {
-            Sight::Clear if self.is_queueing && in_flight >= self.limit => {
-                self.limit = self.limit.saturating_add((self.limit / 16).max(1)).min(self.max);
+            Sight::Clear(share) if self.is_queueing && in_flight >= self.limit => {
+                self.limit = self.limit.saturating_add((self.limit / share).max(1)).min(self.max);
             }
-            Sight::Clear => {}
+            Sight::Relearn if self.is_queueing => {
+                self.resume = self.limit;
+                self.limit = (self.limit / 2).max(1);
+            }
+            Sight::Learned if self.is_queueing => self.limit = self.resume.min(self.max),
+            Sight::Clear(_) | Sight::Relearn | Sight::Learned => {}
             Sight::Filling => {
                 if self.phase != Phase::Hold {
                     self.enter(Phase::Hold);
@@ -178,7 +186,7 @@ impl Tide {
         follow(&mut self.refusal, call.latency);
         self.unrefused = 0;
         self.is_queueing = false;
-        self.queueing.forget_window();
+        self.queueing.forget_batch();
         if let Some(end) = call.blocked_until {
             let tick = self.tick();
             self.restart = Some(Restart { end, out: call.in_flight, tick });
@@ -246,6 +254,7 @@ impl LimitAlgorithm for Tide {
 
     fn on_grant(&mut self, now: Instant, grant: u64, _in_flight: u32) {
         self.pace.on_grant(now, grant);
+        self.queueing.on_grant(grant, self.limit);
         self.granted = grant + 1;
     }
 
@@ -255,6 +264,10 @@ impl LimitAlgorithm for Tide {
             Outcome::Success => self.on_success(now, call),
             Outcome::RateLimited => self.on_refused(now, call),
             _ => {}
+        }
+        let latency = (call.outcome == Outcome::Success).then_some(call.latency);
+        if let Some(sight) = self.queueing.on_end(call.grant, latency, self.config.latency_tolerance) {
+            self.steer(sight, call.admitted_in_flight);
         }
         if let Some(restart) = &mut self.restart
             && now < restart.end
