@@ -11,6 +11,7 @@
 //! [may say](LimitAlgorithm::pause).
 
 pub mod aimd;
+mod choice;
 pub mod fixed;
 mod ramp;
 pub mod tide;
@@ -22,6 +23,7 @@ use super::outcome::Outcome;
 use crate::time::{Duration, Instant};
 
 pub use aimd::Aimd;
+pub use choice::LimitChoice;
 pub use fixed::Fixed;
 pub use tide::{Tide, TideConfig};
 pub use vegas::{Vegas, VegasConfig};

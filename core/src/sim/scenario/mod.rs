@@ -25,6 +25,7 @@ use super::provider::{ProviderSpec, SpecError};
 use crate::error::{ConfigError, require};
 use crate::pipeline::{AdaptiveRowGroups, PipelineConfig, PipelineError, Plan, PlanBuilder, PlanError, PolicyChoice};
 use crate::request::AimdConfig;
+use crate::request::limit::LimitChoice;
 use crate::time::Duration;
 
 pub use builtin::builtin;
@@ -202,6 +203,9 @@ pub struct Model {
     /// Settings of the adaptive limit.
     #[serde(default)]
     pub request: AimdConfig,
+    /// What decides the limit \[AIMD, by `request`\].
+    #[serde(default, skip_serializing_if = "LimitChoice::is_aimd")]
+    pub algorithm: LimitChoice,
     /// Workers at once whose columns call it, those that wait for it included, at least 1 \[twice `max_parallel`\].
     #[serde(default)]
     pub task_limit: Option<u32>,

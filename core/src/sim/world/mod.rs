@@ -247,7 +247,11 @@ fn providers(
             .map_err(|error| ScenarioError::Provider { model: name(), error })?;
         let id = admission.register(Instant::ZERO, &model.name, &model.name, "default", model.max_parallel);
         let resource = id.map(|id| admission.resource(id, Domain::Chat)).and_then(|resource| {
-            admission.configure(Instant::ZERO, resource, model.request.clone()).map(|()| resource)
+            admission.configure(Instant::ZERO, resource, model.request.clone())?;
+            if let Some(algorithm) = model.algorithm.make()? {
+                admission.set_algorithm(Instant::ZERO, resource, algorithm)?;
+            }
+            Ok(resource)
         });
         let resource = resource.map_err(|error| ScenarioError::Model { model: name(), error })?;
         providers.push(Provider { name: name(), machine, resource, idle: IdleAccount::default() });

@@ -20,6 +20,7 @@ fn model(name: &str, slots: u32) -> Model {
         },
         max_parallel: slots,
         request: crate::request::AimdConfig::default(),
+        algorithm: crate::request::limit::LimitChoice::Aimd,
         task_limit: None,
     }
 }

@@ -4,23 +4,29 @@ use crate::error::{ConfigError, require};
 use crate::time::Duration;
 
 /// Settings of [`Tide`](super::Tide). The defaults are meant to be left alone.
+///
+/// # Rates
+///
+/// Nothing has to be set for a provider that counts calls per minute. A bucket is empty whenever it refuses, so the interval
+/// between calls is the time between the ends of two pauses that it asked for, divided by the calls that it let through
+/// between them. Whoever knows the rate beforehand does better with a [budget](crate::request::budget).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct TideConfig {
     /// The limit to start climbing from. At least 1; 4.
     pub initial_limit: u32,
-    /// Successes at a limit after which one more is tried, if the last try found more room. At least 1; 8.
+    /// Successes at a limit after which one more is tried, if the last try found more room. At least 1; 16.
     pub probe_after: u32,
     /// The same after many tries in vain: each doubles the wait, up to this. At least `probe_after`; 160.
     pub probe_after_most: u32,
-    /// A try that failed and cost a pause is followed by no other for so many such pauses. 1 to 1000; 40.
+    /// A try that failed and cost a pause is followed by no other for so many such pauses. 1 to 1000; 32.
     pub pauses_between_probes: u32,
     /// What a refusal leaves of the limit while nothing is let through between refusals. In `0.01..=0.99`; 0.7.
     pub decrease_factor: f64,
     /// The longest pause after a refusal that asks for none. 2 s.
     pub longest_pause: Duration,
-    /// Where nothing is refused: how many times longer calls may take than alone. 1.05 to 100; 1.25.
+    /// Where nothing is refused: how many times longer calls may take than alone. 1.05 to 100; 1.2.
     pub latency_tolerance: f64,
 }
 
@@ -28,12 +34,12 @@ impl Default for TideConfig {
     fn default() -> Self {
         Self {
             initial_limit: 4,
-            probe_after: 8,
+            probe_after: 16,
             probe_after_most: 160,
-            pauses_between_probes: 40,
+            pauses_between_probes: 32,
             decrease_factor: 0.7,
             longest_pause: Duration::from_secs(2),
-            latency_tolerance: 1.25,
+            latency_tolerance: 1.2,
         }
     }
 }

@@ -1,9 +1,62 @@
-//! A limit that remembers where the ceiling was.
+//! A limit that remembers where the ceiling was, and what a refusal showed.
+//!
+//! [`Aimd`](super::Aimd) reads a refusal as a collapse: it stops, cuts by a quarter, and climbs for hundreds of calls. Here it
+//! is news: with `n` calls out, one too many was refused, so `n - 1` are borne.
+//!
+//! ```text
+//!            success: +1                        refused with n out
+//!         ┌────────────┐        ┌──────────────────────────────────────────────┐
+//!         │   Climb    │────────┤  limit = min(n - 1, limit - 2^k)             │
+//!         └────────────┘        │  k: refusals before with nothing let through │
+//!               ▲               └──────────────────────────────────────────────┘
+//!      answered │                                      ▲     │
+//!         ┌─────┴──────┐            refused            │     ▼
+//!         │   Probe    │───────────────────────────────┤  ┌──────────┐
+//!         │  limit + 1 │◀──────────────────────────────┼──│   Hold   │
+//!         └────────────┘     after enough successes    └──└──────────┘
+//! ```
+//!
+//! - **Climb** doubles the limit each round trip, up to twice what was made use of, as TCP does in slow start (Jacobson, 1988).
+//! - **Hold** stays at what is known to be borne: this is where the time is spent, at the ceiling and not below it, which
+//!   CUBIC (Ha, Rhee and Xu, 2008) and BBR (Cardwell et al., 2016) do with the window and the rate that they remember.
+//! - **Probe** tries one call more. It waits for `probe_after x 2^failures` successes, up to `probe_after_most` (and up to 32
+//!   for each call of the limit, so that a narrow one is not stuck for long), so that probes are one call in 160 or fewer. A
+//!   probe that cost a pause is also followed by none for up to 32 such pauses.
+//! - A probe that passes begins a climb. What ends it tells how soon to look again: at once after a leap of four slots or
+//!   more, half as long as before after less.
+//!
+//! **Sustained refusal.** Until a call granted after a cut has been out for three times a refusal's way, or was answered,
+//! each refusal cuts twice as much as the one before, up to `decrease_factor`. A refusal of a call that was out at the last
+//! cut (the rest of its cascade) cuts nothing. At a limit of 1 a refusal pauses for a quarter of a call's time, doubled each
+//! time, up to `longest_pause`. Above it a refusal that asks for no pause causes none: nothing goes out anyway before the calls
+//! in flight have come down to the limit.
+//!
+//! **After a pause** the calls in flight are let up step by step, 1, 2, 4, ..., one step each time that a refusal would have
+//! come back by, so that a ceiling that fell meanwhile costs one or two refusals and not a burst. A ceiling that falls again
+//! and again, and asks for a pause each time, is kept at a distance.
+//!
+//! **Rates.** A provider that counts calls per minute refuses at whatever concurrency. Of its refusals the
+//! [interval](TideConfig#rates) between calls is learned, and grants are spaced by it
+//! ([`opens_at`](LimitAlgorithm::opens_at)).
+//!
+//! **Queues.** Where nothing has been refused for long, mean latencies of batches of calls are compared with those of a batch
+//! that did not queue, and the limit is held where they are `latency_tolerance` times as long at most.
+//!
+//! It knows nothing but grants, ends of calls, and time. So it cannot
+//!
+//! - tell a ceiling that rose without trying: under a Retry-After of 500 ms each try costs half a second of everything;
+//! - pace a rate whose refusals carry no Retry-After (its limit settles where the rate is borne on the average);
+//! - see an outage: 5xx and timeouts change nothing;
+//! - keep refusals below one in a hundred where only a few hundred calls are made: it has to find out first.
+//!
+//! How it does beside the others, provider by provider, is in `docs/control.md`.
 
 mod config;
 mod pace;
 mod queueing;
 mod restart;
+#[cfg(test)]
+mod tests;
 
 use self::pace::Pace;
 use self::queueing::{Queueing, Sight};
@@ -18,11 +71,20 @@ pub use config::TideConfig;
 /// Successes since the last refusal, in longest waits for a probe, after which latency counts again.
 const WAITS_OF_TRUST: u32 = 8;
 
+/// Successes to wait for before a probe, at most, for each call of the limit.
+const TRIPS: u32 = 32;
+/// Slots by which a climb must have risen to count as a change and not as one more step.
+const LEAP: u32 = 4;
+/// Pauses within which a ceiling that falls again counts as falling.
+const FALLING: u64 = 8;
+/// How many times a refusal's way a call must have been out to count as let through.
+const SURVIVAL: f64 = 3.0;
+
 /// What the limit does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Grows by one for each success, up to `until`.
-    Climb { until: u32 },
+    /// Grows by one for each success.
+    Climb { from: u32 },
     /// Stays, for so many successes.
     Hold,
     /// Has one more than `floor`, which is known to be borne.
@@ -41,13 +103,20 @@ pub struct Tide {
     /// Grants that had been given at the last cut.
     known: u64,
     granted: u64,
+    /// The most calls that were out in this phase.
+    peak: u32,
     /// Refusals that were news, since the last call granted after a cut was answered.
     streak: u32,
+    /// When the first call after the last cut went out.
+    first_news: Option<Instant>,
     /// Probes in vain in a row.
     failures: u32,
     successes: u32,
     /// No probe before this.
     quiet_until: Instant,
+    /// Falls of the ceiling close to each other, and until when another one counts as close.
+    falls: u32,
+    falling_until: Instant,
     /// What was refused first.
     first_ceiling: u32,
     restart: Option<Restart>,
@@ -72,14 +141,18 @@ impl Tide {
             config,
             max: u32::MAX,
             limit: config.initial_limit,
-            phase: Phase::Climb { until: u32::MAX },
+            phase: Phase::Climb { from: 0 },
             since: 0,
             known: 0,
             granted: 0,
+            peak: 0,
             streak: 0,
+            first_news: None,
             failures: 0,
             successes: 0,
             quiet_until: Instant::ZERO,
+            falls: 0,
+            falling_until: Instant::ZERO,
             first_ceiling: 0,
             restart: None,
             latency: 0.0,
@@ -96,12 +169,14 @@ impl Tide {
         self.phase = phase;
         self.since = self.granted;
         self.successes = 0;
+        self.peak = 0;
     }
 
     /// Successes to wait for before the next probe.
     fn patience(&self) -> u32 {
-        let doubled = u64::from(self.config.probe_after) << self.failures.min(32);
-        doubled.min(u64::from(self.config.probe_after_most)) as u32
+        let doubled = u64::from(self.config.probe_after.min(self.limit.saturating_mul(8))) << self.failures.min(32);
+        let most = self.config.probe_after_most.min(self.limit.saturating_mul(TRIPS)).max(self.config.probe_after);
+        doubled.min(u64::from(most)) as u32
     }
 
     fn tick(&self) -> Duration {
@@ -125,13 +200,10 @@ impl Tide {
         }
         let is_of_phase = call.grant >= self.since;
         match self.phase {
-            Phase::Climb { until } => {
-                // As TCP in slow start: only a limit that is made use of grows.
-                if call.admitted_in_flight > self.limit / 2 {
-                    self.limit = self.limit.saturating_add(1).min(until).min(self.max);
-                }
-                if self.limit >= until {
-                    self.enter(Phase::Hold);
+            // As TCP in slow start: to twice what was made use of.
+            Phase::Climb { .. } => {
+                if is_of_phase && self.limit < self.peak.saturating_mul(2) {
+                    self.limit = self.limit.saturating_add(1).min(self.max);
                 }
             }
             Phase::Hold => {
@@ -145,8 +217,7 @@ impl Tide {
             }
             Phase::Probe { floor } => {
                 if is_of_phase && call.admitted_in_flight > floor {
-                    self.failures = 0;
-                    self.enter(Phase::Climb { until: u32::MAX });
+                    self.enter(Phase::Climb { from: floor });
                 }
             }
         }
@@ -192,7 +263,9 @@ impl Tide {
             self.restart = Some(Restart { end, out: call.in_flight, tick });
         }
         let by_pace = match (call.retry_after, call.blocked_until) {
-            (Some(_), Some(end)) => self.pace.on_refused(end, call.grant, call.admitted_in_flight, self.granted),
+            (Some(asked), Some(end)) => {
+                self.pace.on_refused(end, asked, call.grant, call.admitted_in_flight, self.granted)
+            }
             _ => false,
         };
         if call.grant < self.known || by_pace {
@@ -204,23 +277,40 @@ impl Tide {
 
     fn cut(&mut self, now: Instant, call: &CallReport) {
         let ceiling = call.admitted_in_flight.saturating_sub(1).clamp(1, self.limit);
-        self.limit = if self.streak == 0 {
-            ceiling
-        } else {
-            ceiling.min(scaled_down(self.limit, self.config.decrease_factor))
-        };
+        // One less, then two, four, eight while nothing is let through.
+        let less = self.limit.saturating_sub(1 << self.streak.min(31));
+        let least = scaled_down(self.limit, self.config.decrease_factor);
+        self.limit = ceiling.min(less.max(least)).max(1);
+        self.first_news = None;
         self.streak = self.streak.saturating_add(1);
         self.known = self.granted;
         if self.first_ceiling == 0 {
             self.first_ceiling = call.admitted_limit;
         }
-        let was_probe = matches!(self.phase, Phase::Probe { .. });
-        self.failures = if was_probe { self.failures + 1 } else { 0 };
-        if let Some(end) = call.blocked_until {
-            let pauses = (4_u64 << self.failures.min(16)).min(u64::from(self.config.pauses_between_probes));
-            self.quiet_until = end + Duration::from_nanos((end - now).as_nanos().saturating_mul(pauses));
+        self.failures = match self.phase {
+            Phase::Probe { .. } => self.failures + 1,
+            // Much has changed: look again soon. Or a little: somewhat sooner than before.
+            Phase::Climb { from } if self.limit >= from.saturating_add(LEAP) => 0,
+            Phase::Hold if self.streak > 1 => self.failures.min(1),
+            Phase::Climb { .. } | Phase::Hold => self.failures.saturating_sub(1),
+        };
+        if self.phase == Phase::Hold && call.blocked_until.is_some() {
+            self.fall(now, ceiling);
         }
-        self.enter(if self.limit < ceiling { Phase::Climb { until: ceiling } } else { Phase::Hold });
+        if let Some(end) = call.blocked_until {
+            let pauses = (8_u64 << self.failures.min(16)).min(u64::from(self.config.pauses_between_probes));
+            let pause = (end - now).as_nanos();
+            self.quiet_until = end + Duration::from_nanos(pause.saturating_mul(pauses));
+            self.falling_until = end + Duration::from_nanos(pause.saturating_mul(FALLING));
+        }
+        self.enter(Phase::Hold);
+    }
+
+    /// A ceiling that keeps falling costs a pause for each slot: stay the farther below it, the sooner it falls again.
+    fn fall(&mut self, now: Instant, ceiling: u32) {
+        self.falls = if now < self.falling_until { (self.falls + 1).min(4) } else { self.falls.saturating_sub(1) };
+        let margin = ((1 << self.falls) - 1).min(ceiling / 8);
+        self.limit = self.limit.min(ceiling - margin).max(1);
     }
 
     /// Forgets a restart that no longer holds anything up.
@@ -252,14 +342,20 @@ impl LimitAlgorithm for Tide {
         self.settle(now);
     }
 
-    fn on_grant(&mut self, now: Instant, grant: u64, _in_flight: u32) {
+    fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
+        self.peak = self.peak.max(in_flight);
         self.pace.on_grant(now, grant);
         self.queueing.on_grant(grant, self.limit);
+        self.first_news.get_or_insert(now);
         self.granted = grant + 1;
     }
 
     fn on_outcome(&mut self, now: Instant, call: &CallReport) {
         self.settle(now);
+        let survived = Duration::from_nanos((SURVIVAL * self.refusal) as u64);
+        if self.refusal > 0.0 && self.first_news.is_some_and(|first| now > first + survived) {
+            self.streak = 0;
+        }
         match call.outcome {
             Outcome::Success => self.on_success(now, call),
             Outcome::RateLimited => self.on_refused(now, call),
@@ -276,13 +372,13 @@ impl LimitAlgorithm for Tide {
         }
     }
 
-    /// None after a lone refusal; from the third in a row on, half a call's time, doubled each time.
+    /// None while there is something to cut; then a quarter of a call's time, doubled each time.
     fn pause(&self, _now: Instant, call: &CallReport) -> Option<Duration> {
-        if call.grant < self.known || self.streak < 3 {
+        if call.grant < self.known || self.limit > 1 {
             return Some(Duration::ZERO);
         }
-        let doublings = (self.streak - 3).min(16);
-        let base = if self.latency > 0.0 { self.latency / 2.0 } else { 5e7 };
+        let doublings = self.streak.saturating_sub(1).min(16);
+        let base = if self.latency > 0.0 { self.latency / 4.0 } else { 5e7 };
         let pause = base * f64::from(1_u32 << doublings);
         Some(Duration::from_nanos(pause as u64).min(self.config.longest_pause))
     }

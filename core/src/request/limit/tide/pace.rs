@@ -6,16 +6,21 @@
 //! interval = (end of this pause - end of the last) / calls let through between them
 //! ```
 //!
-//! The figure is believed once a call was refused with nothing beside it, or once two of them in a row agree although as
-//! many calls at once had been let through meanwhile. Under a limit of concurrency it comes to no more than the throughput
-//! that there was, so believing it wrongly costs little; and a pace that keeps nobody is forgotten.
+//! The figure is believed once a call was refused with nothing beside it, or once two in a row agree although as many calls
+//! at once had been let through meanwhile and the pause asked for is about the time of one call: a bucket says when the
+//! next call fits, a provider without slots says anything. The pace is a 64th slower than the figure, and after so many
+//! successes a sixteenth quicker, then an eighth, then a quarter each time, until the next refusal. Where the bucket was full
+//! in between, the figure comes out too slow; what went well before it then counts. A pace that holds nobody up is forgotten.
 
 use crate::time::{Duration, Instant};
 
 /// Grants in a row that the pace did not hold up, after which it is forgotten.
 const UNBOUND: u32 = 64;
-/// Successes after which a pace is quickened; each failure doubles it, up to four times.
-const PATIENCE: u32 = 64;
+/// Successes after which a pace is quickened; each failure doubles it, so many times at most.
+const PATIENCE: u32 = 16;
+const DOUBLINGS: u32 = 5;
+/// The fewest calls that a pace is measured by, once there is one.
+const FEWEST: u64 = 8;
 
 /// What was let through since the last pause ended.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +32,8 @@ struct Window {
     level: u32,
     /// The lowest number at once of which one was refused.
     refused_at: u32,
+    /// The longest pause asked for.
+    asked: Duration,
     /// When the pause ends that closes it.
     end: Option<Instant>,
 }
@@ -38,6 +45,10 @@ pub(super) struct Pace {
     rumour: Option<u64>,
     /// Nanoseconds from one call to the next, while there is a pace.
     interval: Option<u64>,
+    /// The last measurement that was believed.
+    measured: u64,
+    /// The interval before it was last quickened, if it was since the last refusal.
+    slower: Option<u64>,
     next: Instant,
     unbound: u32,
     successes: u32,
@@ -74,15 +85,16 @@ impl Pace {
         }
         let Some(interval) = self.interval else { return };
         self.successes += 1;
-        if self.successes >= PATIENCE << self.failures.min(2) {
-            self.successes = PATIENCE / 2;
-            self.interval = Some((interval - interval / self.share).max(1));
+        if self.successes >= PATIENCE << self.failures.min(DOUBLINGS) {
+            self.successes /= 2;
+            self.slower = Some(interval);
+            self.interval = Some((interval - interval / self.share.max(1)).max(1));
             self.share = (self.share / 2).max(4);
         }
     }
 
     /// A call was refused with a Retry-After that ends at `end`. Answers whether the pace is to blame, and not the limit.
-    pub(super) fn on_refused(&mut self, end: Instant, grant: u64, at_once: u32, granted: u64) -> bool {
+    pub(super) fn on_refused(&mut self, end: Instant, asked: Duration, grant: u64, at_once: u32, granted: u64) -> bool {
         let Some(window) = &mut self.window else {
             self.window = Some(Window::new(end, granted));
             return false;
@@ -92,9 +104,11 @@ impl Pace {
             return self.interval.is_some();
         }
         window.refused += 1;
+        window.asked = window.asked.max(asked);
         window.refused_at = window.refused_at.min(at_once);
         window.end = Some(window.end.map_or(end, |known| known.max(end)));
-        self.interval.is_some() && at_once <= window.level.max(1)
+        let is_bucket = asked.as_nanos() <= self.measured.saturating_mul(2);
+        self.interval.is_some() && (is_bucket || at_once <= window.level.max(1))
     }
 
     /// Draws the conclusion of a window whose pause ended at `end`; `grant` is the first grant of the next one.
@@ -105,16 +119,31 @@ impl Pace {
         let rumour = self.rumour.replace(measured);
         let agrees = |known: u64| known.abs_diff(measured) <= measured / 8;
         let is_contradiction = window.refused_at <= window.level;
-        let is_believed = window.refused_at == 1 || (is_contradiction && rumour.is_some_and(agrees));
-        if let Some(interval) = self.interval {
-            self.failures = if agrees(interval) { self.failures + 1 } else { 0 };
+        // A bucket asks for the time of one call; a provider without slots for any.
+        let is_bucket = window.asked.as_nanos() <= measured.saturating_mul(2);
+        let is_believed = window.refused_at == 1 || (is_contradiction && is_bucket && rumour.is_some_and(agrees));
+        if self.interval.is_some() {
+            self.successes = 0;
+            self.share = 16;
+            let is_by_pace = is_contradiction
+                || window.refused_at == 1
+                || window.asked.as_nanos() <= self.measured.saturating_mul(2);
+            if !is_by_pace || passed < FEWEST {
+                let known = self.measured.saturating_add(self.measured / 64);
+                self.interval = Some(self.slower.take().unwrap_or(0).max(known.max(1)));
+                return;
+            }
+            self.failures = if agrees(self.measured) { self.failures + 1 } else { 0 };
         } else if is_believed {
             self.failures = 0;
             self.next = end;
         } else {
             return;
         }
-        self.interval = Some((measured + measured / 64).max(1));
+        self.measured = measured;
+        // Where the bucket was full in between, more would have flowed in: what went well then counts.
+        let slower = self.slower.take().filter(|slower| measured > slower.saturating_add(slower / 4));
+        self.interval = Some(slower.unwrap_or(measured.saturating_add(measured / 64)).max(1));
         self.unbound = 0;
         self.successes = 0;
         self.share = 16;
@@ -123,6 +152,6 @@ impl Pace {
 
 impl Window {
     fn new(start: Instant, granted: u64) -> Self {
-        Self { start, granted, refused: 0, level: 0, refused_at: u32::MAX, end: None }
+        Self { start, granted, refused: 0, level: 0, refused_at: u32::MAX, asked: Duration::ZERO, end: None }
     }
 }

@@ -5,7 +5,7 @@
 //! mean    that of the present batch
 //!
 //! mean > tolerance x alone        the limit becomes limit x alone / mean      (Little's law: that many are being served)
-//! mean < midway                   the limit may grow: by 1/16, and twice as much each time this comes again
+//! mean < midway                   the limit may grow: by 1/16, then 1/8, 1/4, 1/2 as this goes on
 //! ```
 //!
 //! A batch is so many calls that were granted one after another, complete only when the last of them has ended: whoever
@@ -55,6 +55,10 @@ pub(super) struct Queueing {
     /// Cuts in a row that did not help.
     in_vain: u32,
     share: u32,
+    /// Batches that showed nothing.
+    clear: u32,
+    /// Whether the limit was cut before this batch.
+    is_drained: bool,
     /// Batches since `alone` was measured.
     age: u32,
     is_learning: bool,
@@ -101,7 +105,8 @@ impl Queueing {
         if self.alone == 0.0 {
             self.alone = mean;
         }
-        if mean < self.alone {
+        // After a cut nothing should queue, so that mean counts whichever way it lies.
+        if mean < self.alone || core::mem::take(&mut self.is_drained) {
             self.alone += (mean - self.alone) / 8.0;
         }
         self.age += 1;
@@ -110,6 +115,7 @@ impl Queueing {
             self.in_vain += 1;
             self.share = SHARES.0;
             if self.in_vain <= 4 {
+                self.is_drained = true;
                 return Sight::Queueing(ratio);
             }
             // Fewer calls did not make them faster: the provider has become slower.
@@ -127,7 +133,10 @@ impl Queueing {
             return Sight::Filling;
         }
         let share = self.share.clamp(SHARES.1, SHARES.0);
-        self.share = share / 2;
+        self.clear += 1;
+        if self.clear.is_multiple_of(2) {
+            self.share = share / 2;
+        }
         Sight::Clear(share)
     }
 }

@@ -48,7 +48,8 @@ impl Run {
     fn reached(&self, oracle: &Self, event: Duration) -> Option<u64> {
         let first = event.as_nanos().div_ceil(WINDOW.as_nanos()) as usize;
         let windows = oracle.windows.len().min(self.windows.len());
-        let found = (first..windows).find(|&at| oracle.windows[at] > 0 && self.windows[at] * 10 >= oracle.windows[at] * 9)?;
+        let found =
+            (first..windows).find(|&at| oracle.windows[at] > 0 && self.windows[at] * 10 >= oracle.windows[at] * 9)?;
         Some(((found + 1) as u64 * WINDOW.as_nanos() - event.as_nanos()) / 1_000_000)
     }
 }
