@@ -18,7 +18,7 @@ pub struct TideConfig {
     pub initial_limit: u32,
     /// Successes at a limit after which one more is tried, if the last try found more room. At least 1; 16.
     pub probe_after: u32,
-    /// The same after many tries in vain: each doubles the wait, up to this. At least `probe_after`; 160.
+    /// The same after many tries in vain: each doubles the wait, up to this. At least `probe_after`; 240.
     pub probe_after_most: u32,
     /// A try that failed and cost a pause is followed by no other for so many such pauses. 1 to 1000; 32.
     pub pauses_between_probes: u32,
@@ -35,7 +35,7 @@ impl Default for TideConfig {
         Self {
             initial_limit: 4,
             probe_after: 16,
-            probe_after_most: 160,
+            probe_after_most: 240,
             pauses_between_probes: 32,
             decrease_factor: 0.7,
             longest_pause: Duration::from_secs(2),

@@ -20,7 +20,7 @@
 //! - **Hold** stays at what is known to be borne: this is where the time is spent, at the ceiling and not below it, which
 //!   CUBIC (Ha, Rhee and Xu, 2008) and BBR (Cardwell et al., 2016) do with the window and the rate that they remember.
 //! - **Probe** tries one call more. It waits for `probe_after x 2^failures` successes, up to `probe_after_most` (and up to 32
-//!   for each call of the limit, so that a narrow one is not stuck for long), so that probes are one call in 160 or fewer. A
+//!   for each call of the limit, so that a narrow one is not stuck for long), so that a probe in vain is one call in 240. A
 //!   probe that cost a pause is also followed by none for up to 32 such pauses.
 //! - A probe that passes begins a climb. What ends it tells how soon to look again: at once after a leap of four slots or
 //!   more, half as long as before after less.

@@ -128,7 +128,7 @@ impl Queueing {
             self.is_learning = true;
             return Sight::Relearn;
         }
-        if ratio > (1.0 + tolerance) / 2.0 {
+        if ratio > 1.0 + (tolerance - 1.0) / 2.0 {
             self.share = SHARES.0;
             return Sight::Filling;
         }
