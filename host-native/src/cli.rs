@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tidegate_core::sim::scenario::LimitChoice;
+use tidegate_core::request::limit::{LimitChoice, TideConfig, VegasConfig};
 
 use crate::error::Exit;
 use crate::output::Existing;
@@ -51,8 +51,8 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<PolicyName>,
     /// What decides how many calls of each model may be out [default: what the scenario says]
-    #[arg(long, value_name = "ALGORITHM", value_parser = limit_algorithms())]
-    pub limit: Option<String>,
+    #[arg(long, value_name = "ALGORITHM")]
+    pub limit: Option<LimitName>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -68,8 +68,31 @@ pub enum PolicyName {
     BoundedBorrow,
 }
 
-fn limit_algorithms() -> clap::builder::PossibleValuesParser {
-    LimitChoice::ALL.map(|(name, _)| name).into()
+/// A limit algorithm, by the name that files use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum LimitName {
+    /// Additive increase, multiplicative decrease
+    Aimd,
+    /// Watches for queueing
+    Vegas,
+    /// Remembers where the ceiling was
+    Tide,
+    /// The cap, always
+    Fixed,
+}
+
+impl LimitName {
+    /// The algorithm with its default settings, for a model of this cap.
+    #[must_use]
+    pub fn with_defaults(self, cap: u32) -> LimitChoice {
+        match self {
+            Self::Aimd => LimitChoice::Aimd,
+            Self::Vegas => LimitChoice::Vegas(VegasConfig::default()),
+            Self::Tide => LimitChoice::Tide(TideConfig::default()),
+            Self::Fixed => LimitChoice::Fixed { limit: cap },
+        }
+    }
 }
 
 /// What `regress` takes.
@@ -186,7 +209,7 @@ mod tests {
         let Ok(Command::Simulate(args)) = parse("tidegate simulate tide --policy strict_fair --limit fixed") else {
             panic!("it is well formed");
         };
-        assert_eq!((args.seed, args.policy, args.limit.as_deref()), (1, Some(PolicyName::StrictFair), Some("fixed")));
+        assert_eq!((args.seed, args.policy, args.limit), (1, Some(PolicyName::StrictFair), Some(LimitName::Fixed)));
         assert!(parse("tidegate simulate tide --limit guess").is_err());
     }
 

@@ -34,7 +34,7 @@
 //! | [`World::listened`](world::World::listened) | you, with both event streams | whatever you like |
 //!
 //! None of them decides anything: the digest of a scenario and a seed is the same in all, but for another policy's. The example
-//! `own_policy_in_a_scenario` tries a policy; a limit algorithm is a scenario's [own setting](scenario::Model::limit).
+//! `own_policy_in_a_scenario` tries a policy; a limit algorithm is a scenario's [own setting](scenario::Model::algorithm).
 //!
 //! # A question of your own
 //!

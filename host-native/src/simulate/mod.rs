@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Instant as StdInstant;
 
 use tidegate_core::pipeline::PolicyChoice;
-use tidegate_core::sim::scenario::{LimitChoice, Scenario, builtin};
+use tidegate_core::sim::scenario::{Scenario, builtin};
 use tidegate_core::sim::suite::idle;
 use tidegate_core::sim::world::World;
 
@@ -86,13 +86,13 @@ fn set_up(scenario: &mut Scenario, args: &SimulateArgs) -> Result<(), Error> {
         Some(PolicyName::StrictFair) => scenario.policy = PolicyChoice::StrictFair,
         None => {}
     }
-    let Some(name) = &args.limit else { return Ok(()) };
+    let Some(name) = args.limit else { return Ok(()) };
     if scenario.models.is_empty() {
         return Err(Error::Setting(format!("`{}` has no model, so `--limit` has nothing to decide", scenario.name)));
     }
-    let limit = LimitChoice::ALL.iter().find(|(known, _)| known == name).map(|(_, limit)| *limit);
-    let limit = limit.ok_or_else(|| Error::Internal(format!("`{name}` was accepted as a limit algorithm")))?;
-    scenario.models.iter_mut().for_each(|model| model.limit = limit);
+    for model in &mut scenario.models {
+        model.algorithm = name.with_defaults(model.max_parallel);
+    }
     Ok(())
 }
 

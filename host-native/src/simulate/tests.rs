@@ -1,8 +1,10 @@
 use tidegate_core::pipeline::AdaptiveRowGroups;
+use tidegate_core::request::limit::{LimitChoice, VegasConfig};
 use tidegate_core::sim::scenario::{Holder, PreBatch, ScenarioColumn};
 use tidegate_core::time::Duration;
 
 use super::*;
+use crate::cli::LimitName;
 use crate::pipeline_file::SourceText;
 
 /// A file with nothing in it that has a default.
@@ -49,7 +51,7 @@ fn settings_of_every_kind_survive_the_way_through_a_file() {
     full.pre_batch = Some(PreBatch { takes: span, fails_at: Some(1), leaves_out_share: 0.25 });
     full.holders = vec![Holder { model: "m".to_string(), slots: 2, from: span, until: span + span }];
     full.resources.insert("gpu".to_string(), 3);
-    full.models[0].limit = LimitChoice::Vegas;
+    full.models[0].algorithm = LimitChoice::Vegas(VegasConfig::default());
     full.cancel_at = Some(span);
     let holds = [("gpu".to_string(), 2)].into();
     let local =
@@ -148,11 +150,11 @@ fn policy_and_limit_of_the_command_line_take_the_place_of_the_scenarios() {
         serde_json::from_str::<serde_json::Value>(&text).unwrap()["digest"].clone()
     };
     let plain = digest(&args("tide"));
-    assert_ne!(digest(&SimulateArgs { limit: Some("fixed".to_string()), ..args("tide") }), plain);
+    assert_ne!(digest(&SimulateArgs { limit: Some(LimitName::Fixed), ..args("tide") }), plain);
     assert_eq!(digest(&SimulateArgs { policy: Some(PolicyName::BoundedBorrow), ..args("tide") }), plain);
     let strict = |policy| digest(&SimulateArgs { policy, ..args("late-peer/bounded") });
     assert_ne!(strict(Some(PolicyName::StrictFair)), strict(None));
-    let nothing = simulate(&SimulateArgs { limit: Some("fixed".to_string()), ..args("fan/in") });
+    let nothing = simulate(&SimulateArgs { limit: Some(LimitName::Fixed), ..args("fan/in") });
     assert!(nothing.unwrap_err().to_string().contains("has no model"));
 }
 

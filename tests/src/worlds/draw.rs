@@ -2,10 +2,11 @@
 
 use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice, Strategy};
 use tidegate_core::request::AimdConfig;
+use tidegate_core::request::limit::LimitChoice;
 use tidegate_core::sim::latency::{Latency, Tail};
 use tidegate_core::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, Rate, Step};
 use tidegate_core::sim::rng::Rng;
-use tidegate_core::sim::scenario::{Answering, Holder, LimitChoice, Model, PreBatch, Scenario, ScenarioColumn};
+use tidegate_core::sim::scenario::{Answering, Holder, Model, PreBatch, Scenario, ScenarioColumn};
 use tidegate_core::task::{BoundedBorrowConfig, ShareRounding};
 use tidegate_core::time::Duration;
 
@@ -123,8 +124,8 @@ fn models(chance: &mut Chance) -> Vec<Model> {
         name: format!("m{number}"),
         provider: provider(chance),
         max_parallel: chance.from(1, 6),
-        limit: LimitChoice::Aimd,
         request: limit(chance),
+        algorithm: LimitChoice::Aimd,
         task_limit: chance.some(40, |chance| chance.from(1, 8)),
     };
     (0..count).map(model).collect()

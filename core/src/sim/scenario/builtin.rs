@@ -3,9 +3,10 @@
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use super::{LimitChoice, Model, Scenario, ScenarioColumn};
+use super::{Model, Scenario, ScenarioColumn};
 use crate::pipeline::Strategy;
 use crate::request::AimdConfig;
+use crate::request::limit::LimitChoice;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, Step};
 use crate::time::Duration;
@@ -85,9 +86,9 @@ impl Draft {
             name: name.to_string(),
             provider,
             max_parallel,
-            limit: LimitChoice::Aimd,
             request,
             task_limit: None,
+            algorithm: LimitChoice::Aimd,
         });
         let draft = alloc::format!("{name}_draft");
         for (column, after) in [(draft.clone(), "seed".to_string()), (alloc::format!("{name}_judge"), draft)] {

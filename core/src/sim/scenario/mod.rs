@@ -15,7 +15,6 @@ mod builtin;
 mod columns;
 mod surroundings;
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -27,7 +26,7 @@ use super::provider::{ProviderSpec, SpecError};
 use crate::error::{ConfigError, require};
 use crate::pipeline::{AdaptiveRowGroups, PipelineConfig, PipelineError, Plan, PlanBuilder, PlanError, PolicyChoice};
 use crate::request::AimdConfig;
-use crate::request::limit::{Fixed, LimitAlgorithm, Vegas, VegasConfig};
+use crate::request::limit::LimitChoice;
 use crate::time::Duration;
 
 pub use builtin::builtin;
@@ -207,43 +206,15 @@ pub struct Model {
     pub provider: ProviderSpec,
     /// The cap the model is registered with.
     pub max_parallel: u32,
-    /// Which algorithm decides the adaptive limit \[AIMD\].
-    #[serde(default)]
-    pub limit: LimitChoice,
-    /// Settings of the adaptive limit: all of them for AIMD, cooldown and `max_limit` for any.
+    /// Settings of the adaptive limit: all of them for AIMD, cooldowns and `max_limit` for any.
     #[serde(default)]
     pub request: AimdConfig,
+    /// What decides the limit \[AIMD, by `request`\].
+    #[serde(default, skip_serializing_if = "LimitChoice::is_aimd")]
+    pub algorithm: LimitChoice,
     /// Workers at once whose columns call it, those that wait for it included, at least 1 \[twice `max_parallel`\].
     #[serde(default)]
     pub task_limit: Option<u32>,
-}
-
-/// What decides how many calls of a model may be out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-#[non_exhaustive]
-pub enum LimitChoice {
-    /// [`Aimd`](crate::request::limit::Aimd), with the settings in [`Model::request`].
-    #[default]
-    Aimd,
-    /// [`Fixed`]: the cap, always.
-    Fixed,
-    /// [`Vegas`] with its default settings.
-    Vegas,
-}
-
-impl LimitChoice {
-    /// Each with the name that files and command lines use.
-    pub const ALL: [(&'static str, Self); 3] = [("aimd", Self::Aimd), ("fixed", Self::Fixed), ("vegas", Self::Vegas)];
-
-    /// The algorithm for a cap of `max`; `None` for the one that every resource begins with.
-    pub(super) fn make(self, max: u32) -> Result<Option<Box<dyn LimitAlgorithm>>, ConfigError> {
-        Ok(match self {
-            Self::Aimd => None,
-            Self::Fixed => Some(Box::new(Fixed::new(max))),
-            Self::Vegas => Some(Box::new(Vegas::new(VegasConfig::default())?)),
-        })
-    }
 }
 
 impl Model {

@@ -255,7 +255,7 @@ fn providers(
         let id = admission.register(Instant::ZERO, &model.name, &model.name, "default", model.max_parallel);
         let resource = id.map(|id| admission.resource(id, Domain::Chat)).and_then(|resource| {
             admission.configure(Instant::ZERO, resource, model.request.clone())?;
-            if let Some(algorithm) = model.limit.make(model.cap())? {
+            if let Some(algorithm) = model.algorithm.make()? {
                 admission.set_algorithm(Instant::ZERO, resource, algorithm)?;
             }
             Ok(resource)

@@ -1,8 +1,9 @@
 use super::*;
 use crate::pipeline::{DropReason, Hook, StopReason, Strategy, TaskCounts};
+use crate::request::limit::LimitChoice;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, ProviderSpec};
-use crate::sim::scenario::{Answering, Holder, LimitChoice, Model, PreBatch, ScenarioColumn};
+use crate::sim::scenario::{Answering, Holder, Model, PreBatch, ScenarioColumn};
 use alloc::string::ToString;
 
 fn millis(millis: u64) -> Duration {
@@ -19,8 +20,8 @@ fn model(name: &str, slots: u32) -> Model {
             ..ProviderSpec::default()
         },
         max_parallel: slots,
-        limit: LimitChoice::Aimd,
         request: crate::request::AimdConfig::default(),
+        algorithm: LimitChoice::Aimd,
         task_limit: None,
     }
 }
@@ -176,13 +177,13 @@ fn a_model_may_have_another_limit_algorithm() {
     let refusing = Capacity::Constant { slots: 4 };
     let mut narrow = Model { max_parallel: 8, ..model("m", 4) };
     narrow.provider.capacity = refusing;
-    let limit_after = |limit| {
-        let base = scenario(64, &[Model { limit, ..narrow.clone() }], &[calling("a", "m")]);
+    let limit_after = |algorithm| {
+        let base = scenario(64, &[Model { algorithm, ..narrow.clone() }], &[calling("a", "m")]);
         let mut world = World::watched(&base, 7).unwrap();
         world.advance_to(Instant::ZERO + millis(8));
         world.sample().providers[0].limit
     };
-    assert_eq!((limit_after(LimitChoice::Aimd), limit_after(LimitChoice::Fixed)), (6, 8));
+    assert_eq!((limit_after(LimitChoice::Aimd), limit_after(LimitChoice::Fixed { limit: 8 })), (6, 8));
 }
 
 #[test]

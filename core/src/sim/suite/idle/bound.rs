@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use crate::pipeline::Strategy;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, Overload};
-use crate::sim::scenario::{Holder, LimitChoice, Model, Scenario, ScenarioColumn, ScenarioError};
+use crate::sim::scenario::{Holder, Model, Scenario, ScenarioColumn, ScenarioError};
 use crate::time::Duration;
 
 /// What no wall time of a scenario can be below, and why.
@@ -121,7 +121,7 @@ fn of_model(scenario: &Scenario, costs: &[Cost<'_>], model: &Model) -> [(String,
 /// begin at the cap, since who then has how many is up to admission.
 fn certain_holders(scenario: &Scenario, model: &Model) -> Vec<(u64, u32)> {
     let begins_low = model.request.initial_limit.is_some_and(|limit| limit < model.cap());
-    if begins_low || !model.request.ramp.is_zero() || model.limit == LimitChoice::Vegas {
+    if begins_low || !model.request.ramp.is_zero() || !model.algorithm.is_aimd() {
         return Vec::new();
     }
     let mut free = model.cap();

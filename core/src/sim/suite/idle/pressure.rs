@@ -13,9 +13,10 @@ use alloc::string::ToString;
 use super::{Case, Target};
 use crate::pipeline::{AdaptiveRowGroups, Strategy};
 use crate::request::AimdConfig;
+use crate::request::limit::LimitChoice;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, ProviderSpec};
-use crate::sim::scenario::{Holder, LimitChoice, Model, Scenario, ScenarioColumn};
+use crate::sim::scenario::{Holder, Model, Scenario, ScenarioColumn};
 use crate::time::Duration;
 
 const HELD: &str = "held";
@@ -31,7 +32,7 @@ pub(super) fn model(name: &str, slots: u32, latency: Duration) -> Model {
             ..ProviderSpec::default()
         },
         max_parallel: slots,
-        limit: LimitChoice::Aimd,
+        algorithm: LimitChoice::Aimd,
         request: AimdConfig::default(),
         task_limit: None,
     }
