@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tidegate_core::request::limit::{LimitChoice, TideConfig, VegasConfig};
 
 use crate::error::Exit;
 use crate::output::Existing;
@@ -31,6 +32,90 @@ pub enum Command {
         #[arg(value_name = "FILE")]
         log: PathBuf,
     },
+    /// Simulate a run in virtual time: the scheduler as it is, against mock providers
+    Simulate(SimulateArgs),
+    /// Run the idle suite: is capacity ever idle without need?
+    Regress(RegressArgs),
+}
+
+/// What `simulate` takes.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SimulateArgs {
+    /// A built-in scenario (see --list), or a file of one
+    #[arg(value_name = "SCENARIO", required_unless_present = "list")]
+    pub scenario: Option<String>,
+    /// List the built-in scenarios
+    #[arg(long)]
+    pub list: bool,
+    /// Write the scenario as a file to standard output, and run nothing
+    #[arg(long, conflicts_with = "json")]
+    pub dump: bool,
+    /// The seed: equal seeds give equal runs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// When a fairness group may start more workers than its share [default: what the scenario says]
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Option<PolicyName>,
+    /// What decides how many calls of each model may be out [default: what the scenario says]
+    #[arg(long, value_name = "ALGORITHM")]
+    pub limit: Option<LimitName>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A task policy, by the name that files use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum PolicyName {
+    /// Only while nobody else could start
+    StrictFair,
+    /// While nobody else wants the same, and as a debt
+    BoundedBorrow,
+}
+
+/// A limit algorithm, by the name that files use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum LimitName {
+    /// Additive increase, multiplicative decrease
+    Aimd,
+    /// Watches for queueing
+    Vegas,
+    /// Remembers where the ceiling was
+    Tide,
+    /// The cap, always
+    Fixed,
+}
+
+impl LimitName {
+    /// The algorithm with its default settings, for a model of this cap.
+    #[must_use]
+    pub fn with_defaults(self, cap: u32) -> LimitChoice {
+        match self {
+            Self::Aimd => LimitChoice::Aimd,
+            Self::Vegas => LimitChoice::Vegas(VegasConfig::default()),
+            Self::Tide => LimitChoice::Tide(TideConfig::default()),
+            Self::Fixed => LimitChoice::Fixed { limit: cap },
+        }
+    }
+}
+
+/// What `regress` takes.
+#[derive(Clone, Debug, Default, Args)]
+pub struct RegressArgs {
+    /// Run the quick set only
+    #[arg(long)]
+    pub quick: bool,
+    /// Compare every figure with those in this file; any difference fails
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+    /// Write the figures to this file, to be the next baseline
+    #[arg(long, value_name = "FILE")]
+    pub update_baseline: Option<PathBuf>,
+    /// Write a report of one HTML file
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
 }
 
 /// What `run` takes.
@@ -60,7 +145,7 @@ pub struct RunArgs {
 }
 
 impl Cli {
-    /// What to do, whether or not the subcommand was written.
+    /// What to do: `run` if no subcommand was written.
     #[must_use]
     pub fn into_command(self) -> Command {
         self.command.unwrap_or(Command::Run(self.run))
@@ -102,7 +187,7 @@ mod tests {
     fn parse(line: &str) -> RunArgs {
         match Cli::try_parse_from(line.split(' ')).expect(line).into_command() {
             Command::Run(args) => args,
-            other @ Command::Replay { .. } => panic!("{line}: {other:?}"),
+            other => panic!("{line} is {other:?}"),
         }
     }
 
@@ -123,6 +208,18 @@ mod tests {
     fn a_pipeline_names_its_own_output_and_is_not_replaced_unasked() {
         assert_eq!(parse("tidegate run a/b.toml").output(), (PathBuf::from("out/b"), Existing::Refuse));
         assert_eq!(parse("tidegate b.toml --overwrite").output(), (PathBuf::from("out/b"), Existing::Replace));
+    }
+
+    #[test]
+    fn a_simulation_needs_a_scenario_unless_they_are_listed() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(Cli::into_command);
+        assert!(parse("tidegate simulate").is_err());
+        assert!(matches!(parse("tidegate simulate --list"), Ok(Command::Simulate(_))));
+        let Ok(Command::Simulate(args)) = parse("tidegate simulate tide --policy strict_fair --limit fixed") else {
+            panic!("it is well formed");
+        };
+        assert_eq!((args.seed, args.policy, args.limit), (1, Some(PolicyName::StrictFair), Some(LimitName::Fixed)));
+        assert!(parse("tidegate simulate tide --limit guess").is_err());
     }
 
     #[test]

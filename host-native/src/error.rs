@@ -6,6 +6,7 @@ use crate::dataset::DatasetError;
 use crate::mock::MockError;
 use crate::output::OutputError;
 use crate::pipeline_file::FileError;
+use crate::record::LogError;
 
 /// How the program ended. The one table of exit codes; `tidegate --help` prints it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub enum Exit {
     Done = 0,
     /// A bug in this program, not in its input.
     Internal = 1,
-    /// The command line or the pipeline file is wrong.
+    /// The command line, the pipeline file or another input file is wrong.
     Pipeline = 2,
     /// The dataset cannot be read, has a malformed row, or is empty.
     Dataset = 3,
@@ -25,13 +26,15 @@ pub enum Exit {
     Output = 5,
     /// The run came to its end, but rows were dropped; the summary says why.
     RowsDropped = 6,
+    /// A check failed: a law of the simulation, a target of the suite, or the baseline.
+    ChecksFailed = 7,
     /// Interrupted (Ctrl-C or a termination signal). Finished row groups are on disk.
     Interrupted = 130,
 }
 
 impl Exit {
     /// All of them, in order of their codes.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Done,
         Self::Internal,
         Self::Pipeline,
@@ -39,6 +42,7 @@ impl Exit {
         Self::Provider,
         Self::Output,
         Self::RowsDropped,
+        Self::ChecksFailed,
         Self::Interrupted,
     ];
 
@@ -54,13 +58,14 @@ impl Exit {
         match self {
             Self::Done => "every row of the dataset was finished and written",
             Self::Internal => "a bug in tidegate",
-            Self::Pipeline => "the command line or the pipeline file is wrong",
+            Self::Pipeline => "the command line, the pipeline file or another input file is wrong",
             Self::Dataset => "the dataset cannot be read, has a malformed row, or is empty",
             Self::Provider => {
                 "a provider could not be used: too many failures, nothing but rate limits, or no row finished"
             }
             Self::Output => "the output directory is not empty, or cannot be written",
             Self::RowsDropped => "the run came to its end, but rows were dropped (the summary says why)",
+            Self::ChecksFailed => "a check failed: a law of the simulation, a target of the suite, or the baseline",
             Self::Interrupted => "interrupted; finished row groups are on disk",
         }
     }
@@ -88,6 +93,9 @@ pub enum Error {
     /// A value from the pipeline file or the environment that only showed to be wrong when it was used.
     #[error("{0}")]
     Setting(String),
+    /// A decision log.
+    #[error(transparent)]
+    Log(#[from] LogError),
     /// The dataset.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
@@ -107,7 +115,7 @@ impl Error {
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Pipeline(_) | Self::Setting(_) => Exit::Pipeline,
+            Self::Pipeline(_) | Self::Setting(_) | Self::Log(_) => Exit::Pipeline,
             Self::Dataset(_) => Exit::Dataset,
             Self::Output(_) => Exit::Output,
             Self::Mock(_) | Self::Internal(_) => Exit::Internal,

@@ -15,6 +15,7 @@
 //! | [`record`] | decision logs, written and replayed |
 //! | [`observe`] | events as JSON lines, and the capacity values of a run |
 //! | [`run`], [`progress`], [`verdict`], [`summary`] | a whole run, and what a person sees of it |
+//! | [`simulate`], [`regress`] | runs in virtual time: one scenario, or the idle suite against its baseline |
 //! | [`example`] | the bundled pipeline and dataset |
 #![forbid(unsafe_code)]
 
@@ -36,8 +37,11 @@ pub mod pipeline_file;
 pub mod progress;
 pub mod provider;
 pub mod record;
+pub mod regress;
 pub mod run;
+pub mod simulate;
 pub mod summary;
+mod table;
 pub mod template;
 pub mod usage;
 pub mod verdict;

@@ -1,15 +1,16 @@
 //! The program `tidegate`.
 
 use std::io::Write as _;
-use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser;
 use tidegate_native::cli::{Cli, Command, RunArgs};
-use tidegate_native::error::Exit;
+use tidegate_native::error::{Error, Exit};
 use tidegate_native::progress::Screen;
-use tidegate_native::record::replay;
+use tidegate_native::record::replay_log;
+use tidegate_native::regress::regress;
 use tidegate_native::run::{RunRequest, run};
+use tidegate_native::simulate::simulate;
 
 /// How long the end waits for file operations that are under way.
 const GRACE: Duration = Duration::from_secs(5);
@@ -17,19 +18,23 @@ const GRACE: Duration = Duration::from_secs(5);
 fn main() -> Exit {
     match Cli::parse().into_command() {
         Command::Run(args) => run_pipeline(args),
-        Command::Replay { log } => replay_log(&log),
+        Command::Replay { log } => ended(replay_log(&log)),
+        Command::Simulate(args) => ended(simulate(&args)),
+        Command::Regress(args) => ended(regress(&args)),
     }
 }
 
-fn replay_log(log: &Path) -> Exit {
-    match replay(log) {
-        Ok(replayed) => {
-            let _ = writeln!(std::io::stdout(), "{replayed}");
-            if replayed.is_equal() { Exit::Done } else { Exit::Internal }
+/// Prints what a command without a runtime came to.
+fn ended(end: Result<(String, Exit), Error>) -> Exit {
+    match end {
+        Ok((text, exit)) => {
+            // A reader that went away is no reason to hide how it ended.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            exit
         }
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "error: {error}");
-            Exit::Pipeline
+            error.exit()
         }
     }
 }

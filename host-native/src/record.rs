@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::pipeline::RunReport;
 use tidegate_core::replay::{Command, Header, Replay, ReplayError, Stamped};
 
+use crate::error::{Error, Exit};
+
 /// A line of a log.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -192,6 +194,13 @@ impl fmt::Display for Replayed {
             Some((run, requests)) => write!(f, "THE DECISIONS DIFFER: the run's digest is {run:016x} {requests:016x}"),
         }
     }
+}
+
+/// `tidegate replay`: what to print, and how to exit.
+pub fn replay_log(path: &Path) -> Result<(String, Exit), Error> {
+    let replayed = replay(path)?;
+    let exit = if replayed.is_equal() { Exit::Done } else { Exit::ChecksFailed };
+    Ok((format!("{replayed}\n"), exit))
 }
 
 /// Tells new machines what the log in `path` has.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration as StdDuration;
 
 use crate::error::Exit;
+use crate::table::{format_seconds, percent, row, slot_seconds, write_table};
 use crate::usage::Usage;
 
 /// The end of a run.
@@ -212,43 +213,6 @@ impl fmt::Display for Summary {
             self.write_providers(f)?;
         }
         Ok(())
-    }
-}
-
-fn row<const N: usize>(titles: [&str; N]) -> Vec<String> {
-    titles.map(str::to_string).to_vec()
-}
-
-/// Writes lines of cells under each other: the first `left` columns to the left, numbers to the right.
-fn write_table(f: &mut fmt::Formatter<'_>, table: &[Vec<String>], left: usize) -> fmt::Result {
-    let columns = table.first().map_or(0, Vec::len);
-    let width = |column: usize| table.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    for line in table {
-        let mut text = String::from(" ");
-        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
-            let cell = if column < left { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
-            text.push_str(if column == 0 { " " } else { "  " });
-            text.push_str(&cell);
-        }
-        writeln!(f, "{}", text.trim_end())?;
-    }
-    Ok(())
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
-}
-
-fn slot_seconds(slot_ns: u128) -> String {
-    format_seconds(slot_ns as f64 / 1e9)
-}
-
-fn format_seconds(seconds: f64) -> String {
-    match seconds {
-        ..1.0 => format!("{:.0} ms", seconds * 1e3),
-        ..100.0 => format!("{seconds:.1} s"),
-        _ => format!("{seconds:.0} s"),
     }
 }
 

@@ -85,7 +85,7 @@ fn text_that_is_not_toml_exits_2() {
 #[test]
 fn a_pipeline_file_that_is_not_there_exits_2() {
     let scratch = Scratch::new(1);
-    scratch.run(&["run", "nowhere.toml"]).assert(2, &["nowhere.toml: cannot read the pipeline file: "]);
+    scratch.run(&["run", "nowhere.toml"]).assert(2, &["nowhere.toml: cannot read the file: "]);
     scratch.run(&["--no-such-flag"]).assert(2, &["--no-such-flag", "Usage"]);
 }
 

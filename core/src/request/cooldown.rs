@@ -2,7 +2,7 @@
 
 use super::config::{AimdConfig, CooldownRule};
 use super::outcome::{Completion, Outcome};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 
 /// When a resource may be called again, and how often it has refused since the last good news.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,13 +17,24 @@ impl Cooldown {
         self.until.filter(|end| now < *end)
     }
 
-    /// Takes note of how a call ended. `in_flight` counts the calls that are still out.
-    pub(super) fn on_outcome(&mut self, now: Instant, config: &AimdConfig, done: &Completion, in_flight: u32) {
+    /// Takes note of how a call ended. `in_flight` counts the calls that are still out; `unasked` is the pause after a
+    /// refusal that asked for none.
+    pub(super) fn on_outcome(
+        &mut self,
+        now: Instant,
+        config: &AimdConfig,
+        done: &Completion,
+        in_flight: u32,
+        unasked: Duration,
+    ) {
         match done.outcome {
             Outcome::RateLimited => {
                 self.consecutive_rate_limits = self.consecutive_rate_limits.saturating_add(1);
-                let asked = done.retry_after.filter(|wait| !wait.is_zero()).unwrap_or(config.cooldown);
-                let end = now + asked.min(config.max_cooldown);
+                let pause = done.asked().unwrap_or(unasked);
+                if pause.is_zero() {
+                    return;
+                }
+                let end = now + pause.min(config.max_cooldown);
                 self.until = Some(match (config.cooldown_rule, self.until) {
                     (CooldownRule::Longest, Some(promised)) => promised.max(end),
                     _ => end,

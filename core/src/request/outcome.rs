@@ -53,6 +53,11 @@ impl Completion {
         Self { retry_after, ..Self::new(Outcome::RateLimited) }
     }
 
+    /// The pause that the provider asked for: its Retry-After, if that is more than zero.
+    pub(super) fn asked(&self) -> Option<Duration> {
+        self.retry_after.filter(|wait| !wait.is_zero())
+    }
+
     /// The same, having used this much.
     #[must_use]
     pub const fn used(self, usage: Usage) -> Self {

@@ -69,6 +69,8 @@ pub(super) struct Resource {
 pub(super) struct Held {
     pub(super) resource: ResourceId,
     limit: u32,
+    /// Calls that were out once it was granted.
+    in_flight: u32,
     grant: u64,
     /// The instant of the grant; `None` where it may have been given without a clock.
     pub(super) since: Option<Instant>,
@@ -200,8 +202,9 @@ impl Resource {
     #[inline]
     pub(super) fn grant(&mut self, now: Instant, resource: ResourceId, estimate: Usage, is_watched: bool) -> Held {
         let since = (self.uses_time || is_watched).then_some(now);
-        let held = Held { resource, limit: self.limit(now), grant: self.grants, since, estimate };
         self.in_flight += 1;
+        let in_flight = self.in_flight;
+        let held = Held { resource, limit: self.limit(now), in_flight, grant: self.grants, since, estimate };
         self.budgets.reserve(now, estimate);
         self.algorithm.on_grant(now, self.grants, self.in_flight);
         self.grants += 1;
@@ -213,16 +216,27 @@ impl Resource {
     pub(super) fn end(&mut self, now: Instant, held: &Held, done: &Completion) {
         self.in_flight -= 1;
         self.last_outcome = Some(done.outcome);
-        self.cooldown.on_outcome(now, &self.config, done, self.in_flight);
-        self.budgets.settle(now, held.grant, held.estimate, done);
-        let call = CallReport {
+        let mut call = CallReport {
             outcome: done.outcome,
             grant: held.grant,
             admitted_limit: held.limit,
+            admitted_in_flight: held.in_flight,
             latency: held.since.map_or(Duration::ZERO, |since| now - since),
             in_flight: self.in_flight,
-            is_cooling_down: self.cooldown.until(now).is_some(),
+            is_cooling_down: false,
+            blocked_until: self.cooldown.until(now),
+            retry_after: done.asked(),
         };
+        call.is_cooling_down = call.blocked_until.is_some();
+        let unasked = match done.outcome {
+            Outcome::RateLimited => self.algorithm.pause(now, &call),
+            _ => None,
+        };
+        let unasked = unasked.unwrap_or(self.config.cooldown);
+        self.cooldown.on_outcome(now, &self.config, done, self.in_flight, unasked);
+        self.budgets.settle(now, held.grant, held.estimate, done);
+        call.blocked_until = self.cooldown.until(now);
+        call.is_cooling_down = call.blocked_until.is_some();
         // How long a call took that began before the algorithm came is unknown; that it was refused is news all the same.
         let is_unmeasured = held.since.is_none() && done.outcome == Outcome::Success && self.uses_time;
         if !is_unmeasured {
@@ -241,6 +255,13 @@ impl Resource {
         self.uses_time || self.cooldown.until(latest).is_some() || !self.budgets.is_empty()
     }
 
+    /// Whether the algorithm lets one more call out at `now`.
+    #[inline]
+    pub(super) fn has_room(&self, now: Instant) -> bool {
+        let opens_at = if self.uses_time { self.algorithm.opens_at(now) } else { None };
+        self.in_flight < self.limit(now) && opens_at.is_none_or(|at| at <= now)
+    }
+
     /// The refusal of a call that is blocked so.
     #[cold]
     pub(super) fn denial(&self, now: Instant, block: Block) -> Denial {
@@ -257,8 +278,7 @@ impl Resource {
         if self.cooldown.until(now).is_some() {
             return Some(Block::Cooldown);
         }
-        let has_room = owner.in_flight < owner.cap && self.in_flight < self.limit(now);
-        if !has_room {
+        if owner.in_flight >= owner.cap || !self.has_room(now) {
             return Some(Block::Capacity);
         }
         self.budgets.fits_at(now, estimate).map(Block::Budget)

@@ -1,17 +1,57 @@
-//! Simulation: seeded randomness, mock providers, scenarios, a world that runs the machines in virtual time, and checkers
-//! that watch it.
+//! Simulation: whole runs in virtual time, to find out how a scheduler, a policy or a limit does before it costs money.
+//!
+//! What runs is the real thing: the [pipeline](crate::pipeline::Pipeline) and
+//! [request admission](crate::request::RequestAdmission), as a host would drive them. Only the rest of the world is played:
+//! providers with a capacity, latencies, outages and manners of refusing; hooks and checkpoints; somebody else who calls the
+//! same models. A simulated hour takes as long as its events, some 10^5 to 10^6 of them in a second, and a run is a function of
+//! its scenario and its seed on every target, down to the [digest](world::World::digest).
+//!
+//! # A first run
 //!
 //! ```
 //! use tidegate_core::sim::{scenario, world::World};
 //!
 //! let calm = scenario::builtin().into_iter().next().expect("there are built-in scenarios");
-//! let mut world = World::watched(&calm, 7)?;
+//! let mut world = World::accounted(&calm, 7)?;
 //! while world.step() {}
 //! assert_eq!(world.violation(), None);
 //! let report = world.finished().expect("a world that stands still has finished");
 //! assert_eq!(report.rows_in, calm.rows);
+//! let figures = world.figures().expect("it was accounted for");
+//! let calls = &figures.requests[0];
+//! assert_eq!(calls.starved_slot_ns + calls.frontier_slot_ns, calls.idle_slot_ns, "{calls}");
 //! # Ok::<(), tidegate_core::sim::scenario::ScenarioError>(())
 //! ```
+//!
+//! # Which world
+//!
+//! | world | beside the run | for |
+//! | --- | --- | --- |
+//! | [`World::new`](world::World::new) | nothing | speed |
+//! | [`World::watched`](world::World::watched) | a [checker](check) of every law | tests |
+//! | [`World::accounted`](world::World::accounted) | that, and an account of [idle time](crate::observe::RunAccount) | figures |
+//! | [`World::with_policy`](world::World::with_policy) | both | a task policy of your own |
+//! | [`World::listened`](world::World::listened) | you, with both event streams | whatever you like |
+//!
+//! None of them decides anything: the digest of a scenario and a seed is the same in all, but for another policy's. The example
+//! `own_policy_in_a_scenario` tries a policy; a limit algorithm is a scenario's [own setting](scenario::Model::algorithm).
+//!
+//! # A question of your own
+//!
+//! A [`Scenario`](scenario::Scenario) is data, and can be a file: `tidegate simulate NAME --dump` writes one to begin with.
+//! Time that a task spends without a call is [`local`](scenario::ScenarioColumn::local); what it
+//! [`holds`](scenario::ScenarioColumn::holds) meanwhile makes any resource the bottleneck. Work that shall come late follows a
+//! column that only takes time: no clock of its own is needed for it. [`LowerBound`](suite::idle::LowerBound) says what no
+//! scheduler could beat, so that you know how far from it a run is.
+//!
+//! | module | what it is about |
+//! | --- | --- |
+//! | [`scenario`] | what is to be run, as data |
+//! | [`world`] | the run: events, virtual time, the machines |
+//! | [`provider`], [`latency`] | mock providers, and how long they take |
+//! | [`check`] | the laws that every run keeps |
+//! | [`suite`] | scenarios with what must come of them |
+//! | [`rng`], [`executor`] | seeded chance; futures in virtual time |
 
 pub mod check;
 pub mod executor;
@@ -19,4 +59,5 @@ pub mod latency;
 pub mod provider;
 pub mod rng;
 pub mod scenario;
+pub mod suite;
 pub mod world;

@@ -61,6 +61,7 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 pub use columns::{ColumnKind, ColumnSpec, LlmCall};
+pub(crate) use models::locate;
 pub use models::{Endpoint, MockSpec, ModelSpec};
 pub use settings::{OutputSettings, RunSettings, SeedSpec};
 pub use source::{FileError, Place, SourceText};

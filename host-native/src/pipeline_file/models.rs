@@ -237,7 +237,7 @@ fn config_error(source: &SourceText, key: &str, error: &ConfigError, value: &Spa
 
 /// Where the field at `path`, such as `capacity.steps[2].at_ms`, stands inside `value`; the nearest part of the path
 /// that is there, when the rest is a default.
-fn locate(value: &Spanned<DeValue<'_>>, path: &str) -> Range<usize> {
+pub(crate) fn locate(value: &Spanned<DeValue<'_>>, path: &str) -> Range<usize> {
     let mut found = value;
     for step in path.split(['.', '[', ']']).filter(|step| !step.is_empty()) {
         let next = match found.get_ref() {

@@ -114,10 +114,15 @@ struct FileErrorParts {
 impl FileError {
     /// A file that could not be read as text at all.
     fn unreadable(file: &str, why: &str) -> Self {
+        Self::about(file, format!("cannot read the file: {why}"))
+    }
+
+    /// An error about a file as a whole, or about what was taken for one.
+    pub(crate) fn about(file: &str, message: impl Into<String>) -> Self {
         Self(Box::new(FileErrorParts {
             place: None,
             file: file.to_string(),
-            message: format!("cannot read the pipeline file: {why}"),
+            message: message.into(),
             excerpt: None,
             expected: None,
             suggestion: None,

@@ -2,6 +2,7 @@
 
 use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice, Strategy};
 use tidegate_core::request::AimdConfig;
+use tidegate_core::request::limit::LimitChoice;
 use tidegate_core::sim::latency::{Latency, Tail};
 use tidegate_core::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, Rate, Step};
 use tidegate_core::sim::rng::Rng;
@@ -124,6 +125,7 @@ fn models(chance: &mut Chance) -> Vec<Model> {
         provider: provider(chance),
         max_parallel: chance.from(1, 6),
         request: limit(chance),
+        algorithm: LimitChoice::Aimd,
         task_limit: chance.some(40, |chance| chance.from(1, 8)),
     };
     (0..count).map(model).collect()

@@ -160,7 +160,7 @@ impl RequestAdmission {
             Some(RequestPressure::CoolingDown)
         } else if entry.waiters > 0 {
             Some(RequestPressure::Waiters)
-        } else if entry.in_flight >= entry.limit(now) {
+        } else if !entry.has_room(now) {
             Some(RequestPressure::LimitReached)
         } else {
             None

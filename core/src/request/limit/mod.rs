@@ -5,12 +5,16 @@
 //! | [`Aimd`] (the default) | answer 429 when they have enough | by a step for each so many successes | by a factor, once per cascade of refusals |
 //! | [`Fixed`] | bear what they promise | never | never |
 //! | [`Vegas`] | queue instead of refusing (the vLLM shape) | while calls take no longer than alone | when they queue, or on a refusal |
+//! | [`Tide`] | any of these, and rates per minute | back to where the ceiling was, and gently past it | to what the refusal showed |
 //!
-//! The cooldown after a refusal is not the algorithm's business: Retry-After is obeyed whatever it says.
+//! Retry-After is obeyed whatever the algorithm says. How long a refusal without one stops the resource, it
+//! [may say](LimitAlgorithm::pause).
 
 pub mod aimd;
+mod choice;
 pub mod fixed;
 mod ramp;
+pub mod tide;
 pub mod vegas;
 
 use core::fmt;
@@ -19,7 +23,9 @@ use super::outcome::Outcome;
 use crate::time::{Duration, Instant};
 
 pub use aimd::Aimd;
+pub use choice::LimitChoice;
 pub use fixed::Fixed;
+pub use tide::{Tide, TideConfig};
 pub use vegas::{Vegas, VegasConfig};
 
 /// What a call that ended tells about the provider.
@@ -31,12 +37,18 @@ pub struct CallReport {
     pub grant: u64,
     /// The limit it was admitted under.
     pub admitted_limit: u32,
+    /// Calls of the resource that were out once it was granted, itself included.
+    pub admitted_in_flight: u32,
     /// From grant to end.
     pub latency: Duration,
     /// Calls of the resource that are still out.
     pub in_flight: u32,
     /// Whether the resource was cooling down when it ended, the cooldown this call itself began included.
     pub is_cooling_down: bool,
+    /// The end of that cooldown.
+    pub blocked_until: Option<Instant>,
+    /// The pause that the provider asked for, if it refused the call and asked for one.
+    pub retry_after: Option<Duration>,
 }
 
 /// A start-up ramp on its way.
@@ -81,6 +93,20 @@ pub trait LimitAlgorithm: fmt::Debug + Send {
 
     /// A call ended.
     fn on_outcome(&mut self, now: Instant, call: &CallReport);
+
+    /// How long a refusal that came without a Retry-After stops the resource: zero is not at all, `None` as long as the
+    /// settings say. Asked before [`LimitAlgorithm::on_outcome`]; the report's cooldown is that of the refusals before. A
+    /// Retry-After is obeyed without asking.
+    fn pause(&self, _now: Instant, _call: &CallReport) -> Option<Duration> {
+        None
+    }
+
+    /// The instant before which no call goes out, whatever the limit; `None`: they go at once. For those that space calls in
+    /// time. [`LimitAlgorithm::next_change`] MUST name that instant, unless an earlier one is due. Asked of those only that
+    /// [use time](LimitAlgorithm::uses_time).
+    fn opens_at(&self, _now: Instant) -> Option<Instant> {
+        None
+    }
 
     /// The most the limit may become is `max` from now on. `lifts`: a limit that stood at its old maximum and was never
     /// cut may follow it up.

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::{Model, Scenario, ScenarioColumn};
 use crate::pipeline::Strategy;
 use crate::request::AimdConfig;
+use crate::request::limit::LimitChoice;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, Step};
 use crate::time::Duration;
@@ -81,7 +82,14 @@ impl Draft {
     /// Adds a model with two columns: one that drafts a cell, one that judges it.
     fn ramped(mut self, name: &str, max_parallel: u32, provider: ProviderSpec, ramp_ms: u64) -> Self {
         let request = AimdConfig { ramp: Duration::from_millis(ramp_ms), ..AimdConfig::default() };
-        self.0.models.push(Model { name: name.to_string(), provider, max_parallel, request, task_limit: None });
+        self.0.models.push(Model {
+            name: name.to_string(),
+            provider,
+            max_parallel,
+            request,
+            task_limit: None,
+            algorithm: LimitChoice::Aimd,
+        });
         let draft = alloc::format!("{name}_draft");
         for (column, after) in [(draft.clone(), "seed".to_string()), (alloc::format!("{name}_judge"), draft)] {
             self.0.columns.push(ScenarioColumn {

@@ -1,5 +1,6 @@
 //! What a column of the simulated table does, and how its tasks end.
 
+use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -9,7 +10,7 @@ use super::{Model, require_share};
 use crate::error::{ConfigError, require};
 use crate::pipeline::{Column, Strategy};
 use crate::sim::latency::{millis, require_span};
-use crate::task::TaskGroup;
+use crate::task::{GroupKind, TaskGroup};
 use crate::time::Duration;
 
 /// The most calls of one task.
@@ -42,9 +43,24 @@ pub struct ScenarioColumn {
     /// Tokens that a call costs at its provider.
     #[serde(default)]
     pub tokens: u32,
-    /// Its group's weight.
+    /// What each task holds while it runs, besides a place of its model: [resources of the scenario](super::Scenario::resources)
+    /// and how much of each \[nothing\].
+    #[serde(default)]
+    pub holds: BTreeMap<String, u32>,
+    /// Its fairness group, which it shares with every column of the same kind that names the same one \[its own\].
+    #[serde(default)]
+    pub group: Option<String>,
+    /// What its tasks count as. The control loop over row groups keeps busy what model columns hold
+    /// \[`model` if it calls one, else `local`\].
+    #[serde(default)]
+    pub kind: Option<GroupKind>,
+    /// Its group's weight. Where columns share a group, the last one's holds.
     #[serde(default = "one")]
     pub weight: f64,
+    /// Leases its group may hold while others press, at least 1; of a shared group likewise the last one's
+    /// \[the task limit of its model; unbounded without one\].
+    #[serde(default)]
+    pub admitted_limit: Option<u32>,
     /// How long local work takes. It comes after the calls; a call takes what its provider takes.
     #[serde(default, rename = "local_ms", with = "millis")]
     pub local: Duration,
@@ -88,7 +104,11 @@ impl ScenarioColumn {
             model: None,
             calls: one_call(),
             tokens: 0,
+            holds: BTreeMap::new(),
+            group: None,
+            kind: None,
             weight: one(),
+            admitted_limit: None,
             local: Duration::ZERO,
             ordered: false,
             skips_with_upstream: false,
@@ -118,9 +138,17 @@ impl ScenarioColumn {
         column.ordered = self.ordered;
         column.upstreams.clone_from(&self.after);
         column.also_fills.clone_from(&self.also_fills);
-        let Some(model) = model else { return column };
-        let mut group = TaskGroup::model(&model.name, &self.name, self.weight);
-        group.admitted_limit = Some(model.task_limit());
-        column.with_group(group).with_demand(&model.task_resource(), 1)
+        column.demand = self.holds.iter().map(|(resource, amount)| (resource.clone(), *amount)).collect();
+        let group = self.group.as_ref().unwrap_or(&self.name);
+        column.group = match model {
+            Some(model) => TaskGroup::model(&model.name, group, self.weight),
+            None => TaskGroup { weight: self.weight, ..TaskGroup::local(group) },
+        };
+        column.group.kind = self.kind.unwrap_or(column.group.kind);
+        column.group.admitted_limit = self.admitted_limit.or(model.map(Model::task_limit));
+        match model {
+            Some(model) => column.with_demand(&model.task_resource(), 1),
+            None => column,
+        }
     }
 }

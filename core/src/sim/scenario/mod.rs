@@ -15,6 +15,7 @@ mod builtin;
 mod columns;
 mod surroundings;
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -25,6 +26,7 @@ use super::provider::{ProviderSpec, SpecError};
 use crate::error::{ConfigError, require};
 use crate::pipeline::{AdaptiveRowGroups, PipelineConfig, PipelineError, Plan, PlanBuilder, PlanError, PolicyChoice};
 use crate::request::AimdConfig;
+use crate::request::limit::LimitChoice;
 use crate::time::Duration;
 
 pub use builtin::builtin;
@@ -50,7 +52,11 @@ pub struct Scenario {
     /// Workers at once.
     pub submission_limit: u32,
     /// Models, each with the provider that serves it.
+    #[serde(default)]
     pub models: Vec<Model>,
+    /// Further resources that [tasks hold](ScenarioColumn::holds) while they run, with their limits \[none\].
+    #[serde(default)]
+    pub resources: BTreeMap<String, u32>,
     /// Columns, in any order.
     pub columns: Vec<ScenarioColumn>,
     /// When a fairness group may start more workers than its share \[bounded borrowing\].
@@ -125,6 +131,7 @@ impl Default for Scenario {
             row_groups: config.row_groups,
             submission_limit: config.submission_limit,
             models: Vec::new(),
+            resources: BTreeMap::new(),
             columns: Vec::new(),
             policy: config.policy,
             adaptive: config.adaptive,
@@ -199,15 +206,24 @@ pub struct Model {
     pub provider: ProviderSpec,
     /// The cap the model is registered with.
     pub max_parallel: u32,
-    /// Settings of the adaptive limit.
+    /// Settings of the adaptive limit: all of them for AIMD, cooldowns and `max_limit` for any.
     #[serde(default)]
     pub request: AimdConfig,
+    /// What decides the limit \[AIMD, by `request`\].
+    #[serde(default, skip_serializing_if = "LimitChoice::is_aimd")]
+    pub algorithm: LimitChoice,
     /// Workers at once whose columns call it, those that wait for it included, at least 1 \[twice `max_parallel`\].
     #[serde(default)]
     pub task_limit: Option<u32>,
 }
 
 impl Model {
+    /// The most calls that may be out.
+    #[must_use]
+    pub fn cap(&self) -> u32 {
+        self.request.max_limit.map_or(self.max_parallel, |max| max.min(self.max_parallel)).max(1)
+    }
+
     /// The task resource that a worker of its columns holds one of: `request:` and the name.
     #[must_use]
     pub fn task_resource(&self) -> String {
@@ -283,6 +299,13 @@ impl Scenario {
         Ok(builder.build()?)
     }
 
+    /// The resources that its tasks hold, besides `submission`: those of the models first, then its own.
+    #[must_use]
+    pub fn task_resources(&self) -> Vec<(String, u32)> {
+        let of_models = self.models.iter().map(|model| (model.task_resource(), model.task_limit()));
+        of_models.chain(self.resources.iter().map(|(name, limit)| (name.clone(), *limit))).collect()
+    }
+
     /// The settings of its run.
     #[must_use]
     pub fn pipeline_config(&self) -> PipelineConfig {
@@ -294,7 +317,7 @@ impl Scenario {
             submission_limit: self.submission_limit,
             policy: self.policy.clone(),
             yield_while_waiting: self.yields,
-            resources: self.models.iter().map(|model| (model.task_resource(), model.task_limit())).collect(),
+            resources: self.task_resources(),
             salvage_rounds: self.salvage_rounds,
             shutdown_window: self.shutdown_window,
             shutdown_rate: self.shutdown_rate,

@@ -47,6 +47,7 @@ use crate::observe::IdleAccount;
 use crate::pipeline::{Effect as RunEffect, Pipeline, RunReport};
 use crate::replay::{Command, Header, Sequence, Stamped, merge};
 use crate::request::{Domain, RequestAdmission, RequestConfig, ResourceId};
+use crate::task::BoxedPolicy;
 use crate::time::{Duration, Instant};
 
 pub use sample::{ProviderSample, Sample};
@@ -96,7 +97,7 @@ pub struct World {
 impl World {
     /// The world of a scenario at virtual time zero, with its first work under way.
     pub fn new(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        let mut world = Self::at_rest(scenario, seed, None)?;
+        let mut world = Self::at_rest(scenario, seed, None, None)?;
         world.begin(scenario);
         Ok(world)
     }
@@ -104,7 +105,7 @@ impl World {
     /// The same world, with every command of both machines taken down: see [`replay`](crate::replay).
     pub fn recorded(scenario: &Scenario, seed: u64) -> Result<(Header, Self), ScenarioError> {
         let header = Header::new(&scenario.plan()?, &scenario.pipeline_config(), &RequestConfig::default());
-        let mut world = Self::at_rest(scenario, seed, Some(&Sequence::default()))?;
+        let mut world = Self::at_rest(scenario, seed, None, Some(&Sequence::default()))?;
         world.begin(scenario);
         Ok((header, world))
     }
@@ -122,11 +123,19 @@ impl World {
         (self.pipeline.decision_digest(), self.admission.decision_digest())
     }
 
-    /// The world before anything began.
-    fn at_rest(scenario: &Scenario, seed: u64, record: Option<&Sequence>) -> Result<Self, ScenarioError> {
+    /// The world before anything began: under the task policy of the scenario or another, taking down commands or not.
+    fn at_rest(
+        scenario: &Scenario,
+        seed: u64,
+        policy: Option<BoxedPolicy>,
+        record: Option<&Sequence>,
+    ) -> Result<Self, ScenarioError> {
         scenario.validate()?;
-        let plan = scenario.plan()?;
-        let mut pipeline = Pipeline::new(plan, scenario.pipeline_config())?;
+        let (plan, config) = (scenario.plan()?, scenario.pipeline_config());
+        let mut pipeline = match policy {
+            Some(policy) => Pipeline::with_policy(plan, config, policy)?,
+            None => Pipeline::new(plan, config)?,
+        };
         let mut admission = RequestAdmission::new(RequestConfig::default())?;
         if let Some(sequence) = record {
             pipeline.record(sequence);
@@ -276,7 +285,11 @@ fn providers(
             .map_err(|error| ScenarioError::Provider { model: name(), error })?;
         let id = admission.register(Instant::ZERO, &model.name, &model.name, "default", model.max_parallel);
         let resource = id.map(|id| admission.resource(id, Domain::Chat)).and_then(|resource| {
-            admission.configure(Instant::ZERO, resource, model.request.clone()).map(|()| resource)
+            admission.configure(Instant::ZERO, resource, model.request.clone())?;
+            if let Some(algorithm) = model.algorithm.make()? {
+                admission.set_algorithm(Instant::ZERO, resource, algorithm)?;
+            }
+            Ok(resource)
         });
         let resource = resource.map_err(|error| ScenarioError::Model { model: name(), error })?;
         providers.push(Provider { name: name(), machine, resource, idle: IdleAccount::default() });

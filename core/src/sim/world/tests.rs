@@ -1,5 +1,6 @@
 use super::*;
 use crate::pipeline::{DropReason, Hook, StopReason, Strategy, TaskCounts};
+use crate::request::limit::LimitChoice;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, ProviderSpec};
 use crate::sim::scenario::{Answering, Holder, Model, PreBatch, ScenarioColumn};
@@ -20,6 +21,7 @@ fn model(name: &str, slots: u32) -> Model {
         },
         max_parallel: slots,
         request: crate::request::AimdConfig::default(),
+        algorithm: LimitChoice::Aimd,
         task_limit: None,
     }
 }
@@ -136,4 +138,78 @@ fn settings_out_of_range_are_refused_by_name() {
     assert!(message(Scenario { holders: [holder("m", 1)].into(), ..base() }).contains("holders.until_ms"));
     let none = Model { task_limit: Some(0), ..model("m", 1) };
     assert!(message(Scenario { models: [none].into(), ..base() }).contains("request:m"));
+}
+
+#[test]
+fn tasks_hold_resources_of_the_scenario_while_they_work() {
+    let part = |name: &str, amount| ScenarioColumn {
+        holds: [("gpu".to_string(), amount)].into(),
+        local: millis(10),
+        ..ScenarioColumn::new(name, Strategy::Cell)
+    };
+    let base = scenario(4, &[], &[part("a", 2), part("b", 1)]);
+    // 4 x 2 and 4 x 1 slots for 10 ms each, on 3 slots.
+    assert_eq!(run(&Scenario { resources: [("gpu".to_string(), 3)].into(), ..base.clone() }).elapsed(), millis(40));
+    let error = World::new(&base, 1).err().expect("there is no such resource").to_string();
+    assert!(error.contains("`gpu`") && error.contains("column `a`"), "{error}");
+}
+
+#[test]
+fn columns_that_name_the_same_group_share_its_turns() {
+    let column = |name: &str, group: Option<&str>| ScenarioColumn {
+        group: group.map(ToString::to_string),
+        local: millis(10),
+        ..ScenarioColumn::new(name, Strategy::Cell)
+    };
+    // One row group of four rows, one worker: three columns take turns, or two of them share theirs.
+    let ended_first = |group: Option<&str>| {
+        let columns = [column("a", group), column("b", group), column("c", None)];
+        let mut world = World::new(&Scenario { submission_limit: 1, ..scenario(4, &[], &columns) }, 1).unwrap();
+        world.advance_to(Instant::ZERO + millis(80));
+        let ended = world.pipeline.progress().columns.iter().map(|column| column.succeeded).collect::<Vec<_>>();
+        ended[2]
+    };
+    assert_eq!((ended_first(None), ended_first(Some("pair"))), (2, 4));
+}
+
+#[test]
+fn a_model_may_have_another_limit_algorithm() {
+    let refusing = Capacity::Constant { slots: 4 };
+    let mut narrow = Model { max_parallel: 8, ..model("m", 4) };
+    narrow.provider.capacity = refusing;
+    let limit_after = |algorithm| {
+        let base = scenario(64, &[Model { algorithm, ..narrow.clone() }], &[calling("a", "m")]);
+        let mut world = World::watched(&base, 7).unwrap();
+        world.advance_to(Instant::ZERO + millis(8));
+        world.sample().providers[0].limit
+    };
+    assert_eq!((limit_after(LimitChoice::Aimd), limit_after(LimitChoice::Fixed { limit: 8 })), (6, 8));
+}
+
+#[test]
+fn a_policy_of_ones_own_is_judged_by_the_same_laws_and_accounted_for() {
+    use crate::task::{Allowed, DenialReason, PolicyView, Refusal, TaskPolicy};
+
+    /// One worker of a group at a time.
+    #[derive(Debug)]
+    struct OneEach;
+
+    impl TaskPolicy for OneEach {
+        fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+            if view.running() == 0 { Ok(Allowed::freely()) } else { Err(DenialReason::Policy.into()) }
+        }
+    }
+
+    let base = scenario(8, &[model("m", 4)], &[calling("a", "m"), calling("b", "m")]);
+    let mut world = World::with_policy(&base, 7, Box::new(OneEach)).unwrap();
+    while world.step() {}
+    assert_eq!(world.violation(), None);
+    assert_eq!(world.finished().map(RunReport::elapsed), Some(millis(80)));
+    let figures = world.figures().expect("it is accounted for");
+    assert_eq!((figures.maxima.workers, figures.dispatched, figures.hidden_waiters), (2, 16, 0));
+    let plain = World::new(&base, 7).map(|mut world| {
+        while world.step() {}
+        world.finished().map(RunReport::elapsed)
+    });
+    assert_eq!(plain, Ok(Some(millis(40))));
 }

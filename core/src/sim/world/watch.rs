@@ -1,16 +1,19 @@
-//! A checker beside the world: it sees both event streams and what is handed out, in the order in which they happen.
+//! A checker beside the world, and an account of its capacity: they see both event streams and what is handed out, in
+//! the order in which they happen.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use core::fmt;
 
 use super::World;
+use crate::observe::{RunAccount, RunFigures};
 use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
 use crate::pipeline::{Effect, Pipeline};
 use crate::request::RequestAdmission;
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
 use crate::sim::check::{Handover, RunChecker, Violation};
 use crate::sim::scenario::{Scenario, ScenarioError};
+use crate::task::BoxedPolicy;
 use crate::time::Instant;
 
 /// How many of the latest observations are kept for whoever wants to know what led to a violation.
@@ -59,12 +62,13 @@ impl fmt::Display for Observation {
     }
 }
 
-/// A checker, and what it found.
+/// A checker, what it found, and where the capacity went.
 pub(super) struct Watch {
     checker: RunChecker,
     violation: Option<Violation>,
     latest: VecDeque<Observation>,
     kinds: BTreeMap<SchedulerEventKind, u64>,
+    account: Option<RunAccount>,
 }
 
 impl Watch {
@@ -85,9 +89,15 @@ impl Watch {
 
     fn drain(&mut self, pipeline: &mut Pipeline, admission: &mut RequestAdmission) {
         while let Some(event) = admission.poll_event() {
+            if let Some(account) = &mut self.account {
+                account.on_request(&event);
+            }
             self.see(Observation::Request(event), |checker| checker.on_request_event(&event));
         }
         while let Some(event) = pipeline.poll_event() {
+            if let Some(account) = &mut self.account {
+                account.on_scheduler(&event);
+            }
             self.see(Observation::Scheduler(event), |checker| checker.on_event(&event));
         }
     }
@@ -117,18 +127,37 @@ impl Watch {
 impl World {
     /// The same world with a [checker](crate::sim::check) beside it. It decides nothing: digests are equal.
     pub fn watched(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        let mut world = Self::at_rest(scenario, seed, None)?;
-        let mut checker = RunChecker::new(&scenario.plan()?, &scenario.pipeline_config());
-        for (provider, model) in world.providers.iter().zip(&scenario.models) {
-            let cap = model.request.max_limit.map_or(model.max_parallel, |max| max.min(model.max_parallel));
-            checker.cap_calls(provider.resource, cap.max(1));
+        Self::at_rest(scenario, seed, None, None)?.watched_from_the_start(scenario, false)
+    }
+
+    /// A [watched](Self::watched) world with an [account](RunAccount) of where its capacity goes as well:
+    /// [`World::figures`]. It decides nothing either.
+    pub fn accounted(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
+        Self::at_rest(scenario, seed, None, None)?.watched_from_the_start(scenario, true)
+    }
+
+    /// An [accounted](Self::accounted) world under a task policy of the caller's own, in place of the one that the scenario
+    /// names. The laws do not depend on the policy: a run that breaks one under yours has found a bug.
+    pub fn with_policy(scenario: &Scenario, seed: u64, policy: BoxedPolicy) -> Result<Self, ScenarioError> {
+        Self::at_rest(scenario, seed, Some(policy), None)?.watched_from_the_start(scenario, true)
+    }
+
+    fn watched_from_the_start(mut self, scenario: &Scenario, accounts: bool) -> Result<Self, ScenarioError> {
+        let (plan, config) = (scenario.plan()?, scenario.pipeline_config());
+        let mut checker = RunChecker::new(&plan, &config);
+        let mut account = accounts.then(|| RunAccount::new(&plan, &config));
+        for (provider, model) in self.providers.iter().zip(&scenario.models) {
+            checker.cap_calls(provider.resource, model.cap());
         }
-        world.pipeline.set_interest(Interest::ALL);
-        world.admission.set_interest(world.now, RequestInterest::ALL);
-        world.watch =
-            Some(Box::new(Watch { checker, violation: None, latest: VecDeque::new(), kinds: BTreeMap::new() }));
-        world.begin(scenario);
-        Ok(world)
+        self.pipeline.set_interest(Interest::ALL);
+        self.admission.set_interest(self.now, RequestInterest::ALL);
+        if let Some(account) = &mut account {
+            account.add_all_calls(self.now, &self.admission);
+        }
+        let (latest, kinds) = (VecDeque::new(), BTreeMap::new());
+        self.watch = Some(Box::new(Watch { checker, violation: None, latest, kinds, account }));
+        self.begin(scenario);
+        Ok(self)
     }
 
     /// The first law that was broken. `None` in a world that is not [watched](World::watched).
@@ -147,6 +176,12 @@ impl World {
     /// not [watched](World::watched).
     pub fn kinds_seen(&self) -> impl Iterator<Item = (SchedulerEventKind, u64)> {
         self.watch.iter().flat_map(|watch| &watch.kinds).map(|(kind, count)| (*kind, *count))
+    }
+
+    /// Where the capacity went so far. `None` in a world that is not [accounted](World::accounted).
+    #[must_use]
+    pub fn figures(&self) -> Option<RunFigures> {
+        self.watch.as_ref().and_then(|watch| watch.account.as_ref()).map(RunAccount::figures)
     }
 
     /// Shows the checker the events that wait.

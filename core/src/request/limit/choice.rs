@@ -1,0 +1,49 @@
+//! A limit algorithm as a setting.
+
+use alloc::boxed::Box;
+
+use super::{Fixed, LimitAlgorithm, Tide, TideConfig, Vegas, VegasConfig};
+use crate::error::{ConfigError, require};
+
+/// Which algorithm decides a resource's limit. In a file: `{ name = "tide", probe_after = 8 }`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(tag = "name", rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum LimitChoice {
+    /// [`Aimd`](super::Aimd), by the resource's own settings.
+    #[default]
+    Aimd,
+    /// [`Vegas`].
+    Vegas(VegasConfig),
+    /// [`Tide`].
+    Tide(TideConfig),
+    /// [`Fixed`].
+    Fixed {
+        /// Calls at once, at least 1.
+        limit: u32,
+    },
+}
+
+impl LimitChoice {
+    /// Whether it is the default.
+    #[must_use]
+    pub fn is_aimd(&self) -> bool {
+        *self == Self::Aimd
+    }
+
+    /// A fresh one of its kind, to be given to
+    /// [`set_algorithm`](crate::request::RequestAdmission::set_algorithm); `None` for [`LimitChoice::Aimd`], which a resource
+    /// has from the beginning.
+    pub fn make(&self) -> Result<Option<Box<dyn LimitAlgorithm>>, ConfigError> {
+        Ok(match *self {
+            Self::Aimd => None,
+            Self::Vegas(config) => Some(Box::new(Vegas::new(config)?)),
+            Self::Tide(config) => Some(Box::new(Tide::new(config)?)),
+            Self::Fixed { limit } => {
+                require(limit > 0, "limit", limit, "at least 1")?;
+                Some(Box::new(Fixed::new(limit)))
+            }
+        })
+    }
+}

@@ -1,0 +1,173 @@
+//! The closed loop: tenants who always have another call, a controller, and a provider.
+
+use alloc::collections::BinaryHeap;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use super::case::Case;
+use super::contender::Contender;
+use super::figures::Run;
+use crate::error::ConfigError;
+use crate::handle::{FixedMap, SlotKey, Slots};
+use crate::request::{
+    Acquire, Completion, Domain, Effect, GroupId, Outcome, Request, RequestAdmission, RequestConfig, RequestLease,
+};
+use crate::sim::provider::{Answer, MockProvider};
+use crate::sim::rng::Rng;
+use crate::time::{Duration, Instant};
+
+/// How long the answer to a refused call travels.
+const REFUSAL_LATENCY: Duration = Duration::from_millis(5);
+/// How long a call waits for a provider that does not answer.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The stream of a seed that the calls' costs come from.
+const COSTS: u64 = 11;
+
+/// What calls cost in tokens. The nth accepted call costs the same whoever sends it.
+pub(super) struct Costs {
+    rng: Rng,
+    range: (u32, u32),
+    accepted: u64,
+}
+
+impl Costs {
+    pub(super) fn new(case: &Case, seed: u64) -> Self {
+        Self { rng: Rng::new(seed).fork(COSTS), range: case.tokens, accepted: 0 }
+    }
+
+    pub(super) fn next(&self) -> u32 {
+        let (low, high) = self.range;
+        low + self.rng.fork(self.accepted).below(u64::from(high - low) + 1) as u32
+    }
+
+    pub(super) fn accept(&mut self) {
+        self.accepted += 1;
+    }
+}
+
+/// A call that is out.
+struct Call {
+    tenant: usize,
+    lease: RequestLease,
+    completion: Completion,
+    holds_slot: bool,
+    since: Instant,
+}
+
+struct Loop {
+    now: Instant,
+    admission: RequestAdmission,
+    requests: Vec<Request>,
+    provider: MockProvider,
+    costs: Costs,
+    calls: Slots<Call>,
+    ends: BinaryHeap<Reverse<(Instant, u64, SlotKey)>>,
+    waiting: FixedMap<u64, usize>,
+    run: Run,
+}
+
+/// One run of a contender, with so many equal tenants.
+pub(super) fn run(case: &Case, contender: &Contender, seed: u64, tenants: usize) -> Result<Run, ConfigError> {
+    let mut this = Loop::new(case, contender, seed, tenants)?;
+    // Twice the cap always leaves somebody waiting.
+    for worker in 0..2 * case.cap as usize {
+        this.ask(worker % tenants);
+    }
+    let end = Instant::ZERO + case.span;
+    while let Some(at) = this.next().filter(|at| *at <= end) {
+        this.now = this.now.max(at);
+        this.step();
+    }
+    Ok(this.run)
+}
+
+impl Loop {
+    fn new(case: &Case, contender: &Contender, seed: u64, tenants: usize) -> Result<Self, ConfigError> {
+        let now = Instant::ZERO;
+        let config = RequestConfig { aimd: contender.settings.clone(), ..RequestConfig::default() };
+        let mut admission = RequestAdmission::new(config)?;
+        let model = admission.register(now, "provider", "model", "default", case.cap)?;
+        let resource = admission.resource(model, Domain::Chat);
+        if let Some(make) = &contender.make {
+            admission.set_algorithm(now, resource, make(case.cap)?)?;
+        }
+        let groups = ["one", "other"].iter().take(tenants).map(|name| admission.group(name, 1.0));
+        let groups: Vec<GroupId> = groups.collect::<Result<_, _>>()?;
+        let request = |group: GroupId| Request { group: Some(group), ..Request::new(resource) };
+        Ok(Self {
+            now,
+            requests: groups.into_iter().map(request).collect(),
+            admission,
+            provider: MockProvider::new(&case.provider, seed)?,
+            costs: Costs::new(case, seed),
+            calls: Slots::default(),
+            ends: BinaryHeap::new(),
+            waiting: FixedMap::default(),
+            run: Run::default(),
+        })
+    }
+
+    fn next(&self) -> Option<Instant> {
+        let end = self.ends.peek().map(|Reverse((at, ..))| *at);
+        [end, self.admission.poll_timeout()].into_iter().flatten().min()
+    }
+
+    fn step(&mut self) {
+        match self.ends.peek().copied() {
+            Some(Reverse((at, _, key))) if at <= self.now => {
+                self.ends.pop();
+                self.end(key);
+            }
+            _ => self.admission.handle_timeout(self.now),
+        }
+        while let Some(effect) = self.admission.poll_effect() {
+            if let Effect::Granted { waiter, lease } = effect
+                && let Some(tenant) = self.waiting.remove(&waiter.to_bits())
+            {
+                self.send(tenant, lease);
+            }
+        }
+    }
+
+    fn ask(&mut self, tenant: usize) {
+        match self.admission.acquire(self.now, &self.requests[tenant]) {
+            Acquire::Granted(lease) => self.send(tenant, lease),
+            Acquire::Waiting(waiter) => {
+                self.waiting.insert(waiter.to_bits(), tenant);
+            }
+            Acquire::Denied(_) => {}
+        }
+    }
+
+    fn send(&mut self, tenant: usize, lease: RequestLease) {
+        self.run.sent += 1;
+        let answer = self.provider.arrive(self.now, self.costs.next());
+        let (at, completion, holds_slot) = match answer {
+            Answer::Accept { finish_at } => (finish_at, Outcome::Success.into(), true),
+            Answer::Refuse { retry_after, .. } => {
+                (self.now + REFUSAL_LATENCY, Completion::rate_limited(retry_after), false)
+            }
+            Answer::Fail { at, .. } => (at, Outcome::ProviderFailure.into(), false),
+            Answer::Hang { until } => (until.min(self.now + CALL_TIMEOUT), Outcome::ProviderTimeout.into(), false),
+        };
+        if holds_slot {
+            self.costs.accept();
+        }
+        let key = self.calls.insert(Call { tenant, lease, completion, holds_slot, since: self.now });
+        self.ends.push(Reverse((at, self.run.sent, key)));
+    }
+
+    fn end(&mut self, key: SlotKey) {
+        let Some(Call { tenant, lease, completion, holds_slot, since }) = self.calls.remove(key) else { return };
+        if holds_slot {
+            self.provider.finish(self.now);
+        }
+        match completion.outcome {
+            Outcome::Success => self.run.answer(self.now, self.now - since, tenant),
+            Outcome::RateLimited => self.run.refused += 1,
+            _ => self.run.failed += 1,
+        }
+        let _ = self.admission.release(self.now, lease, &completion);
+        self.ask(tenant);
+    }
+}

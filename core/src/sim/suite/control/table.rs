@@ -1,0 +1,75 @@
+//! The figures as a page.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::{Case, Contender, Figures, Oracle, measure};
+use crate::error::ConfigError;
+
+/// Every contender on every case.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Table {
+    /// The contenders' names: the columns.
+    pub contenders: Vec<String>,
+    /// The cases, each with the oracle's answers and a figure for each contender.
+    pub rows: Vec<(String, u64, Vec<Figures>)>,
+}
+
+/// A figure as a page shows it.
+type Shown = (&'static str, &'static str, fn(&Figures) -> String);
+
+const SHOWN: [Shown; 6] = [
+    ("Goodput", "permille of the oracle's", |figures| figures.goodput_permille.to_string()),
+    ("Refused", "permille of the calls sent", |figures| figures.refused_permille.to_string()),
+    ("Start", "milliseconds to nine tenths of the oracle's goodput", |figures| millis(figures.start_ms)),
+    ("Step", "milliseconds to nine tenths of it after the worst step", |figures| millis(figures.step_ms)),
+    ("p95 latency", "permille of the oracle's", |figures| figures.p95_permille.to_string()),
+    ("Jain's index of two equal tenants", "permille", |figures| figures.jain_permille.to_string()),
+];
+
+fn millis(span: Option<u64>) -> String {
+    span.map_or_else(|| "-".to_string(), |span| span.to_string())
+}
+
+impl Table {
+    /// Runs them all.
+    pub fn of(cases: &[Case], contenders: &[Contender], seed: u64) -> Result<Self, ConfigError> {
+        let mut rows = Vec::new();
+        for case in cases {
+            let oracle = Oracle::of(case, seed)?;
+            let figures = contenders.iter().map(|contender| measure(case, contender, &oracle));
+            rows.push((case.name.clone(), oracle.answered(), figures.collect::<Result<_, _>>()?));
+        }
+        Ok(Self { contenders: contenders.iter().map(|contender| contender.name.clone()).collect(), rows })
+    }
+
+    /// One table for each figure, in Markdown. A figure that no row has is left out.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let mut page = String::new();
+        for (title, unit, show) in SHOWN {
+            let shown = |(case, oracle, figures): &(String, u64, Vec<Figures>)| {
+                let cells: Vec<String> = figures.iter().map(show).collect();
+                (case.clone(), *oracle, cells)
+            };
+            let rows: Vec<_> = self.rows.iter().map(shown).collect();
+            let rows: Vec<_> = rows.into_iter().filter(|row| row.2.iter().any(|cell| cell != "-")).collect();
+            if rows.is_empty() {
+                continue;
+            }
+            let _ = write!(page, "**{title}**, {unit}\n\n| case |");
+            for name in &self.contenders {
+                let _ = write!(page, " {name} |");
+            }
+            let _ = write!(page, "\n| --- |{}\n", " ---: |".repeat(self.contenders.len()));
+            for (case, _, cells) in rows {
+                let _ = writeln!(page, "| {case} | {} |", cells.join(" | "));
+            }
+            page.push('\n');
+        }
+        page
+    }
+}

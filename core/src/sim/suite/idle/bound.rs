@@ -1,0 +1,232 @@
+//! The least time that any scheduler needs for a scenario, reckoned from the scenario alone.
+//!
+//! ```text
+//! work       for each resource: sum over its tasks of amount x time held / limit
+//! held       a model's calls fit into what others leave of its slots
+//! row groups so many at once, each of which takes the longest path through the columns
+//! path       the longest path through the columns
+//! order      the tasks of an ordered column, one after another
+//! ```
+//!
+//! None of it knows of queues, policies or leases, so a run can be judged by it: no wall time is below the bound, and one
+//! at the bound cannot be bettered.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::pipeline::Strategy;
+use crate::sim::latency::Latency;
+use crate::sim::provider::{Capacity, Overload};
+use crate::sim::scenario::{Holder, Model, Scenario, ScenarioColumn, ScenarioError};
+use crate::time::Duration;
+
+/// What no wall time of a scenario can be below, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LowerBound {
+    /// The least wall time.
+    pub at_least: Duration,
+    /// What it is set by, in words, such as ``work of `model` ``.
+    pub set_by: String,
+    /// The longest path through the columns: what one row takes if it waits for nothing.
+    pub path: Duration,
+}
+
+/// A column with what it costs.
+struct Cost<'a> {
+    column: &'a ScenarioColumn,
+    tasks: u64,
+    /// All calls of one task.
+    calling: u64,
+    /// From start to end of one task.
+    whole: u64,
+}
+
+impl LowerBound {
+    /// The bound of a scenario in which nothing is left to chance but latencies: of each law, the shortest counts.
+    /// O(columns + edges).
+    pub fn of(scenario: &Scenario) -> Result<Self, ScenarioError> {
+        let costs: Vec<Cost<'_>> = scenario.columns.iter().map(|column| cost(scenario, column)).collect();
+        let mut bounds = Vec::new();
+        let path = longest_path(scenario, &costs)?;
+        bounds.push(("the longest path".to_string(), path));
+        let groups = u128::from(row_groups(scenario));
+        bounds.push(("row groups".to_string(), divided(groups * u128::from(path), scenario.row_groups)));
+        let submission = costs.iter().map(|cost| u128::from(cost.tasks) * u128::from(cost.whole)).sum();
+        bounds.push(("work of `submission`".to_string(), divided(submission, scenario.submission_limit)));
+        for (name, limit) in &scenario.resources {
+            bounds.push((format!("work of `{name}`"), divided(held(&costs, name), *limit)));
+        }
+        for model in &scenario.models {
+            bounds.extend(of_model(scenario, &costs, model));
+        }
+        for cost in costs.iter().filter(|cost| cost.column.ordered) {
+            bounds.push((format!("order of `{}`", cost.column.name), cost.tasks.saturating_mul(cost.whole)));
+        }
+        // The first of equal bounds is told.
+        let most = bounds.into_iter().reduce(|most, next| if next.1 > most.1 { next } else { most });
+        let (set_by, nanos) = most.unwrap_or_default();
+        Ok(Self { at_least: Duration::from_nanos(nanos), set_by, path: Duration::from_nanos(path) })
+    }
+}
+
+fn row_groups(scenario: &Scenario) -> u64 {
+    scenario.rows.div_ceil(u64::from(scenario.row_group_size.max(1)))
+}
+
+fn cost<'a>(scenario: &Scenario, column: &'a ScenarioColumn) -> Cost<'a> {
+    let tasks = if column.strategy == Strategy::Cell { scenario.rows } else { row_groups(scenario) };
+    let model = scenario.models.iter().find(|model| column.model.as_ref() == Some(&model.name));
+    let one = model.map_or(0, |model| shortest(&model.provider.latency).as_nanos());
+    let calling = one.saturating_mul(u64::from(column.calls));
+    Cost { column, tasks, calling, whole: calling.saturating_add(column.local.as_nanos()) }
+}
+
+fn shortest(law: &Latency) -> Duration {
+    match law {
+        Latency::Constant { latency } => *latency,
+        Latency::Uniform { low, .. } => *low,
+        Latency::LogNormal { .. } => Duration::ZERO,
+    }
+}
+
+/// What the tasks hold of a resource of the scenario, in slot-nanoseconds.
+fn held(costs: &[Cost<'_>], name: &str) -> u128 {
+    let of_one = |cost: &Cost<'_>| {
+        let amount = cost.column.holds.get(name).copied().unwrap_or(0);
+        u128::from(amount) * u128::from(cost.tasks) * u128::from(cost.whole)
+    };
+    costs.iter().map(of_one).sum()
+}
+
+/// Its task resource, and its provider's slots.
+fn of_model(scenario: &Scenario, costs: &[Cost<'_>], model: &Model) -> [(String, u64); 2] {
+    let its = || costs.iter().filter(|cost| cost.column.model.as_ref() == Some(&model.name));
+    let tasks = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.whole)).sum();
+    let calls: u128 = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.calling)).sum();
+    // One that slows down rather than refuse bears as many as it is sent.
+    let served = match model.provider.overload {
+        Overload::Refuse { .. } => most_slots(&model.provider.capacity),
+        Overload::SlowDown { .. } => model.cap(),
+    };
+    let holders = certain_holders(scenario, model);
+    [
+        (format!("workers of `{}`", model.name), divided(tasks, model.task_limit())),
+        (format!("calls of `{}`", model.name), beside(&holders, calls, model.cap(), served)),
+    ]
+}
+
+/// Who has slots of a model from the beginning, before the run asks: until when, and how many. None where the limit does not
+/// begin at the cap, since who then has how many is up to admission.
+fn certain_holders(scenario: &Scenario, model: &Model) -> Vec<(u64, u32)> {
+    let begins_low = model.request.initial_limit.is_some_and(|limit| limit < model.cap());
+    if begins_low || !model.request.ramp.is_zero() || !model.algorithm.is_aimd() {
+        return Vec::new();
+    }
+    let mut free = model.cap();
+    let from_the_start = scenario.holders.iter().filter(|holder| holder.model == model.name && holder.from.is_zero());
+    let take = |holder: &Holder| {
+        let taken = holder.slots.min(free);
+        free -= taken;
+        (holder.until.as_nanos(), taken)
+    };
+    from_the_start.map(take).collect()
+}
+
+fn most_slots(capacity: &Capacity) -> u32 {
+    match capacity {
+        Capacity::Constant { slots } | Capacity::WarmUp { slots, .. } => *slots,
+        Capacity::Steps { slots, steps } => steps.iter().map(|step| step.slots).max().unwrap_or(0).max(*slots),
+        Capacity::Drift { from, to, .. } => *from.max(to),
+    }
+}
+
+/// When `work` slot-nanoseconds are done on the slots under `cap` that no holder keeps, at most `served` at once.
+fn beside(holders: &[(u64, u32)], work: u128, cap: u32, served: u32) -> u64 {
+    if work == 0 {
+        return 0;
+    }
+    let free_from = |since: u64| {
+        let kept: u32 = holders.iter().filter(|(until, _)| *until > since).map(|(_, slots)| *slots).sum();
+        cap.saturating_sub(kept).min(served)
+    };
+    let mut ends: Vec<u64> = holders.iter().map(|(until, _)| *until).collect();
+    ends.sort_unstable();
+    let (mut left, mut since) = (work, 0);
+    for end in ends {
+        let done = u128::from(free_from(since)) * u128::from(end - since);
+        if done >= left {
+            break;
+        }
+        (left, since) = (left - done, end);
+    }
+    since.saturating_add(divided(left, free_from(since)))
+}
+
+fn longest_path(scenario: &Scenario, costs: &[Cost<'_>]) -> Result<u64, ScenarioError> {
+    let plan = scenario.plan()?;
+    let mut ends: BTreeMap<usize, u64> = BTreeMap::new();
+    for id in plan.order() {
+        let begins = plan.upstreams(*id).iter().filter_map(|upstream| ends.get(&upstream.index())).max();
+        let end = begins.copied().unwrap_or(0).saturating_add(costs[id.index()].whole);
+        ends.insert(id.index(), end);
+    }
+    Ok(if scenario.rows == 0 { 0 } else { ends.into_values().max().unwrap_or(0) })
+}
+
+fn divided(slot_nanos: u128, slots: u32) -> u64 {
+    slot_nanos.div_ceil(u128::from(slots.max(1))).try_into().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn columns(columns: &[(&str, &[&str], u64)]) -> Scenario {
+        let column = |(name, after, ms): &(&str, &[&str], u64)| ScenarioColumn {
+            after: after.iter().map(ToString::to_string).collect(),
+            local: Duration::from_millis(*ms),
+            ..ScenarioColumn::new(name, Strategy::Cell)
+        };
+        Scenario { rows: 10, columns: columns.iter().map(column).collect(), ..Scenario::default() }
+    }
+
+    fn bound(scenario: &Scenario) -> (u64, String) {
+        let LowerBound { at_least, set_by, .. } = LowerBound::of(scenario).unwrap();
+        (at_least.as_nanos() / 1_000_000, set_by)
+    }
+
+    #[test]
+    fn with_room_for_all_the_longest_path_binds_and_else_the_work() {
+        let diamond = columns(&[("a", &[], 3), ("b", &["a"], 5), ("c", &["a"], 7), ("d", &["b", "c"], 1)]);
+        assert_eq!(bound(&diamond), (11, "the longest path".to_string()));
+        let narrow = Scenario { submission_limit: 4, ..diamond.clone() };
+        assert_eq!(bound(&narrow), (40, "work of `submission`".to_string()));
+        let one_by_one = Scenario { row_group_size: 1, row_groups: 2, ..diamond.clone() };
+        assert_eq!(bound(&one_by_one), (55, "row groups".to_string()));
+        let mut ordered = diamond;
+        ordered.columns[2].ordered = true;
+        assert_eq!(bound(&ordered), (70, "order of `c`".to_string()));
+    }
+
+    #[test]
+    fn a_resource_counts_by_what_each_task_holds_of_it() {
+        let mut scenario = columns(&[("a", &[], 3), ("b", &[], 3)]);
+        scenario.resources.insert("gpu".to_string(), 4);
+        scenario.columns[0].holds.insert("gpu".to_string(), 3);
+        assert_eq!(LowerBound::of(&scenario).unwrap().at_least, Duration::from_micros(22_500));
+    }
+
+    #[test]
+    fn calls_go_beside_whoever_holds_slots_and_after_him() {
+        assert_eq!(beside(&[], 12, 4, 9), 3);
+        assert_eq!(beside(&[(50, 4)], 12, 4, 9), 53);
+        assert_eq!(beside(&[(50, 3)], 12, 4, 9), 12);
+        assert_eq!(beside(&[(50, 3), (20, 1)], 34, 4, 9), 51);
+        assert_eq!(beside(&[(50, 4)], 0, 4, 9), 0);
+        // The provider serves one at a time, and does not mind who else is let through to it.
+        assert_eq!(beside(&[(50, 3)], 12, 4, 1), 12);
+        assert_eq!(beside(&[], 12, 4, 1), 12);
+    }
+}

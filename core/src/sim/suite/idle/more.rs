@@ -1,0 +1,184 @@
+//! Further cases: what a table of one shape does not show.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::pressure::model;
+use super::sweeps::MODEL;
+use super::{Case, Target};
+use crate::pipeline::{PolicyChoice, Strategy};
+use crate::sim::provider::{Capacity, Overload, ProviderSpec, Step};
+use crate::sim::scenario::{Model, Scenario, ScenarioColumn};
+use crate::task::GroupKind;
+use crate::time::Duration;
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    cases.extend(late_peer());
+    cases.extend(cooldown());
+    cases.push(dynamic_calls());
+    cases.extend(fans());
+    cases.push(bottleneck());
+    cases.push(generate_then_judge());
+    cases.extend(very_many());
+    cases
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+/// A cell column of local work that holds one of the task resource `model`.
+fn working(name: &str, after: &[&str], local: Duration) -> ScenarioColumn {
+    ScenarioColumn {
+        after: names(after),
+        holds: BTreeMap::from([(MODEL.to_string(), 1)]),
+        kind: Some(GroupKind::CustomModel),
+        local,
+        ..ScenarioColumn::new(name, Strategy::Cell)
+    }
+}
+
+fn calling(name: &str, after: &[&str], model: &str) -> ScenarioColumn {
+    ScenarioColumn { after: names(after), model: Some(model.to_string()), ..ScenarioColumn::new(name, Strategy::Cell) }
+}
+
+fn seed() -> ScenarioColumn {
+    ScenarioColumn::new("seed", Strategy::FromScratch)
+}
+
+fn sized(columns: Vec<ScenarioColumn>, model_limit: u32) -> Scenario {
+    Scenario {
+        rows: 256,
+        row_group_size: 64,
+        row_groups: 4,
+        submission_limit: 2 * model_limit,
+        resources: BTreeMap::from([(MODEL.to_string(), model_limit)]),
+        columns,
+        ..Scenario::default()
+    }
+}
+
+/// 512 hot tasks of 0.5 s that fill the model at once, and 256 peers of 50 ms that come 50 ms later.
+///
+/// A peer needs the one task of `late`, which takes no place of the model's. Two columns of 256 rows make the 512 hot
+/// tasks of one fairness group.
+fn late_peer() -> [Case; 2] {
+    let hot = |name: &str| ScenarioColumn {
+        group: Some("hot".to_string()),
+        weight: 4.0,
+        admitted_limit: Some(8),
+        ..working(name, &[], millis(500))
+    };
+    let late = ScenarioColumn { local: millis(50), ..ScenarioColumn::new("late", Strategy::FullColumn) };
+    let peer = ScenarioColumn { admitted_limit: Some(8), ..working("peer", &["late"], millis(50)) };
+    let base =
+        Scenario { row_group_size: 256, row_groups: 1, ..sized([hot("hot_a"), hot("hot_b"), late, peer].into(), 8) };
+    let case = |name: &str, policy, targets: &[Target]| {
+        let scenario = Scenario { policy, ..base.clone() };
+        let title = "Peers come when a heavy root has all slots";
+        Case { targets: targets.into(), is_quick: true, ..Case::new("late-peer", name, title, scenario).about(MODEL) }
+    };
+    let sooner = Target::ShorterGap { case: "late-peer/strict" };
+    [
+        case("strict", PolicyChoice::StrictFair, &[Target::Greedy]),
+        case("bounded", PolicyChoice::default(), &[Target::Greedy, sooner]),
+    ]
+}
+
+/// Provider `a` refuses all for two seconds and says so; `b` is open, and has work for longer than `a` needs to catch up.
+fn cooldown() -> [Case; 2] {
+    let blocked = ProviderSpec {
+        capacity: Capacity::Steps { slots: 0, steps: [Step { at: millis(2_000), slots: 4 }].into() },
+        overload: Overload::Refuse { retry_after: Some(millis(2_000)) },
+        ..model("a", 4, millis(20)).provider
+    };
+    let models: Vec<Model> =
+        [Model { provider: blocked, ..model("a", 4, millis(20)) }, model("b", 4, millis(80))].into();
+    let columns = [seed(), calling("at_a", &["seed"], "a"), calling("at_b", &["seed"], "b")];
+    let base = Scenario { resources: BTreeMap::new(), models, ..sized(columns.into(), 4) };
+    let case = |name: &str, on: bool, targets: &[Target]| {
+        let scenario = Scenario { advisory: on, yields: on, ..base.clone() };
+        let title = "One provider cools down for 2 s, the other is open";
+        Case { targets: targets.into(), is_quick: true, ..Case::new("cooldown", name, title, scenario).about("b") }
+    };
+    let targets = [Target::Utilisation { at_least_ppm: 980_000 }, Target::FasterThan { case: "cooldown/control" }];
+    [case("control", false, &[]), case("both", true, &targets)]
+}
+
+/// Tasks that make no call, one, and five.
+fn dynamic_calls() -> Case {
+    let column = |name: &str, calls| ScenarioColumn { calls, ..calling(name, &["seed"], "api") };
+    let columns = [seed(), column("none", 0), column("one", 1), column("five", 5)];
+    let scenario = Scenario {
+        resources: BTreeMap::new(),
+        models: [model("api", 8, millis(10))].into(),
+        ..sized(columns.into(), 8)
+    };
+    let targets = [Target::Greedy].into();
+    Case {
+        targets,
+        ..Case::new("dynamic-calls", "none-one-five", "Tasks of no call, one, and five", scenario).about("api")
+    }
+}
+
+/// Eight columns into one, and one into eight.
+fn fans() -> [Case; 2] {
+    let many: Vec<String> = (0..8).map(|i| format!("wide_{i}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let fan_in = many.iter().map(|name| working(name, &["seed"], millis(3)));
+    let fan_in = core::iter::once(seed()).chain(fan_in).chain([working("one", &many, millis(6))]);
+    let fan_out = [seed(), working("one", &["seed"], millis(6))].into_iter();
+    let fan_out = fan_out.chain(many.iter().map(|name| working(name, &["one"], millis(3))));
+    let case = |name: &str, title: &str, columns: Vec<ScenarioColumn>| {
+        let targets = [Target::Greedy].into();
+        Case { targets, ..Case::new("fan", name, title, sized(columns, 8)).about(MODEL) }
+    };
+    [case("in", "Eight columns into one", fan_in.collect()), case("out", "One column into eight", fan_out.collect())]
+}
+
+/// A column that one at a time can make, between two that eight can.
+fn bottleneck() -> Case {
+    let neck =
+        ScenarioColumn { holds: BTreeMap::from([("neck".to_string(), 1)]), ..working("neck", &["before"], millis(2)) };
+    let columns = [seed(), working("before", &["seed"], millis(8)), neck, working("after", &["neck"], millis(8))];
+    let mut scenario = sized(columns.into(), 8);
+    scenario.resources.insert("neck".to_string(), 1);
+    let targets = [Target::Greedy].into();
+    let title = "A column of one at a time between two wide ones";
+    Case { targets, ..Case::new("bottleneck", "neck", title, scenario).about("neck") }
+}
+
+/// A slow model writes, a fast one judges.
+fn generate_then_judge() -> Case {
+    let columns = [seed(), calling("draft", &["seed"], "writer"), calling("score", &["draft"], "judge")];
+    let models = [model("writer", 8, millis(40)), model("judge", 2, millis(8))];
+    let scenario = Scenario { resources: BTreeMap::new(), models: models.into(), ..sized(columns.into(), 8) };
+    let targets = [Target::Greedy].into();
+    let title = "A slow model writes, a fast one judges";
+    Case { targets, ..Case::new("generate-judge", "two-models", title, scenario).about("writer") }
+}
+
+/// A million row groups; and as many fairness groups as a plan can have columns.
+fn very_many() -> [Case; 2] {
+    let one = working("only", &[], millis(1));
+    let row_groups = Scenario { rows: 1_000_000, row_group_size: 1, row_groups: 16, ..sized([one].into(), 8) };
+    let columns = (0..4_096)
+        .map(|i| ScenarioColumn { weight: f64::from(1 + i % 7), ..working(&format!("c{i}"), &[], millis(1)) });
+    let groups = Scenario { rows: 4, row_group_size: 4, ..sized(columns.collect(), 64) };
+    let near = || [Target::NearBound { within_ppm: 1_000 }].into();
+    let case = |name: &str, title: &str, scenario| Case {
+        targets: near(),
+        ..Case::new("very-many", name, title, scenario).about(MODEL)
+    };
+    [
+        case("row-groups", "A million row groups of one row", row_groups),
+        case("fairness-groups", "4096 fairness groups, as many as a plan has columns at most", groups),
+    ]
+}

@@ -1,0 +1,27 @@
+use super::*;
+
+#[test]
+fn every_case_has_a_name_of_its_own_and_targets_that_refer_to_cases_of_its_set() {
+    for cases in [cases(), quick_cases()] {
+        let names: alloc::collections::BTreeSet<&str> = cases.iter().map(Case::name).collect();
+        assert_eq!(names.len(), cases.len());
+        for target in cases.iter().flat_map(|case| &case.targets) {
+            if let Target::AsBusyAs { case, .. }
+            | Target::FasterThan { case }
+            | Target::NoSlowerThan { case }
+            | Target::ShorterGap { case } = target
+            {
+                assert!(names.contains(case), "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_quick_set_meets_its_targets() {
+    let cases = quick_cases();
+    let figures: Vec<CaseFigures> = cases.iter().map(|case| measure(case).unwrap()).collect();
+    for check in judge(&cases, &figures) {
+        assert!(check.holds, "{}: {}: {}", check.case, check.what, check.found);
+    }
+}

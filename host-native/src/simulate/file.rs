@@ -1,0 +1,119 @@
+//! Scenario files: TOML that is read with the place of every mistake, and written so that it is read back equal.
+
+use std::ops::Range;
+use std::path::Path;
+
+use tidegate_core::pipeline::{PipelineError, PlanError};
+use tidegate_core::sim::scenario::{Scenario, ScenarioError};
+use tidegate_core::sim::world::World;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::error::Error;
+use crate::pipeline_file::{FileError, SourceText, locate};
+
+/// Reads the scenario at `path`, and makes sure that it can run.
+pub fn load(path: &Path) -> Result<Scenario, FileError> {
+    parse(&SourceText::read(path)?)
+}
+
+/// Reads a scenario, and makes sure that it can run.
+pub fn parse(source: &SourceText) -> Result<Scenario, FileError> {
+    let document = DeTable::parse(source.text()).map_err(|error| {
+        source.error(error.span().unwrap_or(0..0), format!("this is not TOML: {}", error.message()))
+    })?;
+    let scenario: Scenario = toml::from_str(source.text()).map_err(|error| misread(source, &error))?;
+    let root = Spanned::new(0..0, DeValue::Table(document.into_inner()));
+    World::new(&scenario, 0).map_err(|error| refused(source, &root, &scenario, &error))?;
+    Ok(scenario)
+}
+
+/// The text of a scenario file.
+///
+/// A setting that a file cannot express is an internal error: TOML has no null, so a limit that is on by default cannot be
+/// written as being off.
+pub fn dump(scenario: &Scenario) -> Result<String, Error> {
+    let text = toml::to_string(scenario).map_err(|error| Error::Internal(error.to_string()))?;
+    match toml::from_str::<Scenario>(&text) {
+        Ok(read) if read == *scenario => Ok(text),
+        _ => Err(Error::Setting(format!("`{}` has a setting that no file can hold", scenario.name))),
+    }
+}
+
+/// Says in the words of the other files what serde found: the key, what was expected, and what was perhaps meant.
+fn misread(source: &SourceText, error: &toml::de::Error) -> FileError {
+    let span = error.span().unwrap_or(0..0);
+    let (what, expected) = match error.message().split_once(", expected ") {
+        Some((what, expected)) => (what, Some(expected)),
+        None => (error.message(), None),
+    };
+    let key = key_before(source.text(), &span);
+    let names_a_key =
+        what.starts_with("unknown field") || what.starts_with("missing field") || what.contains("duplicate");
+    let what = match key {
+        Some(key) if !names_a_key => format!("`{key}`: {what}"),
+        _ => what.to_string(),
+    };
+    let told = source.error(span, &what);
+    let Some(expected) = expected else { return told };
+    let told = told.expected(expected.replace('`', ""));
+    let wrong = what.split('`').filter(|_| what.starts_with("unknown") || what.contains(": unknown")).rev().nth(1);
+    match wrong {
+        Some(wrong) => told.suggest(wrong, expected.split('`').skip(1).step_by(2)),
+        None => told,
+    }
+}
+
+/// The key that stands on the line of `span`, before it.
+fn key_before<'t>(text: &'t str, span: &Range<usize>) -> Option<&'t str> {
+    let before = text.get(..span.start)?;
+    let line = &before[before.rfind('\n').map_or(0, |at| at + 1)..];
+    let (before, _) = line.rsplit_once('=')?;
+    let key = before.trim_end().rsplit(['{', ',', ' ', '[']).next()?.trim();
+    (!key.is_empty()).then_some(key)
+}
+
+/// A scenario that reads well and cannot run: the message of the core, at the place it is about.
+fn refused(source: &SourceText, root: &Spanned<DeValue<'_>>, scenario: &Scenario, error: &ScenarioError) -> FileError {
+    let column = |name: &str| scenario.columns.iter().rposition(|column| column.name == name);
+    let model = |name: &str| scenario.models.iter().position(|model| model.name == name);
+    let at = |list: &str, place: Option<usize>, field: &str| match place {
+        Some(place) => format!("{list}[{place}].{field}"),
+        None => list.to_string(),
+    };
+    let path = match error {
+        ScenarioError::Provider { model: name, .. } => at("models", model(name), "provider"),
+        ScenarioError::Model { model: name, error } => at("models", model(name), &format!("request.{}", error.field)),
+        ScenarioError::Column { column: name, error } => at("columns", column(name), &error.field),
+        ScenarioError::UnknownModel { column: name, .. } => at("columns", column(name), "model"),
+        ScenarioError::UnknownHeldModel { model } => {
+            at("holders", scenario.holders.iter().position(|holder| holder.model == *model), "model")
+        }
+        ScenarioError::Plan(PlanError::UnknownUpstream { column: name, .. }) => at("columns", column(name), "after"),
+        ScenarioError::Plan(PlanError::DuplicateColumn { name }) => at("columns", column(name), "name"),
+        ScenarioError::Plan(_) => "columns".to_string(),
+        ScenarioError::Pipeline(PipelineError::Config(error)) | ScenarioError::Config(error) => {
+            key_of(root, &error.field)
+        }
+        ScenarioError::Pipeline(PipelineError::Group { column: name, source }) => {
+            at("columns", column(name), &source.field)
+        }
+        ScenarioError::Pipeline(PipelineError::Demand { column: name, .. }) => at("columns", column(name), "holds"),
+        ScenarioError::Pipeline(_) => String::new(),
+    };
+    let told = source.error(locate(root, &path), error.to_string());
+    match error {
+        ScenarioError::UnknownModel { model, .. } | ScenarioError::UnknownHeldModel { model } => {
+            told.suggest(model, scenario.models.iter().map(|model| model.name.as_str()))
+        }
+        _ => told,
+    }
+}
+
+/// The key under which a file writes a setting: durations end in `_ms` there.
+fn key_of(root: &Spanned<DeValue<'_>>, field: &str) -> String {
+    let first = field.split('.').next().unwrap_or(field);
+    let is_there = |key: &str| matches!(root.get_ref(), DeValue::Table(table) if table.contains_key(key));
+    let in_millis = format!("{first}_ms");
+    if !is_there(first) && is_there(&in_millis) { in_millis } else { field.to_string() }
+}

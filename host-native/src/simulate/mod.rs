@@ -1,0 +1,122 @@
+//! `tidegate simulate`: a scenario run in virtual time, judged by every law, and accounted for.
+//!
+//! What runs is the scheduler itself, against mock providers; a year takes as long as its events, and equal seeds give
+//! equal runs on every machine, down to the digest.
+
+mod file;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::time::Instant as StdInstant;
+
+use tidegate_core::pipeline::PolicyChoice;
+use tidegate_core::sim::scenario::{Scenario, builtin};
+use tidegate_core::sim::suite::idle;
+use tidegate_core::sim::world::World;
+
+use crate::cli::{PolicyName, SimulateArgs};
+use crate::error::{Error, Exit};
+use crate::pipeline_file::FileError;
+use crate::progress::{REFRESH, Screen, View};
+
+pub use file::{dump, load, parse};
+pub use report::{Report, SCHEMA};
+
+/// Steps between two looks at the clock.
+const LOOK_EVERY: u32 = 1 << 12;
+
+/// Carries the command out: what to print, and how to end.
+pub fn simulate(args: &SimulateArgs) -> Result<(String, Exit), Error> {
+    if args.list {
+        return Ok((list(), Exit::Done));
+    }
+    let mut scenario = find(args.scenario.as_deref().unwrap_or_default())?;
+    set_up(&mut scenario, args)?;
+    if args.dump {
+        return Ok((dump(&scenario)?, Exit::Done));
+    }
+    let world = World::accounted(&scenario, args.seed).map_err(|error| Error::Setting(error.to_string()))?;
+    let world = run(world, &mut Screen::new(!io::stderr().is_terminal()));
+    let report = Report::of(&scenario, args.seed, &world)?;
+    let text = if args.json { report.to_json()? } else { report.to_string() };
+    Ok((text, if report.violation.is_none() { Exit::Done } else { Exit::ChecksFailed }))
+}
+
+/// Every built-in scenario: those of the playground, then the cases of the idle suite.
+#[must_use]
+pub fn builtins() -> Vec<Scenario> {
+    builtin().into_iter().chain(idle::cases().into_iter().map(|case| case.scenario)).collect()
+}
+
+fn list() -> String {
+    let all = builtins();
+    let width = all.iter().map(|scenario| scenario.name.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for scenario in &all {
+        let _ = writeln!(text, "{:<width$}  {}", scenario.name, scenario.title);
+    }
+    text
+}
+
+/// The built-in scenario of that name, or the one in that file.
+pub fn find(name: &str) -> Result<Scenario, Error> {
+    let mut all = builtins();
+    if let Some(place) = all.iter().position(|scenario| scenario.name == name) {
+        return Ok(all.swap_remove(place));
+    }
+    let path = Path::new(name);
+    if path.exists() || path.extension().is_some_and(|extension| extension == "toml") {
+        return Ok(load(path)?);
+    }
+    let unknown = FileError::about(name, "no built-in scenario has this name, and there is no such file");
+    let unknown = unknown.expected("a name from `tidegate simulate --list`, or a TOML file");
+    Err(unknown.suggest(name, all.iter().map(|scenario| scenario.name.as_str())).into())
+}
+
+/// Puts the settings of the command line in place of the scenario's.
+fn set_up(scenario: &mut Scenario, args: &SimulateArgs) -> Result<(), Error> {
+    match args.policy {
+        // The scenario's own settings of bounded borrowing stay.
+        Some(PolicyName::BoundedBorrow) if matches!(scenario.policy, PolicyChoice::BoundedBorrow(_)) => {}
+        Some(PolicyName::BoundedBorrow) => scenario.policy = PolicyChoice::default(),
+        Some(PolicyName::StrictFair) => scenario.policy = PolicyChoice::StrictFair,
+        None => {}
+    }
+    let Some(name) = args.limit else { return Ok(()) };
+    if scenario.models.is_empty() {
+        return Err(Error::Setting(format!("`{}` has no model, so `--limit` has nothing to decide", scenario.name)));
+    }
+    for model in &mut scenario.models {
+        model.algorithm = name.with_defaults(model.max_parallel);
+    }
+    Ok(())
+}
+
+/// Runs to the end.
+fn run(mut world: World, screen: &mut Screen) -> World {
+    let (mut steps, mut shown) = (0_u32, StdInstant::now());
+    while world.step() {
+        steps = steps.wrapping_add(1);
+        if steps.is_multiple_of(LOOK_EVERY) && shown.elapsed() >= REFRESH {
+            shown = StdInstant::now();
+            screen.show(&view(&world));
+        }
+    }
+    std::mem::replace(screen, Screen::Off).close();
+    world
+}
+
+fn view(world: &World) -> View {
+    let sample = world.sample();
+    View {
+        rows_done: sample.rows_done,
+        rows_dropped: sample.rows_dropped,
+        rows_total: sample.rows_total,
+        columns: Vec::new(),
+        providers: Vec::new(),
+    }
+}
