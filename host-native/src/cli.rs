@@ -62,6 +62,9 @@ pub struct SimulateArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Write a trace of the run, for the Perfetto UI or any viewer of Chrome traces
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
 }
 
 /// A task policy, by the name that files use.
@@ -136,6 +139,9 @@ pub struct RunArgs {
     /// Write every event of the run to this file, one JSON object a line
     #[arg(long, value_name = "FILE.jsonl")]
     pub events: Option<PathBuf>,
+    /// Write a trace of the run, for the Perfetto UI or any viewer of Chrome traces
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
     /// Print the capacity plan before the run: every limit that applies, and where it came from
     #[arg(long)]
     pub plan: bool,

@@ -41,8 +41,8 @@ fn ended(end: Result<(String, Exit), Error>) -> Exit {
 
 fn run_pipeline(args: RunArgs) -> Exit {
     let (out, existing) = args.output();
-    let RunArgs { pipeline, record, events, plan, quiet, .. } = args;
-    let request = RunRequest { pipeline, out, existing, record, events, plan };
+    let RunArgs { pipeline, record, events, trace, plan, quiet, .. } = args;
+    let request = RunRequest { pipeline, out, existing, record, events, trace, plan };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -53,6 +53,9 @@ impl Models {
                 let known = resources.iter().position(|(known, _)| *known == label);
                 if known.is_none() {
                     machine.configure(now, resource, model.aimd.clone())?;
+                    if !model.limit.is_aimd() {
+                        machine.choose_algorithm(now, resource, model.limit)?;
+                    }
                     resources.push((label, resource));
                 }
                 Ok(known.unwrap_or(resources.len() - 1))

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tidegate_core::driver::{self, Progress, RunHandle};
 use tidegate_core::observe::Sinks;
-use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig};
+use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig, Plan};
 use tidegate_core::replay::{Header, Sequence, merge};
 use tidegate_core::request::RequestConfig;
 
@@ -22,6 +22,7 @@ use crate::interrupt::Interrupts;
 use crate::job::{Fill, Job};
 use crate::models::Models;
 use crate::observe::Watch;
+use crate::observe::trace::TraceFile;
 use crate::output::{Existing, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputError, RunState};
 use crate::pipeline_file::{PipelineFile, RunSettings};
 use crate::progress::{ProviderView, REFRESH, Screen, View};
@@ -44,6 +45,8 @@ pub struct RunRequest {
     pub record: Option<PathBuf>,
     /// Where to write the events of the run, if anywhere.
     pub events: Option<PathBuf>,
+    /// Where to write a trace of the run, if anywhere.
+    pub trace: Option<PathBuf>,
     /// Whether to print the capacity plan before the run, to the standard output.
     pub plan: bool,
 }
@@ -80,7 +83,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     };
     let log = place.map(|place| LogWriter::begin(place, &header).map_err(|error| Error::Setting(error.to_string())));
     let mut log = log.transpose()?;
-    let sinks = sinks(request, &mut watch)?;
+    let sinks = sinks(request, &job.plan, &models, &mut watch)?;
     if request.plan {
         // A reader that went away is no reason not to run.
         let _ = writeln!(io::stdout(), "{}", watch.capacity());
@@ -110,11 +113,13 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
 }
 
 /// Who hears the events of the run.
-fn sinks(request: &RunRequest, watch: &mut Watch) -> Result<Sinks, Error> {
-    watch.sinks(request.events.as_deref()).map_err(|source| {
-        let path = request.events.clone().unwrap_or_default();
-        OutputError::Io { path, source }.into()
-    })
+fn sinks(request: &RunRequest, plan: &Plan, models: &Models, watch: &mut Watch) -> Result<Sinks, Error> {
+    let unwritable =
+        |path: &Option<PathBuf>, source| OutputError::Io { path: path.clone().unwrap_or_default(), source };
+    let resources: Vec<_> = models.providers().iter().map(|provider| (provider.resource(), &*provider.label)).collect();
+    let trace = request.trace.as_deref().map(|path| TraceFile::create(path, plan, &resources)).transpose();
+    let trace = trace.map_err(|source| unwritable(&request.trace, source))?;
+    Ok(watch.sinks(request.events.as_deref(), trace).map_err(|source| unwritable(&request.events, source))?)
 }
 
 /// The pipeline's name in messages, the file, and the dataset it names.

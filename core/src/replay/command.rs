@@ -7,6 +7,7 @@ use crate::handle::SlotKey;
 use crate::lease::LeaseId;
 use crate::pipeline::{TaskOutcome, WorkerId};
 use crate::request::budget::{BudgetConfig, Correction};
+use crate::request::limit::LimitChoice;
 use crate::request::tie::Tie;
 use crate::request::{AimdConfig, Completion, Domain, ProviderModelId, Request, RequestPressure, ResourceId, WaiterId};
 use crate::time::Instant;
@@ -107,6 +108,11 @@ pub enum RequestCommand {
         now: Instant,
         resource: ResourceId,
         config: AimdConfig,
+    },
+    ChooseAlgorithm {
+        now: Instant,
+        resource: ResourceId,
+        choice: LimitChoice,
     },
     /// Code cannot be taken down: replaying this is an error.
     SetAlgorithm {

@@ -166,6 +166,9 @@ impl Replay {
             RequestCommand::Configure { now, resource, config } => {
                 let _ = admission.configure(*now, *resource, config.clone());
             }
+            RequestCommand::ChooseAlgorithm { now, resource, choice } => {
+                let _ = admission.choose_algorithm(*now, *resource, *choice);
+            }
             RequestCommand::SetAlgorithm { .. } => {
                 return Err(ReplayError::Foreign { n, what: "a limit algorithm".into() });
             }

@@ -35,7 +35,7 @@
 //!
 //! What cannot be taken down is code: a [task policy](crate::task::TaskPolicy) or a [limit
 //! algorithm](crate::request::limit::LimitAlgorithm) of one's own. A run under a policy of one's own is replayed with
-//! [`Replay::with_policy`]; a log in which a limit algorithm was set by hand says so when it is replayed.
+//! [`Replay::with_policy`]; a log in which a limit algorithm of one's own was set says so when it is replayed.
 
 mod command;
 mod digest;

@@ -106,7 +106,21 @@ pub enum RequestFact {
         /// Calls of the resource that are out, this one included.
         in_flight: u32,
     },
-    /// A call ended.
+    /// A call goes out: its lease is there. Told with the lease, since what the host does with it is not seen here.
+    CallStarted {
+        /// The lease.
+        lease: LeaseId,
+    },
+    /// A call came back, or was given up.
+    CallCompleted {
+        /// The lease.
+        lease: LeaseId,
+        /// How it ended.
+        outcome: Outcome,
+        /// How long it took; zero if nobody wanted events when it began.
+        took: Duration,
+    },
+    /// A lease is free again.
     LeaseReleased {
         /// The lease.
         lease: LeaseId,
@@ -197,6 +211,8 @@ event_kinds!(
     WaitCancelled,
     AcquireDenied,
     LeaseAcquired,
+    CallStarted,
+    CallCompleted,
     LeaseReleased,
     ReleaseDiagnostic,
     RateLimited,

@@ -26,11 +26,11 @@ fn kinds(bench: &mut Bench) -> Vec<RequestEventKind> {
 fn an_immediate_grant_still_tells_its_wait() {
     let mut bench = watched(2, AimdConfig::default());
     let lease = bench.take(1).remove(0);
-    assert_eq!(kinds(&mut bench), [WaitStarted, WaitCompleted, LeaseAcquired]);
+    assert_eq!(kinds(&mut bench), [WaitStarted, WaitCompleted, LeaseAcquired, CallStarted]);
     bench.end(lease, Outcome::Success);
-    assert_eq!(kinds(&mut bench), [LeaseReleased]);
+    assert_eq!(kinds(&mut bench), [CallCompleted, LeaseReleased]);
     let Acquire::Granted(_lease) = bench.machine.acquire(bench.now, &Request::new(CHAT)) else { panic!("room") };
-    assert_eq!(kinds(&mut bench), [WaitStarted, WaitCompleted, LeaseAcquired]);
+    assert_eq!(kinds(&mut bench), [WaitStarted, WaitCompleted, LeaseAcquired, CallStarted]);
 }
 
 #[test]
@@ -45,11 +45,11 @@ fn a_wait_is_told_from_its_beginning_to_its_end() {
     let events = drain(&mut bench);
     assert_eq!(
         events.iter().map(|event| event.fact.kind()).collect::<Vec<_>>(),
-        [LeaseReleased, WaitCompleted, LeaseAcquired, QueueDrained]
+        [CallCompleted, LeaseReleased, WaitCompleted, LeaseAcquired, CallStarted, QueueDrained]
     );
     let span = Duration::from_millis(20);
-    assert_eq!(events[1].fact, RequestFact::WaitCompleted { waiter: Some(waiter), waited: span });
-    assert_eq!((events[1].at, events[1].place), (bench.now, EventPlace::Resource(CHAT)));
+    assert_eq!(events[2].fact, RequestFact::WaitCompleted { waiter: Some(waiter), waited: span });
+    assert_eq!((events[2].at, events[2].place), (bench.now, EventPlace::Resource(CHAT)));
     assert!(events.windows(2).all(|pair| pair[0].sequence + 1 == pair[1].sequence));
 }
 
@@ -83,15 +83,16 @@ fn a_refusal_tells_the_cut_the_cooldown_its_cap_and_the_end_of_a_ramp() {
     bench.end(lease, Completion::rate_limited(Some(asked)));
     let taken = Duration::from_secs(600);
     let facts: Vec<_> = drain(&mut bench).iter().map(|event| event.fact).collect();
+    assert_eq!(facts[0], RequestFact::RampStep { from: 1, to: 5 });
+    assert_eq!(facts[1].kind(), CallCompleted);
     let expected = [
-        RequestFact::RampStep { from: 1, to: 5 },
         RequestFact::LimitDecreased { from: 5, to: 3 },
         RequestFact::RateLimited { blocked_until: Some(bench.now + taken), consecutive: 1 },
         RequestFact::CooldownCapped { asked, taken },
         RequestFact::RampAborted { limit: 5 },
     ];
-    assert_eq!(facts[..5], expected);
-    assert_eq!(facts[5].kind(), LeaseReleased);
+    assert_eq!(facts[2..6], expected);
+    assert_eq!(facts[6].kind(), LeaseReleased);
 }
 
 #[test]

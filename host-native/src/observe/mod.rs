@@ -1,4 +1,4 @@
-//! What a run tells: its events as JSON lines, where its capacity went, and the capacity values that applied to it.
+//! What a run tells: its events as JSON lines and as a trace, where its capacity went, and the capacity values that applied to it.
 //!
 //! With the feature `tracing` the module `tracing` makes spans of the events, with the feature `metrics` the module `metrics`
 //! counts them. Neither installs anything: the application chooses where they go.
@@ -8,6 +8,7 @@ pub mod jsonl;
 pub mod metrics;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 mod names;
+pub mod trace;
 #[cfg(feature = "tracing")]
 pub mod tracing;
 
@@ -22,6 +23,7 @@ use tidegate_core::observe::{CapacityPlan, RunAccount, RunFigures, Sinks, Source
 use tidegate_core::pipeline::{PipelineConfig, Plan};
 
 use self::jsonl::JsonLines;
+use self::trace::TraceFile;
 use crate::host::TokioHost;
 use crate::pipeline_file::RunSettings;
 
@@ -63,8 +65,8 @@ impl Watch {
         Self { account, capacity, lost: None, complaints }
     }
 
-    /// The sinks for the run, with a file for its events if there is to be one.
-    pub fn sinks(&mut self, events: Option<&Path>) -> io::Result<Sinks> {
+    /// The sinks for the run, with a file for its events if there is to be one, and a trace of it.
+    pub fn sinks(&mut self, events: Option<&Path>, trace: Option<TraceFile>) -> io::Result<Sinks> {
         let mut sinks = Sinks::default();
         let complaints = Arc::clone(&self.complaints);
         sinks.report_to(move |failure| complaints.lock().push(failure.to_string()));
@@ -73,6 +75,9 @@ impl Watch {
             let lines = JsonLines::create(path)?;
             self.lost = Some(lines.lost());
             sinks.add("events", lines);
+        }
+        if let Some(trace) = trace {
+            sinks.add("trace", trace);
         }
         Ok(sinks)
     }

@@ -14,6 +14,7 @@
 //! domain = "chat"                 # default: chat, the only domain so far
 //! max_parallel = 16               # calls in flight at most
 //! timeout = "60s"                 # per call, body included; default: 60s
+//! limit = "aimd"                  # what decides how many are in flight: aimd, vegas, tide or fixed
 //! aimd = { ramp = "3s" }          # initial_limit, max_limit, decrease_factor, increase_step,
 //!                                 # successes_until_increase, cooldown, max_cooldown, ramp
 //! mock = { capacity = { shape = "constant", slots = 8 } }     # how a `mock` provider behaves, and its `seed`

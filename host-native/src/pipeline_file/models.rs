@@ -7,6 +7,7 @@ use reqwest::Url;
 use serde::Deserialize;
 use tidegate_core::error::ConfigError;
 use tidegate_core::request::AimdConfig;
+use tidegate_core::request::limit::{LimitChoice, TideConfig, VegasConfig};
 use tidegate_core::sim::provider::ProviderSpec;
 use tidegate_core::time::Duration;
 use toml::Spanned;
@@ -33,8 +34,10 @@ pub struct ModelSpec {
     pub max_parallel: NonZeroU32,
     /// The longest one call may take.
     pub timeout: Duration,
-    /// How the limit adapts.
+    /// How the limit adapts, if AIMD decides it; the cooldowns hold for all.
     pub aimd: AimdConfig,
+    /// What decides the limit.
+    pub limit: LimitChoice,
     /// Where the table stands.
     pub span: Range<usize>,
 }
@@ -64,8 +67,19 @@ pub struct MockSpec {
     pub seed: u64,
 }
 
-const MODEL_KEYS: &[&str] =
-    &["name", "provider", "model", "base_url", "api_key_env", "domain", "max_parallel", "timeout", "aimd", "mock"];
+const MODEL_KEYS: &[&str] = &[
+    "name",
+    "provider",
+    "model",
+    "base_url",
+    "api_key_env",
+    "domain",
+    "max_parallel",
+    "timeout",
+    "limit",
+    "aimd",
+    "mock",
+];
 
 pub(super) fn parse(source: &SourceText, root: &TableReader<'_>) -> Result<Vec<ModelSpec>, FileError> {
     let mut models: Vec<ModelSpec> = Vec::new();
@@ -103,11 +117,28 @@ fn parse_model(source: &SourceText, table: &TableReader<'_>, earlier: &[ModelSpe
         max_parallel: table.required::<NonZeroU32>("max_parallel")?.into_inner(),
         timeout: timeout.map_or(Duration::from_secs(60), Spanned::into_inner),
         aimd: parse_aimd(source, table, same)?,
+        limit: parse_limit(source, table)?,
         span: table.span(),
         name: name.into_inner(),
         provider,
         model,
     })
+}
+
+fn parse_limit(source: &SourceText, table: &TableReader<'_>) -> Result<LimitChoice, FileError> {
+    const NAMES: [&str; 4] = ["aimd", "vegas", "tide", "fixed"];
+    let Some(limit) = table.optional::<String>("limit")? else { return Ok(LimitChoice::default()) };
+    match limit.get_ref().as_str() {
+        "aimd" => Ok(LimitChoice::Aimd),
+        "vegas" => Ok(LimitChoice::Vegas(VegasConfig::default())),
+        "tide" => Ok(LimitChoice::Tide(TideConfig::default())),
+        // Its cap is `max_parallel`, and the limit is no higher.
+        "fixed" => Ok(LimitChoice::Fixed { limit: u32::MAX }),
+        other => Err(source
+            .error(limit.span(), format!("`limit` in [[models]] is the string {other:?}"))
+            .expected("\"aimd\", \"vegas\", \"tide\" or \"fixed\"")
+            .suggest(other, NAMES)),
+    }
 }
 
 fn parse_remote_endpoint(

@@ -90,6 +90,12 @@ fn an_unknown_key_is_refused_at_its_place_with_the_nearest_name() {
 }
 
 #[test]
+fn a_limit_that_is_none_is_refused_with_the_choices() {
+    let head = "p.toml:9:9: `limit` in [[models]] is the string \"tied\"";
+    assert_refused("max_parallel = 4", "limit = \"tied\"\nmax_parallel = 4", head, "did you mean `tide`?");
+}
+
+#[test]
 fn a_policy_or_a_switch_that_is_none_is_refused_with_the_choices() {
     let head = "p.toml:36:10: `policy` in [run] is the string \"strictfair\"";
     assert_refused("strict_fair", "strictfair", head, "did you mean `strict_fair`?");

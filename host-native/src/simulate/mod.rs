@@ -7,6 +7,7 @@ mod file;
 mod report;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
@@ -38,6 +39,9 @@ pub fn simulate(args: &SimulateArgs) -> Result<(String, Exit), Error> {
     set_up(&mut scenario, args)?;
     if args.dump {
         return Ok((dump(&scenario)?, Exit::Done));
+    }
+    if let Some(path) = &args.trace {
+        trace::write(path, &scenario, args.seed)?;
     }
     let world = World::accounted(&scenario, args.seed).map_err(|error| Error::Setting(error.to_string()))?;
     let world = run(world, &mut Screen::new(!io::stderr().is_terminal()));

@@ -114,11 +114,20 @@ pub fn replay(text: &str) -> Result<Replay> {
 }
 
 /// The events of a step that are told alike. On purpose, an immediate grant forms no queue here, the soft ceiling is
-/// passed once and not at every increase above it, ramps and limits that a cap moved tell their steps, and a deadline
-/// that passed in a stall is told before what the next command brings.
+/// passed once and not at every increase above it, ramps and limits that a cap moved tell their steps, a deadline that
+/// passed in a stall is told before what the next command brings, and a call is told with its lease: in the recorded
+/// system its caller tells it.
 fn events<'a>(step: &Step, came: &'a Value) -> Vec<&'a str> {
-    const TOLD_OTHERWISE: [&str; 6] =
-        ["queue_formed", "queue_drained", "ramp_step", "ramp_aborted", "soft_ceiling_recovered", "wait_timeout"];
+    const TOLD_OTHERWISE: [&str; 8] = [
+        "queue_formed",
+        "queue_drained",
+        "ramp_step",
+        "ramp_aborted",
+        "soft_ceiling_recovered",
+        "wait_timeout",
+        "call_started",
+        "call_completed",
+    ];
     let kinds = came["events"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let kinds = kinds.filter_map(|kind| kind.strip_prefix("request_"));
     let moved_by_cap = |kind: &str| step.op != "release" && kind.starts_with("limit_");

@@ -37,6 +37,8 @@ fn facts() -> Vec<RequestFact> {
         WaitCancelled { waiter, waited: span, reason },
         AcquireDenied { reason },
         LeaseAcquired { lease, limit: 4, in_flight: 1 },
+        CallStarted { lease },
+        CallCompleted { lease, outcome: Outcome::LocalCancelled, took: span },
         LeaseReleased { lease, outcome: Outcome::LocalCancelled, held: span, in_flight: 0 },
         ReleaseDiagnostic { lease, answer: ReleaseAnswer::WrongController },
         RateLimited { blocked_until: Some(at(9)), consecutive: 2 },

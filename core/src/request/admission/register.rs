@@ -13,7 +13,7 @@ use crate::request::budget::{BudgetConfig, Corrected, Correction};
 use crate::request::config::AimdConfig;
 use crate::request::event::{EventPlace, RequestFact};
 use crate::request::keys::{Domain, GroupId, ProviderModelId, ResourceId};
-use crate::request::limit::LimitAlgorithm;
+use crate::request::limit::{LimitAlgorithm, LimitChoice};
 use crate::request::resource::{Place, ProviderModel, Resource};
 use crate::time::Instant;
 
@@ -94,6 +94,10 @@ impl RequestAdmission {
     pub fn configure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         config.validate()?;
         self.recorder.note(self.effects.len(), || RequestCommand::Configure { now, resource, config: config.clone() });
+        self.put_config(now, resource, config)
+    }
+
+    fn put_config(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         let now = self.begin(now);
         let Self { resources, providers, .. } = self;
         let entry = known(resources, resource)?;
@@ -112,6 +116,34 @@ impl RequestAdmission {
         algorithm: Box<dyn LimitAlgorithm>,
     ) -> Result<(), ConfigError> {
         self.recorder.note(self.effects.len(), || RequestCommand::SetAlgorithm { now, resource });
+        self.put_algorithm(now, resource, algorithm)
+    }
+
+    /// The same for an algorithm that comes with the crate, as a setting. AIMD starts afresh, under the resource's settings.
+    ///
+    /// # Errors
+    /// A setting of the algorithm that is out of range, or a resource of another controller.
+    pub fn choose_algorithm(
+        &mut self,
+        now: Instant,
+        resource: ResourceId,
+        choice: LimitChoice,
+    ) -> Result<(), ConfigError> {
+        let algorithm = choice.make()?;
+        self.recorder.note(self.effects.len(), || RequestCommand::ChooseAlgorithm { now, resource, choice });
+        if let Some(algorithm) = algorithm {
+            return self.put_algorithm(now, resource, algorithm);
+        }
+        let config = known(&mut self.resources, resource)?.config().clone();
+        self.put_config(now, resource, config)
+    }
+
+    fn put_algorithm(
+        &mut self,
+        now: Instant,
+        resource: ResourceId,
+        algorithm: Box<dyn LimitAlgorithm>,
+    ) -> Result<(), ConfigError> {
         let now = self.begin(now);
         let entry = known(&mut self.resources, resource)?;
         entry.set_algorithm(now, algorithm);

@@ -110,6 +110,7 @@ impl RequestAdmission {
         let entry = &self.resources[resource.index()];
         let (limit, in_flight) = (entry.limit(now), entry.in_flight);
         self.tell(now, resource, RequestFact::LeaseAcquired { lease, limit, in_flight });
+        self.tell(now, resource, RequestFact::CallStarted { lease });
     }
 
     #[cold]
@@ -135,14 +136,15 @@ impl RequestAdmission {
         before: Before,
     ) {
         let resource = held.resource;
+        let outcome = done.outcome;
+        let took = held.since.map_or(Duration::ZERO, |since| now - since);
+        self.tell(now, resource, RequestFact::CallCompleted { lease, outcome, took });
         self.tell_moved(now, resource, before);
         if done.outcome == Outcome::RateLimited {
             self.tell_refused(now, resource, done, before);
         }
-        let entry = &self.resources[resource.index()];
-        let (outcome, in_flight) = (done.outcome, entry.in_flight);
-        let held = held.since.map_or(Duration::ZERO, |since| now - since);
-        self.tell(now, resource, RequestFact::LeaseReleased { lease, outcome, held, in_flight });
+        let in_flight = self.resources[resource.index()].in_flight;
+        self.tell(now, resource, RequestFact::LeaseReleased { lease, outcome, held: took, in_flight });
     }
 
     fn tell_moved(&mut self, now: Instant, resource: ResourceId, before: Before) {

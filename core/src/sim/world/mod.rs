@@ -286,8 +286,8 @@ fn providers(
         let id = admission.register(Instant::ZERO, &model.name, &model.name, "default", model.max_parallel);
         let resource = id.map(|id| admission.resource(id, Domain::Chat)).and_then(|resource| {
             admission.configure(Instant::ZERO, resource, model.request.clone())?;
-            if let Some(algorithm) = model.algorithm.make()? {
-                admission.set_algorithm(Instant::ZERO, resource, algorithm)?;
+            if !model.algorithm.is_aimd() {
+                admission.choose_algorithm(Instant::ZERO, resource, model.algorithm)?;
             }
             Ok(resource)
         });
