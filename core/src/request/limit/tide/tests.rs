@@ -278,9 +278,9 @@ impl Chance {
 
     fn step(&mut self) {
         match self.below(10) {
-            0..5 => self.grant(),
-            5..8 if !self.out.is_empty() => self.end(),
-            9 if self.below(50) == 0 => {
+            0..=4 => self.grant(),
+            5..=7 if !self.out.is_empty() => self.end(),
+            8 if self.below(50) == 0 => {
                 self.max = 1 + self.below(100) as u32;
                 self.tide.set_max(self.now, self.max, false);
             }
