@@ -216,27 +216,13 @@ impl Resource {
     pub(super) fn end(&mut self, now: Instant, held: &Held, done: &Completion) {
         self.in_flight -= 1;
         self.last_outcome = Some(done.outcome);
-        let mut call = CallReport {
-            outcome: done.outcome,
-            grant: held.grant,
-            admitted_limit: held.limit,
-            admitted_in_flight: held.in_flight,
-            latency: held.since.map_or(Duration::ZERO, |since| now - since),
-            in_flight: self.in_flight,
-            is_cooling_down: false,
-            blocked_until: self.cooldown.until(now),
-            retry_after: done.asked(),
-        };
-        call.is_cooling_down = call.blocked_until.is_some();
-        let unasked = match done.outcome {
-            Outcome::RateLimited => self.algorithm.pause(now, &call),
-            _ => None,
-        };
-        let unasked = unasked.unwrap_or(self.config.cooldown);
-        self.cooldown.on_outcome(now, &self.config, done, self.in_flight, unasked);
+        if done.outcome == Outcome::RateLimited {
+            self.refuse(now, held, done);
+        } else {
+            self.cooldown.on_outcome(now, done.outcome, self.in_flight);
+        }
         self.budgets.settle(now, held.grant, held.estimate, done);
-        call.blocked_until = self.cooldown.until(now);
-        call.is_cooling_down = call.blocked_until.is_some();
+        let call = self.report(now, held, done.outcome);
         // How long a call took that began before the algorithm came is unknown; that it was refused is news all the same.
         let is_unmeasured = held.since.is_none() && done.outcome == Outcome::Success && self.uses_time;
         if !is_unmeasured {
@@ -249,6 +235,30 @@ impl Resource {
         }
     }
 
+    #[inline]
+    fn report(&self, now: Instant, held: &Held, outcome: Outcome) -> CallReport {
+        CallReport {
+            outcome,
+            grant: held.grant,
+            admitted_limit: held.limit,
+            admitted_in_flight: held.in_flight,
+            latency: held.since.map_or(Duration::ZERO, |since| now - since),
+            in_flight: self.in_flight,
+            is_cooling_down: self.cooldown.until(now).is_some(),
+        }
+    }
+
+    /// Pauses after a refusal: as long as it asks, or the algorithm says, or the settings.
+    #[cold]
+    fn refuse(&mut self, now: Instant, held: &Held, done: &Completion) {
+        let asked = done.asked();
+        let pause = asked.or_else(|| self.algorithm.pause(now, &self.report(now, held, done.outcome)));
+        self.cooldown.on_refused(now, &self.config, pause.unwrap_or(self.config.cooldown));
+        if let Some(until) = self.cooldown.until(now) {
+            self.algorithm.on_pause(now, until, asked);
+        }
+    }
+
     /// Whether a grant or an end of a call may depend on the time, which is not before `latest`.
     #[inline]
     pub(super) fn uses_time(&self, latest: Instant) -> bool {
@@ -258,8 +268,11 @@ impl Resource {
     /// Whether the algorithm lets one more call out at `now`.
     #[inline]
     pub(super) fn has_room(&self, now: Instant) -> bool {
-        let opens_at = if self.uses_time { self.algorithm.opens_at(now) } else { None };
-        self.in_flight < self.limit(now) && opens_at.is_none_or(|at| at <= now)
+        if self.uses_time { self.has_room_in_time(now) } else { self.in_flight < self.steady_limit }
+    }
+
+    fn has_room_in_time(&self, now: Instant) -> bool {
+        self.in_flight < self.clamped_limit(now) && self.algorithm.opens_at(now).is_none_or(|at| at <= now)
     }
 
     /// The refusal of a call that is blocked so.
