@@ -100,7 +100,7 @@ impl RequestAdmission {
             current_limit: entry.limit(now),
             in_flight: entry.in_flight,
             active_leases: leases().count() as u32,
-            oldest_lease: leases().filter_map(|held| held.since).min(),
+            oldest_lease: leases().filter_map(|held| held.since()).min(),
             irregular_releases: entry.irregular,
             waiters: entry.waiters,
             suspended: entry.suspended,

@@ -141,7 +141,7 @@ impl RequestAdmission {
         }
         let entry = &self.resources[resource.index()];
         let (outcome, in_flight) = (done.outcome, entry.in_flight);
-        let held = held.since.map_or(Duration::ZERO, |since| now - since);
+        let held = held.since().map_or(Duration::ZERO, |since| now - since);
         self.tell(now, resource, RequestFact::LeaseReleased { lease, outcome, held, in_flight });
     }
 

@@ -39,7 +39,7 @@ pub struct CallReport {
     pub admitted_limit: u32,
     /// Calls of the resource that were out once it was granted, itself included.
     pub admitted_in_flight: u32,
-    /// From grant to end.
+    /// From grant to end; zero where the algorithm does not [use the time](LimitAlgorithm::uses_time).
     pub latency: Duration,
     /// Calls of the resource that are still out.
     pub in_flight: u32,
