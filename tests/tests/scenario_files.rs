@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice};
+use tidegate_core::request::limit::{LimitChoice, TideConfig};
 use tidegate_core::sim::scenario::{Answering, Holder, PreBatch, Scenario, ScenarioColumn, builtin};
+use tidegate_core::sim::world::World;
 use tidegate_core::time::Duration;
 
 /// A file with nothing in it that has a default.
@@ -68,4 +70,35 @@ fn an_unknown_setting_is_refused_wherever_it_stands() {
         let error = read(file).unwrap_err().to_string();
         assert!(error.contains("unknown field `cancel_ms`"), "{place}: {error}");
     }
+}
+
+#[test]
+fn a_model_is_limited_by_the_algorithm_that_its_file_names() {
+    let mut file = shortest();
+    file["models"][0]["algorithm"] = json!({ "name": "tide", "probe_after": 8 });
+    let chosen = read(file.clone()).unwrap();
+    let tide = LimitChoice::Tide(TideConfig { probe_after: 8, ..TideConfig::default() });
+    assert_eq!(chosen.models[0].algorithm, tide);
+    assert_eq!(read(serde_json::to_value(&chosen).unwrap()).unwrap(), chosen);
+
+    file["models"][0]["algorithm"] = json!({ "name": "tide", "probe_afterwards": 8 });
+    assert!(read(file.clone()).unwrap_err().to_string().contains("probe_afterwards"));
+    file["models"][0]["algorithm"] = json!({ "name": "tide", "probe_after": 0 });
+    let error = World::new(&read(file).unwrap(), 1).err().expect("it cannot run");
+    assert_eq!(error.to_string(), "model `m`: `probe_after` is 0; expected at least 1");
+}
+
+#[test]
+fn under_tide_a_run_ends_sooner_and_is_refused_less() {
+    let mut scenario = builtin().remove(0);
+    let run = |scenario: &Scenario| {
+        let mut world = World::watched(scenario, 7).unwrap();
+        while world.step() {}
+        assert_eq!(world.violation(), None);
+        (world.now(), world.sample().providers[0].refused)
+    };
+    let (aimd_end, aimd_refused) = run(&scenario);
+    scenario.models[0].algorithm = LimitChoice::Tide(TideConfig::default());
+    let (tide_end, tide_refused) = run(&scenario);
+    assert!(tide_end < aimd_end && tide_refused < aimd_refused, "{tide_end} {tide_refused} {aimd_end} {aimd_refused}");
 }

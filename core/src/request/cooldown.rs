@@ -1,7 +1,7 @@
 //! The pause a provider asked for.
 
 use super::config::{AimdConfig, CooldownRule};
-use super::outcome::{Completion, Outcome};
+use super::outcome::Outcome;
 use crate::time::{Duration, Instant};
 
 /// When a resource may be called again, and how often it has refused since the last good news.
@@ -17,29 +17,22 @@ impl Cooldown {
         self.until.filter(|end| now < *end)
     }
 
-    /// Takes note of how a call ended. `in_flight` counts the calls that are still out; `unasked` is the pause after a
-    /// refusal that asked for none.
-    pub(super) fn on_outcome(
-        &mut self,
-        now: Instant,
-        config: &AimdConfig,
-        done: &Completion,
-        in_flight: u32,
-        unasked: Duration,
-    ) {
-        match done.outcome {
-            Outcome::RateLimited => {
-                self.consecutive_rate_limits = self.consecutive_rate_limits.saturating_add(1);
-                let pause = done.asked().unwrap_or(unasked);
-                if pause.is_zero() {
-                    return;
-                }
-                let end = now + pause.min(config.max_cooldown);
-                self.until = Some(match (config.cooldown_rule, self.until) {
-                    (CooldownRule::Longest, Some(promised)) => promised.max(end),
-                    _ => end,
-                });
-            }
+    /// A call was refused; the resource is to pause for so long, which may be zero.
+    pub(super) fn on_refused(&mut self, now: Instant, config: &AimdConfig, pause: Duration) {
+        self.consecutive_rate_limits = self.consecutive_rate_limits.saturating_add(1);
+        if pause.is_zero() {
+            return;
+        }
+        let end = now + pause.min(config.max_cooldown);
+        self.until = Some(match (config.cooldown_rule, self.until) {
+            (CooldownRule::Longest, Some(promised)) => promised.max(end),
+            _ => end,
+        });
+    }
+
+    /// A call ended otherwise. `in_flight` counts those that are still out.
+    pub(super) fn on_outcome(&mut self, now: Instant, outcome: Outcome, in_flight: u32) {
+        match outcome {
             Outcome::Success if self.until(now).is_none() => self.consecutive_rate_limits = 0,
             // What the caller did to itself says nothing about the provider.
             Outcome::LocalCancelled | Outcome::LocalTimeout => {}

@@ -72,9 +72,24 @@ pub(super) struct Held {
     /// Calls that were out once it was granted.
     in_flight: u32,
     grant: u64,
-    /// The instant of the grant; `None` where it may have been given without a clock.
-    pub(super) since: Option<Instant>,
+    since: Since,
     estimate: Usage,
+}
+
+/// An instant that may be unknown, in the space of one: leases are copied on the hot path.
+#[derive(Clone, Copy, Debug)]
+struct Since(Instant);
+
+impl Since {
+    /// Further than any clock goes.
+    const UNKNOWN: Self = Self(Instant::from_nanos(u64::MAX));
+}
+
+impl Held {
+    /// The instant of the grant; `None` where it may have been given without a clock.
+    pub(super) fn since(&self) -> Option<Instant> {
+        Some(self.since.0).filter(|since| *since != Since::UNKNOWN.0)
+    }
 }
 
 /// What keeps a call from going out.
@@ -201,7 +216,7 @@ impl Resource {
     /// One more call is out.
     #[inline]
     pub(super) fn grant(&mut self, now: Instant, resource: ResourceId, estimate: Usage, is_watched: bool) -> Held {
-        let since = (self.uses_time || is_watched).then_some(now);
+        let since = if self.uses_time || is_watched { Since(now) } else { Since::UNKNOWN };
         self.in_flight += 1;
         let in_flight = self.in_flight;
         let held = Held { resource, limit: self.limit(now), in_flight, grant: self.grants, since, estimate };
@@ -216,36 +231,55 @@ impl Resource {
     pub(super) fn end(&mut self, now: Instant, held: &Held, done: &Completion) {
         self.in_flight -= 1;
         self.last_outcome = Some(done.outcome);
-        let mut call = CallReport {
-            outcome: done.outcome,
+        if done.outcome == Outcome::RateLimited {
+            self.refuse(now, held, done);
+        } else {
+            self.cooldown.on_outcome(now, done.outcome, self.in_flight);
+        }
+        self.budgets.settle(now, held.grant, held.estimate, done);
+        if self.uses_time {
+            self.end_timed(now, held, done.outcome);
+        } else {
+            let call = self.report(now, held, done.outcome, Duration::ZERO);
+            self.algorithm.on_outcome(now, &call);
+            self.steady_limit = self.clamped_limit(now);
+        }
+    }
+
+    /// Tells an algorithm that uses the time how a call ended.
+    fn end_timed(&mut self, now: Instant, held: &Held, outcome: Outcome) {
+        // How long a call took that began before the algorithm came is unknown; that it was refused is news all the same.
+        if held.since().is_some() || outcome != Outcome::Success {
+            let latency = held.since().map_or(Duration::ZERO, |since| now - since);
+            let call = self.report(now, held, outcome, latency);
+            self.algorithm.on_outcome(now, &call);
+        }
+        self.refresh(now);
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is made once for each call that ends, and copied otherwise")]
+    fn report(&self, now: Instant, held: &Held, outcome: Outcome, latency: Duration) -> CallReport {
+        CallReport {
+            outcome,
             grant: held.grant,
             admitted_limit: held.limit,
             admitted_in_flight: held.in_flight,
-            latency: held.since.map_or(Duration::ZERO, |since| now - since),
+            latency,
             in_flight: self.in_flight,
-            is_cooling_down: false,
-            blocked_until: self.cooldown.until(now),
-            retry_after: done.asked(),
-        };
-        call.is_cooling_down = call.blocked_until.is_some();
-        let unasked = match done.outcome {
-            Outcome::RateLimited => self.algorithm.pause(now, &call),
-            _ => None,
-        };
-        let unasked = unasked.unwrap_or(self.config.cooldown);
-        self.cooldown.on_outcome(now, &self.config, done, self.in_flight, unasked);
-        self.budgets.settle(now, held.grant, held.estimate, done);
-        call.blocked_until = self.cooldown.until(now);
-        call.is_cooling_down = call.blocked_until.is_some();
-        // How long a call took that began before the algorithm came is unknown; that it was refused is news all the same.
-        let is_unmeasured = held.since.is_none() && done.outcome == Outcome::Success && self.uses_time;
-        if !is_unmeasured {
-            self.algorithm.on_outcome(now, &call);
+            is_cooling_down: self.cooldown.until(now).is_some(),
         }
-        if self.uses_time {
-            self.refresh(now);
-        } else {
-            self.steady_limit = self.clamped_limit(now);
+    }
+
+    /// Pauses after a refusal: as long as it asks, or the algorithm says, or the settings.
+    #[cold]
+    fn refuse(&mut self, now: Instant, held: &Held, done: &Completion) {
+        let asked = done.asked();
+        let latency = held.since().map_or(Duration::ZERO, |since| now - since);
+        let pause = asked.or_else(|| self.algorithm.pause(now, &self.report(now, held, done.outcome, latency)));
+        self.cooldown.on_refused(now, &self.config, pause.unwrap_or(self.config.cooldown));
+        if let Some(until) = self.cooldown.until(now) {
+            self.algorithm.on_pause(now, until, asked);
         }
     }
 
@@ -258,8 +292,11 @@ impl Resource {
     /// Whether the algorithm lets one more call out at `now`.
     #[inline]
     pub(super) fn has_room(&self, now: Instant) -> bool {
-        let opens_at = if self.uses_time { self.algorithm.opens_at(now) } else { None };
-        self.in_flight < self.limit(now) && opens_at.is_none_or(|at| at <= now)
+        if self.uses_time { self.has_room_in_time(now) } else { self.in_flight < self.steady_limit }
+    }
+
+    fn has_room_in_time(&self, now: Instant) -> bool {
+        self.in_flight < self.clamped_limit(now) && self.algorithm.opens_at(now).is_none_or(|at| at <= now)
     }
 
     /// The refusal of a call that is blocked so.

@@ -54,7 +54,7 @@ fn facts() -> Vec<RequestFact> {
 }
 
 /// The kinds as they are written, for whoever reads them elsewhere: none is ever renamed.
-const KINDS: [&str; 21] = [
+const KINDS: [&str; 23] = [
     "resource_registered",
     "effective_cap_changed",
     "queue_formed",
@@ -65,6 +65,8 @@ const KINDS: [&str; 21] = [
     "wait_cancelled",
     "acquire_denied",
     "lease_acquired",
+    "call_started",
+    "call_completed",
     "lease_released",
     "release_diagnostic",
     "rate_limited",

@@ -10,7 +10,7 @@ use crate::request::event::{Interest, RequestEvent};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::outcome::Effect;
 use crate::request::pressure::RequestPressure;
-use crate::request::resource::Resource;
+use crate::request::resource::{Held, Resource};
 use crate::request::snapshot::{ProviderModelSnapshot, ResourceLoad, ResourceSnapshot};
 use crate::time::{Duration, Instant};
 
@@ -122,7 +122,7 @@ impl RequestAdmission {
             current_limit: entry.limit(now),
             in_flight: entry.in_flight,
             active_leases: leases().count() as u32,
-            oldest_lease: leases().filter_map(|held| held.since).min(),
+            oldest_lease: leases().filter_map(Held::since).min(),
             irregular_releases: entry.irregular,
             waiters: entry.waiters,
             suspended: entry.suspended,

@@ -137,7 +137,7 @@ impl RequestAdmission {
     ) {
         let resource = held.resource;
         let outcome = done.outcome;
-        let took = held.since.map_or(Duration::ZERO, |since| now - since);
+        let took = held.since().map_or(Duration::ZERO, |since| now - since);
         self.tell(now, resource, RequestFact::CallCompleted { lease, outcome, took });
         self.tell_moved(now, resource, before);
         if done.outcome == Outcome::RateLimited {

@@ -39,16 +39,12 @@ pub struct CallReport {
     pub admitted_limit: u32,
     /// Calls of the resource that were out once it was granted, itself included.
     pub admitted_in_flight: u32,
-    /// From grant to end.
+    /// From grant to end; zero where the algorithm does not [use the time](LimitAlgorithm::uses_time).
     pub latency: Duration,
     /// Calls of the resource that are still out.
     pub in_flight: u32,
     /// Whether the resource was cooling down when it ended, the cooldown this call itself began included.
     pub is_cooling_down: bool,
-    /// The end of that cooldown.
-    pub blocked_until: Option<Instant>,
-    /// The pause that the provider asked for, if it refused the call and asked for one.
-    pub retry_after: Option<Duration>,
 }
 
 /// A start-up ramp on its way.
@@ -100,6 +96,10 @@ pub trait LimitAlgorithm: fmt::Debug + Send {
     fn pause(&self, _now: Instant, _call: &CallReport) -> Option<Duration> {
         None
     }
+
+    /// A refusal, whose [`LimitAlgorithm::on_outcome`] is next, leaves the resource stopped until `until`. `asked` is its
+    /// Retry-After, if it had one.
+    fn on_pause(&mut self, _now: Instant, _until: Instant, _asked: Option<Duration>) {}
 
     /// The instant before which no call goes out, whatever the limit; `None`: they go at once. For those that space calls in
     /// time. [`LimitAlgorithm::next_change`] MUST name that instant, unless an earlier one is due. Asked of those only that

@@ -91,6 +91,13 @@ enum Phase {
     Probe { floor: u32 },
 }
 
+/// The pause that a refusal leaves behind.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    until: Instant,
+    asked: Option<Duration>,
+}
+
 /// See the [module documentation](self).
 #[derive(Clone, Debug)]
 pub struct Tide {
@@ -119,6 +126,8 @@ pub struct Tide {
     falling_until: Instant,
     /// What was refused first.
     first_ceiling: u32,
+    /// What is known of the refusal that is told next.
+    pause: Option<Pause>,
     restart: Option<Restart>,
     /// How long calls and refusals take, in nanoseconds; 0 while it is unknown.
     latency: f64,
@@ -154,6 +163,7 @@ impl Tide {
             falls: 0,
             falling_until: Instant::ZERO,
             first_ceiling: 0,
+            pause: None,
             restart: None,
             latency: 0.0,
             refusal: 0.0,
@@ -258,13 +268,13 @@ impl Tide {
         self.unrefused = 0;
         self.is_queueing = false;
         self.queueing.forget_batch();
-        if let Some(end) = call.blocked_until {
-            let tick = self.tick();
-            self.restart = Some(Restart { end, out: call.in_flight, tick });
+        let pause = self.pause.take();
+        if let Some(Pause { until, .. }) = pause {
+            self.restart = Some(Restart { end: until, out: call.in_flight, tick: self.tick() });
         }
-        let by_pace = match (call.retry_after, call.blocked_until) {
-            (Some(asked), Some(end)) => {
-                self.pace.on_refused(end, asked, call.grant, call.admitted_in_flight, self.granted)
+        let by_pace = match pause {
+            Some(Pause { until, asked: Some(asked) }) => {
+                self.pace.on_refused(until, asked, call.grant, call.admitted_in_flight, self.granted)
             }
             _ => false,
         };
@@ -272,10 +282,10 @@ impl Tide {
             self.known = if by_pace { self.granted } else { self.known };
             return;
         }
-        self.cut(now, call);
+        self.cut(now, call, pause);
     }
 
-    fn cut(&mut self, now: Instant, call: &CallReport) {
+    fn cut(&mut self, now: Instant, call: &CallReport, pause: Option<Pause>) {
         let ceiling = call.admitted_in_flight.saturating_sub(1).clamp(1, self.limit);
         // One less, then two, four, eight while nothing is let through.
         let less = self.limit.saturating_sub(1 << self.streak.min(31));
@@ -294,14 +304,14 @@ impl Tide {
             Phase::Hold if self.streak > 1 => self.failures.min(1),
             Phase::Climb { .. } | Phase::Hold => self.failures.saturating_sub(1),
         };
-        if self.phase == Phase::Hold && call.blocked_until.is_some() {
-            self.fall(now, ceiling);
-        }
-        if let Some(end) = call.blocked_until {
+        if let Some(Pause { until, .. }) = pause {
+            if self.phase == Phase::Hold {
+                self.fall(now, ceiling);
+            }
             let pauses = (8_u64 << self.failures.min(16)).min(u64::from(self.config.pauses_between_probes));
-            let pause = (end - now).as_nanos();
-            self.quiet_until = end + Duration::from_nanos(pause.saturating_mul(pauses));
-            self.falling_until = end + Duration::from_nanos(pause.saturating_mul(FALLING));
+            let pause = (until - now).as_nanos();
+            self.quiet_until = until + Duration::from_nanos(pause.saturating_mul(pauses));
+            self.falling_until = until + Duration::from_nanos(pause.saturating_mul(FALLING));
         }
         self.enter(Phase::Hold);
     }
@@ -381,6 +391,10 @@ impl LimitAlgorithm for Tide {
         let base = if self.latency > 0.0 { self.latency / 4.0 } else { 5e7 };
         let pause = base * f64::from(1_u32 << doublings);
         Some(Duration::from_nanos(pause as u64).min(self.config.longest_pause))
+    }
+
+    fn on_pause(&mut self, _now: Instant, until: Instant, asked: Option<Duration>) {
+        self.pause = Some(Pause { until, asked });
     }
 
     fn set_max(&mut self, _now: Instant, max: u32, _lifts: bool) {

@@ -278,9 +278,9 @@ impl Chance {
 
     fn step(&mut self) {
         match self.below(10) {
-            0..5 => self.grant(),
+            0..=4 => self.grant(),
             5..=7 if !self.out.is_empty() => self.end(),
-            9 if self.below(50) == 0 => {
+            8 if self.below(50) == 0 => {
                 self.max = 1 + self.below(100) as u32;
                 self.tide.set_max(self.now, self.max, false);
             }
@@ -303,8 +303,6 @@ impl Chance {
                 latency: Duration::ZERO,
                 in_flight: 0,
                 is_cooling_down: false,
-                blocked_until: None,
-                retry_after: None,
             });
             self.since.push(self.now);
             self.tide.on_grant(self.now, self.granted, admitted_in_flight);
@@ -324,12 +322,14 @@ impl Chance {
             _ => Outcome::Success,
         };
         if call.outcome == Outcome::RateLimited {
-            call.retry_after = (self.below(2) == 0).then(|| Duration::from_nanos(1 + self.below(3_000_000_000)));
-            let pause = call.retry_after.or_else(|| self.tide.pause(self.now, &call)).unwrap();
+            let asked = (self.below(2) == 0).then(|| Duration::from_nanos(1 + self.below(3_000_000_000)));
+            let pause = asked.or_else(|| self.tide.pause(self.now, &call)).unwrap();
             self.blocked_until = self.blocked_until.max(self.now + pause);
+            if self.blocked_until > self.now {
+                self.tide.on_pause(self.now, self.blocked_until, asked);
+            }
         }
-        call.blocked_until = Some(self.blocked_until).filter(|end| *end > self.now);
-        call.is_cooling_down = call.blocked_until.is_some();
+        call.is_cooling_down = self.blocked_until > self.now;
         let before = self.tide.limit;
         self.tide.on_outcome(self.now, &call);
         let is_refused = call.outcome == Outcome::RateLimited;

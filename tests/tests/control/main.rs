@@ -1,0 +1,142 @@
+//! Limit algorithms against providers that push back: the committed page is what the code gives, and tide reaches what the
+//! page says it reaches.
+//!
+//! `CONTROL_WRITE=1 cargo test -p tidegate-tests --test control -- --include-ignored` writes the page's tables anew.
+
+mod peers;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+
+use tidegate_core::sim::suite::control::{Case, Contender, Figures, Oracle, Table, goodput};
+
+/// The seed of the page's tables.
+const SEED: u64 = 1;
+
+/// Our own contenders on every case: half of the cases beside the other half.
+fn ours() -> &'static Table {
+    static OURS: OnceLock<Table> = OnceLock::new();
+    OURS.get_or_init(|| {
+        let cases = Case::all();
+        let (first, second) = cases.split_at(cases.len() / 2);
+        let of = |cases: &[Case]| Table::of(cases, &Contender::all(), SEED).expect("valid cases");
+        let (mut first, second) = thread::scope(|scope| {
+            let first = scope.spawn(|| of(first));
+            let second = of(second);
+            (first.join().expect("it does not panic"), second)
+        });
+        first.rows.extend(second.rows);
+        first
+    })
+}
+
+/// The peers' line of the page for a case: goodput and refusals.
+fn peers_on(case: &Case) -> String {
+    let oracle = Oracle::of(case, SEED).expect("a valid case");
+    let cells = peers::all().iter().fold(String::new(), |line, peer| {
+        let (goodput, refused) = goodput(case, peer, &oracle).expect("valid settings");
+        format!("{line} {goodput} / {refused} |")
+    });
+    format!("| {} |{cells}\n", case.name)
+}
+
+/// The figures of a contender by case.
+fn figures(contender: &str) -> impl Iterator<Item = (&'static str, Figures)> {
+    let table = ours();
+    let column = table.contenders.iter().position(|name| name == contender).expect("a contender");
+    table.rows.iter().map(move |(case, _, figures)| (case.as_str(), figures[column]))
+}
+
+/// The text of `page` with `table` between the marks called `name`.
+fn with_table(page: &str, name: &str, table: &str) -> String {
+    let marks = [format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->\n")];
+    let (before, rest) = page.split_once(&marks[0]).expect("the mark before it");
+    let (_, after) = rest.split_once(&marks[1]).expect("the mark after it");
+    format!("{before}{}\n{table}{}{after}", marks[0], marks[1])
+}
+
+fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/control.md")
+}
+
+fn page() -> String {
+    fs::read_to_string(path()).expect("the page is there")
+}
+
+/// Compares the page with what is expected, or writes that.
+fn settle(expected: &str) {
+    static ONE_BY_ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE_BY_ONE.lock();
+    if std::env::var_os("CONTROL_WRITE").is_some() {
+        fs::write(path(), expected).expect("the page can be written");
+    } else {
+        assert!(page() == expected, "docs/control.md is not what the code gives: see the head of this test");
+    }
+}
+
+#[test]
+fn the_committed_tables_are_what_the_code_gives() {
+    settle(&with_table(&page(), "ours", &ours().markdown()));
+}
+
+#[test]
+fn the_committed_lines_of_the_peers_are_what_their_code_gives() {
+    if std::env::var_os("CONTROL_WRITE").is_none() {
+        let page = page();
+        for case in Case::all().iter().filter(|case| ["knee", "outage"].contains(&case.name.as_str())) {
+            let line = peers_on(case);
+            assert!(page.contains(&line), "docs/control.md should have: {line}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "the peers' storms of refusals take half a minute"]
+fn all_committed_lines_of_the_peers_are_what_their_code_gives() {
+    let names: Vec<String> = peers::all().into_iter().map(|peer| peer.name).collect();
+    let head = format!("| case | {} |\n| --- |{}\n", names.join(" | "), " ---: |".repeat(names.len()));
+    let lines: String = Case::all().iter().map(peers_on).collect();
+    let table = format!("{head}{lines}\n");
+    settle(&with_table(&page(), "peers", &table));
+}
+
+#[test]
+fn tide_has_more_answers_than_aimd_wherever_it_does_not_lie_at_a_rate_or_a_knee() {
+    for ((case, tide), (_, aimd)) in figures("tide").zip(figures("aimd")) {
+        let least = if case.contains("per minute") || case == "knee" { 980 } else { aimd.goodput_permille };
+        assert!(tide.goodput_permille >= least, "{case}: {tide:?}, {aimd:?}");
+        assert!(tide.refused_permille <= aimd.refused_permille, "{case}: {tide:?}, {aimd:?}");
+    }
+}
+
+#[test]
+fn tide_reaches_nineteen_twentieths_of_the_oracle_unless_refusals_ask_for_pauses_and_capacity_moves() {
+    for (case, tide) in figures("tide") {
+        let moves = ["cold", "steps", "neighbour", "drift"].iter().any(|kind| case.starts_with(kind));
+        let least = if case.contains("asks") && moves { 750 } else { 950 };
+        assert!(tide.goodput_permille >= least, "{case}: {tide:?}");
+    }
+}
+
+#[test]
+fn equal_tenants_are_served_equally_under_tide() {
+    for (case, tide) in figures("tide") {
+        assert!(tide.jain_permille >= 995, "{case}: {tide:?}");
+    }
+}
+
+#[test]
+fn on_providers_drawn_from_seeds_tide_is_near_the_oracle_too() {
+    let mut all = Vec::new();
+    for seed in 1_000..1_024 {
+        let case = Case::drawn(seed).lasting_secs(60);
+        let oracle = Oracle::of(&case, seed).expect("a valid case");
+        let (goodput, _) = goodput(&case, &Contender::tide(), &oracle).expect("valid settings");
+        assert!(goodput >= 500, "{}: {goodput}", case.name);
+        all.push(goodput);
+    }
+    all.sort_unstable();
+    assert!(all[all.len() / 2] >= 930, "{all:?}");
+}
