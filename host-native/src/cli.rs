@@ -34,7 +34,7 @@ pub enum Command {
     },
     /// Simulate a run in virtual time: the scheduler as it is, against mock providers
     Simulate(SimulateArgs),
-    /// Run the idle suite: is capacity ever idle without need?
+    /// Run a suite in virtual time: is capacity ever idle without need, how well do limits find what a provider bears?
     Regress(RegressArgs),
 }
 
@@ -104,9 +104,22 @@ impl LimitName {
     }
 }
 
+/// A suite of the simulator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SuiteName {
+    /// Is capacity ever idle without need? Figures, checks, baseline and report
+    #[default]
+    Idle,
+    /// How well do limit algorithms find what a provider bears? A table beside an oracle
+    Control,
+}
+
 /// What `regress` takes.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RegressArgs {
+    /// Which suite
+    #[arg(long, value_name = "SUITE", default_value = "idle")]
+    pub suite: SuiteName,
     /// Run the quick set only
     #[arg(long)]
     pub quick: bool,

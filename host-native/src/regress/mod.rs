@@ -1,4 +1,4 @@
-//! `tidegate regress`: the idle suite, its checks, its baseline and its report.
+//! `tidegate regress`: the idle suite, its checks, its baseline and its report; and the table of the control suite.
 //!
 //! Every figure of the suite is an integer and a function of the code alone, so a [baseline](Baseline) is compared exactly:
 //! any change of any figure is a difference to be read, and either a fault or a new baseline.
@@ -13,11 +13,12 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
+use tidegate_core::sim::suite::control::{Case as ControlCase, Contender, Table};
 use tidegate_core::sim::suite::idle::{self, Case, CaseFigures, Check};
 use tidegate_core::sim::world::World;
 use tidegate_core::time::Duration;
 
-use crate::cli::RegressArgs;
+use crate::cli::{RegressArgs, SuiteName};
 use crate::error::{Error, Exit};
 use crate::progress::{REFRESH, Screen, View};
 use crate::table::{format_seconds, row, write_table};
@@ -38,8 +39,14 @@ pub struct Outcome {
     pub took: StdDuration,
 }
 
+/// The seed of the control suite's table.
+const CONTROL_SEED: u64 = 1;
+
 /// Carries the command out: what to print, and how to end.
 pub fn regress(args: &RegressArgs) -> Result<(String, Exit), Error> {
+    if args.suite == SuiteName::Control {
+        return control(args);
+    }
     // A baseline that cannot be read is told before anything is run.
     let baseline = args.baseline.as_deref().map(Baseline::load).transpose()?;
     let cases = if args.quick { idle::quick_cases() } else { idle::cases() };
@@ -58,6 +65,22 @@ pub fn regress(args: &RegressArgs) -> Result<(String, Exit), Error> {
         write(path, &page(&outcome))?;
     }
     Ok((text, if fails { Exit::ChecksFailed } else { Exit::Done }))
+}
+
+/// The control suite: its table. It has neither targets nor a baseline; the page in `docs/control.md` is held to it by a test.
+fn control(args: &RegressArgs) -> Result<(String, Exit), Error> {
+    let other = [
+        ("--quick", args.quick),
+        ("--baseline", args.baseline.is_some()),
+        ("--update-baseline", args.update_baseline.is_some()),
+        ("--report", args.report.is_some()),
+    ];
+    if let Some((flag, _)) = other.iter().find(|(_, is_given)| *is_given) {
+        return Err(Error::Setting(format!("`{flag}` is of the idle suite; the control suite prints its table")));
+    }
+    let table = Table::of(&ControlCase::all(), &Contender::all(), CONTROL_SEED);
+    let table = table.map_err(|error| Error::Internal(error.to_string()))?;
+    Ok((table.markdown(), Exit::Done))
 }
 
 /// Runs these cases, one after another.
