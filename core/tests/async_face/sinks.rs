@@ -151,6 +151,7 @@ fn a_sink_that_fails_or_panics_is_counted_told_of_once_for_each_kind_and_disturb
 
 #[test]
 fn a_gate_on_its_own_feeds_whoever_asks() {
+    use Kind::{CallCompleted, CallStarted, LeaseAcquired, LeaseReleased, WaitCompleted, WaitStarted};
     let runtime = Runtime::new();
     let (gate, resource) = gate_of(runtime.host(), 1);
     let ears = shared(Ears::default());
@@ -160,6 +161,6 @@ fn a_gate_on_its_own_feeds_whoever_asks() {
     gate.try_acquire(Request::new(resource)).unwrap().finish(Outcome::Success);
     gate.feed(&mut sinks);
     let kinds: Vec<_> = ears.lock().requests.iter().map(|event| event.fact.kind()).collect();
-    let expected = [Kind::WaitStarted, Kind::WaitCompleted, Kind::LeaseAcquired, Kind::LeaseReleased];
+    let expected = [WaitStarted, WaitCompleted, LeaseAcquired, CallStarted, CallCompleted, LeaseReleased];
     assert_eq!(kinds, expected);
 }
