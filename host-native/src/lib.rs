@@ -6,7 +6,8 @@
 //!
 //! | module | what it is about |
 //! | --- | --- |
-//! | [`blocking`] | permits for threads that are not asynchronous |
+//! | [`gate`], [`blocking`] | a gate that knows its providers by name; permits for threads that are not asynchronous |
+//! | [`response`] | what an HTTP or gRPC answer tells the gate |
 //! | [`cli`], [`error`] | the command line, errors and exit codes |
 //! | [`pipeline_file`], [`dataset`], [`template`], [`job`] | the input, from text to a checked plan |
 //! | [`client`], [`mock`] | calls over HTTP, and a provider to call that needs no account |
@@ -26,6 +27,7 @@ pub mod client;
 pub mod dataset;
 pub mod error;
 pub mod example;
+pub mod gate;
 pub mod host;
 mod interrupt;
 pub mod job;
@@ -38,11 +40,17 @@ pub mod progress;
 pub mod provider;
 pub mod record;
 pub mod regress;
+#[cfg(feature = "reqwest-middleware")]
+pub mod reqwest;
+pub mod response;
 pub mod run;
+pub mod runner;
 pub mod simulate;
 pub mod summary;
 mod table;
 pub mod template;
+#[cfg(feature = "tower")]
+pub mod tower;
 pub mod usage;
 pub mod verdict;
 pub mod workload;

@@ -155,6 +155,12 @@ impl<H: Host> Gate<H> {
         self.shared.read(|state| state.machine.snapshot(now, resource))
     }
 
+    /// The host it runs on, as a run that calls [through](crate::driver::run_through) it needs it.
+    #[must_use]
+    pub fn host(&self) -> &H {
+        &self.shared.host
+    }
+
     /// Refuses everybody who waits and everybody who asks from now on. Permits that are out stay valid.
     pub fn shutdown(&self) {
         self.shared.command(|state, now| state.machine.shutdown(now));

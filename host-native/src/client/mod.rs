@@ -4,7 +4,7 @@
 
 pub mod answer;
 pub mod key;
-pub mod retry_after;
+pub use crate::response::retry_after;
 
 use std::time::SystemTime;
 

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use http::header::{HeaderMap, RETRY_AFTER};
 use tidegate_core::time::Duration;
 
 /// The milliseconds form, which some providers send beside the standard header because that counts whole seconds only.
@@ -30,7 +30,7 @@ pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use reqwest::header::HeaderValue;
+    use http::header::HeaderValue;
     use std::time::{Duration as StdDuration, UNIX_EPOCH};
 
     fn parse(headers: &[(&'static str, &str)]) -> Option<Duration> {

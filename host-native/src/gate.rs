@@ -1,0 +1,392 @@
+//! The gate with a book of names: what a service that calls many providers for many people holds on to.
+//!
+//! [`RequestGate`] is the core's [`Gate`] on tokio. The core speaks of resources and groups by number; here a call says
+//! in words what it is for ([`ResourceKey`]: provider, model, domain) and for whom (a tenant), and gets a permit when it is its turn.
+//!
+//! ```
+//! use tidegate_core::request::Outcome;
+//! use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let gate = RequestGate::new()?;
+//! let writer = ResourceKey::chat("provider", "writer-large");
+//! gate.register(&writer, &Limits::at_most(16))?;
+//! gate.tenant("batch", 1.0)?;
+//! gate.tenant("people", 4.0)?;
+//!
+//! let slot = gate.acquire(&Call::of(writer).tenant("people")).await?;
+//! // ... make the call ...
+//! slot.finish(Outcome::Success);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Names from outside may be anything and any number. Models nobody registered are refused, unless
+//! [`admit_unknown`](RequestGate::admit_unknown) says what they get and how many there may be; of tenants, the first
+//! [`MAX_TENANTS`] that nobody registered get a group each, and the rest share one.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration as StdDuration;
+
+use parking_lot::RwLock;
+use tidegate_core::error::ConfigError;
+use tidegate_core::gate::{Gate, OwnedPermit};
+use tidegate_core::request::budget::{BudgetConfig, Correction, Usage};
+use tidegate_core::request::limit::LimitChoice;
+use tidegate_core::request::{
+    AimdConfig, CallWait, Completion, Denial, DenialReason, Domain, GroupId, Request, RequestAdmission, RequestConfig,
+    ResourceId, ResourceSnapshot,
+};
+use tokio::runtime::TryCurrentError;
+
+use crate::host::TokioHost;
+
+/// Tenants that get a fairness group of their own without being registered.
+pub const MAX_TENANTS: usize = 1 << 12;
+
+/// The group of all tenants beyond those.
+const OTHERS: &str = "(others)";
+
+/// What a call is for. Calls of one key share one adaptive limit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceKey {
+    /// Who serves it.
+    pub provider: Arc<str>,
+    /// The model id.
+    pub model: Arc<str>,
+    /// The kind of call.
+    pub domain: Domain,
+}
+
+impl ResourceKey {
+    /// A model of a provider, called for this kind of work.
+    #[must_use]
+    pub fn new(provider: &str, model: &str, domain: Domain) -> Self {
+        Self { provider: provider.into(), model: model.into(), domain }
+    }
+
+    /// A chat model.
+    #[must_use]
+    pub fn chat(provider: &str, model: &str) -> Self {
+        Self::new(provider, model, Domain::Chat)
+    }
+
+    /// An embedding model.
+    #[must_use]
+    pub fn embedding(provider: &str, model: &str) -> Self {
+        Self::new(provider, model, Domain::Embedding)
+    }
+}
+
+impl fmt::Display for ResourceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.provider, self.model, self.domain)
+    }
+}
+
+/// What a model may be asked for at once, and per minute.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Calls in flight at most, all domains of the model together.
+    pub max_parallel: NonZeroU32,
+    /// Settings of the adaptive limit.
+    pub aimd: AimdConfig,
+    /// What decides it.
+    pub algorithm: LimitChoice,
+    /// Rates.
+    pub budgets: Vec<BudgetConfig>,
+}
+
+impl Limits {
+    /// At most `max_parallel` calls in flight (0 counts as 1), found by AIMD with its defaults, and no budgets.
+    #[must_use]
+    pub fn at_most(max_parallel: u32) -> Self {
+        let max_parallel = NonZeroU32::new(max_parallel).unwrap_or(NonZeroU32::MIN);
+        Self { max_parallel, aimd: AimdConfig::default(), algorithm: LimitChoice::Aimd, budgets: Vec::new() }
+    }
+
+    /// The same with this algorithm.
+    #[must_use]
+    pub fn found_by(self, algorithm: LimitChoice) -> Self {
+        Self { algorithm, ..self }
+    }
+
+    /// The same with this budget too.
+    #[must_use]
+    pub fn with_budget(mut self, budget: BudgetConfig) -> Self {
+        self.budgets.push(budget);
+        self
+    }
+}
+
+/// One call that wants to go out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// What for.
+    pub key: ResourceKey,
+    /// For whom; `None` is the resource's own group, of weight 1.
+    pub tenant: Option<Arc<str>>,
+    /// How long it may wait: zero is "now or not at all", `None` the gate's default.
+    pub timeout: Option<StdDuration>,
+    /// What it is expected to use, to be reserved in the budgets.
+    pub estimate: Usage,
+}
+
+impl Call {
+    /// A call of nobody in particular, with the gate's default timeout and no estimate.
+    #[must_use]
+    pub fn of(key: ResourceKey) -> Self {
+        Self { key, tenant: None, timeout: None, estimate: Usage::default() }
+    }
+
+    /// The same call for `tenant`.
+    #[must_use]
+    pub fn tenant(self, tenant: &str) -> Self {
+        Self { tenant: Some(tenant.into()), ..self }
+    }
+
+    /// The same call, waiting at most `timeout`.
+    #[must_use]
+    pub fn within(self, timeout: StdDuration) -> Self {
+        Self { timeout: Some(timeout), ..self }
+    }
+
+    /// The same call, expected to use this much.
+    #[must_use]
+    pub fn estimated(self, estimate: Usage) -> Self {
+        Self { estimate, ..self }
+    }
+}
+
+/// Why there is no gate.
+#[derive(Debug, thiserror::Error)]
+pub enum GateError {
+    /// The caller is not inside a tokio runtime.
+    #[error("a gate needs a tokio runtime: {0}")]
+    NoRuntime(#[from] TryCurrentError),
+    /// A setting is out of range.
+    #[error(transparent)]
+    Setting(#[from] ConfigError),
+}
+
+/// The core's gate on tokio, with a book of names. Clones are the same gate.
+#[derive(Clone)]
+pub struct RequestGate {
+    gate: Gate<TokioHost>,
+    names: Arc<RwLock<Names>>,
+}
+
+#[derive(Default)]
+struct Names {
+    resources: HashMap<ResourceKey, ResourceId>,
+    tenants: HashMap<Arc<str>, GroupId>,
+    /// Tenants that nobody registered.
+    strangers: usize,
+    /// What models get that nobody registered, and how many more there may be.
+    unknown: Option<(Limits, usize)>,
+}
+
+impl RequestGate {
+    /// A gate on the runtime that the caller runs in, with default settings and nothing registered.
+    pub fn new() -> Result<Self, GateError> {
+        Self::with_config(RequestConfig::default())
+    }
+
+    /// The same with these settings.
+    pub fn with_config(config: RequestConfig) -> Result<Self, GateError> {
+        let host = TokioHost::current()?;
+        Ok(Self::from_gate(Gate::new(host, RequestAdmission::new(config)?)))
+    }
+
+    /// A book of names for a gate that is there already, with nothing in it.
+    #[must_use]
+    pub fn from_gate(gate: Gate<TokioHost>) -> Self {
+        Self { gate, names: Arc::default() }
+    }
+
+    /// Registers what `key` names, or changes its limits: the limit then starts afresh.
+    pub fn register(&self, key: &ResourceKey, limits: &Limits) -> Result<ResourceId, ConfigError> {
+        let mut names = self.names.write();
+        self.put(&mut names, key, limits)
+    }
+
+    fn put(&self, names: &mut Names, key: &ResourceKey, limits: &Limits) -> Result<ResourceId, ConfigError> {
+        let resource = self.gate.with(|machine, now| {
+            limits.aimd.validate()?;
+            let cap = limits.max_parallel.get();
+            let model = machine.register(now, &key.provider, &key.model, "default", cap)?;
+            let resource = machine.resource(model, key.domain.clone());
+            machine.configure(now, resource, limits.aimd.clone())?;
+            if !limits.algorithm.is_aimd() {
+                machine.choose_algorithm(now, resource, limits.algorithm)?;
+            }
+            machine.set_budgets(now, resource, &limits.budgets)?;
+            Ok(resource)
+        })?;
+        names.resources.insert(key.clone(), resource);
+        Ok(resource)
+    }
+
+    /// Gives models that nobody registered these limits when they are first called for, `at_most` of them; later ones are
+    /// refused. Without this call, every such model is.
+    pub fn admit_unknown(&self, limits: Limits, at_most: usize) {
+        self.names.write().unknown = Some((limits, at_most));
+    }
+
+    /// Gives a tenant this share of whatever is contended, beside the others. `weight` lies in 2^-20..=2^20.
+    pub fn tenant(&self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
+        let mut names = self.names.write();
+        let group = self.gate.with(|machine, _| machine.group(name, weight))?;
+        names.tenants.insert(name.into(), group);
+        Ok(group)
+    }
+
+    /// The resource that `key` names; `None` if it was neither registered nor called for.
+    #[must_use]
+    pub fn resource(&self, key: &ResourceKey) -> Option<ResourceId> {
+        self.names.read().resources.get(key).copied()
+    }
+
+    /// The core's form of `call`, with every name looked up.
+    pub fn request(&self, call: &Call) -> Result<Request, Denial> {
+        let (resource, group) = self.look_up(call)?;
+        let timeout = call.timeout.map(Into::into);
+        Ok(Request { resource, group, timeout, estimate: call.estimate })
+    }
+
+    fn look_up(&self, call: &Call) -> Result<(ResourceId, Option<GroupId>), Denial> {
+        {
+            let names = self.names.read();
+            let group = call.tenant.as_ref().map(|tenant| names.tenants.get(tenant).copied());
+            if let (Some(resource), None | Some(Some(_))) = (names.resources.get(&call.key), group) {
+                return Ok((*resource, group.flatten()));
+            }
+        }
+        let mut names = self.names.write();
+        let resource = match names.resources.get(&call.key) {
+            Some(known) => *known,
+            None => self.first_mention(&mut names, &call.key)?,
+        };
+        let group = call.tenant.as_ref().map(|tenant| self.stranger(&mut names, tenant)).transpose()?;
+        Ok((resource, group))
+    }
+
+    fn first_mention(&self, names: &mut Names, key: &ResourceKey) -> Result<ResourceId, Denial> {
+        let refused = Denial { reason: DenialReason::Unregistered, changes_at: None };
+        let Some((limits, left)) = &mut names.unknown else { return Err(refused) };
+        *left = left.checked_sub(1).ok_or(refused)?;
+        let limits = limits.clone();
+        self.put(names, key, &limits).map_err(|_| refused)
+    }
+
+    /// The group of a tenant that nobody registered.
+    fn stranger(&self, names: &mut Names, tenant: &Arc<str>) -> Result<GroupId, Denial> {
+        let mut name = tenant;
+        let others: Arc<str> = OTHERS.into();
+        if !names.tenants.contains_key(name) {
+            if names.strangers < MAX_TENANTS {
+                names.strangers += 1;
+            } else {
+                name = &others;
+            }
+        }
+        if let Some(known) = names.tenants.get(name) {
+            return Ok(*known);
+        }
+        let group = self.gate.with(|machine, _| machine.group(name, 1.0));
+        let group = group.map_err(|_| Denial { reason: DenialReason::Unregistered, changes_at: None })?;
+        names.tenants.insert(Arc::clone(name), group);
+        Ok(group)
+    }
+
+    /// A slot for `call`, as soon as it is its turn. Dropping the future at any moment leaks nothing.
+    pub async fn acquire(&self, call: &Call) -> Result<Admitted, Denial> {
+        let request = self.request(call)?;
+        let permit = self.gate.acquire_owned(request).await?;
+        Ok(self.admitted(permit, request.resource))
+    }
+
+    /// A slot at once or not at all. Never overtakes a waiter of the same provider and model.
+    pub fn try_acquire(&self, call: &Call) -> Result<Admitted, Denial> {
+        let request = self.request(call)?;
+        let permit = self.gate.try_acquire_owned(request)?;
+        Ok(self.admitted(permit, request.resource))
+    }
+
+    pub(crate) fn admitted(&self, permit: OwnedPermit<TokioHost>, resource: ResourceId) -> Admitted {
+        Admitted { permit, resource, gate: self.gate.clone() }
+    }
+
+    /// Every resource that was registered or called for, by name.
+    #[must_use]
+    pub fn resources(&self) -> Vec<(ResourceKey, ResourceId)> {
+        let mut known: Vec<_> = self.names.read().resources.iter().map(|(key, id)| (key.clone(), *id)).collect();
+        known.sort_unstable();
+        known
+    }
+
+    /// Where `key` stands; `None` if it was neither registered nor called for.
+    #[must_use]
+    pub fn snapshot(&self, key: &ResourceKey) -> Option<ResourceSnapshot> {
+        self.gate.snapshot(self.resource(key)?)
+    }
+
+    /// Why `key` has slots that are not used; `None` if it has none, or was never mentioned.
+    #[must_use]
+    pub fn why_idle(&self, key: &ResourceKey) -> Option<CallWait> {
+        let resource = self.resource(key)?;
+        self.gate.with(|machine, now| machine.why_idle_now(now, resource))
+    }
+
+    /// The core's gate, for everything else.
+    #[must_use]
+    pub fn core(&self) -> &Gate<TokioHost> {
+        &self.gate
+    }
+}
+
+impl fmt::Debug for RequestGate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestGate").finish_non_exhaustive()
+    }
+}
+
+/// The right to make one call. Dropped without an end, it counts as a call that the caller gave up.
+#[derive(Debug)]
+#[must_use = "a slot that is dropped is given back at once"]
+pub struct Admitted {
+    permit: OwnedPermit<TokioHost>,
+    resource: ResourceId,
+    gate: Gate<TokioHost>,
+}
+
+impl Admitted {
+    /// Gives the slot back and tells the gate how the call ended.
+    pub fn finish(self, completion: impl Into<Completion>) {
+        self.permit.finish(completion);
+    }
+
+    /// Takes over what the provider said about its budgets.
+    pub fn correct(&self, said: &[Correction]) {
+        if !said.is_empty() {
+            self.gate.with(|machine, now| {
+                for one in said {
+                    machine.correct_budget(now, self.resource, one);
+                }
+            });
+        }
+    }
+
+    /// What is called.
+    #[must_use]
+    pub fn resource(&self) -> ResourceId {
+        self.resource
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+use super::*;
+use tidegate_core::request::Outcome;
+use tidegate_core::request::budget::Dimension;
+
+fn gate() -> RequestGate {
+    RequestGate::new().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_admitted_by_name_and_its_slot_comes_back() {
+    let gate = gate();
+    let key = ResourceKey::chat("p", "m");
+    gate.register(&key, &Limits::at_most(1)).unwrap();
+    let slot = gate.acquire(&Call::of(key.clone())).await.unwrap();
+    assert_eq!(gate.snapshot(&key).map(|state| state.in_flight), Some(1));
+    assert_eq!(gate.try_acquire(&Call::of(key.clone())).unwrap_err().reason, DenialReason::NoCapacity);
+    slot.finish(Outcome::Success);
+    assert_eq!(gate.snapshot(&key).map(|state| state.in_flight), Some(0));
+    drop(gate.acquire(&Call::of(key.clone())).await.unwrap());
+    assert_eq!(gate.snapshot(&key).map(|state| state.in_flight), Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_nobody_registered_is_refused_unless_the_gate_says_what_it_gets() {
+    let gate = gate();
+    let call = |model| Call::of(ResourceKey::chat("p", model));
+    assert_eq!(gate.try_acquire(&call("a")).unwrap_err().reason, DenialReason::Unregistered);
+    gate.admit_unknown(Limits::at_most(2), 1);
+    let _slot = gate.try_acquire(&call("a")).unwrap();
+    assert_eq!(gate.snapshot(&ResourceKey::chat("p", "a")).map(|state| state.effective_max), Some(2));
+    assert_eq!(gate.try_acquire(&call("b")).unwrap_err().reason, DenialReason::Unregistered);
+    let _another = gate.try_acquire(&call("a")).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_too_long_is_refused_in_time() {
+    let gate = gate();
+    let key = ResourceKey::chat("p", "m");
+    gate.register(&key, &Limits::at_most(1)).unwrap();
+    let _slot = gate.acquire(&Call::of(key.clone())).await.unwrap();
+    let began = tokio::time::Instant::now();
+    let denial = gate.acquire(&Call::of(key).within(StdDuration::from_millis(250))).await.unwrap_err();
+    assert_eq!((denial.reason, began.elapsed().as_millis()), (DenialReason::QueueTimeout, 250));
+}
+
+#[tokio::test(start_paused = true)]
+async fn tenants_share_by_weight_whatever_they_ask_for() {
+    let gate = gate();
+    let key = ResourceKey::chat("p", "m");
+    gate.register(&key, &Limits::at_most(1)).unwrap();
+    gate.tenant("heavy", 3.0).unwrap();
+    gate.tenant("light", 1.0).unwrap();
+    let first = gate.acquire(&Call::of(key.clone())).await.unwrap();
+    let served = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let mut waiting = tokio::task::JoinSet::new();
+    for turn in 0..80 {
+        let tenant = if turn % 2 == 0 { "heavy" } else { "light" };
+        let (gate, served, call) = (gate.clone(), Arc::clone(&served), Call::of(key.clone()).tenant(tenant));
+        waiting.spawn(async move {
+            let slot = gate.acquire(&call).await.unwrap();
+            served.lock().push(tenant);
+            slot.finish(Outcome::Success);
+        });
+    }
+    tokio::task::yield_now().await;
+    first.finish(Outcome::Success);
+    waiting.join_all().await;
+    let heavy = served.lock().iter().take(40).filter(|tenant| **tenant == "heavy").count();
+    assert_eq!(heavy, 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn strangers_beyond_the_bound_share_one_group() {
+    let gate = gate();
+    let key = ResourceKey::chat("p", "m");
+    gate.register(&key, &Limits::at_most(1)).unwrap();
+    let group = |name: &str| gate.request(&Call::of(key.clone()).tenant(name)).unwrap().group.unwrap();
+    let first = group("0");
+    for name in 1..MAX_TENANTS {
+        group(&name.to_string());
+    }
+    assert_eq!(group("one more"), group("and another"));
+    assert_eq!(group("0"), first);
+    assert_ne!(group("one more"), first);
+    // Who is registered is no stranger.
+    let known = gate.tenant("known", 2.0).unwrap();
+    assert_eq!(group("known"), known);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_provider_says_is_left_holds() {
+    let gate = gate();
+    let key = ResourceKey::chat("p", "m");
+    let budget = BudgetConfig::per_minute(Dimension::Requests, 100);
+    gate.register(&key, &Limits::at_most(8).with_budget(budget)).unwrap();
+    let slot = gate.acquire(&Call::of(key.clone())).await.unwrap();
+    slot.correct(&[Correction { remaining: Some(0), ..Correction::of(Dimension::Requests) }]);
+    slot.finish(Outcome::Success);
+    assert_eq!(gate.try_acquire(&Call::of(key.clone())).unwrap_err().reason, DenialReason::BudgetExhausted);
+    assert!(matches!(gate.why_idle(&key), Some(CallWait::NobodyAsks)));
+}
+
+#[test]
+fn outside_a_runtime_there_is_no_gate() {
+    assert!(matches!(RequestGate::new(), Err(GateError::NoRuntime(_))));
+}
