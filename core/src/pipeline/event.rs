@@ -80,10 +80,10 @@ pub struct Correlation {
     pub group_kind: Option<GroupKind>,
     /// A hash of the fairness group's kind and identity, equal in every process. 16 hexadecimal digits in JSON, whose
     /// numbers do not hold 64 bits everywhere.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "hex::some"))]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "crate::hex::some"))]
     pub group: Option<u64>,
     /// The task, the same for all its tries. In JSON as `group`.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "hex::some"))]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "crate::hex::some"))]
     pub task: Option<u64>,
     /// The try that is under way, or was last; 1 for the first, 0 before it.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
@@ -251,7 +251,7 @@ pub enum SchedulerFact {
         /// Why its call would wait.
         pressure: RequestPressure,
         /// The task that starts instead; in JSON as [`Correlation::task`].
-        #[cfg_attr(feature = "serde", serde(with = "hex::one"))]
+        #[cfg_attr(feature = "serde", serde(with = "crate::hex::one"))]
         preferred: u64,
     },
     /// A task holds all that its column demands.
@@ -384,37 +384,3 @@ pub type Interest = crate::observe::Interest<SchedulerEventKind>;
 
 /// The events that wait to be drained.
 pub(super) type EventLog = crate::observe::EventLog<SchedulerEventKind, SchedulerEvent>;
-
-/// 64 bits as 16 hexadecimal digits.
-#[cfg(feature = "serde")]
-mod hex {
-    pub(super) mod one {
-        use alloc::string::String;
-        use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-        #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that the derive calls")]
-        pub(in super::super) fn serialize<S: Serializer>(bits: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-            serializer.collect_str(&format_args!("{bits:016x}"))
-        }
-
-        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-            let digits = String::deserialize(deserializer)?;
-            u64::from_str_radix(&digits, 16).map_err(|_| D::Error::custom("expected up to 16 hexadecimal digits"))
-        }
-    }
-
-    pub(super) mod some {
-        use serde::{Deserializer, Serializer};
-
-        #[expect(clippy::ref_option, reason = "the signature that the derive calls")]
-        pub(in super::super) fn serialize<S: Serializer>(bits: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-            super::one::serialize(&bits.unwrap_or_default(), serializer)
-        }
-
-        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-            deserializer: D,
-        ) -> Result<Option<u64>, D::Error> {
-            super::one::deserialize(deserializer).map(Some)
-        }
-    }
-}
