@@ -144,6 +144,15 @@ pub enum SchedulerFact {
         /// Those of them that an earlier run has saved.
         resumed: u32,
     },
+    /// The run stops before everything is made: nothing is admitted or started any more. Told again when a stop becomes
+    /// stricter, or its reason is replaced by a worse one. What a stop throws away comes next:
+    /// [`SchedulerFact::QueueDrained`], and [`SchedulerFact::RowGroupDiscarded`] for each row group once it is quiet.
+    JobStopping {
+        /// Why, as things stand.
+        stop: StopKind,
+        /// Whether workers are aborted; otherwise they finish.
+        aborts: bool,
+    },
     /// The run is over: every lease is back, every hook and checkpoint answered.
     JobCompleted {
         /// Why it ended.
@@ -199,6 +208,14 @@ pub enum SchedulerFact {
     /// A row group was saved and is gone.
     RowGroupCheckpointed {
         /// The complete rows that were saved.
+        rows: u32,
+    },
+    /// A row group was not saved and never will be by this run, because it stops, or because its hook or its checkpoint
+    /// failed. Each row group that is admitted is checkpointed or discarded, once.
+    RowGroupDiscarded {
+        /// Why.
+        reason: DropReason,
+        /// The rows that it had left: those that were not dropped before.
         rows: u32,
     },
     /// A hook failed. Its words are in the report.
@@ -345,6 +362,7 @@ pub enum SchedulerFact {
 event_kinds!(
     SchedulerFact, SchedulerEventKind:
     JobStarted,
+    JobStopping,
     JobCompleted,
     HealthSnapshot,
     DependencyReady,
@@ -353,6 +371,7 @@ event_kinds!(
     RowGroupAdmissionBlocked,
     RowGroupTargetChanged,
     RowGroupCheckpointed,
+    RowGroupDiscarded,
     HookFailed,
     EarlyShutdown,
     ProviderDegraded,

@@ -135,7 +135,7 @@ impl RunAccount {
                 self.stop = Some(stop);
                 self.gaps.forget_all();
             }
-            SchedulerFact::RowGroupCheckpointed { .. } => {
+            SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. } => {
                 about.row_group.into_iter().for_each(|row_group| self.gaps.forget(row_group));
             }
             SchedulerFact::TaskLeaseAcquired { .. } => self.on_dispatch(event),
