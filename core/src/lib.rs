@@ -43,6 +43,8 @@ pub mod executor;
 pub mod fair_queue;
 pub mod gate;
 pub mod handle;
+#[cfg(feature = "serde")]
+mod hex;
 pub mod lease;
 pub mod observe;
 pub mod pipeline;

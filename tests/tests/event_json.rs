@@ -66,6 +66,6 @@ fn a_kind_is_spelt_in_an_interest_as_it_is_in_an_event() -> Result<()> {
     for event in told()? {
         assert!(kinds.contains(&event["kind"]), "{event}");
     }
-    assert_eq!(kinds[17], "pressure_advisory_skipped");
+    assert_eq!(kinds[19], "pressure_advisory_skipped");
     Ok(())
 }

@@ -63,6 +63,23 @@ fn every_setting_survives_the_way_through_a_file() {
 }
 
 #[test]
+fn what_is_on_by_default_is_switched_off_by_never_and_by_null() {
+    for off in [json!("never"), Value::Null] {
+        let mut file = shortest();
+        for key in ["shutdown_rate", "rate_limit_patience_ms", "degraded_rate"] {
+            file[key] = off.clone();
+        }
+        let read = read(file).unwrap();
+        assert_eq!((read.shutdown_rate, read.rate_limit_patience, read.degraded_rate), (None, None, None));
+        assert_eq!(serde_json::to_value(&read).unwrap()["shutdown_rate"], "never");
+    }
+    let mut file = shortest();
+    (file["shutdown_rate"], file["rate_limit_patience_ms"]) = (json!(1), json!(2.5));
+    let read = read(file).unwrap();
+    assert_eq!((read.shutdown_rate, read.rate_limit_patience), (Some(1.0), Some(Duration::from_micros(2_500))));
+}
+
+#[test]
 fn an_unknown_setting_is_refused_wherever_it_stands() {
     for place in ["", "/models/0", "/columns/0"] {
         let mut file = shortest();

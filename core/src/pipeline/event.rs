@@ -80,10 +80,10 @@ pub struct Correlation {
     pub group_kind: Option<GroupKind>,
     /// A hash of the fairness group's kind and identity, equal in every process. 16 hexadecimal digits in JSON, whose
     /// numbers do not hold 64 bits everywhere.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "hex::some"))]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "crate::hex::some"))]
     pub group: Option<u64>,
     /// The task, the same for all its tries. In JSON as `group`.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "hex::some"))]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "crate::hex::some"))]
     pub task: Option<u64>,
     /// The try that is under way, or was last; 1 for the first, 0 before it.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
@@ -144,6 +144,15 @@ pub enum SchedulerFact {
         /// Those of them that an earlier run has saved.
         resumed: u32,
     },
+    /// The run stops before everything is made: nothing is admitted or started any more. Told again when a stop becomes
+    /// stricter, or its reason is replaced by a worse one. What a stop throws away comes next:
+    /// [`SchedulerFact::QueueDrained`], and [`SchedulerFact::RowGroupDiscarded`] for each row group once it is quiet.
+    JobStopping {
+        /// Why, as things stand.
+        stop: StopKind,
+        /// Whether workers are aborted; otherwise they finish.
+        aborts: bool,
+    },
     /// The run is over: every lease is back, every hook and checkpoint answered.
     JobCompleted {
         /// Why it ended.
@@ -201,6 +210,14 @@ pub enum SchedulerFact {
         /// The complete rows that were saved.
         rows: u32,
     },
+    /// A row group was not saved and never will be by this run, because it stops, or because its hook or its checkpoint
+    /// failed. Each row group that is admitted is checkpointed or discarded, once.
+    RowGroupDiscarded {
+        /// Why.
+        reason: DropReason,
+        /// The rows that it had left: those that were not dropped before.
+        rows: u32,
+    },
     /// A hook failed. Its words are in the report.
     HookFailed {
         /// Which one.
@@ -251,7 +268,7 @@ pub enum SchedulerFact {
         /// Why its call would wait.
         pressure: RequestPressure,
         /// The task that starts instead; in JSON as [`Correlation::task`].
-        #[cfg_attr(feature = "serde", serde(with = "hex::one"))]
+        #[cfg_attr(feature = "serde", serde(with = "crate::hex::one"))]
         preferred: u64,
     },
     /// A task holds all that its column demands.
@@ -345,6 +362,7 @@ pub enum SchedulerFact {
 event_kinds!(
     SchedulerFact, SchedulerEventKind:
     JobStarted,
+    JobStopping,
     JobCompleted,
     HealthSnapshot,
     DependencyReady,
@@ -353,6 +371,7 @@ event_kinds!(
     RowGroupAdmissionBlocked,
     RowGroupTargetChanged,
     RowGroupCheckpointed,
+    RowGroupDiscarded,
     HookFailed,
     EarlyShutdown,
     ProviderDegraded,
@@ -384,37 +403,3 @@ pub type Interest = crate::observe::Interest<SchedulerEventKind>;
 
 /// The events that wait to be drained.
 pub(super) type EventLog = crate::observe::EventLog<SchedulerEventKind, SchedulerEvent>;
-
-/// 64 bits as 16 hexadecimal digits.
-#[cfg(feature = "serde")]
-mod hex {
-    pub(super) mod one {
-        use alloc::string::String;
-        use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-        #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that the derive calls")]
-        pub(in super::super) fn serialize<S: Serializer>(bits: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-            serializer.collect_str(&format_args!("{bits:016x}"))
-        }
-
-        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-            let digits = String::deserialize(deserializer)?;
-            u64::from_str_radix(&digits, 16).map_err(|_| D::Error::custom("expected up to 16 hexadecimal digits"))
-        }
-    }
-
-    pub(super) mod some {
-        use serde::{Deserializer, Serializer};
-
-        #[expect(clippy::ref_option, reason = "the signature that the derive calls")]
-        pub(in super::super) fn serialize<S: Serializer>(bits: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-            super::one::serialize(&bits.unwrap_or_default(), serializer)
-        }
-
-        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-            deserializer: D,
-        ) -> Result<Option<u64>, D::Error> {
-            super::one::deserialize(deserializer).map(Some)
-        }
-    }
-}

@@ -71,9 +71,9 @@ impl Pipeline {
         match result {
             Ok(()) => self.save(row_group),
             Err(HookError(why)) => {
-                self.keep_unsaved(row_group, DropReason::HookFailed, complete);
                 let hook = Hook::PostBatch;
                 self.stop(StopReason::HookFailed { row_group, hook, why }, StopMode::Drain);
+                self.keep_unsaved(row_group, DropReason::HookFailed, complete);
             }
         }
         self.pump(now);
@@ -100,8 +100,8 @@ impl Pipeline {
                 }
             }
             Err(SaveError(why)) => {
-                self.keep_unsaved(row_group, DropReason::Unsaved, complete);
                 self.stop(StopReason::CheckpointFailed { row_group, why }, StopMode::Drain);
+                self.keep_unsaved(row_group, DropReason::Unsaved, complete);
             }
         }
         self.pump(now);
@@ -162,6 +162,9 @@ impl Pipeline {
         if let Some(group) = self.groups.get_mut(&row_group) {
             group.phase = Phase::Unsaved;
             self.tally.drop_rows(None, reason, u64::from(complete));
+        }
+        if self.teller.is_on() {
+            self.tell_discarded(row_group, reason, complete);
         }
     }
 }

@@ -14,7 +14,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::event::SchedulerFact;
+use super::event::{SchedulerFact, StopKind};
 use super::key::TaskKey;
 use super::outcome::{DropReason, Effect, FatalError, WorkerId};
 use super::report::{ColumnReport, RunReport, StopReason};
@@ -60,23 +60,34 @@ impl Pipeline {
     /// Stops the run, or makes a stop stricter.
     pub(super) fn stop(&mut self, reason: StopReason, mode: StopMode) {
         if self.teller.is_on() {
-            self.tell_stop(&reason);
+            self.tell_why(&reason);
         }
+        let before = self.standing_stop();
         let mode = match self.state {
             State::Finished => return,
             State::Stopping(current) => current.max(mode),
-            State::Idle | State::Running => {
-                self.discard_waiting();
-                mode
-            }
+            State::Idle | State::Running => mode,
         };
         self.state = State::Stopping(mode);
         if self.stop_reason.as_ref().is_none_or(|current| severity(&reason) > severity(current)) {
             self.stop_reason = Some(reason);
         }
+        let standing = self.standing_stop();
+        if let Some((stop, aborts)) = standing.filter(|_| standing != before) {
+            self.teller.run(self.clock.latest(), SchedulerFact::JobStopping { stop, aborts });
+        }
+        if before.is_none() {
+            self.discard_waiting();
+        }
         if mode == StopMode::Abort {
             self.abort_workers();
         }
+    }
+
+    /// Why the run stops, if it does, and whether that aborts workers.
+    fn standing_stop(&self) -> Option<(StopKind, bool)> {
+        let reason = self.stop_reason.as_ref()?;
+        Some((reason.into(), self.state == State::Stopping(StopMode::Abort)))
     }
 
     fn discard_waiting(&mut self) {
@@ -109,12 +120,17 @@ impl Pipeline {
         if mode == StopMode::DrainPartial && complete > 0 && !group.gated {
             return self.hand_out(row_group);
         }
+        let mut rows = complete;
         for row in group.unfinished(&self.plan) {
             self.tally.drop_rows(Some(row.column), row.reason, 1);
+            rows += 1;
         }
         self.tally.drop_rows(None, DropReason::Stopped, u64::from(complete));
         self.rows_in_work -= u64::from(group.span.rows);
         self.groups.remove(&row_group);
+        if self.teller.is_on() {
+            self.tell_discarded(row_group, DropReason::Stopped, rows);
+        }
     }
 
     /// Ends the run when nothing is left, or when nothing can move what is left.

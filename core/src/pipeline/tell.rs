@@ -185,9 +185,9 @@ impl Pipeline {
         self.teller.run(now, SchedulerFact::JobStarted { rows, row_groups, resumed });
     }
 
-    /// Why the run stops. A run that stops already is not stopped again by what it still sees.
+    /// What makes the run stop. A run that stops already is not stopped again by what it still sees.
     #[cold]
-    pub(super) fn tell_stop(&mut self, reason: &StopReason) {
+    pub(super) fn tell_why(&mut self, reason: &StopReason) {
         let now = self.clock.latest();
         match *reason {
             StopReason::EarlyShutdown { failures, window } if self.state == State::Running => {
@@ -231,6 +231,13 @@ impl Pipeline {
     #[cold]
     pub(super) fn tell_saved(&mut self, now: Instant, row_group: u32, rows: u32) {
         self.teller.row_group(now, row_group, SchedulerFact::RowGroupCheckpointed { rows });
+        self.tell_health(now);
+    }
+
+    #[cold]
+    pub(super) fn tell_discarded(&mut self, row_group: u32, reason: DropReason, rows: u32) {
+        let now = self.clock.latest();
+        self.teller.row_group(now, row_group, SchedulerFact::RowGroupDiscarded { reason, rows });
         self.tell_health(now);
     }
 

@@ -34,6 +34,8 @@ pub(super) struct Books {
     tasks: BTreeMap<u64, Step>,
     workers: BTreeSet<WorkerId>,
     leases: BTreeSet<LeaseId>,
+    /// Row groups that were admitted, and neither saved nor discarded.
+    row_groups: BTreeSet<u32>,
     pub(super) queued: usize,
 }
 
@@ -73,7 +75,15 @@ impl Books {
             }
             SchedulerFact::QueueEmpty => assert_eq!(self.queued, 0),
             SchedulerFact::StaleSelection => panic!("selecting and leasing are one step"),
-            SchedulerFact::JobCompleted { .. } => assert!(self.leases.is_empty() && self.workers.is_empty()),
+            SchedulerFact::RowGroupAdmitted { .. } => {
+                assert!(event.correlation.row_group.is_some_and(|row_group| self.row_groups.insert(row_group)));
+            }
+            SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. } => {
+                assert!(event.correlation.row_group.is_some_and(|row_group| self.row_groups.remove(&row_group)));
+            }
+            SchedulerFact::JobCompleted { .. } => {
+                assert!(self.leases.is_empty() && self.workers.is_empty() && self.row_groups.is_empty());
+            }
             _ => {}
         }
         self.next += 1;

@@ -212,14 +212,19 @@ fn what_waits_for_a_row_that_is_dropped_is_told_as_cancelled() {
 fn a_stop_is_told_by_what_it_throws_away_and_by_the_workers_it_ends() {
     let mut rig = begun([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(5, 5) });
     rig.cancel();
-    assert_eq!(facts(&mut rig, QueueDrained), [SchedulerFact::QueueDrained { discarded: 4 }]);
+    let stopping = SchedulerFact::JobStopping { stop: StopKind::Cancelled, aborts: true };
+    let told: Vec<_> = rig.events().iter().map(|event| event.fact).collect();
+    assert_eq!(told, [stopping, SchedulerFact::QueueDrained { discarded: 4 }]);
     rig.end("a:0.0", TaskOutcome::Cancelled);
     let events = rig.events();
     let told: Vec<_> = events.iter().map(|event| event.fact.kind()).collect();
-    assert_eq!(told, [TaskCompleted, TaskLeaseReleased, Cancelled, HealthSnapshot, JobCompleted]);
+    let ended = [TaskCompleted, TaskLeaseReleased, Cancelled];
+    assert_eq!(told, [&ended[..], &[RowGroupDiscarded, HealthSnapshot, HealthSnapshot, JobCompleted]].concat());
     assert_eq!(events[2].fact, SchedulerFact::Cancelled { queued: false });
+    assert_eq!(events[3].fact, SchedulerFact::RowGroupDiscarded { reason: DropReason::Stopped, rows: 5 });
+    assert_eq!(events[3].correlation.row_group, Some(0));
     let over = SchedulerFact::JobCompleted { stop: StopKind::Cancelled, rows_out: 0, rows_dropped: 5 };
-    assert_eq!(events[4].fact, over);
+    assert_eq!(events[6].fact, over);
 }
 
 #[test]
@@ -227,7 +232,7 @@ fn a_run_that_was_cancelled_before_it_began_has_a_start_and_an_end() {
     let mut rig = Rig::new([cell("a", &[])], rows(1, 1));
     rig.pipeline.set_interest(Interest::ALL);
     rig.cancel();
-    assert_eq!(kinds(&mut rig), [JobStarted, HealthSnapshot, JobCompleted]);
+    assert_eq!(kinds(&mut rig), [JobStarted, JobStopping, HealthSnapshot, JobCompleted]);
 }
 
 #[test]
@@ -542,5 +547,5 @@ fn every_kind_has_a_bit_of_its_own() {
         let held = SchedulerEventKind::ALL.iter().filter(|other| only.contains(**other)).count();
         assert_eq!((held, *kind as usize), (1, at));
     }
-    assert_eq!(SchedulerEventKind::ALL.len(), 33);
+    assert_eq!(SchedulerEventKind::ALL.len(), 35);
 }

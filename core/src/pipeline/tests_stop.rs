@@ -4,6 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
+use super::event::{Interest, SchedulerEventKind, SchedulerFact, StopKind};
 use super::testing::*;
 use super::*;
 use crate::time::Duration;
@@ -220,4 +221,60 @@ fn a_degraded_provider_is_warned_of_and_the_run_goes_on() {
     assert_eq!(text, "`provider/model` is degraded: 3 of its last 4 answers were failures that may pass");
     rig.run_well();
     assert_eq!((stop(&rig), rig.report().rows_out, rig.warnings.len()), (&StopReason::Completed, 8, 1));
+}
+
+/// The stops that were told, and the row groups that were discarded.
+fn told(rig: &mut Rig) -> Vec<(Option<u32>, SchedulerFact)> {
+    rig.events().into_iter().map(|event| (event.correlation.row_group, event.fact)).collect()
+}
+
+fn listening(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Rig {
+    let wanted = [SchedulerEventKind::JobStopping, SchedulerEventKind::RowGroupDiscarded];
+    Rig::start_with(columns, config, Interest::of(&wanted))
+}
+
+fn stopping(stop: StopKind, aborts: bool) -> (Option<u32>, SchedulerFact) {
+    (None, SchedulerFact::JobStopping { stop, aborts })
+}
+
+fn discarded(row_group: u32, reason: DropReason, rows: u32) -> (Option<u32>, SchedulerFact) {
+    (Some(row_group), SchedulerFact::RowGroupDiscarded { reason, rows })
+}
+
+#[test]
+fn a_stop_with_nothing_queued_is_told_and_so_is_each_row_group_that_it_discards() {
+    let mut rig = listening([cell("a", &[])], PipelineConfig { row_groups: 2, ..rows(4, 2) });
+    rig.succeed("a:1.0");
+    assert_eq!(rig.pipeline.progress().queued, 0);
+    rig.cancel();
+    assert_eq!(told(&mut rig), [stopping(StopKind::Cancelled, true)]);
+    rig.end_all(TaskOutcome::Cancelled);
+    let gone = |row_group| discarded(row_group, DropReason::Stopped, 2);
+    assert_eq!(told(&mut rig), [gone(0), gone(1)], "a complete row is lost with its row group");
+}
+
+#[test]
+fn a_stop_that_becomes_stricter_or_has_a_worse_reason_is_told_again_and_any_other_is_not() {
+    let config = PipelineConfig { shutdown_window: 1, row_groups: 3, ..rows(6, 2) };
+    let mut rig = listening([cell("a", &[])], config);
+    rig.end("a:0.0", FAILED);
+    assert_eq!(told(&mut rig), [stopping(StopKind::EarlyShutdown, false)]);
+    rig.end("a:0.1", FAILED);
+    assert_eq!(told(&mut rig), [], "it stops already");
+    rig.answer_save(0, Err("disk full".into()));
+    let unsaved = discarded(0, DropReason::Unsaved, 0);
+    assert_eq!(told(&mut rig), [stopping(StopKind::CheckpointFailed, false), unsaved]);
+    rig.cancel();
+    assert_eq!(told(&mut rig), [stopping(StopKind::CheckpointFailed, true)]);
+    rig.break_down("a:1.0", "worse");
+    assert_eq!(told(&mut rig), [stopping(StopKind::Fatal, true)]);
+    rig.end_all(TaskOutcome::Cancelled);
+    assert_eq!(told(&mut rig).len(), 2);
+}
+
+#[test]
+fn a_run_that_makes_everything_tells_of_no_stop_and_of_nothing_discarded() {
+    let mut rig = listening([cell("a", &[])], rows(4, 2));
+    rig.run_well();
+    assert_eq!(told(&mut rig), []);
 }

@@ -33,18 +33,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! A log that is kept is [`Line`]s: a header, the commands, and an end with the digests of the run. [`LogReader`] takes them
+//! back, and says of a log that was cut, shuffled or changed what it is; a host parses lines, and no more.
+//!
 //! What cannot be taken down is code: a [task policy](crate::task::TaskPolicy) or a [limit
 //! algorithm](crate::request::limit::LimitAlgorithm) of one's own. A run under a policy of one's own is replayed with
 //! [`Replay::with_policy`]; a log in which a limit algorithm of one's own was set says so when it is replayed.
 
 mod command;
 mod digest;
+mod log;
 mod machine;
 mod recorder;
 #[cfg(all(test, feature = "sim"))]
 mod tests;
+#[cfg(all(test, feature = "sim"))]
+mod tests_log;
 
 pub use command::{Command, RequestCommand, RunCommand};
+pub use log::{Line, Log, LogError, LogReader, NoLine, Replayed, Unread};
 pub use machine::{Header, Replay, ReplayError};
 pub use recorder::{MAX_PENDING, Sequence, Stamped, merge};
 

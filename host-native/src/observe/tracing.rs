@@ -66,6 +66,8 @@ impl Sink for Traces {
         let span = self.tasks.get(&task).cloned().unwrap_or_else(Span::none);
         match fact {
             SchedulerFact::EarlyShutdown { .. }
+            | SchedulerFact::JobStopping { .. }
+            | SchedulerFact::RowGroupDiscarded { .. }
             | SchedulerFact::ProviderDegraded { .. }
             | SchedulerFact::HookFailed { .. }
             | SchedulerFact::WorkerSpawnFailed { .. } => {

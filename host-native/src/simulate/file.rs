@@ -30,14 +30,12 @@ pub fn parse(source: &SourceText) -> Result<Scenario, FileError> {
 
 /// The text of a scenario file.
 ///
-/// A setting that a file cannot express is an internal error: TOML has no null, so a limit that is on by default cannot be
-/// written as being off.
+/// A setting that a file cannot express is refused: fractions of a millisecond are exact below 104 days.
 pub fn dump(scenario: &Scenario) -> Result<String, Error> {
-    let text = toml::to_string(scenario).map_err(|error| Error::Internal(error.to_string()))?;
-    match toml::from_str::<Scenario>(&text) {
-        Ok(read) if read == *scenario => Ok(text),
-        _ => Err(Error::Setting(format!("`{}` has a setting that no file can hold", scenario.name))),
-    }
+    let text = toml::to_string(scenario).ok();
+    let is_read_back = |text: &String| toml::from_str::<Scenario>(text).is_ok_and(|read| read == *scenario);
+    let refused = || Error::Setting(format!("`{}` has a setting that no file can hold", scenario.name));
+    text.filter(is_read_back).ok_or_else(refused)
 }
 
 /// Says in the words of the other files what serde found: the key, what was expected, and what was perhaps meant.

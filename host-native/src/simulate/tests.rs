@@ -61,9 +61,23 @@ fn settings_of_every_kind_survive_the_way_through_a_file() {
 }
 
 #[test]
+fn what_is_switched_off_is_dumped_as_never_and_read_back_as_such() {
+    let off = parse(&SourceText::new("s.toml", SHORTEST)).unwrap();
+    let off = Scenario { shutdown_rate: None, rate_limit_patience: None, degraded_rate: None, ..off };
+    let text = dump(&off).unwrap();
+    for line in ["shutdown_rate = \"never\"", "rate_limit_patience_ms = \"never\"", "degraded_rate = \"never\""] {
+        assert!(text.contains(line), "{line} is not in:\n{text}");
+    }
+    assert_eq!(parse(&SourceText::new("s.toml", text)).unwrap(), off);
+    let told = refusal("rows = 8", "rows = 8\nshutdown_rate = \"nevr\"");
+    assert!(told.contains("a number, or \"never\""), "{told}");
+}
+
+#[test]
 fn what_a_file_cannot_hold_is_not_dumped_as_something_else() {
-    let never = Scenario { shutdown_rate: None, ..builtin().swap_remove(0) };
-    assert!(dump(&never).unwrap_err().to_string().contains("no file can hold"));
+    let cancel_at = Some(Duration::from_nanos((1 << 60) + 1));
+    let late = Scenario { cancel_at, ..builtin().swap_remove(0) };
+    assert!(dump(&late).unwrap_err().to_string().contains("no file can hold"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice, Strategy};
 use tidegate_core::request::AimdConfig;
-use tidegate_core::request::limit::LimitChoice;
+use tidegate_core::request::limit::{LimitChoice, TideConfig, VegasConfig};
 use tidegate_core::sim::latency::{Latency, Tail};
 use tidegate_core::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, Rate, Step};
 use tidegate_core::sim::rng::Rng;
@@ -15,6 +15,8 @@ const RUN: u64 = 1;
 const MODELS: u64 = 2;
 const COLUMNS: u64 = 3;
 const AROUND: u64 = 4;
+const LIMITS: u64 = 5;
+const SHARING: u64 = 6;
 
 /// The scenario of a seed.
 #[must_use]
@@ -32,7 +34,11 @@ pub fn draw(seed: u64) -> Scenario {
         columns,
         ..run
     };
-    around(&mut chance(AROUND), named)
+    let mut scenario = around(&mut chance(AROUND), named);
+    let limits = &mut chance(LIMITS);
+    scenario.models.iter_mut().for_each(|model| model.algorithm = algorithm(limits));
+    sharing(&mut chance(SHARING), &mut scenario);
+    scenario
 }
 
 /// Draws of one part of a world.
@@ -141,6 +147,31 @@ fn limit(chance: &mut Chance) -> AimdConfig {
         ramp: chance.some(25, |chance| chance.millis(1, 2_000)).unwrap_or_default(),
         ramp_after_idle: chance.some(10, |chance| chance.millis(10, 500)),
         ..AimdConfig::default()
+    }
+}
+
+fn algorithm(chance: &mut Chance) -> LimitChoice {
+    let initial_limit = chance.from(1, 8);
+    match chance.from(0, 5) {
+        0 => LimitChoice::Fixed { limit: initial_limit },
+        1 => {
+            let alpha = 0.5 + chance.share(100, 2.0);
+            let beta = alpha + chance.share(100, 4.0);
+            LimitChoice::Vegas(VegasConfig { initial_limit, alpha, beta, windows_until_relearned: chance.from(2, 60) })
+        }
+        2 | 3 => {
+            let probe_after = chance.from(1, 32);
+            LimitChoice::Tide(TideConfig {
+                initial_limit,
+                probe_after,
+                probe_after_most: probe_after * chance.from(1, 16),
+                pauses_between_probes: chance.from(1, 64),
+                decrease_factor: 0.3 + chance.share(100, 0.6),
+                longest_pause: chance.millis(1, 4_000),
+                latency_tolerance: 1.05 + chance.share(100, 2.0),
+            })
+        }
+        _ => LimitChoice::Aimd,
     }
 }
 
@@ -279,4 +310,22 @@ fn around(chance: &mut Chance, scenario: Scenario) -> Scenario {
         holders,
         ..scenario
     }
+}
+
+/// What columns hold besides a place of their model, and whom they share it with.
+fn sharing(chance: &mut Chance, scenario: &mut Scenario) {
+    let resources: Vec<(String, u32)> = ["gpu", "disk"]
+        .into_iter()
+        .filter_map(|name| chance.some(25, |chance| (name.into(), chance.from(1, 6))))
+        .collect();
+    for column in &mut scenario.columns {
+        for (resource, limit) in &resources {
+            if let Some(amount) = chance.some(50, |chance| chance.from(1, *limit)) {
+                column.holds.insert(resource.clone(), amount);
+            }
+        }
+        column.group = chance.some(20, |_| "shared".to_owned());
+        column.admitted_limit = chance.some(20, |chance| chance.from(1, 6));
+    }
+    scenario.resources = resources.into_iter().collect();
 }

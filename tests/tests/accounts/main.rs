@@ -142,5 +142,6 @@ fn every_idle_slot_nanosecond_has_one_cause_and_no_worker_waits_in_hiding() {
         }
     }
     assert_eq!(unexplained, 0, "some idle time has no cause that the stream tells");
-    assert!(seen.len() >= 12, "the worlds are too much alike: {seen:?}");
+    // The rest have tests of their own: they take two domains, a policy of one's own, or a host that is late.
+    assert!(seen.len() >= 14, "the worlds are too much alike: {seen:?}");
 }

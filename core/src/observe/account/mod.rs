@@ -35,8 +35,7 @@
 //! task stage, a slot that no queued task wants is idle because of the frontier: the run is stopping; else, where no worker
 //! runs, a hook or checkpoint is under way or failed tasks are paused; else further row groups are not admitted; else the
 //! next tasks wait for running ones. One that is wanted is idle because the policy refuses a task that lacks nothing, or else
-//! because every such task is short of something. A stop is known from the first event that shows it, and a cancelled run
-//! with nothing queued shows none before its end.
+//! because every such task is short of something.
 //!
 //! Of a request resource, slots without a waiter are idle as the frontier is, or because tasks are queued that might call.
 //! With waiters: for a cooldown; else those above the adaptive limit for that, those that other domains use up for the
@@ -47,6 +46,8 @@ mod cause;
 mod figures;
 mod gaps;
 mod slots;
+#[cfg(test)]
+mod tests_cause;
 mod work;
 
 use self::calls::Calls;
@@ -135,7 +136,7 @@ impl RunAccount {
                 self.stop = Some(stop);
                 self.gaps.forget_all();
             }
-            SchedulerFact::RowGroupCheckpointed { .. } => {
+            SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. } => {
                 about.row_group.into_iter().for_each(|row_group| self.gaps.forget(row_group));
             }
             SchedulerFact::TaskLeaseAcquired { .. } => self.on_dispatch(event),

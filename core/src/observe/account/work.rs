@@ -173,13 +173,11 @@ impl TaskStage {
                 }
                 self.maxima[0] = self.maxima[0].max(active);
             }
-            SchedulerFact::RowGroupCheckpointed { .. } => {
+            SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. } => {
                 about.row_group.into_iter().for_each(|row_group| self.forget(row_group));
             }
             SchedulerFact::QueueDrained { discarded: 1.. } => self.discard_queue(),
-            SchedulerFact::EarlyShutdown { .. }
-            | SchedulerFact::HookFailed { .. }
-            | SchedulerFact::JobCompleted { .. } => self.stopping = true,
+            SchedulerFact::JobStopping { .. } | SchedulerFact::JobCompleted { .. } => self.stopping = true,
             _ => {}
         }
     }
@@ -200,7 +198,6 @@ impl TaskStage {
 
     /// A stop threw out what was queued.
     fn discard_queue(&mut self) {
-        self.stopping = true;
         let queued = |live: &Live| matches!(live.stage, Stage::Queued(_));
         let tasks: Vec<u64> = self.live.iter().filter(|(_, live)| queued(live)).map(|(task, _)| *task).collect();
         for task in tasks {

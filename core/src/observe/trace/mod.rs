@@ -45,6 +45,7 @@ pub fn scheduler_interest() -> Interest {
         SchedulerEventKind::TaskCompleted,
         SchedulerEventKind::RowGroupAdmitted,
         SchedulerEventKind::RowGroupCheckpointed,
+        SchedulerEventKind::RowGroupDiscarded,
         SchedulerEventKind::QueueDrained,
     ])
 }

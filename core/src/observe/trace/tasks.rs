@@ -66,7 +66,7 @@ impl Tasks {
                     self.row_groups.insert(row_group, (track, at));
                 }
             }
-            SchedulerFact::RowGroupCheckpointed { .. } => {
+            SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. } => {
                 if let Some(row_group) = event.correlation.row_group {
                     self.end_row_group(at, row_group, out);
                 }

@@ -145,7 +145,7 @@ impl Books {
             SchedulerFact::RowGroupAdmitted { rows, .. } => {
                 self.groups.insert(row_group, GroupBook { rows, ..GroupBook::default() });
             }
-            SchedulerFact::RowGroupCheckpointed { .. } => {
+            SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. } => {
                 self.groups.remove(&row_group);
             }
             fact => {

@@ -77,7 +77,9 @@ impl Check for Caps {
                 hold(active == in_work, || format!("{active} row groups are said to be in work; {in_work} are"))?;
                 hold(in_work <= target, || format!("{in_work} row groups are in work; {target} are wanted"))?;
             }
-            (SchedulerFact::RowGroupCheckpointed { .. }, _) => self.row_groups = self.row_groups.saturating_sub(1),
+            (SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. }, _) => {
+                self.row_groups = self.row_groups.saturating_sub(1);
+            }
             _ => {}
         }
         Ok(())

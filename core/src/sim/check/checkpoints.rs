@@ -1,4 +1,5 @@
-//! A row group is saved once, when no worker of it is left and every row is complete or dropped.
+//! A row group is saved once, when no worker of it is left and every row is complete or dropped. Each one that is admitted is
+//! told to be saved or to be discarded, once.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -7,7 +8,7 @@ use super::books::{Books, GroupBook, Rules};
 use super::{Check, Handover, Law, Verdict, hold};
 use crate::handle::FixedMap;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
-use crate::pipeline::{ColumnId, DropReason, FinishedRowGroup};
+use crate::pipeline::{ColumnId, DropReason, FinishedRowGroup, RunReport};
 
 /// The row groups that were handed out.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +16,8 @@ pub(super) struct Checkpoints {
     /// With the rows to be saved; those of done ones are kept for the end.
     out: FixedMap<u32, u32>,
     saved: BTreeSet<u32>,
+    /// Admitted, and neither saved nor discarded.
+    in_work: BTreeSet<u32>,
 }
 
 impl Checkpoints {
@@ -38,6 +41,10 @@ impl Checkpoints {
             }
         }
         accounted(book, group)
+    }
+
+    fn leave(&mut self, row_group: u32) -> Verdict {
+        hold(self.in_work.remove(&row_group), || format!("row group {row_group} left, and was not in work"))
     }
 }
 
@@ -67,14 +74,16 @@ fn accounted(book: &GroupBook, group: &FinishedRowGroup) -> Verdict {
 impl Check for Checkpoints {
     const LAW: Law = Law::Checkpoints;
 
-    fn on_event(&mut self, rules: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
+    fn on_event(&mut self, rules: &Rules, books: &Books, event: &SchedulerEvent) -> Verdict {
         let Some(row_group) = event.correlation.row_group else { return Ok(()) };
         match event.fact {
             SchedulerFact::RowGroupAdmitted { rows, .. } => {
                 let expected = rules.rows_of(row_group);
                 hold(rows == expected, || format!("row group {row_group} has {rows} rows, not {expected}"))?;
                 let is_done = rules.config.done_row_groups.contains(&row_group) || self.saved.contains(&row_group);
-                hold(!is_done, || format!("row group {row_group} was admitted, and is saved already"))
+                hold(!is_done, || format!("row group {row_group} was admitted, and is saved already"))?;
+                let is_new = self.in_work.insert(row_group);
+                hold(is_new, || format!("row group {row_group} was admitted twice"))
             }
             SchedulerFact::WorkerSpawned { .. } => hold(!self.out.contains_key(&row_group), || {
                 format!("a worker was started for row group {row_group} after it was handed out")
@@ -82,10 +91,21 @@ impl Check for Checkpoints {
             SchedulerFact::RowGroupCheckpointed { rows } => {
                 let expected = self.out.remove(&row_group);
                 self.saved.insert(row_group);
+                self.leave(row_group)?;
                 hold(expected == Some(rows), || format!("{rows} rows were saved; handed out were {expected:?}"))
+            }
+            SchedulerFact::RowGroupDiscarded { .. } => {
+                let busy = books.group(row_group).map_or(0, |book| book.running);
+                hold(busy == 0, || format!("row group {row_group} is discarded with {busy} workers"))?;
+                self.leave(row_group)
             }
             _ => Ok(()),
         }
+    }
+
+    fn on_end(&mut self, _: &Rules, _: &RunReport) -> Verdict {
+        let left = self.in_work.first();
+        left.map_or(Ok(()), |row_group| Err(format!("row group {row_group} was neither saved nor discarded")))
     }
 
     fn on_handover(&mut self, rules: &Rules, books: &Books, what: &Handover<'_>) -> Verdict {

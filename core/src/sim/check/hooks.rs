@@ -91,7 +91,11 @@ impl Check for Hooks {
                     format!("it was started on the wrong side of its row group's pre-batch hook, {pre_batch:?}")
                 })
             }
-            (SchedulerFact::RowGroupCheckpointed { .. }, _, Some(row_group)) => {
+            (
+                SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. },
+                _,
+                Some(row_group),
+            ) => {
                 self.groups.remove(&row_group);
                 Ok(())
             }

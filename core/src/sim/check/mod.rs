@@ -15,9 +15,9 @@
 //! | `leases` | no worker starts without a lease, none ends twice, and all leases come back |
 //! | `fifo` | tasks that ask for the same in the same fairness group start in the order they came |
 //! | `hooks` | hooks are called once and in their place, and rows that one left out are gone |
-//! | `checkpoints` | a row group is saved once, when every row of it is complete or dropped |
+//! | `checkpoints` | a row group is saved once, when every row of it is complete or dropped; each leaves once, saved or discarded |
 //! | `rows` | rows in = rows out + rows dropped, each with a counted reason |
-//! | `stops` | after a stop nothing starts |
+//! | `stops` | after a stop nothing starts, and every stop is told |
 //!
 //! Memory is bounded by the row groups in work; each event costs O(out-degree of its column) or less, but for a task of
 //! a whole row group and for a checkpoint, which cost O(rows).
@@ -67,11 +67,11 @@ pub enum Law {
     Fifo,
     /// Hooks are called once and in their place.
     Hooks,
-    /// A row group is saved once, and complete.
+    /// A row group is saved once, and complete, or discarded.
     Checkpoints,
     /// No row is lost or doubled.
     Rows,
-    /// Nothing starts after a stop.
+    /// Nothing starts after a stop, and every stop is told.
     Stops,
 }
 
@@ -268,7 +268,7 @@ impl RunChecker {
     pub fn finish(&mut self, report: &RunReport) -> Result<(), Violation> {
         let Self { rules, .. } = self;
         let at = report.ended;
-        ask_all!(self, at, None, stream once calls leases fifo rows, |check| check.on_end(rules, report));
+        ask_all!(self, at, None, stream once calls leases fifo checkpoints rows, |check| check.on_end(rules, report));
         Ok(())
     }
 }

@@ -83,7 +83,11 @@ impl Check for Once {
                 let before = self.groups.insert(row_group, FixedMap::default());
                 hold(before.is_none(), || format!("row group {row_group} was admitted twice"))
             }
-            (SchedulerFact::RowGroupCheckpointed { .. }, _, Some(row_group)) => {
+            (
+                SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. },
+                _,
+                Some(row_group),
+            ) => {
                 self.groups.remove(&row_group);
                 Ok(())
             }

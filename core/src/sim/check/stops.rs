@@ -1,15 +1,17 @@
-//! After a stop nothing starts: no row group and no task. Whatever is under way ends, hooks that were asked for included.
+//! After a stop nothing starts: no row group and no task. Whatever is under way ends, hooks that were asked for included. A
+//! stop is told before the end, and for the same reason.
 
 use alloc::format;
 
 use super::books::{Books, Rules};
-use super::{Check, Handover, Law, Verdict};
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+use super::{Check, Handover, Law, Verdict, hold};
+use crate::pipeline::event::{SchedulerEvent, SchedulerFact, StopKind};
 
 /// Whether the run is stopping.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stops {
     because: Option<&'static str>,
+    told: Option<StopKind>,
 }
 
 impl Stops {
@@ -27,6 +29,14 @@ impl Check for Stops {
 
     fn on_event(&mut self, _: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
         match event.fact {
+            SchedulerFact::JobStopping { stop, .. } => {
+                self.stop("a stop was told");
+                self.told = Some(stop);
+            }
+            SchedulerFact::JobCompleted { stop, .. } => {
+                let told = self.told.unwrap_or(StopKind::Completed);
+                hold(stop == told, || format!("it ended as {stop:?}, and was told to stop as {told:?}"))?;
+            }
             SchedulerFact::EarlyShutdown { .. } => self.stop("an early shutdown"),
             SchedulerFact::HookFailed { .. } => self.stop("a hook failed"),
             SchedulerFact::TaskCompleted { outcome: None, .. } => self.stop("a bug was met"),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lease::ReleaseAnswer;
-use crate::pipeline::event::{Interest, SchedulerFact};
+use crate::pipeline::event::{Interest, SchedulerFact, StopKind};
 use crate::pipeline::{
     Column, DropReason, Effect, FailureKind, Pipeline, PlanBuilder, RetryKind, Strategy, Task, TaskOutcome,
 };
@@ -429,6 +429,27 @@ fn whatever_starts_after_a_stop_is_found() {
         event.fact = SchedulerFact::EarlyShutdown { failures: 1, window: 1 };
     }
     assert_eq!(record().with(before, shut).broken(), Law::Stops);
+}
+
+#[test]
+fn a_row_group_that_leaves_twice_or_never_is_found() {
+    let saved = |step: &Step| matches!(step, Step::Event(event) if matches!(event.fact, SchedulerFact::RowGroupCheckpointed { .. }));
+    let at = record().find(saved);
+    let mut discarded = record().steps[at].clone();
+    if let Step::Event(event) = &mut discarded {
+        event.fact = SchedulerFact::RowGroupDiscarded { reason: DropReason::Unsaved, rows: 1 };
+    }
+    assert_eq!(record().with(at, discarded).broken(), Law::Checkpoints, "it is discarded and then saved");
+    assert_eq!(record().without(at).broken(), Law::Checkpoints, "it never leaves");
+}
+
+#[test]
+fn an_end_for_a_reason_that_was_never_told_is_found() {
+    let mut record = record();
+    let end = record.steps.len() - 1;
+    let SchedulerFact::JobCompleted { stop, .. } = &mut record.event(end).fact else { panic!("the end") };
+    *stop = StopKind::Cancelled;
+    assert_eq!(record.broken(), Law::Stops);
 }
 
 #[test]

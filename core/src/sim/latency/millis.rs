@@ -73,7 +73,7 @@ pub(crate) mod option {
     }
 }
 
-struct Millis;
+pub(crate) struct Millis;
 
 impl Visitor<'_> for Millis {
     type Value = Duration;

@@ -2,7 +2,7 @@
 //! function of (scenario, seed).
 //!
 //! Only the fields without a default have to be written; an unknown one is refused. Durations are in milliseconds, in
-//! fields that end in `_ms`.
+//! fields that end in `_ms`. What is on by default is switched off with `"never"`.
 //!
 //! | file | what it describes |
 //! | --- | --- |
@@ -13,6 +13,7 @@
 
 mod builtin;
 mod columns;
+mod never;
 mod surroundings;
 
 use alloc::collections::BTreeMap;
@@ -77,17 +78,20 @@ pub struct Scenario {
     /// Final outcomes that are judged together, 1 to 65536 \[10\].
     #[serde(default = "shutdown_window")]
     pub shutdown_window: u32,
-    /// The share of failures in a full window at which the run stops, above 0 and at most 1; `None`: never \[0.5\].
-    #[serde(default = "shutdown_rate")]
+    /// The share of failures in a full window at which the run stops, above 0 and at most 1; `None`, in files
+    /// `"never"`: never \[0.5\].
+    #[serde(default = "shutdown_rate", with = "never")]
     pub shutdown_rate: Option<f64>,
-    /// Stops the run once a model has answered nothing but rate limits for this long; `None`: never \[10 min\].
-    #[serde(default = "rate_limit_patience", rename = "rate_limit_patience_ms", with = "millis::option")]
+    /// Stops the run once a model has answered nothing but rate limits for this long; `None`, in files `"never"`: never
+    /// \[10 min\].
+    #[serde(default = "rate_limit_patience", rename = "rate_limit_patience_ms", with = "never::millis")]
     pub rate_limit_patience: Option<Duration>,
     /// Answers of one fairness group that are judged together for a warning, 1 to 65536 \[20\].
     #[serde(default = "degraded_window")]
     pub degraded_window: u32,
-    /// The share of failures that may pass at which a provider counts as degraded; `None`: never \[0.5\].
-    #[serde(default = "degraded_rate")]
+    /// The share of failures that may pass at which a provider counts as degraded; `None`, in files `"never"`: never
+    /// \[0.5\].
+    #[serde(default = "degraded_rate", with = "never")]
     pub degraded_rate: Option<f64>,
     /// The shortest pause between two such warnings about one fairness group \[60 s\].
     #[serde(default = "degraded_pause", rename = "degraded_pause_ms", with = "millis")]

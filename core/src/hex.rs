@@ -1,0 +1,34 @@
+//! 64 bits as 16 hexadecimal digits: not every reader of JSON has integers of 64 bits.
+
+/// A number, `with = "crate::hex::one"`.
+pub(crate) mod one {
+    use alloc::string::String;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    #[cfg_attr(
+        target_pointer_width = "64",
+        expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that the derive calls")
+    )]
+    pub(crate) fn serialize<S: Serializer>(bits: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{bits:016x}"))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        let digits = String::deserialize(deserializer)?;
+        u64::from_str_radix(&digits, 16).map_err(|_| D::Error::custom("expected up to 16 hexadecimal digits"))
+    }
+}
+
+/// A number that may be missing, `with = "crate::hex::some"`.
+pub(crate) mod some {
+    use serde::{Deserializer, Serializer};
+
+    #[expect(clippy::ref_option, reason = "the signature that the derive calls")]
+    pub(crate) fn serialize<S: Serializer>(bits: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+        super::one::serialize(&bits.unwrap_or_default(), serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+        super::one::deserialize(deserializer).map(Some)
+    }
+}

@@ -1,0 +1,107 @@
+//! Settings that can be switched off, as files write them: a number, or `"never"`.
+//!
+//! They are on unless a file says otherwise, so leaving them out does not switch them off, and TOML has no null. JSON's
+//! null is read too.
+
+use core::fmt;
+
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
+use serde::ser::Serializer;
+
+const NEVER: &str = "never";
+
+/// Writes a number, or that it is off.
+#[expect(clippy::ref_option, reason = "the signature that the derive calls")]
+pub(super) fn serialize<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    match number {
+        Some(number) => serializer.serialize_f64(*number),
+        None => serializer.serialize_str(NEVER),
+    }
+}
+
+/// Reads the same.
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    deserializer.deserialize_any(OrNever(Number))
+}
+
+/// The same for durations in milliseconds.
+pub(super) mod millis {
+    use super::{Deserializer, NEVER, OrNever, Serializer};
+    use crate::sim::latency::millis;
+    use crate::time::Duration;
+
+    #[expect(clippy::ref_option, reason = "the signature that the derive calls")]
+    pub(in super::super) fn serialize<S: Serializer>(
+        span: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match span {
+            Some(span) => millis::serialize(span, serializer),
+            None => serializer.serialize_str(NEVER),
+        }
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        deserializer.deserialize_any(OrNever(millis::Millis))
+    }
+}
+
+/// What `V` reads, or nothing.
+struct OrNever<V>(V);
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for OrNever<V> {
+    type Value = Option<V::Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(f)?;
+        write!(f, ", or \"{NEVER}\"")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        self.0.visit_u64(number).map(Some)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        self.0.visit_i64(number).map(Some)
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+        self.0.visit_f64(number).map(Some)
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<Self::Value, E> {
+        if word == NEVER { Ok(None) } else { Err(E::invalid_value(Unexpected::Str(word), &self)) }
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+}
+
+struct Number;
+
+impl Visitor<'_> for Number {
+    type Value = f64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<f64, E> {
+        Ok(number as f64)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<f64, E> {
+        Ok(number as f64)
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<f64, E> {
+        Ok(number)
+    }
+}
