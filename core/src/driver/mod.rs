@@ -270,6 +270,12 @@ pub struct RunHandle<H: Host> {
 }
 
 impl<H: Host> RunHandle<H> {
+    /// Winds the run down: no further row group is begun, and those in work are finished and saved. The report's reason is
+    /// then [`StopReason::Drained`](crate::pipeline::StopReason::Drained). A run may still be cancelled meanwhile.
+    pub fn drain(&self) {
+        self.shared.drain();
+    }
+
     /// Stops the run: nothing more is begun, tasks under way are told to stop, and the run resolves once every lease is
     /// back. Row groups that are complete by then are kept.
     pub fn cancel(&self) {

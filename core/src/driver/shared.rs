@@ -226,6 +226,10 @@ impl<H: Host> Shared<H> {
         }
     }
 
+    pub(super) fn drain(&self) {
+        self.command(|state, now| state.pipeline.drain(now));
+    }
+
     pub(super) fn cancel(&self) {
         self.command(|state, now| {
             state.phase = state.phase.max(Phase::Cancelling);

@@ -24,7 +24,9 @@ use crate::time::{Duration, Instant};
 pub enum StopReason {
     /// Every row group was saved.
     Completed,
-    /// It was asked to.
+    /// It was asked to finish what was in work and to begin no more.
+    Drained,
+    /// It was asked to stop.
     Cancelled,
     /// Too many of the latest final outcomes were failures.
     EarlyShutdown {
@@ -76,6 +78,7 @@ impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Completed => f.write_str("completed"),
+            Self::Drained => f.write_str("drained"),
             Self::Cancelled => f.write_str("cancelled"),
             Self::EarlyShutdown { failures, window } => {
                 write!(f, "shut down early: {failures} of the last {window} final outcomes were failures")

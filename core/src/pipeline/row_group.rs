@@ -38,6 +38,8 @@ pub(super) struct Pending {
     done: Vec<u32>,
     /// Entries of `done` below `next`.
     passed: usize,
+    /// No more are to be admitted.
+    closed: bool,
 }
 
 impl Pending {
@@ -46,7 +48,7 @@ impl Pending {
         done.sort_unstable();
         done.dedup();
         let total = rows.div_ceil(u64::from(size)) as u32;
-        let mut pending = Self { rows, size, total, next: 0, done, passed: 0 };
+        let mut pending = Self { rows, size, total, next: 0, done, passed: 0, closed: false };
         pending.pass_done();
         pending
     }
@@ -56,7 +58,12 @@ impl Pending {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.next == self.total
+        self.closed || self.next == self.total
+    }
+
+    /// Gives up what is left. Answers whether there was anything.
+    pub(super) fn close(&mut self) -> bool {
+        !core::mem::replace(&mut self.closed, true) && self.next < self.total
     }
 
     /// How many row groups an earlier run has saved.
@@ -96,7 +103,7 @@ impl Pending {
 
     /// Whether a row group is still to be admitted.
     pub(super) fn has(&self, row_group: u32) -> bool {
-        (self.next..self.total).contains(&row_group) && self.done.binary_search(&row_group).is_err()
+        !self.closed && (self.next..self.total).contains(&row_group) && self.done.binary_search(&row_group).is_err()
     }
 
     fn pass_done(&mut self) {

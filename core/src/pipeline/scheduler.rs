@@ -244,6 +244,19 @@ impl Pipeline {
         }
     }
 
+    /// Winds the run down: no further row group is admitted, and those in work are finished and saved. What is left is for a
+    /// resumed run. Nothing changes if there is none, or if the run is stopping already.
+    pub fn drain(&mut self, now: Instant) {
+        self.recorder.note(self.effects.len(), || RunCommand::Drain { now });
+        let now = self.clock.observe(now);
+        if matches!(self.state, State::Idle | State::Running) && self.pending.close() {
+            self.wind_down();
+            if self.state == State::Running {
+                self.pump(now);
+            }
+        }
+    }
+
     /// Stops the run: nothing more is started, every worker is aborted and waited for, row groups that are not
     /// complete are not saved.
     pub fn cancel(&mut self, now: Instant) {

@@ -3,12 +3,13 @@
 //! | reason | workers | row groups that are not complete |
 //! | --- | --- | --- |
 //! | completed | none are left | none are left |
+//! | drained | finish | those that were admitted are finished first; no other is |
 //! | early shutdown, provider exhausted | finish | their complete rows are saved, the rest dropped |
 //! | checkpoint failed, hook failed, stuck | finish | not saved: a resumed run makes them anew |
 //! | cancelled, fatal | aborted, and waited for | not saved |
 //!
 //! A row group that is complete is saved whatever the reason. A later stop can only make the first one stricter; it
-//! replaces the reported reason only if it is worse (fatal, then checkpoint or hook failed, then all others). A hook or a
+//! replaces the reported reason only if it is worse (fatal, then checkpoint or hook failed, then all others, then drained). A hook or a
 //! checkpoint that is under way is waited for, whatever the reason; no pre-batch hook is called any more.
 
 use alloc::format;
@@ -63,6 +64,7 @@ impl Pipeline {
             self.tell_why(&reason);
         }
         let before = self.standing_stop();
+        let is_first = !matches!(self.state, State::Stopping(_));
         let mode = match self.state {
             State::Finished => return,
             State::Stopping(current) => current.max(mode),
@@ -76,12 +78,19 @@ impl Pipeline {
         if let Some((stop, aborts)) = standing.filter(|_| standing != before) {
             self.teller.run(self.clock.latest(), SchedulerFact::JobStopping { stop, aborts });
         }
-        if before.is_none() {
+        if is_first {
             self.discard_waiting();
         }
         if mode == StopMode::Abort {
             self.abort_workers();
         }
+    }
+
+    /// The run ends once the row groups in work are finished.
+    pub(super) fn wind_down(&mut self) {
+        self.stop_reason = Some(StopReason::Drained);
+        let fact = SchedulerFact::JobStopping { stop: StopKind::Drained, aborts: false };
+        self.teller.run(self.clock.latest(), fact);
     }
 
     /// Why the run stops, if it does, and whether that aborts workers.
@@ -138,7 +147,8 @@ impl Pipeline {
         let is_still = self.workers.len() == 0 && self.awaited == 0;
         if self.state == State::Running {
             if self.groups.is_empty() && self.pending.is_empty() {
-                return self.finish(now, StopReason::Completed);
+                let reason = self.stop_reason.take().unwrap_or(StopReason::Completed);
+                return self.finish(now, reason);
             }
             if is_still && self.delays.len() == 0 {
                 let why = self.why_stuck();
@@ -211,8 +221,9 @@ impl Pipeline {
 
 fn severity(reason: &StopReason) -> u8 {
     match reason {
-        StopReason::Fatal { .. } => 2,
-        StopReason::CheckpointFailed { .. } | StopReason::HookFailed { .. } => 1,
-        _ => 0,
+        StopReason::Fatal { .. } => 3,
+        StopReason::CheckpointFailed { .. } | StopReason::HookFailed { .. } => 2,
+        StopReason::Drained => 0,
+        _ => 1,
     }
 }

@@ -185,6 +185,11 @@ impl Rig {
         self.drain();
     }
 
+    pub(super) fn wind_down(&mut self) {
+        self.pipeline.drain(self.now);
+        self.drain();
+    }
+
     pub(super) fn cancel(&mut self) {
         self.pipeline.cancel(self.now);
         self.drain();

@@ -291,6 +291,7 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
     let config = random_config(&mut rng);
     let weather = Weather::random(&mut rng);
     let cancel_at = (rng.below(5) == 0).then(|| rng.below(60));
+    let drain_at = (rng.below(6) == 0).then(|| rng.below(60));
     let bad_disk = rng.below(12) == 0;
     let bad_hooks = rng.below(6) == 0;
     let mut rig = Rig::start_with(columns, config.clone(), if is_watched { Interest::ALL } else { Interest::NONE });
@@ -307,6 +308,8 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
         }
         if cancel_at == Some(step) {
             rig.cancel();
+        } else if drain_at == Some(step) {
+            rig.wind_down();
         } else if (!rig.pre_batch.is_empty() || !rig.post_batch.is_empty())
             && (rng.below(3) == 0 || rig.running.is_empty())
         {
@@ -406,9 +409,16 @@ fn every_random_run_makes_each_task_once_accounts_for_each_row_and_returns_each_
     });
     std::println!("{worlds} worlds: {endings:?}");
     assert_eq!(u64::from(endings.values().sum::<u32>()), worlds, "every world ran");
-    for kind in
-        ["Completed", "Cancelled", "EarlyShutdown", "Fatal", "CheckpointFailed", "HookFailed", "ProviderExhausted"]
-    {
+    for kind in [
+        "Completed",
+        "Drained",
+        "Cancelled",
+        "EarlyShutdown",
+        "Fatal",
+        "CheckpointFailed",
+        "HookFailed",
+        "ProviderExhausted",
+    ] {
         assert!(worlds < 2_000 || endings.contains_key(kind), "no world ended as {kind}: {endings:?}");
     }
 }

@@ -63,6 +63,67 @@ fn cancel_before_the_start_ends_the_run_at_once() {
 }
 
 #[test]
+fn a_drained_run_finishes_the_row_groups_in_work_and_begins_no_other() {
+    let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], PipelineConfig { row_groups: 2, ..rows(10, 2) });
+    rig.succeed("a:0.0");
+    rig.wind_down();
+    rig.run(|_, task| {
+        let first_try = task.row == Some(1) && task.attempt == 1;
+        if first_try { retry(RetryKind::Timeout) } else { TaskOutcome::Success }
+    });
+    let report = rig.report();
+    assert_eq!((&report.stop, report.rows_out, report.rows_dropped), (&StopReason::Drained, 4, 0));
+    assert_eq!((report.rows_not_started, rig.ends), (6, 1));
+}
+
+#[test]
+fn what_a_drained_run_left_is_what_a_resumed_run_makes() {
+    let mut rig = Rig::start([cell("a", &[])], PipelineConfig { row_groups: 1, ..rows(6, 2) });
+    rig.wind_down();
+    rig.run(|_, _| TaskOutcome::Success);
+    assert_eq!(rig.handed_out.iter().map(|group| group.row_group).collect::<Vec<_>>(), [0]);
+    let mut rest = Rig::start([cell("a", &[])], PipelineConfig { done_row_groups: [0].into(), ..rows(6, 2) });
+    rest.run(|_, _| TaskOutcome::Success);
+    assert_eq!(rest.handed_out.iter().map(|group| group.row_group).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(rest.report().stop, StopReason::Completed);
+}
+
+#[test]
+fn to_drain_a_run_that_has_admitted_everything_changes_nothing() {
+    let mut rig = Rig::start([cell("a", &[])], rows(4, 2));
+    rig.wind_down();
+    rig.run(|_, _| TaskOutcome::Success);
+    assert_eq!((stop(&rig), rig.report().rows_out), (&StopReason::Completed, 4));
+}
+
+#[test]
+fn a_run_that_is_drained_before_its_start_ends_at_once() {
+    let mut rig = Rig::new([cell("a", &[])], rows(4, 2));
+    rig.wind_down();
+    rig.pipeline.start(rig.now);
+    rig.drain();
+    assert_eq!((rig.ends, rig.spawned.len(), stop(&rig)), (1, 0, &StopReason::Drained));
+}
+
+#[test]
+fn a_drained_run_may_be_cancelled_or_fail_after_all() {
+    let config = PipelineConfig { row_groups: 1, submission_limit: 1, ..rows(4, 2) };
+    let mut rig = listening([cell("a", &[])], config.clone());
+    rig.wind_down();
+    rig.wind_down();
+    rig.cancel();
+    assert_eq!(told(&mut rig), [stopping(StopKind::Drained, false), stopping(StopKind::Cancelled, true)]);
+    assert_eq!(rig.pipeline.queued(), 0, "what was queued is thrown away as by any stop");
+    rig.end_all(TaskOutcome::Cancelled);
+    assert_eq!(*stop(&rig), StopReason::Cancelled);
+    let mut rig = Rig::start([cell("a", &[])], PipelineConfig { shutdown_window: 1, ..config });
+    rig.wind_down();
+    rig.end("a:0.0", FAILED);
+    rig.run(|_, _| TaskOutcome::Success);
+    assert!(matches!(stop(&rig), StopReason::EarlyShutdown { .. }));
+}
+
+#[test]
 fn delayed_and_deferred_tasks_do_not_survive_a_cancel() {
     let mut rig = Rig::start([cell("a", &[])], rows(3, 3));
     rig.end("a:0.0", rate_limited(Duration::from_secs(9)));

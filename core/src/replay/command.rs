@@ -81,6 +81,9 @@ pub enum RunCommand {
     GoOn {
         now: Instant,
     },
+    Drain {
+        now: Instant,
+    },
     Cancel {
         now: Instant,
     },

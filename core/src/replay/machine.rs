@@ -152,6 +152,7 @@ impl Replay {
                 pipeline.set_request_pressure(now, &resource, pressure);
             }
             RunCommand::GoOn { now } => pipeline.go_on(now),
+            RunCommand::Drain { now } => pipeline.drain(now),
             RunCommand::Cancel { now } => pipeline.cancel(now),
         }
     }

@@ -7,7 +7,7 @@ use super::cause::IdleCause;
 use super::slots::{Blame, Slots};
 use crate::handle::FixedMap;
 use crate::observe::Histogram;
-use crate::pipeline::event::{Correlation, SchedulerFact};
+use crate::pipeline::event::{Correlation, SchedulerFact, StopKind};
 use crate::pipeline::{PipelineConfig, Plan};
 use crate::task::DenialReason;
 use crate::time::Instant;
@@ -177,6 +177,7 @@ impl TaskStage {
                 about.row_group.into_iter().for_each(|row_group| self.forget(row_group));
             }
             SchedulerFact::QueueDrained { discarded: 1.. } => self.discard_queue(),
+            SchedulerFact::JobStopping { stop: StopKind::Drained, .. } => {}
             SchedulerFact::JobStopping { .. } | SchedulerFact::JobCompleted { .. } => self.stopping = true,
             _ => {}
         }

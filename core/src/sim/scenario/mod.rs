@@ -114,6 +114,9 @@ pub struct Scenario {
     /// How row groups are saved \[at once, and it works\].
     #[serde(default)]
     pub checkpoint: Answering,
+    /// When the run is drained: it finishes what it has admitted, and admits no more \[never\].
+    #[serde(default, rename = "drain_at_ms", with = "millis::option")]
+    pub drain_at: Option<Duration>,
     /// When the run is cancelled \[never\].
     #[serde(default, rename = "cancel_at_ms", with = "millis::option")]
     pub cancel_at: Option<Duration>,
@@ -154,6 +157,7 @@ impl Default for Scenario {
             pre_batch: None,
             post_batch: None,
             checkpoint: Answering::default(),
+            drain_at: None,
             cancel_at: None,
             holders: Vec::new(),
         }
@@ -357,6 +361,7 @@ impl Scenario {
             hook.validate("post_batch.takes_ms")?;
         }
         self.checkpoint.validate("checkpoint.takes_ms")?;
+        self.drain_at.map_or(Ok(()), |at| require_span("drain_at_ms", at))?;
         self.cancel_at.map_or(Ok(()), |at| require_span("cancel_at_ms", at))?;
         Ok(())
     }

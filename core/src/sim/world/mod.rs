@@ -69,6 +69,7 @@ enum Due {
     Checkpoint(u32),
     Hold(usize),
     LetGo(usize),
+    Drain,
     Cancel,
 }
 
@@ -181,6 +182,9 @@ impl World {
                 self.schedule_at(Instant::ZERO + from, Due::Hold(holder));
             }
             self.schedule_at(Instant::ZERO + until, Due::LetGo(holder));
+        }
+        if let Some(at) = scenario.drain_at {
+            self.schedule_at(Instant::ZERO + at, Due::Drain);
         }
         if let Some(at) = scenario.cancel_at {
             self.schedule_at(Instant::ZERO + at, Due::Cancel);
@@ -347,6 +351,7 @@ impl World {
             Due::Checkpoint(row_group) => self.end_checkpoint(row_group),
             Due::Hold(holder) => self.hold(holder),
             Due::LetGo(holder) => self.let_go(holder),
+            Due::Drain => self.pipeline.drain(self.now),
             Due::Cancel => self.give_up(),
         }
     }

@@ -110,6 +110,14 @@ fn hooks_and_checkpoints_take_their_time_and_fail_where_they_are_told_to() {
 }
 
 #[test]
+fn a_run_is_drained_where_the_scenario_says() {
+    let base = scenario(40, &[model("m", 2)], &[calling("a", "m")]);
+    let report = run(&Scenario { drain_at: Some(millis(15)), ..base });
+    assert_eq!(report.stop, StopReason::Drained);
+    assert!(report.rows_out > 0 && report.rows_not_started > 0 && report.rows_dropped == 0, "{report:?}");
+}
+
+#[test]
 fn a_run_is_cancelled_and_meets_its_bug_where_the_scenario_says() {
     let base = scenario(8, &[model("m", 2)], &[calling("a", "m")]);
     let cancelled = run(&Scenario { cancel_at: Some(millis(15)), ..base.clone() });
