@@ -146,6 +146,9 @@ pub struct RunArgs {
     /// Replace what an earlier run wrote to the output directory
     #[arg(long)]
     pub overwrite: bool,
+    /// Go on where an earlier run of the same pipeline stopped or was killed; begin if there was none
+    #[arg(long, conflicts_with = "overwrite")]
+    pub resume: bool,
     /// Write every command of the scheduler to a decision log, for `tidegate replay`
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
@@ -177,13 +180,18 @@ impl RunArgs {
     /// The example without `--out` may be run again and again: it replaces its own output in its own place.
     #[must_use]
     pub fn output(&self) -> (PathBuf, Existing) {
-        let existing = if self.overwrite { Existing::Replace } else { Existing::Refuse };
+        let existing = match (self.overwrite, self.resume) {
+            (true, _) => Existing::Replace,
+            (false, true) => Existing::Resume,
+            (false, false) => Existing::Refuse,
+        };
         match (&self.out, &self.pipeline) {
             (Some(out), _) => (out.clone(), existing),
             (None, Some(pipeline)) => {
                 let name = pipeline.file_stem().map_or_else(|| PathBuf::from("pipeline"), PathBuf::from);
                 (PathBuf::from("out").join(name), existing)
             }
+            (None, None) if self.resume => (PathBuf::from("out/example"), existing),
             (None, None) => (PathBuf::from("out/example"), Existing::Replace),
         }
     }
@@ -227,6 +235,9 @@ mod tests {
     fn a_pipeline_names_its_own_output_and_is_not_replaced_unasked() {
         assert_eq!(parse("tidegate run a/b.toml").output(), (PathBuf::from("out/b"), Existing::Refuse));
         assert_eq!(parse("tidegate b.toml --overwrite").output(), (PathBuf::from("out/b"), Existing::Replace));
+        assert_eq!(parse("tidegate b.toml --resume").output(), (PathBuf::from("out/b"), Existing::Resume));
+        assert_eq!(parse("tidegate --resume").output(), (PathBuf::from("out/example"), Existing::Resume));
+        assert!(Cli::try_parse_from(["tidegate", "b.toml", "--resume", "--overwrite"]).is_err());
     }
 
     #[test]

@@ -41,8 +41,7 @@ pub struct Dataset {
 impl Dataset {
     /// Reads the file at `path`.
     pub fn load(path: &Path, format: DatasetFormat) -> Result<Self, DatasetError> {
-        let bytes =
-            std::fs::read(path).map_err(|error| DatasetError::new(path, None, format!("cannot read: {error}")))?;
+        let bytes = std::fs::read(path).map_err(|error| DatasetError::unreadable(path, &error))?;
         Self::parse(path, &bytes, format)
     }
 
@@ -87,6 +86,12 @@ pub struct DatasetError {
 }
 
 impl DatasetError {
+    /// The file at `path` cannot be read.
+    #[must_use]
+    pub fn unreadable(path: &Path, error: &std::io::Error) -> Self {
+        Self::new(path, None, format!("cannot read: {error}"))
+    }
+
     fn new(path: &Path, line: Option<u64>, message: impl Into<String>) -> Self {
         Self { path: path.to_path_buf(), line, message: message.into() }
     }

@@ -16,6 +16,12 @@ pub fn pipeline() -> Result<PipelineFile, FileError> {
     PipelineFile::parse(SourceText::new("harbour_log.toml", PIPELINE), Path::new(""))
 }
 
+/// The example's dataset, byte for byte.
+#[must_use]
+pub const fn dataset_bytes() -> &'static [u8] {
+    DATASET
+}
+
 /// The example's dataset.
 pub fn dataset() -> Result<Dataset, DatasetError> {
     Dataset::parse(Path::new("harbour_log.csv"), DATASET, DatasetFormat::Csv)

@@ -3,6 +3,7 @@
 //! Everything that can be wrong with the input is found before the output directory is touched and the first call is
 //! made: the file, the dataset, every template, the plan, the keys, the limits.
 
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -14,7 +15,7 @@ use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig, Plan}
 use tidegate_core::replay::{Header, Sequence, merge};
 use tidegate_core::request::RequestConfig;
 
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, DatasetError};
 use crate::error::Error;
 use crate::example;
 use crate::host::TokioHost;
@@ -23,7 +24,9 @@ use crate::job::{Fill, Job};
 use crate::models::Models;
 use crate::observe::Watch;
 use crate::observe::trace::TraceFile;
-use crate::output::{Existing, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputError, RunState};
+use crate::output::{
+    DoneRowGroups, Existing, Identity, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputError, RunState,
+};
 use crate::pipeline_file::{PipelineFile, RunSettings};
 use crate::progress::{ProviderView, REFRESH, Screen, View};
 use crate::provider::Provider;
@@ -63,14 +66,9 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let callers = callers(&file, &job, &models)?;
     let rows = job.dataset.rows().len() as u64;
     let config = pipeline_config(&file.run, rows, &models);
-    let mut watch = Watch::new(&job.plan, &config, &file.run, models.gate());
-    let header = Header::new(&job.plan, &config, &RequestConfig::default());
-    let mut pipeline = Pipeline::new(job.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
-    if let Some(sequence) = &sequence {
-        pipeline.record(sequence);
-    }
-
-    let manifest = manifest(&name, &file, &job);
+    // Whatever is wrong with the settings shows before the output is touched.
+    Pipeline::new(job.plan.clone(), config.clone()).map_err(|error| Error::Setting(error.to_string()))?;
+    let manifest = manifest(&name, &file, &job, request.pipeline.is_none())?;
     let place = request.record.as_deref().map(open_log).transpose()?;
     let output = match OutputDirectory::prepare(&request.out, request.existing, &manifest) {
         Ok(output) => Arc::new(output),
@@ -81,6 +79,13 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
             return Err(error.into());
         }
     };
+    let config = PipelineConfig { done_row_groups: output.done().iter().collect(), ..config };
+    let mut watch = Watch::new(&job.plan, &config, &file.run, models.gate());
+    let header = Header::new(&job.plan, &config, &RequestConfig::default());
+    let mut pipeline = Pipeline::new(job.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
+    if let Some(sequence) = &sequence {
+        pipeline.record(sequence);
+    }
     let log = place.map(|place| LogWriter::begin(place, &header).map_err(|error| Error::Setting(error.to_string())));
     let mut log = log.transpose()?;
     let sinks = sinks(request, &job.plan, &models, &mut watch)?;
@@ -91,6 +96,11 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let columns: Vec<String> = job.columns.iter().map(|column| column.name.clone()).collect();
     let count = columns.len();
     screen.say(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
+    let earlier = output.earlier();
+    if earlier.row_groups > 0 {
+        screen
+            .say(&format!("resumed: {} rows in {} row groups are there already", earlier.rows_out, earlier.row_groups));
+    }
 
     let work = Arc::new(JobWork::new(job, callers, Arc::clone(&output)));
     let calls = if file.run.pressure_advisory { models.calls() } else { Vec::new() };
@@ -98,17 +108,17 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let run = driver::run_through(host, pipeline, Arc::clone(&work), models.gate(), &calls).with_sinks(sinks);
     let watched = Watched { work: &work, names: &columns, models: &models };
     let ending = drive(run, &watched, &mut log, screen).await?;
-    let summary = summarise(&name, &file, rows, &ending, &models, &work, &request.out);
+    let summary = summarise(&name, &file, rows, &ending, &models, &work, &output);
     let state = RunState::Ended {
         reason: summary.stopped.clone().unwrap_or_else(|| "completed".to_string()),
-        rows_out: summary.rows_out,
-        rows_dropped: summary.rows_dropped(),
-        row_groups: summary.row_groups,
+        rows_out: summary.rows_out + earlier.rows_out,
+        rows_dropped: summary.rows_dropped() + earlier.rows_dropped,
+        row_groups: summary.row_groups + earlier.row_groups,
     };
     watch.close(models.gate());
     watch.complaints().iter().for_each(|complaint| screen.say(complaint));
     output.write_capacity(watch.capacity())?;
-    output.write_manifest(&Manifest { state, ..manifest })?;
+    output.close(state)?;
     Ok(summary)
 }
 
@@ -166,8 +176,8 @@ fn pipeline_config(run: &RunSettings, rows: u64, models: &Models) -> PipelineCon
     }
 }
 
-fn manifest(name: &str, file: &PipelineFile, job: &Job) -> Manifest {
-    Manifest {
+fn manifest(name: &str, file: &PipelineFile, job: &Job, is_example: bool) -> Result<Manifest, Error> {
+    Ok(Manifest {
         schema: MANIFEST_SCHEMA,
         program: concat!("tidegate ", env!("CARGO_PKG_VERSION")).to_string(),
         pipeline: name.to_string(),
@@ -175,8 +185,26 @@ fn manifest(name: &str, file: &PipelineFile, job: &Job) -> Manifest {
         columns: job.output_columns(),
         rows_in: job.dataset.rows().len() as u64,
         row_group_size: file.run.row_group_size.get(),
+        identity: identity(file, is_example)?,
+        done: DoneRowGroups::default(),
         state: RunState::Running,
+    })
+}
+
+/// What the rows of a run depend on.
+fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
+    // Sorted, so that the order of keys and the layout of the file do not matter.
+    let document: toml::Table =
+        toml::from_str(file.source.text()).map_err(|error| Error::Internal(error.to_string()))?;
+    let columns = document.get("columns").map(ToString::to_string).unwrap_or_default();
+    let models: Vec<_> = file.models.iter().map(|model| (&model.name, &model.provider, &model.model)).collect();
+    let models = format!("{models:?}");
+    let unreadable = |error: io::Error| Error::Dataset(DatasetError::unreadable(&file.seed.path, &error));
+    if is_example {
+        return Identity::of(example::dataset_bytes(), &columns, &models).map_err(unreadable);
     }
+    let dataset = File::open(&file.seed.path).map_err(unreadable)?;
+    Identity::of(dataset, &columns, &models).map_err(unreadable)
 }
 
 fn open_log(path: &Path) -> Result<LogPlace, Error> {
@@ -200,8 +228,8 @@ fn take_down(log: &mut Option<LogWriter>, run: &RunHandle<TokioHost>, models: &M
     }
 }
 
-/// Awaits the end of `run`. The first signal cancels it, which leaves finished row groups on disk; the second does
-/// not wait for that.
+/// Awaits the end of `run`. The first signal drains it: what was paid for is kept. The second does not wait for that; what
+/// was not finished is made anew by a resumed run.
 async fn drive(
     run: driver::Run<TokioHost, JobWork>,
     Watched { work, names, models }: &Watched<'_>,
@@ -227,8 +255,8 @@ async fn drive(
                     break None;
                 }
                 interrupted = true;
-                screen.say("interrupted: stopping, complete row groups are kept (once more to stop at once)");
-                handle.cancel();
+                screen.say("interrupted: finishing the row groups in work, beginning no other (once more to stop at once)");
+                handle.drain();
             }
         }
     };

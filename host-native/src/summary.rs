@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration as StdDuration;
 
 use crate::error::Exit;
+use crate::output::Earlier;
 use crate::table::{format_seconds, percent, row, slot_seconds, write_table};
 use crate::usage::Usage;
 
@@ -17,7 +18,9 @@ pub struct Summary {
     pub stopped: Option<String>,
     /// Rows of the dataset.
     pub rows_in: u64,
-    /// Rows written.
+    /// What earlier runs have left that this one kept.
+    pub earlier: Earlier,
+    /// Rows written by this run.
     pub rows_out: u64,
     /// Rows dropped, by column and reason.
     pub dropped: Vec<Dropped>,
@@ -99,7 +102,8 @@ impl Summary {
     /// Rows that were neither written nor dropped, because the run stopped before them.
     #[must_use]
     pub fn rows_left(&self) -> u64 {
-        self.rows_in.saturating_sub(self.rows_out + self.rows_dropped())
+        let earlier = self.earlier.rows_out + self.earlier.rows_dropped;
+        self.rows_in.saturating_sub(earlier + self.rows_out + self.rows_dropped())
     }
 
     fn call_counts(&self) -> CallCounts {
@@ -113,6 +117,13 @@ impl Summary {
 
     fn write_rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  rows in   {:>8}", self.rows_in)?;
+        if self.earlier.row_groups > 0 {
+            let Earlier { rows_out, rows_dropped, row_groups } = self.earlier;
+            writeln!(
+                f,
+                "  resumed   {rows_out:>8}   {row_groups} row groups of an earlier run, {rows_dropped} rows dropped there"
+            )?;
+        }
         let groups = if self.row_groups == 1 { "row group" } else { "row groups" };
         writeln!(
             f,
@@ -225,6 +236,7 @@ mod tests {
             pipeline: "p.toml".to_string(),
             stopped: None,
             rows_in: 10,
+            earlier: Earlier::default(),
             rows_out: 7,
             dropped: vec![Dropped {
                 column: "title".to_string(),

@@ -1,6 +1,5 @@
 //! What the scheduler's report means for a person: why the run ended, what was dropped, and the exit code.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
@@ -8,6 +7,7 @@ use tidegate_core::pipeline::{DropReason, DroppedCount, FailureKind, RunReport, 
 
 use crate::error::Exit;
 use crate::models::Models;
+use crate::output::{Earlier, OutputDirectory};
 use crate::pipeline_file::{ColumnKind, PipelineFile};
 use crate::provider::Provider;
 use crate::summary::{ColumnSummary, Dropped, ProviderSummary, Summary};
@@ -24,7 +24,7 @@ pub struct Ending {
     pub wall: StdDuration,
 }
 
-/// The summary of the run called `name` of the pipeline `file` over `rows_in` rows.
+/// The summary of the run called `name` of the pipeline `file` over `rows_in` rows, written to `output`.
 #[must_use]
 pub fn summarise(
     name: &str,
@@ -33,10 +33,10 @@ pub fn summarise(
     ending: &Ending,
     models: &Models,
     work: &JobWork,
-    output: &Path,
+    output: &OutputDirectory,
 ) -> Summary {
     let report = ending.report.as_ref();
-    let (exit, stopped) = verdict(ending);
+    let (exit, stopped) = verdict(ending, output.earlier());
     // From the writer and not from the report, which a second interrupt does not wait for.
     let written = work.written();
     let counts = |column: &str| {
@@ -68,7 +68,8 @@ pub fn summarise(
         columns: columns.collect(),
         providers: models.providers().iter().map(provider_summary).collect(),
         wall: ending.wall,
-        output: output.to_path_buf(),
+        earlier: output.earlier(),
+        output: output.root().to_path_buf(),
         exit,
     }
 }
@@ -96,23 +97,24 @@ fn dropped(report: &RunReport, work: &JobWork) -> Vec<Dropped> {
 }
 
 /// The exit code, and why the run stopped if it did not come to its end.
-fn verdict(ending: &Ending) -> (Exit, Option<String>) {
+fn verdict(ending: &Ending, earlier: Earlier) -> (Exit, Option<String>) {
     let Some(report) = &ending.report else {
         return (Exit::Interrupted, Some("interrupted twice, without waiting for row groups in work".to_string()));
     };
     let exit = match &report.stop {
-        StopReason::Completed if report.rows_dropped == 0 => Exit::Done,
-        StopReason::Completed if report.rows_out > 0 => Exit::RowsDropped,
+        StopReason::Completed if report.rows_dropped + earlier.rows_dropped == 0 => Exit::Done,
+        StopReason::Completed if report.rows_out + earlier.rows_out > 0 => Exit::RowsDropped,
         StopReason::Completed | StopReason::EarlyShutdown { .. } => blame(report),
         StopReason::ProviderExhausted { .. } => Exit::Provider,
-        StopReason::Cancelled => Exit::Interrupted,
+        StopReason::Cancelled | StopReason::Drained => Exit::Interrupted,
         StopReason::CheckpointFailed { .. } => Exit::Output,
         _ => Exit::Internal,
     };
     let why = match &report.stop {
-        StopReason::Completed if report.rows_out > 0 || report.rows_dropped == 0 => None,
+        StopReason::Completed if report.rows_out + earlier.rows_out > 0 || report.rows_dropped == 0 => None,
         StopReason::Completed => Some("not one row could be finished".to_string()),
         StopReason::Cancelled => Some("interrupted".to_string()),
+        StopReason::Drained => Some("interrupted; what was in work is finished".to_string()),
         StopReason::Fatal { column, row_group, cause } => {
             let known = report.columns.iter().find(|known| known.column == *column);
             let name = known.map_or("?", |known| &known.name);
@@ -163,6 +165,10 @@ mod tests {
 
     const REFUSED: DropReason = DropReason::Failed(FailureKind::Request);
     const TEMPLATE: DropReason = DropReason::Failed(FailureKind::Template);
+
+    fn verdict(ending: &Ending) -> (Exit, Option<String>) {
+        super::verdict(ending, Earlier::default())
+    }
 
     #[test]
     fn a_run_to_the_end_is_done_or_dropped_rows_or_finished_nothing() {

@@ -17,7 +17,9 @@ use tidegate_native::error::Exit;
 use tidegate_native::host::TokioHost;
 use tidegate_native::job::Job;
 use tidegate_native::models::Models;
-use tidegate_native::output::{Existing, MANIFEST_SCHEMA, Manifest, OutputDirectory, RunState};
+use tidegate_native::output::{
+    DoneRowGroups, Existing, Identity, MANIFEST_SCHEMA, Manifest, OutputDirectory, RunState,
+};
 use tidegate_native::pipeline_file::{PipelineFile, SourceText};
 use tidegate_native::verdict::{Ending, summarise};
 use tidegate_native::workload::JobWork;
@@ -123,16 +125,19 @@ async fn the_summary_of_a_run_that_met_a_bug_names_column_row_group_and_cause_an
         columns: job.output_columns(),
         rows_in: 2,
         row_group_size: 2,
+        identity: Identity::default(),
+        done: DoneRowGroups::default(),
         state: RunState::Running,
     };
     let output = OutputDirectory::prepare(&scratch.path().join("out"), Existing::Refuse, &manifest).unwrap();
+    let output = Arc::new(output);
     let config = PipelineConfig { rows: 2, resources: models.task_resources(), ..PipelineConfig::default() };
     let pipeline = Pipeline::new(job.plan.clone(), config).unwrap();
-    let work = Arc::new(JobWork::new(job, vec![None], Arc::new(output)));
+    let work = Arc::new(JobWork::new(job, vec![None], Arc::clone(&output)));
     let report = Some(driver::run(host, pipeline, Arc::clone(&work)).await);
     let ending = Ending { report, interrupted: false, wall: std::time::Duration::ZERO };
 
-    let summary = summarise("p.toml", &file, 2, &ending, &models, &work, Path::new("out"));
+    let summary = summarise("p.toml", &file, 2, &ending, &models, &work, &output);
     assert_eq!((summary.exit, summary.rows_out), (Exit::Internal, 0));
     let first = summary.to_string().lines().next().unwrap().to_string();
     let why = "a bug, in column `title` of row group 0: the column `title` has no model to call";

@@ -75,12 +75,23 @@ impl Scratch {
     }
 
     pub fn run(&self, arguments: &[&str]) -> Ended {
-        let output = self.command(arguments).output().unwrap();
-        Ended {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
+        ended(&mut self.command(arguments))
+    }
+
+    /// Runs a line of shell in this directory.
+    pub fn shell(&self, line: &str) -> Ended {
+        let mut command = self.command(&[]);
+        let environment: Vec<_> =
+            command.get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();
+        command = Command::new("sh");
+        command.args(["-c", line]).current_dir(self.directory.path()).stdin(Stdio::null());
+        for (name, value) in environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
         }
+        ended(&mut command)
     }
 
     /// Runs `text` as a pipeline file, with output in `out`.
@@ -101,6 +112,15 @@ impl Scratch {
 
     pub fn manifest(&self, out: &str) -> Value {
         serde_json::from_str(&std::fs::read_to_string(self.path(out).join("manifest.json")).unwrap()).unwrap()
+    }
+}
+
+fn ended(command: &mut Command) -> Ended {
+    let output = command.output().unwrap();
+    Ended {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
     }
 }
 

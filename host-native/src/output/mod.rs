@@ -8,24 +8,34 @@
 //! ```
 //!
 //! A file gets a temporary name, is synced, renamed, and its directory synced. The dropped rows of a group are written
-//! before its rows, so a group whose rows file exists is finished.
+//! before its rows, so a group whose rows file exists is finished: whatever moment a run is killed at, what it leaves can
+//! be [resumed](Existing::Resume).
+
+mod done;
+mod manifest;
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration as StdDuration, Instant as StdInstant};
 
-use serde::{Deserialize, Serialize};
+use parking_lot::Mutex;
+use serde::Serialize;
 use tidegate_core::observe::CapacityPlan;
 
-/// The version of the manifest's form.
-pub const MANIFEST_SCHEMA: u32 = 1;
+pub use done::DoneRowGroups;
+pub use manifest::{Identity, MANIFEST_SCHEMA, Manifest, RunState};
 
 const MANIFEST: &str = "manifest.json";
 const CAPACITY: &str = "capacity.json";
 const ROWS: &str = "rows";
 const LOCK: &str = ".lock";
 const ROWS_SUFFIX: &str = ".jsonl";
+const DROPPED_SUFFIX: &str = ".dropped.jsonl";
 const TEMPORARY_SUFFIX: &str = ".tmp";
+
+/// How old the list of finished row groups in the manifest may be when one more is finished.
+const UP_TO_DATE: StdDuration = StdDuration::from_secs(1);
 
 /// What to do about output that is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,47 +44,19 @@ pub enum Existing {
     Refuse,
     /// Remove it, if a run of this program wrote it.
     Replace,
+    /// Keep what is done of it, if it is the same run, and make the rest.
+    Resume,
 }
 
-/// What `manifest.json` holds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Manifest {
-    /// [`MANIFEST_SCHEMA`].
-    pub schema: u32,
-    /// The program and version that wrote it, such as `tidegate 0.1.0`.
-    pub program: String,
-    /// The pipeline file as it was named.
-    pub pipeline: String,
-    /// The key of the row number.
-    pub row_key: String,
-    /// The columns of every output row after the row number, in order.
-    pub columns: Vec<String>,
-    /// Rows of the dataset.
-    pub rows_in: u64,
-    /// Rows per row group; the last may have fewer.
-    pub row_group_size: u32,
-    /// How far the run came.
-    #[serde(flatten)]
-    pub state: RunState,
-}
-
-/// How far a run came.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
-pub enum RunState {
-    /// It runs, or it was killed: the row groups that are there are whole.
-    Running,
-    /// It ended.
-    Ended {
-        /// Why, such as `completed`.
-        reason: String,
-        /// Rows written.
-        rows_out: u64,
-        /// Rows dropped.
-        rows_dropped: u64,
-        /// Row groups written.
-        row_groups: u64,
-    },
+/// What earlier runs have left that this one keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Earlier {
+    /// Rows written.
+    pub rows_out: u64,
+    /// Rows dropped.
+    pub rows_dropped: u64,
+    /// Row groups written.
+    pub row_groups: u64,
 }
 
 /// Output that cannot be used.
@@ -82,7 +64,8 @@ pub enum RunState {
 pub enum OutputError {
     /// Something is there already.
     #[error(
-        "{} is not empty: choose another directory with --out, or replace what an earlier run wrote with --overwrite",
+        "{} is not empty: choose another directory with --out, go on where an earlier run stopped with --resume, or replace \
+         what it wrote with --overwrite",
         .0.display()
     )]
     NotEmpty(PathBuf),
@@ -93,6 +76,25 @@ pub enum OutputError {
         path: PathBuf,
         /// One of the files.
         found: String,
+    },
+    /// What is there is not a run that can be gone on with.
+    #[error("{} holds nothing to resume: {why}", .path.display())]
+    NoRun {
+        /// The directory.
+        path: PathBuf,
+        /// What is the matter.
+        why: String,
+    },
+    /// What is there is another run, or this one of another input.
+    #[error(
+        "{} holds rows of another run: {what} since; put it back to resume, or choose another directory with --out",
+        .path.display()
+    )]
+    AnotherRun {
+        /// The directory.
+        path: PathBuf,
+        /// What is not as it was.
+        what: &'static str,
     },
     /// Another run writes there.
     #[error("another run is writing to {}", .0.display())]
@@ -112,12 +114,23 @@ pub enum OutputError {
 pub struct OutputDirectory {
     root: PathBuf,
     rows: PathBuf,
+    manifest: Mutex<Kept>,
+    done: DoneRowGroups,
+    earlier: Earlier,
     /// Held, so that a second run refuses; the system lets go of it when the process ends, however it ends.
     _lock: File,
 }
 
+/// The manifest as it should stand on disk, and when it last was brought up to date there.
+#[derive(Debug)]
+struct Kept {
+    manifest: Manifest,
+    written: StdInstant,
+}
+
 impl OutputDirectory {
-    /// Makes `root` ready: it is created if need be, locked, and empty, and `manifest` stands in it.
+    /// Makes `root` ready: it is created if need be, locked, empty but for what a resumed run keeps, and `manifest` stands in
+    /// it.
     pub fn prepare(root: &Path, existing: Existing, manifest: &Manifest) -> Result<Self, OutputError> {
         let rows = root.join(ROWS);
         let in_root = |source| OutputError::Io { path: root.to_path_buf(), source };
@@ -128,10 +141,19 @@ impl OutputDirectory {
             return Err(OutputError::NotEmpty(root.to_path_buf()));
         }
         let lock = lock(root)?;
-        remove_earlier(root, &found)?;
-        fs::create_dir_all(&rows).map_err(in_root)?;
-        let output = Self { root: root.to_path_buf(), rows, _lock: lock };
-        output.write_manifest(manifest)?;
+        let manifest = Mutex::new(Kept { manifest: manifest.clone(), written: StdInstant::now() });
+        let (done, earlier) = (DoneRowGroups::default(), Earlier::default());
+        let mut output = Self { root: root.to_path_buf(), rows, manifest, done, earlier, _lock: lock };
+        // What a run left that was killed before its manifest stood.
+        let nothing = found.iter().all(|name| is_temporary(name));
+        match existing {
+            Existing::Resume if !nothing => output.take_over()?,
+            _ if nothing => output.remove_temporary(root).map_err(in_root)?,
+            _ => remove_earlier(root, &found)?,
+        }
+        // The manifest comes first: whatever else is there is then known as ours.
+        output.bring_up_to_date()?;
+        fs::create_dir_all(&output.rows).map_err(in_root)?;
         if let (true, Some(parent)) = (is_new, root.parent()) {
             // Best effort: the directory itself is synced, its parent may be one we cannot open.
             let _ = sync_directory(if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
@@ -145,9 +167,83 @@ impl OutputDirectory {
         &self.root
     }
 
-    /// Replaces the manifest.
-    pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), OutputError> {
-        self.write_json(MANIFEST, manifest)
+    /// The row groups that earlier runs have written.
+    #[must_use]
+    pub fn done(&self) -> &DoneRowGroups {
+        &self.done
+    }
+
+    /// What those come to.
+    #[must_use]
+    pub fn earlier(&self) -> Earlier {
+        self.earlier
+    }
+
+    /// The run is over: says so in the manifest.
+    pub fn close(&self, state: RunState) -> Result<(), OutputError> {
+        self.manifest.lock().manifest.state = state;
+        self.bring_up_to_date()
+    }
+
+    fn bring_up_to_date(&self) -> Result<(), OutputError> {
+        let mut kept = self.manifest.lock();
+        kept.written = StdInstant::now();
+        self.write_json(MANIFEST, &kept.manifest)
+    }
+
+    /// Keeps what a run has left that was stopped or killed.
+    fn take_over(&mut self) -> Result<(), OutputError> {
+        let no_run = |why: String| OutputError::NoRun { path: self.root.clone(), why };
+        let text = fs::read(self.root.join(MANIFEST))
+            .map_err(|error| no_run(format!("{MANIFEST} cannot be read: {error}")))?;
+        let value: serde_json::Value =
+            serde_json::from_slice(&text).map_err(|error| no_run(format!("{MANIFEST}: {error}")))?;
+        if value.get("schema").and_then(serde_json::Value::as_u64) != Some(u64::from(MANIFEST_SCHEMA)) {
+            return Err(no_run(format!("{MANIFEST} is of another version of this program")));
+        }
+        let before: Manifest = serde_json::from_value(value).map_err(|error| no_run(format!("{MANIFEST}: {error}")))?;
+        let kept = self.manifest.get_mut();
+        if let Some(what) = kept.manifest.differs_from(&before) {
+            return Err(OutputError::AnotherRun { path: self.root.clone(), what });
+        }
+        let found = found_row_groups(&self.rows, &kept.manifest).map_err(io_error(&self.rows))?;
+        let mut earlier = Earlier { row_groups: found.len(), ..Earlier::default() };
+        for row_group in found.iter() {
+            let path = self.rows.join(dropped_name(row_group));
+            let dropped = count_lines(&path).map_err(io_error(&path))?;
+            earlier.rows_dropped += dropped;
+            earlier.rows_out += kept.manifest.rows_of(row_group).saturating_sub(dropped);
+        }
+        kept.manifest.done = found.clone();
+        self.remove_temporary(&self.root).map_err(io_error(&self.root))?;
+        self.remove_unfinished(&found).map_err(io_error(&self.rows))?;
+        (self.done, self.earlier) = (found, earlier);
+        Ok(())
+    }
+
+    fn remove_temporary(&self, directory: &Path) -> io::Result<()> {
+        for name in entries(directory)?.iter().filter(|name| is_temporary(name)) {
+            fs::remove_file(directory.join(name))?;
+        }
+        Ok(())
+    }
+
+    /// Removes what belongs to a row group that was never finished: it is made anew.
+    fn remove_unfinished(&self, found: &DoneRowGroups) -> io::Result<()> {
+        if !self.rows.exists() {
+            return Ok(());
+        }
+        self.remove_temporary(&self.rows)?;
+        for name in entries(&self.rows)? {
+            if name
+                .strip_suffix(DROPPED_SUFFIX)
+                .and_then(|number| number.parse().ok())
+                .is_some_and(|row_group| !found.contains(row_group))
+            {
+                fs::remove_file(self.rows.join(name))?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the capacity values of the run.
@@ -172,9 +268,22 @@ impl OutputDirectory {
         dropped: &[D],
     ) -> Result<(), OutputError> {
         if !dropped.is_empty() {
-            self.write_lines(&format!("{index:06}.dropped{ROWS_SUFFIX}"), dropped)?;
+            self.write_lines(&dropped_name(index), dropped)?;
         }
-        self.write_lines(&format!("{index:06}{ROWS_SUFFIX}"), rows)
+        self.write_lines(&format!("{index:06}{ROWS_SUFFIX}"), rows)?;
+        self.note_done(index);
+        Ok(())
+    }
+
+    fn note_done(&self, index: u32) {
+        let mut kept = self.manifest.lock();
+        kept.manifest.done.insert(index);
+        let is_due = kept.written.elapsed() >= UP_TO_DATE;
+        drop(kept);
+        if is_due {
+            // The row group is on disk, which is what counts. A disk that takes no more will refuse the next one.
+            let _ = self.bring_up_to_date();
+        }
     }
 
     fn write_lines<T: Serialize>(&self, name: &str, lines: impl IntoIterator<Item = T>) -> Result<(), OutputError> {
@@ -187,6 +296,34 @@ impl OutputDirectory {
             Ok(())
         })
         .map_err(|source| OutputError::Io { path, source })
+    }
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> OutputError + use<> {
+    let path = path.to_path_buf();
+    |source| OutputError::Io { path, source }
+}
+
+fn dropped_name(row_group: u32) -> String {
+    format!("{row_group:06}{DROPPED_SUFFIX}")
+}
+
+/// The row groups of this run whose rows are in `rows`.
+fn found_row_groups(rows: &Path, manifest: &Manifest) -> io::Result<DoneRowGroups> {
+    if !rows.exists() {
+        return Ok(DoneRowGroups::default());
+    }
+    let number = |name: &String| name.strip_suffix(ROWS_SUFFIX)?.parse::<u32>().ok();
+    let is_one = |row_group: &u32| u64::from(*row_group) < manifest.row_groups();
+    Ok(entries(rows)?.iter().filter_map(number).filter(is_one).collect())
+}
+
+/// Lines of the file at `path`; none if there is no such file.
+fn count_lines(path: &Path) -> io::Result<u64> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(bytes.iter().filter(|byte| **byte == b'\n').count() as u64),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(error),
     }
 }
 
@@ -287,8 +424,15 @@ mod tests {
             columns: vec!["a".to_string()],
             rows_in: 2,
             row_group_size: 2,
+            identity: Identity::of(&b"rows"[..], "columns", "models").unwrap(),
+            done: DoneRowGroups::default(),
             state: RunState::Running,
         }
+    }
+
+    /// Seven rows in four row groups.
+    fn four_groups() -> Manifest {
+        Manifest { rows_in: 7, ..manifest() }
     }
 
     fn prepare(root: &Path, existing: Existing) -> Result<OutputDirectory, String> {
@@ -317,6 +461,60 @@ mod tests {
         assert!(scratch.path().join("rows/000000.jsonl").exists());
         prepare(scratch.path(), Existing::Replace).unwrap();
         assert_eq!(entries(&scratch.path().join(ROWS)).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_resumed_run_keeps_what_is_finished_and_removes_what_is_not() {
+        let scratch = tempfile::tempdir().unwrap();
+        let rows = scratch.path().join(ROWS);
+        let first = OutputDirectory::prepare(scratch.path(), Existing::Resume, &four_groups()).unwrap();
+        assert_eq!((first.done().len(), first.earlier()), (0, Earlier::default()));
+        first.write_row_group(0, [json!(0), json!(1)], &[] as &[u8]).unwrap();
+        first.write_row_group(2, [json!(4)], &[json!(5)]).unwrap();
+        drop(first);
+        // Killed in the middle of row group 3, between its dropped rows and its rows; and of a manifest.
+        fs::write(rows.join("000003.dropped.jsonl"), "6\n").unwrap();
+        fs::write(rows.join(".000003.jsonl.tmp"), "half a").unwrap();
+        fs::write(scratch.path().join(".manifest.json.tmp"), "{").unwrap();
+        let again = OutputDirectory::prepare(scratch.path(), Existing::Resume, &four_groups()).unwrap();
+        assert_eq!(again.done().iter().collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(again.earlier(), Earlier { rows_out: 3, rows_dropped: 1, row_groups: 2 });
+        let mut left = entries(&rows).unwrap();
+        left.sort();
+        assert_eq!(left, ["000000.jsonl", "000002.dropped.jsonl", "000002.jsonl"]);
+        assert_eq!(entries(scratch.path()).unwrap().len(), 2);
+        let manifest: Manifest = serde_json::from_slice(&fs::read(scratch.path().join(MANIFEST)).unwrap()).unwrap();
+        assert_eq!((manifest.done, manifest.state), (again.done().clone(), RunState::Running));
+    }
+
+    #[test]
+    fn another_run_is_not_resumed_and_loses_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        drop(prepare(scratch.path(), Existing::Resume).unwrap());
+        let refused =
+            OutputDirectory::prepare(scratch.path(), Existing::Resume, &four_groups()).unwrap_err().to_string();
+        assert!(refused.contains("the number of rows has changed since"), "{refused}");
+        fs::write(scratch.path().join(MANIFEST), r#"{"schema":1}"#).unwrap();
+        let refused = prepare(scratch.path(), Existing::Resume).unwrap_err();
+        assert!(
+            refused.ends_with("holds nothing to resume: manifest.json is of another version of this program"),
+            "{refused}"
+        );
+        fs::write(scratch.path().join(MANIFEST), "{").unwrap();
+        assert!(prepare(scratch.path(), Existing::Resume).unwrap_err().contains("holds nothing to resume"));
+        let other = tempfile::tempdir().unwrap();
+        fs::write(other.path().join("thesis.txt"), "years of work").unwrap();
+        assert!(prepare(other.path(), Existing::Resume).unwrap_err().contains("manifest.json cannot be read"));
+    }
+
+    #[test]
+    fn a_run_that_was_killed_before_its_manifest_stood_is_as_good_as_none() {
+        for existing in [Existing::Resume, Existing::Replace] {
+            let scratch = tempfile::tempdir().unwrap();
+            fs::write(scratch.path().join(".manifest.json.tmp"), "{").unwrap();
+            drop(prepare(scratch.path(), existing).unwrap());
+            assert_eq!(entries(scratch.path()).unwrap().len(), 2, "the manifest and the folder of rows");
+        }
     }
 
     #[test]

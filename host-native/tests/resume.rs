@@ -1,0 +1,191 @@
+//! Nothing is lost and nothing is made twice, whenever a run ends and however.
+
+#![cfg(unix)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{Scratch, mock_pipeline};
+use tidegate_core::sim::rng::Rng;
+
+/// A provider that pushes back now and then.
+const MOCK: &str = "seed = 5, capacity = { shape = \"constant\", slots = 6 }, \
+                    latency = { law = \"uniform\", low_ms = 1, high_ms = 6 }, overload = { response = \"refuse\", retry_after_ms = 3 }";
+
+/// 96 rows in row groups of ten, two columns.
+fn scratch() -> Scratch {
+    let scratch = Scratch::new(96);
+    scratch.write("p.toml", &mock_pipeline(8, "cooldown = \"3ms\"", MOCK));
+    scratch
+}
+
+/// Every file of rows, byte for byte, and the counts of the manifest.
+fn result(scratch: &Scratch, out: &str) -> (BTreeMap<String, Vec<u8>>, Vec<serde_json::Value>) {
+    let files = std::fs::read_dir(scratch.path(out).join("rows")).unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
+    });
+    let manifest = scratch.manifest(out);
+    let told = ["state", "reason", "rows_out", "rows_dropped", "row_groups", "done"];
+    (files.collect(), told.iter().map(|key| manifest[*key].clone()).collect())
+}
+
+fn start(scratch: &Scratch, arguments: &[&str]) -> Child {
+    scratch.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn signal(program: &Child, signal: &str) {
+    let sent = Command::new("kill").args([signal, &program.id().to_string()]).stderr(Stdio::null()).status().unwrap();
+    assert!(sent.success());
+}
+
+fn wait_for(mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it never came to that");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A run that is killed at any of 200 moments, again and again, and resumed each time, leaves what an undisturbed one does.
+/// The moments are drawn; a failure names the seed.
+#[test]
+fn a_run_that_is_killed_at_any_moment_and_resumed_makes_exactly_the_rows_of_an_undisturbed_one() {
+    const KILLS: u32 = 200;
+    let scratch = scratch();
+    let began = Instant::now();
+    scratch.run(&["p.toml", "--out", "whole", "-q"]).assert(0, &[]);
+    let span = began.elapsed();
+    let whole = result(&scratch, "whole");
+    assert_eq!(whole.0.len(), 10);
+
+    let seed = 20_261_121;
+    let mut rng = Rng::new(seed);
+    let (mut kills, mut runs) = (0, 0);
+    while kills < KILLS {
+        runs += 1;
+        let out = format!("out{runs}");
+        let arguments = ["p.toml", "--out", &out, "--resume", "-q"];
+        loop {
+            let mut program = start(&scratch, &arguments);
+            let moment = Duration::from_nanos(rng.below(span.as_nanos() as u64 * 5 / 4));
+            std::thread::sleep(moment);
+            program.kill().unwrap();
+            let ended = program.wait().unwrap();
+            if let Some(code) = ended.code() {
+                assert_eq!(code, 0, "seed {seed}, run {runs}");
+                break;
+            }
+            kills += 1;
+        }
+        assert_eq!(result(&scratch, &out), whole, "seed {seed}, run {runs}");
+        scratch.run(&arguments).assert(0, &["resumed         96   10 row groups of an earlier run"]);
+        assert_eq!(result(&scratch, &out), whole, "seed {seed}, run {runs}, resumed once more");
+    }
+}
+
+#[test]
+fn the_first_interrupt_finishes_what_is_in_work_and_the_rest_is_resumed() {
+    let scratch = scratch();
+    scratch.run(&["p.toml", "--out", "whole", "-q"]).assert(0, &[]);
+    let program = start(&scratch, &["p.toml", "--out", "out", "-q"]);
+    wait_for(|| scratch.path("out/rows/000000.jsonl").exists());
+    signal(&program, "-INT");
+    let output = program.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let manifest = scratch.manifest("out");
+    let (rows, groups) = (manifest["rows_out"].as_u64().unwrap(), manifest["row_groups"].as_u64().unwrap());
+    assert!((1..10).contains(&groups) && manifest["rows_dropped"] == 0, "{manifest}");
+    assert_eq!((rows, scratch.rows("out").len() as u64), (groups * 10, rows), "whole row groups, and nothing but them");
+    assert!(said.contains("interrupted; what was in work is finished"), "{said}");
+    let rest = format!("resumed   {rows:>8}   {groups} row groups of an earlier run, 0 rows dropped there");
+    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &[&rest]);
+    assert_eq!(result(&scratch, "out"), result(&scratch, "whole"));
+}
+
+#[test]
+fn the_second_interrupt_stops_at_once_and_what_is_finished_stays() {
+    let scratch = Scratch::new(96);
+    // The second row group and all others would take minutes.
+    let slow = "capacity = { shape = \"constant\", slots = 10 }, latency = { law = \"constant\", latency_ms = 30000 }";
+    scratch.write("p.toml", &mock_pipeline(10, "", slow));
+    let program = start(&scratch, &["p.toml", "--out", "out"]);
+    wait_for(|| scratch.path("out/manifest.json").exists() && scratch.path("out/rows").exists());
+    std::thread::sleep(Duration::from_millis(200));
+    signal(&program, "-INT");
+    std::thread::sleep(Duration::from_millis(200));
+    let began = Instant::now();
+    signal(&program, "-INT");
+    let output = program.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(began.elapsed() < Duration::from_secs(10));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("finishing the row groups in work") && said.contains("once more to stop at once"), "{said}");
+    assert_eq!(scratch.manifest("out")["done"], serde_json::json!([]));
+}
+
+#[test]
+fn a_run_of_another_pipeline_is_not_resumed_and_nothing_of_it_is_touched() {
+    let scratch = scratch();
+    scratch.run(&["p.toml", "--out", "out", "-q"]).assert(0, &[]);
+    let before = result(&scratch, "out");
+    let text = mock_pipeline(8, "cooldown = \"3ms\"", MOCK);
+    scratch.write("p.toml", &text.replace("A title for", "A line about"));
+    scratch
+        .run(&["p.toml", "--out", "out", "--resume"])
+        .assert(5, &["out holds rows of another run: [[columns]] of the pipeline file have changed since"]);
+    scratch.write("p.toml", &text);
+    scratch.write("data.csv", &support::dataset(95));
+    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(5, &["the dataset has changed since"]);
+    assert_eq!(result(&scratch, "out"), before);
+    // What does not decide the rows may change.
+    scratch.write("data.csv", &support::dataset(96));
+    scratch.write("p.toml", &text.replace("max_parallel = 8", "max_parallel = 3"));
+    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &["resumed         96"]);
+}
+
+#[test]
+fn rows_that_were_dropped_stay_dropped_and_are_counted_in_a_resumed_run() {
+    let scratch = Scratch::new(25);
+    scratch.write(
+        "p.toml",
+        "[seed]\npath = \"data.csv\"\n[[columns]]\nname = \"half\"\nkind = \"expression\"\n\
+         template = \"{{ 60 // (id | int - 3) }}\"\n[run]\nrow_group_size = 10\n",
+    );
+    scratch.run(&["p.toml", "--out", "out"]).assert(6, &["dropped          1"]);
+    // As if it had been killed before the last row group.
+    std::fs::remove_file(scratch.path("out/rows/000002.jsonl")).unwrap();
+    let ended = scratch.run(&["p.toml", "--out", "out", "--resume"]);
+    ended.assert(
+        6,
+        &["resumed         19   2 row groups of an earlier run, 1 rows dropped there", "rows out         5"],
+    );
+    let manifest = scratch.manifest("out");
+    assert_eq!((&manifest["rows_out"], &manifest["rows_dropped"]), (&24.into(), &1.into()));
+}
+
+#[test]
+fn a_disk_that_takes_no_more_stops_the_run_cleanly_and_it_can_be_resumed() {
+    let scratch = scratch();
+    scratch.run(&["p.toml", "--out", "whole", "-q"]).assert(0, &[]);
+    // No file may grow past 512 bytes, and a write that would make it is an error: the manifest fits, no row group does.
+    let program = env!("CARGO_BIN_EXE_tidegate");
+    let limited = format!("trap '' XFSZ; ulimit -f 1; exec {program} p.toml --out out -q");
+    let output = scratch.shell(&limited);
+    assert_eq!(output.code, 5, "{}", output.all());
+    assert!(output.stderr.contains("File too large") && output.stderr.contains("out"), "{}", output.all());
+    let left = std::fs::read_dir(scratch.path("out")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(left.into_iter().all(|name| !name.to_string_lossy().ends_with(".tmp")), "nothing half-written is left");
+    scratch.run(&["p.toml", "--out", "out", "--resume", "-q"]).assert(0, &[]);
+    assert_eq!(result(&scratch, "out"), result(&scratch, "whole"));
+}
+
+#[test]
+fn a_target_that_cannot_be_written_is_refused_before_anything_is_called() {
+    let scratch = scratch();
+    scratch.run(&["p.toml", "--out", "/proc/tidegate", "-q"]).assert(5, &["cannot write to /proc/tidegate: "]);
+}
