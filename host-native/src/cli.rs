@@ -136,6 +136,7 @@ pub struct RegressArgs {
 
 /// What `run` takes.
 #[derive(Clone, Debug, Default, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct RunArgs {
     /// The pipeline file; the bundled example when left out
     #[arg(value_name = "PIPELINE.toml")]
@@ -161,9 +162,15 @@ pub struct RunArgs {
     /// Print the capacity plan before the run: every limit that applies, and where it came from
     #[arg(long)]
     pub plan: bool,
+    /// Write a report of the run with its charts, as one HTML file
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
     /// Show no progress, only the summary
     #[arg(long, short)]
     pub quiet: bool,
+    /// Print progress, messages and the summary as JSON objects, one a line, to standard output
+    #[arg(long, conflicts_with_all = ["quiet", "plan"])]
+    pub json: bool,
 }
 
 impl Cli {

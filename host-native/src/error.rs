@@ -2,6 +2,8 @@
 
 use std::process::{ExitCode, Termination};
 
+use serde::{Serialize, Serializer};
+
 use crate::dataset::DatasetError;
 use crate::mock::MockError;
 use crate::output::OutputError;
@@ -75,6 +77,12 @@ impl Exit {
     pub fn table() -> String {
         let lines = Self::ALL.map(|exit| format!("  {:>3}  {}\n", exit.code(), exit.meaning()));
         lines.concat()
+    }
+}
+
+impl Serialize for Exit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u8(self.code())
     }
 }
 

@@ -15,7 +15,8 @@
 //! | [`workload`], [`cells`], [`output`] | what a task does, the values in work, finished rows on disk |
 //! | [`record`] | decision logs, written and replayed |
 //! | [`observe`] | events as JSON lines, and the capacity values of a run |
-//! | [`run`], [`progress`], [`verdict`], [`summary`] | a whole run, and what a person sees of it |
+//! | [`run`], [`runner`] | a whole run of a pipeline file; a pipeline of closures |
+//! | [`progress`], [`verdict`], [`summary`], [`report`] | what a person sees of a run |
 //! | [`simulate`], [`regress`] | runs in virtual time: one scenario, or the idle suite against its baseline |
 //! | [`example`] | the bundled pipeline and dataset |
 #![forbid(unsafe_code)]
@@ -29,6 +30,8 @@ pub mod error;
 pub mod example;
 pub mod gate;
 pub mod host;
+mod html;
+mod idle;
 mod interrupt;
 pub mod job;
 pub mod mock;
@@ -40,6 +43,7 @@ pub mod progress;
 pub mod provider;
 pub mod record;
 pub mod regress;
+pub mod report;
 #[cfg(feature = "reqwest-middleware")]
 pub mod reqwest;
 pub mod response;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 use tidegate_native::cli::{Cli, Command, RunArgs};
 use tidegate_native::error::{Error, Exit};
-use tidegate_native::progress::Screen;
+use tidegate_native::progress::{Screen, json_line};
 use tidegate_native::record::replay_log;
 use tidegate_native::regress::regress;
 use tidegate_native::run::{RunRequest, run};
@@ -41,8 +41,8 @@ fn ended(end: Result<(String, Exit), Error>) -> Exit {
 
 fn run_pipeline(args: RunArgs) -> Exit {
     let (out, existing) = args.output();
-    let RunArgs { pipeline, record, events, trace, plan, quiet, .. } = args;
-    let request = RunRequest { pipeline, out, existing, record, events, trace, plan };
+    let RunArgs { pipeline, record, events, trace, plan, quiet, json, report, .. } = args;
+    let request = RunRequest { pipeline, out, existing, record, events, trace, plan, report };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -50,14 +50,18 @@ fn run_pipeline(args: RunArgs) -> Exit {
             return Exit::Internal;
         }
     };
-    let mut screen = Screen::new(quiet);
+    let mut screen = Screen::new(quiet, json);
     let ended = runtime.block_on(run(&request, &mut screen));
     screen.close();
     runtime.shutdown_timeout(GRACE);
     match ended {
         Ok(summary) => {
             // A reader that went away is no reason to hide how the run ended.
-            let _ = writeln!(std::io::stdout(), "{summary}");
+            if json {
+                json_line("summary", &summary);
+            } else {
+                let _ = writeln!(std::io::stdout(), "{summary}");
+            }
             if let Some(why) = &summary.stopped {
                 let _ = writeln!(std::io::stderr(), "error: {why}");
             }

@@ -1,10 +1,14 @@
-//! Progress while a run goes on: live bars on a terminal, a plain line now and then when piped, or nothing.
+//! Progress while a run goes on: live bars on a terminal, a plain line now and then when piped, JSON lines for a program, or
+//! nothing.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::table::format_seconds;
 
 /// How often a terminal is redrawn, and the view is asked for.
 pub const REFRESH: StdDuration = StdDuration::from_millis(120);
@@ -12,23 +16,45 @@ pub const REFRESH: StdDuration = StdDuration::from_millis(120);
 /// How often a line is printed when nobody watches.
 const LINE_EVERY: StdDuration = StdDuration::from_secs(2);
 
+/// How often a program is told.
+const JSON_EVERY: StdDuration = StdDuration::from_millis(500);
+
+/// Tasks that must have been done before it is said how long the rest takes.
+const ENOUGH_TO_TELL: u64 = 20;
+
 /// What there is to see at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct View {
+    /// Since the run began, in seconds.
+    #[serde(rename = "elapsed_s")]
+    pub elapsed: f64,
     /// Rows finished and written, or about to be.
     pub rows_done: u64,
     /// Rows dropped.
     pub rows_dropped: u64,
     /// Rows of the dataset.
     pub rows_total: u64,
-    /// Each generated column with its tasks done.
-    pub columns: Vec<(String, u64)>,
+    /// Each generated column.
+    pub columns: Vec<ColumnView>,
     /// Each provider.
     pub providers: Vec<ProviderView>,
 }
 
+/// What there is to see of one generated column.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ColumnView {
+    /// Its name.
+    pub name: String,
+    /// Tasks that this run has to do.
+    pub total: u64,
+    /// Those that are done, or given up.
+    pub done: u64,
+    /// Those that are at work, or wait for their provider.
+    pub in_work: u64,
+}
+
 /// What there is to see of one provider.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ProviderView {
     /// `provider/model`.
     pub label: String,
@@ -56,6 +82,11 @@ pub enum Screen {
         /// When the next line is due.
         next: StdInstant,
     },
+    /// JSON objects on standard output, one a line: `progress` twice a second, and each `message`.
+    Json {
+        /// When the next progress is due.
+        next: StdInstant,
+    },
     /// Nowhere.
     Off,
 }
@@ -69,10 +100,12 @@ pub struct Bars {
 }
 
 impl Screen {
-    /// Bars on a terminal, lines elsewhere, nothing when `quiet`.
+    /// Bars on a terminal, lines elsewhere, nothing when `quiet`; JSON for a program.
     #[must_use]
-    pub fn new(quiet: bool) -> Self {
-        if quiet {
+    pub fn new(quiet: bool, json: bool) -> Self {
+        if json {
+            Self::Json { next: StdInstant::now() }
+        } else if quiet {
             Self::Off
         } else if io::stderr().is_terminal() {
             Self::Bars(Bars::new())
@@ -90,7 +123,11 @@ impl Screen {
                 // Progress is a courtesy: a reader that went away must not stop the run.
                 let _ = writeln!(io::stderr(), "{}", line(view));
             }
-            Self::Lines { .. } | Self::Off => {}
+            Self::Json { next } if StdInstant::now() >= *next => {
+                *next = StdInstant::now() + JSON_EVERY;
+                json_line("progress", &Progress { view, eta_s: view.eta() });
+            }
+            Self::Lines { .. } | Self::Json { .. } | Self::Off => {}
         }
     }
 
@@ -99,6 +136,7 @@ impl Screen {
         match self {
             Self::Bars(bars) => drop(bars.all.println(text)),
             Self::Lines { .. } => drop(writeln!(io::stderr(), "{text}")),
+            Self::Json { .. } => json_line("message", &serde_json::json!({ "text": text })),
             Self::Off => {}
         }
     }
@@ -108,6 +146,45 @@ impl Screen {
         if let Self::Bars(bars) = self {
             let _ = bars.all.clear();
         }
+    }
+}
+
+/// A view as a program is told of it.
+#[derive(Serialize)]
+struct Progress<'a> {
+    #[serde(flatten)]
+    view: &'a View,
+    eta_s: Option<f64>,
+}
+
+/// Writes an object of this kind to standard output. Like all progress, to a reader that may have gone away.
+pub fn json_line(kind: &str, content: &impl Serialize) {
+    #[derive(Serialize)]
+    struct Line<'a, T> {
+        kind: &'a str,
+        #[serde(flatten)]
+        content: &'a T,
+    }
+    if let Ok(line) = serde_json::to_string(&Line { kind, content }) {
+        let _ = writeln!(io::stdout(), "{line}");
+    }
+}
+
+impl View {
+    /// How long the rest takes, in seconds, if it goes on as it went so far; `None` before that can be said.
+    #[must_use]
+    pub fn eta(&self) -> Option<f64> {
+        let sum = |of: fn(&ColumnView) -> u64| self.columns.iter().map(of).sum::<u64>();
+        let (total, done) = (sum(|column| column.total), sum(|column| column.done));
+        (done >= ENOUGH_TO_TELL && self.elapsed > 0.0)
+            .then(|| self.elapsed * total.saturating_sub(done) as f64 / done as f64)
+    }
+}
+
+impl ProviderView {
+    /// Answers per second.
+    fn rate(&self, elapsed: f64) -> f64 {
+        if elapsed > 0.0 { self.answered as f64 / elapsed } else { 0.0 }
     }
 }
 
@@ -122,11 +199,14 @@ impl Bars {
     fn show(&mut self, view: &View) {
         self.rows.set_length(view.rows_total);
         self.rows.set_position(view.rows_done);
-        self.rows.set_message(match view.rows_dropped {
-            0 => String::new(),
-            dropped => format!("{dropped} dropped"),
-        });
-        let details = view.providers.iter().map(provider_text).chain([columns_text(view)]);
+        let mut message = Vec::new();
+        if view.rows_dropped > 0 {
+            message.push(format!("{} dropped", view.rows_dropped));
+        }
+        message.extend(view.eta().map(|eta| format!("about {} left", format_seconds(eta))));
+        self.rows.set_message(message.join(", "));
+        let providers = view.providers.iter().map(|provider| provider_text(provider, view.elapsed));
+        let details = providers.chain(view.columns.iter().map(column_text));
         for (index, text) in details.enumerate() {
             if index == self.details.len() {
                 let bar = self.all.add(ProgressBar::no_length());
@@ -145,9 +225,11 @@ fn style(template: &str) -> ProgressStyle {
     style.progress_chars("=> ")
 }
 
-fn provider_text(provider: &ProviderView) -> String {
+fn provider_text(provider: &ProviderView, elapsed: f64) -> String {
     let ProviderView { label, in_flight, limit, waiting, answered, rate_limited, cooling_down } = provider;
-    let mut text = format!("{label}: {in_flight}/{limit} in flight, {waiting} waiting, {answered} answered");
+    let rate = provider.rate(elapsed);
+    let mut text =
+        format!("{label}: {in_flight}/{limit} in flight, {waiting} waiting, {answered} answered ({rate:.1}/s)");
     if *rate_limited > 0 {
         let _ = write!(text, ", {rate_limited} x 429");
     }
@@ -157,9 +239,9 @@ fn provider_text(provider: &ProviderView) -> String {
     text
 }
 
-fn columns_text(view: &View) -> String {
-    let columns: Vec<String> = view.columns.iter().map(|(name, done)| format!("{name} {done}")).collect();
-    columns.join("  ")
+fn column_text(column: &ColumnView) -> String {
+    let ColumnView { name, total, done, in_work } = column;
+    format!("{name}: {done}/{total} done, {in_work} in work")
 }
 
 /// All of a view in one line.
@@ -170,7 +252,10 @@ fn line(view: &View) -> String {
     }
     for provider in &view.providers {
         text.push_str(" | ");
-        text.push_str(&provider_text(provider));
+        text.push_str(&provider_text(provider, view.elapsed));
+    }
+    if let Some(eta) = view.eta() {
+        let _ = write!(text, " | about {} left", format_seconds(eta));
     }
     text
 }
@@ -198,7 +283,8 @@ mod tests {
             rows_done: 12,
             rows_dropped: 1,
             rows_total: 240,
-            columns: vec![("title".to_string(), 14)],
+            elapsed: 4.0,
+            columns: vec![ColumnView { name: "title".to_string(), total: 240, done: 24, in_work: 5 }],
             providers: vec![provider, pressed],
         }
     }
@@ -207,18 +293,26 @@ mod tests {
     fn a_line_tells_rows_and_every_provider() {
         assert_eq!(
             line(&view()),
-            "12/240 rows, 1 dropped | mock/a: 3/8 in flight, 0 waiting, 40 answered \
-             | mock/b: 0/0 in flight, 2 waiting, 0 answered, 5 x 429, cooling down"
+            "12/240 rows, 1 dropped | mock/a: 3/8 in flight, 0 waiting, 40 answered (10.0/s) \
+             | mock/b: 0/0 in flight, 2 waiting, 0 answered (0.0/s), 5 x 429, cooling down | about 36.0 s left"
         );
     }
 
     #[test]
-    fn bars_have_a_line_for_each_provider_and_one_for_the_columns() {
+    fn how_long_the_rest_takes_is_said_once_enough_is_done() {
+        assert_eq!(view().eta(), Some(36.0));
+        let mut early = view();
+        early.columns[0].done = 3;
+        assert_eq!(early.eta(), None);
+    }
+
+    #[test]
+    fn bars_have_a_line_for_each_provider_and_each_column() {
         let mut bars = Bars::new();
         bars.all.set_draw_target(indicatif::ProgressDrawTarget::hidden());
         bars.show(&view());
         bars.show(&view());
         assert_eq!(bars.details.len(), 3);
-        assert_eq!(bars.details[2].message(), "title 14");
+        assert_eq!(bars.details[2].message(), "title: 24/240 done, 5 in work");
     }
 }

@@ -8,10 +8,11 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration as StdDuration;
 
 use tidegate_core::driver::{self, Progress, RunHandle};
-use tidegate_core::observe::Sinks;
-use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig, Plan};
+use tidegate_core::observe::{RunFigures, Sinks};
+use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig, Plan, Strategy, TaskCounts};
 use tidegate_core::replay::{Header, Sequence, merge};
 use tidegate_core::request::RequestConfig;
 
@@ -20,7 +21,7 @@ use crate::error::Error;
 use crate::example;
 use crate::host::TokioHost;
 use crate::interrupt::Interrupts;
-use crate::job::{Fill, Job};
+use crate::job::{Fill, GeneratedColumn, Job};
 use crate::models::Models;
 use crate::observe::Watch;
 use crate::observe::trace::TraceFile;
@@ -28,9 +29,10 @@ use crate::output::{
     DoneRowGroups, Existing, Identity, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputError, RunState,
 };
 use crate::pipeline_file::{PipelineFile, RunSettings};
-use crate::progress::{ProviderView, REFRESH, Screen, View};
+use crate::progress::{ColumnView, ProviderView, REFRESH, Screen, View};
 use crate::provider::Provider;
 use crate::record::{LogPlace, LogWriter};
+use crate::report::{Timeline, page};
 use crate::summary::Summary;
 use crate::verdict::{Ending, summarise};
 use crate::workload::{Caller, JobWork};
@@ -50,6 +52,8 @@ pub struct RunRequest {
     pub events: Option<PathBuf>,
     /// Where to write a trace of the run, if anywhere.
     pub trace: Option<PathBuf>,
+    /// Where to write a report of the run, if anywhere.
+    pub report: Option<PathBuf>,
     /// Whether to print the capacity plan before the run, to the standard output.
     pub plan: bool,
 }
@@ -93,7 +97,12 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
         // A reader that went away is no reason not to run.
         let _ = writeln!(io::stdout(), "{}", watch.capacity());
     }
-    let columns: Vec<String> = job.columns.iter().map(|column| column.name.clone()).collect();
+    let (rows_left, row_groups_left) = left(&output, &manifest);
+    let tasks = |column: &GeneratedColumn| match column.strategy {
+        Strategy::Cell => rows_left,
+        Strategy::FullColumn | Strategy::FromScratch => row_groups_left,
+    };
+    let columns: Vec<(String, u64)> = job.columns.iter().map(|column| (column.name.clone(), tasks(column))).collect();
     let count = columns.len();
     screen.say(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
     let earlier = output.earlier();
@@ -106,8 +115,10 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let calls = if file.run.pressure_advisory { models.calls() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
     let run = driver::run_through(host, pipeline, Arc::clone(&work), models.gate(), &calls).with_sinks(sinks);
-    let watched = Watched { work: &work, names: &columns, models: &models };
-    let ending = drive(run, &watched, &mut log, screen).await?;
+    let watched = Watched { work: &work, columns: &columns, models: &models };
+    let mut timeline = Timeline::default();
+    let ended = drive(run, &watched, &mut log, screen, &mut timeline).await?;
+    let ending = Ending { figures: watch.close(models.gate()), ..ended };
     let summary = summarise(&name, &file, rows, &ending, &models, &work, &output);
     let state = RunState::Ended {
         reason: summary.stopped.clone().unwrap_or_else(|| "completed".to_string()),
@@ -115,11 +126,21 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
         rows_dropped: summary.rows_dropped() + earlier.rows_dropped,
         row_groups: summary.row_groups + earlier.row_groups,
     };
-    watch.close(models.gate());
     watch.complaints().iter().for_each(|complaint| screen.say(complaint));
     output.write_capacity(watch.capacity())?;
     output.close(state)?;
+    if let Some(path) = &request.report {
+        let written = std::fs::write(path, page(&summary, &timeline, watch.capacity()));
+        written.map_err(|source| OutputError::Io { path: path.clone(), source })?;
+    }
     Ok(summary)
+}
+
+/// Rows and row groups that no earlier run has written.
+fn left(output: &OutputDirectory, manifest: &Manifest) -> (u64, u64) {
+    let earlier = output.earlier();
+    let rows = manifest.rows_in.saturating_sub(earlier.rows_out + earlier.rows_dropped);
+    (rows, manifest.row_groups().saturating_sub(earlier.row_groups))
 }
 
 /// Who hears the events of the run.
@@ -146,7 +167,7 @@ fn load(request: &RunRequest) -> Result<(String, PipelineFile, Dataset), Error> 
 
 /// How each generated column calls its model.
 fn callers(file: &PipelineFile, job: &Job, models: &Models) -> Result<Vec<Option<Caller>>, Error> {
-    let caller = |(column, spec): (&crate::job::GeneratedColumn, &crate::pipeline_file::ColumnSpec)| match column.fill {
+    let caller = |(column, spec): (&GeneratedColumn, &crate::pipeline_file::ColumnSpec)| match column.fill {
         Fill::Expression(_) => Ok(None),
         Fill::Llm { model, .. } => {
             let refused = |error: &dyn std::fmt::Display| file.source.error(spec.weight.span(), error.to_string());
@@ -214,7 +235,8 @@ fn open_log(path: &Path) -> Result<LogPlace, Error> {
 /// What there is to see while a run goes on.
 struct Watched<'a> {
     work: &'a JobWork,
-    names: &'a [String],
+    /// The generated columns with the tasks that they take.
+    columns: &'a [(String, u64)],
     models: &'a Models,
 }
 
@@ -232,10 +254,12 @@ fn take_down(log: &mut Option<LogWriter>, run: &RunHandle<TokioHost>, models: &M
 /// was not finished is made anew by a resumed run.
 async fn drive(
     run: driver::Run<TokioHost, JobWork>,
-    Watched { work, names, models }: &Watched<'_>,
+    watched: &Watched<'_>,
     log: &mut Option<LogWriter>,
     screen: &mut Screen,
+    timeline: &mut Timeline,
 ) -> Result<Ending, Error> {
+    let Watched { work, models, .. } = watched;
     let mut interrupts = Interrupts::listen().map_err(|error| Error::Internal(error.to_string()))?;
     let mut run = pin!(run);
     let handle = run.handle();
@@ -247,7 +271,9 @@ async fn drive(
             report = &mut run => break Some(report),
             _ = refresh.tick() => {
                 work.take_warnings().iter().for_each(|warning| screen.say(warning));
-                screen.show(&view(&handle.progress(), names, models));
+                let view = view(&handle.progress(), began.elapsed(), watched);
+                screen.show(&view);
+                timeline.sample(&view);
                 take_down(log, &handle, models, screen);
             }
             () = interrupts.next() => {
@@ -261,16 +287,17 @@ async fn drive(
         }
     };
     work.take_warnings().iter().for_each(|warning| screen.say(warning));
+    timeline.finish(view(&handle.progress(), began.elapsed(), watched));
     take_down(log, &handle, models, screen);
     if let (Some(log), true) = (log.take(), report.is_some()) {
         let digests = (handle.decision_digest(), models.gate().with(|machine, _| machine.decision_digest()));
         log.finish(digests).unwrap_or_else(|error| screen.say(&error));
     }
-    Ok(Ending { report, interrupted, wall: began.elapsed() })
+    Ok(Ending { report, interrupted, wall: began.elapsed(), figures: RunFigures::default() })
 }
 
-/// What there is to see now.
-fn view(progress: &Progress, names: &[String], models: &Models) -> View {
+/// What there is to see now, `elapsed` after the run began.
+fn view(progress: &Progress, elapsed: StdDuration, &Watched { columns, models, .. }: &Watched<'_>) -> View {
     let provider = |provider: &Arc<Provider>| {
         let (snapshot, calls) = (provider.snapshot(), provider.calls());
         ProviderView {
@@ -283,12 +310,19 @@ fn view(progress: &Progress, names: &[String], models: &Models) -> View {
             cooling_down: snapshot.blocked_until.is_some_and(|until| until > snapshot.at),
         }
     };
+    let column = |((name, total), tasks): (&(String, u64), &TaskCounts)| ColumnView {
+        name: name.clone(),
+        total: *total,
+        done: tasks.succeeded + tasks.skipped + tasks.skipped_with_upstream + tasks.failed,
+        in_work: tasks.spawned - tasks.ended(),
+    };
     View {
         rows_done: progress.rows_done,
         rows_dropped: progress.rows_dropped,
         rows_total: progress.rows_total,
+        elapsed: elapsed.as_secs_f64(),
         // The first column of the plan is the dataset.
-        columns: names.iter().cloned().zip(progress.columns.iter().skip(1).map(|tasks| tasks.succeeded)).collect(),
+        columns: columns.iter().zip(progress.columns.iter().skip(1)).map(column).collect(),
         providers: models.providers().iter().map(provider).collect(),
     }
 }

@@ -4,13 +4,17 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration as StdDuration;
 
+use serde::{Serialize, Serializer};
+use tidegate_core::observe::RunFigures;
+
 use crate::error::Exit;
+use crate::idle::write_idle;
 use crate::output::Earlier;
 use crate::table::{format_seconds, percent, row, slot_seconds, write_table};
 use crate::usage::Usage;
 
 /// The end of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// The pipeline, as it was named.
     pub pipeline: String,
@@ -30,7 +34,10 @@ pub struct Summary {
     pub columns: Vec<ColumnSummary>,
     /// Providers, in file order of their models.
     pub providers: Vec<ProviderSummary>,
-    /// From the first task to the last checkpoint.
+    /// Where the capacity went.
+    pub figures: RunFigures,
+    /// From the first task to the last checkpoint; in JSON in seconds.
+    #[serde(rename = "wall_s", serialize_with = "in_seconds")]
     pub wall: StdDuration,
     /// Where the rows are.
     pub output: PathBuf,
@@ -38,8 +45,12 @@ pub struct Summary {
     pub exit: Exit,
 }
 
+fn in_seconds<S: Serializer>(span: &StdDuration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(span.as_secs_f64())
+}
+
 /// Rows that were dropped for one reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Dropped {
     /// The column that failed.
     pub column: String,
@@ -52,7 +63,7 @@ pub struct Dropped {
 }
 
 /// How a generated column went.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ColumnSummary {
     /// Its name.
     pub name: String,
@@ -67,7 +78,7 @@ pub struct ColumnSummary {
 }
 
 /// How a provider and model went.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ProviderSummary {
     /// `provider/model`.
     pub label: String,
@@ -80,7 +91,7 @@ pub struct ProviderSummary {
 }
 
 /// Calls by how they ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CallCounts {
     /// All that went out.
     pub made: u64,
@@ -104,6 +115,11 @@ impl Summary {
     pub fn rows_left(&self) -> u64 {
         let earlier = self.earlier.rows_out + self.earlier.rows_dropped;
         self.rows_in.saturating_sub(earlier + self.rows_out + self.rows_dropped())
+    }
+
+    /// The providers by name.
+    pub(crate) fn labels(&self) -> Vec<String> {
+        self.providers.iter().map(|provider| provider.label.clone()).collect()
     }
 
     fn call_counts(&self) -> CallCounts {
@@ -223,7 +239,8 @@ impl fmt::Display for Summary {
             writeln!(f)?;
             self.write_providers(f)?;
         }
-        Ok(())
+        writeln!(f)?;
+        write_idle(f, &self.figures, &self.labels())
     }
 }
 
@@ -263,6 +280,7 @@ mod tests {
                     ..Usage::default()
                 },
             }],
+            figures: RunFigures::default(),
             wall: StdDuration::from_millis(1_234),
             output: PathBuf::from("out/p"),
             exit: Exit::RowsDropped,

@@ -99,9 +99,9 @@ impl<B: Body, E> Settle<http::Response<B>, E> for HttpAnswers {
         match result {
             Ok(answer) => {
                 let head = Head::read(answer.status(), answer.headers(), SystemTime::now());
-                let mut held = Held::new(slot);
-                held.read(&head);
-                Ok(answer.map(|body| HeldBody::new(body, held)))
+                let mut call = Held::new(slot);
+                call.read(&head);
+                Ok(answer.map(|body| HeldBody::new(body, call)))
             }
             Err(error) => {
                 slot.finish(Outcome::ProviderFailure);

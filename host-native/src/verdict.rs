@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
+use tidegate_core::observe::RunFigures;
 use tidegate_core::pipeline::{DropReason, DroppedCount, FailureKind, RunReport, StopReason, TaskCounts};
 
 use crate::error::Exit;
@@ -22,6 +23,8 @@ pub struct Ending {
     pub interrupted: bool,
     /// From the first task to the last checkpoint.
     pub wall: StdDuration,
+    /// Where the capacity went.
+    pub figures: RunFigures,
 }
 
 /// The summary of the run called `name` of the pipeline `file` over `rows_in` rows, written to `output`.
@@ -67,6 +70,7 @@ pub fn summarise(
         row_groups: written.row_groups,
         columns: columns.collect(),
         providers: models.providers().iter().map(provider_summary).collect(),
+        figures: ending.figures.clone(),
         wall: ending.wall,
         earlier: output.earlier(),
         output: output.root().to_path_buf(),
@@ -156,7 +160,7 @@ mod tests {
             started: Instant::ZERO,
             ended: Instant::ZERO,
         };
-        Ending { report: Some(report), interrupted: false, wall: StdDuration::ZERO }
+        Ending { report: Some(report), interrupted: false, wall: StdDuration::ZERO, figures: RunFigures::default() }
     }
 
     fn exit(stop: StopReason, rows_out: u64, dropped: &[(DropReason, u64)]) -> Exit {
@@ -209,7 +213,8 @@ mod tests {
 
     #[test]
     fn a_second_interrupt_does_not_wait_for_a_report() {
-        let ending = Ending { report: None, interrupted: true, wall: StdDuration::ZERO };
+        let ending =
+            Ending { report: None, interrupted: true, wall: StdDuration::ZERO, figures: RunFigures::default() };
         assert_eq!(verdict(&ending).0, Exit::Interrupted);
     }
 }

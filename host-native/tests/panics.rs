@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tidegate_core::driver::{self, FatalError, SaveError, Workload};
 use tidegate_core::gate::Gate;
+use tidegate_core::observe::RunFigures;
 use tidegate_core::pipeline::{
     Column, FinishedRowGroup, Pipeline, PipelineConfig, PlanBuilder, RunReport, StopReason, Strategy, Task, TaskOutcome,
 };
@@ -135,7 +136,7 @@ async fn the_summary_of_a_run_that_met_a_bug_names_column_row_group_and_cause_an
     let pipeline = Pipeline::new(job.plan.clone(), config).unwrap();
     let work = Arc::new(JobWork::new(job, vec![None], Arc::clone(&output)));
     let report = Some(driver::run(host, pipeline, Arc::clone(&work)).await);
-    let ending = Ending { report, interrupted: false, wall: std::time::Duration::ZERO };
+    let ending = Ending { report, interrupted: false, wall: std::time::Duration::ZERO, figures: RunFigures::default() };
 
     let summary = summarise("p.toml", &file, 2, &ending, &models, &work, &output);
     assert_eq!((summary.exit, summary.rows_out), (Exit::Internal, 0));

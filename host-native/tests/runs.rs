@@ -188,3 +188,45 @@ fn the_events_of_a_run_and_its_capacity_plan_are_written_down() {
     let most = capacity["end"]["maxima"]["in_flight"].as_u64().unwrap();
     assert!((1..=4).contains(&most), "{text}");
 }
+
+#[test]
+fn a_program_is_told_of_progress_and_the_end_as_json_lines() {
+    let scratch = Scratch::new(60);
+    let mock = "capacity = { shape = \"constant\", slots = 3 }, latency = { law = \"constant\", latency_ms = 20 }";
+    scratch.write("p.toml", &mock_pipeline(6, "cooldown = \"10ms\"", mock));
+    let ended = scratch.run(&["p.toml", "--out", "out", "--json"]);
+    ended.assert(0, &[]);
+    assert_eq!(ended.stderr, "");
+    let lines: Vec<serde_json::Value> =
+        ended.stdout.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let of_kind = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
+    let progress = of_kind("progress");
+    assert!(!progress.is_empty(), "{}", ended.all());
+    for told in &progress {
+        assert_eq!((&told["rows_total"], &told["columns"][0]["name"]), (&60.into(), &"title".into()));
+        assert!(told["providers"][0]["limit"].as_u64().is_some_and(|limit| limit <= 6), "{told}");
+    }
+    let [summary] = of_kind("summary")[..] else { panic!("one summary: {}", ended.all()) };
+    assert_eq!((&summary["rows_out"], &summary["exit"], &summary["stopped"]), (&60.into(), &0.into(), &().into()));
+    let calls = &summary["figures"]["requests"][0];
+    let causes = calls["why_idle"].as_array().unwrap().iter().map(|share| share["slot_ns"].as_u64().unwrap());
+    assert_eq!(Some(causes.sum::<u64>()), calls["idle_slot_ns"].as_u64(), "causes sum to the idle time");
+}
+
+#[test]
+fn the_summary_says_where_the_idle_time_went_and_the_report_draws_it() {
+    let scratch = Scratch::new(40);
+    let mock = "capacity = { shape = \"constant\", slots = 2 }, latency = { law = \"constant\", latency_ms = 10 }";
+    scratch.write("p.toml", &mock_pipeline(6, "cooldown = \"40ms\"", mock));
+    let ended = scratch.run(&["p.toml", "--out", "out", "--report", "report.html"]);
+    ended.assert(0, &["calls of mock/m", "in all", "a cooldown is in force", "every idle slot has one cause"]);
+    let page = std::fs::read_to_string(scratch.path("report.html")).unwrap();
+    for part in
+        ["<h1>p.toml</h1>", "40 of 40 rows written", "aria-label=\"mock/m\"", "Why slots were idle", "Capacity plan"]
+    {
+        assert!(page.contains(part), "{part:?} is missing");
+    }
+    for outside in ["http://", "https://", "<script"] {
+        assert!(!page.contains(outside), "the page needs {outside:?}");
+    }
+}

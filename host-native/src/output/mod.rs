@@ -15,7 +15,7 @@ mod done;
 mod manifest;
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
@@ -49,7 +49,7 @@ pub enum Existing {
 }
 
 /// What earlier runs have left that this one keeps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Earlier {
     /// Rows written.
     pub rows_out: u64,
@@ -148,7 +148,7 @@ impl OutputDirectory {
         let nothing = found.iter().all(|name| is_temporary(name));
         match existing {
             Existing::Resume if !nothing => output.take_over()?,
-            _ if nothing => output.remove_temporary(root).map_err(in_root)?,
+            _ if nothing => remove_temporary(root).map_err(in_root)?,
             _ => remove_earlier(root, &found)?,
         }
         // The manifest comes first: whatever else is there is then known as ours.
@@ -215,16 +215,9 @@ impl OutputDirectory {
             earlier.rows_out += kept.manifest.rows_of(row_group).saturating_sub(dropped);
         }
         kept.manifest.done = found.clone();
-        self.remove_temporary(&self.root).map_err(io_error(&self.root))?;
+        remove_temporary(&self.root).map_err(io_error(&self.root))?;
         self.remove_unfinished(&found).map_err(io_error(&self.rows))?;
         (self.done, self.earlier) = (found, earlier);
-        Ok(())
-    }
-
-    fn remove_temporary(&self, directory: &Path) -> io::Result<()> {
-        for name in entries(directory)?.iter().filter(|name| is_temporary(name)) {
-            fs::remove_file(directory.join(name))?;
-        }
         Ok(())
     }
 
@@ -233,7 +226,7 @@ impl OutputDirectory {
         if !self.rows.exists() {
             return Ok(());
         }
-        self.remove_temporary(&self.rows)?;
+        remove_temporary(&self.rows)?;
         for name in entries(&self.rows)? {
             if name
                 .strip_suffix(DROPPED_SUFFIX)
@@ -320,8 +313,8 @@ fn found_row_groups(rows: &Path, manifest: &Manifest) -> io::Result<DoneRowGroup
 
 /// Lines of the file at `path`; none if there is no such file.
 fn count_lines(path: &Path) -> io::Result<u64> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(bytes.iter().filter(|byte| **byte == b'\n').count() as u64),
+    match File::open(path) {
+        Ok(file) => BufReader::new(file).split(b'\n').try_fold(0, |count, line| line.map(|_| count + 1)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
         Err(error) => Err(error),
     }
@@ -374,6 +367,13 @@ fn remove_earlier(root: &Path, found: &[String]) -> Result<(), OutputError> {
         fs::remove_file(root.join(name)).map_err(in_root)?;
     }
     fs::remove_file(root.join(MANIFEST)).map_err(in_root)
+}
+
+fn remove_temporary(directory: &Path) -> io::Result<()> {
+    for name in entries(directory)?.iter().filter(|name| is_temporary(name)) {
+        fs::remove_file(directory.join(name))?;
+    }
+    Ok(())
 }
 
 fn is_temporary(name: &str) -> bool {

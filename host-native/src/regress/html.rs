@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use tidegate_core::sim::suite::idle::CaseFigures;
 
 use super::{Outcome, nanos, percent, ratio};
+use crate::html::escaped;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b2733;--quiet:#5c6b7a;--paper:#fbfcfd;--line:#d8e0e7;--busy:#2f7f8f;--starved:#c2543d;\
@@ -36,22 +37,6 @@ pub fn page(outcome: &Outcome) -> String {
     table(&mut html, outcome);
     html.push_str("</body>\n</html>\n");
     html
-}
-
-/// Text as it may stand in an element or an attribute.
-fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            c => safe.push(c),
-        }
-    }
-    safe
 }
 
 fn misses(html: &mut String, outcome: &Outcome) {

@@ -20,7 +20,7 @@ use tidegate_core::time::Duration;
 
 use crate::cli::{RegressArgs, SuiteName};
 use crate::error::{Error, Exit};
-use crate::progress::{REFRESH, Screen, View};
+use crate::progress::{ColumnView, REFRESH, Screen, View};
 use crate::table::{format_seconds, row, write_table};
 
 pub use baseline::{Baseline, Difference};
@@ -50,7 +50,7 @@ pub fn regress(args: &RegressArgs) -> Result<(String, Exit), Error> {
     // A baseline that cannot be read is told before anything is run.
     let baseline = args.baseline.as_deref().map(Baseline::load).transpose()?;
     let cases = if args.quick { idle::quick_cases() } else { idle::cases() };
-    let outcome = run(cases, Screen::new(!io::stderr().is_terminal()))?;
+    let outcome = run(cases, Screen::new(!io::stderr().is_terminal(), false))?;
     let mut text = outcome.to_string();
     let mut fails = outcome.missed() > 0;
     if let Some(baseline) = baseline {
@@ -104,12 +104,14 @@ pub fn run(cases: Vec<Case>, mut screen: Screen) -> Result<Outcome, Error> {
 
 fn view(case: &Case, world: &World) -> View {
     let sample = world.sample();
+    let (name, done, total) = (case.name().to_string(), sample.rows_done, sample.rows_total);
+    let column = ColumnView { name, total, done, ..ColumnView::default() };
     View {
         rows_done: sample.rows_done,
         rows_dropped: sample.rows_dropped,
         rows_total: sample.rows_total,
-        columns: vec![(case.name().to_string(), sample.rows_done)],
-        providers: Vec::new(),
+        columns: vec![column],
+        ..View::default()
     }
 }
 

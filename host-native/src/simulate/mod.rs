@@ -44,7 +44,7 @@ pub fn simulate(args: &SimulateArgs) -> Result<(String, Exit), Error> {
         trace::write(path, &scenario, args.seed)?;
     }
     let world = World::accounted(&scenario, args.seed).map_err(|error| Error::Setting(error.to_string()))?;
-    let world = run(world, &mut Screen::new(!io::stderr().is_terminal()));
+    let world = run(world, &mut Screen::new(!io::stderr().is_terminal(), false));
     let report = Report::of(&scenario, args.seed, &world)?;
     let text = if args.json { report.to_json()? } else { report.to_string() };
     Ok((text, if report.violation.is_none() { Exit::Done } else { Exit::ChecksFailed }))
@@ -120,7 +120,6 @@ fn view(world: &World) -> View {
         rows_done: sample.rows_done,
         rows_dropped: sample.rows_dropped,
         rows_total: sample.rows_total,
-        columns: Vec::new(),
-        providers: Vec::new(),
+        ..View::default()
     }
 }
