@@ -11,7 +11,8 @@ use std::error::Error;
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
-use tidegate_core::observe::Sinks;
+use tidegate_core::observe::Sink as _;
+use tidegate_core::request::RequestAdmission;
 use tidegate_core::sim::scenario::builtin;
 use tidegate_core::sim::world::World;
 use tidegate_core::time::Instant;
@@ -25,25 +26,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("tidegate"));
 
     let scenario = builtin().remove(0);
-    let mut sinks = Sinks::default();
-    let mut world = World::listened(&scenario, 1, |admission| {
-        sinks.add("traces", Traces::new(Instant::ZERO, admission));
-    })?;
+    let mut traces = None;
+    let begin = |admission: &RequestAdmission| traces = Some(Traces::new(Instant::ZERO, admission));
+    let mut world = World::listened(&scenario, 1, begin)?;
+    let mut traces = traces.ok_or("the world has no controller")?;
     tracing::subscriber::with_default(Registry::default().with(layer), || {
-        loop {
-            let (requests, scheduler) = world.heard();
-            for event in &requests {
-                sinks.on_request(event);
-            }
-            for event in &scheduler {
-                sinks.on_scheduler(event);
-            }
-            if !world.step() {
-                break;
-            }
-        }
-        sinks.finish();
-    });
+        world.run_feeding(&mut traces)?;
+        traces.finish()
+    })?;
 
     let spans = exporter.get_finished_spans()?;
     for name in ["task", "call"] {

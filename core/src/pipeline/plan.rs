@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use crate::handle::FixedMap;
 use crate::task::TaskGroup;
 
-/// The largest number of columns in a plan.
+/// The largest number of columns in a plan, and so of fairness groups in a pipeline: a column is in one.
 pub const MAX_COLUMNS: usize = 1 << 12;
 
 /// A column of a [`Plan`], by its place in the order of definition.

@@ -98,8 +98,6 @@ pub(super) struct Worker {
     pub(super) key: TaskKey,
     pub(super) lease: TaskLease,
     pub(super) aborted: bool,
-    /// It holds nothing while it waits for a request lease.
-    pub(super) suspended: bool,
 }
 
 /// Set-up and what there is to see.
@@ -218,15 +216,13 @@ impl Pipeline {
     ) -> ReleaseAnswer {
         let now = self.clock.observe(now);
         let Some(ended) = self.workers.remove(worker.0) else { return self.refuse(now, worker) };
-        self.yielding.ended(&ended, &self.routes);
-        let lease = ended.lease.id();
-        let answer = self.dispatcher.release(ended.lease);
-        debug_assert_eq!(answer, ReleaseAnswer::Released, "a worker's lease is live until it answers");
+        let (key, lease) = (ended.key, ended.lease.id());
+        let answer = self.release(ended);
         if self.teller.is_on() {
-            self.tell_ended(now, ended.key, SchedulerFact::TaskCompleted { worker, outcome }, lease);
+            self.tell_ended(now, key, SchedulerFact::TaskCompleted { worker, outcome }, lease);
         }
-        absorb(self, now, ended.key);
-        self.settle(now, ended.key.row_group);
+        absorb(self, now, key);
+        self.settle(now, key.row_group);
         self.pump(now);
         answer
     }
@@ -567,7 +563,7 @@ impl Pipeline {
             self.tally.columns[key.column.index()].spawned += 1;
             let span = group.span;
             let id = lease.id();
-            let worker = WorkerId(self.workers.insert(Worker { key, lease, aborted: false, suspended: false }));
+            let worker = WorkerId(self.workers.insert(Worker { key, lease, aborted: false }));
             if self.teller.is_on() {
                 self.tell_spawned(key, attempt, worker, id);
             }

@@ -22,9 +22,8 @@ impl Pipeline {
         self.recorder.note(self.effects.len(), || RunCommand::SpawnFailed { now, worker });
         let now = self.clock.observe(now);
         let Some(failed) = self.workers.remove(worker.0) else { return self.refuse(now, worker) };
-        self.yielding.ended(&failed, &self.routes);
         let (key, lease) = (failed.key, failed.lease.id());
-        let answer = self.dispatcher.release(failed.lease);
+        let answer = self.release(failed);
         if self.teller.is_on() {
             self.tell_ended(now, key, SchedulerFact::WorkerSpawnFailed { worker }, lease);
         }

@@ -168,7 +168,10 @@ impl Pipeline {
         match group.frontier.stage(&self.plan, place) {
             Stage::Done | Stage::Dropped => None,
             Stage::Running => {
-                let mut workers = self.workers.iter().filter(|(_, worker)| worker.key == key && worker.suspended);
+                let mut workers = self
+                    .workers
+                    .iter()
+                    .filter(|(_, worker)| worker.key == key && self.dispatcher.is_suspended(&worker.lease));
                 workers.next().map(|(key, _)| TaskWait::Yielded { worker: WorkerId(key) })
             }
             Stage::Queued => Some(self.why_queued(key, task)),

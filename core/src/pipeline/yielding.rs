@@ -16,6 +16,7 @@ use super::plan::{ColumnId, Plan};
 use super::route::Route;
 use super::scheduler::{Pipeline, Worker};
 use crate::handle::SlotKey;
+use crate::lease::ReleaseAnswer;
 use crate::replay::RunCommand;
 use crate::request::tie::{TaskStage, Tie};
 use crate::request::{RequestAdmission, RequestPressure, ResourceId};
@@ -59,13 +60,6 @@ impl Yielding {
         let run = self.run.filter(|_| self.columns[column.index()])?;
         Some(Tie { run, worker: worker.key(), vector: routes[column.index()].demand.0 })
     }
-
-    /// A worker has ended.
-    pub(super) fn ended(&mut self, worker: &Worker, routes: &[Route]) {
-        if worker.suspended {
-            self.suspended[routes[worker.key.column.index()].demand.0 as usize] -= 1;
-        }
-    }
 }
 
 /// Yielding while waiting.
@@ -84,26 +78,29 @@ impl Pipeline {
     /// Takes note of which calls would have to wait. Call it before every command: tasks that would only wait are then
     /// passed over while others could call at once. O(request resources), nothing where there is only one.
     pub fn look_at(&mut self, now: Instant, admission: &RequestAdmission) {
-        let Self { yielding, dispatcher, recorder, effects, .. } = self;
         // Who has no choice needs no advice.
-        if yielding.calls.len() > 1 {
-            for (name, resource) in &yielding.calls {
-                let pressure = admission.pressure(now, *resource);
-                if dispatcher.set_request_pressure(name, pressure) {
-                    let resource = || name.clone();
-                    let seen = || RunCommand::SetRequestPressure { now, resource: resource(), pressure, looked: true };
-                    recorder.note(effects.len(), seen);
-                }
+        if self.yielding.calls.len() > 1 {
+            for at in 0..self.yielding.calls.len() {
+                self.see(now, at, admission.pressure(now, self.yielding.calls[at].1));
             }
         }
     }
 
     /// What [`Pipeline::look_at`] saw.
     pub(crate) fn see_again(&mut self, now: Instant, resource: &str, pressure: Option<RequestPressure>) {
-        self.dispatcher.set_request_pressure(resource, pressure);
-        let resource = || String::from(resource);
-        let seen = || RunCommand::SetRequestPressure { now, resource: resource(), pressure, looked: true };
-        self.recorder.note(self.effects.len(), seen);
+        if let Some(at) = self.yielding.calls.iter().position(|(name, _)| name == resource) {
+            self.see(now, at, pressure);
+        }
+    }
+
+    /// Notes the pressure on one of its calls; takes it down if it is news.
+    fn see(&mut self, now: Instant, call: usize, pressure: Option<RequestPressure>) {
+        let Self { yielding, dispatcher, recorder, effects, .. } = self;
+        let name = &yielding.calls[call].0;
+        if dispatcher.set_request_pressure(name, pressure) {
+            let seen = || RunCommand::SetRequestPressure { now, resource: name.clone(), pressure, looked: true };
+            recorder.note(effects.len(), seen);
+        }
     }
 
     /// Lets those suspended workers resume whose turn it is, then does what the pipeline has left undone for their sake.
@@ -136,7 +133,7 @@ impl Pipeline {
     /// Whether a worker holds nothing while it waits for a request lease.
     #[must_use]
     pub fn is_suspended(&self, worker: WorkerId) -> bool {
-        self.workers.get(worker.key()).is_some_and(|worker| worker.suspended)
+        self.workers.get(worker.key()).is_some_and(|worker| self.dispatcher.is_suspended(&worker.lease))
     }
 
     /// How often a worker gave back what it held.
@@ -156,6 +153,16 @@ impl Pipeline {
         yielding.owes
     }
 
+    /// What a worker held is free again, if it was not before.
+    pub(super) fn release(&mut self, ended: Worker) -> ReleaseAnswer {
+        if self.dispatcher.is_suspended(&ended.lease) {
+            self.yielding.suspended[self.routes[ended.key.column.index()].demand.0 as usize] -= 1;
+        }
+        let answer = self.dispatcher.release(ended.lease);
+        debug_assert_eq!(answer, ReleaseAnswer::Released, "a worker's lease is live until it answers");
+        answer
+    }
+
     fn worker_of(&self, tie: &Tie) -> Option<&Worker> {
         self.workers.get(tie.worker)
     }
@@ -166,41 +173,40 @@ impl TaskStage for Pipeline {
     fn suspend(&mut self, now: Instant, tie: &Tie) -> bool {
         let now = self.clock.observe(now);
         let Self { workers, dispatcher, yielding, routes, .. } = self;
-        let Some(worker) = workers.get_mut(tie.worker) else { return false };
-        let column = worker.key.column.index();
-        if worker.suspended || !yielding.columns[column] {
-            return worker.suspended;
+        let Some(Worker { key, lease, .. }) = workers.get(tie.worker) else { return false };
+        let (key, column) = (*key, key.column.index());
+        let is_suspended = dispatcher.is_suspended(lease);
+        if is_suspended || !yielding.columns[column] || !dispatcher.suspend(lease) {
+            return is_suspended;
         }
-        worker.suspended = dispatcher.suspend(&worker.lease);
-        if worker.suspended {
-            yielding.suspended[routes[column].demand.0 as usize] += 1;
-            yielding.yields += 1;
-            // What came back is for others; who goes first is not known yet.
-            yielding.owes = true;
-            let key = worker.key;
-            self.tell_worker(now, key, SchedulerFact::TaskYielded { worker: WorkerId(tie.worker) });
-            return true;
-        }
-        false
+        yielding.suspended[routes[column].demand.0 as usize] += 1;
+        yielding.yields += 1;
+        // What came back is for others; who goes first is not known yet.
+        yielding.owes = true;
+        self.tell_worker(now, key, SchedulerFact::TaskYielded { worker: WorkerId(tie.worker) });
+        true
     }
 
     fn resume(&mut self, now: Instant, tie: &Tie) -> bool {
         let Self { workers, dispatcher, yielding, routes, .. } = self;
-        let Some(worker) = workers.get_mut(tie.worker) else { return true };
-        if worker.suspended && dispatcher.resume(&worker.lease) {
-            worker.suspended = false;
-            yielding.suspended[routes[worker.key.column.index()].demand.0 as usize] -= 1;
-            let key = worker.key;
-            let now = self.clock.observe(now);
-            self.tell_worker(now, key, SchedulerFact::TaskResumed { worker: WorkerId(tie.worker) });
+        let Some(Worker { key, lease, .. }) = workers.get(tie.worker) else { return true };
+        if !dispatcher.is_suspended(lease) {
             return true;
         }
-        !worker.suspended
+        if !dispatcher.resume(lease) {
+            return false;
+        }
+        let key = *key;
+        yielding.suspended[routes[key.column.index()].demand.0 as usize] -= 1;
+        let now = self.clock.observe(now);
+        self.tell_worker(now, key, SchedulerFact::TaskResumed { worker: WorkerId(tie.worker) });
+        true
     }
 
     fn can_resume(&self, tie: &Tie) -> bool {
         let Some(worker) = self.worker_of(tie) else { return true };
-        !worker.suspended || self.dispatcher.is_available(self.routes[worker.key.column.index()].demand)
+        !self.dispatcher.is_suspended(&worker.lease)
+            || self.dispatcher.is_available(self.routes[worker.key.column.index()].demand)
     }
 
     fn is_kept_by(&self, tie: &Tie, other: &Tie) -> bool {

@@ -30,6 +30,7 @@
 //! | [`World::new`](world::World::new) | nothing | speed |
 //! | [`World::watched`](world::World::watched) | a [checker](check) of every law | tests |
 //! | [`World::accounted`](world::World::accounted) | that, and an account of [idle time](crate::observe::RunAccount) | figures |
+//! | [`World::overheard`](world::World::overheard) | all that, and you, with both event streams | traces |
 //! | [`World::with_policy`](world::World::with_policy) | both | a task policy of your own |
 //! | [`World::listened`](world::World::listened) | you, with both event streams | whatever you like |
 //!

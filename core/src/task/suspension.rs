@@ -37,6 +37,12 @@ impl<P: TaskPolicy> Dispatcher<P> {
         true
     }
 
+    /// Whether a lease holds nothing for the time being. O(1).
+    #[must_use]
+    pub fn is_suspended(&self, lease: &TaskLease) -> bool {
+        self.suspended > 0 && self.ledger.get(lease.id).is_some_and(|held| held.is_suspended)
+    }
+
     /// Leases that hold nothing for the time being.
     #[must_use]
     pub fn suspended_leases(&self) -> usize {

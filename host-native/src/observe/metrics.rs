@@ -126,7 +126,6 @@ mod tests {
 
     use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
     use parking_lot::Mutex;
-    use tidegate_core::observe::Sinks;
     use tidegate_core::sim::scenario::builtin;
     use tidegate_core::sim::world::World;
 
@@ -170,21 +169,11 @@ mod tests {
     fn labels_name_kinds_outcomes_and_models_and_never_an_id() {
         let series = Series::default();
         for scenario in builtin() {
-            let mut sinks = Sinks::default();
-            let add = |admission: &RequestAdmission| sinks.add("metrics", Metrics::new(Instant::ZERO, admission));
-            let mut world = World::listened(&scenario, 1, add).unwrap();
-            metrics::with_local_recorder(&series, || {
-                while world.step() {
-                    let (requests, scheduler) = world.heard();
-                    for event in &*requests {
-                        sinks.on_request(event);
-                    }
-                    for event in &*scheduler {
-                        sinks.on_scheduler(event);
-                    }
-                }
-            });
-            assert_eq!(sinks.failures().count(), 0);
+            let mut counts = None;
+            let begin = |admission: &RequestAdmission| counts = Some(Metrics::new(Instant::ZERO, admission));
+            let mut world = World::listened(&scenario, 1, begin).unwrap();
+            let mut counts = counts.unwrap();
+            metrics::with_local_recorder(&series, || world.run_feeding(&mut counts).unwrap());
         }
         let series = series.0.into_inner();
         let models: BTreeSet<String> =

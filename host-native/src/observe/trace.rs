@@ -101,19 +101,11 @@ mod tests {
     #[test]
     fn the_file_is_one_json_object_with_events_of_known_phases_and_named_processes() {
         let scenario = &builtin()[5];
-        let mut ids = Vec::new();
-        let mut world = World::listened(scenario, 2, |admission| ids = admission.resources().collect()).unwrap();
-        let resources: Vec<_> = ids.into_iter().zip(&scenario.models).map(|(id, model)| (id, &*model.name)).collect();
+        let mut world = World::listened(scenario, 2, |_| ()).unwrap();
+        let resources: Vec<_> = world.resources().collect();
         let mut written = Vec::new();
         let mut file = TraceFile::writing_to(&mut written, &scenario.plan().unwrap(), &resources).unwrap();
-        loop {
-            let (requests, tasks) = world.heard();
-            requests.iter().try_for_each(|event| file.request(event)).unwrap();
-            tasks.iter().try_for_each(|event| file.scheduler(event)).unwrap();
-            if !world.step() {
-                break;
-            }
-        }
+        world.run_feeding(&mut file).unwrap();
         file.end().unwrap();
         let trace: Value = serde_json::from_slice(&written).unwrap();
         let events = trace["traceEvents"].as_array().unwrap();

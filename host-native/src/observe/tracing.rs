@@ -125,7 +125,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use parking_lot::Mutex;
-    use tidegate_core::observe::Sinks;
     use tidegate_core::sim::scenario::builtin;
     use tidegate_core::sim::world::World;
     use tracing::span::{Attributes, Id};
@@ -149,32 +148,38 @@ mod tests {
         }
     }
 
+    /// The bridge, and a count of what it is told beside it.
+    struct Beside {
+        traces: Traces,
+        spawned: u64,
+        granted: u64,
+    }
+
+    impl Sink for Beside {
+        fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
+            self.spawned += u64::from(event.fact.kind() == SchedulerEventKind::WorkerSpawned);
+            self.traces.on_scheduler(event)
+        }
+
+        fn on_request(&mut self, event: &RequestEvent) -> Result<(), SinkError> {
+            self.granted += u64::from(event.fact.kind() == RequestEventKind::LeaseAcquired);
+            self.traces.on_request(event)
+        }
+    }
+
     #[test]
     fn every_try_of_a_task_and_every_call_is_a_span_that_closes() {
         let scenario = builtin().remove(0);
-        let mut sinks = Sinks::default();
-        let add = |admission: &RequestAdmission| sinks.add("traces", Traces::new(Instant::ZERO, admission));
-        let mut world = World::listened(&scenario, 1, add).unwrap();
-        let (mut spawned, mut granted) = (0, 0);
+        let mut traces = None;
+        let begin = |admission: &RequestAdmission| traces = Some(Traces::new(Instant::ZERO, admission));
+        let mut world = World::listened(&scenario, 1, begin).unwrap();
+        let mut sink = Beside { traces: traces.unwrap(), spawned: 0, granted: 0 };
         let counts = Counts::default();
         tracing::subscriber::with_default(Registry::default().with(counts.clone()), || {
-            loop {
-                let (requests, scheduler) = world.heard();
-                for event in &requests {
-                    granted += u64::from(event.fact.kind() == RequestEventKind::LeaseAcquired);
-                    sinks.on_request(event);
-                }
-                for event in &scheduler {
-                    spawned += u64::from(event.fact.kind() == SchedulerEventKind::WorkerSpawned);
-                    sinks.on_scheduler(event);
-                }
-                if !world.step() {
-                    break;
-                }
-            }
-            sinks.finish();
+            world.run_feeding(&mut sink).unwrap();
+            sink.traces.finish().unwrap();
         });
-        assert_eq!(sinks.failures().count(), 0);
+        let Beside { spawned, granted, .. } = sink;
         let counts = counts.0.lock();
         assert_eq!(counts["task"], (spawned, spawned));
         assert_eq!(counts["call"], (granted, granted));

@@ -7,20 +7,22 @@ mod file;
 mod report;
 #[cfg(test)]
 mod tests;
-mod trace;
 
+use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::Instant as StdInstant;
 
 use tidegate_core::pipeline::PolicyChoice;
-use tidegate_core::sim::scenario::{Scenario, builtin};
+use tidegate_core::sim::scenario::{Scenario, ScenarioError, builtin};
 use tidegate_core::sim::suite::idle;
 use tidegate_core::sim::world::World;
 
 use crate::cli::{PolicyName, SimulateArgs};
 use crate::error::{Error, Exit};
+use crate::observe::trace::TraceFile;
+use crate::output::OutputError;
 use crate::pipeline_file::FileError;
 use crate::progress::{REFRESH, Screen, View};
 
@@ -40,11 +42,14 @@ pub fn simulate(args: &SimulateArgs) -> Result<(String, Exit), Error> {
     if args.dump {
         return Ok((dump(&scenario)?, Exit::Done));
     }
-    if let Some(path) = &args.trace {
-        trace::write(path, &scenario, args.seed)?;
-    }
-    let world = World::accounted(&scenario, args.seed).map_err(|error| Error::Setting(error.to_string()))?;
-    let world = run(world, &mut Screen::new(!io::stderr().is_terminal(), false));
+    let screen = &mut Screen::new(!io::stderr().is_terminal(), false);
+    let world = if let Some(path) = &args.trace {
+        traced(path, &scenario, args.seed, screen)?
+    } else {
+        let world = World::accounted(&scenario, args.seed).map_err(refused)?;
+        let Ok(world) = run(world, screen, |_| Ok::<_, Infallible>(()));
+        world
+    };
     let report = Report::of(&scenario, args.seed, &world)?;
     let text = if args.json { report.to_json()? } else { report.to_string() };
     Ok((text, if report.violation.is_none() { Exit::Done } else { Exit::ChecksFailed }))
@@ -100,10 +105,34 @@ fn set_up(scenario: &mut Scenario, args: &SimulateArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs to the end.
-fn run(mut world: World, screen: &mut Screen) -> World {
+#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
+fn refused(error: ScenarioError) -> Error {
+    Error::Setting(error.to_string())
+}
+
+/// Runs to the end, and writes a trace of it to `path`.
+fn traced(path: &Path, scenario: &Scenario, seed: u64, screen: &mut Screen) -> Result<World, Error> {
+    let unwritable = |source| OutputError::Io { path: path.to_owned(), source };
+    let world = World::overheard(scenario, seed).map_err(refused)?;
+    let plan = scenario.plan().map_err(refused)?;
+    let resources: Vec<_> = world.resources().collect();
+    let mut file = TraceFile::create(path, &plan, &resources).map_err(unwritable)?;
+    let world =
+        run(world, screen, |world| world.feed(&mut file)).map_err(|error| unwritable(io::Error::other(error)))?;
+    file.end().map_err(unwritable)?;
+    Ok(world)
+}
+
+/// Runs to the end, and calls `after_each` before the first step and after each.
+fn run<E>(
+    mut world: World,
+    screen: &mut Screen,
+    mut after_each: impl FnMut(&mut World) -> Result<(), E>,
+) -> Result<World, E> {
     let (mut steps, mut shown) = (0_u32, StdInstant::now());
+    after_each(&mut world)?;
     while world.step() {
+        after_each(&mut world)?;
         steps = steps.wrapping_add(1);
         if steps.is_multiple_of(LOOK_EVERY) && shown.elapsed() >= REFRESH {
             shown = StdInstant::now();
@@ -111,7 +140,7 @@ fn run(mut world: World, screen: &mut Screen) -> World {
         }
     }
     std::mem::replace(screen, Screen::Off).close();
-    world
+    Ok(world)
 }
 
 fn view(world: &World) -> View {

@@ -178,3 +178,16 @@ fn the_list_names_every_built_in_scenario() {
     assert!(text.starts_with("tide ") && text.contains("\nvery-many/row-groups "), "{text}");
     assert_eq!(text.lines().count(), builtins().len());
 }
+
+#[test]
+fn a_trace_is_of_the_run_that_is_reported_and_changes_nothing_of_it() {
+    let place = tempfile::tempdir().unwrap();
+    let trace = place.path().join("trace.json");
+    let traced = simulated(&SimulateArgs { trace: Some(trace.clone()), ..args("outage") });
+    assert_eq!(traced, simulated(&args("outage")));
+    let text = std::fs::read_to_string(trace).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(json["traceEvents"].as_array().unwrap().len() > 1_000);
+    let nowhere = SimulateArgs { trace: Some(place.path().join("no/such/file")), ..args("outage") };
+    assert!(simulate(&nowhere).unwrap_err().to_string().contains("no/such/file"));
+}

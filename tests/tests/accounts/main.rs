@@ -3,7 +3,7 @@
 mod reference;
 
 use reference::{Integrals, Record, task_resources};
-use tidegate_core::observe::{Distribution, IdleCause, ResourceFigures, RunAccount, RunFigures};
+use tidegate_core::observe::{Distribution, IdleCause, ResourceFigures, RunAccount, RunFigures, Sink, SinkError};
 use tidegate_core::pipeline::event::SchedulerEvent;
 use tidegate_core::request::event::RequestEvent;
 use tidegate_core::sim::scenario::{Scenario, builtin};
@@ -25,27 +25,36 @@ fn hear(scenario: &Scenario, seed: u64) -> Heard {
     let mut empty = RunAccount::new(&scenario.plan().unwrap(), &scenario.pipeline_config());
     let prepare = |admission: &_| empty.add_all_calls(tidegate_core::time::Instant::ZERO, admission);
     let mut world = World::listened(scenario, seed, prepare).unwrap();
-    let mut account = empty.clone();
-    let mut record = Record { scheduler: Vec::new(), requests: Vec::new() };
-    let mut lines = Vec::new();
-    loop {
-        let (requests, scheduler) = world.heard();
-        for event in &requests {
-            account.on_request(event);
-            lines.push(format!("r{}", serde_json::to_string(event).unwrap()));
-        }
-        for event in &scheduler {
-            account.on_scheduler(event);
-            lines.push(format!("s{}", serde_json::to_string(event).unwrap()));
-        }
-        record.requests.extend(requests);
-        record.scheduler.extend(scheduler);
-        if !world.step() {
-            break;
-        }
-    }
+    let account = empty.clone();
+    let record = Record { scheduler: Vec::new(), requests: Vec::new() };
+    let mut ears = Ears { account, record, lines: Vec::new() };
+    world.run_feeding(&mut ears).unwrap();
     assert!(world.finished().is_some());
+    let Ears { account, record, lines } = ears;
     Heard { empty, figures: account.figures(), record, lines }
+}
+
+/// What is kept of a run while it goes on.
+struct Ears {
+    account: RunAccount,
+    record: Record,
+    lines: Vec<String>,
+}
+
+impl Sink for Ears {
+    fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
+        self.account.on_scheduler(event);
+        self.lines.push(format!("s{}", serde_json::to_string(event).unwrap()));
+        self.record.scheduler.push(*event);
+        Ok(())
+    }
+
+    fn on_request(&mut self, event: &RequestEvent) -> Result<(), SinkError> {
+        self.account.on_request(event);
+        self.lines.push(format!("r{}", serde_json::to_string(event).unwrap()));
+        self.record.requests.push(*event);
+        Ok(())
+    }
 }
 
 fn replay(mut account: RunAccount, lines: &[String]) -> RunFigures {

@@ -26,6 +26,7 @@ use alloc::vec::Vec;
 
 use self::requests::Calls;
 use self::tasks::Tasks;
+use crate::observe::{Sink, SinkError};
 use crate::pipeline::Plan;
 use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
 use crate::request::ResourceId;
@@ -172,6 +173,26 @@ impl Trace {
     /// What is complete since the last call.
     pub fn take(&mut self) -> Vec<TraceEvent> {
         core::mem::take(&mut self.out.events)
+    }
+}
+
+impl Sink for Trace {
+    fn wants_scheduler(&self) -> Interest {
+        scheduler_interest()
+    }
+
+    fn wants_request(&self) -> RequestInterest {
+        request_interest()
+    }
+
+    fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
+        Self::on_scheduler(self, event);
+        Ok(())
+    }
+
+    fn on_request(&mut self, event: &RequestEvent) -> Result<(), SinkError> {
+        Self::on_request(self, event);
+        Ok(())
     }
 }
 

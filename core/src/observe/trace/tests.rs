@@ -10,25 +10,16 @@ use crate::sim::world::World;
 
 /// The trace of a built-in scenario, and the world at its end.
 fn trace_of(scenario: &Scenario, cancelled_at: Option<u64>) -> (Vec<TraceEvent>, World) {
-    let mut resources = Vec::new();
-    let mut world = World::listened(scenario, 5, |admission| resources = admission.resources().collect()).unwrap();
-    let names: Vec<_> = resources.into_iter().zip(&scenario.models).map(|(id, model)| (id, &*model.name)).collect();
-    let mut trace = Trace::new(&scenario.plan().unwrap(), &names);
-    let mut steps = 0;
-    loop {
-        let (requests, tasks) = world.heard();
-        for event in &requests {
-            trace.on_request(event);
-        }
-        for event in &tasks {
-            trace.on_scheduler(event);
-        }
-        steps += 1;
-        if cancelled_at == Some(steps) {
-            break;
-        }
-        if !world.step() {
-            break;
+    let mut world = World::listened(scenario, 5, |_| ()).unwrap();
+    let mut trace = Trace::new(&scenario.plan().unwrap(), &world.resources().collect::<Vec<_>>());
+    match cancelled_at {
+        None => world.run_feeding(&mut trace).unwrap(),
+        Some(steps) => {
+            for _ in 1..steps {
+                world.feed(&mut trace).unwrap();
+                world.step();
+            }
+            world.feed(&mut trace).unwrap();
         }
     }
     trace.finish(world.now());

@@ -130,12 +130,7 @@ impl RequestAdmission {
         let group = request.group.unwrap_or(resource.place.group);
         // As recorded, a timeout of zero is refused even where there is room.
         let is_hopeless = self.config.compatibility && request.timeout == Some(Duration::ZERO);
-        if self.queue.is_empty() && !is_hopeless && self.blocked(now, request).is_none() {
-            self.queue.serve_directly(group, 1.0);
-            let lease = self.grant(now, request.resource, request.estimate);
-            if self.log.is_on() {
-                self.tell_direct(now, request.resource, lease.id);
-            }
+        if !is_hopeless && let Some(lease) = self.grant_directly(now, request, group) {
             return Acquire::Granted(lease);
         }
         self.wait(now, request, group)

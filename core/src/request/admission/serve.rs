@@ -168,6 +168,21 @@ impl RequestAdmission {
         answer
     }
 
+    /// Lets a call out past an empty queue, if nothing blocks it.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a tenth of an uncontended call is otherwise spent on entering it")]
+    pub(super) fn grant_directly(&mut self, now: Instant, request: &Request, group: GroupId) -> Option<RequestLease> {
+        if !self.queue.is_empty() || self.blocked(now, request).is_some() {
+            return None;
+        }
+        self.queue.serve_directly(group, 1.0);
+        let lease = self.grant(now, request.resource, request.estimate);
+        if self.log.is_on() {
+            self.tell_direct(now, request.resource, lease.id);
+        }
+        Some(lease)
+    }
+
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a tenth of an uncontended call is otherwise spent on entering it")]
     pub(super) fn grant(&mut self, now: Instant, resource: ResourceId, estimate: Usage) -> RequestLease {

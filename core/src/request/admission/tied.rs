@@ -32,12 +32,7 @@ impl RequestAdmission {
         // Only a worker that was refused before may hold nothing here.
         let holds = stage.resume(now, &tie);
         let group = request.group.unwrap_or(self.resources[request.resource.index()].place.group);
-        if holds && self.queue.is_empty() && self.blocked(now, request).is_none() {
-            self.queue.serve_directly(group, 1.0);
-            let lease = self.grant(now, request.resource, request.estimate);
-            if self.log.is_on() {
-                self.tell_direct(now, request.resource, lease.id);
-            }
+        if holds && let Some(lease) = self.grant_directly(now, request, group) {
             return Acquire::Granted(lease);
         }
         self.expire(now);

@@ -3,9 +3,10 @@
 use alloc::vec::Vec;
 
 use super::World;
+use crate::observe::{Sink, SinkError};
 use crate::pipeline::event::{Interest, SchedulerEvent};
-use crate::request::RequestAdmission;
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
+use crate::request::{RequestAdmission, ResourceId};
 use crate::sim::scenario::{Scenario, ScenarioError};
 
 /// Listening to a run.
@@ -25,10 +26,35 @@ impl World {
         Ok(world)
     }
 
+    /// The request resource of each model, with the model's name, in the order of the scenario.
+    pub fn resources(&self) -> impl Iterator<Item = (ResourceId, &str)> {
+        self.providers.iter().map(|provider| (provider.resource, &*provider.name))
+    }
+
+    /// Runs to the end and feeds all events to `sink`, up to its first error. It is not told to finish.
+    pub fn run_feeding(&mut self, sink: &mut impl Sink) -> Result<(), SinkError> {
+        self.feed(sink)?;
+        while self.step() {
+            self.feed(sink)?;
+        }
+        Ok(())
+    }
+
+    /// Feeds the events since the last call to `sink`, up to its first error. Do so after every [step](World::step): the two
+    /// streams then go on together.
+    pub fn feed(&mut self, sink: &mut impl Sink) -> Result<(), SinkError> {
+        let (requests, scheduler) = self.heard();
+        requests.iter().try_for_each(|event| sink.on_request(event))?;
+        scheduler.iter().try_for_each(|event| sink.on_scheduler(event))
+    }
+
     /// The events since the last call, each stream in its order. Take them after every [step](World::step): all of them are
-    /// then of one instant.
+    /// then of one instant. None in a world that nobody [listens](World::listened) to or [overhears](World::overheard).
     pub fn heard(&mut self) -> (Vec<RequestEvent>, Vec<SchedulerEvent>) {
-        let Self { admission, pipeline, .. } = self;
+        let Self { admission, pipeline, watch, .. } = self;
+        if let Some(watch) = watch {
+            return watch.heard();
+        }
         let requests = core::iter::from_fn(|| admission.poll_event());
         (requests.collect(), core::iter::from_fn(|| pipeline.poll_event()).collect())
     }

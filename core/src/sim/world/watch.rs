@@ -3,6 +3,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 use core::fmt;
 
 use super::World;
@@ -69,6 +70,8 @@ pub(super) struct Watch {
     latest: VecDeque<Observation>,
     kinds: BTreeMap<SchedulerEventKind, u64>,
     account: Option<RunAccount>,
+    /// The events, for others to hear.
+    heard: Option<(Vec<RequestEvent>, Vec<SchedulerEvent>)>,
 }
 
 impl Watch {
@@ -87,16 +90,26 @@ impl Watch {
         self.violation = check(&mut self.checker).err();
     }
 
+    pub(super) fn heard(&mut self) -> (Vec<RequestEvent>, Vec<SchedulerEvent>) {
+        self.heard.as_mut().map(core::mem::take).unwrap_or_default()
+    }
+
     fn drain(&mut self, pipeline: &mut Pipeline, admission: &mut RequestAdmission) {
         while let Some(event) = admission.poll_event() {
             if let Some(account) = &mut self.account {
                 account.on_request(&event);
+            }
+            if let Some((requests, _)) = &mut self.heard {
+                requests.push(event);
             }
             self.see(Observation::Request(event), |checker| checker.on_request_event(&event));
         }
         while let Some(event) = pipeline.poll_event() {
             if let Some(account) = &mut self.account {
                 account.on_scheduler(&event);
+            }
+            if let Some((_, scheduler)) = &mut self.heard {
+                scheduler.push(event);
             }
             self.see(Observation::Scheduler(event), |checker| checker.on_event(&event));
         }
@@ -136,13 +149,31 @@ impl World {
         Self::at_rest(scenario, seed, None, None)?.watched_from_the_start(scenario, true)
     }
 
+    /// An [accounted](Self::accounted) world whose events others can hear too, with [`World::feed`] or [`World::heard`]. They
+    /// are kept until then.
+    pub fn overheard(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
+        let world = Self::at_rest(scenario, seed, None, None)?;
+        let mut world = world.watched_at_rest(scenario, true)?;
+        if let Some(watch) = &mut world.watch {
+            watch.heard = Some(<_>::default());
+        }
+        world.begin(scenario);
+        Ok(world)
+    }
+
     /// An [accounted](Self::accounted) world under a task policy of the caller's own, in place of the one that the scenario
     /// names. The laws do not depend on the policy: a run that breaks one under yours has found a bug.
     pub fn with_policy(scenario: &Scenario, seed: u64, policy: BoxedPolicy) -> Result<Self, ScenarioError> {
         Self::at_rest(scenario, seed, Some(policy), None)?.watched_from_the_start(scenario, true)
     }
 
-    fn watched_from_the_start(mut self, scenario: &Scenario, accounts: bool) -> Result<Self, ScenarioError> {
+    fn watched_from_the_start(self, scenario: &Scenario, accounts: bool) -> Result<Self, ScenarioError> {
+        let mut world = self.watched_at_rest(scenario, accounts)?;
+        world.begin(scenario);
+        Ok(world)
+    }
+
+    fn watched_at_rest(mut self, scenario: &Scenario, accounts: bool) -> Result<Self, ScenarioError> {
         let (plan, config) = (scenario.plan()?, scenario.pipeline_config());
         let mut checker = RunChecker::new(&plan, &config);
         let mut account = accounts.then(|| RunAccount::new(&plan, &config));
@@ -155,8 +186,7 @@ impl World {
             account.add_all_calls(self.now, &self.admission);
         }
         let (latest, kinds) = (VecDeque::new(), BTreeMap::new());
-        self.watch = Some(Box::new(Watch { checker, violation: None, latest, kinds, account }));
-        self.begin(scenario);
+        self.watch = Some(Box::new(Watch { checker, violation: None, latest, kinds, account, heard: None }));
         Ok(self)
     }
 

@@ -72,6 +72,12 @@ impl Case {
         Self { about: resource.to_string(), ..self }
     }
 
+    /// What its figures show, in a sentence or two.
+    fn showing(mut self, what: &str) -> Self {
+        self.scenario.description = what.to_string();
+        self
+    }
+
     /// Its name: `sweep/case`.
     #[must_use]
     pub fn name(&self) -> &str {
