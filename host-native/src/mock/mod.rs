@@ -22,11 +22,14 @@
 //! | `answer`, `schema` | what a mock says: text, or JSON for a schema |
 //! | `reply`, `stream`, `headers`, `refusal` | how it is said |
 //! | `control` | what tests look at and turn |
+//! | `command`, `flags` | `tidegate mock`, and what its flags say |
 
 pub mod answer;
 mod chat;
+pub mod command;
 mod control;
 mod embeddings;
+pub mod flags;
 mod headers;
 mod refusal;
 mod reply;
@@ -83,8 +86,11 @@ impl fmt::Debug for MockKey {
     }
 }
 
+/// Takes the name of a model, or `-`, and what happened.
+pub type Listener = dyn Fn(&str, &str) + Send + Sync;
+
 /// Somebody who is told.
-pub struct Log(pub Box<dyn Fn(&str, &str) + Send + Sync>);
+pub struct Log(pub Box<Listener>);
 
 impl fmt::Debug for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

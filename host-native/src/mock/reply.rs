@@ -106,7 +106,7 @@ async fn spoil(service: &Service, slot: Slot, reply: Reply, flaw: Flaw, at: Inst
     match reply.form {
         Form::Whole(body) => {
             service.host.sleep_until(at).await;
-            spoilt(body, flaw, slot)
+            spoilt(&body, flaw, slot)
         }
         Form::Stream(frames) => {
             token_stream::response(service.host.clone(), frames, slot, at, Some(flaw), reply.tokens)
@@ -126,7 +126,7 @@ fn json_body(body: Body) -> Response {
 }
 
 /// A whole body that is cut or garbled. The slot is free, as for any answer, before it is sent.
-fn spoilt(body: Bytes, flaw: Flaw, slot: Slot) -> Response {
+fn spoilt(body: &Bytes, flaw: Flaw, slot: Slot) -> Response {
     drop(slot);
     match flaw {
         Flaw::Malformed => json_body(Body::from(GARBLED)),

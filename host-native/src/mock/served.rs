@@ -240,7 +240,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_schedule_of_another_provider_begins_when_it_takes_over() {
         let served = served(&spec(2));
-        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        tokio::time::sleep(std::time::Duration::from_mins(1)).await;
         let outage = Outage::of_errors(Duration::from_secs(5), Duration::from_secs(5));
         served.replace(&ProviderSpec { outages: vec![outage], ..spec(2) }).unwrap();
         assert_eq!(served.stats().capacity, 2);
