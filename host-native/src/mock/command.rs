@@ -18,7 +18,7 @@ use crate::error::{Error, Exit};
 use crate::interrupt::Interrupts;
 use crate::progress::REFRESH;
 use crate::simulate::{Providers, find_providers, list};
-use crate::table::{row, write_table};
+use crate::table::{format_seconds, row, write_table};
 
 /// Serves what `args` say until the program is told to stop; gives what to print then.
 pub async fn serve_until_interrupted(args: &MockArgs) -> Result<(String, Exit), Error> {
@@ -109,14 +109,14 @@ fn description(provider: &ProviderSpec) -> String {
     let ProviderSpec { capacity, overload, latency, requests, tokens, neighbour, outages, faults } = provider;
     let mut text = match capacity {
         Capacity::Constant { slots } => format!("{slots} calls at once"),
-        Capacity::WarmUp { slots, warm_up } => format!("1 to {slots} calls at once in {warm_up}"),
+        Capacity::WarmUp { slots, warm_up } => format!("1 to {slots} calls at once in {}", short(*warm_up)),
         Capacity::Steps { slots, steps } => format!("{slots} calls at once, {} steps", steps.len()),
-        Capacity::Drift { from, to, over, .. } => format!("{from} to {to} calls at once over {over}"),
+        Capacity::Drift { from, to, over, .. } => format!("{from} to {to} calls at once in {}", short(*over)),
     };
     let _ = match latency {
-        Latency::Constant { latency } => write!(text, " of {latency}"),
-        Latency::Uniform { low, high } => write!(text, " of {low} to {high}"),
-        Latency::LogNormal { median, .. } => write!(text, " of some {median}"),
+        Latency::Constant { latency } => write!(text, " of {}", short(*latency)),
+        Latency::Uniform { low, high } => write!(text, " of {} to {}", short(*low), short(*high)),
+        Latency::LogNormal { median, .. } => write!(text, " of some {}", short(*median)),
     };
     if matches!(overload, Overload::SlowDown { .. }) {
         text.push_str(", slower beyond");
@@ -136,6 +136,10 @@ fn description(provider: &ProviderSpec) -> String {
         text.push_str(", faults");
     }
     text
+}
+
+fn short(span: Duration) -> String {
+    format_seconds(span.as_secs_f64())
 }
 
 /// A line that is redrawn in place on a terminal; hidden elsewhere, and when `quiet`.
@@ -181,9 +185,8 @@ impl fmt::Display for Summary {
         let mut table = vec![row(titles)];
         for (name, stats) in models {
             let counters = &stats.counters;
-            let answered = counters.finished.saturating_sub(counters.spoilt);
             let figures = [
-                answered,
+                stats.answered,
                 counters.refused,
                 counters.refused_by_rate,
                 counters.failed,
@@ -243,7 +246,7 @@ mod tests {
     #[test]
     fn a_provider_is_described_in_a_line() {
         let told = describe(&friendly());
-        assert!(told.starts_with("model mock-chat       64 calls at once of some 250"), "{told}");
+        assert!(told.starts_with("model mock-chat       64 calls at once of some 250 ms, "), "{told}");
         assert!(told.contains("6000 requests a minute, 2000000 tokens a minute\nmodel mock-embedding"), "{told}");
     }
 }

@@ -116,7 +116,9 @@ pub enum MockError {
     #[error("a mock needs at least one model")]
     NoModel,
     /// The address could not be opened.
-    #[error("cannot listen on {address}: {source}")]
+    #[error(
+        "cannot listen on {address}: {source}\n  expected an address of this machine that nobody else uses; port 0 takes any free one"
+    )]
     Listen {
         /// The address.
         address: SocketAddr,

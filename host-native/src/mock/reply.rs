@@ -68,7 +68,7 @@ pub(super) async fn carry_out(
             service.tell(&model.id, &format!("{status}: failed"));
             service.host.sleep_until(at).await;
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            Refusal::new(status, "server_error", "server_error", "the mock provider has an outage").into_response()
+            Refusal::new(status, "server_error", "server_error", "the mock provider failed").into_response()
         }
         (Answer::Hang { until }, _) => {
             service.tell(&model.id, "hangs");

@@ -29,6 +29,7 @@ struct Line {
     /// What earlier machines did.
     retired: Counters,
     most_in_flight: u32,
+    answered: u64,
     answered_tokens: u64,
 }
 
@@ -46,7 +47,9 @@ pub struct ModelStats {
     pub most_in_flight: u32,
     /// Calls it can truly serve at once now.
     pub capacity: u32,
-    /// Tokens of the answers that were given whole.
+    /// Calls answered whole and well. What else finished was spoilt, or its client went away.
+    pub answered: u64,
+    /// Tokens of those answers.
     pub answered_tokens: u64,
 }
 
@@ -70,6 +73,7 @@ impl Served {
             generation: 0,
             retired: Counters::default(),
             most_in_flight: 0,
+            answered: 0,
             answered_tokens: 0,
         };
         Ok(Self { id: id.to_string(), host, seed, line: Mutex::new(line) })
@@ -121,6 +125,7 @@ impl Served {
             in_flight: line.in_flight(),
             most_in_flight: line.most_in_flight,
             capacity: line.machine.capacity(line.own(self.host.now())),
+            answered: line.answered,
             answered_tokens: line.answered_tokens,
         }
     }
@@ -178,7 +183,11 @@ pub(super) struct Slot {
 impl Slot {
     /// The answer is whole: its tokens count, and the slot is free.
     pub(super) fn answered(self, tokens: u32) {
-        self.of.line.lock().answered_tokens += u64::from(tokens);
+        let mut line = self.of.line.lock();
+        line.answered += 1;
+        line.answered_tokens += u64::from(tokens);
+        // Giving the slot back takes the same lock.
+        drop(line);
     }
 }
 

@@ -98,7 +98,8 @@ async fn a_stopped_mock_refuses_connections() {
 }
 
 fn http() -> reqwest::Client {
-    reqwest::Client::builder().no_proxy().build().unwrap()
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap()
 }
 
 async fn serve(config: MockConfig) -> MockServer {
