@@ -140,6 +140,7 @@ pub struct RegressArgs {
 
 /// What `mock` takes.
 #[derive(Clone, Debug, Default, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct MockArgs {
     /// Whose models to serve: a built-in scenario (see --list), or a file of one, or of models alone
     #[arg(value_name = "SCENARIO")]

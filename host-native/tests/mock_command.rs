@@ -20,17 +20,18 @@ impl Serving {
     fn start(scratch: &Scratch, arguments: &[&str]) -> Self {
         let arguments = [&["mock", "--listen", "127.0.0.1:0"], arguments].concat();
         let mut child = scratch.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut printed = Vec::new();
-        loop {
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let mut serving = Self { child, out, printed: Vec::new(), base_url: String::new() };
+        while serving.base_url.is_empty() {
             let mut line = String::new();
-            assert!(out.read_line(&mut line).unwrap() > 0, "it ended before it listened: {printed:?}");
-            if let Some(base_url) = line.trim_end().strip_prefix("listening on ") {
-                let base_url = base_url.to_string();
-                return Self { child, out, printed, base_url };
+            let read = serving.out.read_line(&mut line).unwrap();
+            assert!(read > 0, "it ended before it listened: {:?}", serving.printed);
+            match line.trim_end().strip_prefix("listening on ") {
+                Some(base_url) => serving.base_url = base_url.to_string(),
+                None => serving.printed.push(line),
             }
-            printed.push(line);
         }
+        serving
     }
 
     async fn call(&self, model: &str) -> u16 {

@@ -203,6 +203,8 @@ impl fmt::Display for Summary {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::sim::provider::Faults;
+
     use super::*;
 
     fn args(scenario: Option<&str>, models: &[&str], faults: &[&str]) -> MockArgs {
@@ -230,7 +232,8 @@ mod tests {
         assert_eq!(names(&args), ["narrow", "wide", "more"]);
         let models = models(&args).unwrap();
         assert_eq!(models[1].1.capacity, Capacity::Constant { slots: 3 });
-        assert!(models.iter().all(|(_, provider)| provider.faults.is_some_and(|faults| faults.cut_share == 0.5)));
+        let cut = Some(Faults { cut_share: 0.5, ..Faults::default() });
+        assert!(models.iter().all(|(_, provider)| provider.faults == cut));
     }
 
     #[test]

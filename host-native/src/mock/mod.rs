@@ -39,11 +39,12 @@ mod server;
 mod stream;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_time;
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use axum::serve::ListenerExt as _;
 use tidegate_core::sim::provider::{Counters, ProviderSpec, SpecError};
@@ -136,34 +137,16 @@ impl MockServer {
         let host = TokioHost::current()?;
         let models = vec![Arc::new(Served::new("mock", spec, seed, host.clone())?)];
         let config = MockConfig { any_model: true, ..MockConfig::default() };
-        Self::listen(host, models, config, (Ipv4Addr::LOCALHOST, 0).into()).await
+        Self::listen(Service::new(host, models, config), (Ipv4Addr::LOCALHOST, 0).into()).await
     }
 
     /// Serves what `config` says at `address`; port 0 is any free port.
     pub async fn serve(config: MockConfig, address: SocketAddr) -> Result<Self, MockError> {
-        let host = TokioHost::current()?;
-        let chance = Rng::new(config.seed);
-        let served = config.models.iter().map(|(id, spec)| {
-            let seed = chance.fork(hash_of(id)).next_u64();
-            Ok(Arc::new(Served::new(id, spec, seed, host.clone())?))
-        });
-        let served = served.collect::<Result<Vec<_>, MockError>>()?;
-        Self::listen(host, served, config, address).await
+        Self::listen(service(config)?, address).await
     }
 
-    async fn listen(
-        host: TokioHost,
-        models: Vec<Arc<Served>>,
-        config: MockConfig,
-        address: SocketAddr,
-    ) -> Result<Self, MockError> {
-        if models.is_empty() {
-            return Err(MockError::NoModel);
-        }
-        let MockConfig { any_model, key, allow_control, log, .. } = config;
-        let (requests, rejected, completions) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let service =
-            Arc::new(Service { host, models, any_model, key, allow_control, log, requests, rejected, completions });
+    async fn listen(service: Service, address: SocketAddr) -> Result<Self, MockError> {
+        let service = Arc::new(service);
         let refused = |source| MockError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
@@ -208,7 +191,7 @@ impl MockServer {
     }
 
     fn first(&self) -> ModelStats {
-        self.service.models.first().map_or_else(ModelStats::default, |model| model.stats())
+        self.service.first().map_or_else(ModelStats::default, Served::stats)
     }
 }
 
@@ -216,4 +199,19 @@ impl Drop for MockServer {
     fn drop(&mut self) {
         self.server.abort();
     }
+}
+
+/// What is to be served, on the runtime of the caller.
+fn service(config: MockConfig) -> Result<Service, MockError> {
+    if config.models.is_empty() {
+        return Err(MockError::NoModel);
+    }
+    let host = TokioHost::current()?;
+    let chance = Rng::new(config.seed);
+    let served = config.models.iter().map(|(id, spec)| {
+        let seed = chance.fork(hash_of(id)).next_u64();
+        Ok(Arc::new(Served::new(id, spec, seed, host.clone())?))
+    });
+    let models = served.collect::<Result<Vec<_>, MockError>>()?;
+    Ok(Service::new(host, models, config))
 }

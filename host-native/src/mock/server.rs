@@ -20,7 +20,7 @@ use super::embeddings;
 use super::refusal::Refusal;
 use super::reply::carry_out;
 use super::served::Served;
-use super::{Log, MockKey};
+use super::{Log, MockConfig, MockKey};
 use crate::host::TokioHost;
 
 /// The largest request.
@@ -30,16 +30,16 @@ const MOST_BYTES: usize = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) host: TokioHost,
-    pub(super) models: Vec<Arc<Served>>,
+    models: Vec<Arc<Served>>,
     /// Whether the first model serves every name that no model has.
-    pub(super) any_model: bool,
-    pub(super) key: Option<MockKey>,
+    any_model: bool,
+    key: Option<MockKey>,
     pub(super) allow_control: bool,
-    pub(super) log: Option<Log>,
-    pub(super) requests: AtomicU64,
-    pub(super) rejected: AtomicU64,
+    log: Option<Log>,
+    requests: AtomicU64,
+    rejected: AtomicU64,
     /// Completions so far, for their ids.
-    pub(super) completions: AtomicU64,
+    completions: AtomicU64,
 }
 
 pub(super) fn router(service: &Arc<Service>) -> Router {
@@ -62,6 +62,18 @@ pub(super) fn router(service: &Arc<Service>) -> Router {
 }
 
 impl Service {
+    /// The models, of which there is at least one, and the rest of `config`.
+    pub(super) fn new(host: TokioHost, models: Vec<Arc<Served>>, config: MockConfig) -> Self {
+        let MockConfig { any_model, key, allow_control, log, .. } = config;
+        let (requests, rejected, completions) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Self { host, models, any_model, key, allow_control, log, requests, rejected, completions }
+    }
+
+    /// The first model.
+    pub(super) fn first(&self) -> Option<&Served> {
+        self.models.first().map(Arc::as_ref)
+    }
+
     /// The model of that name.
     pub(super) fn model(&self, id: &str) -> Result<&Arc<Served>, Refusal> {
         let named = self.models.iter().find(|model| model.id == id);
