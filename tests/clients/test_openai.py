@@ -136,6 +136,27 @@ class Answers(WithMock):
         self.assertEqual(raw.parse()._request_id, raw.headers["x-request-id"])
 
 
+class Tools(WithMock):
+    TOOL = {
+        "type": "function",
+        "function": {
+            "name": "close_berth",
+            "parameters": {"type": "object", "properties": {"berth": {"type": "integer"}}, "required": ["berth"]},
+        },
+    }
+
+    def test_a_tool_that_has_to_be_called_is_called_with_arguments_that_fit(self):
+        ask = {"model": "chat", "messages": PROMPT, "tools": [self.TOOL], "tool_choice": "required"}
+        choice = self.client.chat.completions.create(**ask).choices[0]
+        self.assertEqual(choice.finish_reason, "tool_calls")
+        call = choice.message.tool_calls[0].function
+        self.assertEqual(call.name, "close_berth")
+        self.assertIsInstance(json.loads(call.arguments)["berth"], int)
+        with self.client.chat.completions.stream(**ask) as stream:
+            streamed = stream.get_final_completion().choices[0].message.tool_calls[0].function
+        self.assertEqual((streamed.name, streamed.arguments), (call.name, call.arguments))
+
+
 class Berth(BaseModel):
     name: str
     depth: float = Field(gt=2, lt=12)

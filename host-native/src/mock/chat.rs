@@ -1,17 +1,15 @@
-//! `POST /v1/chat/completions` and `POST /v1/completions`: what is asked, and what is answered.
+//! `POST /v1/chat/completions` and `POST /v1/completions`: what is asked, and what is said.
 //!
-//! The text is [`answer`](super::answer)'s, or a JSON value that fits the schema when one is asked for. `n` and the token
-//! limits are honoured; sampling settings, `stop`, `user` and tools are accepted and change nothing.
+//! The text is [`answer`](super::answer)'s; a JSON value that fits when a schema is asked for; and a call of a tool, with
+//! arguments that fit, when `tool_choice` asks for one. `n` and the token limits are honoured; sampling settings, `stop`,
+//! `user` and tools that may be called or not are accepted and change nothing.
 
-use axum::body::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::{self, Choice};
 use super::refusal::Refusal;
-use super::reply::{Form, Reply};
 use super::schema;
-use super::stream::{Frames, pieces};
 
 /// The most choices of one call.
 const MOST_CHOICES: u32 = 128;
@@ -22,10 +20,20 @@ pub(super) struct Prepared {
     pub(super) model: String,
     /// Tokens of the prompt and of the answer.
     pub(super) tokens: (u32, u32),
-    protocol: Protocol,
-    choices: Vec<Choice>,
-    stream: bool,
-    include_usage: bool,
+    pub(super) protocol: Protocol,
+    pub(super) choices: Vec<Said>,
+    pub(super) stream: bool,
+    pub(super) include_usage: bool,
+}
+
+/// One choice of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    /// What it says, or the arguments of the tool's call.
+    pub(super) text: String,
+    /// The tool that is called.
+    pub(super) tool: Option<String>,
+    pub(super) finish_reason: &'static str,
 }
 
 /// The two forms of completions.
@@ -45,6 +53,37 @@ struct Settings {
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     response_format: Option<ResponseFormat>,
+    tools: Option<Vec<Tool>>,
+    tool_choice: Option<ToolChoice>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Tool {
+    function: Option<Function>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Function {
+    name: String,
+    parameters: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum ToolChoice {
+    /// `none`, `auto` or `required`.
+    Word(String),
+    Named {
+        function: Named,
+    },
+    /// Forms that a mock has no use for.
+    #[allow(dead_code, reason = "it is read and not looked at")]
+    Other(Value),
+}
+
+#[derive(Debug, Deserialize)]
+struct Named {
+    name: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -171,134 +210,48 @@ impl Prepared {
             include_usage: settings.stream_options.and_then(|options| options.include_usage).unwrap_or(false),
         })
     }
-
-    /// The answer in its form. `number` tells it from others, `created` is in seconds since 1970.
-    pub(super) fn reply(self, number: u64, created: u64) -> Reply {
-        let tokens = self.tokens.1;
-        let form = if self.stream {
-            Form::Stream(self.frames(number, created))
-        } else {
-            Form::Whole(Bytes::from(self.whole(number, created).to_string()))
-        };
-        Reply { form, tokens }
-    }
-
-    fn whole(&self, number: u64, created: u64) -> Value {
-        let choices = self.choices.iter().zip(0_u32..).map(|(choice, index)| match self.protocol {
-            Protocol::Chat => json!({
-                "index": index,
-                "message": { "role": "assistant", "content": choice.text, "refusal": null },
-                "logprobs": null,
-                "finish_reason": finish_reason(choice),
-            }),
-            Protocol::Text => json!({
-                "index": index,
-                "text": choice.text,
-                "logprobs": null,
-                "finish_reason": finish_reason(choice),
-            }),
-        });
-        let mut body = self.head(number, created, false);
-        body["choices"] = choices.collect();
-        body["usage"] = self.usage();
-        body
-    }
-
-    fn frames(&self, number: u64, created: u64) -> Frames {
-        let chunk = |choices: Value| {
-            let mut chunk = self.head(number, created, true);
-            chunk["choices"] = choices;
-            if self.include_usage {
-                chunk["usage"] = Value::Null;
-            }
-            chunk
-        };
-        let indexed = || self.choices.iter().zip(0_u32..);
-        let opening = match self.protocol {
-            Protocol::Chat => {
-                let role = json!({ "role": "assistant", "content": "", "refusal": null });
-                indexed().map(|(_, index)| chunk(json!([delta(index, &role, None)]))).collect()
-            }
-            Protocol::Text => Vec::new(),
-        };
-        let texts: Vec<Vec<String>> = self.choices.iter().map(|choice| pieces(&choice.text)).collect();
-        let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
-        let mut tokens = Vec::new();
-        for nth in 0..longest {
-            for (text, index) in texts.iter().zip(0_u32..) {
-                let Some(piece) = text.get(nth) else { continue };
-                tokens.push(chunk(json!([match self.protocol {
-                    Protocol::Chat => delta(index, &json!({ "content": piece }), None),
-                    Protocol::Text => text_delta(index, piece, None),
-                }])));
-            }
-        }
-        let mut closing: Vec<Value> = indexed()
-            .map(|(choice, index)| match self.protocol {
-                Protocol::Chat => chunk(json!([delta(index, &json!({}), Some(finish_reason(choice)))])),
-                Protocol::Text => chunk(json!([text_delta(index, "", Some(finish_reason(choice)))])),
-            })
-            .collect();
-        if self.include_usage {
-            let mut usage = chunk(json!([]));
-            usage["usage"] = self.usage();
-            closing.push(usage);
-        }
-        Frames { opening, tokens, closing }
-    }
-
-    fn head(&self, number: u64, created: u64, is_chunk: bool) -> Value {
-        let (prefix, object) = match (self.protocol, is_chunk) {
-            (Protocol::Chat, false) => ("chatcmpl", "chat.completion"),
-            (Protocol::Chat, true) => ("chatcmpl", "chat.completion.chunk"),
-            (Protocol::Text, _) => ("cmpl", "text_completion"),
-        };
-        json!({
-            "id": format!("{prefix}-mock-{number}"),
-            "object": object,
-            "created": created,
-            "model": self.model,
-            "system_fingerprint": "fp_mock",
-        })
-    }
-
-    fn usage(&self) -> Value {
-        let (prompt, completion) = self.tokens;
-        json!({
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt.saturating_add(completion),
-        })
-    }
 }
 
 impl Settings {
-    fn choice(&self, prompt: &str, number: u32) -> Result<Choice, Refusal> {
+    fn choice(&self, prompt: &str, number: u32) -> Result<Said, Refusal> {
+        let seed = if number == 0 { prompt.to_string() } else { format!("{prompt}\0{number}") };
+        if let Some(tool) = self.tool()? {
+            let text = fitting(tool.parameters.as_ref().unwrap_or(&json!({ "type": "object" })), &seed, "tools")?;
+            return Ok(Said { text, tool: Some(tool.name.clone()), finish_reason: "tool_calls" });
+        }
         let free = json!({ "type": "object", "properties": { "answer": {} }, "required": ["answer"] });
         let schema = match &self.response_format {
             None | Some(ResponseFormat::Text) => {
-                return Ok(answer::choice(prompt, number, self.max_completion_tokens.or(self.max_tokens)));
+                let most = self.max_completion_tokens.or(self.max_tokens);
+                let Choice { text, is_cut } = answer::choice(prompt, number, most);
+                return Ok(Said { text, tool: None, finish_reason: if is_cut { "length" } else { "stop" } });
             }
             Some(ResponseFormat::JsonObject) => &free,
             Some(ResponseFormat::JsonSchema { json_schema }) => json_schema.schema.as_ref().unwrap_or(&free),
         };
-        let seed = if number == 0 { prompt.to_string() } else { format!("{prompt}\0{number}") };
-        let value = schema::instance(schema, &seed)
-            .map_err(|error| Refusal::field("response_format", format!("the schema cannot be met: {error}")))?;
-        Ok(Choice { text: value.to_string(), is_cut: false })
+        Ok(Said { text: fitting(schema, &seed, "response_format")?, tool: None, finish_reason: "stop" })
+    }
+
+    /// The tool that has to be called.
+    fn tool(&self) -> Result<Option<&Function>, Refusal> {
+        let mut functions = self.tools.iter().flatten().filter_map(|tool| tool.function.as_ref());
+        match &self.tool_choice {
+            Some(ToolChoice::Word(word)) if word == "required" => Ok(functions.next()),
+            Some(ToolChoice::Named { function: Named { name } }) => {
+                let found = functions.find(|function| function.name == *name);
+                let message = || format!("`tool_choice` asks for `{name}`, which is not among the tools");
+                found.map(Some).ok_or_else(|| Refusal::field("tool_choice", message()))
+            }
+            _ => Ok(None),
+        }
     }
 }
 
-fn finish_reason(choice: &Choice) -> &'static str {
-    if choice.is_cut { "length" } else { "stop" }
-}
-
-fn delta(index: u32, delta: &Value, finish_reason: Option<&str>) -> Value {
-    json!({ "index": index, "delta": delta, "logprobs": null, "finish_reason": finish_reason })
-}
-
-fn text_delta(index: u32, text: &str, finish_reason: Option<&str>) -> Value {
-    json!({ "index": index, "text": text, "logprobs": null, "finish_reason": finish_reason })
+/// JSON that fits a schema of the request's field `param`.
+fn fitting(schema: &Value, seed: &str, param: &str) -> Result<String, Refusal> {
+    let value = schema::instance(schema, seed)
+        .map_err(|error| Refusal::field(param, format!("the schema cannot be met: {error}")))?;
+    Ok(value.to_string())
 }
 
 #[cfg(test)]
@@ -401,6 +354,39 @@ mod tests {
             let refusal = read(&body).unwrap_err();
             assert_eq!(refusal.status, 400);
             assert_eq!(refusal.param(), param, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_tool_is_called_when_it_has_to_be_with_arguments_that_fit() {
+        let parameters = json!({ "type": "object", "properties": { "berth": { "type": "integer" } } });
+        let tools = json!([
+            { "type": "function", "function": { "name": "open", "parameters": parameters } },
+            { "type": "function", "function": { "name": "close" } },
+        ]);
+        let ask = |tool_choice: Value| {
+            let messages = json!([{ "content": "the berth" }]);
+            read(&json!({ "model": "m", "messages": messages, "tools": tools, "tool_choice": tool_choice }))
+        };
+        let named = |name: &str| ask(json!({ "type": "function", "function": { "name": name } }));
+        let prepared = ask(json!("required")).unwrap();
+        let whole = prepared.whole(1, 0);
+        let choice = &whole["choices"][0];
+        assert_eq!((&choice["finish_reason"], &choice["message"]["content"]), (&json!("tool_calls"), &Value::Null));
+        let call = &choice["message"]["tool_calls"][0];
+        assert_eq!(call["function"]["name"], "open");
+        let arguments = call["function"]["arguments"].as_str().unwrap();
+        assert!(serde_json::from_str::<Value>(arguments).unwrap()["berth"].is_i64(), "{arguments}");
+        let frames = prepared.frames(1, 0);
+        let opened = &frames.opening[0]["choices"][0]["delta"]["tool_calls"][0];
+        assert_eq!((&opened["id"], &opened["function"]["name"]), (&call["id"], &json!("open")));
+        let piece = |chunk: &Value| chunk["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"].clone();
+        let streamed: String = frames.tokens.iter().map(|chunk| piece(chunk).as_str().unwrap().to_string()).collect();
+        assert_eq!(streamed, arguments);
+        assert_eq!(named("close").unwrap().choices[0].tool.as_deref(), Some("close"));
+        assert_eq!(named("sink").unwrap_err().param(), Some("tool_choice"));
+        for word in ["auto", "none"] {
+            assert_eq!(ask(json!(word)).unwrap().choices[0].tool, None);
         }
     }
 }

@@ -18,7 +18,7 @@
 //! | --- | --- |
 //! | `served` | a provider on the host's clock, and the slots that calls hold of it |
 //! | `server` | addresses, keys, numbers |
-//! | `chat`, `embeddings` | what is asked, and what is answered |
+//! | `chat`, `format`, `embeddings` | what is asked, and what is answered |
 //! | `answer`, `schema` | what a mock says: text, or JSON for a schema |
 //! | `reply`, `stream`, `headers`, `refusal` | how it is said |
 //! | `control` | what tests look at and turn |
@@ -30,6 +30,7 @@ pub mod command;
 mod control;
 mod embeddings;
 pub mod flags;
+mod format;
 mod headers;
 mod refusal;
 mod reply;
