@@ -129,9 +129,11 @@ fn description(provider: &ProviderSpec) -> String {
     if neighbour.is_some() {
         text.push_str(", a neighbour");
     }
-    if !outages.is_empty() {
-        let _ = write!(text, ", {} outages", outages.len());
-    }
+    let _ = match outages.len() {
+        0 => Ok(()),
+        1 => write!(text, ", an outage"),
+        more => write!(text, ", {more} outages"),
+    };
     if faults.is_some() {
         text.push_str(", faults");
     }

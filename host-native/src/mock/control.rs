@@ -1,4 +1,4 @@
-//! What a test looks at and turns while the mock runs: `GET /mock/stats`, `POST /mock/models/{id}`.
+//! What a test looks at and turns while the mock runs: `GET /mock/stats`, and `GET` and `POST /mock/models/{id}`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,16 +41,24 @@ pub(super) async fn stats(State(service): State<Arc<Service>>) -> Json<MockStats
     Json(service.stats())
 }
 
-/// `{"slots": 4}` sets the capacity, `{"slots": null}` gives it back to the schedule, and a provider as a scenario file
-/// writes it, in JSON, takes the model's place. The answer is the provider that serves from now on.
-pub(super) async fn change(State(service): State<Arc<Service>>, Path(id): Path<String>, body: Bytes) -> Response {
-    match try_change(&service, &id, &body) {
-        Ok(spec) => Json(spec).into_response(),
+/// The provider of a model, as a scenario file writes it.
+pub(super) async fn provider(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Response {
+    match service.model(&id) {
+        Ok(model) => Json(model.spec()).into_response(),
         Err(refusal) => service.reject(refusal),
     }
 }
 
-fn try_change(service: &Service, id: &str, body: &[u8]) -> Result<ProviderSpec, Refusal> {
+/// `{"slots": 4}` sets the capacity, `{"slots": null}` gives it back to the schedule, and a provider as a scenario file
+/// writes it, in JSON, takes the model's place. The answer is the model's figures from now on.
+pub(super) async fn change(State(service): State<Arc<Service>>, Path(id): Path<String>, body: Bytes) -> Response {
+    match try_change(&service, &id, &body) {
+        Ok(stats) => Json(stats).into_response(),
+        Err(refusal) => service.reject(refusal),
+    }
+}
+
+fn try_change(service: &Service, id: &str, body: &[u8]) -> Result<ModelStats, Refusal> {
     if !service.allow_control {
         let message = "control is off; start the mock with --allow-control";
         return Err(Refusal::new(StatusCode::FORBIDDEN, "invalid_request_error", "control_off", message));
@@ -68,5 +76,5 @@ fn try_change(service: &Service, id: &str, body: &[u8]) -> Result<ProviderSpec, 
         let spec: ProviderSpec = serde_json::from_value(value).map_err(unreadable)?;
         model.replace(&spec).map_err(|error| Refusal::field(&error.field, error.to_string()))?;
     }
-    Ok(model.spec())
+    Ok(model.stats())
 }

@@ -12,7 +12,8 @@
 //! | `GET /v1/models`, `GET /v1/models/{id}` | what is served |
 //! | `GET /healthz` | 200 once it listens |
 //! | `GET /mock/stats` | [`MockStats`] |
-//! | `POST /mock/models/{id}` | changes a provider now, if that is allowed |
+//! | `GET /mock/models/{id}` | the provider behind a model |
+//! | `POST /mock/models/{id}` | changes it now, if that is allowed |
 //!
 //! | file | what it is about |
 //! | --- | --- |

@@ -9,13 +9,14 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use tidegate_core::executor::Timer;
 use tidegate_core::sim::provider::{Answer, Flaw};
-use tidegate_core::time::Instant;
+use tidegate_core::time::{Duration, Instant};
 
 use super::headers::{tell_rates, tell_retry_after};
 use super::refusal::Refusal;
 use super::served::{Arrival, Served, Slot};
 use super::server::Service;
 use super::stream::{self as token_stream, Frames};
+use crate::table::format_seconds;
 
 /// What a call is answered if all goes well.
 #[derive(Debug)]
@@ -54,7 +55,8 @@ pub(super) async fn carry_out(
             spoil(service, slot, reply(), flaw, at).await
         }
         (Answer::Refuse { status, retry_after }, _) => {
-            let wait = retry_after.map_or_else(String::new, |wait| format!(", come back in {wait}"));
+            let wait = |wait: Duration| format!(", come back in {}", format_seconds(wait.as_secs_f64()));
+            let wait = retry_after.map_or_else(String::new, wait);
             let why = if by_rate { "the rate per minute is used up" } else { "too many calls at once" };
             service.tell(&model.id, &format!("{status}: {why}{wait}"));
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);

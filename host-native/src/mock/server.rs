@@ -53,7 +53,7 @@ pub(super) fn router(service: &Arc<Service>) -> Router {
     guarded
         .route("/healthz", get(|| async { Json(json!({ "status": "ok" })) }))
         .route("/mock/stats", get(control::stats))
-        .route("/mock/models/{*id}", post(control::change))
+        .route("/mock/models/{*id}", get(control::provider).post(control::change))
         .fallback(no_such_address)
         .method_not_allowed_fallback(no_such_method)
         .layer(DefaultBodyLimit::max(MOST_BYTES))

@@ -279,6 +279,10 @@ async fn a_provider_is_changed_while_it_serves_if_that_is_allowed() {
     };
     let call = || async { post(&server, CHAT, &chat("m")).await.status().as_u16() };
     assert_eq!((change(json!({ "slots": 0 })).await, call().await), (200, 429));
+    let told: Value = post(&server, "/mock/models/m", &json!({ "slots": 3 })).await.json().await.unwrap();
+    assert_eq!((&told["capacity"], &told["refused"]), (&json!(3), &json!(1)));
+    let spec: Value = http().get(url(&server, "/mock/models/m")).send().await.unwrap().json().await.unwrap();
+    assert_eq!(spec["capacity"]["slots"], 4, "the schedule is as it was");
     assert_eq!((change(json!({ "slots": null })).await, call().await), (200, 200));
     let broken = json!({ "faults": { "error_share": 1.0, "error_status": 529 } });
     assert_eq!((change(broken).await, call().await), (200, 529));
