@@ -208,6 +208,8 @@ mod tests {
     use tidegate_core::sim::provider::Faults;
 
     use super::*;
+    use crate::pipeline_file::SourceText;
+    use crate::simulate::parse_providers;
 
     fn args(scenario: Option<&str>, models: &[&str], faults: &[&str]) -> MockArgs {
         MockArgs {
@@ -246,6 +248,20 @@ mod tests {
         let too_many = args(None, &["a"], &["cut=0.7", "error=0.7"]);
         let expected = "model `a`: `faults.cut_share` is 0.7; expected no more than the other shares leave of 1";
         assert_eq!(told(&too_many), expected);
+    }
+
+    #[test]
+    fn the_file_that_is_documented_is_served() {
+        let page = include_str!("../../../docs/mock.md");
+        let (_, file) = page.split_once("```toml\n").unwrap();
+        let (file, _) = file.split_once("```").unwrap();
+        let models = parse_providers(&SourceText::new("models.toml", file)).unwrap_or_else(|error| panic!("{error}"));
+        let told = describe(&models);
+        let first = "model harbour-chat       1 to 8 calls at once in 20.0 s of some 400 ms, 600 requests a minute";
+        assert!(
+            told.starts_with(first) && told.contains("an outage, faults\nmodel harbour-embedding  32 calls"),
+            "{told}"
+        );
     }
 
     #[test]
