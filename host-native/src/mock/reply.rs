@@ -8,7 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use tidegate_core::executor::Timer;
-use tidegate_core::sim::provider::{Answer, Flaw};
+use tidegate_core::sim::provider::{Answer, Flaw, RateLeft};
 use tidegate_core::time::{Duration, Instant};
 
 use super::headers::{tell_rates, tell_retry_after};
@@ -60,7 +60,11 @@ pub(super) async fn carry_out(
             let why = if by_rate { "the rate per minute is used up" } else { "too many calls at once" };
             service.tell(&model.id, &format!("{status}: {why}{wait}"));
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
-            let kind = if by_rate { "requests" } else { "concurrency" };
+            let kind = match requests {
+                _ if !by_rate => "concurrency",
+                Some(RateLeft { remaining: 0, .. }) => "requests",
+                _ => "tokens",
+            };
             let message = format!("too many requests: {why} of `{}`{wait}", model.id);
             let mut response = Refusal::new(status, kind, "rate_limit_exceeded", message).into_response();
             tell_retry_after(response.headers_mut(), retry_after);

@@ -209,6 +209,17 @@ async fn headers_tell_what_is_left_of_the_rates_and_when_to_come_back() {
     assert_eq!((&error["error"]["type"], &error["error"]["code"]), (&json!("requests"), &json!("rate_limit_exceeded")));
 }
 
+#[tokio::test]
+async fn a_refusal_says_which_limit_it_was() {
+    let tokens = Some(Rate { per_minute: 60, burst: Some(1) });
+    for (spec, kind) in [(spec(0, 1), "concurrency"), (ProviderSpec { tokens, ..spec(4, 1) }, "tokens")] {
+        let server = serve(one(spec)).await;
+        let _ = post(&server, CHAT, &chat("m")).await;
+        let error: Value = post(&server, CHAT, &chat("m")).await.json().await.unwrap();
+        assert_eq!(error["error"]["type"], kind);
+    }
+}
+
 async fn outcome_of(faults: Faults, body: &Value) -> (u16, Result<String, reqwest::Error>, MockServer) {
     let server = serve(one(ProviderSpec { faults: Some(faults), ..spec(4, 20) })).await;
     let response = post(&server, CHAT, body).await;
