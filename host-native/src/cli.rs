@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tidegate_core::request::limit::{LimitChoice, TideConfig, VegasConfig};
 
 use crate::error::Exit;
+use crate::mock::flags::{FaultFlag, ListenAddress, ModelFlag};
 use crate::output::Existing;
 
 /// Runs a pipeline of model calls over a dataset, as fast as its providers can bear and no faster.
@@ -34,6 +35,9 @@ pub enum Command {
     },
     /// Simulate a run in virtual time: the scheduler as it is, against mock providers
     Simulate(SimulateArgs),
+    /// Serve mock models over HTTP: an OpenAI-compatible provider that pushes back, for tests and for trying things out
+    #[command(after_help = MOCK_HELP)]
+    Mock(MockArgs),
     /// Run a suite in virtual time: is capacity ever idle without need, how well do limits find what a provider bears?
     Regress(RegressArgs),
 }
@@ -133,6 +137,62 @@ pub struct RegressArgs {
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
 }
+
+/// What `mock` takes.
+#[derive(Clone, Debug, Default, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+pub struct MockArgs {
+    /// Whose models to serve: a built-in scenario (see --list), or a file of one, or of models alone
+    #[arg(value_name = "SCENARIO")]
+    pub scenario: Option<String>,
+    /// The same, by name
+    #[arg(long = "scenario", value_name = "SCENARIO", conflicts_with = "scenario")]
+    pub by_name: Option<String>,
+    /// List the built-in scenarios
+    #[arg(long)]
+    pub list: bool,
+    /// Where to listen; port 0 is any free port
+    #[arg(long, value_name = "ADDRESS", default_value_t, value_parser = clap::value_parser!(ListenAddress))]
+    pub listen: ListenAddress,
+    /// The seed of latencies, neighbours and faults
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Serve this model too, or instead of the one of that name; settings are those below
+    #[arg(long = "model", value_name = "NAME[=SETTINGS]")]
+    pub models: Vec<ModelFlag>,
+    /// Let this share of every model's calls go wrong: error=0.02, hang=..., cut=... or malformed=...
+    #[arg(long = "fault", value_name = "KIND=SHARE")]
+    pub faults: Vec<FaultFlag>,
+    /// Serve every other model name too, by the first model
+    #[arg(long)]
+    pub any_model: bool,
+    /// Answer 401 to calls without this key
+    #[arg(long, value_name = "KEY")]
+    pub require_key: Option<String>,
+    /// Let clients change the providers: POST /mock/models/NAME
+    #[arg(long)]
+    pub allow_control: bool,
+    /// Tell each call that is refused or goes wrong, a line each on standard error
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// Show no status while it serves, and no table at the end
+    #[arg(long, short, conflicts_with = "verbose")]
+    pub quiet: bool,
+}
+
+/// What stands below the flags of `mock`.
+const MOCK_HELP: &str = "\
+Settings of --model, with commas between them: slots=8, latency_ms=100, retry_after_ms=500, warm_up_ms=20000, \
+requests_per_minute=600, tokens_per_minute=90000. What is left out is as in a scenario file: 8 slots, 100 ms, no rates.
+
+Without a scenario and without --model it serves `mock-chat` and `mock-embedding`, which bear 64 calls at once.
+
+Examples:
+  tidegate mock
+  tidegate mock outage --listen 127.0.0.1:0
+  tidegate mock --model small=slots=4,retry_after_ms=500 --model cold=slots=16,warm_up_ms=20000 --fault cut=0.01
+
+Ctrl-C or a termination signal ends it, with exit code 0.";
 
 /// What `run` takes.
 #[derive(Clone, Debug, Default, Args)]
@@ -257,6 +317,20 @@ mod tests {
         };
         assert_eq!((args.seed, args.policy, args.limit), (1, Some(PolicyName::StrictFair), Some(LimitName::Fixed)));
         assert!(parse("tidegate simulate tide --limit guess").is_err());
+    }
+
+    #[test]
+    fn a_mock_takes_a_scenario_either_way_and_models_of_its_own() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(Cli::into_command);
+        let Ok(Command::Mock(args)) = parse("tidegate mock outage --model a --model b=slots=3 --fault cut=0.5") else {
+            panic!("it is well formed");
+        };
+        assert_eq!((args.scenario.as_deref(), args.models.len(), args.faults.len()), (Some("outage"), 2, 1));
+        assert_eq!(args.listen.to_string(), "127.0.0.1:8080");
+        assert!(matches!(parse("tidegate mock --scenario tide"), Ok(Command::Mock(_))));
+        for wrong in ["tide --scenario tide", "--model a=slots=many", "--fault cut", "--listen here", "-q -v"] {
+            assert!(parse(&format!("tidegate mock {wrong}")).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -123,7 +123,9 @@ impl Error {
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Pipeline(_) | Self::Setting(_) | Self::Log(_) => Exit::Pipeline,
+            Self::Pipeline(_) | Self::Setting(_) | Self::Log(_) | Self::Mock(MockError::Listen { .. }) => {
+                Exit::Pipeline
+            }
             Self::Dataset(_) => Exit::Dataset,
             Self::Output(_) => Exit::Output,
             Self::Mock(_) | Self::Internal(_) => Exit::Internal,

@@ -10,7 +10,8 @@
 //! | [`response`] | what an HTTP or gRPC answer tells the gate |
 //! | [`cli`], [`error`] | the command line, errors and exit codes |
 //! | [`pipeline_file`], [`dataset`], [`template`], [`job`] | the input, from text to a checked plan |
-//! | [`client`], [`mock`] | calls over HTTP, and a provider to call that needs no account |
+//! | [`client`] | calls over HTTP |
+//! | [`mock`] | a provider to call that needs no account: inside a run, and as `tidegate mock` |
 //! | [`models`], [`provider`], [`usage`] | models at run time: keys, the gate, what their slots did |
 //! | [`workload`], [`cells`], [`output`] | what a task does, the values in work, finished rows on disk |
 //! | [`record`] | decision logs, written and replayed |

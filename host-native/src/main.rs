@@ -4,8 +4,9 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use clap::Parser;
-use tidegate_native::cli::{Cli, Command, RunArgs};
+use tidegate_native::cli::{Cli, Command, MockArgs, RunArgs};
 use tidegate_native::error::{Error, Exit};
+use tidegate_native::mock::command::serve_until_interrupted;
 use tidegate_native::progress::{Screen, json_line};
 use tidegate_native::record::replay_log;
 use tidegate_native::regress::regress;
@@ -20,6 +21,7 @@ fn main() -> Exit {
         Command::Run(args) => run_pipeline(args),
         Command::Replay { log } => ended(replay_log(&log)),
         Command::Simulate(args) => ended(simulate(&args)),
+        Command::Mock(args) => serve_mock(&args),
         Command::Regress(args) => ended(regress(&args)),
     }
 }
@@ -39,16 +41,30 @@ fn ended(end: Result<(String, Exit), Error>) -> Exit {
     }
 }
 
+fn serve_mock(args: &MockArgs) -> Exit {
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(exit) => return exit,
+    };
+    let end = runtime.block_on(serve_until_interrupted(args));
+    runtime.shutdown_timeout(GRACE);
+    ended(end)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
+        let _ = writeln!(std::io::stderr(), "error: cannot start the runtime: {error}");
+        Exit::Internal
+    })
+}
+
 fn run_pipeline(args: RunArgs) -> Exit {
     let (out, existing) = args.output();
     let RunArgs { pipeline, record, events, trace, plan, quiet, json, report, .. } = args;
     let request = RunRequest { pipeline, out, existing, record, events, trace, plan, report };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match runtime() {
         Ok(runtime) => runtime,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: cannot start the runtime: {error}");
-            return Exit::Internal;
-        }
+        Err(exit) => return exit,
     };
     let mut screen = Screen::new(quiet, json);
     let ended = runtime.block_on(run(&request, &mut screen));

@@ -24,14 +24,36 @@ const FILLER_CHARS: usize = 3;
 /// The answer to `prompt`, of at most `max_tokens` words.
 #[must_use]
 pub fn answer(prompt: &str, max_tokens: Option<u32>) -> String {
-    let hash = fnv1a(prompt.as_bytes());
+    choice(prompt, 0, max_tokens).text
+}
+
+/// One of several answers to the same prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// What it says.
+    pub text: String,
+    /// Whether there was more to say than fitted.
+    pub is_cut: bool,
+}
+
+/// The answer of this number, from 0; that is the [`answer`].
+#[must_use]
+pub fn choice(prompt: &str, number: u32, max_tokens: Option<u32>) -> Choice {
+    let hash = match number {
+        0 => hash_of(prompt),
+        _ => hash_of(&format!("{prompt}\0{number}")),
+    };
     let text = match choices(prompt) {
         Some(choices) => pick(&choices, hash).to_string(),
         None => sentence(prompt, hash),
     };
     match max_tokens {
-        Some(most) => text.split_whitespace().take(most as usize).collect::<Vec<_>>().join(" "),
-        None => text,
+        Some(most) if text.split_whitespace().nth(most as usize).is_some() => {
+            let kept: Vec<&str> = text.split_whitespace().take(most as usize).collect();
+            Choice { text: kept.join(" "), is_cut: true }
+        }
+        Some(_) => Choice { text: text.split_whitespace().collect::<Vec<_>>().join(" "), is_cut: false },
+        None => Choice { text, is_cut: false },
     }
 }
 
@@ -64,16 +86,16 @@ fn sentence(prompt: &str, hash: u64) -> String {
 }
 
 /// One of `items`, which are never none.
-fn pick<'a>(items: &[&'a str], hash: u64) -> &'a str {
+pub(super) fn pick<'a>(items: &[&'a str], hash: u64) -> &'a str {
     items[usize::try_from(hash % items.len() as u64).unwrap_or(0)]
 }
 
 /// The 64-bit FNV-1a hash, with its high bits folded into the low ones that [`pick`] looks at.
 /// Fowler, Noll, Vo: "The FNV Non-Cryptographic Hash Algorithm".
-fn fnv1a(bytes: &[u8]) -> u64 {
-    let hash = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+pub(super) fn hash_of(text: &str) -> u64 {
+    let hash = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     hash ^ (hash >> 29)
 }
 
@@ -87,6 +109,21 @@ mod tests {
             (0..100).map(|n| answer(&format!("berth {n} buoy adrift"), None)).collect();
         assert_eq!(answer("berth 7 buoy adrift", None), answer("berth 7 buoy adrift", None));
         assert!(all.len() > 15, "{} different answers", all.len());
+    }
+
+    #[test]
+    fn several_answers_to_one_prompt_begin_with_the_answer_and_differ() {
+        let all: std::collections::BTreeSet<String> = (0..20).map(|n| choice("a buoy adrift", n, None).text).collect();
+        assert_eq!(choice("a buoy adrift", 0, None).text, answer("a buoy adrift", None));
+        assert!(all.len() > 8, "{} different answers", all.len());
+    }
+
+    #[test]
+    fn an_answer_says_whether_it_was_cut() {
+        let whole = choice("a buoy adrift", 0, None);
+        let words = u32::try_from(whole.text.split(' ').count()).unwrap();
+        assert_eq!(choice("a buoy adrift", 0, Some(words)), whole);
+        assert!(choice("a buoy adrift", 0, Some(words - 1)).is_cut);
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::path::Path;
 
+use serde::Deserialize;
 use tidegate_core::pipeline::{PipelineError, PlanError};
+use tidegate_core::sim::provider::ProviderSpec;
 use tidegate_core::sim::scenario::{Scenario, ScenarioError};
 use tidegate_core::sim::world::World;
 use toml::Spanned;
@@ -19,13 +21,58 @@ pub fn load(path: &Path) -> Result<Scenario, FileError> {
 
 /// Reads a scenario, and makes sure that it can run.
 pub fn parse(source: &SourceText) -> Result<Scenario, FileError> {
+    let root = document(source)?;
+    let scenario: Scenario = toml::from_str(source.text()).map_err(|error| misread(source, &error))?;
+    World::new(&scenario, 0).map_err(|error| refused(source, &root, &scenario, &error))?;
+    Ok(scenario)
+}
+
+/// Models, each with the provider behind it.
+pub type Providers = Vec<(String, ProviderSpec)>;
+
+/// Reads the models of a scenario, or of a file that has nothing but `[[models]]` with `name` and `provider`.
+pub fn parse_providers(source: &SourceText) -> Result<Providers, FileError> {
+    let root = document(source)?;
+    let is_scenario =
+        matches!(root.get_ref(), DeValue::Table(table) if table.keys().any(|key| key.get_ref() != "models"));
+    if is_scenario {
+        let models = parse(source)?.models;
+        return Ok(models.into_iter().map(|model| (model.name, model.provider)).collect());
+    }
+    let read: ModelsAlone = toml::from_str(source.text()).map_err(|error| misread(source, &error))?;
+    for (nth, model) in read.models.iter().enumerate() {
+        if read.models[..nth].iter().any(|other| other.name == model.name) {
+            let message = format!("there are two models called `{}`", model.name);
+            let at = locate(&root, &format!("models[{nth}].name"));
+            return Err(source.error(at, message).expected("a name that no other model has"));
+        }
+        model.provider.validate().map_err(|error| {
+            let at = locate(&root, &format!("models[{nth}].provider.{}", error.field));
+            source.error(at, format!("`{}` is {}", error.field, error.value)).expected(error.expected)
+        })?;
+    }
+    Ok(read.models.into_iter().map(|model| (model.name, model.provider)).collect())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelsAlone {
+    models: Vec<ModelAlone>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelAlone {
+    name: String,
+    #[serde(default)]
+    provider: ProviderSpec,
+}
+
+fn document(source: &SourceText) -> Result<Spanned<DeValue<'_>>, FileError> {
     let document = DeTable::parse(source.text()).map_err(|error| {
         source.error(error.span().unwrap_or(0..0), format!("this is not TOML: {}", error.message()))
     })?;
-    let scenario: Scenario = toml::from_str(source.text()).map_err(|error| misread(source, &error))?;
-    let root = Spanned::new(0..0, DeValue::Table(document.into_inner()));
-    World::new(&scenario, 0).map_err(|error| refused(source, &root, &scenario, &error))?;
-    Ok(scenario)
+    Ok(Spanned::new(0..0, DeValue::Table(document.into_inner())))
 }
 
 /// The text of a scenario file.

@@ -23,10 +23,10 @@ use crate::cli::{PolicyName, SimulateArgs};
 use crate::error::{Error, Exit};
 use crate::observe::trace::TraceFile;
 use crate::output::OutputError;
-use crate::pipeline_file::FileError;
+use crate::pipeline_file::{FileError, SourceText};
 use crate::progress::{REFRESH, Screen, View};
 
-pub use file::{dump, load, parse};
+pub use file::{Providers, dump, load, parse, parse_providers};
 pub use report::{Report, SCHEMA};
 
 /// Steps between two looks at the clock.
@@ -61,7 +61,9 @@ pub fn builtins() -> Vec<Scenario> {
     builtin().into_iter().chain(idle::cases().into_iter().map(|case| case.scenario)).collect()
 }
 
-fn list() -> String {
+/// One line for each built-in scenario: its name and its title.
+#[must_use]
+pub fn list() -> String {
     let all = builtins();
     let width = all.iter().map(|scenario| scenario.name.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
@@ -77,13 +79,28 @@ pub fn find(name: &str) -> Result<Scenario, Error> {
     if let Some(place) = all.iter().position(|scenario| scenario.name == name) {
         return Ok(all.swap_remove(place));
     }
-    let path = Path::new(name);
-    if path.exists() || path.extension().is_some_and(|extension| extension == "toml") {
+    if let Some(path) = as_file(name) {
         return Ok(load(path)?);
     }
     let unknown = FileError::about(name, "no built-in scenario has this name, and there is no such file");
     let unknown = unknown.expected("a name from `tidegate simulate --list`, or a TOML file");
     Err(unknown.suggest(name, all.iter().map(|scenario| scenario.name.as_str())).into())
+}
+
+/// The providers of the built-in scenario of that name, or of that file: a scenario, or models alone.
+pub fn find_providers(name: &str) -> Result<Providers, Error> {
+    let is_built_in = builtins().iter().any(|scenario| scenario.name == name);
+    match as_file(name).filter(|_| !is_built_in) {
+        Some(path) => Ok(parse_providers(&SourceText::read(path)?)?),
+        None => Ok(find(name)?.models.into_iter().map(|model| (model.name, model.provider)).collect()),
+    }
+}
+
+/// The path, if the name is of a file or looks like one.
+fn as_file(name: &str) -> Option<&Path> {
+    let path = Path::new(name);
+    let is_file = path.exists() || path.extension().is_some_and(|extension| extension == "toml");
+    is_file.then_some(path)
 }
 
 /// Puts the settings of the command line in place of the scenario's.

@@ -4,7 +4,7 @@ use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice, Strategy};
 use tidegate_core::request::AimdConfig;
 use tidegate_core::request::limit::{LimitChoice, TideConfig, VegasConfig};
 use tidegate_core::sim::latency::{Latency, Tail};
-use tidegate_core::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, Rate, Step};
+use tidegate_core::sim::provider::{Capacity, Faults, Neighbour, Outage, Overload, ProviderSpec, Rate, Step};
 use tidegate_core::sim::rng::Rng;
 use tidegate_core::sim::scenario::{Answering, Holder, Model, PreBatch, Scenario, ScenarioColumn};
 use tidegate_core::task::{BoundedBorrowConfig, ShareRounding};
@@ -195,6 +195,18 @@ fn provider(chance: &mut Chance) -> ProviderSpec {
             Neighbour { low_share: high_share * chance.0.unit_f64(), high_share, period: chance.millis(20, 1_000) }
         }),
         outages: chance.some(20, outage).into_iter().collect(),
+        faults: chance.some(15, faults),
+    }
+}
+
+fn faults(chance: &mut Chance) -> Faults {
+    Faults {
+        error_share: chance.share(50, 0.1),
+        hang_share: chance.share(30, 0.02),
+        hang: chance.millis(1, 2_000),
+        cut_share: chance.share(50, 0.1),
+        malformed_share: chance.share(50, 0.1),
+        ..Faults::default()
     }
 }
 

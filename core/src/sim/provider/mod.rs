@@ -17,15 +17,15 @@
 //! # Ok::<(), tidegate_core::error::ConfigError>(())
 //! ```
 //!
-//! The caller's side of the contract: call [`MockProvider::finish`] once for every [`Answer::Accept`] (when the call
-//! ends, or when the client hangs up) and for no other answer. The provider arms no timer and reads no clock.
+//! The caller's side of the contract: call [`MockProvider::finish`] once for every [`Answer::Accept`] and
+//! [`Answer::Spoil`] (when the call ends, or when the client hangs up) and for no other answer. The provider arms no timer and reads no clock.
 //!
 //! A call passes the mechanisms in this order; the first that objects answers it, and costs it nothing elsewhere:
 //!
 //! ```text
-//! outage ──────▶ capacity ───────────────▶ rates ─────────────▶ latency ──▶ accepted
-//! 5xx, silence   schedule less neighbour   requests per minute  law x slow-down
-//!                429, or slow-down         tokens per minute
+//! outage ──────▶ capacity ───────────────▶ rates ─────────────▶ faults ──────▶ latency ──▶ accepted
+//! 5xx, silence   schedule less neighbour   requests per minute  5xx, silence   law x slow-down
+//!                429, or slow-down         tokens per minute    bad answers
 //! ```
 //!
 //! | a provider of this kind | is this spec |
@@ -38,12 +38,14 @@
 //! | noisy neighbour | [`Neighbour`] |
 //! | outage and recovery | [`Outage`] |
 //! | slow drift | [`Capacity::Drift`] |
+//! | a share of failures, of silence, of broken or senseless answers | [`Faults`] |
 //!
 //! Every call of every method costs O(1), or O(log n) in the steps and outages of the spec, and allocates nothing. No
 //! input panics: a `now` that runs backwards is clamped and counted, and arithmetic saturates.
 
 use serde::{Deserialize, Serialize};
 
+use self::faults::Fault;
 use self::level::Level;
 use self::outage::{Phase, phase};
 use self::overload::Verdict;
@@ -53,6 +55,7 @@ use super::rng::Rng;
 use crate::time::{Duration, Instant, Monotonic};
 
 mod capacity;
+mod faults;
 mod level;
 mod neighbour;
 mod outage;
@@ -61,12 +64,15 @@ mod rate;
 mod spec;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_faults;
 
 pub use self::capacity::{Capacity, Step};
+pub use self::faults::{Faults, Flaw};
 pub use self::neighbour::Neighbour;
 pub use self::outage::Outage;
 pub use self::overload::Overload;
-pub use self::rate::Rate;
+pub use self::rate::{Rate, RateLeft};
 pub use self::spec::ProviderSpec;
 /// Why a [`ProviderSpec`] was refused: the field's path, its value, and what was expected.
 pub use crate::error::ConfigError as SpecError;
@@ -77,6 +83,7 @@ const TOO_MANY_REQUESTS: u16 = 429;
 /// The streams forked from a provider's seed: one per mechanism, so that one never moves another.
 const LATENCY_STREAM: u64 = 1;
 const NEIGHBOUR_STREAM: u64 = 2;
+const FAULT_STREAM: u64 = 3;
 
 /// What becomes of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +93,13 @@ pub enum Answer {
     Accept {
         /// When its answer is complete.
         finish_at: Instant,
+    },
+    /// It is served like any other, holds a slot until [`MockProvider::finish`], and its answer is no use.
+    Spoil {
+        /// What is wrong with the answer.
+        flaw: Flaw,
+        /// When it ends: at the time of a whole answer, or half way there if it is cut.
+        at: Instant,
     },
     /// It is refused at once.
     Refuse {
@@ -116,6 +130,9 @@ pub enum Answer {
 pub struct Counters {
     /// Calls that got a slot.
     pub accepted: u64,
+    /// The part of `accepted` whose answer is no use.
+    #[serde(default)]
+    pub spoilt: u64,
     /// Calls refused with 429, for whatever reason.
     pub refused: u64,
     /// The part of `refused` that a rate per minute caused, and not the want of a slot.
@@ -147,6 +164,7 @@ pub struct MockProvider {
     latencies: Rng,
     /// Only ever forked, by period.
     neighbour: Rng,
+    faults: Rng,
     counters: Counters,
 }
 
@@ -165,6 +183,7 @@ impl MockProvider {
             in_flight: 0,
             latencies: root.fork(LATENCY_STREAM),
             neighbour: root.fork(NEIGHBOUR_STREAM),
+            faults: root.fork(FAULT_STREAM),
             counters: Counters::default(),
         })
     }
@@ -176,7 +195,7 @@ impl MockProvider {
         self.answer(now, tokens, None)
     }
 
-    /// The same with the latency drawn from `draws`, so that it does not depend on which calls came before.
+    /// The same with latency and faults drawn from `draws`, so that they do not depend on which calls came before.
     pub fn arrive_drawing(&mut self, now: Instant, tokens: u32, draws: &mut Rng) -> Answer {
         self.answer(now, tokens, Some(draws))
     }
@@ -186,14 +205,8 @@ impl MockProvider {
         self.first_request.get_or_insert(now);
         let (phase, _) = phase(&self.spec.outages, now);
         match phase {
-            Phase::Errors { status, latency } => {
-                self.counters.failed += 1;
-                Answer::Fail { status, at: now + latency }
-            }
-            Phase::Timeouts { hang } => {
-                self.counters.hung += 1;
-                Answer::Hang { until: now + hang }
-            }
+            Phase::Errors { status, latency } => self.fail(status, now + latency),
+            Phase::Timeouts { hang } => self.hang(now + hang),
             Phase::Up | Phase::Recovering { .. } => self.serve(now, tokens, draws),
         }
     }
@@ -245,6 +258,18 @@ impl MockProvider {
         self.in_flight
     }
 
+    /// What is left at `now` of the [requests per minute](ProviderSpec::requests), if they are limited.
+    #[must_use]
+    pub fn requests_left(&self, now: Instant) -> Option<RateLeft> {
+        left(self.requests, self.spec.requests, self.time.peek(now))
+    }
+
+    /// What is left at `now` of the [tokens per minute](ProviderSpec::tokens), if they are limited.
+    #[must_use]
+    pub fn tokens_left(&self, now: Instant) -> Option<RateLeft> {
+        left(self.tokens, self.spec.tokens, self.time.peek(now))
+    }
+
     /// What the provider has done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
@@ -270,6 +295,12 @@ impl MockProvider {
             self.counters.refused_by_rate += 1;
             return self.refuse(Some(wait));
         }
+        let flaw = match self.fault(draws.as_deref()) {
+            Some(Fault::Error { status, latency }) => return self.fail(status, now + latency),
+            Some(Fault::Hang { after }) => return self.hang(now + after),
+            Some(Fault::Flaw(flaw)) => Some(flaw),
+            None => None,
+        };
         for (bucket, cost) in [(&mut self.requests, 1), (&mut self.tokens, tokens)] {
             if let Some(bucket) = bucket {
                 bucket.take(now, cost);
@@ -278,7 +309,32 @@ impl MockProvider {
         let latency = scaled(self.spec.latency.sample(draws.unwrap_or(&mut self.latencies)), slowdown);
         self.in_flight = self.in_flight.saturating_add(1);
         self.counters.accepted += 1;
-        Answer::Accept { finish_at: now + latency }
+        self.counters.spoilt += u64::from(flaw.is_some());
+        match flaw {
+            None => Answer::Accept { finish_at: now + latency },
+            Some(flaw @ Flaw::Malformed) => Answer::Spoil { flaw, at: now + latency },
+            Some(flaw @ Flaw::Cut) => Answer::Spoil { flaw, at: now + Duration::from_nanos(latency.as_nanos() / 2) },
+        }
+    }
+
+    /// The fault of a call that is about to be served. Draws of the caller's own are forked, so that the latency of a
+    /// call is the same with faults and without.
+    fn fault(&mut self, draws: Option<&Rng>) -> Option<Fault> {
+        let faults = self.spec.faults?;
+        match draws {
+            Some(draws) => faults.draw(&mut draws.fork(FAULT_STREAM)),
+            None => faults.draw(&mut self.faults),
+        }
+    }
+
+    fn fail(&mut self, status: u16, at: Instant) -> Answer {
+        self.counters.failed += 1;
+        Answer::Fail { status, at }
+    }
+
+    fn hang(&mut self, until: Instant) -> Answer {
+        self.counters.hung += 1;
+        Answer::Hang { until }
     }
 
     fn refuse(&mut self, retry_after: Option<Duration>) -> Answer {
@@ -311,4 +367,9 @@ impl MockProvider {
             None => level,
         }
     }
+}
+
+/// What is left of one rate, if there is one.
+fn left(bucket: Option<Bucket>, rate: Option<Rate>, now: Instant) -> Option<RateLeft> {
+    Some(bucket?.left(rate?, now))
 }

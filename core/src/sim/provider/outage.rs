@@ -45,11 +45,11 @@ fn service_unavailable() -> u16 {
     503
 }
 
-fn twenty_millis() -> Duration {
+pub(super) fn twenty_millis() -> Duration {
     Duration::from_millis(20)
 }
 
-fn one_minute() -> Duration {
+pub(super) fn one_minute() -> Duration {
     Duration::from_secs(60)
 }
 

@@ -39,6 +39,17 @@ impl Rate {
     }
 }
 
+/// What a provider would say is left of a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLeft {
+    /// The sustained rate per minute.
+    pub per_minute: u32,
+    /// What could come at once now, rounded down; 0 in debt.
+    pub remaining: u32,
+    /// How long until all of it is back, if nobody came.
+    pub full_in: Duration,
+}
+
 /// A bucket at work. Between its full mark and `-cost` of the last call; a call that costs more than the whole bucket
 /// is let through when the bucket is full and leaves it in debt, so that no call is refused for ever and the sustained
 /// rate holds all the same.
@@ -72,6 +83,12 @@ impl Bucket {
         }
         let nanos = (missing + self.gain_per_nano - 1) / self.gain_per_nano;
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// What is left at `now` of this bucket, which was made from `rate`.
+    pub(super) fn left(&self, rate: Rate, now: Instant) -> RateLeft {
+        let remaining = u32::try_from((self.level_at(now) / UNIT).max(0)).unwrap_or(u32::MAX);
+        RateLeft { per_minute: rate.per_minute, remaining, full_in: self.wait(now, u32::MAX) }
     }
 
     /// Takes `cost` out. Only after [`Bucket::wait`] answered zero for the same `now` and `cost`.

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::outage::validate_all;
-use super::{Capacity, Neighbour, Outage, Overload, Rate};
+use super::{Capacity, Faults, Neighbour, Outage, Overload, Rate};
 use crate::error::{ConfigError, require};
 use crate::sim::latency::Latency;
 use crate::time::Duration;
@@ -25,6 +25,7 @@ const MOST_SLOTS: u32 = 1_000_000;
 /// tokens    = { per_minute = 90000 }
 /// neighbour = { low_share = 0.1, high_share = 0.6, period_ms = 2000 }
 /// outages   = [{ starts_at_ms = 30000, errors_ms = 5000, timeouts_ms = 5000, recovery_ms = 10000 }]
+/// faults    = { error_share = 0.02, hang_share = 0.001, cut_share = 0.01, malformed_share = 0.01 }
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -47,6 +48,9 @@ pub struct ProviderSpec {
     /// Outages in order of time, at most 10000, none overlapping \[none\].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outages: Vec<Outage>,
+    /// Faults of single calls \[none\].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub faults: Option<Faults>,
 }
 
 impl Default for ProviderSpec {
@@ -59,6 +63,7 @@ impl Default for ProviderSpec {
             tokens: None,
             neighbour: None,
             outages: Vec::new(),
+            faults: None,
         }
     }
 }
@@ -74,6 +79,7 @@ impl ProviderSpec {
             rate.map_or(Ok(()), |rate| rate.validate()).map_err(inside(field))?;
         }
         self.neighbour.map_or(Ok(()), |neighbour| neighbour.validate()).map_err(inside("neighbour"))?;
+        self.faults.map_or(Ok(()), |faults| faults.validate()).map_err(inside("faults"))?;
         validate_all(&self.outages)
     }
 }

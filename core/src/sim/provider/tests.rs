@@ -357,7 +357,7 @@ fn the_answers_of_every_shape_are_the_same_to_the_bit_on_every_target() {
         for (now, answer) in drive(&mut provider(&spec), 1) {
             add(now.as_nanos());
             match answer {
-                Answer::Accept { finish_at } => add(finish_at.as_nanos()),
+                Answer::Accept { finish_at: at } | Answer::Spoil { at, .. } => add(at.as_nanos()),
                 Answer::Refuse { retry_after, .. } => add(retry_after.map_or(1, Duration::as_nanos)),
                 Answer::Fail { status, at } => add(at.as_nanos() ^ u64::from(status)),
                 Answer::Hang { until } => add(until.as_nanos()),

@@ -149,6 +149,9 @@ impl World {
         let retryable = |kind, retry_after| TaskOutcome::Retryable { kind, retry_after };
         match answer {
             Answer::Accept { finish_at } => (finish_at, true, Outcome::Success.into(), TaskOutcome::Success),
+            Answer::Spoil { at, .. } => {
+                (at, true, Outcome::ProviderFailure.into(), retryable(RetryKind::ServerError, None))
+            }
             Answer::Refuse { retry_after, .. } => (
                 self.now + REFUSAL_LATENCY,
                 false,

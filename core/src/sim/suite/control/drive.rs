@@ -144,6 +144,7 @@ impl Loop {
         let answer = self.provider.arrive(self.now, self.costs.next());
         let (at, completion, holds_slot) = match answer {
             Answer::Accept { finish_at } => (finish_at, Outcome::Success.into(), true),
+            Answer::Spoil { at, .. } => (at, Outcome::ProviderFailure.into(), true),
             Answer::Refuse { retry_after, .. } => {
                 (self.now + REFUSAL_LATENCY, Completion::rate_limited(retry_after), false)
             }

@@ -70,10 +70,10 @@ fn send(
 ) -> Option<Instant> {
     while provider.in_flight() < provider.capacity(now).min(cap) {
         match provider.clone().arrive(now, costs.next()) {
-            Answer::Accept { finish_at } => {
+            Answer::Accept { finish_at: at } | Answer::Spoil { at, .. } => {
                 let _ = provider.arrive(now, costs.next());
                 costs.accept();
-                sent(finish_at);
+                sent(at);
             }
             Answer::Refuse { retry_after, .. } => return retry_after.map(|wait| now + wait),
             Answer::Fail { .. } | Answer::Hang { .. } => break,

@@ -1,0 +1,103 @@
+//! Faults of single calls: a share of them fails, is never answered, or is answered with something that is no use.
+
+use serde::{Deserialize, Serialize};
+
+use super::outage::{one_minute, twenty_millis};
+use crate::error::{ConfigError, require};
+use crate::sim::latency::{millis, require_span};
+use crate::sim::rng::Rng;
+use crate::time::Duration;
+
+/// Faults that befall single calls, drawn from the seed. Only a call that would be served is drawn for, and it meets
+/// one of them at most, so the shares add up to 1 or less.
+///
+/// In a file: `{ error_share = 0.02, cut_share = 0.01 }`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Faults {
+    /// The share of calls that fail with `error_status`, 0 to 1 \[0\].
+    pub error_share: f64,
+    /// The HTTP status of those, 500 to 599 \[500\].
+    pub error_status: u16,
+    /// How long such a failure takes to be answered \[20 ms\].
+    #[serde(rename = "error_latency_ms", with = "millis")]
+    pub error_latency: Duration,
+    /// The share of calls that are never answered, 0 to 1 \[0\].
+    pub hang_share: f64,
+    /// When the provider hangs up on such a call, after its arrival \[60 s\].
+    #[serde(rename = "hang_ms", with = "millis")]
+    pub hang: Duration,
+    /// The share of calls whose connection breaks in the middle of the answer, 0 to 1 \[0\].
+    pub cut_share: f64,
+    /// The share of calls whose answer is not what its headers say it is, 0 to 1 \[0\].
+    pub malformed_share: f64,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            error_share: 0.0,
+            error_status: 500,
+            error_latency: twenty_millis(),
+            hang_share: 0.0,
+            hang: one_minute(),
+            cut_share: 0.0,
+            malformed_share: 0.0,
+        }
+    }
+}
+
+/// What is wrong with an answer that was paid for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Flaw {
+    /// The connection breaks in the middle of it.
+    Cut,
+    /// It comes whole and says nothing that can be read.
+    Malformed,
+}
+
+/// The fault that one call meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Error { status: u16, latency: Duration },
+    Hang { after: Duration },
+    Flaw(Flaw),
+}
+
+impl Faults {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        let shares = [
+            ("error_share", self.error_share),
+            ("hang_share", self.hang_share),
+            ("cut_share", self.cut_share),
+            ("malformed_share", self.malformed_share),
+        ];
+        let mut sum = 0.0;
+        for (field, share) in shares {
+            require((0.0..=1.0).contains(&share), field, share, "a number from 0 to 1")?;
+            sum += share;
+            require(sum <= 1.0, field, share, "no more than the other shares leave of 1")?;
+        }
+        let is_5xx = (500..=599).contains(&self.error_status);
+        require(is_5xx, "error_status", self.error_status, "a whole number from 500 to 599")?;
+        require_span("error_latency_ms", self.error_latency)?;
+        require_span("hang_ms", self.hang)
+    }
+
+    /// The fault of one call, if it meets any. One draw.
+    pub(super) fn draw(&self, draws: &mut Rng) -> Option<Fault> {
+        let mut left = draws.unit_f64();
+        for (share, fault) in [
+            (self.error_share, Fault::Error { status: self.error_status, latency: self.error_latency }),
+            (self.hang_share, Fault::Hang { after: self.hang }),
+            (self.cut_share, Fault::Flaw(Flaw::Cut)),
+            (self.malformed_share, Fault::Flaw(Flaw::Malformed)),
+        ] {
+            if left < share {
+                return Some(fault);
+            }
+            left -= share;
+        }
+        None
+    }
+}

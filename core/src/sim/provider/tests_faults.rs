@@ -1,0 +1,123 @@
+//! Faults of single calls, and what a provider says is left of its rates.
+
+use alloc::vec::Vec;
+
+use super::*;
+use crate::sim::latency::Latency;
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn at(millis: u64) -> Instant {
+    Instant::ZERO + ms(millis)
+}
+
+fn provider(spec: &ProviderSpec) -> MockProvider {
+    MockProvider::new(spec, 7).unwrap()
+}
+
+fn faulty(faults: Faults) -> ProviderSpec {
+    let latency = Latency::LogNormal { median: ms(100), sigma: 0.3, tail: None };
+    ProviderSpec { faults: Some(faults), latency, ..ProviderSpec::default() }
+}
+
+/// Calls one after another, each ended before the next.
+fn calls(provider: &mut MockProvider, count: u64) -> Vec<Answer> {
+    let call = |nth| {
+        let answer = provider.arrive(at(nth), 10);
+        if matches!(answer, Answer::Accept { .. } | Answer::Spoil { .. }) {
+            provider.finish(at(nth));
+        }
+        answer
+    };
+    (0..count).map(call).collect()
+}
+
+#[test]
+fn each_fault_befalls_its_share_of_the_calls() {
+    let faults =
+        Faults { error_share: 0.1, hang_share: 0.2, cut_share: 0.3, malformed_share: 0.15, ..Faults::default() };
+    let mut provider = provider(&faulty(faults));
+    let answers = calls(&mut provider, 10_000);
+    let share = |is: fn(&Answer) -> bool| answers.iter().filter(|answer| is(answer)).count().div_ceil(100);
+    assert!((9..=11).contains(&share(|answer| matches!(answer, Answer::Fail { status: 500, .. }))));
+    assert!((19..=21).contains(&share(|answer| matches!(answer, Answer::Hang { .. }))));
+    assert!((29..=31).contains(&share(|answer| matches!(answer, Answer::Spoil { flaw: Flaw::Cut, .. }))));
+    assert!((14..=16).contains(&share(|answer| matches!(answer, Answer::Spoil { flaw: Flaw::Malformed, .. }))));
+    let Counters { accepted, spoilt, failed, hung, finished, .. } = provider.counters();
+    assert_eq!((accepted + failed + hung, finished), (10_000, accepted));
+    assert!((4_300..4_700).contains(&spoilt), "{spoilt}");
+}
+
+#[test]
+fn a_fault_that_is_certain_befalls_every_call() {
+    let all = |faults: Faults| provider(&faulty(faults)).arrive(at(0), 1);
+    let broken = all(Faults { error_share: 1.0, error_status: 502, ..Faults::default() });
+    assert_eq!(broken, Answer::Fail { status: 502, at: at(20) });
+    assert_eq!(all(Faults { hang_share: 1.0, hang: ms(900), ..Faults::default() }), Answer::Hang { until: at(900) });
+    assert!(matches!(all(Faults::default()), Answer::Accept { .. }));
+}
+
+#[test]
+fn a_cut_comes_half_way_and_a_senseless_answer_when_a_good_one_would() {
+    let of = |faults: Option<Faults>| {
+        let spec = ProviderSpec { faults, ..ProviderSpec::default() };
+        provider(&spec).arrive(at(0), 1)
+    };
+    let (cut, malformed) = (Faults { cut_share: 1.0, ..Faults::default() }, Flaw::Malformed);
+    assert_eq!(of(None), Answer::Accept { finish_at: at(100) });
+    assert_eq!(of(Some(cut)), Answer::Spoil { flaw: Flaw::Cut, at: at(50) });
+    let senseless = Faults { malformed_share: 1.0, ..Faults::default() };
+    assert_eq!(of(Some(senseless)), Answer::Spoil { flaw: malformed, at: at(100) });
+}
+
+#[test]
+fn faults_move_no_latency() {
+    let clean = ProviderSpec { faults: None, ..faulty(Faults::default()) };
+    let never = faulty(Faults::default());
+    assert_eq!(calls(&mut provider(&clean), 500), calls(&mut provider(&never), 500));
+    let mut draws = Rng::new(3);
+    let first = provider(&clean).arrive_drawing(at(0), 1, &mut draws);
+    assert_eq!(provider(&never).arrive_drawing(at(0), 1, &mut Rng::new(3)), first);
+}
+
+#[test]
+fn a_call_that_fails_or_hangs_costs_neither_slot_nor_rate() {
+    let requests = Some(Rate { per_minute: 1, burst: Some(1) });
+    let faults = Faults { error_share: 1.0, ..Faults::default() };
+    let mut provider = provider(&ProviderSpec { requests, ..faulty(faults) });
+    for nth in 0..20 {
+        assert!(matches!(provider.arrive(at(nth), 1), Answer::Fail { .. }));
+    }
+    assert_eq!((provider.in_flight(), provider.requests_left(at(20)).map(|left| left.remaining)), (0, Some(1)));
+}
+
+#[test]
+fn a_provider_tells_what_is_left_of_its_rates_and_asking_changes_nothing() {
+    let requests = Some(Rate { per_minute: 60, burst: Some(3) });
+    let tokens = Some(Rate::per_minute(600));
+    let mut provider = provider(&ProviderSpec { requests, tokens, ..ProviderSpec::default() });
+    let told = |left: Option<RateLeft>| left.map(|left| (left.per_minute, left.remaining, left.full_in));
+    assert_eq!(told(provider.requests_left(at(0))), Some((60, 3, Duration::ZERO)));
+    let _ = provider.arrive(at(0), 700);
+    assert_eq!(told(provider.requests_left(at(0))), Some((60, 2, ms(1_000))));
+    // In debt by 100 tokens, at 10 a second.
+    assert_eq!(told(provider.tokens_left(at(0))), Some((600, 0, ms(70_000))));
+    assert_eq!(told(provider.tokens_left(at(11_000))), Some((600, 10, ms(59_000))));
+    assert_eq!(told(provider.requests_left(at(999))), Some((60, 2, ms(1))));
+    assert_eq!(MockProvider::new(&ProviderSpec::default(), 1).unwrap().tokens_left(at(0)), None);
+}
+
+#[test]
+fn shares_that_are_none_or_too_many_are_refused_by_their_path() {
+    for (faults, field) in [
+        (Faults { error_share: 1.1, ..Faults::default() }, "faults.error_share"),
+        (Faults { hang_share: f64::NAN, ..Faults::default() }, "faults.hang_share"),
+        (Faults { cut_share: 0.6, malformed_share: 0.6, ..Faults::default() }, "faults.malformed_share"),
+        (Faults { error_status: 429, ..Faults::default() }, "faults.error_status"),
+        (Faults { hang: Duration::MAX, ..Faults::default() }, "faults.hang_ms"),
+    ] {
+        assert_eq!(faulty(faults).validate().unwrap_err().field, field);
+    }
+}
