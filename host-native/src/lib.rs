@@ -11,6 +11,7 @@
 //! | [`pipeline_file`], [`dataset`], [`template`], [`job`] | the input, from text to a checked plan |
 //! | [`client`], [`mock`] | calls over HTTP, and a provider to call that needs no account |
 //! | [`models`], [`provider`], [`usage`] | models at run time: keys, the gate, what their slots did |
+//! | [`fill`], [`spend`] | what fills each kind of column, and what it costs |
 //! | [`workload`], [`cells`], [`output`] | what a task does, the values in work, finished rows on disk |
 //! | [`record`] | decision logs, written and replayed |
 //! | [`observe`] | events as JSON lines, and the capacity values of a run |
@@ -26,6 +27,7 @@ pub mod client;
 pub mod dataset;
 pub mod error;
 pub mod example;
+pub mod fill;
 pub mod host;
 mod interrupt;
 pub mod job;
@@ -40,6 +42,7 @@ pub mod record;
 pub mod regress;
 pub mod run;
 pub mod simulate;
+pub mod spend;
 pub mod summary;
 mod table;
 pub mod template;

@@ -17,20 +17,22 @@ use tidegate_core::request::RequestConfig;
 use crate::dataset::Dataset;
 use crate::error::Error;
 use crate::example;
+use crate::fill::Caller;
 use crate::host::TokioHost;
 use crate::interrupt::Interrupts;
-use crate::job::{Fill, Job};
-use crate::models::Models;
+use crate::job::Job;
+use crate::models::{Models, task_resources};
 use crate::observe::Watch;
 use crate::observe::trace::TraceFile;
 use crate::output::{Existing, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputError, RunState};
-use crate::pipeline_file::{PipelineFile, RunSettings};
+use crate::pipeline_file::PipelineFile;
 use crate::progress::{ProviderView, REFRESH, Screen, View};
 use crate::provider::Provider;
 use crate::record::{LogPlace, LogWriter};
+use crate::spend::Ledger;
 use crate::summary::Summary;
 use crate::verdict::{Ending, summarise};
-use crate::workload::{Caller, JobWork};
+use crate::workload::JobWork;
 
 /// What to run and where to write.
 #[derive(Clone, Debug)]
@@ -59,10 +61,10 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let job = Job::resolve(&file, dataset)?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let sequence = request.record.as_ref().map(|_| Sequence::default());
-    let models = Models::start(&file, &host, sequence.as_ref()).await?;
+    let models = Models::start(&file, &host, sequence.as_ref(), Ledger::default()).await?;
     let callers = callers(&file, &job, &models)?;
-    let rows = job.dataset.rows().len() as u64;
-    let config = pipeline_config(&file.run, rows, &models);
+    let rows = job.rows.end - job.rows.start;
+    let config = pipeline_config(&file, rows);
     let mut watch = Watch::new(&job.plan, &config, &file.run, models.gate());
     let header = Header::new(&job.plan, &config, &RequestConfig::default());
     let mut pipeline = Pipeline::new(job.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
@@ -136,19 +138,18 @@ fn load(request: &RunRequest) -> Result<(String, PipelineFile, Dataset), Error> 
 
 /// How each generated column calls its model.
 fn callers(file: &PipelineFile, job: &Job, models: &Models) -> Result<Vec<Option<Caller>>, Error> {
-    let caller = |(column, spec): (&crate::job::GeneratedColumn, &crate::pipeline_file::ColumnSpec)| match column.fill {
-        Fill::Expression(_) => Ok(None),
-        Fill::Llm { model, .. } => {
-            let refused = |error: &dyn std::fmt::Display| file.source.error(spec.weight.span(), error.to_string());
-            let group = models.group(&column.name, column.weight).map_err(|error| refused(&error))?;
-            let (provider, client) = models.caller(model);
-            Ok(Some(Caller { provider, client, group }))
-        }
+    let caller = |(column, spec): (&crate::job::GeneratedColumn, &crate::pipeline_file::ColumnSpec)| {
+        let Some(model) = spec.kind.model() else { return Ok(None) };
+        let refused = |error: &dyn std::fmt::Display| file.source.error(spec.weight.span(), error.to_string());
+        let group = models.group(&column.name, column.weight).map_err(|error| refused(&error))?;
+        let (provider, client) = models.caller(model);
+        Ok(Some(Caller { provider, client, group }))
     };
     job.columns.iter().zip(&file.columns).map(caller).collect()
 }
 
-fn pipeline_config(run: &RunSettings, rows: u64, models: &Models) -> PipelineConfig {
+fn pipeline_config(file: &PipelineFile, rows: u64) -> PipelineConfig {
+    let run = &file.run;
     PipelineConfig {
         rows,
         row_group_size: run.row_group_size.get(),
@@ -157,7 +158,7 @@ fn pipeline_config(run: &RunSettings, rows: u64, models: &Models) -> PipelineCon
         policy: run.policy.clone(),
         yield_while_waiting: run.yield_while_waiting,
         submission_limit: run.submission_limit.get(),
-        resources: models.task_resources(),
+        resources: task_resources(file),
         salvage_rounds: run.salvage_rounds,
         shutdown_window: run.shutdown_window.get(),
         shutdown_rate: Some(run.shutdown_rate),
@@ -173,7 +174,7 @@ fn manifest(name: &str, file: &PipelineFile, job: &Job) -> Manifest {
         pipeline: name.to_string(),
         row_key: job.row_key.clone(),
         columns: job.output_columns(),
-        rows_in: job.dataset.rows().len() as u64,
+        rows_in: job.rows.end - job.rows.start,
         row_group_size: file.run.row_group_size.get(),
         state: RunState::Running,
     }

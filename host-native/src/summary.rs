@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration as StdDuration;
 
 use crate::error::Exit;
+use crate::spend::Money;
 use crate::table::{format_seconds, percent, row, slot_seconds, write_table};
 use crate::usage::Usage;
 
@@ -74,6 +75,21 @@ pub struct ProviderSummary {
     pub cap: u32,
     /// What its slots did.
     pub usage: Usage,
+    /// The tokens it took.
+    pub tokens: TokenTotals,
+}
+
+/// Tokens by direction, and what they cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenTotals {
+    /// Sent.
+    pub input: u64,
+    /// Received.
+    pub output: u64,
+    /// Answers that did not say what they took.
+    pub unbilled: u64,
+    /// What they cost, if the file has a price.
+    pub cost: Option<Money>,
 }
 
 /// Calls by how they ended.
@@ -250,6 +266,7 @@ mod tests {
                     idle_slot_ns: 1_000_000_000,
                     ..Usage::default()
                 },
+                tokens: TokenTotals::default(),
             }],
             wall: StdDuration::from_millis(1_234),
             output: PathBuf::from("out/p"),

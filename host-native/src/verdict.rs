@@ -8,7 +8,7 @@ use tidegate_core::pipeline::{DropReason, DroppedCount, FailureKind, RunReport, 
 
 use crate::error::Exit;
 use crate::models::Models;
-use crate::pipeline_file::{ColumnKind, PipelineFile};
+use crate::pipeline_file::PipelineFile;
 use crate::provider::Provider;
 use crate::summary::{ColumnSummary, Dropped, ProviderSummary, Summary};
 use crate::workload::JobWork;
@@ -45,9 +45,9 @@ pub fn summarise(
     };
     let columns = file.columns.iter().map(|column| {
         let name = column.name.get_ref();
-        let filled_by = match &column.kind {
-            ColumnKind::Llm(call) => file.models[call.model].name.clone(),
-            ColumnKind::Expression { .. } => "expression".to_string(),
+        let filled_by = match column.kind.model() {
+            Some(model) => file.models[model].name.clone(),
+            None => column.kind.name().to_string(),
         };
         let tasks = counts(name);
         ColumnSummary {
@@ -79,6 +79,7 @@ fn provider_summary(provider: &Arc<Provider>) -> ProviderSummary {
         calls: provider.calls(),
         cap: provider.snapshot().effective_max,
         usage: provider.usage(),
+        tokens: provider.tokens(),
     }
 }
 

@@ -52,20 +52,27 @@
 //! and `row_group` instead, so a full-column column lists every upstream itself.
 
 mod columns;
+mod kinds;
 mod models;
 mod reader;
+mod sampler;
 mod settings;
 mod source;
+mod structure;
 
 use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
-pub use columns::{ColumnKind, ColumnSpec, LlmCall};
+pub use columns::ColumnSpec;
+pub use kinds::{ColumnKind, EmbeddingCall, Expression, JudgeCall, LlmCall, MessageSpec, OutputForm};
 pub(crate) use models::locate;
-pub use models::{Endpoint, MockSpec, ModelSpec};
-pub use settings::{OutputSettings, RunSettings, SeedSpec};
+pub use models::{Domain, Endpoint, MockSpec, ModelSpec};
+pub use reader::Setting;
+pub use sampler::SamplerSpec;
+pub use settings::{OutputSettings, RowFormat, RunSettings, SeedSpec};
 pub use source::{FileError, Place, SourceText};
+pub use structure::{JsonMode, Structure};
 
 use reader::TableReader;
 
@@ -80,6 +87,8 @@ pub struct PipelineFile {
     pub models: Vec<ModelSpec>,
     /// The columns, in file order; at least one.
     pub columns: Vec<ColumnSpec>,
+    /// What prices are in.
+    pub currency: String,
     /// How to run.
     pub run: RunSettings,
     /// How to write.
@@ -102,13 +111,14 @@ impl PipelineFile {
             text.error(span, format!("this is not TOML: {}", error.message()))
         })?;
         let root = TableReader::open(&text, "the pipeline file", KEYS, document.get_ref(), 0..0)?;
-        let models = models::parse(&text, &root)?;
-        let columns = columns::parse(&text, &root, &models)?;
+        let (models, currency) = models::parse(&text, &root, directory)?;
+        let columns = columns::parse(&text, &root, &models, directory)?;
         Ok(Self {
             seed: settings::parse_seed(&text, &root, directory)?,
             run: settings::parse_run(&text, &root)?,
             output: settings::parse_output(&root)?,
             models,
+            currency,
             columns,
             source,
         })
