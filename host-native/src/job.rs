@@ -12,7 +12,9 @@ use toml::Spanned;
 
 use crate::dataset::Dataset;
 use crate::fill::Fill;
-use crate::pipeline_file::{ColumnSpec, FileError, PipelineFile, SourceText};
+use crate::kind::ValueKind;
+use crate::pipeline_file::{ColumnSpec, FileError, PipelineFile, RowFormat, SourceText};
+use crate::row_file::Layout;
 use crate::template::{Condition, Templates};
 
 /// What a group template sees: the rows with their values, and the number of the row group.
@@ -46,6 +48,8 @@ pub struct GeneratedColumn {
     pub strategy: Strategy,
     /// What fills it.
     pub fill: Fill,
+    /// What its values are.
+    pub kind: ValueKind,
     /// The values that its templates may read from a row.
     pub inputs: Vec<Input>,
     /// The condition under which it is made.
@@ -81,6 +85,26 @@ impl Job {
         let plan = builder.build().map_err(|error| names.plan_error(&error))?;
         let rows = 0..dataset.rows();
         Ok(Self { plan, dataset, rows, columns, templates, row_key: file.output.row_key.clone() })
+    }
+
+    /// Limits the run to some rows of the dataset: to those of `rows`, of which at most `limit`, the first ones.
+    pub fn select(&mut self, rows: Option<Range<u64>>, limit: Option<u64>) -> Result<(), String> {
+        let rows = rows.unwrap_or(0..u64::MAX);
+        let end = rows.end.min(self.dataset.rows()).min(rows.start.saturating_add(limit.unwrap_or(u64::MAX)));
+        if rows.start >= end {
+            return Err(format!("there are no such rows: the dataset has {}, counted from 0", self.dataset.rows()));
+        }
+        self.rows = rows.start..end;
+        Ok(())
+    }
+
+    /// How finished rows are written in `format`.
+    #[must_use]
+    pub fn layout(&self, format: RowFormat) -> Layout {
+        let seeds = self.dataset.columns().iter().cloned().zip(self.dataset.kinds().iter().copied());
+        let generated = self.columns.iter().map(|column| (column.name.clone(), column.kind));
+        let columns = [(self.row_key.clone(), ValueKind::Integer)].into_iter().chain(seeds).chain(generated);
+        Layout { format, columns: columns.collect() }
     }
 
     /// The output columns after the row number, in order.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use tidegate_native::cli::{Cli, Command, RunArgs};
+use tidegate_native::dry_run;
 use tidegate_native::error::{Error, Exit};
+use tidegate_native::pipeline_file;
 use tidegate_native::progress::Screen;
 use tidegate_native::record::replay_log;
 use tidegate_native::regress::regress;
@@ -18,6 +20,7 @@ const GRACE: Duration = Duration::from_secs(5);
 fn main() -> Exit {
     match Cli::parse().into_command() {
         Command::Run(args) => run_pipeline(args),
+        Command::Schema => ended(Ok((pipeline_file::SCHEMA.to_string(), Exit::Done))),
         Command::Replay { log } => ended(replay_log(&log)),
         Command::Simulate(args) => ended(simulate(&args)),
         Command::Regress(args) => ended(regress(&args)),
@@ -41,8 +44,9 @@ fn ended(end: Result<(String, Exit), Error>) -> Exit {
 
 fn run_pipeline(args: RunArgs) -> Exit {
     let (out, existing) = args.output();
-    let RunArgs { pipeline, record, events, trace, plan, quiet, .. } = args;
-    let request = RunRequest { pipeline, out, existing, record, events, trace, plan };
+    let RunArgs { pipeline, record, events, trace, plan, limit, rows, dry_run, max_cost, quiet, .. } = args;
+    let rows = rows.map(|rows| rows.start..rows.end);
+    let request = RunRequest { pipeline, out, existing, record, events, trace, plan, rows, limit, max_cost };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -50,6 +54,11 @@ fn run_pipeline(args: RunArgs) -> Exit {
             return Exit::Internal;
         }
     };
+    if dry_run {
+        return ended(
+            runtime.block_on(async { dry_run::dry_run(&request) }).map(|plan| (plan.to_string(), Exit::Done)),
+        );
+    }
     let mut screen = Screen::new(quiet);
     let ended = runtime.block_on(run(&request, &mut screen));
     screen.close();

@@ -126,12 +126,11 @@ pub fn plan_gate(file: &PipelineFile, host: &TokioHost) -> Result<Gate<TokioHost
     register(file, host, None).map(|(gate, _, _)| gate)
 }
 
-/// A gate that knows the models of `file`; by model the place of its resource, and the resources.
-fn register(
-    file: &PipelineFile,
-    host: &TokioHost,
-    record: Option<&Sequence>,
-) -> Result<(Gate<TokioHost>, Vec<usize>, Vec<Shared>), Error> {
+/// A gate; by model the place of its resource; and the resources.
+type Registered = (Gate<TokioHost>, Vec<usize>, Vec<Shared>);
+
+/// A gate that knows the models of `file`.
+fn register(file: &PipelineFile, host: &TokioHost, record: Option<&Sequence>) -> Result<Registered, Error> {
     let refused = |model: &ModelSpec, error: &ConfigError| {
         Error::from(file.source.error(model.span.clone(), format!("the model `{}`: {error}", model.name)))
     };

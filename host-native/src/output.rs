@@ -1,9 +1,9 @@
-//! The output directory: one JSONL file per finished row group, written so that it is there whole or not at all.
+//! The output directory: one file per finished row group, written so that it is there whole or not at all.
 //!
 //! ```text
 //! OUT/manifest.json            what the run was, and how it ended
 //! OUT/capacity.json            the limits that applied, and how far they were used, once it has ended
-//! OUT/rows/000000.jsonl        the complete rows of row group 0, in order
+//! OUT/rows/000000.jsonl        the complete rows of row group 0, in order; .csv or .parquet in these formats
 //! OUT/rows/000000.dropped.jsonl    the rows that were dropped from it and why, if there are any
 //! ```
 //!
@@ -17,6 +17,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tidegate_core::observe::CapacityPlan;
 
+use crate::pipeline_file::RowFormat;
+use crate::row_file::Layout;
+
 /// The version of the manifest's form.
 pub const MANIFEST_SCHEMA: u32 = 1;
 
@@ -24,7 +27,7 @@ const MANIFEST: &str = "manifest.json";
 const CAPACITY: &str = "capacity.json";
 const ROWS: &str = "rows";
 const LOCK: &str = ".lock";
-const ROWS_SUFFIX: &str = ".jsonl";
+const ROW_EXTENSIONS: [&str; 3] = ["jsonl", "csv", "parquet"];
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
 /// What to do about output that is there already.
@@ -53,6 +56,9 @@ pub struct Manifest {
     pub rows_in: u64,
     /// Rows per row group; the last may have fewer.
     pub row_group_size: u32,
+    /// How rows are written.
+    #[serde(default)]
+    pub format: RowFormat,
     /// How far the run came.
     #[serde(flatten)]
     pub state: RunState,
@@ -112,6 +118,7 @@ pub enum OutputError {
 pub struct OutputDirectory {
     root: PathBuf,
     rows: PathBuf,
+    layout: Layout,
     /// Held, so that a second run refuses; the system lets go of it when the process ends, however it ends.
     _lock: File,
 }
@@ -130,13 +137,19 @@ impl OutputDirectory {
         let lock = lock(root)?;
         remove_earlier(root, &found)?;
         fs::create_dir_all(&rows).map_err(in_root)?;
-        let output = Self { root: root.to_path_buf(), rows, _lock: lock };
+        let output = Self { root: root.to_path_buf(), rows, layout: Layout::default(), _lock: lock };
         output.write_manifest(manifest)?;
         if let (true, Some(parent)) = (is_new, root.parent()) {
             // Best effort: the directory itself is synced, its parent may be one we cannot open.
             let _ = sync_directory(if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         }
         Ok(output)
+    }
+
+    /// The same directory with rows written like this \[as JSONL\].
+    #[must_use]
+    pub fn with_layout(self, layout: Layout) -> Self {
+        Self { layout, ..self }
     }
 
     /// The directory.
@@ -172,21 +185,19 @@ impl OutputDirectory {
         dropped: &[D],
     ) -> Result<(), OutputError> {
         if !dropped.is_empty() {
-            self.write_lines(&format!("{index:06}.dropped{ROWS_SUFFIX}"), dropped)?;
+            self.write_rows(&format!("{index:06}.dropped"), &Layout::default(), dropped)?;
         }
-        self.write_lines(&format!("{index:06}{ROWS_SUFFIX}"), rows)
+        self.write_rows(&format!("{index:06}"), &self.layout, rows)
     }
 
-    fn write_lines<T: Serialize>(&self, name: &str, lines: impl IntoIterator<Item = T>) -> Result<(), OutputError> {
-        let path = self.rows.join(name);
-        write_whole(&path, |file| {
-            for line in lines {
-                serde_json::to_writer(&mut *file, &line)?;
-                file.write_all(b"\n")?;
-            }
-            Ok(())
-        })
-        .map_err(|source| OutputError::Io { path, source })
+    fn write_rows<T: Serialize>(
+        &self,
+        name: &str,
+        layout: &Layout,
+        rows: impl IntoIterator<Item = T>,
+    ) -> Result<(), OutputError> {
+        let path = self.rows.join(format!("{name}.{}", layout.extension()));
+        write_whole(&path, |file| layout.write(rows, file)).map_err(|source| OutputError::Io { path, source })
     }
 }
 
@@ -225,7 +236,10 @@ fn remove_earlier(root: &Path, found: &[String]) -> Result<(), OutputError> {
     }
     let rows = root.join(ROWS);
     let row_files = if rows.exists() { entries(&rows).map_err(in_root)? } else { Vec::new() };
-    let is_row_file = |name: &str| name.ends_with(ROWS_SUFFIX) && name.starts_with(|c: char| c.is_ascii_digit());
+    let is_row_file = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_digit())
+            && name.rsplit_once('.').is_some_and(|(_, extension)| ROW_EXTENSIONS.contains(&extension))
+    };
     if let Some(name) = row_files.iter().find(|name| !is_row_file(name) && !is_temporary(name)) {
         return Err(foreign(&format!("{ROWS}/{name}")));
     }
@@ -287,6 +301,7 @@ mod tests {
             columns: vec!["a".to_string()],
             rows_in: 2,
             row_group_size: 2,
+            format: RowFormat::Jsonl,
             state: RunState::Running,
         }
     }

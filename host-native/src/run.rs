@@ -4,6 +4,7 @@
 //! made: the file, the dataset, every template, the plan, the keys, the limits.
 
 use std::io::{self, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,11 +26,11 @@ use crate::models::{Models, task_resources};
 use crate::observe::Watch;
 use crate::observe::trace::TraceFile;
 use crate::output::{Existing, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputError, RunState};
-use crate::pipeline_file::PipelineFile;
+use crate::pipeline_file::{Endpoint, PipelineFile};
 use crate::progress::{ProviderView, REFRESH, Screen, View};
 use crate::provider::Provider;
 use crate::record::{LogPlace, LogWriter};
-use crate::spend::Ledger;
+use crate::spend::{Ledger, Money};
 use crate::summary::Summary;
 use crate::verdict::{Ending, summarise};
 use crate::workload::JobWork;
@@ -51,17 +52,22 @@ pub struct RunRequest {
     pub trace: Option<PathBuf>,
     /// Whether to print the capacity plan before the run, to the standard output.
     pub plan: bool,
+    /// The rows to run for; all of them if nothing is said.
+    pub rows: Option<Range<u64>>,
+    /// How many rows to run for at most.
+    pub limit: Option<u64>,
+    /// The most that calls may cost.
+    pub max_cost: Option<Money>,
 }
 
 /// Runs to the end, showing progress on `screen`.
 ///
 /// An error means that nothing was run; a run that was stopped is a summary that says so.
 pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, Error> {
-    let (name, file, dataset) = load(request)?;
-    let job = Job::resolve(&file, dataset)?;
+    let (name, file, job) = load(request)?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let sequence = request.record.as_ref().map(|_| Sequence::default());
-    let models = Models::start(&file, &host, sequence.as_ref(), Ledger::default()).await?;
+    let models = Models::start(&file, &host, sequence.as_ref(), Ledger::new(request.max_cost)).await?;
     let callers = callers(&file, &job, &models)?;
     let rows = job.rows.end - job.rows.start;
     let config = pipeline_config(&file, rows);
@@ -75,7 +81,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let manifest = manifest(&name, &file, &job);
     let place = request.record.as_deref().map(open_log).transpose()?;
     let output = match OutputDirectory::prepare(&request.out, request.existing, &manifest) {
-        Ok(output) => Arc::new(output),
+        Ok(output) => Arc::new(output.with_layout(job.layout(file.output.format))),
         Err(error) => {
             if let Some(place) = place {
                 place.give_up();
@@ -124,15 +130,36 @@ fn sinks(request: &RunRequest, plan: &Plan, models: &Models, watch: &mut Watch) 
     Ok(watch.sinks(request.events.as_deref(), trace).map_err(|source| unwritable(&request.events, source))?)
 }
 
-/// The pipeline's name in messages, the file, and the dataset it names.
-fn load(request: &RunRequest) -> Result<(String, PipelineFile, Dataset), Error> {
-    match &request.pipeline {
-        None => Ok((example::NAME.to_string(), example::pipeline()?, example::dataset()?)),
+/// The pipeline's name in messages, the file, and what it means for the rows that are asked for.
+pub(crate) fn load(request: &RunRequest) -> Result<(String, PipelineFile, Job), Error> {
+    let (name, file, dataset) = match &request.pipeline {
+        None => (example::NAME.to_string(), example::pipeline()?, example::dataset()?),
         Some(path) => {
             let file = PipelineFile::load(path)?;
             let dataset = Dataset::load(&file.seed.path, file.seed.format)?;
-            Ok((path.display().to_string(), file, dataset))
+            (path.display().to_string(), file, dataset)
         }
+    };
+    let mut job = Job::resolve(&file, dataset)?;
+    job.select(request.rows.clone(), request.limit).map_err(Error::Setting)?;
+    if request.max_cost.is_some() {
+        check_prices(&file)?;
+    }
+    Ok((name, file, job))
+}
+
+/// A cost limit is worth nothing when a model that costs has no price.
+fn check_prices(file: &PipelineFile) -> Result<(), Error> {
+    let models = file.columns.iter().filter_map(|column| file.models.get(column.kind.model()?));
+    let unpriced =
+        models.into_iter().find(|model| model.price.is_none() && matches!(model.endpoint, Endpoint::Remote { .. }));
+    match unpriced {
+        Some(model) => Err(file
+            .source
+            .error(model.span.clone(), format!("--max-cost needs a price, and the model `{}` has none", model.name))
+            .expected("a table such as `price = { input_per_million = 0.15, output_per_million = 0.6 }`")
+            .into()),
+        None => Ok(()),
     }
 }
 
@@ -148,7 +175,8 @@ fn callers(file: &PipelineFile, job: &Job, models: &Models) -> Result<Vec<Option
     job.columns.iter().zip(&file.columns).map(caller).collect()
 }
 
-fn pipeline_config(file: &PipelineFile, rows: u64) -> PipelineConfig {
+/// The settings of a run of `rows` rows.
+pub(crate) fn pipeline_config(file: &PipelineFile, rows: u64) -> PipelineConfig {
     let run = &file.run;
     PipelineConfig {
         rows,
@@ -176,6 +204,7 @@ fn manifest(name: &str, file: &PipelineFile, job: &Job) -> Manifest {
         columns: job.output_columns(),
         rows_in: job.rows.end - job.rows.start,
         row_group_size: file.run.row_group_size.get(),
+        format: file.output.format,
         state: RunState::Running,
     }
 }
@@ -222,6 +251,10 @@ async fn drive(
                 work.take_warnings().iter().for_each(|warning| screen.say(warning));
                 screen.show(&view(&handle.progress(), names, models));
                 take_down(log, &handle, models, screen);
+                // Calls that were out when one was kept back are awaited: they are paid for.
+                if models.ledger().lock().is_closed() {
+                    handle.cancel();
+                }
             }
             () = interrupts.next() => {
                 if interrupted {

@@ -28,6 +28,8 @@ pub struct Summary {
     pub columns: Vec<ColumnSummary>,
     /// Providers, in file order of their models.
     pub providers: Vec<ProviderSummary>,
+    /// What was spent, in this currency, if the file has prices.
+    pub spent: Option<(Money, String)>,
     /// From the first task to the last checkpoint.
     pub wall: StdDuration,
     /// Where the rows are.
@@ -153,6 +155,9 @@ impl Summary {
             "  calls     {:>8}   {} answered, {} rate limited (429), {} failed",
             calls.made, calls.succeeded, calls.rate_limited, calls.failed
         )?;
+        if let Some((spent, currency)) = &self.spent {
+            writeln!(f, "  cost      {spent:>8}   {currency}, of tokens as counted by the providers")?;
+        }
         writeln!(f, "  wall time {:>8}", format_seconds(self.wall.as_secs_f64()))
     }
 
@@ -168,6 +173,21 @@ impl Summary {
             ]);
         }
         write_table(f, &table, 2)
+    }
+
+    fn write_tokens(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = vec![row(["provider", "input tokens", "output tokens", "cost", "not counted"])];
+        for provider in &self.providers {
+            let tokens = &provider.tokens;
+            table.push(vec![
+                provider.label.clone(),
+                tokens.input.to_string(),
+                tokens.output.to_string(),
+                tokens.cost.map_or_else(|| "-".to_string(), |cost| cost.to_string()),
+                tokens.unbilled.to_string(),
+            ]);
+        }
+        write_table(f, &table, 1)
     }
 
     fn write_providers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -228,6 +248,10 @@ impl fmt::Display for Summary {
             writeln!(f)?;
             self.write_providers(f)?;
         }
+        if self.providers.iter().any(|provider| provider.tokens.input > 0) {
+            writeln!(f)?;
+            self.write_tokens(f)?;
+        }
         Ok(())
     }
 }
@@ -268,6 +292,7 @@ mod tests {
                 },
                 tokens: TokenTotals::default(),
             }],
+            spent: Some((Money::new(0.5).unwrap(), "USD".to_string())),
             wall: StdDuration::from_millis(1_234),
             output: PathBuf::from("out/p"),
             exit: Exit::RowsDropped,
@@ -287,6 +312,7 @@ mod tests {
             "                       such as row 4: the request was refused (HTTP 400): too long",
             "  not done         1   the run stopped before them",
             "  calls           12   7 answered, 3 rate limited (429), 2 failed",
+            "  cost        0.5000   USD, of tokens as counted by the providers",
             "  wall time    1.2 s",
             "  title   writer        7        3       2",
         ] {

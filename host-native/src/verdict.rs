@@ -24,6 +24,12 @@ pub struct Ending {
     pub wall: StdDuration,
 }
 
+impl Ending {
+    fn is_cancelled(&self) -> bool {
+        self.report.as_ref().is_some_and(|report| report.stop == StopReason::Cancelled)
+    }
+}
+
 /// The summary of the run called `name` of the pipeline `file` over `rows_in` rows.
 #[must_use]
 pub fn summarise(
@@ -36,7 +42,12 @@ pub fn summarise(
     output: &Path,
 ) -> Summary {
     let report = ending.report.as_ref();
-    let (exit, stopped) = verdict(ending);
+    let (exit, stopped) = match models.ledger().lock().exhausted() {
+        Some(limit) if ending.is_cancelled() && !ending.interrupted => {
+            (Exit::CostLimit, Some(format!("the next call might pass the cost limit of {limit} {}", file.currency)))
+        }
+        _ => verdict(ending),
+    };
     // From the writer and not from the report, which a second interrupt does not wait for.
     let written = work.written();
     let counts = |column: &str| {
@@ -58,6 +69,7 @@ pub fn summarise(
             failed: tasks.failed,
         }
     });
+    let has_prices = file.models.iter().any(|model| model.price.is_some());
     Summary {
         pipeline: name.to_string(),
         stopped,
@@ -67,6 +79,7 @@ pub fn summarise(
         row_groups: written.row_groups,
         columns: columns.collect(),
         providers: models.providers().iter().map(provider_summary).collect(),
+        spent: has_prices.then(|| (models.ledger().lock().spent(), file.currency.clone())),
         wall: ending.wall,
         output: output.to_path_buf(),
         exit,

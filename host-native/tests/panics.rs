@@ -18,7 +18,7 @@ use tidegate_native::host::TokioHost;
 use tidegate_native::job::Job;
 use tidegate_native::models::{Models, task_resources};
 use tidegate_native::output::{Existing, MANIFEST_SCHEMA, Manifest, OutputDirectory, RunState};
-use tidegate_native::pipeline_file::{PipelineFile, SourceText};
+use tidegate_native::pipeline_file::{PipelineFile, RowFormat, SourceText};
 use tidegate_native::spend::Ledger;
 use tidegate_native::verdict::{Ending, summarise};
 use tidegate_native::workload::JobWork;
@@ -124,6 +124,7 @@ async fn the_summary_of_a_run_that_met_a_bug_names_column_row_group_and_cause_an
         columns: job.output_columns(),
         rows_in: 2,
         row_group_size: 2,
+        format: RowFormat::Jsonl,
         state: RunState::Running,
     };
     let output = OutputDirectory::prepare(&scratch.path().join("out"), Existing::Refuse, &manifest).unwrap();

@@ -97,7 +97,7 @@ fn judge(status: ExitStatus, answer: Vec<u8>, complaint: &[u8]) -> Result<Answer
 async fn read_all(stream: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
     let mut kept = Vec::new();
     let Some(mut stream) = stream else { return kept };
-    let mut chunk = [0; 8 << 10];
+    let mut chunk = vec![0; 8 << 10];
     // An error ends the stream like its end does: the exit code says how it went.
     while let Ok(read @ 1..) = stream.read(&mut chunk).await {
         kept.extend_from_slice(&chunk[..read.min(most - kept.len())]);

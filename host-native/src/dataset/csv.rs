@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::text::{Bytes, Text};
 use super::{Dataset, DatasetError, Row, Source, check_columns};
+use crate::kind::ValueKind;
 
 pub(super) fn check(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
     let mut text = Text::new(path, bytes);
@@ -29,7 +30,8 @@ pub(super) fn check(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> 
     if ends_inside_quotes(tail).map_err(|error| text.unreadable(&error))? {
         return Err(DatasetError::new(path, Some(line), "a quoted field that starts here is never closed"));
     }
-    Ok(Dataset { columns, rows, source: Source::Csv(text) })
+    let kinds = vec![ValueKind::Text; columns.len()];
+    Ok(Dataset { columns, kinds, rows, source: Source::Csv(text) })
 }
 
 pub(super) fn read(text: &Text, rows: Range<u64>) -> Result<Vec<Row>, DatasetError> {

@@ -11,10 +11,12 @@ use serde_json::Value;
 
 use super::text::{Bytes, Text};
 use super::{Dataset, DatasetError, Row, Source, check_columns};
+use crate::kind::ValueKind;
 
 pub(super) fn check(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
     let mut text = Text::new(path, bytes);
     let mut columns: Vec<String> = Vec::new();
+    let mut kinds: Vec<ValueKind> = Vec::new();
     let mut lines = Lines::open(&text, text.start(), false)?;
     let mut rows = 0;
     while let Some((at, fields)) = lines.next()? {
@@ -22,12 +24,14 @@ pub(super) fn check(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> 
         if rows == 0 {
             columns = fields.iter().map(|(name, _)| name.clone()).collect();
             check_columns(path, lines.number, &columns)?;
+            kinds = vec![ValueKind::Null; columns.len()];
         }
-        in_column_order(&columns, fields).map_err(refuse)?;
+        let values = in_column_order(&columns, fields).map_err(refuse)?;
+        kinds = kinds.iter().zip(&values).map(|(kind, value)| kind.or(ValueKind::of(value))).collect();
         text.mark(rows, at);
         rows += 1;
     }
-    Ok(Dataset { columns, rows, source: Source::Jsonl(text) })
+    Ok(Dataset { columns, kinds, rows, source: Source::Jsonl(text) })
 }
 
 pub(super) fn read(text: &Text, columns: &[String], range: Range<u64>) -> Result<Vec<Row>, DatasetError> {
@@ -44,6 +48,9 @@ pub(super) fn read(text: &Text, columns: &[String], range: Range<u64>) -> Result
     }
     Ok(rows)
 }
+
+/// Where a line begins, and the fields of its object.
+type Line = (u64, Vec<(String, Value)>);
 
 /// The objects of a file, line by line.
 struct Lines {
@@ -63,7 +70,7 @@ impl Lines {
     }
 
     /// The next object, and where it begins.
-    fn next(&mut self) -> Result<Option<(u64, Vec<(String, Value)>)>, DatasetError> {
+    fn next(&mut self) -> Result<Option<Line>, DatasetError> {
         loop {
             self.line.clear();
             let at = self.at;

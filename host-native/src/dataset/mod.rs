@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::kind::ValueKind;
 use text::{Bytes, Text};
 
 /// How a dataset file is written.
@@ -63,6 +64,7 @@ pub type Row = Box<[Value]>;
 #[derive(Debug)]
 pub struct Dataset {
     columns: Vec<String>,
+    kinds: Vec<ValueKind>,
     rows: u64,
     source: Source,
 }
@@ -119,6 +121,12 @@ impl Dataset {
     #[must_use]
     pub fn columns(&self) -> &[String] {
         &self.columns
+    }
+
+    /// What the values of each column are.
+    #[must_use]
+    pub fn kinds(&self) -> &[ValueKind] {
+        &self.kinds
     }
 
     /// How many rows there are.

@@ -26,6 +26,7 @@ use serde_json::{Number, Value};
 use super::text::Stamp;
 use super::{Dataset, DatasetError, Row, Source, check_columns};
 use crate::fill::calendar::Moment;
+use crate::kind::ValueKind;
 
 /// Rows that were passed and may still be asked for: row groups in work are asked for nearly in order.
 const MAX_KEPT: u64 = 1 << 16;
@@ -62,8 +63,11 @@ pub(super) fn check(path: &Path) -> Result<Dataset, DatasetError> {
     let table =
         Table { path: path.to_path_buf(), stamp, columns: columns.len(), cursor: Mutex::new(Cursor::default()) };
     let mut cursor = Cursor { rows: Some(iterate(path, reader)?), ..Cursor::default() };
-    while cursor.read(&table)?.is_some() {}
-    Ok(Dataset { columns, rows: cursor.next, source: Source::Parquet(table) })
+    let mut kinds = vec![ValueKind::Null; columns.len()];
+    while let Some(values) = cursor.read(&table)? {
+        kinds = kinds.iter().zip(&values).map(|(kind, value)| kind.or(ValueKind::of(value))).collect();
+    }
+    Ok(Dataset { columns, kinds, rows: cursor.next, source: Source::Parquet(table) })
 }
 
 fn open(path: &Path) -> Result<(SerializedFileReader<File>, Stamp), DatasetError> {

@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_wrong_answer_says_what_is_wrong_and_where() {
         let error = grade().read("{\"score\": 9, \"why\": \"x\"}").unwrap_err();
-        assert!(error.contains("9") && error.contains("(at /score)"), "{error}");
+        assert!(error.contains('9') && error.contains("(at /score)"), "{error}");
         let error = grade().read("{\"score\": 2}").unwrap_err();
         assert!(error.contains("\"why\" is a required property"), "{error}");
         let error = grade().read("I think it is 3.").unwrap_err();

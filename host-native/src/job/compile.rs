@@ -13,7 +13,8 @@ use crate::fill::judge::JudgeFill;
 use crate::fill::llm::{CallOption, LlmFill};
 use crate::fill::sampler::SamplerFill;
 use crate::fill::structure::StructureFill;
-use crate::pipeline_file::{ColumnKind, ColumnSpec, FileError, LlmCall, SamplerSpec, Setting};
+use crate::kind::ValueKind;
+use crate::pipeline_file::{ColumnKind, ColumnSpec, FileError, LlmCall, OutputForm, SamplerSpec, Setting};
 use crate::template::{Condition, TemplateError, TemplateId, Templates};
 
 /// What fills the column that `spec` describes, and what it reads.
@@ -34,10 +35,42 @@ pub(super) fn column(
         weight: *spec.weight.get_ref(),
         strategy: spec.strategy,
         fill,
+        kind: kind(&spec.kind).or(ValueKind::of(&spec.otherwise)),
         inputs: inputs.into_iter().collect(),
         when,
         otherwise: spec.otherwise.clone(),
     })
+}
+
+/// What the values of such a column are, as far as the file says.
+fn kind(kind: &ColumnKind) -> ValueKind {
+    let of_form = |form| match form {
+        OutputForm::Text => ValueKind::Text,
+        OutputForm::Number => ValueKind::Number,
+        OutputForm::Json => ValueKind::Json,
+    };
+    match kind {
+        ColumnKind::Llm(call) => match &call.structure {
+            None => ValueKind::Text,
+            Some(structure) => match &structure.schema {
+                Some(schema) => ValueKind::of_schema(schema.get_ref()),
+                None => of_form(structure.output),
+            },
+        },
+        ColumnKind::Embedding(_) => ValueKind::Numbers,
+        ColumnKind::Expression(expression) => of_form(expression.output),
+        ColumnKind::Judge(call) => of_form(call.output),
+        ColumnKind::Sampler(law) => match law {
+            SamplerSpec::Category { values, .. } => ValueKind::of_all(values),
+            SamplerSpec::Subcategory { values, .. } => {
+                ValueKind::of_all(values.values().filter_map(|list| list.as_array()).flatten())
+            }
+            SamplerSpec::Integer { .. } => ValueKind::Integer,
+            SamplerSpec::Uniform { .. } | SamplerSpec::Normal { .. } => ValueKind::Number,
+            SamplerSpec::Bernoulli { .. } => ValueKind::Bool,
+            SamplerSpec::Datetime { .. } | SamplerSpec::Uuid => ValueKind::Text,
+        },
+    }
 }
 
 struct Compiler<'a> {

@@ -292,8 +292,10 @@ fn parse_price(
     price.map(Some).ok_or_else(|| table.refused(key, "a number from 0 to 1000000: the price of a million tokens"))
 }
 
+type MakeBudget = fn(Dimension, u64) -> BudgetConfig;
+
 /// The budgets by their keys.
-const BUDGETS: [(&str, fn(Dimension, u64) -> BudgetConfig, Dimension); 7] = [
+const BUDGETS: [(&str, MakeBudget, Dimension); 7] = [
     ("requests_per_minute", BudgetConfig::per_minute, Dimension::Requests),
     ("requests_per_day", BudgetConfig::per_day, Dimension::Requests),
     ("tokens_per_minute", BudgetConfig::per_minute, Dimension::TotalTokens),

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use tidegate_core::pipeline::PolicyChoice;
 use tidegate_core::task::BoundedBorrowConfig;
 use tidegate_core::time::Duration;
@@ -59,7 +60,8 @@ pub struct OutputSettings {
 }
 
 /// How finished rows are written: one file per row group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RowFormat {
     /// One JSON object a line.
     #[default]
