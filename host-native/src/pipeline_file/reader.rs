@@ -200,7 +200,7 @@ pub enum Setting<T> {
 }
 
 /// `value` as JSON; `None` for what JSON cannot hold: infinities, and whole numbers beyond 64 bits.
-fn to_json(value: &DeValue<'_>) -> Option<Value> {
+pub(super) fn to_json(value: &DeValue<'_>) -> Option<Value> {
     Some(match value {
         DeValue::String(text) => Value::String(text.to_string()),
         DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {

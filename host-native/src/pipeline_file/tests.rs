@@ -1,6 +1,6 @@
 use super::*;
 
-const GOOD: &str = r#"
+pub(super) const GOOD: &str = r#"
 [seed]
 path = "notes.csv"
 
