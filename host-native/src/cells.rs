@@ -1,4 +1,5 @@
-//! The values of rows while their row group is in work. The core knows rows only by number; what is in them is here.
+//! The values of rows while their row group is in work: those of the dataset, and those made so far. The core knows rows
+//! only by number; what is in them is here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,27 +9,37 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// Generated values of all row groups in work. A group takes memory from its first task to its checkpoint.
+use crate::dataset::Row;
+
+/// The values of all row groups in work. A group takes memory from its first task to its checkpoint.
 #[derive(Debug)]
 pub struct Cells {
     columns: usize,
     groups: Mutex<HashMap<u32, CellGroup>>,
 }
 
-/// The generated values of one row group, and why those that are missing are missing.
+/// The values of one row group, and why those that are missing are missing.
 #[derive(Debug)]
 pub struct CellGroup {
     rows: u32,
-    /// Column by column.
-    values: Vec<Option<Arc<str>>>,
+    /// The rows of the dataset, once they are read.
+    seeds: Vec<Row>,
+    /// The generated values, column by column.
+    values: Vec<Option<Arc<Value>>>,
     /// The latest failure by column, and row if it was a row's; removed when a retry succeeds.
     failures: HashMap<(usize, Option<u32>), String>,
 }
 
 impl CellGroup {
-    /// The value of `column` in row `row` of the group.
+    /// What the dataset has for row `row` of the group; nothing before it was read.
     #[must_use]
-    pub fn value(&self, column: usize, row: u32) -> Option<&Arc<str>> {
+    pub fn seeds(&self, row: u32) -> &[Value] {
+        self.seeds.get(row as usize).map_or(&[], |row| row)
+    }
+
+    /// The value of the generated `column` in row `row` of the group.
+    #[must_use]
+    pub fn value(&self, column: usize, row: u32) -> Option<&Arc<Value>> {
         self.values.get(self.index(column, row)?)?.as_ref()
     }
 
@@ -55,6 +66,7 @@ impl Cells {
     pub fn open(&self, group: u32, rows: u32) {
         self.groups.lock().entry(group).or_insert_with(|| CellGroup {
             rows,
+            seeds: Vec::new(),
             values: vec![None; self.columns * rows as usize],
             failures: HashMap::new(),
         });
@@ -65,13 +77,20 @@ impl Cells {
         self.groups.lock().get(&group).map(read)
     }
 
-    /// Keeps `text` as the value of `column`, in row `row` or in all rows of the group.
-    pub fn fill(&self, group: u32, column: usize, row: Option<u32>, text: &Arc<str>) {
+    /// Keeps what the dataset has for row group `group`.
+    pub fn seed(&self, group: u32, rows: Vec<Row>) {
+        if let Some(cells) = self.groups.lock().get_mut(&group) {
+            cells.seeds = rows;
+        }
+    }
+
+    /// Keeps `filled` as the value of `column`, in row `row` or in all rows of the group.
+    pub fn fill(&self, group: u32, column: usize, row: Option<u32>, filled: &Arc<Value>) {
         let mut groups = self.groups.lock();
         let Some(cells) = groups.get_mut(&group) else { return };
         for row in row.map_or(0..cells.rows, |row| row..row + 1) {
             if let Some(value) = cells.index(column, row).and_then(|index| cells.values.get_mut(index)) {
-                *value = Some(Arc::clone(text));
+                *value = Some(Arc::clone(filled));
             }
         }
         cells.failures.remove(&(column, row));
@@ -105,7 +124,7 @@ pub struct OutputRow<'a> {
     /// Seed columns with their values.
     pub seeds: (&'a [String], &'a [Value]),
     /// Generated columns with their values.
-    pub generated: Vec<(&'a str, &'a str)>,
+    pub generated: Vec<(&'a str, &'a Value)>,
 }
 
 impl Serialize for OutputRow<'_> {
@@ -125,6 +144,7 @@ impl Serialize for OutputRow<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn values_go_where_they_belong_and_a_success_forgets_the_failure() {
@@ -132,10 +152,11 @@ mod tests {
         cells.open(3, 2);
         cells.fail(3, 0, Some(1), "busy".to_string());
         cells.fail(3, 1, Some(0), "refused".to_string());
-        cells.fill(3, 0, Some(1), &Arc::from("x"));
+        cells.fill(3, 0, Some(1), &Arc::new(json!({"x": [1]})));
         cells.open(3, 2);
         let group = cells.take(3).unwrap();
-        assert_eq!((group.value(0, 1).map(|v| &**v), group.value(0, 0), group.value(1, 2)), (Some("x"), None, None));
+        assert_eq!(group.value(0, 1).map(|value| &**value), Some(&json!({"x": [1]})));
+        assert_eq!((group.value(0, 0), group.value(1, 2)), (None, None));
         assert_eq!((group.failure(0, 1), group.failure(1, 0)), (None, Some("refused")));
         assert!(cells.read(3, |_| ()).is_none());
     }
@@ -146,19 +167,20 @@ mod tests {
         cells.open(0, 2);
         cells.fail(0, 0, None, "busy".to_string());
         assert_eq!(cells.read(0, |group| group.failure(0, 1).map(str::to_string)), Some(Some("busy".to_string())));
-        cells.fill(0, 0, None, &Arc::from("all"));
+        cells.fill(0, 0, None, &Arc::new(json!("all")));
         let group = cells.take(0).unwrap();
-        assert!((0..2).all(|row| group.value(0, row).is_some_and(|value| &**value == "all")));
+        assert!((0..2).all(|row| group.value(0, row).is_some_and(|value| **value == "all")));
         assert_eq!(group.failure(0, 1), None);
     }
 
     #[test]
     fn an_output_row_keeps_the_order_of_columns() {
+        let text = json!("text");
         let row = OutputRow {
             row_key: "row",
             row: 4,
             seeds: (&["z".to_string(), "a".to_string()], &[Value::from(1), Value::Null]),
-            generated: vec![("m", "text")],
+            generated: vec![("m", &text)],
         };
         assert_eq!(serde_json::to_string(&row).unwrap(), r#"{"row":4,"z":1,"a":null,"m":"text"}"#);
     }

@@ -8,6 +8,7 @@ use tidegate_core::request::limit::{LimitChoice, TideConfig, VegasConfig};
 use crate::error::Exit;
 use crate::mock::flags::{FaultFlag, ListenAddress, ModelFlag};
 use crate::output::Existing;
+use crate::spend::Money;
 
 /// Runs a pipeline of model calls over a dataset, as fast as its providers can bear and no faster.
 #[derive(Clone, Debug, Parser)]
@@ -27,6 +28,8 @@ pub enum Command {
     /// Run a pipeline (the default; without a pipeline file: the bundled example, which needs no account)
     #[command(after_help = after_help())]
     Run(RunArgs),
+    /// Print the JSON Schema of pipeline files
+    Schema,
     /// Tell new machines what a run recorded with `run --record`, and compare every decision
     Replay {
         /// The decision log
@@ -196,7 +199,7 @@ Ctrl-C or a termination signal ends it, with exit code 0.";
 
 /// What `run` takes.
 #[derive(Clone, Debug, Default, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct RunArgs {
     /// The pipeline file; the bundled example when left out
     #[arg(value_name = "PIPELINE.toml")]
@@ -225,12 +228,50 @@ pub struct RunArgs {
     /// Write a report of the run with its charts, as one HTML file
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
+    /// Run for at most the first N rows (of those of --rows)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: Option<u64>,
+    /// Run for the rows A up to and without B, counted from 0; either may be left out
+    #[arg(long, value_name = "A..B", value_parser = parse_rows)]
+    pub rows: Option<RowRange>,
+    /// Show what would be run, and what it would take: the plan, capacity, calls, tokens and cost. Calls nobody and writes
+    /// nothing
+    #[arg(long, conflicts_with_all = ["record", "events", "trace"])]
+    pub dry_run: bool,
+    /// Stop when the next call might make the run cost more than this, in the currency of the file's prices
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_money)]
+    pub max_cost: Option<Money>,
     /// Show no progress, only the summary
     #[arg(long, short)]
     pub quiet: bool,
     /// Print progress, messages and the summary as JSON objects, one a line, to standard output
     #[arg(long, conflicts_with_all = ["quiet", "plan"])]
     pub json: bool,
+}
+
+/// Rows of a dataset, from the first up to and without the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowRange {
+    /// The first.
+    pub start: u64,
+    /// After the last.
+    pub end: u64,
+}
+
+fn parse_rows(text: &str) -> Result<RowRange, String> {
+    let expected = || "expected A..B such as 100..200, 100.. or ..200".to_string();
+    let (start, end) = text.split_once("..").ok_or_else(expected)?;
+    let number = |part: &str, default| match part.trim() {
+        "" => Ok(default),
+        part => part.parse().map_err(|_| expected()),
+    };
+    let (start, end) = (number(start, 0)?, number(end, u64::MAX)?);
+    if start < end { Ok(RowRange { start, end }) } else { Err("there are no rows in it".to_string()) }
+}
+
+fn parse_money(text: &str) -> Result<Money, String> {
+    let amount = text.parse().ok().and_then(Money::new);
+    amount.ok_or_else(|| "expected an amount such as 2.50, not below 0".to_string())
 }
 
 impl Cli {
@@ -266,7 +307,7 @@ impl RunArgs {
 
 fn after_help() -> String {
     format!(
-        "Output: DIR/rows/NNNNNN.jsonl holds the finished rows of row group NNNNNN, in order; DIR/manifest.json says \
+        "Output: DIR/rows/NNNNNN.jsonl (or .csv, .parquet) holds the finished rows of row group NNNNNN, in order; DIR/manifest.json says \
          what ran, DIR/capacity.json which limits applied and how far they were used. API keys are read from the environment variables that the pipeline file names.\n\n\
          Exit codes:\n{}",
         Exit::table()
@@ -305,6 +346,18 @@ mod tests {
         assert_eq!(parse("tidegate b.toml --resume").output(), (PathBuf::from("out/b"), Existing::Resume));
         assert_eq!(parse("tidegate --resume").output(), (PathBuf::from("out/example"), Existing::Resume));
         assert!(Cli::try_parse_from(["tidegate", "b.toml", "--resume", "--overwrite"]).is_err());
+    }
+
+    #[test]
+    fn rows_and_amounts_are_read_or_refused() {
+        let rows = |text: &str| parse(&format!("tidegate p.toml --rows {text}")).rows;
+        assert_eq!(rows("3..9"), Some(RowRange { start: 3, end: 9 }));
+        assert_eq!(rows("..9"), Some(RowRange { start: 0, end: 9 }));
+        assert_eq!(rows("3.."), Some(RowRange { start: 3, end: u64::MAX }));
+        for wrong in ["--rows 9..3", "--rows 3", "--rows a..b", "--limit 0", "--max-cost x", "--max-cost nan"] {
+            assert!(Cli::try_parse_from(format!("tidegate p.toml {wrong}").split(' ')).is_err(), "{wrong}");
+        }
+        assert_eq!(parse("tidegate p.toml --max-cost 1.5").max_cost, Money::new(1.5));
     }
 
     #[test]

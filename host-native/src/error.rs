@@ -30,13 +30,15 @@ pub enum Exit {
     RowsDropped = 6,
     /// A check failed: a law of the simulation, a target of the suite, or the baseline.
     ChecksFailed = 7,
+    /// The next call might have passed the limit of `--max-cost`. Finished row groups are on disk.
+    CostLimit = 8,
     /// Interrupted (Ctrl-C or a termination signal). Finished row groups are on disk.
     Interrupted = 130,
 }
 
 impl Exit {
     /// All of them, in order of their codes.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Done,
         Self::Internal,
         Self::Pipeline,
@@ -45,6 +47,7 @@ impl Exit {
         Self::Output,
         Self::RowsDropped,
         Self::ChecksFailed,
+        Self::CostLimit,
         Self::Interrupted,
     ];
 
@@ -68,6 +71,7 @@ impl Exit {
             Self::Output => "the output directory is not empty, or cannot be written",
             Self::RowsDropped => "the run came to its end, but rows were dropped (the summary says why)",
             Self::ChecksFailed => "a check failed: a law of the simulation, a target of the suite, or the baseline",
+            Self::CostLimit => "the limit of --max-cost was reached; finished row groups are on disk",
             Self::Interrupted => "interrupted; finished row groups are on disk",
         }
     }

@@ -35,7 +35,7 @@ mod tests {
     #[test]
     fn the_example_is_large_enough_to_show_something_and_needs_no_network() {
         let (pipeline, dataset) = (pipeline().unwrap(), dataset().unwrap());
-        assert!(dataset.rows().len() >= 200);
+        assert!(dataset.rows() >= 200);
         assert!(pipeline.columns.len() >= 4);
         assert!(pipeline.models.len() >= 2);
         assert!(pipeline.models.iter().all(|model| matches!(model.endpoint, Endpoint::Mock(_))));

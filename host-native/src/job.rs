@@ -1,16 +1,21 @@
 //! A pipeline file and its dataset, resolved against each other: every name is known, every template compiled, and the
 //! plan is a DAG.
 
-use std::collections::BTreeSet;
+mod compile;
+
 use std::ops::Range;
 
+use serde_json::Value;
 use tidegate_core::pipeline::{Column, Plan, PlanBuilder, PlanError, Strategy};
 use tidegate_core::task::{GroupKind, TaskGroup};
 use toml::Spanned;
 
 use crate::dataset::Dataset;
-use crate::pipeline_file::{ColumnKind, ColumnSpec, FileError, PipelineFile, SourceText};
-use crate::template::{TemplateId, Templates};
+use crate::fill::Fill;
+use crate::kind::ValueKind;
+use crate::pipeline_file::{ColumnSpec, FileError, PipelineFile, RowFormat, SourceText};
+use crate::row_file::Layout;
+use crate::template::{Condition, Templates};
 
 /// What a group template sees: the rows with their values, and the number of the row group.
 pub const GROUP_VARIABLES: [&str; 2] = ["rows", "row_group"];
@@ -22,6 +27,8 @@ pub struct Job {
     pub plan: Plan,
     /// The rows it starts from.
     pub dataset: Dataset,
+    /// Which of them the run is for.
+    pub rows: Range<u64>,
     /// The generated columns, in file order.
     pub columns: Vec<GeneratedColumn>,
     /// The templates of all columns.
@@ -41,28 +48,14 @@ pub struct GeneratedColumn {
     pub strategy: Strategy,
     /// What fills it.
     pub fill: Fill,
+    /// What its values are.
+    pub kind: ValueKind,
     /// The values that its templates may read from a row.
     pub inputs: Vec<Input>,
-}
-
-/// What fills a column.
-#[derive(Debug)]
-pub enum Fill {
-    /// A model's answer.
-    Llm {
-        /// The model, by its place in the pipeline file.
-        model: usize,
-        /// The user message.
-        prompt: TemplateId,
-        /// The system message.
-        system: Option<TemplateId>,
-        /// Sampling temperature.
-        temperature: Option<f64>,
-        /// The most tokens of an answer.
-        max_tokens: Option<u32>,
-    },
-    /// The text of a template.
-    Expression(TemplateId),
+    /// The condition under which it is made.
+    pub when: Option<Condition>,
+    /// Its value where the condition does not hold.
+    pub otherwise: Value,
 }
 
 /// A value of a row, as a template reads it.
@@ -77,7 +70,7 @@ pub enum Input {
 }
 
 impl Job {
-    /// Resolves `file` against `dataset`. Errors point into the pipeline file.
+    /// Resolves `file` against `dataset`, for all its rows. Errors point into the pipeline file.
     pub fn resolve(file: &PipelineFile, dataset: Dataset) -> Result<Self, FileError> {
         let names = Names { file, seeds: dataset.columns() };
         names.check_row_key()?;
@@ -85,12 +78,33 @@ impl Job {
         let mut columns = Vec::with_capacity(file.columns.len());
         let mut builder = PlanBuilder::new().column(seed_column(dataset.columns()));
         for spec in &file.columns {
-            let column = names.resolve(spec, &mut templates)?;
+            let column = compile::column(&names, spec, &mut templates)?;
             builder = builder.column(names.plan_column(spec, &column));
             columns.push(column);
         }
         let plan = builder.build().map_err(|error| names.plan_error(&error))?;
-        Ok(Self { plan, dataset, columns, templates, row_key: file.output.row_key.clone() })
+        let rows = 0..dataset.rows();
+        Ok(Self { plan, dataset, rows, columns, templates, row_key: file.output.row_key.clone() })
+    }
+
+    /// Limits the run to some rows of the dataset: to those of `rows`, of which at most `limit`, the first ones.
+    pub fn select(&mut self, rows: Option<Range<u64>>, limit: Option<u64>) -> Result<(), String> {
+        let rows = rows.unwrap_or(0..u64::MAX);
+        let end = rows.end.min(self.dataset.rows()).min(rows.start.saturating_add(limit.unwrap_or(u64::MAX)));
+        if rows.start >= end {
+            return Err(format!("there are no such rows: the dataset has {}, counted from 0", self.dataset.rows()));
+        }
+        self.rows = rows.start..end;
+        Ok(())
+    }
+
+    /// How finished rows are written in `format`.
+    #[must_use]
+    pub fn layout(&self, format: RowFormat) -> Layout {
+        let seeds = self.dataset.columns().iter().cloned().zip(self.dataset.kinds().iter().copied());
+        let generated = self.columns.iter().map(|column| (column.name.clone(), column.kind));
+        let columns = [(self.row_key.clone(), ValueKind::Integer)].into_iter().chain(seeds).chain(generated);
+        Layout { format, columns: columns.collect() }
     }
 
     /// The output columns after the row number, in order.
@@ -163,40 +177,6 @@ impl Names<'_> {
         self.seeds.iter().map(String::as_str).chain(generated).chain([self.file.output.row_key.as_str()])
     }
 
-    fn resolve(&self, spec: &ColumnSpec, templates: &mut Templates) -> Result<GeneratedColumn, FileError> {
-        let name = spec.name.get_ref();
-        let mut inputs = BTreeSet::new();
-        let mut add = |key: &str, text: &Spanned<String>| -> Result<TemplateId, FileError> {
-            let id = templates
-                .add(format!("{name}.{key}"), text.get_ref())
-                .map_err(|error| template_error(self.source(), text, &error.message, error.offset, error.line))?;
-            for variable in templates.variables(&id) {
-                inputs.extend(self.variable(spec.strategy, text, &variable)?);
-            }
-            Ok(id)
-        };
-        let fill = match &spec.kind {
-            ColumnKind::Expression { template } => Fill::Expression(add("template", template)?),
-            ColumnKind::Llm(call) => Fill::Llm {
-                model: call.model,
-                prompt: add("prompt", &call.prompt)?,
-                system: call.system.as_ref().map(|system| add("system", system)).transpose()?,
-                temperature: call.temperature,
-                max_tokens: call.max_tokens,
-            },
-        };
-        if spec.strategy != Strategy::Cell {
-            inputs.extend(self.group_inputs(spec));
-        }
-        Ok(GeneratedColumn {
-            name: name.clone(),
-            weight: *spec.weight.get_ref(),
-            strategy: spec.strategy,
-            fill,
-            inputs: inputs.into_iter().collect(),
-        })
-    }
-
     /// What `variable` of a template means: an input of the row, or nothing that has to be looked up there.
     fn variable(&self, strategy: Strategy, text: &Spanned<String>, variable: &str) -> Result<Option<Input>, FileError> {
         let unknown = |known: Vec<&str>| {
@@ -243,15 +223,15 @@ impl Names<'_> {
             // Rows exist once the dataset has given them.
             upstreams.extend(self.seeds.first().cloned());
         }
-        let (kind, mut identity, demand, admitted_limit) = match &spec.kind {
-            ColumnKind::Llm(call) => {
-                let model = &self.file.models[call.model];
-                let resource = request_resource(&format!("{}/{}", model.provider, model.model));
+        let (kind, mut identity, demand, admitted_limit) = match spec.kind.model() {
+            Some(model) => {
+                let model = &self.file.models[model];
+                let resource = request_resource(&model.label());
                 let limit = model.max_parallel.get().saturating_mul(2);
                 let identity = vec![model.provider.clone(), model.model.clone()];
                 (GroupKind::Model, identity, vec![(resource, 1)], Some(limit))
             }
-            ColumnKind::Expression { .. } => (GroupKind::Local, Vec::new(), Vec::new(), None),
+            None => (GroupKind::Local, Vec::new(), Vec::new(), None),
         };
         identity.push(column.name.clone());
         Column {

@@ -13,9 +13,11 @@
 //! | [`client`] | calls over HTTP |
 //! | [`mock`] | a provider to call that needs no account: inside a run, and as `tidegate mock` |
 //! | [`models`], [`provider`], [`usage`] | models at run time: keys, the gate, what their slots did |
-//! | [`workload`], [`cells`], [`output`] | what a task does, the values in work, finished rows on disk |
+//! | [`fill`], [`spend`] | what fills each kind of column, and what it costs |
+//! | [`workload`], [`cells`], [`output`], [`row_file`], [`kind`] | what a task does, the values in work, finished rows on disk |
 //! | [`record`] | decision logs, written and replayed |
 //! | [`observe`] | events as JSON lines, and the capacity values of a run |
+//! | [`dry_run`], [`estimate`] | what a run would do and cost, without a call |
 //! | [`run`], [`runner`] | a whole run of a pipeline file; a pipeline of closures |
 //! | [`progress`], [`verdict`], [`summary`], [`report`] | what a person sees of a run |
 //! | [`simulate`], [`regress`] | runs in virtual time: one scenario, or the idle suite against its baseline |
@@ -27,14 +29,18 @@ pub mod cells;
 pub mod cli;
 pub mod client;
 pub mod dataset;
+pub mod dry_run;
 pub mod error;
+pub mod estimate;
 pub mod example;
+pub mod fill;
 pub mod gate;
 pub mod host;
 mod html;
 mod idle;
 mod interrupt;
 pub mod job;
+pub mod kind;
 pub mod mock;
 pub mod models;
 pub mod observe;
@@ -48,9 +54,11 @@ pub mod report;
 #[cfg(feature = "reqwest-middleware")]
 pub mod reqwest;
 pub mod response;
+pub mod row_file;
 pub mod run;
 pub mod runner;
 pub mod simulate;
+pub mod spend;
 pub mod summary;
 mod table;
 pub mod template;

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use tidegate_native::cli::{Cli, Command, MockArgs, RunArgs};
+use tidegate_native::dry_run;
 use tidegate_native::error::{Error, Exit};
 use tidegate_native::mock::command::serve_until_interrupted;
+use tidegate_native::pipeline_file;
 use tidegate_native::progress::{Screen, json_line};
 use tidegate_native::record::replay_log;
 use tidegate_native::regress::regress;
@@ -19,6 +21,7 @@ const GRACE: Duration = Duration::from_secs(5);
 fn main() -> Exit {
     match Cli::parse().into_command() {
         Command::Run(args) => run_pipeline(args),
+        Command::Schema => ended(Ok((pipeline_file::SCHEMA.to_string(), Exit::Done))),
         Command::Replay { log } => ended(replay_log(&log)),
         Command::Simulate(args) => ended(simulate(&args)),
         Command::Mock(args) => serve_mock(&args),
@@ -60,12 +63,19 @@ fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
 
 fn run_pipeline(args: RunArgs) -> Exit {
     let (out, existing) = args.output();
-    let RunArgs { pipeline, record, events, trace, plan, quiet, json, report, .. } = args;
-    let request = RunRequest { pipeline, out, existing, record, events, trace, plan, report };
+    let RunArgs { pipeline, record, events, trace, plan, limit, rows, dry_run, max_cost, quiet, json, report, .. } =
+        args;
+    let rows = rows.map(|rows| rows.start..rows.end);
+    let request = RunRequest { pipeline, out, existing, record, events, trace, plan, rows, limit, max_cost, report };
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
     };
+    if dry_run {
+        return ended(
+            runtime.block_on(async { dry_run::dry_run(&request) }).map(|plan| (plan.to_string(), Exit::Done)),
+        );
+    }
     let mut screen = Screen::new(quiet, json);
     let ended = runtime.block_on(run(&request, &mut screen));
     screen.close();

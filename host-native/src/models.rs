@@ -1,20 +1,25 @@
 //! The models of a pipeline, started: mocks served, keys read, every provider registered at one gate.
 
 use std::env;
+use std::path::Path;
 use std::sync::Arc;
 
 use tidegate_core::error::ConfigError;
 use tidegate_core::gate::Gate;
 use tidegate_core::replay::Sequence;
-use tidegate_core::request::{Domain, GroupId, RequestAdmission, RequestConfig, ResourceId};
+use tidegate_core::request::{GroupId, RequestAdmission, RequestConfig, ResourceId};
 
-use crate::client::{ApiKey, ChatClient, ChatEndpoint};
+use crate::client::command::Command;
+use crate::client::embedding::EmbeddingClient;
+use crate::client::http::{HttpClient, HttpEndpoint};
+use crate::client::{ApiKey, ChatClient, ChatEndpoint, Client};
 use crate::error::Error;
 use crate::host::TokioHost;
 use crate::job::request_resource;
 use crate::mock::MockServer;
-use crate::pipeline_file::{Endpoint, ModelSpec, PipelineFile};
+use crate::pipeline_file::{Domain, Endpoint, ModelSpec, PipelineFile};
 use crate::provider::Provider;
+use crate::spend::{Ledger, Price, SharedLedger};
 
 /// All models of a run.
 #[derive(Debug)]
@@ -22,49 +27,45 @@ pub struct Models {
     gate: Gate<TokioHost>,
     providers: Vec<Arc<Provider>>,
     /// By model of the file: its client, and its provider's place in `providers`.
-    callers: Vec<(ChatClient, usize)>,
+    callers: Vec<(Client, usize)>,
+    ledger: Arc<SharedLedger>,
     /// Mocks stop when dropped.
     _mocks: Vec<MockServer>,
+}
+
+/// A resource of the gate that models share.
+struct Shared {
+    label: String,
+    resource: ResourceId,
+    price: Option<Price>,
 }
 
 impl Models {
     /// Starts what the models of `file` need. Nothing is called yet.
     ///
-    /// With a `record`, request admission takes its commands down from the first one on.
-    pub async fn start(file: &PipelineFile, host: &TokioHost, record: Option<&Sequence>) -> Result<Self, Error> {
+    /// With a `record`, request admission takes its commands down from the first one on. What calls cost goes into
+    /// `ledger`, which may forbid them.
+    pub async fn start(
+        file: &PipelineFile,
+        host: &TokioHost,
+        record: Option<&Sequence>,
+        ledger: Ledger,
+    ) -> Result<Self, Error> {
         let clients = Clients::start(file).await?;
-        let refused = |model: &ModelSpec, error: &ConfigError| {
-            Error::from(file.source.error(model.span.clone(), format!("the model `{}`: {error}", model.name)))
+        let (gate, places, shared) = register(file, host, record)?;
+        let callers = clients.clients.into_iter().zip(places).collect();
+        let ledger = Arc::new(SharedLedger::new(ledger));
+        let provider = |shared: Shared| {
+            Arc::new(Provider::new(shared.label, gate.clone(), shared.resource, shared.price, Arc::clone(&ledger)))
         };
-        let internal = |error: ConfigError| Error::Internal(error.to_string());
-        let mut machine = RequestAdmission::new(RequestConfig::default()).map_err(internal)?;
-        if let Some(sequence) = record {
-            machine.record(sequence);
-        }
-        let gate = Gate::new(host.clone(), machine);
-        let mut resources: Vec<(String, ResourceId)> = Vec::new();
-        let mut callers = Vec::with_capacity(file.models.len());
-        for (model, client) in file.models.iter().zip(clients.clients) {
-            let registered = gate.with(|machine, now| {
-                let cap = model.max_parallel.get();
-                let id = machine.register(now, &model.provider, &model.model, &model.name, cap)?;
-                let resource = machine.resource(id, Domain::Chat);
-                let label = format!("{}/{}", model.provider, model.model);
-                let known = resources.iter().position(|(known, _)| *known == label);
-                if known.is_none() {
-                    machine.configure(now, resource, model.aimd.clone())?;
-                    if !model.limit.is_aimd() {
-                        machine.choose_algorithm(now, resource, model.limit)?;
-                    }
-                    resources.push((label, resource));
-                }
-                Ok(known.unwrap_or(resources.len() - 1))
-            });
-            callers.push((client, registered.map_err(|error| refused(model, &error))?));
-        }
-        let provider = |(label, resource)| Arc::new(Provider::new(label, gate.clone(), resource));
-        let providers = resources.into_iter().map(provider).collect();
-        Ok(Self { gate, providers, callers, _mocks: clients.mocks })
+        let providers = shared.into_iter().map(provider).collect();
+        Ok(Self { gate, providers, callers, ledger, _mocks: clients.mocks })
+    }
+
+    /// What was spent so far, and whether more may be.
+    #[must_use]
+    pub fn ledger(&self) -> &SharedLedger {
+        &self.ledger
     }
 
     /// A fairness group of the gate.
@@ -74,7 +75,7 @@ impl Models {
 
     /// The provider and client of the model at `index` in the file.
     #[must_use]
-    pub fn caller(&self, index: usize) -> (Arc<Provider>, ChatClient) {
+    pub fn caller(&self, index: usize) -> (Arc<Provider>, Client) {
         let (client, provider) = &self.callers[index];
         (Arc::clone(&self.providers[*provider]), client.clone())
     }
@@ -97,19 +98,77 @@ impl Models {
         let call = |provider: &Arc<Provider>| (request_resource(&provider.label), provider.resource());
         self.providers.iter().map(call).collect()
     }
+}
 
-    /// The task-stage resources that stand for calls to these models, with their limits: twice the cap, so that a call
-    /// stands ready for each slot that comes free.
-    #[must_use]
-    pub fn task_resources(&self) -> Vec<(String, u32)> {
-        let limit = |provider: &Arc<Provider>| provider.snapshot().effective_max.saturating_mul(2);
-        self.providers.iter().map(|provider| (request_resource(&provider.label), limit(provider))).collect()
+/// The task-stage resources that stand for calls to the models of `file`, with their limits: twice the cap, so that a
+/// call stands ready for each slot that comes free.
+#[must_use]
+pub fn task_resources(file: &PipelineFile) -> Vec<(String, u32)> {
+    let mut resources: Vec<(String, u32)> = Vec::new();
+    for model in &file.models {
+        let cap = lowest_cap(file, model);
+        let resource = (request_resource(&model.label()), cap.saturating_mul(2));
+        if !resources.contains(&resource) {
+            resources.push(resource);
+        }
     }
+    resources
+}
+
+/// The cap of a provider and model id: the lowest of all models that share them, over all domains.
+fn lowest_cap(file: &PipelineFile, model: &ModelSpec) -> u32 {
+    let same = file.models.iter().filter(|other| other.provider == model.provider && other.model == model.model);
+    same.map(|other| other.max_parallel.get()).min().unwrap_or(1)
+}
+
+/// A gate that knows the models of `file`, and nothing behind it: for a plan of a run that makes no call.
+pub fn plan_gate(file: &PipelineFile, host: &TokioHost) -> Result<Gate<TokioHost>, Error> {
+    register(file, host, None).map(|(gate, _, _)| gate)
+}
+
+/// A gate; by model the place of its resource; and the resources.
+type Registered = (Gate<TokioHost>, Vec<usize>, Vec<Shared>);
+
+/// A gate that knows the models of `file`.
+fn register(file: &PipelineFile, host: &TokioHost, record: Option<&Sequence>) -> Result<Registered, Error> {
+    let refused = |model: &ModelSpec, error: &ConfigError| {
+        Error::from(file.source.error(model.span.clone(), format!("the model `{}`: {error}", model.name)))
+    };
+    let internal = |error: ConfigError| Error::Internal(error.to_string());
+    let mut machine = RequestAdmission::new(RequestConfig::default()).map_err(internal)?;
+    if let Some(sequence) = record {
+        machine.record(sequence);
+    }
+    let gate = Gate::new(host.clone(), machine);
+    let mut shared: Vec<Shared> = Vec::new();
+    let mut places = Vec::with_capacity(file.models.len());
+    for model in &file.models {
+        let place = gate.with(|machine, now| {
+            let cap = model.max_parallel.get();
+            let id = machine.register(now, &model.provider, &model.model, &model.name, cap)?;
+            let resource = machine.resource(id, model.domain.into());
+            let label = model.label();
+            let known = shared.iter().position(|known| known.label == label);
+            if known.is_none() {
+                machine.configure(now, resource, model.aimd.clone())?;
+                if !model.limit.is_aimd() {
+                    machine.choose_algorithm(now, resource, model.limit)?;
+                }
+                if !model.budgets.is_empty() {
+                    machine.set_budgets(now, resource, &model.budgets)?;
+                }
+                shared.push(Shared { label, resource, price: model.price });
+            }
+            Ok(known.unwrap_or(shared.len() - 1))
+        });
+        places.push(place.map_err(|error| refused(model, &error))?);
+    }
+    Ok((gate, places, shared))
 }
 
 /// A client for each model of a file, and the mocks that some of them call.
 struct Clients {
-    clients: Vec<ChatClient>,
+    clients: Vec<Client>,
     mocks: Vec<MockServer>,
 }
 
@@ -119,35 +178,78 @@ impl Clients {
         // Mocks by the model ids they serve.
         let mut addresses: Vec<(&str, String)> = Vec::new();
         for model in &file.models {
-            let (address, api_key) = match &model.endpoint {
+            let client = match &model.endpoint {
                 Endpoint::Remote { base_url, api_key_env } => {
-                    (base_url.to_string(), api_key_env.as_deref().map(|name| read_key(file, model, name)).transpose()?)
+                    remote_client(file, model, base_url.as_str(), api_key_env.as_deref())?
                 }
                 Endpoint::Mock(mock) => {
                     let server = MockServer::start(&mock.provider, mock.seed).await?;
-                    addresses.push((&model.model, server.base_url()));
+                    let address = server.base_url();
                     started.mocks.push(server);
-                    (started.mocks[started.mocks.len() - 1].base_url(), None)
+                    let client = remote_client(file, model, &address, None)?;
+                    addresses.push((&model.model, address));
+                    client
                 }
                 Endpoint::SameMock => {
                     let known = addresses.iter().find(|(served, _)| *served == model.model);
-                    (known.map(|(_, address)| address.clone()).unwrap_or_default(), None)
+                    let address = known.map_or("", |(_, address)| address);
+                    remote_client(file, model, address, None)?
                 }
+                Endpoint::Http { url, api_key_env } => {
+                    let api_key = api_key_env.as_deref().map(|name| read_key(file, model, name)).transpose()?;
+                    let (url, timeout) = (url.clone(), model.timeout);
+                    let client = HttpClient::new(HttpEndpoint { url, api_key, timeout, bypass_proxy: false });
+                    Client::Http(client.map_err(|error| no_https(file, model, &error))?)
+                }
+                Endpoint::Command { argv, directory } => Client::Command(command(argv, directory, model)),
             };
-            let base_url = address.parse().map_err(|error| Error::Internal(format!("{address:?}: {error}")))?;
-            let endpoint = ChatEndpoint {
-                base_url,
-                model: model.model.clone(),
-                api_key,
-                timeout: model.timeout,
-                bypass_proxy: !matches!(model.endpoint, Endpoint::Remote { .. }),
-            };
-            started.clients.push(ChatClient::new(endpoint).map_err(|error| {
-                let message = format!("the model `{}`: HTTPS cannot be set up: {error}", model.name);
-                file.source.error(model.span.clone(), message)
-            })?);
+            started.clients.push(client);
         }
         Ok(started)
+    }
+}
+
+/// A client of an OpenAI-compatible endpoint, for what the model is asked for.
+fn remote_client(
+    file: &PipelineFile,
+    model: &ModelSpec,
+    address: &str,
+    api_key_env: Option<&str>,
+) -> Result<Client, Error> {
+    let endpoint = ChatEndpoint {
+        base_url: address.parse().map_err(|error| Error::Internal(format!("{address:?}: {error}")))?,
+        model: model.model.clone(),
+        api_key: api_key_env.map(|name| read_key(file, model, name)).transpose()?,
+        timeout: model.timeout,
+        bypass_proxy: !matches!(model.endpoint, Endpoint::Remote { .. }),
+    };
+    let client = match model.domain {
+        Domain::Embedding => EmbeddingClient::new(endpoint).map(Client::Embedding),
+        Domain::Chat | Domain::Judge => ChatClient::new(endpoint).map(Client::Chat),
+    };
+    client.map_err(|error| no_https(file, model, &error))
+}
+
+fn no_https(file: &PipelineFile, model: &ModelSpec, error: &str) -> Error {
+    let message = format!("the model `{}`: HTTPS cannot be set up: {error}", model.name);
+    file.source.error(model.span.clone(), message).into()
+}
+
+/// The command `argv`. A program that is named by a relative path is meant from `directory`, where the command runs; one
+/// that is a mere name is looked up in `PATH`.
+fn command(argv: &[String], directory: &Path, model: &ModelSpec) -> Command {
+    let (program, arguments) = argv.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+    let program = Path::new(program);
+    let is_path = program.components().count() > 1 || program.starts_with(".");
+    let resolve = |program: &Path| {
+        let joined = directory.join(program);
+        std::path::absolute(&joined).unwrap_or(joined)
+    };
+    Command {
+        program: if is_path { resolve(program) } else { program.to_path_buf() },
+        arguments: arguments.to_vec(),
+        directory: directory.to_path_buf(),
+        timeout: model.timeout,
     }
 }
 

@@ -1,14 +1,18 @@
 //! A provider and model at run time: its client, its place at the gate, and a meter on both.
 
+use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::gate::{Gate, Permit};
+use tidegate_core::request::budget::Usage as Tokens;
 use tidegate_core::request::tie::Tie;
 use tidegate_core::request::{Completion, Denial, GroupId, Outcome, Request, ResourceId, ResourceSnapshot};
 
-use crate::client::{CallError, ChatClient, ChatRequest};
+use crate::client::{Answer, CallError};
 use crate::host::TokioHost;
-use crate::summary::CallCounts;
+use crate::spend::{Money, Price, SharedLedger};
+use crate::summary::{CallCounts, TokenTotals};
 use crate::usage::{Level, Usage, UsageMeter};
 
 /// What several models of one provider and model id share: the resource, its meter and its counters.
@@ -20,6 +24,29 @@ pub struct Provider {
     resource: ResourceId,
     meter: UsageMeter,
     calls: Calls,
+    tokens: Bill,
+    price: Option<Price>,
+    ledger: Arc<SharedLedger>,
+}
+
+/// How a call asks to go out.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission {
+    /// In which fairness group it waits.
+    pub group: GroupId,
+    /// The worker that makes it, if that is to hold nothing of the task stage while it waits.
+    pub tie: Option<Tie>,
+    /// The tokens it is estimated to take, for budgets and for the cost limit.
+    pub estimate: Tokens,
+}
+
+/// Tokens so far.
+#[derive(Debug, Default)]
+struct Bill {
+    input: AtomicU64,
+    output: AtomicU64,
+    /// Answers that did not say what they took.
+    unbilled: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -30,7 +57,7 @@ struct Calls {
     failed: AtomicU64,
 }
 
-/// Why a call brought no text.
+/// Why a call brought nothing.
 #[derive(Debug)]
 pub enum CallFailure {
     /// It was never allowed out.
@@ -45,28 +72,53 @@ impl Provider {
     /// # Panics
     /// For a resource that is not the gate's own.
     #[must_use]
-    pub fn new(label: String, gate: Gate<TokioHost>, resource: ResourceId) -> Self {
+    pub fn new(
+        label: String,
+        gate: Gate<TokioHost>,
+        resource: ResourceId,
+        price: Option<Price>,
+        ledger: Arc<SharedLedger>,
+    ) -> Self {
         let snapshot = gate.snapshot(resource).expect("a provider is made of a gate and its own resource");
         let meter = UsageMeter::new(snapshot.at, level(&snapshot));
-        Self { label, gate, resource, meter, calls: Calls::default() }
+        Self { label, gate, resource, meter, calls: Calls::default(), tokens: Bill::default(), price, ledger }
     }
 
-    /// Waits for a turn in `group`, makes the call, and tells the gate how it ended. The slot is held for exactly as
-    /// long as the call is out, and given back also when this future is dropped. A worker with a `tie` holds nothing of the
-    /// task stage while it waits.
-    pub async fn call(
+    /// Waits for a turn, makes the call that is `attempt`, and tells the gate how it ended. The slot is held for exactly
+    /// as long as the call is out, and given back also when this future is dropped.
+    ///
+    /// A call that the cost limit keeps back never ends: the run is about to stop.
+    pub async fn call<T>(
         &self,
-        client: &ChatClient,
-        group: GroupId,
-        tie: Option<Tie>,
-        request: ChatRequest<'_>,
-    ) -> Result<String, CallFailure> {
-        let admission = Request { group: Some(group), ..Request::new(self.resource) };
-        let permit = self.gate.acquire(admission).tied(tie).await.map_err(CallFailure::NotAdmitted)?;
-        let out = CallOut::new(self, permit);
-        let answer = client.complete(request).await;
+        admission: Admission,
+        attempt: impl Future<Output = Result<Answer<T>, CallError>>,
+    ) -> Result<T, CallFailure> {
+        let request = Request { group: Some(admission.group), ..Request::new(self.resource) };
+        let request = request.estimated(admission.estimate);
+        let permit = self.gate.acquire(request).tied(admission.tie).await.map_err(CallFailure::NotAdmitted)?;
+        let estimate = self.cost(admission.estimate);
+        if !self.ledger.lock().reserve(estimate) {
+            drop(permit);
+            return std::future::pending().await;
+        }
+        let out = CallOut::new(self, permit, estimate);
+        let answer = attempt.await;
         out.end(&answer);
-        answer.map_err(CallFailure::Failed)
+        answer.map(|answer| answer.value).map_err(CallFailure::Failed)
+    }
+
+    /// What so many tokens cost here.
+    fn cost(&self, tokens: Tokens) -> Money {
+        self.price.map_or_else(Money::default, |price| price.of(tokens))
+    }
+
+    /// The tokens so far, and what they cost.
+    #[must_use]
+    pub fn tokens(&self) -> TokenTotals {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let (input, output) = (load(&self.tokens.input), load(&self.tokens.output));
+        let cost = self.price.map(|price| price.of_many(input, output));
+        TokenTotals { input, output, unbilled: load(&self.tokens.unbilled), cost }
     }
 
     /// The gate's name for it.
@@ -116,23 +168,37 @@ fn level(snapshot: &ResourceSnapshot) -> Level {
 struct CallOut<'a> {
     provider: &'a Provider,
     permit: Option<Permit<'a, TokioHost>>,
+    /// What was set aside for it, and what it has cost: the same, until it is known better.
+    estimate: Money,
+    cost: Money,
 }
 
 impl<'a> CallOut<'a> {
-    fn new(provider: &'a Provider, permit: Permit<'a, TokioHost>) -> Self {
+    fn new(provider: &'a Provider, permit: Permit<'a, TokioHost>, estimate: Money) -> Self {
         provider.calls.made.fetch_add(1, Ordering::Relaxed);
         provider.usage();
-        Self { provider, permit: Some(permit) }
+        Self { provider, permit: Some(permit), estimate, cost: estimate }
     }
 
-    fn end(mut self, answer: &Result<String, CallError>) {
-        let calls = &self.provider.calls;
+    fn end<T>(mut self, answer: &Result<Answer<T>, CallError>) {
+        let provider = self.provider;
         let count = match answer {
-            Ok(_) => &calls.succeeded,
-            Err(CallError::RateLimited { .. }) => &calls.rate_limited,
-            Err(_) => &calls.failed,
+            Ok(_) => &provider.calls.succeeded,
+            Err(CallError::RateLimited { .. }) => &provider.calls.rate_limited,
+            Err(_) => &provider.calls.failed,
         };
         count.fetch_add(1, Ordering::Relaxed);
+        match answer {
+            Ok(Answer { usage: Some(used), .. }) => {
+                provider.tokens.input.fetch_add(u64::from(used.input_tokens), Ordering::Relaxed);
+                provider.tokens.output.fetch_add(u64::from(used.output_tokens), Ordering::Relaxed);
+                self.cost = provider.cost(*used);
+            }
+            Ok(Answer { usage: None, .. }) => {
+                provider.tokens.unbilled.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(_) => self.cost = Money::default(),
+        }
         if let Some(permit) = self.permit.take() {
             permit.finish(completion(answer));
         }
@@ -143,13 +209,15 @@ impl Drop for CallOut<'_> {
     fn drop(&mut self) {
         // A permit that is still here was cut short: its own drop releases it as cancelled.
         drop(self.permit.take());
+        self.provider.ledger.lock().settle(self.estimate, self.cost);
         self.provider.usage();
     }
 }
 
 /// What the gate should learn from an answer.
-fn completion(answer: &Result<String, CallError>) -> Completion {
+fn completion<T>(answer: &Result<Answer<T>, CallError>) -> Completion {
     match answer {
+        Ok(Answer { usage: Some(used), .. }) => Completion::from(Outcome::Success).used(*used),
         Ok(_) => Outcome::Success.into(),
         Err(CallError::RateLimited { retry_after, .. }) => Completion::rate_limited(*retry_after),
         Err(CallError::Timeout) => Outcome::ProviderTimeout.into(),
@@ -159,7 +227,9 @@ fn completion(answer: &Result<String, CallError>) -> Completion {
             | CallError::Authentication { .. }
             | CallError::NotFound { .. }
             | CallError::Rejected { .. }
-            | CallError::Malformed { .. },
+            | CallError::Malformed { .. }
+            | CallError::Command { .. }
+            | CallError::CommandBusy { .. },
         ) => Outcome::ProviderFailure.into(),
     }
 }

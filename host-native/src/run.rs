@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,23 +20,25 @@ use tidegate_core::request::RequestConfig;
 use crate::dataset::{Dataset, DatasetError};
 use crate::error::Error;
 use crate::example;
+use crate::fill::Caller;
 use crate::host::TokioHost;
 use crate::interrupt::Interrupts;
-use crate::job::{Fill, GeneratedColumn, Job};
-use crate::models::Models;
+use crate::job::{GeneratedColumn, Job};
+use crate::models::{Models, task_resources};
 use crate::observe::Watch;
 use crate::observe::trace::TraceFile;
 use crate::output::{
     DoneRowGroups, Existing, Identity, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputError, RunState,
 };
-use crate::pipeline_file::{PipelineFile, RunSettings};
+use crate::pipeline_file::{ColumnKind, Endpoint, PipelineFile};
 use crate::progress::{ColumnView, ProviderView, REFRESH, Screen, View};
 use crate::provider::Provider;
 use crate::record::{LogPlace, LogWriter};
 use crate::report::{Timeline, page};
+use crate::spend::{Ledger, Money};
 use crate::summary::Summary;
 use crate::verdict::{Ending, summarise};
-use crate::workload::{Caller, JobWork};
+use crate::workload::JobWork;
 
 /// What to run and where to write.
 #[derive(Clone, Debug)]
@@ -56,26 +59,31 @@ pub struct RunRequest {
     pub report: Option<PathBuf>,
     /// Whether to print the capacity plan before the run, to the standard output.
     pub plan: bool,
+    /// The rows to run for; all of them if nothing is said.
+    pub rows: Option<Range<u64>>,
+    /// How many rows to run for at most.
+    pub limit: Option<u64>,
+    /// The most that calls may cost.
+    pub max_cost: Option<Money>,
 }
 
 /// Runs to the end, showing progress on `screen`.
 ///
 /// An error means that nothing was run; a run that was stopped is a summary that says so.
 pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, Error> {
-    let (name, file, dataset) = load(request)?;
-    let job = Job::resolve(&file, dataset)?;
+    let (name, file, job) = load(request)?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let sequence = request.record.as_ref().map(|_| Sequence::default());
-    let models = Models::start(&file, &host, sequence.as_ref()).await?;
+    let models = Models::start(&file, &host, sequence.as_ref(), Ledger::new(request.max_cost)).await?;
     let callers = callers(&file, &job, &models)?;
-    let rows = job.dataset.rows().len() as u64;
-    let config = pipeline_config(&file.run, rows, &models);
+    let rows = job.rows.end - job.rows.start;
+    let config = pipeline_config(&file, rows);
     // Whatever is wrong with the settings shows before the output is touched.
     Pipeline::new(job.plan.clone(), config.clone()).map_err(|error| Error::Setting(error.to_string()))?;
     let manifest = manifest(&name, &file, &job, request.pipeline.is_none())?;
     let place = request.record.as_deref().map(open_log).transpose()?;
     let output = match OutputDirectory::prepare(&request.out, request.existing, &manifest) {
-        Ok(output) => Arc::new(output),
+        Ok(output) => Arc::new(output.with_layout(job.layout(file.output.format))),
         Err(error) => {
             if let Some(place) = place {
                 place.give_up();
@@ -153,33 +161,54 @@ fn sinks(request: &RunRequest, plan: &Plan, models: &Models, watch: &mut Watch) 
     Ok(watch.sinks(request.events.as_deref(), trace).map_err(|source| unwritable(&request.events, source))?)
 }
 
-/// The pipeline's name in messages, the file, and the dataset it names.
-fn load(request: &RunRequest) -> Result<(String, PipelineFile, Dataset), Error> {
-    match &request.pipeline {
-        None => Ok((example::NAME.to_string(), example::pipeline()?, example::dataset()?)),
+/// The pipeline's name in messages, the file, and what it means for the rows that are asked for.
+pub(crate) fn load(request: &RunRequest) -> Result<(String, PipelineFile, Job), Error> {
+    let (name, file, dataset) = match &request.pipeline {
+        None => (example::NAME.to_string(), example::pipeline()?, example::dataset()?),
         Some(path) => {
             let file = PipelineFile::load(path)?;
             let dataset = Dataset::load(&file.seed.path, file.seed.format)?;
-            Ok((path.display().to_string(), file, dataset))
+            (path.display().to_string(), file, dataset)
         }
+    };
+    let mut job = Job::resolve(&file, dataset)?;
+    job.select(request.rows.clone(), request.limit).map_err(Error::Setting)?;
+    if request.max_cost.is_some() {
+        check_prices(&file)?;
+    }
+    Ok((name, file, job))
+}
+
+/// A cost limit is worth nothing when a model that costs has no price.
+fn check_prices(file: &PipelineFile) -> Result<(), Error> {
+    let models = file.columns.iter().filter_map(|column| file.models.get(column.kind.model()?));
+    let unpriced =
+        models.into_iter().find(|model| model.price.is_none() && matches!(model.endpoint, Endpoint::Remote { .. }));
+    match unpriced {
+        Some(model) => Err(file
+            .source
+            .error(model.span.clone(), format!("--max-cost needs a price, and the model `{}` has none", model.name))
+            .expected("a table such as `price = { input_per_million = 0.15, output_per_million = 0.6 }`")
+            .into()),
+        None => Ok(()),
     }
 }
 
 /// How each generated column calls its model.
 fn callers(file: &PipelineFile, job: &Job, models: &Models) -> Result<Vec<Option<Caller>>, Error> {
-    let caller = |(column, spec): (&GeneratedColumn, &crate::pipeline_file::ColumnSpec)| match column.fill {
-        Fill::Expression(_) => Ok(None),
-        Fill::Llm { model, .. } => {
-            let refused = |error: &dyn std::fmt::Display| file.source.error(spec.weight.span(), error.to_string());
-            let group = models.group(&column.name, column.weight).map_err(|error| refused(&error))?;
-            let (provider, client) = models.caller(model);
-            Ok(Some(Caller { provider, client, group }))
-        }
+    let caller = |(column, spec): (&GeneratedColumn, &crate::pipeline_file::ColumnSpec)| {
+        let Some(model) = spec.kind.model() else { return Ok(None) };
+        let refused = |error: &dyn std::fmt::Display| file.source.error(spec.weight.span(), error.to_string());
+        let group = models.group(&column.name, column.weight).map_err(|error| refused(&error))?;
+        let (provider, client) = models.caller(model);
+        Ok(Some(Caller { provider, client, group }))
     };
     job.columns.iter().zip(&file.columns).map(caller).collect()
 }
 
-fn pipeline_config(run: &RunSettings, rows: u64, models: &Models) -> PipelineConfig {
+/// The settings of a run of `rows` rows.
+pub(crate) fn pipeline_config(file: &PipelineFile, rows: u64) -> PipelineConfig {
+    let run = &file.run;
     PipelineConfig {
         rows,
         row_group_size: run.row_group_size.get(),
@@ -188,7 +217,7 @@ fn pipeline_config(run: &RunSettings, rows: u64, models: &Models) -> PipelineCon
         policy: run.policy.clone(),
         yield_while_waiting: run.yield_while_waiting,
         submission_limit: run.submission_limit.get(),
-        resources: models.task_resources(),
+        resources: task_resources(file),
         salvage_rounds: run.salvage_rounds,
         shutdown_window: run.shutdown_window.get(),
         shutdown_rate: Some(run.shutdown_rate),
@@ -204,8 +233,10 @@ fn manifest(name: &str, file: &PipelineFile, job: &Job, is_example: bool) -> Res
         pipeline: name.to_string(),
         row_key: job.row_key.clone(),
         columns: job.output_columns(),
-        rows_in: job.dataset.rows().len() as u64,
+        rows_in: job.rows.end - job.rows.start,
         row_group_size: file.run.row_group_size.get(),
+        first_row: job.rows.start,
+        format: file.output.format,
         identity: identity(file, is_example)?,
         done: DoneRowGroups::default(),
         state: RunState::Running,
@@ -218,6 +249,12 @@ fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
     let document: toml::Table =
         toml::from_str(file.source.text()).map_err(|error| Error::Internal(error.to_string()))?;
     let columns = document.get("columns").map(ToString::to_string).unwrap_or_default();
+    // A schema may stand in a file of its own.
+    let schemas = file.columns.iter().filter_map(|column| match &column.kind {
+        ColumnKind::Llm(call) => Some(call.structure.as_ref()?.schema.as_ref()?.get_ref().to_string()),
+        _ => None,
+    });
+    let columns = format!("seed {}\n{columns}\n{}", file.run.seed, schemas.collect::<Vec<_>>().join("\n"));
     let models: Vec<_> = file.models.iter().map(|model| (&model.name, &model.provider, &model.model)).collect();
     let models = format!("{models:?}");
     let unreadable = |error: io::Error| Error::Dataset(DatasetError::unreadable(&file.seed.path, &error));
@@ -275,6 +312,10 @@ async fn drive(
                 screen.show(&view);
                 timeline.sample(&view);
                 take_down(log, &handle, models, screen);
+                // Calls that were out when one was kept back are awaited: they are paid for.
+                if models.ledger().lock().is_closed() {
+                    handle.cancel();
+                }
             }
             () = interrupts.next() => {
                 if interrupted {

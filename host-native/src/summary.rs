@@ -10,6 +10,7 @@ use tidegate_core::observe::RunFigures;
 use crate::error::Exit;
 use crate::idle::write_idle;
 use crate::output::Earlier;
+use crate::spend::Money;
 use crate::table::{format_seconds, percent, row, slot_seconds, write_table};
 use crate::usage::Usage;
 
@@ -34,6 +35,8 @@ pub struct Summary {
     pub columns: Vec<ColumnSummary>,
     /// Providers, in file order of their models.
     pub providers: Vec<ProviderSummary>,
+    /// What was spent, in this currency, if the file has prices.
+    pub spent: Option<(Money, String)>,
     /// Where the capacity went.
     pub figures: RunFigures,
     /// From the first task to the last checkpoint; in JSON in seconds.
@@ -88,6 +91,21 @@ pub struct ProviderSummary {
     pub cap: u32,
     /// What its slots did.
     pub usage: Usage,
+    /// The tokens it took.
+    pub tokens: TokenTotals,
+}
+
+/// Tokens by direction, and what they cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TokenTotals {
+    /// Sent.
+    pub input: u64,
+    /// Received.
+    pub output: u64,
+    /// Answers that did not say what they took.
+    pub unbilled: u64,
+    /// What they cost, if the file has a price.
+    pub cost: Option<Money>,
 }
 
 /// Calls by how they ended.
@@ -164,6 +182,9 @@ impl Summary {
             "  calls     {:>8}   {} answered, {} rate limited (429), {} failed",
             calls.made, calls.succeeded, calls.rate_limited, calls.failed
         )?;
+        if let Some((spent, currency)) = &self.spent {
+            writeln!(f, "  cost      {spent:>8}   {currency}, of tokens as counted by the providers")?;
+        }
         writeln!(f, "  wall time {:>8}", format_seconds(self.wall.as_secs_f64()))
     }
 
@@ -179,6 +200,21 @@ impl Summary {
             ]);
         }
         write_table(f, &table, 2)
+    }
+
+    fn write_tokens(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = vec![row(["provider", "input tokens", "output tokens", "cost", "not counted"])];
+        for provider in &self.providers {
+            let tokens = &provider.tokens;
+            table.push(vec![
+                provider.label.clone(),
+                tokens.input.to_string(),
+                tokens.output.to_string(),
+                tokens.cost.map_or_else(|| "-".to_string(), |cost| cost.to_string()),
+                tokens.unbilled.to_string(),
+            ]);
+        }
+        write_table(f, &table, 1)
     }
 
     fn write_providers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -239,6 +275,10 @@ impl fmt::Display for Summary {
             writeln!(f)?;
             self.write_providers(f)?;
         }
+        if self.providers.iter().any(|provider| provider.tokens.input > 0) {
+            writeln!(f)?;
+            self.write_tokens(f)?;
+        }
         writeln!(f)?;
         write_idle(f, &self.figures, &self.labels())
     }
@@ -279,7 +319,9 @@ mod tests {
                     idle_slot_ns: 1_000_000_000,
                     ..Usage::default()
                 },
+                tokens: TokenTotals::default(),
             }],
+            spent: Some((Money::new(0.5).unwrap(), "USD".to_string())),
             figures: RunFigures::default(),
             wall: StdDuration::from_millis(1_234),
             output: PathBuf::from("out/p"),
@@ -300,6 +342,7 @@ mod tests {
             "                       such as row 4: the request was refused (HTTP 400): too long",
             "  not done         1   the run stopped before them",
             "  calls           12   7 answered, 3 rate limited (429), 2 failed",
+            "  cost        0.5000   USD, of tokens as counted by the providers",
             "  wall time    1.2 s",
             "  title   writer        7        3       2",
         ] {

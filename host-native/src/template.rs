@@ -22,6 +22,19 @@ pub struct Templates {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateId(String);
 
+/// A compiled condition of a [`Templates`]: an expression that holds or does not, by Jinja's rule that empty values, zero
+/// and none do not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition(TemplateId);
+
+impl Condition {
+    /// The template behind it.
+    #[must_use]
+    pub fn template(&self) -> &TemplateId {
+        &self.0
+    }
+}
+
 /// What is wrong with a template's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -62,6 +75,25 @@ impl Templates {
                 line: error.line(),
             }),
         }
+    }
+
+    /// Compiles `text`, an expression such as `score > 3`, with or without braces around it, under `name`, which must be
+    /// new.
+    pub fn add_condition(&mut self, name: String, text: &str) -> Result<Condition, TemplateError> {
+        const BEFORE: &str = "{% if (";
+        let bare = text.trim().strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}"));
+        let skipped = if bare.is_some() { text.find("{{").map_or(0, |at| at + 2) } else { 0 };
+        let expression = bare.unwrap_or(text);
+        let template = self.add(name, &format!("{BEFORE}{expression}) %}}1{{% endif %}}")).map_err(|error| {
+            let offset = error.offset.map(|offset| offset.saturating_sub(BEFORE.len()).min(expression.len()) + skipped);
+            TemplateError { offset, ..error }
+        })?;
+        Ok(Condition(template))
+    }
+
+    /// Whether `condition` holds. The error is a message for a person.
+    pub fn holds(&self, condition: &Condition, context: TemplateValue) -> Result<bool, String> {
+        self.render(&condition.0, context).map(|text| !text.is_empty())
     }
 
     /// The variables that `template` reads from outside, in alphabetical order; built-in functions are left out.
@@ -130,6 +162,20 @@ mod tests {
         let (templates, id) =
             one("{% for i in range(9999) %}{% for j in range(9999) %}{{ j }}{% endfor %}{% endfor %}");
         assert!(templates.render(&id, minijinja::context! {}).unwrap_err().contains("fuel"));
+    }
+
+    #[test]
+    fn a_condition_is_an_expression_with_or_without_braces() {
+        for (text, score, expected) in [("score > 3", 4, true), ("{{ score > 3 }}", 3, false), ("score", 0, false)] {
+            let mut templates = Templates::new();
+            let condition = templates.add_condition("c".to_string(), text).unwrap();
+            let holds = templates.holds(&condition, minijinja::context! { score });
+            assert_eq!(holds, Ok(expected), "{text}");
+            assert_eq!(templates.variables(condition.template()).len(), 1);
+        }
+        let mut templates = Templates::new();
+        let error = templates.add_condition("c".to_string(), "{{ score > }}").unwrap_err();
+        assert!(error.offset.is_some_and(|offset| offset <= "{{ score > }}".len()), "{error:?}");
     }
 
     #[test]

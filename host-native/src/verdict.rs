@@ -9,7 +9,7 @@ use tidegate_core::pipeline::{DropReason, DroppedCount, FailureKind, RunReport, 
 use crate::error::Exit;
 use crate::models::Models;
 use crate::output::{Earlier, OutputDirectory};
-use crate::pipeline_file::{ColumnKind, PipelineFile};
+use crate::pipeline_file::PipelineFile;
 use crate::provider::Provider;
 use crate::summary::{ColumnSummary, Dropped, ProviderSummary, Summary};
 use crate::workload::JobWork;
@@ -27,6 +27,12 @@ pub struct Ending {
     pub figures: RunFigures,
 }
 
+impl Ending {
+    fn is_cancelled(&self) -> bool {
+        self.report.as_ref().is_some_and(|report| report.stop == StopReason::Cancelled)
+    }
+}
+
 /// The summary of the run called `name` of the pipeline `file` over `rows_in` rows, written to `output`.
 #[must_use]
 pub fn summarise(
@@ -39,7 +45,12 @@ pub fn summarise(
     output: &OutputDirectory,
 ) -> Summary {
     let report = ending.report.as_ref();
-    let (exit, stopped) = verdict(ending, output.earlier());
+    let (exit, stopped) = match models.ledger().lock().exhausted() {
+        Some(limit) if ending.is_cancelled() && !ending.interrupted => {
+            (Exit::CostLimit, Some(format!("the next call might pass the cost limit of {limit} {}", file.currency)))
+        }
+        _ => verdict(ending, output.earlier()),
+    };
     // From the writer and not from the report, which a second interrupt does not wait for.
     let written = work.written();
     let counts = |column: &str| {
@@ -48,9 +59,9 @@ pub fn summarise(
     };
     let columns = file.columns.iter().map(|column| {
         let name = column.name.get_ref();
-        let filled_by = match &column.kind {
-            ColumnKind::Llm(call) => file.models[call.model].name.clone(),
-            ColumnKind::Expression { .. } => "expression".to_string(),
+        let filled_by = match column.kind.model() {
+            Some(model) => file.models[model].name.clone(),
+            None => column.kind.name().to_string(),
         };
         let tasks = counts(name);
         ColumnSummary {
@@ -61,6 +72,7 @@ pub fn summarise(
             failed: tasks.failed,
         }
     });
+    let has_prices = file.models.iter().any(|model| model.price.is_some());
     Summary {
         pipeline: name.to_string(),
         stopped,
@@ -70,6 +82,7 @@ pub fn summarise(
         row_groups: written.row_groups,
         columns: columns.collect(),
         providers: models.providers().iter().map(provider_summary).collect(),
+        spent: has_prices.then(|| (models.ledger().lock().spent(), file.currency.clone())),
         figures: ending.figures.clone(),
         wall: ending.wall,
         earlier: output.earlier(),
@@ -84,6 +97,7 @@ fn provider_summary(provider: &Arc<Provider>) -> ProviderSummary {
         calls: provider.calls(),
         cap: provider.snapshot().effective_max,
         usage: provider.usage(),
+        tokens: provider.tokens(),
     }
 }
 

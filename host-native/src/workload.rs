@@ -1,5 +1,5 @@
-//! What a task of the pipeline does here: render a template, call a model, keep the value; and how a finished row group
-//! is written. When any of this happens is the scheduler's business.
+//! What a task of the pipeline does here: read the rows of the dataset, fill a cell, keep the value; and how a finished
+//! row group is written. When any of this happens is the scheduler's business.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -8,30 +8,18 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::Value;
 use tidegate_core::driver::Workload;
 use tidegate_core::pipeline::{
-    ColumnId, DropReason, FailureKind, FatalError, FinishedRowGroup, ProviderDegraded, RetryKind, SaveError, Strategy,
-    Task, TaskOutcome,
+    ColumnId, DropReason, FailureKind, FatalError, FinishedRowGroup, ProviderDegraded, SaveError, Strategy, Task,
+    TaskOutcome,
 };
-use tidegate_core::request::{Denial, DenialReason, GroupId};
 
 use crate::cells::{CellGroup, Cells, OutputRow};
-use crate::client::{CallError, ChatClient, ChatRequest};
-use crate::job::{Fill, GeneratedColumn, Input, Job};
+use crate::fill::{Caller, Calls, Scene, Unfilled};
+use crate::job::{GeneratedColumn, Input, Job};
 use crate::output::OutputDirectory;
-use crate::provider::{CallFailure, Provider};
-use crate::template::{Serde, TemplateId, TemplateValue};
-
-/// How a column of kind `llm` calls its model.
-#[derive(Debug)]
-pub struct Caller {
-    /// Whom it calls.
-    pub provider: Arc<Provider>,
-    /// Through what.
-    pub client: ChatClient,
-    /// In which fairness group it waits.
-    pub group: GroupId,
-}
+use crate::template::{Serde, TemplateValue};
 
 /// The work of a run. Shared by all workers.
 #[derive(Debug)]
@@ -40,7 +28,7 @@ pub struct JobWork(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     job: Job,
-    /// By generated column; none for expressions.
+    /// By generated column; none for those that call nobody.
     callers: Vec<Option<Caller>>,
     by_id: HashMap<ColumnId, usize>,
     cells: Cells,
@@ -110,7 +98,7 @@ impl Workload for JobWork {
 
     fn work(&self, task: Task) -> Self::Work {
         let shared = Arc::clone(&self.0);
-        Box::pin(async move { shared.perform(task).await })
+        Box::pin(shared.perform(task))
     }
 
     fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save {
@@ -123,45 +111,64 @@ impl Workload for JobWork {
 }
 
 impl Shared {
-    async fn perform(&self, task: Task) -> Result<TaskOutcome, FatalError> {
+    async fn perform(self: Arc<Self>, task: Task) -> Result<TaskOutcome, FatalError> {
         self.cells.open(task.row_group, task.rows);
-        let Some(&index) = self.by_id.get(&task.column) else {
-            // The root column: the rows are in the dataset already.
-            return Ok(TaskOutcome::Success);
-        };
-        let text = match self.text(&task, index).await {
-            Ok(text) => text,
+        let Some(&index) = self.by_id.get(&task.column) else { return self.read_rows(task).await };
+        let (value, outcome) = match self.value(&task, index).await {
+            Ok(filled) => filled,
             Err(Unfilled::Broke(error)) => return Err(error),
             Err(Unfilled::Ended(outcome, why)) => {
                 self.cells.fail(task.row_group, index, task.row, why);
                 return Ok(outcome);
             }
         };
-        self.cells.fill(task.row_group, index, task.row, &Arc::from(text));
-        Ok(TaskOutcome::Success)
+        self.cells.fill(task.row_group, index, task.row, &Arc::new(value));
+        Ok(outcome)
     }
 
-    /// The text that fills `task`.
-    async fn text(&self, task: &Task, index: usize) -> Result<String, Unfilled> {
-        let column = &self.job.columns[index];
-        let context = self.context(task, column);
-        let render = |template: &TemplateId| {
-            let rendered = self.job.templates.render(template, context.clone());
-            rendered.map_err(|error| Unfilled::Ended(TaskOutcome::Failed(FailureKind::Template), error))
-        };
-        let (prompt, system, options) = match &column.fill {
-            Fill::Expression(template) => return render(template),
-            Fill::Llm { prompt, system, temperature, max_tokens, .. } => {
-                let system = system.as_ref().map(render).transpose()?;
-                (render(prompt)?, system, (*temperature, *max_tokens))
+    /// The root column: takes the rows of a group out of the dataset.
+    async fn read_rows(self: Arc<Self>, task: Task) -> Result<TaskOutcome, FatalError> {
+        let first = self.job.rows.start + task.first_row;
+        let rows = first..first + u64::from(task.rows);
+        let shared = Arc::clone(&self);
+        let read = tokio::task::spawn_blocking(move || shared.job.dataset.read(rows)).await;
+        match read.map_err(|error| FatalError(format!("reading the dataset broke: {error}")))? {
+            Ok(rows) => {
+                self.cells.seed(task.row_group, rows);
+                Ok(TaskOutcome::Success)
             }
+            Err(error) => {
+                self.warnings.lock().push(format!("error: {error}"));
+                Ok(TaskOutcome::Failed(FailureKind::Other))
+            }
+        }
+    }
+
+    /// The value that fills `task`, and whether anything was done for it.
+    async fn value(&self, task: &Task, index: usize) -> Result<(Value, TaskOutcome), Unfilled> {
+        let column = &self.job.columns[index];
+        let values = self.context(task, column);
+        let scene = Scene {
+            column: &column.name,
+            templates: &self.job.templates,
+            values: &values,
+            row: self.row_number(task.first_row, task.row.unwrap_or(0)),
+            is_whole_group: column.strategy != Strategy::Cell,
         };
-        let Some(caller) = &self.callers[index] else {
-            return Err(Unfilled::Broke(FatalError(format!("the column `{}` has no model to call", column.name))));
-        };
-        let request =
-            ChatRequest { system: system.as_deref(), prompt: &prompt, temperature: options.0, max_tokens: options.1 };
-        caller.provider.call(&caller.client, caller.group, task.tie, request).await.map_err(explain)
+        if let Some(when) = &column.when {
+            let holds = self.job.templates.holds(when, values.clone());
+            let failed = |why| Unfilled::Ended(TaskOutcome::Failed(FailureKind::Template), why);
+            if !holds.map_err(failed)? {
+                return Ok((column.otherwise.clone(), TaskOutcome::Skipped));
+            }
+        }
+        let calls = Calls::new(self.callers[index].as_ref(), task.tie);
+        column.fill.fill(scene, calls).await.map(|value| (value, TaskOutcome::Success))
+    }
+
+    /// The number in the dataset of a row of the run's.
+    fn row_number(&self, first_row: u64, row: u32) -> u64 {
+        self.job.rows.start + first_row + u64::from(row)
     }
 
     /// What the templates of `column` may read.
@@ -191,17 +198,17 @@ impl Shared {
         cells: &'a CellGroup,
         row: u32,
     ) -> impl Iterator<Item = (&'a str, TemplateValue)> {
-        let number = task.first_row + u64::from(row);
-        let seeds = usize::try_from(number).ok().and_then(|number| self.job.dataset.rows().get(number));
+        let number = self.row_number(task.first_row, row);
+        let seeds = cells.seeds(row);
         column.inputs.iter().filter_map(move |input| match *input {
             Input::RowNumber => Some((self.job.row_key.as_str(), TemplateValue::from(number))),
             Input::Seed(at) => {
                 let name = self.job.dataset.columns().get(at)?;
-                Some((name.as_str(), TemplateValue::from(Serde(seeds?.get(at)?))))
+                Some((name.as_str(), TemplateValue::from(Serde(seeds.get(at)?))))
             }
             Input::Generated(at) => {
                 let name = self.job.columns.get(at)?.name.as_str();
-                Some((name, TemplateValue::from(Arc::clone(cells.value(at, row)?))))
+                Some((name, TemplateValue::from(Serde(&**cells.value(at, row)?))))
             }
         })
     }
@@ -232,13 +239,11 @@ impl Shared {
     }
 
     fn output_row<'a>(&'a self, first_row: u64, cells: &'a CellGroup, row: u32) -> OutputRow<'a> {
-        let number = first_row + u64::from(row);
-        let seeds = usize::try_from(number).ok().and_then(|number| self.job.dataset.rows().get(number));
         let generated = self.job.columns.iter().enumerate();
         OutputRow {
             row_key: &self.job.row_key,
-            row: number,
-            seeds: (self.job.dataset.columns(), seeds.map_or(&[], |seeds| seeds)),
+            row: self.row_number(first_row, row),
+            seeds: (self.job.dataset.columns(), cells.seeds(row)),
             generated: generated
                 .filter_map(|(at, column)| Some((column.name.as_str(), &**cells.value(at, row)?)))
                 .collect(),
@@ -255,7 +260,7 @@ impl Shared {
     ) -> DroppedLine {
         let index = self.by_id.get(&column).copied();
         DroppedLine {
-            row: group.first_row + u64::from(row),
+            row: self.row_number(group.first_row, row),
             column: index.map_or("seed", |index| &self.job.columns[index].name).to_string(),
             reason: reason.to_string(),
             detail: index.and_then(|index| cells.failure(index, row)).map(str::to_string),
@@ -284,45 +289,4 @@ struct DroppedLine {
     reason: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
-}
-
-/// Why there is no text for a task.
-enum Unfilled {
-    /// The outcome, and what happened in words.
-    Ended(TaskOutcome, String),
-    /// A bug in this program.
-    Broke(FatalError),
-}
-
-/// What a call that brought no text means for its task.
-fn explain(failure: CallFailure) -> Unfilled {
-    let retryable = |kind| TaskOutcome::Retryable { kind, retry_after: None };
-    match failure {
-        CallFailure::NotAdmitted(denial) => not_admitted(&denial),
-        CallFailure::Failed(error) => {
-            let outcome = match &error {
-                CallError::RateLimited { retry_after, .. } => {
-                    TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: *retry_after }
-                }
-                CallError::Server { .. } => retryable(RetryKind::ServerError),
-                CallError::Timeout => retryable(RetryKind::Timeout),
-                CallError::Connection { .. } => retryable(RetryKind::Connection),
-                CallError::Authentication { .. } => TaskOutcome::Failed(FailureKind::Authentication),
-                CallError::NotFound { .. } => TaskOutcome::Failed(FailureKind::NotFound),
-                CallError::Rejected { .. } => TaskOutcome::Failed(FailureKind::Request),
-                CallError::Malformed { .. } => TaskOutcome::Failed(FailureKind::MalformedAnswer),
-            };
-            Unfilled::Ended(outcome, error.to_string())
-        }
-    }
-}
-
-fn not_admitted(denial: &Denial) -> Unfilled {
-    let why = format!("not admitted: {denial}");
-    match denial.reason {
-        DenialReason::Shutdown | DenialReason::Cancelled => Unfilled::Ended(TaskOutcome::Cancelled, why),
-        // Every model is registered before the run begins.
-        DenialReason::Unregistered => Unfilled::Broke(FatalError(why)),
-        _ => Unfilled::Ended(TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, retry_after: None }, why),
-    }
 }

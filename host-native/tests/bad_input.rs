@@ -130,3 +130,40 @@ fn a_key_that_is_not_in_the_environment_exits_2_with_the_variable() {
     let pipeline = support::remote_pipeline("http://127.0.0.1:9/v1", "api_key_env = \"TIDEGATE_TEST_NO_KEY\"", "");
     scratch.run_pipeline(&pipeline).assert(2, &["environment variable `TIDEGATE_TEST_NO_KEY`, which is not set"]);
 }
+
+#[test]
+fn rows_that_are_not_there_exit_2_and_touch_nothing() {
+    let scratch = Scratch::new(3);
+    scratch.write("p.toml", &good());
+    let parts = ["there are no such rows: the dataset has 3, counted from 0"];
+    scratch.run(&["run", "p.toml", "--rows", "3..9"]).assert(2, &parts);
+    scratch.run(&["run", "p.toml", "--rows", "9..3"]).assert(2, &["there are no rows in it"]);
+    scratch.run(&["run", "p.toml", "--limit", "0"]).assert(2, &["--limit"]);
+    scratch.run(&["run", "p.toml", "--dry-run", "--record", "x"]).assert(2, &["cannot be used with"]);
+    assert!(!scratch.path("out").exists());
+}
+
+#[test]
+fn a_parquet_dataset_that_is_none_exits_3() {
+    let scratch = Scratch::new(0);
+    scratch.write("data.parquet", "id,note\n1,a\n");
+    let pipeline = good().replacen("data.csv", "data.parquet", 1);
+    scratch.run_pipeline(&pipeline).assert(3, &["data.parquet: this is not a Parquet file: "]);
+}
+
+#[test]
+fn a_schema_that_is_none_and_a_model_of_another_kind_exit_2_at_their_place() {
+    let parts = ["pipeline.toml:13:10: this is not a JSON Schema", "expected a JSON Schema"];
+    refused(2, "[[columns]]\nname = \"loud\"", "schema = { type = 7 }\n[[columns]]\nname = \"loud\"", &parts);
+    let parts =
+        ["the model `m` has the domain `chat`; a column of kind `embedding` calls one of the domain `embedding`"];
+    let embedding = "kind = \"embedding\"\ninput = \"x\"";
+    refused(2, "prompt = \"A title for: {{ note }}\"", embedding, &parts);
+}
+
+#[test]
+fn the_schema_of_pipeline_files_is_printed() {
+    let ended = Scratch::new(0).run(&["schema"]);
+    ended.assert(0, &["https://json-schema.org/draft/2020-12/schema"]);
+    assert!(serde_json::from_str::<serde_json::Value>(&ended.stdout).is_ok());
+}

@@ -17,11 +17,12 @@ use tidegate_native::dataset::{Dataset, DatasetFormat};
 use tidegate_native::error::Exit;
 use tidegate_native::host::TokioHost;
 use tidegate_native::job::Job;
-use tidegate_native::models::Models;
+use tidegate_native::models::{Models, task_resources};
 use tidegate_native::output::{
     DoneRowGroups, Existing, Identity, MANIFEST_SCHEMA, Manifest, OutputDirectory, RunState,
 };
-use tidegate_native::pipeline_file::{PipelineFile, SourceText};
+use tidegate_native::pipeline_file::{PipelineFile, RowFormat, SourceText};
+use tidegate_native::spend::Ledger;
 use tidegate_native::verdict::{Ending, summarise};
 use tidegate_native::workload::JobWork;
 use tokio::runtime::{Builder, Runtime};
@@ -116,7 +117,7 @@ async fn the_summary_of_a_run_that_met_a_bug_names_column_row_group_and_cause_an
     let file = PipelineFile::parse(SourceText::new("p.toml", PIPELINE), Path::new("")).unwrap();
     let dataset = Dataset::parse(Path::new("d.csv"), b"id,note\n1,x\n2,y\n", DatasetFormat::Csv).unwrap();
     let host = TokioHost::current().unwrap();
-    let models = Models::start(&file, &host, None).await.unwrap();
+    let models = Models::start(&file, &host, None, Ledger::default()).await.unwrap();
     let job = Job::resolve(&file, dataset).unwrap();
     let manifest = Manifest {
         schema: MANIFEST_SCHEMA,
@@ -126,13 +127,15 @@ async fn the_summary_of_a_run_that_met_a_bug_names_column_row_group_and_cause_an
         columns: job.output_columns(),
         rows_in: 2,
         row_group_size: 2,
+        first_row: 0,
+        format: RowFormat::Jsonl,
         identity: Identity::default(),
         done: DoneRowGroups::default(),
         state: RunState::Running,
     };
     let output = OutputDirectory::prepare(&scratch.path().join("out"), Existing::Refuse, &manifest).unwrap();
     let output = Arc::new(output);
-    let config = PipelineConfig { rows: 2, resources: models.task_resources(), ..PipelineConfig::default() };
+    let config = PipelineConfig { rows: 2, resources: task_resources(&file), ..PipelineConfig::default() };
     let pipeline = Pipeline::new(job.plan.clone(), config).unwrap();
     let work = Arc::new(JobWork::new(job, vec![None], Arc::clone(&output)));
     let report = Some(driver::run(host, pipeline, Arc::clone(&work)).await);

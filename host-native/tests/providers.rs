@@ -110,7 +110,8 @@ fn endless_429s_end_the_run_after_the_patience_and_finished_row_groups_stay() {
     ended.assert(4, &["is degraded: "]);
     let rows = scratch.rows("out");
     assert!(rows.len() >= 8, "{} rows", rows.len());
-    assert!(rows.iter().enumerate().all(|(index, row)| row["row"] == index));
+    // The ninth good answer may have been for any row of the group that was in work.
+    assert!(rows.iter().take(8).enumerate().all(|(index, row)| row["row"] == index));
     assert_eq!(scratch.manifest("out")["state"], "ended");
 }
 

@@ -135,9 +135,10 @@ fn a_run_of_another_pipeline_is_not_resumed_and_nothing_of_it_is_touched() {
     let before = result(&scratch, "out");
     let text = mock_pipeline(8, "cooldown = \"3ms\"", MOCK);
     scratch.write("p.toml", &text.replace("A title for", "A line about"));
-    scratch
-        .run(&["p.toml", "--out", "out", "--resume"])
-        .assert(5, &["out holds rows of another run: [[columns]] of the pipeline file have changed since"]);
+    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(
+        5,
+        &["out holds rows of another run: [[columns]] of the pipeline file, or their seed, have changed since"],
+    );
     scratch.write("p.toml", &text);
     scratch.write("data.csv", &support::dataset(95));
     scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(5, &["the dataset has changed since"]);

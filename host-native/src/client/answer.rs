@@ -2,7 +2,7 @@
 //!
 //! | answer | meaning | retried |
 //! | --- | --- | --- |
-//! | 200 to 299 with a chat completion | success | |
+//! | 200 to 299 with what was asked for, such as a chat completion | success | |
 //! | 200 to 299 with anything else | malformed answer | no |
 //! | 429 | rate limited | yes, never given up |
 //! | 503 with Retry-After | rate limited: the server says when to come back | yes, never given up |
@@ -18,7 +18,6 @@ use std::time::SystemTime;
 
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
-use serde::Deserialize;
 use tidegate_core::time::Duration;
 
 use super::retry_after::{RETRY_AFTER_MS, retry_after};
@@ -67,9 +66,21 @@ pub enum CallError {
         /// The server's message, cut.
         detail: String,
     },
-    /// Success by status, but not a chat completion.
+    /// Success by status, but not what was asked for.
     Malformed {
+        /// What it should have been, such as `a chat completion`.
+        what: &'static str,
         /// What is wrong with it.
+        detail: String,
+    },
+    /// A command failed.
+    Command {
+        /// Its exit code, and what it said.
+        detail: String,
+    },
+    /// A command failed, and says that it may work later.
+    CommandBusy {
+        /// Its exit code, and what it said.
         detail: String,
     },
 }
@@ -103,7 +114,9 @@ impl fmt::Display for CallError {
                 write!(f, "the request was refused (HTTP {status})")?;
                 with(f, detail)
             }
-            Self::Malformed { detail } => write!(f, "the answer is not a chat completion: {detail}"),
+            Self::Malformed { what, detail } => write!(f, "the answer is not {what}: {detail}"),
+            Self::Command { detail } => write!(f, "the command failed ({detail})"),
+            Self::CommandBusy { detail } => write!(f, "the command asks to be run again later ({detail})"),
         }
     }
 }
@@ -119,37 +132,23 @@ impl CallError {
             | Self::Connection { detail }
             | Self::NotFound { detail }
             | Self::Rejected { detail, .. }
-            | Self::Malformed { detail } => *detail = change(detail),
+            | Self::Malformed { detail, .. }
+            | Self::Command { detail }
+            | Self::CommandBusy { detail } => *detail = change(detail),
             Self::RateLimited { .. } | Self::Timeout | Self::Authentication { .. } => {}
         }
         self
     }
 }
 
-/// The part of a chat completion that is read.
-#[derive(Deserialize)]
-struct ChatCompletion {
-    choices: Vec<Choice>,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    message: Message,
-}
-
-#[derive(Deserialize)]
-struct Message {
-    content: String,
-}
-
-/// The text of the first choice, or what the answer means instead. `now` is the wall clock, for dates in headers.
-pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Result<String, CallError> {
+/// What an answer means that is no success. `now` is the wall clock, for dates in headers.
+pub fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Option<CallError> {
     if status.is_success() {
-        return read_completion(body);
+        return None;
     }
     let code = status.as_u16();
     let says_when = headers.contains_key(RETRY_AFTER) || headers.contains_key(RETRY_AFTER_MS);
-    Err(match status {
+    Some(match status {
         StatusCode::TOO_MANY_REQUESTS => {
             CallError::RateLimited { status: code, retry_after: retry_after(headers, now) }
         }
@@ -164,27 +163,20 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Syste
     })
 }
 
-fn read_completion(body: &[u8]) -> Result<String, CallError> {
-    let malformed = |detail: String| CallError::Malformed { detail };
-    let completion: ChatCompletion =
-        serde_json::from_slice(body).map_err(|error| malformed(format!("{}", JsonComplaint(&error, body))))?;
-    match completion.choices.into_iter().next() {
-        Some(choice) => Ok(choice.message.content),
-        None => Err(malformed("it has no choices".to_string())),
+/// Says whether a body is no JSON at all or JSON of another shape. The body itself is not shown: it may hold anything.
+pub(super) fn json_complaint(error: &serde_json::Error, body: &[u8]) -> String {
+    match error.classify() {
+        serde_json::error::Category::Data => error.to_string(),
+        _ if body.is_empty() => "it is empty".to_string(),
+        _ => format!("it is not JSON ({error})"),
     }
 }
 
-/// Says whether a body is no JSON at all or JSON of another shape. The body itself is not shown: it may hold anything.
-struct JsonComplaint<'a>(&'a serde_json::Error, &'a [u8]);
-
-impl fmt::Display for JsonComplaint<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.classify() {
-            serde_json::error::Category::Data => write!(f, "{}", self.0),
-            _ if self.1.is_empty() => f.write_str("it is empty"),
-            _ => write!(f, "it is not JSON ({})", self.0),
-        }
-    }
+/// `text` on one line, cut.
+pub(super) fn one_line(text: &str) -> String {
+    let text = text.trim();
+    let one_line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT_CHARS).collect();
+    if text.chars().count() > EXCERPT_CHARS { one_line + "…" } else { one_line }
 }
 
 /// The message of an error body in the form most providers share, cut; empty for any other body.
@@ -192,8 +184,7 @@ fn server_message(body: &[u8]) -> String {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) else { return String::new() };
     let error = &value["error"];
     let text = error["message"].as_str().or(error.as_str()).or(value["message"].as_str()).unwrap_or_default();
-    let one_line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT_CHARS).collect();
-    if text.chars().count() > EXCERPT_CHARS { one_line + "…" } else { one_line }
+    one_line(text)
 }
 
 #[cfg(test)]
@@ -201,18 +192,19 @@ mod tests {
     use super::*;
     use reqwest::header::HeaderValue;
 
-    fn meaning(status: u16, retry: Option<&str>, body: &str) -> Result<String, CallError> {
+    fn meaning(status: u16, retry: Option<&str>, body: &str) -> Result<(), CallError> {
         let mut headers = HeaderMap::new();
         if let Some(value) = retry {
             headers.insert(RETRY_AFTER, HeaderValue::from_str(value).unwrap());
         }
-        classify(StatusCode::from_u16(status).unwrap(), &headers, body.as_bytes(), SystemTime::UNIX_EPOCH)
+        let status = StatusCode::from_u16(status).unwrap();
+        refusal(status, &headers, body.as_bytes(), SystemTime::UNIX_EPOCH).map_or(Ok(()), Err)
     }
 
     #[test]
-    fn a_completion_is_its_first_choices_text() {
-        let body = r#"{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"hello"}}]}"#;
-        assert_eq!(meaning(200, None, body), Ok("hello".to_string()));
+    fn a_success_is_left_to_whoever_reads_it() {
+        assert_eq!(meaning(200, None, "anything"), Ok(()));
+        assert_eq!(meaning(204, None, ""), Ok(()));
     }
 
     #[test]
@@ -233,19 +225,6 @@ mod tests {
         assert!(matches!(meaning(400, None, "{}"), Err(CallError::Rejected { status: 400, .. })));
         assert!(matches!(meaning(302, None, ""), Err(CallError::Rejected { status: 302, .. })));
         assert_eq!(meaning(504, None, ""), Err(CallError::Timeout));
-    }
-
-    #[test]
-    fn an_answer_that_is_no_completion_says_in_which_way() {
-        for (body, expected) in [
-            ("", "it is empty"),
-            ("<html>busy</html>", "it is not JSON (expected value at line 1 column 1)"),
-            ("{}", "missing field `choices` at line 1 column 2"),
-            (r#"{"choices":[]}"#, "it has no choices"),
-        ] {
-            let detail = expected.to_string();
-            assert_eq!(meaning(200, None, body), Err(CallError::Malformed { detail }));
-        }
     }
 
     #[test]

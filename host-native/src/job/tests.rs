@@ -111,3 +111,37 @@ fn a_name_that_the_row_number_has_is_refused_with_the_way_out() {
         format!("{MODEL}[[columns]]\nname = \"row\"\nmodel = \"m\"\nprompt = \"x\"\n[output]\nrow_key = \"nr\"\n");
     resolve_text(&text).expect("another key makes room");
 }
+
+#[test]
+fn columns_that_are_named_outside_of_templates_are_upstreams_too() {
+    let job = resolve(&[
+        "\"k\"|kind = \"sampler\"|sampler = { law = \"uuid\" }",
+        "\"s\"|kind = \"sampler\"|sampler = { law = \"subcategory\", of = \"k\", values = { a = [1] } }",
+        "\"c\"|model = \"m\"|prompt = \"x\"|when = \"k != id\"",
+    ])
+    .unwrap();
+    assert_eq!(job.columns[1].inputs, [Input::Generated(0)]);
+    assert_eq!(job.columns[2].inputs, [Input::Seed(0), Input::Generated(0)]);
+    let error =
+        resolve(&["\"s\"|kind = \"sampler\"|sampler = { law = \"subcategory\", of = \"nots\", values = { a = [1] } }"])
+            .unwrap_err();
+    assert!(error.contains("`of` in [columns.sampler] names `nots`, which does not exist"), "{error}");
+    assert!(error.contains("did you mean `note`?"), "{error}");
+}
+
+#[test]
+fn a_condition_that_does_not_parse_or_reads_what_is_not_there_is_refused_where_it_stands() {
+    let error = resolve(&["\"a\"|model = \"m\"|prompt = \"x\"|when = \"note >\""]).unwrap_err();
+    assert!(error.starts_with("p.toml:12:") && error.contains("this template does not parse"), "{error}");
+    let error = resolve(&["\"a\"|model = \"m\"|prompt = \"x\"|when = \"{{ notes }}\""]).unwrap_err();
+    assert!(error.starts_with("p.toml:12:12: unknown template variable `notes`"), "{error}");
+}
+
+#[test]
+fn a_part_of_the_rows_is_chosen_or_refused() {
+    let mut job = resolve(&["\"a\"|kind = \"expression\"|template = \"x\""]).unwrap();
+    assert_eq!(job.rows, 0..1);
+    assert_eq!(job.select(Some(0..9), Some(4)).map(|()| job.rows.clone()), Ok(0..1));
+    let error = job.select(Some(1..9), None).unwrap_err();
+    assert_eq!(error, "there are no such rows: the dataset has 1, counted from 0");
+}

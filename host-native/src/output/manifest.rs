@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::done::DoneRowGroups;
+use crate::pipeline_file::RowFormat;
 
 /// Bytes of a dataset that are in memory at once to be hashed.
 const CHUNK: usize = 1 << 16;
@@ -27,10 +28,15 @@ pub struct Manifest {
     pub row_key: String,
     /// The columns of every output row after the row number, in order.
     pub columns: Vec<String>,
-    /// Rows of the dataset.
+    /// The first row of the dataset that is asked for, counted from 0.
+    #[serde(default)]
+    pub first_row: u64,
+    /// Rows that are asked for.
     pub rows_in: u64,
     /// Rows per row group; the last may have fewer.
     pub row_group_size: u32,
+    /// How rows are written.
+    pub format: RowFormat,
     /// What the rows depend on.
     pub identity: Identity,
     /// The row groups that are written, as ranges such as `"0-311"`. A running program brings it up to date every second or
@@ -87,10 +93,14 @@ impl Manifest {
         let Self { identity, .. } = self;
         [
             (self.identity.dataset != earlier.identity.dataset, "the dataset has changed"),
-            (self.rows_in != earlier.rows_in, "the number of rows has changed"),
-            (identity.columns != earlier.identity.columns, "[[columns]] of the pipeline file have changed"),
+            ((self.first_row, self.rows_in) != (earlier.first_row, earlier.rows_in), "the rows asked for have changed"),
+            (
+                identity.columns != earlier.identity.columns,
+                "[[columns]] of the pipeline file, or their seed, have changed",
+            ),
             (identity.models != earlier.identity.models, "a model is another provider's, or another model"),
             (self.columns != earlier.columns, "the output columns have changed"),
+            (self.format != earlier.format, "`format` in [output] has changed"),
             (self.row_key != earlier.row_key, "`row_key` in [output] has changed"),
             (self.row_group_size != earlier.row_group_size, "`row_group_size` in [run] has changed"),
         ]
@@ -146,8 +156,10 @@ mod tests {
             pipeline: "p.toml".to_string(),
             row_key: "row".to_string(),
             columns: vec!["a".to_string()],
+            first_row: 0,
             rows_in: 10,
             row_group_size: 4,
+            format: RowFormat::Jsonl,
             identity: identity("columns"),
             done: DoneRowGroups::default(),
             state: RunState::Running,
@@ -155,7 +167,10 @@ mod tests {
         let same = Manifest { program: "tidegate 9".to_string(), pipeline: "moved.toml".to_string(), ..before.clone() };
         assert_eq!(same.differs_from(&before), None);
         let changed = Manifest { identity: identity("other columns"), ..before.clone() };
-        assert_eq!(changed.differs_from(&before), Some("[[columns]] of the pipeline file have changed"));
+        assert_eq!(
+            changed.differs_from(&before),
+            Some("[[columns]] of the pipeline file, or their seed, have changed")
+        );
         let changed = Manifest { row_group_size: 5, ..before.clone() };
         assert_eq!(changed.differs_from(&before), Some("`row_group_size` in [run] has changed"));
         assert_eq!((before.row_groups(), before.rows_of(0), before.rows_of(2), before.rows_of(3)), (3, 4, 2, 0));

@@ -1,9 +1,9 @@
-//! The output directory: one JSONL file per finished row group, written so that it is there whole or not at all.
+//! The output directory: one file per finished row group, written so that it is there whole or not at all.
 //!
 //! ```text
 //! OUT/manifest.json            what the run was, and how it ended
 //! OUT/capacity.json            the limits that applied, and how far they were used, once it has ended
-//! OUT/rows/000000.jsonl        the complete rows of row group 0, in order
+//! OUT/rows/000000.jsonl        the complete rows of row group 0, in order; .csv or .parquet in these formats
 //! OUT/rows/000000.dropped.jsonl    the rows that were dropped from it and why, if there are any
 //! ```
 //!
@@ -26,12 +26,14 @@ use tidegate_core::observe::CapacityPlan;
 pub use done::DoneRowGroups;
 pub use manifest::{Identity, MANIFEST_SCHEMA, Manifest, RunState};
 
+use crate::row_file::Layout;
+
 const MANIFEST: &str = "manifest.json";
 const CAPACITY: &str = "capacity.json";
 const ROWS: &str = "rows";
 const LOCK: &str = ".lock";
-const ROWS_SUFFIX: &str = ".jsonl";
 const DROPPED_SUFFIX: &str = ".dropped.jsonl";
+const ROW_EXTENSIONS: [&str; 3] = ["jsonl", "csv", "parquet"];
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
 /// How old the list of finished row groups in the manifest may be when one more is finished.
@@ -117,6 +119,7 @@ pub struct OutputDirectory {
     manifest: Mutex<Kept>,
     done: DoneRowGroups,
     earlier: Earlier,
+    layout: Layout,
     /// Held, so that a second run refuses; the system lets go of it when the process ends, however it ends.
     _lock: File,
 }
@@ -143,7 +146,8 @@ impl OutputDirectory {
         let lock = lock(root)?;
         let manifest = Mutex::new(Kept { manifest: manifest.clone(), written: StdInstant::now() });
         let (done, earlier) = (DoneRowGroups::default(), Earlier::default());
-        let mut output = Self { root: root.to_path_buf(), rows, manifest, done, earlier, _lock: lock };
+        let layout = Layout::default();
+        let mut output = Self { root: root.to_path_buf(), rows, manifest, done, earlier, layout, _lock: lock };
         // What a run left that was killed before its manifest stood.
         let nothing = found.iter().all(|name| is_temporary(name));
         match existing {
@@ -159,6 +163,12 @@ impl OutputDirectory {
             let _ = sync_directory(if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         }
         Ok(output)
+    }
+
+    /// The same directory with rows written like this \[as JSONL\].
+    #[must_use]
+    pub fn with_layout(self, layout: Layout) -> Self {
+        Self { layout, ..self }
     }
 
     /// The directory.
@@ -261,9 +271,9 @@ impl OutputDirectory {
         dropped: &[D],
     ) -> Result<(), OutputError> {
         if !dropped.is_empty() {
-            self.write_lines(&dropped_name(index), dropped)?;
+            self.write_rows(&format!("{index:06}.dropped"), &Layout::default(), dropped)?;
         }
-        self.write_lines(&format!("{index:06}{ROWS_SUFFIX}"), rows)?;
+        self.write_rows(&format!("{index:06}"), &self.layout, rows)?;
         self.note_done(index);
         Ok(())
     }
@@ -279,16 +289,14 @@ impl OutputDirectory {
         }
     }
 
-    fn write_lines<T: Serialize>(&self, name: &str, lines: impl IntoIterator<Item = T>) -> Result<(), OutputError> {
-        let path = self.rows.join(name);
-        write_whole(&path, |file| {
-            for line in lines {
-                serde_json::to_writer(&mut *file, &line)?;
-                file.write_all(b"\n")?;
-            }
-            Ok(())
-        })
-        .map_err(|source| OutputError::Io { path, source })
+    fn write_rows<T: Serialize>(
+        &self,
+        name: &str,
+        layout: &Layout,
+        rows: impl IntoIterator<Item = T>,
+    ) -> Result<(), OutputError> {
+        let path = self.rows.join(format!("{name}.{}", layout.format.extension()));
+        write_whole(&path, |file| layout.write(rows, file)).map_err(|source| OutputError::Io { path, source })
     }
 }
 
@@ -306,7 +314,8 @@ fn found_row_groups(rows: &Path, manifest: &Manifest) -> io::Result<DoneRowGroup
     if !rows.exists() {
         return Ok(DoneRowGroups::default());
     }
-    let number = |name: &String| name.strip_suffix(ROWS_SUFFIX)?.parse::<u32>().ok();
+    let extension = manifest.format.extension();
+    let number = |name: &String| name.strip_suffix(extension)?.strip_suffix('.')?.parse::<u32>().ok();
     let is_one = |row_group: &u32| u64::from(*row_group) < manifest.row_groups();
     Ok(entries(rows)?.iter().filter_map(number).filter(is_one).collect())
 }
@@ -355,7 +364,10 @@ fn remove_earlier(root: &Path, found: &[String]) -> Result<(), OutputError> {
     }
     let rows = root.join(ROWS);
     let row_files = if rows.exists() { entries(&rows).map_err(in_root)? } else { Vec::new() };
-    let is_row_file = |name: &str| name.ends_with(ROWS_SUFFIX) && name.starts_with(|c: char| c.is_ascii_digit());
+    let is_row_file = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_digit())
+            && name.rsplit_once('.').is_some_and(|(_, extension)| ROW_EXTENSIONS.contains(&extension))
+    };
     if let Some(name) = row_files.iter().find(|name| !is_row_file(name) && !is_temporary(name)) {
         return Err(foreign(&format!("{ROWS}/{name}")));
     }
@@ -413,6 +425,7 @@ fn sync_directory(_: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipeline_file::RowFormat;
     use serde_json::json;
 
     fn manifest() -> Manifest {
@@ -424,6 +437,8 @@ mod tests {
             columns: vec!["a".to_string()],
             rows_in: 2,
             row_group_size: 2,
+            first_row: 0,
+            format: RowFormat::Jsonl,
             identity: Identity::of(&b"rows"[..], "columns", "models").unwrap(),
             done: DoneRowGroups::default(),
             state: RunState::Running,
@@ -493,7 +508,7 @@ mod tests {
         drop(prepare(scratch.path(), Existing::Resume).unwrap());
         let refused =
             OutputDirectory::prepare(scratch.path(), Existing::Resume, &four_groups()).unwrap_err().to_string();
-        assert!(refused.contains("the number of rows has changed since"), "{refused}");
+        assert!(refused.contains("the rows asked for have changed since"), "{refused}");
         fs::write(scratch.path().join(MANIFEST), r#"{"schema":1}"#).unwrap();
         let refused = prepare(scratch.path(), Existing::Resume).unwrap_err();
         assert!(

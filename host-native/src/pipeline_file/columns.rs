@@ -1,11 +1,14 @@
-//! The tables `[[columns]]`.
+//! The tables `[[columns]]`: what all kinds share. What each kind takes is in [`kinds`](super::kinds).
 
 use std::ops::Range;
+use std::path::Path;
 
+use serde_json::Value;
 use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
 use tidegate_core::pipeline::Strategy;
 use toml::Spanned;
 
+use super::kinds::{self, ColumnKind, EMBEDDING_KEYS, EXPRESSION_KEYS, JUDGE_KEYS, LLM_KEYS, SAMPLER_KEYS};
 use super::models::ModelSpec;
 use super::reader::TableReader;
 use super::source::{FileError, SourceText};
@@ -23,45 +26,13 @@ pub struct ColumnSpec {
     pub upstreams: Vec<Spanned<String>>,
     /// Its share of a contended model.
     pub weight: Spanned<f64>,
-}
-
-/// What fills a column.
-#[derive(Clone, Debug)]
-pub enum ColumnKind {
-    /// A model's answer.
-    Llm(LlmCall),
-    /// The text of a template.
-    Expression {
-        /// The template.
-        template: Spanned<String>,
-    },
-}
-
-/// A chat call, as templates.
-#[derive(Clone, Debug)]
-pub struct LlmCall {
-    /// The model, by its place in [`PipelineFile::models`](super::PipelineFile::models).
-    pub model: usize,
-    /// The template of the user message.
-    pub prompt: Spanned<String>,
-    /// The template of the system message.
-    pub system: Option<Spanned<String>>,
-    /// Sampling temperature.
-    pub temperature: Option<f64>,
-    /// The most tokens of an answer.
-    pub max_tokens: Option<u32>,
+    /// The condition under which it is made.
+    pub when: Option<Spanned<String>>,
+    /// Its value where the condition does not hold \[null\].
+    pub otherwise: Value,
 }
 
 impl ColumnSpec {
-    /// The templates, each with the key it stands under.
-    pub fn templates(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
-        let (first, second) = match &self.kind {
-            ColumnKind::Llm(call) => (("prompt", &call.prompt), call.system.as_ref().map(|system| ("system", system))),
-            ColumnKind::Expression { template } => (("template", template), None),
-        };
-        std::iter::once(first).chain(second)
-    }
-
     /// Where the column's name stands.
     #[must_use]
     pub fn span(&self) -> Range<usize> {
@@ -69,55 +40,106 @@ impl ColumnSpec {
     }
 }
 
-const COLUMN_KEYS: &[&str] = &[
+/// Keys of every kind.
+const COMMON_KEYS: &[&str] = &["name", "kind", "strategy", "upstreams", "weight", "when", "otherwise"];
+
+/// The keys of all kinds together.
+pub(super) const COLUMN_KEYS: &[&str] = &[
     "name",
     "kind",
     "strategy",
+    "upstreams",
+    "weight",
+    "when",
+    "otherwise",
     "model",
     "prompt",
     "system",
+    "messages",
     "temperature",
+    "top_p",
     "max_tokens",
+    "stop",
+    "seed",
+    "extra",
+    "answer_tokens",
+    "output",
+    "schema",
+    "schema_file",
+    "json_mode",
+    "schema_retries",
+    "input",
+    "dimensions",
     "template",
-    "upstreams",
-    "weight",
+    "sampler",
+    "inputs",
 ];
 
-/// Keys that mean nothing to the other kind.
-const LLM_ONLY: &[&str] = &["model", "prompt", "system", "temperature", "max_tokens"];
-const EXPRESSION_ONLY: &[&str] = &["template"];
+/// A kind by its name, with the keys that it alone takes, and how they are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KindName {
+    Llm,
+    Embedding,
+    Expression,
+    Sampler,
+    Judge,
+}
+
+const KINDS: [(&str, KindName); 5] = [
+    ("llm", KindName::Llm),
+    ("embedding", KindName::Embedding),
+    ("expression", KindName::Expression),
+    ("sampler", KindName::Sampler),
+    ("judge", KindName::Judge),
+];
+
+impl KindName {
+    fn name(self) -> &'static str {
+        KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+
+    fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Llm => LLM_KEYS,
+            Self::Embedding => EMBEDDING_KEYS,
+            Self::Expression => EXPRESSION_KEYS,
+            Self::Sampler => SAMPLER_KEYS,
+            Self::Judge => JUDGE_KEYS,
+        }
+    }
+}
 
 pub(super) fn parse(
     source: &SourceText,
     root: &TableReader<'_>,
     models: &[ModelSpec],
+    directory: &Path,
 ) -> Result<Vec<ColumnSpec>, FileError> {
     let tables = root.tables("columns", "[[columns]]", COLUMN_KEYS)?;
     if tables.is_empty() {
         return Err(source.error(0..0, "the pipeline file has no [[columns]]").expected("at least one column"));
     }
-    tables.iter().map(|table| parse_column(source, table, models)).collect()
+    tables.iter().map(|table| parse_column(source, table, models, directory)).collect()
 }
 
-fn parse_column(source: &SourceText, table: &TableReader<'_>, models: &[ModelSpec]) -> Result<ColumnSpec, FileError> {
-    let kind = word(source, table, "kind", &[("llm", true), ("expression", false)], true)?;
-    let refuse_keys = |keys: &[&'static str], kind: &str| match keys.iter().find_map(|key| Some((key, table.raw(key)?)))
-    {
-        Some((key, value)) => {
-            Err(source.error(value.span(), format!("`{key}` is given for a column of kind `{kind}`")))
-        }
-        None => Ok(()),
-    };
-    let kind = if kind {
-        refuse_keys(EXPRESSION_ONLY, "llm")?;
-        ColumnKind::Llm(parse_call(source, table, models)?)
-    } else {
-        refuse_keys(LLM_ONLY, "expression")?;
-        ColumnKind::Expression { template: table.required("template")? }
+fn parse_column(
+    source: &SourceText,
+    table: &TableReader<'_>,
+    models: &[ModelSpec],
+    directory: &Path,
+) -> Result<ColumnSpec, FileError> {
+    let kind = table.choice("kind", &KINDS, KindName::Llm)?;
+    refuse_other_keys(source, table, kind)?;
+    let kind = match kind {
+        KindName::Llm => ColumnKind::Llm(Box::new(kinds::parse_llm(source, table, models, directory)?)),
+        KindName::Embedding => ColumnKind::Embedding(kinds::parse_embedding(source, table, models)?),
+        KindName::Expression => ColumnKind::Expression(kinds::parse_expression(table)?),
+        KindName::Sampler => ColumnKind::Sampler(super::sampler::parse(source, table)?),
+        KindName::Judge => ColumnKind::Judge(kinds::parse_judge(source, table, models)?),
     };
     let strategies =
         [("cell", Strategy::Cell), ("full_column", Strategy::FullColumn), ("from_scratch", Strategy::FromScratch)];
-    let strategy = word(source, table, "strategy", &strategies, Strategy::Cell)?;
+    let strategy = table.choice("strategy", &strategies, Strategy::Cell)?;
     let upstreams: Option<Spanned<Vec<Spanned<String>>>> = table.optional("upstreams")?;
     if let (Strategy::FromScratch, Some(upstreams)) = (strategy, &upstreams) {
         let message = "a from_scratch column has nothing upstream";
@@ -131,46 +153,50 @@ fn parse_column(source: &SourceText, table: &TableReader<'_>, models: &[ModelSpe
         let message = format!("`weight` in [[columns]] is {}", weight.get_ref());
         return Err(source.error(weight.span(), message).expected("a number from 2^-20 to 2^20"));
     }
+    let (when, otherwise) = parse_condition(source, table)?;
     let upstreams = upstreams.map_or_else(Vec::new, Spanned::into_inner);
-    Ok(ColumnSpec { name, kind, strategy, upstreams, weight })
+    Ok(ColumnSpec { name, kind, strategy, upstreams, weight, when, otherwise })
 }
 
-fn parse_call(source: &SourceText, table: &TableReader<'_>, models: &[ModelSpec]) -> Result<LlmCall, FileError> {
-    let name = table.required::<String>("model")?;
-    let names = || models.iter().map(|model| model.name.as_str());
-    let model = names().position(|model| model == name.get_ref()).ok_or_else(|| {
-        source
-            .error(name.span(), format!("there is no model `{}`", name.get_ref()))
-            .expected(match models {
-                [] => "a [[models]] table with this name".to_string(),
-                _ => format!("one of: {}", names().collect::<Vec<_>>().join(", ")),
-            })
-            .suggest(name.get_ref(), names())
-    })?;
-    Ok(LlmCall {
-        model,
-        prompt: table.required("prompt")?,
-        system: table.optional("system")?,
-        temperature: table.optional("temperature")?.map(Spanned::into_inner),
-        max_tokens: table.optional("max_tokens")?.map(Spanned::into_inner),
-    })
-}
-
-/// The meaning of the word under `key`, which must be one of `words`.
-fn word<T: Copy>(
+fn parse_condition(
     source: &SourceText,
     table: &TableReader<'_>,
-    key: &'static str,
-    words: &[(&'static str, T)],
-    default: T,
-) -> Result<T, FileError> {
-    let Some(given) = table.optional::<String>(key)? else { return Ok(default) };
-    if let Some((_, meaning)) = words.iter().find(|(word, _)| word == given.get_ref()) {
-        return Ok(*meaning);
+) -> Result<(Option<Spanned<String>>, Value), FileError> {
+    let when = table.optional::<String>("when")?;
+    let otherwise = table.optional::<Value>("otherwise")?;
+    match (&when, otherwise) {
+        (None, Some(otherwise)) => Err(source
+            .error(otherwise.span(), "`otherwise` in [[columns]] says what there is where a condition does not hold")
+            .expected("`when = ` the condition beside it")),
+        (_, otherwise) => Ok((when, otherwise.map_or(Value::Null, Spanned::into_inner))),
     }
-    let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-    Err(source
-        .error(given.span(), format!("`{key}` in [[columns]] is the string {:?}", given.get_ref()))
-        .expected(format!("one of: {}", known.join(", ")))
-        .suggest(given.get_ref(), known))
+}
+
+/// Refuses a key that means nothing to columns of this kind.
+fn refuse_other_keys(source: &SourceText, table: &TableReader<'_>, kind: KindName) -> Result<(), FileError> {
+    let is_foreign = |key: &&&str| !COMMON_KEYS.contains(key) && !kind.keys().contains(key);
+    match COLUMN_KEYS.iter().filter(is_foreign).find_map(|key| Some((key, table.raw(key)?))) {
+        Some((key, value)) => Err(source
+            .error(value.span(), format!("`{key}` is given for a column of kind `{}`", kind.name()))
+            .expected(format!("of the keys that not every kind has only: {}", kind.keys().join(", ")))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_of_all_kinds_are_those_of_each_together() {
+        let kinds = KINDS.iter().flat_map(|(_, kind)| kind.keys());
+        let mut all: Vec<&str> = COMMON_KEYS.iter().chain(kinds).copied().collect();
+        let mut known = COLUMN_KEYS.to_vec();
+        for list in [&mut all, &mut known] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        assert_eq!(all, known);
+        assert_eq!(known.len(), COLUMN_KEYS.len(), "a key is there twice");
+    }
 }

@@ -2,70 +2,57 @@
 //!
 //! ```toml
 //! [seed]                          # the dataset that the rows start from
-//! path = "notes.csv"              # relative to this file
-//! format = "csv"                  # csv or jsonl; default: by the file's extension
+//! path = "notes.csv"              # relative to this file; CSV, JSONL or Parquet
 //!
 //! [[models]]
 //! name = "writer"                 # what columns call it
-//! provider = "some-provider"      # admission is per provider and model; `mock` is served in this process
+//! provider = "some-provider"      # admission is per provider, model and domain; `mock` is served in this process
 //! model = "some-model-id"         # default: the name
-//! base_url = "https://host/v1"    # of an OpenAI-compatible endpoint; not for `mock`
+//! base_url = "https://host/v1"    # of an OpenAI-compatible endpoint; or `url` or `command` of a judge
 //! api_key_env = "PROVIDER_KEY"    # the environment variable that holds the key; default: no key
-//! domain = "chat"                 # default: chat, the only domain so far
 //! max_parallel = 16               # calls in flight at most
-//! timeout = "60s"                 # per call, body included; default: 60s
 //! limit = "aimd"                  # what decides how many are in flight: aimd, vegas, tide or fixed
-//! aimd = { ramp = "3s" }          # initial_limit, max_limit, decrease_factor, increase_step,
-//!                                 # successes_until_increase, cooldown, max_cooldown, ramp
-//! mock = { capacity = { shape = "constant", slots = 8 } }     # how a `mock` provider behaves, and its `seed`
+//! budget = { tokens_per_minute = 100000 }
+//! price = { input_per_million = 0.15, output_per_million = 0.6 }
 //!
 //! [[columns]]
 //! name = "title"                  # the output column
-//! kind = "llm"                    # llm (a model's answer) or expression (the template's text); default: llm
-//! model = "writer"                # llm only
-//! prompt = "A title for: {{ note }}"      # llm only; `system`, `temperature` and `max_tokens` go along
-//! template = "{{ title | upper }}"        # expression only
-//! strategy = "cell"               # cell (a task per row), full_column (a task per row group, one value for all
-//!                                 # its rows) or from_scratch (the same, with nothing upstream); default: cell
-//! upstreams = ["note"]            # columns to wait for besides those that the templates name
-//! weight = 1.0                    # its share of a contended model, 2^-20 to 2^20; default: 1
+//! kind = "llm"                    # llm, embedding, expression, sampler or judge; default: llm
+//! model = "writer"
+//! prompt = "A title for: {{ note }}"
+//! when = "note | length > 3"      # no call where it does not hold
 //!
 //! [run]                           # every key has a default
 //! row_group_size = 32             # rows that are written together
-//! row_groups = 3                  # row groups in work at once
-//! adaptive_row_groups = false     # let a control loop choose how many, up to `row_groups`
-//! policy = "bounded_borrow"       # when a column may start more than its share; or strict_fair
-//! pressure_advisory = true        # start tasks that could call at once before those that would wait
-//! yield_while_waiting = true      # a task that waits for its model gives its worker slot back
-//! submission_limit = 1024         # tasks in work at once
-//! salvage_rounds = 2              # retries of a failed call; rate limits never count
-//! shutdown_window = 10            # stop when of this many last outcomes ...
-//! shutdown_rate = 0.5             # ... this share failed for good
-//! rate_limit_patience = "10m"     # stop when a model answered nothing but rate limits for so long
 //!
 //! [output]
-//! row_key = "row"                 # the key, and template variable, of the row number
+//! format = "jsonl"                # or csv or parquet
 //! ```
 //!
-//! A template may name any seed column, any generated column, and the row number; each generated column it names is an
-//! upstream. `upstreams` adds to those, for order alone. Templates of full-column and from-scratch columns see `rows`
-//! and `row_group` instead, so a full-column column lists every upstream itself.
+//! `docs/pipeline-file.md` has every key with its range, default and meaning; [`SCHEMA`] has them for editors.
 
 mod columns;
+mod kinds;
 mod models;
 mod reader;
+mod sampler;
 mod settings;
 mod source;
+mod structure;
 
 use std::path::{Path, PathBuf};
 
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
-pub use columns::{ColumnKind, ColumnSpec, LlmCall};
+pub use columns::ColumnSpec;
+pub use kinds::{ColumnKind, EmbeddingCall, Expression, JudgeCall, LlmCall, MessageSpec, OutputForm};
 pub(crate) use models::locate;
-pub use models::{Endpoint, MockSpec, ModelSpec};
-pub use settings::{OutputSettings, RunSettings, SeedSpec};
+pub use models::{Domain, Endpoint, MockSpec, ModelSpec};
+pub use reader::Setting;
+pub use sampler::SamplerSpec;
+pub use settings::{OutputSettings, RowFormat, RunSettings, SeedSpec};
 pub use source::{FileError, Place, SourceText};
+pub use structure::{JsonMode, Structure};
 
 use reader::TableReader;
 
@@ -80,6 +67,8 @@ pub struct PipelineFile {
     pub models: Vec<ModelSpec>,
     /// The columns, in file order; at least one.
     pub columns: Vec<ColumnSpec>,
+    /// What prices are in.
+    pub currency: String,
     /// How to run.
     pub run: RunSettings,
     /// How to write.
@@ -87,6 +76,10 @@ pub struct PipelineFile {
 }
 
 const KEYS: &[&str] = &["seed", "models", "columns", "run", "output"];
+
+/// The JSON Schema of pipeline files, for editors. What it cannot say, such as which columns there are, only the program
+/// checks.
+pub const SCHEMA: &str = include_str!("../../../docs/pipeline.schema.json");
 
 impl PipelineFile {
     /// Reads the file at `path`.
@@ -102,17 +95,28 @@ impl PipelineFile {
             text.error(span, format!("this is not TOML: {}", error.message()))
         })?;
         let root = TableReader::open(&text, "the pipeline file", KEYS, document.get_ref(), 0..0)?;
-        let models = models::parse(&text, &root)?;
-        let columns = columns::parse(&text, &root, &models)?;
+        let (models, currency) = models::parse(&text, &root, directory)?;
+        let columns = columns::parse(&text, &root, &models, directory)?;
         Ok(Self {
             seed: settings::parse_seed(&text, &root, directory)?,
             run: settings::parse_run(&text, &root)?,
             output: settings::parse_output(&root)?,
             models,
+            currency,
             columns,
             source,
         })
     }
+}
+
+/// The file as JSON, which is what [`SCHEMA`] describes: dates and times are text.
+pub fn document(source: &SourceText) -> Result<serde_json::Value, FileError> {
+    let document = DeTable::parse(source.text()).map_err(|error| {
+        source.error(error.span().unwrap_or(0..0), format!("this is not TOML: {}", error.message()))
+    })?;
+    let span = document.span();
+    reader::to_json(&DeValue::Table(document.into_inner()))
+        .ok_or_else(|| source.error(span, "the file holds a number that JSON cannot hold"))
 }
 
 /// `path` as the file at `directory` means it.
@@ -122,3 +126,7 @@ fn relative_to(directory: &Path, path: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_keys;
+#[cfg(test)]
+mod tests_schema;

@@ -1,12 +1,14 @@
-//! The tables `[[models]]`: where calls go, how many at once, and how a mock behaves.
+//! The tables `[[models]]`: where calls go, how many at once, what they cost, and how a mock behaves.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use reqwest::Url;
 use serde::Deserialize;
 use tidegate_core::error::ConfigError;
 use tidegate_core::request::AimdConfig;
+use tidegate_core::request::budget::{BudgetConfig, Dimension};
 use tidegate_core::request::limit::{LimitChoice, TideConfig, VegasConfig};
 use tidegate_core::sim::provider::ProviderSpec;
 use tidegate_core::time::Duration;
@@ -15,6 +17,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::reader::TableReader;
 use super::source::{FileError, SourceText};
+use crate::spend::Price;
 
 /// The provider that is served in this process.
 pub(super) const MOCK_PROVIDER: &str = "mock";
@@ -28,6 +31,8 @@ pub struct ModelSpec {
     pub provider: String,
     /// The model id that is sent.
     pub model: String,
+    /// What it is asked for. Limits and budgets are per provider, model id and domain.
+    pub domain: Domain,
     /// How to reach it.
     pub endpoint: Endpoint,
     /// Calls in flight at most.
@@ -38,8 +43,66 @@ pub struct ModelSpec {
     pub aimd: AimdConfig,
     /// What decides the limit.
     pub limit: LimitChoice,
+    /// How much may go out per minute or day.
+    pub budgets: Vec<BudgetConfig>,
+    /// What tokens cost, in the file's currency.
+    pub price: Option<Price>,
     /// Where the table stands.
     pub span: Range<usize>,
+}
+
+impl ModelSpec {
+    /// What its resource at the gate is called: `provider/model`, and the domain unless it is chat.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self.domain {
+            Domain::Chat => format!("{}/{}", self.provider, self.model),
+            other => format!("{}/{}/{}", self.provider, self.model, other.name()),
+        }
+    }
+}
+
+/// What a model is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Domain {
+    /// Chat completions.
+    #[default]
+    Chat,
+    /// Embedding vectors.
+    Embedding,
+    /// Verdicts of a command or of a server of one's own.
+    Judge,
+}
+
+impl Domain {
+    /// Its name in files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Embedding => "embedding",
+            Self::Judge => "judge",
+        }
+    }
+
+    /// What a model of it has in the file.
+    pub(super) fn requirement(self) -> &'static str {
+        match self {
+            Self::Chat => "and a `base_url`",
+            Self::Embedding => "and `domain = \"embedding\"`",
+            Self::Judge => "and a `command` or a `url`",
+        }
+    }
+}
+
+impl From<Domain> for tidegate_core::request::Domain {
+    fn from(domain: Domain) -> Self {
+        match domain {
+            Domain::Chat => Self::Chat,
+            Domain::Embedding => Self::Embedding,
+            Domain::Judge => Self::Other(Domain::Judge.name().to_string()),
+        }
+    }
 }
 
 /// How a model is reached.
@@ -51,6 +114,20 @@ pub enum Endpoint {
         base_url: Url,
         /// The environment variable that holds the key.
         api_key_env: Option<String>,
+    },
+    /// Over the network, at an address of its own that takes the question as it is.
+    Http {
+        /// The whole address.
+        url: Url,
+        /// The environment variable that holds the key.
+        api_key_env: Option<String>,
+    },
+    /// By a command that is run for each call.
+    Command {
+        /// The program and its arguments; at least the program.
+        argv: Vec<String>,
+        /// Where it runs: the directory of the pipeline file.
+        directory: PathBuf,
     },
     /// By a server in this process that behaves like this.
     Mock(MockSpec),
@@ -67,62 +144,198 @@ pub struct MockSpec {
     pub seed: u64,
 }
 
-const MODEL_KEYS: &[&str] = &[
+pub(super) const MODEL_KEYS: &[&str] = &[
     "name",
     "provider",
     "model",
     "base_url",
+    "url",
+    "command",
     "api_key_env",
     "domain",
     "max_parallel",
     "timeout",
     "limit",
     "aimd",
+    "budget",
+    "price",
     "mock",
 ];
 
-pub(super) fn parse(source: &SourceText, root: &TableReader<'_>) -> Result<Vec<ModelSpec>, FileError> {
+/// The models, and the currency of their prices.
+pub(super) fn parse(
+    source: &SourceText,
+    root: &TableReader<'_>,
+    directory: &Path,
+) -> Result<(Vec<ModelSpec>, String), FileError> {
     let mut models: Vec<ModelSpec> = Vec::new();
+    let mut currency = None;
     for table in root.tables("models", "[[models]]", MODEL_KEYS)? {
-        let model = parse_model(source, &table, &models)?;
+        let model = parse_model(source, &table, &models, directory, &mut currency)?;
         models.push(model);
     }
-    Ok(models)
+    Ok((models, currency.unwrap_or_else(|| DEFAULT_CURRENCY.to_string())))
 }
 
-fn parse_model(source: &SourceText, table: &TableReader<'_>, earlier: &[ModelSpec]) -> Result<ModelSpec, FileError> {
+fn parse_model(
+    source: &SourceText,
+    table: &TableReader<'_>,
+    earlier: &[ModelSpec],
+    directory: &Path,
+    currency: &mut Option<String>,
+) -> Result<ModelSpec, FileError> {
     let name = table.required::<String>("name")?;
     if earlier.iter().any(|model| model.name == *name.get_ref()) {
         let message = format!("there are two models called `{}`", name.get_ref());
         return Err(source.error(name.span(), message).expected("a name that no other model has"));
     }
-    let provider = table.required::<String>("provider")?.into_inner();
+    let judge = ["command", "url"].into_iter().find(|key| table.raw(key).is_some());
+    let provider = match judge {
+        Some("command") => table.or("provider", "command".to_string())?,
+        Some(_) => table.or("provider", "http".to_string())?,
+        None => table.required::<String>("provider")?.into_inner(),
+    };
     let model = table.or("model", name.get_ref().clone())?;
-    if let Some(domain) = table.optional::<String>("domain")?.filter(|domain| domain.get_ref() != "chat") {
-        let message = format!("`domain` in [[models]] is the string {:?}", domain.get_ref());
-        return Err(source.error(domain.span(), message).expected("\"chat\", the only domain so far"));
-    }
+    let domain = parse_domain(table, judge.is_some())?;
     let timeout = table.optional::<Duration>("timeout")?;
     if let Some(zero) = timeout.as_ref().filter(|timeout| timeout.get_ref().is_zero()) {
         return Err(source.error(zero.span(), "`timeout` in [[models]] is no time at all").expected("more than 0"));
     }
     let same = earlier.iter().find(|other| other.provider == provider && other.model == model);
-    let endpoint = if provider == MOCK_PROVIDER {
-        parse_mock_endpoint(source, table, same)?
-    } else {
-        parse_remote_endpoint(source, table, same)?
+    let endpoint = match judge {
+        Some(_) => parse_judge_endpoint(source, table, directory)?,
+        None if provider == MOCK_PROVIDER => parse_mock_endpoint(source, table, same)?,
+        None => parse_remote_endpoint(source, table, same)?,
     };
+    // What is configured for a resource of the gate is configured once.
+    let same = same.filter(|same| same.domain == domain);
     Ok(ModelSpec {
         endpoint,
         max_parallel: table.required::<NonZeroU32>("max_parallel")?.into_inner(),
         timeout: timeout.map_or(Duration::from_secs(60), Spanned::into_inner),
         aimd: parse_aimd(source, table, same)?,
         limit: parse_limit(source, table)?,
+        budgets: parse_budgets(source, table, same)?,
+        price: parse_price(source, table, same, currency)?,
         span: table.span(),
         name: name.into_inner(),
         provider,
         model,
+        domain,
     })
+}
+
+fn parse_domain(table: &TableReader<'_>, is_judge: bool) -> Result<Domain, FileError> {
+    const DOMAINS: [(&str, Domain); 2] = [("chat", Domain::Chat), ("embedding", Domain::Embedding)];
+    const JUDGES: [(&str, Domain); 1] = [("judge", Domain::Judge)];
+    if is_judge {
+        table.choice("domain", &JUDGES, Domain::Judge)
+    } else {
+        table.choice("domain", &DOMAINS, Domain::Chat)
+    }
+}
+
+/// A command or an address that takes questions as they are.
+fn parse_judge_endpoint(source: &SourceText, table: &TableReader<'_>, directory: &Path) -> Result<Endpoint, FileError> {
+    let foreign = |key: &'static str, of: &str| match table.raw(key) {
+        Some(value) => Err(source
+            .error(value.span(), format!("`{key}` is given beside `{of}`, which says all about where calls go"))
+            .expected(format!("`{of}` alone"))),
+        None => Ok(()),
+    };
+    let Some(argv) = table.optional::<Vec<Spanned<String>>>("command")? else {
+        ["base_url", "mock"].into_iter().try_for_each(|key| foreign(key, "url"))?;
+        let url = parse_address(source, table, "url", true)?;
+        let api_key_env = table.optional::<String>("api_key_env")?.map(Spanned::into_inner);
+        return Ok(Endpoint::Http { url, api_key_env });
+    };
+    ["base_url", "url", "mock", "api_key_env"].into_iter().try_for_each(|key| foreign(key, "command"))?;
+    if argv.get_ref().is_empty() {
+        return Err(table.refused("command", "the program and its arguments, such as [\"python3\", \"judge.py\"]"));
+    }
+    let argv = argv.into_inner().into_iter().map(Spanned::into_inner).collect();
+    Ok(Endpoint::Command { argv, directory: directory.to_path_buf() })
+}
+
+pub(super) const PRICE_KEYS: &[&str] = &["input_per_million", "output_per_million", "currency"];
+
+/// What prices are in when the file does not say.
+const DEFAULT_CURRENCY: &str = "USD";
+
+fn parse_price(
+    source: &SourceText,
+    model: &TableReader<'_>,
+    same: Option<&ModelSpec>,
+    currency: &mut Option<String>,
+) -> Result<Option<Price>, FileError> {
+    let Some(table) = model.table("price", "[models.price]", PRICE_KEYS)? else {
+        return Ok(same.and_then(|same| same.price));
+    };
+    if let Some(same) = same {
+        let message = format!("`{}` is the same provider and model id, and has one price", same.name);
+        return Err(source.error(table.span(), message).expected("`price` in the first of them only"));
+    }
+    let this = table.optional::<String>("currency")?;
+    let name = this.as_ref().map_or(DEFAULT_CURRENCY, |this| this.get_ref());
+    match currency {
+        Some(known) if known != name => {
+            let at = this.as_ref().map_or(table.span(), Spanned::span);
+            let message = format!("this price is in {name}, and an earlier one in {known}");
+            return Err(source.error(at, message).expected("one currency for all prices of the file"));
+        }
+        _ => *currency = Some(name.to_string()),
+    }
+    let input = table.required::<f64>("input_per_million")?.into_inner();
+    let output = table.or("output_per_million", 0.0)?;
+    let key = if Price::per_million(input, 0.0).is_none() { "input_per_million" } else { "output_per_million" };
+    let price = Price::per_million(input, output);
+    price.map(Some).ok_or_else(|| table.refused(key, "a number from 0 to 1000000: the price of a million tokens"))
+}
+
+type MakeBudget = fn(Dimension, u64) -> BudgetConfig;
+
+/// The budgets by their keys.
+const BUDGETS: [(&str, MakeBudget, Dimension); 7] = [
+    ("requests_per_minute", BudgetConfig::per_minute, Dimension::Requests),
+    ("requests_per_day", BudgetConfig::per_day, Dimension::Requests),
+    ("tokens_per_minute", BudgetConfig::per_minute, Dimension::TotalTokens),
+    ("tokens_per_day", BudgetConfig::per_day, Dimension::TotalTokens),
+    ("input_tokens_per_minute", BudgetConfig::per_minute, Dimension::InputTokens),
+    ("output_tokens_per_minute", BudgetConfig::per_minute, Dimension::OutputTokens),
+    ("input_tokens_per_day", BudgetConfig::per_day, Dimension::InputTokens),
+];
+
+pub(super) const BUDGET_KEYS: &[&str] = &[
+    "requests_per_minute",
+    "requests_per_day",
+    "tokens_per_minute",
+    "tokens_per_day",
+    "input_tokens_per_minute",
+    "output_tokens_per_minute",
+    "input_tokens_per_day",
+];
+
+fn parse_budgets(
+    source: &SourceText,
+    model: &TableReader<'_>,
+    same: Option<&ModelSpec>,
+) -> Result<Vec<BudgetConfig>, FileError> {
+    let Some(table) = model.table("budget", "[models.budget]", BUDGET_KEYS)? else {
+        return Ok(same.map_or_else(Vec::new, |same| same.budgets.clone()));
+    };
+    if let Some(same) = same {
+        let message = format!("`{}` is the same provider and model id, and shares one budget", same.name);
+        return Err(source.error(table.span(), message).expected("`budget` in the first of them only"));
+    }
+    let mut budgets = Vec::new();
+    for (key, make, dimension) in BUDGETS {
+        if let Some(limit) = table.optional::<u64>(key)? {
+            let budget = make(dimension, limit.into_inner());
+            budget.validate().map_err(|_| table.refused(key, "a whole number from 1 to 10^15"))?;
+            budgets.push(budget);
+        }
+    }
+    Ok(budgets)
 }
 
 fn parse_limit(source: &SourceText, table: &TableReader<'_>) -> Result<LimitChoice, FileError> {
@@ -151,33 +364,51 @@ fn parse_remote_endpoint(
             .error(mock.span(), "`mock` is given for a provider that is not served in this process")
             .expected(format!("`provider = \"{MOCK_PROVIDER}\"`, or no `mock`")));
     }
-    let text = table.required::<String>("base_url")?;
-    let expected = "an address such as \"https://host/v1\", without user name, query or fragment";
-    let refuse = |why: String| source.error(text.span(), why).expected(expected);
-    let base_url = Url::parse(text.get_ref())
-        .map_err(|error| refuse(format!("`base_url` in [[models]] is not an address: {error}")))?;
-    if !matches!(base_url.scheme(), "http" | "https") {
-        return Err(refuse(format!("`base_url` in [[models]] has the scheme `{}`", base_url.scheme())));
-    }
-    if !base_url.username().is_empty() || base_url.password().is_some() {
-        return Err(source
-            .error(text.span(), "`base_url` in [[models]] holds a user name or password")
-            .without_excerpt()
-            .expected("keys only in the environment variable that `api_key_env` names"));
-    }
-    if base_url.query().is_some() || base_url.fragment().is_some() {
-        return Err(refuse("`base_url` in [[models]] has a query or fragment".to_string()));
-    }
+    let base_url = parse_address(source, table, "base_url", false)?;
     match same.map(|same| &same.endpoint) {
         Some(Endpoint::Remote { base_url: other, .. }) if *other != base_url => {
-            return Err(refuse(format!(
-                "an earlier model of the same provider and model id is at {other}: one provider has one address"
-            )));
+            return Err(table.about(
+                "base_url",
+                format!(
+                    "an earlier model of the same provider and model id is at {other}: one provider has one address"
+                ),
+            ));
         }
         _ => {}
     }
     let api_key_env = table.optional::<String>("api_key_env")?.map(Spanned::into_inner);
     Ok(Endpoint::Remote { base_url, api_key_env })
+}
+
+/// An address under `key`, without user name, password or fragment, and without a query unless it may have one.
+fn parse_address(
+    source: &SourceText,
+    table: &TableReader<'_>,
+    key: &'static str,
+    with_query: bool,
+) -> Result<Url, FileError> {
+    let text = table.required::<String>(key)?;
+    let expected = if with_query {
+        "an address such as \"https://host/judge\", without user name or fragment"
+    } else {
+        "an address such as \"https://host/v1\", without user name, query or fragment"
+    };
+    let refuse = |why: String| source.error(text.span(), why).expected(expected);
+    let url = Url::parse(text.get_ref())
+        .map_err(|error| refuse(format!("`{key}` in [[models]] is not an address: {error}")))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(refuse(format!("`{key}` in [[models]] has the scheme `{}`", url.scheme())));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(source
+            .error(text.span(), format!("`{key}` in [[models]] holds a user name or password"))
+            .without_excerpt()
+            .expected("keys only in the environment variable that `api_key_env` names"));
+    }
+    if (url.query().is_some() && !with_query) || url.fragment().is_some() {
+        return Err(refuse(format!("`{key}` in [[models]] has a query or fragment")));
+    }
+    Ok(url)
 }
 
 fn parse_mock_endpoint(
@@ -226,7 +457,7 @@ fn toml_error(source: &SourceText, error: &toml::de::Error, span: Range<usize>) 
     source.error(error.span().unwrap_or(span), format!("`mock` in [[models]]: {}", error.message()))
 }
 
-const AIMD_KEYS: &[&str] = &[
+pub(super) const AIMD_KEYS: &[&str] = &[
     "initial_limit",
     "max_limit",
     "decrease_factor",

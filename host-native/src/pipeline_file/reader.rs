@@ -6,6 +6,7 @@
 use std::num::NonZeroU32;
 use std::ops::Range;
 
+use serde_json::{Map, Number, Value};
 use tidegate_core::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -107,6 +108,60 @@ impl<'a> TableReader<'a> {
             .collect()
     }
 
+    /// The meaning of the word under `key`, which must be one of `words`; `default` when it is not there.
+    pub(super) fn choice<T: Copy>(
+        &self,
+        key: &'static str,
+        words: &[(&'static str, T)],
+        default: T,
+    ) -> Result<T, FileError> {
+        let Some(given) = self.optional::<String>(key)? else { return Ok(default) };
+        if let Some((_, meaning)) = words.iter().find(|(word, _)| word == given.get_ref()) {
+            return Ok(*meaning);
+        }
+        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        Err(self
+            .source
+            .error(given.span(), format!("`{key}` in {} is the string {:?}", self.title, given.get_ref()))
+            .expected(format!("one of: {}", known.join(", ")))
+            .suggest(given.get_ref(), known))
+    }
+
+    /// The text under `key`, or a number there; `None` when it is not there.
+    pub(super) fn setting<T: FromToml>(&self, key: &'static str) -> Result<Option<Setting<T>>, FileError> {
+        match self.raw(key) {
+            Some(value) if value.get_ref().is_str() => Ok(self.optional(key)?.map(Setting::Template)),
+            Some(value) => self.convert(key, value).map(|value| Some(Setting::Fixed(value.into_inner()))),
+            None => Ok(None),
+        }
+    }
+
+    /// An error about the value of `key`.
+    pub(super) fn about(&self, key: &'static str, message: impl Into<String>) -> FileError {
+        self.source.error(self.raw(key).map_or_else(|| self.span(), Spanned::span), message)
+    }
+
+    /// Refuses the value of `key`, which is of the right type but not what is `expected`.
+    pub(super) fn refused(&self, key: &'static str, expected: &str) -> FileError {
+        match self.raw(key) {
+            Some(value) => self.wrong(value.span(), key, value.get_ref(), expected),
+            None => self.source.error(self.span(), format!("{} has no `{key}`", self.title)).expected(expected),
+        }
+    }
+
+    /// The value of `key`, which must be there and within `allowed`.
+    pub(super) fn optional_within<T: FromToml + PartialOrd>(
+        &self,
+        key: &'static str,
+        allowed: std::ops::RangeInclusive<T>,
+        expected: &str,
+    ) -> Result<Option<T>, FileError> {
+        match self.optional::<T>(key)?.map(Spanned::into_inner) {
+            Some(value) if !allowed.contains(&value) => Err(self.refused(key, expected)),
+            value => Ok(value),
+        }
+    }
+
     fn convert<T: FromToml>(&self, key: &str, value: &Spanned<DeValue<'a>>) -> Result<Spanned<T>, FileError> {
         match T::from_toml(value.get_ref()) {
             Some(converted) => Ok(Spanned::new(value.span(), converted)),
@@ -135,6 +190,37 @@ fn describe(value: &DeValue<'_>) -> String {
     }
 }
 
+/// A setting of a call: the same for all, or a template that says it for each.
+#[derive(Clone, Debug)]
+pub enum Setting<T> {
+    /// The same for all.
+    Fixed(T),
+    /// What the template's text says.
+    Template(Spanned<String>),
+}
+
+/// `value` as JSON; `None` for what JSON cannot hold: infinities, and whole numbers beyond 64 bits.
+pub(super) fn to_json(value: &DeValue<'_>) -> Option<Value> {
+    Some(match value {
+        DeValue::String(text) => Value::String(text.to_string()),
+        DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) => Value::from(number),
+            Err(_) => Value::from(u64::from_toml(value)?),
+        },
+        DeValue::Float(_) => Value::Number(Number::from_f64(f64::from_toml(value)?)?),
+        DeValue::Boolean(flag) => Value::Bool(*flag),
+        DeValue::Datetime(datetime) => Value::String(datetime.to_string()),
+        DeValue::Array(items) => items.iter().map(|item| to_json(item.get_ref())).collect::<Option<_>>()?,
+        DeValue::Table(table) => {
+            let entry = |(key, item): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+                let key: &std::borrow::Cow<'_, str> = key.get_ref();
+                Some((key.to_string(), to_json(item.get_ref())?))
+            };
+            Value::Object(table.iter().map(entry).collect::<Option<_>>()?)
+        }
+    })
+}
+
 /// A type that a TOML value either is or is not.
 pub(super) trait FromToml: Sized {
     /// What the value has to be, in words.
@@ -149,6 +235,44 @@ impl FromToml for String {
 
     fn from_toml(value: &DeValue<'_>) -> Option<Self> {
         value.as_str().filter(|text| !text.trim().is_empty()).map(str::to_string)
+    }
+}
+
+impl FromToml for Value {
+    const EXPECTED: &'static str = "a value that JSON can hold";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        to_json(value)
+    }
+}
+
+impl FromToml for Map<String, Value> {
+    const EXPECTED: &'static str = "a table of values that JSON can hold";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        match to_json(value)? {
+            Value::Object(map) => Some(map),
+            _ => None,
+        }
+    }
+}
+
+impl FromToml for Vec<Value> {
+    const EXPECTED: &'static str = "an array of at least one value";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        match to_json(value)? {
+            Value::Array(items) if !items.is_empty() => Some(items),
+            _ => None,
+        }
+    }
+}
+
+impl FromToml for Vec<f64> {
+    const EXPECTED: &'static str = "an array of finite numbers";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        value.as_array()?.iter().map(|item| f64::from_toml(item.get_ref())).collect()
     }
 }
 
@@ -171,6 +295,15 @@ impl FromToml for bool {
 
 impl FromToml for u64 {
     const EXPECTED: &'static str = "a whole number, 0 or more";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        let number = value.as_integer()?;
+        Self::from_str_radix(number.as_str(), number.radix()).ok()
+    }
+}
+
+impl FromToml for i64 {
+    const EXPECTED: &'static str = "a whole number of 64 bits";
 
     fn from_toml(value: &DeValue<'_>) -> Option<Self> {
         let number = value.as_integer()?;

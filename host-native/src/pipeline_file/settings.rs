@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use tidegate_core::pipeline::PolicyChoice;
 use tidegate_core::task::BoundedBorrowConfig;
 use tidegate_core::time::Duration;
@@ -45,6 +46,8 @@ pub struct RunSettings {
     pub shutdown_rate: f64,
     /// How long a model may answer nothing but rate limits before the run stops \[10 min\].
     pub rate_limit_patience: Duration,
+    /// The seed of all samplers \[0\].
+    pub seed: u64,
 }
 
 /// The table `[output]`.
@@ -52,36 +55,62 @@ pub struct RunSettings {
 pub struct OutputSettings {
     /// The key of the row number in every output row, and its name in templates \[`row`\].
     pub row_key: String,
+    /// How rows are written \[JSONL\].
+    pub format: RowFormat,
 }
 
+/// How finished rows are written: one file per row group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RowFormat {
+    /// One JSON object a line.
+    #[default]
+    Jsonl,
+    /// Comma-separated values with a header line.
+    Csv,
+    /// Parquet.
+    #[cfg(feature = "parquet")]
+    Parquet,
+}
+
+impl RowFormat {
+    /// The extension of its files, without a dot.
+    #[must_use]
+    pub const fn extension(self) -> &'static str {
+        match self {
+            Self::Jsonl => "jsonl",
+            Self::Csv => "csv",
+            #[cfg(feature = "parquet")]
+            Self::Parquet => "parquet",
+        }
+    }
+}
+
+pub(super) const SEED_KEYS: &[&str] = &["path", "format"];
+
 pub(super) fn parse_seed(source: &SourceText, root: &TableReader<'_>, directory: &Path) -> Result<SeedSpec, FileError> {
-    let Some(table) = root.table("seed", "[seed]", &["path", "format"])? else {
+    let Some(table) = root.table("seed", "[seed]", SEED_KEYS)? else {
         return Err(source
             .error(0..0, "the pipeline file has no [seed]")
-            .expected("[seed] with `path = ` the dataset, a .csv or .jsonl file"));
+            .expected("[seed] with `path = ` the dataset, a .csv, .jsonl or .parquet file"));
     };
     let path = table.required::<String>("path")?;
-    let format = match table.optional::<String>("format")? {
-        Some(format) => match format.get_ref().as_str() {
-            "csv" => DatasetFormat::Csv,
-            "jsonl" => DatasetFormat::Jsonl,
-            other => {
-                return Err(source
-                    .error(format.span(), format!("`format` in [seed] is the string {other:?}"))
-                    .expected("\"csv\" or \"jsonl\"")
-                    .suggest(other, ["csv", "jsonl"]));
-            }
-        },
+    let format = match table.raw("format") {
+        Some(_) => table.choice("format", DatasetFormat::NAMES, DatasetFormat::Csv)?,
         None => DatasetFormat::of(Path::new(path.get_ref())).ok_or_else(|| {
+            let names: Vec<&str> = DatasetFormat::NAMES.iter().map(|(name, _)| *name).collect();
             source
                 .error(path.span(), format!("the extension of {:?} names no dataset format", path.get_ref()))
-                .expected(".csv, .jsonl or .ndjson, or `format = \"csv\"` or `\"jsonl\"` beside the path")
+                .expected(format!(
+                    ".csv, .jsonl, .ndjson or .parquet, or `format` beside the path, one of: {}",
+                    names.join(", ")
+                ))
         })?,
     };
     Ok(SeedSpec { path: super::relative_to(directory, path.get_ref()), format })
 }
 
-const RUN_KEYS: &[&str] = &[
+pub(super) const RUN_KEYS: &[&str] = &[
     "row_group_size",
     "row_groups",
     "adaptive_row_groups",
@@ -93,6 +122,7 @@ const RUN_KEYS: &[&str] = &[
     "shutdown_window",
     "shutdown_rate",
     "rate_limit_patience",
+    "seed",
 ];
 
 const fn non_zero(number: u32) -> NonZeroU32 {
@@ -116,6 +146,7 @@ impl Default for RunSettings {
             shutdown_window: non_zero(10),
             shutdown_rate: 0.5,
             rate_limit_patience: Duration::from_secs(600),
+            seed: 0,
         }
     }
 }
@@ -143,6 +174,7 @@ pub(super) fn parse_run(source: &SourceText, root: &TableReader<'_>) -> Result<R
         shutdown_window: table.or("shutdown_window", default.shutdown_window)?,
         shutdown_rate,
         rate_limit_patience: table.or("rate_limit_patience", default.rate_limit_patience)?,
+        seed: table.or("seed", default.seed)?,
     })
 }
 
@@ -159,10 +191,19 @@ fn parse_policy(source: &SourceText, table: &TableReader<'_>) -> Result<PolicyCh
     }
 }
 
+pub(super) const OUTPUT_KEYS: &[&str] = &["row_key", "format"];
+
 pub(super) fn parse_output(root: &TableReader<'_>) -> Result<OutputSettings, FileError> {
+    const FORMATS: &[(&str, RowFormat)] = &[
+        ("jsonl", RowFormat::Jsonl),
+        ("csv", RowFormat::Csv),
+        #[cfg(feature = "parquet")]
+        ("parquet", RowFormat::Parquet),
+    ];
     let row_key = || "row".to_string();
-    let Some(table) = root.table("output", "[output]", &["row_key"])? else {
-        return Ok(OutputSettings { row_key: row_key() });
+    let Some(table) = root.table("output", "[output]", OUTPUT_KEYS)? else {
+        return Ok(OutputSettings { row_key: row_key(), format: RowFormat::default() });
     };
-    Ok(OutputSettings { row_key: table.or("row_key", row_key())? })
+    let format = table.choice("format", FORMATS, RowFormat::default())?;
+    Ok(OutputSettings { row_key: table.or("row_key", row_key())?, format })
 }

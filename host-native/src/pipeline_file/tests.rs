@@ -1,6 +1,6 @@
 use super::*;
 
-const GOOD: &str = r#"
+pub(super) const GOOD: &str = r#"
 [seed]
 path = "notes.csv"
 
@@ -166,6 +166,6 @@ fn a_file_without_columns_or_seed_says_what_is_missing() {
     assert!(error.contains("has no [[columns]]"), "{error}");
     let error = refused("[seed]\npath = \"notes.csv\"\n", "");
     assert!(error.contains("has no [seed]"), "{error}");
-    let error = refused("notes.csv", "notes.parquet");
+    let error = refused("notes.csv", "notes.xml");
     assert!(error.contains("names no dataset format"), "{error}");
 }

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use axum::Router;
 use serde_json::Value;
+use tidegate_native::pipeline_file::{SCHEMA, SourceText, document};
 
 /// A dataset of `rows` rows with the columns `id` and `note`.
 pub fn dataset(rows: usize) -> String {
@@ -94,10 +95,17 @@ impl Scratch {
         ended(&mut command)
     }
 
-    /// Runs `text` as a pipeline file, with output in `out`.
+    /// Runs `text` as a pipeline file, with output in `out`. A file that the program takes, the JSON Schema takes too.
     pub fn run_pipeline(&self, text: &str) -> Ended {
         self.write("pipeline.toml", text);
-        self.run(&["run", "pipeline.toml", "--out", "out"])
+        let ended = self.run(&["run", "pipeline.toml", "--out", "out"]);
+        if matches!(ended.code, 0 | 6) {
+            let document = document(&SourceText::new("pipeline.toml", text)).unwrap();
+            let validator = jsonschema::validator_for(&serde_json::from_str(SCHEMA).unwrap()).unwrap();
+            let complaints: Vec<String> = validator.iter_errors(&document).map(|error| error.to_string()).collect();
+            assert_eq!(complaints, Vec::<String>::new(), "{text}");
+        }
+        ended
     }
 
     /// All output rows, in file order.

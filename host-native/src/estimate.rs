@@ -1,0 +1,323 @@
+//! What a run would take, estimated from its first rows without a call.
+//!
+//! The templates of every column are rendered for the first 100 rows. Values that only a call would bring are stood for:
+//!
+//! - a model's text by so many words as its answer is estimated at: `answer_tokens`, else `max_tokens`, else 256 tokens;
+//! - a structured answer by a value of the types of its schema;
+//! - a vector by one of its dimensions, a judge's answer by the empty object.
+//!
+//! Tokens sent are counted at four characters each; the mean over the sample stands for all rows. A condition that can
+//! be known without a call is evaluated; any other is taken to hold. Retries are not counted. So the estimate is near
+//! what is sent where prompts depend on the dataset, and an upper bound where conditions depend on answers.
+
+use serde_json::{Map, Value};
+use tidegate_core::pipeline::Strategy;
+use tidegate_core::request::budget::Usage;
+
+use crate::dataset::{DatasetError, Row};
+use crate::fill::embedding::EmbeddingFill;
+use crate::fill::structure::StructureFill;
+use crate::fill::{Fill, Scene, Unfilled};
+use crate::job::{GeneratedColumn, Input, Job};
+use crate::pipeline_file::OutputForm;
+use crate::template::{Serde, TemplateValue};
+
+/// Rows that templates are rendered for.
+pub const SAMPLE_ROWS: u64 = 100;
+
+/// Words that stand for an answer, at most: an answer of any length costs the prompts that repeat it.
+const MAX_STANDIN_TOKENS: u32 = 8_192;
+
+/// What the tasks of a column would take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ColumnEstimate {
+    /// Tasks: one per row or row group.
+    pub tasks: u64,
+    /// Calls, retries not counted; 0 for a column that calls nobody.
+    pub calls: u64,
+    /// Tokens sent.
+    pub input_tokens: u64,
+    /// Tokens received.
+    pub output_tokens: u64,
+    /// Whether a condition may make it fewer calls.
+    pub is_at_most: bool,
+    /// Rows of the sample for which a template could not be rendered with what stands for answers.
+    pub unrendered: u64,
+}
+
+/// By generated column what it would take, for a run in row groups of `row_group_size`.
+pub fn estimate(job: &Job, row_group_size: u32) -> Result<Vec<ColumnEstimate>, DatasetError> {
+    let rows = job.rows.end - job.rows.start;
+    let sample = job.dataset.read(job.rows.start..job.rows.start + rows.min(SAMPLE_ROWS))?;
+    let mut standin = StandIn { job, seeds: &sample, cells: vec![Vec::new(); job.columns.len()] };
+    let mut estimates = vec![ColumnEstimate::default(); job.columns.len()];
+    for at in in_order(job) {
+        let column = &job.columns[at];
+        let is_cell = column.strategy == Strategy::Cell;
+        let tasks = if is_cell { rows } else { rows.div_ceil(u64::from(row_group_size)) };
+        estimates[at] = if is_cell { standin.cells(at, tasks) } else { standin.whole_group(at, tasks, row_group_size) };
+    }
+    Ok(estimates)
+}
+
+/// The generated columns, each after those it reads. The plan has seen to it that there is such an order.
+#[must_use]
+pub fn in_order(job: &Job) -> Vec<usize> {
+    let mut done: Vec<usize> = Vec::new();
+    while done.len() < job.columns.len() {
+        let is_ready = |at: &usize| {
+            let is_done = |input: &Input| !matches!(input, Input::Generated(other) if !done.contains(other));
+            !done.contains(at) && job.columns[*at].inputs.iter().all(is_done)
+        };
+        match (0..job.columns.len()).find(is_ready) {
+            Some(at) => done.push(at),
+            None => break,
+        }
+    }
+    done
+}
+
+/// A value of the sample, and whether it is what the run would have there.
+#[derive(Clone, Debug)]
+struct Cell {
+    value: Value,
+    is_known: bool,
+}
+
+/// The sample with everything that stands for answers.
+struct StandIn<'a> {
+    job: &'a Job,
+    seeds: &'a [Row],
+    /// By generated column, by row.
+    cells: Vec<Vec<Cell>>,
+}
+
+/// What became of one task.
+struct Tried {
+    cell: Cell,
+    /// The tokens of its call, if it makes one.
+    call: Option<Usage>,
+    is_at_most: bool,
+    is_rendered: bool,
+}
+
+impl StandIn<'_> {
+    fn cells(&mut self, at: usize, tasks: u64) -> ColumnEstimate {
+        let column = &self.job.columns[at];
+        let mut sum = Sum::default();
+        for row in 0..self.seeds.len() {
+            let values = TemplateValue::from_pairs(self.row_values(column, row));
+            let is_known = column.inputs.iter().all(|input| self.is_known(*input, row));
+            let number = self.job.rows.start + row as u64;
+            let tried = self.attempt(column, &values, number, is_known);
+            sum.add(&tried);
+            self.cells[at].push(tried.cell);
+        }
+        sum.over(tasks)
+    }
+
+    fn whole_group(&mut self, at: usize, tasks: u64, row_group_size: u32) -> ColumnEstimate {
+        let column = &self.job.columns[at];
+        let count = self.seeds.len().min(row_group_size as usize);
+        let rows: TemplateValue =
+            (0..count).map(|row| TemplateValue::from_pairs(self.row_values(column, row))).collect();
+        let values = TemplateValue::from_pairs([("rows", rows), ("row_group", TemplateValue::from(0))]);
+        // Of other groups nothing is known.
+        let tried = self.attempt(column, &values, self.job.rows.start, false);
+        let mut sum = Sum::default();
+        sum.add(&tried);
+        self.cells[at] = vec![tried.cell; self.seeds.len()];
+        sum.over(tasks)
+    }
+
+    fn row_values<'a>(
+        &'a self,
+        column: &'a GeneratedColumn,
+        row: usize,
+    ) -> impl Iterator<Item = (&'a str, TemplateValue)> {
+        column.inputs.iter().filter_map(move |input| match *input {
+            Input::RowNumber => {
+                Some((self.job.row_key.as_str(), TemplateValue::from(self.job.rows.start + row as u64)))
+            }
+            Input::Seed(at) => {
+                let name = self.job.dataset.columns().get(at)?;
+                Some((name.as_str(), TemplateValue::from(Serde(self.seeds.get(row)?.get(at)?))))
+            }
+            Input::Generated(at) => {
+                let name = self.job.columns.get(at)?.name.as_str();
+                Some((name, TemplateValue::from(Serde(&self.cells.get(at)?.get(row)?.value))))
+            }
+        })
+    }
+
+    fn is_known(&self, input: Input, row: usize) -> bool {
+        match input {
+            Input::RowNumber | Input::Seed(_) => true,
+            Input::Generated(at) => self.cells[at].get(row).is_some_and(|cell| cell.is_known),
+        }
+    }
+
+    /// What the task for `values` would do.
+    fn attempt(&self, column: &GeneratedColumn, values: &TemplateValue, row: u64, is_known: bool) -> Tried {
+        let mut is_at_most = false;
+        if let Some(when) = &column.when {
+            match self.job.templates.holds(when, values.clone()) {
+                Ok(false) if is_known => {
+                    let cell = Cell { value: column.otherwise.clone(), is_known };
+                    return Tried { cell, call: None, is_at_most: false, is_rendered: true };
+                }
+                holds => is_at_most = !(is_known && holds.is_ok()),
+            }
+        }
+        let is_whole_group = column.strategy != Strategy::Cell;
+        let scene = Scene { column: &column.name, templates: &self.job.templates, values, row, is_whole_group };
+        let (value, call, is_rendered) = stand_in(&column.fill, scene);
+        let calls_nobody = matches!(column.fill, Fill::Expression(_) | Fill::Sampler(_));
+        Tried { cell: Cell { value, is_known: is_known && calls_nobody && is_rendered }, call, is_at_most, is_rendered }
+    }
+}
+
+/// The value that stands for that of `fill`, the tokens of its call, and whether its templates could be rendered.
+fn stand_in(fill: &Fill, scene: Scene<'_>) -> (Value, Option<Usage>, bool) {
+    match fill {
+        Fill::Expression(fill) => or_text(fill.fill(scene), None),
+        Fill::Sampler(fill) => or_text(fill.fill(scene), None),
+        Fill::Llm(fill) => {
+            let conversation = fill.conversation(scene);
+            let is_rendered = conversation.is_ok();
+            let usage = fill.estimate(&conversation.unwrap_or_default());
+            let value = fill.structure.as_ref().map_or_else(|| words(usage.output_tokens), StructureFill::placeholder);
+            (value, Some(usage), is_rendered)
+        }
+        Fill::Embedding(fill) => {
+            let input = scene.render(&fill.input);
+            let usage = EmbeddingFill::estimate(input.as_deref().unwrap_or_default());
+            let dimensions = fill.dimensions.unwrap_or(1) as usize;
+            (vec![Value::from(0.5); dimensions].into(), Some(usage), input.is_ok())
+        }
+        Fill::Judge(fill) => {
+            let value = match fill.output {
+                OutputForm::Text => words(1),
+                OutputForm::Number => Value::from(0),
+                OutputForm::Json => Value::Object(Map::new()),
+            };
+            (value, Some(Usage::default()), fill.question(scene).is_ok())
+        }
+    }
+}
+
+fn or_text(filled: Result<Value, Unfilled>, call: Option<Usage>) -> (Value, Option<Usage>, bool) {
+    let is_rendered = filled.is_ok();
+    (filled.unwrap_or_else(|_| words(1)), call, is_rendered)
+}
+
+/// A text of about so many tokens.
+fn words(tokens: u32) -> Value {
+    Value::String("word".repeat(tokens.clamp(1, MAX_STANDIN_TOKENS) as usize))
+}
+
+/// The sample of a column, added up.
+#[derive(Default)]
+struct Sum {
+    tried: u64,
+    calls: u64,
+    rendered_calls: u64,
+    tokens: (u64, u64),
+    is_at_most: bool,
+    unrendered: u64,
+}
+
+impl Sum {
+    fn add(&mut self, tried: &Tried) {
+        self.tried += 1;
+        self.is_at_most |= tried.is_at_most;
+        self.unrendered += u64::from(!tried.is_rendered);
+        let Some(call) = tried.call else { return };
+        self.calls += 1;
+        if tried.is_rendered {
+            self.rendered_calls += 1;
+            self.tokens.0 += u64::from(call.input_tokens);
+            self.tokens.1 += u64::from(call.output_tokens);
+        }
+    }
+
+    /// The estimate for `tasks` tasks of which these are a sample.
+    fn over(&self, tasks: u64) -> ColumnEstimate {
+        let scaled = |part: u64, whole: u64, times: u64| match whole {
+            0 => 0,
+            whole => u64::try_from(u128::from(part) * u128::from(times) / u128::from(whole)).unwrap_or(u64::MAX),
+        };
+        let calls = scaled(self.calls, self.tried, tasks);
+        ColumnEstimate {
+            tasks,
+            calls,
+            input_tokens: scaled(self.tokens.0, self.rendered_calls, calls),
+            output_tokens: scaled(self.tokens.1, self.rendered_calls, calls),
+            is_at_most: self.is_at_most,
+            unrendered: self.unrendered,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::{Dataset, DatasetFormat};
+    use crate::pipeline_file::{PipelineFile, SourceText};
+    use std::path::Path;
+
+    const MODEL: &str = "[seed]\npath = \"d.csv\"\n[[models]]\nname = \"m\"\nprovider = \"mock\"\nmax_parallel = 2\n\
+                         mock = {}\n";
+
+    fn estimates(columns: &str) -> Vec<ColumnEstimate> {
+        let text = format!("{MODEL}{columns}");
+        let file = PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).unwrap();
+        let rows: Vec<String> = (0..1_000).map(|row| format!("{row},{}\n", "x".repeat(40))).collect();
+        let data = format!("id,note\n{}", rows.concat());
+        let dataset = Dataset::parse(Path::new("d.csv"), data.as_bytes(), DatasetFormat::Csv).unwrap();
+        estimate(&Job::resolve(&file, dataset).unwrap(), 30).unwrap()
+    }
+
+    #[test]
+    fn a_prompt_is_counted_at_four_characters_a_token_and_an_answer_at_what_the_file_says() {
+        let all = estimates(
+            "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{ note }}\"\nanswer_tokens = 50\n\
+             [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"{{ a }}\"\nmax_tokens = 7\n",
+        );
+        assert_eq!((all[0].calls, all[0].input_tokens, all[0].output_tokens), (1_000, 14_000, 50_000));
+        assert_eq!((all[1].calls, all[1].input_tokens, all[1].output_tokens), (1_000, 54_000, 7_000));
+        assert!(!all[0].is_at_most);
+    }
+
+    #[test]
+    fn a_condition_on_the_dataset_is_evaluated_and_one_on_an_answer_is_taken_to_hold() {
+        let all = estimates(
+            "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\nwhen = \"id | int is divisibleby 4\"\n\
+             [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"x\"\nwhen = \"a == 'yes'\"\n",
+        );
+        assert_eq!((all[0].calls, all[0].is_at_most), (250, false));
+        // Where `a` is not made it is null, which is known too.
+        assert_eq!((all[1].calls, all[1].is_at_most), (250, true));
+    }
+
+    #[test]
+    fn structured_answers_can_be_looked_into_and_what_cannot_be_rendered_is_counted() {
+        let all = estimates(
+            "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\n\
+             schema = { type = \"object\", properties = { score = { type = \"integer\" } } }\n\
+             [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"{{ a.score + 1 }}\"\n\
+             [[columns]]\nname = \"c\"\nmodel = \"m\"\nprompt = \"{{ a.missing }}\"\n",
+        );
+        assert_eq!((all[1].unrendered, all[1].calls), (0, 1_000));
+        assert_eq!((all[2].unrendered, all[2].calls, all[2].input_tokens), (100, 1_000, 0));
+    }
+
+    #[test]
+    fn a_column_of_whole_row_groups_calls_once_for_each() {
+        let all = estimates(
+            "[[columns]]\nname = \"a\"\nmodel = \"m\"\nstrategy = \"full_column\"\n\
+             prompt = \"{% for r in rows %}{{ r.note }}{% endfor %}\"\n",
+        );
+        assert_eq!((all[0].tasks, all[0].calls, all[0].input_tokens), (34, 34, 34 * 304));
+    }
+}

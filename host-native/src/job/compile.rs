@@ -1,0 +1,202 @@
+//! From a column of the file to what fills it: templates compiled, names known, schemas ready.
+
+use std::collections::BTreeSet;
+
+use tidegate_core::pipeline::Strategy;
+use toml::Spanned;
+
+use super::{GeneratedColumn, Input, Names, find_word, template_error};
+use crate::fill::Fill;
+use crate::fill::embedding::EmbeddingFill;
+use crate::fill::expression::ExpressionFill;
+use crate::fill::judge::JudgeFill;
+use crate::fill::llm::{CallOption, LlmFill};
+use crate::fill::sampler::SamplerFill;
+use crate::fill::structure::StructureFill;
+use crate::kind::ValueKind;
+use crate::pipeline_file::{ColumnKind, ColumnSpec, FileError, LlmCall, OutputForm, SamplerSpec, Setting};
+use crate::template::{Condition, TemplateError, TemplateId, Templates};
+
+/// What fills the column that `spec` describes, and what it reads.
+pub(super) fn column(
+    names: &Names<'_>,
+    spec: &ColumnSpec,
+    templates: &mut Templates,
+) -> Result<GeneratedColumn, FileError> {
+    let mut compiler = Compiler { names, spec, templates, inputs: BTreeSet::new() };
+    let fill = compiler.fill()?;
+    let when = spec.when.as_ref().map(|when| compiler.condition(when)).transpose()?;
+    let mut inputs = compiler.inputs;
+    if spec.strategy != Strategy::Cell {
+        inputs.extend(names.group_inputs(spec));
+    }
+    Ok(GeneratedColumn {
+        name: spec.name.get_ref().clone(),
+        weight: *spec.weight.get_ref(),
+        strategy: spec.strategy,
+        fill,
+        kind: kind(&spec.kind).or(ValueKind::of(&spec.otherwise)),
+        inputs: inputs.into_iter().collect(),
+        when,
+        otherwise: spec.otherwise.clone(),
+    })
+}
+
+/// What the values of such a column are, as far as the file says.
+fn kind(kind: &ColumnKind) -> ValueKind {
+    let of_form = |form| match form {
+        OutputForm::Text => ValueKind::Text,
+        OutputForm::Number => ValueKind::Number,
+        OutputForm::Json => ValueKind::Json,
+    };
+    match kind {
+        ColumnKind::Llm(call) => match &call.structure {
+            None => ValueKind::Text,
+            Some(structure) => match &structure.schema {
+                Some(schema) => ValueKind::of_schema(schema.get_ref()),
+                None => of_form(structure.output),
+            },
+        },
+        ColumnKind::Embedding(_) => ValueKind::Numbers,
+        ColumnKind::Expression(expression) => of_form(expression.output),
+        ColumnKind::Judge(call) => of_form(call.output),
+        ColumnKind::Sampler(law) => match law {
+            SamplerSpec::Category { values, .. } => ValueKind::of_all(values),
+            SamplerSpec::Subcategory { values, .. } => {
+                ValueKind::of_all(values.values().filter_map(|list| list.as_array()).flatten())
+            }
+            SamplerSpec::Integer { .. } => ValueKind::Integer,
+            SamplerSpec::Uniform { .. } | SamplerSpec::Normal { .. } => ValueKind::Number,
+            SamplerSpec::Bernoulli { .. } => ValueKind::Bool,
+            SamplerSpec::Datetime { .. } | SamplerSpec::Uuid => ValueKind::Text,
+        },
+    }
+}
+
+struct Compiler<'a> {
+    names: &'a Names<'a>,
+    spec: &'a ColumnSpec,
+    templates: &'a mut Templates,
+    inputs: BTreeSet<Input>,
+}
+
+impl Compiler<'_> {
+    fn fill(&mut self) -> Result<Fill, FileError> {
+        Ok(match &self.spec.kind {
+            ColumnKind::Expression(expression) => Fill::Expression(ExpressionFill {
+                template: self.template("template", &expression.template)?,
+                output: expression.output,
+            }),
+            ColumnKind::Llm(call) => Fill::Llm(Box::new(self.llm(call)?)),
+            ColumnKind::Embedding(call) => Fill::Embedding(EmbeddingFill {
+                model: call.model,
+                input: self.template("input", &call.input)?,
+                dimensions: call.dimensions,
+            }),
+            ColumnKind::Sampler(law) => {
+                if let SamplerSpec::Subcategory { of, .. } = law {
+                    self.named(of, "`of` in [columns.sampler]")?;
+                }
+                let seed = self.names.file.run.seed;
+                Fill::Sampler(SamplerFill::new(law.clone(), seed, self.spec.name.get_ref()))
+            }
+            ColumnKind::Judge(call) => {
+                call.inputs.iter().try_for_each(|input| self.named(input, "`inputs` in [[columns]]"))?;
+                Fill::Judge(JudgeFill {
+                    model: call.model,
+                    input: call.input.as_ref().map(|input| self.template("input", input)).transpose()?,
+                    inputs: call.inputs.iter().map(|input| input.get_ref().clone()).collect(),
+                    output: call.output,
+                })
+            }
+        })
+    }
+
+    fn llm(&mut self, call: &LlmCall) -> Result<LlmFill, FileError> {
+        let mut messages = Vec::with_capacity(call.messages.len());
+        for message in &call.messages {
+            messages.push((message.role, self.template(&message.title, &message.content)?));
+        }
+        let mut stop = Vec::with_capacity(call.stop.len());
+        for (index, text) in call.stop.iter().enumerate() {
+            stop.push(self.template(&format!("stop[{index}]"), text)?);
+        }
+        let structure = call.structure.as_ref().map(|structure| {
+            let schema = structure.schema.as_ref();
+            StructureFill::new(structure.output, schema.map(Spanned::get_ref), structure.mode, structure.retries)
+                .map_err(|why| self.names.source().error(schema.map_or(0..0, Spanned::span), why))
+        });
+        Ok(LlmFill {
+            model: call.model,
+            messages,
+            temperature: self.option("temperature", call.temperature.as_ref())?,
+            top_p: self.option("top_p", call.top_p.as_ref())?,
+            max_tokens: self.option("max_tokens", call.max_tokens.as_ref())?,
+            seed: self.option("seed", call.seed.as_ref())?,
+            stop,
+            extra: call.extra.clone(),
+            answer_tokens: call.answer_tokens,
+            structure: structure.transpose()?,
+        })
+    }
+
+    fn option<T: Copy>(&mut self, key: &str, setting: Option<&Setting<T>>) -> Result<Option<CallOption<T>>, FileError> {
+        Ok(match setting {
+            None => None,
+            Some(Setting::Fixed(value)) => Some(CallOption::Fixed(*value)),
+            Some(Setting::Template(text)) => Some(CallOption::Template(self.template(key, text)?)),
+        })
+    }
+
+    /// Compiles the template under `key`, and takes in what it reads.
+    fn template(&mut self, key: &str, text: &Spanned<String>) -> Result<TemplateId, FileError> {
+        let name = format!("{}.{key}", self.spec.name.get_ref());
+        let id = self.templates.add(name, text.get_ref()).map_err(|error| self.broken(text, &error))?;
+        let variables = self.templates.variables(&id);
+        self.take_in(text, variables)?;
+        Ok(id)
+    }
+
+    fn condition(&mut self, text: &Spanned<String>) -> Result<Condition, FileError> {
+        let name = format!("{}.when", self.spec.name.get_ref());
+        let condition =
+            self.templates.add_condition(name, text.get_ref()).map_err(|error| self.broken(text, &error))?;
+        let variables = self.templates.variables(condition.template());
+        self.take_in(text, variables)?;
+        Ok(condition)
+    }
+
+    fn broken(&self, text: &Spanned<String>, error: &TemplateError) -> FileError {
+        template_error(self.names.source(), text, &error.message, error.offset, error.line)
+    }
+
+    fn take_in(&mut self, text: &Spanned<String>, variables: BTreeSet<String>) -> Result<(), FileError> {
+        for variable in variables {
+            self.inputs.extend(self.names.variable(self.spec.strategy, text, &variable)?);
+        }
+        Ok(())
+    }
+
+    /// Takes in a column that is named outside of a template.
+    fn named(&mut self, name: &Spanned<String>, place: &str) -> Result<(), FileError> {
+        let source = self.names.source();
+        if self.spec.strategy != Strategy::Cell {
+            let message = format!("{place} names a column of a row, and this column is made for whole row groups");
+            return Err(source.error(name.span(), message).expected("`strategy = \"cell\"`"));
+        }
+        let known: Vec<&str> = self.names.row_variables().collect();
+        match self.names.input(name.get_ref()) {
+            Some(input) => {
+                self.inputs.insert(input);
+                Ok(())
+            }
+            None => Err(source
+                .error(
+                    find_word(source, name, name.get_ref()),
+                    format!("{place} names `{}`, which does not exist", name.get_ref()),
+                )
+                .expected(format!("one of: {}", known.join(", ")))
+                .suggest(name.get_ref(), known)),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Rows as a Parquet file of one row group, compressed with Snappy.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::ByteArray;
+use parquet::errors::{ParquetError, Result};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::schema::types::{Type, TypePtr};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::kind::ValueKind;
+
+pub(super) fn write<T: Serialize>(
+    columns: &[(String, ValueKind)],
+    rows: impl IntoIterator<Item = T>,
+    file: &mut (impl Write + Send),
+) -> io::Result<()> {
+    let rows = rows.into_iter().map(|row| super::fields(&row)).collect::<io::Result<Vec<_>>>()?;
+    write_file(columns, &rows, file).map_err(io::Error::other)
+}
+
+fn write_file(
+    columns: &[(String, ValueKind)],
+    rows: &[Map<String, Value>],
+    file: &mut (impl Write + Send),
+) -> Result<()> {
+    let fields = columns.iter().map(|(name, kind)| field(name, *kind)).collect::<Result<Vec<_>>>()?;
+    let schema = Arc::new(Type::group_type_builder("rows").with_fields(fields).build()?);
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_created_by(concat!("tidegate ", env!("CARGO_PKG_VERSION")).to_string())
+        .build();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties))?;
+    let mut group = writer.next_row_group()?;
+    for (name, kind) in columns {
+        let Some(column) = group.next_column()? else {
+            return Err(ParquetError::General(format!("there is no place for the column {name}")));
+        };
+        let values: Vec<&Value> = rows.iter().map(|row| row.get(name).unwrap_or(&Value::Null)).collect();
+        write_column(column, *kind, &values)?;
+    }
+    group.close()?;
+    writer.close()?;
+    Ok(())
+}
+
+fn field(name: &str, kind: ValueKind) -> Result<TypePtr> {
+    let primitive = |physical| Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL);
+    let built = match kind {
+        ValueKind::Bool => primitive(Physical::BOOLEAN).build()?,
+        ValueKind::Integer => primitive(Physical::INT64).build()?,
+        ValueKind::Number => primitive(Physical::DOUBLE).build()?,
+        ValueKind::Text | ValueKind::Null | ValueKind::Json => primitive(Physical::BYTE_ARRAY)
+            .with_logical_type(Some(LogicalType::String))
+            .with_converted_type(ConvertedType::UTF8)
+            .build()?,
+        ValueKind::Numbers => {
+            let element =
+                Type::primitive_type_builder("element", Physical::DOUBLE).with_repetition(Repetition::REQUIRED);
+            let list = Type::group_type_builder("list")
+                .with_repetition(Repetition::REPEATED)
+                .with_fields(vec![Arc::new(element.build()?)]);
+            Type::group_type_builder(name)
+                .with_repetition(Repetition::OPTIONAL)
+                .with_logical_type(Some(LogicalType::List))
+                .with_converted_type(ConvertedType::LIST)
+                .with_fields(vec![Arc::new(list.build()?)])
+                .build()?
+        }
+    };
+    Ok(Arc::new(built))
+}
+
+fn write_column(mut column: SerializedColumnWriter<'_>, kind: ValueKind, values: &[&Value]) -> Result<()> {
+    match column.untyped() {
+        ColumnWriter::BoolColumnWriter(writer) => {
+            let (present, levels) = optional(values, Value::as_bool);
+            writer.write_batch(&present, Some(&levels), None)?;
+        }
+        ColumnWriter::Int64ColumnWriter(writer) => {
+            let (present, levels) = optional(values, Value::as_i64);
+            writer.write_batch(&present, Some(&levels), None)?;
+        }
+        ColumnWriter::DoubleColumnWriter(writer) if kind == ValueKind::Numbers => {
+            let (present, levels, repeats) = lists(values);
+            writer.write_batch(&present, Some(&levels), Some(&repeats))?;
+        }
+        ColumnWriter::DoubleColumnWriter(writer) => {
+            let (present, levels) = optional(values, Value::as_f64);
+            writer.write_batch(&present, Some(&levels), None)?;
+        }
+        ColumnWriter::ByteArrayColumnWriter(writer) => {
+            let (present, levels) = optional(values, |value| text(value, kind));
+            writer.write_batch(&present, Some(&levels), None)?;
+        }
+        _ => return Err(ParquetError::General("a column has a type that no row has".to_string())),
+    }
+    column.close()
+}
+
+/// The values that are there, and for each row whether it has one.
+fn optional<T>(values: &[&Value], read: impl Fn(&Value) -> Option<T>) -> (Vec<T>, Vec<i16>) {
+    let read: Vec<Option<T>> = values.iter().map(|value| read(value)).collect();
+    let levels = read.iter().map(|value| i16::from(value.is_some())).collect();
+    (read.into_iter().flatten().collect(), levels)
+}
+
+/// A text as it is; anything else, and everything in a column of anything, as JSON. Null is null in both.
+fn text(value: &Value, kind: ValueKind) -> Option<ByteArray> {
+    let text = match value {
+        Value::Null => return None,
+        Value::String(text) if kind != ValueKind::Json => text.clone(),
+        other => other.to_string(),
+    };
+    Some(ByteArray::from(text.into_bytes()))
+}
+
+/// Levels as the three-level list of the format has them: 0 no list, 1 an empty one, 2 an element; an element that goes
+/// on with a list repeats at 1.
+fn lists(values: &[&Value]) -> (Vec<f64>, Vec<i16>, Vec<i16>) {
+    let (mut present, mut levels, mut repeats) = (Vec::new(), Vec::new(), Vec::new());
+    for value in values {
+        let numbers = value.as_array().map(|list| list.iter().filter_map(Value::as_f64).collect::<Vec<f64>>());
+        match numbers {
+            Some(numbers) if !numbers.is_empty() => {
+                repeats.extend((0..numbers.len()).map(|at| i16::from(at > 0)));
+                levels.extend(numbers.iter().map(|_| 2));
+                present.extend(numbers);
+            }
+            other => {
+                levels.push(i16::from(other.is_some()));
+                repeats.push(0);
+            }
+        }
+    }
+    (present, levels, repeats)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::{Dataset, DatasetFormat};
+    use serde_json::json;
+
+    #[test]
+    fn what_is_written_is_read_back_as_it_was_and_anything_as_json_text() {
+        let kinds = [
+            ("row", ValueKind::Integer),
+            ("flag", ValueKind::Bool),
+            ("share", ValueKind::Number),
+            ("note", ValueKind::Text),
+            ("vector", ValueKind::Numbers),
+            ("any", ValueKind::Json),
+        ];
+        let columns: Vec<_> = kinds.map(|(name, kind)| (name.to_string(), kind)).to_vec();
+        let rows = [
+            json!({"row": 0, "flag": true, "share": 1, "note": "é", "vector": [0.5, -1.0], "any": {"a": [1]}}),
+            json!({"row": 1, "flag": null, "share": null, "note": null, "vector": null, "any": null}),
+            json!({"row": 2, "flag": false, "share": 0.25, "note": "", "vector": [], "any": "text"}),
+        ];
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("r.parquet");
+        let mut file = std::fs::File::create(&path).unwrap();
+        write(&columns, rows, &mut file).unwrap();
+        let dataset = Dataset::load(&path, DatasetFormat::Parquet).unwrap();
+        assert_eq!(dataset.columns(), kinds.map(|(name, _)| name));
+        let read: Vec<Value> =
+            dataset.read(0..3).unwrap().into_iter().map(|row| Value::Array(row.into_vec())).collect();
+        assert_eq!(read[0], json!([0, true, 1.0, "é", [0.5, -1.0], "{\"a\":[1]}"]));
+        assert_eq!(read[1], json!([1, null, null, null, null, null]));
+        assert_eq!(read[2], json!([2, false, 0.25, "", [], "\"text\""]));
+    }
+
+    #[test]
+    fn a_file_that_is_not_parquet_or_is_cut_is_refused_without_a_panic() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("r.parquet");
+        std::fs::write(&path, "id,note\n1,a\n").unwrap();
+        let error = Dataset::load(&path, DatasetFormat::Parquet).unwrap_err();
+        assert!(error.message.starts_with("this is not a Parquet file: "), "{error}");
+        let columns = vec![("a".to_string(), ValueKind::Text)];
+        let mut whole = Vec::new();
+        write(&columns, (0..50).map(|row| json!({"a": format!("text {row}")})), &mut whole).unwrap();
+        for at in (0..whole.len()).step_by(3) {
+            let mut broken = whole.clone();
+            broken[at] ^= 0x55;
+            std::fs::write(&path, &broken).unwrap();
+            // Refused, or read as something else: whatever it is, it is not a crash.
+            let _ = Dataset::load(&path, DatasetFormat::Parquet).map(|dataset| dataset.read(0..dataset.rows()));
+        }
+    }
+
+    #[test]
+    fn rows_are_found_in_any_order() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("r.parquet");
+        let columns = vec![("n".to_string(), ValueKind::Integer)];
+        let mut file = std::fs::File::create(&path).unwrap();
+        write(&columns, (0..300).map(|row| json!({ "n": row })), &mut file).unwrap();
+        let dataset = Dataset::load(&path, DatasetFormat::Parquet).unwrap();
+        for start in [40, 0, 20, 60, 250, 100, 0] {
+            let rows = dataset.read(start..start + 20).unwrap();
+            assert!(rows.iter().zip(start..).all(|(row, number)| row[0] == number), "{start}");
+        }
+    }
+}

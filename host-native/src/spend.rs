@@ -1,0 +1,211 @@
+//! What calls cost: prices per token, and a ledger that knows when the next call would cost too much.
+//!
+//! Money is counted in whole units of 10^-12 of the file's currency, so sums are exact and equal everywhere: a price of
+//! 0.15 a million tokens is 150 000 units a token.
+//!
+//! ```text
+//! reserve     when a call is about to go out, its estimate is set aside: if
+//!                 spent + reserved + estimate > limit
+//!             it does not go, and from then on no other does
+//! settle      when it is answered, what it cost takes the place of the estimate
+//! ```
+//!
+//! So the limit is kept as far as estimates are: a call that costs more than it was estimated at may pass it by the
+//! difference. A call that failed costs nothing; one that was answered without saying what it used, or that was cut
+//! short, costs its estimate.
+
+use std::fmt;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use tidegate_core::request::budget::Usage;
+
+/// Units of money in one of the currency.
+const UNITS: u128 = 1_000_000_000_000;
+
+/// The most a million tokens may cost: a price that is a slip of the keys rather than a price.
+pub const MAX_PER_MILLION: f64 = 1_000_000.0;
+
+/// An amount of the file's currency, in units of 10^-12 of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Money(u128);
+
+impl Money {
+    /// `amount` of the currency; `None` unless it is finite and from 0 to 10^12.
+    #[must_use]
+    pub fn new(amount: f64) -> Option<Self> {
+        (0.0..=1e12).contains(&amount).then(|| Self((amount * 1e12).round() as u128))
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// So many times as much.
+    #[must_use]
+    pub fn times(self, count: u64) -> Self {
+        Self(self.0.saturating_mul(u128::from(count)))
+    }
+
+    fn less(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl fmt::Display for Money {
+    /// With two decimals, or four below one of the currency, rounded up: a cost is never shown as less than it is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let decimals = if self.0 >= UNITS { 2 } else { 4 };
+        let parts = 10_u128.pow(decimals);
+        let rounded = self.0.div_ceil(UNITS / parts);
+        let text = format!("{}.{:0width$}", rounded / parts, rounded % parts, width = decimals as usize);
+        f.pad(&text)
+    }
+}
+
+/// What tokens of a model cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Price {
+    input: Money,
+    output: Money,
+}
+
+impl Price {
+    /// A price in the currency per million tokens sent and received; `None` unless both are from 0 to
+    /// [`MAX_PER_MILLION`].
+    #[must_use]
+    pub fn per_million(input: f64, output: f64) -> Option<Self> {
+        let per_token =
+            |price: f64| (0.0..=MAX_PER_MILLION).contains(&price).then(|| Money((price * 1e6).round() as u128));
+        Some(Self { input: per_token(input)?, output: per_token(output)? })
+    }
+
+    /// What so many tokens cost.
+    #[must_use]
+    pub fn of(&self, usage: Usage) -> Money {
+        self.of_many(u64::from(usage.input_tokens), u64::from(usage.output_tokens))
+    }
+
+    /// What so many tokens sent and received cost.
+    #[must_use]
+    pub fn of_many(&self, input: u64, output: u64) -> Money {
+        self.input.times(input).plus(self.output.times(output))
+    }
+}
+
+/// What was spent, what calls that are out may cost, and the limit of both.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    limit: Option<Money>,
+    spent: Money,
+    reserved: Money,
+    calls_out: u64,
+    exhausted: bool,
+}
+
+impl Ledger {
+    /// Nothing spent yet, and never more than `limit`.
+    #[must_use]
+    pub fn new(limit: Option<Money>) -> Self {
+        Self { limit, ..Self::default() }
+    }
+
+    /// Sets `estimate` aside for a call that is about to go out. `false`: it may not, and no other from now on.
+    pub fn reserve(&mut self, estimate: Money) -> bool {
+        let after = self.spent.plus(self.reserved).plus(estimate);
+        self.exhausted |= self.limit.is_some_and(|limit| after > limit);
+        if self.exhausted {
+            return false;
+        }
+        self.reserved = self.reserved.plus(estimate);
+        self.calls_out += 1;
+        true
+    }
+
+    /// A call for which `estimate` was set aside is over, and cost `cost`.
+    pub fn settle(&mut self, estimate: Money, cost: Money) {
+        self.reserved = self.reserved.less(estimate);
+        self.calls_out = self.calls_out.saturating_sub(1);
+        self.spent = self.spent.plus(cost);
+    }
+
+    /// What was spent.
+    #[must_use]
+    pub fn spent(&self) -> Money {
+        self.spent
+    }
+
+    /// The limit, once a call was kept back for it.
+    #[must_use]
+    pub fn exhausted(&self) -> Option<Money> {
+        self.limit.filter(|_| self.exhausted)
+    }
+
+    /// Whether a call was kept back, and those that were out are over.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.exhausted && self.calls_out == 0
+    }
+}
+
+/// The ledger of a run, shared by its providers.
+pub type SharedLedger = Mutex<Ledger>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn money(amount: f64) -> Money {
+        Money::new(amount).unwrap()
+    }
+
+    #[test]
+    fn a_price_is_exact_to_the_token() {
+        let price = Price::per_million(0.15, 0.6).unwrap();
+        assert_eq!(price.of(Usage::tokens(1, 0)), Money(150_000));
+        assert_eq!(price.of(Usage::tokens(1_000_000, 500_000)), money(0.45));
+        assert_eq!(Price::per_million(-1.0, 0.0), None);
+        assert_eq!(Price::per_million(0.0, f64::NAN), None);
+        assert_eq!(Price::per_million(2e6, 0.0), None);
+    }
+
+    #[test]
+    fn an_amount_is_never_shown_as_less_than_it_is() {
+        let shown = [money(0.0), money(1.5), money(0.03), Money(1), money(12_345.678)].map(|money| money.to_string());
+        assert_eq!(shown, ["0.0000", "1.50", "0.0300", "0.0001", "12345.68"]);
+    }
+
+    #[test]
+    fn a_call_that_would_pass_the_limit_stays_and_so_does_every_later_one() {
+        let mut ledger = Ledger::new(Some(money(1.0)));
+        assert!(ledger.reserve(money(0.6)));
+        assert!(ledger.reserve(money(0.4)), "exactly the limit is not past it");
+        assert!(!ledger.reserve(money(0.1)));
+        ledger.settle(money(0.6), money(0.1));
+        assert!(!ledger.reserve(money(0.0)), "one was kept back already");
+        assert!(!ledger.is_closed());
+        ledger.settle(money(0.4), money(0.4));
+        assert!(ledger.is_closed());
+        assert_eq!((ledger.spent(), ledger.exhausted()), (money(0.5), Some(money(1.0))));
+    }
+
+    #[test]
+    fn what_came_back_can_be_spent() {
+        let mut ledger = Ledger::new(Some(money(1.0)));
+        for _ in 0..9 {
+            assert!(ledger.reserve(money(0.9)));
+            ledger.settle(money(0.9), money(0.01));
+        }
+        assert_eq!(ledger.exhausted(), None);
+    }
+
+    #[test]
+    fn without_a_limit_everything_may_go_and_is_counted() {
+        let mut ledger = Ledger::new(None);
+        assert!(ledger.reserve(money(1e12)));
+        ledger.settle(money(1e12), money(3.0));
+        assert_eq!((ledger.spent(), ledger.is_closed()), (money(3.0), false));
+    }
+}
