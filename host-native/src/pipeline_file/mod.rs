@@ -52,8 +52,8 @@
 //! and `row_group` instead, so a full-column column lists every upstream itself.
 
 mod columns;
-mod models;
-mod reader;
+pub(crate) mod models;
+pub(crate) mod reader;
 mod settings;
 mod source;
 
