@@ -17,6 +17,7 @@
 //! | [`observe`] | events as JSON lines, and the capacity values of a run |
 //! | [`run`], [`progress`], [`verdict`], [`summary`] | a whole run, and what a person sees of it |
 //! | [`simulate`], [`regress`] | runs in virtual time: one scenario, or the idle suite against its baseline |
+//! | [`proxy`] | the same gate for programs in any language, as an HTTP proxy |
 //! | [`example`] | the bundled pipeline and dataset |
 #![forbid(unsafe_code)]
 
@@ -38,6 +39,7 @@ pub mod output;
 pub mod pipeline_file;
 pub mod progress;
 pub mod provider;
+pub mod proxy;
 pub mod record;
 pub mod regress;
 #[cfg(feature = "reqwest-middleware")]

@@ -4,13 +4,15 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use clap::Parser;
-use tidegate_native::cli::{Cli, Command, RunArgs};
+use tidegate_native::cli::{Cli, Command, ProxyArgs, RunArgs};
 use tidegate_native::error::{Error, Exit};
 use tidegate_native::progress::Screen;
+use tidegate_native::proxy::proxy;
 use tidegate_native::record::replay_log;
 use tidegate_native::regress::regress;
 use tidegate_native::run::{RunRequest, run};
 use tidegate_native::simulate::simulate;
+use tokio::runtime::Runtime;
 
 /// How long the end waits for file operations that are under way.
 const GRACE: Duration = Duration::from_secs(5);
@@ -21,6 +23,7 @@ fn main() -> Exit {
         Command::Replay { log } => ended(replay_log(&log)),
         Command::Simulate(args) => ended(simulate(&args)),
         Command::Regress(args) => ended(regress(&args)),
+        Command::Proxy(args) => serve(&args),
     }
 }
 
@@ -39,17 +42,28 @@ fn ended(end: Result<(String, Exit), Error>) -> Exit {
     }
 }
 
+fn runtime() -> Option<Runtime> {
+    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => Some(runtime),
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: cannot start the runtime: {error}");
+            None
+        }
+    }
+}
+
+fn serve(args: &ProxyArgs) -> Exit {
+    let Some(runtime) = runtime() else { return Exit::Internal };
+    let end = runtime.block_on(proxy(args));
+    runtime.shutdown_background();
+    ended(end.map(|exit| (String::new(), exit)))
+}
+
 fn run_pipeline(args: RunArgs) -> Exit {
     let (out, existing) = args.output();
     let RunArgs { pipeline, record, events, trace, plan, quiet, .. } = args;
     let request = RunRequest { pipeline, out, existing, record, events, trace, plan };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: cannot start the runtime: {error}");
-            return Exit::Internal;
-        }
-    };
+    let Some(runtime) = runtime() else { return Exit::Internal };
     let mut screen = Screen::new(quiet);
     let ended = runtime.block_on(run(&request, &mut screen));
     screen.close();
