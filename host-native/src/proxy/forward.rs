@@ -135,12 +135,6 @@ struct Call {
     watcher: Watcher,
 }
 
-/// What to do after an attempt.
-enum Next {
-    Answer(Response<ReplyBody>),
-    Again,
-}
-
 impl Trip<'_> {
     async fn run(
         mut self,
@@ -168,7 +162,7 @@ impl Trip<'_> {
                     let head = Head::read(answer.status(), answer.headers(), SystemTime::now());
                     call.held.read(&head);
                     call.watcher.head(&head, answer.headers());
-                    if let Next::Answer(answer) = self.judge(answer.into(), &head, call, journey).await? {
+                    if let Some(answer) = self.judge(answer.into(), &head, call, journey).await? {
                         return Ok(answer);
                     }
                 }
@@ -232,8 +226,14 @@ impl Trip<'_> {
         Refusal::Deadline { waited: journey.waited, why, attempts: journey.attempts }
     }
 
-    /// Hands an answer on, unless the call is to be made again.
-    async fn judge(&mut self, answer: Answer, head: &Head, mut call: Call, journey: &Journey) -> Result<Next, Refusal> {
+    /// Hands an answer on; `None` if the call is to be made again.
+    async fn judge(
+        &mut self,
+        answer: Answer,
+        head: &Head,
+        mut call: Call,
+        journey: &Journey,
+    ) -> Result<Option<Response<ReplyBody>>, Refusal> {
         let status = answer.status();
         if self.upstream.authorization.is_some() && matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             // Its text may hold parts of a key that is none of the client's.
@@ -245,7 +245,7 @@ impl Trip<'_> {
             let left = self.deadline.saturating_duration_since(Instant::now());
             let is_too_long = head.completion.retry_after.is_some_and(|asked| Duration::from(asked) > left);
             if is_too_long || !self.may_repeat(journey) {
-                return Ok(Next::Answer(hand_on(answer, call)));
+                return Ok(Some(hand_on(answer, call)));
             }
             drop(call);
             return Ok(refused(answer).await);
@@ -256,9 +256,9 @@ impl Trip<'_> {
             call.watcher.ended(Outcome::ProviderFailure);
             drop(call);
             read_refusal(answer.into_body()).await;
-            return Ok(Next::Again);
+            return Ok(None);
         }
-        Ok(Next::Answer(hand_on(answer, call)))
+        Ok(Some(hand_on(answer, call)))
     }
 
     fn may_repeat(&self, journey: &Journey) -> bool {
@@ -289,14 +289,14 @@ fn hand_on(answer: Answer, Call { held, watcher }: Call) -> Response<ReplyBody> 
 }
 
 /// A refusal for too many calls is to be tried again, unless it is one that no waiting helps against.
-async fn refused(answer: Answer) -> Next {
+async fn refused(answer: Answer) -> Option<Response<ReplyBody>> {
     let (mut parts, body) = answer.into_parts();
     match read_refusal(body).await {
         Some(body) if memmem::find(&body, b"\"insufficient_quota\"").is_some() => {
             headers::strip_hop_by_hop(&mut parts.headers);
-            Next::Answer(Response::from_parts(parts, Either::Left(Full::new(body))))
+            Some(Response::from_parts(parts, Either::Left(Full::new(body))))
         }
-        _ => Next::Again,
+        _ => None,
     }
 }
 

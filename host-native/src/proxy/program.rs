@@ -1,5 +1,6 @@
 //! The command `tidegate proxy`.
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 
 use reqwest::Url;
@@ -63,23 +64,20 @@ fn address(text: &str) -> Result<Url, Error> {
 /// What a configuration comes to, for `--check`.
 fn overview(config: &ProxyConfig) -> String {
     let mut text = format!("the configuration is well formed\nlistens on {}\n", config.listen);
+    // Writing to a string does not fail.
     for provider in &config.providers {
         let key = if provider.api_key.is_some() { "its own key" } else { "the clients' keys" };
-        text.push_str(&format!(
-            "{} at {}: {}, with {key}, {} calls of a model at most\n",
-            provider.name,
-            provider.base_url,
-            provider.serves.join(" "),
-            provider.limits.max_parallel
-        ));
+        let (name, url, serves) = (&provider.name, &provider.base_url, provider.serves.join(" "));
+        let most = provider.limits.max_parallel;
+        let _ = writeln!(text, "{name} at {url}: {serves}, with {key}, {most} calls of a model at most");
         for model in &provider.models {
-            text.push_str(&format!("  {}: {} calls at most\n", model.name, model.limits.max_parallel));
+            let _ = writeln!(text, "  {}: {} calls at most", model.name, model.limits.max_parallel);
         }
     }
     let tenants = config.tenants.known.iter().map(|known| format!("{} ({})", known.name, known.weight));
     let tenants: Vec<String> = tenants.collect();
     if !tenants.is_empty() {
-        text.push_str(&format!("tenants and their weights: {}\n", tenants.join(", ")));
+        let _ = writeln!(text, "tenants and their weights: {}", tenants.join(", "));
     }
     text
 }

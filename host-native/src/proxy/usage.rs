@@ -78,7 +78,9 @@ mod tests {
 
     fn read(is_stream: bool, pieces: &[&str]) -> Option<Usage> {
         let mut reader = UsageReader::new(is_stream);
-        pieces.iter().for_each(|piece| reader.pass(piece.as_bytes()));
+        for piece in pieces {
+            reader.pass(piece.as_bytes());
+        }
         reader.read(Usage::tokens(5, 0))
     }
 
@@ -116,7 +118,7 @@ mod tests {
             reader.pass(&[b'x'; 1_000]);
             assert!(reader.tail.len() <= 2 * TAIL);
         }
-        reader.pass(&[b'y'; 100_000]);
+        reader.pass(&vec![b'y'; 100_000]);
         assert!(reader.tail.len() <= 2 * TAIL);
         reader.pass(br#""usage":{"prompt_tokens":1,"completion_tokens":2}"#);
         assert_eq!(reader.read(Usage::default()), Some(Usage::tokens(1, 2)));
