@@ -23,7 +23,7 @@ pub async fn proxy(args: &ProxyArgs) -> Result<Exit, Error> {
     let mut interrupts = Interrupts::listen().map_err(|error| Error::Internal(error.to_string()))?;
     let proxy = Proxy::start(config, args.verbose).await.map_err(|error| Error::Setting(error.to_string()))?;
     let mut stdout = std::io::stdout();
-    let _ = writeln!(stdout, "listening on http://{}", proxy.address());
+    let _ = writeln!(stdout, "listening on http://{}/v1", proxy.address());
     if let Some(admin) = proxy.admin_address() {
         let _ = writeln!(stdout, "admin pages on http://{admin}");
     }
