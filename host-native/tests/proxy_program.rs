@@ -23,7 +23,11 @@ impl Running {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let line = line(&mut stdout);
-        let address = line.strip_prefix("listening on http://").and_then(|rest| rest.strip_suffix("/v1")).expect(&line).to_string();
+        let address = line
+            .strip_prefix("listening on http://")
+            .and_then(|rest| rest.strip_suffix("/v1"))
+            .expect(&line)
+            .to_string();
         Self { child, stdout, address }
     }
 

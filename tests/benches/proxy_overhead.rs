@@ -2,8 +2,8 @@
 //!
 //! `cargo bench -p tidegate-tests --bench proxy_overhead` sends chat requests over kept connections on the loopback, to a
 //! server that answers at once and through the proxy to the same server, in turns, so that whatever else the machine does
-//! falls on both. The difference of the medians is what a call costs more; the server, the proxy and the load share the
-//! machine, so with many connections it is throughput that is compared rather than delay.
+//! falls on both. The difference of the medians is what a call costs more. Where connections call as fast as they can, they
+//! mostly wait for each other: the server, the proxy and the load share the machine, and it is throughput that is compared.
 //!
 //! Without `--bench`, as in `cargo test --benches`, one small turn shows only that it works.
 
@@ -17,6 +17,12 @@ use tidegate_native::proxy::config::ProxyConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+const NONE: Duration = Duration::ZERO;
+
+/// Between the calls of one of 32 connections that make 2000 calls a second together.
+const PAUSE: Duration = Duration::from_millis(16);
 
 const REQUEST: &str = r#"{"model":"small","messages":[{"role":"system","content":"You are a harbour pilot."},{"role":"user","content":"Is the tide in?"}],"max_tokens":64}"#;
 const ANSWER: &str = r#"{"id":"c","object":"chat.completion","created":0,"model":"small","choices":[{"index":0,"message":{"role":"assistant","content":"It is."},"finish_reason":"stop"}],"usage":{"prompt_tokens":20,"completion_tokens":3,"total_tokens":23}}"#;
@@ -32,16 +38,16 @@ fn main() -> anyhow::Result<()> {
         );
         let config = ProxyConfig::parse(&SourceText::new("bench", file), &|_| None)?;
         let proxy = Proxy::start(config, false).await?;
-        println!("connections      direct p50 / p99    proxied p50 / p99      added p50 / p99   calls/s direct, proxied");
-        for connections in [1, 32] {
+        println!("connections               direct p50 / p99    proxied p50 / p99      added p50 / p99   calls/s direct, proxied");
+        for (connections, pause, how) in [(1, NONE, "flat out"), (32, PAUSE, "2000/s"), (32, NONE, "flat out")] {
             let (mut direct, mut proxied) = (Load::default(), Load::default());
             for _ in 0..turns {
-                direct.turn(server, connections, calls).await?;
-                proxied.turn(proxy.address(), connections, calls).await?;
+                direct.turn(server, connections, pause, calls).await?;
+                proxied.turn(proxy.address(), connections, pause, calls).await?;
             }
             let ([d50, d99], [p50, p99]) = (direct.quantiles(), proxied.quantiles());
             println!(
-                "{connections:>11}   {d50:>8} / {d99:>6} us   {p50:>8} / {p99:>6} us   {:>8} / {:>6} us   {:>8.0}, {:.0}",
+                "{connections:>3} {how:<11}   {d50:>8} / {d99:>6} us   {p50:>8} / {p99:>6} us   {:>8} / {:>6} us   {:>8.0}, {:.0}",
                 p50.saturating_sub(d50),
                 p99.saturating_sub(d99),
                 direct.rate(),
@@ -62,12 +68,20 @@ struct Load {
 
 impl Load {
     /// Makes `calls` over `connections`, after a tenth as many to warm up.
-    async fn turn(&mut self, address: SocketAddr, connections: usize, calls: usize) -> anyhow::Result<()> {
+    async fn turn(
+        &mut self,
+        address: SocketAddr,
+        connections: usize,
+        pause: Duration,
+        calls: usize,
+    ) -> anyhow::Result<()> {
         let each = calls.div_ceil(connections);
         let mut clients = JoinSet::new();
         let since = Instant::now();
-        for _ in 0..connections {
+        for connection in 0..connections {
             clients.spawn(async move {
+                // Spread over the pause, so that they do not all call at once.
+                sleep(pause * connection as u32 / connections as u32).await;
                 let mut stream = connect(address).await?;
                 for _ in 0..each / 10 {
                     call(&mut stream).await?;
@@ -77,6 +91,9 @@ impl Load {
                     let since = Instant::now();
                     call(&mut stream).await?;
                     latencies.push(since.elapsed());
+                    if !pause.is_zero() {
+                        sleep(pause.saturating_sub(since.elapsed())).await;
+                    }
                 }
                 anyhow::Ok(latencies)
             });

@@ -190,17 +190,13 @@ impl Trip<'_> {
             Err(denial) if denial.reason == DenialReason::Shutdown => return Err(Refusal::ShuttingDown),
             Err(_) => {
                 // A request that had its turn once does not lose its place for the bound.
-                let waiting = self.shared.waiting.load(Ordering::Relaxed);
-                if journey.attempts == 0 && waiting >= self.shared.queue.max_waiting {
-                    return Err(Refusal::QueueFull { waiting, retry_after: self.shared.pace.wait_for(waiting) });
-                }
+                let most = if journey.attempts == 0 { self.shared.queue.max_waiting } else { u32::MAX };
+                let pace = &self.shared.pace;
+                let full = |waiting| Refusal::QueueFull { waiting, retry_after: pace.wait_for(waiting) };
+                let _all = OneMore::within(&self.shared.waiting, most).map_err(full)?;
+                let _group = OneMore::of(&self.group(journey).waiting);
                 let since = Instant::now();
-                let end = {
-                    let _all = OneMore::of(&self.shared.waiting);
-                    let _here = OneMore::of(&resource.waiting);
-                    let _group = OneMore::of(&self.group(journey).waiting);
-                    gate.core().acquire_owned(request).await
-                };
+                let end = gate.core().acquire_owned(request).await;
                 let waited = since.elapsed();
                 journey.waited += waited;
                 match end {

@@ -1,8 +1,8 @@
 //! Headers on their way through: what is between two neighbours stays there, the rest goes on.
 
 use http::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE, VIA,
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::time::Duration;
@@ -22,6 +22,9 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     TRANSFER_ENCODING,
     UPGRADE,
 ];
+
+/// What a client proves itself with, besides `Authorization`; of no use to a provider that gets another key.
+const CREDENTIALS: [HeaderName; 3] = [COOKIE, HeaderName::from_static("api-key"), HeaderName::from_static("x-api-key")];
 
 /// How long a client says its request may wait.
 pub(super) const TIMEOUT: HeaderName = HeaderName::from_static("x-tidegate-timeout");
@@ -73,7 +76,10 @@ pub(super) fn to_provider<'a>(
         headers.remove(ACCEPT_ENCODING);
     }
     if let Some(key) = authorization {
-        headers.insert(http::header::AUTHORIZATION, key.clone());
+        for name in CREDENTIALS {
+            headers.remove(name);
+        }
+        headers.insert(AUTHORIZATION, key.clone());
     }
     headers.append(VIA, HeaderValue::from_static("1.1 tidegate"));
 }
@@ -133,6 +139,7 @@ mod tests {
         let mut headers = map(&[
             ("host", "proxy"),
             ("authorization", "Bearer client"),
+            ("x-api-key", "client"),
             ("x-tenant", "people"),
             ("x-tidegate-timeout", "3s"),
             ("content-length", "3"),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use http::HeaderValue;
 use parking_lot::RwLock;
@@ -27,7 +26,6 @@ pub(super) struct Resource {
     pub(super) id: ResourceId,
     /// Whether answers have to be read for what they used.
     pub(super) counts_tokens: bool,
-    pub(super) waiting: AtomicU32,
     pub(super) meters: ResourceMeters,
 }
 
@@ -90,23 +88,25 @@ impl Upstream {
         if let Some(known) = of(&resources) {
             return Some(known);
         }
-        if resources.count >= self.config.at_most_models || model.len() > LONGEST_MODEL {
+        // Models of the configuration are served whatever else was asked for.
+        let is_configured = !matches!(domain, Domain::Other(_)) && self.own(model).is_some();
+        if !is_configured && (resources.count >= self.config.at_most_models || model.len() > LONGEST_MODEL) {
             return None;
         }
         let key = ResourceKey::new(&self.config.name, model, domain.clone());
-        let limits = self.limits(model);
+        let limits = self.own(model).unwrap_or(&self.config.limits);
         let id = gate.register(&key, limits).ok()?;
         let counts_tokens = limits.budgets.iter().any(|budget| budget.dimension != Dimension::Requests);
         let meters = metrics.meters(&key);
-        let resource = Arc::new(Resource { id, counts_tokens, waiting: AtomicU32::new(0), meters, key });
-        resources.count += 1;
+        let resource = Arc::new(Resource { id, counts_tokens, meters, key });
+        resources.count += u32::from(!is_configured);
         resources.known.entry(Arc::clone(&resource.key.model)).or_default().push(Arc::clone(&resource));
         Some(resource)
     }
 
-    fn limits(&self, model: &str) -> &Limits {
-        let own = self.config.models.iter().find(|own| own.name == model);
-        own.map_or(&self.config.limits, |own| &own.limits)
+    /// What the configuration says of a model in particular.
+    fn own(&self, model: &str) -> Option<&Limits> {
+        self.config.models.iter().find(|own| own.name == model).map(|own| &own.limits)
     }
 
     /// Every resource that was mentioned, by model.
@@ -206,7 +206,7 @@ mod tests {
     async fn models_get_their_own_limits_or_the_providers_and_are_bounded() {
         let (gate, metrics) = (RequestGate::new().unwrap(), Metrics::new());
         let mut config = ProviderConfig::at("p", Url::parse("http://host/v1").unwrap());
-        config.at_most_models = 2;
+        config.at_most_models = 1;
         config.rename = vec![("small".to_string(), "real".to_string())];
         config.models = vec![super::super::config::ModelConfig { name: "own".to_string(), limits: Limits::at_most(3) }];
         let upstream = Upstream::new(config).unwrap();
@@ -215,6 +215,6 @@ mod tests {
             let resource = upstream.resource(&gate, &metrics, model, &Domain::Chat)?;
             gate.snapshot(&resource.key).map(|now| now.provider_cap)
         };
-        assert_eq!([cap("own"), cap("other"), cap("own"), cap("third")], [Some(3), Some(64), Some(3), None]);
+        assert_eq!([cap("other"), cap("third"), cap("own"), cap("other")], [Some(64), None, Some(3), Some(64)]);
     }
 }

@@ -92,6 +92,17 @@ impl<'a> OneMore<'a> {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
+
+    /// The same if there are fewer than `most`; else how many there are.
+    pub(super) fn within(count: &'a AtomicU32, most: u32) -> Result<Self, u32> {
+        match count.fetch_add(1, Ordering::Relaxed) {
+            before if before < most => Ok(Self(count)),
+            before => {
+                count.fetch_sub(1, Ordering::Relaxed);
+                Err(before)
+            }
+        }
+    }
 }
 
 impl Drop for OneMore<'_> {
