@@ -5,6 +5,7 @@ use std::time::Duration as StdDuration;
 
 use reqwest::Url;
 use tidegate_core::request::budget::{BudgetConfig, Dimension};
+use tidegate_core::request::limit::{LimitChoice, TideConfig};
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -64,7 +65,8 @@ impl ProviderConfig {
             rename: Vec::new(),
             timeout: StdDuration::from_mins(10),
             connect_timeout: StdDuration::from_secs(10),
-            limits: Limits::at_most(MAX_PARALLEL.get()),
+            // Nobody knows what a provider bears, and it says so by refusing: that is what the tide is made for.
+            limits: Limits::at_most(MAX_PARALLEL.get()).found_by(LimitChoice::Tide(TideConfig::default())),
             at_most_models: 64,
             models: Vec::new(),
         }

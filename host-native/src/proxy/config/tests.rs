@@ -11,7 +11,7 @@ api_key_env = "ACME_KEY"
 serves = ["gpt-*"]
 rename = { small = "gpt-mini" }
 max_parallel = 12
-limit = "tide"
+limit = "vegas"
 aimd = { cooldown = "1s" }
 budgets = { requests_per_minute = 500, tokens_per_day = 1_000_000 }
 
@@ -66,9 +66,10 @@ fn a_good_file_becomes_typed_settings() {
     assert_eq!((acme.limits.max_parallel.get(), acme.limits.budgets.len()), (12, 2));
     assert_eq!(acme.rename, [("small".to_string(), "gpt-mini".to_string())]);
     assert_eq!((rest.serves.as_slice(), rest.limits.max_parallel.get()), (["*".to_string()].as_slice(), 64));
+    assert!(matches!(rest.limits.algorithm, LimitChoice::Tide(_)));
     let [large] = acme.models.as_slice() else { panic!("one model of its own") };
     assert_eq!((large.limits.max_parallel.get(), large.limits.budgets.len()), (3, 1));
-    assert!(matches!(large.limits.algorithm, LimitChoice::Tide(_)));
+    assert!(matches!(large.limits.algorithm, LimitChoice::Vegas(_)));
     assert_eq!(large.limits.aimd.cooldown, Duration::from_secs(1));
     assert_eq!(config.tenants.known[0].key, Some(super::super::tenant::sha256(b"sk-people")));
     assert_eq!(config.queue.deadline, StdDuration::from_secs(30));
