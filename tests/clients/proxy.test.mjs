@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { once } from "node:events";
+import { once, setMaxListeners } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -101,6 +101,7 @@ describe("the official client for Node through tidegate proxy", () => {
     const done = { people: 0, batch: 0 };
     const total = () => done.people + done.batch;
     const controller = new AbortController();
+    setMaxListeners(0, controller.signal);
     const ask = async (tenant) => {
       const client = program.client({ apiKey: `sk-${tenant}` });
       while (total() < 320) {
