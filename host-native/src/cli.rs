@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -43,7 +44,34 @@ pub enum Command {
     Mock(MockArgs),
     /// Run a suite in virtual time: is capacity ever idle without need, how well do limits find what a provider bears?
     Regress(RegressArgs),
+    /// Serve an OpenAI-compatible API through one gate: a fair queue, adaptive limits, budgets, retries
+    #[command(after_help = PROXY_HELP)]
+    Proxy(ProxyArgs),
 }
+
+/// What `proxy` takes.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ProxyArgs {
+    /// The proxy file: providers, limits, tenants
+    #[arg(value_name = "CONFIG.toml", required_unless_present = "upstream")]
+    pub config: Option<PathBuf>,
+    /// Call this one provider, with defaults for everything and the clients' own keys
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    pub upstream: Option<String>,
+    /// Where to listen [default: what the file says, or 127.0.0.1:4180]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// Read the file and the keys it names, say what they come to, and serve nothing
+    #[arg(long)]
+    pub check: bool,
+    /// Write a line for each answer to the standard error; never a key, never a body
+    #[arg(long, short)]
+    pub verbose: bool,
+}
+
+const PROXY_HELP: &str = "Clients call http://ADDRESS/v1 in the place of the provider. /healthz, /metrics and /why say how \
+    it stands. Ctrl-C lets the calls that are out end; a second one cuts them. Exit codes: 0 stopped in good order, \
+    2 the command line or the file is wrong, 130 calls were cut.";
 
 /// What `simulate` takes.
 #[derive(Clone, Debug, Default, Args)]

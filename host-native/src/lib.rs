@@ -21,6 +21,7 @@
 //! | [`run`], [`runner`] | a whole run of a pipeline file; a pipeline of closures |
 //! | [`progress`], [`verdict`], [`summary`], [`report`] | what a person sees of a run |
 //! | [`simulate`], [`regress`] | runs in virtual time: one scenario, or the idle suite against its baseline |
+//! | [`proxy`] | the same gate for programs in any language, as an HTTP proxy |
 //! | [`example`] | the bundled pipeline and dataset |
 #![forbid(unsafe_code)]
 
@@ -48,6 +49,7 @@ pub mod output;
 pub mod pipeline_file;
 pub mod progress;
 pub mod provider;
+pub mod proxy;
 pub mod record;
 pub mod regress;
 pub mod report;

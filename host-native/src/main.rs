@@ -4,12 +4,13 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use clap::Parser;
-use tidegate_native::cli::{Cli, Command, MockArgs, RunArgs};
+use tidegate_native::cli::{Cli, Command, MockArgs, ProxyArgs, RunArgs};
 use tidegate_native::dry_run;
 use tidegate_native::error::{Error, Exit};
 use tidegate_native::mock::command::serve_until_interrupted;
 use tidegate_native::pipeline_file;
 use tidegate_native::progress::{Screen, json_line};
+use tidegate_native::proxy::proxy;
 use tidegate_native::record::replay_log;
 use tidegate_native::regress::regress;
 use tidegate_native::run::{RunRequest, run};
@@ -26,6 +27,7 @@ fn main() -> Exit {
         Command::Simulate(args) => ended(simulate(&args)),
         Command::Mock(args) => serve_mock(&args),
         Command::Regress(args) => ended(regress(&args)),
+        Command::Proxy(args) => serve_proxy(&args),
     }
 }
 
@@ -59,6 +61,16 @@ fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
         let _ = writeln!(std::io::stderr(), "error: cannot start the runtime: {error}");
         Exit::Internal
     })
+}
+
+fn serve_proxy(args: &ProxyArgs) -> Exit {
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(exit) => return exit,
+    };
+    let end = runtime.block_on(proxy(args));
+    runtime.shutdown_background();
+    ended(end.map(|exit| (String::new(), exit)))
 }
 
 fn run_pipeline(args: RunArgs) -> Exit {

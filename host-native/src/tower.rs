@@ -98,10 +98,10 @@ impl<B: Body, E> Settle<http::Response<B>, E> for HttpAnswers {
     fn settle(&self, result: Result<http::Response<B>, E>, slot: Admitted) -> Result<Self::Response, E> {
         match result {
             Ok(answer) => {
-                let head = Head::read(answer.status(), answer.headers(), SystemTime::now());
-                let mut call = Held::new(slot);
-                call.read(&head);
-                Ok(answer.map(|body| HeldBody::new(body, call)))
+                let said = Head::read(answer.status(), answer.headers(), SystemTime::now());
+                let mut held = Held::new(slot);
+                held.read(&said);
+                Ok(answer.map(|body| HeldBody::new(body, held)))
             }
             Err(error) => {
                 slot.finish(Outcome::ProviderFailure);

@@ -26,7 +26,7 @@ impl ApiKey {
     }
 
     /// The value of the `Authorization` header, marked sensitive.
-    pub(super) fn header(&self) -> HeaderValue {
+    pub(crate) fn header(&self) -> HeaderValue {
         self.header.clone()
     }
 

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::io::{self, Read};
 
+use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::done::DoneRowGroups;
 use crate::pipeline_file::RowFormat;
@@ -123,7 +123,7 @@ impl Manifest {
 }
 
 fn hash(mut bytes: impl Read) -> io::Result<String> {
-    let mut hasher = Sha256::new();
+    let mut hasher = Context::new(&SHA256);
     let mut chunk = vec![0; CHUNK];
     loop {
         match bytes.read(&mut chunk) {
@@ -134,7 +134,7 @@ fn hash(mut bytes: impl Read) -> io::Result<String> {
         }
     }
     let mut text = String::with_capacity(64);
-    for byte in hasher.finalize() {
+    for byte in hasher.finish().as_ref() {
         let _ = write!(text, "{byte:02x}");
     }
     Ok(text)

@@ -33,8 +33,8 @@
 
 mod columns;
 mod kinds;
-mod models;
-mod reader;
+pub(crate) mod models;
+pub(crate) mod reader;
 mod sampler;
 mod settings;
 mod source;

@@ -338,7 +338,8 @@ fn parse_budgets(
     Ok(budgets)
 }
 
-fn parse_limit(source: &SourceText, table: &TableReader<'_>) -> Result<LimitChoice, FileError> {
+/// The setting `limit` of a table, AIMD if it is not there.
+pub(crate) fn parse_limit(source: &SourceText, table: &TableReader<'_>) -> Result<LimitChoice, FileError> {
     const NAMES: [&str; 4] = ["aimd", "vegas", "tide", "fixed"];
     let Some(limit) = table.optional::<String>("limit")? else { return Ok(LimitChoice::default()) };
     match limit.get_ref().as_str() {
@@ -348,7 +349,7 @@ fn parse_limit(source: &SourceText, table: &TableReader<'_>) -> Result<LimitChoi
         // Its cap is `max_parallel`, and the limit is no higher.
         "fixed" => Ok(LimitChoice::Fixed { limit: u32::MAX }),
         other => Err(source
-            .error(limit.span(), format!("`limit` in [[models]] is the string {other:?}"))
+            .error(limit.span(), format!("`limit` in {} is the string {other:?}", table.title()))
             .expected("\"aimd\", \"vegas\", \"tide\" or \"fixed\"")
             .suggest(other, NAMES)),
     }
@@ -387,28 +388,34 @@ fn parse_address(
     key: &'static str,
     with_query: bool,
 ) -> Result<Url, FileError> {
-    let text = table.required::<String>(key)?;
+    let (text, title) = (table.required::<String>(key)?, table.title());
     let expected = if with_query {
         "an address such as \"https://host/judge\", without user name or fragment"
     } else {
         "an address such as \"https://host/v1\", without user name, query or fragment"
     };
     let refuse = |why: String| source.error(text.span(), why).expected(expected);
-    let url = Url::parse(text.get_ref())
-        .map_err(|error| refuse(format!("`{key}` in [[models]] is not an address: {error}")))?;
+    let url =
+        Url::parse(text.get_ref()).map_err(|error| refuse(format!("`{key}` in {title} is not an address: {error}")))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(refuse(format!("`{key}` in [[models]] has the scheme `{}`", url.scheme())));
+        return Err(refuse(format!("`{key}` in {title} has the scheme `{}`", url.scheme())));
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(source
-            .error(text.span(), format!("`{key}` in [[models]] holds a user name or password"))
+            .error(text.span(), format!("`{key}` in {title} holds a user name or password"))
             .without_excerpt()
             .expected("keys only in the environment variable that `api_key_env` names"));
     }
     if (url.query().is_some() && !with_query) || url.fragment().is_some() {
-        return Err(refuse(format!("`{key}` in [[models]] has a query or fragment")));
+        return Err(refuse(format!("`{key}` in {title} has a query or fragment")));
     }
     Ok(url)
+}
+
+/// The setting `base_url` of a table, and where it stands.
+pub(crate) fn parse_base_url(source: &SourceText, table: &TableReader<'_>) -> Result<(Url, Range<usize>), FileError> {
+    let url = parse_address(source, table, "base_url", false)?;
+    Ok((url, table.raw("base_url").map_or_else(|| table.span(), Spanned::span)))
 }
 
 fn parse_mock_endpoint(
@@ -449,7 +456,7 @@ fn parse_mock(source: &SourceText, value: &Spanned<DeValue<'_>>) -> Result<MockS
     }
     let provider = ValueDeserializer::from(Spanned::new(value.span(), DeValue::Table(rest)));
     let provider = ProviderSpec::deserialize(provider).map_err(|error| toml_error(source, &error, value.span()))?;
-    provider.validate().map_err(|error| config_error(source, "mock", &error, value))?;
+    provider.validate().map_err(|error| config_error(source, "[[models]]", "mock", &error, value))?;
     Ok(MockSpec { provider, seed })
 }
 
@@ -457,6 +464,7 @@ fn toml_error(source: &SourceText, error: &toml::de::Error, span: Range<usize>) 
     source.error(error.span().unwrap_or(span), format!("`mock` in [[models]]: {}", error.message()))
 }
 
+/// The keys of a table of AIMD settings.
 pub(super) const AIMD_KEYS: &[&str] = &[
     "initial_limit",
     "max_limit",
@@ -473,28 +481,41 @@ fn parse_aimd(source: &SourceText, model: &TableReader<'_>, same: Option<&ModelS
         let message = format!("`{}` is the same provider and model id, and one limit adapts for both", same.name);
         return Err(source.error(again.span(), message).expected("`aimd` in the first of them only"));
     }
-    let mut aimd = same.map_or_else(AimdConfig::default, |same| same.aimd.clone());
-    let Some(table) = model.table("aimd", "[models.aimd]", AIMD_KEYS)? else { return Ok(aimd) };
-    aimd.initial_limit = table.optional("initial_limit")?.map(Spanned::into_inner);
-    aimd.max_limit = table.optional("max_limit")?.map(Spanned::into_inner);
+    read_aimd(source, model, "[models.aimd]", same.map_or_else(AimdConfig::default, |same| same.aimd.clone()))
+}
+
+/// The table `aimd` of a table, called `title`; what it leaves out is as in `aimd`.
+pub(crate) fn read_aimd(
+    source: &SourceText,
+    owner: &TableReader<'_>,
+    title: &'static str,
+    mut aimd: AimdConfig,
+) -> Result<AimdConfig, FileError> {
+    let Some(table) = owner.table("aimd", title, AIMD_KEYS)? else { return Ok(aimd) };
+    aimd.initial_limit = table.optional("initial_limit")?.map(Spanned::into_inner).or(aimd.initial_limit);
+    aimd.max_limit = table.optional("max_limit")?.map(Spanned::into_inner).or(aimd.max_limit);
     aimd.decrease_factor = table.or("decrease_factor", aimd.decrease_factor)?;
     aimd.increase_step = table.or("increase_step", aimd.increase_step)?;
     aimd.successes_until_increase = table.or("successes_until_increase", aimd.successes_until_increase)?;
     aimd.cooldown = table.or("cooldown", aimd.cooldown)?;
     aimd.max_cooldown = table.or("max_cooldown", aimd.max_cooldown)?;
     aimd.ramp = table.or("ramp", aimd.ramp)?;
-    if let (Err(error), Some(value)) = (aimd.validate(), model.raw("aimd")) {
-        return Err(config_error(source, "aimd", &error, value));
+    if let (Err(error), Some(value)) = (aimd.validate(), owner.raw("aimd")) {
+        return Err(config_error(source, owner.title(), "aimd", &error, value));
     }
     Ok(aimd)
 }
 
 /// The core's refusal of a value inside `value`, which stands under `key`, at the field it names.
-fn config_error(source: &SourceText, key: &str, error: &ConfigError, value: &Spanned<DeValue<'_>>) -> FileError {
+fn config_error(
+    source: &SourceText,
+    title: &str,
+    key: &str,
+    error: &ConfigError,
+    value: &Spanned<DeValue<'_>>,
+) -> FileError {
     let path = error.field.strip_prefix(key).unwrap_or(&error.field).trim_start_matches('.');
-    source
-        .error(locate(value, path), format!("`{key}.{path}` in [[models]] is {}", error.value))
-        .expected(error.expected)
+    source.error(locate(value, path), format!("`{key}.{path}` in {title} is {}", error.value)).expected(error.expected)
 }
 
 /// Where the field at `path`, such as `capacity.steps[2].at_ms`, stands inside `value`; the nearest part of the path

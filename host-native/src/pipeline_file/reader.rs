@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 use super::source::{FileError, SourceText};
 
 /// Reads the keys of one table.
-pub(super) struct TableReader<'a> {
+pub(crate) struct TableReader<'a> {
     source: &'a SourceText,
     /// How the table is called in messages, such as `[[models]]`.
     title: &'static str,
@@ -25,7 +25,7 @@ pub(super) struct TableReader<'a> {
 
 impl<'a> TableReader<'a> {
     /// Opens `table`, refusing any key that is not in `known`.
-    pub(super) fn open(
+    pub(crate) fn open(
         source: &'a SourceText,
         title: &'static str,
         known: &'static [&'static str],
@@ -44,29 +44,34 @@ impl<'a> TableReader<'a> {
         Ok(Self { source, title, known, table, span })
     }
 
+    /// How the table is called in messages.
+    pub(crate) fn title(&self) -> &'static str {
+        self.title
+    }
+
     /// Where the table stands.
-    pub(super) fn span(&self) -> Range<usize> {
+    pub(crate) fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
     /// The raw value of `key`.
-    pub(super) fn raw(&self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
+    pub(crate) fn raw(&self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
         debug_assert!(self.known.contains(&key), "`{key}` is asked for but not announced");
         self.table.get(key)
     }
 
     /// The value of `key`, if it is there.
-    pub(super) fn optional<T: FromToml>(&self, key: &'static str) -> Result<Option<Spanned<T>>, FileError> {
+    pub(crate) fn optional<T: FromToml>(&self, key: &'static str) -> Result<Option<Spanned<T>>, FileError> {
         self.raw(key).map(|value| self.convert(key, value)).transpose()
     }
 
     /// The value of `key`, or `default` without a place.
-    pub(super) fn or<T: FromToml>(&self, key: &'static str, default: T) -> Result<T, FileError> {
+    pub(crate) fn or<T: FromToml>(&self, key: &'static str, default: T) -> Result<T, FileError> {
         Ok(self.optional(key)?.map_or(default, Spanned::into_inner))
     }
 
     /// The value of `key`, which must be there.
-    pub(super) fn required<T: FromToml>(&self, key: &'static str) -> Result<Spanned<T>, FileError> {
+    pub(crate) fn required<T: FromToml>(&self, key: &'static str) -> Result<Spanned<T>, FileError> {
         self.optional(key)?.ok_or_else(|| {
             self.source
                 .error(self.span(), format!("{} has no `{key}`", self.title))
@@ -75,7 +80,7 @@ impl<'a> TableReader<'a> {
     }
 
     /// The table under `key`, if it is there.
-    pub(super) fn table(
+    pub(crate) fn table(
         &self,
         key: &'static str,
         title: &'static str,
@@ -89,7 +94,7 @@ impl<'a> TableReader<'a> {
     }
 
     /// The tables of the array under `key`; none when it is not there.
-    pub(super) fn tables(
+    pub(crate) fn tables(
         &self,
         key: &'static str,
         title: &'static str,
@@ -222,7 +227,7 @@ pub(super) fn to_json(value: &DeValue<'_>) -> Option<Value> {
 }
 
 /// A type that a TOML value either is or is not.
-pub(super) trait FromToml: Sized {
+pub(crate) trait FromToml: Sized {
     /// What the value has to be, in words.
     const EXPECTED: &'static str;
 
@@ -349,7 +354,7 @@ impl FromToml for Duration {
 }
 
 /// Reads a decimal number with a unit: `us`, `ms`, `s`, `m` or `h`.
-pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(unit_at);
     let seconds = match unit {

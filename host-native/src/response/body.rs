@@ -75,11 +75,28 @@ impl Drop for Held {
     }
 }
 
+/// Watches an answer go by, and has the last word on how its call ended.
+pub trait Observe<D> {
+    /// A piece of the body passes.
+    fn data(&mut self, data: &D) {
+        let _ = data;
+    }
+
+    /// The answer has ended, and its call with it: so, unless this says otherwise. Told once; not at all for an answer
+    /// that is dropped half-way, and for a refusal, whose call has ended before.
+    fn end(&mut self, completion: Completion) -> Completion {
+        completion
+    }
+}
+
+/// Nobody watches.
+impl<D> Observe<D> for () {}
+
 pin_project! {
     /// A body that holds the slot of its call until its end: the end of the stream, an error, or its drop.
     ///
     /// Trailers with a `grpc-status` decide how the call ended.
-    pub struct HeldBody<B>
+    pub struct HeldBody<B, O = ()>
     where
         B: Body,
     {
@@ -87,6 +104,7 @@ pin_project! {
         body: B,
         held: Held,
         outcome: fn(&B::Error) -> Outcome,
+        observer: O,
     }
 }
 
@@ -97,15 +115,30 @@ impl<B: Body> HeldBody<B> {
     }
 
     /// The same for a body whose errors mean what `outcome` says.
-    pub fn with_errors(body: B, mut held: Held, outcome: fn(&B::Error) -> Outcome) -> Self {
-        if body.is_end_stream() {
-            held.end();
-        }
-        Self { body, held, outcome }
+    pub fn with_errors(body: B, held: Held, outcome: fn(&B::Error) -> Outcome) -> Self {
+        Self::observed(body, held, outcome, ())
     }
 }
 
-impl<B: Body> Body for HeldBody<B> {
+impl<B: Body, O: Observe<B::Data>> HeldBody<B, O> {
+    /// The same for a body that `observer` watches.
+    pub fn observed(body: B, held: Held, outcome: fn(&B::Error) -> Outcome, observer: O) -> Self {
+        let mut this = Self { body, held, outcome, observer };
+        if this.body.is_end_stream() {
+            end(&mut this.held, &mut this.observer);
+        }
+        this
+    }
+}
+
+fn end<D>(held: &mut Held, observer: &mut impl Observe<D>) {
+    if !held.is_finished() {
+        held.completion = observer.end(held.completion);
+        held.end();
+    }
+}
+
+impl<B: Body, O: Observe<B::Data>> Body for HeldBody<B, O> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -113,15 +146,21 @@ impl<B: Body> Body for HeldBody<B> {
         let mut this = self.project();
         let frame = ready!(this.body.as_mut().poll_frame(context));
         match &frame {
-            None => this.held.end(),
-            Some(Err(error)) => this.held.end_as((this.outcome)(error)),
+            None => end(this.held, this.observer),
+            Some(Err(error)) => {
+                this.held.expect((this.outcome)(error).into());
+                end(this.held, this.observer);
+            }
             Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    this.observer.data(data);
+                }
                 if let Some(completion) = frame.trailers_ref().and_then(grpc) {
                     this.held.expect(completion);
                 }
                 // Whoever reads by length does not come back for the end.
                 if this.body.is_end_stream() {
-                    this.held.end();
+                    end(this.held, this.observer);
                 }
             }
         }
@@ -137,7 +176,7 @@ impl<B: Body> Body for HeldBody<B> {
     }
 }
 
-impl<B: Body + fmt::Debug> fmt::Debug for HeldBody<B> {
+impl<B: Body + fmt::Debug, O> fmt::Debug for HeldBody<B, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HeldBody").field("body", &self.body).field("held", &self.held).finish_non_exhaustive()
     }

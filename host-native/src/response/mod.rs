@@ -25,7 +25,7 @@ use tidegate_core::request::budget::Correction;
 use tidegate_core::request::{Completion, Outcome};
 use tidegate_core::time::Duration;
 
-pub use body::{Held, HeldBody};
+pub use body::{Held, HeldBody, Observe};
 
 /// "Site is overloaded": not registered, but in use.
 const OVERLOADED: u16 = 529;

@@ -1,6 +1,8 @@
 //! What the integration tests share: a scratch directory to run the program in, and servers that misbehave on purpose.
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate of its own and uses its own part")]
 
+pub mod provider;
+
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,0 +1,158 @@
+//! What a request asks for: as much of its body as admission needs to know.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::Bytes;
+use memchr::memmem;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tidegate_core::request::Domain;
+use tidegate_core::request::budget::Usage;
+
+/// Bytes of text for each token, as the usual rule of thumb has it.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// What a body says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked<'a> {
+    /// The model, if it names one.
+    pub(super) model: Option<Cow<'a, str>>,
+    /// Where the model stands in the body, quotes included; none in a form.
+    model_at: Option<Range<usize>>,
+    /// What it may use: a token for every four bytes of text sent, and as many received as it allows. Embedded files are
+    /// not counted; nothing is assumed of answers without a bound.
+    pub(super) estimate: Usage,
+}
+
+#[derive(Deserialize)]
+struct Body<'a> {
+    #[serde(borrow)]
+    model: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_completion_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_output_tokens: Option<&'a RawValue>,
+}
+
+impl<'a> Asked<'a> {
+    /// Reads a body of JSON or a form. One that is neither says nothing: what is wrong with it is the provider's to tell.
+    pub(super) fn read(content_type: &str, body: &'a [u8]) -> Self {
+        if body.is_empty() {
+            return Self::default();
+        }
+        if content_type.starts_with("multipart/form-data") {
+            return Self { model: form_model(body).map(Cow::Borrowed), ..Self::default() };
+        }
+        let estimate = Usage::tokens(tokens(text_bytes(body)), 0);
+        let Ok(said) = serde_json::from_slice::<Body<'_>>(body) else { return Self { estimate, ..Self::default() } };
+        let most = said.max_completion_tokens.or(said.max_output_tokens).or(said.max_tokens);
+        let output = most.and_then(|most| most.get().parse().ok()).unwrap_or(0);
+        let model = said.model.and_then(|raw| serde_json::from_str::<Text<'_>>(raw.get()).ok());
+        let model_at = said.model.map(|raw| {
+            let start = raw.get().as_ptr() as usize - body.as_ptr() as usize;
+            start..start + raw.get().len()
+        });
+        Self { model: model.map(|text| text.0), model_at, estimate: Usage::tokens(estimate.input_tokens, output) }
+    }
+
+    /// `body` with another model in the place of its own; as it is, if it names none.
+    pub(super) fn with_model(&self, body: &Bytes, model: &str) -> Bytes {
+        let Some(at) = self.model_at.clone() else { return body.clone() };
+        let quoted = serde_json::Value::from(model).to_string();
+        let parts = [&body[..at.start], quoted.as_bytes(), &body[at.end..]];
+        Bytes::from(parts.concat())
+    }
+}
+
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+fn tokens(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(BYTES_PER_TOKEN)).unwrap_or(u32::MAX)
+}
+
+/// The length of a body without the files that are embedded in it as `data:` addresses.
+fn text_bytes(body: &[u8]) -> usize {
+    let mut embedded = 0;
+    let mut from = 0;
+    while let Some(at) = memmem::find(&body[from..], b"\"data:") {
+        let start = from + at + 1;
+        let len = memchr::memchr(b'"', &body[start..]).unwrap_or(body.len() - start);
+        embedded += len;
+        from = start + len;
+    }
+    body.len() - embedded
+}
+
+/// The field `model` of a form, which stands in a part of its own after an empty line.
+fn form_model(body: &[u8]) -> Option<&str> {
+    const LONGEST: usize = 256;
+    let name = memmem::find(body, b"name=\"model\"")?;
+    let value = name + memmem::find(&body[name..], b"\r\n\r\n")? + 4;
+    let rest = &body[value..body.len().min(value + LONGEST)];
+    let len = memmem::find(rest, b"\r\n")?;
+    std::str::from_utf8(&rest[..len]).ok().map(str::trim).filter(|model| !model.is_empty())
+}
+
+/// What kind of call an address under `/v1/` is. Kinds without a name of their own go by the first part of it.
+pub(super) fn domain(path: &str) -> Domain {
+    let first = path.split('/').next().unwrap_or_default();
+    match first {
+        "chat" | "completions" | "responses" => Domain::Chat,
+        "embeddings" => Domain::Embedding,
+        "images" => Domain::Image,
+        other => Domain::Other(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_and_the_bound_of_the_answer_are_read_and_the_rest_is_left_alone() {
+        let body = br#"{"messages":[{"role":"user","content":"hi"}],"model":"gpt\/x","max_tokens":7,"stream":true}"#;
+        let asked = Asked::read("application/json", body);
+        assert_eq!(asked.model.as_deref(), Some("gpt/x"));
+        assert_eq!(asked.estimate, Usage::tokens((body.len() as u32).div_ceil(4), 7));
+        let renamed = asked.with_model(&Bytes::from_static(body), "other \"one\"");
+        let renamed: serde_json::Value = serde_json::from_slice(&renamed).unwrap();
+        assert_eq!((&renamed["model"], &renamed["max_tokens"]), (&"other \"one\"".into(), &7.into()));
+    }
+
+    #[test]
+    fn a_body_that_is_nothing_known_says_nothing() {
+        for body in ["", "[]", "{", "\"model\"", "{\"model\":3}", "{\"model\":null}", "\u{1}"] {
+            assert_eq!(Asked::read("application/json", body.as_bytes()).model, None, "{body}");
+        }
+        assert_eq!(Asked::read("", br#"{"model":"a","max_tokens":"many"}"#).estimate.output_tokens, 0);
+    }
+
+    #[test]
+    fn embedded_files_are_no_text() {
+        let body = format!(r#"{{"model":"m","url":"data:image/png;base64,{}"}}"#, "A".repeat(4_000));
+        let asked = Asked::read("application/json", body.as_bytes());
+        assert!(asked.estimate.input_tokens < 20, "{:?}", asked.estimate);
+        assert_eq!(text_bytes(b"{\"url\":\"data:never ends"), 8);
+    }
+
+    #[test]
+    fn the_model_of_a_form_is_found() {
+        let body = b"--b\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n\0\x01\r\n\
+            --b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n--b--\r\n";
+        let asked = Asked::read("multipart/form-data; boundary=b", body);
+        assert_eq!(asked.model.as_deref(), Some("whisper"));
+        assert_eq!(asked.with_model(&Bytes::from_static(body), "other"), &body[..]);
+        assert_eq!(form_model(b"name=\"model\"\r\n\r\nno end"), None);
+    }
+
+    #[test]
+    fn an_address_says_what_kind_of_call_it_is() {
+        assert_eq!([domain("chat/completions"), domain("responses/resp_1")], [Domain::Chat, Domain::Chat]);
+        assert_eq!([domain("embeddings"), domain("images/edits")], [Domain::Embedding, Domain::Image]);
+        assert_eq!(domain("audio/speech"), Domain::Other("audio".to_string()));
+    }
+}

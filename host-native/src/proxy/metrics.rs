@@ -1,0 +1,182 @@
+//! The figures behind `/metrics`, in the text format of Prometheus.
+//!
+//! Labels are bounded: providers and models as the configuration bounds them, tenants only if it names them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use tidegate_core::request::budget::Usage;
+use tidegate_core::request::{Outcome, ResourceSnapshot};
+
+use super::tenant::{OTHERS, Tenant};
+use crate::gate::ResourceKey;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResourceLabels {
+    provider: Arc<str>,
+    model: Arc<str>,
+    domain: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AttemptLabels {
+    provider: Arc<str>,
+    model: Arc<str>,
+    domain: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TokenLabels {
+    provider: Arc<str>,
+    model: Arc<str>,
+    domain: String,
+    direction: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AnswerLabels {
+    tenant: Arc<str>,
+    code: u16,
+}
+
+#[derive(Default)]
+struct Gauges {
+    limit: Family<ResourceLabels, Gauge>,
+    in_flight: Family<ResourceLabels, Gauge>,
+    waiting: Family<ResourceLabels, Gauge>,
+}
+
+/// All figures of a proxy.
+pub(super) struct Metrics {
+    registry: Registry,
+    answers: Family<AnswerLabels, Counter>,
+    attempts: Family<AttemptLabels, Counter>,
+    tokens: Family<TokenLabels, Counter>,
+    waits: Family<ResourceLabels, Histogram, fn() -> Histogram>,
+    gauges: Gauges,
+    others: Arc<str>,
+}
+
+/// The figures of one resource, at hand.
+#[derive(Clone, Debug)]
+pub(super) struct ResourceMeters {
+    /// By [`outcome_index`].
+    attempts: [Counter; OUTCOMES.len()],
+    tokens: [Counter; 2],
+    waits: Histogram,
+}
+
+const OUTCOMES: [(Outcome, &str); 7] = [
+    (Outcome::Success, "success"),
+    (Outcome::RateLimited, "rate_limited"),
+    (Outcome::ProviderFailure, "provider_failure"),
+    (Outcome::ProviderTimeout, "provider_timeout"),
+    (Outcome::LocalCancelled, "local_cancelled"),
+    (Outcome::LocalTimeout, "local_timeout"),
+    (Outcome::Unexpected, "unexpected"),
+];
+
+fn outcome_index(outcome: Outcome) -> usize {
+    OUTCOMES.iter().position(|(known, _)| *known == outcome).unwrap_or(OUTCOMES.len() - 1)
+}
+
+impl ResourceMeters {
+    /// An attempt ended.
+    pub(super) fn attempt(&self, outcome: Outcome) {
+        self.attempts[outcome_index(outcome)].inc();
+    }
+
+    /// A call used so much.
+    pub(super) fn used(&self, usage: Usage) {
+        self.tokens[0].inc_by(u64::from(usage.input_tokens));
+        self.tokens[1].inc_by(u64::from(usage.output_tokens));
+    }
+
+    /// A call was let out after so long.
+    pub(super) fn waited(&self, span: Duration) {
+        self.waits.observe(span.as_secs_f64());
+    }
+}
+
+impl Metrics {
+    pub(super) fn new() -> Self {
+        let mut registry = Registry::with_prefix("tidegate");
+        let answers = Family::<AnswerLabels, Counter>::default();
+        registry.register("answers", "Answers to clients, by tenant and status", answers.clone());
+        let attempts = Family::<AttemptLabels, Counter>::default();
+        registry.register("attempts", "Calls of a provider, by how they ended", attempts.clone());
+        let tokens = Family::<TokenLabels, Counter>::default();
+        registry.register("tokens", "Tokens that answers say they used", tokens.clone());
+        let waits = Family::new_with_constructor(wait_buckets as fn() -> Histogram);
+        registry.register_with_unit("wait", "How long calls waited for their turn", Unit::Seconds, waits.clone());
+        let gauges = Gauges::default();
+        registry.register("limit", "The adaptive limit of calls in flight", gauges.limit.clone());
+        registry.register("in_flight", "Calls in flight", gauges.in_flight.clone());
+        registry.register("waiting", "Calls that wait for their turn", gauges.waiting.clone());
+        Self { registry, answers, attempts, tokens, waits, gauges, others: OTHERS.into() }
+    }
+
+    /// The figures of one resource.
+    pub(super) fn meters(&self, key: &ResourceKey) -> ResourceMeters {
+        let labels = labels(key);
+        let ResourceLabels { provider, model, domain } = labels.clone();
+        let attempt = |outcome| AttemptLabels {
+            provider: Arc::clone(&provider),
+            model: Arc::clone(&model),
+            domain: domain.clone(),
+            outcome,
+        };
+        let direction = |direction| TokenLabels {
+            provider: Arc::clone(&provider),
+            model: Arc::clone(&model),
+            domain: domain.clone(),
+            direction,
+        };
+        ResourceMeters {
+            attempts: OUTCOMES.map(|(_, name)| self.attempts.get_or_create_owned(&attempt(name))),
+            tokens: ["input", "output"].map(|name| self.tokens.get_or_create_owned(&direction(name))),
+            waits: self.waits.get_or_create_owned(&labels),
+        }
+    }
+
+    /// A client was answered. `tenant` is `None` if it is not known whose the request was.
+    pub(super) fn answered(&self, tenant: Option<&Tenant>, code: u16) {
+        let tenant = tenant.filter(|tenant| tenant.is_label).map_or(&self.others, |tenant| &tenant.name);
+        self.answers.get_or_create(&AnswerLabels { tenant: Arc::clone(tenant), code }).inc();
+    }
+
+    /// Everything, with the gauges of `resources` as they stand now.
+    pub(super) fn text(&self, resources: &[(ResourceKey, ResourceSnapshot)]) -> Result<String, fmt::Error> {
+        for (key, now) in resources {
+            let labels = labels(key);
+            self.gauges.limit.get_or_create(&labels).set(i64::from(now.current_limit));
+            self.gauges.in_flight.get_or_create(&labels).set(i64::from(now.in_flight));
+            self.gauges.waiting.get_or_create(&labels).set(i64::from(now.waiters));
+        }
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+fn labels(key: &ResourceKey) -> ResourceLabels {
+    ResourceLabels {
+        provider: Arc::clone(&key.provider),
+        model: Arc::clone(&key.model),
+        domain: key.domain.as_str().to_string(),
+    }
+}
+
+/// 1 ms to 262 s.
+fn wait_buckets() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 4.0, 10))
+}

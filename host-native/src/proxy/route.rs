@@ -1,0 +1,220 @@
+//! Who serves a model, and under which limits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::HeaderValue;
+use parking_lot::RwLock;
+use reqwest::{Client, Url};
+use tidegate_core::request::budget::Dimension;
+use tidegate_core::request::{Domain, ResourceId};
+
+use super::config::ProviderConfig;
+use super::metrics::{Metrics, ResourceMeters};
+use crate::gate::{Limits, RequestGate, ResourceKey};
+
+/// The model of calls that name none.
+pub(super) const NO_MODEL: &str = "-";
+
+/// The longest model id that is one, in bytes.
+const LONGEST_MODEL: usize = 256;
+
+/// One kind of call of one model, and what is known of it.
+#[derive(Debug)]
+pub(super) struct Resource {
+    pub(super) key: ResourceKey,
+    pub(super) id: ResourceId,
+    /// Whether answers have to be read for what they used.
+    pub(super) counts_tokens: bool,
+    pub(super) meters: ResourceMeters,
+}
+
+/// One provider.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    pub(super) config: ProviderConfig,
+    pub(super) http: Client,
+    /// What takes the place of the client's key.
+    pub(super) authorization: Option<HeaderValue>,
+    resources: RwLock<Resources>,
+}
+
+#[derive(Debug, Default)]
+struct Resources {
+    /// By model; few kinds of call each.
+    known: BTreeMap<Arc<str>, Vec<Arc<Resource>>>,
+    count: u32,
+}
+
+impl Upstream {
+    pub(super) fn new(config: ProviderConfig) -> Result<Self, String> {
+        let authorization = config.api_key.as_ref().map(crate::client::ApiKey::header);
+        Ok(Self { http: client(&config)?, authorization, config, resources: RwLock::default() })
+    }
+
+    /// Whether a pattern of this provider fits `model`.
+    pub(super) fn serves(&self, model: &str) -> bool {
+        self.config.serves.iter().any(|pattern| fits(pattern.as_bytes(), model.as_bytes()))
+    }
+
+    /// The model id to send for the one that a client said.
+    pub(super) fn sent<'m>(&'m self, model: &'m str) -> &'m str {
+        let renamed = self.config.rename.iter().find(|(said, _)| said == model);
+        renamed.map_or(model, |(_, sent)| sent)
+    }
+
+    /// The address of what clients call `/v1/PATH?QUERY`.
+    pub(super) fn address(&self, path: &str, query: Option<&str>) -> Url {
+        let mut url = self.config.base_url.clone();
+        let base = url.path().trim_end_matches('/').to_string();
+        url.set_path(&format!("{base}/{path}"));
+        url.set_query(query);
+        url
+    }
+
+    /// The resource of a model and a kind of call, registered on first mention; `None` if that would be one too many.
+    pub(super) fn resource(
+        &self,
+        gate: &RequestGate,
+        metrics: &Metrics,
+        model: &str,
+        domain: &Domain,
+    ) -> Option<Arc<Resource>> {
+        let of = |known: &Resources| known.known.get(model)?.iter().find(|one| one.key.domain == *domain).cloned();
+        if let Some(known) = of(&self.resources.read()) {
+            return Some(known);
+        }
+        let mut resources = self.resources.write();
+        if let Some(known) = of(&resources) {
+            return Some(known);
+        }
+        // Models of the configuration are served whatever else was asked for.
+        let is_configured = !matches!(domain, Domain::Other(_)) && self.own(model).is_some();
+        if !is_configured && (resources.count >= self.config.at_most_models || model.len() > LONGEST_MODEL) {
+            return None;
+        }
+        let key = ResourceKey::new(&self.config.name, model, domain.clone());
+        let limits = self.own(model).unwrap_or(&self.config.limits);
+        let id = gate.register(&key, limits).ok()?;
+        let counts_tokens = limits.budgets.iter().any(|budget| budget.dimension != Dimension::Requests);
+        let meters = metrics.meters(&key);
+        let resource = Arc::new(Resource { key, id, counts_tokens, meters });
+        resources.count += u32::from(!is_configured);
+        resources.known.entry(Arc::clone(&resource.key.model)).or_default().push(Arc::clone(&resource));
+        Some(resource)
+    }
+
+    /// What the configuration says of a model in particular.
+    fn own(&self, model: &str) -> Option<&Limits> {
+        self.config.models.iter().find(|own| own.name == model).map(|own| &own.limits)
+    }
+
+    /// Every resource that was mentioned, by model.
+    pub(super) fn resources(&self) -> Vec<Arc<Resource>> {
+        self.resources.read().known.values().flatten().cloned().collect()
+    }
+}
+
+fn client(config: &ProviderConfig) -> Result<Client, String> {
+    // Fails when the process has a TLS provider already, which then is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = Client::builder()
+        .connect_timeout(config.connect_timeout)
+        .read_timeout(config.timeout)
+        .tcp_nodelay(true)
+        // Where a redirect leads is the client's to follow, and a key must not travel on.
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never());
+    if config.base_url.scheme() == "http" {
+        // Nothing to verify, so a machine without root certificates will do.
+        builder = builder.tls_certs_only([]);
+    }
+    if config.base_url.host_str().is_some_and(is_loopback) {
+        builder = builder.no_proxy();
+    }
+    builder.build().map_err(|error| {
+        let mut cause: &dyn std::error::Error = &error;
+        while let Some(inner) = cause.source() {
+            cause = inner;
+        }
+        cause.to_string()
+    })
+}
+
+/// Whether a path has parts that an address would be shortened by, and end up elsewhere.
+pub(super) fn leaves_its_base(path: &str) -> bool {
+    path.split('/').any(|part| {
+        let plain = part.to_ascii_lowercase().replace("%2e", ".");
+        plain == "." || plain == ".."
+    })
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Whether `pattern` fits all of `text`: `*` is any text, `?` any one byte. Linear but for each `*`, which tries again.
+fn fits(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    // The last `*`, and how much of the text it stands for.
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(byte) if *byte == b'?' || *byte == text[t] => (p, t) = (p + 1, t + 1),
+            _ => {
+                let Some((at, taken)) = star else { return false };
+                star = Some((at, taken + 1));
+                (p, t) = (at + 1, taken + 1);
+            }
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_is_any_text_and_a_question_mark_one_byte() {
+        for (pattern, text) in
+            [("*", ""), ("gpt-*", "gpt-4o"), ("*/*-b", "a/b-b-b"), ("o?-mini", "o3-mini"), ("a", "a")]
+        {
+            assert!(fits(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
+        }
+        for (pattern, text) in [("", "a"), ("gpt-*", "gpt"), ("o?", "o"), ("*-b", "a-bc"), ("a", "ab")] {
+            assert!(!fits(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn an_address_keeps_its_path_and_query() {
+        let config = ProviderConfig::at("p", Url::parse("http://host/api/v1/").unwrap());
+        let upstream = Upstream::new(config).unwrap();
+        let url = upstream.address("files/a%2Fb", Some("limit=2"));
+        assert_eq!(url.as_str(), "http://host/api/v1/files/a%2Fb?limit=2");
+        assert!(!leaves_its_base("files/a%2Fb.c") && !leaves_its_base("a/...") && !leaves_its_base(""));
+        assert!(leaves_its_base("../admin") && leaves_its_base("a/%2E./b") && leaves_its_base("."));
+    }
+
+    #[tokio::test]
+    async fn models_get_their_own_limits_or_the_providers_and_are_bounded() {
+        let (gate, metrics) = (RequestGate::new().unwrap(), Metrics::new());
+        let mut config = ProviderConfig::at("p", Url::parse("http://host/v1").unwrap());
+        config.at_most_models = 1;
+        config.rename = vec![("small".to_string(), "real".to_string())];
+        config.models = vec![super::super::config::ModelConfig { name: "own".to_string(), limits: Limits::at_most(3) }];
+        let upstream = Upstream::new(config).unwrap();
+        assert_eq!((upstream.sent("small"), upstream.sent("other")), ("real", "other"));
+        let cap = |model| {
+            let resource = upstream.resource(&gate, &metrics, model, &Domain::Chat)?;
+            gate.snapshot(&resource.key).map(|now| now.provider_cap)
+        };
+        assert_eq!([cap("other"), cap("third"), cap("own"), cap("other")], [Some(64), None, Some(3), Some(64)]);
+    }
+}

@@ -1,0 +1,98 @@
+//! What is noted of a call while its answer goes by.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use tidegate_core::request::budget::Usage;
+use tidegate_core::request::{Completion, Outcome};
+
+use super::Shared;
+use super::route::Resource;
+use super::tenant::{Level, Tenant};
+use super::usage::UsageReader;
+use crate::response::{Head, Observe};
+
+/// Counts one call of a provider: in flight for as long as it lives, and then by how it ended.
+pub(super) struct Watcher {
+    shared: Arc<Shared>,
+    resource: Arc<Resource>,
+    tenant: Arc<Tenant>,
+    level: Level,
+    estimate: Usage,
+    /// There once an answer has begun.
+    usage: Option<UsageReader>,
+    has_ended: bool,
+}
+
+impl Watcher {
+    /// A call goes out.
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        resource: &Arc<Resource>,
+        tenant: &Arc<Tenant>,
+        level: Level,
+        estimate: Usage,
+    ) -> Self {
+        tenant.group(level).in_flight.fetch_add(1, Ordering::Relaxed);
+        Self {
+            shared: Arc::clone(shared),
+            resource: Arc::clone(resource),
+            tenant: Arc::clone(tenant),
+            level,
+            estimate,
+            usage: None,
+            has_ended: false,
+        }
+    }
+
+    /// The head of the answer is there.
+    pub(super) fn head(&mut self, head: &Head, headers: &HeaderMap) {
+        match head.completion.outcome {
+            Outcome::RateLimited => self.ended(Outcome::RateLimited),
+            Outcome::Success => {
+                let kind = headers.get(CONTENT_TYPE).map_or(&[][..], http::HeaderValue::as_bytes);
+                self.usage = Some(UsageReader::new(kind.starts_with(b"text/event-stream")));
+            }
+            _ => {}
+        }
+    }
+
+    /// The call has ended so.
+    pub(super) fn ended(&mut self, outcome: Outcome) {
+        if !self.has_ended {
+            self.has_ended = true;
+            self.resource.meters.attempt(outcome);
+            self.shared.pace.one_more();
+        }
+    }
+}
+
+impl Observe<Bytes> for Watcher {
+    fn data(&mut self, data: &Bytes) {
+        if let Some(usage) = &mut self.usage {
+            usage.pass(data);
+        }
+    }
+
+    fn end(&mut self, completion: Completion) -> Completion {
+        self.ended(completion.outcome);
+        let used = self.usage.as_ref().and_then(|usage| usage.read(self.estimate));
+        match used {
+            Some(used) if completion.outcome == Outcome::Success => {
+                self.resource.meters.used(used);
+                completion.used(used)
+            }
+            _ => completion,
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.ended(Outcome::LocalCancelled);
+        self.tenant.group(self.level).in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
