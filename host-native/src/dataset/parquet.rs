@@ -18,6 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row as ParquetRow};
@@ -79,7 +80,19 @@ fn open(path: &Path) -> Result<(SerializedFileReader<File>, Stamp), DatasetError
     let reader = reader.unwrap_or_else(|_| Err(parquet::errors::ParquetError::General("it is damaged".to_string())));
     let reader =
         reader.map_err(|error| DatasetError::new(path, None, format!("this is not a Parquet file: {error}")))?;
+    if !is_sound(&reader) {
+        return Err(DatasetError::new(path, None, "this Parquet file is damaged"));
+    }
     Ok((reader, stamp))
+}
+
+/// Whether the places that the file says its pages are at can be places at all. The library asserts it.
+fn is_sound(reader: &SerializedFileReader<File>) -> bool {
+    let mut chunks = reader.metadata().row_groups().iter().flat_map(RowGroupMetaData::columns);
+    chunks.all(|chunk| {
+        let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
+        start >= 0 && chunk.data_page_offset() >= 0 && chunk.compressed_size() >= 0
+    })
 }
 
 fn iterate(path: &Path, reader: SerializedFileReader<File>) -> Result<RowIter<'static>, DatasetError> {
