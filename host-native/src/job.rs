@@ -98,6 +98,7 @@ impl Job {
             return Err(format!("there are no such rows: the dataset has {}, counted from 0", self.dataset.rows()));
         }
         self.rows = rows.start..end;
+        self.dataset.begin_at(rows.start);
         Ok(())
     }
 

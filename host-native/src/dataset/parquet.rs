@@ -30,7 +30,7 @@ use crate::fill::calendar::Moment;
 use crate::kind::ValueKind;
 
 /// Rows that were passed and may still be asked for: row groups in work are asked for nearly in order.
-const MAX_KEPT: u64 = 1 << 16;
+const MAX_KEPT: u64 = 1 << 18;
 
 /// A Parquet file, read from front to back.
 #[derive(Debug)]
@@ -38,6 +38,8 @@ pub(super) struct Table {
     path: PathBuf,
     stamp: Stamp,
     columns: usize,
+    /// The first row that may be asked for: those before it are not kept.
+    pub(super) first: u64,
     cursor: Mutex<Cursor>,
 }
 
@@ -61,8 +63,13 @@ pub(super) fn check(path: &Path) -> Result<Dataset, DatasetError> {
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let columns: Vec<String> = schema.root_schema().get_fields().iter().map(|field| field.name().to_string()).collect();
     check_columns(path, 1, &columns)?;
-    let table =
-        Table { path: path.to_path_buf(), stamp, columns: columns.len(), cursor: Mutex::new(Cursor::default()) };
+    let table = Table {
+        path: path.to_path_buf(),
+        stamp,
+        columns: columns.len(),
+        first: 0,
+        cursor: Mutex::new(Cursor::default()),
+    };
     let mut cursor = Cursor { rows: Some(iterate(path, reader)?), ..Cursor::default() };
     let mut kinds = vec![ValueKind::Null; columns.len()];
     while let Some(values) = cursor.read(&table)? {
@@ -126,7 +133,7 @@ impl Table {
         while cursor.next < range.start {
             let at = cursor.next;
             let row = cursor.read(self)?.ok_or_else(|| self.changed())?;
-            if range.start - at <= MAX_KEPT && (cursor.kept.len() as u64) < MAX_KEPT {
+            if at >= self.first && range.start - at <= MAX_KEPT && (cursor.kept.len() as u64) < MAX_KEPT {
                 cursor.kept.insert(at, row);
             }
         }
