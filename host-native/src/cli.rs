@@ -335,7 +335,8 @@ impl RunArgs {
 
 fn after_help() -> String {
     format!(
-        "Output: DIR/rows/NNNNNN.jsonl (or .csv, .parquet) holds the finished rows of row group NNNNNN, in order; DIR/manifest.json says \
+        "Pipeline files are described in docs/pipeline-file.md; `tidegate schema` prints their JSON Schema.\n\n\
+         Output: DIR/rows/NNNNNN.jsonl (or .csv, .parquet) holds the finished rows of row group NNNNNN, in order; DIR/manifest.json says \
          what ran, DIR/capacity.json which limits applied and how far they were used. API keys are read from the environment variables that the pipeline file names.\n\n\
          Exit codes:\n{}",
         Exit::table()

@@ -163,7 +163,7 @@ impl StandIn<'_> {
         if let Some(when) = &column.when {
             match self.job.templates.holds(when, values.clone()) {
                 Ok(false) if is_known => {
-                    let cell = Cell { value: column.otherwise.clone(), is_known };
+                    let cell = Cell { value: (*column.otherwise).clone(), is_known };
                     return Tried { cell, call: None, is_at_most: false, is_rendered: true };
                 }
                 holds => is_at_most = !(is_known && holds.is_ok()),

@@ -4,6 +4,7 @@
 mod compile;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use serde_json::Value;
 use tidegate_core::pipeline::{Column, Plan, PlanBuilder, PlanError, Strategy};
@@ -54,8 +55,10 @@ pub struct GeneratedColumn {
     pub inputs: Vec<Input>,
     /// The condition under which it is made.
     pub when: Option<Condition>,
-    /// Its value where the condition does not hold.
-    pub otherwise: Value,
+    /// Its value where it is skipped.
+    pub otherwise: Arc<Value>,
+    /// Whether it is skipped, without a task, where a column it reads was.
+    pub skips_with_upstream: bool,
 }
 
 /// A value of a row, as a template reads it.
@@ -95,6 +98,7 @@ impl Job {
             return Err(format!("there are no such rows: the dataset has {}, counted from 0", self.dataset.rows()));
         }
         self.rows = rows.start..end;
+        self.dataset.begin_at(rows.start);
         Ok(())
     }
 
@@ -238,7 +242,7 @@ impl Names<'_> {
             upstreams,
             group: TaskGroup { kind, identity, weight: column.weight, admitted_limit },
             demand,
-            ..Column::new(&column.name, spec.strategy)
+            ..Column::new(&column.name, spec.strategy).skip_with_upstream(column.skips_with_upstream)
         }
     }
 

@@ -78,6 +78,8 @@ pub struct ColumnSummary {
     pub retried: u64,
     /// Tasks that failed for good.
     pub failed: u64,
+    /// Tasks that a condition left out.
+    pub skipped: u64,
 }
 
 /// How a provider and model went.
@@ -189,7 +191,7 @@ impl Summary {
     }
 
     fn write_columns(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = vec![row(["column", "filled by", "done", "put off", "failed"])];
+        let mut table = vec![row(["column", "filled by", "done", "put off", "failed", "skipped"])];
         for column in &self.columns {
             table.push(vec![
                 column.name.clone(),
@@ -197,7 +199,14 @@ impl Summary {
                 column.succeeded.to_string(),
                 column.retried.to_string(),
                 column.failed.to_string(),
+                column.skipped.to_string(),
             ]);
+        }
+        if self.columns.iter().all(|column| column.skipped == 0) {
+            // Most pipelines have no conditions.
+            for line in &mut table {
+                line.truncate(5);
+            }
         }
         write_table(f, &table, 2)
     }
@@ -308,6 +317,7 @@ mod tests {
                 succeeded: 7,
                 retried: 3,
                 failed: 2,
+                skipped: 0,
             }],
             providers: vec![ProviderSummary {
                 label: "mock/writer".to_string(),

@@ -12,7 +12,7 @@ use crate::output::{Earlier, OutputDirectory};
 use crate::pipeline_file::PipelineFile;
 use crate::provider::Provider;
 use crate::summary::{ColumnSummary, Dropped, ProviderSummary, Summary};
-use crate::workload::JobWork;
+use crate::workload::{DATASET_NAME, JobWork};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -70,6 +70,7 @@ pub fn summarise(
             succeeded: tasks.succeeded,
             retried: tasks.retryable,
             failed: tasks.failed,
+            skipped: tasks.skipped + tasks.skipped_with_upstream,
         }
     });
     let has_prices = file.models.iter().any(|model| model.price.is_some());
@@ -105,8 +106,13 @@ fn provider_summary(provider: &Arc<Provider>) -> ProviderSummary {
 fn dropped(report: &RunReport, work: &JobWork) -> Vec<Dropped> {
     let examples = work.drop_examples();
     let one = |count: &DroppedCount| {
-        let named = |column| report.columns.iter().find(|known| known.column == column);
-        let column = count.column.and_then(named).map_or_else(String::new, |column| column.name.clone());
+        let named = |column| report.columns.iter().position(|known| known.column == column);
+        let column = match count.column.and_then(named) {
+            // The first column of the plan is the dataset.
+            Some(0) => DATASET_NAME.to_string(),
+            Some(at) => report.columns[at].name.clone(),
+            None => String::new(),
+        };
         let reason = count.reason.to_string();
         let example = examples.get(&(column.clone(), reason.clone())).cloned();
         Dropped { column, reason, rows: count.rows, example }

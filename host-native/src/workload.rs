@@ -48,6 +48,12 @@ pub struct Written {
     pub row_groups: u64,
 }
 
+/// The place of the root column among failures: after every generated column.
+const DATASET: usize = usize::MAX;
+
+/// What the root column is called where rows are dropped because of it.
+pub const DATASET_NAME: &str = "seed";
+
 type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl JobWork {
@@ -122,7 +128,7 @@ impl Shared {
                 return Ok(outcome);
             }
         };
-        self.cells.fill(task.row_group, index, task.row, &Arc::new(value));
+        self.cells.fill(task.row_group, index, task.row, &value);
         Ok(outcome)
     }
 
@@ -138,14 +144,14 @@ impl Shared {
                 Ok(TaskOutcome::Success)
             }
             Err(error) => {
-                self.warnings.lock().push(format!("error: {error}"));
+                self.cells.fail(task.row_group, DATASET, None, error.to_string());
                 Ok(TaskOutcome::Failed(FailureKind::Other))
             }
         }
     }
 
     /// The value that fills `task`, and whether anything was done for it.
-    async fn value(&self, task: &Task, index: usize) -> Result<(Value, TaskOutcome), Unfilled> {
+    async fn value(&self, task: &Task, index: usize) -> Result<(Arc<Value>, TaskOutcome), Unfilled> {
         let column = &self.job.columns[index];
         let values = self.context(task, column);
         let scene = Scene {
@@ -159,11 +165,11 @@ impl Shared {
             let holds = self.job.templates.holds(when, values.clone());
             let failed = |why| Unfilled::Ended(TaskOutcome::Failed(FailureKind::Template), why);
             if !holds.map_err(failed)? {
-                return Ok((column.otherwise.clone(), TaskOutcome::Skipped));
+                return Ok((Arc::clone(&column.otherwise), TaskOutcome::Skipped));
             }
         }
         let calls = Calls::new(self.callers[index].as_ref(), task.tie);
-        column.fill.fill(scene, calls).await.map(|value| (value, TaskOutcome::Success))
+        column.fill.fill(scene, calls).await.map(|value| (Arc::new(value), TaskOutcome::Success))
     }
 
     /// The number in the dataset of a row of the run's.
@@ -207,8 +213,8 @@ impl Shared {
                 Some((name.as_str(), TemplateValue::from(Serde(seeds.get(at)?))))
             }
             Input::Generated(at) => {
-                let name = self.job.columns.get(at)?.name.as_str();
-                Some((name, TemplateValue::from(Serde(&**cells.value(at, row)?))))
+                let column = self.job.columns.get(at)?;
+                Some((column.name.as_str(), TemplateValue::from(Serde(&**made(column, cells, at, row)?))))
             }
         })
     }
@@ -245,7 +251,7 @@ impl Shared {
             row: self.row_number(first_row, row),
             seeds: (self.job.dataset.columns(), cells.seeds(row)),
             generated: generated
-                .filter_map(|(at, column)| Some((column.name.as_str(), &**cells.value(at, row)?)))
+                .filter_map(|(at, column)| Some((column.name.as_str(), &**made(column, cells, at, row)?)))
                 .collect(),
         }
     }
@@ -261,9 +267,9 @@ impl Shared {
         let index = self.by_id.get(&column).copied();
         DroppedLine {
             row: self.row_number(group.first_row, row),
-            column: index.map_or("seed", |index| &self.job.columns[index].name).to_string(),
+            column: index.map_or(DATASET_NAME, |index| &self.job.columns[index].name).to_string(),
             reason: reason.to_string(),
-            detail: index.and_then(|index| cells.failure(index, row)).map(str::to_string),
+            detail: cells.failure(index.unwrap_or(DATASET), row).map(str::to_string),
         }
     }
 
@@ -279,6 +285,12 @@ impl Shared {
             }
         }
     }
+}
+
+/// The value of `column`, which is at `at`, in a row. A column that was skipped with its upstream had no task, and so has
+/// nothing in its cell.
+fn made<'a>(column: &'a GeneratedColumn, cells: &'a CellGroup, at: usize, row: u32) -> Option<&'a Arc<Value>> {
+    cells.value(at, row).or(column.skips_with_upstream.then_some(&column.otherwise))
 }
 
 /// A line of `NNNNNN.dropped.jsonl`.

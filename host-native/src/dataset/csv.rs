@@ -42,7 +42,8 @@ pub(super) fn read(text: &Text, rows: Range<u64>) -> Result<Vec<Row>, DatasetErr
         let record = record.map_err(|error| csv_error(&text.path, &error))?;
         Ok(record.iter().map(|field| Value::String(field.to_string())).collect())
     };
-    records.map(row).collect()
+    let read: Vec<Row> = records.map(row).collect::<Result<_, DatasetError>>()?;
+    if read.len() as u64 == rows.end - rows.start { Ok(read) } else { Err(text.changed()) }
 }
 
 fn csv_error(path: &Path, error: &csv::Error) -> DatasetError {

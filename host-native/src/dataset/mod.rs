@@ -135,6 +135,16 @@ impl Dataset {
         self.rows
     }
 
+    /// Says that no row before `first` will be asked for. That saves the memory for rows that are passed on the way.
+    pub fn begin_at(&mut self, first: u64) {
+        match &mut self.source {
+            Source::Csv(_) | Source::Jsonl(_) => {}
+            #[cfg(feature = "parquet")]
+            Source::Parquet(table) => table.first = first,
+        }
+        debug_assert!(first <= self.rows);
+    }
+
     /// These rows, in file order, counted from 0. Costs the reading of these rows and of at most 63 before them.
     pub fn read(&self, rows: Range<u64>) -> Result<Vec<Row>, DatasetError> {
         if rows.end > self.rows || rows.start > rows.end {

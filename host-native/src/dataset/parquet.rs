@@ -18,6 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row as ParquetRow};
@@ -29,7 +30,7 @@ use crate::fill::calendar::Moment;
 use crate::kind::ValueKind;
 
 /// Rows that were passed and may still be asked for: row groups in work are asked for nearly in order.
-const MAX_KEPT: u64 = 1 << 16;
+const MAX_KEPT: u64 = 1 << 18;
 
 /// A Parquet file, read from front to back.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(super) struct Table {
     path: PathBuf,
     stamp: Stamp,
     columns: usize,
+    /// The first row that may be asked for: those before it are not kept.
+    pub(super) first: u64,
     cursor: Mutex<Cursor>,
 }
 
@@ -60,8 +63,13 @@ pub(super) fn check(path: &Path) -> Result<Dataset, DatasetError> {
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let columns: Vec<String> = schema.root_schema().get_fields().iter().map(|field| field.name().to_string()).collect();
     check_columns(path, 1, &columns)?;
-    let table =
-        Table { path: path.to_path_buf(), stamp, columns: columns.len(), cursor: Mutex::new(Cursor::default()) };
+    let table = Table {
+        path: path.to_path_buf(),
+        stamp,
+        columns: columns.len(),
+        first: 0,
+        cursor: Mutex::new(Cursor::default()),
+    };
     let mut cursor = Cursor { rows: Some(iterate(path, reader)?), ..Cursor::default() };
     let mut kinds = vec![ValueKind::Null; columns.len()];
     while let Some(values) = cursor.read(&table)? {
@@ -79,7 +87,19 @@ fn open(path: &Path) -> Result<(SerializedFileReader<File>, Stamp), DatasetError
     let reader = reader.unwrap_or_else(|_| Err(parquet::errors::ParquetError::General("it is damaged".to_string())));
     let reader =
         reader.map_err(|error| DatasetError::new(path, None, format!("this is not a Parquet file: {error}")))?;
+    if !is_sound(&reader) {
+        return Err(DatasetError::new(path, None, "this Parquet file is damaged"));
+    }
     Ok((reader, stamp))
+}
+
+/// Whether the places that the file says its pages are at can be places at all. The library asserts it.
+fn is_sound(reader: &SerializedFileReader<File>) -> bool {
+    let mut chunks = reader.metadata().row_groups().iter().flat_map(RowGroupMetaData::columns);
+    chunks.all(|chunk| {
+        let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
+        start >= 0 && chunk.data_page_offset() >= 0 && chunk.compressed_size() >= 0
+    })
 }
 
 fn iterate(path: &Path, reader: SerializedFileReader<File>) -> Result<RowIter<'static>, DatasetError> {
@@ -113,7 +133,7 @@ impl Table {
         while cursor.next < range.start {
             let at = cursor.next;
             let row = cursor.read(self)?.ok_or_else(|| self.changed())?;
-            if range.start - at <= MAX_KEPT && (cursor.kept.len() as u64) < MAX_KEPT {
+            if at >= self.first && range.start - at <= MAX_KEPT && (cursor.kept.len() as u64) < MAX_KEPT {
                 cursor.kept.insert(at, row);
             }
         }

@@ -3,6 +3,7 @@
 //! An answer that must have a form and has it not is asked for again, a bounded number of times, in a call of its own
 //! that waits for its turn: the model is shown what it said and what is wrong with that.
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tidegate_core::pipeline::FailureKind;
 use tidegate_core::request::budget::Usage;
@@ -114,7 +115,7 @@ impl LlmFill {
     }
 }
 
-fn number<T: Copy + std::str::FromStr + PartialOrd>(
+fn number<T: Copy + DeserializeOwned>(
     scene: Scene<'_>,
     key: &str,
     option: Option<&CallOption<T>>,

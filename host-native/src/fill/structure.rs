@@ -1,6 +1,7 @@
 //! Answers with a form: JSON in a text, checked against a JSON Schema.
 
 use jsonschema::Validator;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::pipeline_file::{JsonMode, OutputForm};
@@ -95,9 +96,9 @@ pub fn read(output: OutputForm, text: String) -> Result<Value, String> {
     }
 }
 
-/// A number of type `T` in a template's text.
-pub fn parse_number<T: std::str::FromStr>(key: &str, text: &str, expected: &str) -> Result<T, String> {
-    text.trim().parse().map_err(|_| format!("`{key}` is {}; expected {expected}", excerpt(text)))
+/// A number of type `T` in a template's text, as JSON writes numbers: no `nan`, no `inf`.
+pub fn parse_number<T: DeserializeOwned>(key: &str, text: &str, expected: &str) -> Result<T, String> {
+    serde_json::from_str(text.trim()).map_err(|_| format!("`{key}` is {}; expected {expected}", excerpt(text)))
 }
 
 /// The text inside a Markdown code fence, if `answer` is nothing but one; models like to add them.
@@ -203,6 +204,17 @@ mod tests {
         assert_eq!(read(OutputForm::Number, " 42\n".to_string()), Ok(json!(42)));
         assert_eq!(read(OutputForm::Number, "-1.5e3".to_string()), Ok(json!(-1500.0)));
         assert_eq!(read(OutputForm::Number, "four".to_string()), Err("\"four\" is not a number".to_string()));
+    }
+
+    #[test]
+    fn an_option_is_a_number_as_json_writes_it() {
+        assert_eq!(parse_number::<f64>("t", " 0.5 ", "a number"), Ok(0.5));
+        assert_eq!(parse_number::<u32>("n", "7", "a number"), Ok(7));
+        for wrong in ["nan", "inf", "-1", "7.5", "", "seven"] {
+            let error = parse_number::<u32>("n", wrong, "a whole number").unwrap_err();
+            assert_eq!(error, format!("`n` is {wrong:?}; expected a whole number"));
+        }
+        assert!(parse_number::<f64>("t", "nan", "a number").is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! From a column of the file to what fills it: templates compiled, names known, schemas ready.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use tidegate_core::pipeline::Strategy;
 use toml::Spanned;
@@ -38,7 +39,8 @@ pub(super) fn column(
         kind: kind(&spec.kind).or(ValueKind::of(&spec.otherwise)),
         inputs: inputs.into_iter().collect(),
         when,
-        otherwise: spec.otherwise.clone(),
+        otherwise: Arc::new(spec.otherwise.clone()),
+        skips_with_upstream: spec.skip_with_upstream,
     })
 }
 

@@ -28,8 +28,10 @@ pub struct ColumnSpec {
     pub weight: Spanned<f64>,
     /// The condition under which it is made.
     pub when: Option<Spanned<String>>,
-    /// Its value where the condition does not hold \[null\].
+    /// Its value where it is skipped \[null\].
     pub otherwise: Value,
+    /// Whether it is skipped where a column it reads was \[no\].
+    pub skip_with_upstream: bool,
 }
 
 impl ColumnSpec {
@@ -41,7 +43,8 @@ impl ColumnSpec {
 }
 
 /// Keys of every kind.
-const COMMON_KEYS: &[&str] = &["name", "kind", "strategy", "upstreams", "weight", "when", "otherwise"];
+const COMMON_KEYS: &[&str] =
+    &["name", "kind", "strategy", "upstreams", "weight", "when", "otherwise", "skip_with_upstream"];
 
 /// The keys of all kinds together.
 pub(super) const COLUMN_KEYS: &[&str] = &[
@@ -52,6 +55,7 @@ pub(super) const COLUMN_KEYS: &[&str] = &[
     "weight",
     "when",
     "otherwise",
+    "skip_with_upstream",
     "model",
     "prompt",
     "system",
@@ -154,8 +158,9 @@ fn parse_column(
         return Err(source.error(weight.span(), message).expected("a number from 2^-20 to 2^20"));
     }
     let (when, otherwise) = parse_condition(source, table)?;
+    let skip_with_upstream = table.or("skip_with_upstream", false)?;
     let upstreams = upstreams.map_or_else(Vec::new, Spanned::into_inner);
-    Ok(ColumnSpec { name, kind, strategy, upstreams, weight, when, otherwise })
+    Ok(ColumnSpec { name, kind, strategy, upstreams, weight, when, otherwise, skip_with_upstream })
 }
 
 fn parse_condition(
@@ -164,10 +169,11 @@ fn parse_condition(
 ) -> Result<(Option<Spanned<String>>, Value), FileError> {
     let when = table.optional::<String>("when")?;
     let otherwise = table.optional::<Value>("otherwise")?;
-    match (&when, otherwise) {
-        (None, Some(otherwise)) => Err(source
+    let can_skip = when.is_some() || table.raw("skip_with_upstream").is_some();
+    match (can_skip, otherwise) {
+        (false, Some(otherwise)) => Err(source
             .error(otherwise.span(), "`otherwise` in [[columns]] says what there is where a condition does not hold")
-            .expected("`when = ` the condition beside it")),
+            .expected("`when = ` the condition beside it, or `skip_with_upstream`")),
         (_, otherwise) => Ok((when, otherwise.map_or(Value::Null, Spanned::into_inner))),
     }
 }
