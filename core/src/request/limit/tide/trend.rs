@@ -44,7 +44,7 @@ impl Trend {
         let slope = (f64::from(ceiling) - f64::from(was)) / passed as f64;
         let (least, most) = (self.slope / ALIKE, self.slope * ALIKE);
         let agrees = (slope > least && slope < most) || (slope < least && slope > most);
-        self.followed = if agrees { (slope + self.slope) / 2.0 } else { 0.0 };
+        self.followed = if agrees { self.slope + (slope - self.slope) / 2.0 } else { 0.0 };
         self.until = now + Duration::from_nanos(passed.saturating_mul(REACH));
         self.slope = slope;
     }
