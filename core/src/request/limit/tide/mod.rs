@@ -16,12 +16,15 @@
 //!         └────────────┘     after enough successes    └──└──────────┘
 //! ```
 //!
-//! - **Climb** doubles the limit each round trip, up to twice what was made use of, as TCP does in slow start (Jacobson, 1988).
+//! - **Climb** starts at ten calls, one each millisecond (TCP's initial window of RFC 6928), and doubles the limit each round
+//!   trip, up to twice what was made use of, as TCP does in slow start (Jacobson, 1988). Calls go out at most twice as fast as
+//!   they come back, so that a refusal is heard before many others have followed the refused call.
 //! - **Hold** stays at what is known to be borne: this is where the time is spent, at the ceiling and not below it, which
 //!   CUBIC (Ha, Rhee and Xu, 2008) and BBR (Cardwell et al., 2016) do with the window and the rate that they remember.
 //! - **Probe** tries one call more. It waits for `probe_after x 2^failures` successes, up to `probe_after_most` (and up to 32
 //!   for each call of the limit, so that a narrow one is not stuck for long), so that a probe in vain is one call in 240. A
-//!   probe that cost a pause is also followed by none for up to 32 such pauses.
+//!   probe that cost a pause is also followed by none for 8 such pauses, then 16, up to 128; for fewer where the highest ceiling
+//!   remembered is far above, and at once for 32 after a return there.
 //! - A probe that passes begins a climb. What ends it tells how soon to look again: at once after a leap of four slots or
 //!   more, half as long as before after less.
 //!
@@ -33,21 +36,22 @@
 //!
 //! **After a pause** the calls in flight are let up step by step, 1, 2, 4, ..., one step each time that a refusal would have
 //! come back by, so that a ceiling that fell meanwhile costs one or two refusals and not a burst. A ceiling that falls again
-//! and again, and asks for a pause each time, is kept at a distance.
+//! and again, and asks for a pause each time, is kept at a distance. One that moves steadily, down or up, is followed without
+//! trying.
 //!
-//! **Rates.** A provider that counts calls per minute refuses at whatever concurrency. Of its refusals the
-//! [interval](TideConfig#rates) between calls is learned, and grants are spaced by it
-//! ([`opens_at`](LimitAlgorithm::opens_at)).
+//! **Rates.** A provider that counts calls per minute refuses at whatever concurrency. Two of its refusals tell the
+//! [interval](TideConfig#rates) between calls, and grants are spaced by it ([`opens_at`](LimitAlgorithm::opens_at)).
 //!
-//! **Queues.** Where nothing has been refused for long, mean latencies of batches of calls are compared with those of a batch
-//! that did not queue, and the limit is held where they are `latency_tolerance` times as long at most.
+//! **Queues.** Where nothing has been refused for long, mean latencies of batches of calls are compared with those of calls
+//! that did not queue, and the limit is held where they are up to `latency_tolerance` times as long.
 //!
 //! It knows nothing but grants, ends of calls, and time. So it cannot
 //!
 //! - tell a ceiling that rose without trying: under a Retry-After of 500 ms each try costs half a second of everything;
 //! - pace a rate whose refusals carry no Retry-After (its limit settles where the rate is borne on the average);
 //! - see an outage: 5xx and timeouts change nothing;
-//! - keep refusals below one in a hundred where only a few hundred calls are made: it has to find out first.
+//! - keep refusals below one in a hundred where fewer than two hundred calls are made: it has to find out first;
+//! - tell the knee itself from a little past it: where throughput falls past the knee, some of it is lost.
 //!
 //! How it does beside the others, provider by provider, is in `docs/control.md`.
 
@@ -57,10 +61,12 @@ mod queueing;
 mod restart;
 #[cfg(test)]
 mod tests;
+mod trend;
 
-use self::pace::Pace;
+use self::pace::{Pace, Refusal};
 use self::queueing::{Queueing, Sight};
 use self::restart::Restart;
+use self::trend::Trend;
 use super::{CallReport, LimitAlgorithm, LimitState, scaled_down};
 use crate::error::ConfigError;
 use crate::request::outcome::Outcome;
@@ -73,6 +79,17 @@ const WAITS_OF_TRUST: u32 = 8;
 
 /// Successes to wait for before a probe, at most, for each call of the limit.
 const TRIPS: u32 = 32;
+/// Pauses between two probes, times `limit / (highest - limit)`; and the fewest.
+const NEAR: u64 = 16;
+const FEWEST_PAUSES: u64 = 4;
+/// Probes in vain that a return to the highest ceiling counts for.
+const BACK: u32 = 2;
+/// What part of the way to the present one the highest ceiling comes down with each refusal.
+const FORGETTING: u32 = 16;
+/// What part of the limit is given up to measure what calls take alone.
+const DRAIN: u32 = 5;
+/// Nanoseconds below which calls are not held apart.
+const SPACE: f64 = 1e6;
 /// Slots by which a climb must have risen to count as a change and not as one more step.
 const LEAP: u32 = 4;
 /// Pauses within which a ceiling that falls again counts as falling.
@@ -114,6 +131,9 @@ pub struct Tide {
     peak: u32,
     /// Refusals that were news, since the last call granted after a cut was answered.
     streak: u32,
+    /// The highest ceiling, as far as it is remembered.
+    highest: u32,
+    trend: Trend,
     /// When the first call after the last cut went out.
     first_news: Option<Instant>,
     /// Probes in vain in a row.
@@ -129,6 +149,8 @@ pub struct Tide {
     /// What is known of the refusal that is told next.
     pause: Option<Pause>,
     restart: Option<Restart>,
+    /// In a climb, no call before this.
+    spaced_until: Instant,
     /// How long calls and refusals take, in nanoseconds; 0 while it is unknown.
     latency: f64,
     refusal: f64,
@@ -138,8 +160,10 @@ pub struct Tide {
     unrefused: u32,
     /// Whether latency, and not a refusal, was what last cut.
     is_queueing: bool,
-    /// The limit before half of it was taken to learn what calls take alone.
+    /// What the limit becomes again once it is known what calls take alone.
     resume: u32,
+    /// The limit before the first of a row of cuts for latency.
+    uncut: u32,
 }
 
 impl Tide {
@@ -156,6 +180,8 @@ impl Tide {
             granted: 0,
             peak: 0,
             streak: 0,
+            highest: 0,
+            trend: Trend::default(),
             first_news: None,
             failures: 0,
             successes: 0,
@@ -165,6 +191,7 @@ impl Tide {
             first_ceiling: 0,
             pause: None,
             restart: None,
+            spaced_until: Instant::ZERO,
             latency: 0.0,
             refusal: 0.0,
             pace: Pace::default(),
@@ -172,6 +199,7 @@ impl Tide {
             unrefused: u32::MAX,
             is_queueing: false,
             resume: 0,
+            uncut: 1,
         })
     }
 
@@ -196,9 +224,19 @@ impl Tide {
         Duration::from_nanos(tick.clamp(1e6, 1e9) as u64)
     }
 
+    /// How far apart calls go out in a climb: twice as fast as they come back, as Linux paces TCP in slow start.
+    fn space(&self) -> Duration {
+        // The first to come back are the short ones: go by what a refusal may take.
+        if self.granted < 2 * u64::from(self.config.initial_limit) {
+            return self.tick();
+        }
+        let space = self.latency / f64::from(self.limit.max(1)) / 2.0;
+        if space < SPACE { Duration::ZERO } else { Duration::from_nanos(space as u64) }
+    }
+
     fn on_success(&mut self, now: Instant, call: &CallReport) {
         follow(&mut self.latency, call.latency);
-        self.pace.on_success(call.grant, call.admitted_in_flight);
+        self.pace.on_success(call.grant, call.admitted_in_flight, self.latency);
         if call.grant >= self.known {
             self.streak = 0;
             if now >= self.quiet_until {
@@ -206,6 +244,13 @@ impl Tide {
             }
         }
         if self.is_queueing {
+            return;
+        }
+        if self.phase == Phase::Hold
+            && let Some(followed) = self.trend.follow(now, self.limit)
+        {
+            self.successes = if followed == self.limit { self.successes } else { 0 };
+            self.limit = followed.min(self.max);
             return;
         }
         let is_of_phase = call.grant >= self.since;
@@ -245,7 +290,7 @@ impl Tide {
             }
             Sight::Relearn if self.is_queueing => {
                 self.resume = self.limit;
-                self.limit = (self.limit / 2).max(1);
+                self.limit = (self.limit - self.limit / DRAIN).max(1);
             }
             Sight::Learned if self.is_queueing => self.limit = self.resume.min(self.max),
             Sight::Clear(_) | Sight::Relearn | Sight::Learned => {}
@@ -254,13 +299,27 @@ impl Tide {
                     self.enter(Phase::Hold);
                 }
             }
-            Sight::Queueing(ratio) => {
+            Sight::InVain => self.limit = self.uncut.min(self.max),
+            Sight::Queueing { ratio, is_first } => {
+                if is_first {
+                    self.uncut = self.limit;
+                }
+                let midway = 1.0 + (self.config.latency_tolerance - 1.0) / 2.0;
+                self.resume = scaled_down(self.limit, (midway / ratio).min(1.0));
                 self.limit = scaled_down(self.limit, 1.0 / ratio);
                 self.known = self.granted;
                 self.is_queueing = true;
                 self.enter(Phase::Hold);
             }
         }
+    }
+
+    /// Pauses between two probes, at most: the fewer, the farther the limit is below what was once borne, for the more is to
+    /// be had.
+    fn most_pauses(&self) -> u64 {
+        let most = u64::from(self.config.pauses_between_probes);
+        let room = u64::from(self.highest.saturating_sub(self.limit));
+        (NEAR * u64::from(self.limit)).checked_div(room).map_or(most, |near| near.clamp(FEWEST_PAUSES.min(most), most))
     }
 
     fn on_refused(&mut self, now: Instant, call: &CallReport) {
@@ -273,16 +332,20 @@ impl Tide {
             self.restart = Some(Restart { end: until, out: call.in_flight, tick: self.tick() });
         }
         let by_pace = match pause {
-            Some(Pause { until, asked: Some(asked) }) => {
-                self.pace.on_refused(until, asked, call.grant, call.admitted_in_flight, self.granted)
+            Some(Pause { asked: Some(asked), .. }) => {
+                let sent = Instant::from_nanos(now.as_nanos().saturating_sub(call.latency.as_nanos()));
+                let at_once = call.admitted_in_flight;
+                self.pace.on_refused(&Refusal { grant: call.grant, sent, asked, at_once })
             }
             _ => false,
         };
-        if call.grant < self.known || by_pace {
-            self.known = if by_pace { self.granted } else { self.known };
-            return;
+        if by_pace {
+            // So what was cut before was not the limit's fault.
+            self.limit = self.limit.max(self.pace.level()).min(self.max);
+            self.known = self.granted;
+        } else if call.grant >= self.known {
+            self.cut(now, call, pause);
         }
-        self.cut(now, call, pause);
     }
 
     fn cut(&mut self, now: Instant, call: &CallReport, pause: Option<Pause>) {
@@ -291,6 +354,7 @@ impl Tide {
         let less = self.limit.saturating_sub(1 << self.streak.min(31));
         let least = scaled_down(self.limit, self.config.decrease_factor);
         self.limit = ceiling.min(less.max(least)).max(1);
+        let is_back = self.remember();
         self.first_news = None;
         self.streak = self.streak.saturating_add(1);
         self.known = self.granted;
@@ -300,20 +364,28 @@ impl Tide {
         self.failures = match self.phase {
             Phase::Probe { .. } => self.failures + 1,
             // Much has changed: look again soon. Or a little: somewhat sooner than before.
-            Phase::Climb { from } if self.limit >= from.saturating_add(LEAP) => 0,
+            Phase::Climb { from } if self.limit >= from.saturating_add(LEAP) => BACK * u32::from(is_back),
             Phase::Hold if self.streak > 1 => self.failures.min(1),
             Phase::Climb { .. } | Phase::Hold => self.failures.saturating_sub(1),
         };
         if let Some(Pause { until, .. }) = pause {
+            self.trend.on_ceiling(now, ceiling);
             if self.phase == Phase::Hold {
                 self.fall(now, ceiling);
             }
-            let pauses = (8_u64 << self.failures.min(16)).min(u64::from(self.config.pauses_between_probes));
+            let pauses = (8_u64 << self.failures.min(16)).min(self.most_pauses());
             let pause = (until - now).as_nanos();
             self.quiet_until = until + Duration::from_nanos(pause.saturating_mul(pauses));
             self.falling_until = until + Duration::from_nanos(pause.saturating_mul(FALLING));
         }
         self.enter(Phase::Hold);
+    }
+
+    /// Remembers the highest ceiling, and forgets some of it; answers whether the limit is back there.
+    fn remember(&mut self) -> bool {
+        let (limit, before) = (self.limit, self.highest);
+        self.highest = limit.max(before - before.saturating_sub(limit) / FORGETTING);
+        (limit - limit / 4..=limit.saturating_add(limit / 8)).contains(&before)
     }
 
     /// A ceiling that keeps falling costs a pause for each slot: stay the farther below it, the sooner it falls again.
@@ -345,7 +417,8 @@ impl LimitAlgorithm for Tide {
     }
 
     fn opens_at(&self, now: Instant) -> Option<Instant> {
-        self.pace.opens_at().filter(|at| *at > now)
+        let climb = matches!(self.phase, Phase::Climb { .. }).then_some(self.spaced_until);
+        self.pace.opens_at().max(climb).filter(|at| *at > now)
     }
 
     fn on_attempt(&mut self, now: Instant, _in_flight: u32) {
@@ -354,7 +427,8 @@ impl LimitAlgorithm for Tide {
 
     fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
         self.peak = self.peak.max(in_flight);
-        self.pace.on_grant(now, grant);
+        self.pace.on_grant(now);
+        self.spaced_until = now + self.space();
         self.queueing.on_grant(grant, self.limit);
         self.first_news.get_or_insert(now);
         self.granted = grant + 1;
@@ -372,7 +446,7 @@ impl LimitAlgorithm for Tide {
             _ => {}
         }
         let latency = (call.outcome == Outcome::Success).then_some(call.latency);
-        if let Some(sight) = self.queueing.on_end(call.grant, latency, self.config.latency_tolerance) {
+        if let Some(sight) = self.queueing.on_end(call, latency, self.config.latency_tolerance) {
             self.steer(sight, call.admitted_in_flight);
         }
         if let Some(restart) = &mut self.restart

@@ -1,55 +1,105 @@
 //! Calls spaced in time, for providers that count calls per minute.
 //!
-//! A bucket is empty whenever it refuses, so between two pauses that it asked for, exactly what flowed in was let through:
+//! A bucket that refuses says when it will hold the next call. So it is known to be empty at two instants, and what it let
+//! through between them is what flowed in:
 //!
 //! ```text
-//! interval = (end of this pause - end of the last) / calls let through between them
+//! ready    = when the refused call went out + its Retry-After
+//! interval = (ready - ready of the refusal before) / calls let through between the two
 //! ```
 //!
-//! The figure is believed once a call was refused with nothing beside it, or once two in a row agree although as many calls
-//! at once had been let through meanwhile and the pause asked for is about the time of one call: a bucket says when the
-//! next call fits, a provider without slots says anything. The pace is a 64th slower than the figure, and after so many
-//! successes a sixteenth quicker, then an eighth, then a quarter each time, until the next refusal. Where the bucket was full
-//! in between, the figure comes out too slow; what went well before it then counts. A pace that holds nobody up is forgotten.
+//! Two refusals tell the rate to the nanosecond, if the Retry-After is that exact. The figure is believed if it cannot be a
+//! want of slots (as many calls at once were let through shortly before, or the call was alone), if the pause asked for is
+//! about the time of one call, and if the pauses differ, for a provider without slots asks for the same one each time. Where
+//! they are equal or in whole seconds, two figures in a row have to agree. From then on every refusal at the pace adds to a
+//! mean over all that flowed in since, so that calls which cost differently (tokens) come out right; after such a one some
+//! calls' time is let pass, as a reserve for dear calls. A rate that changed shows in eight calls that do not fit.
+//!
+//! Too slow a pace is never refused. So it is quickened, seldom where calls go out singly: by a sixteenth after so many
+//! successes, then an eighth, then a quarter each time, until the next refusal. Where the bucket was full in between, the
+//! figure comes out too slow; what went well before it then counts. A pace that holds nobody up is forgotten.
 
 use crate::time::{Duration, Instant};
 
 /// Grants in a row that the pace did not hold up, after which it is forgotten.
 const UNBOUND: u32 = 64;
+/// What part of the interval a grant may be late by and still be held up by the pace.
+const LATE: u64 = 4;
 /// Successes after which a pace is quickened; each failure doubles it, so many times at most.
-const PATIENCE: u32 = 16;
+const PATIENCE: u32 = 32;
 const DOUBLINGS: u32 = 5;
-/// The fewest calls that a pace is measured by, once there is one.
+/// The fewest calls that tell that a rate changed.
 const FEWEST: u64 = 8;
+/// Figures that are no further apart than one part in so many are the same.
+const EXACTLY: u64 = 64;
+/// Measurements in a row, beside the first, that have to be exactly the same to be the cost of every call.
+const STEADY: u32 = 2;
+/// Pauses that are no further apart than one part in so many are the same.
+const EQUALLY: u64 = 32;
+/// The least and the greatest reserve where calls cost differently, in calls.
+const RESERVE: (u64, u64) = (4, 8);
+/// The first quickening, one part in so many, and the strongest.
+const SHARES: (u64, u64) = (16, 4);
 
-/// What was let through since the last pause ended.
+/// A refusal with a Retry-After.
 #[derive(Clone, Copy, Debug)]
-struct Window {
-    start: Instant,
-    granted: u64,
-    refused: u64,
-    /// The most calls at once that were answered.
-    level: u32,
-    /// The lowest number at once of which one was refused.
-    refused_at: u32,
-    /// The longest pause asked for.
-    asked: Duration,
-    /// When the pause ends that closes it.
-    end: Option<Instant>,
+pub(super) struct Refusal {
+    /// The number of the call's grant.
+    pub(super) grant: u64,
+    /// When it went out.
+    pub(super) sent: Instant,
+    /// Its Retry-After.
+    pub(super) asked: Duration,
+    /// Calls that were out with it, itself included.
+    pub(super) at_once: u32,
+}
+
+impl Refusal {
+    fn ready(&self) -> Instant {
+        self.sent + self.asked
+    }
+
+    /// Whether its Retry-After may have been rounded to seconds.
+    fn is_rough(&self) -> bool {
+        self.asked.as_nanos().is_multiple_of(1_000_000_000)
+    }
+}
+
+/// What flowed in, and how many calls it was worth.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    nanos: u64,
+    calls: u64,
+}
+
+impl Flow {
+    fn interval(self) -> u64 {
+        self.nanos.checked_div(self.calls).unwrap_or(0)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
-    window: Option<Window>,
-    /// The last measurement that is not believed yet.
-    rumour: Option<u64>,
+    /// The last refusal.
+    mark: Option<Refusal>,
+    /// The most calls at once that were let through since it, and between it and the one before.
+    level: u32,
+    level_before: u32,
+    /// The last measurement.
+    last: u64,
+    /// Measurements in a row that were exactly the one before.
+    steady: u32,
     /// Nanoseconds from one call to the next, while there is a pace.
     interval: Option<u64>,
-    /// The last measurement that was believed.
-    measured: u64,
+    /// All that the pace was learned from.
+    known: Flow,
+    /// Calls' time that is let pass after a refusal.
+    reserve: u64,
     /// The interval before it was last quickened, if it was since the last refusal.
     slower: Option<u64>,
     next: Instant,
+    /// Whether no call has gone since the last refusal.
+    is_first: bool,
     unbound: u32,
     successes: u32,
     failures: u32,
@@ -63,95 +113,152 @@ impl Pace {
         self.interval.map(|_| self.next)
     }
 
-    pub(super) fn on_grant(&mut self, now: Instant, grant: u64) {
-        if let Some(Window { end: Some(end), .. }) = self.window
-            && now >= end
-        {
-            self.close(end, grant);
-        }
+    /// The most calls at once that were let through lately.
+    pub(super) fn level(&self) -> u32 {
+        self.level.max(self.level_before)
+    }
+
+    pub(super) fn on_grant(&mut self, now: Instant) {
         let Some(interval) = self.interval else { return };
-        self.unbound = if now > self.next { self.unbound + 1 } else { 0 };
-        self.next = self.next.max(now) + Duration::from_nanos(interval);
+        let late = now - self.next;
+        let is_unbound = late > Duration::from_nanos(interval / LATE);
+        self.unbound = if is_unbound { self.unbound + 1 } else { 0 };
+        // Whoever wakes a little late keeps to the schedule all the same. It begins with the end of a pause.
+        let from = if is_unbound || core::mem::take(&mut self.is_first) { self.next.max(now) } else { self.next };
+        self.next = from + Duration::from_nanos(interval);
         if self.unbound >= UNBOUND {
             self.interval = None;
         }
     }
 
-    pub(super) fn on_success(&mut self, grant: u64, at_once: u32) {
-        if let Some(window) = &mut self.window
-            && grant >= window.granted
-        {
-            window.level = window.level.max(at_once);
+    /// A call was answered; `latency` is what calls take, in nanoseconds.
+    pub(super) fn on_success(&mut self, grant: u64, at_once: u32, latency: f64) {
+        if self.mark.is_none_or(|mark| grant > mark.grant) {
+            self.level = self.level.max(at_once);
         }
         let Some(interval) = self.interval else { return };
-        self.successes += 1;
-        if self.successes >= PATIENCE << self.failures.min(DOUBLINGS) {
+        self.successes = self.successes.saturating_add(1);
+        if self.successes >= self.patience(interval, latency) {
             self.successes /= 2;
             self.slower = Some(interval);
             self.interval = Some((interval - interval / self.share.max(1)).max(1));
-            self.share = (self.share / 2).max(4);
+            self.share = (self.share / 2).max(SHARES.1);
         }
     }
 
-    /// A call was refused with a Retry-After that ends at `end`. Answers whether the pace is to blame, and not the limit.
-    pub(super) fn on_refused(&mut self, end: Instant, asked: Duration, grant: u64, at_once: u32, granted: u64) -> bool {
-        let Some(window) = &mut self.window else {
-            self.window = Some(Window::new(end, granted));
+    /// Successes before the pace is quickened. The longer a call's interval beside its latency, the fewer calls there are,
+    /// and the greater a part of them a refusal is. Where they cost differently, the figure is the less sure.
+    fn patience(&self, interval: u64, latency: f64) -> u32 {
+        let patience = PATIENCE << self.failures.min(DOUBLINGS);
+        if self.reserve > 0 {
+            return patience;
+        }
+        let slowness = (interval as f64 / latency.max(1.0)).clamp(1.0, 8.0);
+        (f64::from(patience) * slowness * slowness) as u32
+    }
+
+    /// A call was refused with a Retry-After. Answers whether the pace is to blame, and not the limit.
+    pub(super) fn on_refused(&mut self, refusal: &Refusal) -> bool {
+        let Some(last) = self.mark else {
+            self.turn(refusal);
             return false;
         };
-        if grant < window.granted {
-            window.start = window.start.max(end);
+        let calls = refusal.grant.saturating_sub(last.grant + 1);
+        if calls == 0 {
+            // The rest of a cascade.
+            if refusal.grant > last.grant {
+                self.mark = Some(*refusal);
+            }
             return self.interval.is_some();
         }
-        window.refused += 1;
-        window.asked = window.asked.max(asked);
-        window.refused_at = window.refused_at.min(at_once);
-        window.end = Some(window.end.map_or(end, |known| known.max(end)));
-        let is_bucket = asked.as_nanos() <= self.measured.saturating_mul(2);
-        self.interval.is_some() && (is_bucket || at_once <= window.level.max(1))
+        let flow = Flow { nanos: (refusal.ready() - last.ready()).as_nanos(), calls };
+        let is_contradiction = refusal.at_once <= self.level().max(1);
+        let is_to_blame = match self.interval {
+            None => self.learn(&last, refusal, flow, is_contradiction),
+            Some(interval) if is_contradiction || asks_for_a_call(refusal, interval) => {
+                self.correct(flow, refusal.ready());
+                true
+            }
+            Some(interval) => {
+                self.interval = Some(self.slower.take().unwrap_or(interval));
+                self.start_over();
+                false
+            }
+        };
+        self.turn(refusal);
+        is_to_blame
     }
 
-    /// Draws the conclusion of a window whose pause ended at `end`; `grant` is the first grant of the next one.
-    fn close(&mut self, end: Instant, grant: u64) {
-        let Some(window) = self.window.replace(Window::new(end, grant)) else { return };
-        let passed = (grant - window.granted).saturating_sub(window.refused);
-        let Some(measured) = (end - window.start).as_nanos().checked_div(passed) else { return };
-        let rumour = self.rumour.replace(measured);
-        let agrees = |known: u64| known.abs_diff(measured) <= measured / 8;
-        let is_contradiction = window.refused_at <= window.level;
-        // A bucket asks for the time of one call; a provider without slots for any.
-        let is_bucket = window.asked.as_nanos() <= measured.saturating_mul(2);
-        let is_believed = window.refused_at == 1 || (is_contradiction && is_bucket && rumour.is_some_and(agrees));
-        if self.interval.is_some() {
-            self.successes = 0;
-            self.share = 16;
-            let is_by_pace = is_contradiction
-                || window.refused_at == 1
-                || window.asked.as_nanos() <= self.measured.saturating_mul(2);
-            if !is_by_pace || passed < FEWEST {
-                let known = self.measured.saturating_add(self.measured / 64);
-                self.interval = Some(self.slower.take().unwrap_or(0).max(known.max(1)));
-                return;
-            }
-            self.failures = if agrees(self.measured) { self.failures + 1 } else { 0 };
-        } else if is_believed {
-            self.failures = 0;
-            self.next = end;
-        } else {
-            return;
+    /// Takes a first pace from what flowed in between two refusals, if it is to be believed.
+    fn learn(&mut self, last: &Refusal, refusal: &Refusal, flow: Flow, is_contradiction: bool) -> bool {
+        let measured = flow.interval();
+        let rumour = core::mem::replace(&mut self.last, measured);
+        let differs = !is_near(refusal.asked.as_nanos(), last.asked.as_nanos(), EQUALLY);
+        let is_exact = differs && !(refusal.is_rough() && last.is_rough());
+        let is_confirmed = is_exact || is_near(rumour, measured, 8);
+        let is_bucket = is_contradiction && asks_for_a_call(refusal, measured) && is_confirmed;
+        if measured == 0 || !(is_bucket || refusal.at_once == 1) {
+            return false;
         }
-        self.measured = measured;
+        self.interval = Some(measured);
+        self.known = flow;
+        self.next = refusal.ready();
+        self.failures = 0;
+        self.reserve = 0;
+        self.start_over();
+        true
+    }
+
+    /// A refusal at a pace: what flowed in says what it should have been.
+    fn correct(&mut self, flow: Flow, ready: Instant) {
+        let slower = self.slower.take();
+        self.start_over();
+        let (measured, known) = (flow.interval(), self.known.interval());
+        let is_same = is_near(measured, core::mem::replace(&mut self.last, measured), EXACTLY);
+        self.steady = if is_same { self.steady + 1 } else { 0 };
+        let is_steady = self.steady >= STEADY;
+        let is_other = flow.calls >= FEWEST && !is_near(measured, known, 4);
+        if is_steady {
+            self.reserve = 0;
+        } else if flow.nanos.abs_diff(known.saturating_mul(flow.calls)) > known / 8 && !is_other {
+            self.reserve = (self.reserve * 2).clamp(RESERVE.0, RESERVE.1);
+        }
+        // Exact figures in a row outweigh whatever was believed before.
+        if is_other || (is_steady && !is_near(measured, known, EXACTLY)) {
+            self.known = flow;
+            self.failures = 0;
+        } else {
+            self.known.nanos = self.known.nanos.saturating_add(flow.nanos);
+            self.known.calls += flow.calls;
+            self.failures = if is_near(measured, known, 8) { self.failures + 1 } else { 0 };
+        }
+        let learned = self.known.interval();
         // Where the bucket was full in between, more would have flowed in: what went well then counts.
-        let slower = self.slower.take().filter(|slower| measured > slower.saturating_add(slower / 4));
-        self.interval = Some(slower.unwrap_or(measured.saturating_add(measured / 64)).max(1));
+        let slower = slower.filter(|slower| learned > slower.saturating_add(slower / 4));
+        self.interval = Some(slower.unwrap_or(learned).max(1));
+        self.next = ready + Duration::from_nanos(learned.saturating_mul(self.reserve));
+    }
+
+    fn start_over(&mut self) {
+        self.is_first = true;
         self.unbound = 0;
         self.successes = 0;
-        self.share = 16;
+        self.share = SHARES.0;
+    }
+
+    fn turn(&mut self, refusal: &Refusal) {
+        self.mark = Some(*refusal);
+        // The others that were out with it have been let through, answered or not.
+        self.level_before = core::mem::take(&mut self.level).max(refusal.at_once.saturating_sub(1));
     }
 }
 
-impl Window {
-    fn new(start: Instant, granted: u64) -> Self {
-        Self { start, granted, refused: 0, level: 0, refused_at: u32::MAX, asked: Duration::ZERO, end: None }
-    }
+/// A bucket asks for the time of one call; a provider without slots for any.
+fn asks_for_a_call(refusal: &Refusal, interval: u64) -> bool {
+    refusal.asked.as_nanos() <= interval.saturating_mul(2)
+}
+
+/// Whether two figures are no further apart than one part in `parts` of the second.
+fn is_near(figure: u64, other: u64, parts: u64) -> bool {
+    figure.abs_diff(other) <= other / parts
 }

@@ -19,75 +19,119 @@ fn bench(config: TideConfig) -> Bench {
     bench
 }
 
+/// What becomes of a call that is let out at an instant, with so many others: how long it takes, and a refusal's Retry-After.
+type Provider<'a> = &'a mut dyn FnMut(Instant, usize) -> (Duration, Option<Option<Duration>>);
+
 impl Bench {
-    /// Lets as many calls out as it may.
-    fn fill(&mut self) -> Vec<RequestLease> {
-        core::iter::from_fn(|| self.machine.try_acquire(self.now, &Request::new(CHAT)).ok()).collect()
+    /// Lets so many calls out, each as soon as it may go.
+    fn send(&mut self, calls: usize) -> Vec<RequestLease> {
+        let mut out = Vec::new();
+        while out.len() < calls {
+            match self.machine.try_acquire(self.now, &Request::new(CHAT)) {
+                Ok(lease) => out.push(lease),
+                Err(_) => self.after(millis(1)),
+            }
+            assert!(self.now < Instant::from_nanos(3_600_000_000_000), "an hour has passed");
+        }
+        out
     }
 
-    /// So many round trips of 100 ms with as many calls out as may be.
-    fn trips(&mut self, trips: u32) {
-        for _ in 0..trips {
-            let calls = self.fill();
-            self.after(millis(100));
-            for call in calls {
-                self.end(call, Outcome::Success);
+    /// So long with as many calls out as may be. Answers how many were answered and how many refused.
+    fn serve(&mut self, span: Duration, provider: Provider) -> (usize, usize) {
+        let end = self.now + span;
+        let mut out: Vec<(Instant, RequestLease, Completion)> = Vec::new();
+        let (mut answered, mut refused) = (0, 0);
+        while self.now < end || !out.is_empty() {
+            while self.now < end
+                && let Ok(lease) = self.machine.try_acquire(self.now, &Request::new(CHAT))
+            {
+                let borne = out.iter().filter(|call| call.2.outcome == Outcome::Success).count();
+                let (takes, refusal) = provider(self.now, borne);
+                let completion = refusal.map_or(Completion::from(Outcome::Success), Completion::rate_limited);
+                out.push((self.now + takes, lease, completion));
+            }
+            self.after(millis(1));
+            for (_, lease, completion) in out.extract_if(.., |call| call.0 <= self.now).collect::<Vec<_>>() {
+                *if completion.outcome == Outcome::Success { &mut answered } else { &mut refused } += 1;
+                self.end(lease, completion);
             }
         }
+        (answered, refused)
     }
 
-    /// A provider that bears `slots` refuses what is beyond them at once and answers the rest after 100 ms.
-    fn trips_against(&mut self, slots: usize, trips: u32) -> usize {
-        let mut refused = 0;
-        for _ in 0..trips {
-            let mut calls = self.fill();
-            self.after(millis(5));
-            for call in calls.split_off(slots.min(calls.len())) {
-                refused += 1;
-                self.end(call, REFUSED);
-            }
-            self.after(millis(95));
-            for call in calls {
-                self.end(call, Outcome::Success);
-            }
-        }
-        refused
+    /// A provider that answers after 100 ms and refuses what is beyond `slots` after 5.
+    fn serve_slots(&mut self, span: Duration, slots: usize, retry_after: Option<Duration>) -> usize {
+        let refused = (millis(5), Some(retry_after));
+        self.serve(span, &mut |_, out| if out < slots { (millis(100), None) } else { refused }).1
     }
+
+    /// A bucket of so many nanoseconds, full at first; calls take 150 ms and cost as much of it as `cost` says.
+    fn serve_bucket(&mut self, span: Duration, burst: u64, cost: impl Fn(u64) -> u64) -> (usize, usize) {
+        let (mut level, mut at, mut accepted) = (burst, self.now, 0);
+        self.serve(span, &mut |now, _| {
+            level = burst.min(level + (now - at).as_nanos());
+            at = now;
+            match cost(accepted).checked_sub(level) {
+                None | Some(0) => {
+                    level -= cost(accepted);
+                    accepted += 1;
+                    (millis(150), None)
+                }
+                Some(missing) => (millis(5), Some(Some(Duration::from_nanos(missing)))),
+            }
+        })
+    }
+}
+
+fn starting_at(initial_limit: u32) -> Bench {
+    bench(TideConfig { initial_limit, ..TideConfig::default() })
 }
 
 #[test]
 fn it_doubles_each_round_trip_until_something_is_refused() {
-    let mut bench = bench(TideConfig::default());
-    for expected in [4, 8, 16, 32, 64, 64] {
-        assert_eq!(bench.limit(), expected);
-        bench.trips(1);
+    let mut bench = starting_at(4);
+    for _ in 0..8 {
+        let before = bench.limit();
+        bench.serve_slots(millis(90), 1_000, None);
+        assert!(bench.limit() <= 2 * before, "{before} {}", bench.limit());
     }
+    assert_eq!(bench.limit(), 64);
+}
+
+#[test]
+fn the_first_calls_go_out_one_each_millisecond() {
+    let mut bench = starting_at(10);
+    let start = bench.now;
+    bench.send(10);
+    assert_eq!(bench.now, start + millis(9));
 }
 
 #[test]
 fn a_limit_that_nobody_makes_use_of_does_not_grow() {
-    let mut bench = bench(TideConfig::default());
-    bench.succeed(100);
+    let mut bench = starting_at(4);
+    for _ in 0..100 {
+        let call = bench.send(1).remove(0);
+        bench.end(call, Outcome::Success);
+    }
     assert_eq!(bench.limit(), 4);
 }
 
 #[test]
 fn a_lone_refusal_says_how_many_are_borne_and_stops_nothing() {
-    let mut bench = bench(TideConfig::default());
-    bench.trips(2);
-    let mut calls = bench.take(13);
+    let mut bench = starting_at(16);
+    let mut calls = bench.send(13);
     bench.end(calls.pop().unwrap(), REFUSED);
     let state = bench.state();
     assert_eq!((state.current_limit, state.blocked_until, state.rate_limit_ceiling), (12, None, 16));
     bench.end(calls.pop().unwrap(), Outcome::Success);
-    assert_eq!(bench.fill().len(), 1, "one came back, one goes out");
+    bench.take(1);
+    assert_eq!(bench.machine.try_acquire(bench.now, &Request::new(CHAT)).ok(), None, "one came back, one goes out");
 }
 
 #[test]
 fn the_rest_of_a_cascade_cuts_nothing() {
-    let mut bench = bench(TideConfig::default());
-    bench.trips(2);
-    let calls = bench.take(16);
+    let mut bench = starting_at(16);
+    let calls = bench.send(16);
     for call in calls.into_iter().rev() {
         bench.end(call, REFUSED);
     }
@@ -96,9 +140,8 @@ fn the_rest_of_a_cascade_cuts_nothing() {
 
 #[test]
 fn refusals_with_nothing_let_through_between_them_cut_more_each_time() {
-    let mut bench = bench(TideConfig::default());
-    bench.trips(3);
-    let mut calls = bench.take(32);
+    let mut bench = starting_at(32);
+    let mut calls = bench.send(32);
     let mut limits = Vec::new();
     while bench.limit() > 2 {
         // The last one out is refused; enough of the others end for another to go.
@@ -130,9 +173,11 @@ fn at_one_call_it_pauses_twice_as_long_each_time() {
 
 #[test]
 fn a_retry_after_is_obeyed_to_the_nanosecond_and_then_it_starts_one_by_one() {
-    let mut bench = bench(TideConfig::default());
-    bench.trips(2);
-    let mut calls = bench.take(13);
+    let mut bench = starting_at(16);
+    let first = bench.send(1).remove(0);
+    bench.after(millis(100));
+    bench.end(first, Outcome::Success);
+    let mut calls = bench.send(13);
     bench.after(millis(5));
     bench.end(calls.pop().unwrap(), Completion::rate_limited(Some(millis(700))));
     let end = bench.now + millis(700);
@@ -141,24 +186,24 @@ fn a_retry_after_is_obeyed_to_the_nanosecond_and_then_it_starts_one_by_one() {
         bench.end(call, Outcome::Success);
     }
     bench.now = Instant::from_nanos(end.as_nanos() - 1);
-    assert!(bench.fill().is_empty());
+    assert!(bench.machine.try_acquire(bench.now, &Request::new(CHAT)).is_err());
     bench.now = end;
-    let mut out = bench.fill();
-    assert_eq!(out.len(), 1);
+    let mut out = bench.take(1);
     // A refusal took 5 ms: look again after twice that.
     for expected in [2, 4, 8, 12] {
         bench.after(Duration::from_nanos(millis(10).as_nanos() - 1));
-        assert!(bench.fill().is_empty());
+        assert!(bench.machine.try_acquire(bench.now, &Request::new(CHAT)).is_err());
         bench.after(Duration::from_nanos(1));
-        out.extend(bench.fill());
+        while let Ok(lease) = bench.machine.try_acquire(bench.now, &Request::new(CHAT)) {
+            out.push(lease);
+        }
         assert_eq!(out.len(), expected);
     }
 }
 
 #[test]
 fn waiters_wake_at_the_instant_at_which_the_next_step_opens() {
-    let mut bench = bench(TideConfig::default());
-    bench.trips(2);
+    let mut bench = starting_at(16);
     let call = bench.take(1).remove(0);
     bench.after(millis(5));
     bench.end(call, Completion::rate_limited(Some(millis(700))));
@@ -175,64 +220,91 @@ fn waiters_wake_at_the_instant_at_which_the_next_step_opens() {
 
 #[test]
 fn a_probe_that_fails_is_followed_by_the_next_after_twice_as_many_successes() {
-    let mut bench = bench(TideConfig::default());
-    bench.trips_against(10, 3);
-    let refused: Vec<usize> = (0..8).map(|_| bench.trips_against(10, 16)).collect();
+    let mut bench = starting_at(10);
+    bench.serve_slots(millis(300), 10, None);
+    let refused: Vec<usize> = (0..8).map(|_| bench.serve_slots(millis(1_600), 10, None)).collect();
     assert!(refused.iter().rev().take(4).all(|refused| *refused <= 1), "{refused:?}");
     assert_eq!(bench.limit(), 10);
 }
 
 #[test]
 fn a_ceiling_that_rose_is_found_within_a_few_round_trips_of_the_probe_that_passes() {
-    let mut bench = bench(TideConfig::default());
-    bench.trips_against(6, 100);
+    let mut bench = starting_at(4);
+    bench.serve_slots(millis(10_000), 6, None);
     assert_eq!(bench.limit(), 6);
-    bench.trips_against(40, 100);
+    bench.serve_slots(millis(10_000), 40, None);
     assert!((39..=41).contains(&bench.limit()), "{}", bench.limit());
 }
 
 #[test]
-fn a_rate_is_learned_from_what_its_bucket_let_through() {
-    let mut bench = bench(TideConfig { initial_limit: 1, ..TideConfig::default() });
-    // One call each 200 ms; a call takes 50.
-    let (mut opens, mut refused, mut answered) = (Instant::ZERO, 0, 0);
-    while bench.now < Instant::from_nanos(60_000_000_000) {
-        let Ok(call) = bench.machine.try_acquire(bench.now, &Request::new(CHAT)) else {
-            bench.after(millis(1));
-            continue;
-        };
-        if bench.now < opens {
-            let wait = opens - bench.now;
-            refused += 1;
-            bench.end(call, Completion::rate_limited(Some(wait)));
-        } else {
-            opens = bench.now + millis(200);
-            answered += 1;
-            bench.after(millis(50));
-            bench.end(call, Outcome::Success);
-        }
-    }
-    assert!(answered > 270 && refused < 12, "{answered} answered, {refused} refused");
+fn a_ceiling_far_below_the_highest_is_tried_more_often_than_the_highest() {
+    let pause = Some(millis(500));
+    let mut at_it = starting_at(10);
+    at_it.serve_slots(millis(60_000), 24, pause);
+    let tries = at_it.serve_slots(millis(60_000), 24, pause);
+    let mut below = starting_at(10);
+    below.serve_slots(millis(60_000), 24, pause);
+    let tries_below = below.serve_slots(millis(60_000), 6, pause);
+    assert!(tries <= 2 && tries_below >= 6, "{tries} {tries_below}");
 }
 
 #[test]
-fn calls_that_take_longer_the_more_of_them_are_out_are_let_out_no_more_than_flow() {
-    let mut bench = bench(TideConfig::default());
-    for _ in 0..200 {
-        let calls = bench.fill();
-        let at_once = calls.len() as u64;
-        bench.after(millis(100 * at_once.max(10) / 10));
-        for call in calls {
-            bench.end(call, Outcome::Success);
-        }
-    }
-    assert!((9..=12).contains(&bench.limit()), "{}", bench.limit());
+fn a_ceiling_that_rises_steadily_is_run_into_once_for_two_slots_or_more() {
+    let mut bench = starting_at(4);
+    // A slot more every two seconds.
+    let refused = bench.serve(millis(100_000), &mut |now, out| {
+        let slots = 4 + (now.as_nanos() / 2_000_000_000) as usize;
+        if out < slots { (millis(100), None) } else { (millis(5), Some(Some(millis(500)))) }
+    });
+    assert!(refused.1 < 25 && (48..=54).contains(&bench.limit()), "{refused:?} {}", bench.limit());
+}
+
+#[test]
+fn two_refusals_tell_a_rate_and_there_is_no_third_for_a_hundred_calls() {
+    let mut bench = starting_at(10);
+    // Ten at once, and one each 500 ms.
+    let (answered, refused) = bench.serve_bucket(millis(60_000), 5_000_000_000, |_| 500_000_000);
+    assert!(answered >= 129 && refused == 2, "{answered} answered, {refused} refused");
+}
+
+#[test]
+fn calls_that_cost_differently_are_paced_by_what_they_cost_on_the_average() {
+    let mut bench = starting_at(10);
+    // From 40 to 160 ms' worth each, 100 on the average; twenty at once.
+    let cost = |nth: u64| 40_000_000 * (1 + nth.wrapping_mul(2_654_435_761) % 1_000 * 3 / 1_000) + 20_000_000;
+    let (answered, refused) = bench.serve_bucket(millis(120_000), 2_000_000_000, cost);
+    assert!(answered >= 1_190 && refused <= 16, "{answered} answered, {refused} refused");
+}
+
+#[test]
+fn a_provider_that_always_asks_for_the_same_pause_has_slots_and_no_rate() {
+    let mut bench = starting_at(10);
+    bench.serve_slots(millis(60_000), 12, Some(millis(500)));
+    let refused = bench.serve_slots(millis(60_000), 5, Some(millis(500)));
+    assert!(bench.limit() <= 6 && refused > 2, "{} {refused}", bench.limit());
+    let (answered, _) = bench.serve(millis(10_000), &mut |_, _| (millis(100), None));
+    assert!(answered > 1_000, "nothing held them apart: {answered}");
+}
+
+#[test]
+fn calls_that_take_longer_the_more_of_them_are_out_are_let_out_little_more_than_flow() {
+    let mut bench = starting_at(10);
+    bench.serve(millis(60_000), &mut |_, out| (millis(10 * (out as u64 + 1).max(10)), None));
+    assert!((10..=14).contains(&bench.limit()), "{}", bench.limit());
+}
+
+#[test]
+fn a_provider_that_has_become_slower_is_not_taken_for_one_that_queues() {
+    let mut bench = starting_at(10);
+    bench.serve(millis(60_000), &mut |_, _| (millis(100), None));
+    bench.serve(millis(60_000), &mut |_, _| (millis(200), None));
+    assert_eq!(bench.limit(), 64);
 }
 
 #[test]
 fn a_provider_that_bears_the_cap_is_given_the_cap() {
-    let mut bench = bench(TideConfig::default());
-    bench.trips(200);
+    let mut bench = starting_at(10);
+    bench.serve_slots(millis(20_000), 1_000, None);
     assert_eq!(bench.limit(), 64);
 }
 
