@@ -87,13 +87,13 @@ fn options_and_messages_are_templates() {
                    messages = [{ role = \"system\", content = \"Be brief.\" }, { role = \"user\", content = \"{{ note }}\" },\n\
                    { role = \"assistant\", content = \"Yes?\" }, { role = \"user\", content = \"Row {{ row }}\" }]\n\
                    temperature = \"{{ row / 2 }}\"\nmax_tokens = \"{{ 10 + row }}\"\ntop_p = 0.5\nseed = 7\n\
-                   stop = [\"END {{ id }}\"]\nextra = { top_k = 3, thinking = { type = \"off\" } }\n";
+                   stop = [\"END {{ id }}\"]\nextra = { top_k = 3, thinking = { \"a/b\" = [\"off\", \"id {{ id }}\"] } }\n";
     scratch.run_pipeline(&pipeline(&server, columns)).assert(0, &[]);
     let body = &scratch.rows("out")[1]["a"];
     assert_eq!(body["messages"][3], json!({"role": "user", "content": "Row 1"}));
     assert_eq!((&body["temperature"], &body["max_tokens"], &body["top_p"]), (&json!(0.5), &json!(11), &json!(0.5)));
     assert_eq!((&body["seed"], &body["stop"], &body["top_k"]), (&json!(7), &json!(["END 1"]), &json!(3)));
-    assert_eq!(body["thinking"]["type"], "off");
+    assert_eq!(body["thinking"]["a/b"], json!(["off", "id 1"]));
 }
 
 #[test]
