@@ -243,7 +243,7 @@ async fn drive(
     let handle = run.handle();
     let mut refresh = tokio::time::interval(REFRESH);
     let began = std::time::Instant::now();
-    let mut interrupted = false;
+    let (mut interrupted, mut told) = (false, false);
     let report = loop {
         tokio::select! {
             report = &mut run => break Some(report),
@@ -251,8 +251,15 @@ async fn drive(
                 work.take_warnings().iter().for_each(|warning| screen.say(warning));
                 screen.show(&view(&handle.progress(), names, models));
                 take_down(log, &handle, models, screen);
-                // Calls that were out when one was kept back are awaited: they are paid for.
-                if models.ledger().lock().is_closed() {
+                let (kept_back, is_closed) = {
+                    let ledger = models.ledger().lock();
+                    (ledger.exhausted().is_some(), ledger.is_closed())
+                };
+                if kept_back && !told {
+                    told = true;
+                    screen.say("the next call might pass the cost limit: no other goes out, those that are out are awaited");
+                }
+                if is_closed {
                     handle.cancel();
                 }
             }
