@@ -349,3 +349,20 @@ fn a_dataset_that_changes_under_way_drops_the_rows_with_the_reason() {
     scratch.run_pipeline(&text).assert(6, &["data.csv: the file has changed since the run began"]);
     assert_eq!(scratch.rows("out").len(), 4);
 }
+
+#[cfg(feature = "parquet")]
+#[test]
+fn the_example_of_letters_runs_and_its_cost_is_what_the_dry_run_said_at_most() {
+    let scratch = Scratch::new(0);
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/example/harbour_letters.toml");
+    let cost = |ended: &support::Ended, at: usize| {
+        let line = ended.stdout.lines().find(|line| line.trim_start().starts_with("cost ")).unwrap();
+        line.split_whitespace().nth(at).unwrap().parse::<f64>().unwrap()
+    };
+    let planned = scratch.run(&["run", example, "--dry-run"]);
+    planned.assert(0, &["tone", "sender", "USD"]);
+    let ended = scratch.run(&["run", example, "--out", "out", "--max-cost", "1"]);
+    ended.assert(0, &["rows out       240", "skipped"]);
+    assert!(cost(&ended, 1) > 0.0 && cost(&ended, 1) <= cost(&planned, 2), "{}", ended.all());
+    assert!(scratch.path("out/rows/000005.parquet").exists());
+}
