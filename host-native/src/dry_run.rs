@@ -38,7 +38,8 @@ pub fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
     let rows = job.rows.end - job.rows.start;
     let config = pipeline_config(&file, rows);
     let gate = plan_gate(&file, &host)?;
-    let capacity = Watch::new(&job.plan, &config, &file.run, &gate).capacity().to_string();
+    let capacity =
+        Watch::new(&job.plan, &config, &file.run, &gate).with_file(&file, request.max_cost).capacity().to_string();
     let size = file.run.row_group_size.get();
     let estimates = estimate(&job, size)?;
     let (models, cost) = models(&file, &job, &estimates);

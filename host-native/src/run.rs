@@ -71,7 +71,8 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let callers = callers(&file, &job, &models)?;
     let rows = job.rows.end - job.rows.start;
     let config = pipeline_config(&file, rows);
-    let mut watch = Watch::new(&job.plan, &config, &file.run, models.gate());
+    let watch = Watch::new(&job.plan, &config, &file.run, models.gate());
+    let mut watch = watch.with_file(&file, request.max_cost);
     let header = Header::new(&job.plan, &config, &RequestConfig::default());
     let mut pipeline = Pipeline::new(job.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
     if let Some(sequence) = &sequence {

@@ -259,6 +259,9 @@ fn a_dry_run_shows_plan_calls_tokens_and_cost_and_touches_nothing() {
                    [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"{{ a }}\"\nwhen = \"a == 'x'\"\nmax_tokens = 20\n";
     scratch.write("p.toml", &pipeline("http://127.0.0.1:9/v1", columns));
     let before = std::fs::read_dir(scratch.path(".")).unwrap().count();
+    let text = std::fs::read_to_string(scratch.path("p.toml")).unwrap();
+    let budget = "budget = { tokens_per_minute = 30000 }\n[[columns]]\nname = \"a\"";
+    scratch.write("p.toml", &text.replacen("[[columns]]\nname = \"a\"", budget, 1));
     let ended = scratch.run(&["run", "p.toml", "--dry-run", "--max-cost", "10", "--limit", "200"]);
     ended.assert(
         0,
@@ -269,6 +272,8 @@ fn a_dry_run_shows_plan_calls_tokens_and_cost_and_touches_nothing() {
             "more than the limit of 10.00",
             "first 100 rows, at four characters a token",
             "remote/m/chat",
+            "budget:remote/m:tokens_per_minute",
+            "max_cost_micro_USD",
         ],
     );
     assert_eq!(std::fs::read_dir(scratch.path(".")).unwrap().count(), before);
