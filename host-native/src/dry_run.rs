@@ -79,12 +79,8 @@ fn columns(file: &PipelineFile, job: &Job, estimates: &[ColumnEstimate]) -> Vec<
 
 /// The columns that `column` reads, by name.
 fn reads(job: &Job, column: &GeneratedColumn) -> String {
-    let name = |input: &Input| match *input {
-        Input::RowNumber => None,
-        Input::Seed(at) => job.dataset.columns().get(at).map(String::as_str),
-        Input::Generated(at) => job.columns.get(at).map(|column| column.name.as_str()),
-    };
-    let names: Vec<&str> = column.inputs.iter().filter_map(name).collect();
+    let is_column = |input: &&Input| **input != Input::RowNumber;
+    let names: Vec<&str> = column.inputs.iter().filter(is_column).filter_map(|input| job.input_name(*input)).collect();
     if names.is_empty() { "-".to_string() } else { names.join(", ") }
 }
 
