@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use tidegate_core::pipeline::Strategy;
+use tidegate_core::pipeline::{Pipeline, Strategy};
 
 use crate::error::Error;
 use crate::estimate::{ColumnEstimate, SAMPLE_ROWS, estimate, in_order};
@@ -37,6 +37,7 @@ pub fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let rows = job.rows.end - job.rows.start;
     let config = pipeline_config(&file, rows);
+    Pipeline::new(job.plan.clone(), config.clone()).map_err(|error| Error::Setting(error.to_string()))?;
     let gate = plan_gate(&file, &host)?;
     let capacity =
         Watch::new(&job.plan, &config, &file.run, &gate).with_file(&file, request.max_cost).capacity().to_string();

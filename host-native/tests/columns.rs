@@ -279,6 +279,7 @@ fn a_dry_run_shows_plan_calls_tokens_and_cost_and_touches_nothing() {
     assert_eq!(std::fs::read_dir(scratch.path(".")).unwrap().count(), before);
 }
 
+#[cfg(feature = "parquet")]
 #[test]
 fn csv_and_parquet_come_out_and_go_in_again() {
     let scratch = Scratch::new(9);
