@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use tidegate_core::pipeline::Strategy;
+use tidegate_core::pipeline::{Pipeline, Strategy};
 
 use crate::error::Error;
 use crate::estimate::{ColumnEstimate, SAMPLE_ROWS, estimate, in_order};
@@ -37,8 +37,10 @@ pub fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let rows = job.rows.end - job.rows.start;
     let config = pipeline_config(&file, rows);
+    Pipeline::new(job.plan.clone(), config.clone()).map_err(|error| Error::Setting(error.to_string()))?;
     let gate = plan_gate(&file, &host)?;
-    let capacity = Watch::new(&job.plan, &config, &file.run, &gate).capacity().to_string();
+    let capacity =
+        Watch::new(&job.plan, &config, &file.run, &gate).with_file(&file, request.max_cost).capacity().to_string();
     let size = file.run.row_group_size.get();
     let estimates = estimate(&job, size)?;
     let (models, cost) = models(&file, &job, &estimates);
@@ -78,12 +80,8 @@ fn columns(file: &PipelineFile, job: &Job, estimates: &[ColumnEstimate]) -> Vec<
 
 /// The columns that `column` reads, by name.
 fn reads(job: &Job, column: &GeneratedColumn) -> String {
-    let name = |input: &Input| match *input {
-        Input::RowNumber => None,
-        Input::Seed(at) => job.dataset.columns().get(at).map(String::as_str),
-        Input::Generated(at) => job.columns.get(at).map(|column| column.name.as_str()),
-    };
-    let names: Vec<&str> = column.inputs.iter().filter_map(name).collect();
+    let is_column = |input: &&Input| **input != Input::RowNumber;
+    let names: Vec<&str> = column.inputs.iter().filter(is_column).filter_map(|input| job.input_name(*input)).collect();
     if names.is_empty() { "-".to_string() } else { names.join(", ") }
 }
 

@@ -107,9 +107,8 @@ impl StandIn<'_> {
         let mut sum = Sum::default();
         for row in 0..self.seeds.len() {
             let values = TemplateValue::from_pairs(self.row_values(column, row));
-            let is_known = column.inputs.iter().all(|input| self.is_known(*input, row));
             let number = self.job.rows.start + row as u64;
-            let tried = self.attempt(column, &values, number, is_known);
+            let tried = self.attempt(column, &values, number, |input| self.is_known(input, row));
             sum.add(&tried);
             self.cells[at].push(tried.cell);
         }
@@ -123,7 +122,7 @@ impl StandIn<'_> {
             (0..count).map(|row| TemplateValue::from_pairs(self.row_values(column, row))).collect();
         let values = TemplateValue::from_pairs([("rows", rows), ("row_group", TemplateValue::from(0))]);
         // Of other groups nothing is known.
-        let tried = self.attempt(column, &values, self.job.rows.start, false);
+        let tried = self.attempt(column, &values, self.job.rows.start, |_| false);
         let mut sum = Sum::default();
         sum.add(&tried);
         self.cells[at] = vec![tried.cell; self.seeds.len()];
@@ -158,17 +157,27 @@ impl StandIn<'_> {
     }
 
     /// What the task for `values` would do.
-    fn attempt(&self, column: &GeneratedColumn, values: &TemplateValue, row: u64, is_known: bool) -> Tried {
+    fn attempt(
+        &self,
+        column: &GeneratedColumn,
+        values: &TemplateValue,
+        row: u64,
+        is_known: impl Fn(Input) -> bool,
+    ) -> Tried {
         let mut is_at_most = false;
         if let Some(when) = &column.when {
+            let reads = self.job.templates.variables(when.template());
+            let is_read = |input: &&Input| self.job.input_name(**input).is_none_or(|name| reads.contains(name));
+            let is_certain = column.inputs.iter().filter(is_read).all(|input| is_known(*input));
             match self.job.templates.holds(when, values.clone()) {
-                Ok(false) if is_known => {
-                    let cell = Cell { value: (*column.otherwise).clone(), is_known };
+                Ok(false) if is_certain => {
+                    let cell = Cell { value: (*column.otherwise).clone(), is_known: true };
                     return Tried { cell, call: None, is_at_most: false, is_rendered: true };
                 }
-                holds => is_at_most = !(is_known && holds.is_ok()),
+                holds => is_at_most = !(is_certain && holds.is_ok()),
             }
         }
+        let is_known = column.inputs.iter().all(|input| is_known(*input));
         let is_whole_group = column.strategy != Strategy::Cell;
         let scene = Scene { column: &column.name, templates: &self.job.templates, values, row, is_whole_group };
         let (value, call, is_rendered) = stand_in(&column.fill, scene);
@@ -293,11 +302,14 @@ mod tests {
     fn a_condition_on_the_dataset_is_evaluated_and_one_on_an_answer_is_taken_to_hold() {
         let all = estimates(
             "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\nwhen = \"id | int is divisibleby 4\"\n\
-             [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"x\"\nwhen = \"a == 'yes'\"\n",
+             [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"x\"\nwhen = \"a == 'yes'\"\n\
+             [[columns]]\nname = \"c\"\nmodel = \"m\"\nprompt = \"{{ b }}\"\nwhen = \"id | int < 500\"\n",
         );
         assert_eq!((all[0].calls, all[0].is_at_most), (250, false));
         // Where `a` is not made it is null, which is known too.
         assert_eq!((all[1].calls, all[1].is_at_most), (250, true));
+        // What the prompt reads does not make the condition uncertain. The sample is the first rows.
+        assert_eq!((all[2].calls, all[2].is_at_most), (1_000, false));
     }
 
     #[test]

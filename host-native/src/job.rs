@@ -111,6 +111,16 @@ impl Job {
         Layout { format, columns: columns.collect() }
     }
 
+    /// What templates call an input.
+    #[must_use]
+    pub fn input_name(&self, input: Input) -> Option<&str> {
+        match input {
+            Input::RowNumber => Some(&self.row_key),
+            Input::Seed(at) => self.dataset.columns().get(at).map(String::as_str),
+            Input::Generated(at) => self.columns.get(at).map(|column| column.name.as_str()),
+        }
+    }
+
     /// The output columns after the row number, in order.
     #[must_use]
     pub fn output_columns(&self) -> Vec<String> {

@@ -233,3 +233,70 @@ fn completion<T>(answer: &Result<Answer<T>, CallError>) -> Completion {
         ) => Outcome::ProviderFailure.into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::request::{Domain, RequestAdmission, RequestConfig};
+
+    use super::*;
+    use crate::spend::Ledger;
+
+    /// A provider of one slot and of one unit of the currency for a million tokens, with its group and ledger.
+    fn provider(limit: Option<Money>) -> (Provider, GroupId, Arc<SharedLedger>) {
+        let host = TokioHost::current().unwrap();
+        let gate = Gate::new(host, RequestAdmission::new(RequestConfig::default()).unwrap());
+        let (resource, group) = gate.with(|machine, now| {
+            let model = machine.register(now, "p", "m", "m", 1).unwrap();
+            (machine.resource(model, Domain::Chat), machine.group("g", 1.0).unwrap())
+        });
+        let ledger = Arc::new(SharedLedger::new(Ledger::new(limit)));
+        let price = Price::per_million(1.0, 1.0);
+        (Provider::new("p/m".to_string(), gate, resource, price, Arc::clone(&ledger)), group, ledger)
+    }
+
+    fn estimated(group: GroupId, tokens: u32) -> Admission {
+        Admission { group, tie: None, estimate: Tokens::tokens(tokens, 0) }
+    }
+
+    fn answer(usage: Option<Tokens>) -> std::future::Ready<Result<Answer<()>, CallError>> {
+        std::future::ready(Ok(Answer { value: (), usage }))
+    }
+
+    fn money(tokens: u32) -> Money {
+        Price::per_million(1.0, 1.0).unwrap().of(Tokens::tokens(tokens, 0))
+    }
+
+    #[tokio::test]
+    async fn a_call_costs_what_it_says_or_its_estimate_and_a_failed_one_nothing() {
+        let (provider, group, ledger) = provider(None);
+        provider.call(estimated(group, 50), answer(Some(Tokens::tokens(3, 4)))).await.unwrap();
+        assert_eq!(ledger.lock().spent(), money(7));
+        provider.call(estimated(group, 50), answer(None)).await.unwrap();
+        assert_eq!(ledger.lock().spent(), money(57));
+        let failed = provider.call(estimated(group, 50), async { Err::<Answer<()>, _>(CallError::Timeout) }).await;
+        assert!(matches!(failed, Err(CallFailure::Failed(CallError::Timeout))));
+        assert_eq!(ledger.lock().spent(), money(57));
+        let totals = provider.tokens();
+        assert_eq!((totals.input, totals.output, totals.unbilled, totals.cost), (3, 4, 1, Some(money(7))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_cut_short_gives_its_slot_back_and_costs_its_estimate() {
+        let (provider, group, ledger) = provider(None);
+        let endless = std::future::pending::<Result<Answer<()>, CallError>>();
+        let short = std::time::Duration::from_secs(1);
+        assert!(tokio::time::timeout(short, provider.call(estimated(group, 50), endless)).await.is_err());
+        assert_eq!((ledger.lock().spent(), provider.snapshot().in_flight), (money(50), 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_would_pass_the_limit_is_never_made_and_holds_no_slot() {
+        let (provider, group, ledger) = provider(Some(money(60)));
+        provider.call(estimated(group, 50), answer(None)).await.unwrap();
+        let made = async { panic!("it is not to be made") };
+        let short = std::time::Duration::from_hours(1);
+        let kept = tokio::time::timeout(short, provider.call::<()>(estimated(group, 20), made)).await;
+        assert!(kept.is_err() && ledger.lock().is_closed());
+        assert_eq!((provider.snapshot().in_flight, provider.calls().made), (0, 1));
+    }
+}

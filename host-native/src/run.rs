@@ -92,7 +92,8 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
         }
     };
     let config = PipelineConfig { done_row_groups: output.done().iter().collect(), ..config };
-    let mut watch = Watch::new(&job.plan, &config, &file.run, models.gate());
+    let watch = Watch::new(&job.plan, &config, &file.run, models.gate());
+    let mut watch = watch.with_file(&file, request.max_cost);
     let header = Header::new(&job.plan, &config, &RequestConfig::default());
     let mut pipeline = Pipeline::new(job.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
     if let Some(sequence) = &sequence {
@@ -302,7 +303,7 @@ async fn drive(
     let handle = run.handle();
     let mut refresh = tokio::time::interval(REFRESH);
     let began = std::time::Instant::now();
-    let mut interrupted = false;
+    let (mut interrupted, mut told) = (false, false);
     let report = loop {
         tokio::select! {
             report = &mut run => break Some(report),
@@ -312,8 +313,15 @@ async fn drive(
                 screen.show(&view);
                 timeline.sample(&view);
                 take_down(log, &handle, models, screen);
-                // Calls that were out when one was kept back are awaited: they are paid for.
-                if models.ledger().lock().is_closed() {
+                let (kept_back, is_closed) = {
+                    let ledger = models.ledger().lock();
+                    (ledger.exhausted().is_some(), ledger.is_closed())
+                };
+                if kept_back && !told {
+                    told = true;
+                    screen.say("the next call might pass the cost limit: no other goes out, those that are out are awaited");
+                }
+                if is_closed {
                     handle.cancel();
                 }
             }

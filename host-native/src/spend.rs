@@ -37,6 +37,12 @@ impl Money {
         (0.0..=1e12).contains(&amount).then(|| Self((amount * 1e12).round() as u128))
     }
 
+    /// In whole millionths of the currency, rounded down.
+    #[must_use]
+    pub fn micros(self) -> u64 {
+        u64::try_from(self.0 / 1_000_000).unwrap_or(u64::MAX)
+    }
+
     /// Both together.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {

@@ -137,12 +137,17 @@ fn rows_that_are_not_there_exit_2_and_touch_nothing() {
     scratch.write("p.toml", &good());
     let parts = ["there are no such rows: the dataset has 3, counted from 0"];
     scratch.run(&["run", "p.toml", "--rows", "3..9"]).assert(2, &parts);
+    scratch.run(&["run", "p.toml", "--dry-run", "--rows", "3.."]).assert(2, &parts);
+    let large = good().replacen("row_group_size = 10", "row_group_size = 4294967295", 1);
+    scratch.write("large.toml", &large);
+    scratch.run(&["run", "large.toml", "--dry-run"]).assert(2, &["row_group_size"]);
     scratch.run(&["run", "p.toml", "--rows", "9..3"]).assert(2, &["there are no rows in it"]);
     scratch.run(&["run", "p.toml", "--limit", "0"]).assert(2, &["--limit"]);
     scratch.run(&["run", "p.toml", "--dry-run", "--record", "x"]).assert(2, &["cannot be used with"]);
     assert!(!scratch.path("out").exists());
 }
 
+#[cfg(feature = "parquet")]
 #[test]
 fn a_parquet_dataset_that_is_none_exits_3() {
     let scratch = Scratch::new(0);

@@ -87,13 +87,13 @@ fn options_and_messages_are_templates() {
                    messages = [{ role = \"system\", content = \"Be brief.\" }, { role = \"user\", content = \"{{ note }}\" },\n\
                    { role = \"assistant\", content = \"Yes?\" }, { role = \"user\", content = \"Row {{ row }}\" }]\n\
                    temperature = \"{{ row / 2 }}\"\nmax_tokens = \"{{ 10 + row }}\"\ntop_p = 0.5\nseed = 7\n\
-                   stop = [\"END {{ id }}\"]\nextra = { top_k = 3, thinking = { type = \"off\" } }\n";
+                   stop = [\"END {{ id }}\"]\nextra = { top_k = 3, thinking = { \"a/b\" = [\"off\", \"id {{ id }}\"] } }\n";
     scratch.run_pipeline(&pipeline(&server, columns)).assert(0, &[]);
     let body = &scratch.rows("out")[1]["a"];
     assert_eq!(body["messages"][3], json!({"role": "user", "content": "Row 1"}));
     assert_eq!((&body["temperature"], &body["max_tokens"], &body["top_p"]), (&json!(0.5), &json!(11), &json!(0.5)));
     assert_eq!((&body["seed"], &body["stop"], &body["top_k"]), (&json!(7), &json!(["END 1"]), &json!(3)));
-    assert_eq!(body["thinking"]["type"], "off");
+    assert_eq!(body["thinking"]["a/b"], json!(["off", "id 1"]));
 }
 
 #[test]
@@ -259,6 +259,9 @@ fn a_dry_run_shows_plan_calls_tokens_and_cost_and_touches_nothing() {
                    [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"{{ a }}\"\nwhen = \"a == 'x'\"\nmax_tokens = 20\n";
     scratch.write("p.toml", &pipeline("http://127.0.0.1:9/v1", columns));
     let before = std::fs::read_dir(scratch.path(".")).unwrap().count();
+    let text = std::fs::read_to_string(scratch.path("p.toml")).unwrap();
+    let budget = "budget = { tokens_per_minute = 30000 }\n[[columns]]\nname = \"a\"";
+    scratch.write("p.toml", &text.replacen("[[columns]]\nname = \"a\"", budget, 1));
     let ended = scratch.run(&["run", "p.toml", "--dry-run", "--max-cost", "10", "--limit", "200"]);
     ended.assert(
         0,
@@ -269,11 +272,14 @@ fn a_dry_run_shows_plan_calls_tokens_and_cost_and_touches_nothing() {
             "more than the limit of 10.00",
             "first 100 rows, at four characters a token",
             "remote/m/chat",
+            "budget:remote/m:tokens_per_minute",
+            "max_cost_micro_USD",
         ],
     );
     assert_eq!(std::fs::read_dir(scratch.path(".")).unwrap().count(), before);
 }
 
+#[cfg(feature = "parquet")]
 #[test]
 fn csv_and_parquet_come_out_and_go_in_again() {
     let scratch = Scratch::new(9);
@@ -352,4 +358,21 @@ fn a_dataset_that_changes_under_way_drops_the_rows_with_the_reason() {
     let text = pipeline(&server, columns).replace("salvage_rounds = 1", "row_groups = 1\nsalvage_rounds = 0");
     scratch.run_pipeline(&text).assert(6, &["data.csv: the file has changed since the run began"]);
     assert_eq!(scratch.rows("out").len(), 4);
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn the_example_of_letters_runs_and_its_cost_is_what_the_dry_run_said_at_most() {
+    let scratch = Scratch::new(0);
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/example/harbour_letters.toml");
+    let cost = |ended: &support::Ended, at: usize| {
+        let line = ended.stdout.lines().find(|line| line.trim_start().starts_with("cost ")).unwrap();
+        line.split_whitespace().nth(at).unwrap().parse::<f64>().unwrap()
+    };
+    let planned = scratch.run(&["run", example, "--dry-run"]);
+    planned.assert(0, &["tone", "sender", "USD"]);
+    let ended = scratch.run(&["run", example, "--out", "out", "--max-cost", "1"]);
+    ended.assert(0, &["rows out       240", "skipped"]);
+    assert!(cost(&ended, 1) > 0.0 && cost(&ended, 1) <= cost(&planned, 2), "{}", ended.all());
+    assert!(scratch.path("out/rows/000005.parquet").exists());
 }

@@ -18,10 +18,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
+use parquet::basic::{LogicalType, TimeUnit};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
 use parquet::record::reader::RowIter;
-use parquet::record::{Field, Row as ParquetRow};
+use parquet::schema::types::BasicTypeInfo;
 use serde_json::{Number, Value};
 
 use super::text::Stamp;
@@ -37,7 +39,8 @@ const MAX_KEPT: u64 = 1 << 18;
 pub(super) struct Table {
     path: PathBuf,
     stamp: Stamp,
-    columns: usize,
+    /// By column whether it is a timestamp in nanoseconds, which the library gives as a mere number.
+    nanos: Vec<bool>,
     /// The first row that may be asked for: those before it are not kept.
     pub(super) first: u64,
     cursor: Mutex<Cursor>,
@@ -63,13 +66,8 @@ pub(super) fn check(path: &Path) -> Result<Dataset, DatasetError> {
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let columns: Vec<String> = schema.root_schema().get_fields().iter().map(|field| field.name().to_string()).collect();
     check_columns(path, 1, &columns)?;
-    let table = Table {
-        path: path.to_path_buf(),
-        stamp,
-        columns: columns.len(),
-        first: 0,
-        cursor: Mutex::new(Cursor::default()),
-    };
+    let nanos = schema.root_schema().get_fields().iter().map(|field| is_nanos(field.get_basic_info())).collect();
+    let table = Table { path: path.to_path_buf(), stamp, nanos, first: 0, cursor: Mutex::new(Cursor::default()) };
     let mut cursor = Cursor { rows: Some(iterate(path, reader)?), ..Cursor::default() };
     let mut kinds = vec![ValueKind::Null; columns.len()];
     while let Some(values) = cursor.read(&table)? {
@@ -91,6 +89,10 @@ fn open(path: &Path) -> Result<(SerializedFileReader<File>, Stamp), DatasetError
         return Err(DatasetError::new(path, None, "this Parquet file is damaged"));
     }
     Ok((reader, stamp))
+}
+
+fn is_nanos(info: &BasicTypeInfo) -> bool {
+    matches!(info.logical_type_ref(), Some(LogicalType::Timestamp(kind)) if kind.unit == TimeUnit::NANOS)
 }
 
 /// Whether the places that the file says its pages are at can be places at all. The library asserts it.
@@ -155,19 +157,24 @@ impl Cursor {
             Ok(None) => return Ok(None),
             Ok(Some(Ok(row))) => row,
             Ok(Some(Err(error))) => return Err(refuse(format!("the row cannot be read: {error}"))),
-            Err(_) => return Err(refuse("the row cannot be read: the file is damaged".to_string())),
+            Err(_) => {
+                return Err(refuse(
+                    "the row cannot be read: the file is damaged, or has a type that is not known here".to_string(),
+                ));
+            }
         };
-        let values: Row = values_of(row).into_iter().map(|(_, value)| value).collect();
-        if values.len() != table.columns {
-            return Err(refuse(format!("the row has {} values; expected {}", values.len(), table.columns)));
+        let fields = row.into_columns();
+        if fields.len() != table.nanos.len() {
+            return Err(refuse(format!("the row has {} values; expected {}", fields.len(), table.nanos.len())));
         }
+        let value = |((_, field), is_nanos): (&(String, Field), &bool)| match field {
+            Field::Long(nanos) if *is_nanos => timestamp(*nanos, 1_000_000_000, 9),
+            field => to_json(field),
+        };
+        let values: Row = fields.iter().zip(&table.nanos).map(value).collect();
         self.next += 1;
         Ok(Some(values))
     }
-}
-
-fn values_of(row: ParquetRow) -> Vec<(String, Value)> {
-    row.into_columns().into_iter().map(|(name, field)| (name, to_json(&field))).collect()
 }
 
 fn to_json(field: &Field) -> Value {
@@ -230,4 +237,90 @@ fn base64(bytes: &[u8]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parquet::column::writer::ColumnWriter;
+    use parquet::data_type::{ByteArray, FixedLenByteArray};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+    use serde_json::json;
+
+    use super::*;
+
+    const SCHEMA: &str = "message m {
+        REQUIRED INT32 day (DATE);
+        REQUIRED INT64 millis (TIMESTAMP(MILLIS,true));
+        REQUIRED INT64 micros (TIMESTAMP(MICROS,true));
+        REQUIRED INT64 nanos (TIMESTAMP(NANOS,false));
+        REQUIRED INT32 small (INTEGER(8,true));
+        REQUIRED INT64 large (INTEGER(64,false));
+        REQUIRED FLOAT tenth;
+        REQUIRED DOUBLE none;
+        REQUIRED INT64 money (DECIMAL(10,2));
+        REQUIRED BYTE_ARRAY text (UTF8);
+        REQUIRED BYTE_ARRAY bytes;
+        REQUIRED FIXED_LEN_BYTE_ARRAY (3) raw;
+        REQUIRED GROUP place { REQUIRED DOUBLE lat; OPTIONAL BYTE_ARRAY name (UTF8); }
+    }";
+
+    /// A file with a value of each type, as other programs write them.
+    fn write_types(path: &Path) {
+        let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
+        let file = File::create(path).unwrap();
+        let mut writer = SerializedFileWriter::new(file, schema, Arc::new(WriterProperties::default())).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let mut longs = [1_714_564_800_000, 1_714_564_800_250_000, 1_714_564_800_000_000_007, -1, 12_345].into_iter();
+        let (mut ints, mut doubles) = ([19_844, -5].into_iter(), [f64::NAN, 53.5].into_iter());
+        let mut texts = ["é", "plain", "pier"].into_iter();
+        while let Some(mut column) = group.next_column().unwrap() {
+            let written = match column.untyped() {
+                ColumnWriter::Int32ColumnWriter(writer) => writer.write_batch(&[ints.next().unwrap()], None, None),
+                ColumnWriter::Int64ColumnWriter(writer) => writer.write_batch(&[longs.next().unwrap()], None, None),
+                ColumnWriter::FloatColumnWriter(writer) => writer.write_batch(&[0.1], None, None),
+                ColumnWriter::DoubleColumnWriter(writer) => writer.write_batch(&[doubles.next().unwrap()], None, None),
+                ColumnWriter::ByteArrayColumnWriter(writer) => {
+                    writer.write_batch(&[ByteArray::from(texts.next().unwrap())], Some(&[1]), None)
+                }
+                ColumnWriter::FixedLenByteArrayColumnWriter(writer) => {
+                    writer.write_batch(&[FixedLenByteArray::from(vec![0xff, 0x00, 0x10])], None, None)
+                }
+                _ => panic!("there is no such column"),
+            };
+            written.unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        writer.close().unwrap();
+    }
+
+    #[test]
+    fn every_type_becomes_its_nearest_value() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("types.parquet");
+        write_types(&path);
+        let dataset = check(&path).unwrap();
+        let row = dataset.read(0..1).unwrap().remove(0);
+        let named: serde_json::Map<_, _> = dataset.columns().iter().cloned().zip(row).collect();
+        let expected = json!({
+            "day": "2024-05-01",
+            "millis": "2024-05-01T12:00:00Z",
+            "micros": "2024-05-01T12:00:00.250000Z",
+            "nanos": "2024-05-01T12:00:00.000000007Z",
+            "small": -5,
+            "large": u64::MAX,
+            "tenth": 0.1,
+            "none": null,
+            "money": "123.45",
+            "text": "é",
+            "bytes": "plain",
+            "raw": "/wAQ",
+            "place": { "lat": 53.5, "name": "pier" },
+        });
+        assert_eq!(Value::Object(named), expected);
+    }
 }

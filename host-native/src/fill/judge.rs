@@ -77,3 +77,29 @@ fn read_text(body: &[u8]) -> Result<Answer<String>, CallError> {
         Err(_) => Err(CallError::Malformed { what: "usable", detail: "it is not valid UTF-8".to_string() }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::{Serde, TemplateValue, Templates};
+    use serde_json::json;
+
+    fn question(is_whole_group: bool, values: &Value) -> Value {
+        let mut templates = Templates::new();
+        let input = templates.add("i".to_string(), "{{ row_group }}").unwrap();
+        let values = TemplateValue::from(Serde(values));
+        let scene = Scene { column: "c", templates: &templates, values: &values, row: 7, is_whole_group };
+        let inputs = if is_whole_group { Vec::new() } else { vec!["note".to_string()] };
+        let fill = JudgeFill { model: 0, input: is_whole_group.then_some(input), inputs, output: OutputForm::Json };
+        fill.question(scene).expect("it can be rendered")
+    }
+
+    #[test]
+    fn a_question_is_about_a_row_or_about_all_rows_of_a_group() {
+        let about_row = question(false, &json!({"note": {"a": [1]}, "other": 2}));
+        assert_eq!(about_row, json!({"column": "c", "row": 7, "values": {"note": {"a": [1]}}}));
+        let rows = json!([{"row": 7}, {"row": 8}]);
+        let about_group = question(true, &json!({"rows": rows, "row_group": 3}));
+        assert_eq!(about_group, json!({"column": "c", "row_group": 3, "rows": rows, "input": "3"}));
+    }
+}

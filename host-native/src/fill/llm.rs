@@ -39,6 +39,8 @@ pub struct LlmFill {
     pub stop: Vec<TemplateId>,
     /// What else goes into the request.
     pub extra: Map<String, Value>,
+    /// The texts in `extra` that are templates, by their JSON pointers.
+    pub extra_texts: Vec<(String, TemplateId)>,
     /// The tokens that an answer is estimated at, if the file says so.
     pub answer_tokens: Option<u32>,
     /// The form of the answer; none: any text.
@@ -66,6 +68,12 @@ impl LlmFill {
                 last.content = format!("{}\n\n{instruction}", last.content);
             }
         }
+        let mut extra = Value::Object(self.extra.clone());
+        for (pointer, template) in &self.extra_texts {
+            if let Some(text) = extra.pointer_mut(pointer) {
+                *text = Value::String(scene.render(template)?);
+            }
+        }
         let positive = "a whole number from 0 to 4294967295";
         Ok(Conversation {
             messages,
@@ -75,7 +83,10 @@ impl LlmFill {
             seed: number(scene, "seed", self.seed.as_ref(), "a whole number, 0 or more")?,
             stop: self.stop.iter().map(|stop| scene.render(stop)).collect::<Result<_, _>>()?,
             response_format: self.structure.as_ref().and_then(|structure| structure.response_format(scene.column)),
-            extra: self.extra.clone(),
+            extra: match extra {
+                Value::Object(extra) => extra,
+                _ => Map::new(),
+            },
         })
     }
 

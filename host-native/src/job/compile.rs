@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde_json::Value;
 use tidegate_core::pipeline::Strategy;
 use toml::Spanned;
 
@@ -75,6 +76,23 @@ fn kind(kind: &ColumnKind) -> ValueKind {
     }
 }
 
+/// The texts in `value` that have something to render, by their JSON pointers.
+fn texts(value: &Value, pointer: &str) -> Vec<(String, String)> {
+    match value {
+        Value::String(text) if text.contains("{{") || text.contains("{%") => vec![(pointer.to_string(), text.clone())],
+        Value::Array(items) => {
+            let item = |(at, item): (usize, &Value)| texts(item, &format!("{pointer}/{at}"));
+            items.iter().enumerate().flat_map(item).collect()
+        }
+        Value::Object(fields) => {
+            let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
+            let field = |(name, field): (&String, &Value)| texts(field, &format!("{pointer}/{}", escaped(name)));
+            fields.iter().flat_map(field).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 struct Compiler<'a> {
     names: &'a Names<'a>,
     spec: &'a ColumnSpec,
@@ -123,6 +141,11 @@ impl Compiler<'_> {
         for (index, text) in call.stop.iter().enumerate() {
             stop.push(self.template(&format!("stop[{index}]"), text)?);
         }
+        let mut extra_texts = Vec::new();
+        for (pointer, text) in texts(&Value::Object(call.extra.get_ref().clone()), "") {
+            let text = Spanned::new(call.extra.span(), text);
+            extra_texts.push((pointer.clone(), self.template(&format!("extra{pointer}"), &text)?));
+        }
         let structure = call.structure.as_ref().map(|structure| {
             let schema = structure.schema.as_ref();
             StructureFill::new(structure.output, schema.map(Spanned::get_ref), structure.mode, structure.retries)
@@ -136,7 +159,8 @@ impl Compiler<'_> {
             max_tokens: self.option("max_tokens", call.max_tokens.as_ref())?,
             seed: self.option("seed", call.seed.as_ref())?,
             stop,
-            extra: call.extra.clone(),
+            extra: call.extra.get_ref().clone(),
+            extra_texts,
             answer_tokens: call.answer_tokens,
             structure: structure.transpose()?,
         })

@@ -12,6 +12,7 @@ pub mod trace;
 #[cfg(feature = "tracing")]
 pub mod tracing;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,11 +22,13 @@ use parking_lot::Mutex;
 use tidegate_core::gate::Gate;
 use tidegate_core::observe::{CapacityPlan, RunAccount, RunFigures, Sinks, Source};
 use tidegate_core::pipeline::{PipelineConfig, Plan};
+use tidegate_core::request::budget::BudgetConfig;
 
 use self::jsonl::JsonLines;
 use self::trace::TraceFile;
 use crate::host::TokioHost;
-use crate::pipeline_file::RunSettings;
+use crate::pipeline_file::{PipelineFile, RunSettings, budget_name};
+use crate::spend::Money;
 
 /// Watches one run of the program.
 #[derive(Debug)]
@@ -63,6 +66,24 @@ impl Watch {
         capacity.add("transport.connections", None, Source::Host);
         let (account, complaints) = (Arc::new(Mutex::new(account)), Arc::default());
         Self { account, capacity, lost: None, complaints }
+    }
+
+    /// Adds what only the pipeline file says: the rate budgets of its models, and a cost limit in millionths of the
+    /// currency.
+    #[must_use]
+    pub fn with_file(mut self, file: &PipelineFile, max_cost: Option<Money>) -> Self {
+        // Models that share a provider, model id and domain share its budgets.
+        let budgets = file.models.iter().flat_map(|model| {
+            let name = move |budget: &BudgetConfig| format!("budget:{}:{}", model.label(), budget_name(budget));
+            model.budgets.iter().map(move |budget| (name(budget), budget.limit))
+        });
+        for (name, limit) in budgets.collect::<BTreeMap<_, _>>() {
+            self.capacity.add(&name, Some(limit), Source::File);
+        }
+        if let Some(limit) = max_cost {
+            self.capacity.add(&format!("max_cost_micro_{}", file.currency), Some(limit.micros()), Source::CommandLine);
+        }
+        self
     }
 
     /// The sinks for the run, with a file for its events if there is to be one, and a trace of it.

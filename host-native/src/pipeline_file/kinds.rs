@@ -84,8 +84,8 @@ pub struct LlmCall {
     pub seed: Option<Setting<u64>>,
     /// Texts that end an answer, as templates.
     pub stop: Vec<Spanned<String>>,
-    /// What else goes into the request.
-    pub extra: Map<String, Value>,
+    /// What else goes into the request; texts in it are templates.
+    pub extra: Spanned<Map<String, Value>>,
     /// The tokens that an answer is estimated at.
     pub answer_tokens: Option<u32>,
     /// The form of the answer; none: any text.
@@ -221,13 +221,13 @@ fn parse_stop(table: &TableReader<'_>) -> Result<Vec<Spanned<String>>, FileError
     }
 }
 
-fn parse_extra(source: &SourceText, table: &TableReader<'_>) -> Result<Map<String, Value>, FileError> {
-    let Some(extra) = table.optional::<Map<String, Value>>("extra")? else { return Ok(Map::new()) };
+fn parse_extra(source: &SourceText, table: &TableReader<'_>) -> Result<Spanned<Map<String, Value>>, FileError> {
+    let Some(extra) = table.optional::<Map<String, Value>>("extra")? else { return Ok(Spanned::new(0..0, Map::new())) };
     match RESERVED.iter().find(|key| extra.get_ref().contains_key(**key)) {
         Some(key) => Err(source
             .error(extra.span(), format!("`extra` in [[columns]] has `{key}`, which it cannot set"))
             .expected("keys of the request that the column has no key for")),
-        None => Ok(extra.into_inner()),
+        None => Ok(extra),
     }
 }
 

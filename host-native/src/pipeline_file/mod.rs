@@ -47,7 +47,7 @@ use toml::de::{DeTable, DeValue};
 pub use columns::ColumnSpec;
 pub use kinds::{ColumnKind, EmbeddingCall, Expression, JudgeCall, LlmCall, MessageSpec, OutputForm};
 pub(crate) use models::locate;
-pub use models::{Domain, Endpoint, MockSpec, ModelSpec};
+pub use models::{Domain, Endpoint, MockSpec, ModelSpec, budget_name};
 pub use reader::Setting;
 pub use sampler::SamplerSpec;
 pub use settings::{OutputSettings, RowFormat, RunSettings, SeedSpec};

@@ -305,6 +305,16 @@ const BUDGETS: [(&str, MakeBudget, Dimension); 7] = [
     ("input_tokens_per_day", BudgetConfig::per_day, Dimension::InputTokens),
 ];
 
+/// The key that a budget of a pipeline file stands under.
+#[must_use]
+pub fn budget_name(budget: &BudgetConfig) -> &'static str {
+    let is_it = |(_, make, dimension): &&(&str, MakeBudget, Dimension)| {
+        let other = make(*dimension, budget.limit);
+        (other.dimension, other.window) == (budget.dimension, budget.window)
+    };
+    BUDGETS.iter().find(is_it).map_or("budget", |(key, _, _)| key)
+}
+
 pub(super) const BUDGET_KEYS: &[&str] = &[
     "requests_per_minute",
     "requests_per_day",

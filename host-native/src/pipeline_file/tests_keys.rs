@@ -154,6 +154,6 @@ fn a_sampler_is_a_law_with_its_own_keys_in_range() {
 
 #[test]
 fn formats_are_those_that_there_are() {
-    refused(&format!("{HEAD}{CHAT}{COLUMN}[output]\nformat = \"parket\"\n"), &["did you mean `parquet`?"]);
+    refused(&format!("{HEAD}{CHAT}{COLUMN}[output]\nformat = \"jsnl\"\n"), &["did you mean `jsonl`?"]);
     refused(&format!("[seed]\npath = \"d\"\nformat = \"jsonlines\"\n{CHAT}{COLUMN}"), &["did you mean `jsonl`?"]);
 }

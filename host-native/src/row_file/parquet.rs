@@ -42,7 +42,8 @@ fn write_file(
             return Err(ParquetError::General(format!("there is no place for the column {name}")));
         };
         let values: Vec<&Value> = rows.iter().map(|row| row.get(name).unwrap_or(&Value::Null)).collect();
-        write_column(column, *kind, &values)?;
+        write_column(column, *kind, &values)
+            .map_err(|error| ParquetError::General(format!("the column `{name}`: {error}")))?;
     }
     group.close()?;
     writer.close()?;
@@ -79,11 +80,11 @@ fn field(name: &str, kind: ValueKind) -> Result<TypePtr> {
 fn write_column(mut column: SerializedColumnWriter<'_>, kind: ValueKind, values: &[&Value]) -> Result<()> {
     match column.untyped() {
         ColumnWriter::BoolColumnWriter(writer) => {
-            let (present, levels) = optional(values, Value::as_bool);
+            let (present, levels) = optional(values, Value::as_bool)?;
             writer.write_batch(&present, Some(&levels), None)?;
         }
         ColumnWriter::Int64ColumnWriter(writer) => {
-            let (present, levels) = optional(values, Value::as_i64);
+            let (present, levels) = optional(values, whole_number)?;
             writer.write_batch(&present, Some(&levels), None)?;
         }
         ColumnWriter::DoubleColumnWriter(writer) if kind == ValueKind::Numbers => {
@@ -91,11 +92,11 @@ fn write_column(mut column: SerializedColumnWriter<'_>, kind: ValueKind, values:
             writer.write_batch(&present, Some(&levels), Some(&repeats))?;
         }
         ColumnWriter::DoubleColumnWriter(writer) => {
-            let (present, levels) = optional(values, Value::as_f64);
+            let (present, levels) = optional(values, Value::as_f64)?;
             writer.write_batch(&present, Some(&levels), None)?;
         }
         ColumnWriter::ByteArrayColumnWriter(writer) => {
-            let (present, levels) = optional(values, |value| text(value, kind));
+            let (present, levels) = optional(values, |value| text(value, kind))?;
             writer.write_batch(&present, Some(&levels), None)?;
         }
         _ => return Err(ParquetError::General("a column has a type that no row has".to_string())),
@@ -103,11 +104,30 @@ fn write_column(mut column: SerializedColumnWriter<'_>, kind: ValueKind, values:
     column.close()
 }
 
-/// The values that are there, and for each row whether it has one.
-fn optional<T>(values: &[&Value], read: impl Fn(&Value) -> Option<T>) -> (Vec<T>, Vec<i16>) {
-    let read: Vec<Option<T>> = values.iter().map(|value| read(value)).collect();
-    let levels = read.iter().map(|value| i16::from(value.is_some())).collect();
-    (read.into_iter().flatten().collect(), levels)
+/// The values that are there, and for each row whether it has one. A value that the column's type cannot hold is an
+/// error: to leave it out would change the data.
+fn optional<T>(values: &[&Value], read: impl Fn(&Value) -> Option<T>) -> Result<(Vec<T>, Vec<i16>)> {
+    let mut present = Vec::with_capacity(values.len());
+    let mut levels = Vec::with_capacity(values.len());
+    for value in values {
+        levels.push(i16::from(!value.is_null()));
+        if value.is_null() {
+            continue;
+        }
+        match read(value) {
+            Some(value) => present.push(value),
+            None => return Err(ParquetError::General(format!("its type cannot hold {value}"))),
+        }
+    }
+    Ok((present, levels))
+}
+
+/// A whole number, also one that is written with a fraction of nothing: a schema's `integer` takes `3.0`.
+fn whole_number(value: &Value) -> Option<i64> {
+    /// Up to here every whole number is a double.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let float = || value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= EXACT);
+    value.as_i64().or_else(|| float().map(|number| number as i64))
 }
 
 /// A text as it is; anything else, and everything in a column of anything, as JSON. Null is null in both.
@@ -174,6 +194,25 @@ mod tests {
         assert_eq!(read[0], json!([0, true, 1.0, "é", [0.5, -1.0], "{\"a\":[1]}"]));
         assert_eq!(read[1], json!([1, null, null, null, null, null]));
         assert_eq!(read[2], json!([2, false, 0.25, "", [], "\"text\""]));
+    }
+
+    #[test]
+    fn whole_numbers_are_those_that_are_whole_and_what_does_not_fit_is_an_error() {
+        assert_eq!(whole_number(&json!(3.0)), Some(3));
+        assert_eq!(whole_number(&json!(3.5)), None);
+        let columns = [("n".to_string(), ValueKind::Integer)];
+        let error = write(&columns, [json!({ "n": u64::MAX })], &mut Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("the column `n`: ") && error.contains("18446744073709551615"), "{error}");
+    }
+
+    #[test]
+    fn a_group_without_rows_is_a_file_without_rows() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("r.parquet");
+        let columns = [("n".to_string(), ValueKind::Integer), ("v".to_string(), ValueKind::Numbers)];
+        write(&columns, Vec::<Value>::new(), &mut std::fs::File::create(&path).unwrap()).unwrap();
+        let error = Dataset::load(&path, DatasetFormat::Parquet).unwrap_err();
+        assert_eq!(error.message, "the dataset is empty: expected at least one row");
     }
 
     #[test]
