@@ -177,10 +177,10 @@ mod tests {
             metrics::with_local_recorder(&series, || {
                 while world.step() {
                     let (requests, scheduler) = world.heard();
-                    for event in requests {
+                    for event in &requests {
                         sinks.on_request(event);
                     }
-                    for event in scheduler {
+                    for event in &scheduler {
                         sinks.on_scheduler(event);
                     }
                 }

@@ -8,7 +8,7 @@
 //! | module | what it is about |
 //! | --- | --- |
 //! | [`config`] | what a proxy is told |
-//! | `server` | connections, and how they end |
+//! | `server`, `stall` | connections, and how they end |
 //! | `forward`, `ask`, `headers` | one request: what it asks for, its turns, what is handed on |
 //! | `route`, `tenant` | who serves a model and under which limits; whose a request is |
 //! | `watch`, `usage`, `pace` | what is noted of a call: how it ended, what it used, how fast calls end |
@@ -29,6 +29,7 @@ mod pace;
 mod program;
 mod route;
 mod server;
+mod stall;
 mod tenant;
 mod usage;
 mod watch;

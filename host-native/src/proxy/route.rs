@@ -98,7 +98,7 @@ impl Upstream {
         let id = gate.register(&key, limits).ok()?;
         let counts_tokens = limits.budgets.iter().any(|budget| budget.dimension != Dimension::Requests);
         let meters = metrics.meters(&key);
-        let resource = Arc::new(Resource { id, counts_tokens, meters, key });
+        let resource = Arc::new(Resource { key, id, counts_tokens, meters });
         resources.count += u32::from(!is_configured);
         resources.known.entry(Arc::clone(&resource.key.model)).or_default().push(Arc::clone(&resource));
         Some(resource)
