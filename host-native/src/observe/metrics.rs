@@ -132,12 +132,9 @@ mod tests {
 
     use super::*;
 
-    /// A name with labels and their values.
-    type Labelled = (String, Vec<(String, String)>);
-
     /// Keeps the name and the labels of every series.
     #[derive(Default)]
-    struct Series(Mutex<BTreeSet<Labelled>>);
+    struct Series(Mutex<BTreeSet<(String, Vec<(String, String)>)>>);
 
     impl Series {
         fn keep(&self, key: &Key) {
@@ -177,12 +174,8 @@ mod tests {
             metrics::with_local_recorder(&series, || {
                 while world.step() {
                     let (requests, scheduler) = world.heard();
-                    for event in &requests {
-                        sinks.on_request(event);
-                    }
-                    for event in &scheduler {
-                        sinks.on_scheduler(event);
-                    }
+                    requests.iter().for_each(|event| sinks.on_request(event));
+                    scheduler.iter().for_each(|event| sinks.on_scheduler(event));
                 }
             });
             assert_eq!(sinks.failures().count(), 0);

@@ -24,15 +24,14 @@
 //! max_parallel = 16               # also `limit`, `aimd`, `budgets`
 //!
 //! [tenants]
-//! by = "header:x-tenant"          # or "api_key", or "none"; default: none
+//! by = "api_key"                  # or "header:x-tenant", or "none"; default: none
 //! default_weight = 1.0            # of tenants that are not known
 //! require_known = false           # refuse the others
 //!
 //! [[tenants.known]]
 //! name = "people"
 //! weight = 4.0                    # its share of whatever is contended, 0.001 to 1000
-//! key_env = "PEOPLE_KEY"          # by api_key only: the variable that holds its key, or
-//! # key_sha256 = "9f86d081..."    # the SHA-256 of the key, in hexadecimal
+//! key_env = "PEOPLE_KEY"          # by api_key only: the variable that holds its key; or `key_sha256`, in hexadecimal
 //!
 //! [queue]
 //! max_waiting = 10_000            # requests that wait at most; more are answered 429
