@@ -31,6 +31,8 @@ pub(super) enum Refusal {
     UnknownProvider,
     /// As many wait as may.
     QueueFull { waiting: u32, retry_after: Duration },
+    /// The requests that are here already are as large as they may be.
+    TooMuchHeld { held: u64, retry_after: Duration },
     /// Its deadline passed while it waited.
     Deadline { waited: Duration, why: String, attempts: u32 },
     /// The proxy is about to stop.
@@ -50,7 +52,7 @@ impl Refusal {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BrokenBody | Self::BadHeader { .. } => StatusCode::BAD_REQUEST,
             Self::UnknownTenant => StatusCode::UNAUTHORIZED,
-            Self::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::QueueFull { .. } | Self::TooMuchHeld { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Deadline { .. } | Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unreachable { .. } | Self::ProviderKey { .. } => StatusCode::BAD_GATEWAY,
             Self::ProviderTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
@@ -67,7 +69,7 @@ impl Refusal {
             Self::UnknownTenant => "tidegate_unknown_tenant",
             Self::UnknownModel { .. } => "model_not_found",
             Self::UnknownProvider => "tidegate_unknown_provider",
-            Self::QueueFull { .. } => "tidegate_queue_full",
+            Self::QueueFull { .. } | Self::TooMuchHeld { .. } => "tidegate_queue_full",
             Self::Deadline { .. } => "tidegate_deadline",
             Self::ShuttingDown => "tidegate_shutting_down",
             Self::Unreachable { .. } => "tidegate_provider_unreachable",
@@ -88,7 +90,7 @@ impl Refusal {
 
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::QueueFull { retry_after, .. } => Some(*retry_after),
+            Self::QueueFull { retry_after, .. } | Self::TooMuchHeld { retry_after, .. } => Some(*retry_after),
             Self::ShuttingDown => Some(Duration::from_secs(1)),
             _ => None,
         }
@@ -120,6 +122,9 @@ impl fmt::Display for Refusal {
             Self::UnknownModel { model } => write!(f, "no provider serves the model `{model}` for this"),
             Self::UnknownProvider => f.write_str("there is no provider of the name in x-tidegate-provider"),
             Self::QueueFull { waiting, .. } => write!(f, "{waiting} requests wait already, and no more may"),
+            Self::TooMuchHeld { held, .. } => {
+                write!(f, "requests of {held} bytes are held already, and no more may be")
+            }
             Self::Deadline { waited, why, attempts } => {
                 write!(f, "waited {:.1} s for its turn, and its deadline passed: {why}", waited.as_secs_f64())?;
                 match attempts {

@@ -26,9 +26,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::Refusal;
 use super::ask::{Asked, domain};
+use super::count::{OneMore, Share};
 use super::headers::{self, PROVIDER};
 use super::route::{NO_MODEL, Resource, Upstream, leaves_its_base};
-use super::tenant::{Group, Level, OneMore, Tenant};
+use super::tenant::{Group, Level, Tenant};
 use super::watch::Watcher;
 use super::{ReplyBody, Shared, models};
 use crate::gate::Admitted;
@@ -69,8 +70,10 @@ pub(super) async fn answer(
     journey.level = shared.tenants.level(&parts.headers);
     let most = shared.queue.deadline;
     let patience = headers::timeout(&parts.headers)?.map_or(most, |asked| asked.min(most));
+    let body = read_body(&parts, body, shared.queue.max_body, most).await?;
+    let _held = Share::of(&shared.held_bytes, body.len() as u64, shared.queue.max_bytes)
+        .map_err(|held| Refusal::TooMuchHeld { held, retry_after: shared.pace.wait_for(shared.waiting()) })?;
     let deadline = Instant::now() + patience;
-    let body = read_body(&parts, body, shared.queue.max_body, patience).await?;
     let wanted = parts.headers.get(PROVIDER).map(HeaderValue::as_bytes);
     if path == "models" && parts.method == http::Method::GET && wanted.is_none() && shared.upstreams.len() > 1 {
         return models::list(shared, &parts).await;
