@@ -42,7 +42,7 @@ pub(super) enum Refusal {
     /// The provider did not answer in time.
     ProviderTimeout { provider: String },
     /// The provider refused the key that the proxy sends.
-    ProviderKey { provider: String, status: u16 },
+    ProviderKey { provider: String },
 }
 
 impl Refusal {
@@ -136,9 +136,7 @@ impl fmt::Display for Refusal {
             Self::ShuttingDown => f.write_str("the proxy is about to stop"),
             Self::Unreachable { provider } => write!(f, "the provider {provider} could not be reached, or broke off"),
             Self::ProviderTimeout { provider } => write!(f, "the provider {provider} did not answer in time"),
-            Self::ProviderKey { provider, status } => {
-                write!(f, "the provider {provider} refused the proxy's key (HTTP {status})")
-            }
+            Self::ProviderKey { provider } => write!(f, "the provider {provider} refused the proxy's key"),
         }
     }
 }

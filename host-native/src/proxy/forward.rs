@@ -234,11 +234,10 @@ impl Trip<'_> {
         journey: &Journey,
     ) -> Result<Option<Response<ReplyBody>>, Refusal> {
         let status = answer.status();
-        if self.upstream.authorization.is_some() && matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        if self.upstream.authorization.is_some() && status == StatusCode::UNAUTHORIZED {
             // Its text may hold parts of a key that is none of the client's.
             call.watcher.ended(Outcome::ProviderFailure);
-            let provider = self.upstream.config.name.clone();
-            return Err(Refusal::ProviderKey { provider, status: status.as_u16() });
+            return Err(Refusal::ProviderKey { provider: self.upstream.config.name.clone() });
         }
         if head.is_rate_limited() {
             let left = self.deadline.saturating_duration_since(Instant::now());
