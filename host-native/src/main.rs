@@ -12,7 +12,6 @@ use tidegate_native::record::replay_log;
 use tidegate_native::regress::regress;
 use tidegate_native::run::{RunRequest, run};
 use tidegate_native::simulate::simulate;
-use tokio::runtime::Runtime;
 
 /// How long the end waits for file operations that are under way.
 const GRACE: Duration = Duration::from_secs(5);
@@ -23,7 +22,7 @@ fn main() -> Exit {
         Command::Replay { log } => ended(replay_log(&log)),
         Command::Simulate(args) => ended(simulate(&args)),
         Command::Regress(args) => ended(regress(&args)),
-        Command::Proxy(args) => serve(&args),
+        Command::Proxy(args) => serve_proxy(&args),
     }
 }
 
@@ -42,28 +41,32 @@ fn ended(end: Result<(String, Exit), Error>) -> Exit {
     }
 }
 
-fn runtime() -> Option<Runtime> {
-    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => Some(runtime),
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: cannot start the runtime: {error}");
-            None
-        }
-    }
-}
-
-fn serve(args: &ProxyArgs) -> Exit {
-    let Some(runtime) = runtime() else { return Exit::Internal };
+fn serve_proxy(args: &ProxyArgs) -> Exit {
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(exit) => return exit,
+    };
     let end = runtime.block_on(proxy(args));
+    // What was not done within the proxy's own bound is cut.
     runtime.shutdown_background();
     ended(end.map(|exit| (String::new(), exit)))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
+        let _ = writeln!(std::io::stderr(), "error: cannot start the runtime: {error}");
+        Exit::Internal
+    })
 }
 
 fn run_pipeline(args: RunArgs) -> Exit {
     let (out, existing) = args.output();
     let RunArgs { pipeline, record, events, trace, plan, quiet, .. } = args;
     let request = RunRequest { pipeline, out, existing, record, events, trace, plan };
-    let Some(runtime) = runtime() else { return Exit::Internal };
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(exit) => return exit,
+    };
     let mut screen = Screen::new(quiet);
     let ended = runtime.block_on(run(&request, &mut screen));
     screen.close();
