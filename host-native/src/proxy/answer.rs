@@ -21,6 +21,8 @@ pub(super) enum Refusal {
     TooLarge { most: u32 },
     /// Its body did not come through.
     BrokenBody,
+    /// Its body is no JSON, or may be read in two ways.
+    BadJson,
     /// A header of the proxy's own says nonsense.
     BadHeader { name: &'static str, expected: &'static str },
     /// Tenants must be known, and this one is not.
@@ -50,7 +52,7 @@ impl Refusal {
         match self {
             Self::NoSuchAddress | Self::UnknownModel { .. } | Self::UnknownProvider => StatusCode::NOT_FOUND,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::BrokenBody | Self::BadHeader { .. } => StatusCode::BAD_REQUEST,
+            Self::BrokenBody | Self::BadJson | Self::BadHeader { .. } => StatusCode::BAD_REQUEST,
             Self::UnknownTenant => StatusCode::UNAUTHORIZED,
             Self::QueueFull { .. } | Self::TooMuchHeld { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Deadline { .. } | Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
@@ -65,6 +67,7 @@ impl Refusal {
             Self::NoSuchAddress => "tidegate_no_such_address",
             Self::TooLarge { .. } => "tidegate_too_large",
             Self::BrokenBody => "tidegate_broken_body",
+            Self::BadJson => "tidegate_bad_json",
             Self::BadHeader { .. } => "tidegate_bad_header",
             Self::UnknownTenant => "tidegate_unknown_tenant",
             Self::UnknownModel { .. } => "model_not_found",
@@ -117,6 +120,7 @@ impl fmt::Display for Refusal {
             Self::NoSuchAddress => f.write_str("there is no such address here; the API is under /v1"),
             Self::TooLarge { most } => write!(f, "the request is longer than {most} bytes"),
             Self::BrokenBody => f.write_str("the body of the request did not come through"),
+            Self::BadJson => f.write_str("the body is no JSON, or says one thing twice"),
             Self::BadHeader { name, expected } => write!(f, "the header {name} is not {expected}"),
             Self::UnknownTenant => f.write_str("this proxy does not know whose request this is"),
             Self::UnknownModel { model } => write!(f, "no provider serves the model `{model}` for this"),

@@ -79,7 +79,7 @@ pub(super) async fn answer(
         return models::list(shared, &parts).await;
     }
     let content_type = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let asked = Asked::read(content_type, &body);
+    let asked = Asked::read(content_type, &body)?;
     let upstream = route(&shared.upstreams, wanted, asked.model.as_deref())?;
     let said = asked.model.as_deref().unwrap_or(NO_MODEL);
     let sent = upstream.sent(said);
