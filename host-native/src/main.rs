@@ -56,21 +56,22 @@ fn serve_mock(args: &MockArgs) -> Exit {
     ended(end)
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
-        let _ = writeln!(std::io::stderr(), "error: cannot start the runtime: {error}");
-        Exit::Internal
-    })
-}
-
 fn serve_proxy(args: &ProxyArgs) -> Exit {
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
     };
     let end = runtime.block_on(proxy(args));
+    // What was not done within the proxy's own bound is cut.
     runtime.shutdown_background();
     ended(end.map(|exit| (String::new(), exit)))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
+        let _ = writeln!(std::io::stderr(), "error: cannot start the runtime: {error}");
+        Exit::Internal
+    })
 }
 
 fn run_pipeline(args: RunArgs) -> Exit {

@@ -1,6 +1,6 @@
 //! A whole pipeline on tokio, made of closures: one for each column, and one that saves finished rows.
 //!
-//! [`PipelineRunner`] is the core's [`Pipeline`] and its [driver](tidegate_core::driver), ready-made: it registers what a
+//! [`PipelineRunner`] is the core's [`Pipeline`] and its [driver], ready-made: it registers what a
 //! column's tasks call as a resource of the task stage, and ties their calls to their tasks, so that a task that waits for
 //! its provider holds no worker slot meanwhile. Values of cells are the caller's: the scheduler knows rows by number.
 //!

@@ -64,7 +64,7 @@ describe("the official client for Node through tidegate proxy", () => {
   let mock;
   let scratch;
   before(async () => {
-    mock = await Program.start("mock", join(HERE, "models.toml"), "--listen", "127.0.0.1:0");
+    mock = await Program.start("mock", join(HERE, "pushes_back.toml"), "--listen", "127.0.0.1:0");
     scratch = await mkdtemp(join(tmpdir(), "tidegate-proxy-"));
   });
   after(async () => {
@@ -81,9 +81,10 @@ describe("the official client for Node through tidegate proxy", () => {
     return program;
   }
 
+  const refused = async () => (await mock.page("/mock/stats")).models.narrow.refused;
+
   it("lets two hundred calls at once of a provider that pushes back see no 429", async (t) => {
     const program = await proxy(t, "max_parallel = 100");
-    const refused = async () => (await mock.page("/mock/stats")).models.narrow.refused;
     const before = await refused();
     const client = program.client();
     const calls = Array.from({ length: CLIENTS }, () => client.chat.completions.create({ model: "narrow", messages }));
@@ -97,7 +98,8 @@ describe("the official client for Node through tidegate proxy", () => {
     process.env.people_KEY = "sk-people";
     process.env.batch_KEY = "sk-batch";
     const tenants = `[tenants]\nby = "api_key"\n${known[0]}\nweight = 3\n${known[1]}`;
-    const program = await proxy(t, 'max_parallel = 8\nlimit = "fixed"', tenants);
+    const program = await proxy(t, "max_parallel = 64", tenants);
+    const before = await refused();
     const done = { people: 0, batch: 0 };
     const total = () => done.people + done.batch;
     const controller = new AbortController();
@@ -105,7 +107,7 @@ describe("the official client for Node through tidegate proxy", () => {
     const ask = async (tenant) => {
       const client = program.client({ apiKey: `sk-${tenant}` });
       while (total() < 320) {
-        await client.chat.completions.create({ model: "chat", messages }, { signal: controller.signal });
+        await client.chat.completions.create({ model: "narrow", messages }, { signal: controller.signal });
         done[tenant] += 1;
         if (total() >= 320) controller.abort();
       }
@@ -114,6 +116,7 @@ describe("the official client for Node through tidegate proxy", () => {
     await Promise.allSettled(asking);
     const share = done.people / total();
     assert.ok(Math.abs(share - 0.75) < 0.04, JSON.stringify(done));
+    assert.ok((await refused()) > before, "it never pushed back");
     await program.until(0, 0);
   });
 

@@ -73,11 +73,14 @@ class Proxy(Program):
 class WithMock(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.mock = Program("mock", str(HERE / "models.toml"), "--listen", "127.0.0.1:0")
+        cls.mock = Program("mock", str(HERE / "pushes_back.toml"), "--listen", "127.0.0.1:0")
 
     @classmethod
     def tearDownClass(cls):
         cls.mock.stop()
+
+    def refused(self) -> int:
+        return self.mock.page("/mock/stats")["models"]["narrow"]["refused"]
 
     def proxy(self, *settings: str) -> Proxy:
         proxy = Proxy(self.mock, *settings)
@@ -88,7 +91,7 @@ class WithMock(unittest.TestCase):
 class Crowds(WithMock):
     def test_two_hundred_clients_of_a_provider_that_pushes_back_see_no_429(self):
         proxy = self.proxy("max_parallel = 100")
-        before = self.mock.page("/mock/stats")["models"]["narrow"]["refused"]
+        before = self.refused()
 
         async def crowd():
             async with proxy.client(AsyncOpenAI) as client:
@@ -98,18 +101,19 @@ class Crowds(WithMock):
         answers = asyncio.run(crowd())
         self.assertEqual(len(answers), CLIENTS)
         self.assertTrue(all("lamp failed" in answer.choices[0].message.content for answer in answers))
-        self.assertGreater(self.mock.page("/mock/stats")["models"]["narrow"]["refused"], before, "it never pushed back")
+        self.assertGreater(self.refused(), before, "it never pushed back")
         proxy.wait_for((0, 0))
 
     def test_tenants_share_by_weight(self):
         known = '[[tenants.known]]\nname = "people"\nweight = 3\n[[tenants.known]]\nname = "batch"'
         tenants = f'[tenants]\nby = "header:x-tenant"\n{known}'
-        proxy = self.proxy('max_parallel = 8\nlimit = "fixed"', tenants)
+        proxy = self.proxy("max_parallel = 64", tenants)
+        before = self.refused()
         done = {"people": 0, "batch": 0}
 
         async def ask(client, tenant):
             while True:
-                await client.chat.completions.create(model="chat", messages=PROMPT, extra_headers={"x-tenant": tenant})
+                await client.chat.completions.create(model="narrow", messages=PROMPT, extra_headers={"x-tenant": tenant})
                 done[tenant] += 1
 
         async def crowd():
@@ -124,6 +128,7 @@ class Crowds(WithMock):
         asyncio.run(crowd())
         share = done["people"] / sum(done.values())
         self.assertAlmostEqual(share, 0.75, delta=0.04, msg=str(done))
+        self.assertGreater(self.refused(), before, "it never pushed back")
         # Who was cancelled holds nothing.
         proxy.wait_for((0, 0))
 

@@ -75,7 +75,7 @@ pub(super) fn answer(shared: &Shared, method: &Method, path: &str, headers: &Hea
     }
     Some(match path {
         "/healthz" => {
-            let (waiting, in_flight) = (shared.waiting.load(Ordering::Relaxed), in_flight(shared));
+            let (waiting, in_flight) = (shared.waiting(), in_flight(shared));
             json_answer(StatusCode::OK, &json!({ "status": "ok", "waiting": waiting, "in_flight": in_flight }))
         }
         "/metrics" => match shared.metrics.text(&snapshots(shared)) {
@@ -113,7 +113,7 @@ fn why(shared: &Shared, headers: &HeaderMap) -> Response<ReplyBody> {
 fn standing(shared: &Shared) -> Standing {
     let resources = shared.upstreams.iter().flat_map(super::route::Upstream::resources);
     Standing {
-        waiting: shared.waiting.load(Ordering::Relaxed),
+        waiting: shared.waiting(),
         in_flight: in_flight(shared),
         resources: resources.filter_map(|resource| resource_standing(shared, &resource)).collect(),
         tenants: groups(shared),

@@ -21,6 +21,8 @@ pub(super) enum Refusal {
     TooLarge { most: u32 },
     /// Its body did not come through.
     BrokenBody,
+    /// Its body is no JSON, or may be read in two ways.
+    BadJson,
     /// A header of the proxy's own says nonsense.
     BadHeader { name: &'static str, expected: &'static str },
     /// Tenants must be known, and this one is not.
@@ -31,6 +33,8 @@ pub(super) enum Refusal {
     UnknownProvider,
     /// As many wait as may.
     QueueFull { waiting: u32, retry_after: Duration },
+    /// The requests that are here already are as large as they may be.
+    TooMuchHeld { held: u64, retry_after: Duration },
     /// Its deadline passed while it waited.
     Deadline { waited: Duration, why: String, attempts: u32 },
     /// The proxy is about to stop.
@@ -40,7 +44,7 @@ pub(super) enum Refusal {
     /// The provider did not answer in time.
     ProviderTimeout { provider: String },
     /// The provider refused the key that the proxy sends.
-    ProviderKey { provider: String, status: u16 },
+    ProviderKey { provider: String },
 }
 
 impl Refusal {
@@ -48,9 +52,9 @@ impl Refusal {
         match self {
             Self::NoSuchAddress | Self::UnknownModel { .. } | Self::UnknownProvider => StatusCode::NOT_FOUND,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::BrokenBody | Self::BadHeader { .. } => StatusCode::BAD_REQUEST,
+            Self::BrokenBody | Self::BadJson | Self::BadHeader { .. } => StatusCode::BAD_REQUEST,
             Self::UnknownTenant => StatusCode::UNAUTHORIZED,
-            Self::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::QueueFull { .. } | Self::TooMuchHeld { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Deadline { .. } | Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unreachable { .. } | Self::ProviderKey { .. } => StatusCode::BAD_GATEWAY,
             Self::ProviderTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
@@ -63,11 +67,12 @@ impl Refusal {
             Self::NoSuchAddress => "tidegate_no_such_address",
             Self::TooLarge { .. } => "tidegate_too_large",
             Self::BrokenBody => "tidegate_broken_body",
+            Self::BadJson => "tidegate_bad_json",
             Self::BadHeader { .. } => "tidegate_bad_header",
             Self::UnknownTenant => "tidegate_unknown_tenant",
             Self::UnknownModel { .. } => "model_not_found",
             Self::UnknownProvider => "tidegate_unknown_provider",
-            Self::QueueFull { .. } => "tidegate_queue_full",
+            Self::QueueFull { .. } | Self::TooMuchHeld { .. } => "tidegate_queue_full",
             Self::Deadline { .. } => "tidegate_deadline",
             Self::ShuttingDown => "tidegate_shutting_down",
             Self::Unreachable { .. } => "tidegate_provider_unreachable",
@@ -88,7 +93,7 @@ impl Refusal {
 
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::QueueFull { retry_after, .. } => Some(*retry_after),
+            Self::QueueFull { retry_after, .. } | Self::TooMuchHeld { retry_after, .. } => Some(*retry_after),
             Self::ShuttingDown => Some(Duration::from_secs(1)),
             _ => None,
         }
@@ -115,11 +120,15 @@ impl fmt::Display for Refusal {
             Self::NoSuchAddress => f.write_str("there is no such address here; the API is under /v1"),
             Self::TooLarge { most } => write!(f, "the request is longer than {most} bytes"),
             Self::BrokenBody => f.write_str("the body of the request did not come through"),
+            Self::BadJson => f.write_str("the body is no JSON, or says one thing twice"),
             Self::BadHeader { name, expected } => write!(f, "the header {name} is not {expected}"),
             Self::UnknownTenant => f.write_str("this proxy does not know whose request this is"),
             Self::UnknownModel { model } => write!(f, "no provider serves the model `{model}` for this"),
             Self::UnknownProvider => f.write_str("there is no provider of the name in x-tidegate-provider"),
             Self::QueueFull { waiting, .. } => write!(f, "{waiting} requests wait already, and no more may"),
+            Self::TooMuchHeld { held, .. } => {
+                write!(f, "requests of {held} bytes are held already, and no more may be")
+            }
             Self::Deadline { waited, why, attempts } => {
                 write!(f, "waited {:.1} s for its turn, and its deadline passed: {why}", waited.as_secs_f64())?;
                 match attempts {
@@ -131,9 +140,7 @@ impl fmt::Display for Refusal {
             Self::ShuttingDown => f.write_str("the proxy is about to stop"),
             Self::Unreachable { provider } => write!(f, "the provider {provider} could not be reached, or broke off"),
             Self::ProviderTimeout { provider } => write!(f, "the provider {provider} did not answer in time"),
-            Self::ProviderKey { provider, status } => {
-                write!(f, "the provider {provider} refused the proxy's key (HTTP {status})")
-            }
+            Self::ProviderKey { provider } => write!(f, "the provider {provider} refused the proxy's key"),
         }
     }
 }

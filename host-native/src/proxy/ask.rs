@@ -10,6 +10,8 @@ use serde_json::value::RawValue;
 use tidegate_core::request::Domain;
 use tidegate_core::request::budget::Usage;
 
+use super::answer::Refusal;
+
 /// Bytes of text for each token, as the usual rule of thumb has it.
 const BYTES_PER_TOKEN: usize = 4;
 
@@ -38,16 +40,24 @@ struct Body<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Reads a body of JSON or a form. One that is neither says nothing: what is wrong with it is the provider's to tell.
-    pub(super) fn read(content_type: &str, body: &'a [u8]) -> Self {
+    /// Reads a body of JSON or a form. One that claims to be neither says nothing.
+    ///
+    /// JSON that is none, or names its model twice, is refused: another reader might find a model in it all the same, and
+    /// the call would have gone out under the limits of no model.
+    pub(super) fn read(content_type: &str, body: &'a [u8]) -> Result<Self, Refusal> {
         if body.is_empty() {
-            return Self::default();
+            return Ok(Self::default());
         }
-        if content_type.starts_with("multipart/form-data") {
-            return Self { model: form_model(body).map(Cow::Borrowed), ..Self::default() };
+        let claims = |kind: &str| content_type.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind));
+        if claims("multipart/form-data") {
+            return Ok(Self { model: form_model(body).map(Cow::Borrowed), ..Self::default() });
         }
         let estimate = Usage::tokens(tokens(text_bytes(body)), 0);
-        let Ok(said) = serde_json::from_slice::<Body<'_>>(body) else { return Self { estimate, ..Self::default() } };
+        let said = match serde_json::from_slice::<Body<'_>>(body) {
+            Ok(said) => said,
+            Err(_) if claims("application/json") => return Err(Refusal::BadJson),
+            Err(_) => return Ok(Self { estimate, ..Self::default() }),
+        };
         let most = said.max_completion_tokens.or(said.max_output_tokens).or(said.max_tokens);
         let output = most.and_then(|most| most.get().parse().ok()).unwrap_or(0);
         let model = said.model.and_then(|raw| serde_json::from_str::<Text<'_>>(raw.get()).ok());
@@ -55,7 +65,8 @@ impl<'a> Asked<'a> {
             let start = raw.get().as_ptr() as usize - body.as_ptr() as usize;
             start..start + raw.get().len()
         });
-        Self { model: model.map(|text| text.0), model_at, estimate: Usage::tokens(estimate.input_tokens, output) }
+        let estimate = Usage::tokens(estimate.input_tokens, output);
+        Ok(Self { model: model.map(|text| text.0), model_at, estimate })
     }
 
     /// `body` with another model in the place of its own; as it is, if it names none.
@@ -115,7 +126,7 @@ mod tests {
     #[test]
     fn the_model_and_the_bound_of_the_answer_are_read_and_the_rest_is_left_alone() {
         let body = br#"{"messages":[{"role":"user","content":"hi"}],"model":"gpt\/x","max_tokens":7,"stream":true}"#;
-        let asked = Asked::read("application/json", body);
+        let asked = Asked::read("application/json", body).unwrap();
         assert_eq!(asked.model.as_deref(), Some("gpt/x"));
         assert_eq!(asked.estimate, Usage::tokens((body.len() as u32).div_ceil(4), 7));
         let renamed = asked.with_model(&Bytes::from_static(body), "other \"one\"");
@@ -125,16 +136,27 @@ mod tests {
 
     #[test]
     fn a_body_that_is_nothing_known_says_nothing() {
-        for body in ["", "[]", "{", "\"model\"", "{\"model\":3}", "{\"model\":null}", "\u{1}"] {
-            assert_eq!(Asked::read("application/json", body.as_bytes()).model, None, "{body}");
+        for body in ["", "{\"model\":3}", "{\"model\":null}"] {
+            assert_eq!(Asked::read("application/json", body.as_bytes()).unwrap().model, None, "{body}");
         }
-        assert_eq!(Asked::read("", br#"{"model":"a","max_tokens":"many"}"#).estimate.output_tokens, 0);
+        assert_eq!(Asked::read("audio/wav", b"RIFF\x01").unwrap().model, None);
+        assert_eq!(Asked::read("", br#"{"model":"a","max_tokens":"many"}"#).unwrap().estimate.output_tokens, 0);
+    }
+
+    #[test]
+    fn json_that_others_might_read_otherwise_is_refused() {
+        for body in
+            ["{", "[]", "\u{1}", r#"{"model":"a","x":NaN}"#, r#"{"model":"a","model":"b"}"#, r#"{"model":"a"} {}"#]
+        {
+            let refused = Asked::read("Application/JSON; charset=utf-8", body.as_bytes());
+            assert_eq!(refused, Err(Refusal::BadJson), "{body}");
+        }
     }
 
     #[test]
     fn embedded_files_are_no_text() {
         let body = format!(r#"{{"model":"m","url":"data:image/png;base64,{}"}}"#, "A".repeat(4_000));
-        let asked = Asked::read("application/json", body.as_bytes());
+        let asked = Asked::read("application/json", body.as_bytes()).unwrap();
         assert!(asked.estimate.input_tokens < 20, "{:?}", asked.estimate);
         assert_eq!(text_bytes(b"{\"url\":\"data:never ends"), 8);
     }
@@ -143,7 +165,7 @@ mod tests {
     fn the_model_of_a_form_is_found() {
         let body = b"--b\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n\0\x01\r\n\
             --b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n--b--\r\n";
-        let asked = Asked::read("multipart/form-data; boundary=b", body);
+        let asked = Asked::read("multipart/form-data; boundary=b", body).unwrap();
         assert_eq!(asked.model.as_deref(), Some("whisper"));
         assert_eq!(asked.with_model(&Bytes::from_static(body), "other"), &body[..]);
         assert_eq!(form_model(b"name=\"model\"\r\n\r\nno end"), None);

@@ -26,9 +26,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::Refusal;
 use super::ask::{Asked, domain};
+use super::count::{OneMore, Share};
 use super::headers::{self, PROVIDER};
 use super::route::{NO_MODEL, Resource, Upstream, leaves_its_base};
-use super::tenant::{Group, Level, OneMore, Tenant};
+use super::tenant::{Group, Level, Tenant};
 use super::watch::Watcher;
 use super::{ReplyBody, Shared, models};
 use crate::gate::Admitted;
@@ -69,14 +70,16 @@ pub(super) async fn answer(
     journey.level = shared.tenants.level(&parts.headers);
     let most = shared.queue.deadline;
     let patience = headers::timeout(&parts.headers)?.map_or(most, |asked| asked.min(most));
+    let body = read_body(&parts, body, shared.queue.max_body, most).await?;
+    let _held = Share::of(&shared.held_bytes, body.len() as u64, shared.queue.max_bytes)
+        .map_err(|held| Refusal::TooMuchHeld { held, retry_after: shared.pace.wait_for(shared.waiting()) })?;
     let deadline = Instant::now() + patience;
-    let body = read_body(&parts, body, shared.queue.max_body, patience).await?;
     let wanted = parts.headers.get(PROVIDER).map(HeaderValue::as_bytes);
     if path == "models" && parts.method == http::Method::GET && wanted.is_none() && shared.upstreams.len() > 1 {
         return models::list(shared, &parts).await;
     }
     let content_type = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let asked = Asked::read(content_type, &body);
+    let asked = Asked::read(content_type, &body)?;
     let upstream = route(&shared.upstreams, wanted, asked.model.as_deref())?;
     let said = asked.model.as_deref().unwrap_or(NO_MODEL);
     let sent = upstream.sent(said);
@@ -231,11 +234,10 @@ impl Trip<'_> {
         journey: &Journey,
     ) -> Result<Option<Response<ReplyBody>>, Refusal> {
         let status = answer.status();
-        if self.upstream.authorization.is_some() && matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        if self.upstream.authorization.is_some() && status == StatusCode::UNAUTHORIZED {
             // Its text may hold parts of a key that is none of the client's.
             call.watcher.ended(Outcome::ProviderFailure);
-            let provider = self.upstream.config.name.clone();
-            return Err(Refusal::ProviderKey { provider, status: status.as_u16() });
+            return Err(Refusal::ProviderKey { provider: self.upstream.config.name.clone() });
         }
         if head.is_rate_limited() {
             let left = self.deadline.saturating_duration_since(Instant::now());

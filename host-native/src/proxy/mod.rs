@@ -8,10 +8,10 @@
 //! | module | what it is about |
 //! | --- | --- |
 //! | [`config`] | what a proxy is told |
-//! | `server` | connections, and how they end |
+//! | `server`, `stall` | connections, and how they end |
 //! | `forward`, `ask`, `headers` | one request: what it asks for, its turns, what is handed on |
 //! | `route`, `tenant` | who serves a model and under which limits; whose a request is |
-//! | `watch`, `usage`, `pace` | what is noted of a call: how it ended, what it used, how fast calls end |
+//! | `watch`, `usage`, `pace`, `count` | what is noted of calls: how they end, what they use, how fast, how many there are |
 //! | `admin`, `metrics`, `models` | what the proxy answers itself |
 //!
 //! Which request goes next, and when, is the core's to decide; the proxy asks the gate and obeys. Keys are never
@@ -21,6 +21,7 @@ mod admin;
 mod answer;
 mod ask;
 pub mod config;
+mod count;
 mod forward;
 mod headers;
 mod metrics;
@@ -29,6 +30,7 @@ mod pace;
 mod program;
 mod route;
 mod server;
+mod stall;
 mod tenant;
 mod usage;
 mod watch;
@@ -97,6 +99,8 @@ struct Shared {
     pace: Pace,
     /// Requests that wait for their turn.
     waiting: AtomicU32,
+    /// Bytes of requests whose answers have not begun.
+    held_bytes: AtomicU64,
     /// Whether the admin pages are where the clients call.
     has_admin_pages: bool,
     is_verbose: bool,
@@ -131,11 +135,16 @@ impl Shared {
             metrics,
             pace: Pace::new(),
             waiting: AtomicU32::new(0),
+            held_bytes: AtomicU64::new(0),
             has_admin_pages: config.admin_listen.is_none(),
             is_verbose,
             birth: u64::try_from(since_epoch.as_millis()).unwrap_or(0),
             requests: AtomicU64::new(0),
         })
+    }
+
+    fn waiting(&self) -> u32 {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Answers a client.

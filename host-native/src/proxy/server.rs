@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use super::answer::Refusal;
 use super::config::ProxyConfig;
+use super::stall::{Unstalled, keep_alive};
 use super::{ProxyError, ReplyBody, Shared, admin};
 
 /// How long a connection may be open between two requests, and a head may take.
@@ -135,10 +136,12 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::
 async fn converse(stream: TcpStream, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>, side: Side) {
     // Without it the last piece of an answer may wait for the client's acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
+    let _ = keep_alive(&stream);
     let service = service_fn(move |request| {
         let shared = Arc::clone(&shared);
         async move { Ok::<_, Infallible>(answer(&shared, request, side).await) }
     });
+    let stream = pin!(Unstalled::new(stream));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE)

@@ -8,7 +8,7 @@
 //! of that.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use http::HeaderMap;
@@ -80,34 +80,6 @@ impl Tenant {
 
     pub(super) fn group(&self, level: Level) -> &Group {
         &self.groups[level as usize]
-    }
-}
-
-/// One more of something, for as long as it lives.
-#[derive(Debug)]
-pub(super) struct OneMore<'a>(&'a AtomicU32);
-
-impl<'a> OneMore<'a> {
-    pub(super) fn of(count: &'a AtomicU32) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-
-    /// The same if there are fewer than `most`; else how many there are.
-    pub(super) fn within(count: &'a AtomicU32, most: u32) -> Result<Self, u32> {
-        match count.fetch_add(1, Ordering::Relaxed) {
-            before if before < most => Ok(Self(count)),
-            before => {
-                count.fetch_sub(1, Ordering::Relaxed);
-                Err(before)
-            }
-        }
-    }
-}
-
-impl Drop for OneMore<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -24,20 +24,20 @@
 //! max_parallel = 16               # also `limit`, `aimd`, `budgets`
 //!
 //! [tenants]
-//! by = "header:x-tenant"          # or "api_key", or "none"; default: none
+//! by = "api_key"                  # or "header:x-tenant", or "none"; default: none
 //! default_weight = 1.0            # of tenants that are not known
 //! require_known = false           # refuse the others
 //!
 //! [[tenants.known]]
 //! name = "people"
 //! weight = 4.0                    # its share of whatever is contended, 0.001 to 1000
-//! key_env = "PEOPLE_KEY"          # by api_key only: the variable that holds its key, or
-//! # key_sha256 = "9f86d081..."    # the SHA-256 of the key, in hexadecimal
+//! key_env = "PEOPLE_KEY"          # by api_key only: the variable that holds its key; or `key_sha256`, in hexadecimal
 //!
 //! [queue]
 //! max_waiting = 10_000            # requests that wait at most; more are answered 429
 //! deadline = "5m"                 # how long a request may wait; a client may ask for less
 //! max_body = 33_554_432           # bytes of a request
+//! max_bytes = 1_073_741_824       # bytes of all requests whose answers have not begun; more are answered 429
 //!
 //! [priority]                      # what the weight of a tenant is multiplied with
 //! header = "x-tidegate-priority"  # high, normal or low
@@ -137,6 +137,8 @@ pub struct QueueConfig {
     pub deadline: StdDuration,
     /// Bytes of a request at most \[32 MiB\].
     pub max_body: u32,
+    /// Bytes of all requests that wait or are being sent \[1 GiB\].
+    pub max_bytes: u64,
 }
 
 /// The table `[priority]`: what the weight of a tenant is multiplied with.
@@ -167,7 +169,7 @@ impl Default for TenantsConfig {
 
 impl Default for QueueConfig {
     fn default() -> Self {
-        Self { max_waiting: 10_000, deadline: StdDuration::from_mins(5), max_body: 32 << 20 }
+        Self { max_waiting: 10_000, deadline: StdDuration::from_mins(5), max_body: 32 << 20, max_bytes: 1 << 30 }
     }
 }
 
@@ -358,7 +360,7 @@ fn key_from(source: &SourceText, name: &Spanned<String>, environment: Environmen
 
 fn parse_queue(source: &SourceText, root: &TableReader<'_>) -> Result<QueueConfig, FileError> {
     let defaults = QueueConfig::default();
-    let Some(table) = root.table("queue", "[queue]", &["max_waiting", "deadline", "max_body"])? else {
+    let Some(table) = root.table("queue", "[queue]", &["max_waiting", "deadline", "max_body", "max_bytes"])? else {
         return Ok(defaults);
     };
     let deadline = positive(source, &table, "deadline")?;
@@ -366,6 +368,7 @@ fn parse_queue(source: &SourceText, root: &TableReader<'_>) -> Result<QueueConfi
         max_waiting: table.or("max_waiting", defaults.max_waiting)?,
         deadline: deadline.unwrap_or(defaults.deadline),
         max_body: table.optional::<NonZeroU32>("max_body")?.map_or(defaults.max_body, |most| most.get_ref().get()),
+        max_bytes: table.or("max_bytes", defaults.max_bytes)?,
     })
 }
 

@@ -115,3 +115,20 @@ fn tenants_are_told_apart_by_a_header_too() {
     assert_eq!(by("header:no spaces"), None);
     assert_eq!(by("none"), Some(TenantBy::Nothing));
 }
+
+/// The text between the first fence of TOML and the next, without what is before each line.
+fn example(text: &str, prefix: &str) -> String {
+    let lines = text.lines().map(|line| line.strip_prefix(prefix).unwrap_or(line));
+    let inside = lines.skip_while(|line| *line != "```toml").skip(1).take_while(|line| *line != "```");
+    inside.flat_map(|line| [line, "\n"]).collect()
+}
+
+#[test]
+fn the_documented_files_are_well_formed() {
+    let reference = parse(&example(include_str!("mod.rs"), "//! ").replace("//!\n", "\n")).unwrap();
+    let defaults = ProxyConfig::upstream(reference.providers[0].base_url.clone());
+    assert_eq!((reference.queue, reference.drain), (defaults.queue, defaults.drain));
+    assert_eq!((reference.priority, reference.providers[0].models.len()), (defaults.priority, 1));
+    let guide = parse(&example(include_str!("../../../../docs/proxy.md"), "")).unwrap();
+    assert_eq!((guide.providers.len(), guide.tenants.known.len()), (2, 1));
+}
