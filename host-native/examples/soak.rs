@@ -107,6 +107,18 @@ fn in_virtual_time(tasks: u64) -> Result<(), Failure> {
     memory.verdict()
 }
 
+/// What an answer means for the gate, and for the task.
+fn judge(error: Option<&CallError>) -> (Completion, TaskOutcome) {
+    let again = |kind, retry_after| TaskOutcome::Retryable { kind, retry_after };
+    match error {
+        None => (Outcome::Success.into(), TaskOutcome::Success),
+        Some(CallError::RateLimited { retry_after, .. }) => {
+            (Completion::rate_limited(*retry_after), again(RetryKind::RateLimited, *retry_after))
+        }
+        Some(_) => (Outcome::ProviderFailure.into(), again(RetryKind::ServerError, None)),
+    }
+}
+
 /// A pipeline of two columns against a server that bears fewer calls than the cap, for a while, then drained.
 #[tokio::main]
 async fn in_real_time(span: StdDuration) -> Result<(), Failure> {
@@ -148,20 +160,10 @@ async fn in_real_time(span: StdDuration) -> Result<(), Failure> {
                     Err(denied) => return denied.into(),
                 };
                 let prompt = format!("{name} of row {}", work.task.first_row + u64::from(work.task.row.unwrap_or(0)));
-                match client.complete(ChatRequest { prompt: &prompt, ..ChatRequest::default() }).await {
-                    Ok(_) => {
-                        slot.finish(Outcome::Success);
-                        Ok(TaskOutcome::Success)
-                    }
-                    Err(CallError::RateLimited { retry_after, .. }) => {
-                        slot.finish(Completion::rate_limited(retry_after));
-                        Ok(TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after })
-                    }
-                    Err(_) => {
-                        slot.finish(Outcome::ProviderFailure);
-                        Ok(TaskOutcome::Retryable { kind: RetryKind::ServerError, retry_after: None })
-                    }
-                }
+                let answer = client.complete(ChatRequest { prompt: &prompt, ..ChatRequest::default() }).await;
+                let (completion, outcome) = judge(answer.as_ref().err());
+                slot.finish(completion);
+                Ok(outcome)
             }
         });
     }

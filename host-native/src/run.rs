@@ -81,16 +81,8 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     // Whatever is wrong with the settings shows before the output is touched.
     Pipeline::new(job.plan.clone(), config.clone()).map_err(|error| Error::Setting(error.to_string()))?;
     let manifest = manifest(&name, &file, &job, request.pipeline.is_none())?;
-    let place = request.record.as_deref().map(open_log).transpose()?;
-    let output = match OutputDirectory::prepare(&request.out, request.existing, &manifest) {
-        Ok(output) => Arc::new(output.with_layout(job.layout(file.output.format))),
-        Err(error) => {
-            if let Some(place) = place {
-                place.give_up();
-            }
-            return Err(error.into());
-        }
-    };
+    let (output, place) = claim(request, &manifest)?;
+    let output = Arc::new(output.with_layout(job.layout(file.output.format)));
     let config = PipelineConfig { done_row_groups: output.done().iter().collect(), ..config };
     let watch = Watch::new(&job.plan, &config, &file.run, models.gate());
     let mut watch = watch.with_file(&file, request.max_cost);
@@ -106,12 +98,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
         // A reader that went away is no reason not to run.
         let _ = writeln!(io::stdout(), "{}", watch.capacity());
     }
-    let (rows_left, row_groups_left) = left(&output, &manifest);
-    let tasks = |column: &GeneratedColumn| match column.strategy {
-        Strategy::Cell => rows_left,
-        Strategy::FullColumn | Strategy::FromScratch => row_groups_left,
-    };
-    let columns: Vec<(String, u64)> = job.columns.iter().map(|column| (column.name.clone(), tasks(column))).collect();
+    let columns = task_totals(&job, &output, &manifest);
     let count = columns.len();
     screen.say(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
     let earlier = output.earlier();
@@ -129,15 +116,8 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let ended = drive(run, &watched, &mut log, screen, &mut timeline).await?;
     let ending = Ending { figures: watch.close(models.gate()), ..ended };
     let summary = summarise(&name, &file, rows, &ending, &models, &work, &output);
-    let state = RunState::Ended {
-        reason: summary.stopped.clone().unwrap_or_else(|| "completed".to_string()),
-        rows_out: summary.rows_out + earlier.rows_out,
-        rows_dropped: summary.rows_dropped() + earlier.rows_dropped,
-        row_groups: summary.row_groups + earlier.row_groups,
-    };
     watch.complaints().iter().for_each(|complaint| screen.say(complaint));
-    output.write_capacity(watch.capacity())?;
-    output.close(state)?;
+    close(&output, &summary, &watch)?;
     if let Some(path) = &request.report {
         let written = std::fs::write(path, page(&summary, &timeline, watch.capacity()));
         written.map_err(|source| OutputError::Io { path: path.clone(), source })?;
@@ -145,11 +125,40 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     Ok(summary)
 }
 
-/// Rows and row groups that no earlier run has written.
-fn left(output: &OutputDirectory, manifest: &Manifest) -> (u64, u64) {
+/// The output directory and the place of the decision log, both or neither.
+fn claim(request: &RunRequest, manifest: &Manifest) -> Result<(OutputDirectory, Option<LogPlace>), Error> {
+    let place = request.record.as_deref().map(open_log).transpose()?;
+    match OutputDirectory::prepare(&request.out, request.existing, manifest) {
+        Ok(output) => Ok((output, place)),
+        Err(error) => {
+            place.into_iter().for_each(LogPlace::give_up);
+            Err(error.into())
+        }
+    }
+}
+
+/// The generated columns, each with the tasks that no earlier run has done.
+fn task_totals(job: &Job, output: &OutputDirectory, manifest: &Manifest) -> Vec<(String, u64)> {
     let earlier = output.earlier();
     let rows = manifest.rows_in.saturating_sub(earlier.rows_out + earlier.rows_dropped);
-    (rows, manifest.row_groups().saturating_sub(earlier.row_groups))
+    let row_groups = manifest.row_groups().saturating_sub(earlier.row_groups);
+    let tasks = |column: &GeneratedColumn| match column.strategy {
+        Strategy::Cell => rows,
+        Strategy::FullColumn | Strategy::FromScratch => row_groups,
+    };
+    job.columns.iter().map(|column| (column.name.clone(), tasks(column))).collect()
+}
+
+/// Writes down what the run came to, with those before it.
+fn close(output: &OutputDirectory, summary: &Summary, watch: &Watch) -> Result<(), OutputError> {
+    let earlier = output.earlier();
+    output.write_capacity(watch.capacity())?;
+    output.close(RunState::Ended {
+        reason: summary.stopped.clone().unwrap_or_else(|| "completed".to_string()),
+        rows_out: summary.rows_out + earlier.rows_out,
+        rows_dropped: summary.rows_dropped() + earlier.rows_dropped,
+        row_groups: summary.row_groups + earlier.row_groups,
+    })
 }
 
 /// Who hears the events of the run.
