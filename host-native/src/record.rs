@@ -13,30 +13,7 @@ use tidegate_core::replay::{
 };
 
 use crate::error::{Error, Exit};
-
-/// A file that a log can be written to. What is in it is still there.
-#[derive(Debug)]
-pub struct LogPlace {
-    path: PathBuf,
-    is_new: bool,
-}
-
-impl LogPlace {
-    /// Opens `path` for a log, or makes the file.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        let is_new = !path.exists();
-        File::options().write(true).create(true).truncate(false).open(path)?;
-        Ok(Self { path: path.to_owned(), is_new })
-    }
-
-    /// Leaves everything as it was.
-    pub fn give_up(self) {
-        if self.is_new {
-            // It is empty; that it cannot be removed harms nobody.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
+use crate::output::FilePlace;
 
 /// Writes the log of one run. After an error it writes nothing more.
 #[derive(Debug)]
@@ -48,8 +25,8 @@ pub struct LogWriter {
 
 impl LogWriter {
     /// Begins a log in this place.
-    pub fn begin(place: LogPlace, header: &Header) -> io::Result<Self> {
-        let LogPlace { path, .. } = place;
+    pub fn begin(place: FilePlace, header: &Header) -> io::Result<Self> {
+        let path = place.keep();
         let file = File::create(&path)?;
         let mut writer = Self { path, file: Some(BufWriter::new(file)), entries: 0 };
         writer.line(&Line::header(header.clone()))?;

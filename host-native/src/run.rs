@@ -3,10 +3,11 @@
 //! Everything that can be wrong with the input is found before the output directory is touched and the first call is
 //! made: the file, the dataset, every template, the plan, the keys, the limits.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
@@ -18,7 +19,7 @@ use tidegate_core::replay::{Header, Sequence, merge};
 use tidegate_core::request::RequestConfig;
 
 use crate::dataset::{Dataset, DatasetError};
-use crate::error::Error;
+use crate::error::{Error, Exit};
 use crate::example;
 use crate::fill::Caller;
 use crate::host::TokioHost;
@@ -28,17 +29,17 @@ use crate::models::{Models, task_resources};
 use crate::observe::Watch;
 use crate::observe::trace::TraceFile;
 use crate::output::{
-    DoneRowGroups, Existing, Identity, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputError, RunState,
+    DoneRowGroups, Existing, FilePlace, Identity, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputError, RunState,
 };
-use crate::pipeline_file::{ColumnKind, Endpoint, PipelineFile};
+use crate::pipeline_file::{ColumnKind, Endpoint, ModelSpec, PipelineFile};
 use crate::progress::{ColumnView, ProviderView, REFRESH, Screen, View};
 use crate::provider::Provider;
-use crate::record::{LogPlace, LogWriter};
+use crate::record::LogWriter;
 use crate::report::{Timeline, page};
 use crate::spend::{Ledger, Money};
 use crate::summary::Summary;
 use crate::verdict::{Ending, summarise};
-use crate::workload::JobWork;
+use crate::workload::{JobWork, Written};
 
 /// What to run and where to write.
 #[derive(Clone, Debug)]
@@ -115,23 +116,35 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let mut timeline = Timeline::default();
     let ended = drive(run, &watched, &mut log, screen, &mut timeline).await?;
     let ending = Ending { figures: watch.close(models.gate()), ..ended };
-    let summary = summarise(&name, &file, rows, &ending, &models, &work, &output);
+    let mut summary = summarise(&name, &file, rows, &ending, &models, &work, &output);
     watch.complaints().iter().for_each(|complaint| screen.say(complaint));
-    close(&output, &summary, &watch)?;
-    if let Some(path) = &request.report {
+    // The rows are on disk, whatever becomes of what is written about them.
+    let report = request.report.as_ref().map_or(Ok(()), |path| {
         let written = std::fs::write(path, page(&summary, &timeline, watch.capacity()));
-        written.map_err(|source| OutputError::Io { path: path.clone(), source })?;
+        written.map_err(|source| OutputError::Io { path: path.clone(), source })
+    });
+    let written = work.written();
+    for error in [close(&output, &summary, written, &watch), report].into_iter().filter_map(Result::err) {
+        screen.say(&format!("error: {error}"));
+        summary.exit = Exit::Output;
+        summary.stopped.get_or_insert_with(|| error.to_string());
     }
     Ok(summary)
 }
 
-/// The output directory and the place of the decision log, both or neither.
-fn claim(request: &RunRequest, manifest: &Manifest) -> Result<(OutputDirectory, Option<LogPlace>), Error> {
-    let place = request.record.as_deref().map(open_log).transpose()?;
-    match OutputDirectory::prepare(&request.out, request.existing, manifest) {
-        Ok(output) => Ok((output, place)),
+/// The output directory and the place of the decision log, once every file that is asked for can be written; or nothing, and
+/// everything is as it was.
+fn claim(request: &RunRequest, manifest: &Manifest) -> Result<(OutputDirectory, Option<FilePlace>), Error> {
+    let RunRequest { record, events, trace, report, .. } = request;
+    let mut places = Vec::new();
+    let claimed = [record, events, trace, report].into_iter().flatten().try_for_each(|path| {
+        places.push(FilePlace::open(path).map_err(|source| OutputError::Io { path: path.clone(), source })?);
+        Ok(())
+    });
+    match claimed.and_then(|()| OutputDirectory::prepare(&request.out, request.existing, manifest)) {
+        Ok(output) => Ok((output, record.is_some().then(|| places.swap_remove(0)))),
         Err(error) => {
-            place.into_iter().for_each(LogPlace::give_up);
+            places.into_iter().for_each(FilePlace::give_up);
             Err(error.into())
         }
     }
@@ -150,15 +163,15 @@ fn task_totals(job: &Job, output: &OutputDirectory, manifest: &Manifest) -> Vec<
 }
 
 /// Writes down what the run came to, with those before it.
-fn close(output: &OutputDirectory, summary: &Summary, watch: &Watch) -> Result<(), OutputError> {
+fn close(output: &OutputDirectory, summary: &Summary, written: Written, watch: &Watch) -> Result<(), OutputError> {
     let earlier = output.earlier();
-    output.write_capacity(watch.capacity())?;
-    output.close(RunState::Ended {
+    let closed = output.close(RunState::Ended {
         reason: summary.stopped.clone().unwrap_or_else(|| "completed".to_string()),
-        rows_out: summary.rows_out + earlier.rows_out,
-        rows_dropped: summary.rows_dropped() + earlier.rows_dropped,
-        row_groups: summary.row_groups + earlier.row_groups,
-    })
+        rows_out: written.rows + earlier.rows_out,
+        rows_dropped: written.dropped + earlier.rows_dropped,
+        row_groups: written.row_groups + earlier.row_groups,
+    });
+    output.write_capacity(watch.capacity()).and(closed)
 }
 
 /// Who hears the events of the run.
@@ -253,6 +266,16 @@ fn manifest(name: &str, file: &PipelineFile, job: &Job, is_example: bool) -> Res
     })
 }
 
+/// What a model is to the rows that it fills.
+fn model_identity(model: &ModelSpec) -> String {
+    let ModelSpec { name, provider, model: id, endpoint, .. } = model;
+    match endpoint {
+        Endpoint::Command { argv, .. } => format!("{name}: {argv:?}"),
+        Endpoint::Http { url, .. } => format!("{name}: {url}"),
+        Endpoint::Remote { .. } | Endpoint::Mock(_) | Endpoint::SameMock => format!("{name}: {provider}/{id}"),
+    }
+}
+
 /// What the rows of a run depend on.
 fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
     // Sorted, so that the order of keys and the layout of the file do not matter.
@@ -265,7 +288,9 @@ fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
         _ => None,
     });
     let columns = format!("seed {}\n{columns}\n{}", file.run.seed, schemas.collect::<Vec<_>>().join("\n"));
-    let models: Vec<_> = file.models.iter().map(|model| (&model.name, &model.provider, &model.model)).collect();
+    // Those that columns call, and of a judge what it is.
+    let called: BTreeSet<usize> = file.columns.iter().filter_map(|column| column.kind.model()).collect();
+    let models: BTreeSet<String> = called.into_iter().map(|at| model_identity(&file.models[at])).collect();
     let models = format!("{models:?}");
     let unreadable = |error: io::Error| Error::Dataset(DatasetError::unreadable(&file.seed.path, &error));
     if is_example {
@@ -273,10 +298,6 @@ fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
     }
     let dataset = File::open(&file.seed.path).map_err(unreadable)?;
     Identity::of(dataset, &columns, &models).map_err(unreadable)
-}
-
-fn open_log(path: &Path) -> Result<LogPlace, Error> {
-    LogPlace::open(path).map_err(|error| Error::Setting(format!("{}: {error}", path.display())))
 }
 
 /// What there is to see while a run goes on.

@@ -117,7 +117,8 @@ fn dropped(report: &RunReport, work: &JobWork) -> Vec<Dropped> {
         let example = examples.get(&(column.clone(), reason.clone())).cloned();
         Dropped { column, reason, rows: count.rows, example }
     };
-    report.dropped.iter().map(one).collect()
+    // A row that the run only stopped before is not done, and a resumed run makes it.
+    report.dropped.iter().filter(|count| count.reason != DropReason::Stopped).map(one).collect()
 }
 
 /// The exit code, and why the run stopped if it did not come to its end.
@@ -127,7 +128,9 @@ fn verdict(ending: &Ending, earlier: Earlier) -> (Exit, Option<String>) {
     };
     let exit = match &report.stop {
         StopReason::Completed if report.rows_dropped + earlier.rows_dropped == 0 => Exit::Done,
-        StopReason::Completed if report.rows_out + earlier.rows_out > 0 => Exit::RowsDropped,
+        StopReason::Completed if report.rows_out + earlier.rows_out > 0 || report.rows_dropped == 0 => {
+            Exit::RowsDropped
+        }
         StopReason::Completed | StopReason::EarlyShutdown { .. } => blame(report),
         StopReason::ProviderExhausted { .. } => Exit::Provider,
         StopReason::Cancelled | StopReason::Drained => Exit::Interrupted,

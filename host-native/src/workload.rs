@@ -44,6 +44,8 @@ struct Shared {
 pub struct Written {
     /// Complete rows.
     pub rows: u64,
+    /// Rows that were dropped from row groups that are written, and not only because the run stopped.
+    pub dropped: u64,
     /// Row groups.
     pub row_groups: u64,
 }
@@ -234,6 +236,7 @@ impl Shared {
             Ok(()) => {
                 let mut written = self.written.lock();
                 written.rows += group.live.len() as u64;
+                written.dropped += group.dropped.iter().filter(|row| row.reason != DropReason::Stopped).count() as u64;
                 written.row_groups += 1;
                 Ok(())
             }

@@ -79,7 +79,7 @@ fn a_log_that_cannot_be_made_keeps_the_run_from_starting_and_one_that_fills_the_
     let scratch = Scratch::new(4);
     scratch.write("pipeline.toml", &mock_pipeline(8, "cooldown = \"10ms\"", NARROW));
     let refused = scratch.run(&["run", "pipeline.toml", "--out", "out", "--record", "no/such/log.jsonl"]);
-    refused.assert(2, &["no/such/log.jsonl: No such file"]);
+    refused.assert(5, &["cannot write to no/such/log.jsonl: No such file"]);
     assert!(!scratch.path("out").exists(), "{}", refused.all());
     if std::path::Path::new("/dev/full").exists() {
         let full = scratch.run(&["run", "pipeline.toml", "--out", "out", "--record", "/dev/full"]);

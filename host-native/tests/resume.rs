@@ -171,18 +171,92 @@ fn rows_that_were_dropped_stay_dropped_and_are_counted_in_a_resumed_run() {
 
 #[test]
 fn a_disk_that_takes_no_more_stops_the_run_cleanly_and_it_can_be_resumed() {
-    let scratch = scratch();
+    let scratch = Scratch::new(96);
+    scratch.write("p.toml", &mock_pipeline(8, "", MOCK).replace("row_group_size = 10", "row_group_size = 48"));
     scratch.run(&["p.toml", "--out", "whole", "-q"]).assert(0, &[]);
-    // No file may grow past 512 bytes, and a write that would make it is an error: the manifest fits, no row group does.
+    // No file may grow past 2 to 4 KiB, and a write that would make it is an error: the manifest fits, no row group does.
+    assert!(std::fs::metadata(scratch.path("whole/rows/000000.jsonl")).unwrap().len() > 4_096);
     let program = env!("CARGO_BIN_EXE_tidegate");
-    let limited = format!("trap '' XFSZ; ulimit -f 1; exec {program} p.toml --out out -q");
+    let limited = format!("trap '' XFSZ; ulimit -f 4; exec {program} p.toml --out out -q");
     let output = scratch.shell(&limited);
     assert_eq!(output.code, 5, "{}", output.all());
-    assert!(output.stderr.contains("File too large") && output.stderr.contains("out"), "{}", output.all());
+    assert!(
+        output.stderr.contains("cannot write to out/rows/") && output.stderr.contains("File too large"),
+        "{}",
+        output.all()
+    );
+    assert_eq!(scratch.manifest("out")["row_groups"], 0);
     let left = std::fs::read_dir(scratch.path("out")).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(left.into_iter().all(|name| !name.to_string_lossy().ends_with(".tmp")), "nothing half-written is left");
     scratch.run(&["p.toml", "--out", "out", "--resume", "-q"]).assert(0, &[]);
     assert_eq!(result(&scratch, "out"), result(&scratch, "whole"));
+}
+
+#[test]
+fn rows_that_a_stop_left_unfinished_are_made_when_the_run_is_resumed() {
+    // The server is gone for good after its first answers, and the run stops early, in the middle of its row group.
+    let scratch = Scratch::new(40);
+    let flaky = "[seed]\npath = \"data.csv\"\n\
+                 [[models]]\nname = \"j\"\ncommand = [\"sh\", \"judge.sh\"]\nmax_parallel = 2\n\
+                 [[columns]]\nname = \"v\"\nkind = \"judge\"\nmodel = \"j\"\ninputs = [\"id\"]\n\
+                 [run]\nrow_group_size = 40\nsalvage_rounds = 0\n";
+    scratch.write("p.toml", flaky);
+    scratch
+        .write("judge.sh", "echo x >> calls; [ \"$(wc -l < calls)\" -le 12 ] || exit 1; cat > /dev/null; echo 1\n");
+    let ended = scratch.run(&["p.toml", "--out", "out", "-q"]);
+    assert_eq!(ended.code, 4, "{}", ended.all());
+    let before = scratch.rows("out").len();
+    assert!((1..40).contains(&before), "a part of a row group is kept: {before} rows");
+    scratch.write("judge.sh", "cat > /dev/null; echo 1\n");
+    let ended = scratch.run(&["p.toml", "--out", "out", "--resume", "-q"]);
+    ended.assert(0, &[]);
+    let rows = scratch.rows("out");
+    let numbers: Vec<u64> = rows.iter().map(|row| row["row"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (0..40).collect::<Vec<_>>());
+    assert_eq!(scratch.dropped("out").len(), 0);
+}
+
+#[test]
+fn a_judge_that_is_another_one_is_not_resumed_and_a_model_that_nobody_calls_does_not_matter() {
+    let scratch = Scratch::new(4);
+    let judge =
+        "[[models]]\nname = \"j\"\ncommand = [\"sh\", \"-c\", \"cat > /dev/null; echo 1\"]\nmax_parallel = 2\n";
+    let rest = "[[columns]]\nname = \"v\"\nkind = \"judge\"\nmodel = \"j\"\ninputs = [\"id\"]\n";
+    let seed = "[seed]\npath = \"data.csv\"\n";
+    scratch.write("p.toml", &format!("{seed}{judge}{rest}"));
+    scratch.run(&["p.toml", "--out", "out", "-q"]).assert(0, &[]);
+    let unused = "[[models]]\nname = \"u\"\nprovider = \"mock\"\nmax_parallel = 2\nmock = {}\n";
+    scratch.write("p.toml", &format!("{seed}{unused}{judge}{rest}"));
+    scratch.run(&["p.toml", "--out", "out", "--resume", "-q"]).assert(0, &[]);
+    scratch.write("p.toml", &format!("{seed}{}{rest}", judge.replace("echo 1", "echo 2")));
+    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(5, &["another provider's, or another model since"]);
+}
+
+#[test]
+fn what_cannot_be_written_is_found_before_earlier_output_is_replaced() {
+    let scratch = scratch();
+    scratch.run(&["p.toml", "--out", "out", "-q"]).assert(0, &[]);
+    let before = result(&scratch, "out");
+    for file in ["--events", "--trace", "--record", "--report"] {
+        let arguments = ["p.toml", "--out", "out", "--overwrite", "-q", file, "/nowhere/file"];
+        scratch.run(&arguments).assert(5, &["cannot write to /nowhere/file: "]);
+        assert_eq!(result(&scratch, "out"), before, "{file}");
+    }
+    let arguments = ["p.toml", "--out", "taken", "--events", "new.jsonl"];
+    scratch.write("taken/of-somebody-else", "");
+    scratch.run(&arguments).assert(5, &["is not empty"]);
+    assert!(!scratch.path("new.jsonl").exists(), "nothing is left of a run that did not begin");
+}
+
+#[test]
+fn a_complete_run_of_dropped_rows_stays_what_it_was() {
+    let scratch = Scratch::new(3);
+    scratch.write(
+        "p.toml",
+        "[seed]\npath = \"data.csv\"\n[[columns]]\nname = \"v\"\nkind = \"expression\"\ntemplate = \"{{ 1 // 0 }}\"\n",
+    );
+    scratch.run(&["p.toml", "--out", "out"]).assert(2, &["not one row could be finished"]);
+    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(6, &["3 rows dropped there"]);
 }
 
 #[test]

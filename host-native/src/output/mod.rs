@@ -13,6 +13,7 @@
 
 mod done;
 mod manifest;
+mod place;
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Write};
@@ -22,9 +23,11 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 use parking_lot::Mutex;
 use serde::Serialize;
 use tidegate_core::observe::CapacityPlan;
+use tidegate_core::pipeline::DropReason;
 
 pub use done::DoneRowGroups;
 pub use manifest::{Identity, MANIFEST_SCHEMA, Manifest, RunState};
+pub use place::FilePlace;
 
 use crate::row_file::Layout;
 
@@ -217,13 +220,17 @@ impl OutputDirectory {
             return Err(OutputError::AnotherRun { path: self.root.clone(), what });
         }
         let found = found_row_groups(&self.rows, &kept.manifest).map_err(io_error(&self.rows))?;
-        let mut earlier = Earlier { row_groups: found.len(), ..Earlier::default() };
+        let (mut earlier, mut done) = (Earlier::default(), DoneRowGroups::default());
         for row_group in found.iter() {
             let path = self.rows.join(dropped_name(row_group));
-            let dropped = count_lines(&path).map_err(io_error(&path))?;
+            // One that the run stopped in the middle of is made anew.
+            let Some(dropped) = count_dropped(&path).map_err(io_error(&path))? else { continue };
+            done.insert(row_group);
+            earlier.row_groups += 1;
             earlier.rows_dropped += dropped;
             earlier.rows_out += kept.manifest.rows_of(row_group).saturating_sub(dropped);
         }
+        let found = done;
         kept.manifest.done = found.clone();
         remove_temporary(&self.root).map_err(io_error(&self.root))?;
         self.remove_unfinished(&found).map_err(io_error(&self.rows))?;
@@ -237,6 +244,13 @@ impl OutputDirectory {
             return Ok(());
         }
         remove_temporary(&self.rows)?;
+        let extension = self.manifest.lock().manifest.format.extension();
+        for name in entries(&self.rows)? {
+            if row_group_of(&name, extension).is_some_and(|row_group| !found.contains(row_group)) {
+                // Before what was dropped from it: whatever is left then does not look finished.
+                fs::remove_file(self.rows.join(&name))?;
+            }
+        }
         for name in entries(&self.rows)? {
             if name
                 .strip_suffix(DROPPED_SUFFIX)
@@ -315,18 +329,34 @@ fn found_row_groups(rows: &Path, manifest: &Manifest) -> io::Result<DoneRowGroup
         return Ok(DoneRowGroups::default());
     }
     let extension = manifest.format.extension();
-    let number = |name: &String| name.strip_suffix(extension)?.strip_suffix('.')?.parse::<u32>().ok();
+    let number = |name: &String| row_group_of(name, extension);
     let is_one = |row_group: &u32| u64::from(*row_group) < manifest.row_groups();
     Ok(entries(rows)?.iter().filter_map(number).filter(is_one).collect())
 }
 
-/// Lines of the file at `path`; none if there is no such file.
-fn count_lines(path: &Path) -> io::Result<u64> {
-    match File::open(path) {
-        Ok(file) => BufReader::new(file).split(b'\n').try_fold(0, |count, line| line.map(|_| count + 1)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-        Err(error) => Err(error),
+/// The row group whose rows the file of this name holds.
+fn row_group_of(name: &str, extension: &str) -> Option<u32> {
+    name.strip_suffix(extension)?.strip_suffix('.')?.parse().ok()
+}
+
+/// The rows in the file at `path` that were dropped for good, none if there is no such file; `None` if the run stopped before
+/// some of them.
+fn count_dropped(path: &Path) -> io::Result<Option<u64>> {
+    let file = match File::open(path) {
+        Ok(file) => BufReader::new(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(0)),
+        Err(error) => return Err(error),
+    };
+    let stopped = DropReason::Stopped.to_string();
+    let mut count = 0;
+    for line in file.lines() {
+        let row: serde_json::Value = serde_json::from_str(&line?)?;
+        if row.get("reason").and_then(serde_json::Value::as_str) == Some(&stopped) {
+            return Ok(None);
+        }
+        count += 1;
     }
+    Ok(Some(count))
 }
 
 /// Names in `directory`, apart from the lock.
@@ -371,14 +401,14 @@ fn remove_earlier(root: &Path, found: &[String]) -> Result<(), OutputError> {
     if let Some(name) = row_files.iter().find(|name| !is_row_file(name) && !is_temporary(name)) {
         return Err(foreign(&format!("{ROWS}/{name}")));
     }
-    // The manifest goes last: what is left after an interruption is still known as ours.
+    // The manifest stays until it is replaced: what is left after an interruption is still known as ours.
     for name in row_files {
         fs::remove_file(rows.join(name)).map_err(in_root)?;
     }
     for name in found.iter().filter(|name| is_temporary(name) || name.as_str() == CAPACITY) {
         fs::remove_file(root.join(name)).map_err(in_root)?;
     }
-    fs::remove_file(root.join(MANIFEST)).map_err(in_root)
+    Ok(())
 }
 
 fn remove_temporary(directory: &Path) -> io::Result<()> {
