@@ -117,8 +117,9 @@ fn dropped(report: &RunReport, work: &JobWork) -> Vec<Dropped> {
         let example = examples.get(&(column.clone(), reason.clone())).cloned();
         Dropped { column, reason, rows: count.rows, example }
     };
-    // A row that the run only stopped before is not done, and a resumed run makes it.
-    report.dropped.iter().filter(|count| count.reason != DropReason::Stopped).map(one).collect()
+    // What the run only stopped before, or could not save, is not done: a resumed run makes it.
+    let for_good = |count: &&DroppedCount| !matches!(count.reason, DropReason::Stopped | DropReason::Unsaved);
+    report.dropped.iter().filter(for_good).map(one).collect()
 }
 
 /// The exit code, and why the run stopped if it did not come to its end.

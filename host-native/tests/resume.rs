@@ -201,8 +201,7 @@ fn rows_that_a_stop_left_unfinished_are_made_when_the_run_is_resumed() {
                  [[columns]]\nname = \"v\"\nkind = \"judge\"\nmodel = \"j\"\ninputs = [\"id\"]\n\
                  [run]\nrow_group_size = 40\nsalvage_rounds = 0\n";
     scratch.write("p.toml", flaky);
-    scratch
-        .write("judge.sh", "echo x >> calls; [ \"$(wc -l < calls)\" -le 12 ] || exit 1; cat > /dev/null; echo 1\n");
+    scratch.write("judge.sh", "echo x >> calls; [ \"$(wc -l < calls)\" -le 12 ] || exit 1; cat > /dev/null; echo 1\n");
     let ended = scratch.run(&["p.toml", "--out", "out", "-q"]);
     assert_eq!(ended.code, 4, "{}", ended.all());
     let before = scratch.rows("out").len();
@@ -219,8 +218,7 @@ fn rows_that_a_stop_left_unfinished_are_made_when_the_run_is_resumed() {
 #[test]
 fn a_judge_that_is_another_one_is_not_resumed_and_a_model_that_nobody_calls_does_not_matter() {
     let scratch = Scratch::new(4);
-    let judge =
-        "[[models]]\nname = \"j\"\ncommand = [\"sh\", \"-c\", \"cat > /dev/null; echo 1\"]\nmax_parallel = 2\n";
+    let judge = "[[models]]\nname = \"j\"\ncommand = [\"sh\", \"-c\", \"cat > /dev/null; echo 1\"]\nmax_parallel = 2\n";
     let rest = "[[columns]]\nname = \"v\"\nkind = \"judge\"\nmodel = \"j\"\ninputs = [\"id\"]\n";
     let seed = "[seed]\npath = \"data.csv\"\n";
     scratch.write("p.toml", &format!("{seed}{judge}{rest}"));
