@@ -90,7 +90,7 @@ async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, CallError
     while let Some(chunk) = response.chunk().await.map_err(transport_error)? {
         if body.len() + chunk.len() > MAX_BODY_BYTES {
             let detail = format!("it is longer than {MAX_BODY_BYTES} bytes");
-            return Err(CallError::Malformed { what: "usable", detail });
+            return Err(CallError::Malformed { what: "usable", detail, usage: None });
         }
         body.extend_from_slice(&chunk);
     }
