@@ -56,7 +56,9 @@ impl Money {
         Self(self.0.saturating_mul(u128::from(count)))
     }
 
-    fn less(self, other: Self) -> Self {
+    /// What is left of it without `other`; nothing if that is more.
+    #[must_use]
+    pub fn less(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 }
