@@ -1,7 +1,7 @@
 //! The values of rows while their row group is in work: those of the dataset, and those made so far. The core knows rows
 //! only by number; what is in them is here.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -28,6 +28,8 @@ pub struct CellGroup {
     values: Vec<Option<Arc<Value>>>,
     /// The latest failure by column, and row if it was a row's; removed when a retry succeeds.
     failures: HashMap<(usize, Option<u32>), String>,
+    /// Whose task found its condition not to hold, by column, and row if it was a row's.
+    skips: BTreeSet<(usize, Option<u32>)>,
 }
 
 impl CellGroup {
@@ -50,6 +52,12 @@ impl CellGroup {
         failure.map(String::as_str)
     }
 
+    /// Whether the task of `column` that concerned row `row` found that there is nothing to make.
+    #[must_use]
+    pub fn is_skipped(&self, column: usize, row: u32) -> bool {
+        self.skips.contains(&(column, Some(row))) || self.skips.contains(&(column, None))
+    }
+
     fn index(&self, column: usize, row: u32) -> Option<usize> {
         (row < self.rows).then(|| column * self.rows as usize + row as usize)
     }
@@ -69,6 +77,7 @@ impl Cells {
             seeds: Vec::new(),
             values: vec![None; self.columns * rows as usize],
             failures: HashMap::new(),
+            skips: BTreeSet::new(),
         });
     }
 
@@ -94,6 +103,13 @@ impl Cells {
             }
         }
         cells.failures.remove(&(column, row));
+    }
+
+    /// Notes that there is nothing to make for `column`, in row `row` or in all rows of the group.
+    pub fn skip(&self, group: u32, column: usize, row: Option<u32>) {
+        if let Some(cells) = self.groups.lock().get_mut(&group) {
+            cells.skips.insert((column, row));
+        }
     }
 
     /// Keeps why `column` has no value, in row `row` or in all rows of the group.
@@ -169,6 +185,7 @@ mod tests {
         assert_eq!(cells.read(0, |group| group.failure(0, 1).map(str::to_string)), Some(Some("busy".to_string())));
         cells.fill(0, 0, None, &Arc::new(json!("all")));
         let group = cells.take(0).unwrap();
+        assert!(!group.is_skipped(0, 1));
         assert!((0..2).all(|row| group.value(0, row).is_some_and(|value| **value == "all")));
         assert_eq!(group.failure(0, 1), None);
     }

@@ -53,6 +53,8 @@ pub struct GeneratedColumn {
     pub kind: ValueKind,
     /// The values that its templates may read from a row.
     pub inputs: Vec<Input>,
+    /// The generated columns that it waits for, read or listed, by their places in the file.
+    pub upstreams: Vec<usize>,
     /// The condition under which it is made.
     pub when: Option<Condition>,
     /// Its value where it is skipped.
@@ -100,6 +102,33 @@ impl Job {
         self.rows = rows.start..end;
         self.dataset.begin_at(rows.start);
         Ok(())
+    }
+
+    /// The generated columns that the one at `at` depends on, near or far, each after those that it depends on itself.
+    /// O(columns and their upstreams).
+    #[must_use]
+    pub fn above(&self, at: usize) -> Vec<usize> {
+        let upstreams = |at: usize| self.columns.get(at).map_or(&[][..], |column| &column.upstreams);
+        let mut above = Vec::new();
+        let mut is_known = vec![false; self.columns.len()];
+        // Each with how many of its upstreams were looked at.
+        let mut path = vec![(at, 0)];
+        while let Some((column, next)) = path.last_mut() {
+            match upstreams(*column).get(*next) {
+                Some(&upstream) => {
+                    *next += 1;
+                    if !std::mem::replace(&mut is_known[upstream], true) {
+                        path.push((upstream, 0));
+                    }
+                }
+                None => {
+                    above.push(*column);
+                    path.pop();
+                }
+            }
+        }
+        above.pop();
+        above
     }
 
     /// How finished rows are written in `format`.

@@ -189,14 +189,16 @@ impl<'a> CallOut<'a> {
         };
         count.fetch_add(1, Ordering::Relaxed);
         match answer {
-            Ok(Answer { usage: Some(used), .. }) => {
+            Ok(Answer { usage: Some(used), .. }) | Err(CallError::Malformed { usage: Some(used), .. }) => {
                 provider.tokens.input.fetch_add(u64::from(used.input_tokens), Ordering::Relaxed);
                 provider.tokens.output.fetch_add(u64::from(used.output_tokens), Ordering::Relaxed);
                 self.cost = provider.cost(*used);
             }
-            Ok(Answer { usage: None, .. }) => {
+            Ok(Answer { usage: None, .. }) | Err(CallError::Malformed { usage: None, .. }) => {
                 provider.tokens.unbilled.fetch_add(1, Ordering::Relaxed);
             }
+            // Cut short by this side: whether the provider worked on it, nobody says.
+            Err(CallError::Timeout) => {}
             Err(_) => self.cost = Money::default(),
         }
         if let Some(permit) = self.permit.take() {
@@ -220,14 +222,15 @@ fn completion<T>(answer: &Result<Answer<T>, CallError>) -> Completion {
         Ok(Answer { usage: Some(used), .. }) => Completion::from(Outcome::Success).used(*used),
         Ok(_) => Outcome::Success.into(),
         Err(CallError::RateLimited { retry_after, .. }) => Completion::rate_limited(*retry_after),
-        Err(CallError::Timeout) => Outcome::ProviderTimeout.into(),
+        Err(CallError::Timeout | CallError::ServerTimeout { .. }) => Outcome::ProviderTimeout.into(),
+        Err(CallError::Malformed { usage: Some(used), .. }) => Completion::from(Outcome::ProviderFailure).used(*used),
         Err(
             CallError::Server { .. }
             | CallError::Connection { .. }
             | CallError::Authentication { .. }
             | CallError::NotFound { .. }
             | CallError::Rejected { .. }
-            | CallError::Malformed { .. }
+            | CallError::Malformed { usage: None, .. }
             | CallError::Command { .. }
             | CallError::CommandBusy { .. },
         ) => Outcome::ProviderFailure.into(),
@@ -262,6 +265,10 @@ mod tests {
         std::future::ready(Ok(Answer { value: (), usage }))
     }
 
+    fn failure(error: CallError) -> std::future::Ready<Result<Answer<()>, CallError>> {
+        std::future::ready(Err(error))
+    }
+
     fn money(tokens: u32) -> Money {
         Price::per_million(1.0, 1.0).unwrap().of(Tokens::tokens(tokens, 0))
     }
@@ -273,11 +280,29 @@ mod tests {
         assert_eq!(ledger.lock().spent(), money(7));
         provider.call(estimated(group, 50), answer(None)).await.unwrap();
         assert_eq!(ledger.lock().spent(), money(57));
-        let failed = provider.call(estimated(group, 50), async { Err::<Answer<()>, _>(CallError::Timeout) }).await;
-        assert!(matches!(failed, Err(CallFailure::Failed(CallError::Timeout))));
+        let refused = CallError::Server { status: 500, detail: String::new() };
+        let failed = provider.call(estimated(group, 50), failure(refused)).await;
+        assert!(matches!(failed, Err(CallFailure::Failed(CallError::Server { .. }))));
+        provider.call(estimated(group, 50), failure(CallError::ServerTimeout { status: 504 })).await.unwrap_err();
         assert_eq!(ledger.lock().spent(), money(57));
         let totals = provider.tokens();
         assert_eq!((totals.input, totals.output, totals.unbilled, totals.cost), (3, 4, 1, Some(money(7))));
+    }
+
+    #[tokio::test]
+    async fn a_malformed_answer_costs_what_it_says_or_its_estimate_and_so_does_a_call_not_waited_for() {
+        let (provider, group, ledger) = provider(None);
+        let malformed = |usage| CallError::Malformed { what: "usable", detail: String::new(), usage };
+        provider.call(estimated(group, 50), failure(malformed(Some(Tokens::tokens(3, 4))))).await.unwrap_err();
+        assert_eq!(ledger.lock().spent(), money(7));
+        provider.call(estimated(group, 50), failure(malformed(None))).await.unwrap_err();
+        assert_eq!(ledger.lock().spent(), money(57));
+        provider.call(estimated(group, 50), failure(CallError::Timeout)).await.unwrap_err();
+        assert_eq!(ledger.lock().spent(), money(107));
+        let totals = provider.tokens();
+        assert_eq!((totals.input, totals.output, totals.unbilled, totals.cost), (3, 4, 1, Some(money(7))));
+        let told = completion::<()>(&Err(malformed(Some(Tokens::tokens(3, 4)))));
+        assert_eq!(told, Completion::from(Outcome::ProviderFailure).used(Tokens::tokens(3, 4)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,8 +11,9 @@
 //! ```
 //!
 //! So the limit is kept as far as estimates are: a call that costs more than it was estimated at may pass it by the
-//! difference. A call that failed costs nothing; one that was answered without saying what it used, or that was cut
-//! short, costs its estimate.
+//! difference. A call that the provider refused or failed costs nothing; one that was answered without saying what it used,
+//! or that was cut short here, as by the model's timeout, costs its estimate. What the answer was worth does not matter: one
+//! that is not what was asked for is paid for too.
 
 use std::fmt;
 
@@ -55,7 +56,9 @@ impl Money {
         Self(self.0.saturating_mul(u128::from(count)))
     }
 
-    fn less(self, other: Self) -> Self {
+    /// What is left of it without `other`; nothing if that is more.
+    #[must_use]
+    pub fn less(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 }

@@ -185,7 +185,14 @@ impl Summary {
             calls.made, calls.succeeded, calls.rate_limited, calls.failed
         )?;
         if let Some((spent, currency)) = &self.spent {
-            writeln!(f, "  cost      {spent:>8}   {currency}, of tokens as counted by the providers")?;
+            let counted = self.providers.iter().filter_map(|provider| provider.tokens.cost);
+            let estimated = spent.less(counted.fold(Money::default(), Money::plus));
+            write!(f, "  cost      {spent:>8}   {currency}, ")?;
+            if estimated == Money::default() {
+                writeln!(f, "of tokens as counted by the providers")?;
+            } else {
+                writeln!(f, "of which {estimated} estimated, for calls that were cut short or not counted")?;
+            }
         }
         writeln!(f, "  wall time {:>8}", format_seconds(self.wall.as_secs_f64()))
     }
@@ -329,7 +336,7 @@ mod tests {
                     idle_slot_ns: 1_000_000_000,
                     ..Usage::default()
                 },
-                tokens: TokenTotals::default(),
+                tokens: TokenTotals { cost: Money::new(0.4), ..TokenTotals::default() },
             }],
             spent: Some((Money::new(0.5).unwrap(), "USD".to_string())),
             figures: RunFigures::default(),
@@ -352,13 +359,19 @@ mod tests {
             "                       such as row 4: the request was refused (HTTP 400): too long",
             "  not done         1   the run stopped before them",
             "  calls           12   7 answered, 3 rate limited (429), 2 failed",
-            "  cost        0.5000   USD, of tokens as counted by the providers",
+            "  cost        0.5000   USD, of which 0.1000 estimated, for calls that were cut short or not counted",
             "  wall time    1.2 s",
             "  title   writer        7        3       2",
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line:?} is not in:\n{text}");
         }
         assert!(text.contains("75.0 %"), "{text}");
+    }
+
+    #[test]
+    fn a_cost_without_estimates_is_of_tokens_as_counted_by_the_providers() {
+        let text = Summary { spent: Some((Money::new(0.4).unwrap(), "USD".to_string())), ..summary() }.to_string();
+        assert!(text.contains("  cost        0.4000   USD, of tokens as counted by the providers\n"), "{text}");
     }
 
     #[test]

@@ -130,6 +130,9 @@ impl Shared {
                 return Ok(outcome);
             }
         };
+        if outcome == TaskOutcome::Skipped {
+            self.cells.skip(task.row_group, index, task.row);
+        }
         self.cells.fill(task.row_group, index, task.row, &value);
         Ok(outcome)
     }
@@ -155,7 +158,7 @@ impl Shared {
     /// The value that fills `task`, and whether anything was done for it.
     async fn value(&self, task: &Task, index: usize) -> Result<(Arc<Value>, TaskOutcome), Unfilled> {
         let column = &self.job.columns[index];
-        let values = self.context(task, column);
+        let values = self.context(task, index, column);
         let scene = Scene {
             column: &column.name,
             templates: &self.job.templates,
@@ -180,16 +183,16 @@ impl Shared {
     }
 
     /// What the templates of `column` may read.
-    fn context(&self, task: &Task, column: &GeneratedColumn) -> TemplateValue {
+    fn context(&self, task: &Task, index: usize, column: &GeneratedColumn) -> TemplateValue {
         let read = |read: &dyn Fn(&CellGroup) -> TemplateValue| self.cells.read(task.row_group, read);
         let context = match (column.strategy, task.row) {
             (Strategy::Cell, Some(row)) => {
                 read(&|cells| TemplateValue::from_pairs(self.row_values(task, column, cells, row)))
             }
             _ => read(&|cells| {
-                // A row that an upstream dropped has no value there, and is not shown.
-                let whole = |row: &u32| self.row_values(task, column, cells, *row).count() == column.inputs.len();
-                let rows = (0..task.rows).filter(whole);
+                // A row that an upstream dropped is not shown, whatever else has a value in it.
+                let above = self.job.above(index);
+                let rows = (0..task.rows).filter(|row| is_whole(&self.job.columns, &above, cells, *row));
                 let rows = rows.map(|row| TemplateValue::from_pairs(self.row_values(task, column, cells, row)));
                 let rows: TemplateValue = rows.collect();
                 TemplateValue::from_pairs([("rows", rows), ("row_group", TemplateValue::from(task.row_group))])
@@ -290,7 +293,38 @@ impl Shared {
     }
 }
 
-/// The value of `column`, which is at `at`, in a row. A column that was skipped with its upstream had no task, and so has
+/// How a cell came to be complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Complete {
+    Made,
+    Skipped,
+}
+
+/// Whether the columns `above`, each after its upstreams, are all complete in a row. Once the tasks of the row that they
+/// have are over, that depends on what these tasks brought and not on when: a value that a column for whole row groups gave
+/// all rows does not make up for a cell that failed before it.
+fn is_whole(columns: &[GeneratedColumn], above: &[usize], cells: &CellGroup, row: u32) -> bool {
+    let mut complete = vec![None; columns.len()];
+    above.iter().all(|&at| {
+        let column = &columns[at];
+        // As the scheduler has it: single cells that are skipped do not make a whole row group be.
+        let passes_on = |upstream: &usize| {
+            complete[*upstream] == Some(Complete::Skipped)
+                && (column.strategy == Strategy::Cell || columns[*upstream].strategy != Strategy::Cell)
+        };
+        complete[at] = if cells.is_skipped(at, row) {
+            Some(Complete::Skipped)
+        } else if cells.value(at, row).is_some() {
+            Some(Complete::Made)
+        } else {
+            let is_skipped = column.skips_with_upstream && column.upstreams.iter().any(passes_on);
+            is_skipped.then_some(Complete::Skipped)
+        };
+        complete[at].is_some()
+    })
+}
+
+/// The value of `column`, which is at `at`, in a row that is whole. A column that was skipped with its upstream had no task, and so has
 /// nothing in its cell.
 fn made<'a>(column: &'a GeneratedColumn, cells: &'a CellGroup, at: usize, row: u32) -> Option<&'a Arc<Value>> {
     cells.value(at, row).or(column.skips_with_upstream.then_some(&column.otherwise))

@@ -376,3 +376,33 @@ fn the_example_of_letters_runs_and_its_cost_is_what_the_dry_run_said_at_most() {
     assert!(cost(&ended, 1) > 0.0 && cost(&ended, 1) <= cost(&planned, 2), "{}", ended.all());
     assert!(scratch.path("out/rows/000005.parquet").exists());
 }
+
+#[test]
+fn a_column_for_row_groups_is_shown_the_rows_that_no_upstream_of_its_dropped() {
+    let scratch = Scratch::new(4);
+    // `half` fails for row 1, and is skipped for row 3 as `sum` is.
+    let columns = "[[columns]]\nname = \"sum\"\nkind = \"expression\"\ntemplate = \"{{ id }}\"\nwhen = \"row < 3\"\n\
+                   [[columns]]\nname = \"half\"\nkind = \"expression\"\noutput = \"number\"\notherwise = \"none\"\n\
+                   template = \"{{ 'x' if sum == '1' else sum }}\"\nskip_with_upstream = true\n\
+                   [[columns]]\nname = \"near\"\nkind = \"expression\"\nstrategy = \"full_column\"\nupstreams = [\"half\"]\n\
+                   template = \"{% for r in rows %}{{ r.row }}:{{ r.half }} {% endfor %}\"\n\
+                   [[columns]]\nname = \"far\"\nkind = \"expression\"\nstrategy = \"full_column\"\nupstreams = [\"near\"]\n\
+                   template = \"{% for r in rows %}{{ r.row }} {% endfor %}\"\n";
+    let file = pipeline("http://127.0.0.1:9/v1", columns);
+    scratch.run_pipeline(&file).assert(6, &["rows out         3"]);
+    let rows = scratch.rows("out");
+    assert_eq!((&rows[0]["near"], &rows[0]["far"]), (&json!("0:0 2:2 3:none "), &json!("0 2 3 ")));
+}
+
+#[test]
+fn an_answer_without_a_text_is_paid_for() {
+    let scratch = Scratch::new(1);
+    let server = chat(|_| {
+        let usage = json!({ "prompt_tokens": 100, "completion_tokens": 10 });
+        let choice = json!({ "message": { "content": null }, "finish_reason": "length" });
+        Json(json!({ "choices": [choice], "usage": usage })).into_response()
+    });
+    let columns = "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\n";
+    let ended = scratch.run_pipeline(&pipeline(&server, columns));
+    ended.assert(4, &["it has no text (finish_reason length)", "cost        0.1200", "as counted by the providers"]);
+}

@@ -3,11 +3,11 @@
 //! | answer | meaning | retried |
 //! | --- | --- | --- |
 //! | 200 to 299 with what was asked for, such as a chat completion | success | |
-//! | 200 to 299 with anything else | malformed answer | no |
+//! | 200 to 299 with anything else | malformed answer, which still costs what it says or its estimate | no |
 //! | 429 | rate limited | yes, never given up |
 //! | 503 with Retry-After | rate limited: the server says when to come back | yes, never given up |
 //! | other 5xx | server failure | yes, a bounded number of times |
-//! | no answer in time, 408, 504 | timeout | yes, a bounded number of times |
+//! | no answer in time, 408, 504 | timeout, of which the first costs its estimate | yes, a bounded number of times |
 //! | refused, reset or unresolved connection | no connection | yes, a bounded number of times |
 //! | 401, 403 | key refused | no |
 //! | 404 | no such URL or model | no |
@@ -18,6 +18,7 @@ use std::time::SystemTime;
 
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
+use tidegate_core::request::budget::Usage;
 use tidegate_core::time::Duration;
 
 use super::retry_after::{RETRY_AFTER_MS, retry_after};
@@ -42,8 +43,13 @@ pub enum CallError {
         /// The server's message, cut.
         detail: String,
     },
-    /// No whole answer within the model's timeout.
+    /// No whole answer within the model's timeout. The provider may have worked on it all the same.
     Timeout,
+    /// The server itself says that it took too long.
+    ServerTimeout {
+        /// The HTTP status.
+        status: u16,
+    },
     /// No connection, or one that broke.
     Connection {
         /// Why, without the address.
@@ -72,6 +78,8 @@ pub enum CallError {
         what: &'static str,
         /// What is wrong with it.
         detail: String,
+        /// The tokens it took, where it said so: they are paid for like those of a good answer.
+        usage: Option<Usage>,
     },
     /// A command failed.
     Command {
@@ -101,6 +109,7 @@ impl fmt::Display for CallError {
                 with(f, detail)
             }
             Self::Timeout => f.write_str("no answer in time"),
+            Self::ServerTimeout { status } => write!(f, "no answer in time (HTTP {status})"),
             Self::Connection { detail } => {
                 f.write_str("no connection")?;
                 with(f, detail)
@@ -114,7 +123,7 @@ impl fmt::Display for CallError {
                 write!(f, "the request was refused (HTTP {status})")?;
                 with(f, detail)
             }
-            Self::Malformed { what, detail } => write!(f, "the answer is not {what}: {detail}"),
+            Self::Malformed { what, detail, .. } => write!(f, "the answer is not {what}: {detail}"),
             Self::Command { detail } => write!(f, "the command failed ({detail})"),
             Self::CommandBusy { detail } => write!(f, "the command asks to be run again later ({detail})"),
         }
@@ -135,7 +144,7 @@ impl CallError {
             | Self::Malformed { detail, .. }
             | Self::Command { detail }
             | Self::CommandBusy { detail } => *detail = change(detail),
-            Self::RateLimited { .. } | Self::Timeout | Self::Authentication { .. } => {}
+            Self::RateLimited { .. } | Self::Timeout | Self::ServerTimeout { .. } | Self::Authentication { .. } => {}
         }
         self
     }
@@ -155,7 +164,7 @@ pub fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], now: System
         StatusCode::SERVICE_UNAVAILABLE if says_when => {
             CallError::RateLimited { status: code, retry_after: retry_after(headers, now) }
         }
-        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => CallError::Timeout,
+        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => CallError::ServerTimeout { status: code },
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => CallError::Authentication { status: code },
         StatusCode::NOT_FOUND => CallError::NotFound { detail: server_message(body) },
         status if status.is_server_error() => CallError::Server { status: code, detail: server_message(body) },
@@ -224,7 +233,7 @@ mod tests {
         assert!(matches!(meaning(500, None, "<html>"), Err(CallError::Server { status: 500, .. })));
         assert!(matches!(meaning(400, None, "{}"), Err(CallError::Rejected { status: 400, .. })));
         assert!(matches!(meaning(302, None, ""), Err(CallError::Rejected { status: 302, .. })));
-        assert_eq!(meaning(504, None, ""), Err(CallError::Timeout));
+        assert_eq!(meaning(504, None, ""), Err(CallError::ServerTimeout { status: 504 }));
     }
 
     #[test]

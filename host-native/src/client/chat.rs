@@ -3,12 +3,11 @@
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tidegate_core::request::budget::Usage;
 use tidegate_core::time::Duration;
 
-use super::answer::{CallError, json_complaint};
+use super::answer::{CallError, json_complaint, one_line};
 use super::http::{HttpClient, HttpEndpoint};
-use super::{Answer, ApiKey, TokenCounts};
+use super::{Answer, ApiKey, TokenCounts, usage_said};
 
 /// Where and how to reach one model.
 #[derive(Clone, Debug)]
@@ -153,27 +152,45 @@ struct ChatCompletion {
 #[derive(Deserialize)]
 struct Choice {
     message: ChoiceMessage,
+    #[serde(default)]
+    finish_reason: Value,
 }
 
 #[derive(Deserialize)]
 struct ChoiceMessage {
-    content: String,
+    content: Option<String>,
+    #[serde(default)]
+    refusal: Value,
+}
+
+impl Choice {
+    /// Why there is no text, as far as the choice says.
+    fn silence(&self) -> String {
+        let reason = self.finish_reason.as_str().map(|reason| format!(" (finish_reason {})", one_line(reason)));
+        let refusal = self.message.refusal.as_str().map(|refusal| format!(": {}", one_line(refusal)));
+        format!("it has no text{}{}", reason.unwrap_or_default(), refusal.unwrap_or_default())
+    }
 }
 
 /// The text of the first choice, and the tokens that were used.
 pub(super) fn read_completion(body: &[u8]) -> Result<Answer<String>, CallError> {
-    let malformed = |detail: String| CallError::Malformed { what: "a chat completion", detail };
+    let malformed = |detail, usage| CallError::Malformed { what: "a chat completion", detail, usage };
     let completion: ChatCompletion =
-        serde_json::from_slice(body).map_err(|error| malformed(json_complaint(&error, body)))?;
-    let usage: Option<Usage> = completion.usage.known();
-    match completion.choices.into_iter().next() {
-        Some(choice) => Ok(Answer { value: choice.message.content, usage }),
-        None => Err(malformed("it has no choices".to_string())),
+        serde_json::from_slice(body).map_err(|error| malformed(json_complaint(&error, body), usage_said(body)))?;
+    let usage = completion.usage.known();
+    let Some(mut choice) = completion.choices.into_iter().next() else {
+        return Err(malformed("it has no choices".to_string(), usage));
+    };
+    match choice.message.content.take() {
+        Some(value) => Ok(Answer { value, usage }),
+        None => Err(malformed(choice.silence(), usage)),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::request::budget::Usage;
+
     use super::*;
 
     #[test]
@@ -196,6 +213,25 @@ mod tests {
         ] {
             let error = read_completion(body.as_bytes()).unwrap_err().to_string();
             assert_eq!(error, format!("the answer is not a chat completion: {expected}"));
+        }
+    }
+
+    #[test]
+    fn an_answer_without_a_text_says_why_and_what_it_took() {
+        let usage = r#""usage":{"prompt_tokens":7,"completion_tokens":2}"#;
+        for (choices, expected) in [
+            (r#"[{"message":{"content":null},"finish_reason":"length"}]"#, "it has no text (finish_reason length)"),
+            (r#"[{"message":{"content":null,"refusal":"I will not"}}]"#, "it has no text: I will not"),
+            (r#"[{"message":{"tool_calls":[]}}]"#, "it has no text"),
+            ("[]", "it has no choices"),
+            (r#"[{"message":{"content":[]}}]"#, "invalid type: sequence, expected a string"),
+        ] {
+            let body = format!(r#"{{"choices":{choices},{usage}}}"#);
+            let CallError::Malformed { detail, usage, .. } = read_completion(body.as_bytes()).unwrap_err() else {
+                panic!("{body}")
+            };
+            assert!(detail.starts_with(expected), "{detail}");
+            assert_eq!(usage, Some(Usage::tokens(7, 2)), "{body}");
         }
     }
 

@@ -77,7 +77,7 @@ impl Command {
 
 /// What the end of a command means.
 fn judge(status: ExitStatus, answer: Vec<u8>, complaint: &[u8]) -> Result<Answer<String>, CallError> {
-    let malformed = |detail: String| CallError::Malformed { what: "usable", detail };
+    let malformed = |detail: String| CallError::Malformed { what: "usable", detail, usage: None };
     if !status.success() {
         let said = one_line(&String::from_utf8_lossy(complaint));
         let detail = if said.is_empty() { status.to_string() } else { format!("{status}: {said}") };

@@ -6,7 +6,7 @@ use serde_json::{Number, Value};
 use super::answer::{CallError, json_complaint};
 use super::chat::ChatEndpoint;
 use super::http::HttpClient;
-use super::{Answer, TokenCounts};
+use super::{Answer, TokenCounts, usage_said};
 
 /// Calls one embedding model.
 #[derive(Clone, Debug)]
@@ -51,15 +51,16 @@ struct Embedding {
 }
 
 fn read_embedding(body: &[u8], dimensions: Option<u32>) -> Result<Answer<Value>, CallError> {
-    let malformed = |detail: String| CallError::Malformed { what: "an embedding", detail };
-    let read: Embeddings = serde_json::from_slice(body).map_err(|error| malformed(json_complaint(&error, body)))?;
+    let malformed = |detail, usage| CallError::Malformed { what: "an embedding", detail, usage };
+    let read: Embeddings =
+        serde_json::from_slice(body).map_err(|error| malformed(json_complaint(&error, body), usage_said(body)))?;
     let usage = read.usage.known();
     let Some(Embedding { embedding }) = read.data.into_iter().next() else {
-        return Err(malformed("it has no data".to_string()));
+        return Err(malformed("it has no data".to_string(), usage));
     };
     match dimensions {
         Some(wanted) if wanted as usize != embedding.len() => {
-            Err(malformed(format!("it has {} dimensions; expected {wanted}", embedding.len())))
+            Err(malformed(format!("it has {} dimensions; expected {wanted}", embedding.len()), usage))
         }
         _ => Ok(Answer { value: embedding.into_iter().map(Value::Number).collect(), usage }),
     }
@@ -84,5 +85,15 @@ mod tests {
         assert_eq!(error, "the answer is not an embedding: it has 1 dimensions; expected 3");
         let error = read_embedding(br#"{"data":[]}"#, None).unwrap_err().to_string();
         assert_eq!(error, "the answer is not an embedding: it has no data");
+    }
+
+    #[test]
+    fn a_vector_of_another_length_took_the_tokens_it_says() {
+        for data in [r#"[{"embedding":[1]}]"#, "[]", "null"] {
+            let body = format!(r#"{{"data":{data},"usage":{{"prompt_tokens":4}}}}"#);
+            let error = read_embedding(body.as_bytes(), Some(3)).unwrap_err();
+            let CallError::Malformed { usage, .. } = error else { panic!("{error}") };
+            assert_eq!(usage, Some(Usage::tokens(4, 0)), "{body}");
+        }
     }
 }

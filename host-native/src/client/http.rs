@@ -13,6 +13,9 @@ use super::key::ApiKey;
 /// The longest answer body that is read; a longer one is malformed.
 pub(super) const MAX_BODY_BYTES: usize = 16 << 20;
 
+/// What is read of the body of an answer that is no success: enough for a message.
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
+
 /// Where and how to reach one address.
 #[derive(Clone, Debug)]
 pub struct HttpEndpoint {
@@ -77,11 +80,12 @@ impl HttpClient {
         let sent = self.http.post(self.url.clone()).headers(headers).json(body).send().await;
         let response = sent.map_err(transport_error)?;
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = read_body(response).await?;
-        match answer::refusal(status, &headers, &body, SystemTime::now()) {
-            Some(error) => Err(error),
-            None => Ok(body),
+        if status.is_success() {
+            return read_body(response).await;
         }
+        let body = read_what_comes(response).await;
+        let refusal = answer::refusal(status, &headers, &body, SystemTime::now());
+        Err(refusal.unwrap_or(CallError::Rejected { status: status.as_u16(), detail: String::new() }))
     }
 }
 
@@ -90,11 +94,23 @@ async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, CallError
     while let Some(chunk) = response.chunk().await.map_err(transport_error)? {
         if body.len() + chunk.len() > MAX_BODY_BYTES {
             let detail = format!("it is longer than {MAX_BODY_BYTES} bytes");
-            return Err(CallError::Malformed { what: "usable", detail });
+            return Err(CallError::Malformed { what: "usable", detail, usage: None });
         }
         body.extend_from_slice(&chunk);
     }
     Ok(body)
+}
+
+/// The beginning of a body that is only good for a message: what the answer means, its status and headers have said.
+async fn read_what_comes(mut response: reqwest::Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Ok(Some(chunk)) = response.chunk().await {
+        body.extend_from_slice(&chunk[..chunk.len().min(MAX_REFUSAL_BYTES - body.len())]);
+        if body.len() == MAX_REFUSAL_BYTES {
+            break;
+        }
+    }
+    body
 }
 
 fn transport_error(error: reqwest::Error) -> CallError {
@@ -109,4 +125,43 @@ fn without_address(error: &dyn std::error::Error) -> String {
         cause = inner;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// What a client makes of an answer that is `text` and then the end of the connection, or silence.
+    async fn meaning_of(text: String, is_silent_then: bool) -> CallError {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let _ = socket.read(&mut [0; 4096]).await;
+            let _ = socket.write_all(text.as_bytes()).await;
+            if is_silent_then {
+                std::future::pending::<()>().await;
+            }
+        });
+        let timeout = Duration::from_millis(if is_silent_then { 300 } else { 20_000 });
+        let client = HttpClient::new(HttpEndpoint { url, api_key: None, timeout, bypass_proxy: true }).unwrap();
+        client.post(&"x", |_| Ok(())).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_known_by_its_status_whatever_becomes_of_its_body() {
+        let head = |status: &str| format!("HTTP/1.1 {status}\r\nretry-after: 2\r\ncontent-length: 99000000\r\n\r\n");
+        let wait = Some(Duration::from_secs(2));
+        let limited = CallError::RateLimited { status: 429, retry_after: wait };
+        assert_eq!(meaning_of(head("429 Too Many") + "{\"err", false).await, limited, "broken");
+        assert_eq!(meaning_of(head("429 Too Many") + "{\"err", true).await, limited, "late");
+        assert_eq!(meaning_of(head("429 Too Many") + &"x".repeat(MAX_BODY_BYTES + 1), false).await, limited, "huge");
+        let failed = meaning_of(head("500 Oops") + "{", false).await;
+        assert!(matches!(failed, CallError::Server { status: 500, .. }), "{failed}");
+        let broken = meaning_of(head("200 OK") + "{", false).await;
+        assert!(matches!(broken, CallError::Connection { .. }), "{broken}");
+    }
 }

@@ -50,6 +50,16 @@ impl TokenCounts {
     }
 }
 
+/// `usage` of an answer that has not the form it should have.
+fn usage_said(body: &[u8]) -> Option<Usage> {
+    #[derive(Deserialize)]
+    struct Bill {
+        #[serde(default)]
+        usage: TokenCounts,
+    }
+    serde_json::from_slice::<Bill>(body).ok()?.usage.known()
+}
+
 impl<'de> Deserialize<'de> for TokenCounts {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // An answer is not worth less because its bill is written in another form.

@@ -74,7 +74,9 @@ impl JudgeFill {
 fn read_text(body: &[u8]) -> Result<Answer<String>, CallError> {
     match std::str::from_utf8(body) {
         Ok(text) => Ok(Answer { value: text.to_string(), usage: None }),
-        Err(_) => Err(CallError::Malformed { what: "usable", detail: "it is not valid UTF-8".to_string() }),
+        Err(_) => {
+            Err(CallError::Malformed { what: "usable", detail: "it is not valid UTF-8".to_string(), usage: None })
+        }
     }
 }
 

@@ -164,7 +164,7 @@ fn explain(failure: CallFailure) -> Unfilled {
                     TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: *retry_after }
                 }
                 CallError::Server { .. } | CallError::CommandBusy { .. } => retryable(RetryKind::ServerError),
-                CallError::Timeout => retryable(RetryKind::Timeout),
+                CallError::Timeout | CallError::ServerTimeout { .. } => retryable(RetryKind::Timeout),
                 CallError::Connection { .. } => retryable(RetryKind::Connection),
                 CallError::Authentication { .. } => TaskOutcome::Failed(FailureKind::Authentication),
                 CallError::NotFound { .. } => TaskOutcome::Failed(FailureKind::NotFound),

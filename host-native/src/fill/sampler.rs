@@ -39,7 +39,7 @@ impl SamplerFill {
                 values[usize::try_from(rng.below(values.len() as u64)).unwrap_or(0)].clone()
             }
             SamplerSpec::Integer { low, high } => integer(*low, *high, &mut rng),
-            SamplerSpec::Uniform { low, high, decimals } => number(low + (high - low) * rng.unit_f64(), *decimals),
+            SamplerSpec::Uniform { low, high, decimals } => uniform(*low, *high, *decimals, &mut rng),
             SamplerSpec::Normal { mean, sd, decimals } => number(mean + sd * rng.normal(), *decimals),
             SamplerSpec::Bernoulli { p } => Value::Bool(rng.unit_f64() < *p),
             SamplerSpec::Datetime { from, to, step_s } => {
@@ -78,10 +78,39 @@ fn integer(low: i64, high: i64, rng: &mut Rng) -> Value {
     Value::from(low.wrapping_add(offset.cast_signed()))
 }
 
+/// A number from `low` to `high`; with so many decimals, each of those in the range is equally likely.
+fn uniform(low: f64, high: f64, decimals: Option<u32>, rng: &mut Rng) -> Value {
+    match decimals.and_then(|decimals| Some((grid(low, high, decimals)?, decimals))) {
+        Some(((first, last), decimals)) => {
+            let step = integer(first, last, rng).as_i64().unwrap_or(first);
+            number(step as f64 / scale(decimals), None)
+        }
+        // Numbers of this size have no more decimals than they may have.
+        None => number((low + (high - low) * rng.unit_f64()).clamp(low, high), None),
+    }
+}
+
+/// The first and the last number from `low` to `high` of so many decimals, in units of the last decimal; the first is
+/// above the last if there is none. `None` if they are too large to be counted exactly.
+pub(crate) fn grid(low: f64, high: f64, decimals: u32) -> Option<(i64, i64)> {
+    const EXACT: f64 = (1_u64 << 53) as f64;
+    let scale = scale(decimals);
+    let nearest = |bound: f64| Some((bound * scale).round()).filter(|steps| steps.abs() < EXACT);
+    let (first, last) = (nearest(low)?, nearest(high)?);
+    // Compared as the numbers that come out, so that a bound such as 0.07 counts as in its own range.
+    let first = if first / scale < low { first + 1.0 } else { first };
+    let last = if last / scale > high { last - 1.0 } else { last };
+    Some((first as i64, last as i64))
+}
+
+fn scale(decimals: u32) -> f64 {
+    f64::from(10_u32.pow(decimals))
+}
+
 /// `number` with so many decimals; null if it is too large to be a number.
 fn number(number: f64, decimals: Option<u32>) -> Value {
     let rounded = decimals.map_or(number, |decimals| {
-        let scale = f64::from(10_u32.pow(decimals));
+        let scale = scale(decimals);
         let scaled = (number * scale).round() / scale;
         if scaled.is_finite() { scaled } else { number }
     });
@@ -174,6 +203,23 @@ mod tests {
         assert!(draws(&SamplerSpec::Integer { low: i64::MIN, high: i64::MAX }, 9).iter().all(Value::is_i64));
         let drawn = draws(&SamplerSpec::Uniform { low: 1.0, high: 2.0, decimals: Some(1) }, 99);
         assert!(drawn.iter().filter_map(Value::as_f64).all(|drawn| (1.0..=2.0).contains(&drawn)));
+    }
+
+    #[test]
+    fn uniform_decimals_are_those_inside_the_range_and_each_is_as_likely() {
+        let seen = |low: f64, high: f64, decimals: u32| {
+            let drawn = draws(&SamplerSpec::Uniform { low, high, decimals: Some(decimals) }, 400);
+            drawn.iter().map(ToString::to_string).collect::<std::collections::BTreeSet<_>>()
+        };
+        let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect();
+        assert_eq!(seen(0.5, 0.96, 1), texts(&["0.5", "0.6", "0.7", "0.8", "0.9"]));
+        assert_eq!(seen(0.07, 0.09, 2), texts(&["0.07", "0.08", "0.09"]), "the ends are in the range");
+        assert_eq!(seen(-1.5, 0.5, 0), texts(&["-1.0", "0.0"]));
+        assert_eq!(seen(1e300, 1e300, 9), texts(&["1e+300"]));
+        assert_eq!(grid(0.91, 0.99, 1), Some((10, 9)));
+        let drawn = draws(&SamplerSpec::Uniform { low: 0.0, high: 1.0, decimals: Some(0) }, 2_000);
+        let ones = drawn.iter().filter(|value| **value == 1.0).count();
+        assert!((900..1_100).contains(&ones), "{ones}");
     }
 
     #[test]

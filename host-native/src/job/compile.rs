@@ -32,6 +32,13 @@ pub(super) fn column(
     if spec.strategy != Strategy::Cell {
         inputs.extend(names.group_inputs(spec));
     }
+    let listed = spec.upstreams.iter().filter_map(|upstream| names.input(upstream.get_ref()));
+    let upstreams: BTreeSet<usize> = (inputs.iter().copied().chain(listed))
+        .filter_map(|input| match input {
+            Input::Generated(at) => Some(at),
+            Input::RowNumber | Input::Seed(_) => None,
+        })
+        .collect();
     Ok(GeneratedColumn {
         name: spec.name.get_ref().clone(),
         weight: *spec.weight.get_ref(),
@@ -39,6 +46,7 @@ pub(super) fn column(
         fill,
         kind: kind(&spec.kind).or(ValueKind::of(&spec.otherwise)),
         inputs: inputs.into_iter().collect(),
+        upstreams: upstreams.into_iter().collect(),
         when,
         otherwise: Arc::new(spec.otherwise.clone()),
         skips_with_upstream: spec.skip_with_upstream,

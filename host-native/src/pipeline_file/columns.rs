@@ -144,6 +144,7 @@ fn parse_column(
     let strategies =
         [("cell", Strategy::Cell), ("full_column", Strategy::FullColumn), ("from_scratch", Strategy::FromScratch)];
     let strategy = table.choice("strategy", &strategies, Strategy::Cell)?;
+    refuse_group_sampler(source, table, &kind, strategy)?;
     let upstreams: Option<Spanned<Vec<Spanned<String>>>> = table.optional("upstreams")?;
     if let (Strategy::FromScratch, Some(upstreams)) = (strategy, &upstreams) {
         let message = "a from_scratch column has nothing upstream";
@@ -161,6 +162,23 @@ fn parse_column(
     let skip_with_upstream = table.or("skip_with_upstream", false)?;
     let upstreams = upstreams.map_or_else(Vec::new, Spanned::into_inner);
     Ok(ColumnSpec { name, kind, strategy, upstreams, weight, when, otherwise, skip_with_upstream })
+}
+
+/// A draw belongs to a row: one for a whole row group would change with the size of row groups.
+fn refuse_group_sampler(
+    source: &SourceText,
+    table: &TableReader<'_>,
+    kind: &ColumnKind,
+    strategy: Strategy,
+) -> Result<(), FileError> {
+    match (kind, table.raw("strategy")) {
+        (ColumnKind::Sampler(_), Some(given)) if strategy != Strategy::Cell => {
+            let name = given.get_ref().as_str().unwrap_or_default();
+            let message = format!("`strategy` in [[columns]] is {name:?}, and a sampler draws for each row");
+            Err(source.error(given.span(), message).expected("`strategy = \"cell\"`, or no `strategy`"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn parse_condition(

@@ -7,6 +7,7 @@ use toml::Spanned;
 use super::reader::{FromToml, TableReader};
 use super::source::{FileError, SourceText};
 use crate::fill::calendar::Moment;
+use crate::fill::sampler::grid;
 
 /// What a sampler draws.
 #[derive(Clone, Debug)]
@@ -36,7 +37,7 @@ pub enum SamplerSpec {
     Uniform {
         /// The least.
         low: f64,
-        /// Above the greatest.
+        /// The greatest.
         high: f64,
         /// Decimals that are kept.
         decimals: Option<u32>,
@@ -191,7 +192,12 @@ fn parse_uniform(table: &TableReader<'_>) -> Result<SamplerSpec, FileError> {
             table.refused("high", "a number that is not below `low`, nor further from it than a number can say")
         );
     }
-    Ok(SamplerSpec::Uniform { low, high, decimals: decimals(table)? })
+    let decimals = decimals(table)?;
+    if let Some(count) = decimals.filter(|count| grid(low, high, *count).is_some_and(|(first, last)| first > last)) {
+        let expected = format!("more decimals: no number of {count} is from {low} to {high}");
+        return Err(table.refused("decimals", &expected));
+    }
+    Ok(SamplerSpec::Uniform { low, high, decimals })
 }
 
 fn decimals(table: &TableReader<'_>) -> Result<Option<u32>, FileError> {

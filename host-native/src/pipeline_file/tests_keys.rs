@@ -137,6 +137,20 @@ fn a_sampler_is_a_law_with_its_own_keys_in_range() {
     sampler("law = \"uniform\", low = 2, high = 1", &["`high` in [columns.sampler] is 1", "not below `low`"]);
     sampler("law = \"uniform\", low = -1.7e308, high = 1.7e308", &["further from it than a number can say"]);
     sampler("law = \"uniform\", low = 1, high = 2, integer = true, decimals = 1", &["no `decimals` of a whole number"]);
+    sampler(
+        "law = \"uniform\", low = 0.91, high = 0.99, decimals = 1",
+        &["`decimals` in [columns.sampler] is 1", "more decimals: no number of 1 is from 0.91 to 0.99"],
+    );
+    for strategy in ["full_column", "from_scratch"] {
+        let column = format!("[[columns]]\nname = \"a\"\nkind = \"sampler\"\nstrategy = \"{strategy}\"\n");
+        refused(
+            &format!("{HEAD}{column}sampler = {{ law = \"uuid\" }}\n"),
+            &[
+                &format!("p.toml:6:12: `strategy` in [[columns]] is \"{strategy}\", and a sampler draws for each row"),
+                "`strategy = \"cell\"`, or no `strategy`",
+            ],
+        );
+    }
     sampler("law = \"normal\", mean = 1, sd = -1", &["`sd` in [columns.sampler] is -1"]);
     sampler("law = \"normal\", mean = 1, sd = 1, decimals = 10", &["a whole number from 0 to 9"]);
     sampler("law = \"bernoulli\", p = 1.5", &["`p` in [columns.sampler] is 1.5", "from 0 to 1"]);

@@ -67,6 +67,16 @@ fn the_schema_takes_good_files_and_refuses_bad_ones() {
     }
 }
 
+#[test]
+fn the_schema_takes_a_sampler_for_rows_and_refuses_one_for_row_groups() {
+    let file = |strategy: &str| {
+        let column = format!("[[columns]]\nname = \"a\"\nkind = \"sampler\"\nstrategy = \"{strategy}\"\n");
+        format!("{PRELUDE}{column}sampler = {{ law = \"uuid\" }}\n")
+    };
+    assert_eq!(complaints(&file("cell")), Vec::<String>::new());
+    assert!(!complaints(&file("full_column")).is_empty() && !complaints(&file("from_scratch")).is_empty());
+}
+
 /// What stands around an example of the reference that is not a whole file.
 const PRELUDE: &str = "[seed]\npath = \"notes.csv\"\n";
 const MODELS: &str = "[[models]]\nname = \"writer\"\nprovider = \"p\"\nbase_url = \"http://h\"\nmax_parallel = 1\n\
