@@ -146,7 +146,7 @@ impl Trip<'_> {
         path: &str,
         journey: &mut Journey,
     ) -> Result<Response<ReplyBody>, Refusal> {
-        let url = self.upstream.address(path, parts.uri.query());
+        let url = self.upstream.address(path, parts.uri.query()).ok_or(Refusal::NoSuchAddress)?;
         let Parts { method, headers: mut sent, .. } = parts;
         let authorization = self.upstream.authorization.as_ref();
         headers::to_provider(&mut sent, self.shared.tenants.own_headers(), authorization, self.resource.counts_tokens);

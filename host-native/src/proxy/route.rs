@@ -63,13 +63,13 @@ impl Upstream {
         renamed.map_or(model, |(_, sent)| sent)
     }
 
-    /// The address of what clients call `/v1/PATH?QUERY`.
-    pub(super) fn address(&self, path: &str, query: Option<&str>) -> Url {
+    /// The address of what clients call `/v1/PATH?QUERY`; `None` if that is not under the provider's own.
+    pub(super) fn address(&self, path: &str, query: Option<&str>) -> Option<Url> {
         let mut url = self.config.base_url.clone();
-        let base = url.path().trim_end_matches('/').to_string();
-        url.set_path(&format!("{base}/{path}"));
+        let base = format!("{}/", url.path().trim_end_matches('/'));
+        url.set_path(&format!("{base}{path}"));
         url.set_query(query);
-        url
+        url.path().starts_with(&base).then_some(url)
     }
 
     /// The resource of a model and a kind of call, registered on first mention; `None` if that would be one too many.
@@ -141,12 +141,11 @@ fn client(config: &ProviderConfig) -> Result<Client, String> {
     })
 }
 
-/// Whether a path has parts that an address would be shortened by, and end up elsewhere.
+/// Whether a path has parts that an address would be shortened by, and end up elsewhere. An address takes `\` for `/`, and
+/// no call of the API has one; a provider may take `%2f` for it.
 pub(super) fn leaves_its_base(path: &str) -> bool {
-    path.split('/').any(|part| {
-        let plain = part.to_ascii_lowercase().replace("%2e", ".");
-        plain == "." || plain == ".."
-    })
+    let plain = path.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "\\");
+    plain.contains('\\') || plain.split('/').any(|part| part == "." || part == "..")
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -196,10 +195,22 @@ mod tests {
     fn an_address_keeps_its_path_and_query() {
         let config = ProviderConfig::at("p", Url::parse("http://host/api/v1/").unwrap());
         let upstream = Upstream::new(config).unwrap();
-        let url = upstream.address("files/a%2Fb", Some("limit=2"));
+        let url = upstream.address("files/a%2Fb", Some("limit=2")).unwrap();
         assert_eq!(url.as_str(), "http://host/api/v1/files/a%2Fb?limit=2");
         assert!(!leaves_its_base("files/a%2Fb.c") && !leaves_its_base("a/...") && !leaves_its_base(""));
         assert!(leaves_its_base("../admin") && leaves_its_base("a/%2E./b") && leaves_its_base("."));
+    }
+
+    #[test]
+    fn no_spelling_of_a_path_leads_out_of_the_base() {
+        let upstream = Upstream::new(ProviderConfig::at("p", Url::parse("http://host/api/v1").unwrap())).unwrap();
+        for path in ["..\\..\\admin", "a\\..\\..\\..\\admin", "a/%2e%2E\\admin", "a%5c..%5Cadmin", "a/..%2F..%2fadmin"]
+        {
+            assert!(leaves_its_base(path), "{path}");
+        }
+        for path in ["..\\..\\admin", "../../admin", "%2e%2e/admin", ".."] {
+            assert_eq!(upstream.address(path, None), None, "{path}");
+        }
     }
 
     #[tokio::test]
