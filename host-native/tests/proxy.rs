@@ -311,6 +311,7 @@ async fn the_provider_sees_the_request_as_it_was_but_for_what_is_between_neighbo
         .header("connection", "x-secret")
         .header("x-secret", "1")
         .header("x-request-id", "mine")
+        .header("accept-encoding", "gzip, br")
         .header("openai-organization", "org")
         .body(r#"{ "model" : "small", "seed": 1.50 }"#)
         .send()
@@ -330,6 +331,7 @@ async fn the_provider_sees_the_request_as_it_was_but_for_what_is_between_neighbo
         (&json!("Bearer sk-provider"), &json!("org"))
     );
     assert_eq!((&headers["x-request-id"], &headers["x-secret"]), (&json!("mine"), &Value::Null));
+    assert_eq!(headers["accept-encoding"], Value::Null, "answers have to be read");
 
     let forwarded = World::new("", "").await;
     let answer = forwarded.chat("echo").header("authorization", "Bearer sk-client").send().await.unwrap();
@@ -433,6 +435,31 @@ async fn budgets_are_settled_by_what_answers_say_they_used() {
     let available = budget["available"].as_i64().unwrap();
     assert!((900..=905).contains(&available), "{budget}");
     assert_eq!(budget["reserved"], 0);
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_or_reaches_nobody_leaves_the_budget_to_others() {
+    let budget = "budgets = { tokens_per_day = 1000 }";
+    let world = World::new(budget, "").await;
+    let asks = |world: &World, model: &str| {
+        let body = json!({ "model": model, "messages": [], "max_tokens": 4_000_000_000_u32 });
+        world.http.post(world.url("/v1/chat/completions")).json(&body).send()
+    };
+    for _ in 0..3 {
+        let answer = asks(&world, "key").await.unwrap();
+        assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
+        drop(answer.bytes().await);
+    }
+    let budgets = async |world: &World| {
+        world.until_standing((0, 0)).await;
+        world.page("/why").await["resources"][0]["budgets"][0].clone()
+    };
+    assert_eq!(budgets(&world).await["available"], 1000);
+
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let down = World::of(&format!("http://{free}/v1"), provider().1, budget, "").await;
+    assert_eq!(asks(&down, "slow-1").await.unwrap().status(), StatusCode::BAD_GATEWAY);
+    assert_eq!(budgets(&down).await["available"], 1000);
 }
 
 #[tokio::test]

@@ -59,7 +59,8 @@ impl<'a> Asked<'a> {
             Err(_) => return Ok(Self { estimate, ..Self::default() }),
         };
         let most = said.max_completion_tokens.or(said.max_output_tokens).or(said.max_tokens);
-        let output = most.and_then(|most| most.get().parse().ok()).unwrap_or(0);
+        let output = most.and_then(|most| most.get().parse::<u64>().ok()).unwrap_or(0);
+        let output = u32::try_from(output).unwrap_or(u32::MAX);
         let model = said.model.and_then(|raw| serde_json::from_str::<Text<'_>>(raw.get()).ok());
         let model_at = said.model.map(|raw| {
             let start = raw.get().as_ptr() as usize - body.as_ptr() as usize;

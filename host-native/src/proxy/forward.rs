@@ -21,7 +21,7 @@ use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use memchr::memmem;
 use tidegate_core::request::budget::Usage;
-use tidegate_core::request::{DenialReason, Outcome};
+use tidegate_core::request::{Completion, DenialReason, Outcome};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::Refusal;
@@ -87,7 +87,7 @@ pub(super) async fn answer(
         .resource(&shared.gate, &shared.metrics, sent, &domain(path))
         .ok_or_else(|| Refusal::UnknownModel { model: said.chars().take(80).collect() })?;
     journey.resource = Some(Arc::clone(&resource));
-    let estimate = asked.estimate;
+    let estimate = resource.estimate(asked.estimate);
     let body = if sent == said { body } else { asked.with_model(&body, sent) };
     let trip = Trip { shared, upstream, resource, tenant, deadline, estimate, connection_errors: 0, server_errors: 0 };
     trip.run(parts, body, path, journey).await
@@ -149,7 +149,7 @@ impl Trip<'_> {
         let url = self.upstream.address(path, parts.uri.query()).ok_or(Refusal::NoSuchAddress)?;
         let Parts { method, headers: mut sent, .. } = parts;
         let authorization = self.upstream.authorization.as_ref();
-        headers::to_provider(&mut sent, self.shared.tenants.own_headers(), authorization, self.resource.counts_tokens);
+        headers::to_provider(&mut sent, self.shared.tenants.own_headers(), authorization);
         loop {
             let slot = self.admit(journey).await?;
             journey.attempts += 1;
@@ -162,7 +162,7 @@ impl Trip<'_> {
             let mut call = Call { held: Held::new(slot), watcher };
             match self.upstream.http.execute(request).await {
                 Ok(answer) => {
-                    let head = Head::read(answer.status(), answer.headers(), SystemTime::now());
+                    let head = read_head(&answer);
                     call.held.read(&head);
                     call.watcher.head(&head, answer.headers());
                     if let Some(answer) = self.judge(answer.into(), &head, call, journey).await? {
@@ -171,7 +171,8 @@ impl Trip<'_> {
                 }
                 Err(error) => {
                     call.watcher.ended(outcome(&error));
-                    call.held.end_as(outcome(&error));
+                    let end = Completion::from(outcome(&error));
+                    call.held.end_as(if error.is_connect() { end.used(Usage::default()) } else { end });
                     drop(call);
                     self.after_error(&error, journey).await?;
                 }
@@ -278,6 +279,15 @@ impl Trip<'_> {
         }
         Err(if error.is_timeout() { Refusal::ProviderTimeout { provider } } else { Refusal::Unreachable { provider } })
     }
+}
+
+/// Reads the head of an answer. A refusal of the request itself has used nothing; of what failed otherwise nobody knows.
+fn read_head(answer: &reqwest::Response) -> Head {
+    let mut head = Head::read(answer.status(), answer.headers(), SystemTime::now());
+    if answer.status().is_client_error() && head.completion.outcome == Outcome::ProviderFailure {
+        head.completion = head.completion.used(Usage::default());
+    }
+    head
 }
 
 fn hand_on(answer: Answer, Call { held, watcher }: Call) -> Response<ReplyBody> {

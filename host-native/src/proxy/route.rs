@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use parking_lot::RwLock;
 use reqwest::{Client, Url};
-use tidegate_core::request::budget::Dimension;
+use tidegate_core::request::budget::{BudgetConfig, Dimension, Usage};
 use tidegate_core::request::{Domain, ResourceId};
 
 use super::config::ProviderConfig;
@@ -24,9 +24,43 @@ const LONGEST_MODEL: usize = 256;
 pub(super) struct Resource {
     pub(super) key: ResourceKey,
     pub(super) id: ResourceId,
-    /// Whether answers have to be read for what they used.
-    pub(super) counts_tokens: bool,
+    /// The most that the budgets of one dimension give at once.
+    bursts: Bursts,
     pub(super) meters: ResourceMeters,
+}
+
+impl Resource {
+    /// What a call reserves that may use `asked`: no more than the budgets give at once. A client may allow an answer
+    /// that no model gives, and would lock everybody out until its call has ended, or for hours if nothing tells what
+    /// it used.
+    pub(super) fn estimate(&self, asked: Usage) -> Usage {
+        let Bursts { input, output, total } = self.bursts;
+        let sent = asked.input_tokens.min(input).min(total);
+        Usage::tokens(sent, asked.output_tokens.min(output).min(total - sent))
+    }
+}
+
+/// The most that token budgets give at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bursts {
+    input: u32,
+    output: u32,
+    total: u32,
+}
+
+impl Bursts {
+    fn of(budgets: &[BudgetConfig]) -> Self {
+        let least = |dimension| {
+            let bursts = budgets.iter().filter(|budget| budget.dimension == dimension);
+            let least = bursts.map(|budget| budget.burst.unwrap_or(budget.limit)).min();
+            least.map_or(u32::MAX, |burst| u32::try_from(burst).unwrap_or(u32::MAX))
+        };
+        Self {
+            input: least(Dimension::InputTokens),
+            output: least(Dimension::OutputTokens),
+            total: least(Dimension::TotalTokens),
+        }
+    }
 }
 
 /// One provider.
@@ -96,9 +130,9 @@ impl Upstream {
         let key = ResourceKey::new(&self.config.name, model, domain.clone());
         let limits = self.own(model).unwrap_or(&self.config.limits);
         let id = gate.register(&key, limits).ok()?;
-        let counts_tokens = limits.budgets.iter().any(|budget| budget.dimension != Dimension::Requests);
+        let bursts = Bursts::of(&limits.budgets);
         let meters = metrics.meters(&key);
-        let resource = Arc::new(Resource { key, id, counts_tokens, meters });
+        let resource = Arc::new(Resource { key, id, bursts, meters });
         resources.count += u32::from(!is_configured);
         resources.known.entry(Arc::clone(&resource.key.model)).or_default().push(Arc::clone(&resource));
         Some(resource)
@@ -211,6 +245,21 @@ mod tests {
         for path in ["..\\..\\admin", "../../admin", "%2e%2e/admin", ".."] {
             assert_eq!(upstream.address(path, None), None, "{path}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_call_reserves_no_more_than_the_budgets_give_at_once() {
+        let mut config = ProviderConfig::at("p", Url::parse("http://host/v1").unwrap());
+        config.limits.budgets = vec![
+            BudgetConfig::per_day(Dimension::TotalTokens, 100_000),
+            BudgetConfig::per_minute(Dimension::TotalTokens, 1_000),
+            BudgetConfig::per_minute(Dimension::InputTokens, 900).with_burst(300),
+        ];
+        let upstream = Upstream::new(config).unwrap();
+        let resource =
+            upstream.resource(&RequestGate::new().unwrap(), &Metrics::new(), "m", &Domain::Chat).expect("it is new");
+        assert_eq!(resource.estimate(Usage::tokens(30, 40)), Usage::tokens(30, 40));
+        assert_eq!(resource.estimate(Usage::tokens(u32::MAX, u32::MAX)), Usage::tokens(300, 700));
     }
 
     #[tokio::test]
