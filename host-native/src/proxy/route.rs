@@ -19,6 +19,9 @@ pub(super) const NO_MODEL: &str = "-";
 /// The longest model id that is one, in bytes.
 const LONGEST_MODEL: usize = 256;
 
+/// Kinds of call of a model that the configuration names, for which there is room whatever else was asked for.
+const KINDS_OF_CONFIGURED: usize = 16;
+
 /// One kind of call of one model, and what is known of it.
 #[derive(Debug)]
 pub(super) struct Resource {
@@ -122,8 +125,9 @@ impl Upstream {
         if let Some(known) = of(&resources) {
             return Some(known);
         }
-        // Models of the configuration are served whatever else was asked for.
-        let is_configured = !matches!(domain, Domain::Other(_)) && self.own(model).is_some();
+        // Models of the configuration are served whatever else was asked for, and so are calls that name none.
+        let kinds = resources.known.get(model).map_or(0, Vec::len);
+        let is_configured = (self.own(model).is_some() || model == NO_MODEL) && kinds < KINDS_OF_CONFIGURED;
         if !is_configured && (resources.count >= self.config.at_most_models || model.len() > LONGEST_MODEL) {
             return None;
         }
@@ -176,10 +180,14 @@ fn client(config: &ProviderConfig) -> Result<Client, String> {
 }
 
 /// Whether a path has parts that an address would be shortened by, and end up elsewhere. An address takes `\` for `/`, and
-/// no call of the API has one; a provider may take `%2f` for it.
+/// no call of the API has one; a provider may take `%2f` for it. Nor may a part be empty but the last: many providers look
+/// past it, and the call would count as one of another kind.
 pub(super) fn leaves_its_base(path: &str) -> bool {
     let plain = path.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "\\");
-    plain.contains('\\') || plain.split('/').any(|part| part == "." || part == "..")
+    plain.contains('\\')
+        || plain.split('/').any(|part| part == "." || part == "..")
+        || plain.starts_with('/')
+        || plain.contains("//")
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -231,7 +239,8 @@ mod tests {
         let upstream = Upstream::new(config).unwrap();
         let url = upstream.address("files/a%2Fb", Some("limit=2")).unwrap();
         assert_eq!(url.as_str(), "http://host/api/v1/files/a%2Fb?limit=2");
-        assert!(!leaves_its_base("files/a%2Fb.c") && !leaves_its_base("a/...") && !leaves_its_base(""));
+        assert!(!leaves_its_base("files/a%2Fb.c") && !leaves_its_base("a/...") && !leaves_its_base("a/"));
+        assert!(leaves_its_base("/chat/completions") && leaves_its_base("chat//x") && leaves_its_base("%2fchat"));
         assert!(leaves_its_base("../admin") && leaves_its_base("a/%2E./b") && leaves_its_base("."));
     }
 
@@ -276,5 +285,10 @@ mod tests {
             gate.snapshot(&resource.key).map(|now| now.provider_cap)
         };
         assert_eq!([cap("other"), cap("third"), cap("own"), cap("other")], [Some(64), None, Some(3), Some(64)]);
+        let kind = |model, kind: usize| {
+            upstream.resource(&gate, &metrics, model, &Domain::Other(format!("kind-{kind}"))).is_some()
+        };
+        assert!(kind("own", 0) && kind(NO_MODEL, 0) && !kind("other", 0));
+        assert_eq!((0..100).filter(|n| kind("own", *n)).count(), KINDS_OF_CONFIGURED - 1);
     }
 }
