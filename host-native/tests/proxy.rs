@@ -287,6 +287,22 @@ async fn requests_that_wait_hold_no_more_memory_than_they_may() {
     }
 }
 
+#[tokio::test]
+async fn an_upload_that_stalls_counts_with_what_it_has_sent() {
+    use tokio::io::AsyncWriteExt as _;
+    let world = World::new("", "[queue]\nmax_bytes = 100").await;
+    let mut stalled = tokio::net::TcpStream::connect(world.proxy.address()).await.unwrap();
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 90\r\n\r\n";
+    stalled.write_all(format!("{head}{}", "x".repeat(80)).as_bytes()).await.unwrap();
+    let status = async || {
+        let answer = world.http.post(world.url("/v1/chat/completions")).body("y".repeat(60)).send().await.unwrap();
+        answer.status().as_u16()
+    };
+    until("its bytes are counted", async || status().await == 429).await;
+    drop(stalled);
+    until("its bytes are free", async || status().await == 200).await;
+}
+
 /// One piece of unknown length.
 struct Once(Option<bytes::Bytes>);
 
@@ -435,6 +451,23 @@ async fn budgets_are_settled_by_what_answers_say_they_used() {
     let available = budget["available"].as_i64().unwrap();
     assert!((900..=905).contains(&available), "{budget}");
     assert_eq!(budget["reserved"], 0);
+}
+
+#[tokio::test]
+async fn a_stream_that_its_client_drops_has_used_what_went_by() {
+    let world = World::new("budgets = { tokens_per_day = 1000, requests_per_day = 10 }", "").await;
+    let mut answer = world.chat("stream-9").send().await.unwrap();
+    for _ in 0..3 {
+        assert!(answer.chunk().await.unwrap().is_some());
+        world.seen.go.add_permits(1);
+    }
+    drop(answer);
+    world.until_standing((0, 0)).await;
+    let budgets = &world.page("/why").await["resources"][0]["budgets"];
+    let mut left: Vec<_> = budgets.as_array().unwrap().iter().map(|one| one["available"].as_i64().unwrap()).collect();
+    left.sort_unstable();
+    assert_eq!(left[0], 9, "{budgets}");
+    assert!((900..999).contains(&left[1]), "{budgets}");
 }
 
 #[tokio::test]

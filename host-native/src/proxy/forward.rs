@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use memchr::memmem;
 use tidegate_core::request::budget::Usage;
@@ -70,9 +70,9 @@ pub(super) async fn answer(
     journey.level = shared.tenants.level(&parts.headers);
     let most = shared.queue.deadline;
     let patience = headers::timeout(&parts.headers)?.map_or(most, |asked| asked.min(most));
-    let body = read_body(&parts, body, shared.queue.max_body, most).await?;
-    let _held = Share::of(&shared.held_bytes, body.len() as u64, shared.queue.max_bytes)
-        .map_err(|held| Refusal::TooMuchHeld { held, retry_after: shared.pace.wait_for(shared.waiting()) })?;
+    let mut held = Share::none(&shared.held_bytes);
+    let read = read_body(shared, &parts, body, &mut held);
+    let body = timeout(most, read).await.unwrap_or(Err(Refusal::BrokenBody))?;
     let deadline = Instant::now() + patience;
     let wanted = parts.headers.get(PROVIDER).map(HeaderValue::as_bytes);
     if path == "models" && parts.method == http::Method::GET && wanted.is_none() && shared.upstreams.len() > 1 {
@@ -93,17 +93,25 @@ pub(super) async fn answer(
     trip.run(parts, body, path, journey).await
 }
 
-/// The whole body, which has to be there before anybody can say what it asks for.
-async fn read_body(parts: &Parts, body: Incoming, most: u32, patience: Duration) -> Result<Bytes, Refusal> {
+/// The whole body, which has to be there before anybody can say what it asks for. It counts in `held` as it comes, so a
+/// client that stops half-way holds what it sent and no more.
+async fn read_body(shared: &Shared, parts: &Parts, mut body: Incoming, held: &mut Share<'_>) -> Result<Bytes, Refusal> {
+    let most = shared.queue.max_body;
     let announced = parts.headers.get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|len| len > u64::from(most)) {
         return Err(Refusal::TooLarge { most });
     }
-    match timeout(patience, Limited::new(body, most as usize).collect()).await {
-        Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge { most }),
-        Ok(Err(_)) | Err(_) => Err(Refusal::BrokenBody),
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| Refusal::BrokenBody)?.into_data() else { continue };
+        if whole.len() + data.len() > most as usize {
+            return Err(Refusal::TooLarge { most });
+        }
+        held.grow(data.len() as u64, shared.queue.max_bytes)
+            .map_err(|held| Refusal::TooMuchHeld { held, retry_after: shared.pace.wait_for(shared.waiting()) })?;
+        whole.extend_from_slice(&data);
     }
+    Ok(whole.freeze())
 }
 
 /// Who is called: the one asked for by name, or the first that serves the model. Calls that name no model go to the first.
