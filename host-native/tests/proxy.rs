@@ -287,6 +287,22 @@ async fn requests_that_wait_hold_no_more_memory_than_they_may() {
     }
 }
 
+#[tokio::test]
+async fn an_upload_that_stalls_counts_with_what_it_has_sent() {
+    use tokio::io::AsyncWriteExt as _;
+    let world = World::new("", "[queue]\nmax_bytes = 100").await;
+    let mut stalled = tokio::net::TcpStream::connect(world.proxy.address()).await.unwrap();
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 90\r\n\r\n";
+    stalled.write_all(format!("{head}{}", "x".repeat(80)).as_bytes()).await.unwrap();
+    let status = async || {
+        let answer = world.http.post(world.url("/v1/chat/completions")).body("y".repeat(60)).send().await.unwrap();
+        answer.status().as_u16()
+    };
+    until("its bytes are counted", async || status().await == 429).await;
+    drop(stalled);
+    until("its bytes are free", async || status().await == 200).await;
+}
+
 /// One piece of unknown length.
 struct Once(Option<bytes::Bytes>);
 
@@ -311,6 +327,7 @@ async fn the_provider_sees_the_request_as_it_was_but_for_what_is_between_neighbo
         .header("connection", "x-secret")
         .header("x-secret", "1")
         .header("x-request-id", "mine")
+        .header("accept-encoding", "gzip, br")
         .header("openai-organization", "org")
         .body(r#"{ "model" : "small", "seed": 1.50 }"#)
         .send()
@@ -330,6 +347,7 @@ async fn the_provider_sees_the_request_as_it_was_but_for_what_is_between_neighbo
         (&json!("Bearer sk-provider"), &json!("org"))
     );
     assert_eq!((&headers["x-request-id"], &headers["x-secret"]), (&json!("mine"), &Value::Null));
+    assert_eq!(headers["accept-encoding"], Value::Null, "answers have to be read");
 
     let forwarded = World::new("", "").await;
     let answer = forwarded.chat("echo").header("authorization", "Bearer sk-client").send().await.unwrap();
@@ -350,7 +368,7 @@ async fn a_refused_key_of_the_proxy_is_not_shown_to_clients() {
 }
 
 #[tokio::test]
-async fn what_nobody_serves_is_refused_and_no_address_escapes() {
+async fn what_nobody_serves_is_refused() {
     let world = World::new("serves = [\"held\", \"echo-*\"]\nat_most_models = 2", "").await;
     let answer = world.chat("gpt").send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::NOT_FOUND);
@@ -358,12 +376,32 @@ async fn what_nobody_serves_is_refused_and_no_address_escapes() {
     for (model, status) in [("echo-1", 200), ("echo-2", 200), ("echo-1", 200), ("echo-3", 404)] {
         assert_eq!(world.chat(model).send().await.unwrap().status().as_u16(), status, "{model}");
     }
-    for path in ["/", "/v2/chat/completions", "/v1", "/v1/a/..%2f", "/v1/%2e%2e/admin"] {
-        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-        let answer = raw(&world, &request).await;
-        let expected = if path == "/v1/a/..%2f" { "HTTP/1.1 404" } else { "HTTP/1.1 404 Not Found\r\n" };
-        assert!(answer.starts_with(expected), "{path}: {answer}");
+}
+
+#[tokio::test]
+async fn no_address_escapes_from_the_providers_own() {
+    let world = World::new("", "").await;
+    let get =
+        async |path: &str| raw(&world, &format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).await;
+    // What one part of a path holds is that part's own.
+    assert!(get("/v1/a/b%2fc").await.starts_with("HTTP/1.1 200 OK\r\n"));
+    assert_eq!(world.seen.calls(), 1);
+    for path in [
+        "/",
+        "/v2/chat/completions",
+        "/v1",
+        "/v1/%2e%2e/admin",
+        "/v1/a/../../admin",
+        "/v1/..\\admin",
+        "/v1/a\\..\\..\\admin",
+        "/v1/..%5cadmin",
+        "/v1/a/..%2f",
+    ] {
+        let answer = get(path).await;
+        assert!(answer.starts_with("HTTP/1.1 404 Not Found\r\n"), "{path}: {answer}");
+        assert!(answer.contains("\"tidegate_no_such_address\""), "{path}: {answer}");
     }
+    assert_eq!(world.seen.calls(), 1);
 }
 
 /// Sends bytes as they are, and reads what comes back.
@@ -413,6 +451,48 @@ async fn budgets_are_settled_by_what_answers_say_they_used() {
     let available = budget["available"].as_i64().unwrap();
     assert!((900..=905).contains(&available), "{budget}");
     assert_eq!(budget["reserved"], 0);
+}
+
+#[tokio::test]
+async fn a_stream_that_its_client_drops_has_used_what_went_by() {
+    let world = World::new("budgets = { tokens_per_day = 1000, requests_per_day = 10 }", "").await;
+    let mut answer = world.chat("stream-9").send().await.unwrap();
+    for _ in 0..3 {
+        assert!(answer.chunk().await.unwrap().is_some());
+        world.seen.go.add_permits(1);
+    }
+    drop(answer);
+    world.until_standing((0, 0)).await;
+    let budgets = &world.page("/why").await["resources"][0]["budgets"];
+    let mut left: Vec<_> = budgets.as_array().unwrap().iter().map(|one| one["available"].as_i64().unwrap()).collect();
+    left.sort_unstable();
+    assert_eq!(left[0], 9, "{budgets}");
+    assert!((900..999).contains(&left[1]), "{budgets}");
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_or_reaches_nobody_leaves_the_budget_to_others() {
+    let budget = "budgets = { tokens_per_day = 1000 }";
+    let world = World::new(budget, "").await;
+    let asks = |world: &World, model: &str| {
+        let body = json!({ "model": model, "messages": [], "max_tokens": 4_000_000_000_u32 });
+        world.http.post(world.url("/v1/chat/completions")).json(&body).send()
+    };
+    for _ in 0..3 {
+        let answer = asks(&world, "key").await.unwrap();
+        assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
+        drop(answer.bytes().await);
+    }
+    let budgets = async |world: &World| {
+        world.until_standing((0, 0)).await;
+        world.page("/why").await["resources"][0]["budgets"][0].clone()
+    };
+    assert_eq!(budgets(&world).await["available"], 1000);
+
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let down = World::of(&format!("http://{free}/v1"), provider().1, budget, "").await;
+    assert_eq!(asks(&down, "slow-1").await.unwrap().status(), StatusCode::BAD_GATEWAY);
+    assert_eq!(budgets(&down).await["available"], 1000);
 }
 
 #[tokio::test]

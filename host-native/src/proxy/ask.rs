@@ -59,7 +59,8 @@ impl<'a> Asked<'a> {
             Err(_) => return Ok(Self { estimate, ..Self::default() }),
         };
         let most = said.max_completion_tokens.or(said.max_output_tokens).or(said.max_tokens);
-        let output = most.and_then(|most| most.get().parse().ok()).unwrap_or(0);
+        let output = most.and_then(|most| most.get().parse::<u64>().ok()).unwrap_or(0);
+        let output = u32::try_from(output).unwrap_or(u32::MAX);
         let model = said.model.and_then(|raw| serde_json::from_str::<Text<'_>>(raw.get()).ok());
         let model_at = said.model.map(|raw| {
             let start = raw.get().as_ptr() as usize - body.as_ptr() as usize;
@@ -108,15 +109,37 @@ fn form_model(body: &[u8]) -> Option<&str> {
     std::str::from_utf8(&rest[..len]).ok().map(str::trim).filter(|model| !model.is_empty())
 }
 
-/// What kind of call an address under `/v1/` is. Kinds without a name of their own go by the first part of it.
+/// What kind of call an address under `/v1/` is, however it is spelled. Kinds without a name of their own go by the first
+/// part of it.
 pub(super) fn domain(path: &str) -> Domain {
-    let first = path.split('/').next().unwrap_or_default();
-    match first {
+    let plain = decoded(path.split('/').next().unwrap_or_default()).to_ascii_lowercase();
+    match plain.split('/').next().unwrap_or_default() {
         "chat" | "completions" | "responses" => Domain::Chat,
         "embeddings" => Domain::Embedding,
         "images" => Domain::Image,
         other => Domain::Other(other.to_string()),
     }
+}
+
+/// `text` with every `%xx` replaced by the byte it stands for.
+fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let digit = |ahead: usize| char::from(*bytes.get(at + ahead)?).to_digit(16);
+        match (byte, digit(1), digit(2)) {
+            (b'%', Some(high), Some(low)) => {
+                plain.push((high * 16 + low) as u8);
+                at += 3;
+            }
+            _ => {
+                plain.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&plain).into_owned()
 }
 
 #[cfg(test)]
@@ -176,5 +199,9 @@ mod tests {
         assert_eq!([domain("chat/completions"), domain("responses/resp_1")], [Domain::Chat, Domain::Chat]);
         assert_eq!([domain("embeddings"), domain("images/edits")], [Domain::Embedding, Domain::Image]);
         assert_eq!(domain("audio/speech"), Domain::Other("audio".to_string()));
+        for other_spelling in ["%63hat/completions", "CHAT/completions", "chat%2Fcompletions", "ch%61%74"] {
+            assert_eq!(domain(other_spelling), Domain::Chat, "{other_spelling}");
+        }
+        assert_eq!(domain("100%/%f"), Domain::Other("100%".to_string()));
     }
 }

@@ -46,6 +46,21 @@ impl<'a> Share<'a> {
     }
 }
 
+impl<'a> Share<'a> {
+    /// Nothing so far.
+    pub(super) fn none(total: &'a AtomicU64) -> Self {
+        Self { total, part: 0 }
+    }
+
+    /// `more` on top, if there is no more than `most` then; else how much there is.
+    pub(super) fn grow(&mut self, more: u64, most: u64) -> Result<(), u64> {
+        let more = Self::of(self.total, more, most)?;
+        self.part += more.part;
+        std::mem::forget(more);
+        Ok(())
+    }
+}
+
 impl Drop for Share<'_> {
     fn drop(&mut self) {
         self.total.fetch_sub(self.part, Ordering::Relaxed);
@@ -65,7 +80,12 @@ mod tests {
         drop(OneMore::within(&count, 1).unwrap());
         let share = Share::of(&bytes, 7, 10).unwrap();
         assert_eq!(Share::of(&bytes, 4, 10).unwrap_err(), 7);
-        drop((share, Share::of(&bytes, 3, 10).unwrap()));
+        let mut grown = Share::none(&bytes);
+        grown.grow(2, 10).unwrap();
+        assert_eq!(grown.grow(2, 10), Err(9));
+        grown.grow(1, 10).unwrap();
+        assert_eq!(bytes.load(Ordering::Relaxed), 10);
+        drop((share, grown));
         assert_eq!((count.into_inner(), bytes.into_inner()), (0, 0));
     }
 }

@@ -13,15 +13,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use memchr::memmem;
 use tidegate_core::request::budget::Usage;
-use tidegate_core::request::{DenialReason, Outcome};
+use tidegate_core::request::{Completion, DenialReason, Outcome};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::Refusal;
@@ -70,9 +70,9 @@ pub(super) async fn answer(
     journey.level = shared.tenants.level(&parts.headers);
     let most = shared.queue.deadline;
     let patience = headers::timeout(&parts.headers)?.map_or(most, |asked| asked.min(most));
-    let body = read_body(&parts, body, shared.queue.max_body, most).await?;
-    let _held = Share::of(&shared.held_bytes, body.len() as u64, shared.queue.max_bytes)
-        .map_err(|held| Refusal::TooMuchHeld { held, retry_after: shared.pace.wait_for(shared.waiting()) })?;
+    let mut held = Share::none(&shared.held_bytes);
+    let read = read_body(shared, &parts, body, &mut held);
+    let body = timeout(most, read).await.unwrap_or(Err(Refusal::BrokenBody))?;
     let deadline = Instant::now() + patience;
     let wanted = parts.headers.get(PROVIDER).map(HeaderValue::as_bytes);
     if path == "models" && parts.method == http::Method::GET && wanted.is_none() && shared.upstreams.len() > 1 {
@@ -87,23 +87,31 @@ pub(super) async fn answer(
         .resource(&shared.gate, &shared.metrics, sent, &domain(path))
         .ok_or_else(|| Refusal::UnknownModel { model: said.chars().take(80).collect() })?;
     journey.resource = Some(Arc::clone(&resource));
-    let estimate = asked.estimate;
+    let estimate = resource.estimate(asked.estimate);
     let body = if sent == said { body } else { asked.with_model(&body, sent) };
     let trip = Trip { shared, upstream, resource, tenant, deadline, estimate, connection_errors: 0, server_errors: 0 };
     trip.run(parts, body, path, journey).await
 }
 
-/// The whole body, which has to be there before anybody can say what it asks for.
-async fn read_body(parts: &Parts, body: Incoming, most: u32, patience: Duration) -> Result<Bytes, Refusal> {
+/// The whole body, which has to be there before anybody can say what it asks for. It counts in `held` as it comes, so a
+/// client that stops half-way holds what it sent and no more.
+async fn read_body(shared: &Shared, parts: &Parts, mut body: Incoming, held: &mut Share<'_>) -> Result<Bytes, Refusal> {
+    let most = shared.queue.max_body;
     let announced = parts.headers.get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|len| len > u64::from(most)) {
         return Err(Refusal::TooLarge { most });
     }
-    match timeout(patience, Limited::new(body, most as usize).collect()).await {
-        Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge { most }),
-        Ok(Err(_)) | Err(_) => Err(Refusal::BrokenBody),
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| Refusal::BrokenBody)?.into_data() else { continue };
+        if whole.len() + data.len() > most as usize {
+            return Err(Refusal::TooLarge { most });
+        }
+        held.grow(data.len() as u64, shared.queue.max_bytes)
+            .map_err(|held| Refusal::TooMuchHeld { held, retry_after: shared.pace.wait_for(shared.waiting()) })?;
+        whole.extend_from_slice(&data);
     }
+    Ok(whole.freeze())
 }
 
 /// Who is called: the one asked for by name, or the first that serves the model. Calls that name no model go to the first.
@@ -146,10 +154,10 @@ impl Trip<'_> {
         path: &str,
         journey: &mut Journey,
     ) -> Result<Response<ReplyBody>, Refusal> {
-        let url = self.upstream.address(path, parts.uri.query());
+        let url = self.upstream.address(path, parts.uri.query()).ok_or(Refusal::NoSuchAddress)?;
         let Parts { method, headers: mut sent, .. } = parts;
         let authorization = self.upstream.authorization.as_ref();
-        headers::to_provider(&mut sent, self.shared.tenants.own_headers(), authorization, self.resource.counts_tokens);
+        headers::to_provider(&mut sent, self.shared.tenants.own_headers(), authorization);
         loop {
             let slot = self.admit(journey).await?;
             journey.attempts += 1;
@@ -162,7 +170,7 @@ impl Trip<'_> {
             let mut call = Call { held: Held::new(slot), watcher };
             match self.upstream.http.execute(request).await {
                 Ok(answer) => {
-                    let head = Head::read(answer.status(), answer.headers(), SystemTime::now());
+                    let head = read_head(&answer);
                     call.held.read(&head);
                     call.watcher.head(&head, answer.headers());
                     if let Some(answer) = self.judge(answer.into(), &head, call, journey).await? {
@@ -171,7 +179,8 @@ impl Trip<'_> {
                 }
                 Err(error) => {
                     call.watcher.ended(outcome(&error));
-                    call.held.end_as(outcome(&error));
+                    let end = Completion::from(outcome(&error));
+                    call.held.end_as(if error.is_connect() { end.used(Usage::default()) } else { end });
                     drop(call);
                     self.after_error(&error, journey).await?;
                 }
@@ -278,6 +287,15 @@ impl Trip<'_> {
         }
         Err(if error.is_timeout() { Refusal::ProviderTimeout { provider } } else { Refusal::Unreachable { provider } })
     }
+}
+
+/// Reads the head of an answer. A refusal of the request itself has used nothing; of what failed otherwise nobody knows.
+fn read_head(answer: &reqwest::Response) -> Head {
+    let mut head = Head::read(answer.status(), answer.headers(), SystemTime::now());
+    if answer.status().is_client_error() && head.completion.outcome == Outcome::ProviderFailure {
+        head.completion = head.completion.used(Usage::default());
+    }
+    head
 }
 
 fn hand_on(answer: Answer, Call { held, watcher }: Call) -> Response<ReplyBody> {

@@ -22,8 +22,9 @@ pub(super) async fn list(shared: &Shared, parts: &Parts) -> Result<Response<Repl
     let mut calls = JoinSet::new();
     for (index, upstream) in shared.upstreams.iter().enumerate() {
         let mut sent = parts.headers.clone();
-        headers::to_provider(&mut sent, shared.tenants.own_headers(), upstream.authorization.as_ref(), true);
-        let call = upstream.http.get(upstream.address("models", parts.uri.query())).headers(sent).timeout(PATIENCE);
+        headers::to_provider(&mut sent, shared.tenants.own_headers(), upstream.authorization.as_ref());
+        let Some(url) = upstream.address("models", parts.uri.query()) else { continue };
+        let call = upstream.http.get(url).headers(sent).timeout(PATIENCE);
         calls.spawn(async move { (index, models(call).await) });
     }
     let mut lists: Vec<Option<Vec<Value>>> = vec![None; shared.upstreams.len()];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use parking_lot::RwLock;
 use reqwest::{Client, Url};
-use tidegate_core::request::budget::Dimension;
+use tidegate_core::request::budget::{BudgetConfig, Dimension, Usage};
 use tidegate_core::request::{Domain, ResourceId};
 
 use super::config::ProviderConfig;
@@ -19,14 +19,51 @@ pub(super) const NO_MODEL: &str = "-";
 /// The longest model id that is one, in bytes.
 const LONGEST_MODEL: usize = 256;
 
+/// Kinds of call of a model that the configuration names, for which there is room whatever else was asked for.
+const KINDS_OF_CONFIGURED: usize = 16;
+
 /// One kind of call of one model, and what is known of it.
 #[derive(Debug)]
 pub(super) struct Resource {
     pub(super) key: ResourceKey,
     pub(super) id: ResourceId,
-    /// Whether answers have to be read for what they used.
-    pub(super) counts_tokens: bool,
+    /// The most that the budgets of one dimension give at once.
+    bursts: Bursts,
     pub(super) meters: ResourceMeters,
+}
+
+impl Resource {
+    /// What a call reserves that may use `asked`: no more than the budgets give at once. A client may allow an answer
+    /// that no model gives, and would lock everybody out until its call has ended, or for hours if nothing tells what
+    /// it used.
+    pub(super) fn estimate(&self, asked: Usage) -> Usage {
+        let Bursts { input, output, total } = self.bursts;
+        let sent = asked.input_tokens.min(input).min(total);
+        Usage::tokens(sent, asked.output_tokens.min(output).min(total - sent))
+    }
+}
+
+/// The most that token budgets give at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bursts {
+    input: u32,
+    output: u32,
+    total: u32,
+}
+
+impl Bursts {
+    fn of(budgets: &[BudgetConfig]) -> Self {
+        let least = |dimension| {
+            let bursts = budgets.iter().filter(|budget| budget.dimension == dimension);
+            let least = bursts.map(|budget| budget.burst.unwrap_or(budget.limit)).min();
+            least.map_or(u32::MAX, |burst| u32::try_from(burst).unwrap_or(u32::MAX))
+        };
+        Self {
+            input: least(Dimension::InputTokens),
+            output: least(Dimension::OutputTokens),
+            total: least(Dimension::TotalTokens),
+        }
+    }
 }
 
 /// One provider.
@@ -63,13 +100,13 @@ impl Upstream {
         renamed.map_or(model, |(_, sent)| sent)
     }
 
-    /// The address of what clients call `/v1/PATH?QUERY`.
-    pub(super) fn address(&self, path: &str, query: Option<&str>) -> Url {
+    /// The address of what clients call `/v1/PATH?QUERY`; `None` if that is not under the provider's own.
+    pub(super) fn address(&self, path: &str, query: Option<&str>) -> Option<Url> {
         let mut url = self.config.base_url.clone();
-        let base = url.path().trim_end_matches('/').to_string();
-        url.set_path(&format!("{base}/{path}"));
+        let base = format!("{}/", url.path().trim_end_matches('/'));
+        url.set_path(&format!("{base}{path}"));
         url.set_query(query);
-        url
+        url.path().starts_with(&base).then_some(url)
     }
 
     /// The resource of a model and a kind of call, registered on first mention; `None` if that would be one too many.
@@ -88,17 +125,18 @@ impl Upstream {
         if let Some(known) = of(&resources) {
             return Some(known);
         }
-        // Models of the configuration are served whatever else was asked for.
-        let is_configured = !matches!(domain, Domain::Other(_)) && self.own(model).is_some();
+        // Models of the configuration are served whatever else was asked for, and so are calls that name none.
+        let kinds = resources.known.get(model).map_or(0, Vec::len);
+        let is_configured = (self.own(model).is_some() || model == NO_MODEL) && kinds < KINDS_OF_CONFIGURED;
         if !is_configured && (resources.count >= self.config.at_most_models || model.len() > LONGEST_MODEL) {
             return None;
         }
         let key = ResourceKey::new(&self.config.name, model, domain.clone());
         let limits = self.own(model).unwrap_or(&self.config.limits);
         let id = gate.register(&key, limits).ok()?;
-        let counts_tokens = limits.budgets.iter().any(|budget| budget.dimension != Dimension::Requests);
+        let bursts = Bursts::of(&limits.budgets);
         let meters = metrics.meters(&key);
-        let resource = Arc::new(Resource { key, id, counts_tokens, meters });
+        let resource = Arc::new(Resource { key, id, bursts, meters });
         resources.count += u32::from(!is_configured);
         resources.known.entry(Arc::clone(&resource.key.model)).or_default().push(Arc::clone(&resource));
         Some(resource)
@@ -141,12 +179,15 @@ fn client(config: &ProviderConfig) -> Result<Client, String> {
     })
 }
 
-/// Whether a path has parts that an address would be shortened by, and end up elsewhere.
+/// Whether a path has parts that an address would be shortened by, and end up elsewhere. An address takes `\` for `/`, and
+/// no call of the API has one; a provider may take `%2f` for it. Nor may a part be empty but the last: many providers look
+/// past it, and the call would count as one of another kind.
 pub(super) fn leaves_its_base(path: &str) -> bool {
-    path.split('/').any(|part| {
-        let plain = part.to_ascii_lowercase().replace("%2e", ".");
-        plain == "." || plain == ".."
-    })
+    let plain = path.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "\\");
+    plain.contains('\\')
+        || plain.split('/').any(|part| part == "." || part == "..")
+        || plain.starts_with('/')
+        || plain.contains("//")
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -196,10 +237,38 @@ mod tests {
     fn an_address_keeps_its_path_and_query() {
         let config = ProviderConfig::at("p", Url::parse("http://host/api/v1/").unwrap());
         let upstream = Upstream::new(config).unwrap();
-        let url = upstream.address("files/a%2Fb", Some("limit=2"));
+        let url = upstream.address("files/a%2Fb", Some("limit=2")).unwrap();
         assert_eq!(url.as_str(), "http://host/api/v1/files/a%2Fb?limit=2");
-        assert!(!leaves_its_base("files/a%2Fb.c") && !leaves_its_base("a/...") && !leaves_its_base(""));
+        assert!(!leaves_its_base("files/a%2Fb.c") && !leaves_its_base("a/...") && !leaves_its_base("a/"));
+        assert!(leaves_its_base("/chat/completions") && leaves_its_base("chat//x") && leaves_its_base("%2fchat"));
         assert!(leaves_its_base("../admin") && leaves_its_base("a/%2E./b") && leaves_its_base("."));
+    }
+
+    #[test]
+    fn no_spelling_of_a_path_leads_out_of_the_base() {
+        let upstream = Upstream::new(ProviderConfig::at("p", Url::parse("http://host/api/v1").unwrap())).unwrap();
+        for path in ["..\\..\\admin", "a\\..\\..\\..\\admin", "a/%2e%2E\\admin", "a%5c..%5Cadmin", "a/..%2F..%2fadmin"]
+        {
+            assert!(leaves_its_base(path), "{path}");
+        }
+        for path in ["..\\..\\admin", "../../admin", "%2e%2e/admin", ".."] {
+            assert_eq!(upstream.address(path, None), None, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_reserves_no_more_than_the_budgets_give_at_once() {
+        let mut config = ProviderConfig::at("p", Url::parse("http://host/v1").unwrap());
+        config.limits.budgets = vec![
+            BudgetConfig::per_day(Dimension::TotalTokens, 100_000),
+            BudgetConfig::per_minute(Dimension::TotalTokens, 1_000),
+            BudgetConfig::per_minute(Dimension::InputTokens, 900).with_burst(300),
+        ];
+        let upstream = Upstream::new(config).unwrap();
+        let resource =
+            upstream.resource(&RequestGate::new().unwrap(), &Metrics::new(), "m", &Domain::Chat).expect("it is new");
+        assert_eq!(resource.estimate(Usage::tokens(30, 40)), Usage::tokens(30, 40));
+        assert_eq!(resource.estimate(Usage::tokens(u32::MAX, u32::MAX)), Usage::tokens(300, 700));
     }
 
     #[tokio::test]
@@ -216,5 +285,10 @@ mod tests {
             gate.snapshot(&resource.key).map(|now| now.provider_cap)
         };
         assert_eq!([cap("other"), cap("third"), cap("own"), cap("other")], [Some(64), None, Some(3), Some(64)]);
+        let kind = |model, kind: usize| {
+            upstream.resource(&gate, &metrics, model, &Domain::Other(format!("kind-{kind}"))).is_some()
+        };
+        assert!(kind("own", 0) && kind(NO_MODEL, 0) && !kind("other", 0));
+        assert_eq!((0..100).filter(|n| kind("own", *n)).count(), KINDS_OF_CONFIGURED - 1);
     }
 }

@@ -88,6 +88,14 @@ impl Observe<Bytes> for Watcher {
             _ => completion,
         }
     }
+
+    /// A client that leaves has its call cut, which does not unsay what the provider has counted: what went by until then,
+    /// or else all that was reserved.
+    fn give_up(&mut self) -> Option<Usage> {
+        let used = self.usage.as_ref()?.read(self.estimate).unwrap_or(self.estimate);
+        self.resource.meters.used(used);
+        Some(used)
+    }
 }
 
 impl Drop for Watcher {

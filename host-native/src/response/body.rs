@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
+use tidegate_core::request::budget::Usage;
 use tidegate_core::request::{Completion, Outcome};
 
 use super::{Head, grpc};
@@ -87,6 +88,12 @@ pub trait Observe<D> {
     fn end(&mut self, completion: Completion) -> Completion {
         completion
     }
+
+    /// The answer of a success is dropped half-way, and its call given up: what it has used by then. `None` says that this is
+    /// not known, and everything that the call reserved comes back.
+    fn give_up(&mut self) -> Option<Usage> {
+        None
+    }
 }
 
 /// Nobody watches.
@@ -99,12 +106,29 @@ pin_project! {
     pub struct HeldBody<B, O = ()>
     where
         B: Body,
+        O: Observe<B::Data>,
     {
         #[pin]
         body: B,
         held: Held,
         outcome: fn(&B::Error) -> Outcome,
         observer: O,
+    }
+
+    impl<B, O> PinnedDrop for HeldBody<B, O>
+    where
+        B: Body,
+        O: Observe<B::Data>,
+    {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            if this.held.is_finished() || this.held.completion.outcome != Outcome::Success {
+                return;
+            }
+            if let Some(used) = this.observer.give_up() {
+                this.held.end_as(Completion::from(Outcome::LocalCancelled).used(used));
+            }
+        }
     }
 }
 
@@ -176,7 +200,7 @@ impl<B: Body, O: Observe<B::Data>> Body for HeldBody<B, O> {
     }
 }
 
-impl<B: Body + fmt::Debug, O> fmt::Debug for HeldBody<B, O> {
+impl<B: Body + fmt::Debug, O: Observe<B::Data>> fmt::Debug for HeldBody<B, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HeldBody").field("body", &self.body).field("held", &self.held).finish_non_exhaustive()
     }
