@@ -125,17 +125,14 @@ impl Job {
         // Each with how many of its upstreams were looked at.
         let mut path = vec![(at, 0)];
         while let Some((column, next)) = path.last_mut() {
-            match upstreams(*column).get(*next) {
-                Some(&upstream) => {
-                    *next += 1;
-                    if !std::mem::replace(&mut is_known[upstream], true) {
-                        path.push((upstream, 0));
-                    }
+            if let Some(&upstream) = upstreams(*column).get(*next) {
+                *next += 1;
+                if !std::mem::replace(&mut is_known[upstream], true) {
+                    path.push((upstream, 0));
                 }
-                None => {
-                    above.push(*column);
-                    path.pop();
-                }
+            } else {
+                above.push(*column);
+                path.pop();
             }
         }
         above.pop();
