@@ -100,8 +100,19 @@ impl Job {
             return Err(format!("there are no such rows: the dataset has {}, counted from 0", self.dataset.rows()));
         }
         self.rows = rows.start..end;
-        self.dataset.begin_at(rows.start);
+        self.dataset.pass_over(0..rows.start);
         Ok(())
+    }
+
+    /// Says that these row groups of the run, of `row_group_size` rows each, are done and their rows not asked for again:
+    /// a dataset that is read from front to back then keeps none of them. After [`select`](Self::select). O(row groups).
+    pub fn pass_over(&mut self, row_groups: impl IntoIterator<Item = u32>, row_group_size: u32) {
+        let (start, end) = (self.rows.start, self.rows.end);
+        let size = u64::from(row_group_size);
+        for row_group in row_groups {
+            let first = start.saturating_add(u64::from(row_group) * size).min(end);
+            self.dataset.pass_over(first..first.saturating_add(size).min(end));
+        }
     }
 
     /// The generated columns that the one at `at` depends on, near or far, each after those that it depends on itself.
@@ -114,17 +125,14 @@ impl Job {
         // Each with how many of its upstreams were looked at.
         let mut path = vec![(at, 0)];
         while let Some((column, next)) = path.last_mut() {
-            match upstreams(*column).get(*next) {
-                Some(&upstream) => {
-                    *next += 1;
-                    if !std::mem::replace(&mut is_known[upstream], true) {
-                        path.push((upstream, 0));
-                    }
+            if let Some(&upstream) = upstreams(*column).get(*next) {
+                *next += 1;
+                if !std::mem::replace(&mut is_known[upstream], true) {
+                    path.push((upstream, 0));
                 }
-                None => {
-                    above.push(*column);
-                    path.pop();
-                }
+            } else {
+                above.push(*column);
+                path.pop();
             }
         }
         above.pop();

@@ -135,14 +135,24 @@ impl Dataset {
         self.rows
     }
 
-    /// Says that no row before `first` will be asked for. That saves the memory for rows that are passed on the way.
-    pub fn begin_at(&mut self, first: u64) {
+    /// Says that none of `rows` will be asked for. That saves the memory for rows that are passed on the way; they can be
+    /// read all the same.
+    pub fn pass_over(&mut self, rows: Range<u64>) {
+        debug_assert!(rows.end <= self.rows);
         match &mut self.source {
             Source::Csv(_) | Source::Jsonl(_) => {}
             #[cfg(feature = "parquet")]
-            Source::Parquet(table) => table.first = first,
+            Source::Parquet(table) => table.pass_over(rows),
         }
-        debug_assert!(first <= self.rows);
+    }
+
+    /// The rows that are not kept.
+    #[cfg(all(test, feature = "parquet"))]
+    pub(crate) fn passed_over(&self) -> Vec<Range<u64>> {
+        match &self.source {
+            Source::Parquet(table) => table.passed_over(),
+            _ => Vec::new(),
+        }
     }
 
     /// These rows, in file order, counted from 0. Costs the reading of these rows and of at most 63 before them.

@@ -41,8 +41,8 @@ pub(super) struct Table {
     stamp: Stamp,
     /// By column whether it is a timestamp in nanoseconds, which the library gives as a mere number.
     nanos: Vec<bool>,
-    /// The first row that may be asked for: those before it are not kept.
-    pub(super) first: u64,
+    /// Rows that nobody will ask for, from first to end, apart from each other: they are not kept.
+    passed_over: BTreeMap<u64, u64>,
     cursor: Mutex<Cursor>,
 }
 
@@ -67,7 +67,13 @@ pub(super) fn check(path: &Path) -> Result<Dataset, DatasetError> {
     let columns: Vec<String> = schema.root_schema().get_fields().iter().map(|field| field.name().to_string()).collect();
     check_columns(path, 1, &columns)?;
     let nanos = schema.root_schema().get_fields().iter().map(|field| is_nanos(field.get_basic_info())).collect();
-    let table = Table { path: path.to_path_buf(), stamp, nanos, first: 0, cursor: Mutex::new(Cursor::default()) };
+    let table = Table {
+        path: path.to_path_buf(),
+        stamp,
+        nanos,
+        passed_over: BTreeMap::new(),
+        cursor: Mutex::new(Cursor::default()),
+    };
     let mut cursor = Cursor { rows: Some(iterate(path, reader)?), ..Cursor::default() };
     let mut kinds = vec![ValueKind::Null; columns.len()];
     while let Some(values) = cursor.read(&table)? {
@@ -114,6 +120,30 @@ impl Table {
         &self.path
     }
 
+    /// Keeps no row of `rows` when reading passes it. O(log ranges) but for ranges that become one.
+    pub(super) fn pass_over(&mut self, rows: Range<u64>) {
+        let (mut first, mut end) = (rows.start, rows.end);
+        if first >= end {
+            return;
+        }
+        while let Some((&start, &until)) = self.passed_over.range(..=end).next_back()
+            && until >= first
+        {
+            self.passed_over.remove(&start);
+            (first, end) = (first.min(start), end.max(until));
+        }
+        self.passed_over.insert(first, end);
+    }
+
+    #[cfg(test)]
+    pub(super) fn passed_over(&self) -> Vec<Range<u64>> {
+        self.passed_over.iter().map(|(first, end)| *first..*end).collect()
+    }
+
+    fn is_passed_over(&self, row: u64) -> bool {
+        self.passed_over.range(..=row).next_back().is_some_and(|(_, end)| row < *end)
+    }
+
     pub(super) fn read(&self, range: Range<u64>) -> Result<Vec<Row>, DatasetError> {
         let mut cursor = self.cursor.lock();
         let wanted = range.end - range.start;
@@ -135,7 +165,7 @@ impl Table {
         while cursor.next < range.start {
             let at = cursor.next;
             let row = cursor.read(self)?.ok_or_else(|| self.changed())?;
-            if at >= self.first && range.start - at <= MAX_KEPT && (cursor.kept.len() as u64) < MAX_KEPT {
+            if !self.is_passed_over(at) && range.start - at <= MAX_KEPT && (cursor.kept.len() as u64) < MAX_KEPT {
                 cursor.kept.insert(at, row);
             }
         }
@@ -251,6 +281,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::pipeline_file::RowFormat;
+    use crate::row_file::Layout;
 
     const SCHEMA: &str = "message m {
         REQUIRED INT32 day (DATE);
@@ -296,6 +328,27 @@ mod tests {
         }
         group.close().unwrap();
         writer.close().unwrap();
+    }
+
+    #[test]
+    fn rows_that_nobody_will_ask_for_are_not_kept() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("r.parquet");
+        let columns = vec![("n".to_string(), ValueKind::Integer)];
+        let layout = Layout { format: RowFormat::Parquet, columns };
+        let mut file = File::create(&path).unwrap();
+        layout.write((0..100).map(|row| json!({ "n": row })), &mut file).unwrap();
+        let mut dataset = check(&path).unwrap();
+        for rows in [0..20, 40..50, 50..60, 30..40, 25..25] {
+            dataset.pass_over(rows);
+        }
+        let Source::Parquet(table) = &dataset.source else { panic!("it is a Parquet file") };
+        assert_eq!(table.passed_over, BTreeMap::from([(0, 20), (30, 60)]));
+        assert_eq!(dataset.read(80..81).unwrap()[0][0], 80);
+        let kept: Vec<u64> = table.cursor.lock().kept.keys().copied().collect();
+        assert_eq!(kept, (20..30).chain(60..80).collect::<Vec<u64>>());
+        assert_eq!(dataset.read(25..26).unwrap()[0][0], 25);
+        assert_eq!(table.cursor.lock().next, 81, "it was kept, so nothing is read again");
     }
 
     #[test]

@@ -145,3 +145,33 @@ fn a_part_of_the_rows_is_chosen_or_refused() {
     let error = job.select(Some(1..9), None).unwrap_err();
     assert_eq!(error, "there are no such rows: the dataset has 1, counted from 0");
 }
+
+#[test]
+fn a_column_is_below_its_upstreams_and_theirs_each_once_and_in_order() {
+    let job = resolve(&[
+        "\"d\"|kind = \"expression\"|template = \"{{ b }} {{ c }}\"|upstreams = [\"a\"]",
+        "\"c\"|kind = \"expression\"|template = \"{{ b }}\"",
+        "\"b\"|kind = \"expression\"|template = \"{{ a }}\"",
+        "\"a\"|kind = \"expression\"|template = \"{{ note }}\"",
+    ])
+    .unwrap();
+    assert_eq!((job.above(0), job.above(1), job.above(3)), (vec![3, 2, 1], vec![3, 2], vec![]));
+    assert_eq!(job.columns[0].upstreams, [1, 2, 3]);
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn row_groups_that_are_done_are_passed_over_where_the_run_has_them() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("r.parquet");
+    let columns = vec![("note".to_string(), ValueKind::Integer)];
+    let layout = Layout { format: RowFormat::Parquet, columns };
+    let mut file = std::fs::File::create(&path).unwrap();
+    layout.write((0..50).map(|row| serde_json::json!({ "note": row })), &mut file).unwrap();
+    let text = format!("{MODEL}[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{{{ note }}}}\"\n");
+    let file = PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).unwrap();
+    let mut job = Job::resolve(&file, Dataset::load(&path, DatasetFormat::Parquet).unwrap()).unwrap();
+    job.select(Some(10..45), None).unwrap();
+    job.pass_over([0, 1, 3, 400], 10);
+    assert_eq!(job.dataset.passed_over(), [0..30, 40..45]);
+}
