@@ -164,7 +164,7 @@ pub(super) fn domain(path: &str) -> Domain {
 }
 
 /// `text` with every `%xx` replaced by the byte it stands for.
-fn decoded(text: &str) -> String {
+pub(super) fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
     let mut at = 0;
