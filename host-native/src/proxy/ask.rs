@@ -170,15 +170,12 @@ pub(super) fn decoded(text: &str) -> String {
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
         let digit = |ahead: usize| char::from(*bytes.get(at + ahead)?).to_digit(16);
-        match (byte, digit(1), digit(2)) {
-            (b'%', Some(high), Some(low)) => {
-                plain.push((high * 16 + low) as u8);
-                at += 3;
-            }
-            _ => {
-                plain.push(*byte);
-                at += 1;
-            }
+        if let (b'%', Some(high), Some(low)) = (byte, digit(1), digit(2)) {
+            plain.push((high * 16 + low) as u8);
+            at += 3;
+        } else {
+            plain.push(*byte);
+            at += 1;
         }
     }
     String::from_utf8_lossy(&plain).into_owned()

@@ -106,7 +106,7 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
         estimate: Usage::default(),
     };
     let permit = shared.gate.core().acquire_owned(request).await.ok()?;
-    let mut held = Held::new(shared.gate.admitted(permit, resource.id));
+    let mut slot = Held::new(shared.gate.admitted(permit, resource.id));
     let mut watcher = Watcher::new(shared, &resource, tenant, level, Usage::default());
     let mut sent = HeaderMap::new();
     sent.insert(ACCEPT, HeaderValue::from_static("application/json"));
@@ -115,19 +115,19 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
         Ok(answer) => answer,
         Err(error) => {
             watcher.ended(outcome(&error));
-            held.end_as(outcome(&error));
+            slot.end_as(outcome(&error));
             return None;
         }
     };
     let head = Head::read(answer.status(), answer.headers(), SystemTime::now());
-    held.read(&head);
+    slot.read(&head);
     watcher.head(&head, answer.headers());
     if !answer.status().is_success() {
         watcher.ended(head.completion.outcome);
         return None;
     }
     let body = Response::from(answer).into_body();
-    let whole = Limited::new(HeldBody::observed(body, held, outcome, watcher), LONGEST).collect().await.ok()?;
+    let whole = Limited::new(HeldBody::observed(body, slot, outcome, watcher), LONGEST).collect().await.ok()?;
     let mut list: Value = serde_json::from_slice(&whole.to_bytes()).ok()?;
     Some(std::mem::take(list["data"].as_array_mut()?))
 }
