@@ -527,8 +527,23 @@ async fn the_list_of_models_is_that_of_all_providers() {
     let list = world.page("/v1/models").await;
     let ids: Vec<_> = list["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["held", "other"]);
+    let why = world.page("/why").await;
+    assert_eq!(why["resources"].as_array().unwrap().len(), 2, "they went through the gate: {why}");
     let single = World::new("", "").await;
     assert_eq!(single.page("/v1/models").await["data"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_list_of_all_models_shows_no_provider_the_key_of_a_client_and_is_kept_a_while() {
+    let (other, keyless) = provider();
+    let second = format!("[[providers]]\nname = \"q\"\nbase_url = \"{other}\"");
+    let world = World::new("api_key_env = \"PROVIDER_KEY\"", &second).await;
+    for _ in 0..3 {
+        let list = world.http.get(world.url("/v1/models")).header("authorization", "Bearer sk-client");
+        assert_eq!(list.send().await.unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(*world.seen.list_keys.lock().unwrap(), [Some("Bearer sk-provider".to_string())]);
+    assert_eq!(*keyless.list_keys.lock().unwrap(), [None]);
 }
 
 #[tokio::test]

@@ -20,8 +20,9 @@ const BYTES_PER_TOKEN: usize = 4;
 pub(super) struct Asked<'a> {
     /// The model, if it names one.
     pub(super) model: Option<Cow<'a, str>>,
-    /// Where the model stands in the body, quotes included; none in a form.
+    /// Where the model stands in the body, with the quotes that it has in JSON.
     model_at: Option<Range<usize>>,
+    is_form: bool,
     /// What it may use: a token for every four bytes of text sent, and as many received as it allows. Embedded files are
     /// not counted; nothing is assumed of answers without a bound.
     pub(super) estimate: Usage,
@@ -50,7 +51,9 @@ impl<'a> Asked<'a> {
         }
         let claims = |kind: &str| content_type.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind));
         if claims("multipart/form-data") {
-            return Ok(Self { model: form_model(body).map(Cow::Borrowed), ..Self::default() });
+            let model_at = form_model(content_type, body)?;
+            let model = model_at.clone().and_then(|at| std::str::from_utf8(&body[at]).ok());
+            return Ok(Self { model: model.map(Cow::Borrowed), model_at, is_form: true, ..Self::default() });
         }
         let estimate = Usage::tokens(tokens(text_bytes(body)), 0);
         let said = match serde_json::from_slice::<Body<'_>>(body) {
@@ -67,14 +70,14 @@ impl<'a> Asked<'a> {
             start..start + raw.get().len()
         });
         let estimate = Usage::tokens(estimate.input_tokens, output);
-        Ok(Self { model: model.map(|text| text.0), model_at, estimate })
+        Ok(Self { model: model.map(|text| text.0), model_at, is_form: false, estimate })
     }
 
     /// `body` with another model in the place of its own; as it is, if it names none.
     pub(super) fn with_model(&self, body: &Bytes, model: &str) -> Bytes {
         let Some(at) = self.model_at.clone() else { return body.clone() };
-        let quoted = serde_json::Value::from(model).to_string();
-        let parts = [&body[..at.start], quoted.as_bytes(), &body[at.end..]];
+        let written = if self.is_form { model.to_string() } else { serde_json::Value::from(model).to_string() };
+        let parts = [&body[..at.start], written.as_bytes(), &body[at.end..]];
         Bytes::from(parts.concat())
     }
 }
@@ -99,14 +102,53 @@ fn text_bytes(body: &[u8]) -> usize {
     body.len() - embedded
 }
 
-/// The field `model` of a form, which stands in a part of its own after an empty line.
-fn form_model(body: &[u8]) -> Option<&str> {
+/// Where the value of the field `model` stands in a form. A form that has two is refused, like JSON that does.
+fn form_model(content_type: &str, body: &[u8]) -> Result<Option<Range<usize>>, Refusal> {
     const LONGEST: usize = 256;
-    let name = memmem::find(body, b"name=\"model\"")?;
-    let value = name + memmem::find(&body[name..], b"\r\n\r\n")? + 4;
-    let rest = &body[value..body.len().min(value + LONGEST)];
-    let len = memmem::find(rest, b"\r\n")?;
-    std::str::from_utf8(&rest[..len]).ok().map(str::trim).filter(|model| !model.is_empty())
+    let Some(boundary) = boundary(content_type) else { return Ok(None) };
+    let line = format!("--{boundary}");
+    let is_delimiter = |at: &usize| {
+        let after = &body[at + line.len()..];
+        (*at == 0 || body[..*at].ends_with(b"\r\n")) && (after.starts_with(b"\r\n") || after.starts_with(b"--"))
+    };
+    let delimiters: Vec<usize> = memmem::find_iter(body, line.as_bytes()).filter(is_delimiter).collect();
+    let mut found = None;
+    for part in delimiters.windows(2) {
+        let (start, end) = (part[0] + line.len(), part[1] - 2);
+        let Some(head) = memmem::find(&body[start..end], b"\r\n\r\n") else { continue };
+        if !is_named_model(&body[start..start + head]) {
+            continue;
+        }
+        if found.is_some() {
+            return Err(Refusal::BadJson);
+        }
+        found = Some(start + head + 4..end);
+    }
+    let Some(value) = found else { return Ok(None) };
+    let Ok(text) = std::str::from_utf8(&body[value.clone()]) else { return Ok(None) };
+    let start = value.start + (text.len() - text.trim_start().len());
+    let len = text.trim().len();
+    Ok((1..=LONGEST).contains(&len).then(|| start..start + len))
+}
+
+/// What the parts of a form are separated by.
+fn boundary(content_type: &str) -> Option<&str> {
+    content_type.split(';').skip(1).find_map(|parameter| {
+        let (name, value) = parameter.trim().split_once('=')?;
+        let value = value.trim_matches('"');
+        (name.eq_ignore_ascii_case("boundary") && !value.is_empty()).then_some(value)
+    })
+}
+
+/// Whether these are the headers of a part with the name `model`.
+fn is_named_model(head: &[u8]) -> bool {
+    let Ok(head) = std::str::from_utf8(head) else { return false };
+    head.lines().any(|line| {
+        let mut parameters = line.split(';').map(str::trim);
+        let kind = parameters.next().unwrap_or_default();
+        kind.to_ascii_lowercase().starts_with("content-disposition:")
+            && parameters.any(|parameter| matches!(parameter, "name=\"model\"" | "name=model"))
+    })
 }
 
 /// What kind of call an address under `/v1/` is, however it is spelled. Kinds without a name of their own go by the first
@@ -122,21 +164,18 @@ pub(super) fn domain(path: &str) -> Domain {
 }
 
 /// `text` with every `%xx` replaced by the byte it stands for.
-fn decoded(text: &str) -> String {
+pub(super) fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
         let digit = |ahead: usize| char::from(*bytes.get(at + ahead)?).to_digit(16);
-        match (byte, digit(1), digit(2)) {
-            (b'%', Some(high), Some(low)) => {
-                plain.push((high * 16 + low) as u8);
-                at += 3;
-            }
-            _ => {
-                plain.push(*byte);
-                at += 1;
-            }
+        if let (b'%', Some(high), Some(low)) = (byte, digit(1), digit(2)) {
+            plain.push((high * 16 + low) as u8);
+            at += 3;
+        } else {
+            plain.push(*byte);
+            at += 1;
         }
     }
     String::from_utf8_lossy(&plain).into_owned()
@@ -190,8 +229,23 @@ mod tests {
             --b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n--b--\r\n";
         let asked = Asked::read("multipart/form-data; boundary=b", body).unwrap();
         assert_eq!(asked.model.as_deref(), Some("whisper"));
-        assert_eq!(asked.with_model(&Bytes::from_static(body), "other"), &body[..]);
-        assert_eq!(form_model(b"name=\"model\"\r\n\r\nno end"), None);
+        let renamed = asked.with_model(&Bytes::from_static(body), "other");
+        let expected = String::from_utf8_lossy(body).replace("whisper", "other");
+        assert_eq!(renamed, expected.as_bytes());
+        let model = |body: &[u8]| form_model("multipart/form-data; boundary=\"b\"", body);
+        assert_eq!(model(b"--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nno end"), Ok(None));
+        let twice = b"--b\r\ncontent-disposition: form-data; name=model\r\n\r\na\r\n".repeat(2);
+        assert_eq!(model(&[&twice[..], b"--b--"].concat()), Err(Refusal::BadJson));
+    }
+
+    #[test]
+    fn what_is_in_a_file_of_a_form_is_no_model() {
+        let of_other_names = b"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n\
+            Content-Disposition: form-data; name=\"model\"\r\n\r\ncheap\r\n--bc\r\n\
+            --b\r\nContent-Disposition: form-data; filename=\"model\"; xname=\"model\"\r\n\r\ncheap\r\n\
+            --b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\ndear\r\n--b--\r\n";
+        let asked = Asked::read("Multipart/Form-Data; charset=x; Boundary=b", of_other_names).unwrap();
+        assert_eq!(asked.model.as_deref(), Some("dear"));
     }
 
     #[test]

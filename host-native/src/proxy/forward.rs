@@ -76,7 +76,7 @@ pub(super) async fn answer(
     let deadline = Instant::now() + patience;
     let wanted = parts.headers.get(PROVIDER).map(HeaderValue::as_bytes);
     if path == "models" && parts.method == http::Method::GET && wanted.is_none() && shared.upstreams.len() > 1 {
-        return models::list(shared, &parts).await;
+        return models::list(shared, &tenant, journey.level).await;
     }
     let content_type = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let asked = Asked::read(content_type, &body)?;
@@ -322,7 +322,7 @@ async fn read_refusal(body: reqwest::Body) -> Option<Bytes> {
     Some(whole.ok()?.ok()?.to_bytes())
 }
 
-fn outcome(error: &reqwest::Error) -> Outcome {
+pub(super) fn outcome(error: &reqwest::Error) -> Outcome {
     if error.is_timeout() { Outcome::ProviderTimeout } else { Outcome::ProviderFailure }
 }
 

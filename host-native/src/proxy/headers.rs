@@ -24,7 +24,17 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// What a client proves itself with, besides `Authorization`; of no use to a provider that gets another key.
-const CREDENTIALS: [HeaderName; 3] = [COOKIE, HeaderName::from_static("api-key"), HeaderName::from_static("x-api-key")];
+const CREDENTIALS: [HeaderName; 4] = [
+    COOKIE,
+    HeaderName::from_static("api-key"),
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("x-goog-api-key"),
+];
+
+/// Whether a header holds what somebody proves himself with, and must not be shown.
+pub(super) fn is_credential(name: &HeaderName) -> bool {
+    *name == AUTHORIZATION || *name == PROXY_AUTHORIZATION || CREDENTIALS.contains(name)
+}
 
 /// How long a client says its request may wait.
 pub(super) const TIMEOUT: HeaderName = HeaderName::from_static("x-tidegate-timeout");
@@ -136,6 +146,7 @@ mod tests {
             ("host", "proxy"),
             ("authorization", "Bearer client"),
             ("x-api-key", "client"),
+            ("x-goog-api-key", "client"),
             ("x-tenant", "people"),
             ("x-tidegate-timeout", "3s"),
             ("content-length", "3"),

@@ -53,6 +53,7 @@ use config::{ProxyConfig, QueueConfig, RetryConfig};
 use forward::Journey;
 use headers::{ATTEMPTS, REQUEST_ID, WAITED};
 use metrics::Metrics;
+use models::KeptList;
 use pace::Pace;
 use route::Upstream;
 use tenant::Tenants;
@@ -97,6 +98,7 @@ struct Shared {
     retry: RetryConfig,
     metrics: Metrics,
     pace: Pace,
+    models: KeptList,
     /// Requests that wait for their turn.
     waiting: AtomicU32,
     /// Bytes of requests whose answers have not begun.
@@ -134,6 +136,7 @@ impl Shared {
             retry: config.retry,
             metrics,
             pace: Pace::new(),
+            models: KeptList::default(),
             waiting: AtomicU32::new(0),
             held_bytes: AtomicU64::new(0),
             has_admin_pages: config.admin_listen.is_none(),

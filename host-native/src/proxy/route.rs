@@ -9,6 +9,7 @@ use reqwest::{Client, Url};
 use tidegate_core::request::budget::{BudgetConfig, Dimension, Usage};
 use tidegate_core::request::{Domain, ResourceId};
 
+use super::ask::decoded;
 use super::config::ProviderConfig;
 use super::metrics::{Metrics, ResourceMeters};
 use crate::gate::{Limits, RequestGate, ResourceKey};
@@ -105,7 +106,10 @@ impl Upstream {
         let mut url = self.config.base_url.clone();
         let base = format!("{}/", url.path().trim_end_matches('/'));
         url.set_path(&format!("{base}{path}"));
-        url.set_query(query);
+        match query {
+            Some(query) if self.authorization.is_some() => url.set_query(without_keys(query).as_deref()),
+            query => url.set_query(query),
+        }
         url.path().starts_with(&base).then_some(url)
     }
 
@@ -190,6 +194,16 @@ pub(super) fn leaves_its_base(path: &str) -> bool {
         || plain.contains("//")
 }
 
+/// A query without what a client proves itself with; `None` if that is all there is.
+fn without_keys(query: &str) -> Option<String> {
+    let is_key = |pair: &&str| {
+        let name = decoded(pair.split('=').next().unwrap_or_default());
+        ["key", "api-key", "api_key"].iter().any(|key| name.eq_ignore_ascii_case(key))
+    };
+    let rest: Vec<_> = query.split('&').filter(|pair| !is_key(pair)).collect();
+    (!rest.is_empty()).then(|| rest.join("&"))
+}
+
 fn is_loopback(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
@@ -242,6 +256,19 @@ mod tests {
         assert!(!leaves_its_base("files/a%2Fb.c") && !leaves_its_base("a/...") && !leaves_its_base("a/"));
         assert!(leaves_its_base("/chat/completions") && leaves_its_base("chat//x") && leaves_its_base("%2fchat"));
         assert!(leaves_its_base("../admin") && leaves_its_base("a/%2E./b") && leaves_its_base("."));
+    }
+
+    #[test]
+    fn a_provider_with_its_own_key_gets_none_in_the_query() {
+        let mut config = ProviderConfig::at("p", Url::parse("http://host/v1").unwrap());
+        let query = |config: &ProviderConfig, query| {
+            let upstream = Upstream::new(config.clone()).unwrap();
+            upstream.address("a", Some(query)).unwrap().query().map(str::to_string)
+        };
+        assert_eq!(query(&config, "key=1&a=2").as_deref(), Some("key=1&a=2"), "it is the client's own");
+        config.api_key = Some(crate::client::ApiKey::new("sk-provider").unwrap());
+        assert_eq!(query(&config, "a=2%2F3&key=1&Api-Key=1&k%65y=1&keys=4").as_deref(), Some("a=2%2F3&keys=4"));
+        assert_eq!(query(&config, "key=1"), None);
     }
 
     #[test]

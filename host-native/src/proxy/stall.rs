@@ -18,13 +18,21 @@ pub(super) const PATIENCE: Duration = Duration::from_mins(2);
 /// and how many questions may go unanswered.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
 
+/// How long what was sent may stay without an answer of the other side's system: questions are asked of silent connections
+/// only, and a stream is not silent.
+#[cfg(target_os = "linux")]
+const UNANSWERED: Duration = Duration::from_mins(1);
+
 /// Makes the system find out that the machine on the other side is gone without a word.
 pub(super) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     let (time, interval, retries) = KEEPALIVE;
     let probes = TcpKeepalive::new().with_time(time).with_interval(interval);
     #[cfg(unix)]
     let probes = probes.with_retries(retries);
-    SockRef::from(stream).set_tcp_keepalive(&probes)
+    let socket = SockRef::from(stream);
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNANSWERED))?;
+    socket.set_tcp_keepalive(&probes)
 }
 
 pin_project! {
@@ -124,5 +132,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         keep_alive(&stream).unwrap();
+        #[cfg(target_os = "linux")]
+        assert_eq!(SockRef::from(&stream).tcp_user_timeout().unwrap(), Some(UNANSWERED));
     }
 }

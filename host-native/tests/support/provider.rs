@@ -1,8 +1,8 @@
 //! A provider that does what the name of the model says, for tests of what stands before it.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ pub struct Seen {
     pub in_flight: AtomicU32,
     /// Calls that were refused.
     pub refused: AtomicU32,
+    /// The keys that lists of models were asked for with, one for each call.
+    pub list_keys: Mutex<Vec<Option<String>>>,
     /// What `held` waits for, and each piece of a `stream` but the first.
     pub go: Semaphore,
 }
@@ -44,6 +46,7 @@ pub fn provider() -> (String, Arc<Seen>) {
         calls: AtomicU32::new(0),
         in_flight: AtomicU32::new(0),
         refused: AtomicU32::new(0),
+        list_keys: Mutex::default(),
         go: Semaphore::new(0),
     });
     let address = super::serve(Router::new().fallback(answer).with_state(Arc::clone(&seen)));
@@ -85,6 +88,8 @@ fn completion(content: &str) -> Response {
 
 async fn answer(State(seen): State<Arc<Seen>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
     if uri.path() == "/v1/models" {
+        let key = headers.get("authorization").map(|key| key.to_str().unwrap().to_string());
+        seen.list_keys.lock().unwrap().push(key);
         return Json(json!({ "object": "list", "data": [{ "id": "held" }, { "id": "other" }] })).into_response();
     }
     let call = seen.calls.fetch_add(1, Ordering::SeqCst) + 1;

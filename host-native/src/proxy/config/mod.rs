@@ -64,6 +64,7 @@ use tidegate_core::time::Duration;
 use toml::Spanned;
 use toml::de::DeTable;
 
+use super::headers::is_credential;
 use crate::pipeline_file::reader::{FromToml, TableReader};
 use crate::pipeline_file::{FileError, SourceText};
 
@@ -293,12 +294,7 @@ fn parse_tenants(
     };
     let by = match table.optional::<String>("by")? {
         None => TenantBy::Nothing,
-        Some(by) => tenant_by(by.get_ref()).ok_or_else(|| {
-            source
-                .error(by.span(), format!("`by` in {TENANTS} is the string {:?}", by.get_ref()))
-                .expected("\"none\", \"api_key\", or \"header:\" and the name of a header")
-                .suggest(by.get_ref(), ["none", "api_key", "header:x-tenant"])
-        })?,
+        Some(by) => parse_by(source, &by)?,
     };
     let mut known: Vec<KnownTenant> = Vec::new();
     for entry in table.tables("known", KNOWN, &["name", "weight", "key_env", "key_sha256"])? {
@@ -313,6 +309,20 @@ fn parse_tenants(
     }
     let Weight(default_weight) = table.or("default_weight", Weight(1.0))?;
     Ok(TenantsConfig { by, default_weight, require_known: table.or("require_known", false)?, known })
+}
+
+fn parse_by(source: &SourceText, by: &Spanned<String>) -> Result<TenantBy, FileError> {
+    match tenant_by(by.get_ref()) {
+        // What a header says is the name of a tenant, and names are shown.
+        Some(TenantBy::Header(name)) if is_credential(&name) => Err(source
+            .error(by.span(), format!("the header `{name}` holds a key, and the names of tenants are shown"))
+            .expected("\"api_key\", which shows no key, or a header that holds none")),
+        Some(by) => Ok(by),
+        None => Err(source
+            .error(by.span(), format!("`by` in {TENANTS} is the string {:?}", by.get_ref()))
+            .expected("\"none\", \"api_key\", or \"header:\" and the name of a header")
+            .suggest(by.get_ref(), ["none", "api_key", "header:x-tenant"])),
+    }
 }
 
 fn tenant_by(text: &str) -> Option<TenantBy> {

@@ -90,6 +90,8 @@ fn a_wrong_value_is_refused_at_its_place_with_what_was_expected() {
     for (from, to, hint) in [
         ("\"127.0.0.1:9000\"", "\"9000\"", "expected an address and a port"),
         ("\"api_key\"", "\"apikey\"", "did you mean `api_key`?"),
+        ("\"api_key\"", "\"header:Authorization\"", "the header `authorization` holds a key"),
+        ("\"api_key\"", "\"header:x-api-key\"", "expected \"api_key\", which shows no key"),
         ("weight = 4", "weight = 0", "expected a number from 0.001 to 1000"),
         ("ACME_KEY", "NO_KEY", "the environment variable `NO_KEY` is not set"),
         ("https://api", "https://me:secret@api", "holds a user name or password"),
