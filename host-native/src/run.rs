@@ -72,7 +72,7 @@ pub struct RunRequest {
 ///
 /// An error means that nothing was run; a run that was stopped is a summary that says so.
 pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, Error> {
-    let (name, file, job) = load(request)?;
+    let (name, file, mut job) = load(request)?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let sequence = request.record.as_ref().map(|_| Sequence::default());
     let models = Models::start(&file, &host, sequence.as_ref(), Ledger::new(request.max_cost)).await?;
@@ -84,6 +84,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let manifest = manifest(&name, &file, &job, request.pipeline.is_none())?;
     let (output, place) = claim(request, &manifest)?;
     let output = Arc::new(output.with_layout(job.layout(file.output.format)));
+    job.pass_over(output.done().iter(), file.run.row_group_size.get());
     let config = PipelineConfig { done_row_groups: output.done().iter().collect(), ..config };
     let watch = Watch::new(&job.plan, &config, &file.run, models.gate());
     let mut watch = watch.with_file(&file, request.max_cost);

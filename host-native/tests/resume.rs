@@ -262,3 +262,25 @@ fn a_target_that_cannot_be_written_is_refused_before_anything_is_called() {
     let scratch = scratch();
     scratch.run(&["p.toml", "--out", "/proc/tidegate", "-q"]).assert(5, &["cannot write to /proc/tidegate: "]);
 }
+
+#[test]
+fn a_run_is_resumed_in_every_format_and_for_a_part_of_the_rows() {
+    for (format, extension) in [("jsonl", "jsonl"), ("csv", "csv"), ("parquet", "parquet")] {
+        let scratch = scratch();
+        let text = mock_pipeline(8, "cooldown = \"3ms\"", MOCK);
+        scratch.write("p.toml", &format!("{text}\n[output]\nformat = \"{format}\"\n"));
+        let part = ["p.toml", "--rows", "15..80", "-q", "--out"];
+        scratch.run(&[&part[..], &["whole"]].concat()).assert(0, &[]);
+        scratch.run(&[&part[..], &["out"]].concat()).assert(0, &[]);
+        for gone in ["000001", "000005"] {
+            std::fs::remove_file(scratch.path(&format!("out/rows/{gone}.{extension}"))).unwrap();
+        }
+        scratch
+            .run(&[&part[..], &["out", "--resume"]].concat())
+            .assert(0, &["resumed         45", "rows out        20"]);
+        assert_eq!(result(&scratch, "out"), result(&scratch, "whole"), "{format}");
+        scratch
+            .run(&["p.toml", "--rows", "15..81", "-q", "--out", "out", "--resume"])
+            .assert(5, &["the rows asked for have changed"]);
+    }
+}
