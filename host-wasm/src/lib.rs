@@ -1,29 +1,34 @@
 //! # tidegate-wasm
 //!
 //! The JavaScript host of `tidegate-core`: everything a browser page, a worker or Node needs, and no decision of its
-//! own. Two faces, both classes in JavaScript:
+//! own. It is compiled to several modules, so that nobody loads what he does not use:
 //!
-//! - [`gate::RequestGate`] admits real calls on the event loop: `await gate.acquire(..)`, make the call, `permit.finish(..)`;
-//! - [`playground::Playground`] runs a whole scenario against mock providers in virtual time, in slices short enough for
-//!   a worker, and hands its measurements out as typed arrays.
+//! | feature | what is in it |
+//! | --- | --- |
+//! | `live` | real calls on the event loop: [`gate`], over a clock, a timer and a spawner ([`host`]) and a mutex for one thread ([`lock`]) |
+//! | `sim` | runs in virtual time |
+//! | `replay` | what was decided elsewhere, told again: [`replay`] |
+//! | `playground` | both, and all that a page shows of a run: [`playground`] |
 //!
-//! And a function: [`replay::replay_decisions`] tells new machines what a run elsewhere was told, and compares the digests.
-//!
-//! Below them sit the host seams of the drivers: a clock, a timer and a spawner over the event loop ([`host`]), and a
-//! mutex for one thread ([`lock`]).
+//! People use both through the TypeScript package beside this crate.
 
+#[cfg_attr(
+    not(all(feature = "live", feature = "playground")),
+    allow(dead_code, reason = "each module uses a part of it")
+)]
 mod convert;
+#[cfg(feature = "live")]
 pub mod gate;
+#[cfg(feature = "live")]
 pub mod host;
+#[cfg(feature = "live")]
 pub mod lock;
+#[cfg(feature = "playground")]
 pub mod playground;
+#[cfg(feature = "replay")]
 pub mod replay;
 
 use wasm_bindgen::prelude::*;
-
-/// Types that describe the plain objects which cross the boundary.
-#[wasm_bindgen(typescript_custom_section)]
-const TYPES: &'static str = include_str!("types.d.ts");
 
 #[wasm_bindgen]
 unsafe extern "C" {

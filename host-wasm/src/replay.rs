@@ -6,6 +6,9 @@ use wasm_bindgen::prelude::*;
 
 use crate::convert::to_js;
 
+#[wasm_bindgen(typescript_custom_section)]
+const TYPES: &'static str = include_str!("replay.d.ts");
+
 /// What a replay came to.
 #[derive(Serialize)]
 struct Replayed {

@@ -79,13 +79,13 @@ export async function loadCore(url) {
   const folder = `${ARTIFACTS}pkg/`;
   await mkdir(folder, { recursive: true });
   await writeFile(`${folder}package.json`, '{ "type": "module" }');
-  for (const file of ["tidegate_wasm.js", "tidegate_wasm_bg.wasm"]) {
+  for (const file of ["tidegate_playground.js", "tidegate_playground_bg.wasm"]) {
     const answer = await fetch(new URL(`pkg/${file}`, url));
     if (!answer.ok) throw new Error(`the server answers ${answer.status} for ${file}`);
     await writeFile(`${folder}${file}`, Buffer.from(await answer.arrayBuffer()));
   }
-  const core = await import(pathToFileURL(`${folder}tidegate_wasm.js`).href);
-  const module = await (await fetch(new URL("pkg/tidegate_wasm_bg.wasm", url))).arrayBuffer();
+  const core = await import(pathToFileURL(`${folder}tidegate_playground.js`).href);
+  const module = await (await fetch(new URL("pkg/tidegate_playground_bg.wasm", url))).arrayBuffer();
   core.initSync({ module });
   return core;
 }

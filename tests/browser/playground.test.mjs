@@ -224,7 +224,7 @@ test("the exported page agrees with the generated types, and these say nothing i
   const compiler = `${here}node_modules/typescript/bin/tsc`;
   const checked = await promisify(execFile)(process.execPath, [compiler, "--project", here]).catch((failed) => failed);
   assert.deepEqual(checked.stdout.split("\n").slice(0, 20), [""], "the type checker is content");
-  const types = await readFile(`${ARTIFACTS}site/pkg/tidegate_wasm.d.ts`, "utf8");
+  const types = await readFile(`${ARTIFACTS}site/pkg/tidegate_playground.d.ts`, "utf8");
   // What follows is the generated loader's own, not ours.
   const [ours] = types.split("export type InitInput");
   assert.doesNotMatch(ours.replace(/\/\*[^]*?\*\//g, ""), /\bany\b/);

@@ -7,9 +7,9 @@ import { ProviderPanel, part } from "./provider-panel.js";
 /** @typedef {import("./messages").Command} Command */
 /** @typedef {import("./messages").Frame} Frame */
 /** @typedef {import("./messages").Report} Report */
-/** @typedef {import("./pkg/tidegate_wasm.js").Sample} Sample */
-/** @typedef {import("./pkg/tidegate_wasm.js").ScenarioInfo} ScenarioInfo */
-/** @typedef {import("./pkg/tidegate_wasm.js").TelemetryField} TelemetryField */
+/** @typedef {import("./pkg/tidegate_playground.js").Sample} Sample */
+/** @typedef {import("./pkg/tidegate_playground.js").ScenarioInfo} ScenarioInfo */
+/** @typedef {import("./pkg/tidegate_playground.js").TelemetryField} TelemetryField */
 /** @typedef {"loading" | "ready" | "playing" | "paused" | "finished" | "failed"} Phase */
 
 /** @type {Record<Phase, string>} */

@@ -1,5 +1,5 @@
 // What the page and its worker say to each other.
-import type { RunReport, Sample, ScenarioInfo, TelemetryField } from "./pkg/tidegate_wasm.js";
+import type { RunReport, Sample, ScenarioInfo, TelemetryField } from "./pkg/tidegate_playground.js";
 
 /** From the page to the worker. */
 export type Command =

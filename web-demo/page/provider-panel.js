@@ -4,7 +4,7 @@
 import { count, percent, span } from "./format.js";
 import { TideChart } from "./tide-chart.js";
 
-/** @typedef {import("./pkg/tidegate_wasm.js").ProviderSample} ProviderSample */
+/** @typedef {import("./pkg/tidegate_playground.js").ProviderSample} ProviderSample */
 
 /** Twice the slider's padding at each end: the thumb's diameter. Kept equal to `--thumb` in style.css. */
 const THUMB = 20;

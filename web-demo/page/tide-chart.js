@@ -4,7 +4,7 @@
 import uPlot from "./vendor/uplot/uPlot.esm.js";
 import { count, mean, span, tick } from "./format.js";
 
-/** @typedef {import("./pkg/tidegate_wasm.js").TelemetryField} TelemetryField */
+/** @typedef {import("./pkg/tidegate_playground.js").TelemetryField} TelemetryField */
 /** @typedef {Record<TelemetryField, Float64Array>} Columns */
 
 /** Capacities from here up mean "no bound": they lie above every axis. */

@@ -3,7 +3,7 @@
 // Runs a scenario in virtual time, beside the page. Virtual time follows real time at the chosen speed; when the
 // machine cannot keep up, virtual time falls behind instead of piling up a debt. Each turn of the event loop works for
 // at most SLICE_MS, and a frame is sent only after the page has drawn the last one.
-import init, { Playground, scenarios } from "./pkg/tidegate_wasm.js";
+import init, { Playground, scenarios } from "./pkg/tidegate_playground.js";
 
 /** @typedef {import("./messages").Command} Command */
 /** @typedef {import("./messages").Report} Report */

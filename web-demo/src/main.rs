@@ -1,11 +1,10 @@
 //! Builds the playground and serves it on a loopback port, or exports it for static hosting.
 //!
-//! Three steps, a module each: [`wasm`] compiles `tidegate-wasm` for the browser with the cargo that runs this program,
+//! Three steps: `tidegate-wasm-build` compiles the module with the cargo that runs this program,
 //! [`site`] puts the page, its vendored chart library and the generated bindings together, [`serve`] answers requests.
 
 mod serve;
 mod site;
-mod wasm;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -13,6 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use tidegate_wasm_build::{Module, build};
 
 /// Where the playground is served when nothing else is asked for and the port is free.
 const USUAL_PORT: u16 = 7433;
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<()> {
     let home = home();
-    let module = wasm::build(&home)?;
+    let module = build(&home, Module::Playground)?;
     let site = site::Site::assemble(&home, &module)?;
     eprintln!("The page is {}, of which the wasm is {}.", size(site.total_bytes()), size(site.wasm_bytes()));
     if let Some(folder) = &options.export {

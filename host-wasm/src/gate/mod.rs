@@ -20,6 +20,10 @@ use wasm_bindgen_futures::future_to_promise;
 use crate::convert::{duration, to_js, whole};
 use crate::host::JsHost;
 
+/// Types that describe the plain objects which cross the boundary.
+#[wasm_bindgen(typescript_custom_section)]
+const TYPES: &'static str = include_str!("types.d.ts");
+
 thread_local! {
     static GATES_MADE: Cell<u32> = const { Cell::new(0) };
 }

@@ -17,6 +17,10 @@ use crate::convert::{MAX_SAFE_INTEGER, instant, millis, to_js, whole};
 
 use self::telemetry::{Field, Level, MAX_BUCKETS, Telemetry};
 
+/// Types that describe the plain objects which cross the boundary.
+#[wasm_bindgen(typescript_custom_section)]
+const TYPES: &'static str = include_str!("types.d.ts");
+
 /// What a person picks a scenario by.
 #[derive(Serialize)]
 struct ScenarioInfo<'a> {

@@ -2,5 +2,5 @@
 
 mod gate;
 mod host;
-mod playground;
 mod replay;
+mod simulation;

@@ -1,4 +1,4 @@
-//! Compiles `tidegate-wasm` for the browser and generates its JavaScript bindings.
+//! Compiles `tidegate-wasm` and generates its JavaScript bindings.
 //!
 //! No tool has to be installed: the compiler is the cargo that runs this program, and the bindings come from the
 //! library behind `wasm-bindgen`, pinned to the version that the crate was compiled with.
@@ -15,13 +15,53 @@ const TARGET: &str = "wasm32-unknown-unknown";
 const PACKAGE: &str = "tidegate-wasm";
 const PROFILE: &str = "wasm-release";
 
-/// Compiles the module and returns the folder with its bindings: an ES module, its types and the wasm.
-pub(crate) fn build(home: &Path) -> Result<PathBuf> {
+/// One of the modules that the crate is compiled to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Module {
+    /// Gate and pipelines, for real calls.
+    Live,
+    /// Runs in virtual time.
+    Sim,
+    /// Decision logs, told again.
+    Replay,
+    /// What the playground's page loads.
+    Playground,
+}
+
+impl Module {
+    /// Those of the package.
+    pub const PACKAGE: [Self; 3] = [Self::Live, Self::Sim, Self::Replay];
+
+    /// The name of its files: `NAME.js`, `NAME.d.ts`, `NAME_bg.wasm` and `NAME_bg.wasm.d.ts`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Live => "tidegate_live",
+            Self::Sim => "tidegate_sim",
+            Self::Replay => "tidegate_replay",
+            Self::Playground => "tidegate_playground",
+        }
+    }
+
+    /// The crate's feature that it is made of.
+    fn feature(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Sim => "sim",
+            Self::Replay => "replay",
+            Self::Playground => "playground",
+        }
+    }
+}
+
+/// Compiles `module` and returns the folder with its bindings: an ES module, its types and the wasm. `home` is any folder
+/// of the workspace.
+pub fn build(home: &Path, module: Module) -> Result<PathBuf> {
     ensure_target(home)?;
-    eprintln!("Building {PACKAGE} for the browser ...");
-    let module = compile(home)?;
-    let out = module.with_file_name("playground-pkg");
-    generate_bindings(&module, &out).context("generating the JavaScript bindings failed")?;
+    eprintln!("Building {} ...", module.name());
+    let compiled = compile(home, module)?;
+    let out = compiled.with_file_name("bindings").join(module.name());
+    generate_bindings(&compiled, module, &out).context("generating the JavaScript bindings failed")?;
     Ok(out)
 }
 
@@ -50,24 +90,25 @@ fn ensure_target(home: &Path) -> Result<()> {
 }
 
 /// Runs cargo and returns the path of the module, as cargo itself reports it.
-fn compile(home: &Path) -> Result<PathBuf> {
+fn compile(home: &Path, module: Module) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut child = Command::new(&cargo)
         .args(["build", "--package", PACKAGE, "--target", TARGET, "--profile", PROFILE, "--lib"])
+        .args(["--no-default-features", "--features", module.feature()])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(home)
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("could not run `{}`", cargo.display()))?;
     let messages = child.stdout.take().context("cargo has no output to read")?;
-    let mut module = None;
+    let mut compiled = None;
     for line in BufReader::new(messages).lines() {
-        module = wasm_of(&line.context("reading cargo's output failed")?).or(module);
+        compiled = wasm_of(&line.context("reading cargo's output failed")?).or(compiled);
     }
     if !child.wait().context("waiting for cargo failed")?.success() {
         bail!("building {PACKAGE} failed: see the compiler's messages above");
     }
-    module.with_context(|| format!("cargo built {PACKAGE}, but reported no wasm file"))
+    compiled.with_context(|| format!("cargo built {PACKAGE}, but reported no wasm file"))
 }
 
 /// The wasm file that this message of cargo's reports, if it is about our package.
@@ -80,9 +121,10 @@ fn wasm_of(message: &str) -> Option<PathBuf> {
     files.find(|file| file.extension().is_some_and(|extension| extension == "wasm"))
 }
 
-fn generate_bindings(module: &Path, out: &Path) -> Result<()> {
+fn generate_bindings(compiled: &Path, module: Module, out: &Path) -> Result<()> {
     Bindgen::new()
-        .input_path(module)
+        .input_path(compiled)
+        .out_name(module.name())
         .web(true)?
         // The page and Node find the wasm beside the module.
         .omit_default_module_path(false)
