@@ -159,6 +159,12 @@ impl PipelineRun {
         self.report.borrow().as_ref().and_then(|report| figures::stop_words(&report.stop))
     }
 
+    /// The rows of a row group that are not dropped.
+    #[wasm_bindgen(js_name = liveRows)]
+    pub fn live_rows(&self, row_group: u32) -> Vec<u32> {
+        self.handle.look(|pipeline| pipeline.live_rows(row_group).collect())
+    }
+
     /// What keeps a task; `row` is below 0 for a whole row group. Nothing for one that runs, or is made or dropped.
     #[wasm_bindgen(js_name = whyWaiting)]
     pub fn why_waiting(&self, column: &str, row_group: u32, row: i32) -> Option<String> {
