@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_core::driver::{self, FatalError, RunHandle};
+use tidegate_core::executor::Spawn;
 use tidegate_core::gate::Gate;
 use tidegate_core::observe::EventKind;
 use tidegate_core::pipeline::event::{Interest, SchedulerEventKind};
@@ -14,10 +15,10 @@ use tidegate_core::pipeline::{FailureKind, Pipeline, RetryKind, RunReport, TaskO
 use tidegate_core::request::ResourceId;
 use tidegate_core::time::Duration;
 use wasm_bindgen::prelude::*;
-use wasm_bindgen_futures::spawn_local;
 
 use super::desk::{Callbacks, JsWorkload, Office};
-use super::{event, figures, tie};
+use super::{event, figures};
+use crate::gate::{news, tie};
 use crate::host::JsHost;
 
 /// A run of a pipeline. It goes on without this handle.
@@ -63,7 +64,7 @@ impl PipelineRun {
             None => driver::run(JsHost, pipeline, workload),
         };
         let started = Self { office, handle: run.handle(), report: Rc::default() };
-        spawn_local(drive(run, Rc::clone(&started.office), started.handle.clone(), Rc::clone(&started.report)));
+        JsHost.spawn(drive(run, Rc::clone(&started.office), started.handle.clone(), Rc::clone(&started.report)));
         started
     }
 }
@@ -128,11 +129,13 @@ impl PipelineRun {
     /// Stops the run: tasks under way are told to stop, and it is over once every lease is back.
     pub fn cancel(&self) {
         self.handle.cancel();
+        news::announce();
     }
 
     /// Winds the run down: row groups in work are finished and saved.
     pub fn drain(&self) {
         self.handle.drain();
+        news::announce();
     }
 
     /// Asks for the events of these kinds from now on, one bit for each: the lower 32 kinds, and the others.
