@@ -4,5 +4,5 @@
  * @packageDocumentation
  */
 
-export { Permit, RequestGate, Resource } from "./wasm/tidegate_live.js";
+
 export * from "./pipeline.js";

@@ -1,10 +1,10 @@
-import { PipelineDraft, type RequestGate } from "./wasm/tidegate_live.js";
-import { type CallKey, declareCalls } from "./pipeline/calls.js";
+import { PipelineDraft } from "./wasm/tidegate_live.js";
+import { type CallKey, declareCalls, declareGate, type RequestGate } from "./pipeline/calls.js";
 import type { Classify } from "./pipeline/outcomes.js";
 import type { Report } from "./pipeline/report.js";
 import { type Batch, type ColumnPlan, type Degraded, type FinishedRowGroup, PipelineRun } from "./pipeline/run.js";
 import { type Cells, type Seeds, seedsOf } from "./pipeline/rows.js";
-import { applySettings, type PipelineSettings, POST_BATCH, PRE_BATCH, SETTINGS, wholeNumber } from "./pipeline/settings.js";
+import { applySettings, inOurWords, type PipelineSettings, POST_BATCH, PRE_BATCH, SETTINGS, wholeNumber } from "./pipeline/settings.js";
 import type { Task } from "./pipeline/task.js";
 
 export type { CallKey, CallOptions } from "./pipeline/calls.js";
@@ -227,7 +227,7 @@ export class Pipeline<Seed extends object = object, Made extends object = object
       applySettings(draft, this.#options, [...SETTINGS, ...OWN_SETTINGS]);
       if (this.#preBatch !== undefined) draft.set(PRE_BATCH, 1);
       if (this.#postBatch !== undefined) draft.set(POST_BATCH, 1);
-      if (gate !== undefined) draft.through(gate);
+      if (gate !== undefined) declareGate(draft, gate);
       for (const definition of this.#columns) describe(draft, definition, gate);
     } catch (error) {
       draft.free();
@@ -244,7 +244,11 @@ export class Pipeline<Seed extends object = object, Made extends object = object
       classify,
       degraded: onDegraded,
     };
-    return new PipelineRun(plan, draft, options.signal);
+    try {
+      return new PipelineRun(plan, draft, options.signal);
+    } catch (error) {
+      throw inOurWords(error);
+    }
   }
 
   /** Starts it, and resolves with the report once the run is over. Aborting `signal` cancels the run, which ends with its report. */

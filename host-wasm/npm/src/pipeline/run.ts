@@ -1,7 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 
-import type { Permit, PipelineDraft, PipelineRun as Core, RequestGate } from "../wasm/tidegate_live.js";
-import { acquirePermit, type CallKey, type CallOptions } from "./calls.js";
+import type { PipelineDraft, PipelineRun as Core } from "../wasm/tidegate_live.js";
+import { acquirePermit, type CallKey, type CallOptions, type Permit, type RequestGate } from "./calls.js";
 import { bitsOf, EVENT_KINDS, type EventKind, type EventOf, type PipelineEvent, readEvent } from "./events.js";
 import {
   BROKEN,
@@ -275,7 +275,7 @@ export class PipelineRun implements Disposable {
   }
 
   async #fillRows(plan: ColumnPlan, task: RunningTask, rows: readonly Cells[]): Promise<boolean> {
-    const alive = Array.from(this.#core.liveRows(task.rowGroup)).flatMap((row) => rows[row] ?? []);
+    const alive = pick(rows, this.#core.liveRows(task.rowGroup));
     if (plan.when !== undefined && !(await plan.when(alive, task))) return false;
     const made = await plan.fill(alive, task);
     if (!Array.isArray(made) || made.length !== alive.length) {
@@ -371,7 +371,7 @@ export class PipelineRun implements Disposable {
         const { rowGroup, firstRow, rows } = group;
         leftOut = rowNumbers(await this.#plan.preBatch?.(all, { rowGroup, firstRow, rows }), rows);
       } else {
-        const rows = group.live.flatMap((row) => all[row] ?? []);
+        const rows = pick(all, group.live);
         await (step === 1 ? this.#plan.postBatch?.(rows, group) : this.#plan.save?.(rows, group));
       }
     } catch (error) {
@@ -385,6 +385,10 @@ export class PipelineRun implements Disposable {
     const messages = (column: number, code: number): readonly string[] => this.#messages.get(`${column} ${code}`) ?? [];
     return readReport(this.#core.report(), this.#core.stopWords(), this.#names, messages);
   }
+}
+
+function pick(rows: readonly Cells[], chosen: Iterable<number>): Cells[] {
+  return Array.from(chosen, (row) => rows[row]).filter((cells) => cells !== undefined);
 }
 
 function keep(plan: ColumnPlan, cells: Cells, made: unknown): void {

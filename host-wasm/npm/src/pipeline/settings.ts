@@ -175,3 +175,31 @@ export function applySettings(draft: PipelineDraft, settings: PipelineSettings, 
   }
   for (const group of doneRowGroups ?? []) draft.done(wholeNumber("doneRowGroups", group, 0, 2 ** 28 - 1));
 }
+
+/** The core's names of settings that have others here. */
+const CORE_NAMES: Readonly<Record<string, string>> = {
+  submission_limit: "workers",
+  rate_limit_patience: "rateLimitPatienceMs",
+  degraded_pause: "degradedPauseMs",
+  retry_floor: "retryFloorMs",
+  retry_ceiling: "retryCeilingMs",
+  admitted_limit: "group.limit",
+  weight: "group.weight",
+};
+
+/** An error of the core about settings together, in the words of this package. */
+export function inOurWords(error: unknown): unknown {
+  if (!(error instanceof Error)) return error;
+  const named = error.message.replace(/`([a-z_.]+)`/g, (whole, name: string) => {
+    const ours = CORE_NAMES[name] ?? (name.includes("_") ? name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase()) : name);
+    return KNOWN_NAMES.has(ours) ? `\`${ours}\`` : whole;
+  });
+  return new RangeError(named);
+}
+
+const KNOWN_NAMES: ReadonlySet<string> = new Set([
+  ...SETTINGS,
+  ...Object.keys(ADAPTIVE_RULES).map((name) => `adaptive.${name}`),
+  "group.limit",
+  "group.weight",
+]);

@@ -1,6 +1,5 @@
 import { refusalOf } from "./outcomes.js";
-import type { CallOptions } from "./calls.js";
-import type { Permit } from "../wasm/tidegate_live.js";
+import type { CallOptions, Permit } from "./calls.js";
 
 /** One task, as its column's `fill` sees it. */
 export interface Task {
