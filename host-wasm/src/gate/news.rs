@@ -204,7 +204,7 @@ fn turn_ended() {
 }
 
 /// After a command whose answer does not say that there is news.
-pub(super) fn announce() {
+pub(crate) fn announce() {
     if count() > 0 {
         call_back();
     }
