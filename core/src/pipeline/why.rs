@@ -7,8 +7,8 @@ use core::fmt;
 use super::frontier::{Frontier, Place, Stage};
 use super::key::TaskKey;
 use super::outcome::WorkerId;
-use super::plan::ColumnId;
-use super::row_group::{Phase, RowGroup};
+use super::plan::{ColumnId, MAX_COLUMNS};
+use super::row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUPS, Phase, RowGroup};
 use super::row_group_target::RowGroupBlock;
 use super::scheduler::{Pipeline, State};
 use crate::task::Denial;
@@ -149,6 +149,16 @@ impl fmt::Display for SlotWait {
 
 /// Why not now.
 impl Pipeline {
+    /// The number of a task in [events](super::event::Correlation::task) and for [`Pipeline::why_waiting`]; `None` for a row
+    /// group, a column or a row that no run can have.
+    #[must_use]
+    pub fn task_number(column: ColumnId, row_group: u32, row: Option<u32>) -> Option<u64> {
+        let is_known = row_group < MAX_ROW_GROUPS
+            && column.index() < MAX_COLUMNS
+            && row.is_none_or(|row| row < MAX_ROW_GROUP_SIZE);
+        is_known.then(|| TaskKey { row_group, column, row }.to_bits())
+    }
+
     /// What keeps a task, named as in [events](super::event::Correlation::task); `None` for one that runs, is made or dropped, or
     /// that the run does not have. Changes nothing. O(row group's rows, queued or paused tasks, workers), whichever applies.
     #[must_use]
@@ -158,7 +168,7 @@ impl Pipeline {
         if key.row.is_some() != (column.strategy == super::Strategy::Cell) {
             return None;
         }
-        let Some(group) = self.groups.get(&key.row_group) else {
+        let Some(group) = self.groups.get(key.row_group) else {
             let reason = self.row_group_block();
             return self.pending.has(key.row_group).then(|| self.unless_running(TaskWait::RowGroup { reason }));
         };
@@ -250,11 +260,11 @@ impl Pipeline {
         }
         let running = self.workers.len();
         let handed_out = |phase| matches!(phase, Phase::PreBatch | Phase::PostBatch | Phase::Saving);
-        let mut handed_out = self.groups.iter().filter(|(_, group)| handed_out(group.phase));
+        let mut handed_out = self.groups.iter().filter(|group| handed_out(group.phase));
         Some(match (self.state, self.delays.next_due()) {
             (State::Idle | State::Stopping(_) | State::Finished, _) => SlotWait::NotRunning,
             (State::Running, due) => match (running, handed_out.next(), due) {
-                (0, Some((row_group, _)), _) => SlotWait::HandedOut { row_group: *row_group },
+                (0, Some(group), _) => SlotWait::HandedOut { row_group: group.span.row_group },
                 (0, None, Some(until)) => SlotWait::Pause { until },
                 _ if !self.pending.is_empty() => SlotWait::RowGroups { reason: self.row_group_block() },
                 (0, None, None) => SlotWait::NotRunning,
