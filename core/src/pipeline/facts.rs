@@ -14,7 +14,7 @@ impl Pipeline {
     /// Where the run stands. O(columns + admitted row groups).
     #[must_use]
     pub fn progress(&self) -> Progress {
-        let in_sight = self.groups.values().filter(|group| group.phase != Phase::Unsaved);
+        let in_sight = self.groups.iter().filter(|group| group.phase != Phase::Unsaved);
         let complete: u64 = in_sight.map(|group| u64::from(group.frontier.complete_rows())).sum();
         Progress {
             rows_total: self.rows(),
@@ -42,14 +42,14 @@ impl Pipeline {
 
     /// The row groups whose checkpoint failed, as they were handed out.
     pub fn unsaved(&self) -> impl Iterator<Item = FinishedRowGroup> {
-        let unsaved = self.groups.values().filter(|group| group.phase == Phase::Unsaved);
+        let unsaved = self.groups.iter().filter(|group| group.phase == Phase::Unsaved);
         unsaved.map(|group| group.finished(&self.plan))
     }
 
     /// The rows of a row group in work that were not dropped, counted from 0 within it, ascending: those that a task for the
     /// whole row group makes. None of any other row group.
     pub fn live_rows(&self, row_group: u32) -> impl Iterator<Item = u32> {
-        let group = self.groups.get(&row_group);
+        let group = self.groups.get(row_group);
         group.into_iter().flat_map(|group| (0..group.span.rows).filter(|row| group.frontier.is_live(*row)))
     }
 

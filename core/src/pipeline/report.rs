@@ -6,7 +6,6 @@
 //! spawned = succeeded + skipped + retryable + failed + fatal + cancelled + ignored
 //! ```
 
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -239,7 +238,8 @@ pub(super) struct Tally {
     pub(super) rows_out: u64,
     pub(super) row_groups_saved: u32,
     pub(super) columns: Vec<TaskCounts>,
-    dropped: BTreeMap<(Option<ColumnId>, DropReason), u64>,
+    /// Ascending by column and reason.
+    dropped: Vec<DroppedCount>,
     pub(super) rows_dropped: u64,
 }
 
@@ -250,14 +250,16 @@ impl Tally {
 
     pub(super) fn drop_rows(&mut self, column: Option<ColumnId>, reason: DropReason, rows: u64) {
         if rows > 0 {
-            *self.dropped.entry((column, reason)).or_default() += rows;
+            let place = self.dropped.binary_search_by(|known| (known.column, known.reason).cmp(&(column, reason)));
+            match place {
+                Ok(place) => self.dropped[place].rows += rows,
+                Err(place) => self.dropped.insert(place, DroppedCount { column, reason, rows }),
+            }
             self.rows_dropped += rows;
         }
     }
 
     pub(super) fn dropped(&self) -> Vec<DroppedCount> {
-        let count =
-            |(&(column, reason), &rows): (&(Option<ColumnId>, DropReason), &u64)| DroppedCount { column, reason, rows };
-        self.dropped.iter().map(count).collect()
+        self.dropped.clone()
     }
 }

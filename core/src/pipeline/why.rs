@@ -167,7 +167,7 @@ impl Pipeline {
         if key.row.is_some() != (column.strategy == super::Strategy::Cell) {
             return None;
         }
-        let Some(group) = self.groups.get(&key.row_group) else {
+        let Some(group) = self.groups.get(key.row_group) else {
             let reason = self.row_group_block();
             return self.pending.has(key.row_group).then(|| self.unless_running(TaskWait::RowGroup { reason }));
         };
@@ -207,11 +207,11 @@ impl Pipeline {
         }
         let running = self.workers.len();
         let handed_out = |phase| matches!(phase, Phase::PreBatch | Phase::PostBatch | Phase::Saving);
-        let mut handed_out = self.groups.iter().filter(|(_, group)| handed_out(group.phase));
+        let mut handed_out = self.groups.iter().filter(|group| handed_out(group.phase));
         Some(match (self.state, self.delays.next_due()) {
             (State::Idle | State::Stopping(_) | State::Finished, _) => SlotWait::NotRunning,
             (State::Running, due) => match (running, handed_out.next(), due) {
-                (0, Some((row_group, _)), _) => SlotWait::HandedOut { row_group: *row_group },
+                (0, Some(group), _) => SlotWait::HandedOut { row_group: group.span.row_group },
                 (0, None, Some(until)) => SlotWait::Pause { until },
                 _ if !self.pending.is_empty() => SlotWait::RowGroups { reason: self.row_group_block() },
                 (0, None, None) => SlotWait::NotRunning,
