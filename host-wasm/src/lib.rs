@@ -17,6 +17,8 @@
     allow(dead_code, reason = "each module uses a part of it")
 )]
 mod convert;
+#[cfg(feature = "engine")]
+mod engine;
 #[cfg(feature = "live")]
 pub mod gate;
 #[cfg(feature = "live")]
@@ -27,6 +29,12 @@ pub mod lock;
 pub mod playground;
 #[cfg(feature = "replay")]
 pub mod replay;
+#[cfg(any(feature = "engine", feature = "replay"))]
+#[cfg_attr(
+    not(feature = "playground"),
+    allow(dead_code, reason = "each module uses a part of it")
+)]
+mod text;
 
 use wasm_bindgen::prelude::*;
 

@@ -12,12 +12,14 @@
 //! | `hooks` | hooks and checkpoints |
 //! | `holders` | somebody else's calls |
 //! | `draws` | chance |
+//! | `follow` | what each worker does, for whoever draws it |
 //! | `listen` | the events of a run, for whoever wants to hear them |
 //! | `sample` | the figures of one instant |
 //! | `watch` | a checker beside it all, if it is wanted |
 
 mod activity;
 mod draws;
+mod follow;
 mod holders;
 mod hooks;
 mod listen;
@@ -35,6 +37,7 @@ use core::hash::Hasher;
 
 use self::activity::{Activity, Kind, Place, Work, Worker};
 use self::draws::Draws;
+use self::follow::Moves;
 use self::holders::Holders;
 use self::hooks::Answers;
 use self::watch::Watch;
@@ -50,6 +53,7 @@ use crate::request::{Domain, RequestAdmission, RequestConfig, ResourceId};
 use crate::task::BoxedPolicy;
 use crate::time::{Duration, Instant};
 
+pub use follow::{Doing, Level, Move};
 pub use sample::{ProviderSample, Sample};
 pub use watch::Observation;
 
@@ -93,6 +97,7 @@ pub struct World {
     digest: FixedHasher,
     finished: Option<RunReport>,
     watch: Option<Box<Watch>>,
+    moves: Option<Moves>,
 }
 
 impl World {
@@ -169,6 +174,7 @@ impl World {
             digest: FixedHasher::default(),
             finished: None,
             watch: None,
+            moves: None,
         })
     }
 
