@@ -19,6 +19,8 @@
 mod convert;
 #[cfg(feature = "engine")]
 mod engine;
+#[cfg(feature = "files")]
+pub mod files;
 #[cfg(feature = "live")]
 pub mod gate;
 #[cfg(feature = "live")]

@@ -9,7 +9,7 @@
 //! | file | what it is for |
 //! | --- | --- |
 //! | `mod` | the class |
-//! | `scenarios` | scenarios by name, as objects and as TOML |
+//! | `scenarios` | which there are |
 //! | `layout` | what a run is made of |
 //! | `telemetry` | levels over the whole run |
 //! | `lanes` | what workers did lately |
@@ -29,7 +29,7 @@ use self::telemetry::{Field, Level, MAX_BUCKETS, Telemetry};
 use crate::convert::{instant, millis};
 use crate::engine::{Run, chosen, refused, to_js};
 
-pub use self::scenarios::{read_scenario, scenario, scenarios, write_scenario};
+pub use self::scenarios::{scenario, scenarios};
 
 /// Types that describe the plain objects which cross the boundary.
 #[wasm_bindgen(typescript_custom_section)]

@@ -1,12 +1,10 @@
-//! The scenarios that can be played: those of the suites, and those of files.
+//! The scenarios that can be played.
 
 use serde::Serialize;
-use tidegate_core::sim::scenario::{Scenario, builtin};
-use tidegate_core::sim::world::World;
+use tidegate_core::sim::scenario::builtin;
 use wasm_bindgen::prelude::*;
 
-use crate::engine::{chosen, object, refused, to_js};
-use crate::text::{Mistake, parse_toml, read, write_toml};
+use crate::engine::{chosen, to_js};
 
 /// What a person picks a scenario by.
 #[derive(Serialize)]
@@ -32,24 +30,4 @@ pub fn scenarios() -> Result<JsValue, JsError> {
 #[wasm_bindgen(unchecked_return_type = "Scenario")]
 pub fn scenario(name: &str) -> Result<JsValue, JsError> {
     to_js(&chosen(&name.into())?)
-}
-
-/// Reads a scenario file, as `tidegate simulate` does. Throws an `Error` such as
-/// ``line 3, column 9: models[0].max_parallel: invalid type: string "many", expected u32``.
-#[wasm_bindgen(js_name = readScenario, unchecked_return_type = "Scenario")]
-pub fn read_scenario(toml: &str) -> Result<JsValue, JsError> {
-    let told = |mistake: Mistake| refused(&mistake.in_text(toml));
-    let scenario: Scenario = read(&parse_toml(toml).map_err(told)?).map_err(told)?;
-    World::new(&scenario, 0).map_err(|error| refused(&error))?;
-    to_js(&scenario)
-}
-
-/// The file of a scenario, which `tidegate simulate` reads. Throws for an object that is no scenario.
-#[wasm_bindgen(js_name = writeScenario)]
-pub fn write_scenario(
-    #[wasm_bindgen(unchecked_param_type = "Scenario")] scenario: &JsValue,
-) -> Result<String, JsError> {
-    let node = object("a scenario", scenario)?;
-    read::<Scenario>(&node).map_err(|mistake| refused(&mistake))?;
-    Ok(write_toml(&node))
 }

@@ -8,6 +8,7 @@
 mod json;
 mod pretty;
 mod read;
+#[cfg(feature = "files")]
 mod toml;
 
 use std::fmt;
@@ -15,7 +16,7 @@ use std::fmt;
 pub(crate) use self::json::parse as parse_json;
 pub(crate) use self::pretty::pretty;
 pub(crate) use self::read::read;
-#[cfg(feature = "playground")]
+#[cfg(feature = "files")]
 pub(crate) use self::toml::{parse as parse_toml, write as write_toml};
 
 /// A value, and where it begins in its text, in bytes.

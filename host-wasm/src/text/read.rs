@@ -1,7 +1,9 @@
 //! Nodes to the types of the core.
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error as _, MapAccess, SeqAccess, VariantAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, EnumAccess, Error as _, Expected, MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor,
+};
 use serde::forward_to_deserialize_any;
 
 use super::{Key, Mistake, Node, Value};
@@ -14,21 +16,136 @@ pub(crate) fn read<'de, T: Deserialize<'de>>(node: &'de Node) -> Result<T, Mista
 impl<'de> Deserializer<'de> for &'de Node {
     type Error = Mistake;
 
+    /// Only for what may be of several kinds. The methods below call but the one visitor that fits: the others would be
+    /// compiled for every type.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         let read = match &self.value {
             Value::Null => visitor.visit_unit(),
             Value::Bool(yes) => visitor.visit_bool(*yes),
-            Value::Whole(number) => match (u64::try_from(*number), i64::try_from(*number)) {
-                (Ok(number), _) => visitor.visit_u64(number),
-                (_, Ok(number)) => visitor.visit_i64(number),
-                _ => visitor.visit_i128(*number),
-            },
-            Value::Decimal(number) => visitor.visit_f64(*number),
+            Value::Whole(_) | Value::Decimal(_) => return self.deserialize_f64(visitor),
             Value::Text(text) => visitor.visit_borrowed_str(text),
-            Value::List(items) => visitor.visit_seq(Items { items: items.iter(), next: 0 }),
-            Value::Table(entries) => visitor.visit_map(Entries { entries: entries.iter(), value: None }),
+            Value::List(_) => return self.deserialize_seq(visitor),
+            Value::Table(_) => return self.deserialize_map(visitor),
         };
         read.map_err(|mistake: Mistake| mistake.at(self.at))
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match self.value {
+            Value::Bool(yes) => visitor.visit_bool(yes),
+            _ => Err(self.unexpected(&visitor)),
+        }
+    }
+
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        let read = match self.value {
+            Value::Whole(number) => match (u64::try_from(number), i64::try_from(number)) {
+                (Ok(number), _) => visitor.visit_u64(number),
+                (_, Ok(number)) => visitor.visit_i64(number),
+                _ => Err(self.unexpected(&visitor)),
+            },
+            Value::Decimal(number) => visitor.visit_f64(number),
+            _ => Err(self.unexpected(&visitor)),
+        };
+        read.map_err(|mistake: Mistake| mistake.at(self.at))
+    }
+
+    fn deserialize_i8<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_f64(visitor)
+    }
+
+    fn deserialize_i16<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_f64(visitor)
+    }
+
+    fn deserialize_i32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_f64(visitor)
+    }
+
+    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_f64(visitor)
+    }
+
+    fn deserialize_u8<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_f64(visitor)
+    }
+
+    fn deserialize_u16<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_f64(visitor)
+    }
+
+    fn deserialize_u32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_f64(visitor)
+    }
+
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_f64(visitor)
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match &self.value {
+            Value::Text(text) => visitor.visit_borrowed_str(text).map_err(|mistake: Mistake| mistake.at(self.at)),
+            _ => Err(self.unexpected(&visitor)),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match &self.value {
+            Value::List(items) => visitor
+                .visit_seq(Items { items: items.iter(), next: 0 })
+                .map_err(|mistake: Mistake| mistake.at(self.at)),
+            _ => Err(self.unexpected(&visitor)),
+        }
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match &self.value {
+            Value::Table(entries) => visitor
+                .visit_map(Entries { entries: entries.iter(), value: None })
+                .map_err(|mistake: Mistake| mistake.at(self.at)),
+            _ => Err(self.unexpected(&visitor)),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        self.deserialize_map(visitor)
+    }
+
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match self.value {
+            Value::Null => visitor.visit_unit(),
+            _ => Err(self.unexpected(&visitor)),
+        }
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        visitor.visit_unit()
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
@@ -59,9 +176,26 @@ impl<'de> Deserializer<'de> for &'de Node {
         visitor.visit_enum(Variant { name, at, content }).map_err(|mistake: Mistake| mistake.at(self.at))
     }
 
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map struct identifier ignored_any
+    forward_to_deserialize_any! { i128 u128 f32 char bytes byte_buf unit_struct }
+}
+
+impl Node {
+    /// Another kind of value than is wanted.
+    #[cold]
+    fn unexpected(&self, expected: &dyn Expected) -> Mistake {
+        let found = match &self.value {
+            Value::Null => Unexpected::Unit,
+            Value::Bool(yes) => Unexpected::Bool(*yes),
+            Value::Whole(number) => match u64::try_from(*number) {
+                Ok(number) => Unexpected::Unsigned(number),
+                Err(_) => Unexpected::Signed(i64::try_from(*number).unwrap_or(i64::MIN)),
+            },
+            Value::Decimal(number) => Unexpected::Float(*number),
+            Value::Text(text) => Unexpected::Str(text),
+            Value::List(_) => Unexpected::Seq,
+            Value::Table(_) => Unexpected::Map,
+        };
+        Mistake::invalid_type(found, expected).at(self.at)
     }
 }
 
@@ -164,11 +298,11 @@ impl<'de> VariantAccess<'de> for Variant<'de> {
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Mistake> {
-        self.content()?.deserialize_any(visitor)
+        self.content()?.deserialize_seq(visitor)
     }
 
     fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, Mistake> {
         let name = self.name;
-        self.content()?.deserialize_any(visitor).map_err(|mistake| mistake.inside(name))
+        self.content()?.deserialize_map(visitor).map_err(|mistake| mistake.inside(name))
     }
 }

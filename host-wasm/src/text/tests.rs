@@ -114,7 +114,7 @@ fn a_mistake_is_told_with_its_line_column_and_path() {
     for (text, told) in [
         (
             "{\"name\": \"Ann\",\n \"rig\": \"sloop\",\n \"crew\": [{\"age\": 30}, {\"age\": -1}]}",
-            "line 3, column 30: crew[1].age: invalid value: integer `-1`, expected u8",
+            "line 3, column 32: crew[1].age: invalid value: integer `-1`, expected u8",
         ),
         (
             "{\"name\": \"Ann\",\n  \"nmae\": 1}",
