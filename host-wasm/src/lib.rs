@@ -12,9 +12,13 @@
 //!
 //! People use both through the TypeScript package beside this crate.
 
-#[cfg(feature = "plain")]
+#[cfg(any(feature = "engine", feature = "replay"))]
 #[cfg_attr(not(feature = "playground"), allow(dead_code, reason = "each module uses a part of it"))]
 mod convert;
+#[cfg(feature = "engine")]
+mod engine;
+#[cfg(feature = "files")]
+pub mod files;
 #[cfg(feature = "live")]
 pub mod gate;
 #[cfg(feature = "live")]
@@ -27,6 +31,12 @@ pub mod pipeline;
 pub mod playground;
 #[cfg(feature = "replay")]
 pub mod replay;
+#[cfg(any(feature = "engine", feature = "replay"))]
+#[cfg_attr(
+    not(feature = "playground"),
+    allow(dead_code, reason = "each module uses a part of it")
+)]
+mod text;
 
 use wasm_bindgen::prelude::*;
 

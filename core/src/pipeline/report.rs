@@ -266,7 +266,7 @@ impl Tally {
     }
 
     pub(super) fn dropped_for(&self, column: ColumnId) -> u64 {
-        self.dropped.iter().filter(|dropped| dropped.column == Some(column)).map(|dropped| dropped.rows).sum()
+        self.dropped.iter().filter(|count| count.column == Some(column)).map(|count| count.rows).sum()
     }
 
     pub(super) fn dropped(&self) -> Vec<DroppedCount> {
