@@ -1,6 +1,6 @@
 // What the stage is made of, given and gives back. The shell makes one `Stage` (or single components) per run, calls
 // `show(view)` for each frame, and answers `on`.
-import type { About, Change, Intervention, Layout, Sample, TelemetryField } from "../pkg/tidegate_playground.js";
+import type { About, Change, Intervention, Layout, PlaygroundSample, TelemetryField } from "../pkg/tidegate_playground.js";
 
 /** One provider's history: an array per measure, as long as `View.times`. */
 export type Columns = Record<TelemetryField, Float64Array>;
@@ -10,13 +10,13 @@ export type Columns = Record<TelemetryField, Float64Array>;
  * back to the worker afterwards.
  */
 export interface View {
-  sample: Sample;
+  sample: PlaygroundSample;
   layout: Layout;
   /** The time of each bucket of the history, in ms of virtual time. */
   times: Float64Array;
   /** The history of the provider at this index of the sample. Asked for only when its chart is drawn. */
   columns(provider: number): Columns;
-  /** Spans in worker slots as `Playground.readLanes` writes them: lane, start, end, column, kind. */
+  /** Spans in worker slots as `Playground.readLanes` writes them: lane, start, end (NaN: it goes on), column, kind. */
   lanes: Float64Array;
   /** How many spans `lanes` holds. */
   lanesCount: number;
