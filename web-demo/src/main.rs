@@ -52,7 +52,7 @@ fn run(options: &Options) -> Result<()> {
     let home = home();
     let module = build(&home, Module::Playground)?;
     let site = site::Site::assemble(&home, &module)?;
-    eprintln!("The page is {}, of which the wasm is {}.", size(site.total_bytes()), size(site.wasm_bytes()));
+    eprintln!("The page is {}, of which the wasm is {}, gzipped.", size(site.loaded_bytes()), size(site.wasm_bytes()));
     if let Some(folder) = &options.export {
         site.export(folder)?;
         println!("Wrote {} files to {}", site.len(), folder.display());
