@@ -8,7 +8,7 @@ export class ScenarioView {
   #session;
   #text = make("textarea", { id: "toml", spellcheck: "false", autocomplete: "off", autocapitalize: "off", wrap: "off", "aria-label": "The scenario as TOML", "aria-describedby": "toml-state" });
   #lines = make("div", { class: "lines", "aria-hidden": "true" });
-  #state = make("p", { class: "note", id: "toml-state", role: "status" });
+  #state = make("p", { class: "remark", id: "toml-state", role: "status" });
   #apply = make("button", { type: "button", class: "primary", id: "apply" }, "Apply");
   #revert = make("button", { type: "button", id: "revert" }, "Revert");
   /** As it runs now. */

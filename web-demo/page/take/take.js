@@ -15,7 +15,7 @@ export class TakeAway {
   #session;
   #view;
   #link = make("input", { type: "text", readonly: "", "aria-label": "Link to this set-up", id: "link" });
-  #copied = make("p", { class: "note", role: "status" });
+  #copied = make("p", { class: "remark", role: "status" });
   #side = make("select", { id: "take-side" }, new Option("left", "0"), new Option("right", "1"));
   #sideField = make("label", { class: "field" }, make("span", {}, "Of the run on the"), this.#side);
   #whole = make("input", { type: "checkbox", id: "take-whole" });
@@ -29,7 +29,7 @@ export class TakeAway {
     copy.addEventListener("click", () => void this.#copy());
     this.#link.addEventListener("focus", () => this.#link.select());
     const link = card("link", "A link to all of this", "Scenario, seed, changes, position and view. Whoever opens it sees the very same decisions.", make("div", { class: "row" }, this.#link, copy), this.#copied);
-    const range = make("div", { class: "panel range" }, this.#sideField, make("label", { class: "check" }, this.#whole, make("span", {}, "The whole run, to its end")), make("p", { class: "note" }, "Else up to the present instant: ", this.#upTo));
+    const range = make("div", { class: "panel range" }, this.#sideField, make("label", { class: "check" }, this.#whole, make("span", {}, "The whole run, to its end")), make("p", { class: "remark" }, "Else up to the present instant: ", this.#upTo));
     const cards = make(
       "div",
       { class: "cards" },
@@ -79,7 +79,7 @@ export class TakeAway {
   /** @param {string} id @param {string} title @param {string} text @param {() => Promise<{ name: string, parts: string[], type: string }>} produce */
   #download(id, title, text, produce) {
     const button = make("button", { type: "button", id: `download-${id}` }, "Download");
-    const state = make("p", { class: "note", role: "status" });
+    const state = make("p", { class: "remark", role: "status" });
     button.addEventListener("click", async () => {
       button.disabled = true;
       this.#progress = (share) => say(state, `Being made: ${percent(share, 1)}`);
