@@ -28,7 +28,7 @@ const why = new WhyPanel(session);
 const compare = new Compare(session);
 new Stages(session, why, compare.halves);
 new Hands(session);
-new ScenarioView(session);
+const editor = new ScenarioView(session);
 const transport = new Transport(session);
 const tabs = new Tabs(show);
 const take = new TakeAway(session, () => runView);
@@ -42,6 +42,7 @@ function show(view) {
     void session.setMode(view === "stage" ? "one" : "two");
   }
   if (view === "take") take.show();
+  if (view === "scenario") editor.show();
   document.title = view === "stage" ? "tidegate playground" : `${byId(`tab-${view}`).textContent} · tidegate playground`;
 }
 

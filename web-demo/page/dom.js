@@ -2,6 +2,7 @@
 // The page's own markup, and small helpers for elements.
 
 export { make } from "./stage/dom.js";
+export { wordsOf } from "./words.js";
 
 /** The element of this kind below `root`. The page's own markup is known to have it.
  * @template {Element} T
@@ -20,9 +21,6 @@ export const inputById = (id) => part(document, `#${id}`, HTMLInputElement);
 export const buttonById = (id) => part(document, `#${id}`, HTMLButtonElement);
 /** @param {string} id */
 export const selectById = (id) => part(document, `#${id}`, HTMLSelectElement);
-
-/** What an error says. @param {unknown} error */
-export const wordsOf = (error) => (error instanceof Error ? error.message : String(error));
 
 /** Writes text only where it differs. @param {HTMLElement} element @param {string} text */
 export function say(element, text) {

@@ -32,7 +32,12 @@ export class ScenarioView {
       event.preventDefault();
       void this.#use();
     });
-    session.on("loaded", () => void this.#refresh());
+    session.on("loaded", () => this.show());
+  }
+
+  /** The view has been put in front, or another scenario runs. */
+  show() {
+    if (!byId("scenario").hidden) void this.#refresh();
   }
 
   async #refresh() {

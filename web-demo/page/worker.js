@@ -3,9 +3,11 @@
 // Runs one scenario, or two in lockstep, in virtual time, beside the page. Virtual time follows real time at the chosen
 // speed; when the machine cannot keep up, virtual time falls behind instead of piling up a debt. Each turn of the event
 // loop works for at most SLICE_MS, and a frame is sent only after the page has drawn the last one.
-import init, { Playground, readScenario, scenario, scenarios, writeScenario } from "./pkg/tidegate_playground.js";
+import init, { Playground, scenario, scenarios } from "./pkg/tidegate_playground.js";
 import { Exports } from "./take/exports.js";
+import { files } from "./take/files.js";
 import { Pictures } from "./pictures.js";
+import { wordsOf } from "./words.js";
 
 /** @typedef {import("./messages").Answers} Answers */
 /** @typedef {import("./messages").Command} Command */
@@ -44,7 +46,7 @@ let meeting = 0;
 let sought;
 let changed = false;
 const pictures = new Pictures();
-const exports = new Exports(post, () => plan(true));
+const exports = new Exports((chunk) => post(chunk), () => plan(true));
 
 const channel = new MessageChannel();
 channel.port1.onmessage = () => guarded(turn);
@@ -53,9 +55,6 @@ channel.port1.onmessage = () => guarded(turn);
 function post(report, transfer = []) {
   self.postMessage(report, { transfer });
 }
-
-/** @param {unknown} error */
-const wordsOf = (error) => (error instanceof Error ? error.message : String(error));
 
 /** Runs a step; whatever it throws ends the run and is told to the page. @param {() => void} step */
 function guarded(step) {
@@ -262,9 +261,9 @@ function answer(id, number, question) {
     case "scenario":
       return scenario(question.name);
     case "readScenario":
-      return readScenario(question.toml);
+      return files().then(({ readScenario }) => readScenario(question.toml));
     case "writeScenario":
-      return writeScenario(question.scenario);
+      return files().then(({ writeScenario }) => writeScenario(question.scenario));
     default:
       if (number !== run) throw new Error("the run has been replaced");
       return answerAboutRun(id, question);
@@ -291,8 +290,21 @@ function answerAboutRun(id, question) {
     case "results":
       return one.results();
     case "export":
-      exports.add(id, question, one);
-      return exports.LATER;
+      return exports.add(id, question, one);
+  }
+}
+
+/** @param {Extract<Command, { type: "ask" }>} command */
+function hear({ id, run: number, question }) {
+  /** @param {unknown} found */
+  const give = (found) => post({ type: "answer", id, answer: /** @type {Answers[keyof Answers]["answer"]} */ (found) });
+  const refuse = (/** @type {unknown} */ error) => post({ type: "refused", id, message: wordsOf(error) });
+  try {
+    const found = answer(id, number, question);
+    if (found instanceof Promise) found.then(give, refuse);
+    else give(found);
+  } catch (error) {
+    refuse(error);
   }
 }
 
@@ -323,12 +335,7 @@ function obey(command) {
       pictures.giveBack(command.buffers);
       break;
     case "ask":
-      try {
-        const found = answer(command.id, command.run, command.question);
-        if (found !== exports.LATER) post({ type: "answer", id: command.id, answer: /** @type {Answers[keyof Answers]["answer"]} */ (found) });
-      } catch (error) {
-        post({ type: "refused", id: command.id, message: wordsOf(error) });
-      }
+      hear(command);
       break;
   }
   sendFrame();

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use axum::body::Bytes;
@@ -52,12 +52,14 @@ fn fnv<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
 }
 
 impl Site {
-    /// Reads the page from this package's folder `home` and the bindings from the folder `module`.
-    pub(crate) fn assemble(home: &Path, module: &Path) -> Result<Self> {
+    /// Reads the page from this package's folder `home` and the bindings from the folders `modules`.
+    pub(crate) fn assemble(home: &Path, modules: &[PathBuf]) -> Result<Self> {
         let mut site = Self::default();
         site.add_folder(&home.join("page"), "")?;
         site.add_folder(&home.join("vendor"), "vendor/")?;
-        site.add_folder(module, "pkg/")?;
+        for module in modules {
+            site.add_folder(module, "pkg/")?;
+        }
         if !site.files.contains_key("index.html") {
             bail!("the page is incomplete: {} is missing", home.join("page/index.html").display());
         }
