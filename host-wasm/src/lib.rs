@@ -5,7 +5,7 @@
 //!
 //! | feature | what is in it |
 //! | --- | --- |
-//! | `live` | real calls on the event loop: [`gate`], over a clock, a timer and a spawner ([`host`]) and a mutex for one thread ([`lock`]) |
+//! | `live` | real calls on the event loop: [`gate`] and [`pipeline`], over a clock, a timer and a spawner ([`host`]) and a mutex for one thread ([`lock`]) |
 //! | `sim` | runs in virtual time |
 //! | `replay` | what was decided elsewhere, told again: [`replay`] |
 //! | `playground` | both, and all that a page shows of a run: [`playground`] |
@@ -17,16 +17,28 @@
     allow(dead_code, reason = "each module uses a part of it")
 )]
 mod convert;
+#[cfg(feature = "engine")]
+mod engine;
+#[cfg(feature = "files")]
+pub mod files;
 #[cfg(feature = "live")]
 pub mod gate;
 #[cfg(feature = "live")]
 pub mod host;
 #[cfg(feature = "live")]
 pub mod lock;
+#[cfg(feature = "live")]
+pub mod pipeline;
 #[cfg(feature = "playground")]
 pub mod playground;
 #[cfg(feature = "replay")]
 pub mod replay;
+#[cfg(any(feature = "engine", feature = "replay"))]
+#[cfg_attr(
+    not(feature = "playground"),
+    allow(dead_code, reason = "each module uses a part of it")
+)]
+mod text;
 
 use wasm_bindgen::prelude::*;
 

@@ -239,13 +239,19 @@ pub(super) struct Tally {
     pub(super) rows_out: u64,
     pub(super) row_groups_saved: u32,
     pub(super) columns: Vec<TaskCounts>,
+    /// Tasks in the queue, by column.
+    pub(super) queued: Vec<u32>,
     dropped: BTreeMap<(Option<ColumnId>, DropReason), u64>,
     pub(super) rows_dropped: u64,
 }
 
 impl Tally {
     pub(super) fn new(columns: usize) -> Self {
-        Self { columns: alloc::vec![TaskCounts::default(); columns], ..Self::default() }
+        Self {
+            columns: alloc::vec![TaskCounts::default(); columns],
+            queued: alloc::vec![0; columns],
+            ..Self::default()
+        }
     }
 
     pub(super) fn drop_rows(&mut self, column: Option<ColumnId>, reason: DropReason, rows: u64) {
@@ -253,6 +259,10 @@ impl Tally {
             *self.dropped.entry((column, reason)).or_default() += rows;
             self.rows_dropped += rows;
         }
+    }
+
+    pub(super) fn dropped_for(&self, column: ColumnId) -> u64 {
+        self.dropped.iter().filter(|((known, _), _)| *known == Some(column)).map(|(_, rows)| rows).sum()
     }
 
     pub(super) fn dropped(&self) -> Vec<DroppedCount> {

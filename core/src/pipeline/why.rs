@@ -1,13 +1,14 @@
 //! Why not now: what keeps a task, and why slots of the task stage stand empty, read from the same figures that decide.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 use super::frontier::{Frontier, Place, Stage};
 use super::key::TaskKey;
 use super::outcome::WorkerId;
-use super::plan::ColumnId;
-use super::row_group::{Phase, RowGroup};
+use super::plan::{ColumnId, MAX_COLUMNS};
+use super::row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUPS, Phase, RowGroup};
 use super::row_group_target::RowGroupBlock;
 use super::scheduler::{Pipeline, State};
 use crate::task::Denial;
@@ -148,6 +149,16 @@ impl fmt::Display for SlotWait {
 
 /// Why not now.
 impl Pipeline {
+    /// The number of a task in [events](super::event::Correlation::task) and for [`Pipeline::why_waiting`]; `None` for a row
+    /// group, a column or a row that no run can have.
+    #[must_use]
+    pub fn task_number(column: ColumnId, row_group: u32, row: Option<u32>) -> Option<u64> {
+        let is_known = row_group < MAX_ROW_GROUPS
+            && column.index() < MAX_COLUMNS
+            && row.is_none_or(|row| row < MAX_ROW_GROUP_SIZE);
+        is_known.then(|| TaskKey { row_group, column, row }.to_bits())
+    }
+
     /// What keeps a task, named as in [events](super::event::Correlation::task); `None` for one that runs, is made or dropped, or
     /// that the run does not have. Changes nothing. O(row group's rows, queued or paused tasks, workers), whichever applies.
     #[must_use]
@@ -175,13 +186,65 @@ impl Pipeline {
                 workers.next().map(|(key, _)| TaskWait::Yielded { worker: WorkerId(key) })
             }
             Stage::Queued => Some(self.why_queued(key, task)),
-            Stage::Deferred => Some(self.unless_running(TaskWait::Round)),
-            Stage::Delayed => {
-                let until = self.delays.due_of(task).unwrap_or(self.clock.latest());
-                Some(self.unless_running(TaskWait::Pause { until }))
-            }
-            Stage::Waiting | Stage::Skipping => Some(self.unless_running(self.why_not_ready(group, key))),
+            Stage::Deferred | Stage::Delayed | Stage::Waiting | Stage::Skipping => self.why_unqueued(group, key),
         }
+    }
+
+    /// What keeps the tasks of a column that have no worker and are in work: each reason with how many tasks it keeps, those that
+    /// are queued first. Of tasks that wait for the same, the first is told. Changes nothing. O(rows in work).
+    #[must_use]
+    pub fn why_column(&self, column: ColumnId) -> Vec<(TaskWait, u32)> {
+        let mut waits: Vec<(TaskWait, u32)> = Vec::new();
+        let Some(route) = self.routes.get(column.index()) else { return waits };
+        let queued = self.tally.queued[column.index()];
+        if queued > 0 {
+            let judged = self.dispatcher.evaluate(route.group, route.demand);
+            waits.push((judged.map_or_else(|denial| TaskWait::Denied { denial }, |()| TaskWait::Queue), queued));
+        }
+        for (row_group, group) in &self.groups {
+            let rows = if self.plan.is_cell(column) { group.span.rows } else { 1 };
+            for row in 0..rows {
+                let key = TaskKey { row_group: *row_group, column, row: self.plan.is_cell(column).then_some(row) };
+                let Some(wait) = self.why_unqueued(group, key) else { continue };
+                match waits.iter_mut().find(|(known, _)| is_alike(known, &wait)) {
+                    Some((_, count)) => *count += 1,
+                    None => waits.push((wait, 1)),
+                }
+            }
+        }
+        waits
+    }
+
+    /// What keeps a task that is neither queued, nor with a worker, nor done for.
+    fn why_unqueued(&self, group: &RowGroup, key: TaskKey) -> Option<TaskWait> {
+        let wait = match group.frontier.stage(&self.plan, (key.column, key.row)) {
+            Stage::Deferred => TaskWait::Round,
+            Stage::Delayed => {
+                let due = self.delays.due_of(key.to_bits());
+                TaskWait::Pause { until: due.unwrap_or(self.clock.latest()) }
+            }
+            Stage::Waiting | Stage::Skipping => self.why_not_ready(group, key),
+            Stage::Done | Stage::Dropped | Stage::Running | Stage::Queued => return None,
+        };
+        Some(self.unless_running(wait))
+    }
+
+    /// What keeps the first queued task of a column's fairness group, if one is. O(resources of the demand).
+    #[must_use]
+    pub fn why_group(&self, column: ColumnId) -> Option<TaskWait> {
+        let route = self.routes.get(column.index())?;
+        let judged = self.dispatcher.explain_group(route.group)?;
+        Some(judged.map_or_else(|denial| TaskWait::Denied { denial }, |()| TaskWait::Queue))
+    }
+
+    /// Why no further row group is begun, how many are not, and how many of those in work are with a hook or a checkpoint.
+    #[must_use]
+    pub fn why_row_groups(&self) -> (RowGroupBlock, u32, u32) {
+        let waiting = self.pending.total() - self.pending.done_groups() - self.tally.row_groups_saved;
+        let handed_out = |phase| matches!(phase, Phase::PreBatch | Phase::PostBatch | Phase::Saving);
+        let handed_out = self.groups.values().filter(|group| handed_out(group.phase)).count();
+        let reason = if self.pending.is_empty() { RowGroupBlock::NoPendingRowGroups } else { self.row_group_block() };
+        (reason, waiting.saturating_sub(self.groups.len() as u32), handed_out as u32)
     }
 
     /// Why a resource of the task stage has slots that are not used: 0 is `submission`, then come the configured ones. `None`
@@ -257,5 +320,13 @@ impl Pipeline {
             (true, Some(row)) => is_open(Some(row)).then_some((upstream, Some(row))),
             (true, None) => (0..rows).map(Some).find(|row| is_open(*row)).map(|row| (upstream, row)),
         }
+    }
+}
+
+/// Whether two tasks wait for the same, as far as a person is concerned.
+fn is_alike(one: &TaskWait, other: &TaskWait) -> bool {
+    match (one, other) {
+        (TaskWait::Upstream { column: one, .. }, TaskWait::Upstream { column: other, .. }) => one == other,
+        _ => core::mem::discriminant(one) == core::mem::discriminant(other),
     }
 }

@@ -198,6 +198,11 @@ impl Accounts {
         holding.debt = holding.debt.saturating_sub(amount);
     }
 
+    /// A group owes nothing any more.
+    pub(super) fn forgive(&mut self, group: u32) {
+        self.groups[group as usize].holdings.iter_mut().for_each(|holding| holding.debt = 0);
+    }
+
     /// The resources whose pressing heads changed since the last call, into `into`.
     pub(super) fn take_touched(&mut self, into: &mut Vec<u32>) {
         into.clear();

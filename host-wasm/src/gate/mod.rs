@@ -19,6 +19,7 @@ use wasm_bindgen_futures::future_to_promise;
 
 use crate::convert::{duration, to_js, whole};
 use crate::host::JsHost;
+use crate::pipeline::tie;
 
 /// Types that describe the plain objects which cross the boundary.
 #[wasm_bindgen(typescript_custom_section)]
@@ -89,7 +90,7 @@ impl RequestGate {
     ) -> Result<Promise, JsError> {
         let mut request = Request::new(self.own(resource)?);
         request.timeout = timeout_ms.map(|span| duration("timeoutMs", span)).transpose()?;
-        let mut acquired = Box::pin(self.gate.acquire_owned(request));
+        let mut acquired = Box::pin(self.gate.acquire_owned(request).tied(tie::take()));
         // Asked now and not in a later turn: whoever asks after this line comes after this caller.
         match acquired.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(permit)) => Ok(Promise::resolve(&js_permit(permit))),
@@ -124,7 +125,11 @@ impl RequestGate {
 }
 
 impl RequestGate {
-    fn own(&self, resource: &Resource) -> Result<ResourceId, JsError> {
+    pub(crate) fn core(&self) -> &Gate<JsHost> {
+        &self.gate
+    }
+
+    pub(crate) fn own(&self, resource: &Resource) -> Result<ResourceId, JsError> {
         if resource.gate == self.number {
             Ok(resource.id)
         } else {

@@ -11,7 +11,7 @@ use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::outcome::Effect;
 use crate::request::pressure::RequestPressure;
 use crate::request::resource::{Held, Resource};
-use crate::request::snapshot::{ProviderModelSnapshot, ResourceLoad, ResourceSnapshot};
+use crate::request::snapshot::{ProviderModelSnapshot, ResourceGauges, ResourceLoad, ResourceSnapshot};
 use crate::time::{Duration, Instant};
 
 /// Polling.
@@ -139,12 +139,36 @@ impl RequestAdmission {
         })
     }
 
+    /// What changes of a resource while it is used, as of `now`; `None` for one that this controller never made. O(1).
+    #[must_use]
+    pub fn gauges(&self, now: Instant, resource: ResourceId) -> Option<ResourceGauges> {
+        let now = self.time.peek(now);
+        let entry = self.resources.get(resource.index())?;
+        let state = entry.limit_state(now);
+        Some(ResourceGauges {
+            effective_max: entry.effective_max(),
+            limit: entry.limit(now),
+            in_flight: entry.in_flight,
+            waiters: entry.waiters,
+            suspended: entry.suspended,
+            blocked_until: entry.cooldown.until(now),
+            rate_limit_ceiling: state.rate_limit_ceiling,
+            ramp: state.ramp,
+        })
+    }
+
     /// The three figures of a resource that change most, without the cost of a whole snapshot.
     #[must_use]
     pub fn load(&self, now: Instant, resource: ResourceId) -> Option<ResourceLoad> {
         let entry = self.resources.get(resource.index())?;
         let limit = entry.limit(self.time.peek(now));
         Some(ResourceLoad { limit, in_flight: entry.in_flight, waiters: entry.waiters })
+    }
+
+    /// When the cooldown of a resource ends that is in force at `now`.
+    #[must_use]
+    pub fn cooldown_until(&self, now: Instant, resource: ResourceId) -> Option<Instant> {
+        self.resources.get(resource.index())?.cooldown.until(self.time.peek(now))
     }
 
     /// Why a call of `resource` that asked at `now` would have to wait; `None` if it would not, or if this controller never

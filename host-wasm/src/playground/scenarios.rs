@@ -1,0 +1,33 @@
+//! The scenarios that can be played.
+
+use serde::Serialize;
+use tidegate_core::sim::scenario::builtin;
+use wasm_bindgen::prelude::*;
+
+use crate::engine::{chosen, to_js};
+
+/// What a person picks a scenario by.
+#[derive(Serialize)]
+struct ScenarioInfo<'a> {
+    suite: &'a str,
+    name: &'a str,
+    title: &'a str,
+    description: &'a str,
+}
+
+/// The scenarios of all suites, in the order in which they should be offered.
+#[wasm_bindgen(unchecked_return_type = "ScenarioInfo[]")]
+pub fn scenarios() -> Result<JsValue, JsError> {
+    let all = builtin();
+    let infos: Vec<_> = all
+        .iter()
+        .map(|one| ScenarioInfo { suite: "playground", name: &one.name, title: &one.title, description: &one.description })
+        .collect();
+    to_js(&infos)
+}
+
+/// A scenario by its name. Throws for an unknown one.
+#[wasm_bindgen(unchecked_return_type = "Scenario")]
+pub fn scenario(name: &str) -> Result<JsValue, JsError> {
+    to_js(&chosen(&name.into())?)
+}
