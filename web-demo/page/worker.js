@@ -1,11 +1,17 @@
 // @ts-check
 /// <reference lib="webworker" />
-// Runs a scenario in virtual time, beside the page. Virtual time follows real time at the chosen speed; when the
-// machine cannot keep up, virtual time falls behind instead of piling up a debt. Each turn of the event loop works for
-// at most SLICE_MS, and a frame is sent only after the page has drawn the last one.
-import init, { Playground, scenarios } from "./pkg/tidegate_playground.js";
+// Runs one scenario, or two in lockstep, in virtual time, beside the page. Virtual time follows real time at the chosen
+// speed; when the machine cannot keep up, virtual time falls behind instead of piling up a debt. Each turn of the event
+// loop works for at most SLICE_MS, and a frame is sent only after the page has drawn the last one.
+import init, { Playground, scenario, scenarios } from "./pkg/tidegate_playground.js";
+import { Exports } from "./take/exports.js";
+import { files } from "./take/files.js";
+import { Pictures } from "./pictures.js";
+import { wordsOf } from "./words.js";
 
+/** @typedef {import("./messages").Answers} Answers */
 /** @typedef {import("./messages").Command} Command */
+/** @typedef {import("./messages").Question} Question */
 /** @typedef {import("./messages").Report} Report */
 
 /** The longest a turn may work, so that commands are heard at once. */
@@ -18,9 +24,11 @@ const FRAME_MS = 16;
 const LAP_MS = 400;
 /** A turn later than this means that the tab or the machine slept: then no virtual time has passed. */
 const ASLEEP_MS = 500;
+/** Two runs meet this often in a frame, so that they are shown at one instant. */
+const MEETINGS_PER_FRAME = 2;
 
-/** @type {Playground | undefined} */
-let playground;
+/** The runs: none before the first load, else one or two. @type {Playground[]} */
+let runs = [];
 let run = 0;
 let playing = false;
 let speed = 1;
@@ -32,9 +40,13 @@ let lap = { virtual: 0, real: 0 };
 /** The speed of the last lap, where it fell short. @type {number | undefined} */
 let reached;
 let turnIsPlanned = false;
-/** Comes back with every frame drawn; undefined while the page has it. @type {ArrayBuffer | undefined} */
-let buffer = new ArrayBuffer(0);
+/** Where the runs are to meet next, in virtual ms. */
+let meeting = 0;
+/** Where a seek leads, in virtual ms. @type {number | undefined} */
+let sought;
 let changed = false;
+const pictures = new Pictures();
+const exports = new Exports((chunk) => post(chunk), () => plan(true));
 
 const channel = new MessageChannel();
 channel.port1.onmessage = () => guarded(turn);
@@ -50,8 +62,10 @@ function guarded(step) {
     step();
   } catch (error) {
     playing = false;
-    playground = undefined;
-    post({ type: "failed", message: error instanceof Error ? error.message : String(error) });
+    sought = undefined;
+    runs = [];
+    exports.clear();
+    post({ type: "failed", message: wordsOf(error) });
   }
 }
 
@@ -64,9 +78,17 @@ function plan(atOnce) {
   else setTimeout(() => guarded(turn), FRAME_MS);
 }
 
+/** The present instant, in virtual ms: that of the run which is furthest behind, among those that have not ended. */
+function now() {
+  const going = runs.filter((one) => !one.isFinished());
+  return going.length > 0 ? Math.min(...going.map((one) => one.now())) : Math.max(0, ...runs.map((one) => one.now()));
+}
+
+const ended = () => runs.every((one) => one.isFinished());
+
 /** Virtual time follows real time from here on. */
 function reanchor() {
-  anchor = { virtual: playground?.now() ?? 0, real: performance.now() };
+  anchor = { virtual: now(), real: performance.now() };
 }
 
 /** The same, and the speed is measured afresh. */
@@ -74,15 +96,32 @@ function restart() {
   reanchor();
   lap = anchor;
   lastTurn = anchor.real;
+  meeting = anchor.virtual;
   reached = undefined;
 }
 
-/** Works on the run up to `target`, for one slice at most. @param {Playground} on @param {number} target */
-function slice(on, target) {
+/** Brings all runs to `to`. Returns whether they are there; they may not be when the clock strikes `end`.
+ * @param {number} to in virtual ms @param {number} end */
+function bring(to, end) {
+  for (const one of runs) {
+    while (!one.advanceTo(to, EVENTS_PER_CALL)) {
+      if (performance.now() >= end) return false;
+    }
+  }
+  return true;
+}
+
+/** Works up to `target`, for one slice at most; two runs meet on the way. @param {number} target */
+function slice(target) {
   const end = performance.now() + SLICE_MS;
-  do {
-    if (on.advanceTo(target, EVENTS_PER_CALL)) return true;
-  } while (performance.now() < end);
+  // Only an instant that both have reached moves the meeting on, so that neither runs ahead.
+  const stride = runs.length > 1 ? Math.max((speed * FRAME_MS) / MEETINGS_PER_FRAME, 1e-3) : Infinity;
+  meeting = Math.min(Math.max(meeting, now()), target);
+  while (bring(meeting, end)) {
+    if (meeting >= target) return true;
+    if (performance.now() >= end) return false;
+    meeting = Math.min(meeting + stride, target);
+  }
   return false;
 }
 
@@ -96,86 +135,207 @@ function measure(virtual, real) {
 
 function turn() {
   turnIsPlanned = false;
-  if (!playing || !playground) return;
-  const now = performance.now();
-  if (now - lastTurn > ASLEEP_MS) restart();
-  const target = anchor.virtual + (now - anchor.real) * speed;
-  const done = slice(playground, target);
+  if (runs.length === 0) return;
+  if (sought !== undefined) {
+    goOnSeeking(sought);
+    return;
+  }
+  const more = exports.work(SLICE_MS);
+  if (playing) goOnPlaying();
+  if (more) plan(true);
+}
+
+function goOnPlaying() {
+  const real = performance.now();
+  if (real - lastTurn > ASLEEP_MS) restart();
+  const done = slice(anchor.virtual + (real - anchor.real) * speed);
   changed = true;
   if (!done) reanchor();
-  measure(playground.now(), now);
-  lastTurn = now;
-  if (playground.isFinished()) playing = false;
+  measure(now(), real);
+  lastTurn = real;
+  if (ended()) playing = false;
   sendFrame();
   if (playing) plan(!done);
 }
 
-/** Sends a picture of the run if there is something new and the page is ready for it. */
+/** @param {number} to in virtual ms */
+function goOnSeeking(to) {
+  const from = seekFrom;
+  if (!bring(to, performance.now() + SLICE_MS)) {
+    const share = to > from ? (now() - from) / (to - from) : 0;
+    post({ type: "seeking", run, share: Math.min(Math.max(share, 0), 1) });
+    plan(true);
+    return;
+  }
+  sought = undefined;
+  post({ type: "seeking", run, share: undefined });
+  restart();
+  changed = true;
+  sendFrame();
+  plan(true);
+}
+
+/** Where the present seek began, in virtual ms. */
+let seekFrom = 0;
+
+/** @param {number} to in virtual ms */
+function seek(to) {
+  if (runs.length === 0) return;
+  for (const one of runs) if (to < one.now() || sought !== undefined) one.seek(to);
+  seekFrom = now();
+  sought = to;
+  plan(true);
+}
+
+/** Sends a picture of the runs if there is something new and the page is ready for it. */
 function sendFrame() {
-  if (!playground || !buffer || !changed) return;
+  // Half a seek is nothing to look at.
+  if (runs.length === 0 || !changed || !pictures.isReady() || sought !== undefined) return;
   changed = false;
-  const length = playground.telemetryLength();
-  const numbers = new Float64Array(buffer.byteLength === length * 8 ? buffer : new ArrayBuffer(length * 8));
-  const buckets = playground.readTelemetry(numbers);
-  const report = playground.report();
-  buffer = undefined;
-  post(
-    {
-      type: "frame",
-      run,
-      playing,
-      sample: playground.sample(),
-      buffer: numbers.buffer,
-      buckets,
-      reached,
-      result: report && { report, explanation: playground.explanation() ?? "", digest: playground.digest() },
-    },
-    [numbers.buffer],
-  );
+  const { sides, transfer } = pictures.take(runs);
+  post({ type: "frame", run, playing, sides, reached }, transfer);
 }
 
 function play() {
-  if (!playground || playing || playground.isFinished()) return;
+  if (playing || runs.length === 0 || ended()) return;
   playing = true;
   restart();
   changed = true;
   plan(true);
 }
 
+/** A slice may have stopped among the events of one instant, or before the runs met: a pause never shows that. */
 function pause() {
   playing = false;
-  // A slice may have stopped among the events of one instant: a pause never shows half an instant.
-  while (playground && !playground.advanceTo(playground.now(), EVENTS_PER_CALL));
+  const to = Math.max(0, ...runs.filter((one) => !one.isFinished()).map((one) => one.now()));
+  if (sought === undefined) bring(to, Infinity);
   changed = true;
+}
+
+function step() {
+  if (sought !== undefined) return;
+  playing = false;
+  const due = (/** @type {Playground} */ one) => (one.isFinished() ? Infinity : (one.nextEventMs() ?? Infinity));
+  const [first, ...others] = [...runs].sort((one, other) => due(one) - due(other));
+  if (!first || due(first) === Infinity) return;
+  first.step();
+  for (const other of others) if (due(other) > first.now()) other.advanceTo(first.now(), 1);
+  changed = true;
+}
+
+/** Prepares runs; those there are stay if one of the new ones cannot be. @param {number} number
+ * @param {Answers["load"]["question"]} question */
+function load(number, { scenarios: wanted, seed, at }) {
+  const next = [];
+  try {
+    for (const one of wanted) next.push(new Playground(one, seed));
+  } catch (error) {
+    for (const one of next) one.free();
+    throw error;
+  }
+  for (const one of runs) one.free();
+  exports.clear();
+  runs = next;
+  run = number;
+  playing = false;
+  sought = undefined;
+  pictures.forgetChanges();
+  restart();
+  changed = true;
+  if (at > 0) seek(at);
+  return { layouts: runs.map((one) => one.layout()) };
+}
+
+/** @param {number} side */
+function sideOf(side) {
+  const found = runs[side];
+  if (!found) throw new Error("there is no such run");
+  return found;
+}
+
+/** @param {number} id @param {number} number @param {Question} question */
+function answer(id, number, question) {
+  switch (question.kind) {
+    case "load":
+      return load(number, question);
+    case "scenario":
+      return scenario(question.name);
+    case "readScenario":
+      return files().then(({ readScenario }) => readScenario(question.toml));
+    case "writeScenario":
+      return files().then(({ writeScenario }) => writeScenario(question.scenario));
+    default:
+      if (number !== run) throw new Error("the run has been replaced");
+      return answerAboutRun(id, question);
+  }
+}
+
+/** @param {number} id @param {Exclude<Question, { kind: "load" | "scenario" | "readScenario" | "writeScenario" }>} question */
+function answerAboutRun(id, question) {
+  if (question.kind === "change") {
+    if (sought !== undefined) throw new Error("the run is still on its way to another instant");
+    for (const [side, one] of runs.entries()) {
+      if (question.side === undefined || question.side === side) one.change(question.what);
+    }
+    pictures.forgetChanges();
+    changed = true;
+    return undefined;
+  }
+  const one = sideOf(question.side);
+  switch (question.kind) {
+    case "why":
+      return one.why(question.about);
+    case "standing":
+      return { scenario: one.scenario(), changes: one.changes(), seed: one.seed(), at: one.now() };
+    case "results":
+      return one.results();
+    case "export":
+      return exports.add(id, question, one);
+  }
+}
+
+/** @param {Extract<Command, { type: "ask" }>} command */
+function hear({ id, run: number, question }) {
+  /** @param {unknown} found */
+  const give = (found) => post({ type: "answer", id, answer: /** @type {Answers[keyof Answers]["answer"]} */ (found) });
+  const refuse = (/** @type {unknown} */ error) => post({ type: "refused", id, message: wordsOf(error) });
+  try {
+    const found = answer(id, number, question);
+    if (found instanceof Promise) found.then(give, refuse);
+    else give(found);
+  } catch (error) {
+    refuse(error);
+  }
 }
 
 /** @param {Command} command */
 function obey(command) {
   switch (command.type) {
-    case "load":
-      playing = false;
-      playground?.free();
-      playground = new Playground(command.scenario, command.seed);
-      run = command.run;
-      restart();
-      changed = true;
-      break;
     case "play":
       play();
       break;
     case "pause":
       pause();
       break;
+    case "step":
+      step();
+      break;
+    case "seek":
+      seek(command.to);
+      break;
     case "speed":
       speed = command.speed;
       restart();
       break;
-    case "capacity":
-      playground?.setCapacity(command.provider, command.capacity);
+    case "window":
+      pictures.windowMs = command.ms;
       changed = true;
       break;
     case "drawn":
-      buffer = command.buffer;
+      pictures.giveBack(command.buffers);
+      break;
+    case "ask":
+      hear(command);
       break;
   }
   sendFrame();
@@ -185,5 +345,5 @@ self.onmessage = (event) => guarded(() => obey(event.data));
 
 init().then(
   () => post({ type: "ready", scenarios: scenarios(), fields: Playground.telemetryFields(), stride: Playground.telemetryStride() }),
-  (error) => post({ type: "failed", message: `the scheduler could not be loaded: ${error}` }),
+  (error) => post({ type: "failed", message: `the scheduler could not be loaded: ${wordsOf(error)}` }),
 );

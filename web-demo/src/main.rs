@@ -1,6 +1,6 @@
 //! Builds the playground and serves it on a loopback port, or exports it for static hosting.
 //!
-//! Three steps: `tidegate-wasm-build` compiles the module with the cargo that runs this program,
+//! Three steps: `tidegate-wasm-build` compiles the modules with the cargo that runs this program,
 //! [`site`] puts the page, its vendored chart library and the generated bindings together, [`serve`] answers requests.
 
 mod serve;
@@ -50,9 +50,9 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<()> {
     let home = home();
-    let module = build(&home, Module::Playground)?;
-    let site = site::Site::assemble(&home, &module)?;
-    eprintln!("The page is {}, of which the wasm is {}.", size(site.total_bytes()), size(site.wasm_bytes()));
+    let modules = [build(&home, Module::Playground)?, build(&home, Module::Files)?];
+    let site = site::Site::assemble(&home, &modules)?;
+    eprintln!("The page is {}, of which the wasm is {}, gzipped.", size(site.loaded_bytes()), size(site.wasm_bytes()));
     if let Some(folder) = &options.export {
         site.export(folder)?;
         println!("Wrote {} files to {}", site.len(), folder.display());

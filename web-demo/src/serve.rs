@@ -6,8 +6,8 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
+    IF_NONE_MATCH, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -18,7 +18,7 @@ use crate::site::Site;
 
 /// Sent with every answer. The two cross-origin headers isolate the page, which gives its clocks their full
 /// resolution; the policy keeps it from talking to any other host.
-const HEADERS: [(HeaderName, &str); 6] = [
+const HEADERS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-embedder-policy"), "require-corp"),
     (
@@ -28,8 +28,9 @@ const HEADERS: [(HeaderName, &str); 6] = [
     ),
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (REFERRER_POLICY, "no-referrer"),
-    // The files change with every build, and they come from this machine.
+    // The files change with every build: a copy may be kept, and is asked about each time.
     (CACHE_CONTROL, "no-cache"),
+    (VARY, "accept-encoding"),
 ];
 
 /// Binds the address.
@@ -43,16 +44,39 @@ pub(crate) async fn run(listener: TcpListener, site: Site) -> std::io::Result<()
     axum::serve(listener, router).await
 }
 
-async fn file(State(site): State<Arc<Site>>, uri: Uri) -> Response {
+async fn file(State(site): State<Arc<Site>>, uri: Uri, request: HeaderMap) -> Response {
     let mut headers: HeaderMap =
         HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))).into_iter().collect();
-    match site.get(uri.path()) {
-        Some((path, content)) => {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type(path)));
-            (headers, content).into_response()
-        }
-        None => (StatusCode::NOT_FOUND, headers, "The playground has no such file.\n").into_response(),
+    let Some((path, file)) = site.get(uri.path()) else {
+        return (StatusCode::NOT_FOUND, headers, "The playground has no such file.\n").into_response();
+    };
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type(path)));
+    // Weak: the compressed form is another row of bytes.
+    let tag = format!("W/\"{}\"", file.hash);
+    let is_known = request.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    if let Ok(tag) = HeaderValue::try_from(tag) {
+        headers.insert(ETAG, tag);
     }
+    if is_known {
+        return (StatusCode::NOT_MODIFIED, headers).into_response();
+    }
+    match &file.gzip {
+        Some(gzip) if takes_gzip(&request) => {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            (headers, gzip.clone()).into_response()
+        }
+        _ => (headers, file.plain.clone()).into_response(),
+    }
+}
+
+/// Whether the request says that it takes gzip, other than by `q=0`.
+fn takes_gzip(request: &HeaderMap) -> bool {
+    let values = request.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|coding| {
+        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
+        let is_refused = weight.trim().strip_prefix("q=").and_then(|q| q.trim().parse::<f32>().ok()).is_some_and(|q| q <= 0.0);
+        name.trim().eq_ignore_ascii_case("gzip") && !is_refused
+    })
 }
 
 /// The media type of a file of the playground. Browsers refuse modules and wasm that are served as anything else.
@@ -81,8 +105,20 @@ mod tests {
 
     #[tokio::test]
     async fn an_unknown_path_is_not_found_and_still_isolated() {
-        let answer = file(State(Arc::default()), Uri::from_static("/nothing")).await;
+        let answer = file(State(Arc::default()), Uri::from_static("/nothing"), HeaderMap::new()).await;
         assert_eq!(answer.status(), StatusCode::NOT_FOUND);
         assert_eq!(answer.headers()["cross-origin-embedder-policy"], "require-corp");
+    }
+
+    #[test]
+    fn gzip_is_sent_only_to_those_who_take_it() {
+        let takes = |value: &'static str| {
+            takes_gzip(&[(ACCEPT_ENCODING, HeaderValue::from_static(value))].into_iter().collect::<HeaderMap>())
+        };
+        assert!(takes("gzip, deflate, br, zstd"));
+        assert!(takes("br;q=1.0, GZIP;q=0.2"));
+        assert!(!takes("gzip;q=0, br"));
+        assert!(!takes("identity"));
+        assert!(!takes_gzip(&HeaderMap::new()));
     }
 }

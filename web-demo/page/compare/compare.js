@@ -1,0 +1,191 @@
+// @ts-check
+// Two runs beside each other on the same seed: what differs is chosen here, and what comes of it said in numbers.
+import { byId, make, say } from "../dom.js";
+import { betterOf, figuresOf, ROWS, verdict } from "./figures.js";
+import { inWords, sameAsScenario } from "./sides.js";
+
+/** @typedef {import("../messages").Frame} Frame */
+/** @typedef {import("../session.js").Session} Session */
+/** @typedef {import("./figures.js").Figures} Figures */
+/** @typedef {import("./sides.js").Choice} Choice */
+
+/** The table is filled this often, in real ms: figures that change faster cannot be read. */
+const PAUSE_MS = 200;
+
+/** Pairs worth a look. @type {{ label: string, choices: [Partial<Choice>, Partial<Choice>] }[]} */
+const PAIRS = [
+  { label: "Fixed limit, AIMD", choices: [{ algorithm: "fixed", fixed: 32 }, { algorithm: "aimd" }] },
+  { label: "AIMD, Tide", choices: [{ algorithm: "aimd" }, { algorithm: "tide" }] },
+  { label: "No ramp, 10 s ramp", choices: [{ ramp: 0 }, { ramp: 10_000 }] },
+  { label: "Held slots, yielded slots", choices: [{ yields: "no", advisory: "no" }, { yields: "yes", advisory: "yes" }] },
+  { label: "Strictly fair, borrowing", choices: [{ policy: "strict_fair" }, { policy: "bounded_borrow" }] },
+];
+
+const RAMPS = [0, 1_000, 2_500, 5_000, 10_000, 30_000];
+const NAMES = /** @type {const} */ (["Left", "Right"]);
+
+export class Compare {
+  #session;
+  /** Where the stages go. @type {HTMLElement[]} */
+  halves;
+  /** Puts a side's choice into its controls. @type {((choice: Choice) => void)[]} */
+  #fillers = [];
+  #sides;
+  #verdict = make("p", { class: "verdict", id: "verdict" });
+  #rows = ROWS.map((row) => {
+    const cells = [0, 1, 2].map(() => make("td"));
+    return { row, cells, element: make("tr", { "data-figure": row.field }, make("th", { scope: "row" }, row.label), ...cells) };
+  });
+  #heads = NAMES.map((name) => make("p", { class: "half-title" }, name));
+  #filledAt = 0;
+
+  /** @param {Session} session */
+  constructor(session) {
+    this.#session = session;
+    this.#sides = make("div", { class: "sides" });
+    this.halves = this.#heads.map((head, side) => make("div", { class: "half", role: "group", "aria-label": `${NAMES[side]} run` }, head));
+    const pairs = PAIRS.map(({ label, choices }) => {
+      const button = make("button", { type: "button" }, label);
+      button.addEventListener("click", () => void session.setChoices([complete(choices[0]), complete(choices[1])]));
+      return button;
+    });
+    const choose = make(
+      "section",
+      { class: "panel", "aria-label": "What differs" },
+      make("h2", {}, "Two runs, one seed: what differs?"),
+      make("div", { class: "pairs", role: "group", "aria-label": "Pairs worth a look" }, ...pairs),
+      this.#sides,
+    );
+    const table = make(
+      "table",
+      {},
+      make("caption", { class: "visually-hidden" }, "Both runs in numbers"),
+      make("thead", {}, make("tr", {}, make("td"), ...[...NAMES, "Difference"].map((name) => make("th", { scope: "col" }, name)))),
+      make("tbody", {}, ...this.#rows.map(({ element }) => element)),
+    );
+    const outcome = make("section", { class: "panel outcome", "aria-label": "The difference in numbers" }, this.#verdict, make("div", { class: "scroll" }, table));
+    byId("compare").append(choose, outcome, make("div", { class: "halves" }, ...this.halves));
+    session.on("loaded", () => this.#fillChoices());
+    session.on("frame", (frame) => this.#show(frame));
+  }
+
+  /** Offers the scenarios; call once they are known. */
+  offer() {
+    this.#sides.replaceChildren(...NAMES.map((name, side) => this.#side(name, side)));
+    this.#fillChoices();
+  }
+
+  #fillChoices() {
+    this.#filledAt = 0;
+    const titleOf = (/** @type {string} */ name) => this.#session.scenarios.find((one) => one.name === name)?.title ?? name;
+    this.#session.choices.forEach((choice, side) => {
+      this.#fillers[side]?.(choice);
+      const head = this.#heads[side];
+      if (head) head.replaceChildren(make("strong", {}, NAMES[side] ?? ""), ` ${inWords(choice, titleOf)}`);
+    });
+  }
+
+  /** @param {string} name @param {number} side */
+  #side(name, side) {
+    const change = (/** @type {Partial<Choice>} */ part) => {
+      const next = /** @type {[Choice, Choice]} */ (this.#session.choices.map((one, index) => (index === side ? { ...one, ...part } : one)));
+      void this.#session.setChoices(next);
+    };
+    const asIs = { "": "as the scenario" };
+    const yesNo = { ...asIs, yes: "yes", no: "no" };
+    const suites = [...new Set(this.#session.scenarios.map(({ suite }) => suite))];
+    const scenario = make("select", {}, new Option("the one above", ""));
+    for (const suite of suites) {
+      const options = this.#session.scenarios.filter((one) => one.suite === suite).map((one) => new Option(one.title, one.name));
+      scenario.append(make("optgroup", { label: suite }, ...options));
+    }
+    const controls = {
+      scenario,
+      algorithm: select({ ...asIs, aimd: "AIMD", tide: "Tide", vegas: "Vegas", fixed: "fixed" }),
+      fixed: make("input", { type: "number", min: "1", max: "100000", step: "1", required: "" }),
+      policy: select({ ...asIs, bounded_borrow: "bounded borrowing", strict_fair: "strictly fair" }),
+      ramp: select({ ...asIs, ...Object.fromEntries(RAMPS.map((ms) => [` ${ms}`, ms === 0 ? "none" : `${ms / 1000} s`])) }),
+      advisory: select(yesNo),
+      yields: select(yesNo),
+    };
+    for (const [field, control] of Object.entries(controls)) {
+      control.addEventListener("change", () => {
+        if (!control.reportValidity()) return;
+        const { value } = control;
+        change({ [field]: field === "fixed" || (field === "ramp" && value !== "") ? Number(value) : value });
+      });
+    }
+    const fixed = labelled("Fixed at", controls.fixed);
+    this.#fillers[side] = (choice) => {
+      for (const [field, control] of Object.entries(controls)) {
+        const value = choice[/** @type {keyof Choice} */ (field)];
+        control.value = field === "ramp" && value !== "" ? ` ${value}` : String(value);
+      }
+      fixed.hidden = choice.algorithm !== "fixed";
+    };
+    return make(
+      "fieldset",
+      { "data-side": String(side) },
+      make("legend", {}, name),
+      labelled("Scenario", scenario),
+      labelled("Limit", controls.algorithm),
+      fixed,
+      labelled("Policy", controls.policy),
+      labelled("Ramp", controls.ramp),
+      labelled("Passes over tasks that would wait", controls.advisory),
+      labelled("Yields while waiting", controls.yields),
+    );
+  }
+
+  /** @param {Frame} frame */
+  #show(frame) {
+    const [left, right] = frame.sides;
+    const now = performance.now();
+    if (!left || !right || (frame.playing && now - this.#filledAt < PAUSE_MS)) return;
+    this.#filledAt = now;
+    const { fields, stride } = this.#session;
+    const [one, other] = [left, right].map((picture) => {
+      const numbers = new Float64Array(picture.telemetry);
+      const column = (/** @type {number} */ index) => numbers.subarray(index * stride, index * stride + picture.buckets);
+      return figuresOf(picture, (field, provider) => column(1 + provider * fields.length + fields.indexOf(field)), column(0));
+    });
+    if (one && other) this.#fill(one, other);
+  }
+
+  /** @param {Figures} left @param {Figures} right */
+  #fill(left, right) {
+    say(this.#verdict, verdict(left, right));
+    for (const { row, cells, element } of this.#rows) {
+      const [first, second, third] = cells;
+      const values = [left[row.field], right[row.field]];
+      const difference = (values[1] ?? 0) - (values[0] ?? 0);
+      const better = betterOf(row, left, right);
+      [first, second].forEach((cell, side) => {
+        if (!cell) return;
+        const value = values[side] ?? 0;
+        const goesOn = row.field === "time" && !(side === 0 ? left : right).finished;
+        say(cell, `${row.words(value)}${goesOn ? " …" : ""}`);
+        cell.dataset.value = String(value);
+        cell.classList.toggle("better", better === side);
+      });
+      if (!third) continue;
+      const sign = difference < 0 ? "−" : "+";
+      say(third, Number.isNaN(difference) || difference === 0 ? "–" : `${sign}${row.words(Math.abs(difference))}`);
+      third.dataset.value = String(difference);
+      element.toggleAttribute("data-differs", better !== undefined);
+    }
+  }
+}
+
+/** @param {Partial<Choice>} choice @returns {Choice} */
+export const complete = (choice) => ({ ...sameAsScenario(), ...choice });
+
+/** @param {Record<string, string>} options */
+function select(options) {
+  return make("select", {}, ...Object.entries(options).map(([value, text]) => new Option(text, value)));
+}
+
+/** @param {string} label @param {HTMLElement} control */
+function labelled(label, control) {
+  return make("label", { class: "field" }, make("span", {}, label), control);
+}

@@ -1,0 +1,150 @@
+// @ts-check
+// Controls of the scheduler's own settings, which take effect while the run goes on. What a provider bears is moved
+// at its chart.
+import { limitChoice, policyChoice } from "../compare/sides.js";
+import { byId, make } from "../dom.js";
+import { settingsAt } from "./settings.js";
+
+/** @typedef {import("../pkg/tidegate_playground.js").AimdConfig} AimdConfig */
+/** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
+/** @typedef {import("../session.js").Session} Session */
+/** @typedef {import("./settings.js").ModelSettings} ModelSettings */
+/** @typedef {import("./settings.js").Settings} Settings */
+
+/** Nanoseconds in a second. */
+const SECOND = 1e9;
+
+/** The number settings of AIMD: which field, how it is called, its default, its bounds, its step, and what one of it is. */
+const AIMD = /** @type {const} */ ([
+  { field: "ramp", label: "Ramp (s)", usual: 0, min: 0, max: 600, step: 0.5, unit: SECOND },
+  { field: "decrease_factor", label: "Cut to", usual: 0.75, min: 0.05, max: 0.95, step: 0.05, unit: 1 },
+  { field: "increase_step", label: "Raise by", usual: 1, min: 1, max: 100, step: 1, unit: 1 },
+  { field: "successes_until_increase", label: "after successes", usual: 25, min: 1, max: 10_000, step: 1, unit: 1 },
+  { field: "cooldown", label: "Cooldown (s)", usual: 2 * SECOND, min: 0.1, max: 600, step: 0.1, unit: SECOND },
+]);
+
+export class Hands {
+  #session;
+  #parent = byId("hands-controls");
+  /** Puts the settings in force into the controls. @type {((settings: Settings) => void)[]} */
+  #fillers = [];
+  /** What the controls show. */
+  #shown = "";
+
+  /** @param {Session} session */
+  constructor(session) {
+    this.#session = session;
+    session.on("loaded", () => this.#build());
+    session.on("frame", () => this.#fill());
+  }
+
+  #build() {
+    const layout = this.#session.layouts[0];
+    const isOne = this.#session.mode === "one";
+    this.#fillers = [];
+    this.#shown = "";
+    if (!layout || !isOne) return;
+    this.#parent.replaceChildren(this.#fairness(layout), ...layout.providers.map(({ name }) => this.#provider(name)));
+    this.#fill();
+  }
+
+  /** What is in force now; a control that a person is at is left alone. */
+  #fill() {
+    const { runs, changes, at, mode } = this.#session;
+    const scenario = runs[0];
+    if (!scenario || mode !== "one") return;
+    const due = changes[0] ?? [];
+    const key = due.filter((change) => change.at_ms <= at).length + "/" + due.length;
+    if (key === this.#shown) return;
+    this.#shown = key;
+    const settings = settingsAt(scenario, due, at);
+    for (const fill of this.#fillers) fill(settings);
+  }
+
+  /** @param {Layout} layout */
+  #fairness(layout) {
+    const policy = select("Policy", { bounded_borrow: "Bounded borrowing", strict_fair: "Strictly fair" }, (value) =>
+      this.#session.change({ set: "policy", policy: policyChoice(/** @type {"strict_fair"} */ (value)) }),
+    );
+    this.#fillers.push(({ policy: now }) => put(policy.control, now === "strict_fair" ? "strict_fair" : "bounded_borrow"));
+    const weights = layout.groups.map(({ name }, group) => {
+      const column = layout.columns.find((one) => one.group === group)?.name ?? "";
+      const weight = number(`Weight of ${name}`, { min: 1, max: 1000, step: 1 }, (value) => this.#session.change({ set: "weight", column, weight: value }));
+      weight.control.dataset.group = name;
+      this.#fillers.push(() => put(weight.control, String(this.#weight(column, group))));
+      return weight.element;
+    });
+    return make("fieldset", {}, make("legend", {}, "Fairness between columns"), policy.element, ...weights);
+  }
+
+  /** The weight of a group: as the last change says, else as the newest frame does. @param {string} column @param {number} group */
+  #weight(column, group) {
+    const { changes, at, frame, runs, layouts } = this.#session;
+    const columns = layouts[0]?.columns.filter((one) => one.group === group).map(({ name }) => name) ?? [column];
+    const set = (changes[0] ?? []).filter((one) => one.at_ms <= at && one.what.set === "weight" && columns.includes(one.what.column)).at(-1)?.what;
+    if (set?.set === "weight") return set.weight;
+    return frame?.sides[0]?.sample.groups[group]?.weight ?? runs[0]?.columns.find(({ name }) => name === column)?.weight ?? 1;
+  }
+
+  /** @param {string} name */
+  #provider(name) {
+    /** @param {import("../pkg/tidegate_playground.js").Intervention} what */
+    const change = (what) => this.#session.change(what);
+    const current = () => /** @type {ModelSettings} */ (this.#now().models.get(name));
+    const fixed = number("Fixed at", { min: 1, max: 100_000, step: 1 }, (value) => change({ set: "algorithm", model: name, algorithm: limitChoice("fixed", value) }));
+    const algorithm = select("Limit", { aimd: "AIMD", tide: "Tide", vegas: "Vegas", fixed: "Fixed" }, (value) => {
+      const limit = this.#session.frame?.sides[0]?.sample.providers.find((one) => one.name === name)?.limit ?? current().cap;
+      return change({ set: "algorithm", model: name, algorithm: limitChoice(/** @type {"aimd"} */ (value), limit) });
+    });
+    const cap = number("Cap", { min: 1, max: 100_000, step: 1 }, (value) => change({ set: "max_parallel", model: name, calls: value }));
+    const settings = AIMD.map((one) => {
+      const made = number(one.label, one, (value) => change({ set: "request", model: name, request: { ...current().request, [one.field]: toUnit(value, one.unit) } }));
+      made.control.dataset.field = one.field;
+      return { ...made, one };
+    });
+    this.#fillers.push(({ models }) => {
+      const model = models.get(name);
+      if (!model) return;
+      put(algorithm.control, model.algorithm.name);
+      fixed.element.hidden = model.algorithm.name !== "fixed";
+      if (model.algorithm.name === "fixed") put(fixed.control, String(model.algorithm.limit));
+      put(cap.control, String(model.cap));
+      for (const { control, element, one } of settings) {
+        element.hidden = model.algorithm.name !== "aimd" && one.field !== "cooldown";
+        put(control, String((model.request[one.field] ?? one.usual) / one.unit));
+      }
+    });
+    const controls = [algorithm, fixed, cap, ...settings].map(({ element }) => element);
+    const fieldset = make("fieldset", { "data-provider": name }, make("legend", {}, `Limit of ${name}`), ...controls);
+    return fieldset;
+  }
+
+  #now() {
+    const { runs, changes, at } = this.#session;
+    return settingsAt(/** @type {import("../pkg/tidegate_playground.js").Scenario} */ (runs[0]), changes[0] ?? [], at);
+  }
+}
+
+/** A count of nanoseconds is whole. @param {number} value @param {number} unit */
+function toUnit(value, unit) {
+  return unit === 1 ? value : Math.round(value * unit);
+}
+
+/** Leaves a control alone while a person is at it. @param {HTMLInputElement | HTMLSelectElement} control @param {string} value */
+function put(control, value) {
+  if (control.value !== value && (document.activeElement !== control || control instanceof HTMLSelectElement)) control.value = value;
+}
+
+/** @param {string} label @param {Record<string, string>} options @param {(value: string) => void} change */
+function select(label, options, change) {
+  const control = make("select", {}, ...Object.entries(options).map(([value, text]) => new Option(text, value)));
+  control.addEventListener("change", () => change(control.value));
+  return { control, element: make("label", { class: "field" }, make("span", {}, label), control) };
+}
+
+/** @param {string} label @param {{ min: number, max: number, step: number }} bounds @param {(value: number) => void} change */
+function number(label, { min, max, step }, change) {
+  const control = make("input", { type: "number", inputmode: "decimal", min: String(min), max: String(max), step: String(step), required: "" });
+  control.addEventListener("change", () => control.reportValidity() && change(control.valueAsNumber));
+  return { control, element: make("label", { class: "field" }, make("span", {}, label), control) };
+}

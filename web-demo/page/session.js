@@ -1,0 +1,306 @@
+// @ts-check
+// The set-up of the page: which scenario, with which seed, changed how, and where in it. It asks the worker for the
+// runs and tells the views what has come of it; it decides nothing about scheduling.
+import { wordsOf } from "./dom.js";
+import { scenariosOf, sameAsScenario } from "./compare/sides.js";
+import { Runner } from "./runner.js";
+
+/** @typedef {import("./messages").Frame} Frame */
+/** @typedef {import("./messages").Side} Side */
+/** @typedef {import("./pkg/tidegate_playground.js").Change} Change */
+/** @typedef {import("./pkg/tidegate_playground.js").Intervention} Intervention */
+/** @typedef {import("./pkg/tidegate_playground.js").Layout} Layout */
+/** @typedef {import("./pkg/tidegate_playground.js").Scenario} Scenario */
+/** @typedef {import("./pkg/tidegate_playground.js").ScenarioInfo} ScenarioInfo */
+/** @typedef {import("./pkg/tidegate_playground.js").TelemetryField} TelemetryField */
+/** @typedef {import("./compare/sides.js").Choice} Choice */
+/** @typedef {"loading" | "ready" | "playing" | "paused" | "finished" | "failed"} Phase */
+/** One run, or two beside each other. @typedef {"one" | "two"} Mode */
+
+/**
+ * What a link holds, and what a lesson sets up.
+ * @typedef {object} SetUp
+ * @property {string | Scenario} scenario a name of one that comes with the module, or all of it
+ * @property {number} seed
+ * @property {Mode} mode
+ * @property {[Choice, Choice]} choices what the two sides of a comparison change in the scenario
+ * @property {Change[][] | undefined} changes by run; undefined: those of the scenario
+ * @property {number} at in virtual ms
+ * @property {number} speed a power of ten
+ */
+
+/**
+ * What the session tells.
+ * @typedef {object} Events
+ * @property {undefined} loaded other runs are there
+ * @property {Phase} phase
+ * @property {Frame} frame
+ * @property {number | undefined} seeking the share of a long seek that is done
+ * @property {{ what: Intervention, side: Side | undefined }} changed a live change was made
+ * @property {number} branched a new branch begins at this virtual ms
+ * @property {string} refused something a person wanted cannot be
+ * @property {string} failed
+ * @property {number} speed a power of ten
+ */
+
+/** How much of the past the workers' timeline shows, in real ms at the present speed, and its bounds in virtual ms. */
+const WINDOW_MS = 10_000;
+const WINDOW_LEAST_MS = 1_000;
+const WINDOW_MOST_MS = 20_000;
+
+export class Session {
+  /** @type {ScenarioInfo[]} */
+  scenarios = [];
+  /** @type {TelemetryField[]} */
+  fields = [];
+  stride = 0;
+  /** The scenario as written, without what is changed by hand. @type {Scenario | undefined} */
+  base;
+  /** Its name while it is one that comes with the module, unedited. @type {string | undefined} */
+  name;
+  seed = 1;
+  /** @type {Mode} */
+  mode = "one";
+  /** @type {[Choice, Choice]} */
+  choices = [sameAsScenario(), sameAsScenario()];
+  /** @type {Layout[]} */
+  layouts = [];
+  /** All changes of each run. @type {Change[][]} */
+  changes = [];
+  /** What each run is made of. @type {Scenario[]} */
+  runs = [];
+  /** @type {Phase} */
+  phase = "loading";
+  /** The present instant and the furthest one of this branch, in virtual ms. */
+  at = 0;
+  extent = 0;
+  /** A power of ten. */
+  speed = 0.3;
+  /** The newest frame. @type {Frame | undefined} */
+  frame;
+  runner;
+  /** How each mode was left. @type {Partial<Record<Mode, { changes: Change[][], at: number, extent: number }>>} */
+  #left = {};
+  /** @type {Map<keyof Events, ((detail: never) => void)[]>} */
+  #listeners = new Map();
+
+  constructor() {
+    this.runner = new Runner({
+      frame: (frame) => this.#show(frame),
+      seeking: (share) => this.#tell("seeking", share),
+      failed: (message) => this.fail(message),
+    });
+  }
+
+  /** @template {keyof Events} K @param {K} event @param {(detail: Events[K]) => void} listener */
+  on(event, listener) {
+    this.#listeners.set(event, [...(this.#listeners.get(event) ?? []), /** @type {(detail: never) => void} */ (listener)]);
+  }
+
+  /** @template {keyof Events} K @param {K} event @param {Events[K]} detail */
+  #tell(event, detail) {
+    for (const listener of this.#listeners.get(event) ?? []) listener(/** @type {never} */ (detail));
+  }
+
+  /** Waits until the worker is there. */
+  async begin() {
+    const { scenarios, fields, stride } = await this.runner.ready;
+    Object.assign(this, { scenarios, fields, stride });
+  }
+
+  /** The run cannot go on. @param {string} message */
+  fail(message) {
+    this.#tell("failed", message);
+    this.#enter("failed");
+  }
+
+  /** Says that something a person wanted cannot be. @param {unknown} error */
+  refuse(error) {
+    this.#tell("refused", wordsOf(error));
+  }
+
+  /** Picks a scenario that comes with the module. @param {string} name */
+  async pick(name) {
+    try {
+      const scenario = await this.runner.ask("scenario", { name });
+      await this.use(scenario, name);
+    } catch (error) {
+      this.refuse(error);
+    }
+  }
+
+  /** Runs a scenario from its start. Throws, and leaves everything as it is, if it cannot run.
+   * @param {Scenario} scenario @param {string | undefined} name where it comes with the module as it is */
+  async use(scenario, name) {
+    const before = { base: this.base, name: this.name, left: this.#left };
+    Object.assign(this, { base: scenario, name });
+    this.#left = {};
+    try {
+      await this.#load(undefined);
+    } catch (error) {
+      Object.assign(this, { base: before.base, name: before.name });
+      this.#left = before.left;
+      throw error;
+    }
+  }
+
+  /** Brings a whole set-up about. @param {SetUp} wish */
+  async setUp(wish) {
+    const scenario = typeof wish.scenario === "string" ? await this.runner.ask("scenario", { name: wish.scenario }) : wish.scenario;
+    const before = { base: this.base, name: this.name, seed: this.seed, mode: this.mode, choices: this.choices };
+    this.base = scenario;
+    this.name = typeof wish.scenario === "string" ? wish.scenario : undefined;
+    this.seed = wish.seed;
+    this.mode = wish.mode;
+    this.choices = wish.choices;
+    this.#left = {};
+    try {
+      await this.#load(wish.changes && { changes: wish.changes, at: wish.at, extent: wish.at }, wish.at);
+    } catch (error) {
+      Object.assign(this, before);
+      throw error;
+    }
+    this.setSpeed(wish.speed);
+  }
+
+  /** What brings this about again. @returns {SetUp} */
+  standing() {
+    const { base, name, seed, mode, choices, speed, at } = this;
+    if (!base) throw new Error("nothing is loaded");
+    const changed = this.changes.some((changes, side) => JSON.stringify(changes) !== JSON.stringify(this.runs[side]?.changes ?? []));
+    return { scenario: name ?? base, seed, mode, choices, changes: changed ? this.changes : undefined, at, speed };
+  }
+
+  /** @param {number} seed */
+  async setSeed(seed) {
+    this.seed = seed;
+    this.#left = {};
+    await this.reset();
+  }
+
+  /** @param {[Choice, Choice]} choices */
+  async setChoices(choices) {
+    const before = this.choices;
+    this.choices = choices;
+    try {
+      if (this.mode === "two") await this.#load(undefined);
+      else delete this.#left.two;
+    } catch (error) {
+      this.choices = before;
+      this.refuse(error);
+    }
+  }
+
+  /** One run, or two; each is found again as it was left. @param {Mode} mode */
+  async setMode(mode) {
+    if (mode === this.mode || !this.base) return;
+    this.#left[this.mode] = { changes: this.changes, at: this.at, extent: this.extent };
+    this.mode = mode;
+    try {
+      await this.#load(this.#left[mode]);
+    } catch (error) {
+      this.refuse(error);
+    }
+  }
+
+  /** Back to the start; what was changed by hand is forgotten. */
+  async reset() {
+    try {
+      await this.#load(undefined);
+    } catch (error) {
+      this.refuse(error);
+    }
+  }
+
+  /** @param {{ changes: Change[][], at: number, extent: number } | undefined} left @param {number} [at] */
+  async #load(left, at = left?.at ?? 0) {
+    const { base } = this;
+    if (!base) return;
+    const written = await scenariosOf(base, this.mode === "one" ? undefined : this.choices, (name) => this.runner.ask("scenario", { name }));
+    const scenarios = written.map((one, side) => (left?.changes[side] ? { ...one, changes: left.changes[side] } : one));
+    const { layouts, isLatest } = await this.runner.load({ scenarios, seed: this.seed, at });
+    if (!isLatest) return;
+    this.runs = written;
+    this.layouts = layouts;
+    this.changes = scenarios.map((one) => one.changes ?? []);
+    this.at = at;
+    this.extent = Math.max(left?.extent ?? 0, at);
+    this.frame = undefined;
+    this.#tell("loaded", undefined);
+    this.#enter(at > 0 ? "paused" : "ready", true);
+  }
+
+  /** @param {Phase} phase @param {boolean} [anew] */
+  #enter(phase, anew = false) {
+    if (phase === this.phase && !anew) return;
+    this.phase = phase;
+    this.#tell("phase", phase);
+  }
+
+  play() {
+    if (this.phase === "failed" || this.phase === "loading" || this.phase === "playing") return;
+    if (this.phase === "finished") this.runner.tell({ type: "seek", to: 0 });
+    this.runner.tell({ type: "play" });
+    // At once, not with the next frame: a second press must mean the opposite.
+    this.#enter("playing");
+  }
+
+  pause() {
+    if (this.phase !== "playing") return;
+    this.runner.tell({ type: "pause" });
+    this.#enter("paused");
+  }
+
+  /** One decision. */
+  step() {
+    if (this.phase === "failed" || this.phase === "loading" || this.phase === "finished") return;
+    this.runner.tell({ type: "step" });
+    this.#enter("paused");
+  }
+
+  /** @param {number} to in virtual ms */
+  seek(to) {
+    if (this.phase === "failed" || this.phase === "loading") return;
+    this.runner.tell({ type: "seek", to: Math.min(Math.max(to, 0), this.extent) });
+    if (this.phase === "finished") this.#enter("paused");
+  }
+
+  /** @param {number} speed a power of ten */
+  setSpeed(speed) {
+    this.speed = speed;
+    const times = 10 ** speed;
+    this.runner.tell({ type: "speed", speed: times });
+    this.runner.tell({ type: "window", ms: Math.min(Math.max(WINDOW_MS * times, WINDOW_LEAST_MS), WINDOW_MOST_MS) });
+    this.#tell("speed", speed);
+  }
+
+  /** Changes the run from now on. What was to come after an instant that a person went back to is then gone.
+   * @param {Intervention} what @param {Side} [side] all runs if left out */
+  async change(what, side) {
+    const isBranch = this.at < this.extent && this.phase !== "playing";
+    try {
+      await this.runner.ask("change", { what, side });
+    } catch (error) {
+      this.refuse(error);
+      return;
+    }
+    this.extent = this.at;
+    if (isBranch) this.#tell("branched", this.at);
+    this.#tell("changed", { what, side });
+  }
+
+  /** @param {Frame} frame */
+  #show(frame) {
+    this.frame = frame;
+    frame.sides.forEach(({ changes }, side) => {
+      if (changes) this.changes[side] = changes;
+    });
+    const going = frame.sides.filter(({ result }) => !result);
+    const instants = (going.length > 0 ? going : frame.sides).map(({ sample }) => sample.at / 1e6);
+    this.at = going.length > 0 ? Math.min(...instants) : Math.max(...instants);
+    this.extent = Math.max(this.extent, this.at);
+    this.#tell("frame", frame);
+    if (going.length === 0) this.#enter("finished");
+    else if (this.phase === "finished") this.#enter(frame.playing ? "playing" : "paused");
+  }
+}

@@ -1,0 +1,89 @@
+// @ts-check
+// The stages: one for each run, fed with the worker's pictures.
+import { byId, say } from "./dom.js";
+import { count, span } from "./format.js";
+import { Stage } from "./stage/stage.js";
+
+/** @typedef {import("./messages").Frame} Frame */
+/** @typedef {import("./messages").Picture} Picture */
+/** @typedef {import("./messages").Side} Side */
+/** @typedef {import("./session.js").Session} Session */
+/** @typedef {import("./stage/view").Columns} Columns */
+/** @typedef {import("./why.js").WhyPanel} WhyPanel */
+
+export class Stages {
+  #session;
+  #why;
+  /** @type {Stage[]} */
+  #stages = [];
+  /** Where the stages of two runs go. @type {readonly HTMLElement[]} */
+  #halves;
+
+  /** @param {Session} session @param {WhyPanel} why @param {readonly HTMLElement[]} halves */
+  constructor(session, why, halves) {
+    this.#session = session;
+    this.#why = why;
+    this.#halves = halves;
+    session.on("loaded", () => this.#build());
+    session.on("frame", (frame) => this.#show(frame));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#stages.forEach((stage) => stage.recolour()));
+  }
+
+  #build() {
+    for (const stage of this.#stages) stage.destroy();
+    const parents = this.#session.mode === "one" ? [byId("stage-parts")] : this.#halves;
+    this.#stages = this.#session.layouts.map((layout, index) => {
+      const side = /** @type {Side} */ (index);
+      const name = (/** @type {number} */ provider) => layout.providers[provider]?.name ?? "";
+      return new Stage(/** @type {HTMLElement} */ (parents[index]), layout, {
+        why: (about) => this.#why.open(side, about),
+        capacity: (provider, slots) => void this.#session.change({ set: "capacity", model: name(provider), slots: slots ?? "schedule" }, side),
+        change: (what) => void this.#session.change(what, side),
+      });
+    });
+  }
+
+  /** @param {Frame} frame */
+  #show(frame) {
+    frame.sides.forEach((picture, side) => this.#showSide(picture, side));
+    if (this.#session.mode === "one" && frame.sides[0]) showFigures(frame.sides[0]);
+  }
+
+  /** @param {Picture} picture @param {number} side */
+  #showSide(picture, side) {
+    const layout = this.#session.layouts[side];
+    if (!layout) return;
+    const { fields, stride } = this.#session;
+    const numbers = new Float64Array(picture.telemetry);
+    /** @param {number} index */
+    const column = (index) => numbers.subarray(index * stride, index * stride + picture.buckets);
+    this.#stages[side]?.show({
+      sample: picture.sample,
+      layout,
+      times: column(0),
+      columns: (provider) => /** @type {Columns} */ (Object.fromEntries(fields.map((field, offset) => [field, column(1 + provider * fields.length + offset)]))),
+      lanes: new Float64Array(picture.lanes),
+      lanesCount: picture.lanesCount,
+      windowMs: picture.windowMs,
+      changes: this.#session.changes[side] ?? [],
+      compare: this.#session.mode === "two",
+    });
+  }
+}
+
+/** @param {string} id @param {number} value @param {string} [text] */
+function figure(id, value, text = count(value)) {
+  const target = byId(id);
+  say(target, text);
+  target.dataset.value = String(value);
+}
+
+/** @param {Picture} picture */
+function showFigures({ sample }) {
+  figure("virtual-time", sample.at, span(sample.at / 1e6));
+  figure("steps", sample.steps);
+  figure("running", sample.running);
+  figure("queue-depth", sample.queue_depth);
+  figure("rows-dropped", sample.rows_dropped);
+  figure("refused", sample.providers.reduce((sum, provider) => sum + provider.refused, 0));
+}

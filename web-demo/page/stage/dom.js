@@ -1,0 +1,155 @@
+// @ts-check
+// Elements that a frame may touch sixty times a second: each writes to the document only what has changed, and none
+// reads the layout.
+import { count } from "../format.js";
+
+/** Capacities and limits from here up mean "no bound". */
+export const UNBOUNDED = 2 ** 31;
+
+/** @typedef {Node | string | undefined | false} Child */
+
+/**
+ * Makes an element. `class` and `text` mean what they say, `on…` would break the page's policy and is not offered,
+ * everything else is an attribute.
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag @param {Record<string, string>} [attributes] @param {Child[]} children
+ * @returns {HTMLElementTagNameMap[K]}
+ */
+export function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  for (const child of children) if (child) element.append(child);
+  return element;
+}
+
+/** A button that asks why something waits. @param {string} kind its class @param {() => void} ask @param {Child[]} children */
+export function whyButton(kind, ask, ...children) {
+  const button = make("button", { class: `why ${kind}`, type: "button", title: "Why?" }, ...children);
+  button.append(make("span", { class: "visually-hidden" }, " Why does it wait?"));
+  button.addEventListener("click", ask);
+  return button;
+}
+
+/** A heading for one part of the stage, with a few words that say how to read it.
+ * @param {string} name the part's class @param {string} title @param {string} hint */
+export function section(name, title, hint) {
+  const heading = make("h2", {}, title);
+  const head = make("header", { class: "stage-head" }, heading, make("p", { class: "stage-hint" }, hint));
+  const element = make("section", { class: `panel stage-part ${name}`, "aria-label": title }, head);
+  return { element, head };
+}
+
+/** Text that is written only when it differs. */
+export class Text {
+  element;
+  #last = "";
+
+  /** @param {HTMLElement} element */
+  constructor(element) {
+    this.element = element;
+  }
+
+  /** @param {string} text */
+  set(text) {
+    if (text === this.#last) return;
+    this.#last = text;
+    this.element.textContent = text;
+  }
+}
+
+/**
+ * A number a person reads, with the exact one in `data-value`. Its box is as wide as the longest text so far and is laid
+ * out by itself: a new number moves nothing around it, and costs no more than itself.
+ */
+export class Figure {
+  element;
+  #last = Number.NaN;
+  #words;
+  #width = 1;
+
+  /** @param {string} name what it counts, in `data-figure` @param {(value: number) => string} [words] */
+  constructor(name, words = count) {
+    this.element = make("span", { class: "number", "data-figure": name });
+    this.#words = words;
+  }
+
+  /** @param {number} value */
+  set(value) {
+    if (value === this.#last) return;
+    this.#last = value;
+    const text = value >= UNBOUNDED ? "∞" : this.#words(value);
+    if (this.element.textContent !== text) this.element.textContent = text;
+    this.element.dataset.value = String(value);
+    if (text.length <= this.#width) return;
+    this.#width = text.length;
+    this.element.style.width = `${text.length}ch`;
+  }
+}
+
+/** A class that is on or off. */
+export class Flag {
+  #element;
+  #name;
+  #on = false;
+
+  /** @param {HTMLElement} element @param {string} name */
+  constructor(element, name) {
+    this.#element = element;
+    this.#name = name;
+  }
+
+  /** @param {boolean} on */
+  set(on) {
+    if (on === this.#on) return;
+    this.#on = on;
+    this.#element.classList.toggle(this.#name, on);
+  }
+}
+
+/** A bar of stacked parts: one element whose backgrounds lie over each other, the first in front, each from the left edge
+ * to where its part ends. New ends cost neither layout nor layers. */
+export class StackedBar {
+  element;
+  #ends;
+  #last;
+
+  /** @param {string} kind its class, which has as many backgrounds as there are parts @param {number} parts */
+  constructor(kind, parts) {
+    this.element = make("span", { class: `stack ${kind}`, "aria-hidden": "true" });
+    this.#ends = new Int32Array(parts);
+    this.#last = new Int32Array(parts).fill(-1);
+  }
+
+  /** Where a part ends, as a share of the whole; not before the part in front of it ends. @param {number} part @param {number} end */
+  end(part, end) {
+    // To half a thousandth: less than a pixel of most bars.
+    this.#ends[part] = Math.max(Math.round(2_000 * end), part > 0 ? (this.#ends[part - 1] ?? 0) : 0);
+  }
+
+  /** Lays parts of these sizes out one after the other. @param {readonly number[]} values @param {number} whole */
+  show(values, whole) {
+    let end = 0;
+    for (let part = 0; part < values.length; part += 1) this.end(part, (end += (values[part] ?? 0) / Math.max(whole, 1e-9)));
+    this.draw();
+  }
+
+  draw() {
+    let isChanged = false;
+    let sizes = "";
+    for (let part = 0; part < this.#ends.length; part += 1) {
+      const end = this.#ends[part] ?? 0;
+      if (end !== this.#last[part]) isChanged = true;
+      this.#last[part] = end;
+      sizes += `${part > 0 ? "," : ""}${end / 20}% 100%`;
+    }
+    if (isChanged) this.element.style.backgroundSize = sizes;
+  }
+}
+
+/** Tells a component whether it can be seen: what cannot need not be drawn.
+ * @param {Element} element @param {(visible: boolean) => void} changed */
+export function watchVisibility(element, changed) {
+  const observer = new IntersectionObserver((entries) => changed(entries.at(-1)?.isIntersecting ?? true), { rootMargin: "100px" });
+  observer.observe(element);
+  return observer;
+}

@@ -1,0 +1,116 @@
+// @ts-check
+// Where each resource's slot-time went: busy, starved (idle while something wanted it) and frontier (idle, and nothing
+// could have used it yet), with the main causes of the idle part in words.
+import { Figure, make, section, StackedBar, Text, whyButton } from "./dom.js";
+import { Part } from "./part.js";
+
+/** @typedef {import("./view").View} View */
+/** @typedef {import("./view").On} On */
+/** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
+/** @typedef {import("../pkg/tidegate_playground.js").IdleSplit} IdleShares */
+/** @typedef {import("../pkg/tidegate_playground.js").About} About */
+
+/** How many causes are told. */
+const CAUSES = 3;
+const PARTS = /** @type {const} */ (["busy", "starved", "frontier"]);
+
+/** A share of the whole as a whole percentage. @param {number} share */
+const inPercent = (share) => `${Math.round(100 * share)} %`;
+
+class Resource {
+  element;
+  #bar = new StackedBar("idle-stack", PARTS.length);
+  #figures = PARTS.map((part) => new Figure(part, inPercent));
+  #why = new Text(make("span", { class: "idle-why soft" }));
+  #shares = [0, 0, 0];
+
+  /** @param {string} name @param {() => void} ask */
+  constructor(name, ask) {
+    const figures = PARTS.map((part, index) => make("span", { class: `idle-figure key-${part}` }, this.#figures[index]?.element, ` ${part}`));
+    this.element = whyButton(
+      "idle-row",
+      ask,
+      make("strong", { class: "idle-name" }, name),
+      make("span", { class: "idle-figures" }, ...figures),
+      this.#bar.element,
+      this.#why.element,
+    );
+  }
+
+  /** @param {IdleShares} idle */
+  show(idle) {
+    const whole = idle.busy + idle.starved + idle.frontier;
+    for (let index = 0; index < PARTS.length; index += 1) {
+      const share = whole > 0 ? idle[PARTS[index] ?? "busy"] / whole : 0;
+      this.#shares[index] = share;
+      this.#figures[index]?.set(share);
+    }
+    this.#bar.show(this.#shares, 1);
+    this.#why.set(causes(idle));
+  }
+}
+
+/** @param {IdleShares} idle */
+function causes({ why }) {
+  let words = "";
+  for (let index = 0; index < why.length && index < CAUSES; index += 1) {
+    const one = why[index];
+    if (!one || one.share < 0.005) break;
+    words += `${words ? " · " : "Idle: "}${one.words} ${inPercent(one.share)}`;
+  }
+  return words || "Never idle so far";
+}
+
+export class IdleSplit extends Part {
+  #list = make("div", { class: "idle-list" });
+  /** @type {Resource[]} */
+  #resources = [];
+  /** @type {string[]} */
+  #names = [];
+  #on;
+  #layout;
+  /** @type {View["sample"] | undefined} */
+  #sample;
+
+  /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
+  constructor(parent, layout, on) {
+    const { element } = section("idle", "Idle time", "Starved: idle though wanted. Frontier: nothing to do yet");
+    super(element, parent);
+    element.append(this.#list);
+    this.#on = on;
+    this.#layout = layout;
+  }
+
+  /** @override @param {View} view */
+  take({ sample }) {
+    this.#sample = sample;
+    this.isStale = true;
+  }
+
+  /** @override */
+  draw() {
+    this.isStale = false;
+    const sample = this.#sample;
+    if (!sample) return;
+    // The account names its resources once the run has begun.
+    if (sample.idle.length !== this.#names.length) this.#rebuild(sample.idle);
+    for (let index = 0; index < this.#resources.length; index += 1) {
+      const idle = sample.idle[index];
+      if (idle) this.#resources[index]?.show(idle);
+    }
+  }
+
+  /** @param {readonly IdleShares[]} idle */
+  #rebuild(idle) {
+    this.#names = idle.map(({ name }) => name);
+    this.#resources = this.#names.map((name) => new Resource(name, () => this.#on.why(this.#about(name))));
+    this.#list.replaceChildren(...this.#resources.map((resource) => resource.element));
+  }
+
+  /** @param {string} name @returns {About} */
+  #about(name) {
+    const provider = this.#layout.providers.findIndex((one) => one.name === name);
+    if (provider >= 0) return { provider };
+    return { slots: Math.max(0, this.#layout.slots.findIndex((one) => one.name === name)) };
+  }
+}

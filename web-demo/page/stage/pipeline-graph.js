@@ -1,0 +1,207 @@
+// @ts-check
+// The pipeline as a graph: a node per column with its live counts and a bar of what has become of its tasks.
+import { count } from "../format.js";
+import { Figure, Flag, make, section, StackedBar, whyButton } from "./dom.js";
+import { layOut } from "./graph-layout.js";
+import { columnColour } from "./palette.js";
+import { Part, READABLE_MS } from "./part.js";
+
+/** @typedef {import("./view").View} View */
+/** @typedef {import("./view").On} On */
+/** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
+/** @typedef {import("../pkg/tidegate_playground.js").LayoutColumn} LayoutColumn */
+/** @typedef {import("../pkg/tidegate_playground.js").ColumnSample} ColumnSample */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** What a column's bar is made of, from the left: done, skipped, failed or dropped, calling or working, waiting, queued. */
+const PARTS = 6;
+/** How many nodes are drawn in one frame. */
+const SLICE = 16;
+/** The counts that are always shown, by whether the column calls a model. */
+const COUNTS = {
+  model: /** @type {const} */ (["ready", "calling", "waiting", "done"]),
+  local: /** @type {const} */ (["ready", "local", "done"]),
+};
+/** The counts that are shown once there are any. */
+const NOTES = /** @type {const} */ ([
+  ["local", "at local work"],
+  ["failed", "failed"],
+  ["dropped", "dropped"],
+  ["skipped", "skipped"],
+]);
+/** @type {Record<string, string>} */
+const WORDS = { ready: "queued", calling: "calling", waiting: "waiting", local: "working", done: "done" };
+
+class Node {
+  element;
+  /** @type {[keyof ColumnSample, Figure][]} */
+  #figures = [];
+  /** @type {[keyof ColumnSample, Flag][]} */
+  #notes = [];
+  #bar = new StackedBar("column-stack", PARTS);
+  #column;
+  #values = [0, 0, 0, 0, 0, 0];
+
+  /** @param {Layout} layout @param {number} index @param {On} on */
+  constructor(layout, index, on) {
+    const column = /** @type {LayoutColumn} */ (layout.columns[index]);
+    this.#column = column;
+    const model = column.model === null ? undefined : layout.providers[column.model]?.name;
+    const needs = column.after.map((one) => layout.columns[one]?.name).join(", ");
+    this.element = whyButton(
+      "node",
+      () => on.why({ column: index }),
+      make("span", { class: "node-name" }, make("span", { class: "dot", "aria-hidden": "true" }), make("strong", {}, column.name)),
+      make("span", { class: "node-kind soft" }, model === undefined ? "local work" : `calls ${model}`, ordinal(column)),
+      needs !== "" && make("span", { class: "visually-hidden" }, ` after ${needs} `),
+      this.#bar.element,
+      make("span", { class: "node-counts" }, ...this.#counts(model !== undefined)),
+      make("span", { class: "node-notes" }, ...this.#noted(model !== undefined)),
+    );
+    this.element.dataset.column = column.name;
+    this.element.title = `${column.name}: why?`;
+    this.element.style.setProperty("--column", columnColour(index));
+  }
+
+  /** @param {boolean} calls */
+  #counts(calls) {
+    return (calls ? COUNTS.model : COUNTS.local).map((field) => {
+      const figure = new Figure(field, brief);
+      this.#figures.push([field, figure]);
+      return make("span", { class: `count ${field}` }, figure.element, make("span", { class: "soft" }, ` ${WORDS[field]} `));
+    });
+  }
+
+  /** @param {boolean} calls */
+  #noted(calls) {
+    return NOTES.slice(calls ? 0 : 1).map(([field, words]) => {
+      const figure = new Figure(field);
+      this.#figures.push([field, figure]);
+      const note = make("span", { class: `note ${field}` }, figure.element, ` ${words} `);
+      this.#notes.push([field, new Flag(note, "any")]);
+      return note;
+    });
+  }
+
+  /** @param {ColumnSample} sample @param {View["sample"]} whole */
+  show(sample, { rows_total, row_groups }) {
+    for (const [field, figure] of this.#figures) figure.set(sample[field]);
+    for (const [field, flag] of this.#notes) flag.set(sample[field] > 0);
+    const values = this.#values;
+    values[0] = sample.done;
+    values[1] = sample.skipped;
+    values[2] = sample.failed + sample.dropped;
+    values[3] = sample.calling + sample.local;
+    values[4] = sample.waiting;
+    values[5] = sample.ready;
+    const known = values.reduce((sum, value) => sum + value, 0);
+    this.#bar.show(values, Math.max(known, this.#column.strategy === "cell" ? rows_total : row_groups.total));
+  }
+}
+
+/** A count in five characters or less. @param {number} value */
+function brief(value) {
+  if (value < 10_000) return count(value);
+  return value < 999_950 ? `${Number((value / 1e3).toFixed(value < 99_950 ? 1 : 0))}k` : `${Number((value / 1e6).toFixed(1))}M`;
+}
+
+/** What a column's task is made for, where that is not a row. @param {LayoutColumn} column */
+function ordinal({ strategy }) {
+  if (strategy === "cell") return "";
+  return strategy === "full_column" ? ", once complete" : ", per row group";
+}
+
+export class PipelineGraph extends Part {
+  #nodes;
+  #columns;
+  #edges = document.createElementNS(SVG, "svg");
+  #canvas;
+  #resize;
+  #room = 0;
+  /** @type {View["sample"] | undefined} */
+  #sample;
+  /** The node that is drawn next, and how many do not show the sample yet. */
+  #next = 0;
+  #left = 0;
+
+  /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
+  constructor(parent, layout, on) {
+    const { element } = section("pipeline", "Pipeline", "Each column of the table, what it needs, and where its tasks are now");
+    super(element, parent);
+    this.#columns = layout.columns;
+    this.#nodes = layout.columns.map((_, index) => new Node(layout, index, on));
+    this.restMs = READABLE_MS / Math.max(1, Math.ceil(this.#nodes.length / SLICE));
+    this.#edges.setAttribute("aria-hidden", "true");
+    this.#edges.setAttribute("class", "edges");
+    this.#canvas = make("div", { class: "graph" }, ...this.#nodes.map((node) => node.element));
+    this.#canvas.prepend(this.#edges);
+    const scroller = make("div", { class: "graph-scroller", tabindex: "0", role: "group", "aria-label": "Columns of the pipeline" }, this.#canvas);
+    element.append(scroller, key());
+    this.#resize = new ResizeObserver(([entry]) => this.#layOut(entry?.contentRect.width ?? scroller.clientWidth));
+    this.#resize.observe(scroller);
+    this.#layOut(scroller.clientWidth);
+  }
+
+  /** @override @param {View} view */
+  take({ sample }) {
+    this.#sample = sample;
+    this.#left = this.#nodes.length;
+    this.isStale = true;
+  }
+
+  /** In slices, the nodes in turn: a wide table has many figures. @override @param {number} until */
+  draw(until) {
+    const sample = this.#sample;
+    if (!sample) return;
+    for (let most = until === Number.POSITIVE_INFINITY ? this.#left : SLICE; most > 0 && this.#left > 0; most -= 1) {
+      const column = sample.columns[this.#next];
+      if (column) this.#nodes[this.#next]?.show(column, sample);
+      this.#next = (this.#next + 1) % this.#nodes.length;
+      this.#left -= 1;
+    }
+    this.isStale = this.#left > 0;
+  }
+
+  /** @override */
+  destroy() {
+    this.#resize.disconnect();
+    super.destroy();
+  }
+
+  /** @param {number} room */
+  #layOut(room) {
+    if (room === this.#room) return;
+    this.#room = room;
+    const { places, edges, width, height, isUpright } = layOut(this.#columns, room);
+    this.#canvas.style.width = `${width}px`;
+    this.#canvas.style.height = `${height}px`;
+    this.#canvas.classList.toggle("upright", isUpright);
+    this.#nodes.forEach(({ element }, index) => {
+      element.style.left = `${places[index]?.left ?? 0}px`;
+      element.style.top = `${places[index]?.top ?? 0}px`;
+    });
+    this.#edges.setAttribute("width", String(width));
+    this.#edges.setAttribute("height", String(height));
+    this.#edges.replaceChildren(
+      ...edges.map((path) => {
+        const line = document.createElementNS(SVG, "path");
+        line.setAttribute("d", path);
+        return line;
+      }),
+    );
+  }
+}
+
+function key() {
+  const parts = [
+    ["done", "done"],
+    ["calling", "calling or working"],
+    ["waiting", "waiting for a call"],
+    ["ready", "queued"],
+    ["dropped", "failed or dropped"],
+    ["skipped", "skipped"],
+  ];
+  const items = parts.map(([name, words]) => make("li", {}, make("span", { class: `swatch ${name}`, "aria-hidden": "true" }), words));
+  return make("ul", { class: "legend", "aria-label": "How to read the bars" }, ...items);
+}

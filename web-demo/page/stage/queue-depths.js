@@ -1,0 +1,120 @@
+// @ts-check
+// The queue of each fairness group: tasks that wait for a worker, tasks that have one against the group's limit, the
+// group's weight, and what it owes after borrowing.
+import { count } from "../format.js";
+import { Figure, Flag, make, section, StackedBar, Text, UNBOUNDED, whyButton } from "./dom.js";
+import { Part } from "./part.js";
+
+/** @typedef {import("./view").View} View */
+/** @typedef {import("./view").On} On */
+/** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
+/** @typedef {import("../pkg/tidegate_playground.js").GroupSample} GroupSample */
+
+/** How wide the mark of a limit is, as a share of the bar. */
+const MARK = 0.006;
+
+/** A weight, to three digits. @param {number} weight */
+const weigh = (weight) => String(Number(weight.toPrecision(3)));
+
+/** The least of 1, 2, 5, 10, 20... that is not below `value`. @param {number} value */
+function roundUp(value) {
+  let top = 1;
+  for (let turn = 0; top < value; turn += 1) top *= turn % 3 === 1 ? 2.5 : 2;
+  return top;
+}
+
+class Group {
+  element;
+  #queued = new Figure("queued");
+  #running = new Figure("running");
+  #limit = new Figure("limit");
+  #debt = new Figure("debt");
+  #weight = new Figure("weight", weigh);
+  #slots = new StackedBar("slots-stack", 4);
+  #queue = new StackedBar("queue-stack", 1);
+  #owes;
+  #bounded;
+
+  /** @param {string} name @param {string} kind @param {() => void} ask */
+  constructor(name, kind, ask) {
+    const debt = make("span", { class: "group-debt" }, "owes ", this.#debt.element);
+    this.element = whyButton(
+      "group-row",
+      ask,
+      make("span", { class: "group-name" }, make("strong", {}, name), make("span", { class: "soft" }, kind)),
+      make("span", { class: "group-weight soft" }, "weight ", this.#weight.element, debt),
+      make("span", { class: "group-bars" }, this.#slots.element, this.#queue.element),
+      make("span", { class: "group-figure" }, make("span", { class: "soft" }, "running"), make("span", {}, this.#running.element, make("span", { class: "of-limit soft" }, " / ", this.#limit.element))),
+      make("span", { class: "group-figure" }, make("span", { class: "soft" }, "queued"), this.#queued.element),
+    );
+    this.#owes = new Flag(this.element, "owes");
+    this.#bounded = new Flag(this.element, "bounded");
+  }
+
+  /** @param {GroupSample} group @param {number} slots what the upper bar's width stands for @param {number} tasks the same for the lower */
+  show({ queued, running, limit, debt, weight }, slots, tasks) {
+    this.#queued.set(queued);
+    this.#running.set(running);
+    this.#debt.set(debt);
+    this.#weight.set(weight);
+    this.#owes.set(debt > 0);
+    const bound = limit ?? UNBOUNDED;
+    this.#limit.set(bound);
+    this.#bounded.set(bound < UNBOUNDED);
+    // In front of each other: workers within the limit, the room up to it, its mark, workers beyond it.
+    const at = Math.min(1, bound / slots);
+    const mark = bound < UNBOUNDED ? MARK : 0;
+    this.#slots.end(0, Math.min(running / slots, at - mark));
+    this.#slots.end(1, bound < UNBOUNDED ? at - mark : 0);
+    this.#slots.end(2, bound < UNBOUNDED ? at : 0);
+    this.#slots.end(3, running / slots);
+    this.#slots.draw();
+    this.#queue.end(0, queued / tasks);
+    this.#queue.draw();
+  }
+}
+
+export class QueueDepths extends Part {
+  #groups;
+  /** What a full bar stands for. It only grows, so that the bars stay comparable. */
+  #slots = 4;
+  #tasks = 10;
+  #scale;
+  /** @type {View["sample"] | undefined} */
+  #sample;
+
+  /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
+  constructor(parent, layout, on) {
+    const { element } = section("queues", "Queues", "Running against each group's limit, and waiting");
+    super(element, parent);
+    this.#groups = layout.groups.map(({ name, kind }, index) => new Group(name, kind, () => on.why({ group: index })));
+    this.#scale = new Text(make("p", { class: "stage-foot" }));
+    element.append(make("div", { class: "group-list" }, ...this.#groups.map((group) => group.element)), this.#scale.element);
+  }
+
+  /** @override @param {View} view */
+  take({ sample }) {
+    this.#sample = sample;
+    this.isStale = true;
+  }
+
+  /** @override */
+  draw() {
+    this.isStale = false;
+    const sample = this.#sample;
+    if (!sample) return;
+    let slots = this.#slots;
+    let tasks = this.#tasks;
+    for (const { running, limit, queued } of sample.groups) {
+      slots = Math.max(slots, running, limit !== null && limit < UNBOUNDED ? limit : 0);
+      tasks = Math.max(tasks, queued);
+    }
+    if (slots > this.#slots) this.#slots = slots;
+    if (tasks > this.#tasks) this.#tasks = roundUp(tasks);
+    for (let index = 0; index < this.#groups.length; index += 1) {
+      const group = sample.groups[index];
+      if (group) this.#groups[index]?.show(group, this.#slots, this.#tasks);
+    }
+    this.#scale.set(`A full bar: ${count(this.#slots)} running, ${count(this.#tasks)} queued.`);
+  }
+}

@@ -1,0 +1,321 @@
+// @ts-check
+// The tide chart of one provider: calls in flight as water, the limit as the gate above it, the provider's true
+// capacity as the tide mark; 429 answers as ticks along the top, cooldowns as shade, live changes as labelled lines.
+import { count, mean, span, tick } from "../format.js";
+import { UNBOUNDED } from "./dom.js";
+import { colour } from "./palette.js";
+import uPlot from "./uplot.js";
+import { changeLabel } from "./words.js";
+
+/** @typedef {import("../pkg/tidegate_playground.js").TelemetryField} TelemetryField */
+/** @typedef {import("../pkg/tidegate_playground.js").Change} Change */
+/** @typedef {import("./view").View} View */
+/** @typedef {import("./uplot.js").Plot} Plot */
+
+/** A run shorter than this is shown on an axis this long, in ms. */
+const SHORTEST_AXIS = 10_000;
+/** The value axis is never lower than this. */
+const LOWEST_TOP = 4;
+/** The height of the ticks that mark 429 answers, in CSS pixels. */
+const TICK_HEIGHT = 9;
+/** Changes closer together than this are marked once, in CSS pixels: dragging makes many. */
+const MARK_DISTANCE = 8;
+/** Labels of changes stand in so many rows below the top, each this high in CSS pixels. */
+const LABEL_ROWS = 3;
+const LABEL_HEIGHT = 14;
+/** The measures that a chart shows. @type {readonly TelemetryField[]} */
+const FIELDS = ["inFlight", "peak", "limit", "capacity", "refused", "cooling"];
+
+/** Said while nothing is under the pointer. */
+const HINT = "Point at the chart to read it";
+
+/** A history kept from one frame to the next: the frame's own arrays go back to the worker. */
+class History {
+  length = 0;
+  #times = new Float64Array(1024);
+  /** @type {Map<TelemetryField, Float64Array>} */
+  #columns = new Map(FIELDS.map((field) => [field, new Float64Array(1024)]));
+
+  /** @param {Float64Array} times @param {Record<TelemetryField, Float64Array>} columns */
+  take(times, columns) {
+    this.length = times.length;
+    if (times.length > this.#times.length) this.#grow(times.length);
+    this.#times.set(times);
+    for (const [field, kept] of this.#columns) kept.set(columns[field].subarray(0, times.length));
+  }
+
+  /** @param {number} index */
+  time(index) {
+    return this.#times[index] ?? 0;
+  }
+
+  /** @param {TelemetryField} field @param {number} index */
+  at(field, index) {
+    return this.#columns.get(field)?.[index] ?? 0;
+  }
+
+  /** What the chart library draws: the times, then a line each. @returns {Float64Array[]} */
+  lines() {
+    const lines = FIELDS.slice(0, 4).map((field) => this.#columns.get(field) ?? this.#times);
+    return [this.#times, ...lines].map((line) => line.subarray(0, this.length));
+  }
+
+  /** @param {number} length */
+  #grow(length) {
+    this.#times = new Float64Array(length);
+    for (const field of FIELDS) this.#columns.set(field, new Float64Array(length));
+  }
+}
+
+export class TideChart {
+  /** The top of the value axis: it only grows during a run, so that the picture stays put. */
+  top = LOWEST_TOP;
+  /** Whether only the latest stretch is shown. */
+  follows = false;
+  /** Whether there is something new that is not drawn. */
+  isStale = false;
+  /** The stretch on the time axis, in ms. */
+  #from = 0;
+  #end = SHORTEST_AXIS;
+  #windowMs = SHORTEST_AXIS;
+  #history = new History();
+  /** @type {readonly Change[]} */
+  #changes = [];
+  /** Where the room for labels ends in each of their rows, in canvas pixels. */
+  #room = new Float64Array(LABEL_ROWS);
+  /** @type {Plot} */
+  #plot;
+  #provider;
+  #readout;
+  #onLayout;
+  #resize;
+
+  /**
+   * @param {string} provider whose chart it is
+   * @param {HTMLElement} stage where to draw
+   * @param {import("./dom.js").Text} readout where to say what is under the pointer
+   * @param {(top: number, height: number) => void} onLayout hears where the plot lies within the stage, in CSS pixels
+   */
+  constructor(provider, stage, readout, onLayout) {
+    this.#provider = provider;
+    this.#readout = readout;
+    this.#onLayout = onLayout;
+    this.#plot = new uPlot(this.#options(stage), [[], [], [], [], []], stage);
+    this.#resize = new ResizeObserver(() => {
+      this.#plot.setSize({ width: stage.clientWidth, height: stage.clientHeight });
+      this.#layOut();
+    });
+    this.#resize.observe(stage);
+    this.#layOut();
+  }
+
+  /** Takes a history over; `draw` shows it.
+   * @param {View} view @param {number} provider its index */
+  take(view, provider) {
+    const { times } = view;
+    this.#history.take(times, view.columns(provider));
+    this.#changes = view.changes ?? [];
+    this.#windowMs = view.windowMs;
+    this.#grow();
+    this.isStale = true;
+  }
+
+  draw() {
+    this.isStale = false;
+    const now = this.#history.time(this.#history.length - 1);
+    this.#end = Math.max(this.follows ? this.#windowMs : SHORTEST_AXIS, now);
+    this.#from = this.follows ? this.#end - this.#windowMs : 0;
+    const lines = /** @type {import("./uplot.js").PlotData} */ (/** @type {unknown} */ (this.#history.lines()));
+    // In a batch the library draws at once, so that the caller can see what it took.
+    this.#plot.batch(() => this.#plot.setData(lines));
+    this.#sayWhatIsUnderThePointer();
+  }
+
+  /** Draws again, in the present colours. */
+  recolour() {
+    this.#plot.redraw(false, true);
+  }
+
+  destroy() {
+    this.#resize.disconnect();
+    this.#plot.destroy();
+  }
+
+  #grow() {
+    let most = 0;
+    const history = this.#history;
+    for (let index = 0; index < history.length; index += 1) {
+      const limit = history.at("limit", index);
+      const capacity = history.at("capacity", index);
+      if (limit > most && limit < UNBOUNDED) most = limit;
+      if (capacity > most && capacity < UNBOUNDED) most = capacity;
+      most = Math.max(most, history.at("peak", index));
+    }
+    if (most > 0.94 * this.top) this.top = Math.ceil(most * 1.25);
+  }
+
+  #layOut() {
+    const { top, height } = this.#plot.bbox;
+    this.#onLayout(top / devicePixelRatio, height / devicePixelRatio);
+  }
+
+  /** @param {HTMLElement} stage @returns {import("./uplot.js").PlotOptions} */
+  #options(stage) {
+    const axis = {
+      stroke: () => colour("--muted"),
+      grid: { stroke: () => colour("--line"), width: 1 },
+      ticks: { show: false },
+      font: "12px sans-serif",
+    };
+    const paths = uPlot.paths.stepped?.({ align: 1 });
+    const level = { width: 2, points: { show: false }, ...(paths && { paths }) };
+    const widest = (/** @type {string[] | null} */ values) => 14 + 7 * Math.max(2, ...(values ?? []).map((value) => value.length));
+    return {
+      width: stage.clientWidth,
+      height: stage.clientHeight,
+      padding: [14, 18, 0, 0],
+      legend: { show: false },
+      cursor: { y: false, drag: { x: false, y: false }, points: { show: false }, sync: { key: "tide" } },
+      scales: {
+        x: { time: false, range: () => [this.#from, this.#end] },
+        y: { range: () => [0, this.top] },
+      },
+      axes: [
+        { ...axis, size: 30, space: 70, values: (_, ticks) => ticks.map((at) => tick(at, (ticks[1] ?? at) - (ticks[0] ?? 0))) },
+        {
+          ...axis,
+          size: (_, values) => widest(values),
+          space: 28,
+          incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000],
+          values: (_, ticks) => ticks.map(count),
+        },
+      ],
+      series: [
+        {},
+        { ...level, width: 1.5, stroke: () => colour("--in-flight"), fill: () => colour("--water") },
+        { ...level, width: 1, stroke: () => colour("--peak") },
+        { ...level, stroke: () => colour("--limit") },
+        { ...level, stroke: () => colour("--capacity"), dash: [7, 5] },
+      ],
+      hooks: {
+        drawClear: [(plot) => this.#shadeCooldowns(plot)],
+        draw: [(plot) => this.#markRefusals(plot), (plot) => this.#markChanges(plot)],
+        setCursor: [() => this.#sayWhatIsUnderThePointer()],
+      },
+    };
+  }
+
+  /** Where an instant lies, in canvas pixels, kept within the plot. @param {Plot} plot @param {number} ms */
+  #place(plot, ms) {
+    const { left, width } = plot.bbox;
+    const share = (ms - this.#from) / (this.#end - this.#from);
+    return Math.round(left + width * Math.min(1, Math.max(0, share)));
+  }
+
+  /** The first bucket that is shown at all. */
+  #first() {
+    let index = 0;
+    while (index + 1 < this.#history.length && this.#history.time(index + 1) < this.#from) index += 1;
+    return index;
+  }
+
+  /** The end of a bucket, in ms. @param {number} index */
+  #endOf(index) {
+    return this.#history.time(Math.min(index + 1, this.#history.length - 1));
+  }
+
+  /** One rectangle for each stretch of neighbouring buckets, so that no seams show. @param {Plot} plot */
+  #shadeCooldowns(plot) {
+    const { ctx, bbox } = plot;
+    const { length } = this.#history;
+    ctx.save();
+    ctx.fillStyle = colour("--cooling");
+    for (let index = this.#first(); index < length; index += 1) {
+      const first = index;
+      let sum = 0;
+      while (index < length && this.#history.at("cooling", index) > 0) sum += this.#history.at("cooling", index++);
+      if (index === first) continue;
+      const left = this.#place(plot, this.#history.time(first));
+      const right = this.#place(plot, this.#endOf(index - 1));
+      ctx.globalAlpha = Math.min(1, sum / (index - first));
+      ctx.fillRect(left, bbox.top, Math.max(1, right - left), bbox.height);
+    }
+    ctx.restore();
+  }
+
+  /** @param {Plot} plot */
+  #markRefusals(plot) {
+    const { ctx, bbox } = plot;
+    const width = Math.round(2 * devicePixelRatio);
+    ctx.save();
+    ctx.fillStyle = colour("--refused");
+    let last = -1;
+    for (let index = this.#first(); index < this.#history.length; index += 1) {
+      if (this.#history.at("refused", index) <= 0) continue;
+      const middle = (this.#place(plot, this.#history.time(index)) + this.#place(plot, this.#endOf(index))) / 2;
+      const left = Math.round(middle - width / 2);
+      if (left === last) continue;
+      last = left;
+      ctx.fillRect(left, bbox.top - 3 * devicePixelRatio, width, TICK_HEIGHT * devicePixelRatio);
+    }
+    ctx.restore();
+  }
+
+  /** Live changes, the latest first, so that a label knows the room it has. @param {Plot} plot */
+  #markChanges(plot) {
+    if (this.#changes.length === 0) return;
+    const { ctx, bbox } = plot;
+    const scale = devicePixelRatio;
+    ctx.save();
+    ctx.strokeStyle = ctx.fillStyle = colour("--muted");
+    ctx.lineWidth = Math.max(1, Math.round(scale));
+    ctx.font = `${11 * scale}px sans-serif`;
+    ctx.textAlign = "left";
+    ctx.textBaseline = "top";
+    ctx.setLineDash([2 * scale, 3 * scale]);
+    this.#room.fill(bbox.left + bbox.width);
+    let next = Number.POSITIVE_INFINITY;
+    for (let index = this.#changes.length - 1; index >= 0; index -= 1) {
+      const change = this.#changes[index];
+      if (!change || change.at_ms < this.#from || change.at_ms > this.#end) continue;
+      if ("model" in change && change.model !== this.#provider) continue;
+      const left = this.#place(plot, change.at_ms);
+      if (next - left < MARK_DISTANCE * scale) continue;
+      next = left;
+      ctx.beginPath();
+      ctx.moveTo(left + 0.5, bbox.top);
+      ctx.lineTo(left + 0.5, bbox.top + bbox.height);
+      ctx.stroke();
+      this.#label(plot, changeLabel(change), left);
+    }
+    ctx.restore();
+  }
+
+  /** Writes a label beside the line at `left`, in the first of the rows that has room. @param {Plot} plot @param {string} text @param {number} left */
+  #label({ ctx, bbox }, text, left) {
+    const scale = devicePixelRatio;
+    const gap = 4 * scale;
+    const length = ctx.measureText(text).width + 2 * gap;
+    // At the right edge it stands before its line.
+    const start = left + length > bbox.left + bbox.width ? left - length : left;
+    const row = this.#room.findIndex((room) => start + length <= room);
+    if (row < 0 || start < bbox.left) return;
+    this.#room[row] = start;
+    ctx.fillText(text, start + gap, bbox.top + (9 + LABEL_HEIGHT * row) * scale);
+  }
+
+  #sayWhatIsUnderThePointer() {
+    const index = this.#plot.cursor.idx;
+    const history = this.#history;
+    if (index === null || index === undefined || index >= history.length) {
+      this.#readout.set(HINT);
+      return;
+    }
+    const capacity = history.at("capacity", index);
+    let said = `at ${span(history.time(index))} · in flight ${mean(history.at("inFlight", index))} (peak ${count(history.at("peak", index))})`;
+    said += ` · limit ${count(history.at("limit", index))} · capacity ${capacity < UNBOUNDED ? count(capacity) : "unbounded"}`;
+    if (history.at("refused", index) > 0) said += ` · 429s ${count(history.at("refused", index))}`;
+    if (history.at("cooling", index) > 0) said += " · cooling down";
+    this.#readout.set(said);
+  }
+}

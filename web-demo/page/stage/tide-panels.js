@@ -1,0 +1,266 @@
+// @ts-check
+// A panel per provider: its figures, its tide chart, the slider beside the chart that moves its true capacity, and the
+// troubles a person can make for it. The slider's thumb lies at the height of the capacity line.
+import { count, percent, span } from "../format.js";
+import { Figure, Flag, make, section, Text, UNBOUNDED, watchVisibility, whyButton } from "./dom.js";
+import { Part, READABLE_MS } from "./part.js";
+import { TideChart } from "./tide-chart.js";
+
+/** @typedef {import("./view").View} View */
+/** @typedef {import("./view").On} On */
+/** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
+/** @typedef {import("../pkg/tidegate_playground.js").ProviderSample} ProviderSample */
+
+/** Twice the slider's padding at each end: the thumb's diameter. Kept equal to `--thumb` in style.css. */
+const THUMB = 20;
+/** How many charts are drawn in one frame. */
+const CHARTS = 2;
+/** With more providers than this, each has less room. */
+const MANY = 4;
+/** A burst of 429 and a slow patch, as the buttons make them: ms of virtual time, and times the usual latency. */
+const BURST_MS = 3_000;
+const SLOW_MS = 10_000;
+const SLOW_FACTOR = 4;
+
+const FIGURES = /** @type {const} */ ([
+  ["in_flight", "in flight"],
+  ["limit", "limit"],
+  ["capacity", "capacity"],
+  ["waiting", "waiting"],
+  ["refused", "429s"],
+]);
+
+/** Not a whole word per frame: what is left of something that ends. @param {number | null} until @param {number} now both in ns */
+const left = (until, now) => (until !== null && until > now ? span((until - now) / 1e6) : "");
+
+class Panel {
+  element;
+  chart;
+  isVisible = true;
+  #name;
+  #index;
+  #figures = FIGURES.map(([field]) => new Figure(field));
+  #status = new Text(make("p", { class: "provider-status", "data-status": "" }));
+  #used = new Text(make("p", { class: "soft provider-used" }));
+  #cools;
+  #tide = make("input", { class: "tide", type: "range", min: "0", step: "1", "aria-orientation": "vertical" });
+  #release = make("button", { class: "small", type: "button", disabled: "" }, "Give capacity back");
+  #capacity = -1;
+  #isHeld = false;
+  #top = 0;
+  /** @type {ProviderSample | undefined} */
+  #sample;
+  /** Virtual time in ns. */
+  #now = 0;
+  #visibility;
+
+  /** @param {HTMLElement} parent @param {string} name @param {number} index @param {On} on @param {() => void} appeared */
+  constructor(parent, name, index, on, appeared) {
+    this.#name = name;
+    this.#index = index;
+    const stage = make("div", { class: "chart", role: "img", "aria-label": `Tide chart of ${name}: limit, calls in flight and true capacity over virtual time` });
+    const readout = new Text(make("p", { class: "readout" }));
+    this.element = make(
+      "article",
+      { class: "provider", "data-provider": name, "aria-label": `Provider ${name}` },
+      make("header", {}, make("h3", {}, whyButton("provider-name", () => on.why({ provider: index }), name)), this.#used.element, this.#status.element, this.#list()),
+      make("div", { class: "provider-stage" }, stage, this.#tide),
+      make("footer", {}, readout.element, this.#troubles(on)),
+    );
+    this.#cools = new Flag(this.element, "cools");
+    this.#tide.setAttribute("aria-label", `True capacity of ${name}`);
+    this.#listen(on);
+    // First into the document: the chart is made in the size that it is shown in.
+    parent.append(this.element);
+    this.chart = new TideChart(name, stage, readout, (top, height) => {
+      this.#tide.style.marginTop = `${top - THUMB / 2}px`;
+      this.#tide.style.height = `${height + THUMB}px`;
+    });
+    this.#visibility = watchVisibility(stage, (visible) => {
+      this.isVisible = visible;
+      if (visible) appeared();
+    });
+  }
+
+  #list() {
+    const list = FIGURES.map(([field, words], index) => {
+      return make("div", { class: `key-${field.replace("_", "-")}` }, make("dt", {}, words), make("dd", {}, this.#figures[index]?.element));
+    });
+    return make("dl", {}, ...list);
+  }
+
+  /** @param {On} on */
+  #troubles(on) {
+    const model = this.#name;
+    const button = (/** @type {string} */ text, /** @type {string} */ title, /** @type {() => void} */ act) => {
+      const made = make("button", { class: "small", type: "button", title }, text);
+      made.addEventListener("click", act);
+      return made;
+    };
+    const group = make(
+      "div",
+      { class: "troubles", role: "group", "aria-label": `Trouble for ${model}` },
+      button("Drop to zero", "It bears no call at all until you give the capacity back", () => on.change({ set: "capacity", model, slots: 0 })),
+      button("429 burst", `It refuses every call for ${span(BURST_MS)}`, () => on.change({ set: "refuse", model, for_ms: BURST_MS })),
+      button("Slow patch", `Calls take ${SLOW_FACTOR} times as long for ${span(SLOW_MS)}`, () => on.change({ set: "slow", model, factor: SLOW_FACTOR, for_ms: SLOW_MS })),
+      this.#release,
+    );
+    return group;
+  }
+
+  /** @param {On} on */
+  #listen(on) {
+    const tide = this.#tide;
+    tide.addEventListener("input", () => {
+      this.#say(tide.valueAsNumber);
+      on.capacity(this.#index, tide.valueAsNumber);
+    });
+    tide.addEventListener("pointerdown", () => (this.#isHeld = true));
+    for (const end of ["pointerup", "pointercancel", "blur"]) tide.addEventListener(end, () => (this.#isHeld = false));
+    this.#release.addEventListener("click", () => {
+      tide.focus();
+      on.capacity(this.#index, undefined);
+    });
+  }
+
+  /** @param {View} view */
+  take(view) {
+    this.#sample = view.sample.providers[this.#index];
+    this.#now = view.sample.at;
+    this.chart.take(view, this.#index);
+  }
+
+  drawFigures() {
+    const sample = this.#sample;
+    const now = this.#now;
+    if (!sample) return;
+    for (let index = 0; index < FIGURES.length; index += 1) {
+      this.#figures[index]?.set(sample[FIGURES[index]?.[0] ?? "limit"]);
+    }
+    const { busy_slot_ns: busy, idle_slot_ns: idle } = sample.idle;
+    this.#used.set(`${percent(Number(busy), Number(busy) + Number(idle))} of the limit used`);
+    this.#status.set(status(sample, now));
+    this.#cools.set(sample.cooldown_until !== null && sample.cooldown_until > now);
+    if (this.#release.disabled === sample.changed) this.#release.disabled = !sample.changed;
+    this.#follow(sample.capacity);
+  }
+
+  destroy() {
+    this.#visibility.disconnect();
+    this.chart.destroy();
+    this.element.remove();
+  }
+
+  /** Keeps the thumb at the height of the capacity line when that moves, unless a person holds it. @param {number} capacity */
+  #follow(capacity) {
+    if (this.chart.top !== this.#top) {
+      this.#top = this.chart.top;
+      this.#tide.max = String(this.#top);
+    }
+    if (capacity === this.#capacity || this.#isHeld) return;
+    this.#capacity = capacity;
+    this.#tide.value = String(Math.min(capacity, this.#top));
+    this.#say(capacity);
+  }
+
+  /** @param {number} capacity */
+  #say(capacity) {
+    const bears = capacity < UNBOUNDED ? `${count(capacity)} calls` : "any number of calls";
+    this.#tide.setAttribute("aria-valuetext", `${this.#name} bears ${bears} at once`);
+  }
+}
+
+/** What is out of the ordinary with a provider, and for how much longer. @param {ProviderSample} sample @param {number} now */
+function status(sample, now) {
+  const cooling = left(sample.cooldown_until, now);
+  const refusing = left(sample.refusing_until, now);
+  const slow = left(sample.slow_until, now);
+  let words = cooling && `cooling down, ${cooling} left`;
+  if (refusing) words += `${words && " · "}429 burst, ${refusing} left`;
+  if (slow) words += `${words && " · "}slow patch, ${slow} left`;
+  return words;
+}
+
+export class TidePanels extends Part {
+  restMs = 0;
+  /** @type {Panel[]} */
+  #panels = [];
+  #next = 0;
+  #figuresAreStale = false;
+  #figuresAt = Number.NEGATIVE_INFINITY;
+
+  /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
+  constructor(parent, layout, on) {
+    const { element, head } = section("tides", "Providers", "Drag the tide mark: the limit finds what the provider truly bears");
+    super(element, parent);
+    const grid = make("div", { class: layout.providers.length > MANY ? "providers many" : "providers" });
+    head.append(this.#stretch());
+    element.append(grid, legend());
+    this.#panels = layout.providers.map(({ name }, index) => new Panel(grid, name, index, on, () => this.draw(0)));
+  }
+
+  /** @override @param {View} view */
+  take(view) {
+    for (const panel of this.#panels) panel.take(view);
+    this.isStale = this.#figuresAreStale = true;
+  }
+
+  /** All figures, then charts in turn. @override @param {number} until */
+  draw(until) {
+    const now = performance.now();
+    if (this.#figuresAreStale && (now - this.#figuresAt >= READABLE_MS || until === Number.POSITIVE_INFINITY)) {
+      for (const panel of this.#panels) panel.drawFigures();
+      this.#figuresAreStale = false;
+      this.#figuresAt = now;
+    }
+    let left = until === Number.POSITIVE_INFINITY ? this.#panels.length : CHARTS;
+    for (let tries = this.#panels.length; tries > 0 && left > 0; tries -= 1) {
+      const panel = this.#panels[this.#next];
+      this.#next = (this.#next + 1) % this.#panels.length;
+      if (!panel?.chart.isStale || !panel.isVisible) continue;
+      panel.chart.draw();
+      left -= 1;
+      if (performance.now() >= until) break;
+    }
+    this.isStale = this.#figuresAreStale || this.#panels.some((panel) => panel.chart.isStale && panel.isVisible);
+  }
+
+  /** @override */
+  recolour() {
+    for (const panel of this.#panels) panel.chart.recolour();
+  }
+
+  /** @override */
+  destroy() {
+    for (const panel of this.#panels) panel.destroy();
+    super.destroy();
+  }
+
+  /** The choice between the whole run and its latest stretch. */
+  #stretch() {
+    const choices = [["Whole run", false], ["Latest", true]].map(([text, follows]) => {
+      const button = make("button", { type: "button", "aria-pressed": String(!follows) }, String(text));
+      button.addEventListener("click", () => {
+        for (const other of choices) other.setAttribute("aria-pressed", String(other === button));
+        for (const panel of this.#panels) {
+          panel.chart.follows = Boolean(follows);
+          panel.chart.isStale = true;
+        }
+        this.draw(Number.POSITIVE_INFINITY);
+      });
+      return button;
+    });
+    return make("div", { class: "switch", role: "group", "aria-label": "Time shown in the charts" }, ...choices);
+  }
+}
+
+function legend() {
+  const keys = [
+    ["in-flight", "calls in flight"],
+    ["limit", "limit that admission allows"],
+    ["capacity", "what the provider truly bears"],
+    ["refused", "429 answers (too many requests)"],
+    ["cooling", "cooldown"],
+  ];
+  return make("ul", { class: "legend", "aria-label": "How to read the charts" }, ...keys.map(([key, text]) => make("li", { class: `key-${key}` }, text)));
+}

@@ -1,0 +1,84 @@
+// @ts-check
+// A set-up as text that fits behind the `#` of an address: JSON, deflated, in base64url. The checksum that deflate ends
+// with tells a damaged link from a whole one.
+import { sameAsScenario } from "../compare/sides.js";
+import { isView } from "../tabs.js";
+
+/** @typedef {import("../compare/sides.js").Choice} Choice */
+/** @typedef {import("../session.js").SetUp} SetUp */
+/** @typedef {import("../tabs.js").View} View */
+
+/** Grows when an older page could not read what a newer one writes. */
+const VERSION = 1;
+/** The most text a link may unfold to, in bytes: a small link must not fill the memory. */
+const MOST_BYTES = 4 << 20;
+
+/** The part of the address behind the `#`. @param {View} view @param {SetUp} setUp */
+export async function write(view, setUp) {
+  const { scenario, seed, mode, choices, changes, at, speed } = setUp;
+  const text = JSON.stringify({ v: VERSION, scenario, seed, mode, choices: mode === "two" ? choices : undefined, changes, at, speed });
+  return `#/${view}/${toBase64(await pass(new TextEncoder().encode(text), new CompressionStream("deflate")))}`;
+}
+
+/** What an address asks for. Throws, in words, for a damaged link.
+ * @param {string} hash @returns {Promise<{ view: View | undefined, setUp: SetUp | undefined }>} */
+export async function read(hash) {
+  const [, view = "", payload = ""] = /^#\/([a-z]*)(?:\/(.*))?$/s.exec(hash) ?? [];
+  if (!payload) return { view: isView(view) ? view : undefined, setUp: undefined };
+  let told;
+  try {
+    const bytes = await pass(fromBase64(payload), new DecompressionStream("deflate"));
+    told = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+  } catch {
+    throw new Error("This link is damaged: a part of it is missing or changed.");
+  }
+  if (told?.v !== VERSION) throw new Error("This link was made by another version of the playground.");
+  return { view: isView(view) ? view : "stage", setUp: checked(told) };
+}
+
+/** @param {Record<string, unknown>} told @returns {SetUp} */
+function checked({ scenario, seed, mode, choices, changes, at, speed }) {
+  const isScenario = typeof scenario === "string" || (typeof scenario === "object" && scenario !== null);
+  const areChanges = changes === undefined || (Array.isArray(changes) && changes.every(Array.isArray));
+  if (!isScenario || !Number.isSafeInteger(seed) || !areChanges) throw new Error("This link says nothing that can be run.");
+  const isTwo = mode === "two";
+  const sides = Array.isArray(choices) ? choices : [];
+  const side = (/** @type {unknown} */ one) => /** @type {Choice} */ ({ ...sameAsScenario(), ...(typeof one === "object" ? one : {}) });
+  return {
+    scenario: /** @type {SetUp["scenario"]} */ (scenario),
+    seed: Number(seed),
+    mode: isTwo ? "two" : "one",
+    choices: [side(sides[0]), side(sides[1])],
+    changes: /** @type {SetUp["changes"]} */ (changes),
+    at: typeof at === "number" && at >= 0 ? at : 0,
+    speed: typeof speed === "number" ? Math.min(Math.max(speed, -1), 4) : 0.3,
+  };
+}
+
+/** @param {Uint8Array<ArrayBuffer>} bytes @param {CompressionStream | DecompressionStream} through */
+async function pass(bytes, through) {
+  const reader = new Blob([bytes]).stream().pipeThrough(through).getReader();
+  /** @type {Uint8Array[]} */
+  const parts = [];
+  let length = 0;
+  for (let next = await reader.read(); !next.done; next = await reader.read()) {
+    length += next.value.length;
+    if (length > MOST_BYTES) throw new Error("too long");
+    parts.push(next.value);
+  }
+  const whole = new Uint8Array(length);
+  parts.reduce((from, some) => (whole.set(some, from), from + some.length), 0);
+  return whole;
+}
+
+/** @param {Uint8Array} bytes */
+function toBase64(bytes) {
+  let text = "";
+  for (const byte of bytes) text += String.fromCharCode(byte);
+  return btoa(text).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+}
+
+/** @param {string} text */
+function fromBase64(text) {
+  return Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (letter) => letter.charCodeAt(0));
+}

@@ -1,0 +1,97 @@
+// @ts-check
+// The panel that says why something waits. It follows the run while it is open; Escape closes it, and the focus goes
+// back to what was clicked.
+import { buttonById, byId, make, say, wordsOf } from "./dom.js";
+import { count } from "./format.js";
+
+/** @typedef {import("./messages").Side} Side */
+/** @typedef {import("./pkg/tidegate_playground.js").About} About */
+/** @typedef {import("./pkg/tidegate_playground.js").Layout} Layout */
+/** @typedef {import("./pkg/tidegate_playground.js").Why} Why */
+/** @typedef {import("./session.js").Session} Session */
+
+/** The answer is asked for anew this often while the run goes on, in real ms: a person has to be able to read it. */
+const PAUSE_MS = 400;
+
+export class WhyPanel {
+  #session;
+  #panel = byId("why");
+  /** @type {{ side: Side, about: About } | undefined} */
+  #shown;
+  /** @type {HTMLElement | undefined} */
+  #cameFrom;
+  #askedAt = 0;
+  #isAsking = false;
+
+  /** @param {Session} session */
+  constructor(session) {
+    this.#session = session;
+    session.on("frame", () => {
+      if (this.#shown && performance.now() - this.#askedAt > PAUSE_MS) void this.#ask();
+    });
+    session.on("loaded", () => this.close());
+    buttonById("why-close").addEventListener("click", () => this.close());
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && this.#shown && !event.defaultPrevented) this.close();
+    });
+  }
+
+  /** @param {Side} side @param {About} about */
+  open(side, about) {
+    if (!this.#shown) this.#cameFrom = document.activeElement instanceof HTMLElement ? document.activeElement : undefined;
+    this.#shown = { side, about };
+    this.#panel.hidden = false;
+    const layout = this.#session.layouts[side];
+    const which = this.#session.mode === "two" ? (side === 0 ? " (left)" : " (right)") : "";
+    say(byId("why-title"), `${layout ? titleOf(about, layout) : "Why?"}${which}`);
+    byId("why-title").focus();
+    void this.#ask();
+  }
+
+  close() {
+    if (!this.#shown) return;
+    this.#shown = undefined;
+    this.#panel.hidden = true;
+    if (this.#cameFrom?.isConnected) this.#cameFrom.focus();
+  }
+
+  async #ask() {
+    const shown = this.#shown;
+    if (!shown || this.#isAsking) return;
+    this.#isAsking = true;
+    this.#askedAt = performance.now();
+    try {
+      const answer = await this.#session.runner.ask("why", shown);
+      if (this.#shown === shown) this.#show(answer);
+    } catch (error) {
+      if (this.#shown === shown) this.#show([], wordsOf(error));
+    } finally {
+      this.#isAsking = false;
+    }
+    if (this.#shown && this.#shown !== shown) void this.#ask();
+  }
+
+  /** @param {readonly Why[]} answer @param {string} [problem] */
+  #show(answer, problem) {
+    say(byId("why-lead"), problem ?? (answer.length === 0 ? "Nothing waits here now." : "At this instant:"));
+    const items = answer.map(({ what, why, count: many }) => {
+      const head = make("strong", {}, what);
+      return make("li", {}, many > 1 ? make("span", { class: "many" }, `${count(many)}×`) : undefined, head, make("p", {}, why));
+    });
+    const list = byId("why-list");
+    const text = answer.map(({ what, why, count: many }) => `${many}${what}${why}`).join("\n");
+    if (list.dataset.text === text) return;
+    list.dataset.text = text;
+    list.replaceChildren(...items);
+  }
+}
+
+/** @param {About} about @param {Layout} layout */
+function titleOf(about, layout) {
+  if (about === "row_groups") return "Why are no more rows in work?";
+  if ("column" in about) return `Why does the column ${layout.columns[about.column]?.name} wait?`;
+  if ("group" in about) return `Why does the group ${layout.groups[about.group]?.name} wait?`;
+  if ("provider" in about) return `Why do calls to ${layout.providers[about.provider]?.name} wait?`;
+  if ("slots" in about) return `Why are slots of ${layout.slots[about.slots]?.name} idle?`;
+  return `Why does the worker in slot ${about.lane + 1} wait?`;
+}
