@@ -47,6 +47,7 @@ pub mod handle;
 mod hex;
 pub mod lease;
 pub mod observe;
+mod order;
 pub mod pipeline;
 pub mod replay;
 pub mod request;

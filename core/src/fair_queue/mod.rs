@@ -47,6 +47,7 @@ use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use crate::error::{ConfigError, require};
+use crate::order::sorted;
 use nodes::Nodes;
 use records::{Class, Group, Lot, NOWHERE, Node};
 use turn::{Turn, TurnHeap};
@@ -258,9 +259,9 @@ impl FairQueue {
 
     /// Removes every item that `unwanted` names, without service; answers how many. O(queued).
     pub fn discard_where(&mut self, mut unwanted: impl FnMut(u64) -> bool) -> usize {
-        let mut doomed: Vec<u64> = self.nodes.ids().filter(|item| unwanted(*item)).collect();
+        let doomed: Vec<u64> = self.nodes.ids().filter(|item| unwanted(*item)).collect();
         // The order of a map decides nothing: tags do not move, but free slots are reused in this order.
-        doomed.sort_unstable();
+        let doomed = sorted(doomed);
         for item in &doomed {
             self.discard(*item);
         }

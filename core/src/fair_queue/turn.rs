@@ -63,16 +63,15 @@ impl TurnHeap {
         self.settle(place as usize, places);
     }
 
-    /// Rewrites every tag and restores the order. O(n).
+    /// Rewrites every tag and restores the order, which rounding may disturb: of members whose tags become equal, the
+    /// sequence decides. O(n).
     pub(super) fn rewrite_tags(&mut self, rewrite: impl Fn(f64) -> f64, places: &mut impl Places) {
         for (turn, _) in &mut self.entries {
             turn.tag = rewrite(turn.tag);
         }
         work::steps(self.entries.len());
-        // A sorted vector is a heap, and ties created by rounding fall back to the sequence.
-        self.entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        for (place, (_, member)) in self.entries.iter().enumerate() {
-            places.set_place(*member, place as u32);
+        for place in (0..self.entries.len() / 2).rev() {
+            self.sift_down(place, places);
         }
     }
 

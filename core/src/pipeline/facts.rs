@@ -15,7 +15,7 @@ impl Pipeline {
     /// Where the run stands. O(columns + admitted row groups).
     #[must_use]
     pub fn progress(&self) -> Progress {
-        let in_sight = self.groups.values().filter(|group| group.phase != Phase::Unsaved);
+        let in_sight = self.groups.iter().filter(|group| group.phase != Phase::Unsaved);
         let complete: u64 = in_sight.map(|group| u64::from(group.frontier.complete_rows())).sum();
         Progress {
             rows_total: self.rows(),
@@ -43,7 +43,7 @@ impl Pipeline {
 
     /// The row groups whose checkpoint failed, as they were handed out.
     pub fn unsaved(&self) -> impl Iterator<Item = FinishedRowGroup> {
-        let unsaved = self.groups.values().filter(|group| group.phase == Phase::Unsaved);
+        let unsaved = self.groups.iter().filter(|group| group.phase == Phase::Unsaved);
         unsaved.map(|group| group.finished(&self.plan))
     }
 

@@ -37,7 +37,7 @@ impl Pipeline {
             RunCommand::PreBatchFinished { now, row_group, result }
         });
         let now = self.clock.observe(now);
-        let Some(group) = self.groups.get_mut(&row_group).filter(|group| group.phase == Phase::PreBatch) else {
+        let Some(group) = self.groups.get_mut(row_group).filter(|group| group.phase == Phase::PreBatch) else {
             return;
         };
         self.awaited -= 1;
@@ -65,7 +65,7 @@ impl Pipeline {
             RunCommand::PostBatchFinished { now, row_group, result }
         });
         let now = self.clock.observe(now);
-        let Some(group) = self.groups.get(&row_group).filter(|group| group.phase == Phase::PostBatch) else { return };
+        let Some(group) = self.groups.get(row_group).filter(|group| group.phase == Phase::PostBatch) else { return };
         self.awaited -= 1;
         let complete = group.frontier.complete_rows();
         match result {
@@ -86,13 +86,13 @@ impl Pipeline {
             RunCommand::CheckpointFinished { now, row_group, result }
         });
         let now = self.clock.observe(now);
-        let Some(group) = self.groups.get(&row_group).filter(|group| group.phase == Phase::Saving) else { return };
+        let Some(group) = self.groups.get(row_group).filter(|group| group.phase == Phase::Saving) else { return };
         self.awaited -= 1;
         let complete = group.frontier.complete_rows();
         match result {
             Ok(()) => {
                 self.rows_in_work -= u64::from(group.span.rows);
-                self.groups.remove(&row_group);
+                self.groups.remove(row_group);
                 self.tally.rows_out += u64::from(complete);
                 self.tally.row_groups_saved += 1;
                 if self.teller.is_on() {
@@ -111,7 +111,7 @@ impl Pipeline {
 impl Pipeline {
     /// Calls the pre-batch hook of a row group if its seeds are done and it was not called before.
     pub(super) fn begin_pre_batch(&mut self, row_group: u32) {
-        let Some(group) = self.groups.get_mut(&row_group).filter(|_| self.state == State::Running) else { return };
+        let Some(group) = self.groups.get_mut(row_group).filter(|_| self.state == State::Running) else { return };
         if !group.gated || group.phase != Phase::Open || !group.frontier.is_seeded() {
             return;
         }
@@ -123,14 +123,14 @@ impl Pipeline {
 
     /// Drops a row that the pre-batch hook does not want.
     fn leave_out(&mut self, row_group: u32, row: u32) {
-        let Some(group) = self.groups.get(&row_group) else { return };
+        let Some(group) = self.groups.get(row_group) else { return };
         let missing = group.frontier.first_missing(&self.plan, row);
         let column = missing.or(self.plan.order().last().copied()).unwrap_or(ColumnId(0));
         self.drop_rows(TaskKey { row_group, column, row: Some(row) }, DropReason::PreBatch);
     }
 
     fn open_gate(&mut self, row_group: u32) {
-        let Some(group) = self.groups.get_mut(&row_group) else { return };
+        let Some(group) = self.groups.get_mut(row_group) else { return };
         group.gated = false;
         group.frontier.open_gate(&self.plan, &mut self.ready);
         self.enqueue_ready(row_group);
@@ -139,7 +139,7 @@ impl Pipeline {
     /// Gives a row group to its post-batch hook, if there is one, and then to be saved; rows that are not complete by now
     /// are dropped.
     pub(super) fn hand_out(&mut self, row_group: u32) {
-        let Some(group) = self.groups.get_mut(&row_group) else { return };
+        let Some(group) = self.groups.get_mut(row_group) else { return };
         for row in group.unfinished(&self.plan) {
             self.tally.drop_rows(Some(row.column), row.reason, 1);
         }
@@ -152,14 +152,14 @@ impl Pipeline {
     }
 
     fn save(&mut self, row_group: u32) {
-        let Some(group) = self.groups.get_mut(&row_group) else { return };
+        let Some(group) = self.groups.get_mut(row_group) else { return };
         group.phase = Phase::Saving;
         self.awaited += 1;
         self.effects.push_back(Effect::Checkpoint(group.finished(&self.plan)));
     }
 
     fn keep_unsaved(&mut self, row_group: u32, reason: DropReason, complete: u32) {
-        if let Some(group) = self.groups.get_mut(&row_group) {
+        if let Some(group) = self.groups.get_mut(row_group) {
             group.phase = Phase::Unsaved;
             self.tally.drop_rows(None, reason, u64::from(complete));
         }

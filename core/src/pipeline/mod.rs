@@ -39,6 +39,7 @@
 //! | `why` | what keeps a task, or a slot, for now |
 //! | [`event`], `tell` | what happened, for whoever wants to know |
 
+mod admitted;
 mod config;
 pub mod event;
 mod facts;

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::plan::{ColumnId, Plan};
 use super::route::Route;
 use super::row_group_target::ModelLoad;
+use crate::order::insert_distinct;
 use crate::task::{BoxedPolicy, Dispatcher, GroupKind};
 
 /// The resources that model columns hold while they run, and the fairness groups that have something held back.
@@ -43,11 +44,11 @@ impl Models {
             }
             for (resource, _) in &plan.columns()[id.index()].demand {
                 let at = names.iter().position(|name| name == resource);
-                resources.extend(at.filter(|at| *at > 0));
+                if let Some(at) = at.filter(|at| *at > 0) {
+                    insert_distinct(&mut resources, at);
+                }
             }
         }
-        resources.sort_unstable();
-        resources.dedup();
         let first = if first.is_empty() { roots } else { first };
         Self { resources, loads: Vec::new(), held_back: alloc::vec![0; groups], first }
     }

@@ -54,10 +54,10 @@ impl Pipeline {
             if counts.spawned > counts.ended() {
                 continue;
             }
-            while let Some((row_group, group)) = self.groups.range_mut(turn.row_group..).next() {
-                if *row_group != turn.row_group {
+            while let Some(group) = self.groups.first_from(turn.row_group) {
+                if group.span.row_group != turn.row_group {
                     // The ones between were saved, by this run or by an earlier one.
-                    (turn.row_group, turn.row) = (*row_group, 0);
+                    (turn.row_group, turn.row) = (group.span.row_group, 0);
                 }
                 let is_cell = plan.is_cell(column);
                 let places = if is_cell { group.span.rows } else { 1 };

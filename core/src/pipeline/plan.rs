@@ -3,11 +3,13 @@
 //! [`PlanBuilder`] takes columns in any order; [`PlanBuilder::build`] resolves every name once, refuses what cannot
 //! work, and fixes one topological order: among the columns whose upstreams are placed, the first defined comes first.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::BinaryHeap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use crate::handle::FixedMap;
+use crate::order::insert_distinct;
 use crate::task::TaskGroup;
 
 /// The largest number of columns in a plan, and so of fairness groups in a pipeline: a column is in one.
@@ -363,7 +365,7 @@ fn resolve_upstreams(
 ) -> Result<Vec<Vec<ColumnId>>, PlanError> {
     let mut resolved = Vec::with_capacity(columns.len());
     for column in columns {
-        let mut needed = BTreeSet::new();
+        let mut needed = Vec::new();
         for upstream in &column.upstreams {
             let Some(id) = fillers.get(upstream) else {
                 return Err(PlanError::UnknownUpstream {
@@ -376,9 +378,9 @@ fn resolve_upstreams(
                 let upstream = upstream.clone();
                 return Err(PlanError::CellBeforeFromScratch { column: column.name.clone(), upstream });
             }
-            needed.insert(*id);
+            insert_distinct(&mut needed, *id);
         }
-        resolved.push(needed.into_iter().collect());
+        resolved.push(needed);
     }
     Ok(resolved)
 }
@@ -390,14 +392,14 @@ fn topological_order(
 ) -> Result<Vec<ColumnId>, Vec<ColumnId>> {
     let mut missing: Vec<usize> = upstreams.iter().map(Vec::len).collect();
     let ids = || (0..).map(ColumnId).take(upstreams.len());
-    let mut ready: BTreeSet<ColumnId> = ids().filter(|id| missing[id.index()] == 0).collect();
+    let mut ready: BinaryHeap<Reverse<ColumnId>> = ids().filter(|id| missing[id.index()] == 0).map(Reverse).collect();
     let mut order = Vec::with_capacity(upstreams.len());
-    while let Some(next) = ready.pop_first() {
+    while let Some(Reverse(next)) = ready.pop() {
         order.push(next);
         for downstream in &downstreams[next.index()] {
             missing[downstream.index()] -= 1;
             if missing[downstream.index()] == 0 {
-                ready.insert(*downstream);
+                ready.push(Reverse(*downstream));
             }
         }
     }

@@ -14,7 +14,7 @@ impl Pipeline {
     /// Skips or queues the tasks of a row group that were found ready. A run that stops queues none; it still skips, since
     /// a row that lacks nothing else is complete.
     pub(super) fn enqueue_ready(&mut self, row_group: u32) {
-        let Some(group) = self.groups.get_mut(&row_group) else { return self.ready.clear() };
+        let Some(group) = self.groups.get_mut(row_group) else { return self.ready.clear() };
         let now = self.clock.latest();
         let mut at = 0;
         // The list grows while it is worked off, by one task for each edge of the plan at most.

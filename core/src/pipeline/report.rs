@@ -6,7 +6,6 @@
 //! spawned = succeeded + skipped + retryable + failed + fatal + cancelled + ignored
 //! ```
 
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -241,7 +240,8 @@ pub(super) struct Tally {
     pub(super) columns: Vec<TaskCounts>,
     /// Tasks in the queue, by column.
     pub(super) queued: Vec<u32>,
-    dropped: BTreeMap<(Option<ColumnId>, DropReason), u64>,
+    /// Ascending by column and reason.
+    dropped: Vec<DroppedCount>,
     pub(super) rows_dropped: u64,
 }
 
@@ -256,18 +256,20 @@ impl Tally {
 
     pub(super) fn drop_rows(&mut self, column: Option<ColumnId>, reason: DropReason, rows: u64) {
         if rows > 0 {
-            *self.dropped.entry((column, reason)).or_default() += rows;
+            let place = self.dropped.binary_search_by(|known| (known.column, known.reason).cmp(&(column, reason)));
+            match place {
+                Ok(place) => self.dropped[place].rows += rows,
+                Err(place) => self.dropped.insert(place, DroppedCount { column, reason, rows }),
+            }
             self.rows_dropped += rows;
         }
     }
 
     pub(super) fn dropped_for(&self, column: ColumnId) -> u64 {
-        self.dropped.iter().filter(|((known, _), _)| *known == Some(column)).map(|(_, rows)| rows).sum()
+        self.dropped.iter().filter(|count| count.column == Some(column)).map(|count| count.rows).sum()
     }
 
     pub(super) fn dropped(&self) -> Vec<DroppedCount> {
-        let count =
-            |(&(column, reason), &rows): (&(Option<ColumnId>, DropReason), &u64)| DroppedCount { column, reason, rows };
-        self.dropped.iter().map(count).collect()
+        self.dropped.clone()
     }
 }

@@ -9,6 +9,7 @@ use super::frontier::{Entry, Frontier, Place};
 use super::key::TaskKey;
 use super::outcome::{DropReason, DroppedRow, FinishedRowGroup};
 use super::plan::{ColumnId, Plan};
+use crate::order::sorted;
 use crate::time::Instant;
 
 /// The largest number of row groups in a run.
@@ -44,8 +45,8 @@ pub(super) struct Pending {
 
 impl Pending {
     /// The caller has checked the bounds: at least one row per group, at most [`MAX_ROW_GROUPS`] groups.
-    pub(super) fn new(rows: u64, size: u32, mut done: Vec<u32>) -> Self {
-        done.sort_unstable();
+    pub(super) fn new(rows: u64, size: u32, done: Vec<u32>) -> Self {
+        let mut done = sorted(done);
         done.dedup();
         let total = rows.div_ceil(u64::from(size)) as u32;
         let mut pending = Self { rows, size, total, next: 0, done, passed: 0, closed: false };
@@ -200,11 +201,13 @@ impl RowGroup {
         (self.dropped.len() - before) as u32
     }
 
-    /// What is saved of the group: its complete rows, and every other one with a reason. O(rows * log rows).
+    /// What is saved of the group: its complete rows, and every other one with a reason. O(rows).
     pub(super) fn finished(&self, plan: &Plan) -> FinishedRowGroup {
-        let mut dropped = self.dropped.clone();
-        dropped.extend(self.unfinished(plan));
-        dropped.sort_unstable();
+        let mut by_row = alloc::vec![None; self.span.rows as usize];
+        for dropped in self.dropped.iter().copied().chain(self.unfinished(plan)) {
+            by_row[dropped.row as usize] = Some(dropped);
+        }
+        let dropped: Vec<DroppedRow> = by_row.into_iter().flatten().collect();
         let live: Vec<u32> = (0..self.span.rows).filter(|row| self.frontier.is_complete(*row)).collect();
         debug_assert_eq!(live.len() + dropped.len(), self.span.rows as usize);
         let Span { row_group, first_row, rows } = self.span;

@@ -9,9 +9,10 @@
 //! Work per command is bounded by the size of the row groups it admits or drops from and by the leases it grants;
 //! one finished cell costs O(out-degree).
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::admitted::Admitted;
 use super::config::{PipelineConfig, PipelineError};
 use super::event::SchedulerFact;
 use super::frontier::{Place, Stage};
@@ -55,7 +56,7 @@ pub struct Pipeline {
     pub(super) dispatcher: Dispatcher<BoxedPolicy>,
     pub(super) pending: Pending,
     /// The admitted row groups. Ordered, since some decisions visit them all.
-    pub(super) groups: BTreeMap<u32, RowGroup>,
+    pub(super) groups: Admitted,
     pub(super) workers: Slots<Worker>,
     pub(super) yielding: Yielding,
     pub(super) turns: Turns,
@@ -129,7 +130,7 @@ impl Pipeline {
             rows: config.rows,
             dispatcher,
             pending: Pending::new(config.rows, config.row_group_size, config.done_row_groups),
-            groups: BTreeMap::new(),
+            groups: Admitted::default(),
             rows_in_work: 0,
             worker_cap: config.submission_limit,
             workers: Slots::default(),
@@ -272,7 +273,7 @@ impl Pipeline {
     fn absorb(&mut self, now: Instant, key: TaskKey, outcome: TaskOutcome) {
         let place = (key.column, key.row);
         self.consult_patience(now, key.column, outcome);
-        let Some(group) = self.groups.get_mut(&key.row_group) else {
+        let Some(group) = self.groups.get_mut(key.row_group) else {
             debug_assert!(false, "a row group stays while it has workers");
             return;
         };
@@ -370,7 +371,7 @@ impl Pipeline {
         if let Verdict::Drop(reason) = verdict {
             return self.drop_rows(key, reason);
         }
-        let Some(group) = self.groups.get_mut(&key.row_group) else { return };
+        let Some(group) = self.groups.get_mut(key.row_group) else { return };
         let place = (key.column, key.row);
         let entry = group.frontier.entry_mut(&self.plan, place);
         if entry.stage == Stage::Dropped {
@@ -399,7 +400,7 @@ impl Pipeline {
 
     /// Drops the row of a cell, or the rows of a whole group, and takes back what waits for them.
     pub(super) fn drop_rows(&mut self, key: TaskKey, reason: DropReason) {
-        let Some(group) = self.groups.get_mut(&key.row_group) else { return };
+        let Some(group) = self.groups.get_mut(key.row_group) else { return };
         let running = self.state == State::Running;
         let (dispatcher, delays, models) = (&mut self.dispatcher, &mut self.delays, &mut self.models);
         let (routes, teller, now) = (&self.routes, &mut self.teller, self.clock.latest());
@@ -442,7 +443,7 @@ impl Pipeline {
         // A task whose turn has come is one the row group is not done with.
         self.pass_turns();
         self.begin_pre_batch(row_group);
-        let Some(group) = self.groups.get(&row_group) else { return };
+        let Some(group) = self.groups.get(row_group) else { return };
         if group.phase != Phase::Open || !group.is_quiet() {
             return;
         }
@@ -455,7 +456,7 @@ impl Pipeline {
     }
 
     fn begin_salvage_round(&mut self, now: Instant, row_group: u32) {
-        let Some(group) = self.groups.get_mut(&row_group) else { return };
+        let Some(group) = self.groups.get_mut(row_group) else { return };
         for deferred in core::mem::take(&mut group.deferred) {
             let entry = group.frontier.entry_mut(&self.plan, deferred.place);
             if entry.stage != Stage::Deferred {
@@ -519,7 +520,7 @@ impl Pipeline {
             self.rows_in_work += u64::from(span.rows);
             self.tally.rows_in += u64::from(span.rows);
             let group = RowGroup::admit(&self.plan, span, self.hooks.pre_batch, &mut self.ready);
-            self.groups.insert(span.row_group, group);
+            self.groups.push(group);
             if self.teller.is_on() {
                 self.tell_admitted(span);
             }
@@ -550,7 +551,7 @@ impl Pipeline {
         self.pass_turns();
         while let Some(Dispatched { task, lease }) = self.dispatcher.dispatch() {
             let key = TaskKey::from_bits(task);
-            let Some(group) = self.groups.get_mut(&key.row_group) else {
+            let Some(group) = self.groups.get_mut(key.row_group) else {
                 debug_assert!(false, "a row group stays while it has queued tasks");
                 let _ = self.dispatcher.release(lease);
                 self.teller.run(self.clock.latest(), SchedulerFact::StaleSelection);
@@ -582,8 +583,8 @@ impl Pipeline {
     }
 }
 
-fn is_delayed(plan: &Plan, groups: &BTreeMap<u32, RowGroup>, task: u64) -> bool {
+fn is_delayed(plan: &Plan, groups: &Admitted, task: u64) -> bool {
     let key = TaskKey::from_bits(task);
-    let group = groups.get(&key.row_group);
+    let group = groups.get(key.row_group);
     group.is_some_and(|group| group.frontier.stage(plan, (key.column, key.row)) == Stage::Delayed)
 }

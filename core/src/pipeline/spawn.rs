@@ -28,7 +28,7 @@ impl Pipeline {
             self.tell_ended(now, key, SchedulerFact::WorkerSpawnFailed { worker }, lease);
         }
         self.tally.columns[key.column.index()].spawned -= 1;
-        if let Some(group) = self.groups.get_mut(&key.row_group) {
+        if let Some(group) = self.groups.get_mut(key.row_group) {
             group.running -= 1;
             let entry = group.frontier.entry_mut(&self.plan, (key.column, key.row));
             entry.attempts -= 1;

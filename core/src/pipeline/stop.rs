@@ -47,7 +47,7 @@ impl Pipeline {
 
     fn absorb_broken(&mut self, now: Instant, key: TaskKey, FatalError(cause): FatalError) {
         let (column, row_group) = (key.column, key.row_group);
-        let Some(group) = self.groups.get_mut(&row_group) else {
+        let Some(group) = self.groups.get_mut(row_group) else {
             debug_assert!(false, "a row group stays while it has workers");
             return;
         };
@@ -107,7 +107,7 @@ impl Pipeline {
         }
         self.tally.queued.fill(0);
         self.delays.clear();
-        for group in self.groups.values_mut() {
+        for group in self.groups.iter_mut() {
             group.queued = 0;
             group.deferred.clear();
         }
@@ -125,7 +125,7 @@ impl Pipeline {
 
     /// Ends a row group that is not complete and has no worker left.
     pub(super) fn settle_stopped(&mut self, row_group: u32, mode: StopMode) {
-        let Some(group) = self.groups.get(&row_group) else { return };
+        let Some(group) = self.groups.get(row_group) else { return };
         let complete = group.frontier.complete_rows();
         if mode == StopMode::DrainPartial && complete > 0 && !group.gated {
             return self.hand_out(row_group);
@@ -137,7 +137,7 @@ impl Pipeline {
         }
         self.tally.drop_rows(None, DropReason::Stopped, u64::from(complete));
         self.rows_in_work -= u64::from(group.span.rows);
-        self.groups.remove(&row_group);
+        self.groups.remove(row_group);
         if self.teller.is_on() {
             self.tell_discarded(row_group, DropReason::Stopped, rows);
         }
@@ -166,15 +166,15 @@ impl Pipeline {
     }
 
     fn settle_quiet(&mut self, now: Instant) {
-        let open = self.groups.iter().filter(|(_, group)| group.phase == Phase::Open && group.is_quiet());
-        let quiet: Vec<u32> = open.map(|(row_group, _)| *row_group).collect();
+        let open = self.groups.iter().filter(|group| group.phase == Phase::Open && group.is_quiet());
+        let quiet: Vec<u32> = open.map(|group| group.span.row_group).collect();
         for row_group in quiet {
             self.settle(now, row_group);
         }
     }
 
     fn why_stuck(&self) -> alloc::string::String {
-        let open: usize = self.groups.values().map(|group| group.frontier.open()).sum();
+        let open: usize = self.groups.iter().map(|group| group.frontier.open()).sum();
         format!(
             "{open} tasks of {} row groups are open, {} of them queued, and no worker, timer, hook or checkpoint is \
              left; dispatcher: {}",

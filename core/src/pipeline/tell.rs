@@ -371,7 +371,7 @@ impl Pipeline {
     }
 
     fn attempts_of(&mut self, key: TaskKey) -> u32 {
-        let Some(group) = self.groups.get_mut(&key.row_group) else { return 0 };
+        let Some(group) = self.groups.get_mut(key.row_group) else { return 0 };
         group.frontier.entry_mut(&self.plan, (key.column, key.row)).attempts
     }
 }

@@ -168,7 +168,7 @@ impl Pipeline {
         if key.row.is_some() != (column.strategy == super::Strategy::Cell) {
             return None;
         }
-        let Some(group) = self.groups.get(&key.row_group) else {
+        let Some(group) = self.groups.get(key.row_group) else {
             let reason = self.row_group_block();
             return self.pending.has(key.row_group).then(|| self.unless_running(TaskWait::RowGroup { reason }));
         };
@@ -201,10 +201,10 @@ impl Pipeline {
             let judged = self.dispatcher.evaluate(route.group, route.demand);
             waits.push((judged.map_or_else(|denial| TaskWait::Denied { denial }, |()| TaskWait::Queue), queued));
         }
-        for (row_group, group) in &self.groups {
+        for group in self.groups.iter() {
             let rows = if self.plan.is_cell(column) { group.span.rows } else { 1 };
             for row in 0..rows {
-                let key = TaskKey { row_group: *row_group, column, row: self.plan.is_cell(column).then_some(row) };
+                let key = TaskKey { row_group: group.span.row_group, column, row: self.plan.is_cell(column).then_some(row) };
                 let Some(wait) = self.why_unqueued(group, key) else { continue };
                 match waits.iter_mut().find(|(known, _)| is_alike(known, &wait)) {
                     Some((_, count)) => *count += 1,
@@ -242,7 +242,7 @@ impl Pipeline {
     pub fn why_row_groups(&self) -> (RowGroupBlock, u32, u32) {
         let waiting = self.pending.total() - self.pending.done_groups() - self.tally.row_groups_saved;
         let handed_out = |phase| matches!(phase, Phase::PreBatch | Phase::PostBatch | Phase::Saving);
-        let handed_out = self.groups.values().filter(|group| handed_out(group.phase)).count();
+        let handed_out = self.groups.iter().filter(|group| handed_out(group.phase)).count();
         let reason = if self.pending.is_empty() { RowGroupBlock::NoPendingRowGroups } else { self.row_group_block() };
         (reason, waiting.saturating_sub(self.groups.len() as u32), handed_out as u32)
     }
@@ -260,11 +260,11 @@ impl Pipeline {
         }
         let running = self.workers.len();
         let handed_out = |phase| matches!(phase, Phase::PreBatch | Phase::PostBatch | Phase::Saving);
-        let mut handed_out = self.groups.iter().filter(|(_, group)| handed_out(group.phase));
+        let mut handed_out = self.groups.iter().filter(|group| handed_out(group.phase));
         Some(match (self.state, self.delays.next_due()) {
             (State::Idle | State::Stopping(_) | State::Finished, _) => SlotWait::NotRunning,
             (State::Running, due) => match (running, handed_out.next(), due) {
-                (0, Some((row_group, _)), _) => SlotWait::HandedOut { row_group: *row_group },
+                (0, Some(group), _) => SlotWait::HandedOut { row_group: group.span.row_group },
                 (0, None, Some(until)) => SlotWait::Pause { until },
                 _ if !self.pending.is_empty() => SlotWait::RowGroups { reason: self.row_group_block() },
                 (0, None, None) => SlotWait::NotRunning,

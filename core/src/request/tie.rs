@@ -16,11 +16,11 @@
 //!
 //! Request admission knows of the task stage only what [`TaskStage`] says; the [pipeline](crate::pipeline::Pipeline) is one.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::fair_queue::{ClassId, GroupId, LotId};
 use crate::handle::{FixedMap, SlotKey};
+use crate::order::WordTree;
 use crate::time::Instant;
 
 use super::keys::ResourceId;
@@ -81,14 +81,47 @@ pub(super) struct TiePlace {
 }
 
 /// Waiters that hold what they would give up, by run, resource and vector, in order of arrival.
-type Holding = BTreeMap<(u32, ResourceId, u32), BTreeMap<u64, (SlotKey, Tie)>>;
+#[derive(Clone, Debug, Default)]
+struct Holding(WordTree);
+
+impl Holding {
+    /// The words that begin the keys of a run's workers who wait alike.
+    fn alike(run: u32, resource: ResourceId, vector: u32) -> [u64; 2] {
+        [u64::from(run), u64::from(resource.0) << 32 | u64::from(vector)]
+    }
+
+    fn key_of(resource: ResourceId, tie: &Tie, arrival: u64) -> [u64; 3] {
+        let [run, alike] = Self::alike(tie.run.slot, resource, tie.vector);
+        [run, alike, arrival]
+    }
+
+    fn insert(&mut self, resource: ResourceId, tie: &Tie, arrival: u64, waiter: SlotKey) {
+        self.0.insert(Self::key_of(resource, tie, arrival), waiter.to_bits());
+    }
+
+    fn remove(&mut self, resource: ResourceId, tie: &Tie, arrival: u64) {
+        self.0.remove(&Self::key_of(resource, tie, arrival));
+    }
+
+    /// The last to come of each resource and vector that workers of `run` wait with, and hold: whether it waits for
+    /// `resource`, when it came, and who it is. O(log waiters) for each.
+    fn latest(&self, run: u32, resource: ResourceId) -> impl Iterator<Item = (bool, u64, SlotKey)> {
+        let run = u64::from(run);
+        let mut below = [run + 1, 0, 0];
+        core::iter::from_fn(move || {
+            let (&[_, alike, arrival], waiter) = self.0.range([run, 0, 0]..below).next_back()?;
+            below = [run, alike, 0];
+            Some((alike >> 32 == u64::from(resource.0), arrival, SlotKey::from_bits(*waiter)))
+        })
+    }
+}
 
 /// All ties of a controller.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ties {
     places: FixedMap<(ResourceId, u32, u32), TiePlace>,
-    /// The groups of the runs, by request group.
-    groups: BTreeMap<(GroupId, u32), GroupId>,
+    /// The groups of the runs, ascending by request group and run. Few, and never removed.
+    groups: Vec<(GroupId, u32, GroupId)>,
     /// The waiters.
     waiting: FixedMap<SlotKey, Tied>,
     holding: Holding,
@@ -111,16 +144,24 @@ impl Ties {
 
     /// The group that the tied waiters of a run have beside a request group.
     pub(super) fn group(&self, beside: GroupId, tie: &Tie) -> Option<GroupId> {
-        self.groups.get(&(beside, tie.run.slot)).copied()
+        self.place_of_group(beside, tie.run.slot).ok().map(|place| self.groups[place].2)
     }
 
     pub(super) fn add_group(&mut self, beside: GroupId, tie: &Tie, group: GroupId) {
-        self.groups.insert((beside, tie.run.slot), group);
+        match self.place_of_group(beside, tie.run.slot) {
+            Ok(place) => self.groups[place].2 = group,
+            Err(place) => self.groups.insert(place, (beside, tie.run.slot, group)),
+        }
     }
 
     /// The groups of all runs beside a request group.
     pub(super) fn groups_beside(&self, group: GroupId) -> impl Iterator<Item = GroupId> {
-        self.groups.range((group, 0)..=(group, u32::MAX)).map(|(_, group)| *group)
+        let first = self.groups.partition_point(|(beside, ..)| *beside < group);
+        self.groups[first..].iter().take_while(move |(beside, ..)| *beside == group).map(|(_, _, of_run)| *of_run)
+    }
+
+    fn place_of_group(&self, beside: GroupId, run: u32) -> Result<usize, usize> {
+        self.groups.binary_search_by(|(group, of, _)| (*group, *of).cmp(&(beside, run)))
     }
 
     /// Whether there ever was a tied request.
@@ -167,8 +208,7 @@ impl Ties {
     pub(super) fn enter(&mut self, resource: ResourceId, key: SlotKey, tied: &Tied) {
         self.waiting.insert(key, *tied);
         if let TieState::Holding(arrival) = tied.state {
-            let alike = self.holding.entry((tied.tie.run.slot, resource, tied.tie.vector)).or_default();
-            alike.insert(arrival, (key, tied.tie));
+            self.holding.insert(resource, &tied.tie, arrival, key);
         }
     }
 
@@ -188,23 +228,16 @@ impl Ties {
 
     /// It holds nothing that it would give up.
     pub(super) fn forget(&mut self, resource: ResourceId, tied: &Tied) {
-        let TieState::Holding(arrival) = tied.state else { return };
-        let at = (tied.tie.run.slot, resource, tied.tie.vector);
-        if let Some(alike) = self.holding.get_mut(&at) {
-            alike.remove(&arrival);
-            if alike.is_empty() {
-                self.holding.remove(&at);
-            }
+        if let TieState::Holding(arrival) = tied.state {
+            self.holding.remove(resource, &tied.tie, arrival);
         }
     }
 
     /// Who is to give up what `tie` is short of. O(resources and vectors that workers of its run hold and wait with).
     pub(super) fn in_the_way(&self, resource: ResourceId, tie: &Tie, stage: &dyn TaskStage) -> Option<SlotKey> {
-        let first = (tie.run.slot, ResourceId(0), 0);
-        let last = (tie.run.slot, ResourceId(u32::MAX), u32::MAX);
-        let of_its_run = self.holding.range(first..=last);
-        let latest = of_its_run.filter_map(|((_, at, _), alike)| Some((*at == resource, alike.last_key_value()?)));
-        let in_the_way = latest.filter(|(_, (_, (_, other)))| stage.is_kept_by(tie, other));
-        in_the_way.max_by_key(|(is_alike, (arrival, _))| (*is_alike, **arrival)).map(|(_, (_, (key, _)))| *key)
+        let is_in_the_way =
+            |waiter: &SlotKey| self.waiting.get(waiter).is_some_and(|other| stage.is_kept_by(tie, &other.tie));
+        let in_the_way = self.holding.latest(tie.run.slot, resource).filter(|(.., waiter)| is_in_the_way(waiter));
+        in_the_way.max_by_key(|(is_alike, arrival, _)| (*is_alike, *arrival)).map(|(.., waiter)| waiter)
     }
 }

@@ -8,15 +8,12 @@
 //! its bound with one sum. Bounds are kept apart by demand, since a sum says nothing to a group whose own demand is not
 //! available: it is not in that sum.
 
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::accounts::Accounts;
 use super::policy::Until;
 use super::shares::most_competing;
-
-/// `(demand, competing weight, group)`.
-type Bound = (u32, u128, u32);
+use crate::order::WordTree;
 
 /// The parked groups.
 #[derive(Clone, Debug, Default)]
@@ -49,9 +46,9 @@ enum Place {
 #[derive(Clone, Debug, Default)]
 struct Yard {
     /// Woken when the competing weight is at most this.
-    fallen: BTreeSet<Bound>,
+    fallen: Bounds,
     /// Woken when the competing weight is at least this.
-    risen: BTreeSet<Bound>,
+    risen: Bounds,
 }
 
 impl Parking {
@@ -85,8 +82,8 @@ impl Parking {
                 let risen = (low > 1).then(|| at(low) + 1);
                 self.reserve_yard(resource);
                 let yard = &mut self.yards[resource as usize];
-                yard.fallen.extend(fallen.map(|bound| (demand, bound, group)));
-                yard.risen.extend(risen.map(|bound| (demand, bound, group)));
+                fallen.map(|bound| yard.fallen.insert(demand, bound, group));
+                risen.map(|bound| yard.risen.insert(demand, bound, group));
                 Place::Between { resource, demand, fallen, risen }
             }
         };
@@ -104,8 +101,8 @@ impl Parking {
             }
             Place::Between { resource, demand, fallen, risen } => {
                 let yard = &mut self.yards[resource as usize];
-                fallen.map(|bound| yard.fallen.remove(&(demand, bound, group)));
-                risen.map(|bound| yard.risen.remove(&(demand, bound, group)));
+                fallen.map(|bound| yard.fallen.remove(demand, bound, group));
+                risen.map(|bound| yard.risen.remove(demand, bound, group));
             }
         }
     }
@@ -154,19 +151,42 @@ impl Parking {
 impl Yard {
     /// The groups that `competing` frees, of the demands that are available.
     fn find(&self, accounts: &Accounts, competing: u128, woken: &mut Vec<u32>) {
-        for demand in demands(&self.fallen).filter(|demand| accounts.is_available(*demand)) {
-            let freed = self.fallen.range((demand, competing, 0)..=(demand, u128::MAX, u32::MAX));
-            woken.extend(freed.map(|(_, _, group)| *group));
+        for demand in self.fallen.demands().filter(|demand| accounts.is_available(*demand)) {
+            woken.extend(self.fallen.groups(demand, competing, u128::MAX));
         }
-        for demand in demands(&self.risen).filter(|demand| accounts.is_available(*demand)) {
-            let freed = self.risen.range((demand, 0, 0)..=(demand, competing, u32::MAX));
-            woken.extend(freed.map(|(_, _, group)| *group));
+        for demand in self.risen.demands().filter(|demand| accounts.is_available(*demand)) {
+            woken.extend(self.risen.groups(demand, 0, competing));
         }
     }
 }
 
-/// The demands that have bounds in a set, each once.
-fn demands(bounds: &BTreeSet<Bound>) -> impl Iterator<Item = u32> {
-    let first = bounds.first().map(|(demand, _, _)| *demand);
-    core::iter::successors(first, |demand| bounds.range((demand + 1, 0, 0)..).next().map(|(demand, _, _)| *demand))
+/// Groups by demand and then by competing weight.
+#[derive(Clone, Debug, Default)]
+struct Bounds(WordTree);
+
+impl Bounds {
+    fn insert(&mut self, demand: u32, competing: u128, group: u32) {
+        self.0.insert(key_of(demand, competing, group), u64::from(group));
+    }
+
+    fn remove(&mut self, demand: u32, competing: u128, group: u32) {
+        self.0.remove(&key_of(demand, competing, group));
+    }
+
+    /// The demands that have bounds, each once.
+    fn demands(&self) -> impl Iterator<Item = u32> {
+        let from = |demand| self.0.range(key_of(demand, 0, 0)..).next().map(|(key, _)| (key[0] >> 32) as u32);
+        core::iter::successors(from(0), move |demand| from(demand.checked_add(1)?))
+    }
+
+    /// The groups of one demand whose bound is from `low` to `high`.
+    fn groups(&self, demand: u32, low: u128, high: u128) -> impl Iterator<Item = u32> {
+        self.0.range(key_of(demand, low, 0)..=key_of(demand, high, u32::MAX)).map(|(_, group)| *group as u32)
+    }
+}
+
+/// Demand, competing weight and group, end to end.
+fn key_of(demand: u32, competing: u128, group: u32) -> [u64; 3] {
+    let (first, last) = ((competing >> 96) as u64, (competing as u32) as u64);
+    [u64::from(demand) << 32 | first, (competing >> 32) as u64, last << 32 | u64::from(group)]
 }

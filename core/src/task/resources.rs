@@ -143,15 +143,14 @@ impl Resources {
                 return Err(DemandError::Zero { resource: name.to_string() });
             }
             let Some(ResourceId(resource)) = self.find(name) else { continue };
-            match amounts.iter_mut().find(|(known, _)| *known == resource) {
-                Some((_, sum)) => *sum = sum.saturating_add(*amount),
-                None => amounts.push((resource, *amount)),
+            match amounts.binary_search_by(|(known, _)| known.cmp(&resource)) {
+                Ok(place) => amounts[place].1 = amounts[place].1.saturating_add(*amount),
+                Err(place) => amounts.insert(place, (resource, *amount)),
             }
         }
-        if amounts.iter().all(|(resource, _)| *resource != 0) {
-            amounts.push((0, 1));
+        if amounts.first().is_none_or(|(resource, _)| *resource != 0) {
+            amounts.insert(0, (0, 1));
         }
-        amounts.sort_unstable();
         Ok(amounts)
     }
 

@@ -59,6 +59,14 @@ export interface RunReport {
   ended: Nanos;
 }
 
+/** What a run did, up to its end or up to now. */
+export interface RunSoFar extends Omit<RunReport, "stop"> {
+  /** Why it ended; null: it goes on. */
+  stop: StopReason | null;
+  /** When it ended; of one that goes on, now. */
+  ended: Nanos;
+}
+
 /** Why a slot of a resource was idle. */
 export type IdleCause =
   | "dependency_horizon"
@@ -151,8 +159,8 @@ export interface Report {
   violation: string | null;
   /** The last things seen before that, the oldest first. */
   led_to_it: string[];
-  /** How the run ended; null while it goes on. */
-  run: RunReport | null;
+  /** What the run did. */
+  run: RunSoFar;
   /** The least time that any scheduler needs for the scenario. */
   lower_bound_ns: Nanos;
   lower_bound_set_by: string;

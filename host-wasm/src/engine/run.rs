@@ -1,18 +1,22 @@
 //! One run of a scenario, worked on in slices.
 
-use tidegate_core::sim::scenario::Scenario;
+use tidegate_core::sim::report::Report;
+use tidegate_core::sim::scenario::{Intervention, Scenario};
 use tidegate_core::sim::world::World;
 use tidegate_core::time::Instant;
 use wasm_bindgen::prelude::*;
 
-use super::refused;
+use super::{object, refused, to_text};
 use crate::convert::{MAX_SAFE_INTEGER, instant, whole};
+use crate::text::read;
 
 /// A world, and what it was made of.
 pub(crate) struct Run {
     pub(crate) world: World,
     pub(crate) scenario: Scenario,
     pub(crate) seed: u64,
+    /// Whether it began anew, so that changes may be to come that belong to another branch.
+    is_taken_back: bool,
 }
 
 impl Run {
@@ -20,12 +24,13 @@ impl Run {
     pub(crate) fn new(scenario: Scenario, seed: f64) -> Result<Self, JsError> {
         let seed = whole("the seed", seed, MAX_SAFE_INTEGER)?;
         let world = begin(&scenario, seed)?;
-        Ok(Self { world, scenario, seed })
+        Ok(Self { world, scenario, seed, is_taken_back: false })
     }
 
     /// The same run from its start, with everything that was changed.
     pub(crate) fn restart(&mut self) -> Result<(), JsError> {
         self.world = begin(&self.scenario, self.seed)?;
+        self.is_taken_back = true;
         Ok(())
     }
 
@@ -59,6 +64,25 @@ impl Run {
 
     fn is_due(&self, target: Instant) -> bool {
         self.world.next_event_at().is_some_and(|at| at <= target)
+    }
+
+    /// Changes something from the nanosecond after now on. After the run was taken back, what was to come is dropped first.
+    pub(crate) fn change(&mut self, what: &JsValue) -> Result<(), JsError> {
+        let node = object("a change", what)?;
+        let what: Intervention = read(&node).map_err(|mistake| refused(&mistake))?;
+        if self.is_taken_back {
+            self.world.truncate_changes();
+            self.is_taken_back = false;
+        }
+        self.world.change(what).map_err(|error| refused(&error))?;
+        self.scenario.changes = self.world.changes().to_vec();
+        Ok(())
+    }
+
+    /// What the run has come to, as compact JSON.
+    pub(crate) fn report(&self) -> Result<String, JsError> {
+        let report = Report::of(&self.scenario, self.seed, &self.world).map_err(|error| refused(&error))?;
+        to_text(&report)
     }
 
     /// A hash over every decision so far, as 16 hexadecimal digits.

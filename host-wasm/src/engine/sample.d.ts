@@ -7,10 +7,16 @@ export interface ProviderSample {
   effective_max: number;
   /** What decides the limit. */
   algorithm: LimitChoice["name"];
+  /** The limit that the first cut found too high; 0 before any. */
+  rate_limit_ceiling: number;
+  /** The start-up ramp that runs: the limit it climbs to, and when it is there (null until the first request). */
+  ramp: { target: number; ends: Nanos | null } | null;
   /** Calls that are out. */
   in_flight: number;
   /** Calls that wait for admission. */
   waiting: number;
+  /** Those of `waiting` whose workers hold nothing meanwhile. */
+  yielded: number;
   /** Calls that the provider would truly bear at once. */
   capacity: number;
   /** Whether that was set while the run went on. */
@@ -25,6 +31,8 @@ export interface ProviderSample {
   refusing_until: Nanos | null;
   /** When a slow patch that somebody called for ends. */
   slow_until: Nanos | null;
+  /** How many times as long calls take in it; 1 outside of one. */
+  slow_factor: number;
   /** Slot-time since the start. */
   idle: IdleFigures;
 }
@@ -83,6 +91,32 @@ export interface SlotSample {
   demand: number;
 }
 
+/** Why the control loop does not want more row groups in work. */
+export type RowGroupBlock =
+  | "no_pending_row_groups"
+  | "max_admitted_rows"
+  | "deferred_tasks"
+  | "queued_tasks"
+  | "no_model_resource"
+  | "model_saturated"
+  | "queued_model_demand"
+  | "queued_work"
+  | "at_cap";
+
+/** The row groups at one instant. */
+export interface RowGroupsSample {
+  /** In work. */
+  open: number;
+  /** How many the run wants to have in work. */
+  target: number;
+  /** Saved. */
+  done: number;
+  /** Of the whole run. */
+  total: number;
+  /** Why it does not want more, if a control loop chooses. */
+  block: RowGroupBlock | null;
+}
+
 /** The figures of one instant. */
 export interface Sample {
   /** Virtual time. */
@@ -97,7 +131,7 @@ export interface Sample {
   groups: GroupSample[];
   /** In the order of `Layout.slots`. */
   slots: SlotSample[];
-  row_groups: { open: number; target: number; done: number; total: number };
+  row_groups: RowGroupsSample;
   /** Ready tasks that wait for a worker. */
   queue_depth: number;
   /** Tasks that have a worker. */

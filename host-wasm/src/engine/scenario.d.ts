@@ -304,7 +304,7 @@ export interface Holder {
 /** What somebody changes while a run goes on. */
 export type Intervention =
   /** A model's true capacity from now on; `"schedule"` gives it back to the scenario. */
-  | { set: "capacity"; model: string; slots: number | "schedule" }
+  | { set: "capacity"; model: string; slots?: number | "schedule" }
   /** A burst of 429: every call in that span is refused. */
   | { set: "refuse"; model: string; for_ms: Millis }
   /** A slow patch: calls that arrive in that span take so many times longer. */
@@ -320,8 +320,5 @@ export type Intervention =
   /** A model's cap, up or down. */
   | { set: "max_parallel"; model: string; calls: number };
 
-/** An intervention and when it comes; before everything else of its instant. */
-export interface Change {
-  at_ms: Millis;
-  what: Intervention;
-}
+/** An intervention and when it comes: before everything else of its instant. */
+export type Change = { at_ms: Millis } & Intervention;

@@ -1,6 +1,7 @@
 //! Scenarios by name and as objects.
 
-use tidegate_core::sim::scenario::{Scenario, builtin};
+use tidegate_core::sim::scenario::Scenario;
+use tidegate_core::sim::suite::scenarios;
 use wasm_bindgen::prelude::*;
 
 use super::{object, refused};
@@ -15,11 +16,11 @@ pub(crate) fn chosen(scenario: &JsValue) -> Result<Scenario, JsError> {
 }
 
 fn find(name: &str) -> Result<Scenario, JsError> {
-    let mut all = builtin();
-    match all.iter().position(|one| one.name == name) {
-        Some(place) => Ok(all.swap_remove(place)),
+    let mut all = scenarios();
+    match all.iter().position(|one| one.scenario.name == name) {
+        Some(place) => Ok(all.swap_remove(place).scenario),
         None => {
-            let names: Vec<&str> = all.iter().map(|one| &*one.name).collect();
+            let names: Vec<&str> = all.iter().map(|one| &*one.scenario.name).collect();
             let known = names.join(", ");
             Err(JsError::new(&["no scenario is called `", name, "`; there are ", &known].concat()))
         }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use tidegate_core::pipeline::WorkerId;
 use tidegate_core::sim::world::{Doing, Move};
 use tidegate_core::time::Instant;
 
@@ -20,7 +21,7 @@ pub(crate) const LENGTH: usize = (MOST_SPANS + MOST_LANES) * NUMBERS;
 /// One thing that one worker did.
 #[derive(Clone, Copy, Debug)]
 struct Span {
-    lane: u8,
+    worker: WorkerId,
     doing: Doing,
     column: u32,
     from: Instant,
@@ -42,11 +43,10 @@ impl Lanes {
 
     /// A worker does something else from now on. One of a slot that is not shown is ignored.
     pub(crate) fn on_move(&mut self, moved: Move) {
-        let Some(open) = self.open.get_mut(moved.slot as usize) else { return };
-        let lane = moved.slot as u8;
+        let Some(open) = self.open.get_mut(moved.worker.key().slot as usize) else { return };
         let begun = moved.now.map(|(column, doing)| {
             let column = column.index() as u32;
-            Span { lane, doing, column, from: moved.at, until: moved.at }
+            Span { worker: moved.worker, doing, column, from: moved.at, until: moved.at }
         });
         let Some(span) = std::mem::replace(open, begun) else { return };
         // What took no time cannot be seen.
@@ -56,6 +56,11 @@ impl Lanes {
             }
             self.closed.push_back(Span { until: moved.at, ..span });
         }
+    }
+
+    /// Who is at work in a lane just now.
+    pub(crate) fn worker(&self, lane: usize) -> Option<WorkerId> {
+        self.open.get(lane)?.map(|span| span.worker)
     }
 
     /// Writes the spans that reach past `from`, five numbers each: lane, start and end in milliseconds, column, kind. One
@@ -71,7 +76,8 @@ impl Lanes {
                 Doing::Calling => 2.0,
             };
             let millis = |at: Instant| at.as_nanos() as f64 / 1e6;
-            into.extend([f64::from(span.lane), millis(span.from), millis(span.until), f64::from(span.column), kind]);
+            let lane = f64::from(span.worker.key().slot);
+            into.extend([lane, millis(span.from), millis(span.until), f64::from(span.column), kind]);
         }
     }
 }
@@ -94,7 +100,7 @@ mod tests {
     fn moved(millis: u64, slot: u32, doing: Option<Doing>) -> Move {
         let plan = tidegate_core::sim::scenario::builtin()[0].plan().unwrap();
         let column: ColumnId = plan.order()[0];
-        Move { at: at(millis), slot, now: doing.map(|doing| (column, doing)) }
+        Move { at: at(millis), worker: WorkerId::from_bits(u64::from(slot)), now: doing.map(|doing| (column, doing)) }
     }
 
     fn read(lanes: &Lanes, from: u64, now: u64) -> Vec<f64> {

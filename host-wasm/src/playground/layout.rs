@@ -54,7 +54,7 @@ impl Layout {
             let (kind, identity) = (column.group.kind, &column.group.identity);
             let known = groups.iter().position(|group| group.kind == kind && group.identity == *identity);
             let group = known.unwrap_or_else(|| {
-                groups.push(Group { name: identity.join(" / "), kind, identity: identity.clone() });
+                groups.push(Group { name: identity.join("/"), kind, identity: identity.clone() });
                 groups.len() - 1
             });
             let named = scenario.columns.get(place).and_then(|spec| spec.model.as_ref());

@@ -11,23 +11,28 @@
 //! | `mod` | the class |
 //! | `scenarios` | which there are |
 //! | `layout` | what a run is made of |
+//! | `idle` | where the slot-time went |
 //! | `telemetry` | levels over the whole run |
 //! | `lanes` | what workers did lately |
 
+mod idle;
 mod lanes;
 mod layout;
 mod scenarios;
 mod telemetry;
 
 use js_sys::Float64Array;
-use tidegate_core::sim::world::World;
+use serde::{Deserialize, Serialize};
+use tidegate_core::sim::world::{self, Sample, Why, World};
 use wasm_bindgen::prelude::*;
 
+use self::idle::IdleSplit;
 use self::lanes::{Lanes, MOST_LANES, spans};
 use self::layout::Layout;
 use self::telemetry::{Field, Level, MAX_BUCKETS, Telemetry};
 use crate::convert::{instant, millis};
-use crate::engine::{Run, chosen, refused, to_js};
+use crate::engine::{Run, chosen, object, refused, to_js};
+use crate::text::{pretty, read};
 
 pub use self::scenarios::{scenario, scenarios};
 
@@ -103,6 +108,22 @@ impl Playground {
         Ok(())
     }
 
+    /// Changes something from the nanosecond after now on. In a run that was taken back, the changes later than now are
+    /// dropped first: this is another branch. Throws, and changes nothing, for what is out of range or not there.
+    pub fn change(
+        &mut self,
+        #[wasm_bindgen(unchecked_param_type = "Intervention")] what: &JsValue,
+    ) -> Result<(), JsError> {
+        self.run.change(what)
+    }
+
+    /// Everything that is changed in the run, by the scenario and by `change()`, in order of time: what has come and what
+    /// is still to come.
+    #[wasm_bindgen(unchecked_return_type = "Change[]")]
+    pub fn changes(&self) -> Result<JsValue, JsError> {
+        to_js(&self.run.world.changes())
+    }
+
     /// The scenario, with all changes so far written into it: it runs the same.
     #[wasm_bindgen(unchecked_return_type = "Scenario")]
     pub fn scenario(&self) -> Result<JsValue, JsError> {
@@ -137,7 +158,27 @@ impl Playground {
     /// The figures of this instant.
     #[wasm_bindgen(unchecked_return_type = "PlaygroundSample")]
     pub fn sample(&self) -> Result<JsValue, JsError> {
-        to_js(&self.run.world.sample())
+        let world = &self.run.world;
+        to_js(&PlaygroundSample { sample: world.sample(), idle: idle::splits(world) })
+    }
+
+    /// Why something waits, one entry for each thing that binds; empty where nothing waits.
+    #[wasm_bindgen(unchecked_return_type = "Why[]")]
+    pub fn why(&self, #[wasm_bindgen(unchecked_param_type = "About")] about: &JsValue) -> Result<JsValue, JsError> {
+        let node = object("what is asked about", about)?;
+        let about: About = read(&node).map_err(|mistake| refused(&mistake))?;
+        to_js(&self.told(&about))
+    }
+
+    /// Events so far.
+    #[must_use]
+    pub fn steps(&self) -> f64 {
+        self.run.world.steps() as f64
+    }
+
+    /// What the run has come to, as JSON text: what `tidegate simulate --json` prints of the same scenario and seed.
+    pub fn results(&self) -> Result<String, JsError> {
+        Ok(pretty(&self.run.report()?) + "\n")
     }
 
     /// A hash over every decision so far, as 16 hexadecimal digits. Equal runs have equal digests on every target.
@@ -232,6 +273,43 @@ impl Playground {
         self.charts.lanes.write(from, self.run.world.now(), &mut self.scratch);
         target.subarray(0, self.scratch.len() as u32).copy_from(&self.scratch);
         Ok(spans(self.scratch.len()))
+    }
+}
+
+/// What a person may click on.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum About {
+    Column(usize),
+    Group(usize),
+    Provider(usize),
+    Slots(usize),
+    Lane(usize),
+    RowGroups,
+}
+
+/// See `PlaygroundSample` in `types.d.ts`.
+#[derive(Serialize)]
+struct PlaygroundSample {
+    #[serde(flatten)]
+    sample: Sample,
+    idle: Vec<IdleSplit>,
+}
+
+impl Playground {
+    fn told(&self, about: &About) -> Vec<Why> {
+        let about = match *about {
+            About::Column(place) => world::About::Column(place),
+            About::Group(place) => world::About::Group(place),
+            About::Provider(place) => world::About::Provider(place),
+            About::Slots(place) => world::About::Slots(place),
+            About::RowGroups => world::About::RowGroups,
+            About::Lane(lane) => match self.charts.lanes.worker(lane) {
+                Some(worker) => world::About::Worker(worker.to_bits()),
+                None => return Vec::new(),
+            },
+        };
+        self.run.world.why(&about)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The scenarios that can be played.
 
 use serde::Serialize;
-use tidegate_core::sim::scenario::builtin;
+use tidegate_core::sim::suite;
 use wasm_bindgen::prelude::*;
 
 use crate::engine::{chosen, to_js};
@@ -18,11 +18,14 @@ struct ScenarioInfo<'a> {
 /// The scenarios of all suites, in the order in which they should be offered.
 #[wasm_bindgen(unchecked_return_type = "ScenarioInfo[]")]
 pub fn scenarios() -> Result<JsValue, JsError> {
-    let all = builtin();
-    let infos: Vec<_> = all
-        .iter()
-        .map(|one| ScenarioInfo { suite: "playground", name: &one.name, title: &one.title, description: &one.description })
-        .collect();
+    let all = suite::scenarios();
+    let infos = all.iter().map(|listed| ScenarioInfo {
+        suite: listed.suite,
+        name: &listed.scenario.name,
+        title: &listed.scenario.title,
+        description: &listed.scenario.description,
+    });
+    let infos: Vec<ScenarioInfo<'_>> = infos.collect();
     to_js(&infos)
 }
 

@@ -23,8 +23,8 @@ pub enum Doing {
 pub struct Move {
     /// When.
     pub at: Instant,
-    /// The worker's slot, from 0. Slots are dense: one that is free is taken again.
-    pub slot: u32,
+    /// The worker. Its slot is dense: one that is free is taken again.
+    pub worker: WorkerId,
     /// The column it makes and what it does for it from now on; `None`: the worker is gone.
     pub now: Option<(ColumnId, Doing)>,
 }
@@ -60,8 +60,8 @@ impl World {
                 Worker::Waiting(waiter) => (self.waiting.get(&waiter.to_bits())?.column(), Doing::Waiting),
                 Worker::Busy(key) => self.activities.get(key)?.doing(),
             };
-            let slot = WorkerId::from_bits(*bits).key().slot;
-            (slot < slots).then_some(Move { at: self.now, slot, now: Some((column, doing)) })
+            let worker = WorkerId::from_bits(*bits);
+            (worker.key().slot < slots).then_some(Move { at: self.now, worker, now: Some((column, doing)) })
         });
         self.moves = Some(Moves { slots, latest: present.collect() });
     }
@@ -95,9 +95,8 @@ impl World {
     #[inline]
     pub(super) fn moved_to(&mut self, worker: WorkerId, now: Option<(ColumnId, Doing)>) {
         let Some(moves) = &mut self.moves else { return };
-        let slot = worker.key().slot;
-        if slot < moves.slots {
-            moves.latest.push(Move { at: self.now, slot, now });
+        if worker.key().slot < moves.slots {
+            moves.latest.push(Move { at: self.now, worker, now });
         }
     }
 }
