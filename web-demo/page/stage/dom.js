@@ -57,11 +57,15 @@ export class Text {
   }
 }
 
-/** A number a person reads, with the exact one in `data-value`. */
+/**
+ * A number a person reads, with the exact one in `data-value`. Its box is as wide as the longest text so far and is laid
+ * out by itself: a new number moves nothing around it, and costs no more than itself.
+ */
 export class Figure {
   element;
   #last = Number.NaN;
   #words;
+  #width = 1;
 
   /** @param {string} name what it counts, in `data-figure` @param {(value: number) => string} [words] */
   constructor(name, words = count) {
@@ -73,8 +77,12 @@ export class Figure {
   set(value) {
     if (value === this.#last) return;
     this.#last = value;
-    this.element.textContent = value >= UNBOUNDED ? "∞" : this.#words(value);
+    const text = value >= UNBOUNDED ? "∞" : this.#words(value);
+    if (this.element.textContent !== text) this.element.textContent = text;
     this.element.dataset.value = String(value);
+    if (text.length <= this.#width) return;
+    this.#width = text.length;
+    this.element.style.width = `${text.length}ch`;
   }
 }
 
@@ -98,39 +106,43 @@ export class Flag {
   }
 }
 
-/** A bar of stacked parts. Each part covers the whole bar and is clipped, which costs no layout and squeezes no stripes. */
+/** A bar of stacked parts: one element whose backgrounds lie over each other, the first in front, each from the left edge
+ * to where its part ends. New ends cost neither layout nor layers. */
 export class StackedBar {
   element;
-  #parts;
-  #places;
+  #ends;
+  #last;
 
-  /** @param {readonly string[]} parts their classes, from the left */
-  constructor(parts) {
-    this.#parts = parts.map((name) => make("span", { class: `share ${name}` }));
-    this.#places = new Int32Array(2 * parts.length).fill(-1);
-    this.element = make("span", { class: "stack", "aria-hidden": "true" }, ...this.#parts);
+  /** @param {string} kind its class, which has as many backgrounds as there are parts @param {number} parts */
+  constructor(kind, parts) {
+    this.element = make("span", { class: `stack ${kind}`, "aria-hidden": "true" });
+    this.#ends = new Int32Array(parts);
+    this.#last = new Int32Array(parts).fill(-1);
   }
 
-  /** Shows one part between two points. @param {number} index the part's place in the constructor's list @param {number} from @param {number} to both as shares of the whole */
-  place(index, from, to) {
-    // To a quarter of a thousandth: less than a pixel of any bar.
-    const start = Math.round(4000 * from);
-    const length = Math.round(4000 * to) - start;
-    if (this.#places[2 * index] === start && this.#places[2 * index + 1] === length) return;
-    this.#places[2 * index] = start;
-    this.#places[2 * index + 1] = length;
-    const part = this.#parts[index];
-    if (part) part.style.clipPath = `inset(0 ${100 - (start + length) / 40}% 0 ${start / 40}%)`;
+  /** Where a part ends, as a share of the whole; not before the part in front of it ends. @param {number} part @param {number} end */
+  end(part, end) {
+    // To half a thousandth: less than a pixel of most bars.
+    this.#ends[part] = Math.max(Math.round(2_000 * end), part > 0 ? (this.#ends[part - 1] ?? 0) : 0);
   }
 
-  /** Lays the parts out one after the other. @param {readonly number[]} values @param {number} whole */
+  /** Lays parts of these sizes out one after the other. @param {readonly number[]} values @param {number} whole */
   show(values, whole) {
-    let from = 0;
-    for (let index = 0; index < values.length; index += 1) {
-      const to = from + (values[index] ?? 0) / Math.max(whole, 1e-9);
-      this.place(index, from, to);
-      from = to;
+    let end = 0;
+    for (let part = 0; part < values.length; part += 1) this.end(part, (end += (values[part] ?? 0) / Math.max(whole, 1e-9)));
+    this.draw();
+  }
+
+  draw() {
+    let isChanged = false;
+    let sizes = "";
+    for (let part = 0; part < this.#ends.length; part += 1) {
+      const end = this.#ends[part] ?? 0;
+      if (end !== this.#last[part]) isChanged = true;
+      this.#last[part] = end;
+      sizes += `${part > 0 ? "," : ""}${end / 20}% 100%`;
     }
+    if (isChanged) this.element.style.backgroundSize = sizes;
   }
 }
 

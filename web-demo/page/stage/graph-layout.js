@@ -6,9 +6,11 @@
 /** @typedef {{ places: Place[], edges: string[], width: number, height: number, isUpright: boolean }} Drawing */
 
 export const NODE_WIDTH = 196;
-export const NODE_HEIGHT = 112;
-/** Between two layers, where the edges run, and between two nodes of one layer. */
-const LAYER_GAP = 52;
+export const NODE_HEIGHT = 120;
+/** Between two layers, where the edges run: as much as there is room for. Upright, it is the least. */
+const LEAST_LAYER_GAP = 28;
+const MOST_LAYER_GAP = 64;
+/** Between two nodes of one layer. */
 const NODE_GAP = 14;
 /** A layer with more nodes than this is folded into several rows beside each other. */
 const MOST_IN_LAYER = 5;
@@ -50,6 +52,14 @@ function ranks(layer, most) {
   return Array.from({ length: count }, (_, rank) => layer.slice(rank * size, (rank + 1) * size));
 }
 
+/** The gap between layers that fills the room, within bounds. @param {number[][][]} layered @param {number} room */
+function gapFor(layered, room) {
+  const ranked = layered.flat().length;
+  const inside = (ranked - layered.length) * NODE_GAP;
+  const gap = Math.floor((room - ranked * NODE_WIDTH - inside) / Math.max(1, layered.length - 1));
+  return Math.min(MOST_LAYER_GAP, Math.max(LEAST_LAYER_GAP, gap));
+}
+
 /** Lays the graph out in `room` pixels of width; it may come out wider, and is scrolled then.
  * @param {readonly LayoutColumn[]} columns @param {number} room @returns {Drawing} */
 export function layOut(columns, room) {
@@ -59,7 +69,7 @@ export function layOut(columns, room) {
   const layered = layers(columns).map((layer) => ranks(layer, isUpright ? abreast : MOST_IN_LAYER));
   const most = Math.max(1, ...layered.flat().map((rank) => rank.length));
   const across = most * (breadth + NODE_GAP) - NODE_GAP;
-  const layerGap = isUpright ? 30 : LAYER_GAP;
+  const layerGap = isUpright ? LEAST_LAYER_GAP : gapFor(layered, room);
   /** @type {Place[]} */
   const places = [];
   let along = 0;

@@ -2,6 +2,7 @@
 // Where each resource's slot-time went: busy, starved (idle while something wanted it) and frontier (idle, and nothing
 // could have used it yet), with the main causes of the idle part in words.
 import { Figure, make, section, StackedBar, Text, whyButton } from "./dom.js";
+import { Part } from "./part.js";
 
 /** @typedef {import("./view").View} View */
 /** @typedef {import("./view").On} On */
@@ -18,7 +19,7 @@ const inPercent = (share) => `${Math.round(100 * share)} %`;
 
 class Resource {
   element;
-  #bar = new StackedBar(PARTS);
+  #bar = new StackedBar("idle-stack", PARTS.length);
   #figures = PARTS.map((part) => new Figure(part, inPercent));
   #why = new Text(make("span", { class: "idle-why soft" }));
   #shares = [0, 0, 0];
@@ -60,9 +61,7 @@ function causes({ why }) {
   return words || "Never idle so far";
 }
 
-/** @implements {import("./view").Component} */
-export class IdleSplit {
-  element;
+export class IdleSplit extends Part {
   #list = make("div", { class: "idle-list" });
   /** @type {Resource[]} */
   #resources = [];
@@ -70,31 +69,35 @@ export class IdleSplit {
   #names = [];
   #on;
   #layout;
+  /** @type {View["sample"] | undefined} */
+  #sample;
 
   /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
   constructor(parent, layout, on) {
-    const { element } = section("idle", "Idle time", "Busy; starved: idle though wanted; frontier: nothing could use it yet");
+    const { element } = section("idle", "Idle time", "Starved: idle though wanted. Frontier: nothing to do yet");
+    super(element, parent);
     element.append(this.#list);
-    this.element = element;
     this.#on = on;
     this.#layout = layout;
-    parent.append(element);
   }
 
-  /** @param {View} view */
-  show({ sample }) {
+  /** @override @param {View} view */
+  take({ sample }) {
+    this.#sample = sample;
+    this.isStale = true;
+  }
+
+  /** @override */
+  draw() {
+    this.isStale = false;
+    const sample = this.#sample;
+    if (!sample) return;
     // The account names its resources once the run has begun.
     if (sample.idle.length !== this.#names.length) this.#rebuild(sample.idle);
     for (let index = 0; index < this.#resources.length; index += 1) {
       const idle = sample.idle[index];
       if (idle) this.#resources[index]?.show(idle);
     }
-  }
-
-  recolour() {}
-
-  destroy() {
-    this.element.remove();
   }
 
   /** @param {readonly IdleShares[]} idle */

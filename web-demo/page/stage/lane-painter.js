@@ -2,7 +2,7 @@
 // Paints the spans of worker slots on a canvas. Spans too short to see are painted once per pixel, so that a frame
 // costs at most lanes times pixels, however busy the run is.
 import { tick } from "../format.js";
-import { canvasColour, colour } from "./palette.js";
+import { canvasColour, colour, mixedColour } from "./palette.js";
 
 const STRIDE = 5;
 /** The room of all lanes together, and the least and most of one, in CSS pixels. */
@@ -11,6 +11,10 @@ const LOWEST_LANE = 5;
 const HIGHEST_LANE = 18;
 /** Below the lanes, for the times. */
 const AXIS = 22;
+/** How many closed spans the scheduler's module keeps. */
+const KEPT = 8_192;
+/** A wait at least this wide has stripes, in CSS pixels. */
+const LEAST_STRIPED = 7;
 const LOCAL = 0;
 const WAITING = 1;
 
@@ -53,8 +57,10 @@ export class LanePainter {
   #scale = 1;
   #from = 0;
   #windowMs = 1;
-  /** @type {(CanvasPattern | string)[]} */
+  /** How waiting is painted, by column: with stripes, and where they would not be seen. @type {(CanvasPattern | string)[]} */
   #hatched = [];
+  /** @type {string[]} */
+  #paled = [];
   /** The last pixel painted in each lane. */
   #painted;
 
@@ -86,6 +92,7 @@ export class LanePainter {
 
   recolour() {
     this.#hatched = [];
+    this.#paled = [];
   }
 
   /** The lane and the instant at a place in CSS pixels. @param {number} left @param {number} top */
@@ -104,7 +111,9 @@ export class LanePainter {
     this.#windowMs = windowMs;
     this.#from = Math.max(0, now - windowMs);
     ctx.clearRect(0, 0, this.#canvas.width, this.#canvas.height);
-    this.#paintAxis();
+    // So many are kept: what lies before the earliest of them is not known.
+    const known = count >= KEPT ? Math.max(this.#from, spans[2] ?? 0) : this.#from;
+    this.#paintAxis(known);
     this.#paintSpans(spans, count, now);
     if (cursor) this.#paintCursor(cursor);
   }
@@ -114,14 +123,16 @@ export class LanePainter {
     return ((ms - this.#from) / this.#windowMs) * this.#canvas.width;
   }
 
-  #paintAxis() {
+  /** @param {number} known from when on the spans are known, in ms */
+  #paintAxis(known) {
     const ctx = this.#ctx;
+    const start = this.#place(known);
     const bottom = this.#lanes * this.#laneHeight * this.#scale;
     ctx.fillStyle = colour("--sunk");
     const lane = this.#laneHeight * this.#scale;
-    for (let index = 0; index < this.#lanes; index += 1) ctx.fillRect(0, index * lane, this.#canvas.width, lane - this.#scale);
+    for (let index = 0; index < this.#lanes; index += 1) ctx.fillRect(start, index * lane, this.#canvas.width - start, lane - this.#scale);
     const step = stepOf(this.#windowMs);
-    ctx.font = `${12 * this.#scale}px system-ui, sans-serif`;
+    ctx.font = `${12 * this.#scale}px sans-serif`;
     ctx.textBaseline = "top";
     for (let ms = Math.ceil(this.#from / step) * step; ms <= this.#from + this.#windowMs; ms += step) {
       const left = Math.round(this.#place(ms));
@@ -147,22 +158,29 @@ export class LanePainter {
       const slot = spans[at] ?? 0;
       const end = spans[at + 2] ?? 0;
       if (slot >= this.#lanes || end < this.#from) continue;
-      const left = Math.max(0, this.#place(spans[at + 1] ?? 0));
-      const right = this.#place(Number.isNaN(end) ? now : Math.min(end, now));
-      const pixel = Math.floor(left);
-      // Within one pixel that is painted: nothing would change.
-      if (pixel === this.#painted[slot] && right <= pixel + 1) continue;
-      this.#painted[slot] = Math.floor(right);
+      // Whole pixels, which are painted fastest.
+      const left = Math.max(0, Math.floor(this.#place(spans[at + 1] ?? 0)));
+      const right = Math.ceil(this.#place(Number.isNaN(end) ? now : Math.min(end, now)));
+      // Within the pixel painted last: nothing would change.
+      if (right <= (this.#painted[slot] ?? 0) && right - left <= 1) continue;
+      this.#painted[slot] = right;
       const column = spans[at + 3] ?? 0;
       const kind = spans[at + 4] ?? 0;
-      if (style !== 3 * column + kind) {
-        style = 3 * column + kind;
-        ctx.fillStyle = kind === WAITING ? this.#hatch(column) : canvasColour(column);
+      const isStriped = kind === WAITING && right - left >= LEAST_STRIPED * this.#scale;
+      const present = 4 * column + (isStriped ? 3 : kind);
+      if (style !== present) {
+        style = present;
+        ctx.fillStyle = isStriped ? this.#hatch(column) : kind === WAITING ? this.#pale(column) : canvasColour(column);
       }
       const width = Math.max(gap, right - left - (right - left > 6 * gap ? gap : 0));
-      if (kind === LOCAL) ctx.fillRect(left, slot * lane + 0.3 * lane, width, Math.max(gap, 0.4 * lane - gap));
+      if (kind === LOCAL) ctx.fillRect(left, slot * lane + Math.round(0.3 * lane), width, Math.max(gap, Math.round(0.4 * lane) - gap));
       else ctx.fillRect(left, slot * lane, width, lane - gap);
     }
+  }
+
+  /** @param {number} column */
+  #pale(column) {
+    return (this.#paled[column] ??= mixedColour(column));
   }
 
   /** @param {number} column */

@@ -50,6 +50,11 @@ export function canvasColour(column) {
   return resolved.get(columnColour(column));
 }
 
+/** The same, paler: as much of it as stripes come to. @param {number} column */
+export function mixedColour(column) {
+  return resolved.get(`color-mix(in srgb, ${columnColour(column)} 42%, var(--surface))`);
+}
+
 /** Forgets every colour: the scheme has changed. */
 export function forgetColours() {
   resolved.forget();

@@ -1,8 +1,10 @@
 // @ts-check
 // The pipeline as a graph: a node per column with its live counts and a bar of what has become of its tasks.
+import { count } from "../format.js";
 import { Figure, Flag, make, section, StackedBar, whyButton } from "./dom.js";
 import { layOut } from "./graph-layout.js";
 import { columnColour } from "./palette.js";
+import { Part } from "./part.js";
 
 /** @typedef {import("./view").View} View */
 /** @typedef {import("./view").On} On */
@@ -12,8 +14,8 @@ import { columnColour } from "./palette.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** What a column's bar is made of, from the left. */
-const PARTS = /** @type {const} */ (["done", "skipped", "dropped", "calling", "waiting", "ready"]);
+/** What a column's bar is made of, from the left: done, skipped, failed or dropped, calling or working, waiting, queued. */
+const PARTS = 6;
 /** The counts that are always shown, by whether the column calls a model. */
 const COUNTS = {
   model: /** @type {const} */ (["ready", "calling", "waiting", "done"]),
@@ -35,9 +37,9 @@ class Node {
   #figures = [];
   /** @type {[keyof ColumnSample, Flag][]} */
   #notes = [];
-  #bar = new StackedBar(PARTS);
+  #bar = new StackedBar("column-stack", PARTS);
   #column;
-  #values = PARTS.map(() => 0);
+  #values = [0, 0, 0, 0, 0, 0];
 
   /** @param {Layout} layout @param {number} index @param {On} on */
   constructor(layout, index, on) {
@@ -63,7 +65,7 @@ class Node {
   /** @param {boolean} calls */
   #counts(calls) {
     return (calls ? COUNTS.model : COUNTS.local).map((field) => {
-      const figure = new Figure(field);
+      const figure = new Figure(field, brief);
       this.#figures.push([field, figure]);
       return make("span", { class: `count ${field}` }, figure.element, make("span", { class: "soft" }, ` ${WORDS[field]} `));
     });
@@ -96,26 +98,32 @@ class Node {
   }
 }
 
+/** A count in five characters or less. @param {number} value */
+function brief(value) {
+  if (value < 10_000) return count(value);
+  return value < 999_950 ? `${Number((value / 1e3).toFixed(value < 99_950 ? 1 : 0))}k` : `${Number((value / 1e6).toFixed(1))}M`;
+}
+
 /** What a column's task is made for, where that is not a row. @param {LayoutColumn} column */
 function ordinal({ strategy }) {
   if (strategy === "cell") return "";
   return strategy === "full_column" ? ", once complete" : ", per row group";
 }
 
-/** @implements {import("./view").Component} */
-export class PipelineGraph {
-  element;
+export class PipelineGraph extends Part {
   #nodes;
   #columns;
   #edges = document.createElementNS(SVG, "svg");
   #canvas;
   #resize;
   #room = 0;
+  /** @type {View["sample"] | undefined} */
+  #sample;
 
   /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
   constructor(parent, layout, on) {
     const { element } = section("pipeline", "Pipeline", "Each column of the table, what it needs, and where its tasks are now");
-    this.element = element;
+    super(element, parent);
     this.#columns = layout.columns;
     this.#nodes = layout.columns.map((_, index) => new Node(layout, index, on));
     this.#edges.setAttribute("aria-hidden", "true");
@@ -124,25 +132,32 @@ export class PipelineGraph {
     this.#canvas.prepend(this.#edges);
     const scroller = make("div", { class: "graph-scroller", tabindex: "0", role: "group", "aria-label": "Columns of the pipeline" }, this.#canvas);
     element.append(scroller, key());
-    parent.append(element);
     this.#resize = new ResizeObserver(([entry]) => this.#layOut(entry?.contentRect.width ?? scroller.clientWidth));
     this.#resize.observe(scroller);
     this.#layOut(scroller.clientWidth);
   }
 
-  /** @param {View} view */
-  show({ sample }) {
+  /** @override @param {View} view */
+  take({ sample }) {
+    this.#sample = sample;
+    this.isStale = true;
+  }
+
+  /** @override */
+  draw() {
+    this.isStale = false;
+    const sample = this.#sample;
+    if (!sample) return;
     for (let index = 0; index < this.#nodes.length; index += 1) {
       const column = sample.columns[index];
       if (column) this.#nodes[index]?.show(column, sample);
     }
   }
 
-  recolour() {}
-
+  /** @override */
   destroy() {
     this.#resize.disconnect();
-    this.element.remove();
+    super.destroy();
   }
 
   /** @param {number} room */

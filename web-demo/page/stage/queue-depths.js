@@ -3,11 +3,15 @@
 // group's weight, and what it owes after borrowing.
 import { count } from "../format.js";
 import { Figure, Flag, make, section, StackedBar, Text, UNBOUNDED, whyButton } from "./dom.js";
+import { Part } from "./part.js";
 
 /** @typedef {import("./view").View} View */
 /** @typedef {import("./view").On} On */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
 /** @typedef {import("../pkg/tidegate_playground.js").GroupSample} GroupSample */
+
+/** How wide the mark of a limit is, as a share of the bar. */
+const MARK = 0.006;
 
 /** A weight, to three digits. @param {number} weight */
 const weigh = (weight) => String(Number(weight.toPrecision(3)));
@@ -26,8 +30,8 @@ class Group {
   #limit = new Figure("limit");
   #debt = new Figure("debt");
   #weight = new Figure("weight", weigh);
-  #slots = new StackedBar(["running", "beyond", "limit-mark"]);
-  #queue = new StackedBar(["queued"]);
+  #slots = new StackedBar("slots-stack", 4);
+  #queue = new StackedBar("queue-stack", 1);
   #owes;
   #bounded;
 
@@ -57,35 +61,48 @@ class Group {
     const bound = limit ?? UNBOUNDED;
     this.#limit.set(bound);
     this.#bounded.set(bound < UNBOUNDED);
+    // In front of each other: workers within the limit, the room up to it, its mark, workers beyond it.
     const at = Math.min(1, bound / slots);
-    this.#slots.place(0, 0, Math.min(running, bound) / slots);
-    this.#slots.place(1, Math.min(running, bound) / slots, running / slots);
-    this.#slots.place(2, Math.max(0, at - 0.006), at);
-    this.#queue.place(0, 0, queued / tasks);
+    const mark = bound < UNBOUNDED ? MARK : 0;
+    this.#slots.end(0, Math.min(running / slots, at - mark));
+    this.#slots.end(1, bound < UNBOUNDED ? at - mark : 0);
+    this.#slots.end(2, bound < UNBOUNDED ? at : 0);
+    this.#slots.end(3, running / slots);
+    this.#slots.draw();
+    this.#queue.end(0, queued / tasks);
+    this.#queue.draw();
   }
 }
 
-/** @implements {import("./view").Component} */
-export class QueueDepths {
-  element;
+export class QueueDepths extends Part {
   #groups;
   /** What a full bar stands for. It only grows, so that the bars stay comparable. */
   #slots = 4;
   #tasks = 10;
   #scale;
+  /** @type {View["sample"] | undefined} */
+  #sample;
 
   /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
   constructor(parent, layout, on) {
-    const { element } = section("queues", "Queues", "Tasks with a worker, against their group's limit, and tasks that wait for one");
-    this.element = element;
+    const { element } = section("queues", "Queues", "Running against each group's limit, and waiting");
+    super(element, parent);
     this.#groups = layout.groups.map(({ name, kind }, index) => new Group(name, kind, () => on.why({ group: index })));
     this.#scale = new Text(make("p", { class: "stage-foot" }));
     element.append(make("div", { class: "group-list" }, ...this.#groups.map((group) => group.element)), this.#scale.element);
-    parent.append(element);
   }
 
-  /** @param {View} view */
-  show({ sample }) {
+  /** @override @param {View} view */
+  take({ sample }) {
+    this.#sample = sample;
+    this.isStale = true;
+  }
+
+  /** @override */
+  draw() {
+    this.isStale = false;
+    const sample = this.#sample;
+    if (!sample) return;
     let slots = this.#slots;
     let tasks = this.#tasks;
     for (const { running, limit, queued } of sample.groups) {
@@ -99,11 +116,5 @@ export class QueueDepths {
       if (group) this.#groups[index]?.show(group, this.#slots, this.#tasks);
     }
     this.#scale.set(`A full bar: ${count(this.#slots)} running, ${count(this.#tasks)} queued.`);
-  }
-
-  recolour() {}
-
-  destroy() {
-    this.element.remove();
   }
 }

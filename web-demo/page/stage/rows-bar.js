@@ -2,31 +2,32 @@
 // Rows done, dropped and in all.
 import { percent } from "../format.js";
 import { Figure, Flag, make, StackedBar, Text } from "./dom.js";
+import { Part } from "./part.js";
 
 /** @typedef {import("./view").View} View */
 /** @typedef {import("./view").On} On */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
 
-/** @implements {import("./view").Component} */
-export class RowsBar {
-  element;
+export class RowsBar extends Part {
   #done = new Figure("rows_done");
   #dropped = new Figure("rows_dropped");
   #total = new Figure("rows_total");
   #share = new Text(make("span", { class: "rows-share" }, "0 %"));
-  #bar = new StackedBar(["done", "dropped"]);
+  #bar = new StackedBar("rows-stack", 2);
+  #values = [0, 0];
   #progress;
   #hasDropped;
   #said = "";
+  /** @type {View["sample"] | undefined} */
+  #sample;
 
   /** @param {HTMLElement} parent @param {Layout} _layout @param {On} on */
   constructor(parent, _layout, on) {
+    super(make("section", { class: "panel stage-part rows", "aria-label": "Rows" }), parent);
     this.#progress = make("div", { class: "rows-progress", role: "progressbar", "aria-label": "Rows done", "aria-valuemin": "0" }, this.#bar.element);
     const ask = make("button", { class: "why-link", type: "button" }, "Which rows come next?");
     ask.addEventListener("click", () => on.why("row_groups"));
-    this.element = make(
-      "section",
-      { class: "panel stage-part rows", "aria-label": "Rows" },
+    this.element.append(
       make(
         "p",
         { class: "rows-line" },
@@ -38,30 +39,36 @@ export class RowsBar {
       this.#progress,
     );
     this.#hasDropped = new Flag(this.element, "has-dropped");
-    parent.append(this.element);
   }
 
-  /** @param {View} view */
-  show({ sample }) {
+  /** @override @param {View} view */
+  take({ sample }) {
+    this.#sample = sample;
+    this.isStale = true;
+  }
+
+  /** @override */
+  draw() {
+    this.isStale = false;
+    if (this.#sample) this.#showRows(this.#sample);
+  }
+
+  /** @param {View["sample"]} sample */
+  #showRows(sample) {
     const { rows_done: done, rows_dropped: dropped, rows_total: total } = sample;
     this.#done.set(done);
     this.#dropped.set(dropped);
     this.#total.set(total);
     this.#share.set(percent(done, total));
     this.#hasDropped.set(dropped > 0);
-    this.#bar.place(0, 0, done / Math.max(1, total));
-    this.#bar.place(1, done / Math.max(1, total), (done + dropped) / Math.max(1, total));
+    this.#values[0] = done;
+    this.#values[1] = dropped;
+    this.#bar.show(this.#values, Math.max(1, total));
     const said = `${done} of ${total}`;
     if (said === this.#said) return;
     this.#said = said;
     this.#progress.setAttribute("aria-valuenow", String(done));
     this.#progress.setAttribute("aria-valuemax", String(total));
     this.#progress.setAttribute("aria-valuetext", `${said} rows done, ${dropped} dropped`);
-  }
-
-  recolour() {}
-
-  destroy() {
-    this.element.remove();
   }
 }

@@ -9,32 +9,49 @@ import { RowsBar } from "./rows-bar.js";
 import { TidePanels } from "./tide-panels.js";
 import { WorkerLanes } from "./worker-lanes.js";
 
-/** @typedef {import("./view").Component} Component */
 /** @typedef {import("./view").On} On */
 /** @typedef {import("./view").View} View */
+/** @typedef {import("./part.js").Part} Part */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
 
 export { IdleSplit, PipelineGraph, QueueDepths, RowsBar, TidePanels, WorkerLanes };
 
-/** @implements {Component} */
+/** How long one frame of the display may draw, in ms, and how long when frames come late. */
+const BUDGET_MS = 6;
+const LATE_BUDGET_MS = 2;
+/** Frames further apart than this come late. Further apart than the second, they are single pictures. */
+const LATE_MS = 24;
+const SINGLE_MS = 400;
+
+/** @implements {import("./view").Component} */
 export class Stage {
-  element = make("div", { class: "stage" });
-  /** @type {Component[]} */
+  /** `data-fresh` says whether all parts show the last view. */
+  element = make("div", { class: "stage", "data-fresh": "true" });
+  /** @type {Part[]} */
   #parts;
+  /** When each was drawn last. */
+  #partsDrawnAt;
+  /** The part that is drawn first in the next frame. */
+  #next = 0;
+  #frame = 0;
+  #drawnAt = Number.NEGATIVE_INFINITY;
 
   /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
   constructor(parent, layout, on) {
     // First into the document: some parts are made in the size they are shown in.
     parent.append(this.element);
-    const first = [RowsBar, TidePanels, PipelineGraph, WorkerLanes].map((Part) => new Part(this.element, layout, on));
+    const first = [RowsBar, TidePanels, PipelineGraph, WorkerLanes].map((Kind) => new Kind(this.element, layout, on));
     const pair = make("div", { class: "stage-pair" });
     this.element.append(pair);
     this.#parts = [...first, new QueueDepths(pair, layout, on), new IdleSplit(pair, layout, on)];
+    this.#partsDrawnAt = this.#parts.map(() => Number.NEGATIVE_INFINITY);
   }
 
-  /** @param {View} view */
+  /** Shows a view: all of it at once if that is quick, else part by part over the next frames, in turn.
+   * @param {View} view */
   show(view) {
-    for (const part of this.#parts) part.show(view);
+    for (const part of this.#parts) part.take(view);
+    this.#draw();
   }
 
   recolour() {
@@ -43,7 +60,34 @@ export class Stage {
   }
 
   destroy() {
+    cancelAnimationFrame(this.#frame);
     for (const part of this.#parts) part.destroy();
     this.element.remove();
+  }
+
+  #draw() {
+    cancelAnimationFrame(this.#frame);
+    const now = performance.now();
+    const pause = now - this.#drawnAt;
+    // The time that painting takes after the script is not ours to measure, but it shows in the distance of frames.
+    const until = now + (pause > LATE_MS && pause < SINGLE_MS ? LATE_BUDGET_MS : BUDGET_MS);
+    this.#drawnAt = now;
+    for (let tries = this.#parts.length; tries > 0; tries -= 1) {
+      const index = this.#next;
+      const part = this.#parts[index];
+      this.#next = (index + 1) % this.#parts.length;
+      if (!part?.isStale || now - (this.#partsDrawnAt[index] ?? 0) < part.restMs) continue;
+      part.draw(until);
+      this.#partsDrawnAt[index] = now;
+      if (performance.now() >= until) break;
+    }
+    this.#turn();
+  }
+
+  #turn() {
+    const isFresh = !this.#parts.some((part) => part.isStale);
+    const said = String(isFresh);
+    if (this.element.dataset.fresh !== said) this.element.dataset.fresh = said;
+    if (!isFresh) this.#frame = requestAnimationFrame(() => this.#draw());
   }
 }

@@ -20,6 +20,9 @@ const LOWEST_TOP = 4;
 const TICK_HEIGHT = 9;
 /** Changes closer together than this are marked once, in CSS pixels: dragging makes many. */
 const MARK_DISTANCE = 8;
+/** Labels of changes stand in so many rows below the top, each this high in CSS pixels. */
+const LABEL_ROWS = 3;
+const LABEL_HEIGHT = 14;
 /** The measures that a chart shows. @type {readonly TelemetryField[]} */
 const FIELDS = ["inFlight", "peak", "limit", "capacity", "refused", "cooling"];
 
@@ -78,6 +81,8 @@ export class TideChart {
   #history = new History();
   /** @type {readonly Change[]} */
   #changes = [];
+  /** Where the room for labels ends in each of their rows, in canvas pixels. */
+  #room = new Float64Array(LABEL_ROWS);
   /** @type {Plot} */
   #plot;
   #provider;
@@ -160,7 +165,7 @@ export class TideChart {
       stroke: () => colour("--muted"),
       grid: { stroke: () => colour("--line"), width: 1 },
       ticks: { show: false },
-      font: "12px system-ui, sans-serif",
+      font: "12px sans-serif",
     };
     const paths = uPlot.paths.stepped?.({ align: 1 });
     const level = { width: 2, points: { show: false }, ...(paths && { paths }) };
@@ -256,7 +261,7 @@ export class TideChart {
     ctx.restore();
   }
 
-  /** Live changes, the latest first: a label is written where it fits before the next line. @param {Plot} plot */
+  /** Live changes, the latest first, so that a label knows the room it has. @param {Plot} plot */
   #markChanges(plot) {
     if (this.#changes.length === 0) return;
     const { ctx, bbox } = plot;
@@ -264,8 +269,11 @@ export class TideChart {
     ctx.save();
     ctx.strokeStyle = ctx.fillStyle = colour("--muted");
     ctx.lineWidth = Math.max(1, Math.round(scale));
-    ctx.font = `${11 * scale}px system-ui, sans-serif`;
+    ctx.font = `${11 * scale}px sans-serif`;
+    ctx.textAlign = "left";
     ctx.textBaseline = "top";
+    ctx.setLineDash([2 * scale, 3 * scale]);
+    this.#room.fill(bbox.left + bbox.width);
     let next = Number.POSITIVE_INFINITY;
     for (let index = this.#changes.length - 1; index >= 0; index -= 1) {
       const change = this.#changes[index];
@@ -273,30 +281,27 @@ export class TideChart {
       if ("model" in change && change.model !== this.#provider) continue;
       const left = this.#place(plot, change.at_ms);
       if (next - left < MARK_DISTANCE * scale) continue;
-      ctx.setLineDash([2 * scale, 3 * scale]);
+      next = left;
       ctx.beginPath();
       ctx.moveTo(left + 0.5, bbox.top);
       ctx.lineTo(left + 0.5, bbox.top + bbox.height);
       ctx.stroke();
-      next = this.#label(plot, changeLabel(change), left, next);
+      this.#label(plot, changeLabel(change), left);
     }
     ctx.restore();
   }
 
-  /** Writes a label beside the line at `left`, on the other side near the right edge. Returns where this mark begins.
-   * @param {Plot} plot @param {string} text @param {number} left @param {number} next where the mark after it begins */
-  #label(plot, text, left, next) {
-    const { ctx, bbox } = plot;
-    const gap = 4 * devicePixelRatio;
-    const top = bbox.top + 9 * devicePixelRatio;
+  /** Writes a label beside the line at `left`, in the first of the rows that has room. @param {Plot} plot @param {string} text @param {number} left */
+  #label({ ctx, bbox }, text, left) {
+    const scale = devicePixelRatio;
+    const gap = 4 * scale;
     const length = ctx.measureText(text).width + 2 * gap;
-    const edge = bbox.left + bbox.width;
-    if (left + length <= Math.min(next, edge)) ctx.fillText(text, left + gap, top);
-    else if (next > edge && left - length >= bbox.left) {
-      ctx.fillText(text, left - length + gap, top);
-      return left - length;
-    }
-    return left;
+    // At the right edge it stands before its line.
+    const start = left + length > bbox.left + bbox.width ? left - length : left;
+    const row = this.#room.findIndex((room) => start + length <= room);
+    if (row < 0 || start < bbox.left) return;
+    this.#room[row] = start;
+    ctx.fillText(text, start + gap, bbox.top + (9 + LABEL_HEIGHT * row) * scale);
   }
 
   #sayWhatIsUnderThePointer() {

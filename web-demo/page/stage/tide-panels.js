@@ -3,6 +3,7 @@
 // troubles a person can make for it. The slider's thumb lies at the height of the capacity line.
 import { count, percent, span } from "../format.js";
 import { Figure, Flag, make, section, Text, UNBOUNDED, watchVisibility, whyButton } from "./dom.js";
+import { Part, READABLE_MS } from "./part.js";
 import { TideChart } from "./tide-chart.js";
 
 /** @typedef {import("./view").View} View */
@@ -12,8 +13,8 @@ import { TideChart } from "./tide-chart.js";
 
 /** Twice the slider's padding at each end: the thumb's diameter. Kept equal to `--thumb` in style.css. */
 const THUMB = 20;
-/** How long charts may be drawn in one frame before the rest waits for the next, in ms. */
-const DRAWING_MS = 4;
+/** With more providers than this, each has less room. */
+const MANY = 4;
 /** A burst of 429 and a slow patch, as the buttons make them: ms of virtual time, and times the usual latency. */
 const BURST_MS = 3_000;
 const SLOW_MS = 10_000;
@@ -45,6 +46,10 @@ class Panel {
   #capacity = -1;
   #isHeld = false;
   #top = 0;
+  /** @type {ProviderSample | undefined} */
+  #sample;
+  /** Virtual time in ns. */
+  #now = 0;
   #visibility;
 
   /** @param {HTMLElement} parent @param {string} name @param {number} index @param {On} on @param {() => void} appeared */
@@ -116,9 +121,17 @@ class Panel {
     });
   }
 
-  /** @param {View} view @param {ProviderSample} sample */
-  show(view, sample) {
-    const now = view.sample.at;
+  /** @param {View} view */
+  take(view) {
+    this.#sample = view.sample.providers[this.#index];
+    this.#now = view.sample.at;
+    this.chart.take(view, this.#index);
+  }
+
+  drawFigures() {
+    const sample = this.#sample;
+    const now = this.#now;
+    if (!sample) return;
     for (let index = 0; index < FIGURES.length; index += 1) {
       this.#figures[index]?.set(sample[FIGURES[index]?.[0] ?? "limit"]);
     }
@@ -127,7 +140,6 @@ class Panel {
     this.#status.set(status(sample, now));
     this.#cools.set(sample.cooldown_until !== null && sample.cooldown_until > now);
     if (this.#release.disabled === sample.changed) this.#release.disabled = !sample.changed;
-    this.chart.take(view, this.#index);
     this.#follow(sample.capacity);
   }
 
@@ -167,57 +179,57 @@ function status(sample, now) {
   return words;
 }
 
-/** @implements {import("./view").Component} */
-export class TidePanels {
-  element;
+export class TidePanels extends Part {
+  restMs = 0;
   /** @type {Panel[]} */
   #panels = [];
   #next = 0;
-  #frame = 0;
+  #figuresAreStale = false;
+  #figuresAt = Number.NEGATIVE_INFINITY;
 
   /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
   constructor(parent, layout, on) {
     const { element, head } = section("tides", "Providers", "Drag the tide mark: the limit finds what the provider truly bears");
-    this.element = element;
-    const grid = make("div", { class: "providers" });
+    super(element, parent);
+    const grid = make("div", { class: layout.providers.length > MANY ? "providers many" : "providers" });
     head.append(this.#stretch());
     element.append(grid, legend());
-    parent.append(element);
-    this.#panels = layout.providers.map(({ name }, index) => new Panel(grid, name, index, on, () => this.#draw()));
+    this.#panels = layout.providers.map(({ name }, index) => new Panel(grid, name, index, on, () => this.draw(0)));
   }
 
-  /** @param {View} view */
-  show(view) {
-    for (let index = 0; index < this.#panels.length; index += 1) {
-      const sample = view.sample.providers[index];
-      if (sample) this.#panels[index]?.show(view, sample);
+  /** @override @param {View} view */
+  take(view) {
+    for (const panel of this.#panels) panel.take(view);
+    this.isStale = this.#figuresAreStale = true;
+  }
+
+  /** All figures, then charts in turn. @override @param {number} until */
+  draw(until) {
+    const now = performance.now();
+    if (this.#figuresAreStale && (now - this.#figuresAt >= READABLE_MS || until === Number.POSITIVE_INFINITY)) {
+      for (const panel of this.#panels) panel.drawFigures();
+      this.#figuresAreStale = false;
+      this.#figuresAt = now;
     }
-    this.#draw();
-  }
-
-  recolour() {
-    for (const panel of this.#panels) panel.chart.recolour();
-  }
-
-  destroy() {
-    cancelAnimationFrame(this.#frame);
-    for (const panel of this.#panels) panel.destroy();
-    this.element.remove();
-  }
-
-  /** Draws charts in turn for as long as a frame allows; what is left over is drawn with the next frame. */
-  #draw() {
-    cancelAnimationFrame(this.#frame);
-    this.#frame = 0;
-    const end = performance.now() + DRAWING_MS;
     for (let tries = this.#panels.length; tries > 0; tries -= 1) {
       const panel = this.#panels[this.#next];
       this.#next = (this.#next + 1) % this.#panels.length;
       if (!panel?.chart.isStale || !panel.isVisible) continue;
       panel.chart.draw();
-      if (performance.now() > end) break;
+      if (performance.now() >= until) break;
     }
-    if (this.#panels.some((panel) => panel.chart.isStale && panel.isVisible)) this.#frame = requestAnimationFrame(() => this.#draw());
+    this.isStale = this.#figuresAreStale || this.#panels.some((panel) => panel.chart.isStale && panel.isVisible);
+  }
+
+  /** @override */
+  recolour() {
+    for (const panel of this.#panels) panel.chart.recolour();
+  }
+
+  /** @override */
+  destroy() {
+    for (const panel of this.#panels) panel.destroy();
+    super.destroy();
   }
 
   /** The choice between the whole run and its latest stretch. */
@@ -230,7 +242,7 @@ export class TidePanels {
           panel.chart.follows = Boolean(follows);
           panel.chart.isStale = true;
         }
-        this.#draw();
+        this.draw(Number.POSITIVE_INFINITY);
       });
       return button;
     });

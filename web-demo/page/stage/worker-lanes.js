@@ -4,23 +4,23 @@
 import { count, span } from "../format.js";
 import { make, section, Text, watchVisibility } from "./dom.js";
 import { LanePainter } from "./lane-painter.js";
+import { Part } from "./part.js";
 
 /** @typedef {import("./view").View} View */
 /** @typedef {import("./view").On} On */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
 
-/** Numbers per span, and where they are. */
-export const STRIDE = 5;
-/** More spans than this are not drawn. */
-const MOST_SPANS = 8_192;
+/** Numbers per span: lane, start, end, column, kind. */
+const STRIDE = 5;
+/** More spans than this are not drawn: as many as are kept, and one that goes on in every lane. */
+const MOST_SPANS = 8_192 + 64;
 const KINDS = ["local work", "waiting for a call", "call out"];
 /** The text that stands for the picture is renewed this often: a screen reader is not to be flooded. */
 const DESCRIBED_EVERY_MS = 1_000;
 const HINT = "Point at a span to read it, click to ask why; with the keyboard: arrow keys, then Enter";
 
-/** @implements {import("./view").Component} */
-export class WorkerLanes {
-  element;
+export class WorkerLanes extends Part {
+  restMs = 0;
   #layout;
   #on;
   #canvas = make("canvas", { "aria-hidden": "true" });
@@ -35,6 +35,8 @@ export class WorkerLanes {
   /** The spans shown: kept for the pointer and the keyboard. */
   #spans = new Float64Array(0);
   #count = 0;
+  /** @type {View["sample"] | undefined} */
+  #sample;
   #now = 0;
   #windowMs = 1;
   /** What the cursor is on: a lane and an instant in ms; none without a pointer or focus. @type {{ lane: number, ms: number } | undefined} */
@@ -45,7 +47,7 @@ export class WorkerLanes {
   /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
   constructor(parent, layout, on) {
     const { element, head } = section("lanes", "Worker slots", "What each slot did lately; a hatched stretch is a worker that waits");
-    this.element = element;
+    super(element, parent);
     this.#layout = layout;
     this.#on = on;
     head.append(this.#shown.element);
@@ -58,7 +60,6 @@ export class WorkerLanes {
     );
     this.#readout.element.setAttribute("role", "status");
     element.append(this.#stage, make("footer", {}, this.#readout.element), this.#description.element, this.#key());
-    parent.append(element);
     this.#readout.set(HINT);
     this.#painter = new LanePainter(this.#canvas, layout.lanes);
     this.#stage.style.height = `${this.#painter.height}px`;
@@ -74,8 +75,8 @@ export class WorkerLanes {
     this.#listen();
   }
 
-  /** @param {View} view */
-  show(view) {
+  /** @override @param {View} view */
+  take(view) {
     const length = Math.min(view.lanesCount, MOST_SPANS) * STRIDE;
     const from = view.lanesCount * STRIDE - length;
     if (this.#spans.length < length) this.#spans = new Float64Array(Math.max(length, 2 * this.#spans.length));
@@ -83,19 +84,28 @@ export class WorkerLanes {
     this.#count = length / STRIDE;
     this.#now = view.sample.at / 1e6;
     this.#windowMs = Math.max(1, view.windowMs);
-    this.#describe(view);
+    this.#sample = view.sample;
+    this.isStale = true;
+  }
+
+  /** @override */
+  draw() {
+    this.isStale = false;
+    if (this.#sample) this.#describe(this.#sample);
     if (this.#isVisible) this.#paint();
   }
 
+  /** @override */
   recolour() {
     this.#painter.recolour();
     this.#paint();
   }
 
+  /** @override */
   destroy() {
     this.#resize.disconnect();
     this.#visibility.disconnect();
-    this.element.remove();
+    super.destroy();
   }
 
   #paint() {
@@ -103,11 +113,10 @@ export class WorkerLanes {
     this.#sayWhatIsUnderTheCursor();
   }
 
-  /** The picture in words. @param {View} view */
-  #describe(view) {
+  /** The picture in words. @param {View["sample"]} sample */
+  #describe({ slots, finished }) {
     const at = performance.now();
-    // Before virtual time has begun, and after a seek, at once.
-    if (at - this.#describedAt < DESCRIBED_EVERY_MS && !view.sample.finished) return;
+    if (at - this.#describedAt < DESCRIBED_EVERY_MS && !finished) return;
     this.#describedAt = at;
     this.#tally.fill(0);
     for (let index = 0; index < this.#count; index += 1) {
@@ -117,7 +126,7 @@ export class WorkerLanes {
     }
     const [local = 0, waiting = 0, calling = 0] = this.#tally;
     const { lanes } = this.#layout;
-    const all = Math.max(lanes, view.sample.slots[0]?.limit ?? 0);
+    const all = Math.max(lanes, slots[0]?.limit ?? 0);
     this.#shown.set(all > lanes ? `${count(lanes)} of ${count(all)} slots shown` : `${count(lanes)} slots`);
     this.#description.set(
       `${this.#shown.element.textContent}: ${calling} with a call out, ${waiting} waiting for a call, ${local} at local work, ` +
