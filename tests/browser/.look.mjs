@@ -7,6 +7,6 @@ page.on("pageerror", (e) => console.log("ERR", e.stack));
 await page.goto("http://localhost:7777/" + hash);
 await page.waitForTimeout(1500);
 for (const s of script) { await eval(`(async()=>{${s}})()`).catch(e=>console.log("SCRIPT", e.message.slice(0,600))); }
-await page.screenshot({ path: `/tmp/s5-e-${name}.png`, fullPage: true });
+await page.setViewportSize({ width: Number(w), height: await page.evaluate(() => document.documentElement.scrollHeight) }); await page.waitForTimeout(400); await page.screenshot({ path: `/tmp/s5-e-${name}.png`, fullPage: true });
 console.log("overflow", await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth));
 await browser.close();
