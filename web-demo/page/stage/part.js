@@ -2,12 +2,13 @@
 // What all parts of the stage have in common. Taking a view over and drawing it are apart, so that the stage can spread
 // the drawing over several frames of the display when the machine is slow.
 
+/** @typedef {import("./view").Component} Component */
 /** @typedef {import("./view").View} View */
 
 /** Figures are renewed no more often than this, in real ms: they could not be read, and laying text out costs. */
 export const READABLE_MS = 66;
 
-/** @implements {import("./view").Component} */
+/** @implements {Component} */
 export class Part {
   /** Whether a view has been taken that is not drawn yet. */
   isStale = false;

@@ -4,7 +4,7 @@ import { count } from "../format.js";
 import { Figure, Flag, make, section, StackedBar, whyButton } from "./dom.js";
 import { layOut } from "./graph-layout.js";
 import { columnColour } from "./palette.js";
-import { Part } from "./part.js";
+import { Part, READABLE_MS } from "./part.js";
 
 /** @typedef {import("./view").View} View */
 /** @typedef {import("./view").On} On */
@@ -16,6 +16,8 @@ const SVG = "http://www.w3.org/2000/svg";
 
 /** What a column's bar is made of, from the left: done, skipped, failed or dropped, calling or working, waiting, queued. */
 const PARTS = 6;
+/** How many nodes are drawn in one frame. */
+const SLICE = 16;
 /** The counts that are always shown, by whether the column calls a model. */
 const COUNTS = {
   model: /** @type {const} */ (["ready", "calling", "waiting", "done"]),
@@ -119,6 +121,9 @@ export class PipelineGraph extends Part {
   #room = 0;
   /** @type {View["sample"] | undefined} */
   #sample;
+  /** The node that is drawn next, and how many do not show the sample yet. */
+  #next = 0;
+  #left = 0;
 
   /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
   constructor(parent, layout, on) {
@@ -126,6 +131,7 @@ export class PipelineGraph extends Part {
     super(element, parent);
     this.#columns = layout.columns;
     this.#nodes = layout.columns.map((_, index) => new Node(layout, index, on));
+    this.restMs = READABLE_MS / Math.max(1, Math.ceil(this.#nodes.length / SLICE));
     this.#edges.setAttribute("aria-hidden", "true");
     this.#edges.setAttribute("class", "edges");
     this.#canvas = make("div", { class: "graph" }, ...this.#nodes.map((node) => node.element));
@@ -140,18 +146,21 @@ export class PipelineGraph extends Part {
   /** @override @param {View} view */
   take({ sample }) {
     this.#sample = sample;
+    this.#left = this.#nodes.length;
     this.isStale = true;
   }
 
-  /** @override */
-  draw() {
-    this.isStale = false;
+  /** In slices, the nodes in turn: a wide table has many figures. @override @param {number} until */
+  draw(until) {
     const sample = this.#sample;
     if (!sample) return;
-    for (let index = 0; index < this.#nodes.length; index += 1) {
-      const column = sample.columns[index];
-      if (column) this.#nodes[index]?.show(column, sample);
+    for (let most = until === Number.POSITIVE_INFINITY ? this.#left : SLICE; most > 0 && this.#left > 0; most -= 1) {
+      const column = sample.columns[this.#next];
+      if (column) this.#nodes[this.#next]?.show(column, sample);
+      this.#next = (this.#next + 1) % this.#nodes.length;
+      this.#left -= 1;
     }
+    this.isStale = this.#left > 0;
   }
 
   /** @override */

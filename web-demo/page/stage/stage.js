@@ -10,6 +10,7 @@ import { TidePanels } from "./tide-panels.js";
 import { WorkerLanes } from "./worker-lanes.js";
 
 /** @typedef {import("./view").On} On */
+/** @typedef {import("./view").Component} Component */
 /** @typedef {import("./view").View} View */
 /** @typedef {import("./part.js").Part} Part */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
@@ -23,7 +24,7 @@ const LATE_BUDGET_MS = 2;
 const LATE_MS = 24;
 const SINGLE_MS = 400;
 
-/** @implements {import("./view").Component} */
+/** @implements {Component} */
 export class Stage {
   /** `data-fresh` says whether all parts show the last view. */
   element = make("div", { class: "stage", "data-fresh": "true" });

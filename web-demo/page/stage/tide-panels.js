@@ -13,6 +13,8 @@ import { TideChart } from "./tide-chart.js";
 
 /** Twice the slider's padding at each end: the thumb's diameter. Kept equal to `--thumb` in style.css. */
 const THUMB = 20;
+/** How many charts are drawn in one frame. */
+const CHARTS = 2;
 /** With more providers than this, each has less room. */
 const MANY = 4;
 /** A burst of 429 and a slow patch, as the buttons make them: ms of virtual time, and times the usual latency. */
@@ -211,11 +213,13 @@ export class TidePanels extends Part {
       this.#figuresAreStale = false;
       this.#figuresAt = now;
     }
-    for (let tries = this.#panels.length; tries > 0; tries -= 1) {
+    let left = until === Number.POSITIVE_INFINITY ? this.#panels.length : CHARTS;
+    for (let tries = this.#panels.length; tries > 0 && left > 0; tries -= 1) {
       const panel = this.#panels[this.#next];
       this.#next = (this.#next + 1) % this.#panels.length;
       if (!panel?.chart.isStale || !panel.isVisible) continue;
       panel.chart.draw();
+      left -= 1;
       if (performance.now() >= until) break;
     }
     this.isStale = this.#figuresAreStale || this.#panels.some((panel) => panel.chart.isStale && panel.isVisible);

@@ -8,7 +8,7 @@ import { count, span } from "../format.js";
 export function changeLabel(what) {
   switch (what.set) {
     case "capacity":
-      return what.slots === "schedule" ? "as scheduled" : `capacity ${count(what.slots)}`;
+      return what.slots === undefined || what.slots === "schedule" ? "as scheduled" : `capacity ${count(what.slots)}`;
     case "refuse":
       return what.for_ms > 0 ? `429s for ${span(what.for_ms)}` : "429s over";
     case "slow":
