@@ -43,8 +43,8 @@ test("while it plays, virtual time and the chart move", () =>
 
 test("Space plays and pauses; a pause stops everything, and the figures are those of the core at that instant", () =>
   kit.withPage(async (playground, page) => {
-    await page.getByRole("spinbutton", { name: "Seed" }).fill("7");
-    await page.getByRole("spinbutton", { name: "Seed" }).blur();
+    await page.locator("#seed").fill("7");
+    await page.locator("#seed").blur();
     await playground.reaches("Ready");
     await page.keyboard.press("Space");
     await playground.reaches("Running");
