@@ -5,17 +5,15 @@
 //!
 //! | feature | what is in it |
 //! | --- | --- |
-//! | `live` | real calls on the event loop: [`gate`], over a clock, a timer and a spawner ([`host`]) and a mutex for one thread ([`lock`]) |
+//! | `live` | real calls on the event loop: [`gate`] and [`pipeline`], over a clock, a timer and a spawner ([`host`]) and a mutex for one thread ([`lock`]) |
 //! | `sim` | runs in virtual time |
 //! | `replay` | what was decided elsewhere, told again: [`replay`] |
 //! | `playground` | both, and all that a page shows of a run: [`playground`] |
 //!
 //! People use both through the TypeScript package beside this crate.
 
-#[cfg_attr(
-    not(all(feature = "live", feature = "playground")),
-    allow(dead_code, reason = "each module uses a part of it")
-)]
+#[cfg(feature = "plain")]
+#[cfg_attr(not(feature = "playground"), allow(dead_code, reason = "each module uses a part of it"))]
 mod convert;
 #[cfg(feature = "live")]
 pub mod gate;
@@ -23,6 +21,8 @@ pub mod gate;
 pub mod host;
 #[cfg(feature = "live")]
 pub mod lock;
+#[cfg(feature = "live")]
+pub mod pipeline;
 #[cfg(feature = "playground")]
 pub mod playground;
 #[cfg(feature = "replay")]

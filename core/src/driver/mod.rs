@@ -39,6 +39,7 @@ use crate::executor::{Host, Spawn};
 use crate::gate::Gate;
 use crate::gate::alarm::Alarm;
 use crate::observe::Sinks;
+use crate::pipeline::event::{Interest, SchedulerEvent};
 use crate::pipeline::{Batch, FinishedRowGroup, HookError, Pipeline, ProviderDegraded, RunReport, Task, TaskOutcome};
 use crate::replay::{RunCommand, Stamped};
 use crate::request::ResourceId;
@@ -299,6 +300,24 @@ impl<H: Host> RunHandle<H> {
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.shared.progress()
+    }
+
+    /// Reads the run's machine, for what [`RunHandle::progress`] does not say. `read` runs under the run's lock: it must be
+    /// short, and must not call back into the run.
+    pub fn look<R>(&self, read: impl FnOnce(&Pipeline) -> R) -> R {
+        self.shared.stage(|pipeline| read(pipeline))
+    }
+
+    /// Asks for the run's events of these kinds from now on, and for no others: for a host that takes events itself, with
+    /// [`RunHandle::take_events`]. A run that was given [sinks](Run::with_sinks) takes them first.
+    pub fn listen(&self, interest: Interest) {
+        self.shared.stage(|pipeline| pipeline.set_interest(interest));
+    }
+
+    /// Moves the events that wait to the end of `into`. They come whenever the run was polled or given a command; no more
+    /// than [`MAX_PENDING`](crate::observe::MAX_PENDING) wait.
+    pub fn take_events(&self, into: &mut Vec<SchedulerEvent>) {
+        self.shared.stage(|pipeline| into.extend(core::iter::from_fn(|| pipeline.poll_event())));
     }
 }
 

@@ -8,7 +8,7 @@ use crate::time::Duration;
 /// The task of a column, in row group 0.
 fn task(rig: &Rig, column: &str, row_group: u32, row: Option<u32>) -> u64 {
     let column = rig.pipeline.plan().column_id(column).unwrap();
-    key::TaskKey { row_group, column, row }.to_bits()
+    Pipeline::task_number(column, row_group, row).unwrap()
 }
 
 fn why(rig: &Rig, column: &str, row_group: u32, row: Option<u32>) -> Option<TaskWait> {
@@ -37,6 +37,7 @@ fn a_task_waits_for_its_upstream_its_turn_its_row_group_or_its_pause() {
     assert_eq!(why(&rig, "a", 0, Some(1)), Some(TaskWait::Round));
     assert_eq!(why(&rig, "a", 7, Some(0)), None, "there is no such task");
     assert_eq!(rig.pipeline.why_waiting(u64::MAX), None);
+    assert_eq!(Pipeline::task_number(ColumnId(0), MAX_ROW_GROUPS, None), None, "nor can there be one");
     rig.cancel();
     assert_eq!(why(&rig, "a", 1, Some(0)), Some(TaskWait::Stopping));
 }

@@ -6,8 +6,8 @@ use core::fmt;
 use super::frontier::{Frontier, Place, Stage};
 use super::key::TaskKey;
 use super::outcome::WorkerId;
-use super::plan::ColumnId;
-use super::row_group::{Phase, RowGroup};
+use super::plan::{ColumnId, MAX_COLUMNS};
+use super::row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUPS, Phase, RowGroup};
 use super::row_group_target::RowGroupBlock;
 use super::scheduler::{Pipeline, State};
 use crate::task::Denial;
@@ -148,6 +148,16 @@ impl fmt::Display for SlotWait {
 
 /// Why not now.
 impl Pipeline {
+    /// The number of a task in [events](super::event::Correlation::task) and for [`Pipeline::why_waiting`]; `None` for a row
+    /// group, a column or a row that no run can have.
+    #[must_use]
+    pub fn task_number(column: ColumnId, row_group: u32, row: Option<u32>) -> Option<u64> {
+        let is_known = row_group < MAX_ROW_GROUPS
+            && column.index() < MAX_COLUMNS
+            && row.is_none_or(|row| row < MAX_ROW_GROUP_SIZE);
+        is_known.then(|| TaskKey { row_group, column, row }.to_bits())
+    }
+
     /// What keeps a task, named as in [events](super::event::Correlation::task); `None` for one that runs, is made or dropped, or
     /// that the run does not have. Changes nothing. O(row group's rows, queued or paused tasks, workers), whichever applies.
     #[must_use]

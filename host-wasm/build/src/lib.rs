@@ -126,8 +126,9 @@ fn generate_bindings(compiled: &Path, module: Module, out: &Path) -> Result<()> 
         .input_path(compiled)
         .out_name(module.name())
         .web(true)?
-        // The page and Node find the wasm beside the module.
-        .omit_default_module_path(false)
+        // The page finds the wasm beside the module. The package names its files itself: each of its entries does it
+        // as its surroundings need it, and a bundler would copy a file that is named twice.
+        .omit_default_module_path(module != Module::Playground)
         .typescript(true)
         .remove_name_section(true)
         .remove_producers_section(true)

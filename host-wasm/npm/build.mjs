@@ -1,0 +1,43 @@
+// Builds the package into dist/: the wasm modules with their bindings (cargo), then the TypeScript over them (tsc), and
+// checks that everything the exports name is in the tarball. `node build.mjs --no-wasm` leaves out the first step.
+
+import { execFileSync } from "node:child_process";
+import { cpSync, existsSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const home = dirname(fileURLToPath(import.meta.url));
+const workspace = join(home, "..", "..");
+
+function run(program, args, options = {}) {
+  return execFileSync(program, args, { cwd: home, stdio: ["ignore", "inherit", "inherit"], ...options });
+}
+
+if (!process.argv.includes("--no-wasm")) {
+  run(process.env.CARGO ?? "cargo", ["run", "--release", "-p", "tidegate-wasm-build", "--", join(home, "src/wasm")]);
+}
+
+rmSync(join(home, "dist"), { recursive: true, force: true });
+run(process.execPath, [join(home, "node_modules/typescript/lib/tsc.js"), "-p", "tsconfig.json"]);
+// tsc copies no file that it did not make.
+for (const file of readdirSync(join(home, "src/wasm"))) {
+  cpSync(join(home, "src/wasm", file), join(home, "dist/wasm", file));
+}
+for (const licence of ["LICENSE-MIT", "LICENSE-APACHE"]) {
+  cpSync(join(workspace, licence), join(home, licence));
+}
+
+const [tarball] = JSON.parse(run("npm", ["pack", "--dry-run", "--json"], { stdio: ["ignore", "pipe", "inherit"] }));
+const packed = new Set(tarball.files.map((file) => file.path));
+const { exports } = JSON.parse(readFileSync(join(home, "package.json"), "utf8"));
+const named = Object.values(exports).flatMap((target) => (typeof target === "string" ? target : Object.values(target)));
+const missing = [...new Set(named)].map((path) => path.slice(2)).filter((path) => !packed.has(path));
+if (missing.length > 0) {
+  throw new Error(`the exports name what is not in the tarball: ${missing.join(", ")}`);
+}
+for (const wasm of ["live", "sim", "replay"].map((name) => `dist/wasm/tidegate_${name}_bg.wasm`)) {
+  if (!packed.has(wasm) || !existsSync(join(home, wasm))) throw new Error(`${wasm} is not in the tarball`);
+}
+const stray = [...packed].filter((path) => !/^(dist\/|package\.json$|README\.md$|LICENSE-)/.test(path));
+if (stray.length > 0) throw new Error(`the tarball has what nobody needs: ${stray.join(", ")}`);
+console.log(`dist/ is complete: ${packed.size} files, ${(tarball.size / 1024).toFixed(0)} KiB packed`);

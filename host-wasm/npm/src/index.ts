@@ -1,0 +1,8 @@
+/**
+ * Request admission and pipelines for real calls.
+ *
+ * @packageDocumentation
+ */
+
+
+export * from "./pipeline.js";

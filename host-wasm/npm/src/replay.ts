@@ -1,0 +1,7 @@
+/**
+ * Decision logs, told again.
+ *
+ * @packageDocumentation
+ */
+
+export * from "./wasm/tidegate_replay.js";

@@ -1,0 +1,7 @@
+/**
+ * Runs in virtual time.
+ *
+ * @packageDocumentation
+ */
+
+export {};

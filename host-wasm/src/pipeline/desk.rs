@@ -1,0 +1,251 @@
+//! Where JavaScript answers: for each task, hook and checkpoint under way, what became of it and who waits for that.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use tidegate_core::driver::{FatalError, SaveError, Workload};
+use tidegate_core::pipeline::{Batch, FinishedRowGroup, HookError, ProviderDegraded, Task, TaskOutcome};
+use tidegate_core::request::tie::Tie;
+use wasm_bindgen::prelude::*;
+
+#[wasm_bindgen]
+extern "C" {
+    /// What a run calls. None of them may throw.
+    pub type Callbacks;
+
+    /// Begins a task; `row` is below 0 for a whole row group.
+    #[wasm_bindgen(method)]
+    fn begin(
+        this: &Callbacks,
+        slot: u32,
+        generation: u32,
+        column: u32,
+        row_group: u32,
+        first_row: f64,
+        rows: u32,
+        row: i32,
+        attempt: u32,
+    );
+
+    /// A task is to stop: nobody waits for its end.
+    #[wasm_bindgen(method)]
+    fn stop(this: &Callbacks, slot: u32, generation: u32);
+
+    /// Begins a step of a row group: 0 its pre-batch hook, 1 its post-batch hook, 2 its checkpoint. `dropped` has three
+    /// numbers for each row: the row, its column and the reason.
+    #[wasm_bindgen(method)]
+    fn step(this: &Callbacks, step: u32, row_group: u32, first_row: f64, rows: u32, live: &[u32], dropped: &[u32]);
+
+    /// A provider mostly fails.
+    #[wasm_bindgen(method)]
+    fn warn(this: &Callbacks, group: &str, retryable: u32, window: u32);
+
+    /// The next event: its kind, and its numbers in the order that `events` documents.
+    #[wasm_bindgen(method)]
+    pub(super) fn event(this: &Callbacks, kind: u32, numbers: &[f64]);
+
+    /// The run is over.
+    #[wasm_bindgen(method)]
+    pub(super) fn over(this: &Callbacks);
+}
+
+/// The answer to a step of a row group: rows to leave out, or what was wrong.
+type StepAnswer = Result<Vec<u32>, String>;
+
+/// One task under way.
+struct Desk {
+    generation: u32,
+    tie: Option<Tie>,
+    answer: Option<Result<TaskOutcome, FatalError>>,
+    waker: Option<Waker>,
+}
+
+/// One step of a row group under way.
+struct Step {
+    step: u32,
+    row_group: u32,
+    answer: Option<StepAnswer>,
+    waker: Option<Waker>,
+}
+
+/// What is under way in one run.
+pub(super) struct Office {
+    pub(super) callbacks: Callbacks,
+    books: RefCell<Books>,
+}
+
+#[derive(Default)]
+struct Books {
+    /// By the worker's slot.
+    desks: Vec<Option<Desk>>,
+    /// As many as row groups are in work, at most.
+    steps: Vec<Step>,
+}
+
+impl Office {
+    pub(super) fn new(callbacks: Callbacks) -> Self {
+        Self { callbacks, books: RefCell::default() }
+    }
+
+    /// What a task is to ask for permits with.
+    pub(super) fn tie(&self, slot: u32, generation: u32) -> Option<Tie> {
+        self.books.borrow_mut().desk(slot, generation)?.tie
+    }
+
+    /// How a task ended. False if it was answered for before, or was told to stop.
+    pub(super) fn finish(&self, slot: u32, generation: u32, answer: Result<TaskOutcome, FatalError>) -> bool {
+        let mut books = self.books.borrow_mut();
+        let Some(desk) = books.desk(slot, generation).filter(|desk| desk.answer.is_none()) else { return false };
+        desk.answer = Some(answer);
+        let waker = desk.waker.take();
+        drop(books);
+        waker.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    /// How a step of a row group ended.
+    pub(super) fn step_ended(&self, step: u32, row_group: u32, answer: StepAnswer) {
+        let mut books = self.books.borrow_mut();
+        let Some(found) = books.steps.iter_mut().find(|known| (known.step, known.row_group) == (step, row_group))
+        else {
+            return;
+        };
+        found.answer.get_or_insert(answer);
+        let waker = found.waker.take();
+        drop(books);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    fn poll_step(&self, step: u32, group: &FinishedRowGroup, context: &Context<'_>) -> Poll<StepAnswer> {
+        let place =
+            self.books.borrow().steps.iter().position(|known| (known.step, known.row_group) == (step, group.row_group));
+        if place.is_none() {
+            let begun = Step { step, row_group: group.row_group, answer: None, waker: None };
+            self.books.borrow_mut().steps.push(begun);
+            let dropped: Vec<u32> = group
+                .dropped
+                .iter()
+                .flat_map(|row| [row.row, row.column.index() as u32, super::figures::drop_code(row.reason)])
+                .collect();
+            let first_row = group.first_row as f64;
+            self.callbacks.step(step, group.row_group, first_row, group.rows, &group.live, &dropped);
+        }
+        let mut books = self.books.borrow_mut();
+        // Looked up anew: the callback may have answered, and others with it.
+        let places = books.steps.iter().position(|known| (known.step, known.row_group) == (step, group.row_group));
+        let Some(place) = places else { return Poll::Ready(Err(String::new())) };
+        match books.steps[place].answer.take() {
+            Some(answer) => {
+                books.steps.swap_remove(place);
+                Poll::Ready(answer)
+            }
+            None => {
+                books.steps[place].waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Books {
+    fn desk(&mut self, slot: u32, generation: u32) -> Option<&mut Desk> {
+        self.desks.get_mut(slot as usize)?.as_mut().filter(|desk| desk.generation == generation)
+    }
+}
+
+/// The tasks of a run, as JavaScript makes them.
+pub(super) struct JsWorkload(pub(super) Rc<Office>);
+
+/// One task under way. Dropped before its end, it is told to stop.
+pub(super) struct Work {
+    office: Rc<Office>,
+    slot: u32,
+    generation: u32,
+    is_answered: bool,
+}
+
+impl Future for Work {
+    type Output = Result<TaskOutcome, FatalError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut books = self.office.books.borrow_mut();
+        let Some(desk) = books.desk(self.slot, self.generation) else { return Poll::Pending };
+        let Some(answer) = desk.answer.take() else {
+            desk.waker = Some(context.waker().clone());
+            return Poll::Pending;
+        };
+        drop(books);
+        self.is_answered = true;
+        Poll::Ready(answer)
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let left = self.office.books.borrow_mut().desks.get_mut(self.slot as usize).and_then(Option::take);
+        drop(left);
+        if !self.is_answered {
+            self.office.callbacks.stop(self.slot, self.generation);
+        }
+    }
+}
+
+/// One row group being saved.
+pub(super) struct Save {
+    office: Rc<Office>,
+    group: FinishedRowGroup,
+}
+
+impl Future for Save {
+    type Output = Result<(), SaveError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.office.poll_step(2, &self.group, context).map(|answer| answer.map(drop).map_err(SaveError))
+    }
+}
+
+impl Workload for JsWorkload {
+    type Work = Work;
+    type Save = Save;
+
+    fn work(&self, task: Task) -> Work {
+        let key = task.worker.key();
+        let (slot, generation) = (key.slot, key.generation);
+        {
+            let desks = &mut self.0.books.borrow_mut().desks;
+            let place = slot as usize;
+            if desks.len() <= place {
+                desks.resize_with(place + 1, || None);
+            }
+            desks[place] = Some(Desk { generation, tie: task.tie, answer: None, waker: None });
+        }
+        let work = Work { office: Rc::clone(&self.0), slot, generation, is_answered: false };
+        let (column, first_row) = (task.column.index() as u32, task.first_row as f64);
+        // A row group has fewer than 2^24 rows.
+        let row = task.row.map_or(-1, |row| row as i32);
+        let Task { row_group, rows, attempt, .. } = task;
+        self.0.callbacks.begin(slot, generation, column, row_group, first_row, rows, row, attempt);
+        work
+    }
+
+    fn checkpoint(&self, group: FinishedRowGroup) -> Save {
+        Save { office: Rc::clone(&self.0), group }
+    }
+
+    fn poll_pre_batch(&self, batch: Batch, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
+        let Batch { row_group, first_row, rows } = batch;
+        let group = FinishedRowGroup { row_group, first_row, rows, live: Vec::new(), dropped: Vec::new() };
+        self.0.poll_step(0, &group, context).map_err(HookError)
+    }
+
+    fn poll_post_batch(&self, group: &FinishedRowGroup, context: &mut Context<'_>) -> Poll<Result<(), HookError>> {
+        self.0.poll_step(1, group, context).map(|answer| answer.map(drop).map_err(HookError))
+    }
+
+    fn warn(&self, warning: &ProviderDegraded) {
+        self.0.callbacks.warn(&warning.group.join("/"), warning.retryable, warning.window);
+    }
+}

@@ -1,0 +1,124 @@
+//! Events of a run as numbers, in the order in which `events.ts` reads them: NaN is nothing.
+
+use tidegate_core::observe::EventKind;
+use tidegate_core::pipeline::TaskOutcome;
+use tidegate_core::pipeline::WorkerId;
+use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerFact as Fact};
+
+use super::desk::Callbacks;
+use super::figures::{block_code, drop_code, failure_code, retry_code};
+
+const NONE: f64 = f64::NAN;
+
+/// How many numbers come before those of the fact: sequence, instant in ms, row group, column, row, attempt.
+const HEAD: usize = 6;
+/// The most numbers of a fact.
+const FACT: usize = 7;
+
+/// Tells one event.
+pub(super) fn tell(callbacks: &Callbacks, event: &SchedulerEvent) {
+    let about = &event.correlation;
+    let mut numbers = [NONE; HEAD + FACT];
+    numbers[0] = event.sequence as f64;
+    numbers[1] = event.at.as_nanos() as f64 / 1e6;
+    numbers[2] = some(about.row_group);
+    numbers[3] = some(about.column.map(|column| column.index() as u32));
+    numbers[4] = some(about.row);
+    numbers[5] = some(about.attempt);
+    let fact = fact(&event.fact);
+    numbers[HEAD..].copy_from_slice(&fact);
+    callbacks.event(event.fact.kind().index(), &numbers);
+}
+
+fn some(value: Option<u32>) -> f64 {
+    value.map_or(NONE, f64::from)
+}
+
+/// A worker as one number: slots and generations of one run are far from 2^53.
+fn worker(id: WorkerId) -> f64 {
+    let key = id.key();
+    f64::from(key.generation) * 4_294_967_296.0 + f64::from(key.slot)
+}
+
+/// 0 made, 1 skipped, 2 cancelled, from 16 a failure that may pass, from 32 one for good, 64 a bug.
+fn outcome_code(outcome: Option<TaskOutcome>) -> u32 {
+    match outcome {
+        Some(TaskOutcome::Success) => 0,
+        Some(TaskOutcome::Skipped) => 1,
+        Some(TaskOutcome::Cancelled) => 2,
+        Some(TaskOutcome::Retryable { kind, .. }) => 16 + retry_code(kind),
+        Some(TaskOutcome::Failed(kind)) => 32 + failure_code(kind),
+        None => 64,
+    }
+}
+
+fn numbers<const N: usize>(given: [u32; N]) -> [f64; FACT] {
+    let mut all = [NONE; FACT];
+    for (place, number) in all.iter_mut().zip(given) {
+        *place = f64::from(number);
+    }
+    all
+}
+
+fn fact(fact: &Fact) -> [f64; FACT] {
+    let mut all = [NONE; FACT];
+    match *fact {
+        Fact::JobStarted { rows, row_groups, resumed } => {
+            all[..3].copy_from_slice(&[rows as f64, f64::from(row_groups), f64::from(resumed)]);
+        }
+        Fact::JobStopping { stop, aborts } => return numbers([stop as u32, u32::from(aborts)]),
+        Fact::JobCompleted { stop, rows_out, rows_dropped } => {
+            all[..3].copy_from_slice(&[f64::from(stop as u32), rows_out as f64, rows_dropped as f64]);
+        }
+        Fact::HealthSnapshot {
+            running,
+            queued,
+            delayed,
+            row_groups_active,
+            row_groups_done,
+            rows_out,
+            rows_dropped,
+        } => {
+            all = numbers([running, queued, delayed, row_groups_active, row_groups_done]);
+            all[5..].copy_from_slice(&[rows_out as f64, rows_dropped as f64]);
+        }
+        Fact::ReadyEnqueued { queued } | Fact::Selected { queued } => return numbers([queued]),
+        Fact::RowGroupAdmitted { rows, active } => return numbers([rows, active]),
+        Fact::RowGroupAdmissionBlocked { reason } => return numbers([block_code(reason)]),
+        Fact::RowGroupTargetChanged { from, to } => return numbers([from, to]),
+        Fact::RowGroupCheckpointed { rows } => return numbers([rows]),
+        Fact::RowGroupDiscarded { reason, rows } | Fact::NonRetryableDropped { reason, rows } => {
+            return numbers([drop_code(reason), rows]);
+        }
+        Fact::HookFailed { hook } => return numbers([hook as u32]),
+        Fact::EarlyShutdown { failures, window } => return numbers([failures, window]),
+        Fact::ProviderDegraded { retryable, window } => return numbers([retryable, window]),
+        Fact::AdmissionBlocked { reason, resource, queued } => {
+            all = numbers([reason as u32]);
+            (all[1], all[2]) = (some(resource), f64::from(queued));
+        }
+        Fact::AdmissionDenied { reason, resource } => {
+            all = numbers([reason as u32]);
+            all[1] = some(resource);
+        }
+        Fact::GroupCapped { resource } => all[0] = some(resource),
+        Fact::PressureAdvisorySkipped { pressure, .. } => return numbers([pressure as u32]),
+        Fact::TaskLeaseAcquired { active, .. } | Fact::TaskLeaseReleased { active, .. } => return numbers([active]),
+        Fact::WorkerSpawned { worker: id }
+        | Fact::WorkerSpawnFailed { worker: id }
+        | Fact::TaskYielded { worker: id }
+        | Fact::TaskResumed { worker: id } => all[0] = worker(id),
+        Fact::RetryDeferred { failure, until, round } => {
+            all[0] = some(failure.map(retry_code));
+            (all[1], all[2]) = (until.as_nanos() as f64 / 1e6, some(round));
+        }
+        Fact::Cancelled { queued } => return numbers([u32::from(queued)]),
+        Fact::QueueDrained { discarded } => return numbers([discarded]),
+        Fact::TaskCompleted { worker: id, outcome } => {
+            (all[0], all[1]) = (worker(id), f64::from(outcome_code(outcome)));
+        }
+        Fact::ReleaseDiagnostic { worker: id, answer } => (all[0], all[1]) = (worker(id), f64::from(answer as u32)),
+        _ => {}
+    }
+    all
+}

@@ -1,0 +1,197 @@
+//! A run under way, as JavaScript watches and steers it.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tidegate_core::driver::{self, FatalError, RunHandle};
+use tidegate_core::executor::Spawn;
+use tidegate_core::gate::Gate;
+use tidegate_core::observe::EventKind;
+use tidegate_core::pipeline::event::{Interest, SchedulerEventKind};
+use tidegate_core::pipeline::{FailureKind, Pipeline, RetryKind, RunReport, TaskOutcome};
+use tidegate_core::request::ResourceId;
+use tidegate_core::time::Duration;
+use wasm_bindgen::prelude::*;
+
+use super::desk::{Callbacks, JsWorkload, Office};
+use super::{event, figures};
+use crate::gate::{news, tie};
+use crate::host::JsHost;
+
+/// A run of a pipeline. It goes on without this handle.
+#[wasm_bindgen]
+pub struct PipelineRun {
+    office: Rc<Office>,
+    handle: RunHandle<JsHost>,
+    report: Rc<RefCell<Option<RunReport>>>,
+}
+
+/// The failures that may pass, and those for good, by the number of an answer.
+const RETRIES: [RetryKind; 5] = [
+    RetryKind::RateLimited,
+    RetryKind::Timeout,
+    RetryKind::ServerError,
+    RetryKind::Connection,
+    RetryKind::AdmissionTimeout,
+];
+const FAILURES: [FailureKind; 6] = [
+    FailureKind::Request,
+    FailureKind::Authentication,
+    FailureKind::NotFound,
+    FailureKind::MalformedAnswer,
+    FailureKind::Template,
+    FailureKind::Other,
+];
+
+impl PipelineRun {
+    pub(super) fn start(
+        pipeline: Pipeline,
+        gate: Option<&Gate<JsHost>>,
+        calls: &[(String, ResourceId)],
+        callbacks: Callbacks,
+    ) -> Self {
+        let office = Rc::new(Office::new(callbacks));
+        #[allow(clippy::arc_with_non_send_sync, reason = "the driver shares workloads on hosts with threads, too")]
+        let workload = Arc::new(JsWorkload(Rc::clone(&office)));
+        let run = match gate {
+            Some(gate) => {
+                let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
+                driver::run_through(JsHost, pipeline, workload, gate, &calls)
+            }
+            None => driver::run(JsHost, pipeline, workload),
+        };
+        let started = Self { office, handle: run.handle(), report: Rc::default() };
+        JsHost.spawn(drive(run, Rc::clone(&started.office), started.handle.clone(), Rc::clone(&started.report)));
+        started
+    }
+}
+
+/// Polls the run to its end, and hands on its events in the turns between.
+async fn drive(
+    run: driver::Run<JsHost, JsWorkload>,
+    office: Rc<Office>,
+    handle: RunHandle<JsHost>,
+    report: Rc<RefCell<Option<RunReport>>>,
+) {
+    let mut run = pin!(run);
+    let mut events = Vec::new();
+    let ended = poll_fn(|context| {
+        let polled = run.as_mut().poll(context);
+        handle.take_events(&mut events);
+        for event in events.drain(..) {
+            event::tell(&office.callbacks, &event);
+        }
+        polled
+    })
+    .await;
+    *report.borrow_mut() = Some(ended);
+    office.callbacks.over();
+}
+
+#[wasm_bindgen]
+impl PipelineRun {
+    /// How a task ended: 0 made, 1 skipped, 2 cancelled, from 16 a failure that may pass, from 32 one for good.
+    /// `retry_after_ms` is NaN if the provider asked for no pause. False if nobody waits for it any more.
+    pub fn finish(&self, slot: u32, generation: u32, outcome: u32, retry_after_ms: f64) -> bool {
+        let outcome = match outcome {
+            0 => TaskOutcome::Success,
+            1 => TaskOutcome::Skipped,
+            2 => TaskOutcome::Cancelled,
+            16..=20 => {
+                let pause = (!retry_after_ms.is_nan()).then(|| Duration::from_nanos((retry_after_ms * 1e6) as u64));
+                TaskOutcome::Retryable { kind: RETRIES[outcome as usize - 16], retry_after: pause }
+            }
+            _ => TaskOutcome::Failed(FAILURES.get(outcome as usize - 32).copied().unwrap_or(FailureKind::Other)),
+        };
+        self.office.finish(slot, generation, Ok(outcome))
+    }
+
+    /// A task met a bug, which ends the run.
+    pub fn broke(&self, slot: u32, generation: u32, message: &str) -> bool {
+        self.office.finish(slot, generation, Err(FatalError(message.into())))
+    }
+
+    /// A step of a row group ended: `failure` says what was wrong, if anything; `left_out` are the rows that a pre-batch hook
+    /// does not want.
+    #[wasm_bindgen(js_name = stepEnded)]
+    pub fn step_ended(&self, step: u32, row_group: u32, left_out: Vec<u32>, failure: Option<String>) {
+        self.office.step_ended(step, row_group, failure.map_or(Ok(left_out), Err));
+    }
+
+    /// The gate's next `acquire` is this task's. With `false`, what was lent is taken back.
+    pub fn lend(&self, slot: u32, generation: u32, is_lent: bool) {
+        tie::lend(if is_lent { self.office.tie(slot, generation) } else { None });
+    }
+
+    /// Stops the run: tasks under way are told to stop, and it is over once every lease is back.
+    pub fn cancel(&self) {
+        self.handle.cancel();
+        news::announce();
+    }
+
+    /// Winds the run down: row groups in work are finished and saved.
+    pub fn drain(&self) {
+        self.handle.drain();
+        news::announce();
+    }
+
+    /// Asks for the events of these kinds from now on, one bit for each: the lower 32 kinds, and the others.
+    pub fn listen(&self, low: u32, high: u32) {
+        let bits = u64::from(high) << 32 | u64::from(low);
+        let wanted = SchedulerEventKind::ALL.iter().filter(|kind| bits & 1 << kind.index() != 0);
+        let kinds: Vec<_> = wanted.copied().collect();
+        self.handle.listen(Interest::of(&kinds));
+    }
+
+    /// Where the run stands: see `figures`.
+    pub fn progress(&self) -> Vec<f64> {
+        figures::progress(&self.handle.progress())
+    }
+
+    /// What the run did: see `figures`. Empty before its end.
+    pub fn report(&self) -> Vec<f64> {
+        self.report.borrow().as_ref().map(figures::report).unwrap_or_default()
+    }
+
+    /// The words that belong to the reason why the run ended, if any.
+    #[wasm_bindgen(js_name = stopWords)]
+    pub fn stop_words(&self) -> Option<String> {
+        self.report.borrow().as_ref().and_then(|report| figures::stop_words(&report.stop))
+    }
+
+    /// The rows of a row group that are not dropped.
+    #[wasm_bindgen(js_name = liveRows)]
+    pub fn live_rows(&self, row_group: u32) -> Vec<u32> {
+        self.handle.look(|pipeline| pipeline.live_rows(row_group).collect())
+    }
+
+    /// What keeps a task; `row` is below 0 for a whole row group. Nothing for one that runs, or is made or dropped.
+    #[wasm_bindgen(js_name = whyWaiting)]
+    pub fn why_waiting(&self, column: &str, row_group: u32, row: i32) -> Option<String> {
+        self.handle.look(|pipeline| {
+            let column = pipeline.plan().column_id(column)?;
+            let task = Pipeline::task_number(column, row_group, u32::try_from(row).ok())?;
+            pipeline.why_waiting(task).map(|why| why.to_string())
+        })
+    }
+
+    /// The figures of each resource of the task stage: used and limit, one after the other.
+    pub fn slots(&self) -> Vec<u32> {
+        self.handle.look(|pipeline| pipeline.usage().flat_map(|(_, used, limit)| [used, limit]).collect())
+    }
+
+    /// The name of a resource of the task stage.
+    #[wasm_bindgen(js_name = slotsName)]
+    pub fn slots_name(&self, resource: u32) -> Option<String> {
+        self.handle.look(|pipeline| pipeline.usage().nth(resource as usize).map(|(name, _, _)| name.into()))
+    }
+
+    /// Why slots of a resource are empty. Nothing if none is.
+    #[wasm_bindgen(js_name = whyIdle)]
+    pub fn why_idle(&self, resource: u32) -> Option<String> {
+        self.handle.look(|pipeline| pipeline.why_idle_now(resource as usize).map(|why| why.to_string()))
+    }
+}
