@@ -15,7 +15,7 @@ use tidegate_core::sim::check::Violation;
 use tidegate_core::sim::scenario::{Scenario, ScenarioError};
 use tidegate_core::sim::world::World;
 
-pub use draw::draw;
+pub use draw::{draw, draw_change};
 
 /// More steps than any drawn world takes, by a factor of about twenty.
 pub const STEP_BOUND: u64 = 200_000;

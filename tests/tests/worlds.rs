@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use tidegate_core::pipeline::event::SchedulerEventKind as Kind;
 use tidegate_core::replay::{Header, Replay};
+use tidegate_core::sim::rng::Rng;
+use tidegate_core::sim::scenario::{Intervention, Scenario};
 use tidegate_core::sim::world::World;
-use tidegate_tests::worlds::{Ended, draw, pretty, replay, run};
+use tidegate_tests::worlds::{Ended, draw, draw_change, pretty, replay, run};
 
 fn ended(seed: u64) -> Ended {
     run(seed, |_| ()).unwrap_or_else(|wrong| panic!("world {seed}: {wrong}\nreplay with\n    {}", replay(seed)))
@@ -48,6 +50,36 @@ fn the_log_of_a_random_world_crosses_a_file_and_is_replayed_to_the_same_digests(
         }
         assert_eq!(replay.digest(), world.decision_digests(), "world {seed}");
     }
+}
+
+#[test]
+fn a_world_that_is_changed_while_it_runs_is_the_world_of_a_scenario_with_the_changes_written_in() {
+    let mut kinds = BTreeSet::new();
+    for seed in 0..150 {
+        let mut scenario = draw(seed);
+        let mut live = World::watched(&scenario, seed).unwrap();
+        let mut chance = Rng::new(seed);
+        while live.step() {
+            if chance.below(20) == 0 && live.changes().len() < 12 {
+                let what = draw_change(chance.next_u64(), &scenario);
+                kinds.insert(pretty_name(&what));
+                live.change(what).unwrap();
+            }
+        }
+        assert_eq!(live.violation(), None, "world {seed}");
+        scenario.changes = live.changes().to_vec();
+        let scenario: Scenario = serde_json::from_str(&serde_json::to_string(&scenario).unwrap()).unwrap();
+        let mut again = World::new(&scenario, seed).unwrap();
+        while again.step() {}
+        assert_eq!((again.digest(), again.steps()), (live.digest(), live.steps()), "world {seed}");
+        assert_eq!(again.finished(), live.finished(), "world {seed}");
+    }
+    assert_eq!(kinds.len(), 8, "every kind of change is tried: {kinds:?}");
+}
+
+/// The word that names a change in a file.
+fn pretty_name(what: &Intervention) -> String {
+    serde_json::to_value(what).unwrap()["set"].as_str().unwrap().to_owned()
 }
 
 #[test]

@@ -33,6 +33,14 @@ impl Default for PolicyChoice {
 }
 
 impl PolicyChoice {
+    /// Refuses settings that are out of range, and those about a resource that `is_known` does not know.
+    pub(crate) fn validate(&self, is_known: &dyn Fn(&str) -> bool) -> Result<(), ConfigError> {
+        let Self::BoundedBorrow(config) = self else { return Ok(()) };
+        let unknown = config.ceilings.iter().find(|ceiling| !is_known(&ceiling.resource));
+        let unknown = unknown.map(|ceiling| ConfigError::new("ceilings", &ceiling.resource, "a resource that exists"));
+        unknown.map_or_else(|| BoundedBorrow::new(config.clone()).map(drop), Err)
+    }
+
     pub(super) fn make(self) -> Result<BoxedPolicy, ConfigError> {
         Ok(match self {
             Self::StrictFair => Box::new(StrictFair),

@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 
 use super::outcome::FinishedRowGroup;
-use super::report::{Progress, RunReport};
+use super::plan::ColumnId;
+use super::report::{Progress, RunReport, TaskCounts};
 use super::row_group::Phase;
 use super::scheduler::{Pipeline, State};
 use crate::replay::{RunCommand, Sequence, Stamped};
@@ -82,6 +83,81 @@ impl Pipeline {
     pub fn blocked(&self) -> Blocked {
         self.dispatcher.explain()
     }
+}
+
+/// What a person watches: see [`Pipeline::columns`] and [`Pipeline::groups`].
+impl Pipeline {
+    /// How the tasks of each column stand, in the order of definition.
+    pub fn columns(&self) -> impl Iterator<Item = ColumnGauges> {
+        let tallied = self.tally.columns.iter().zip(&self.tally.queued).zip(&self.yielding.suspended_in);
+        (0..).map(ColumnId).zip(tallied).map(|(column, ((tasks, queued), suspended))| ColumnGauges {
+            column,
+            queued: *queued,
+            running: (tasks.spawned - tasks.ended()) as u32,
+            suspended: *suspended,
+            tasks: *tasks,
+            rows_dropped: self.tally.dropped_for(column),
+        })
+    }
+
+    /// The fairness groups in order of first mention by a column, each with the first of its columns. O(columns).
+    pub fn groups(&self) -> impl Iterator<Item = GroupGauges> {
+        let distinct = (0..).map(ColumnId).zip(&self.routes).scan(0, |known, (column, route)| {
+            let is_new = route.patience == *known;
+            *known += usize::from(is_new);
+            Some(is_new.then_some((column, route)))
+        });
+        distinct.flatten().map(|(column, route)| {
+            let (weight, admitted_limit) = self.dispatcher.settings_of(route.group);
+            GroupGauges {
+                column,
+                weight,
+                admitted_limit,
+                queued: self.dispatcher.queued_in(route.group) as u32,
+                running: self.dispatcher.running_in(route.group),
+                debt: self.dispatcher.debts_of(route.group).map(|(_, debt)| debt).max().unwrap_or(0),
+            }
+        })
+    }
+
+    /// What queued tasks want of each resource of the task stage, in the order of [`Pipeline::usage`]. O(resources x demands).
+    pub fn demand(&self) -> impl Iterator<Item = u64> {
+        (0..self.dispatcher.usage().count()).map(|resource| self.dispatcher.queued_demand(resource))
+    }
+}
+
+/// How the tasks of one column stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ColumnGauges {
+    /// The column.
+    pub column: ColumnId,
+    /// Ready, and without a worker.
+    pub queued: u32,
+    /// With a worker.
+    pub running: u32,
+    /// Those of them that hold nothing while they wait for a request lease.
+    pub suspended: u32,
+    /// What became of those before.
+    pub tasks: TaskCounts,
+    /// Rows that were dropped because this column failed or was missing.
+    pub rows_dropped: u64,
+}
+
+/// How one fairness group stands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupGauges {
+    /// The first column of the group.
+    pub column: ColumnId,
+    /// Its weight.
+    pub weight: f64,
+    /// Leases it may hold while others press; `None`: no bound.
+    pub admitted_limit: Option<u32>,
+    /// Its tasks that are ready, and without a worker.
+    pub queued: u32,
+    /// Its tasks with a worker that holds something.
+    pub running: u32,
+    /// What it owes of the resource of which it owes most.
+    pub debt: u32,
 }
 
 /// Taking down.

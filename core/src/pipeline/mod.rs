@@ -24,6 +24,7 @@
 //! | `row_group` | which row group is next, and when one is finished |
 //! | `row_group_target` | how many row groups to have in work |
 //! | `ready` | what becomes of a task that waits for nothing more |
+//! | `settings` | what may be changed while the run goes on |
 //! | `route` | in which group its tasks are queued, and for what |
 //! | `ordered` | whose turn it is in a column that keeps an order |
 //! | `salvage` | when a task that failed for now is tried again |
@@ -57,6 +58,7 @@ mod row_group;
 mod row_group_target;
 mod salvage;
 mod scheduler;
+mod settings;
 mod spawn;
 mod stop;
 mod tell;
@@ -90,6 +92,7 @@ mod why;
 mod yielding;
 
 pub use config::{PipelineConfig, PipelineError, PolicyChoice};
+pub use facts::{ColumnGauges, GroupGauges};
 pub use outcome::{
     Batch, DropReason, DroppedRow, Effect, FailureKind, FatalError, FinishedRowGroup, Hook, HookError,
     ProviderDegraded, RetryKind, SaveError, Task, TaskOutcome, WorkerId,

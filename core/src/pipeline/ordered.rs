@@ -69,6 +69,7 @@ impl Pipeline {
                     if group.frontier.is_ready(plan, place(turn.row)) {
                         let (dispatcher, teller) = (&mut self.dispatcher, &mut self.teller);
                         self.routes[column.index()].queue(plan, group, place(turn.row), dispatcher, teller, now);
+                        self.tally.queued[column.index()] += 1;
                     }
                     break;
                 }

@@ -33,14 +33,17 @@ impl Pipeline {
                 _ if self.state != State::Running => {}
                 // Queued by `pass_turns`.
                 _ if self.plan.is_ordered(place.0) => entry.stage = Stage::Waiting,
-                _ => self.routes[place.0.index()].queue(
-                    &self.plan,
-                    group,
-                    place,
-                    &mut self.dispatcher,
-                    &mut self.teller,
-                    now,
-                ),
+                _ => {
+                    self.tally.queued[place.0.index()] += 1;
+                    self.routes[place.0.index()].queue(
+                        &self.plan,
+                        group,
+                        place,
+                        &mut self.dispatcher,
+                        &mut self.teller,
+                        now,
+                    );
+                }
             }
         }
         self.ready.clear();

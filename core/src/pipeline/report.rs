@@ -238,6 +238,8 @@ pub(super) struct Tally {
     pub(super) rows_out: u64,
     pub(super) row_groups_saved: u32,
     pub(super) columns: Vec<TaskCounts>,
+    /// Tasks in the queue, by column.
+    pub(super) queued: Vec<u32>,
     /// Ascending by column and reason.
     dropped: Vec<DroppedCount>,
     pub(super) rows_dropped: u64,
@@ -245,7 +247,11 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn new(columns: usize) -> Self {
-        Self { columns: alloc::vec![TaskCounts::default(); columns], ..Self::default() }
+        Self {
+            columns: alloc::vec![TaskCounts::default(); columns],
+            queued: alloc::vec![0; columns],
+            ..Self::default()
+        }
     }
 
     pub(super) fn drop_rows(&mut self, column: Option<ColumnId>, reason: DropReason, rows: u64) {
@@ -257,6 +263,10 @@ impl Tally {
             }
             self.rows_dropped += rows;
         }
+    }
+
+    pub(super) fn dropped_for(&self, column: ColumnId) -> u64 {
+        self.dropped.iter().filter(|known| known.column == Some(column)).map(|known| known.rows).sum()
     }
 
     pub(super) fn dropped(&self) -> Vec<DroppedCount> {

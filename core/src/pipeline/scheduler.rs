@@ -404,6 +404,7 @@ impl Pipeline {
         let running = self.state == State::Running;
         let (dispatcher, delays, models) = (&mut self.dispatcher, &mut self.delays, &mut self.models);
         let (routes, teller, now) = (&self.routes, &mut self.teller, self.clock.latest());
+        let queued = &mut self.tally.queued;
         let mut discarded = 0;
         let place = (key.column, key.row);
         let rows = group.drop_rows(&self.plan, place, reason, &mut self.ready, |(column, row), entry| {
@@ -417,6 +418,7 @@ impl Pipeline {
                     let found = dispatcher.discard(gone.to_bits());
                     debug_assert!(found, "a queued task is in the queue");
                     discarded += 1;
+                    queued[column.index()] -= 1;
                 }
                 Stage::Delayed if running => {
                     delays.bury();
@@ -562,6 +564,7 @@ impl Pipeline {
             group.queued -= 1;
             group.running += 1;
             self.tally.columns[key.column.index()].spawned += 1;
+            self.tally.queued[key.column.index()] -= 1;
             let span = group.span;
             let id = lease.id();
             let worker = WorkerId(self.workers.insert(Worker { key, lease, aborted: false }));

@@ -105,6 +105,7 @@ impl Pipeline {
         if discarded > 0 {
             self.teller.run(self.clock.latest(), SchedulerFact::QueueDrained { discarded });
         }
+        self.tally.queued.fill(0);
         self.delays.clear();
         for group in self.groups.iter_mut() {
             group.queued = 0;
@@ -188,15 +189,26 @@ impl Pipeline {
         debug_assert_eq!(self.dispatcher.queued(), 0, "nothing is queued for nobody");
         let tally = &self.tally;
         debug_assert_eq!(tally.rows_in, tally.rows_out + tally.rows_dropped, "every row is out or dropped");
+        debug_assert!(tally.columns.iter().all(|tasks| tasks.spawned == tasks.ended()), "every worker answered once");
+        self.report = Some(self.report_at(now, stop));
+        self.state = State::Finished;
+        if self.teller.is_on() {
+            self.tell_finished(now);
+        }
+        self.effects.push_back(Effect::Finished);
+    }
+
+    /// What the run has done by `now`, as if it had stopped then for that reason.
+    pub(crate) fn report_at(&self, now: Instant, stop: StopReason) -> RunReport {
+        let tally = &self.tally;
         let rows_resumed = self.pending.done_rows();
         let columns = self.plan.order().len();
         let mut reports: Vec<ColumnReport> = Vec::with_capacity(columns);
         for ((column, tasks), id) in self.plan.columns().iter().zip(&tally.columns).zip(0..) {
-            debug_assert_eq!(tasks.spawned, tasks.ended(), "every worker answered once");
             let column_id = super::plan::ColumnId(id);
             reports.push(ColumnReport { column: column_id, name: column.name.clone(), tasks: *tasks });
         }
-        self.report = Some(RunReport {
+        RunReport {
             stop,
             rows: self.rows(),
             rows_resumed,
@@ -210,12 +222,7 @@ impl Pipeline {
             columns: reports,
             started: self.started,
             ended: now,
-        });
-        self.state = State::Finished;
-        if self.teller.is_on() {
-            self.tell_finished(now);
         }
-        self.effects.push_back(Effect::Finished);
     }
 }
 

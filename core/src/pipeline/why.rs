@@ -1,6 +1,7 @@
 //! Why not now: what keeps a task, and why slots of the task stage stand empty, read from the same figures that decide.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 use super::frontier::{Frontier, Place, Stage};
@@ -185,13 +186,66 @@ impl Pipeline {
                 workers.next().map(|(key, _)| TaskWait::Yielded { worker: WorkerId(key) })
             }
             Stage::Queued => Some(self.why_queued(key, task)),
-            Stage::Deferred => Some(self.unless_running(TaskWait::Round)),
-            Stage::Delayed => {
-                let until = self.delays.due_of(task).unwrap_or(self.clock.latest());
-                Some(self.unless_running(TaskWait::Pause { until }))
-            }
-            Stage::Waiting | Stage::Skipping => Some(self.unless_running(self.why_not_ready(group, key))),
+            Stage::Deferred | Stage::Delayed | Stage::Waiting | Stage::Skipping => self.why_unqueued(group, key),
         }
+    }
+
+    /// What keeps the tasks of a column that have no worker and are in work: each reason with how many tasks it keeps, those that
+    /// are queued first. Of tasks that wait for the same, the first is told. Changes nothing. O(rows in work).
+    #[must_use]
+    pub fn why_column(&self, column: ColumnId) -> Vec<(TaskWait, u32)> {
+        let mut waits: Vec<(TaskWait, u32)> = Vec::new();
+        let Some(route) = self.routes.get(column.index()) else { return waits };
+        let queued = self.tally.queued[column.index()];
+        if queued > 0 {
+            let judged = self.dispatcher.evaluate(route.group, route.demand);
+            waits.push((judged.map_or_else(|denial| TaskWait::Denied { denial }, |()| TaskWait::Queue), queued));
+        }
+        for group in self.groups.iter() {
+            let rows = if self.plan.is_cell(column) { group.span.rows } else { 1 };
+            for row in 0..rows {
+                let row = self.plan.is_cell(column).then_some(row);
+                let key = TaskKey { row_group: group.span.row_group, column, row };
+                let Some(wait) = self.why_unqueued(group, key) else { continue };
+                match waits.iter_mut().find(|(known, _)| is_alike(known, &wait)) {
+                    Some((_, count)) => *count += 1,
+                    None => waits.push((wait, 1)),
+                }
+            }
+        }
+        waits
+    }
+
+    /// What keeps a task that is neither queued, nor with a worker, nor done for.
+    fn why_unqueued(&self, group: &RowGroup, key: TaskKey) -> Option<TaskWait> {
+        let wait = match group.frontier.stage(&self.plan, (key.column, key.row)) {
+            Stage::Deferred => TaskWait::Round,
+            Stage::Delayed => {
+                let due = self.delays.due_of(key.to_bits());
+                TaskWait::Pause { until: due.unwrap_or(self.clock.latest()) }
+            }
+            Stage::Waiting | Stage::Skipping => self.why_not_ready(group, key),
+            Stage::Done | Stage::Dropped | Stage::Running | Stage::Queued => return None,
+        };
+        Some(self.unless_running(wait))
+    }
+
+    /// What keeps the first queued task of a column's fairness group, if one is. O(resources of the demand).
+    #[must_use]
+    pub fn why_group(&self, column: ColumnId) -> Option<TaskWait> {
+        let route = self.routes.get(column.index())?;
+        let judged = self.dispatcher.explain_group(route.group)?;
+        Some(judged.map_or_else(|denial| TaskWait::Denied { denial }, |()| TaskWait::Queue))
+    }
+
+    /// Why no further row group is begun, how many are not, and how many of those in work are with a hook or a checkpoint.
+    #[must_use]
+    pub fn why_row_groups(&self) -> (RowGroupBlock, u32, u32) {
+        let waiting = self.pending.total() - self.pending.done_groups() - self.tally.row_groups_saved;
+        let handed_out = |phase| matches!(phase, Phase::PreBatch | Phase::PostBatch | Phase::Saving);
+        let handed_out = self.groups.iter().filter(|group| handed_out(group.phase)).count();
+        let reason = if self.pending.is_empty() { RowGroupBlock::NoPendingRowGroups } else { self.row_group_block() };
+        (reason, waiting.saturating_sub(self.groups.len() as u32), handed_out as u32)
     }
 
     /// Why a resource of the task stage has slots that are not used: 0 is `submission`, then come the configured ones. `None`
@@ -267,5 +321,13 @@ impl Pipeline {
             (true, Some(row)) => is_open(Some(row)).then_some((upstream, Some(row))),
             (true, None) => (0..rows).map(Some).find(|row| is_open(*row)).map(|row| (upstream, row)),
         }
+    }
+}
+
+/// Whether two tasks wait for the same, as far as a person is concerned.
+fn is_alike(one: &TaskWait, other: &TaskWait) -> bool {
+    match (one, other) {
+        (TaskWait::Upstream { column: one, .. }, TaskWait::Upstream { column: other, .. }) => one == other,
+        _ => core::mem::discriminant(one) == core::mem::discriminant(other),
     }
 }

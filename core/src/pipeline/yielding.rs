@@ -30,6 +30,8 @@ pub(super) struct Yielding {
     columns: Vec<bool>,
     /// Suspended workers, by demand.
     suspended: Vec<u32>,
+    /// The same by column.
+    pub(super) suspended_in: Vec<u32>,
     /// The number of this run among those of one controller. Without one nobody yields.
     run: Option<SlotKey>,
     /// Which request resources stand behind resources of the task stage.
@@ -43,11 +45,13 @@ impl Yielding {
     pub(super) fn of(plan: &Plan, routes: &[Route], is_on: bool) -> Self {
         let columns = plan.columns().iter();
         let yields = |kind| kind != GroupKind::Local;
-        let columns = columns.map(|column| is_on && column.yields.unwrap_or(yields(column.group.kind))).collect();
+        let columns: Vec<bool> =
+            columns.map(|column| is_on && column.yields.unwrap_or(yields(column.group.kind))).collect();
         let demands = routes.iter().map(|route| route.demand.0 + 1).max().unwrap_or(0);
         Self {
-            columns,
             suspended: alloc::vec![0; demands as usize],
+            suspended_in: alloc::vec![0; columns.len()],
+            columns,
             run: None,
             calls: Vec::new(),
             owes: false,
@@ -157,6 +161,7 @@ impl Pipeline {
     pub(super) fn release(&mut self, ended: Worker) -> ReleaseAnswer {
         if self.dispatcher.is_suspended(&ended.lease) {
             self.yielding.suspended[self.routes[ended.key.column.index()].demand.0 as usize] -= 1;
+            self.yielding.suspended_in[ended.key.column.index()] -= 1;
         }
         let answer = self.dispatcher.release(ended.lease);
         debug_assert_eq!(answer, ReleaseAnswer::Released, "a worker's lease is live until it answers");
@@ -180,6 +185,7 @@ impl TaskStage for Pipeline {
             return is_suspended;
         }
         yielding.suspended[routes[column].demand.0 as usize] += 1;
+        yielding.suspended_in[column] += 1;
         yielding.yields += 1;
         // What came back is for others; who goes first is not known yet.
         yielding.owes = true;
@@ -198,6 +204,7 @@ impl TaskStage for Pipeline {
         }
         let key = *key;
         yielding.suspended[routes[key.column.index()].demand.0 as usize] -= 1;
+        yielding.suspended_in[key.column.index()] -= 1;
         let now = self.clock.observe(now);
         self.tell_worker(now, key, SchedulerFact::TaskResumed { worker: WorkerId(tie.worker) });
         true

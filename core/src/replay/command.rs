@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::handle::SlotKey;
 use crate::lease::LeaseId;
-use crate::pipeline::{TaskOutcome, WorkerId};
+use crate::pipeline::{ColumnId, PolicyChoice, TaskOutcome, WorkerId};
 use crate::request::budget::{BudgetConfig, Correction};
 use crate::request::limit::LimitChoice;
 use crate::request::tie::Tie;
@@ -81,6 +81,15 @@ pub enum RunCommand {
     GoOn {
         now: Instant,
     },
+    SetPolicy {
+        now: Instant,
+        policy: PolicyChoice,
+    },
+    SetWeight {
+        now: Instant,
+        column: ColumnId,
+        weight: f64,
+    },
     Drain {
         now: Instant,
     },
@@ -108,6 +117,11 @@ pub enum RequestCommand {
         domain: Domain,
     },
     Configure {
+        now: Instant,
+        resource: ResourceId,
+        config: AimdConfig,
+    },
+    Reconfigure {
         now: Instant,
         resource: ResourceId,
         config: AimdConfig,

@@ -152,6 +152,9 @@ impl Replay {
                 pipeline.set_request_pressure(now, &resource, pressure);
             }
             RunCommand::GoOn { now } => pipeline.go_on(now),
+            // What was refused then is refused now.
+            RunCommand::SetPolicy { now, policy } => drop(pipeline.set_policy(now, policy)),
+            RunCommand::SetWeight { now, column, weight } => drop(pipeline.set_weight(now, column, weight)),
             RunCommand::Drain { now } => pipeline.drain(now),
             RunCommand::Cancel { now } => pipeline.cancel(now),
         }
@@ -166,6 +169,9 @@ impl Replay {
             RequestCommand::Resource { owner, domain } => drop(admission.resource(*owner, domain.clone())),
             RequestCommand::Configure { now, resource, config } => {
                 let _ = admission.configure(*now, *resource, config.clone());
+            }
+            RequestCommand::Reconfigure { now, resource, config } => {
+                let _ = admission.reconfigure(*now, *resource, config.clone());
             }
             RequestCommand::ChooseAlgorithm { now, resource, choice } => {
                 let _ = admission.choose_algorithm(*now, *resource, *choice);

@@ -56,4 +56,4 @@ pub use config::{AimdConfig, CooldownRule, CutRule, RequestConfig};
 pub use keys::{Domain, GroupId, ProviderModelId, Request, ResourceId};
 pub use outcome::{Acquire, Completion, Denial, DenialReason, Effect, Outcome, RequestLease, WaiterId};
 pub use pressure::RequestPressure;
-pub use snapshot::{ProviderModelSnapshot, ResourceLoad, ResourceSnapshot};
+pub use snapshot::{ProviderModelSnapshot, ResourceGauges, ResourceLoad, ResourceSnapshot};

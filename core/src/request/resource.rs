@@ -62,6 +62,8 @@ pub(super) struct Resource {
     steady_limit: u32,
     effective_max: u32,
     grants: u64,
+    /// The first grant whose length the algorithm is told, where it uses the time.
+    timed_from: u64,
 }
 
 /// What a lease remembers.
@@ -145,6 +147,7 @@ impl Resource {
             config,
             effective_max,
             grants: 0,
+            timed_from: 0,
         }
     }
 
@@ -168,6 +171,13 @@ impl Resource {
         self.cooldown = Cooldown::default();
         self.config = config;
         self.refresh(now);
+    }
+
+    /// Takes other settings, and keeps the limit as far as they allow.
+    pub(super) fn reconfigure(&mut self, now: Instant, config: AimdConfig, cap: u32, lifts: bool) {
+        self.algorithm.reconfigure(now, &config);
+        self.config = config;
+        self.set_cap(now, cap, lifts);
     }
 
     /// Lets another algorithm decide from now on.
@@ -195,7 +205,12 @@ impl Resource {
 
     /// Takes note of what the algorithm says now that it was told something.
     fn refresh(&mut self, now: Instant) {
-        self.uses_time = self.algorithm.uses_time();
+        let uses_time = self.algorithm.uses_time();
+        if uses_time && !self.uses_time {
+            // When the calls that are out began is known only if somebody watches, and that must change nothing.
+            self.timed_from = self.grants;
+        }
+        self.uses_time = uses_time;
         self.steady_limit = self.clamped_limit(now);
     }
 
@@ -248,13 +263,18 @@ impl Resource {
 
     /// Tells an algorithm that uses the time how a call ended.
     fn end_timed(&mut self, now: Instant, held: &Held, outcome: Outcome) {
+        let latency = self.latency(now, held);
         // How long a call took that began before the algorithm came is unknown; that it was refused is news all the same.
-        if held.since().is_some() || outcome != Outcome::Success {
-            let latency = held.since().map_or(Duration::ZERO, |since| now - since);
-            let call = self.report(now, held, outcome, latency);
+        if latency.is_some() || outcome != Outcome::Success {
+            let call = self.report(now, held, outcome, latency.unwrap_or(Duration::ZERO));
             self.algorithm.on_outcome(now, &call);
         }
         self.refresh(now);
+    }
+
+    /// From grant to `now`, if the algorithm may know.
+    fn latency(&self, now: Instant, held: &Held) -> Option<Duration> {
+        held.since().filter(|_| held.grant >= self.timed_from).map(|since| now - since)
     }
 
     #[inline(always)]
@@ -275,7 +295,7 @@ impl Resource {
     #[cold]
     fn refuse(&mut self, now: Instant, held: &Held, done: &Completion) {
         let asked = done.asked();
-        let latency = held.since().map_or(Duration::ZERO, |since| now - since);
+        let latency = self.latency(now, held).unwrap_or(Duration::ZERO);
         let pause = asked.or_else(|| self.algorithm.pause(now, &self.report(now, held, done.outcome, latency)));
         self.cooldown.on_refused(now, &self.config, pause.unwrap_or(self.config.cooldown));
         if let Some(until) = self.cooldown.until(now) {

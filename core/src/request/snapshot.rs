@@ -82,6 +82,27 @@ pub struct ProviderModelSnapshot {
     pub limits: Vec<(Domain, u32)>,
 }
 
+/// What changes of a resource while it is used, as of one instant: what a snapshot has that costs nothing to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResourceGauges {
+    /// The most the limit can become: the lower of the provider's cap and the resource's own maximum.
+    pub effective_max: u32,
+    /// The limit in force.
+    pub limit: u32,
+    /// Calls out.
+    pub in_flight: u32,
+    /// Calls that wait.
+    pub waiters: u32,
+    /// Those of them whose workers have given their task resources back while they wait.
+    pub suspended: u32,
+    /// The end of the cooldown in force.
+    pub blocked_until: Option<Instant>,
+    /// The limit the first cut found too high; 0 before any.
+    pub rate_limit_ceiling: u32,
+    /// The start-up ramp that runs, if one does.
+    pub ramp: Option<RampState>,
+}
+
 /// How loaded one resource is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourceLoad {

@@ -50,6 +50,7 @@
 //! | [`scenario`] | what is to be run, as data |
 //! | [`world`] | the run: events, virtual time, the machines |
 //! | [`provider`], [`latency`] | mock providers, and how long they take |
+//! | [`report`] | what a run came to, as data |
 //! | [`check`] | the laws that every run keeps |
 //! | [`suite`] | scenarios with what must come of them |
 //! | [`rng`], [`executor`] | seeded chance; futures in virtual time |
@@ -58,6 +59,7 @@ pub mod check;
 pub mod executor;
 pub mod latency;
 pub mod provider;
+pub mod report;
 pub mod rng;
 pub mod scenario;
 pub mod suite;

@@ -198,6 +198,12 @@ impl Accounts {
         holding.debt = holding.debt.saturating_sub(amount);
     }
 
+    /// A group owes no more than it holds, so that its releases can repay all of it.
+    pub(super) fn forgive_beyond_held(&mut self, group: u32) {
+        let holdings = self.groups[group as usize].holdings.iter_mut();
+        holdings.for_each(|holding| holding.debt = holding.debt.min(holding.held));
+    }
+
     /// The resources whose pressing heads changed since the last call, into `into`.
     pub(super) fn take_touched(&mut self, into: &mut Vec<u32>) {
         into.clear();

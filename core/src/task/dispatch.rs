@@ -161,6 +161,41 @@ impl<P: TaskPolicy> Dispatcher<P> {
     }
 }
 
+/// What may be changed while tasks run.
+impl<P: TaskPolicy> Dispatcher<P> {
+    /// Lets another policy decide from now on. What a group owes stays, as far as it holds as much. O(groups).
+    ///
+    /// # Errors
+    /// The first group's that the policy refuses; nothing is changed then.
+    pub fn set_policy(&mut self, mut policy: P) -> Result<(), ConfigError> {
+        let resources = &self.accounts.resources;
+        for (key, group) in self.known.iter() {
+            policy.group_registered(TaskGroupId(*group), &self.spec(key, *group), &|name| resources.find(name))?;
+        }
+        self.policy = policy;
+        for group in self.queue.groups() {
+            self.accounts.forgive_beyond_held(group.0);
+            self.offer_again(group);
+        }
+        self.parking.mark_changed();
+        Ok(())
+    }
+
+    /// Gives a group another weight from its next turn on, 2^-20 to 2^20. O(groups).
+    pub fn set_weight(&mut self, group: TaskGroupId, weight: f64) -> Result<(), ConfigError> {
+        let Some((key, _)) = self.known.iter().find(|(_, known)| **known == group.0) else { return Ok(()) };
+        let spec = TaskGroup { weight, ..self.spec(key, group.0) };
+        self.group(&spec).map(drop)
+    }
+
+    /// A group as it is registered.
+    fn spec(&self, (kind, identity): &GroupKey, group: GroupId) -> TaskGroup {
+        let account = self.accounts.group(group.0);
+        let (weight, admitted_limit) = (account.weight, account.admitted_limit);
+        TaskGroup { kind: *kind, identity: identity.clone(), weight, admitted_limit }
+    }
+}
+
 /// Commands.
 impl<P: TaskPolicy> Dispatcher<P> {
     /// Queues a ready task, unless one with this id is queued; answers whether it was accepted.
@@ -373,6 +408,13 @@ impl<P: TaskPolicy> Dispatcher<P> {
     #[must_use]
     pub fn running_in(&self, group: TaskGroupId) -> u32 {
         self.accounts.group(group.0.0).running
+    }
+
+    /// A group's weight, and the leases it may hold while others press.
+    #[must_use]
+    pub fn settings_of(&self, group: TaskGroupId) -> (f64, Option<u32>) {
+        let account = self.accounts.group(group.0.0);
+        (account.weight, account.admitted_limit)
     }
 
     /// What a group owes: resources and amounts above 0.

@@ -74,6 +74,13 @@ impl<P: TaskPolicy> Dispatcher<P> {
         Some(self.judge(head.group.0, head.class.0).map_err(|refusal| self.denial(&refusal)))
     }
 
+    /// What keeps the head of a group, or that nothing does; `None` if nothing of it is queued. Changes nothing.
+    #[must_use]
+    pub fn explain_group(&self, group: TaskGroupId) -> Option<Result<(), Denial>> {
+        let head = self.queue.first(group.0)?;
+        Some(self.judge(group.0.0, head.class.0).map_err(|refusal| self.denial(&refusal)))
+    }
+
     /// The first task of a group in the queue.
     pub(crate) fn head_of(&self, group: TaskGroupId) -> Option<u64> {
         self.queue.first(group.0).map(|head| head.item)

@@ -15,8 +15,8 @@ use std::path::Path;
 use std::time::Instant as StdInstant;
 
 use tidegate_core::pipeline::PolicyChoice;
-use tidegate_core::sim::scenario::{Scenario, ScenarioError, builtin};
-use tidegate_core::sim::suite::idle;
+use tidegate_core::sim::scenario::{Scenario, ScenarioError};
+use tidegate_core::sim::suite;
 use tidegate_core::sim::world::World;
 
 use crate::cli::{PolicyName, SimulateArgs};
@@ -27,7 +27,8 @@ use crate::pipeline_file::{FileError, SourceText};
 use crate::progress::{REFRESH, Screen, View};
 
 pub use file::{Providers, dump, load, parse, parse_providers};
-pub use report::{Report, SCHEMA};
+pub use report::{Text, to_json};
+pub use tidegate_core::sim::report::{Report, SCHEMA};
 
 /// Steps between two looks at the clock.
 const LOOK_EVERY: u32 = 1 << 12;
@@ -50,15 +51,18 @@ pub fn simulate(args: &SimulateArgs) -> Result<(String, Exit), Error> {
         let Ok(world) = run(world, screen, |_| Ok::<_, Infallible>(()));
         world
     };
-    let report = Report::of(&scenario, args.seed, &world)?;
-    let text = if args.json { report.to_json()? } else { report.to_string() };
+    if world.finished().is_none() {
+        return Err(Error::Internal(format!("{}: it stands still and has not ended", scenario.name)));
+    }
+    let report = Report::of(&scenario, args.seed, &world).map_err(refused)?;
+    let text = if args.json { to_json(&report)? } else { Text(&report).to_string() };
     Ok((text, if report.violation.is_none() { Exit::Done } else { Exit::ChecksFailed }))
 }
 
 /// Every built-in scenario: those of the playground, then the cases of the idle suite.
 #[must_use]
 pub fn builtins() -> Vec<Scenario> {
-    builtin().into_iter().chain(idle::cases().into_iter().map(|case| case.scenario)).collect()
+    suite::scenarios().into_iter().map(|listed| listed.scenario).collect()
 }
 
 /// One line for each built-in scenario: its name and its title.

@@ -76,7 +76,7 @@ fn what_is_switched_off_is_dumped_as_never_and_read_back_as_such() {
 #[test]
 fn what_a_file_cannot_hold_is_not_dumped_as_something_else() {
     let cancel_at = Some(Duration::from_nanos((1 << 60) + 1));
-    let late = Scenario { cancel_at, ..builtin().swap_remove(0) };
+    let late = Scenario { cancel_at, ..builtins().swap_remove(0) };
     assert!(dump(&late).unwrap_err().to_string().contains("no file can hold"));
 }
 

@@ -1,25 +1,31 @@
+/// <reference lib="esnext.disposable" preserve="true" />
+/** Rows with columns, filled through a gate. */
+
+import type { RequestGate } from "./gate.js";
+import type { Key } from "./gate-keys.js";
 import { PipelineDraft } from "./wasm/tidegate_live.js";
-import { type CallKey, declareCalls, declareGate, type RequestGate } from "./pipeline/calls.js";
-import type { Classify } from "./pipeline/outcomes.js";
+import { declareCalls } from "./pipeline/calls.js";
+import type { ClassifyError } from "./pipeline/outcomes.js";
 import type { Report } from "./pipeline/report.js";
 import { type Batch, type ColumnPlan, type Degraded, type FinishedRowGroup, PipelineRun } from "./pipeline/run.js";
 import { type Cells, type Seeds, seedsOf } from "./pipeline/rows.js";
 import { applySettings, inOurWords, type PipelineSettings, POST_BATCH, PRE_BATCH, SETTINGS, wholeNumber } from "./pipeline/settings.js";
 import type { Task } from "./pipeline/task.js";
 
-export type { CallKey, CallOptions } from "./pipeline/calls.js";
+export type { TaskCallOptions, TaskRunOptions } from "./pipeline/calls.js";
 export type {
-  EventFacts,
-  EventHead,
-  EventKind,
-  EventOf,
   PipelineEvent,
+  PipelineEventFacts,
+  PipelineEventHead,
+  PipelineEventKind,
+  PipelineEventOf,
   Pressure,
   TaskDenial,
   TaskEnd,
 } from "./pipeline/events.js";
+export { PIPELINE_EVENT_KINDS } from "./pipeline/events.js";
 export { Drop, Fatal, Retry } from "./pipeline/outcomes.js";
-export type { Classify, FailureKind, RetryKind } from "./pipeline/outcomes.js";
+export type { ClassifyError, FailureKind, RetryKind } from "./pipeline/outcomes.js";
 export type {
   DroppedRows,
   DropReason,
@@ -47,7 +53,7 @@ export interface PipelineOptions<Seed extends object> extends PipelineSettings {
   /** What tasks call through. Any number of pipelines may share one gate, and other callers beside them. */
   readonly gate?: RequestGate;
   /** Says what a thrown error means, before the rules that {@link Pipeline} has for it. */
-  readonly classify?: Classify;
+  readonly classify?: ClassifyError;
   /** Is told when a provider mostly fails, though not for good. */
   readonly onDegraded?: (warning: Degraded) => void;
 }
@@ -60,7 +66,7 @@ export interface ColumnSettings<Needed extends string> {
    * What its tasks call through the pipeline's gate, one call at a time. Its tasks take up no more worker slots than twice the
    * calls that this bears, and give theirs back while they wait.
    */
-  readonly calls?: CallKey;
+  readonly calls?: Key;
   /** Makes the order of its tasks a promise: one at a time, in the order of rows. Default false. */
   readonly ordered?: boolean;
   /** Whether it is skipped where an upstream is. Default false: it runs as if the upstream had been made. */
@@ -118,7 +124,7 @@ const OWN_SETTINGS = ["rows", "seed", "gate", "classify", "onDegraded"];
  *
  * ```ts
  * const pipeline = new Pipeline({ gate, rows: [{ topic: "tides" }, { topic: "locks" }] })
- *   .column("title", { calls: writer, fill: async ({ topic }, task) => (await task.run((signal) => ask(topic, signal))).title })
+ *   .column("title", { calls: writer, fill: ({ topic }, task) => task.run((call) => ask(topic, call.signal)) })
  *   .column("length", { after: ["title"], fill: ({ title }) => title.length })
  *   .save(async (rows) => { await append(rows); });
  * const report = await pipeline.run();
@@ -133,6 +139,7 @@ const OWN_SETTINGS = ["rows", "seed", "gate", "classify", "onDegraded"];
  * | {@link Fatal} | the run stops |
  * | a `DeniedError` of the gate | the task is tried again; after `shutdown()` of the gate it counts as lost, for a model the gate does not know it is fatal |
  * | a `TimeoutError` | the task is tried again |
+ * | an error with a `status` from 400 to 599, as API clients throw it | 429 and other refusals for too many calls: tried again after the pause that its `headers` name; 408, 504 and other 5xx: tried again; other 4xx: the row is dropped |
  * | an `AbortError`, once `task.signal` is aborted | nothing: the task was told to stop |
  * | anything else | the row is dropped, as `other` |
  *
@@ -227,7 +234,7 @@ export class Pipeline<Seed extends object = object, Made extends object = object
       applySettings(draft, this.#options, [...SETTINGS, ...OWN_SETTINGS]);
       if (this.#preBatch !== undefined) draft.set(PRE_BATCH, 1);
       if (this.#postBatch !== undefined) draft.set(POST_BATCH, 1);
-      if (gate !== undefined) declareGate(draft, gate);
+      if (gate !== undefined) draft.through(gate.core);
       for (const definition of this.#columns) describe(draft, definition, gate);
     } catch (error) {
       draft.free();

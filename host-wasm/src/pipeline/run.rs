@@ -121,9 +121,9 @@ impl PipelineRun {
         self.office.step_ended(step, row_group, failure.map_or(Ok(left_out), Err));
     }
 
-    /// The gate's next `acquire` is this task's. With `false`, what was lent is taken back.
-    pub fn lend(&self, slot: u32, generation: u32, is_lent: bool) {
-        tie::lend(if is_lent { self.office.tie(slot, generation) } else { None });
+    /// The gate's next `acquire` is this task's.
+    pub fn lend(&self, slot: u32, generation: u32) {
+        tie::lend(self.office.tie(slot, generation));
     }
 
     /// Stops the run: tasks under way are told to stop, and it is over once every lease is back.

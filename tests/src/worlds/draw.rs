@@ -6,7 +6,9 @@ use tidegate_core::request::limit::{LimitChoice, TideConfig, VegasConfig};
 use tidegate_core::sim::latency::{Latency, Tail};
 use tidegate_core::sim::provider::{Capacity, Faults, Neighbour, Outage, Overload, ProviderSpec, Rate, Step};
 use tidegate_core::sim::rng::Rng;
-use tidegate_core::sim::scenario::{Answering, Holder, Model, PreBatch, Scenario, ScenarioColumn};
+use tidegate_core::sim::scenario::{
+    Answering, Change, Holder, Intervention, Model, PreBatch, Scenario, ScenarioColumn,
+};
 use tidegate_core::task::{BoundedBorrowConfig, ShareRounding};
 use tidegate_core::time::Duration;
 
@@ -17,6 +19,7 @@ const COLUMNS: u64 = 3;
 const AROUND: u64 = 4;
 const LIMITS: u64 = 5;
 const SHARING: u64 = 6;
+const CHANGES: u64 = 7;
 
 /// The scenario of a seed.
 #[must_use]
@@ -38,7 +41,14 @@ pub fn draw(seed: u64) -> Scenario {
     let limits = &mut chance(LIMITS);
     scenario.models.iter_mut().for_each(|model| model.algorithm = algorithm(limits));
     sharing(&mut chance(SHARING), &mut scenario);
+    scenario.changes = changes(&mut chance(CHANGES), &scenario);
     scenario
+}
+
+/// Something that a person may do to a world, drawn from a seed.
+#[must_use]
+pub fn draw_change(seed: u64, scenario: &Scenario) -> Intervention {
+    intervention(&mut Chance(Rng::new(seed).fork(CHANGES)), scenario)
 }
 
 /// Draws of one part of a world.
@@ -341,4 +351,36 @@ fn sharing(chance: &mut Chance, scenario: &mut Scenario) {
         column.admitted_limit = chance.some(20, |chance| chance.from(1, 6));
     }
     scenario.resources = resources.into_iter().collect();
+}
+
+/// What is changed in the midst of the run: much at once in some worlds, nothing in most.
+fn changes(chance: &mut Chance, scenario: &Scenario) -> Vec<Change> {
+    let count = chance.some(40, |chance| chance.from(1, 8)).unwrap_or_default();
+    let mut at = Duration::ZERO;
+    let change = |_| {
+        at = at + chance.some(70, |chance| chance.millis(0, 200)).unwrap_or_default();
+        Change { at, what: intervention(chance, scenario) }
+    };
+    (0..count).map(change).collect()
+}
+
+/// Nothing that lasts for ever: a provider that never answers again keeps the run from its end.
+fn intervention(chance: &mut Chance, scenario: &Scenario) -> Intervention {
+    let model = chance.one_of(&scenario.models).name.clone();
+    match chance.from(0, 7) {
+        0 => Intervention::Capacity { model, slots: chance.some(80, |chance| chance.from(1, 8)) },
+        1 => Intervention::Refuse { model, span: chance.millis(0, 400) },
+        2 => {
+            let factor = 0.1 + chance.share(100, 5.0);
+            Intervention::Slow { model, factor, span: chance.millis(0, 400) }
+        }
+        3 => Intervention::Algorithm { model, algorithm: algorithm(chance) },
+        4 => Intervention::Request { model, request: limit(chance) },
+        5 => Intervention::Policy { policy: policy(chance) },
+        6 => {
+            let column = chance.one_of(&scenario.columns).name.clone();
+            Intervention::Weight { column, weight: *chance.one_of(&[0.25, 1.0, 2.0, 8.0]) }
+        }
+        _ => Intervention::MaxParallel { model, calls: chance.from(1, 8) },
+    }
 }

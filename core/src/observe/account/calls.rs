@@ -90,6 +90,13 @@ impl Calls {
         self.note_maxima();
     }
 
+    pub(super) fn clamp(&mut self, resource: ResourceId, clamp: Option<u32>) {
+        let Some(at) = self.known.get(&resource.index()).copied() else { return };
+        let call = &mut self.all[at];
+        call.clamp = clamp;
+        call.slots.limit = effective_max(self.models[call.model].cap, clamp);
+    }
+
     pub(super) fn begin(&mut self, at: Instant) {
         self.all.iter_mut().for_each(|call| call.slots.begin(at));
     }

@@ -55,8 +55,8 @@ use self::gaps::Gaps;
 use self::work::TaskStage;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact, StopKind};
 use crate::pipeline::{ColumnId, PipelineConfig, Plan, TaskOutcome};
-use crate::request::RequestAdmission;
 use crate::request::event::RequestEvent;
+use crate::request::{RequestAdmission, ResourceId};
 use crate::task::GroupKind;
 use crate::time::Instant;
 
@@ -120,6 +120,14 @@ impl RunAccount {
     pub fn add_all_calls(&mut self, now: Instant, admission: &RequestAdmission) {
         let standings = admission.resources().filter_map(|resource| admission.standing(now, resource));
         standings.for_each(|standing| self.add_calls(&standing));
+    }
+
+    /// The settings of a request resource allow at most `clamp` calls from `now` on; `None`: as many as the cap. No event tells.
+    pub fn clamp_calls(&mut self, now: Instant, resource: ResourceId, clamp: Option<u32>) {
+        if self.stop.is_none() {
+            self.advance(now);
+            self.calls.clamp(resource, clamp);
+        }
     }
 
     /// The next event of the run.

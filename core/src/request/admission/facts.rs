@@ -11,7 +11,7 @@ use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::outcome::Effect;
 use crate::request::pressure::RequestPressure;
 use crate::request::resource::{Held, Resource};
-use crate::request::snapshot::{ProviderModelSnapshot, ResourceLoad, ResourceSnapshot};
+use crate::request::snapshot::{ProviderModelSnapshot, ResourceGauges, ResourceLoad, ResourceSnapshot};
 use crate::time::{Duration, Instant};
 
 /// Polling.
@@ -136,6 +136,24 @@ impl RequestAdmission {
             provider_cap: owner.cap,
             provider_in_flight: owner.in_flight,
             budgets: entry.budgets.snapshot(now),
+        })
+    }
+
+    /// What changes of a resource while it is used, as of `now`; `None` for one that this controller never made. O(1).
+    #[must_use]
+    pub fn gauges(&self, now: Instant, resource: ResourceId) -> Option<ResourceGauges> {
+        let now = self.time.peek(now);
+        let entry = self.resources.get(resource.index())?;
+        let state = entry.limit_state(now);
+        Some(ResourceGauges {
+            effective_max: entry.effective_max(),
+            limit: entry.limit(now),
+            in_flight: entry.in_flight,
+            waiters: entry.waiters,
+            suspended: entry.suspended,
+            blocked_until: entry.cooldown.until(now),
+            rate_limit_ceiling: state.rate_limit_ceiling,
+            ramp: state.ramp,
         })
     }
 

@@ -97,6 +97,25 @@ impl RequestAdmission {
         self.put_config(now, resource, config)
     }
 
+    /// Gives a resource other limit settings, and keeps its limit, its cooldown and its algorithm: as far as the settings
+    /// allow, the limit stays where it is. A ramp that changed begins anew. The initial limit is for the next
+    /// [`configure`](Self::configure).
+    pub fn reconfigure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
+        config.validate()?;
+        let noted = || RequestCommand::Reconfigure { now, resource, config: config.clone() };
+        self.recorder.note(self.effects.len(), noted);
+        let now = self.begin(now);
+        let owner = known(&mut self.resources, resource)?.owner;
+        self.tell_ramp(now, resource);
+        let (cap, lifts) = (self.providers[owner.0 as usize].cap, !self.config.compatibility);
+        let entry = known(&mut self.resources, resource)?;
+        entry.reconfigure(now, config, cap, lifts);
+        self.queue.open_lot(entry.place.lot);
+        self.tell_limit(now, resource);
+        self.serve(now);
+        Ok(())
+    }
+
     fn put_config(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         let now = self.begin(now);
         let Self { resources, providers, .. } = self;

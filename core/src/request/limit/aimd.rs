@@ -159,6 +159,17 @@ impl LimitAlgorithm for Aimd {
         }
     }
 
+    /// A ramp that changed begins anew, from 1 to where the limit stands.
+    fn reconfigure(&mut self, now: Instant, config: &AimdConfig) {
+        self.settle(now);
+        if config.ramp != self.config.ramp {
+            let (target, span) = (self.limit, config.ramp);
+            let runs = !span.is_zero() && target > 1;
+            self.ramp = runs.then_some(Ramp { from: 1, target, span, started: None });
+        }
+        self.config = config.clone();
+    }
+
     /// Only a ramp that runs, or may run again, looks at the time.
     fn uses_time(&self) -> bool {
         self.ramp.is_some() || self.config.ramp_after_idle.is_some()

@@ -32,6 +32,17 @@ impl LimitChoice {
         *self == Self::Aimd
     }
 
+    /// Its name, as files write it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Aimd => "aimd",
+            Self::Vegas(_) => "vegas",
+            Self::Tide(_) => "tide",
+            Self::Fixed { .. } => "fixed",
+        }
+    }
+
     /// A fresh one of its kind, to be given to
     /// [`set_algorithm`](crate::request::RequestAdmission::set_algorithm); `None` for [`LimitChoice::Aimd`], which a resource
     /// has from the beginning.

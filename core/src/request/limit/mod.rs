@@ -19,6 +19,7 @@ pub mod vegas;
 
 use core::fmt;
 
+use super::config::AimdConfig;
 use super::outcome::Outcome;
 use crate::time::{Duration, Instant};
 
@@ -112,11 +113,15 @@ pub trait LimitAlgorithm: Send {
     /// cut may follow it up.
     fn set_max(&mut self, now: Instant, max: u32, lifts: bool);
 
+    /// The resource's settings are `config` from now on. What the limit has found out so far stays. Nothing, for those that
+    /// have settings of their own.
+    fn reconfigure(&mut self, _now: Instant, _config: &AimdConfig) {}
+
     /// Whether any answer from now on may depend on an instant or on a call's latency. Where none does, and nothing else
     /// needs the time, no clock is read.
     ///
-    /// One that has answered `false` MUST go on answering `false`, and its limit MUST change in
-    /// [`LimitAlgorithm::on_outcome`] and [`LimitAlgorithm::set_max`] only.
+    /// One that has answered `false` MUST go on answering `false` until it is [reconfigured](LimitAlgorithm::reconfigure), and
+    /// its limit MUST change there, in [`LimitAlgorithm::on_outcome`] and in [`LimitAlgorithm::set_max`] only.
     fn uses_time(&self) -> bool {
         true
     }

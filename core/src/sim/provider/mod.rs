@@ -74,6 +74,7 @@ pub use self::outage::Outage;
 pub use self::overload::Overload;
 pub use self::rate::{Rate, RateLeft};
 pub use self::spec::ProviderSpec;
+pub(in crate::sim) use self::spec::{inside, require_slots};
 /// Why a [`ProviderSpec`] was refused: the field's path, its value, and what was expected.
 pub use crate::error::ConfigError as SpecError;
 
@@ -158,6 +159,11 @@ pub struct MockProvider {
     first_request: Option<Instant>,
     /// The capacity that a person set in place of the schedule and the neighbour.
     pinned: Option<u32>,
+    /// Until when every call is refused.
+    refuses_until: Instant,
+    /// Until when calls take longer, and how much.
+    slow_until: Instant,
+    slowness: f64,
     requests: Option<Bucket>,
     tokens: Option<Bucket>,
     in_flight: u32,
@@ -178,6 +184,9 @@ impl MockProvider {
             time: Monotonic::default(),
             first_request: None,
             pinned: None,
+            refuses_until: Instant::ZERO,
+            slow_until: Instant::ZERO,
+            slowness: 1.0,
             requests: spec.requests.map(Bucket::new),
             tokens: spec.tokens.map(Bucket::new),
             in_flight: 0,
@@ -236,6 +245,19 @@ impl MockProvider {
         self.pinned = None;
     }
 
+    /// A burst of refusals: every call before `until` is refused, as one is for which there is no slot. An outage still comes
+    /// first.
+    pub fn refuse_until(&mut self, now: Instant, until: Instant) {
+        self.time.observe(now);
+        self.refuses_until = until;
+    }
+
+    /// A slow patch: calls that come before `until` take `factor` times as long. What was promised stays.
+    pub fn slow_down_until(&mut self, now: Instant, until: Instant, factor: f64) {
+        self.time.observe(now);
+        (self.slow_until, self.slowness) = (until, factor);
+    }
+
     // Questions. None of them changes an answer to come.
 
     /// How many calls at once the provider can truly serve at `now` (or at the latest instant seen, if that is later):
@@ -282,11 +304,33 @@ impl MockProvider {
         &self.spec
     }
 
+    /// Whether a person has set the capacity.
+    #[must_use]
+    pub fn is_overridden(&self) -> bool {
+        self.pinned.is_some()
+    }
+
+    /// The end of the [burst of refusals](MockProvider::refuse_until) that is on at `now`.
+    #[must_use]
+    pub fn refusing_until(&self, now: Instant) -> Option<Instant> {
+        Some(self.refuses_until).filter(|until| *until > self.time.peek(now))
+    }
+
+    /// The end of the [slow patch](MockProvider::slow_down_until) that is on at `now`, and its factor.
+    #[must_use]
+    pub fn slowed_until(&self, now: Instant) -> Option<(Instant, f64)> {
+        Some((self.slow_until, self.slowness)).filter(|(until, _)| *until > self.time.peek(now))
+    }
+
     // Mechanisms.
 
     /// Answers a call that no outage stops.
     fn serve(&mut self, now: Instant, tokens: u32, draws: Option<&mut Rng>) -> Answer {
+        if now < self.refuses_until {
+            return self.refuse(self.spec.overload.retry_after());
+        }
         let slowdown = match self.spec.overload.verdict(self.in_flight, self.level(now).slots) {
+            Verdict::Serve { slowdown } if now < self.slow_until => slowdown * self.slowness,
             Verdict::Serve { slowdown } => slowdown,
             Verdict::Refuse { retry_after } => return self.refuse(retry_after),
         };

@@ -59,6 +59,14 @@ impl Overload {
         }
     }
 
+    /// What a 429 says about when to come back.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match *self {
+            Self::Refuse { retry_after } => retry_after,
+            Self::SlowDown { .. } => None,
+        }
+    }
+
     /// The verdict on one more call beside `in_flight` others, when there are `slots`.
     pub(super) fn verdict(&self, in_flight: u32, slots: u32) -> Verdict {
         match *self {

@@ -85,12 +85,12 @@ impl ProviderSpec {
 }
 
 /// Refuses a capacity above [`MOST_SLOTS`].
-pub(super) fn require_slots(field: &str, slots: u32) -> Result<(), ConfigError> {
+pub(in crate::sim) fn require_slots(field: &str, slots: u32) -> Result<(), ConfigError> {
     require(slots <= MOST_SLOTS, field, slots, "a whole number from 0 to 1000000")
 }
 
 /// Puts `parent.` before the field of an error.
-pub(super) fn inside(parent: &str) -> impl Fn(ConfigError) -> ConfigError + Copy {
+pub(in crate::sim) fn inside(parent: &str) -> impl Fn(ConfigError) -> ConfigError + Copy {
     move |error| ConfigError { field: format!("{parent}.{}", error.field), ..error }
 }
 

@@ -9,9 +9,11 @@
 //! | `mod` | the run: its rows, limits and settings |
 //! | `columns` | what each column does, and how its tasks end |
 //! | `surroundings` | hooks, checkpoints, and somebody else who calls the same models |
+//! | `change` | what is changed in its midst |
 //! | `builtin` | the scenarios that come with the crate |
 
 mod builtin;
+mod change;
 mod columns;
 mod never;
 mod surroundings;
@@ -31,8 +33,12 @@ use crate::request::limit::LimitChoice;
 use crate::time::Duration;
 
 pub use builtin::builtin;
+pub use change::{Change, Intervention};
 pub use columns::ScenarioColumn;
 pub use surroundings::{Answering, Holder, PreBatch};
+
+/// The greatest cap that a model can be given in the midst of a run.
+const MOST_PARALLEL: u32 = 1_000_000;
 
 /// A run to simulate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -123,6 +129,9 @@ pub struct Scenario {
     /// Other callers of the same models \[none\].
     #[serde(default)]
     pub holders: Vec<Holder>,
+    /// What is changed in the midst of the run, in order of time \[nothing\].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
 }
 
 /// A run without a row, a model or a column, with the settings of [`PipelineConfig::default`].
@@ -160,6 +169,7 @@ impl Default for Scenario {
             drain_at: None,
             cancel_at: None,
             holders: Vec::new(),
+            changes: Vec::new(),
         }
     }
 }
@@ -363,7 +373,15 @@ impl Scenario {
         self.checkpoint.validate("checkpoint.takes_ms")?;
         self.drain_at.map_or(Ok(()), |at| require_span("drain_at_ms", at))?;
         self.cancel_at.map_or(Ok(()), |at| require_span("cancel_at_ms", at))?;
-        Ok(())
+        let known = Known {
+            models: &|name| self.models.iter().any(|model| model.name == name),
+            columns: &|name| self.columns.iter().any(|column| column.name == name),
+            resources: &|name| {
+                let of_models = self.models.iter().any(|model| model.task_resource() == name);
+                of_models || name == "submission" || self.resources.contains_key(name)
+            },
+        };
+        Ok(change::validate_all(&self.changes, &known)?)
     }
 
     /// The model that a column calls, if it calls one.
@@ -372,6 +390,13 @@ impl Scenario {
         let found = self.models.iter().find(|model| model.name == *name);
         found.map(Some).ok_or_else(|| ScenarioError::UnknownModel { column: spec.name.clone(), model: name.clone() })
     }
+}
+
+/// The names that a change may be about.
+pub(in crate::sim) struct Known<'a> {
+    pub(in crate::sim) models: &'a dyn Fn(&str) -> bool,
+    pub(in crate::sim) columns: &'a dyn Fn(&str) -> bool,
+    pub(in crate::sim) resources: &'a dyn Fn(&str) -> bool,
 }
 
 /// Refuses a share that is none.

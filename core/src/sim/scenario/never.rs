@@ -1,4 +1,4 @@
-//! Settings that can be switched off, as files write them: a number, or `"never"`.
+//! Settings that can be switched off, as files write them: a number, or a word such as `"never"`.
 //!
 //! They are on unless a file says otherwise, so leaving them out does not switch them off, and TOML has no null. JSON's
 //! null is read too.
@@ -9,6 +9,8 @@ use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::ser::Serializer;
 
 const NEVER: &str = "never";
+/// As the schedule says.
+const SCHEDULE: &str = "schedule";
 
 /// Writes a number, or that it is off.
 #[expect(clippy::ref_option, reason = "the signature that the derive calls")]
@@ -21,12 +23,12 @@ pub(super) fn serialize<S: Serializer>(number: &Option<f64>, serializer: S) -> R
 
 /// Reads the same.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
-    deserializer.deserialize_any(OrNever(Number))
+    deserializer.deserialize_any(Or(Number, NEVER))
 }
 
 /// The same for durations in milliseconds.
 pub(super) mod millis {
-    use super::{Deserializer, NEVER, OrNever, Serializer};
+    use super::{Deserializer, NEVER, Or, Serializer};
     use crate::sim::latency::millis;
     use crate::time::Duration;
 
@@ -44,19 +46,48 @@ pub(super) mod millis {
     pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
-        deserializer.deserialize_any(OrNever(millis::Millis))
+        deserializer.deserialize_any(Or(millis::Millis, NEVER))
     }
 }
 
-/// What `V` reads, or nothing.
-struct OrNever<V>(V);
+/// The same for slots that may be as scheduled; nothing is written where there is no setting at all.
+pub(super) mod slots {
+    use super::{Deserializer, Number, Or, SCHEDULE, Serializer};
+    use serde::de::{Error, Unexpected};
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for OrNever<V> {
+    #[expect(clippy::ref_option, reason = "the signature that the derive calls")]
+    pub(in super::super) fn serialize<S: Serializer>(
+        slots: &Option<Option<u32>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match slots.flatten() {
+            Some(slots) => serializer.serialize_u32(slots),
+            None => serializer.serialize_str(SCHEDULE),
+        }
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Option<u32>>, D::Error> {
+        let Some(number) = deserializer.deserialize_any(Or(Number, SCHEDULE))? else { return Ok(Some(None)) };
+        let slots = number as u32;
+        if f64::from(slots) == number {
+            Ok(Some(Some(slots)))
+        } else {
+            Err(D::Error::invalid_value(Unexpected::Float(number), &"a whole number from 0 to 1000000"))
+        }
+    }
+}
+
+/// What `V` reads, or nothing, which is this word.
+struct Or<V>(V, &'static str);
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Or<V> {
     type Value = Option<V::Value>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.expecting(f)?;
-        write!(f, ", or \"{NEVER}\"")
+        write!(f, ", or \"{}\"", self.1)
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
@@ -72,7 +103,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for OrNever<V> {
     }
 
     fn visit_str<E: Error>(self, word: &str) -> Result<Self::Value, E> {
-        if word == NEVER { Ok(None) } else { Err(E::invalid_value(Unexpected::Str(word), &self)) }
+        if word == self.1 { Ok(None) } else { Err(E::invalid_value(Unexpected::Str(word), &self)) }
     }
 
     fn visit_none<E: Error>(self) -> Result<Self::Value, E> {

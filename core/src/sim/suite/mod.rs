@@ -7,3 +7,25 @@
 
 pub mod control;
 pub mod idle;
+
+use alloc::vec::Vec;
+
+use super::scenario::{Scenario, builtin};
+
+/// A scenario, and where it belongs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed {
+    /// `playground` for those to begin with; `idle`.
+    pub suite: &'static str,
+    /// The scenario.
+    pub scenario: Scenario,
+}
+
+/// Every scenario that comes with the crate, in the order in which to show them. The cases of the [`control`] suite are none:
+/// they are providers under a closed loop, without rows.
+#[must_use]
+pub fn scenarios() -> Vec<Listed> {
+    let playground = builtin().into_iter().map(|scenario| Listed { suite: "playground", scenario });
+    let idle = idle::cases().into_iter().map(|case| Listed { suite: "idle", scenario: case.scenario });
+    playground.chain(idle).collect()
+}

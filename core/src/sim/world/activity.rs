@@ -3,9 +3,14 @@
 //! After a call that failed, the next try goes on from there: the answers of the calls before it are kept, as a host would.
 //! Tasks that began anew could refuse each other for ever, where a provider serves fewer calls in a row than a task makes.
 
+use alloc::format;
+use alloc::string::String;
+use core::cmp::Reverse;
+
+use super::words::At;
 use super::{Due, World};
 use crate::handle::SlotKey;
-use crate::pipeline::{FailureKind, FatalError, RetryKind, Task, TaskOutcome, WorkerId};
+use crate::pipeline::{ColumnId, FailureKind, FatalError, RetryKind, Task, TaskOutcome, WorkerId};
 use crate::request::{Acquire, Completion, Effect, Outcome, Request, RequestLease, WaiterId};
 use crate::sim::provider::Answer;
 use crate::sim::scenario::ScenarioColumn;
@@ -19,12 +24,27 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// What a column does.
 pub(super) struct Kind {
     /// The place of the model it calls.
-    provider: Option<usize>,
+    pub(super) provider: Option<usize>,
     calls: u32,
     tokens: u32,
     local: Duration,
     chances: Option<Chances>,
     fatal_at: Option<u64>,
+    pub(super) at_work: AtWork,
+}
+
+/// The workers of a column, by what they do.
+#[derive(Default)]
+pub(super) struct AtWork {
+    pub(super) calling: u32,
+    pub(super) waiting: u32,
+    pub(super) local: u32,
+}
+
+impl AtWork {
+    fn busy(&mut self, activity: &Activity) -> &mut u32 {
+        if activity.call.is_some() { &mut self.calling } else { &mut self.local }
+    }
 }
 
 /// The shares of a column's tasks that do not simply succeed.
@@ -44,6 +64,7 @@ impl Kind {
             local: column.local,
             chances: column.is_by_chance().then_some(Chances { skip, fail, lose }),
             fatal_at: column.fatal_at,
+            at_work: AtWork::default(),
         }
     }
 }
@@ -51,7 +72,7 @@ impl Kind {
 /// A task, and how far its worker is.
 #[derive(Clone, Copy)]
 pub(super) struct Work {
-    task: Task,
+    pub(super) task: Task,
     calls_made: u32,
 }
 
@@ -107,6 +128,7 @@ impl World {
             Acquire::Granted(lease) => self.call(work, lease),
             Acquire::Waiting(waiter) => {
                 self.workers.insert(work.task.worker.to_bits(), Worker::Waiting(waiter));
+                self.kinds[work.task.column.index()].at_work.waiting += 1;
                 self.waiting.insert(waiter.to_bits(), work);
             }
             Acquire::Denied(_) => self.finish(work.task.worker, Some(not_admitted())),
@@ -115,7 +137,7 @@ impl World {
 
     pub(super) fn deliver(&mut self, effect: Effect) {
         match effect {
-            Effect::Granted { waiter, lease } => match self.waiting.remove(&waiter.to_bits()) {
+            Effect::Granted { waiter, lease } => match self.take_waiting(waiter) {
                 Some(work) => self.call(work, lease),
                 None => {
                     if let Err(lease) = self.holders.take(waiter, lease) {
@@ -124,11 +146,24 @@ impl World {
                 }
             },
             Effect::Refused { waiter, .. } => {
-                if let Some(work) = self.waiting.remove(&waiter.to_bits()) {
+                if let Some(work) = self.take_waiting(waiter) {
                     self.finish(work.task.worker, Some(not_admitted()));
                 }
             }
         }
+    }
+
+    fn take_waiting(&mut self, waiter: WaiterId) -> Option<Work> {
+        let work = self.waiting.remove(&waiter.to_bits())?;
+        self.kinds[work.task.column.index()].at_work.waiting -= 1;
+        Some(work)
+    }
+
+    /// Takes what is under way; `None` for what was aborted.
+    fn take_activity(&mut self, key: SlotKey) -> Option<Activity> {
+        let activity = self.activities.remove(key)?;
+        *self.kinds[activity.work.task.column.index()].at_work.busy(&activity) -= 1;
+        Some(activity)
     }
 
     fn call(&mut self, work: Work, lease: RequestLease) {
@@ -171,7 +206,8 @@ impl World {
     }
 
     fn schedule(&mut self, at: Instant, activity: Activity) {
-        let worker = activity.work.task.worker;
+        let Task { worker, column, .. } = activity.work.task;
+        *self.kinds[column.index()].at_work.busy(&activity) += 1;
         let key = self.activities.insert(activity);
         self.workers.insert(worker.to_bits(), Worker::Busy(key));
         self.schedule_at(at, Due::Activity(key));
@@ -179,7 +215,7 @@ impl World {
 
     pub(super) fn complete(&mut self, key: SlotKey) {
         // An activity that was aborted is gone; its event is not.
-        let Some(Activity { work, outcome, call }) = self.activities.remove(key) else { return };
+        let Some(Activity { work, outcome, call }) = self.take_activity(key) else { return };
         let Some(call) = call else { return self.finish(work.task.worker, outcome) };
         self.hang_up(call.provider, call.holds_slot);
         let _ = self.admission.release(self.now, call.lease, &call.completion);
@@ -225,10 +261,10 @@ impl World {
         match self.workers.get(&worker.to_bits()).copied() {
             Some(Worker::Waiting(waiter)) => {
                 self.admission.cancel(self.now, waiter);
-                self.waiting.remove(&waiter.to_bits());
+                self.take_waiting(waiter);
             }
             Some(Worker::Busy(key)) => {
-                if let Some(Activity { call: Some(call), .. }) = self.activities.remove(key) {
+                if let Some(Activity { call: Some(call), .. }) = self.take_activity(key) {
                     self.hang_up(call.provider, call.holds_slot);
                     let _ = self.admission.release(self.now, call.lease, &Outcome::LocalCancelled.into());
                 }
@@ -236,6 +272,19 @@ impl World {
             None => return,
         }
         self.finish(worker, Some(TaskOutcome::Cancelled));
+    }
+
+    /// The column of a worker that is busy, and with what.
+    pub(super) fn why_busy(&self, key: SlotKey) -> Option<(ColumnId, String)> {
+        let activity = self.activities.get(key)?;
+        let mut ends = self.events.iter().filter(|Reverse((_, _, due))| *due == Due::Activity(key));
+        let until = At(ends.next().map_or(self.now, |Reverse((at, _, _))| *at));
+        let why = match &activity.call {
+            Some(call) if call.holds_slot => format!("its call is out until {until}"),
+            Some(_) => format!("its call is refused or fails, and it hears of it at {until}"),
+            None => format!("it works here until {until}"),
+        };
+        Some((activity.work.task.column, why))
     }
 
     fn hang_up(&mut self, provider: usize, holds_slot: bool) {

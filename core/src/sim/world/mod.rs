@@ -10,13 +10,16 @@
 //! | `mod` | virtual time, the event heap, the effects in their order |
 //! | `activity` | a worker's calls and local work |
 //! | `hooks` | hooks and checkpoints |
+//! | `change` | what is changed in the midst of it |
 //! | `holders` | somebody else's calls |
 //! | `draws` | chance |
 //! | `listen` | the events of a run, for whoever wants to hear them |
 //! | `sample` | the figures of one instant |
+//! | `why`, `words` | why something waits, in words |
 //! | `watch` | a checker beside it all, if it is wanted |
 
 mod activity;
+mod change;
 mod draws;
 mod holders;
 mod hooks;
@@ -24,7 +27,13 @@ mod listen;
 mod sample;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_change;
+#[cfg(test)]
+mod tests_sample;
 mod watch;
+mod why;
+mod words;
 
 use alloc::boxed::Box;
 use alloc::collections::BinaryHeap;
@@ -41,22 +50,30 @@ use self::watch::Watch;
 use super::check::Handover;
 use super::provider::MockProvider;
 use super::rng::Rng;
-use super::scenario::{Scenario, ScenarioError};
+use super::scenario::{Change, Scenario, ScenarioError};
 use crate::handle::{FixedHasher, FixedMap, SlotKey, Slots};
 use crate::observe::IdleAccount;
 use crate::pipeline::{Effect as RunEffect, Pipeline, RunReport};
 use crate::replay::{Command, Header, Sequence, Stamped, merge};
+use crate::request::limit::LimitChoice;
 use crate::request::{Domain, RequestAdmission, RequestConfig, ResourceId};
 use crate::task::BoxedPolicy;
 use crate::time::{Duration, Instant};
 
-pub use sample::{ProviderSample, Sample};
+pub use sample::{ColumnSample, GroupSample, ProviderSample, RowGroupsSample, Sample, SlotSample};
 pub use watch::Observation;
+pub use why::{About, Why};
+
+/// The number of the first event that is no change: changes of an instant come before everything else of it.
+const FIRST_EVENT: u64 = 1;
 
 struct Provider {
     name: String,
     machine: MockProvider,
     resource: ResourceId,
+    /// What decides its limit.
+    algorithm: LimitChoice,
+    max_parallel: u32,
     idle: IdleAccount,
 }
 
@@ -71,6 +88,7 @@ enum Due {
     LetGo(usize),
     Drain,
     Cancel,
+    Change,
 }
 
 /// A simulated run. See the [module documentation](self).
@@ -90,6 +108,11 @@ pub struct World {
     kept: FixedMap<Place, u32>,
     events: BinaryHeap<Reverse<(Instant, u64, Due)>>,
     scheduled: u64,
+    /// In order of time.
+    changes: Vec<Change>,
+    /// How many of them have come.
+    changed: usize,
+    steps: u64,
     digest: FixedHasher,
     finished: Option<RunReport>,
     watch: Option<Box<Watch>>,
@@ -165,7 +188,10 @@ impl World {
             waiting: FixedMap::default(),
             kept: FixedMap::default(),
             events: BinaryHeap::new(),
-            scheduled: 0,
+            scheduled: FIRST_EVENT,
+            changes: scenario.changes.clone(),
+            changed: 0,
+            steps: 0,
             digest: FixedHasher::default(),
             finished: None,
             watch: None,
@@ -173,6 +199,7 @@ impl World {
     }
 
     fn begin(&mut self, scenario: &Scenario) {
+        self.begin_changes();
         let spans: Vec<[Duration; 2]> = self.holders.specs().map(|holder| [holder.from, holder.until]).collect();
         for (holder, [from, until]) in spans.into_iter().enumerate() {
             // Whoever holds a slot from the beginning has it before the run asks.
@@ -216,6 +243,7 @@ impl World {
     pub fn step(&mut self) -> bool {
         let Some(at) = self.next_event_at() else { return false };
         self.now = at;
+        self.steps += 1;
         match self.events.peek() {
             Some(Reverse((due, _, event))) if *due <= at => {
                 let event = *event;
@@ -242,7 +270,14 @@ impl World {
         }
     }
 
-    /// Puts a provider's true capacity at `slots` from now on; `None` gives it back to the scenario.
+    /// Steps carried out so far.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Puts a provider's true capacity at `slots` from now on; `None` gives it back to the scenario. At once, and noted nowhere:
+    /// [`World::change`] is what can be told again.
     pub fn set_capacity(&mut self, provider: usize, slots: Option<u32>) {
         let Some(provider) = self.providers.get_mut(provider) else { return };
         match slots {
@@ -296,7 +331,8 @@ fn providers(
             Ok(resource)
         });
         let resource = resource.map_err(|error| ScenarioError::Model { model: name(), error })?;
-        providers.push(Provider { name: name(), machine, resource, idle: IdleAccount::default() });
+        let (algorithm, max_parallel, idle) = (model.algorithm, model.max_parallel, IdleAccount::default());
+        providers.push(Provider { name: name(), machine, resource, algorithm, max_parallel, idle });
     }
     Ok(providers)
 }
@@ -353,6 +389,7 @@ impl World {
             Due::LetGo(holder) => self.let_go(holder),
             Due::Drain => self.pipeline.drain(self.now),
             Due::Cancel => self.give_up(),
+            Due::Change => self.carry_out_change(),
         }
     }
 

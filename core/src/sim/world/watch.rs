@@ -10,8 +10,8 @@ use super::World;
 use crate::observe::{RunAccount, RunFigures};
 use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
 use crate::pipeline::{Effect, Pipeline};
-use crate::request::RequestAdmission;
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
+use crate::request::{RequestAdmission, ResourceId};
 use crate::sim::check::{Handover, RunChecker, Violation};
 use crate::sim::scenario::{Scenario, ScenarioError};
 use crate::task::BoxedPolicy;
@@ -88,6 +88,14 @@ impl Watch {
         }
         self.latest.push_back(seen);
         self.violation = check(&mut self.checker).err();
+    }
+
+    /// A model bears at most `max_parallel` calls from now on, and its settings allow `clamp`.
+    pub(super) fn cap_calls(&mut self, now: Instant, resource: ResourceId, max_parallel: u32, clamp: Option<u32>) {
+        self.checker.cap_calls(resource, clamp.map_or(max_parallel, |clamp| clamp.min(max_parallel)).max(1));
+        if let Some(account) = &mut self.account {
+            account.clamp_calls(now, resource, clamp);
+        }
     }
 
     pub(super) fn heard(&mut self) -> (Vec<RequestEvent>, Vec<SchedulerEvent>) {

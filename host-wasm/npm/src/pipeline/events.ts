@@ -14,7 +14,7 @@ export type Pressure = "cap_reached" | "cooling_down" | "waiters" | "limit_reach
 export type TaskDenial = "no_capacity" | "group_cap" | "borrow_debt" | "shutdown" | "policy";
 
 /** What an event of each kind says beside what all say. `resource` counts the resources of the task stage; 0 is `workers`. */
-export interface EventFacts {
+export interface PipelineEventFacts {
   /** The run began. */
   job_started: { readonly rows: number; readonly rowGroups: number; readonly resumed: number };
   /** The run stops before everything is made; told again when a stop becomes stricter. */
@@ -96,10 +96,10 @@ export interface EventFacts {
 }
 
 /** The kinds of events. */
-export type EventKind = keyof EventFacts;
+export type PipelineEventKind = keyof PipelineEventFacts;
 
 /** What every event says. What does not apply is `null`. */
-export interface EventHead<Kind extends EventKind> {
+export interface PipelineEventHead<Kind extends PipelineEventKind> {
   readonly kind: Kind;
   /** Its number among the run's events, from 0; a gap is an event that was not taken in time. */
   readonly sequence: number;
@@ -115,10 +115,10 @@ export interface EventHead<Kind extends EventKind> {
 }
 
 /** An event of one kind. */
-export type EventOf<Kind extends EventKind> = Kind extends EventKind ? EventHead<Kind> & EventFacts[Kind] : never;
+export type PipelineEventOf<Kind extends PipelineEventKind> = Kind extends PipelineEventKind ? PipelineEventHead<Kind> & PipelineEventFacts[Kind] : never;
 
 /** An event of a run. */
-export type PipelineEvent = EventOf<EventKind>;
+export type PipelineEvent = PipelineEventOf<PipelineEventKind>;
 
 /** Reads the numbers of one kind's facts. */
 type Reading<Facts> = (numbers: readonly number[]) => Facts;
@@ -148,7 +148,7 @@ const worker: Reading<{ worker: number }> = (of) => ({ worker: at(of, 0) });
 const dropped: Reading<{ reason: DropReason; rows: number }> = (of) => ({ reason: dropReason(at(of, 0)), rows: at(of, 1) });
 
 /** The kinds in the order of their numbers. */
-const READINGS: { readonly [Kind in EventKind]: Reading<EventFacts[Kind]> } = {
+const READINGS: { readonly [Kind in PipelineEventKind]: Reading<PipelineEventFacts[Kind]> } = {
   job_started: (of) => ({ rows: at(of, 0), rowGroups: at(of, 1), resumed: at(of, 2) }),
   job_stopping: (of) => ({ stop: named(STOPS, of[0], "stuck"), aborts: of[1] === 1 }),
   job_completed: (of) => ({ stop: named(STOPS, of[0], "stuck"), rowsOut: at(of, 1), rowsDropped: at(of, 2) }),
@@ -195,7 +195,7 @@ const READINGS: { readonly [Kind in EventKind]: Reading<EventFacts[Kind]> } = {
 };
 
 /** The kinds of events, in the order of their numbers. */
-export const EVENT_KINDS = Object.keys(READINGS) as readonly EventKind[];
+export const PIPELINE_EVENT_KINDS = Object.keys(READINGS) as readonly PipelineEventKind[];
 
 function taskEnd(code: number): TaskEnd {
   if (code >= 64) return { outcome: "fatal" };
@@ -205,11 +205,11 @@ function taskEnd(code: number): TaskEnd {
 }
 
 /** The two halves of the bits for these kinds. */
-export function bitsOf(kinds: Iterable<EventKind>): readonly [low: number, high: number] {
+export function bitsOf(kinds: Iterable<PipelineEventKind>): readonly [low: number, high: number] {
   let [low, high] = [0, 0];
   for (const kind of kinds) {
-    const index = EVENT_KINDS.indexOf(kind);
-    if (index < 0) throw new RangeError(`there are no events of kind \`${kind}\`; there are ${EVENT_KINDS.join(", ")}`);
+    const index = PIPELINE_EVENT_KINDS.indexOf(kind);
+    if (index < 0) throw new RangeError(`there are no events of kind \`${kind}\`; there are ${PIPELINE_EVENT_KINDS.join(", ")}`);
     if (index < 32) low |= 1 << index;
     else high |= 1 << (index - 32);
   }
@@ -218,7 +218,7 @@ export function bitsOf(kinds: Iterable<EventKind>): readonly [low: number, high:
 
 /** The event of that kind and those numbers, if this package knows the kind. */
 export function readEvent(kind: number, numbers: Float64Array, columns: readonly string[]): PipelineEvent | undefined {
-  const name = EVENT_KINDS[kind];
+  const name = PIPELINE_EVENT_KINDS[kind];
   if (name === undefined) return undefined;
   const all = Array.from(numbers);
   const head = {

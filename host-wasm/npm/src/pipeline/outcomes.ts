@@ -1,3 +1,4 @@
+import { type HeadReading, isResponse, readHead } from "../response.js";
 import type { Task } from "./task.js";
 
 /** A failure that may pass. */
@@ -53,7 +54,7 @@ export class Fatal extends Error {
  * Says what an error means for its task: what it returns counts in place of the error. `undefined` leaves the error to the
  * rules of {@link Pipeline}.
  */
-export type Classify = (error: unknown, task: Task) => Retry | Drop | Fatal | undefined;
+export type ClassifyError = (error: unknown, task: Task) => Retry | Drop | Fatal | undefined;
 
 /** An outcome as the core takes it. */
 export interface Outcome {
@@ -80,7 +81,7 @@ export function dropCode(code: number): number {
 }
 
 /** What a thrown error means, by the rules in the documentation of `Pipeline`. */
-export function outcomeOf(thrown: unknown, task: Task, classify: Classify | undefined): Outcome {
+export function outcomeOf(thrown: unknown, task: Task, classify: ClassifyError | undefined): Outcome {
   let error = thrown;
   try {
     error = classify?.(thrown, task) ?? thrown;
@@ -88,6 +89,8 @@ export function outcomeOf(thrown: unknown, task: Task, classify: Classify | unde
     return { code: BROKEN, afterMs: NaN, message: `classify threw: ${messageOf(failure)}` };
   }
   const message = messageOf(error);
+  const refusal = isOurs(error) ? undefined : answerOf(error);
+  if (refusal !== undefined) error = meaningOf(refusal, message);
   const outcome = (code: number, afterMs = NaN): Outcome => ({ code, afterMs, message });
   if (error instanceof Retry) {
     const afterMs = error.afterMs;
@@ -105,6 +108,10 @@ export function outcomeOf(thrown: unknown, task: Task, classify: Classify | unde
     default:
       return outcome(FIRST_FAILURE + indexOfFailure("other"));
   }
+}
+
+function isOurs(error: unknown): boolean {
+  return error instanceof Retry || error instanceof Drop || error instanceof Fatal;
 }
 
 function denied(error: unknown, outcome: (code: number) => Outcome): Outcome {
@@ -137,27 +144,45 @@ export function messageOf(error: unknown): string {
   }
 }
 
-/**
- * What the answer of a call means for its task, if it is a fetch `Response` that is not ok: 429 is `rate_limited`, with the
- * pause of `Retry-After`; 408 and 504 are `timeout`, other 5xx `server_error`; 401 and 403 drop the row as
- * `authentication`, 404 as `not_found`, any other as `request`.
- */
-export function refusalOf(answer: unknown): Retry | Drop | undefined {
-  if (typeof Response === "undefined" || !(answer instanceof Response) || answer.ok) return undefined;
-  const { status } = answer;
-  const message = `status ${status}${answer.statusText === "" ? "" : ` ${answer.statusText}`}`;
-  if (status === 429) return new Retry("rate_limited", { message, afterMs: retryAfterMs(answer.headers) });
-  if (status === 408 || status === 504) return new Retry("timeout", { message });
-  if (status >= 500) return new Retry("server_error", { message, afterMs: retryAfterMs(answer.headers) });
-  if (status < 400) return undefined;
-  if (status === 401 || status === 403) return new Drop("authentication", { message });
-  return new Drop(status === 404 ? "not_found" : "request", { message });
+/** An answer that says how a call ended: a `Response`, or an error of an API client, which has its status and headers. */
+export interface Refusal {
+  readonly status: number;
+  readonly head: HeadReading;
 }
 
-function retryAfterMs(headers: Headers): number | undefined {
-  const text = headers.get("retry-after");
-  if (text === null) return undefined;
-  const seconds = Number(text);
-  const ms = Number.isFinite(seconds) ? seconds * 1000 : Date.parse(text) - Date.now();
-  return Number.isFinite(ms) ? Math.max(ms, 0) : undefined;
+/** Reads a `Response`, or an error that has a `status` from 400 to 599. */
+export function answerOf(value: unknown): Refusal | undefined {
+  if (typeof value !== "object" || value === null || !("status" in value)) return undefined;
+  const { status } = value;
+  if (typeof status !== "number" || status < 400 || status > 599) return undefined;
+  const headers = "headers" in value ? value.headers : undefined;
+  return { status, head: readHead({ status, headers: { get: (name) => header(headers, name) } }) };
+}
+
+function header(headers: unknown, name: string): string | undefined {
+  if (typeof headers !== "object" || headers === null) return undefined;
+  const { get } = headers as { get?: unknown };
+  const value: unknown = typeof get === "function" ? get.call(headers, name) : (headers as Record<string, unknown>)[name];
+  return typeof value === "string" ? value : undefined;
+}
+
+/** What such an answer means for the task. */
+function meaningOf({ status, head }: Refusal, message: string): Retry | Drop {
+  const afterMs = head.retryAfterMs;
+  switch (head.outcome) {
+    case "rate_limited":
+      return new Retry("rate_limited", { message, afterMs });
+    case "provider_timeout":
+      return new Retry("timeout", { message, afterMs });
+    default:
+      if (status >= 500) return new Retry("server_error", { message, afterMs });
+      if (status === 401 || status === 403) return new Drop("authentication", { message });
+      return new Drop(status === 404 ? "not_found" : "request", { message });
+  }
+}
+
+/** What the answer of a call means for its task, if it is a `Response` that is not ok. */
+export function refusalOf(answer: unknown): Retry | Drop | undefined {
+  const refusal = isResponse(answer) ? answerOf(answer) : undefined;
+  return refusal && meaningOf(refusal, `status ${refusal.status}`);
 }

@@ -1,18 +1,21 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 
+import { FreedError } from "../errors.js";
+import type { RequestGate } from "../gate.js";
+import type { Call } from "../gate-call.js";
+import type { Key } from "../gate-keys.js";
+import { dispose, type Permit } from "../gate-permit.js";
 import type { PipelineDraft, PipelineRun as Core } from "../wasm/tidegate_live.js";
-import { acquirePermit, type CallKey, type CallOptions, type Permit, type RequestGate } from "./calls.js";
-import { bitsOf, EVENT_KINDS, type EventKind, type EventOf, type PipelineEvent, readEvent } from "./events.js";
+import { acquireFor, type Asking, fetchFor, runFor, type TaskCallOptions, type TaskRunOptions } from "./calls.js";
+import { bitsOf, PIPELINE_EVENT_KINDS, type PipelineEventKind, type PipelineEventOf, type PipelineEvent, readEvent } from "./events.js";
 import {
   BROKEN,
-  type Classify,
+  type ClassifyError,
   dropCode,
   isFailure,
   MADE,
   messageOf,
   outcomeOf,
-  refusalOf,
-  Retry,
   SKIPPED,
 } from "./outcomes.js";
 import { dropReason, type DropReason, type Progress, readProgress, readReport, type Report } from "./report.js";
@@ -25,7 +28,7 @@ export interface ColumnPlan {
   /** All columns that its tasks fill, its own first. */
   readonly fills: readonly string[];
   readonly isCell: boolean;
-  readonly calls: CallKey | undefined;
+  readonly calls: Key | undefined;
   readonly when: ((cells: Readonly<Cells> | readonly Readonly<Cells>[], task: Task) => boolean | PromiseLike<boolean>) | undefined;
   readonly fill: (cells: Readonly<Cells> | readonly Readonly<Cells>[], task: Task) => unknown;
 }
@@ -57,7 +60,7 @@ export interface RunPlan {
   readonly save: ((rows: Cells[], group: FinishedRowGroup) => unknown) | undefined;
   readonly preBatch: ((rows: readonly Cells[], batch: Batch) => unknown) | undefined;
   readonly postBatch: ((rows: Cells[], group: FinishedRowGroup) => unknown) | undefined;
-  readonly classify: Classify | undefined;
+  readonly classify: ClassifyError | undefined;
   readonly degraded: ((warning: Degraded) => void) | undefined;
 }
 
@@ -85,13 +88,13 @@ export interface SlotsWhy {
 const KEPT_MESSAGES = 5;
 
 interface Subscription {
-  readonly kinds: ReadonlySet<EventKind>;
+  readonly kinds: ReadonlySet<PipelineEventKind>;
   readonly listener: (event: PipelineEvent) => void;
   hasThrown: boolean;
 }
 
 /** A run of a {@link Pipeline}, under way or over. It goes on without this handle. */
-export class PipelineRun implements Disposable {
+export class PipelineRun {
   /** Resolves with the report once the run is over, whatever became of it: it never rejects. */
   readonly report: Promise<Report>;
   readonly #core: Core;
@@ -103,18 +106,6 @@ export class PipelineRun implements Disposable {
   #subscriptions: readonly Subscription[] = [];
   #over: Report | undefined;
   #isFreed = false;
-  declare readonly [Symbol.dispose]: () => void;
-
-  static {
-    // Engines that have no `using` have no name for this either.
-    if (Symbol.dispose !== undefined) {
-      Object.defineProperty(this.prototype, Symbol.dispose, {
-        value(this: PipelineRun): void {
-          this.free();
-        },
-      });
-    }
-  }
 
   /** @internal */
   constructor(plan: RunPlan, draft: PipelineDraft, signal: AbortSignal | undefined) {
@@ -126,7 +117,11 @@ export class PipelineRun implements Disposable {
       over = resolve;
     });
     const cancel = (): void => this.cancel();
-    const home: TaskHome = { acquire: (task, options) => this.#acquire(task, options), run: (task, call, options) => this.#call(task, call, options) };
+    const home: TaskHome = {
+      acquire: async (task, options) => this.#acquire(task, options),
+      run: async (task, call, options) => this.#call(task, call, options),
+      fetch: async (task, input, init, options) => this.#fetch(task, input, init, options),
+    };
     this.#core = draft.start({
       begin: (slot: number, generation: number, column: number, rowGroup: number, firstRow: number, rows: number, row: number, attempt: number) => {
         const plan = this.#plan.columns[column];
@@ -198,7 +193,7 @@ export class PipelineRun implements Disposable {
   }
 
   /** Hears events of one kind from now on; returns what ends that. */
-  on<Kind extends EventKind>(kind: Kind, listener: (event: EventOf<Kind>) => void): () => void {
+  on<Kind extends PipelineEventKind>(kind: Kind, listener: (event: PipelineEventOf<Kind>) => void): () => void {
     // Only events of that kind are handed to it.
     return this.#subscribe([kind], listener as (event: PipelineEvent) => void);
   }
@@ -208,8 +203,8 @@ export class PipelineRun implements Disposable {
    * listener runs outside of all decisions and may give any command; if it throws, the run goes on and the console has the
    * first error. Subscribe in the turn in which the run was started to miss nothing.
    */
-  subscribe(listener: (event: PipelineEvent) => void, options: { readonly kinds?: Iterable<EventKind> } = {}): () => void {
-    return this.#subscribe(options.kinds ?? EVENT_KINDS, listener);
+  subscribe(listener: (event: PipelineEvent) => void, options: { readonly kinds?: Iterable<PipelineEventKind> } = {}): () => void {
+    return this.#subscribe(options.kinds ?? PIPELINE_EVENT_KINDS, listener);
   }
 
   /** Cancels the run if it is not over, and lets go of what it holds in the module. Its report still comes. */
@@ -220,11 +215,16 @@ export class PipelineRun implements Disposable {
     void this.report.then(() => this.#core.free());
   }
 
-  #refuseFreed(): void {
-    if (this.#isFreed) throw new Error("this run was freed");
+  /** The same as {@link free}. */
+  [dispose](): void {
+    this.free();
   }
 
-  #subscribe(kinds: Iterable<EventKind>, listener: (event: PipelineEvent) => void): () => void {
+  #refuseFreed(): void {
+    if (this.#isFreed) throw new FreedError("run");
+  }
+
+  #subscribe(kinds: Iterable<PipelineEventKind>, listener: (event: PipelineEvent) => void): () => void {
     this.#refuseFreed();
     const subscription: Subscription = { kinds: new Set(kinds), listener, hasThrown: false };
     bitsOf(subscription.kinds);
@@ -314,42 +314,26 @@ export class PipelineRun implements Disposable {
     if (kept.length < KEPT_MESSAGES && !kept.includes(message)) this.#messages.set(key, [...kept, message]);
   }
 
-  /** A permit for a task, asked for in its name. */
-  #acquire(task: RunningTask, options: CallOptions): Promise<Permit> {
-    const { gate, key } = this.#target(task, options);
-    if (task.isStopped) return Promise.reject(task.signal.reason);
-    this.#core.lend(task.slot, task.generation, true);
-    try {
-      return acquirePermit(gate, key, options, task.signal);
-    } finally {
-      this.#core.lend(task.slot, task.generation, false);
-    }
+  #acquire(task: RunningTask, options: TaskCallOptions): Promise<Permit> {
+    return acquireFor(this.#asking(task, options), options);
   }
 
-  async #call<Answer>(task: RunningTask, call: (signal: AbortSignal) => Answer | PromiseLike<Answer>, options: CallOptions): Promise<Answer> {
-    const permit = await this.#acquire(task, options);
-    let answer: Answer;
-    try {
-      answer = await call(task.signal);
-    } catch (error) {
-      permit.finish(task.isStopped ? "local_cancelled" : "unexpected");
-      throw error;
-    }
-    const refusal = refusalOf(answer);
-    if (refusal instanceof Retry) {
-      permit.finish(refusal.kind === "rate_limited" ? "rate_limited" : refusal.kind === "timeout" ? "provider_timeout" : "provider_failure", refusal.afterMs);
-    } else {
-      permit.finish(refusal === undefined ? "success" : "unexpected");
-    }
-    return answer;
+  #call<Answer>(task: RunningTask, call: (call: Call) => Answer | PromiseLike<Answer>, options: TaskRunOptions<Answer>): Promise<Answer> {
+    return runFor(this.#asking(task, options), call, options);
   }
 
-  #target(task: RunningTask, options: CallOptions): { readonly gate: RequestGate; readonly key: CallKey } {
+  #fetch(task: RunningTask, input: RequestInfo | URL, init: RequestInit, options: TaskRunOptions<Response>): Promise<Response> {
+    return fetchFor(this.#asking(task, options), input, init, options);
+  }
+
+  /** How to ask for a permit in a task's name. */
+  #asking(task: RunningTask, options: TaskCallOptions): Asking {
     const { gate } = this.#plan;
     const key = options.key ?? this.#plan.columns[task.columnIndex]?.calls;
     if (gate === undefined) throw new Error(`the column \`${task.column}\` calls through a gate, and the pipeline has none: give it one as \`gate\``);
     if (key === undefined) throw new Error(`the column \`${task.column}\` does not say what it \`calls\``);
-    return { gate, key };
+    // One that was told to stop has its signal aborted, and is refused before this is called.
+    return { gate, key, signal: task.signal, lend: () => this.#core.lend(task.slot, task.generation) };
   }
 
   #finished(rowGroup: number, firstRow: number, rows: number, live: readonly number[], dropped: readonly number[]): FinishedRowGroup {

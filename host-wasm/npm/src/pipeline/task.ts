@@ -1,5 +1,7 @@
+import type { Call } from "../gate-call.js";
+import type { Permit } from "../gate-permit.js";
+import type { TaskCallOptions, TaskRunOptions } from "./calls.js";
 import { refusalOf } from "./outcomes.js";
-import type { CallOptions, Permit } from "./calls.js";
 
 /** One task, as its column's `fill` sees it. */
 export interface Task {
@@ -20,18 +22,24 @@ export interface Task {
    * call. While the task waits it gives its worker slot to others. Rejects with a `DeniedError`; thrown on, that means that
    * the task is tried again.
    */
-  acquire(options?: CallOptions): Promise<Permit>;
+  acquire(options?: TaskCallOptions): Promise<Permit>;
   /**
-   * Makes one call as soon as it is this task's turn, tells the gate what became of it, and resolves with what `call` does.
+   * Makes one call as {@link RequestGate.run} does, as soon as it is this task's turn, and resolves with what `call` does.
    * A `Response` that is not ok rejects with a {@link Retry} or a {@link Drop} by its status: to throw on, or to handle.
    */
-  run<Answer>(call: (signal: AbortSignal) => Answer | PromiseLike<Answer>, options?: CallOptions): Promise<Answer>;
+  run<Answer>(call: (call: Call) => Answer | PromiseLike<Answer>, options?: TaskRunOptions<Answer>): Promise<Answer>;
+  /**
+   * Fetches as {@link RequestGate.fetch} does, as soon as it is this task's turn. An answer that is not ok rejects with a
+   * {@link Retry} or a {@link Drop} by its status, and its body is let go of.
+   */
+  fetch(input: RequestInfo | URL, init?: RequestInit, options?: TaskRunOptions<Response>): Promise<Response>;
 }
 
 /** What a task needs of its run. */
 export interface TaskHome {
-  acquire(task: RunningTask, options: CallOptions): Promise<Permit>;
-  run<Answer>(task: RunningTask, call: (signal: AbortSignal) => Answer | PromiseLike<Answer>, options: CallOptions): Promise<Answer>;
+  acquire(task: RunningTask, options: TaskCallOptions): Promise<Permit>;
+  run<Answer>(task: RunningTask, call: (call: Call) => Answer | PromiseLike<Answer>, options: TaskRunOptions<Answer>): Promise<Answer>;
+  fetch(task: RunningTask, input: RequestInfo | URL, init: RequestInit, options: TaskRunOptions<Response>): Promise<Response>;
 }
 
 /** A task under way. */
@@ -82,14 +90,23 @@ export class RunningTask implements Task {
     this.#controller?.abort();
   }
 
-  acquire(options: CallOptions = {}): Promise<Permit> {
+  acquire(options: TaskCallOptions = {}): Promise<Permit> {
     return this.#home.acquire(this, options);
   }
 
-  async run<Answer>(call: (signal: AbortSignal) => Answer | PromiseLike<Answer>, options: CallOptions = {}): Promise<Answer> {
+  async run<Answer>(call: (call: Call) => Answer | PromiseLike<Answer>, options: TaskRunOptions<Answer> = {}): Promise<Answer> {
     const answer = await this.#home.run(this, call, options);
     const refusal = refusalOf(answer);
     if (refusal !== undefined) throw refusal;
     return answer;
+  }
+
+  async fetch(input: RequestInfo | URL, init: RequestInit = {}, options: TaskRunOptions<Response> = {}): Promise<Response> {
+    const answer = await this.#home.fetch(this, input, init, options);
+    const refusal = refusalOf(answer);
+    if (refusal === undefined) return answer;
+    // Its slot is held until the body has ended.
+    await answer.body?.cancel().catch(() => {});
+    throw refusal;
   }
 }

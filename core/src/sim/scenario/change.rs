@@ -1,0 +1,313 @@
+//! Changes in the midst of a run: what a person does to a world, as data.
+//!
+//! A file writes them as `[[changes]]`, in order of time: `{ at_ms = 4000, set = "capacity", model = "m", slots = 0 }`. What
+//! is changed while a world runs becomes the same data, so that a run with it written in is the same run.
+
+use alloc::format;
+use alloc::string::String;
+
+use serde::{Deserialize, Serialize};
+
+use super::never::slots;
+use super::{Known, MOST_PARALLEL};
+use crate::error::{ConfigError, require};
+use crate::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
+use crate::pipeline::PolicyChoice;
+use crate::request::AimdConfig;
+use crate::request::limit::LimitChoice;
+use crate::sim::latency::{in_millis, millis, require_span};
+use crate::sim::provider::{inside, require_slots};
+use crate::time::Duration;
+
+/// Something that is changed at an instant of a run. It comes before everything else of that instant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub struct Change {
+    /// When, counted from the start: in files `at_ms`.
+    pub at: Duration,
+    /// What: in files the keys beside it.
+    pub what: Intervention,
+}
+
+/// What is changed. In files and in JSON the key `set` names it, in snake case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub enum Intervention {
+    /// The provider bears `slots` calls from now on, whatever its schedule and its neighbour say. An outage still stops
+    /// everything, and calls that are out stay.
+    Capacity {
+        /// The model.
+        model: String,
+        /// 0 to 1000000; `None`, in files `"schedule"` or left out: as scheduled again.
+        slots: Option<u32>,
+    },
+    /// The provider refuses every call for a while, as it refuses those for which it has no slot.
+    Refuse {
+        /// The model.
+        model: String,
+        /// For how long: in files `for_ms`. 0 ends what is left of an earlier one.
+        span: Duration,
+    },
+    /// The provider takes longer for a while: calls that begin in it take `factor` times as long.
+    Slow {
+        /// The model.
+        model: String,
+        /// 0.001 to 1000.
+        factor: f64,
+        /// For how long: in files `for_ms`. 0 ends what is left of an earlier one.
+        span: Duration,
+    },
+    /// Another algorithm decides the model's limit from now on. It starts afresh.
+    Algorithm {
+        /// The model.
+        model: String,
+        /// Which.
+        algorithm: LimitChoice,
+    },
+    /// Other settings of the model's limit. As far as they allow, the limit stays where it is, whatever the initial limit says;
+    /// a ramp that changed begins anew, from 1.
+    Request {
+        /// The model.
+        model: String,
+        /// All of them.
+        request: AimdConfig,
+    },
+    /// Another task policy decides from now on. What groups owe stays, as far as they hold as much.
+    Policy {
+        /// Which.
+        policy: PolicyChoice,
+    },
+    /// The fairness group of a column weighs so much from its next turn on.
+    Weight {
+        /// A column of the group.
+        column: String,
+        /// 2^-20 to 2^20.
+        weight: f64,
+    },
+    /// The model is registered with another cap. The limit falls with it at once, calls that are out stay, and a limit that
+    /// stood at the old cap follows it up.
+    MaxParallel {
+        /// The model.
+        model: String,
+        /// 1 to 1000000.
+        calls: u32,
+    },
+}
+
+impl Change {
+    /// Refuses what is out of range or is not there. The error names the field as a file writes it.
+    pub(in crate::sim) fn validate(&self, known: &Known<'_>) -> Result<(), ConfigError> {
+        require_span("at_ms", self.at)?;
+        self.what.validate(known)
+    }
+}
+
+impl Intervention {
+    pub(in crate::sim) fn validate(&self, known: &Known<'_>) -> Result<(), ConfigError> {
+        if let Some(model) = self.model() {
+            require((known.models)(model), "model", model, "a model of the scenario")?;
+        }
+        match self {
+            Self::Capacity { slots, .. } => slots.map_or(Ok(()), |slots| require_slots("slots", slots)),
+            Self::Refuse { span, .. } => require_span("for_ms", *span),
+            Self::Slow { factor, span, .. } => {
+                require((0.001..=1_000.0).contains(factor), "factor", factor, "a number from 0.001 to 1000")?;
+                require_span("for_ms", *span)
+            }
+            Self::Algorithm { algorithm, .. } => algorithm.make().map(drop).map_err(inside("algorithm")),
+            Self::Request { request, .. } => request.validate().map_err(inside("request")),
+            Self::Policy { policy } => policy.validate(known.resources).map_err(inside("policy")),
+            Self::Weight { column, weight } => {
+                require((known.columns)(column), "column", column, "a column of the scenario")?;
+                let in_range = (MIN_WEIGHT..=MAX_WEIGHT).contains(weight);
+                require(in_range, "weight", weight, "a number from 2^-20 to 2^20")
+            }
+            Self::MaxParallel { calls, .. } => {
+                require((1..=MOST_PARALLEL).contains(calls), "calls", calls, "1 to 1000000")
+            }
+        }
+    }
+
+    /// The model that it is about, if it is about one.
+    #[must_use]
+    pub fn model(&self) -> Option<&str> {
+        match self {
+            Self::Capacity { model, .. }
+            | Self::Refuse { model, .. }
+            | Self::Slow { model, .. }
+            | Self::Algorithm { model, .. }
+            | Self::Request { model, .. }
+            | Self::MaxParallel { model, .. } => Some(model),
+            Self::Policy { .. } | Self::Weight { .. } => None,
+        }
+    }
+}
+
+/// Refuses changes that are out of range or out of order.
+pub(super) fn validate_all(changes: &[Change], known: &Known<'_>) -> Result<(), ConfigError> {
+    let mut before = Duration::ZERO;
+    for (nth, change) in changes.iter().enumerate() {
+        let is_sorted = change.at >= before;
+        let expected = "a time not before that of the change before it";
+        let checked = require(is_sorted, "at_ms", in_millis(change.at), expected).and_then(|()| change.validate(known));
+        checked.map_err(|error| ConfigError { field: format!("changes[{nth}].{}", error.field), ..error })?;
+        before = change.at;
+    }
+    Ok(())
+}
+
+/// What is set.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Set {
+    Capacity,
+    Refuse,
+    Slow,
+    Algorithm,
+    Request,
+    Policy,
+    Weight,
+    MaxParallel,
+}
+
+/// A change as it is written: one table for all of them, so that every value is read where it stands.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(default, rename = "at_ms", skip_serializing_if = "Option::is_none", with = "millis::option")]
+    at: Option<Duration>,
+    set: Set,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "slots")]
+    slots: Option<Option<u32>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    factor: Option<f64>,
+    #[serde(default, rename = "for_ms", skip_serializing_if = "Option::is_none", with = "millis::option")]
+    span: Option<Duration>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    column: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    weight: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    calls: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    algorithm: Option<LimitChoice>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request: Option<AimdConfig>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    policy: Option<PolicyChoice>,
+}
+
+impl Written {
+    fn of(set: Set, model: Option<String>) -> Self {
+        Self {
+            at: None,
+            set,
+            model,
+            slots: None,
+            factor: None,
+            span: None,
+            column: None,
+            weight: None,
+            calls: None,
+            algorithm: None,
+            request: None,
+            policy: None,
+        }
+    }
+
+    /// The first key that is left once all that belong there were taken.
+    fn stranger(&self) -> Option<&'static str> {
+        let left = [
+            ("at_ms", self.at.is_some()),
+            ("model", self.model.is_some()),
+            ("slots", self.slots.is_some()),
+            ("factor", self.factor.is_some()),
+            ("for_ms", self.span.is_some()),
+            ("column", self.column.is_some()),
+            ("weight", self.weight.is_some()),
+            ("calls", self.calls.is_some()),
+            ("algorithm", self.algorithm.is_some()),
+            ("request", self.request.is_some()),
+            ("policy", self.policy.is_some()),
+        ];
+        left.into_iter().find(|(_, is_left)| *is_left).map(|(key, _)| key)
+    }
+
+    fn take(&mut self) -> Result<Intervention, String> {
+        let mut model = || taken(&mut self.model, "model");
+        Ok(match self.set {
+            Set::Capacity => Intervention::Capacity { model: model()?, slots: self.slots.take().flatten() },
+            Set::Refuse => Intervention::Refuse { model: model()?, span: taken(&mut self.span, "for_ms")? },
+            Set::Slow => Intervention::Slow {
+                model: model()?,
+                factor: taken(&mut self.factor, "factor")?,
+                span: taken(&mut self.span, "for_ms")?,
+            },
+            Set::Algorithm => {
+                Intervention::Algorithm { model: model()?, algorithm: taken(&mut self.algorithm, "algorithm")? }
+            }
+            Set::Request => Intervention::Request { model: model()?, request: taken(&mut self.request, "request")? },
+            Set::Policy => Intervention::Policy { policy: taken(&mut self.policy, "policy")? },
+            Set::Weight => Intervention::Weight {
+                column: taken(&mut self.column, "column")?,
+                weight: taken(&mut self.weight, "weight")?,
+            },
+            Set::MaxParallel => Intervention::MaxParallel { model: model()?, calls: taken(&mut self.calls, "calls")? },
+        })
+    }
+}
+
+fn taken<T>(field: &mut Option<T>, key: &str) -> Result<T, String> {
+    field.take().ok_or_else(|| format!("missing field `{key}`"))
+}
+
+impl TryFrom<Written> for Intervention {
+    type Error = String;
+
+    fn try_from(mut written: Written) -> Result<Self, String> {
+        let what = written.take()?;
+        match written.stranger() {
+            Some(key) => Err(format!("`{key}` does not belong to this change")),
+            None => Ok(what),
+        }
+    }
+}
+
+impl TryFrom<Written> for Change {
+    type Error = String;
+
+    fn try_from(mut written: Written) -> Result<Self, String> {
+        let at = taken(&mut written.at, "at_ms")?;
+        Ok(Self { at, what: written.try_into()? })
+    }
+}
+
+impl From<Intervention> for Written {
+    fn from(what: Intervention) -> Self {
+        let of = |set, model| Self::of(set, Some(model));
+        match what {
+            Intervention::Capacity { model, slots } => Self { slots: Some(slots), ..of(Set::Capacity, model) },
+            Intervention::Refuse { model, span } => Self { span: Some(span), ..of(Set::Refuse, model) },
+            Intervention::Slow { model, factor, span } => {
+                Self { factor: Some(factor), span: Some(span), ..of(Set::Slow, model) }
+            }
+            Intervention::Algorithm { model, algorithm } => {
+                Self { algorithm: Some(algorithm), ..of(Set::Algorithm, model) }
+            }
+            Intervention::Request { model, request } => Self { request: Some(request), ..of(Set::Request, model) },
+            Intervention::Policy { policy } => Self { policy: Some(policy), ..Self::of(Set::Policy, None) },
+            Intervention::Weight { column, weight } => {
+                Self { column: Some(column), weight: Some(weight), ..Self::of(Set::Weight, None) }
+            }
+            Intervention::MaxParallel { model, calls } => Self { calls: Some(calls), ..of(Set::MaxParallel, model) },
+        }
+    }
+}
+
+impl From<Change> for Written {
+    fn from(change: Change) -> Self {
+        Self { at: Some(change.at), ..change.what.into() }
+    }
+}

@@ -1,0 +1,192 @@
+//! Why something waits, in words: the one thing that binds, read from the figures that decide.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::activity::Worker;
+use super::words::{At, many, of_block, of_call, of_slots, of_task, slots_of};
+use super::{Provider, World};
+use crate::request::ResourceGauges;
+
+/// What is asked about, by its place in a [`Sample`](super::Sample).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum About {
+    /// A column.
+    Column(usize),
+    /// A fairness group.
+    Group(usize),
+    /// A provider.
+    Provider(usize),
+    /// A resource of the task stage.
+    Slots(usize),
+    /// The row groups.
+    RowGroups,
+    /// A worker, by its [number](crate::pipeline::WorkerId::to_bits).
+    Worker(u64),
+    /// A task, named as in [events](crate::pipeline::event::Correlation::task).
+    Task(u64),
+}
+
+/// Why something waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Why {
+    /// What waits, or stands empty.
+    pub what: String,
+    /// The one thing that binds.
+    pub why: String,
+    /// How many it keeps.
+    pub count: u32,
+}
+
+/// Why not now.
+impl World {
+    /// Why it waits, one entry for each thing that binds, with how much it keeps. None where nothing waits, and where there is
+    /// no such thing. Changes nothing. O(rows in work), of a provider O(calls that wait).
+    #[must_use]
+    pub fn why(&self, about: &About) -> Vec<Why> {
+        let mut told = Vec::new();
+        match *about {
+            About::Column(column) => self.why_column(column, &mut told),
+            About::Group(group) => self.why_group(group, &mut told),
+            About::Provider(provider) => {
+                if let Some(provider) = self.providers.get(provider) {
+                    self.why_provider(provider, &mut told);
+                }
+            }
+            About::Slots(resource) => self.why_slots(resource, &mut told),
+            About::RowGroups => self.why_row_groups(&mut told),
+            About::Worker(worker) => told.extend(self.why_worker(worker)),
+            About::Task(task) => told.extend(self.pipeline.why_waiting(task).map(|wait| Why {
+                what: String::from("the task"),
+                why: of_task(&wait),
+                count: 1,
+            })),
+        }
+        told
+    }
+
+    fn why_column(&self, column: usize, told: &mut Vec<Why>) {
+        let Some((column, gauges)) = self.pipeline.columns().enumerate().nth(column) else { return };
+        let kind = &self.kinds[column];
+        let name = &self.pipeline.plan().columns()[column].name;
+        let waiting = kind.at_work.waiting;
+        if let Some(provider) = kind.provider.and_then(|place| self.providers.get(place)).filter(|_| waiting > 0) {
+            let what = match gauges.suspended {
+                0 => format!("{} of `{name}`, waiting for a call", many(waiting, "worker")),
+                yielded => {
+                    format!("{} of `{name}`, waiting for a call, {yielded} without a slot", many(waiting, "worker"))
+                }
+            };
+            told.push(Why { what, why: self.why_call(provider), count: waiting });
+        }
+        for (wait, count) in self.pipeline.why_column(gauges.column) {
+            told.push(Why { what: format!("{} of `{name}`", many(count, "task")), why: of_task(&wait), count });
+        }
+        if told.is_empty() {
+            self.why_row_groups(told);
+        }
+    }
+
+    fn why_group(&self, group: usize, told: &mut Vec<Why>) {
+        let Some(gauges) = self.pipeline.groups().nth(group) else { return };
+        let first = self.pipeline.why_group(gauges.column);
+        if let (Some(wait), Some(column)) = (first, self.pipeline.plan().column(gauges.column)) {
+            let (count, name) = (gauges.queued, column.group.identity.join("/"));
+            told.push(Why {
+                what: format!("{} of group `{name}`, queued", many(count, "task")),
+                why: of_task(&wait),
+                count,
+            });
+        }
+    }
+
+    fn why_provider(&self, provider: &Provider, told: &mut Vec<Why>) {
+        let (now, name) = (self.now, &provider.name);
+        let Some(state) = self.admission.gauges(now, provider.resource) else { return };
+        let ResourceGauges { effective_max, limit, in_flight, waiters, .. } = state;
+        if waiters > 0 {
+            let what = format!("{} to `{name}`, waiting", many(waiters, "call"));
+            told.push(Why { what, why: self.why_call(provider), count: waiters });
+        } else if in_flight < effective_max {
+            let count = effective_max - in_flight;
+            let what = format!("{count} of {effective_max} calls to `{name}`, not out");
+            told.push(Why { what, why: String::from("no worker asks for one"), count });
+        }
+        if limit < effective_max {
+            let why = match (state.ramp, state.rate_limit_ceiling) {
+                (Some(ramp), _) => match ramp.ends {
+                    Some(ends) => format!("a ramp climbs to {} until {}", ramp.target, At(ends)),
+                    None => String::from("a ramp begins with the first call"),
+                },
+                (None, 0) => format!("`{}` decides so", provider.algorithm.name()),
+                (None, refused) => format!("calls were refused, the first at {refused}; successes raise it again"),
+            };
+            let what = format!("the limit of `{name}` is {limit} of {effective_max}");
+            told.push(Why { what, why, count: effective_max - limit });
+        }
+        if let Some(until) = provider.machine.refusing_until(now) {
+            let why = format!("a burst of refusals, until {}", At(until));
+            told.push(Why { what: format!("`{name}` refuses every call"), why, count: 0 });
+        }
+        if let Some((until, factor)) = provider.machine.slowed_until(now) {
+            let what = format!("calls to `{name}` take {factor} times as long");
+            told.push(Why { what, why: format!("a slow patch, until {}", At(until)), count: 0 });
+        }
+    }
+
+    /// What keeps the call to a provider that waits longest.
+    fn why_call(&self, provider: &Provider) -> String {
+        match self.admission.why_idle_now(self.now, provider.resource) {
+            Some(wait) => of_call(&wait),
+            None => {
+                let most = self.admission.gauges(self.now, provider.resource).map_or(0, |state| state.effective_max);
+                format!("all {most} calls that the model may have at once are out")
+            }
+        }
+    }
+
+    fn why_slots(&self, resource: usize, told: &mut Vec<Why>) {
+        let Some((name, used, limit)) = self.pipeline.usage().nth(resource) else { return };
+        let (name, free) = (slots_of(name), limit.saturating_sub(used));
+        if let Some(wait) = self.pipeline.why_idle_now(resource) {
+            let what = format!("{free} of {limit} {name}, free");
+            return told.push(Why { what, why: of_slots(&wait), count: free });
+        }
+        let demand = self.pipeline.demand().nth(resource).unwrap_or(0);
+        if demand > 0 {
+            let count = u32::try_from(demand).unwrap_or(u32::MAX);
+            let what = format!("{demand} {name}, wanted by queued tasks");
+            told.push(Why { what, why: format!("all {limit} are taken"), count });
+        }
+    }
+
+    fn why_row_groups(&self, told: &mut Vec<Why>) {
+        let (block, count, handed_out) = self.pipeline.why_row_groups();
+        if handed_out > 0 {
+            let what = format!("{}, handed out", many(handed_out, "row group"));
+            let why = String::from("their hook or their checkpoint has not answered");
+            told.push(Why { what, why, count: handed_out });
+        }
+        if count > 0 {
+            let what = format!("{}, not begun", many(count, "row group"));
+            told.push(Why { what, why: String::from(of_block(block)), count });
+        }
+    }
+
+    fn why_worker(&self, worker: u64) -> Option<Why> {
+        let (place, why) = match self.workers.get(&worker)? {
+            Worker::Waiting(waiter) => {
+                let place = self.waiting.get(&waiter.to_bits())?.task.column;
+                let why = self.admission.why_waiting(self.now, *waiter).map(|wait| of_call(&wait))?;
+                (place, format!("it waits for a call: {why}"))
+            }
+            Worker::Busy(key) => self.why_busy(*key)?,
+        };
+        let name = &self.pipeline.plan().column(place)?.name;
+        Some(Why { what: format!("a worker of `{name}`"), why, count: 1 })
+    }
+}
