@@ -1,6 +1,10 @@
 //! What the Node and the page tests have in common: the same behaviour is expected of every realm.
 
+#[cfg(feature = "live")]
 mod gate;
+#[cfg(feature = "live")]
 mod host;
+#[cfg(feature = "replay")]
 mod replay;
+#[cfg(feature = "playground")]
 mod simulation;
