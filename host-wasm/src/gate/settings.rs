@@ -53,7 +53,8 @@ impl Limits {
         let aimd = aimd_of(&Numbers(aimd));
         aimd.validate()?;
         let algorithm = algorithm_of(&Numbers(algorithm));
-        algorithm.make()?;
+        // Its settings have names that others have too.
+        algorithm.make().map_err(|error| ConfigError { field: ["algorithm.", &error.field].concat(), ..error })?;
         let budgets: Vec<_> = budgets.chunks_exact(4).map(|numbers| budget_of(&Numbers(numbers))).collect();
         budgets.iter().try_for_each(BudgetConfig::validate)?;
         Ok(Self { max_parallel, weight, aimd, algorithm, budgets })
