@@ -1,8 +1,6 @@
 //! Numbers and objects across the boundary. JavaScript has one number type and would wrap, truncate or drop what does
 //! not fit in silence; here it is refused with the value and what was expected.
 
-use serde::Serialize;
-use serde_wasm_bindgen::Serializer;
 use tidegate_core::time::{Duration, Instant};
 use wasm_bindgen::prelude::*;
 
@@ -37,9 +35,4 @@ pub(crate) fn instant(what: &str, millis: f64) -> Result<Instant, JsError> {
 /// Milliseconds since the clock's origin.
 pub(crate) fn millis(at: Instant) -> f64 {
     at.as_nanos() as f64 / 1e6
-}
-
-/// A plain object, as `JSON.parse` would make it.
-pub(crate) fn to_js<T: Serialize + ?Sized>(value: &T) -> Result<JsValue, JsError> {
-    value.serialize(&Serializer::json_compatible()).map_err(Into::into)
 }

@@ -6,15 +6,20 @@
 //! | feature | what is in it |
 //! | --- | --- |
 //! | `live` | real calls on the event loop: [`gate`] and [`pipeline`], over a clock, a timer and a spawner ([`host`]) and a mutex for one thread ([`lock`]) |
-//! | `sim` | runs in virtual time |
+//! | `sim` | runs in virtual time: [`sim`] |
 //! | `replay` | what was decided elsewhere, told again: [`replay`] |
-//! | `playground` | both, and all that a page shows of a run: [`playground`] |
+//! | `playground` | runs, and all that a page shows of them: [`playground`] |
+//! | `files` | scenario files, traces and decision logs, for a page that asks for one: [`files`] |
 //!
 //! People use both through the TypeScript package beside this crate.
 
 #[cfg(feature = "plain")]
 #[cfg_attr(not(feature = "playground"), allow(dead_code, reason = "each module uses a part of it"))]
 mod convert;
+#[cfg(feature = "engine")]
+pub mod engine;
+#[cfg(feature = "files")]
+pub mod files;
 #[cfg(feature = "live")]
 pub mod gate;
 #[cfg(feature = "live")]
@@ -27,6 +32,11 @@ pub mod pipeline;
 pub mod playground;
 #[cfg(feature = "replay")]
 pub mod replay;
+#[cfg(feature = "sim")]
+pub mod sim;
+#[cfg(any(feature = "engine", feature = "replay"))]
+#[cfg_attr(not(feature = "playground"), allow(unused, reason = "each module uses a part of it"))]
+mod text;
 
 use wasm_bindgen::prelude::*;
 

@@ -26,9 +26,13 @@ pub enum Module {
     Replay,
     /// What the playground's page loads.
     Playground,
+    /// What it loads when somebody takes something along or away.
+    Files,
 }
 
 impl Module {
+    /// All.
+    pub const ALL: [Self; 5] = [Self::Live, Self::Sim, Self::Replay, Self::Playground, Self::Files];
     /// Those of the package.
     pub const PACKAGE: [Self; 3] = [Self::Live, Self::Sim, Self::Replay];
 
@@ -40,16 +44,19 @@ impl Module {
             Self::Sim => "tidegate_sim",
             Self::Replay => "tidegate_replay",
             Self::Playground => "tidegate_playground",
+            Self::Files => "tidegate_files",
         }
     }
 
-    /// The crate's feature that it is made of.
-    fn feature(self) -> &'static str {
+    /// What it is called for short: the crate's feature that it is made of.
+    #[must_use]
+    pub fn short_name(self) -> &'static str {
         match self {
             Self::Live => "live",
             Self::Sim => "sim",
             Self::Replay => "replay",
             Self::Playground => "playground",
+            Self::Files => "files",
         }
     }
 }
@@ -94,7 +101,7 @@ fn compile(home: &Path, module: Module) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut child = Command::new(&cargo)
         .args(["build", "--package", PACKAGE, "--target", TARGET, "--profile", PROFILE, "--lib"])
-        .args(["--no-default-features", "--features", module.feature()])
+        .args(["--no-default-features", "--features", module.short_name()])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(home)
         .stdout(Stdio::piped())

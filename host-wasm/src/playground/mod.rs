@@ -1,67 +1,72 @@
-//! A scenario in virtual time, in slices that leave the event loop free.
+//! A scenario in virtual time, and all that a page shows of it.
 //!
 //! [`Playground`] owns a `World` of the core. The caller, usually a worker, decides how virtual time follows real time
-//! and calls [`Playground::advance_to`] with a bound on events, as often as it likes. Two streams come out: the *sample*,
-//! a plain object with the figures of this instant, and the *telemetry*, the charts' history as typed arrays. The
-//! same scenario, seed and capacity changes at the same instants give the same digest on every machine.
+//! and calls [`Playground::advance_to`] with a bound on events, as often as it likes. Three streams come out: the *sample*,
+//! a plain object with the figures of this instant; the *telemetry*, the charts' history; and the *lanes*, what each
+//! worker slot did lately. The last two are typed arrays, and all memory is bounded, however long the run. The same
+//! scenario, seed and changes at the same instants give the same digest on every machine.
+//!
+//! | file | what it is for |
+//! | --- | --- |
+//! | `mod` | the class |
+//! | `layout` | what a run is made of |
+//! | `idle` | where the slot-time went |
+//! | `telemetry` | levels over the whole run |
+//! | `lanes` | what workers did lately |
 
+mod idle;
+mod lanes;
+mod layout;
 mod telemetry;
 
 use js_sys::Float64Array;
-use serde::Serialize;
-use tidegate_core::sim::scenario::{self, Scenario};
-use tidegate_core::sim::world::World;
+use serde::{Deserialize, Serialize};
+use tidegate_core::sim::world::{self, Sample, Why, World};
 use wasm_bindgen::prelude::*;
 
-use crate::convert::{MAX_SAFE_INTEGER, instant, millis, to_js, whole};
-
+use self::idle::IdleSplit;
+use self::lanes::{Lanes, MOST_LANES, spans};
+use self::layout::Layout;
 use self::telemetry::{Field, Level, MAX_BUCKETS, Telemetry};
+use crate::convert::{instant, millis};
+use crate::engine::{Run, chosen, object, refused, to_js};
+use crate::text::{pretty, read};
 
 /// Types that describe the plain objects which cross the boundary.
 #[wasm_bindgen(typescript_custom_section)]
 const TYPES: &'static str = include_str!("types.d.ts");
 
-/// What a person picks a scenario by.
-#[derive(Serialize)]
-struct ScenarioInfo<'a> {
-    name: &'a str,
-    title: &'a str,
-    description: &'a str,
-}
-
-/// The scenarios built into this module, in the order in which they should be offered.
-#[wasm_bindgen(unchecked_return_type = "ScenarioInfo[]")]
-pub fn scenarios() -> Result<JsValue, JsError> {
-    let all = scenario::builtin();
-    let infos: Vec<_> = all
-        .iter()
-        .map(|one| ScenarioInfo { name: &one.name, title: &one.title, description: &one.description })
-        .collect();
-    to_js(&infos)
-}
-
 /// One run of a scenario.
 #[wasm_bindgen]
 pub struct Playground {
-    world: World,
-    telemetry: Telemetry,
-    /// Where a column is put together before it is copied out; kept, so that reading allocates nothing.
+    run: Run,
+    charts: Charts,
+    /// Where numbers are put together before they are copied out; kept, so that reading allocates nothing.
     scratch: Vec<f64>,
+}
+
+/// What is kept of the past.
+struct Charts {
+    telemetry: Telemetry,
+    lanes: Lanes,
 }
 
 #[wasm_bindgen]
 impl Playground {
-    /// Starts the built-in scenario `name`. Equal seeds give equal runs. Throws for an unknown name.
+    /// Starts a run. Equal seeds give equal runs. Throws for an unknown name, and for a scenario that cannot run, with
+    /// what is wrong with it.
     #[wasm_bindgen(constructor)]
     pub fn new(
-        #[wasm_bindgen(param_description = "the name of a built-in scenario")] name: &str,
+        #[wasm_bindgen(
+            unchecked_param_type = "string | Scenario",
+            param_description = "the name of a built-in scenario, or one of your own"
+        )]
+        scenario: &JsValue,
         #[wasm_bindgen(param_description = "a whole number from 0 to 2^53 - 1")] seed: f64,
     ) -> Result<Playground, JsError> {
-        let scenario = find(name)?;
-        let seed = whole("the seed", seed, MAX_SAFE_INTEGER)?;
-        let world = World::new(&scenario, seed).map_err(|error| JsError::new(&error.to_string()))?;
-        let telemetry = Telemetry::new(levels(&world));
-        Ok(Self { world, telemetry, scratch: Vec::with_capacity(MAX_BUCKETS) })
+        let mut run = Run::new(chosen(scenario)?, seed)?;
+        let charts = Charts::begin(&mut run.world);
+        Ok(Self { run, charts, scratch: Vec::with_capacity(MAX_BUCKETS) })
     }
 
     /// Runs to `virtualMs`, or until `maxEvents` events have happened, or to the end of the run, whichever comes first.
@@ -74,90 +79,134 @@ impl Playground {
         #[wasm_bindgen(js_name = maxEvents, param_description = "the bound of this slice, a whole number")]
         max_events: f64,
     ) -> Result<bool, JsError> {
-        let target = instant("virtual time", virtual_ms)?;
-        let max_events = whole("the bound on events", max_events, MAX_SAFE_INTEGER)?;
-        for _ in 0..max_events {
-            if self.world.finished().is_some() {
-                return Ok(true);
-            }
-            let due = self.world.next_event_at().is_some_and(|at| at <= target);
-            if due {
-                self.world.step();
-            } else {
-                self.world.advance_to(target);
-            }
-            self.observe();
-            if !due {
-                return Ok(true);
-            }
+        let Self { run, charts, .. } = self;
+        run.advance_to(virtual_ms, max_events, |world| charts.look(world))
+    }
+
+    /// Carries out the next event, and no other. Returns false at the end of the run.
+    pub fn step(&mut self) -> bool {
+        let is_made = self.run.world.step();
+        self.charts.look(&mut self.run.world);
+        is_made
+    }
+
+    /// Goes to an instant: call `advanceTo` with it, in slices, until it is done. If it lies in the past, the run has
+    /// begun anew, with everything that was changed: it comes out as it did the first time, to the last decision.
+    pub fn seek(
+        &mut self,
+        #[wasm_bindgen(js_name = virtualMs, param_description = "milliseconds since the start of the run")]
+        virtual_ms: f64,
+    ) -> Result<(), JsError> {
+        if instant("virtual time", virtual_ms)? < self.run.world.now() {
+            self.run.restart()?;
+            self.charts = Charts::begin(&mut self.run.world);
         }
-        Ok(self.is_finished())
+        Ok(())
+    }
+
+    /// Changes something from the nanosecond after now on. In a run that was taken back, the changes later than now are
+    /// dropped first: this is another branch. Throws, and changes nothing, for what is out of range or not there.
+    pub fn change(
+        &mut self,
+        #[wasm_bindgen(unchecked_param_type = "Intervention")] what: &JsValue,
+    ) -> Result<(), JsError> {
+        self.run.change(what)
+    }
+
+    /// Everything that is changed in the run, by the scenario and by `change()`, in order of time: what has come and what
+    /// is still to come.
+    #[wasm_bindgen(unchecked_return_type = "Change[]")]
+    pub fn changes(&self) -> Result<JsValue, JsError> {
+        to_js(&self.run.world.changes())
+    }
+
+    /// The scenario, with all changes so far written into it: it runs the same.
+    #[wasm_bindgen(unchecked_return_type = "Scenario")]
+    pub fn scenario(&self) -> Result<JsValue, JsError> {
+        to_js(&self.run.scenario)
+    }
+
+    /// The seed of the run.
+    #[must_use]
+    pub fn seed(&self) -> f64 {
+        self.run.seed as f64
     }
 
     /// The virtual instant of the next event, in milliseconds, or undefined when nothing is left to happen.
     #[wasm_bindgen(js_name = nextEventMs)]
     #[must_use]
     pub fn next_event_ms(&self) -> Option<f64> {
-        self.world.next_event_at().map(millis)
+        self.run.world.next_event_at().map(millis)
     }
 
     /// The present virtual time in milliseconds.
     #[must_use]
     pub fn now(&self) -> f64 {
-        millis(self.world.now())
+        millis(self.run.world.now())
+    }
+
+    /// What the run is made of. It does not change.
+    #[wasm_bindgen(unchecked_return_type = "Layout")]
+    pub fn layout(&self) -> Result<JsValue, JsError> {
+        to_js(&Layout::of(&self.run.scenario).map_err(|error| refused(&error))?)
     }
 
     /// The figures of this instant.
-    #[wasm_bindgen(unchecked_return_type = "Sample")]
+    #[wasm_bindgen(unchecked_return_type = "PlaygroundSample")]
     pub fn sample(&self) -> Result<JsValue, JsError> {
-        to_js(&self.world.sample())
+        let world = &self.run.world;
+        to_js(&PlaygroundSample { sample: world.sample(), idle: idle::splits(world) })
+    }
+
+    /// Why something waits, one entry for each thing that binds; empty where nothing waits.
+    #[wasm_bindgen(unchecked_return_type = "Why[]")]
+    pub fn why(&self, #[wasm_bindgen(unchecked_param_type = "About")] about: &JsValue) -> Result<JsValue, JsError> {
+        let node = object("what is asked about", about)?;
+        let about: About = read(&node).map_err(|mistake| refused(&mistake))?;
+        to_js(&self.told(&about))
+    }
+
+    /// Events so far.
+    #[must_use]
+    pub fn steps(&self) -> f64 {
+        self.run.world.steps() as f64
+    }
+
+    /// What the run has come to, as JSON text: what `tidegate simulate --json` prints of the same scenario and seed.
+    pub fn results(&self) -> Result<String, JsError> {
+        Ok(pretty(&self.run.report()?) + "\n")
     }
 
     /// A hash over every decision so far, as 16 hexadecimal digits. Equal runs have equal digests on every target.
     #[must_use]
     pub fn digest(&self) -> String {
-        format!("{:016x}", self.world.digest())
+        self.run.digest()
     }
 
     /// Whether the run has ended.
     #[wasm_bindgen(js_name = isFinished)]
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.world.finished().is_some()
+        self.run.world.finished().is_some()
     }
 
     /// How the run ended; undefined while it has not.
     #[wasm_bindgen(unchecked_return_type = "RunReport | undefined")]
     pub fn report(&self) -> Result<JsValue, JsError> {
-        self.world.finished().map_or(Ok(JsValue::UNDEFINED), to_js)
+        self.run.world.finished().map_or(Ok(JsValue::UNDEFINED), to_js)
     }
 
     /// Why the run ended, in words; undefined while it has not.
     #[must_use]
     pub fn explanation(&self) -> Option<String> {
-        self.world.finished().map(|report| report.stop.to_string())
-    }
-
-    /// Sets a provider's true capacity from now on; undefined gives it back to the scenario. Throws for an unknown name.
-    #[wasm_bindgen(js_name = setCapacity)]
-    pub fn set_capacity(&mut self, provider: &str, capacity: Option<f64>) -> Result<(), JsError> {
-        let capacity = capacity.map(|calls| whole("a capacity", calls, f64::from(u32::MAX))).transpose()?;
-        let sample = self.world.sample();
-        let index = sample.providers.iter().position(|known| known.name == provider);
-        let index = index.ok_or_else(|| {
-            let names: Vec<_> = sample.providers.iter().map(|known| known.name.as_str()).collect();
-            JsError::new(&format!("no provider is called `{provider}`; this scenario has {}", names.join(", ")))
-        })?;
-        self.world.set_capacity(index, capacity.map(|calls| calls as u32));
-        self.observe();
-        Ok(())
+        self.run.world.finished().map(|report| report.stop.to_string())
     }
 
     /// How many numbers an array for `readTelemetry()` must hold.
     #[wasm_bindgen(js_name = telemetryLength)]
     #[must_use]
     pub fn telemetry_length(&self) -> usize {
-        MAX_BUCKETS * (1 + self.telemetry.providers() * Field::ALL.len())
+        MAX_BUCKETS * (1 + self.charts.telemetry.providers() * Field::ALL.len())
     }
 
     /// Copies the history into `target` and returns how many buckets it has. The layout is a struct of arrays with a
@@ -166,27 +215,22 @@ impl Playground {
     /// Throws when `target` is shorter than `telemetryLength()`.
     #[wasm_bindgen(js_name = readTelemetry)]
     pub fn read_telemetry(&mut self, target: &Float64Array) -> Result<usize, JsError> {
-        if (target.length() as usize) < self.telemetry_length() {
-            return Err(JsError::new(&format!(
-                "the telemetry of this run needs an array of {} numbers, not {}",
-                self.telemetry_length(),
-                target.length()
-            )));
-        }
+        holds("the telemetry of this run", target, self.telemetry_length())?;
+        let (telemetry, scratch) = (&self.charts.telemetry, &mut self.scratch);
         let mut start = 0;
         let mut put = |column: &[f64]| {
             target.subarray(start, start + column.len() as u32).copy_from(column);
             start += MAX_BUCKETS as u32;
         };
-        self.telemetry.write_times(&mut self.scratch);
-        put(&self.scratch);
-        for provider in 0..self.telemetry.providers() {
+        telemetry.write_times(scratch);
+        put(scratch);
+        for provider in 0..telemetry.providers() {
             for field in Field::ALL {
-                self.telemetry.write_column(provider, field, &mut self.scratch);
-                put(&self.scratch);
+                telemetry.write_column(provider, field, scratch);
+                put(scratch);
             }
         }
-        Ok(self.telemetry.buckets())
+        Ok(telemetry.buckets())
     }
 
     /// The distance between two arrays in the telemetry: the most buckets that a run is cut into.
@@ -202,31 +246,98 @@ impl Playground {
     pub fn telemetry_fields() -> Vec<String> {
         Field::ALL.iter().map(|field| field.name().to_owned()).collect()
     }
+
+    /// How many numbers an array for `readLanes()` must hold.
+    #[wasm_bindgen(js_name = lanesLength)]
+    #[must_use]
+    pub fn lanes_length(&self) -> usize {
+        lanes::LENGTH
+    }
+
+    /// Copies what the first worker slots did since `fromMs` into `target`, and returns how many spans that are: five
+    /// numbers each, the lane, the start and the end in virtual milliseconds, the column, and the kind (a `LaneKind`). What
+    /// still goes on ends now. Of at most 64 lanes, the latest 8192 spans are kept. Throws when `target` is shorter than
+    /// `lanesLength()`.
+    #[wasm_bindgen(js_name = readLanes)]
+    pub fn read_lanes(
+        &mut self,
+        #[wasm_bindgen(js_name = fromMs, param_description = "milliseconds since the start of the run")] from_ms: f64,
+        target: &Float64Array,
+    ) -> Result<usize, JsError> {
+        holds("the worker slots", target, lanes::LENGTH)?;
+        let from = instant("virtual time", from_ms.max(0.0))?;
+        self.charts.lanes.write(from, self.run.world.now(), &mut self.scratch);
+        target.subarray(0, self.scratch.len() as u32).copy_from(&self.scratch);
+        Ok(spans(self.scratch.len()))
+    }
+}
+
+/// What a person may click on.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum About {
+    Column(usize),
+    Group(usize),
+    Provider(usize),
+    Slots(usize),
+    Lane(usize),
+    RowGroups,
+}
+
+/// See `PlaygroundSample` in `types.d.ts`.
+#[derive(Serialize)]
+struct PlaygroundSample {
+    #[serde(flatten)]
+    sample: Sample,
+    idle: Vec<IdleSplit>,
 }
 
 impl Playground {
-    fn observe(&mut self) {
-        self.telemetry.advance(self.world.now());
-        for (index, level) in levels(&self.world).enumerate() {
+    fn told(&self, about: &About) -> Vec<Why> {
+        let about = match *about {
+            About::Column(place) => world::About::Column(place),
+            About::Group(place) => world::About::Group(place),
+            About::Provider(place) => world::About::Provider(place),
+            About::Slots(place) => world::About::Slots(place),
+            About::RowGroups => world::About::RowGroups,
+            About::Lane(lane) => match self.charts.lanes.worker(lane) {
+                Some(worker) => world::About::Worker(worker.to_bits()),
+                None => return Vec::new(),
+            },
+        };
+        self.run.world.why(&about)
+    }
+}
+
+impl Charts {
+    fn begin(world: &mut World) -> Self {
+        world.follow(MOST_LANES as u32);
+        let telemetry = Telemetry::new(levels(world));
+        let mut charts = Self { telemetry, lanes: Lanes::new() };
+        charts.look(world);
+        charts
+    }
+
+    /// To be called after every event, so that nothing is missed in between.
+    fn look(&mut self, world: &mut World) {
+        self.telemetry.advance(world.now());
+        for (index, level) in levels(world).enumerate() {
             self.telemetry.set(index, level);
+        }
+        for moved in world.moves() {
+            self.lanes.on_move(moved);
         }
     }
 }
 
 fn levels(world: &World) -> impl Iterator<Item = Level> {
-    world.sample().providers.into_iter().map(|provider| Level {
-        limit: provider.limit,
-        in_flight: provider.in_flight,
-        capacity: provider.capacity,
-        refused: provider.refused,
-        cooldown_until: provider.cooldown_until,
-    })
+    (0..).map_while(|provider| world.level(provider))
 }
 
-fn find(name: &str) -> Result<Scenario, JsError> {
-    let all = scenario::builtin();
-    let names: Vec<_> = all.iter().map(|one| one.name.clone()).collect();
-    all.into_iter()
-        .find(|one| one.name == name)
-        .ok_or_else(|| JsError::new(&format!("no scenario is called `{name}`; built in are {}", names.join(", "))))
+fn holds(what: &str, target: &Float64Array, length: usize) -> Result<(), JsError> {
+    if (target.length() as usize) < length {
+        let message = format!("{what} needs an array of {length} numbers, not {}", target.length());
+        return Err(JsError::new(&message));
+    }
+    Ok(())
 }

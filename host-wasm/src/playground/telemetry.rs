@@ -10,6 +10,7 @@
 //!
 //! Integrals and counts add up when buckets fold, peaks take the larger, and of a level the later value stands.
 
+pub(crate) use tidegate_core::sim::world::Level;
 use tidegate_core::time::{Duration, Instant};
 
 /// How many buckets a run is cut into at most. Even, so that pairs fold without a remainder.
@@ -17,21 +18,6 @@ pub(crate) const MAX_BUCKETS: usize = 1024;
 
 /// The width of the first buckets.
 const FIRST_WIDTH: Duration = Duration::from_millis(1);
-
-/// One provider's state between two events.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Level {
-    /// The admitted limit.
-    pub(crate) limit: u32,
-    /// Calls that are out.
-    pub(crate) in_flight: u32,
-    /// What the provider would bear just now.
-    pub(crate) capacity: u32,
-    /// Answers 429 since the start.
-    pub(crate) refused: u64,
-    /// When the running cooldown ends.
-    pub(crate) cooldown_until: Option<Instant>,
-}
 
 /// A measure kept per provider and bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

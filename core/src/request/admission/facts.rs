@@ -165,6 +165,12 @@ impl RequestAdmission {
         Some(ResourceLoad { limit, in_flight: entry.in_flight, waiters: entry.waiters })
     }
 
+    /// When the cooldown of a resource ends that is in force at `now`.
+    #[must_use]
+    pub fn cooldown_until(&self, now: Instant, resource: ResourceId) -> Option<Instant> {
+        self.resources.get(resource.index())?.cooldown.until(self.time.peek(now))
+    }
+
     /// Why a call of `resource` that asked at `now` would have to wait; `None` if it would not, or if this controller never
     /// made the resource.
     #[must_use]

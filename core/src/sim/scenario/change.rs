@@ -111,7 +111,7 @@ impl Intervention {
             Self::Capacity { slots, .. } => slots.map_or(Ok(()), |slots| require_slots("slots", slots)),
             Self::Refuse { span, .. } => require_span("for_ms", *span),
             Self::Slow { factor, span, .. } => {
-                require((0.001..=1_000.0).contains(factor), "factor", factor, "a number from 0.001 to 1000")?;
+                require((0.001..=1_000.0).contains(factor), "factor", *factor, "a number from 0.001 to 1000")?;
                 require_span("for_ms", *span)
             }
             Self::Algorithm { algorithm, .. } => algorithm.make().map(drop).map_err(inside("algorithm")),
@@ -120,7 +120,7 @@ impl Intervention {
             Self::Weight { column, weight } => {
                 require((known.columns)(column), "column", column, "a column of the scenario")?;
                 let in_range = (MIN_WEIGHT..=MAX_WEIGHT).contains(weight);
-                require(in_range, "weight", weight, "a number from 2^-20 to 2^20")
+                require(in_range, "weight", *weight, "a number from 2^-20 to 2^20")
             }
             Self::MaxParallel { calls, .. } => {
                 require((1..=MOST_PARALLEL).contains(calls), "calls", calls, "1 to 1000000")

@@ -7,6 +7,7 @@ use alloc::format;
 use alloc::string::String;
 use core::cmp::Reverse;
 
+use super::follow::Doing;
 use super::words::At;
 use super::{Due, World};
 use crate::handle::SlotKey;
@@ -76,12 +77,25 @@ pub(super) struct Work {
     calls_made: u32,
 }
 
+impl Work {
+    pub(super) fn column(&self) -> ColumnId {
+        self.task.column
+    }
+}
+
 /// Something that is under way and ends at a scheduled instant.
 pub(super) struct Activity {
     work: Work,
     /// How the worker ends, if it ends with this; `None`: it meets a bug.
     outcome: Option<TaskOutcome>,
     call: Option<Call>,
+}
+
+impl Activity {
+    /// For which column, and what.
+    pub(super) fn doing(&self) -> (ColumnId, Doing) {
+        (self.work.column(), if self.call.is_some() { Doing::Calling } else { Doing::Local })
+    }
 }
 
 struct Call {
@@ -117,6 +131,7 @@ impl World {
         let kind = &self.kinds[work.task.column.index()];
         let Some(provider) = kind.provider.filter(|_| work.calls_made < kind.calls) else {
             let (at, outcome) = (self.now + kind.local, self.ending(&work.task));
+            self.moved(&work.task, Doing::Local);
             return self.schedule(at, Activity { work, outcome, call: None });
         };
         let request = Request::new(self.providers[provider].resource);
@@ -127,6 +142,7 @@ impl World {
         match answer {
             Acquire::Granted(lease) => self.call(work, lease),
             Acquire::Waiting(waiter) => {
+                self.moved(&work.task, Doing::Waiting);
                 self.workers.insert(work.task.worker.to_bits(), Worker::Waiting(waiter));
                 self.kinds[work.task.column.index()].at_work.waiting += 1;
                 self.waiting.insert(waiter.to_bits(), work);
@@ -167,11 +183,12 @@ impl World {
     }
 
     fn call(&mut self, work: Work, lease: RequestLease) {
-        let (task, kind) = (&work.task, &self.kinds[work.task.column.index()]);
+        let (task, kind) = (work.task, &self.kinds[work.task.column.index()]);
         let Some(provider) = kind.provider else { return };
         let tokens = kind.tokens;
-        let mut draws = self.draws.call(task, work.calls_made);
+        let mut draws = self.draws.call(&task, work.calls_made);
         self.note(3, task.worker.to_bits());
+        self.moved(&task, Doing::Calling);
         let answer = self.providers[provider].machine.arrive_drawing(self.now, tokens, &mut draws);
         let (at, holds_slot, completion, outcome) = self.consequence(answer);
         let call = Some(Call { provider, lease, completion, holds_slot });
@@ -296,6 +313,7 @@ impl World {
     fn finish(&mut self, worker: WorkerId, outcome: Option<TaskOutcome>) {
         self.workers.remove(&worker.to_bits());
         self.note(4, worker.to_bits());
+        self.moved_to(worker, None);
         self.tell_pressure();
         let _ = match outcome {
             Some(outcome) => self.pipeline.task_finished(self.now, worker, outcome),

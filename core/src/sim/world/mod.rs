@@ -13,6 +13,7 @@
 //! | `change` | what is changed in the midst of it |
 //! | `holders` | somebody else's calls |
 //! | `draws` | chance |
+//! | `follow` | what each worker does, for whoever draws it |
 //! | `listen` | the events of a run, for whoever wants to hear them |
 //! | `sample` | the figures of one instant |
 //! | `why`, `words` | why something waits, in words |
@@ -21,12 +22,15 @@
 mod activity;
 mod change;
 mod draws;
+mod follow;
 mod holders;
 mod hooks;
 mod listen;
 mod sample;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_builtin;
 #[cfg(test)]
 mod tests_change;
 #[cfg(test)]
@@ -44,6 +48,7 @@ use core::hash::Hasher;
 
 use self::activity::{Activity, Kind, Place, Work, Worker};
 use self::draws::Draws;
+use self::follow::Moves;
 use self::holders::Holders;
 use self::hooks::Answers;
 use self::watch::Watch;
@@ -60,6 +65,7 @@ use crate::request::{Domain, RequestAdmission, RequestConfig, ResourceId};
 use crate::task::BoxedPolicy;
 use crate::time::{Duration, Instant};
 
+pub use follow::{Doing, Level, Move};
 pub use sample::{ColumnSample, GroupSample, ProviderSample, RowGroupsSample, Sample, SlotSample};
 pub use watch::Observation;
 pub use why::{About, Why};
@@ -116,6 +122,7 @@ pub struct World {
     digest: FixedHasher,
     finished: Option<RunReport>,
     watch: Option<Box<Watch>>,
+    moves: Option<Moves>,
 }
 
 impl World {
@@ -195,6 +202,7 @@ impl World {
             digest: FixedHasher::default(),
             finished: None,
             watch: None,
+            moves: None,
         })
     }
 

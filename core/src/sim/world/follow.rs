@@ -1,0 +1,102 @@
+//! What each worker is doing and how each provider stands, as often as it changes: for whoever draws a run.
+
+use alloc::vec::Vec;
+
+use super::World;
+use super::activity::Worker;
+use crate::pipeline::{ColumnId, Task, WorkerId};
+use crate::time::Instant;
+
+/// What a worker is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// Its own work.
+    Local,
+    /// It waits until its call may go out.
+    Waiting,
+    /// Its call is out.
+    Calling,
+}
+
+/// A worker began to do something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// When.
+    pub at: Instant,
+    /// The worker. Its slot is dense: one that is free is taken again.
+    pub worker: WorkerId,
+    /// The column it makes and what it does for it from now on; `None`: the worker is gone.
+    pub now: Option<(ColumnId, Doing)>,
+}
+
+/// How a provider stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Level {
+    /// Calls that admission allows at once.
+    pub limit: u32,
+    /// Calls out.
+    pub in_flight: u32,
+    /// What it would truly bear.
+    pub capacity: u32,
+    /// Calls it refused so far.
+    pub refused: u64,
+    /// The end of the cooldown in force.
+    pub cooldown_until: Option<Instant>,
+}
+
+/// The moves of the workers in the first slots, until they are taken.
+pub(super) struct Moves {
+    slots: u32,
+    latest: Vec<Move>,
+}
+
+/// Following a run closely.
+impl World {
+    /// Keeps the moves of the workers in the first `slots` slots from now on, until [`World::moves`] takes them. What they
+    /// are doing now counts as begun now. O(workers).
+    pub fn follow(&mut self, slots: u32) {
+        let present = self.workers.iter().filter_map(|(bits, worker)| {
+            let (column, doing) = match *worker {
+                Worker::Waiting(waiter) => (self.waiting.get(&waiter.to_bits())?.column(), Doing::Waiting),
+                Worker::Busy(key) => self.activities.get(key)?.doing(),
+            };
+            let worker = WorkerId::from_bits(*bits);
+            (worker.key().slot < slots).then_some(Move { at: self.now, worker, now: Some((column, doing)) })
+        });
+        self.moves = Some(Moves { slots, latest: present.collect() });
+    }
+
+    /// The moves since the last call, in their order. None in a world that nobody [follows](World::follow).
+    pub fn moves(&mut self) -> impl Iterator<Item = Move> {
+        self.moves.iter_mut().flat_map(|moves| moves.latest.drain(..))
+    }
+
+    /// How a provider stands, by its place in the scenario. Cheap: to be called after every step.
+    #[must_use]
+    pub fn level(&self, provider: usize) -> Option<Level> {
+        let provider = self.providers.get(provider)?;
+        let state = self.admission.load(self.now, provider.resource)?;
+        Some(Level {
+            limit: state.limit,
+            in_flight: state.in_flight,
+            capacity: provider.machine.capacity(self.now),
+            refused: provider.machine.counters().refused,
+            cooldown_until: self.admission.cooldown_until(self.now, provider.resource),
+        })
+    }
+
+    /// Takes down what a task's worker does from now on.
+    #[inline]
+    pub(super) fn moved(&mut self, task: &Task, doing: Doing) {
+        self.moved_to(task.worker, Some((task.column, doing)));
+    }
+
+    /// The same; `None`: it is gone.
+    #[inline]
+    pub(super) fn moved_to(&mut self, worker: WorkerId, now: Option<(ColumnId, Doing)>) {
+        let Some(moves) = &mut self.moves else { return };
+        if worker.key().slot < moves.slots {
+            moves.latest.push(Move { at: self.now, worker, now });
+        }
+    }
+}

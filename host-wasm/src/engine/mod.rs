@@ -1,0 +1,48 @@
+//! What the modules that simulate have in common: scenarios from JavaScript, and a run that is worked on in slices.
+
+#[cfg(any(feature = "playground", feature = "sim"))]
+mod listed;
+#[cfg(any(feature = "playground", feature = "sim"))]
+mod run;
+mod scenarios;
+
+use js_sys::JSON;
+use serde::Serialize;
+use wasm_bindgen::prelude::*;
+
+use crate::text::{Node, parse_json};
+
+#[cfg(any(feature = "playground", feature = "sim"))]
+pub use self::listed::{scenario, scenarios};
+#[cfg(any(feature = "playground", feature = "sim"))]
+pub(crate) use self::run::Run;
+pub(crate) use self::scenarios::chosen;
+
+#[wasm_bindgen(typescript_custom_section)]
+const SCENARIO: &'static str = include_str!("scenario.d.ts");
+#[wasm_bindgen(typescript_custom_section)]
+const SAMPLE: &'static str = include_str!("sample.d.ts");
+#[wasm_bindgen(typescript_custom_section)]
+const REPORT: &'static str = include_str!("report.d.ts");
+
+/// The compact JSON text of a value.
+pub(crate) fn to_text<T: Serialize>(value: &T) -> Result<String, JsError> {
+    serde_json::to_string(value).map_err(|error| refused(&error))
+}
+
+/// A plain object.
+pub(crate) fn to_js<T: Serialize>(value: &T) -> Result<JsValue, JsError> {
+    JSON::parse(&to_text(value)?).map_err(|_| JsError::new("a value has no JSON"))
+}
+
+/// What an object holds, as JavaScript writes it as JSON.
+pub(crate) fn object(what: &str, value: &JsValue) -> Result<Node, JsError> {
+    let text = JSON::stringify(value).ok().and_then(|text| text.as_string());
+    let text = text.ok_or_else(|| JsError::new(&[what, " must be a plain object"].concat()))?;
+    parse_json(&text).map_err(|mistake| refused(&mistake))
+}
+
+/// An `Error` with the words of one of ours.
+pub(crate) fn refused(error: &dyn std::fmt::Display) -> JsError {
+    JsError::new(&error.to_string())
+}

@@ -1,0 +1,97 @@
+//! One run of a scenario, worked on in slices.
+
+use tidegate_core::sim::report::Report;
+use tidegate_core::sim::scenario::{Intervention, Scenario};
+use tidegate_core::sim::world::World;
+use tidegate_core::time::Instant;
+use wasm_bindgen::prelude::*;
+
+use super::{object, refused, to_text};
+use crate::convert::{MAX_SAFE_INTEGER, instant, whole};
+use crate::text::read;
+
+/// A world, and what it was made of.
+pub(crate) struct Run {
+    pub(crate) world: World,
+    pub(crate) scenario: Scenario,
+    pub(crate) seed: u64,
+    /// Whether it began anew, so that changes may be to come that belong to another branch.
+    is_taken_back: bool,
+}
+
+impl Run {
+    /// The run at its start, accounted for.
+    pub(crate) fn new(scenario: Scenario, seed: f64) -> Result<Self, JsError> {
+        let seed = whole("the seed", seed, MAX_SAFE_INTEGER)?;
+        let world = begin(&scenario, seed)?;
+        Ok(Self { world, scenario, seed, is_taken_back: false })
+    }
+
+    /// The same run from its start, with everything that was changed.
+    #[cfg(feature = "playground")]
+    pub(crate) fn restart(&mut self) -> Result<(), JsError> {
+        self.world = begin(&self.scenario, self.seed)?;
+        self.is_taken_back = true;
+        Ok(())
+    }
+
+    /// Works up to `virtual_ms`, or until `max_events` events have happened, or to the end, whichever comes first, and
+    /// calls `look` after each. Answers whether it is done: false means that events at or before that are still to come.
+    pub(crate) fn advance_to(
+        &mut self,
+        virtual_ms: f64,
+        max_events: f64,
+        mut look: impl FnMut(&mut World),
+    ) -> Result<bool, JsError> {
+        let target = instant("virtual time", virtual_ms)?;
+        let max_events = whole("the bound on events", max_events, MAX_SAFE_INTEGER)?;
+        for _ in 0..max_events {
+            if self.world.finished().is_some() {
+                return Ok(true);
+            }
+            let due = self.is_due(target);
+            if due {
+                self.world.step();
+            } else {
+                self.world.advance_to(target);
+            }
+            look(&mut self.world);
+            if !due {
+                return Ok(true);
+            }
+        }
+        Ok(self.world.finished().is_some())
+    }
+
+    fn is_due(&self, target: Instant) -> bool {
+        self.world.next_event_at().is_some_and(|at| at <= target)
+    }
+
+    /// Changes something from the nanosecond after now on. After the run was taken back, what was to come is dropped first.
+    pub(crate) fn change(&mut self, what: &JsValue) -> Result<(), JsError> {
+        let node = object("a change", what)?;
+        let what: Intervention = read(&node).map_err(|mistake| refused(&mistake))?;
+        if self.is_taken_back {
+            self.world.truncate_changes();
+            self.is_taken_back = false;
+        }
+        self.world.change(what).map_err(|error| refused(&error))?;
+        self.scenario.changes = self.world.changes().to_vec();
+        Ok(())
+    }
+
+    /// What the run has come to, as compact JSON.
+    pub(crate) fn report(&self) -> Result<String, JsError> {
+        let report = Report::of(&self.scenario, self.seed, &self.world).map_err(|error| refused(&error))?;
+        to_text(&report)
+    }
+
+    /// A hash over every decision so far, as 16 hexadecimal digits.
+    pub(crate) fn digest(&self) -> String {
+        format!("{:016x}", self.world.digest())
+    }
+}
+
+fn begin(scenario: &Scenario, seed: u64) -> Result<World, JsError> {
+    World::accounted(scenario, seed).map_err(|error| refused(&error))
+}

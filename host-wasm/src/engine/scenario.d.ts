@@ -1,0 +1,324 @@
+/** Milliseconds of virtual time, whole or decimal, from 0 to 365 days. */
+export type Millis = number;
+
+/** Nanoseconds of virtual time, a whole number: an instant counts from the start of the run. */
+export type Nanos = number;
+
+/** A run to simulate. Only the fields without `?` have to be written; an unknown one is refused. */
+export interface Scenario {
+  /** Short name, as in a command line. */
+  name: string;
+  /** A headline. */
+  title: string;
+  /** What it shows, in a sentence or two. */
+  description: string;
+  /** Rows to make. */
+  rows: number;
+  /** Rows in a row group. */
+  row_group_size: number;
+  /** Row groups in work at once: so many, or at most so many if `adaptive`. */
+  row_groups: number;
+  /** Workers at once. */
+  submission_limit: number;
+  /** Models, each with the provider that serves it. */
+  models?: Model[];
+  /** Further resources that tasks hold while they run, with their limits [none]. */
+  resources?: Record<string, number>;
+  /** Columns, in any order. */
+  columns: ScenarioColumn[];
+  /** When a fairness group may start more workers than its share [bounded borrowing]. */
+  policy?: PolicyChoice;
+  /** Lets a control loop choose how many row groups are in work [no]. */
+  adaptive?: AdaptiveRowGroups | null;
+  /** Whether tasks that would only wait for a model are passed over while others could call at once [yes]. */
+  advisory?: boolean;
+  /** Whether a worker that waits for a model gives back meanwhile what it holds [yes]. */
+  yields?: boolean;
+  /** Rounds in which a task that failed for now is tried again, 0 to 255 [2]. */
+  salvage_rounds?: number;
+  /** Final outcomes that are judged together, 1 to 65536 [10]. */
+  shutdown_window?: number;
+  /** The share of failures in a full window at which the run stops, above 0 and at most 1 [0.5]. */
+  shutdown_rate?: number | "never";
+  /** Stops the run once a model has answered nothing but rate limits for this long [10 min]. */
+  rate_limit_patience_ms?: Millis | "never";
+  /** Answers of one fairness group that are judged together for a warning, 1 to 65536 [20]. */
+  degraded_window?: number;
+  /** The share of failures that may pass at which a provider counts as degraded [0.5]. */
+  degraded_rate?: number | "never";
+  /** The shortest pause between two such warnings about one fairness group [60 s]. */
+  degraded_pause_ms?: Millis;
+  /** The shortest pause before a rate-limited task is tried again, above 0 [50 ms]. */
+  retry_floor_ms?: Millis;
+  /** The longest such pause, whatever the provider asked for [10 min]. */
+  retry_ceiling_ms?: Millis;
+  /** Row groups that an earlier run has saved [none]. */
+  done_row_groups?: number[];
+  /** What the hook after the seeds does [there is none]. */
+  pre_batch?: PreBatch | null;
+  /** What the hook before the checkpoint does [there is none]. */
+  post_batch?: Answering | null;
+  /** How row groups are saved [at once, and it works]. */
+  checkpoint?: Answering;
+  /** When the run is drained: it finishes what it has admitted, and admits no more [never]. */
+  drain_at_ms?: Millis | null;
+  /** When the run is cancelled [never]. */
+  cancel_at_ms?: Millis | null;
+  /** Other callers of the same models [none]. */
+  holders?: Holder[];
+  /** What is changed while the run goes on, in order of time [nothing]. */
+  changes?: Change[];
+}
+
+/** A model and the mock provider behind it. */
+export interface Model {
+  /** The provider's name, unique within the scenario. */
+  name: string;
+  /** How the provider behaves. */
+  provider: ProviderSpec;
+  /** The cap the model is registered with. */
+  max_parallel: number;
+  /** Settings of the adaptive limit: all of them for AIMD, cooldowns and `max_limit` for any. */
+  request?: AimdConfig;
+  /** What decides the limit [AIMD, by `request`]. */
+  algorithm?: LimitChoice;
+  /** Workers at once whose columns call it, those that wait for it included, at least 1 [twice `max_parallel`]. */
+  task_limit?: number | null;
+}
+
+/** Settings of the additive-increase, multiplicative-decrease limit of one resource. */
+export interface AimdConfig {
+  /** The limit to start at [the effective maximum]. */
+  initial_limit?: number | null;
+  /** A maximum below the provider's cap [none]. */
+  max_limit?: number | null;
+  /** What a cut multiplies the limit by, rounded down, 0.01 to 0.99 [0.75]. */
+  decrease_factor?: number;
+  /** What an increase adds, at least 1 [1]. */
+  increase_step?: number;
+  /** Successes outside a cooldown that earn an increase, at least 1 [25]. */
+  successes_until_increase?: number;
+  /** No increase while the limit was not reached since it last changed [no]. */
+  grow_on_evidence?: boolean;
+  /** How long a rate limit without Retry-After blocks the resource [2 s]. */
+  cooldown?: Nanos;
+  /** The longest a single answer may block the resource, at least `cooldown` [10 min]. */
+  max_cooldown?: Nanos;
+  /** How long a new resource takes to climb from 1 to its initial limit; 0 is off [0]. */
+  ramp?: Nanos;
+  /** Ramp again, from half the limit, when the resource was idle for longer than this [off]. */
+  ramp_after_idle?: Nanos | null;
+  /** Which rate limits cut [`granted_after_last_cut`]. */
+  cut_rule?: "granted_after_last_cut" | "admitted_limit";
+  /** Which cooldown holds [`longest`]. */
+  cooldown_rule?: "longest" | "latest";
+}
+
+/** What decides the limit of a resource. */
+export type LimitChoice =
+  /** Additive increase, multiplicative decrease, by the resource's own settings. */
+  | { name: "aimd" }
+  /** By latency: queued calls below `alpha` let the limit grow, above `beta` let it shrink. */
+  | { name: "vegas"; initial_limit?: number; alpha?: number; beta?: number; windows_until_relearned?: number }
+  /** Learns the capacity from refusals and latency. */
+  | {
+      name: "tide";
+      initial_limit?: number;
+      probe_after?: number;
+      probe_after_most?: number;
+      pauses_between_probes?: number;
+      decrease_factor?: number;
+      longest_pause?: Nanos;
+      latency_tolerance?: number;
+    }
+  /** Never moves. */
+  | { name: "fixed"; limit: number };
+
+/** When a fairness group may start more workers than its share. */
+export type PolicyChoice =
+  /** Only while nobody else could start. */
+  | "strict_fair"
+  /** While nobody else wants the same, and as a debt. */
+  | { bounded_borrow: BoundedBorrowConfig };
+
+/** Settings of bounded borrowing. */
+export interface BoundedBorrowConfig {
+  /** The most that a group may owe of a resource, for some of them [none]. */
+  ceilings?: { kind: GroupKind; identity: string[]; resource: string; ceiling: number }[];
+  /** The most that any other group may owe of a resource [what the limit leaves above the share]. */
+  default_ceiling?: number | null;
+  /** The part of a limit that stays out of reach of borrowing, 0 to 1 [0]. */
+  reserve_fraction?: number;
+  /** The most that this part comes to, at least 1 [8]. */
+  max_reserved?: number;
+  /** How a share that is no whole number is rounded [`up`]. */
+  share_rounding?: "up" | "down";
+  /** Whether a release repays the group's debt [yes]. */
+  repays_on_release?: boolean;
+}
+
+/** Settings of the control loop over row groups. */
+export interface AdaptiveRowGroups {
+  /** Row groups to begin with [1]. */
+  initial?: number;
+  /** The most rows in work at once [three row groups or 8192 rows, whichever is more]. */
+  max_admitted_rows?: number | null;
+  /** Ticks of sustained pressure after which the target falls by one [64]. */
+  shrink_after?: number;
+}
+
+/** How a column is made: one task for each row group, one once its upstreams are complete, or one for each row. */
+export type Strategy = "from_scratch" | "full_column" | "cell";
+
+/** What a fairness group's tasks do. */
+export type GroupKind = "model" | "custom_model" | "local";
+
+/** A column of the simulated table. Each share is the chance of one task. */
+export interface ScenarioColumn {
+  name: string;
+  strategy: Strategy;
+  /** The columns it needs. */
+  after?: string[];
+  /** Further columns that the same generator fills. */
+  also_fills?: string[];
+  /** The model it calls [local work]. */
+  model?: string | null;
+  /** Calls that each task makes, one after another, 0 to 10000 [1]. */
+  calls?: number;
+  /** Tokens that a call costs at its provider [0]. */
+  tokens?: number;
+  /** What each task holds while it runs, besides a place of its model. */
+  holds?: Record<string, number>;
+  /** Its fairness group [its own]. */
+  group?: string | null;
+  /** What its tasks count as [`model` if it calls one, else `local`]. */
+  kind?: GroupKind | null;
+  /** Its group's weight [1]. */
+  weight?: number;
+  /** Leases its group may hold while others press [the task limit of its model; unbounded without one]. */
+  admitted_limit?: number | null;
+  /** How long local work takes [0]. */
+  local_ms?: Millis;
+  /** Whether its tasks run one at a time, in the order of the rows [no]. */
+  ordered?: boolean;
+  /** Whether it is skipped where an upstream is [no]. */
+  skips_with_upstream?: boolean;
+  /** The share of tasks that its condition skips, in every try [0]. */
+  skip_share?: number;
+  /** The share of tries that fail for good once their work is done [0]. */
+  fail_share?: number;
+  /** The share of tries whose worker is lost once its work is done [0]. */
+  lose_share?: number;
+  /** The row of the run, counted from 0, whose task meets a bug [none]. */
+  fatal_at?: number | null;
+}
+
+/** A mock provider. */
+export interface ProviderSpec {
+  /** How many calls at once it can serve [8]. */
+  capacity?: Capacity;
+  /** What it does with more [429 without Retry-After]. */
+  overload?: Overload;
+  /** How long a call takes that has a slot [100 ms]. */
+  latency?: Latency;
+  /** Calls per minute [unlimited]. */
+  requests?: Rate | null;
+  /** Tokens of text per minute [unlimited]. */
+  tokens?: Rate | null;
+  /** Somebody else who takes a varying share of the capacity [nobody]. */
+  neighbour?: { low_share: number; high_share: number; period_ms: Millis } | null;
+  /** Outages in order of time, none overlapping [none]. */
+  outages?: Outage[];
+  /** Faults of single calls [none]. */
+  faults?: Faults | null;
+}
+
+/** A provider's capacity over time, in calls at once. */
+export type Capacity =
+  | { shape: "constant"; slots: number }
+  /** A cold server that opens one slot after another. */
+  | { shape: "warm_up"; slots: number; warm_up_ms: Millis }
+  | { shape: "steps"; slots: number; steps: { at_ms: Millis; slots: number }[] }
+  | { shape: "drift"; from: number; to: number; over_ms: Millis; back_and_forth?: boolean };
+
+/** The answer to a call beyond the capacity: a 429, or more time for every call. */
+export type Overload =
+  | { response: "refuse"; retry_after_ms?: Millis | null }
+  | { response: "slow_down"; slope?: number };
+
+/** A law that latencies are drawn from. */
+export type Latency =
+  | { law: "constant"; latency_ms: Millis }
+  | { law: "uniform"; low_ms: Millis; high_ms: Millis }
+  | { law: "log_normal"; median_ms: Millis; sigma: number; tail?: { probability: number; factor: number } | null };
+
+/** So many per minute, saved up to a burst [a minute's worth]. */
+export interface Rate {
+  per_minute: number;
+  burst?: number | null;
+}
+
+/** Errors, then silence, then a recovery in which the capacity comes back. */
+export interface Outage {
+  starts_at_ms: Millis;
+  errors_ms?: Millis;
+  status?: number;
+  error_latency_ms?: Millis;
+  timeouts_ms?: Millis;
+  hang_ms?: Millis;
+  recovery_ms?: Millis;
+}
+
+/** Faults that befall single calls; the shares add up to 1 or less. */
+export interface Faults {
+  error_share?: number;
+  error_status?: number;
+  error_latency_ms?: Millis;
+  hang_share?: number;
+  hang_ms?: Millis;
+  cut_share?: number;
+  malformed_share?: number;
+}
+
+/** How a hook or a checkpoint answers. */
+export interface Answering {
+  takes_ms?: Millis;
+  /** The row group for which it fails [none]. */
+  fails_at?: number | null;
+}
+
+/** How the hook after the seeds answers. */
+export interface PreBatch extends Answering {
+  /** The share of rows that it leaves out [0]. */
+  leaves_out_share?: number;
+}
+
+/** Somebody outside the run who holds request slots of a model for a while. */
+export interface Holder {
+  model: string;
+  slots: number;
+  from_ms?: Millis;
+  until_ms: Millis;
+}
+
+/** What somebody changes while a run goes on. */
+export type Intervention =
+  /** A model's true capacity from now on; `"schedule"` gives it back to the scenario. */
+  | { set: "capacity"; model: string; slots?: number | "schedule" }
+  /** A burst of 429: every call in that span is refused. */
+  | { set: "refuse"; model: string; for_ms: Millis }
+  /** A slow patch: calls that arrive in that span take so many times longer. */
+  | { set: "slow"; model: string; factor: number; for_ms: Millis }
+  /** What decides a model's limit from now on. */
+  | { set: "algorithm"; model: string; algorithm: LimitChoice }
+  /** The AIMD settings and the ramp of a model; a changed ramp begins anew. */
+  | { set: "request"; model: string; request: AimdConfig }
+  /** The task policy. */
+  | { set: "policy"; policy: PolicyChoice }
+  /** The weight of a column's fairness group. */
+  | { set: "weight"; column: string; weight: number }
+  /** A model's cap, up or down. */
+  | { set: "max_parallel"; model: string; calls: number };
+
+/** An intervention and when it comes: before everything else of its instant. */
+export type Change = { at_ms: Millis } & Intervention;

@@ -1,0 +1,112 @@
+//! Objects and texts of JavaScript, and TOML, to and from the core's types.
+//!
+//! Whatever comes in is read into a [`Node`] first: objects as the JSON text that JavaScript makes of them, files as TOML.
+//! A node knows where it stood, and [`read`] turns it into a type of the core, so that each type is read by one piece of
+//! code and every mistake is told with its place. What goes out is JSON text, written by `serde_json`, that
+//! JavaScript parses: faster than making objects property by property, and smaller.
+
+mod json;
+mod pretty;
+mod read;
+#[cfg(feature = "files")]
+mod toml;
+
+use std::fmt;
+
+pub(crate) use self::json::parse as parse_json;
+pub(crate) use self::pretty::pretty;
+pub(crate) use self::read::read;
+#[cfg(feature = "files")]
+pub(crate) use self::toml::{parse as parse_toml, write as write_toml};
+
+/// A value, and where it begins in its text, in bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) at: usize,
+    pub(crate) value: Value,
+}
+
+/// What JSON and TOML have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Null,
+    Bool(bool),
+    Whole(i128),
+    Decimal(f64),
+    Text(String),
+    List(Vec<Node>),
+    /// Keys with their places, in their order.
+    Table(Vec<(Key, Node)>),
+}
+
+/// The name of an entry, and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Key {
+    pub(crate) at: usize,
+    pub(crate) name: String,
+}
+
+/// What is wrong, and with what.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Mistake {
+    /// What is wrong.
+    what: String,
+    /// Where in the text.
+    at: Option<usize>,
+    /// The way to the value from the outermost, such as `models[0].provider`; empty for that itself.
+    path: String,
+}
+
+impl Mistake {
+    pub(crate) fn new(what: impl Into<String>, at: usize) -> Self {
+        Self { what: what.into(), at: Some(at), path: String::new() }
+    }
+
+    /// A mistake without a place yet.
+    fn nowhere(what: String) -> Self {
+        Self { what, at: None, path: String::new() }
+    }
+
+    /// The same, of the value at this place, unless a more exact one is known.
+    fn at(mut self, at: usize) -> Self {
+        self.at = self.at.or(Some(at));
+        self
+    }
+
+    /// The same, seen from one level further out. `step` is a key, or `[n]`.
+    fn inside(mut self, step: &str) -> Self {
+        let joint = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
+        self.path = [step, joint, &self.path].concat();
+        self
+    }
+
+    #[cfg(any(feature = "files", test))]
+    /// The whole message, with line and column of `text`, from 1.
+    pub(crate) fn in_text(&self, text: &str) -> String {
+        let before = text.get(..self.at.unwrap_or(0)).unwrap_or(text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        format!("line {line}, column {column}: {self}")
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            f.write_str(&self.path)?;
+            f.write_str(": ")?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+impl serde::de::Error for Mistake {
+    fn custom<T: fmt::Display>(what: T) -> Self {
+        Self::nowhere(what.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests;
