@@ -6,7 +6,7 @@
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::hash::Hasher;
+use core::hash::{Hash, Hasher};
 
 pub(crate) use crate::fixed_map::FixedMap;
 
@@ -44,13 +44,20 @@ impl Hasher for FixedHasher {
 }
 
 /// A key into a slot table. Two keys are equal only if they name the same issue of the same slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SlotKey {
     /// Index of the slot.
     pub slot: u32,
     /// How often the slot had been used up when this key was issued.
     pub generation: u32,
+}
+
+// One word to hash, not two: a waiter is looked up several times on its way.
+impl Hash for SlotKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.to_bits());
+    }
 }
 
 impl SlotKey {

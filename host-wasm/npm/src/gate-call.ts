@@ -1,7 +1,20 @@
 /** One call under a permit, from its beginning to its end. */
 
+import { spanMs } from "./errors.js";
 import type { Resource } from "./gate-keys.js";
-import { outcomeOfError, RATE_LIMITED, readEnd, readUsage, SUCCESS, type Completion, type Outcome, type Usage } from "./outcome.js";
+import { finishAs, Waiter } from "./gate-tickets.js";
+import {
+  type Completion,
+  type End,
+  type Outcome,
+  outcomeOfError,
+  RATE_LIMITED,
+  readEnd,
+  readUsage,
+  SUCCESS,
+  UNEXPECTED,
+  type Usage,
+} from "./outcome.js";
 import { type AnswerHead, eachNote, headNumbers, isResponse } from "./response.js";
 
 /** How the function of a call ended: with a value, or with what it threw. */
@@ -26,103 +39,204 @@ export interface Call {
    * ends as the head says, also if the function throws after a refusal.
    */
   observe(answer: AnswerHead): void;
-  /** What the call used: it takes the place of the estimate in the budgets. */
+  /**
+   * What the call used: it takes the place of the estimate in the budgets.
+   *
+   * @throws RangeError for what is no whole number from 0 up
+   */
   used(usage: Usage): void;
 }
 
-/** @internal Takes over what was said about a budget of a resource. */
-export type Correct = (
-  resource: number,
-  dimension: number,
-  limit: number,
-  remaining: number,
-  resetMs: number,
-) => void;
+/** @internal What is known of a call beside its ticket; most calls have none of it. */
+interface Notes {
+  limit: Limit | undefined;
+  signal: AbortSignal | undefined;
+  /** What a head has said, in numbers. */
+  said: Float64Array | undefined;
+  usage: readonly [number, number] | undefined;
+}
 
 /** @internal */
-export class CallUnderWay implements Call {
-  readonly resource: Resource;
-  readonly #correct: Correct;
-  readonly #outer: AbortSignal | undefined;
-  #controller: AbortController | undefined;
-  #timer: ReturnType<typeof setTimeout> | undefined;
-  /** What a head has said, in numbers. */
-  #said: Float64Array | undefined;
-  #used: readonly [number, number] | undefined;
+export interface HowToCall<T> {
+  readonly signal?: AbortSignal | undefined;
+  readonly classify?: Classify<T> | undefined;
+  readonly callTimeoutMs?: number | undefined;
+}
 
-  constructor(correct: Correct, resource: Resource, signal: AbortSignal | undefined, timeoutMs: number | undefined) {
-    this.#correct = correct;
-    this.resource = resource;
-    this.#outer = signal;
-    if (timeoutMs !== undefined) this.#limit(timeoutMs);
+/** @internal How long a call may take. */
+interface Limit {
+  readonly controller: AbortController;
+  readonly onAbort: () => void;
+  timer: ReturnType<typeof setTimeout> | undefined;
+}
+
+/** @internal A call that waits for its permit, and then has it. */
+export abstract class CallUnderWay<T> extends Waiter implements Call {
+  readonly classify: Classify<T> | undefined;
+  /** Undefined for no bound. */
+  readonly timeoutMs: number | undefined;
+  /** @internal */
+  notes: Notes | undefined = undefined;
+
+  constructor(
+    resource: Resource,
+    outer: AbortSignal | undefined,
+    classify: Classify<T> | undefined,
+    timeoutMs: number | undefined,
+  ) {
+    super(resource, outer);
+    this.classify = classify;
+    this.timeoutMs = timeoutMs === undefined ? undefined : spanMs("callTimeoutMs", timeoutMs);
   }
 
   get signal(): AbortSignal {
-    return this.#controller?.signal ?? this.#outer ?? (this.#controller = new AbortController()).signal;
+    return this.notes?.limit?.controller.signal ?? this.outer ?? (this.noted.signal ??= new AbortController().signal);
   }
 
-  #limit(timeoutMs: number): void {
-    const controller = new AbortController();
-    this.#controller = controller;
-    if (this.#outer?.aborted) controller.abort(this.#outer.reason);
-    this.#outer?.addEventListener("abort", this.#abort);
-    const text = `the call took longer than its ${timeoutMs} ms`;
-    const until = performance.now() + timeoutMs;
-    const arm = (): void => {
-      const left = Math.ceil(until - performance.now());
-      if (left <= 0) controller.abort(new DOMException(text, "TimeoutError"));
-      else this.#timer = setTimeout(arm, Math.min(left, 2 ** 31 - 1));
-    };
-    arm();
+  get noted(): Notes {
+    return (this.notes ??= { limit: undefined, signal: undefined, said: undefined, usage: undefined });
   }
-
-  readonly #abort = (): void => this.#controller?.abort(this.#outer?.reason);
 
   observe(answer: AnswerHead): void {
     const numbers = headNumbers(answer);
-    this.#said = numbers;
-    if (!this.resource.hasBudgets) return;
+    this.noted.said = numbers;
+    const { book, hasBudgets, number } = this.resource;
+    if (!hasBudgets) return;
     eachNote(numbers, ([dimension = 0, limit = NaN, remaining = NaN, resetMs = NaN]) =>
-      this.#correct(this.resource.number, dimension, limit, remaining, resetMs),
+      book.correct(number, dimension, limit, remaining, resetMs),
     );
   }
 
   used(usage: Usage): void {
-    this.#used = readUsage("used", usage);
+    this.noted.usage = readUsage("used", usage);
   }
 
   /** Whether the latest head was a refusal for too many calls. */
   get isRefused(): boolean {
-    return this.#said?.[0] === RATE_LIMITED;
+    return this.notes?.said?.[0] === RATE_LIMITED;
   }
 
-  /** Ends it: tells `finish` how. Never throws. */
-  end<T>(
-    result: CallResult<T>,
-    classify: Classify<T> | undefined,
-    otherwise: number,
-    finish: (outcome: number, retryAfterMs: number, input: number, output: number) => void,
-  ): void {
-    if (this.#timer !== undefined) clearTimeout(this.#timer);
-    this.#outer?.removeEventListener("abort", this.#abort);
-    const own = classify && this.#ask(classify, result);
-    const [input, output] = this.#used ?? [-1, 0];
-    if (own !== undefined) {
-      return finish(own.outcome, own.retryAfterMs, own.input < 0 ? input : own.input, own.input < 0 ? output : own.output);
-    }
-    if ("value" in result && isResponse(result.value)) this.observe(result.value);
-    const [outcome = SUCCESS, retryAfterMs = NaN] = this.#said ?? [];
-    const failed = "error" in result && outcome === SUCCESS;
-    finish(failed ? outcomeOfError(result.error, otherwise) : outcome, retryAfterMs, input, output);
+  /** The time that the call may take begins. */
+  begin(): void {
+    if (this.timeoutMs !== undefined) this.noted.limit = limited(this.outer, this.timeoutMs);
   }
 
-  #ask<T>(classify: Classify<T>, result: CallResult<T>): ReturnType<typeof readEnd> | undefined {
+  /** The call brought `value`. */
+  succeeded(value: T): void {
+    const own = this.classify && ask(this.classify, { value });
+    if (own !== undefined) return this.#end(own.outcome, own.retryAfterMs, own);
+    if (isResponse(value)) this.observe(value);
+    const said = this.notes?.said;
+    this.#end(said?.[0] ?? SUCCESS, said?.[1] ?? NaN);
+  }
+
+  /** The call ended in `error`, which means `otherwise` unless it says more itself. */
+  failed(error: unknown, otherwise: number): void {
+    const own = this.classify && ask<T>(this.classify, { error });
+    if (own !== undefined) return this.#end(own.outcome, own.retryAfterMs, own);
+    const [outcome = SUCCESS, retryAfterMs = NaN] = this.notes?.said ?? [];
+    this.#end(outcome === SUCCESS ? outcomeOfError(error, otherwise) : outcome, retryAfterMs);
+  }
+
+  #end(outcome: number, retryAfterMs: number, own?: End): void {
+    const notes = this.notes;
+    if (notes === undefined && own === undefined) return finishAs(this.ticket, outcome, retryAfterMs, -1, 0);
+    if (notes?.limit !== undefined) lift(notes.limit, this.outer);
+    const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
+    finishAs(this.ticket, outcome, retryAfterMs, input, output);
+  }
+}
+
+const UNKNOWN = [-1, 0] as const;
+
+function ask<T>(classify: Classify<T>, result: CallResult<T>): End | undefined {
+  try {
+    const said = classify(result);
+    return said === undefined ? undefined : readEnd(said);
+  } catch (error) {
+    console.error("tidegate: `classify` failed; the call is classified as if there were none.", error);
+    return undefined;
+  }
+}
+
+/** The longest delay that a timer holds. */
+const LONGEST_DELAY_MS = 2 ** 31 - 1;
+
+/** Begins the time that a call may take. */
+function limited(outer: AbortSignal | undefined, timeoutMs: number): Limit {
+  const controller = new AbortController();
+  const limit: Limit = { controller, onAbort: () => controller.abort(outer?.reason), timer: undefined };
+  outer?.addEventListener("abort", limit.onAbort);
+  const until = performance.now() + timeoutMs;
+  const arm = (): void => {
+    const left = Math.ceil(until - performance.now());
+    if (left > 0) limit.timer = setTimeout(arm, Math.min(left, LONGEST_DELAY_MS));
+    else controller.abort(new DOMException(`the call took longer than its ${timeoutMs} ms`, "TimeoutError"));
+  };
+  arm();
+  return limit;
+}
+
+function lift({ timer, onAbort }: Limit, outer: AbortSignal | undefined): void {
+  if (timer !== undefined) clearTimeout(timer);
+  outer?.removeEventListener("abort", onAbort);
+}
+
+/** @internal A function that is called once its call has a permit. */
+export class Running<T> extends CallUnderWay<T> {
+  readonly fn: (call: Call) => T | PromiseLike<T>;
+  readonly resolve: (value: T) => void;
+  readonly refused: (error: unknown) => void;
+
+  constructor(
+    resource: Resource,
+    fn: (call: Call) => T | PromiseLike<T>,
+    { signal, classify, callTimeoutMs }: HowToCall<T>,
+    resolve: (value: T) => void,
+    reject: (error: unknown) => void,
+  ) {
+    super(resource, signal, classify, callTimeoutMs);
+    this.fn = fn;
+    this.resolve = resolve;
+    this.refused = reject;
+  }
+
+  granted(): void {
+    this.begin();
+    const { fn } = this;
+    const failed = (error: unknown): void => {
+      this.failed(error, UNEXPECTED);
+      this.refused(error);
+    };
     try {
-      const said = classify(result);
-      return said === undefined ? undefined : readEnd(said);
+      Promise.resolve(fn(this)).then((value) => {
+        this.succeeded(value);
+        this.resolve(value);
+      }, failed);
     } catch (error) {
-      console.error("tidegate: `classify` failed; the call is classified as if there were none.", error);
-      return undefined;
+      failed(error);
     }
+  }
+}
+
+/** @internal A fetch that goes on once its call has a permit. */
+export class Fetching extends CallUnderWay<Response> {
+  readonly resolve: (call: Fetching) => void;
+  readonly refused: (error: unknown) => void;
+
+  constructor(
+    resource: Resource,
+    { signal, classify, callTimeoutMs }: HowToCall<Response>,
+    resolve: (call: Fetching) => void,
+    reject: (error: unknown) => void,
+  ) {
+    super(resource, signal, classify, callTimeoutMs);
+    this.resolve = resolve;
+    this.refused = reject;
+  }
+
+  granted(): void {
+    this.begin();
+    this.resolve(this);
   }
 }

@@ -28,12 +28,12 @@ export class Resource implements ResourceKey {
   /** @internal The gate's number of it. */
   readonly number: number;
   /** @internal The book it stands in. */
-  readonly book: object;
+  readonly book: Book;
   /** @internal */
   hasBudgets = false;
 
   /** @internal */
-  constructor(book: object, number: number, key: FullKey) {
+  constructor(book: Book, number: number, key: FullKey) {
     this.book = book;
     this.number = number;
     this.provider = key.provider;
@@ -74,10 +74,16 @@ export function readKey(key: Key): FullKey {
 
 /** @internal The resources of one gate, by name and by number. */
 export class Book {
+  /** Takes over what was said about a budget: dimension, limit, what remains, milliseconds until it is whole. */
+  readonly correct: (number: number, dimension: number, limit: number, remaining: number, resetMs: number) => void;
   readonly #byName = new Map<string, Resource>();
   readonly #byNumber: Resource[] = [];
   /** `provider/model` in order of registration, as the core numbers them. */
   readonly #models: string[] = [];
+
+  constructor(correct: Book["correct"]) {
+    this.correct = correct;
+  }
 
   /** Writes down what the gate has registered. */
   add(key: FullKey, number: number, hasBudgets: boolean): Resource {

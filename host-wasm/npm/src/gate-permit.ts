@@ -2,9 +2,8 @@
 /** The right to make one call. */
 
 import type { Resource } from "./gate-keys.js";
-import { deliver } from "./gate-tickets.js";
+import { finishAs, giveUp } from "./gate-tickets.js";
 import { type Completion, type Outcome, readEnd } from "./outcome.js";
-import { cancel, finish } from "./wasm/tidegate_live.js";
 
 /**
  * `Symbol.dispose`, or what stands for it where it is missing: `using` then needs a polyfill, everything else does not.
@@ -14,11 +13,6 @@ export const dispose: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Sym
 /** Permits that nobody can finish any more: they go back, so that a forgotten one costs time but never the slot. */
 const forgotten =
   typeof FinalizationRegistry === "undefined" ? undefined : new FinalizationRegistry<number>((ticket) => giveUp(ticket));
-
-/** @internal Gives a ticket up: a permit goes back as local cancelled. */
-export function giveUp(ticket: number): void {
-  if (cancel(ticket) > 0) deliver();
-}
 
 /**
  * The right to make one call. Give it back with {@link Permit.finish} and what became of the call.
@@ -65,7 +59,7 @@ export class Permit {
     const { outcome, retryAfterMs, input, output } = readEnd(end);
     const ticket = this.#take();
     if (ticket < 0) return false;
-    if (finish(ticket, outcome, retryAfterMs, input, output) > 0) deliver();
+    finishAs(ticket, outcome, retryAfterMs, input, output);
     return true;
   }
 

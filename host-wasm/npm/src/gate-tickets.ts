@@ -1,72 +1,133 @@
 /**
  * Who waits for which answer.
  *
- * The wasm module names every call by a ticket, a small number that is used again. A call that waits leaves its promise here
- * under its ticket. Answers are taken up in one go, after the command that brought them; promises hand them on in
- * turns of their own, so whoever is called may do anything.
+ * The wasm module names every call by a ticket, a small number that is used again. A call leaves a {@link Waiter} here under its
+ * ticket. Answers are taken up in one go, right after the command that brought them; who was answered is told in one turn of its
+ * own, later, so whoever is called may do anything.
  */
 
 import { DeniedError, denialReason, known } from "./errors.js";
 import type { Resource } from "./gate-keys.js";
-import { cancel, denialChangesInMs, denialReason as latestReason, nextNews, onTurn } from "./wasm/tidegate_live.js";
+import {
+  cancel,
+  denialChangesInMs,
+  denialReason as latestReason,
+  finish,
+  nextNews,
+  onTurn,
+} from "./wasm/tidegate_live.js";
 
 /** The wasm module's "no ticket" and "no more news": the smallest number of 32 bits. */
 export const NONE = -(2 ** 31);
 
-interface Waiter {
+/** A call that has asked. It is told of its answer once, and throws nothing. */
+export abstract class Waiter {
   readonly resource: Resource;
-  readonly resolve: (ticket: number) => void;
-  readonly reject: (error: unknown) => void;
-  readonly signal: AbortSignal | undefined;
-  readonly onAbort: (() => void) | undefined;
+  /** The caller's signal. */
+  readonly outer: AbortSignal | undefined;
+  /** What listens to it. */
+  onAbort: (() => void) | undefined = undefined;
+  /** That of its permit, once it has one. */
+  ticket = NONE;
+
+  constructor(resource: Resource, outer: AbortSignal | undefined) {
+    this.resource = resource;
+    this.outer = outer;
+  }
+
+  /** It may go out, with its ticket. */
+  abstract granted(): void;
+
+  /** It may not. */
+  abstract refused(error: unknown): void;
 }
 
-/** By ticket. */
+/** Those that wait, by ticket. */
 const waiters: (Waiter | undefined)[] = [];
+
+/** Those that have a permit and are not told yet. */
+let ready: Waiter[] = [];
 
 /** The denial that the wasm module has just answered. */
 export function latestDenial(resource: Resource): DeniedError {
   return new DeniedError(resource.name, denialReason(latestReason()), known(denialChangesInMs()));
 }
 
-/** Takes up all answers that are there. */
-export function deliver(): void {
-  for (let news = nextNews(); news !== NONE; news = nextNews()) {
+/** Puts a call where it belongs by the answer to its `acquire`. */
+export function enter(waiter: Waiter, answer: number): void {
+  if (answer >= 0) return makeReady(waiter, answer);
+  if (answer === NONE) return waiter.refused(latestDenial(waiter.resource));
+  const ticket = ~answer;
+  waiters[ticket] = waiter;
+  const { outer } = waiter;
+  if (outer !== undefined) {
+    waiter.onAbort = () => leave(ticket, outer.reason);
+    outer.addEventListener("abort", waiter.onAbort, { once: true });
+  }
+}
+
+/** Takes up the answers that are there, `count` of them at most. */
+export function deliver(count = Infinity): void {
+  for (let left = count; left > 0; left -= 1) {
+    const news = nextNews();
+    if (news === NONE) return;
     const ticket = news < 0 ? ~news : news;
     const waiter = waiters[ticket];
     waiters[ticket] = undefined;
     if (waiter === undefined) continue;
     stopListening(waiter);
-    if (news < 0) waiter.reject(latestDenial(waiter.resource));
-    else waiter.resolve(ticket);
+    if (news < 0) waiter.refused(latestDenial(waiter.resource));
+    else makeReady(waiter, ticket);
   }
 }
 
-/** Waits for the answer to a ticket. Rejects with the signal's reason as soon as that is aborted. */
-export function wait(ticket: number, resource: Resource, signal: AbortSignal | undefined): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const onAbort = signal && (() => leave(ticket, signal.reason));
-    waiters[ticket] = { resource, resolve, reject, signal, onAbort };
-    if (signal && onAbort) signal.addEventListener("abort", onAbort, { once: true });
-  });
+function makeReady(waiter: Waiter, ticket: number): void {
+  waiter.ticket = ticket;
+  if (ready.push(waiter) === 1) queueMicrotask(tellReady);
 }
 
-function stopListening({ signal, onAbort }: Waiter): void {
-  if (signal && onAbort) signal.removeEventListener("abort", onAbort);
+function tellReady(): void {
+  const those = ready;
+  ready = [];
+  for (const waiter of those) {
+    const { outer } = waiter;
+    if (outer === undefined || !outer.aborted) {
+      waiter.granted();
+    } else {
+      giveUp(waiter.ticket);
+      waiter.refused(outer.reason);
+    }
+  }
 }
 
-/** A call leaves the queue, and its promise is rejected with `reason`. */
+function stopListening({ outer, onAbort }: Waiter): void {
+  if (outer && onAbort) outer.removeEventListener("abort", onAbort);
+}
+
+/** A call leaves the queue, and is told why. */
 function leave(ticket: number, reason: unknown): void {
   const waiter = waiters[ticket];
   waiters[ticket] = undefined;
   if (waiter === undefined) return;
-  stopListening(waiter);
-  const news = cancel(ticket);
-  waiter.reject(reason);
-  if (news > 0) deliver();
+  giveUp(ticket);
+  waiter.refused(reason);
 }
 
-/** What has to happen after turns of the wasm module: listeners may want to hear of them. */
+/** Gives a ticket up: a call that waits leaves the queue, a permit goes back as local cancelled. */
+export function giveUp(ticket: number): void {
+  const news = cancel(ticket);
+  if (news > 0) deliver(news);
+  changed();
+}
+
+/** Ends the call of a ticket; `retryAfterMs` is NaN for none, `input` below 0 for what is not known. */
+export function finishAs(ticket: number, outcome: number, retryAfterMs: number, input: number, output: number): void {
+  const news = finish(ticket, outcome, retryAfterMs, input, output);
+  if (news > 0) deliver(news);
+  changed();
+}
+
+/** Who is to be called after anything may have happened. */
 const watchers = new Set<() => void>();
 
 /** Calls `watcher` in a turn of its own after anything may have happened; until the returned function is called. */
@@ -75,10 +136,15 @@ export function watch(watcher: () => void): () => void {
   return () => void watchers.delete(watcher);
 }
 
+/** After each command: whoever watches is to hear of what it did. */
+export function changed(): void {
+  if (watchers.size > 0) soon();
+}
+
 let isAsked = false;
 
 /** Asks for a turn in which answers and events are handed on. */
-export function soon(): void {
+function soon(): void {
   if (isAsked) return;
   isAsked = true;
   queueMicrotask(() => {

@@ -3,15 +3,15 @@
 
 import { DeniedError, FreedError, anyNumber, onlyKnown, spanMs, text } from "./errors.js";
 import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "./events.js";
-import { type Call, CallUnderWay, type Classify, type Correct } from "./gate-call.js";
+import { type Call, type Classify, Fetching, Running } from "./gate-call.js";
 import { Book, type Key, readKey, type Resource } from "./gate-keys.js";
 import { ADAPTIVE_NAMES, type AdaptiveSettings, LimitNumbers, type Limits } from "./gate-limits.js";
-import { dispose, giveUp, Permit } from "./gate-permit.js";
+import { dispose, Permit } from "./gate-permit.js";
 import { readSnapshot, readWhy, type ResourceSnapshot, type Why } from "./gate-state.js";
-import { bind, deliver, latestDenial, NONE, soon, wait, watch } from "./gate-tickets.js";
-import { PROVIDER_FAILURE, readUsage, UNEXPECTED, type Usage } from "./outcome.js";
+import { bind, changed, deliver, enter, latestDenial, NONE, Waiter, watch } from "./gate-tickets.js";
+import { PROVIDER_FAILURE, readUsage, type Usage } from "./outcome.js";
 import { type BodyEnd, holdBody } from "./response.js";
-import { finish, RequestGate as Gate } from "./wasm/tidegate_live.js";
+import { RequestGate as Gate } from "./wasm/tidegate_live.js";
 
 /** Settings of a gate: what its resources have unless they say otherwise, and how long calls may wait. */
 export interface GateOptions extends AdaptiveSettings {
@@ -52,7 +52,7 @@ export interface SubscribeOptions {
 export const beforeAsking: unique symbol = Symbol("before asking");
 
 /** @internal */
-interface Asking extends AcquireOptions {
+interface OnBehalf extends AcquireOptions {
   readonly [beforeAsking]?: (() => void) | undefined;
 }
 
@@ -80,7 +80,11 @@ const OTHERS = "(others)";
  */
 export class RequestGate {
   #gate: Gate | undefined;
-  readonly #book = new Book();
+  readonly #book = new Book((...said) => {
+    // A call may outlive its gate.
+    this.#gate?.correct(...said);
+    changed();
+  });
   readonly #defaults: AdaptiveSettings;
   readonly #tenants = new Map<string, number>();
   #strangers = 0;
@@ -132,7 +136,7 @@ export class RequestGate {
     } catch (refusal) {
       throw numbers.refused(refusal);
     } finally {
-      this.#changed();
+      changed();
     }
   }
 
@@ -178,10 +182,11 @@ export class RequestGate {
    * @throws DeniedError (as a rejection) when `timeoutMs` is over, after `shutdown()` and `free()`, and for a key that was never
    * registered; the reason of `signal` once that is aborted; TypeError and RangeError for options that make no sense
    */
-  async acquire(key: Key, options: AcquireOptions = {}): Promise<Permit> {
-    const resource = this.#book.find(key);
-    const ticket = await this.#ask(resource, options);
-    return new Permit(resource, ticket);
+  acquire(key: Key, options: AcquireOptions = NO_OPTIONS): Promise<Permit> {
+    return new Promise((resolve, reject) => {
+      const waiter = new Acquiring(this.#book.find(key), options.signal, resolve, reject);
+      enter(waiter, this.#ask(waiter.resource, options));
+    });
   }
 
   /**
@@ -189,12 +194,14 @@ export class RequestGate {
    *
    * @throws DeniedError after `shutdown()`, and for a key that was never registered
    */
-  tryAcquire(key: Key, options: Pick<AcquireOptions, "tenant" | "estimate"> = {}): Permit | undefined {
+  tryAcquire(key: Key, options: Pick<AcquireOptions, "tenant" | "estimate"> = NO_OPTIONS): Permit | undefined {
     const gate = this.#live();
     const resource = this.#book.find(key);
-    const [input, output] = options.estimate ? readUsage("estimate", options.estimate) : NOTHING;
-    const ticket = gate.tryAcquire(resource.number, this.#groupOf(options.tenant), input, output);
-    this.#changed();
+    const { estimate, tenant } = options;
+    const [input, output] = estimate === undefined ? NOTHING : readUsage("estimate", estimate);
+    const group = tenant === undefined ? -1 : this.#groupOf(tenant);
+    const ticket = gate.tryAcquire(resource.number, group, input, output);
+    changed();
     if (ticket !== NONE) return new Permit(resource, ticket);
     const denial = latestDenial(resource);
     if (denial.reason === "shutdown") throw denial;
@@ -229,20 +236,12 @@ export class RequestGate {
    *
    * @throws whatever `fn` throws, and what {@link acquire} rejects with before `fn` is called (as rejections)
    */
-  async run<T>(key: Key, fn: (call: Call) => T | PromiseLike<T>, options: RunOptions<T> = {}): Promise<T> {
-    const resource = this.#book.find(key);
-    const { signal, classify, callTimeoutMs } = options;
-    const callLimit = callTimeoutMs === undefined ? undefined : spanMs("callTimeoutMs", callTimeoutMs);
-    const ticket = await this.#ask(resource, options);
-    const call = new CallUnderWay(this.#correct, resource, signal, callLimit);
-    try {
-      const value = await fn(call);
-      call.end({ value }, classify, UNEXPECTED, (...end) => this.#finish(ticket, ...end));
-      return value;
-    } catch (error) {
-      call.end<T>({ error }, classify, UNEXPECTED, (...end) => this.#finish(ticket, ...end));
-      throw error;
-    }
+  run<T>(key: Key, fn: (call: Call) => T | PromiseLike<T>, options: RunOptions<T> = NO_OPTIONS): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const resource = this.#book.find(key);
+      const running = new Running(resource, fn, options, resolve, reject);
+      enter(running, this.#ask(resource, options));
+    });
   }
 
   /**
@@ -267,26 +266,25 @@ export class RequestGate {
     key: Key,
     input: RequestInfo | URL,
     init: RequestInit = {},
-    options: Omit<RunOptions<Response>, "signal"> = {},
+    options: Omit<RunOptions<Response>, "signal"> = NO_OPTIONS,
   ): Promise<Response> {
     const resource = this.#book.find(key);
     const own = typeof Request !== "undefined" && input instanceof Request ? input.signal : undefined;
     const signal = init.signal ?? own;
-    const { classify, callTimeoutMs } = options;
-    const callLimit = callTimeoutMs === undefined ? undefined : spanMs("callTimeoutMs", callTimeoutMs);
-    const ticket = await this.#ask(resource, signal ? { ...options, signal } : options);
-    const call = new CallUnderWay(this.#correct, resource, signal, callLimit);
-    const finishAs = (...end: readonly [number, number, number, number]): void => this.#finish(ticket, ...end);
+    const how: RunOptions<Response> = signal ? { ...options, signal } : options;
+    const call = await new Promise<Fetching>((resolve, reject) => {
+      enter(new Fetching(resource, how, resolve, reject), this.#ask(resource, how));
+    });
     let answer: Response;
     try {
       answer = await fetch(input, { ...init, signal: call.signal });
       call.observe(answer);
     } catch (error) {
-      call.end<Response>({ error }, classify, PROVIDER_FAILURE, finishAs);
+      call.failed(error, PROVIDER_FAILURE);
       throw error;
     }
     if (call.isRefused) {
-      call.end({ value: answer }, classify, UNEXPECTED, finishAs);
+      call.succeeded(answer);
       return answer;
     }
     let hasEnded = false;
@@ -294,9 +292,9 @@ export class RequestGate {
       if (hasEnded) return;
       hasEnded = true;
       unread?.unregister(ended);
+      if (how === "whole") return call.succeeded(answer);
       const given = how === "given up" ? new DOMException("the body was given up", "AbortError") : error;
-      const result = how === "whole" ? { value: answer } : { error: given };
-      call.end<Response>(result, classify, PROVIDER_FAILURE, finishAs);
+      call.failed(given, PROVIDER_FAILURE);
     };
     const held = holdBody(answer, ended);
     // The stream and not the answer: whoever reads it may have let go of that.
@@ -391,7 +389,7 @@ export class RequestGate {
   shutdown(): void {
     this.#isShut = true;
     if (this.#live().shutdown() > 0) deliver();
-    this.#changed();
+    changed();
   }
 
   /**
@@ -428,44 +426,21 @@ export class RequestGate {
     return this.#gate;
   }
 
-  /** A ticket, at once or as a promise. Throws and rejects as `acquire` does. */
-  #ask(resource: Resource, options: Asking): number | Promise<number> {
+  /** Asks for a permit; what the wasm module answers. Throws for options that make no sense. */
+  #ask(resource: Resource, options: OnBehalf): number {
     const gate = this.#live();
     const { signal, timeoutMs, estimate, tenant } = options;
     if (signal?.aborted) throw signal.reason;
     const longest = timeoutMs === undefined ? NaN : spanMs("timeoutMs", timeoutMs);
     const [input, output] = estimate === undefined ? NOTHING : readUsage("estimate", estimate);
-    const group = this.#groupOf(tenant);
+    const group = tenant === undefined ? -1 : this.#groupOf(tenant);
     options[beforeAsking]?.();
     const answer = gate.acquire(resource.number, group, longest, input, output);
-    this.#changed();
-    if (answer >= 0) return answer;
-    if (answer === NONE) throw latestDenial(resource);
-    return this.#wait(~answer, resource, signal);
+    changed();
+    return answer;
   }
 
-  async #wait(ticket: number, resource: Resource, signal: AbortSignal | undefined): Promise<number> {
-    await wait(ticket, resource, signal);
-    if (!signal?.aborted) return ticket;
-    // Aborted after the answer was on its way.
-    giveUp(ticket);
-    this.#changed();
-    throw signal.reason;
-  }
-
-  readonly #correct: Correct = (...said) => {
-    // A call may outlive its gate.
-    this.#gate?.correct(...said);
-    this.#changed();
-  };
-
-  #finish(ticket: number, outcome: number, retryAfterMs: number, input: number, output: number): void {
-    if (finish(ticket, outcome, retryAfterMs, input, output) > 0) deliver();
-    this.#changed();
-  }
-
-  #groupOf(tenant: string | undefined): number {
-    if (tenant === undefined) return -1;
+  #groupOf(tenant: string): number {
     return this.#tenants.get(tenant) ?? this.#stranger(tenant);
   }
 
@@ -489,11 +464,6 @@ export class RequestGate {
     }
   }
 
-  /** After each command: whoever listens is to hear of what it did. */
-  #changed(): void {
-    if (this.#stopWatching !== undefined) soon();
-  }
-
   #listen(): void {
     const { bits } = this.#listeners;
     if (bits !== 0) this.#stopWatching ??= watch(() => this.#tell());
@@ -509,7 +479,29 @@ export class RequestGate {
   }
 }
 
+const NO_OPTIONS = Object.freeze({});
 const NOTHING = [0, 0] as const;
+
+/** Waits for a permit. */
+class Acquiring extends Waiter {
+  readonly resolve: (permit: Permit) => void;
+  readonly refused: (error: unknown) => void;
+
+  constructor(
+    resource: Resource,
+    signal: AbortSignal | undefined,
+    resolve: (permit: Permit) => void,
+    reject: (error: unknown) => void,
+  ) {
+    super(resource, signal);
+    this.resolve = resolve;
+    this.refused = reject;
+  }
+
+  granted(): void {
+    this.resolve(new Permit(this.resource, this.ticket));
+  }
+}
 
 /** Bodies that nobody can read any more: their calls count as given up. */
 const unread =

@@ -108,8 +108,7 @@ export function readHead(answer: AnswerHead): HeadReading {
 
 /** @internal Whether a value is the answer of a fetch, of this realm or another. */
 export function isResponse(value: unknown): value is Response {
-  if (typeof Response !== "undefined" && value instanceof Response) return true;
-  return Object.prototype.toString.call(value) === "[object Response]";
+  return typeof value === "object" && value !== null && Object.prototype.toString.call(value) === "[object Response]";
 }
 
 /** How a held body ended. */

@@ -65,8 +65,8 @@ struct Desk {
 
 /// One step of a row group under way.
 struct Step {
-    step: u32,
-    row_group: u32,
+    /// Which step, of which row group.
+    place: (u32, u32),
     answer: Option<StepAnswer>,
     waker: Option<Waker>,
 }
@@ -95,22 +95,20 @@ impl Office {
         self.books.borrow_mut().desk(slot, generation)?.tie
     }
 
-    /// How a task ended. False if it was answered for before, or was told to stop.
-    pub(super) fn finish(&self, slot: u32, generation: u32, answer: Result<TaskOutcome, FatalError>) -> bool {
+    /// How a task ended; nothing if it was answered for before, or was told to stop.
+    pub(super) fn finish(&self, slot: u32, generation: u32, answer: Result<TaskOutcome, FatalError>) {
         let mut books = self.books.borrow_mut();
-        let Some(desk) = books.desk(slot, generation).filter(|desk| desk.answer.is_none()) else { return false };
+        let Some(desk) = books.desk(slot, generation).filter(|desk| desk.answer.is_none()) else { return };
         desk.answer = Some(answer);
         let waker = desk.waker.take();
         drop(books);
         waker.into_iter().for_each(Waker::wake);
-        true
     }
 
     /// How a step of a row group ended.
     pub(super) fn step_ended(&self, step: u32, row_group: u32, answer: StepAnswer) {
         let mut books = self.books.borrow_mut();
-        let Some(found) = books.steps.iter_mut().find(|known| (known.step, known.row_group) == (step, row_group))
-        else {
+        let Some(found) = books.steps.iter_mut().find(|known| known.place == (step, row_group)) else {
             return;
         };
         found.answer.get_or_insert(answer);
@@ -120,33 +118,30 @@ impl Office {
     }
 
     fn poll_step(&self, step: u32, group: &FinishedRowGroup, context: &Context<'_>) -> Poll<StepAnswer> {
-        let place =
-            self.books.borrow().steps.iter().position(|known| (known.step, known.row_group) == (step, group.row_group));
-        if place.is_none() {
-            let begun = Step { step, row_group: group.row_group, answer: None, waker: None };
-            self.books.borrow_mut().steps.push(begun);
-            let dropped: Vec<u32> = group
-                .dropped
-                .iter()
-                .flat_map(|row| [row.row, row.column.index() as u32, super::figures::drop_code(row.reason)])
-                .collect();
-            let first_row = group.first_row as f64;
-            self.callbacks.step(step, group.row_group, first_row, group.rows, &group.live, &dropped);
+        let place = (step, group.row_group);
+        if self.books.borrow().steps.iter().all(|known| known.place != place) {
+            self.books.borrow_mut().steps.push(Step { place, answer: None, waker: None });
+            self.begin_step(step, group);
         }
         let mut books = self.books.borrow_mut();
-        // Looked up anew: the callback may have answered, and others with it.
-        let places = books.steps.iter().position(|known| (known.step, known.row_group) == (step, group.row_group));
-        let Some(place) = places else { return Poll::Ready(Err(String::new())) };
-        match books.steps[place].answer.take() {
-            Some(answer) => {
-                books.steps.swap_remove(place);
-                Poll::Ready(answer)
-            }
-            None => {
-                books.steps[place].waker = Some(context.waker().clone());
-                Poll::Pending
-            }
+        // Looked up now: the callback may have answered, and others with it.
+        let found = books.steps.iter().position(|known| known.place == place);
+        let Some(at) = found else { return Poll::Pending };
+        if let Some(answer) = books.steps[at].answer.take() {
+            books.steps.swap_remove(at);
+            return Poll::Ready(answer);
         }
+        books.steps[at].waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    fn begin_step(&self, step: u32, group: &FinishedRowGroup) {
+        let mut dropped = Vec::with_capacity(3 * group.dropped.len());
+        for row in &group.dropped {
+            dropped.extend([row.row, row.column.index() as u32, super::figures::drop_code(row.reason)]);
+        }
+        let first_row = group.first_row as f64;
+        self.callbacks.step(step, group.row_group, first_row, group.rows, &group.live, &dropped);
     }
 }
 
@@ -225,7 +220,7 @@ impl Workload for JsWorkload {
         let work = Work { office: Rc::clone(&self.0), slot, generation, is_answered: false };
         let (column, first_row) = (task.column.index() as u32, task.first_row as f64);
         // A row group has fewer than 2^24 rows.
-        let row = task.row.map_or(-1, |row| row as i32);
+        let row = task.row.map_or(-1, u32::cast_signed);
         let Task { row_group, rows, attempt, .. } = task;
         self.0.callbacks.begin(slot, generation, column, row_group, first_row, rows, row, attempt);
         work

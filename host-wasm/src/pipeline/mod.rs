@@ -38,6 +38,7 @@ pub struct PipelineDraft {
 #[wasm_bindgen]
 impl PipelineDraft {
     /// No columns yet, and every setting as it is by default.
+    #[must_use]
     #[wasm_bindgen(constructor)]
     pub fn new(rows: f64) -> PipelineDraft {
         let config = PipelineConfig { rows: rows as u64, ..PipelineConfig::default() };

@@ -94,8 +94,8 @@ async fn drive(
 #[wasm_bindgen]
 impl PipelineRun {
     /// How a task ended: 0 made, 1 skipped, 2 cancelled, from 16 a failure that may pass, from 32 one for good.
-    /// `retry_after_ms` is NaN if the provider asked for no pause. False if nobody waits for it any more.
-    pub fn finish(&self, slot: u32, generation: u32, outcome: u32, retry_after_ms: f64) -> bool {
+    /// `retry_after_ms` is NaN if the provider asked for no pause. Nothing happens if nobody waits for it any more.
+    pub fn finish(&self, slot: u32, generation: u32, outcome: u32, retry_after_ms: f64) {
         let outcome = match outcome {
             0 => TaskOutcome::Success,
             1 => TaskOutcome::Skipped,
@@ -106,12 +106,12 @@ impl PipelineRun {
             }
             _ => TaskOutcome::Failed(FAILURES.get(outcome as usize - 32).copied().unwrap_or(FailureKind::Other)),
         };
-        self.office.finish(slot, generation, Ok(outcome))
+        self.office.finish(slot, generation, Ok(outcome));
     }
 
     /// A task met a bug, which ends the run.
-    pub fn broke(&self, slot: u32, generation: u32, message: &str) -> bool {
-        self.office.finish(slot, generation, Err(FatalError(message.into())))
+    pub fn broke(&self, slot: u32, generation: u32, message: &str) {
+        self.office.finish(slot, generation, Err(FatalError(message.into())));
     }
 
     /// A step of a row group ended: `failure` says what was wrong, if anything; `left_out` are the rows that a pre-batch hook
@@ -147,28 +147,33 @@ impl PipelineRun {
     }
 
     /// Where the run stands: see `figures`.
+    #[must_use]
     pub fn progress(&self) -> Vec<f64> {
         figures::progress(&self.handle.progress())
     }
 
     /// What the run did: see `figures`. Empty before its end.
+    #[must_use]
     pub fn report(&self) -> Vec<f64> {
         self.report.borrow().as_ref().map(figures::report).unwrap_or_default()
     }
 
     /// The words that belong to the reason why the run ended, if any.
+    #[must_use]
     #[wasm_bindgen(js_name = stopWords)]
     pub fn stop_words(&self) -> Option<String> {
         self.report.borrow().as_ref().and_then(|report| figures::stop_words(&report.stop))
     }
 
     /// The rows of a row group that are not dropped.
+    #[must_use]
     #[wasm_bindgen(js_name = liveRows)]
     pub fn live_rows(&self, row_group: u32) -> Vec<u32> {
         self.handle.look(|pipeline| pipeline.live_rows(row_group).collect())
     }
 
     /// What keeps a task; `row` is below 0 for a whole row group. Nothing for one that runs, or is made or dropped.
+    #[must_use]
     #[wasm_bindgen(js_name = whyWaiting)]
     pub fn why_waiting(&self, column: &str, row_group: u32, row: i32) -> Option<String> {
         self.handle.look(|pipeline| {
@@ -179,17 +184,20 @@ impl PipelineRun {
     }
 
     /// The figures of each resource of the task stage: used and limit, one after the other.
+    #[must_use]
     pub fn slots(&self) -> Vec<u32> {
         self.handle.look(|pipeline| pipeline.usage().flat_map(|(_, used, limit)| [used, limit]).collect())
     }
 
     /// The name of a resource of the task stage.
+    #[must_use]
     #[wasm_bindgen(js_name = slotsName)]
     pub fn slots_name(&self, resource: u32) -> Option<String> {
         self.handle.look(|pipeline| pipeline.usage().nth(resource as usize).map(|(name, _, _)| name.into()))
     }
 
     /// Why slots of a resource are empty. Nothing if none is.
+    #[must_use]
     #[wasm_bindgen(js_name = whyIdle)]
     pub fn why_idle(&self, resource: u32) -> Option<String> {
         self.handle.look(|pipeline| pipeline.why_idle_now(resource as usize).map(|why| why.to_string()))

@@ -1,120 +1,115 @@
-//! The gate class, as JavaScript uses it.
+//! The gate in tickets and numbers, as the TypeScript package speaks to it. What people see of it is tested there.
 
-use js_sys::{JSON, Promise, Reflect};
 use tidegate_core::time::{Clock, Duration};
-use tidegate_wasm::gate::{Permit, RequestGate, Resource};
+use tidegate_wasm::gate::answer::read_head;
+use tidegate_wasm::gate::news::{DENIED, NO_NEWS, denial_reason, next_news};
+use tidegate_wasm::gate::{RequestGate, cancel, finish};
 use tidegate_wasm::host::JsHost;
-use wasm_bindgen::convert::TryFromJsValue;
-use wasm_bindgen::{JsError, JsValue};
-use wasm_bindgen_futures::JsFuture;
 use wasm_bindgen_test::wasm_bindgen_test;
 
-fn gate(options: &str) -> Result<RequestGate, JsError> {
-    RequestGate::new(&JSON::parse(options).expect("the test writes JSON"))
+const SUCCESS: u32 = 0;
+const RATE_LIMITED: u32 = 1;
+const QUEUE_TIMEOUT: u32 = 4;
+const SHUTDOWN: u32 = 6;
+
+fn gate_of(max_parallel: u32) -> (RequestGate, u32) {
+    let gate = RequestGate::new(f64::NAN).expect("the defaults are valid");
+    let resource = gate.register("provider", "model", "chat", max_parallel, 1.0, &[], &[], &[]);
+    (gate, resource.expect("a valid registration"))
 }
 
-fn gate_of(max_parallel: f64) -> (RequestGate, Resource) {
-    let gate = gate("{}").expect("the defaults are valid");
-    let resource = gate.register("provider", "model", max_parallel).expect("a valid registration");
-    (gate, resource)
+fn ask(gate: &RequestGate, resource: u32, timeout_ms: f64) -> i32 {
+    gate.acquire(resource, -1, timeout_ms, 0, 0)
 }
 
-fn ask(gate: &RequestGate, resource: &Resource, timeout_ms: Option<f64>) -> JsFuture {
-    let promise: Promise = gate.acquire(resource, timeout_ms).expect("valid arguments");
-    JsFuture::from(promise)
+fn end(ticket: i32, outcome: u32, retry_after_ms: f64) -> u32 {
+    finish(u32::try_from(ticket).expect("a permit"), outcome, retry_after_ms, -1.0, 0.0)
 }
 
-async fn permit(asked: JsFuture) -> Permit {
-    let value = asked.await.expect("a permit is granted");
-    Permit::try_from_js_value(value).expect("the promise resolves with a permit")
-}
-
-fn text(value: &JsValue, key: &str) -> String {
-    Reflect::get(value, &key.into()).expect("an object").as_string().unwrap_or_else(|| panic!("{key} is a text"))
-}
-
-fn refusal<T>(answer: Result<T, JsError>) -> String {
-    text(&JsValue::from(answer.err().expect("the call is refused")), "message")
+async fn sleep(span: Duration) {
+    use tidegate_core::executor::Timer;
+    JsHost.sleep_until(JsHost.now() + span).await;
 }
 
 #[wasm_bindgen_test]
-async fn a_waiting_caller_gets_the_slot_that_a_finished_call_gives_back() {
-    let (gate, resource) = gate_of(1.0);
-    let mut first = permit(ask(&gate, &resource, None)).await;
-    let second = ask(&gate, &resource, None);
-    assert_eq!(text(&gate.try_acquire(&resource).err().expect("nothing is free"), "name"), "DeniedError");
-    assert!(first.finish("success", None).expect("a known outcome"));
-    assert!(!first.finish("success", None).expect("a known outcome"), "a permit is finished once");
-    permit(second).await;
+fn a_waiting_call_gets_the_slot_that_a_finished_one_gives_back() {
+    let (gate, resource) = gate_of(1);
+    let first = ask(&gate, resource, f64::NAN);
+    let second = ask(&gate, resource, f64::NAN);
+    assert!(first >= 0 && second < 0 && second != DENIED);
+    assert_eq!(gate.try_acquire(resource, -1, 0, 0), DENIED);
+    assert_eq!(end(first, SUCCESS, f64::NAN), 1);
+    assert_eq!((next_news(), next_news()), (!second, NO_NEWS));
+    assert_eq!(end(!second, SUCCESS, f64::NAN), 0);
 }
 
 #[wasm_bindgen_test]
-async fn callers_are_served_in_the_order_of_asking_even_within_one_turn() {
-    let (gate, resource) = gate_of(1.0);
-    let mut held = permit(ask(&gate, &resource, None)).await;
-    let (second, third) = (ask(&gate, &resource, None), ask(&gate, &resource, Some(200.0)));
-    held.finish("success", None).expect("a known outcome");
-    let denied = gate.try_acquire(&resource).err().expect("the slot went to the one who waited");
-    assert_eq!(text(&denied, "name"), "DeniedError");
-    let mut second = permit(second).await;
-    second.finish("provider_failure", None).expect("a known outcome");
-    permit(third).await;
+fn a_ticket_that_is_given_up_leaves_the_queue_or_gives_its_slot_back() {
+    let (gate, resource) = gate_of(1);
+    let held = ask(&gate, resource, f64::NAN);
+    let (left, next) = (ask(&gate, resource, f64::NAN), ask(&gate, resource, f64::NAN));
+    assert_eq!(cancel(!left as u32), 0);
+    assert_eq!(cancel(held as u32), 1);
+    assert_eq!((next_news(), next_news()), (!next, NO_NEWS));
+    cancel(!next as u32);
+    assert!(ask(&gate, resource, 0.0) >= 0);
 }
 
 #[wasm_bindgen_test]
-async fn a_dropped_permit_gives_its_slot_back() {
-    let (gate, resource) = gate_of(1.0);
-    drop(permit(ask(&gate, &resource, None)).await);
-    permit(ask(&gate, &resource, Some(0.0))).await;
-}
-
-#[wasm_bindgen_test]
-async fn a_wait_past_its_deadline_is_rejected_with_the_reason() {
-    let (gate, resource) = gate_of(1.0);
-    let _held = permit(ask(&gate, &resource, None)).await;
-    let denied = ask(&gate, &resource, Some(5.0)).await.expect_err("nothing becomes free");
-    assert_eq!((text(&denied, "name"), text(&denied, "reason")), ("DeniedError".into(), "queue_timeout".into()));
+async fn a_wait_past_its_deadline_is_refused_with_the_reason() {
+    let (gate, resource) = gate_of(1);
+    let held = ask(&gate, resource, f64::NAN);
+    let late = ask(&gate, resource, 5.0);
+    sleep(Duration::from_millis(30)).await;
+    assert_eq!(next_news(), late, "the ticket is free again");
+    assert_eq!(denial_reason(), QUEUE_TIMEOUT);
+    end(held, SUCCESS, f64::NAN);
 }
 
 #[wasm_bindgen_test]
 async fn after_a_429_nobody_goes_out_before_the_provider_said() {
-    let (gate, resource) = gate_of(4.0);
-    let mut refused = permit(ask(&gate, &resource, None)).await;
+    let (gate, resource) = gate_of(4);
     let until = JsHost.now() + Duration::from_millis(30);
-    refused.finish("rate_limited", Some(30.0)).expect("a known outcome");
-    let denied = gate.try_acquire(&resource).err().expect("the resource cools down");
-    assert_eq!(text(&denied, "reason"), "cooldown");
-    permit(ask(&gate, &resource, None)).await;
-    assert!(JsHost.now() >= until);
-}
-
-#[wasm_bindgen_test]
-async fn shutdown_turns_waiting_callers_away() {
-    let (gate, resource) = gate_of(1.0);
-    let _held = permit(ask(&gate, &resource, None)).await;
-    let waiting = ask(&gate, &resource, None);
-    gate.shutdown();
-    assert_eq!(text(&waiting.await.expect_err("the gate is shut"), "reason"), "shutdown");
-}
-
-#[wasm_bindgen_test]
-fn settings_are_checked_by_name_and_value() {
-    assert!(gate(r#"{"initialLimit": 2, "cooldownMs": 0.5, "decreaseFactor": 0.5}"#).is_ok());
-    assert!(refusal(gate(r#"{"coolDown": 2}"#)).contains("cooldownMs"), "the known names are listed");
-    for wrong in
-        [r#"{"initialLimit": 1.5}"#, r#"{"cooldownMs": -1}"#, r#"{"rampMs": "long"}"#, r#"{"decreaseFactor": 7}"#, "3"]
-    {
-        assert!(gate(wrong).is_err(), "{wrong}");
+    end(ask(&gate, resource, f64::NAN), RATE_LIMITED, 30.0);
+    let waiting = ask(&gate, resource, f64::NAN);
+    assert!(waiting < 0);
+    while next_news() == NO_NEWS {
+        sleep(Duration::from_millis(2)).await;
     }
+    assert!(JsHost.now() >= until);
+    end(!waiting, SUCCESS, f64::NAN);
 }
 
 #[wasm_bindgen_test]
-fn a_resource_of_another_gate_and_an_unknown_outcome_are_refused() {
-    let (one, resource) = gate_of(1.0);
-    let (other, _) = gate_of(1.0);
-    assert!(refusal(other.snapshot(&resource)).contains("another gate"));
-    assert!(one.snapshot(&resource).is_ok());
-    let Ok(mut permit) = one.try_acquire(&resource) else { panic!("a slot is free") };
-    assert!(refusal(permit.finish("429", None)).contains("rate_limited"));
-    assert!(permit.finish("success", None).expect("still open"));
+fn shutdown_turns_waiting_calls_away() {
+    let (gate, resource) = gate_of(1);
+    let held = ask(&gate, resource, f64::NAN);
+    let waiting = ask(&gate, resource, f64::NAN);
+    assert_eq!(gate.shutdown(), 1);
+    assert_eq!(next_news(), waiting);
+    assert_eq!(denial_reason(), SHUTDOWN);
+    end(held, SUCCESS, f64::NAN);
+}
+
+#[wasm_bindgen_test]
+fn a_setting_out_of_range_is_named_with_what_was_expected() {
+    let (gate, _) = gate_of(1);
+    let refused = |max_parallel, weight, aimd: &[f64], algorithm: &[f64]| {
+        let answer = gate.register("provider", "model", "chat", max_parallel, weight, aimd, algorithm, &[]);
+        answer.expect_err("it is refused").as_string().expect("a text")
+    };
+    assert_eq!(refused(0, 1.0, &[], &[]), "max_parallel\nat least 1");
+    assert_eq!(refused(1, 0.0, &[], &[]), "weight\na number from 2^-20 to 2^20");
+    assert_eq!(refused(1, 1.0, &[0.0], &[]), "initial_limit\nat least 1");
+    assert_eq!(refused(1, 1.0, &[], &[3.0, 0.0]), "algorithm.limit\nat least 1");
+}
+
+#[wasm_bindgen_test]
+fn a_head_is_read_from_its_lines() {
+    let said = read_head(429, "retry-after:2\nx-ratelimit-remaining-requests:7\n", f64::NAN);
+    assert_eq!(said[..2], [f64::from(RATE_LIMITED), 2_000.0]);
+    assert_eq!((said[2], said[4]), (0.0, 7.0));
+    assert!(said[3].is_nan() && said[5].is_nan());
+    assert_eq!(read_head(503, "retry-after:tomorrow\n", 1_500.0)[..2], [f64::from(RATE_LIMITED), 1_500.0]);
+    assert_eq!(read_head(200, "", f64::NAN)[0], 0.0);
 }
