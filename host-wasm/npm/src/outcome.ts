@@ -62,7 +62,8 @@ export interface End {
   output: number;
 }
 
-const NAMES = ["outcome", "retryAfterMs", "used"] as const;
+/** The last one is of a head that was read: what it says was told before. */
+const NAMES = ["outcome", "retryAfterMs", "used", "rateLimits"] as const;
 
 /** @internal Checks an outcome and what goes with it. */
 export function readEnd(given: Outcome | Completion): End {

@@ -1,0 +1,195 @@
+// Calls under a permit: how they end, and that nothing they do wedges the gate.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { readHead, RequestGate } from "tidegate";
+
+import { clock, quiet } from "./lib/clock.mjs";
+
+const KEY = "provider/model";
+
+const gateOf = (maxParallel = 4, limits = {}) => {
+  const gate = new RequestGate({ cooldownMs: 0.001 });
+  gate.register(KEY, { maxParallel, ...limits });
+  return gate;
+};
+
+/** How the gate saw the end of a call, and that its slot came back. */
+async function outcomeOf(fn, options) {
+  const gate = gateOf();
+  await gate.run(KEY, fn, options).catch(() => {});
+  const { inFlight, activeLeases, lastOutcome } = gate.snapshot(KEY);
+  assert.deepEqual([inFlight, activeLeases], [0, 0]);
+  return lastOutcome;
+}
+
+const fail = (error) => () => Promise.reject(error);
+const named = (name) => Object.assign(new Error(name), { name });
+
+test("what the function returns is returned, and what it throws is thrown, also at once", async () => {
+  const gate = gateOf(1);
+  assert.equal(await gate.run(KEY, () => 3), 3);
+  assert.equal(await gate.run(KEY, async () => "later"), "later");
+  const error = new Error("mine");
+  await assert.rejects(gate.run(KEY, fail(error)), error);
+  await assert.rejects(gate.run(KEY, () => { throw error; }), error);
+  await assert.rejects(gate.run(KEY, () => ({ get then() { throw error; } })), error);
+  await assert.rejects(gate.run(KEY, "no function"), TypeError);
+  assert.equal(gate.snapshot(KEY).inFlight, 0, "and the gate is as open as before");
+  assert.equal(await gate.run(KEY, () => 4), 4);
+});
+
+test("an error says by its name how its call ended", async () => {
+  assert.equal(await outcomeOf(() => 1), "success");
+  assert.equal(await outcomeOf(fail(named("AbortError"))), "local_cancelled");
+  assert.equal(await outcomeOf(fail(named("TimeoutError"))), "local_timeout");
+  assert.equal(await outcomeOf(fail(new Error("bug"))), "unexpected");
+  for (const odd of [undefined, null, 7, "text"]) assert.equal(await outcomeOf(fail(odd)), "unexpected");
+});
+
+test("classify has the last word, and one that fails is as good as none", async (t) => {
+  const shown = t.mock.method(console, "error", () => {});
+  const classify = (result) => ("error" in result ? "provider_failure" : result.value === 0 ? "provider_timeout" : undefined);
+  assert.equal(await outcomeOf(() => 0, { classify }), "provider_timeout");
+  assert.equal(await outcomeOf(() => 1, { classify }), "success");
+  assert.equal(await outcomeOf(fail(new Error("x")), { classify }), "provider_failure");
+  assert.equal(shown.mock.callCount(), 0);
+  assert.equal(await outcomeOf(() => 1, { classify: () => { throw new Error("oops"); } }), "success");
+  assert.equal(await outcomeOf(() => 1, { classify: () => "great" }), "success");
+  assert.equal(shown.mock.callCount(), 2);
+});
+
+test("a returned response is read by status, Retry-After and rate limits", async () => {
+  const answer = (status, headers) => () => new Response(null, { status, headers });
+  assert.equal(await outcomeOf(answer(200)), "success");
+  assert.equal(await outcomeOf(answer(429)), "rate_limited");
+  assert.equal(await outcomeOf(answer(503)), "provider_failure");
+  assert.equal(await outcomeOf(answer(503, { "retry-after": "0" })), "rate_limited");
+  assert.equal(await outcomeOf(answer(504)), "provider_timeout");
+  assert.equal(await outcomeOf(answer(404)), "provider_failure");
+
+  const gate = gateOf();
+  await gate.run(KEY, answer(429, { "retry-after": "7" }));
+  assert.ok(Math.abs(gate.why(KEY).endsInMs - 7_000) < 100);
+});
+
+test("an observed head decides how the call ends, also if the function then throws", async () => {
+  const observe = (status, then) => (call) => {
+    call.observe({ status, headers: new Headers({ "retry-after-ms": "20" }) });
+    return then();
+  };
+  assert.equal(await outcomeOf(observe(429, fail(new Error("too many")))), "rate_limited");
+  assert.equal(await outcomeOf(observe(529, () => 1)), "rate_limited");
+  assert.equal(await outcomeOf(observe(200, () => 1)), "success");
+  assert.equal(await outcomeOf(observe(200, fail(named("AbortError")))), "local_cancelled", "the body was given up");
+});
+
+test("what the provider says is left corrects the budget", async () => {
+  const gate = gateOf(4, { budgets: [{ dimension: "requests", limit: 60 }] });
+  await gate.run(KEY, (call) =>
+    call.observe({ status: 200, headers: new Headers({ "x-ratelimit-remaining-requests": "3", "x-ratelimit-limit-requests": "60" }) }),
+  );
+  const [{ available }] = gate.snapshot(KEY).budgets;
+  assert.ok(available <= 4, `${available}`);
+  await assert.rejects(gate.run(KEY, (call) => call.used({ inputTokens: -1 })), RangeError);
+});
+
+test("the call's signal follows the caller's", async () => {
+  const gate = gateOf();
+  const controller = new AbortController();
+  const reason = named("AbortError");
+  const running = gate.run(KEY, (call) => new Promise((_, reject) => {
+    call.signal.addEventListener("abort", () => reject(call.signal.reason));
+  }), { signal: controller.signal, callTimeoutMs: 60_000 });
+  await quiet();
+  assert.equal(gate.snapshot(KEY).inFlight, 1);
+  controller.abort(reason);
+  await assert.rejects(running, reason);
+  assert.equal(gate.snapshot(KEY).lastOutcome, "local_cancelled");
+  const { signal } = await gate.run(KEY, (call) => ({ signal: call.signal }));
+  assert.equal(signal.aborted, false, "and is there without one");
+});
+
+test("a call past its own time has its signal aborted, and holds its slot until it has ended", async (t) => {
+  const time = clock(t);
+  const gate = gateOf(1);
+  let give;
+  const seen = [];
+  const running = gate.run(KEY, (call) => {
+    call.signal.addEventListener("abort", () => seen.push(call.signal.reason.name));
+    return new Promise((_, reject) => (give = () => reject(call.signal.reason)));
+  }, { callTimeoutMs: 100 });
+  const outcome = assert.rejects(running, { name: "TimeoutError" });
+  await time.advance(99);
+  assert.deepEqual(seen, []);
+  await time.advance(2);
+  assert.deepEqual(seen, ["TimeoutError"]);
+  assert.equal(gate.snapshot(KEY).inFlight, 1);
+  give();
+  await outcome;
+  assert.deepEqual([gate.snapshot(KEY).inFlight, gate.snapshot(KEY).lastOutcome], [0, "local_timeout"]);
+  assert.equal(time.armed, 0);
+});
+
+test("a function may call the gate in any way, at any moment", async () => {
+  const gate = gateOf(2);
+  const inner = [];
+  const answer = await gate.run(KEY, async () => {
+    inner.push(await gate.run(KEY, () => gate.snapshot(KEY).inFlight));
+    gate.register(KEY, { maxParallel: 3 });
+    assert.equal(gate.tryAcquire(KEY).finish("success"), true);
+    const controller = new AbortController();
+    const held = [await gate.acquire(KEY), await gate.acquire(KEY)];
+    const left = gate.acquire(KEY, { signal: controller.signal }).catch((error) => {
+      inner.push(error.name);
+      // From an abort handler: what waits goes on.
+      held[0].finish("success");
+    });
+    controller.signal.addEventListener("abort", () => inner.push(gate.why(KEY).kind));
+    controller.abort();
+    await left;
+    held[1].finish("success");
+    return "done";
+  });
+  assert.deepEqual([answer, ...inner], ["done", 2, "provider_cap", "AbortError"]);
+  assert.equal(gate.snapshot(KEY).inFlight, 0);
+});
+
+test("a gate that is freed from within a call turns the others away and lets the call end", async () => {
+  const gate = gateOf(1);
+  const running = gate.run(KEY, async (call) => {
+    gate.free();
+    await quiet();
+    call.observe({ status: 200, headers: new Headers() });
+    return "ended";
+  });
+  const waiting = assert.rejects(gate.run(KEY, () => assert.fail("it must not run")), { reason: "shutdown" });
+  assert.equal(await running, "ended");
+  await waiting;
+});
+
+test("the head of any answer can be read: seconds, dates, milliseconds, rates", () => {
+  const read = (status, headers) => readHead({ status, headers: new Headers(headers) });
+  assert.deepEqual(read(200, {}), { outcome: "success", rateLimits: [] });
+  assert.deepEqual(read(429, { "retry-after": "1.5" }), { outcome: "rate_limited", retryAfterMs: 1_500, rateLimits: [] });
+  assert.equal(read(429, { "retry-after": "1", "retry-after-ms": "120" }).retryAfterMs, 120);
+  const inTen = new Date(Date.now() + 10_000).toUTCString();
+  const { retryAfterMs } = read(503, { "retry-after": inTen });
+  assert.ok(retryAfterMs > 8_000 && retryAfterMs <= 10_000, `${retryAfterMs}`);
+  assert.equal(read(429, { "retry-after": "Sun, 06 Nov 1994 08:49:37 GMT" }).retryAfterMs, 0);
+  for (const odd of ["later", "-3", "soon 5", "2026-11-21", "NaN"]) {
+    assert.equal(read(429, { "retry-after": odd }).retryAfterMs, undefined, odd);
+  }
+  const said = read(429, {
+    "x-ratelimit-limit-tokens": "90000",
+    "x-ratelimit-remaining-tokens": "0",
+    "x-ratelimit-reset-tokens": "1m30s",
+    "x-ratelimit-remaining": "12",
+  });
+  assert.equal(said.retryAfterMs, 90_000);
+  assert.deepEqual(said.rateLimits, [
+    { dimension: "requests", limit: undefined, remaining: 12, resetAfterMs: undefined },
+    { dimension: "total_tokens", limit: 90_000, remaining: 0, resetAfterMs: 90_000 },
+  ]);
+});
