@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 /**
  * Runs in virtual time: the scheduler itself against mock providers, without waiting. Equal scenarios and seeds give
  * equal runs on every machine, decision for decision.

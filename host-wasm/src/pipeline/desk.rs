@@ -11,9 +11,14 @@ use tidegate_core::pipeline::{Batch, FinishedRowGroup, HookError, ProviderDegrad
 use tidegate_core::request::tie::Tie;
 use wasm_bindgen::prelude::*;
 
+/// What a run calls, for TypeScript.
+#[wasm_bindgen(typescript_custom_section)]
+const TYPES: &str = include_str!("types.d.ts");
+
 #[wasm_bindgen]
 extern "C" {
     /// What a run calls. None of them may throw.
+    #[wasm_bindgen(typescript_type = "PipelineCallbacks")]
     pub type Callbacks;
 
     /// Begins a task; `row` is below 0 for a whole row group.

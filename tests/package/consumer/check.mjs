@@ -68,7 +68,7 @@ async function rows({ Drop, Pipeline, RequestGate, Retry }) {
 
 /** The same run as everywhere, by its digest. */
 function simulated({ simulate }) {
-  const report = simulate("steady", 7);
+  const report = simulate("falling-tide", 7);
   return JSON.parse(JSON.stringify(report));
 }
 
