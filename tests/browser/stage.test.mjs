@@ -364,9 +364,6 @@ for (const [name, size, options] of [
         await show(page, 20_000);
         const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
         assert.equal(overflow, 0, "nothing sticks out sideways");
-        await page.locator(".idle-row").last().scrollIntoViewIfNeeded();
-        await show(page, 20_000);
-        await page.evaluate(() => scrollTo(0, 0));
         await page.screenshot({ path: `${ARTIFACTS}stage-${name}.png`, fullPage: true });
       },
       options,

@@ -3,7 +3,7 @@
 // troubles a person can make for it. The slider's thumb lies at the height of the capacity line.
 import { count, percent, span } from "../format.js";
 import { Figure, Flag, make, section, Text, UNBOUNDED, watchVisibility, whyButton } from "./dom.js";
-import { Part, READABLE_MS } from "./part.js";
+import { OUT_OF_SIGHT_MS, Part, READABLE_MS } from "./part.js";
 import { TideChart } from "./tide-chart.js";
 
 /** @typedef {import("./view").View} View */
@@ -36,7 +36,6 @@ const left = (until, now) => (until !== null && until > now ? span((until - now)
 class Panel {
   element;
   chart;
-  isVisible = true;
   #name;
   #index;
   #figures = FIGURES.map(([field]) => new Figure(field));
@@ -45,6 +44,8 @@ class Panel {
   #cools;
   #tide = make("input", { class: "tide", type: "range", min: "0", step: "1", "aria-orientation": "vertical" });
   #release = make("button", { class: "small", type: "button", disabled: "" }, "Give capacity back");
+  #isVisible = true;
+  #drawnAt = Number.NEGATIVE_INFINITY;
   #capacity = -1;
   #isHeld = false;
   #top = 0;
@@ -77,7 +78,7 @@ class Panel {
       this.#tide.style.height = `${height + THUMB}px`;
     });
     this.#visibility = watchVisibility(stage, (visible) => {
-      this.isVisible = visible;
+      this.#isVisible = visible;
       if (visible) appeared();
     });
   }
@@ -143,6 +144,17 @@ class Panel {
     this.#cools.set(sample.cooldown_until !== null && sample.cooldown_until > now);
     if (this.#release.disabled === sample.changed) this.#release.disabled = !sample.changed;
     this.#follow(sample.capacity);
+  }
+
+  /** Whether the chart has something new and its turn has come. @param {number} now as `performance.now()` counts */
+  isDue(now) {
+    return this.chart.isStale && (this.#isVisible || now - this.#drawnAt >= OUT_OF_SIGHT_MS);
+  }
+
+  /** @param {number} now */
+  drawChart(now) {
+    this.#drawnAt = now;
+    this.chart.draw();
   }
 
   destroy() {
@@ -217,12 +229,12 @@ export class TidePanels extends Part {
     for (let tries = this.#panels.length; tries > 0 && left > 0; tries -= 1) {
       const panel = this.#panels[this.#next];
       this.#next = (this.#next + 1) % this.#panels.length;
-      if (!panel?.chart.isStale || !panel.isVisible) continue;
-      panel.chart.draw();
+      if (!panel?.isDue(now)) continue;
+      panel.drawChart(now);
       left -= 1;
       if (performance.now() >= until) break;
     }
-    this.isStale = this.#figuresAreStale || this.#panels.some((panel) => panel.chart.isStale && panel.isVisible);
+    this.isStale = this.#figuresAreStale || this.#panels.some((panel) => panel.chart.isStale);
   }
 
   /** @override */

@@ -4,7 +4,7 @@
 import { count, span } from "../format.js";
 import { make, section, Text, watchVisibility } from "./dom.js";
 import { LanePainter } from "./lane-painter.js";
-import { Part } from "./part.js";
+import { OUT_OF_SIGHT_MS, Part } from "./part.js";
 
 /** @typedef {import("./view").View} View */
 /** @typedef {import("./view").On} On */
@@ -41,6 +41,7 @@ export class WorkerLanes extends Part {
   #windowMs = 1;
   /** What the cursor is on: a lane and an instant in ms; none without a pointer or focus. @type {{ lane: number, ms: number } | undefined} */
   #cursor;
+  #paintedAt = Number.NEGATIVE_INFINITY;
   #describedAt = Number.NEGATIVE_INFINITY;
   #tally = new Int32Array(KINDS.length);
 
@@ -90,9 +91,12 @@ export class WorkerLanes extends Part {
 
   /** @override */
   draw() {
+    const now = performance.now();
+    if (!this.#isVisible && now - this.#paintedAt < OUT_OF_SIGHT_MS) return;
+    this.#paintedAt = now;
     this.isStale = false;
     if (this.#sample) this.#describe(this.#sample);
-    if (this.#isVisible) this.#paint();
+    this.#paint();
   }
 
   /** @override */
