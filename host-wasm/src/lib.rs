@@ -6,9 +6,10 @@
 //! | feature | what is in it |
 //! | --- | --- |
 //! | `live` | real calls on the event loop: [`gate`] and [`pipeline`], over a clock, a timer and a spawner ([`host`]) and a mutex for one thread ([`lock`]) |
-//! | `sim` | runs in virtual time |
+//! | `sim` | runs in virtual time: [`sim`] |
 //! | `replay` | what was decided elsewhere, told again: [`replay`] |
-//! | `playground` | both, and all that a page shows of a run: [`playground`] |
+//! | `playground` | runs, and all that a page shows of them: [`playground`] |
+//! | `files` | scenario files, traces and decision logs, for a page that asks for one: [`files`] |
 //!
 //! People use both through the TypeScript package beside this crate.
 
@@ -18,7 +19,7 @@
 )]
 mod convert;
 #[cfg(feature = "engine")]
-mod engine;
+pub mod engine;
 #[cfg(feature = "files")]
 pub mod files;
 #[cfg(feature = "live")]
@@ -33,11 +34,10 @@ pub mod pipeline;
 pub mod playground;
 #[cfg(feature = "replay")]
 pub mod replay;
+#[cfg(feature = "sim")]
+pub mod sim;
 #[cfg(any(feature = "engine", feature = "replay"))]
-#[cfg_attr(
-    not(feature = "playground"),
-    allow(dead_code, reason = "each module uses a part of it")
-)]
+#[cfg_attr(not(feature = "playground"), allow(unused, reason = "each module uses a part of it"))]
 mod text;
 
 use wasm_bindgen::prelude::*;

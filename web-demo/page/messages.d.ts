@@ -1,5 +1,5 @@
 // What the page and its worker say to each other.
-import type { About, Change, Intervention, Layout, RunReport, Sample, Scenario, ScenarioInfo, TelemetryField, Why } from "./pkg/tidegate_playground.js";
+import type { About, Change, Intervention, Layout, PlaygroundSample, RunReport, Scenario, ScenarioInfo, TelemetryField, Why } from "./pkg/tidegate_playground.js";
 
 /** A run of the set-up: the only one or the left one is 0, the one beside it is 1. */
 export type Side = 0 | 1;
@@ -67,7 +67,7 @@ export interface Frame {
 
 /** One run at one instant. */
 export interface Picture {
-  sample: Sample;
+  sample: PlaygroundSample;
   /** See `Playground.readTelemetry`. */
   telemetry: ArrayBuffer;
   buckets: number;

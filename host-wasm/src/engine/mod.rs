@@ -1,5 +1,8 @@
 //! What the modules that simulate have in common: scenarios from JavaScript, and a run that is worked on in slices.
 
+#[cfg(any(feature = "playground", feature = "sim"))]
+mod listed;
+#[cfg(any(feature = "playground", feature = "sim"))]
 mod run;
 mod scenarios;
 
@@ -9,6 +12,9 @@ use wasm_bindgen::prelude::*;
 
 use crate::text::{Node, parse_json};
 
+#[cfg(any(feature = "playground", feature = "sim"))]
+pub use self::listed::{scenario, scenarios};
+#[cfg(any(feature = "playground", feature = "sim"))]
 pub(crate) use self::run::Run;
 pub(crate) use self::scenarios::chosen;
 

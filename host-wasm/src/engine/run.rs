@@ -28,6 +28,7 @@ impl Run {
     }
 
     /// The same run from its start, with everything that was changed.
+    #[cfg(feature = "playground")]
     pub(crate) fn restart(&mut self) -> Result<(), JsError> {
         self.world = begin(&self.scenario, self.seed)?;
         self.is_taken_back = true;

@@ -9,7 +9,6 @@
 //! | file | what it is for |
 //! | --- | --- |
 //! | `mod` | the class |
-//! | `scenarios` | which there are |
 //! | `layout` | what a run is made of |
 //! | `idle` | where the slot-time went |
 //! | `telemetry` | levels over the whole run |
@@ -18,7 +17,6 @@
 mod idle;
 mod lanes;
 mod layout;
-mod scenarios;
 mod telemetry;
 
 use js_sys::Float64Array;
@@ -33,8 +31,6 @@ use self::telemetry::{Field, Level, MAX_BUCKETS, Telemetry};
 use crate::convert::{instant, millis};
 use crate::engine::{Run, chosen, object, refused, to_js};
 use crate::text::{pretty, read};
-
-pub use self::scenarios::{scenario, scenarios};
 
 /// Types that describe the plain objects which cross the boundary.
 #[wasm_bindgen(typescript_custom_section)]

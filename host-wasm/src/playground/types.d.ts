@@ -1,13 +1,3 @@
-/** A scenario that can be played. */
-export interface ScenarioInfo {
-  /** Which suite it belongs to. */
-  suite: string;
-  /** What `new Playground(name, seed)` takes. */
-  name: string;
-  title: string;
-  description: string;
-}
-
 /** What a run is made of; does not change while it goes on. */
 export interface Layout {
   /** In the plan's order: every column comes after those it needs. */
@@ -57,16 +47,6 @@ export interface PlaygroundSample extends Sample {
 
 /** What `why()` is asked about: indices into the arrays of `Layout`, or a worker slot shown by `readLanes()`. */
 export type About = { column: number } | { group: number } | { provider: number } | { slots: number } | { lane: number } | "row_groups";
-
-/** Something that waits, and the one thing that keeps it. */
-export interface Why {
-  /** What waits. */
-  what: string;
-  /** What keeps it, in words a person reads. */
-  why: string;
-  /** How many wait for this. */
-  count: number;
-}
 
 /** The measures kept per provider: see `Playground.readTelemetry`. */
 export type TelemetryField = "limit" | "inFlight" | "peak" | "capacity" | "refused" | "cooling";

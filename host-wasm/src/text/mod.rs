@@ -80,6 +80,7 @@ impl Mistake {
         self
     }
 
+    #[cfg(any(feature = "files", test))]
     /// The whole message, with line and column of `text`, from 1.
     pub(crate) fn in_text(&self, text: &str) -> String {
         let before = text.get(..self.at.unwrap_or(0)).unwrap_or(text);

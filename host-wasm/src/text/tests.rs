@@ -2,10 +2,6 @@ use serde::Deserialize;
 
 use super::*;
 
-fn json(text: &str) -> Value {
-    parse_json(text).unwrap_or_else(|mistake| panic!("{text}: {mistake}")).value
-}
-
 /// The same by a parser that everybody uses.
 fn theirs(node: &serde_json::Value) -> Value {
     let inside = |value| Node { at: 0, value };

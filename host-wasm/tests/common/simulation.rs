@@ -1,8 +1,13 @@
 //! The playground class, as JavaScript drives it.
 
-use js_sys::{Float64Array, Reflect};
+use js_sys::{Array, Float64Array, JSON, Reflect};
+use tidegate_core::sim::report::Report;
 use tidegate_core::sim::scenario::builtin;
-use tidegate_wasm::playground::{Playground, scenarios};
+use tidegate_core::sim::suite;
+use tidegate_core::sim::world::World;
+use tidegate_wasm::engine::{scenario, scenarios};
+use tidegate_wasm::playground::Playground;
+use tidegate_wasm::sim::{Simulation, simulate};
 use wasm_bindgen::{JsError, JsValue};
 use wasm_bindgen_test::wasm_bindgen_test;
 
@@ -16,7 +21,7 @@ fn first() -> String {
 }
 
 fn play(name: &str, seed: f64) -> Playground {
-    Playground::new(name, seed).expect("the scenario is built in")
+    Playground::new(&name.into(), seed).expect("the scenario is built in")
 }
 
 fn get(value: &JsValue, key: &str) -> JsValue {
@@ -34,10 +39,10 @@ fn refusal<T>(answer: Result<T, JsError>) -> String {
 
 #[wasm_bindgen_test]
 fn scenarios_are_listed_with_what_a_person_picks_them_by() {
-    let listed = js_sys::Array::from(&scenarios().expect("the list is serialisable"));
-    assert_eq!(listed.length() as usize, builtin().len());
+    let listed = Array::from(&scenarios().expect("the list is serialisable"));
+    assert_eq!(listed.length() as usize, suite::scenarios().len());
     for scenario in listed.iter() {
-        for key in ["name", "title", "description"] {
+        for key in ["suite", "name", "title", "description"] {
             assert!(get(&scenario, key).as_string().is_some_and(|text| !text.is_empty()), "{key}");
         }
     }
@@ -92,7 +97,7 @@ fn telemetry_fills_a_reused_array_and_agrees_with_the_sample() {
         assert!(times.is_sorted());
         assert_eq!(times.last().map(|time| time.to_bits()), Some(run.now().to_bits()));
         let sample = run.sample().expect("the sample is serialisable");
-        let providers = js_sys::Array::from(&get(&sample, "providers"));
+        let providers = Array::from(&get(&sample, "providers"));
         for (provider, shown) in providers.iter().enumerate() {
             let field = |name: &str| {
                 let at = fields.iter().position(|field| field == name).expect("a known field");
@@ -107,28 +112,169 @@ fn telemetry_fills_a_reused_array_and_agrees_with_the_sample() {
     }
 }
 
+fn json(text: &str) -> JsValue {
+    JSON::parse(text).expect("the test writes JSON")
+}
+
+fn text(value: &JsValue) -> String {
+    JSON::stringify(value).expect("a plain object").into()
+}
+
+fn finish(run: &mut Playground) -> String {
+    while !run.advance_to(LONG_MS, 10_000.0).expect("valid arguments") {}
+    run.digest()
+}
+
 #[wasm_bindgen_test]
 fn a_person_sets_the_capacity_and_gives_it_back() {
-    let mut run = play(&first(), 1.0);
-    let sample = run.sample().expect("the sample is serialisable");
-    let provider = js_sys::Array::from(&get(&sample, "providers")).get(0);
-    let (name, own) = (get(&provider, "name").as_string().expect("a name"), number(&provider, "capacity"));
-    let capacity = |run: &Playground| {
+    let mut run = play("tide", 1.0);
+    let provider = |run: &Playground| {
         let sample = run.sample().expect("the sample is serialisable");
-        number(&js_sys::Array::from(&get(&sample, "providers")).get(0), "capacity")
+        Array::from(&get(&sample, "providers")).get(0)
     };
-    run.set_capacity(&name, Some(own + 3.0)).expect("a known provider");
-    assert!((capacity(&run) - own - 3.0).abs() < 1e-9);
-    run.set_capacity(&name, None).expect("a known provider");
-    assert!((capacity(&run) - own).abs() < 1e-9);
-    assert!(refusal(run.set_capacity("nobody", None)).contains("`nobody`"));
+    let own = number(&provider(&run), "capacity");
+    for (slots, expected) in [("3", 3.0), ("\"schedule\"", own)] {
+        let change = format!(r#"{{"set":"capacity","model":"tide","slots":{slots}}}"#);
+        run.change(&json(&change)).expect("a known model");
+        assert!(run.step(), "it comes in the nanosecond after now");
+        assert!((number(&provider(&run), "capacity") - expected).abs() < 1e-9);
+    }
+    let unknown = json(r#"{"set":"capacity","model":"nobody","slots":1}"#);
+    assert!(refusal(run.change(&unknown)).contains("`nobody`"));
+    let misspelt = json(r#"{"set":"capacity","model":"tide","slotz":1}"#);
+    assert!(refusal(run.change(&misspelt)).contains("unknown field `slotz`"));
+    assert_eq!(Array::from(&run.changes().expect("serialisable")).length(), 2);
+}
+
+#[wasm_bindgen_test]
+fn going_back_and_on_again_makes_the_same_run_and_a_change_then_makes_another() {
+    let mut run = play("falling-tide", 5.0);
+    for (until, change) in [
+        (2_000.0, r#"{"set":"capacity","model":"tide","slots":2}"#),
+        (5_000.0, r#"{"set":"policy","policy":"strict_fair"}"#),
+        (9_000.0, r#"{"set":"slow","model":"tide","factor":4,"for_ms":500}"#),
+    ] {
+        while !run.advance_to(until, 100.0).expect("valid arguments") {}
+        run.change(&json(change)).expect("a valid change");
+    }
+    let first = finish(&mut run);
+    let written = run.scenario().expect("serialisable");
+    run.seek(6_000.0).expect("a valid time");
+    assert!(run.now().abs() < 1e-9, "it begins anew");
+    while !run.advance_to(6_000.0, 1_000.0).expect("valid arguments") {}
+    assert_eq!(finish(&mut run), first);
+    let mut again = Playground::new(&written, 5.0).expect("a scenario with changes");
+    assert_eq!(finish(&mut again), first, "the changes are part of the scenario now");
+    run.seek(6_000.0).expect("a valid time");
+    while !run.advance_to(6_000.0, 1_000.0).expect("valid arguments") {}
+    run.change(&json(r#"{"set":"refuse","model":"tide","for_ms":300}"#)).expect("a valid change");
+    assert_eq!(Array::from(&run.changes().expect("serialisable")).length(), 3, "the one at 9 s is gone");
+    assert_ne!(finish(&mut run), first);
+}
+
+#[wasm_bindgen_test]
+fn results_are_those_of_the_core_and_a_run_that_goes_on_has_some_too() {
+    for listed in suite::scenarios().iter().take(6) {
+        let mut run = play(&listed.scenario.name, 2.0);
+        let so_far = json(&run.results().expect("an accounted run"));
+        assert!(get(&get(&so_far, "run"), "stop").is_null());
+        finish(&mut run);
+        let mut world = World::accounted(&listed.scenario, 2).expect("a valid scenario");
+        while world.step() {}
+        let report = Report::of(&listed.scenario, 2, &world).expect("its own scenario");
+        let expected = serde_json::to_string_pretty(&report).expect("serialisable") + "\n";
+        assert_eq!(run.results().expect("an accounted run"), expected);
+        let simulated = simulate(&listed.scenario.name.as_str().into(), Some(2.0)).expect("a known name");
+        assert_eq!(text(&simulated), text(&json(&expected)));
+    }
+}
+
+#[wasm_bindgen_test]
+fn a_simulation_in_parts_is_the_same_run() {
+    let object = scenario("tide").expect("a known name");
+    let mut parts = Simulation::new(&object, None).expect("a scenario as it was handed out");
+    assert!(parts.step());
+    while !parts.advance_to(LONG_MS, Some(100.0)).expect("valid arguments") {}
+    assert_eq!(parts.digest(), finish(&mut play("tide", 1.0)));
+    assert!(parts.is_finished() && !parts.step());
+    let report = parts.report().expect("a report");
+    assert_eq!(get(&report, "digest").as_string(), Some(parts.digest()));
+    assert_eq!(text(&report), text(&simulate(&"tide".into(), None).expect("a known name")));
+}
+
+#[wasm_bindgen_test]
+fn worker_slots_show_calls_waits_and_local_work_without_overlap() {
+    let mut run = play("two-harbours", 1.0);
+    let target = Float64Array::new_with_length(run.lanes_length() as u32);
+    let lanes = number(&run.layout().expect("serialisable"), "lanes");
+    let mut kinds = [0; 3];
+    for until in [0.0, 700.0, 5_000.0] {
+        while !run.advance_to(until, 1_000.0).expect("valid arguments") {}
+        let spans = run.read_lanes(until - 700.0, &target).expect("the array is long enough");
+        let numbers = target.subarray(0, (spans * 5) as u32).to_vec();
+        let mut ends = vec![-1.0; lanes as usize];
+        let mut by_start: Vec<&[f64]> = numbers.chunks(5).collect();
+        by_start.sort_by(|one, other| one[1].total_cmp(&other[1]));
+        for span in by_start {
+            let [lane, start, end, column, kind] = *span else { panic!("five numbers each") };
+            assert!(lane < lanes && start <= end && end <= run.now() && column < 5.0, "{span:?}");
+            assert!(start >= ends[lane as usize], "one thing at a time: {span:?}");
+            ends[lane as usize] = end;
+            kinds[kind as usize] += 1;
+        }
+    }
+    assert!(kinds[1] > 0 && kinds[2] > 50, "{kinds:?}");
+    assert!(refusal(run.read_lanes(0.0, &Float64Array::new_with_length(5))).contains("not 5"));
+}
+
+#[wasm_bindgen_test]
+fn the_layout_and_the_idle_split_agree_with_the_sample() {
+    let mut run = play("two-harbours", 1.0);
+    while !run.advance_to(3_000.0, 1_000.0).expect("valid arguments") {}
+    let (layout, sample) = (run.layout().expect("serialisable"), run.sample().expect("serialisable"));
+    for key in ["providers", "columns", "groups", "slots"] {
+        let (laid, shown) = (Array::from(&get(&layout, key)), Array::from(&get(&sample, key)));
+        assert_eq!(laid.length(), shown.length(), "{key}");
+        for (laid, shown) in laid.iter().zip(shown.iter()).filter(|_| key != "columns") {
+            assert_eq!(get(&laid, "name"), get(&shown, "name"), "{key}");
+        }
+    }
+    let columns = Array::from(&get(&layout, "columns"));
+    let after = |place: u32| text(&get(&columns.get(place), "after"));
+    assert_eq!([after(0), after(1), after(2)], ["[]", "[0]", "[1]"]);
+    let idle = Array::from(&get(&sample, "idle"));
+    let names: Vec<String> = idle.iter().filter_map(|split| get(&split, "name").as_string()).collect();
+    assert_eq!(names, ["submission", "narrow", "wide"]);
+    for split in idle.iter() {
+        let whole: f64 = ["busy", "starved", "frontier"].iter().map(|part| number(&split, part)).sum();
+        assert!((whole - 1.0).abs() < 1e-9);
+        let causes: f64 = Array::from(&get(&split, "why")).iter().map(|why| number(&why, "share")).sum();
+        assert!((causes - number(&split, "starved") - number(&split, "frontier")).abs() < 1e-9);
+    }
+}
+
+#[wasm_bindgen_test]
+fn what_waits_is_told_why() {
+    let mut run = play("two-harbours", 1.0);
+    while !run.advance_to(3_000.0, 1_000.0).expect("valid arguments") {}
+    let why = |about: &str| Array::from(&run.why(&json(about)).expect("a known kind"));
+    let mut told = 0;
+    for about in ["{\"column\":1}", "{\"group\":1}", "{\"provider\":0}", "{\"slots\":0}", "{\"lane\":0}", "\"row_groups\""] {
+        for entry in why(about).iter() {
+            told += 1;
+            assert!(get(&entry, "why").as_string().is_some_and(|why| !why.is_empty()), "{about}");
+        }
+    }
+    assert!(told > 2);
+    assert_eq!(why("{\"lane\":63}").length() + why("{\"column\":99}").length(), 0);
+    assert!(run.why(&json("{\"colour\":1}")).is_err());
 }
 
 #[wasm_bindgen_test]
 fn bad_arguments_are_refused_with_the_value_and_what_was_expected() {
-    assert!(refusal(Playground::new("no such", 1.0)).contains(&first()), "the known names are listed");
+    assert!(refusal(Playground::new(&"no such".into(), 1.0)).contains(&first()), "the known names are listed");
     for seed in [-1.0, 0.5, f64::NAN, 1e300] {
-        assert!(refusal(Playground::new(&first(), seed)).contains("whole number"));
+        assert!(refusal(Playground::new(&first().into(), seed)).contains("whole number"));
     }
     let mut run = play(&first(), 1.0);
     for time in [-1.0, f64::NAN, f64::INFINITY] {

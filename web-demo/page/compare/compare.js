@@ -132,7 +132,7 @@ export class Compare {
       fixed,
       labelled("Policy", controls.policy),
       labelled("Ramp", controls.ramp),
-      labelled("Passes over tasks that would wait", controls.advisory),
+      labelled("Passes over waiters", controls.advisory),
       labelled("Yields while waiting", controls.yields),
     );
   }

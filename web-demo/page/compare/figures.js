@@ -90,7 +90,7 @@ export function verdict(left, right) {
   /** @param {0 | 1} side */
   const name = (side) => (side === 0 ? "Left" : "Right");
   const refusals = differenceIn(right.refused - left.refused, "answer of 429", "answers of 429");
-  const besides = refusals ? `, ${right.refused > left.refused ? "right" : "left"} meets ${refusals} more` : left.refused > 0 ? ", with as many answers of 429" : ", neither is refused a call";
+  const besides = refusals ? `; ${right.refused > left.refused ? "right" : "left"} meets ${refusals}` : left.refused > 0 ? ", with as many answers of 429" : ", neither is refused a call";
   if (left.finished && right.finished) {
     if (left.dropped !== right.dropped) {
       const better = left.dropped < right.dropped ? 0 : 1;
@@ -98,7 +98,7 @@ export function verdict(left, right) {
       return `${name(better)} is better: ${name(better === 0 ? 1 : 0).toLowerCase()} loses ${count(lost)} more ${lost === 1 ? "row" : "rows"}${besides}.`;
     }
     const ratio = Math.max(left.time, right.time) / Math.max(Math.min(left.time, right.time), 1e-6);
-    if (ratio < 1 + SAME) return refusals ? `Both take as long; ${right.refused < left.refused ? "right" : "left"} is gentler, with ${refusals} fewer.` : "Both come to the same.";
+    if (ratio < 1 + SAME) return refusals ? `Both take as long; ${right.refused > left.refused ? "right" : "left"} meets ${refusals}.` : "Both come to the same.";
     const better = left.time < right.time ? 0 : 1;
     return `${name(better)} is better: it is ready ${span(Math.abs(left.time - right.time))} earlier, ${ratio.toFixed(2)} times as fast${besides}.`;
   }
@@ -111,8 +111,8 @@ export function verdict(left, right) {
   return `So far ${name(ahead).toLowerCase()} is ahead by ${count(Math.abs(left.rows - right.rows))} rows${besides}.`;
 }
 
-/** @param {number} difference @param {string} one @param {string} many */
+/** How many more, of either side. @param {number} difference @param {string} one @param {string} many */
 function differenceIn(difference, one, many) {
   const size = Math.abs(difference);
-  return size === 0 ? "" : `${count(size)} ${size === 1 ? one : many}`;
+  return size === 0 ? "" : `${count(size)} more ${size === 1 ? one : many}`;
 }

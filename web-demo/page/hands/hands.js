@@ -81,7 +81,7 @@ export class Hands {
   #weight(column, group) {
     const { changes, at, frame, runs, layouts } = this.#session;
     const columns = layouts[0]?.columns.filter((one) => one.group === group).map(({ name }) => name) ?? [column];
-    const set = (changes[0] ?? []).filter((one) => one.at_ms <= at && one.what.set === "weight" && columns.includes(one.what.column)).at(-1)?.what;
+    const set = (changes[0] ?? []).filter((one) => one.at_ms <= at && one.set === "weight" && columns.includes(one.column)).at(-1);
     if (set?.set === "weight") return set.weight;
     return frame?.sides[0]?.sample.groups[group]?.weight ?? runs[0]?.columns.find(({ name }) => name === column)?.weight ?? 1;
   }

@@ -32,9 +32,9 @@ export function settingsAt(scenario, changes, at) {
   );
   /** @type {Settings} */
   const settings = { policy: scenario.policy ?? { bounded_borrow: {} }, models };
-  for (const { at_ms, what } of changes) {
-    if (at_ms > at) break;
-    apply(settings, what);
+  for (const change of changes) {
+    if (change.at_ms > at) break;
+    apply(settings, change);
   }
   return settings;
 }

@@ -17,6 +17,6 @@ export function files() {
 
 async function load() {
   const module = await import("../pkg/tidegate_files.js");
-  await module.default();
+  await module.default({ module_or_path: new URL("../pkg/tidegate_files_bg.wasm", import.meta.url) });
   return module;
 }

@@ -35,7 +35,7 @@ export class TakeAway {
       { class: "cards" },
       this.#download("trace", "Trace for Perfetto", "Every task, call and wait as a timeline. Open it at ui.perfetto.dev or in chrome://tracing.", () => this.#export("trace")),
       this.#download("decisions", "Decision log", "Every command and decision of the run, a line each. tidegate replays it to the same digest.", () => this.#export("decisions")),
-      this.#download("toml", "Scenario", "As TOML, with the changes made by hand. Run it with: tidegate simulate --file scenario.toml", () => this.#scenario()),
+      this.#download("toml", "Scenario", "As TOML, with the changes made by hand. Run it with: tidegate simulate FILE", () => this.#scenario()),
       this.#download("results", "Results", "The figures of this instant as JSON, as tidegate simulate --json prints them.", () => this.#results()),
     );
     byId("take").append(link, range, cards);

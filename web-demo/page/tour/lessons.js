@@ -90,7 +90,7 @@ const TIDE = {
       look: "The limit goes out with the tide: a cut, a short cooldown (shaded), and it settles. No storm.",
       act: "Now drag the tide up again, to 10 or more, or give it back to the scenario.",
       target: "input.tide",
-      done: ({ changes }) => changes.some((one) => one.set === "capacity" && (one.slots === "schedule" || one.slots >= 10)),
+      done: ({ changes }) => changes.some((one) => one.set === "capacity" && (typeof one.slots !== "number" || one.slots >= 10)),
     },
     {
       look: "Successes raise the limit a step at a time. Meanwhile calls wait for their turn, and each can say why.",

@@ -1,10 +1,14 @@
-//! The scenarios that can be played.
+//! The scenarios that come with the module.
 
 use serde::Serialize;
 use tidegate_core::sim::suite;
 use wasm_bindgen::prelude::*;
 
-use crate::engine::{chosen, to_js};
+use super::{chosen, to_js};
+
+/// What a listed scenario and an answer look like in TypeScript.
+#[wasm_bindgen(typescript_custom_section)]
+const TYPES: &'static str = include_str!("info.d.ts");
 
 /// What a person picks a scenario by.
 #[derive(Serialize)]

@@ -1,0 +1,133 @@
+//! Runs in virtual time for programs: the scheduler itself against mock providers, without waiting.
+
+use tidegate_core::sim::world::About;
+use wasm_bindgen::prelude::*;
+
+use crate::convert::millis;
+use crate::engine::{Run, chosen, object, refused, to_js};
+use crate::text::read;
+
+/// What `why()` takes, as TypeScript sees it.
+#[wasm_bindgen(typescript_custom_section)]
+const TYPES: &'static str = include_str!("sim.d.ts");
+
+/// Runs a scenario to its end, and says what it came to. Equal scenarios and seeds give equal reports on every machine.
+///
+/// It works until it is done, without a break: `Simulation` leaves the event loop free in between. Throws for an unknown
+/// name, and for a scenario that cannot run, with what is wrong with it.
+#[wasm_bindgen(unchecked_return_type = "Report")]
+pub fn simulate(
+    #[wasm_bindgen(
+        unchecked_param_type = "string | Scenario",
+        param_description = "the name of a built-in scenario, or one of your own"
+    )]
+    scenario: &JsValue,
+    #[wasm_bindgen(param_description = "a whole number from 0 to 2^53 - 1; 1, if it is left out")] seed: Option<f64>,
+) -> Result<JsValue, JsError> {
+    let mut run = Run::new(chosen(scenario)?, seed.unwrap_or(1.0))?;
+    while run.world.step() {}
+    parsed(&run.report()?)
+}
+
+/// One run of a scenario, in as many parts as you like.
+#[wasm_bindgen]
+pub struct Simulation(Run);
+
+#[wasm_bindgen]
+impl Simulation {
+    /// Starts a run. Throws as `simulate()` does.
+    #[wasm_bindgen(constructor)]
+    pub fn new(
+        #[wasm_bindgen(
+            unchecked_param_type = "string | Scenario",
+            param_description = "the name of a built-in scenario, or one of your own"
+        )]
+        scenario: &JsValue,
+        #[wasm_bindgen(param_description = "a whole number from 0 to 2^53 - 1; 1, if it is left out")]
+        seed: Option<f64>,
+    ) -> Result<Simulation, JsError> {
+        Run::new(chosen(scenario)?, seed.unwrap_or(1.0)).map(Self)
+    }
+
+    /// Runs to `virtualMs`, or until `maxEvents` events have happened, or to the end of the run, whichever comes first.
+    /// Returns whether it is done: false means that events at or before `virtualMs` are still to come.
+    #[wasm_bindgen(js_name = advanceTo)]
+    pub fn advance_to(
+        &mut self,
+        #[wasm_bindgen(js_name = virtualMs, param_description = "milliseconds since the start of the run")]
+        virtual_ms: f64,
+        #[wasm_bindgen(js_name = maxEvents, param_description = "the bound, a whole number; none, if it is left out")]
+        max_events: Option<f64>,
+    ) -> Result<bool, JsError> {
+        self.0.advance_to(virtual_ms, max_events.unwrap_or(crate::convert::MAX_SAFE_INTEGER), |_| ())
+    }
+
+    /// Carries out the next event, and no other. Returns false at the end of the run.
+    pub fn step(&mut self) -> bool {
+        self.0.world.step()
+    }
+
+    /// Changes something from the nanosecond after now on. Throws, and changes nothing, for what is out of range or not
+    /// there.
+    pub fn change(
+        &mut self,
+        #[wasm_bindgen(unchecked_param_type = "Intervention")] what: &JsValue,
+    ) -> Result<(), JsError> {
+        self.0.change(what)
+    }
+
+    /// The scenario, with all changes so far written into it: it runs the same.
+    #[wasm_bindgen(unchecked_return_type = "Scenario")]
+    pub fn scenario(&self) -> Result<JsValue, JsError> {
+        to_js(&self.0.scenario)
+    }
+
+    /// The present virtual time in milliseconds.
+    #[must_use]
+    pub fn now(&self) -> f64 {
+        millis(self.0.world.now())
+    }
+
+    /// The virtual instant of the next event, in milliseconds, or undefined when nothing is left to happen.
+    #[wasm_bindgen(js_name = nextEventMs)]
+    #[must_use]
+    pub fn next_event_ms(&self) -> Option<f64> {
+        self.0.world.next_event_at().map(millis)
+    }
+
+    /// Whether the run has ended.
+    #[wasm_bindgen(js_name = isFinished)]
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.0.world.finished().is_some()
+    }
+
+    /// The figures of this instant.
+    #[wasm_bindgen(unchecked_return_type = "Sample")]
+    pub fn sample(&self) -> Result<JsValue, JsError> {
+        to_js(&self.0.world.sample())
+    }
+
+    /// Why something waits, one entry for each thing that binds; empty where nothing waits.
+    #[wasm_bindgen(unchecked_return_type = "Why[]")]
+    pub fn why(&self, #[wasm_bindgen(unchecked_param_type = "About")] about: &JsValue) -> Result<JsValue, JsError> {
+        let about: About = read(&object("what is asked about", about)?).map_err(|mistake| refused(&mistake))?;
+        to_js(&self.0.world.why(&about))
+    }
+
+    /// A hash over every decision so far, as 16 hexadecimal digits. Equal runs have equal digests on every target.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        self.0.digest()
+    }
+
+    /// What the run has come to, at its end or so far.
+    #[wasm_bindgen(unchecked_return_type = "Report")]
+    pub fn report(&self) -> Result<JsValue, JsError> {
+        parsed(&self.0.report()?)
+    }
+}
+
+fn parsed(text: &str) -> Result<JsValue, JsError> {
+    js_sys::JSON::parse(text).map_err(|_| JsError::new("a report has no JSON"))
+}

@@ -1,0 +1,107 @@
+// Compare: two runs on one seed, at the same instant, and the difference in the core's own numbers.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { playground } from "./harness.mjs";
+
+const kit = playground();
+
+/** The table: by figure, left, right and difference. */
+const table = (page) =>
+  page.locator("#compare tbody tr").evaluateAll((rows) => Object.fromEntries(rows.map((row) => [row.dataset.figure, [...row.querySelectorAll("td")].map((cell) => Number(cell.dataset.value))])));
+
+/** What the table should say of a run. */
+function figures(run) {
+  const { at, providers, rows_done, rows_dropped } = run.sample();
+  const sum = (of) => providers.reduce((all, one) => all + of(one), 0);
+  return {
+    time: at / 1e6,
+    rows: rows_done,
+    goodput: rows_done / (at / 1e9),
+    refused: sum((one) => one.refused),
+    starved: sum((one) => one.idle.starved_slot_ns) / 1e6,
+    dropped: rows_dropped,
+  };
+}
+
+async function agrees(page, left, right) {
+  const shown = await table(page);
+  const [one, other] = [figures(left), figures(right)];
+  for (const [name, value] of Object.entries(one)) {
+    assert.deepEqual(shown[name], [value, other[name], other[name] - value], name);
+  }
+  for (const used of shown.used.slice(0, 2)) assert.ok(used > 0 && used <= 1, `a share of the capacity: ${used}`);
+}
+
+test("two runs go on in lockstep, and the table says what the core counts", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.tab("Compare");
+    await page.getByRole("button", { name: "Fixed limit, AIMD" }).click();
+    await playground.reaches("Ready");
+    await playground.setSpeed(1);
+    await playground.play.click();
+    await page.waitForFunction(() => Number(document.querySelector('tr[data-figure="time"] td').dataset.value) > 8_000);
+    await playground.play.click();
+    await playground.stands();
+    const [left, right] = (await table(page)).time;
+    assert.equal(left, right, "both are at the same instant");
+    const base = kit.core.scenario(kit.first());
+    const fixed = { ...base, models: base.models.map((model) => ({ ...model, algorithm: { name: "fixed", limit: 32 } })) };
+    const aimd = { ...base, models: base.models.map((model) => ({ ...model, algorithm: { name: "aimd" } })) };
+    await agrees(page, kit.replay(fixed, 1, left), kit.replay(aimd, 1, left));
+    assert.match(await page.locator("#verdict").textContent(), /So far right is ahead by .* left meets .* more answers of 429/);
+    assert.match(await page.locator(".half-title").first().textContent(), /a fixed limit of 32/);
+  }));
+
+test("other scenarios beside each other, to the end: which is better is said in words", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.tab("Compare");
+    await page.locator('fieldset[data-side="0"]').getByLabel("Scenario").selectOption("cold-storm");
+    await playground.stands();
+    await page.locator('fieldset[data-side="1"]').getByLabel("Scenario").selectOption("cold-ramp");
+    await playground.stands();
+    await playground.setSpeed(4);
+    await playground.play.click();
+    await playground.reaches("Finished");
+    await page.locator("#verdict").filter({ hasText: "is better" }).waitFor();
+    const [left, right] = [kit.replay("cold-storm"), kit.replay("cold-ramp")];
+    await agrees(page, left, right);
+    const better = left.now() < right.now() ? "Left" : "Right";
+    assert.match(await page.locator("#verdict").textContent(), new RegExp(`^${better} is better`));
+    assert.ok((await page.locator("td.better").count()) > 0);
+  }));
+
+test("every choice of a side reaches the run", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.tab("Compare");
+    const side = page.locator('fieldset[data-side="1"]');
+    for (const [label, value] of [["Limit", "vegas"], ["Policy", "strict_fair"], ["Ramp", " 5000"], ["Passes over waiters", "no"], ["Yields while waiting", "no"]]) {
+      await side.getByLabel(label).selectOption(value);
+      await playground.stands();
+    }
+    await playground.setSpeed(1);
+    await playground.play.click();
+    await page.waitForFunction(() => Number(document.querySelector('tr[data-figure="time"] td').dataset.value) > 3_000);
+    await playground.play.click();
+    await playground.stands();
+    const base = kit.core.scenario(kit.first());
+    const models = base.models.map((model) => ({ ...model, algorithm: { name: "vegas" }, request: { ...model.request, ...ramp(model.request, 5_000) } }));
+    const { time } = await table(page);
+    await agrees(page, kit.replay(base, 1, time[0]), kit.replay({ ...base, models, policy: "strict_fair", advisory: false, yields: false }, 1, time[1]));
+  }));
+
+/** The ramp under the name that scenarios have it. */
+const ramp = (request, ms) => ("ramp_ms" in request ? { ramp_ms: ms } : { ramp: ms * 1e6 });
+
+test("the single run is found as it was left", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(2_000);
+    const left = await playground.sample();
+    await playground.tab("Compare");
+    await playground.stands();
+    await playground.setSpeed(1);
+    await playground.play.click();
+    await page.waitForTimeout(400);
+    await playground.tab("Stage");
+    await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) === at, left.at);
+    assert.deepEqual(await playground.sample(), left);
+  }));

@@ -1,0 +1,135 @@
+// Hands on: every control changes the run while it goes on, the page shows what came of it, and Why answers.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { playground, shown } from "./harness.mjs";
+
+const kit = playground();
+
+/** The core's run with the changes that the page made. */
+async function told(playground, seed = 1) {
+  const { setUp } = await playground.linked();
+  const scenario = { ...kit.core.scenario(setUp.scenario), changes: setUp.changes[0] };
+  return { run: kit.replay(scenario, seed, setUp.at), changes: setUp.changes[0] };
+}
+
+test("limits, settings, caps, weights and the policy change while it runs, and the run is the core's", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.choose("two-harbours");
+    await playground.setSpeed(0);
+    await playground.play.click();
+    await playground.until("virtual-time", 3e8);
+    const narrow = page.locator('#hands fieldset[data-provider="narrow"]');
+    const number = async (root, name, value) => {
+      await root.getByLabel(name, { exact: true }).fill(value);
+      await root.getByLabel(name, { exact: true }).blur();
+    };
+    await page.getByLabel("Policy").first().selectOption("strict_fair");
+    await number(page.locator("#hands"), "Weight of wide/wide_draft", "3");
+    await number(narrow, "Cap", "12");
+    await number(narrow, "Cut to", "0.5");
+    await number(narrow, "after successes", "10");
+    await number(narrow, "Cooldown (s)", "1");
+    await number(narrow, "Ramp (s)", "2");
+    await page.locator('#hands fieldset[data-provider="wide"]').getByLabel("Limit", { exact: true }).selectOption("tide");
+    await playground.until("virtual-time", 3e9);
+    await playground.play.click();
+    await playground.stands();
+    const sample = await playground.sample();
+    const { run, changes } = await told(playground);
+    assert.deepEqual(
+      changes.map(({ set }) => set),
+      ["policy", "weight", "max_parallel", "request", "request", "request", "request", "algorithm"],
+    );
+    const last = changes.filter(({ set }) => set === "request").at(-1).request;
+    assert.equal(last.decrease_factor, 0.5, "later settings keep the earlier ones");
+    assert.equal(last.successes_until_increase, 10);
+    assert.deepEqual(sample, shown(run.sample()));
+    assert.equal(run.sample().providers[1].algorithm, "tide");
+  }));
+
+test("a fixed limit begins at the present one, and can be moved", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(3_000);
+    const { providers } = await playground.sample();
+    const fieldset = page.locator("#hands fieldset[data-provider]");
+    await fieldset.getByLabel("Limit", { exact: true }).selectOption("fixed");
+    await page.waitForFunction((limit) => document.querySelector('#hands fieldset[data-provider] input').value === String(limit), providers[0].limit);
+    await fieldset.getByLabel("Fixed at").fill("7");
+    await fieldset.getByLabel("Fixed at").blur();
+    await playground.playTo(4_000);
+    assert.equal((await playground.sample()).providers[0].limit, 7);
+    await playground.seek.fill("1000");
+    await page.waitForFunction(() => document.getElementById("virtual-time").dataset.value === "1000000000");
+    assert.equal(await fieldset.getByLabel("Limit", { exact: true }).inputValue(), "aimd", "the controls show what was in force then");
+  }));
+
+test("a person can move the provider's capacity while it runs, and give it back", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(1_000);
+    const capacity = page.locator('#stage [data-provider] [data-figure="capacity"]').first();
+    const own = Number(await capacity.getAttribute("data-value"));
+    const tide = page.locator("#stage input.tide").first();
+    await tide.focus();
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("ArrowDown");
+    await page.waitForFunction((value) => document.querySelector('#stage [data-provider] [data-figure="capacity"]').dataset.value === String(value), own - 2);
+    await page.getByRole("button", { name: "Drop to zero" }).first().click();
+    await page.waitForFunction(() => document.querySelector('#stage [data-provider] [data-figure="capacity"]').dataset.value === "0");
+    await page.getByRole("button", { name: /Give capacity back/ }).first().click();
+    await page.waitForFunction((value) => document.querySelector('#stage [data-provider] [data-figure="capacity"]').dataset.value === String(value), own);
+    const { changes } = await told(playground);
+    assert.deepEqual(changes.map(({ slots }) => slots), [own - 1, own - 2, 0, "schedule"]);
+  }));
+
+test("a burst of 429 and a slow patch are changes too", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(2_500);
+    await page.getByRole("button", { name: "429 burst" }).first().click();
+    await page.getByRole("button", { name: "Slow patch" }).first().click();
+    await playground.playTo(5_000);
+    const sample = await playground.sample();
+    const { run, changes } = await told(playground);
+    assert.deepEqual(changes.map(({ set }) => set), ["refuse", "slow"]);
+    assert.deepEqual(sample, shown(run.sample()));
+  }));
+
+test("what cannot be is said, and changes nothing", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(500);
+    const input = page.locator("#hands fieldset[data-provider]").getByLabel("Cut to");
+    // Past the browser's own check, as a script or an odd browser would.
+    await input.evaluate((input) => {
+      input.min = "";
+      input.max = "";
+      input.step = "any";
+    });
+    await input.fill("7");
+    await input.blur();
+    await page.getByRole("alert").filter({ hasText: /decrease_factor/ }).waitFor();
+    await page.getByRole("button", { name: "Close this message" }).click();
+    await page.locator("#notice").waitFor({ state: "hidden" });
+    assert.equal((await playground.linked()).setUp.changes, undefined);
+  }));
+
+test("what waits says why, while it is open; Escape closes it, and the focus returns", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(3_000);
+    const ask = page.locator("#stage [data-provider] .why, #stage .providers .why").first();
+    await ask.focus();
+    await page.keyboard.press("Enter");
+    const panel = page.getByRole("dialog");
+    await panel.waitFor();
+    await panel.getByRole("listitem").first().waitFor();
+    const run = kit.replay(kit.first(), 1, (await playground.figure("virtual-time")) / 1e6);
+    const words = await panel.getByRole("listitem").evaluateAll((items) => items.map((item) => [item.querySelector("strong").textContent, item.querySelector("p").textContent]));
+    assert.deepEqual(words, run.why({ provider: 0 }).map(({ what, why }) => [what, why]));
+    assert.match(words.flat().join(" "), /limit|cooldown|calls/);
+    const before = await panel.locator("ul").innerText();
+    await page.keyboard.press(".");
+    await playground.setSpeed(1);
+    await page.locator("#play").click();
+    await page.waitForFunction((before) => document.querySelector("#why-list").innerText !== before, before);
+    await page.keyboard.press("Escape");
+    await panel.waitFor({ state: "hidden" });
+    assert.ok(await ask.evaluate((button) => button === document.activeElement), "the focus is back");
+  }));

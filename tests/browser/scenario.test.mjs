@@ -1,0 +1,76 @@
+// The scenario: picked from all suites, or edited as TOML.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { playground } from "./harness.mjs";
+
+const kit = playground();
+const field = (page) => page.getByRole("combobox", { name: "Scenario" }).first();
+
+test("the picker offers every scenario of every suite, by suite", () =>
+  kit.withPage(async (playground, page) => {
+    await field(page).click();
+    const groups = await page.locator("#picker-list [role=group]").evaluateAll((groups) => groups.map((group) => [...group.querySelectorAll("[role=option]")].map((option) => option.dataset.name)));
+    const suites = [...new Set(kit.core.scenarios().map(({ suite }) => suite))];
+    assert.deepEqual(groups, suites.map((suite) => kit.core.scenarios().filter((one) => one.suite === suite).map(({ name }) => name)));
+  }));
+
+test("typing narrows it down, arrow keys and Enter choose, Escape leaves it", () =>
+  kit.withPage(async (playground, page) => {
+    await field(page).focus();
+    await page.keyboard.type("cold ramp");
+    const options = page.locator("#picker-list [role=option]");
+    assert.ok((await options.count()) >= 1);
+    for (const name of await options.evaluateAll((all) => all.map((one) => `${one.dataset.name} ${one.textContent}`))) assert.match(name.toLowerCase(), /cold/);
+    await page.keyboard.press("Escape");
+    assert.equal(await field(page).inputValue(), kit.core.scenarios()[0].title, "nothing was chosen");
+    await field(page).fill("outage");
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("ArrowUp");
+    await page.keyboard.press("Enter");
+    const chosen = kit.core.scenarios().find(({ name }) => name === "outage");
+    await page.locator("#description").filter({ hasText: chosen.description }).waitFor();
+    assert.equal(await field(page).inputValue(), chosen.title);
+    const names = kit.core.scenario("outage").models.map(({ name }) => name);
+    await page.waitForFunction((names) => [...document.querySelectorAll("#stage .provider")].length === names.length, names);
+  }));
+
+test("an edited scenario runs; a mistake is shown at its line and changes nothing", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.tab("Scenario");
+    const text = page.locator("#toml");
+    await page.waitForFunction(() => document.querySelector("#toml").value.includes("rows ="));
+    const written = await text.inputValue();
+    const line = written.split("\n").findIndex((one) => one.startsWith("rows =")) + 1;
+    await text.fill(written.replace(/^rows = \d+$/m, 'rows = "many"'));
+    await page.getByRole("button", { name: "Apply" }).click();
+    await page.locator("#toml-state").filter({ hasText: `line ${line}, column` }).waitFor();
+    assert.equal(await page.locator(".lines .wrong").textContent(), String(line));
+    assert.equal(await text.getAttribute("aria-invalid"), "true");
+    assert.match(await text.evaluate((area) => area.value.slice(area.selectionStart, area.selectionEnd)), /^rows = "many"$/);
+    await page.getByRole("button", { name: "Revert" }).click();
+    assert.equal(await text.inputValue(), written);
+    assert.equal(await page.getByRole("button", { name: "Apply" }).isDisabled(), true);
+    await text.fill(written.replace(/^rows = \d+$/m, "rows = 120"));
+    await page.keyboard.press("Control+Enter");
+    await page.locator("#toml-state").filter({ hasText: "It runs." }).waitFor();
+    assert.match(await field(page).inputValue(), /\(edited\)$/);
+    await playground.tab("Stage");
+    await playground.setSpeed(4);
+    await playground.play.click();
+    await playground.reaches("Finished");
+    const expected = kit.replay({ ...kit.core.scenario(kit.first()), rows: 120 });
+    assert.equal(await page.locator("#digest").textContent(), expected.digest());
+  }));
+
+test("a scenario that reads well and cannot run is refused, and the old one stays", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.tab("Scenario");
+    await page.waitForFunction(() => document.querySelector("#toml").value.includes("rows ="));
+    const text = page.locator("#toml");
+    await text.fill((await text.inputValue()).replace("max_parallel = 32", "max_parallel = 0"));
+    await page.getByRole("button", { name: "Apply" }).click();
+    await page.locator("#toml-state.problem").filter({ hasText: "max_parallel" }).waitFor();
+    await playground.tab("Stage");
+    await playground.playTo(500);
+    assert.equal((await playground.linked()).setUp.scenario, kit.first());
+  }));

@@ -1,0 +1,151 @@
+// Play, pause, one decision, seek, speed, seed, reset: each does what it says, and the figures are the core's.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { playground, shown } from "./harness.mjs";
+
+const kit = playground();
+
+test("the page opens on the first scenario, ready, and its controls have names", () =>
+  kit.withPage(async (playground, page) => {
+    assert.equal(await playground.phase(), "Ready");
+    assert.equal(await page.locator("#description").textContent(), kit.core.scenarios()[0].description);
+    assert.equal(await page.getByRole("combobox", { name: "Scenario" }).first().inputValue(), kit.core.scenarios()[0].title);
+    for (const [role, name] of [
+      ["spinbutton", "Seed"],
+      ["button", "Play"],
+      ["button", "Step"],
+      ["button", "Reset"],
+      ["slider", "Time"],
+      ["slider", "Speed"],
+      ["tab", "Stage"],
+      ["tab", "Compare"],
+      ["tab", "Scenario"],
+      ["tab", "Tour"],
+      ["tab", "Take away"],
+    ]) {
+      assert.equal(await page.getByRole(role, { name, exact: true }).count(), 1, `one ${role} called ${name}`);
+    }
+  }));
+
+test("while it plays, virtual time and the chart move", () =>
+  kit.withPage(async (playground, page) => {
+    const provider = await page.locator("#stage [data-provider]").first().getAttribute("data-provider");
+    const dry = await playground.painted(provider, "--in-flight");
+    await playground.play.click();
+    await playground.until("virtual-time", 3e9);
+    const early = await playground.sample();
+    await playground.until("virtual-time", early.at + 1e9);
+    const late = await playground.sample();
+    assert.ok(late.steps > early.steps && late.running > 0);
+    const wet = await playground.painted(provider, "--in-flight");
+    assert.ok(wet > dry + 50, `the water is drawn: ${dry} pixels before, ${wet} after`);
+  }));
+
+test("Space plays and pauses; a pause stops everything, and the figures are those of the core at that instant", () =>
+  kit.withPage(async (playground, page) => {
+    await page.locator("#seed").fill("7");
+    await page.locator("#seed").blur();
+    await playground.reaches("Ready");
+    await page.keyboard.press("Space");
+    await playground.reaches("Running");
+    await playground.until("virtual-time", 3e9);
+    await page.keyboard.press("Space");
+    await playground.reaches("Paused");
+    await playground.stands();
+    const paused = await playground.sample();
+    await page.waitForTimeout(300);
+    assert.deepEqual(await playground.sample(), paused, "nothing moves");
+    assert.deepEqual(paused, shown(kit.replay(kit.first(), 7, paused.at / 1e6).sample()));
+  }));
+
+test("a step is exactly one decision, by button and by key", () =>
+  kit.withPage(async (playground, page) => {
+    const run = kit.replay(kit.first(), 1, 0);
+    const begin = (await playground.sample()).steps;
+    const own = new kit.core.Playground(kit.core.scenario(kit.first()), 1);
+    assert.equal(begin, own.sample().steps);
+    for (const press of [() => page.getByRole("button", { name: "Step", exact: true }).click(), () => page.keyboard.press(".")]) {
+      const { steps } = await playground.sample();
+      await press();
+      await page.waitForFunction((steps) => Number(document.getElementById("steps").dataset.value) === steps + 1, steps);
+      own.step();
+      assert.deepEqual(await playground.sample(), shown(own.sample()));
+    }
+    run.free();
+  }));
+
+test("a person can seek back and forth, and everything is as it was", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(6_000);
+    const late = await playground.sample();
+    const back = Math.floor(late.at / 3e6);
+    await playground.seek.fill(String(back));
+    await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) === at, back * 1e6);
+    assert.deepEqual(await playground.sample(), shown(kit.replay(kit.first(), 1, back).sample()));
+    await page.locator("#branch", { hasText: "before the end of what has run" }).waitFor();
+    await playground.seek.focus();
+    await page.keyboard.press("End");
+    await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) === at, late.at);
+    assert.deepEqual(await playground.sample(), late);
+    await page.evaluate(() => document.activeElement.blur());
+    await page.keyboard.press("ArrowLeft");
+    await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) < at, late.at);
+    await page.keyboard.press("ArrowRight");
+    await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) === at, late.at);
+  }));
+
+test("a change after a seek back begins a new branch, and the page says so", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(5_000);
+    await playground.seek.fill("2000");
+    await page.waitForFunction(() => Number(document.getElementById("virtual-time").dataset.value) === 2e9);
+    const provider = page.locator("#hands fieldset[data-provider]").first();
+    await provider.getByRole("spinbutton", { name: "Cap" }).fill("5");
+    await provider.getByRole("spinbutton", { name: "Cap" }).blur();
+    await page.locator("#branch", { hasText: "A new branch begins at 2.0 s" }).waitFor();
+    assert.equal(Number(await playground.seek.getAttribute("max")), 2000);
+  }));
+
+test("reset goes back to the start, and forgets what was changed by hand", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(2_000);
+    await page.getByRole("button", { name: "429 burst" }).first().click();
+    await page.getByRole("button", { name: "Reset" }).click();
+    await playground.reaches("Ready");
+    await page.waitForFunction(() => document.getElementById("virtual-time").dataset.value === "0");
+    assert.deepEqual(await playground.sample(), shown(new kit.core.Playground(kit.core.scenario(kit.first()), 1).sample()));
+    assert.equal((await playground.linked()).setUp.changes, undefined);
+  }));
+
+test("the speed slider sets how fast virtual time runs", () =>
+  kit.withPage(async (playground, page) => {
+    const paces = [];
+    for (const exponent of [-1, 0, 1]) {
+      await playground.setSpeed(exponent);
+      if (exponent === -1) await playground.play.click();
+      await page.waitForTimeout(200);
+      const [start, real] = [await playground.figure("virtual-time"), performance.now()];
+      await page.waitForTimeout(1_000);
+      paces.push(((await playground.figure("virtual-time")) - start) / 1e6 / (performance.now() - real));
+    }
+    const [slow, even, fast] = paces;
+    assert.ok(slow > 0.06 && slow < 0.14, `at 0.1x, a second takes ten: ${slow}`);
+    assert.ok(even > 0.6 && even < 1.4, `at 1x, a second takes a second: ${even}`);
+    assert.ok(fast > 6 && fast < 14, `at 10x, it takes a tenth: ${fast}`);
+  }));
+
+test("at full speed a run ends, says so, and its digest is that of the core", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.choose("cold-ramp");
+    await playground.setSpeed(4);
+    await playground.play.click();
+    await playground.reaches("Finished");
+    const result = page.getByRole("region", { name: "Result of the run" });
+    await result.waitFor();
+    const expected = kit.replay("cold-ramp");
+    assert.equal(await page.locator("#digest").textContent(), expected.digest());
+    assert.deepEqual(await playground.sample(), shown(expected.sample()));
+    await result.getByRole("button", { name: "Run again" }).click();
+    await playground.reaches("Finished");
+    assert.equal(await page.locator("#digest").textContent(), expected.digest());
+  }));
