@@ -72,7 +72,7 @@ pub enum Intervention {
         /// All of them.
         request: AimdConfig,
     },
-    /// Another task policy decides from now on. What was owed under the old one is forgiven.
+    /// Another task policy decides from now on. What groups owe stays, as far as they hold as much.
     Policy {
         /// Which.
         policy: PolicyChoice,
