@@ -30,6 +30,8 @@ mod sample;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_builtin;
+#[cfg(test)]
 mod tests_change;
 #[cfg(test)]
 mod tests_sample;
