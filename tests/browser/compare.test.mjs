@@ -16,7 +16,7 @@ function figures(run) {
   return {
     time: at / 1e6,
     rows: rows_done,
-    goodput: rows_done / (at / 1e9),
+    goodput: rows_done / (at / 1e6 / 1000),
     refused: sum((one) => one.refused),
     starved: sum((one) => one.idle.starved_slot_ns) / 1e6,
     dropped: rows_dropped,
