@@ -60,7 +60,7 @@ test("a link of a comparison brings both sides back, on its view", () =>
     await page.waitForFunction(() => Number(document.querySelector('tr[data-figure="time"] td').dataset.value) > 3_000);
     await playground.play.click();
     await playground.stands();
-    const cells = (of) => of.locator("#compare td").evaluateAll((all) => all.map((cell) => cell.dataset.value));
+    const cells = (of) => of.locator("#compare tbody td").evaluateAll((all) => all.map((cell) => cell.dataset.value));
     const before = await cells(page);
     const { address } = await playground.linked();
     assert.match(address, /#\/compare\//);
