@@ -31,8 +31,8 @@ class Resource {
       "idle-row",
       ask,
       make("strong", { class: "idle-name" }, name),
-      make("span", { class: "idle-figures" }, ...figures),
       this.#bar.element,
+      make("span", { class: "idle-figures" }, ...figures),
       this.#why.element,
     );
   }

@@ -35,18 +35,24 @@ class Group {
   #owes;
   #bounded;
 
-  /** @param {string} name @param {string} kind @param {() => void} ask */
-  constructor(name, kind, ask) {
+  /** @param {string} name @param {() => void} ask */
+  constructor(name, ask) {
     const debt = make("span", { class: "group-debt" }, "owes ", this.#debt.element);
     this.element = whyButton(
       "group-row",
       ask,
-      make("span", { class: "group-name" }, make("strong", {}, name), make("span", { class: "soft" }, kind)),
-      make("span", { class: "group-weight soft" }, "weight ", this.#weight.element, debt),
+      make(
+        "span",
+        { class: "group-head" },
+        make("strong", { class: "group-name" }, name),
+        debt,
+        make("span", { class: "group-weight soft" }, "weight ", this.#weight.element),
+      ),
       make("span", { class: "group-bars" }, this.#slots.element, this.#queue.element),
       make("span", { class: "group-figure" }, make("span", { class: "soft" }, "running"), make("span", {}, this.#running.element, make("span", { class: "of-limit soft" }, " / ", this.#limit.element))),
       make("span", { class: "group-figure" }, make("span", { class: "soft" }, "queued"), this.#queued.element),
     );
+    this.element.title = `${name}: why?`;
     this.#owes = new Flag(this.element, "owes");
     this.#bounded = new Flag(this.element, "bounded");
   }
@@ -87,7 +93,7 @@ export class QueueDepths extends Part {
   constructor(parent, layout, on) {
     const { element } = section("queues", "Queues", "Running against each group's limit, and waiting");
     super(element, parent);
-    this.#groups = layout.groups.map(({ name, kind }, index) => new Group(name, kind, () => on.why({ group: index })));
+    this.#groups = layout.groups.map(({ name }, index) => new Group(name, () => on.why({ group: index })));
     this.#scale = new Text(make("p", { class: "stage-foot" }));
     element.append(make("div", { class: "group-list" }, ...this.#groups.map((group) => group.element)), this.#scale.element);
   }

@@ -1,6 +1,6 @@
 // @ts-check
 // Worker slots as a timeline: a lane per slot, a span per stretch of work in the colour of its column. A call that is
-// out is full, a wait for a call is hatched, local work is a thinner line.
+// out is full, a wait for a call is pale (and hatched where there is room), local work is a thinner line.
 import { count, span } from "../format.js";
 import { make, section, Text, watchVisibility } from "./dom.js";
 import { LanePainter } from "./lane-painter.js";
@@ -47,7 +47,7 @@ export class WorkerLanes extends Part {
 
   /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
   constructor(parent, layout, on) {
-    const { element, head } = section("lanes", "Worker slots", "What each slot did lately; a hatched stretch is a worker that waits");
+    const { element, head } = section("lanes", "Worker slots", "What each slot did lately; a pale stretch is a worker that waits");
     super(element, parent);
     this.#layout = layout;
     this.#on = on;
