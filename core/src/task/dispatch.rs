@@ -169,7 +169,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// The first group's that the policy refuses; nothing is changed then.
     pub fn set_policy(&mut self, mut policy: P) -> Result<(), ConfigError> {
         let resources = &self.accounts.resources;
-        for (key, group) in &self.known {
+        for (key, group) in self.known.iter() {
             policy.group_registered(TaskGroupId(*group), &self.spec(key, *group), &|name| resources.find(name))?;
         }
         self.policy = policy;
