@@ -51,6 +51,12 @@ macro_rules! show_as_displayed {
 
 show_as_displayed!(i32, u16, u32, u64, usize, &u32, &str, &String, Duration);
 
+impl From<&f64> for Refused {
+    fn from(value: &f64) -> Self {
+        Self::from(*value)
+    }
+}
+
 impl From<f64> for Refused {
     fn from(value: f64) -> Self {
         Self(Decimal(value).to_string())

@@ -6,12 +6,9 @@
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::hash::{BuildHasherDefault, Hasher};
+use core::hash::Hasher;
 
-use hashbrown::HashMap;
-
-/// A map whose hashing is the same in every process. Its iteration order decides nothing.
-pub(crate) type FixedMap<K, V> = HashMap<K, V, BuildHasherDefault<FixedHasher>>;
+pub(crate) use crate::fixed_map::FixedMap;
 
 /// Multiply-and-fold hashing of integers, byte by byte hashing (FNV-1a) of strings. Not for untrusted keys at scale:
 /// integer keys here are handles the core made, and names are interned once.

@@ -37,10 +37,12 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+mod chains;
 pub mod driver;
 pub mod error;
 pub mod executor;
 pub mod fair_queue;
+mod fixed_map;
 pub mod gate;
 pub mod handle;
 #[cfg(feature = "serde")]

@@ -33,7 +33,7 @@ use reqwest_middleware::{Error, Middleware, Next};
 use tidegate_core::request::Outcome;
 
 use crate::gate::{Admitted, RequestGate};
-use crate::response::{Head, Held, HeldBody};
+use crate::response::{Held, HeldBody, read_head};
 use crate::tower::{HttpAnswers, KeyExtractor, Settle};
 
 /// Admits every request of a client.
@@ -89,7 +89,7 @@ impl Settle<Response, reqwest::Error> for HttpAnswers {
 
 /// The same answer with a body that holds the slot.
 fn hold(answer: Response, mut held: Held) -> Response {
-    held.read(&Head::read(answer.status(), answer.headers(), SystemTime::now()));
+    held.read(&read_head(answer.status(), answer.headers(), SystemTime::now()));
     let url = answer.url().clone();
     let (parts, body) = http::Response::from(answer).into_parts();
     let body = reqwest::Body::wrap(HeldBody::with_errors(body, held, broken));

@@ -55,7 +55,7 @@ use tower_service::Service;
 
 use crate::gate::{Admitted, Call, RequestGate};
 use crate::host::TokioHost;
-use crate::response::{Head, Held, HeldBody};
+use crate::response::{Head, Held, HeldBody, read_head};
 
 /// Says what a request calls, and for whom.
 pub trait KeyExtractor<R> {
@@ -98,7 +98,7 @@ impl<B: Body, E> Settle<http::Response<B>, E> for HttpAnswers {
     fn settle(&self, result: Result<http::Response<B>, E>, slot: Admitted) -> Result<Self::Response, E> {
         match result {
             Ok(answer) => {
-                let said = Head::read(answer.status(), answer.headers(), SystemTime::now());
+                let said = read_head(answer.status(), answer.headers(), SystemTime::now());
                 let mut held = Held::new(slot);
                 held.read(&said);
                 Ok(answer.map(|body| HeldBody::new(body, held)))

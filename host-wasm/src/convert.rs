@@ -36,9 +36,3 @@ pub(crate) fn instant(what: &str, millis: f64) -> Result<Instant, JsError> {
 pub(crate) fn millis(at: Instant) -> f64 {
     at.as_nanos() as f64 / 1e6
 }
-
-/// A plain object, as `JSON.parse` would make it.
-#[cfg(feature = "live")]
-pub(crate) fn to_js<T: serde::Serialize + ?Sized>(value: &T) -> Result<JsValue, JsError> {
-    value.serialize(&serde_wasm_bindgen::Serializer::json_compatible()).map_err(Into::into)
-}

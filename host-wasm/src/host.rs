@@ -14,6 +14,7 @@ use tidegate_core::executor::{Host, Spawn, Timer};
 use tidegate_core::time::{Clock, Instant};
 use wasm_bindgen::prelude::*;
 
+use crate::gate::news::Turns;
 use crate::lock::SingleThreadMutex;
 
 /// The longest delay `setTimeout` takes without wrapping to zero.
@@ -55,7 +56,7 @@ impl Timer for JsHost {
 
 impl<F: Future<Output = ()> + 'static> Spawn<F> for JsHost {
     fn spawn(&self, future: F) {
-        wasm_bindgen_futures::spawn_local(future);
+        wasm_bindgen_futures::spawn_local(Turns { future });
     }
 }
 

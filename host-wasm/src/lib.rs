@@ -13,10 +13,8 @@
 //!
 //! People use both through the TypeScript package beside this crate.
 
-#[cfg_attr(
-    not(all(feature = "live", feature = "playground")),
-    allow(dead_code, reason = "each module uses a part of it")
-)]
+#[cfg(feature = "plain")]
+#[cfg_attr(not(feature = "playground"), allow(dead_code, reason = "each module uses a part of it"))]
 mod convert;
 #[cfg(feature = "engine")]
 pub mod engine;

@@ -43,8 +43,9 @@ impl Simulation {
             param_description = "the name of a built-in scenario, or one of your own"
         )]
         scenario: &JsValue,
-        #[wasm_bindgen(param_description = "a whole number from 0 to 2^53 - 1; 1, if it is left out")]
-        seed: Option<f64>,
+        #[wasm_bindgen(param_description = "a whole number from 0 to 2^53 - 1; 1, if it is left out")] seed: Option<
+            f64,
+        >,
     ) -> Result<Simulation, JsError> {
         Run::new(chosen(scenario)?, seed.unwrap_or(1.0)).map(Self)
     }

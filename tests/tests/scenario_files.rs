@@ -2,8 +2,11 @@
 
 use serde_json::{Value, json};
 use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice};
+use tidegate_core::request::AimdConfig;
 use tidegate_core::request::limit::{LimitChoice, TideConfig};
-use tidegate_core::sim::scenario::{Answering, Holder, PreBatch, Scenario, ScenarioColumn, builtin};
+use tidegate_core::sim::scenario::{
+    Answering, Change, Holder, Intervention, PreBatch, Scenario, ScenarioColumn, builtin,
+};
 use tidegate_core::sim::world::World;
 use tidegate_core::time::Duration;
 
@@ -57,9 +60,61 @@ fn every_setting_survives_the_way_through_a_file() {
     full.done_row_groups = vec![2];
     full.holders = vec![Holder { model: "m".to_owned(), slots: 2, from: span, until: span + span }];
     full.columns[0] = ScenarioColumn { also_fills: vec!["d".to_owned()], ordered: true, ..full.columns[0].clone() };
+    let m = || "m".to_owned();
+    let request = AimdConfig { ramp: span, ..AimdConfig::default() };
+    full.changes = [
+        Intervention::Capacity { model: m(), slots: Some(0) },
+        Intervention::Capacity { model: m(), slots: None },
+        Intervention::Refuse { model: m(), span },
+        Intervention::Slow { model: m(), factor: 2.5, span },
+        Intervention::Algorithm { model: m(), algorithm: LimitChoice::Fixed { limit: 3 } },
+        Intervention::Request { model: m(), request },
+        Intervention::Policy { policy: PolicyChoice::default() },
+        Intervention::Weight { column: "c".to_owned(), weight: 0.5 },
+        Intervention::MaxParallel { model: m(), calls: 9 },
+    ]
+    .map(|what| Change { at: span, what })
+    .into();
+    full.validate().unwrap();
     for scenario in builtin().into_iter().chain([full]) {
         assert_eq!(read(serde_json::to_value(&scenario).unwrap()).unwrap(), scenario);
     }
+}
+
+#[test]
+fn a_change_is_read_as_it_is_written_and_strictly() {
+    let read_change = |change: Value| serde_json::from_value::<Change>(change).map_err(|error| error.to_string());
+    let capacity =
+        |slots| Change { at: Duration::from_millis(4), what: Intervention::Capacity { model: "m".to_owned(), slots } };
+    let written = json!({ "at_ms": 4, "set": "capacity", "model": "m", "slots": 0 });
+    assert_eq!(serde_json::to_value(capacity(Some(0))).unwrap(), written);
+    assert_eq!(read_change(written), Ok(capacity(Some(0))));
+    let as_scheduled = json!({ "at_ms": 4, "set": "capacity", "model": "m", "slots": "schedule" });
+    assert_eq!(serde_json::to_value(capacity(None)).unwrap(), as_scheduled);
+    for slots in [json!("schedule"), Value::Null] {
+        let read = read_change(json!({ "at_ms": 4, "set": "capacity", "model": "m", "slots": slots }));
+        assert_eq!(read, Ok(capacity(None)));
+    }
+    assert_eq!(read_change(json!({ "at_ms": 4, "set": "capacity", "model": "m" })), Ok(capacity(None)));
+    for (change, told) in [
+        (json!({ "set": "capacity", "model": "m" }), "missing field `at_ms`"),
+        (json!({ "at_ms": 4, "set": "capacity" }), "missing field `model`"),
+        (json!({ "at_ms": 4, "set": "slow", "model": "m", "for_ms": 2 }), "missing field `factor`"),
+        (json!({ "at_ms": 4, "set": "refuse", "model": "m", "for_ms": 2, "slots": 1 }), "`slots` does not belong"),
+        (json!({ "at_ms": 4, "set": "capacity", "model": "m", "slots": 1.5 }), "a whole number from 0"),
+        (json!({ "at_ms": 4, "set": "capacity", "model": "m", "slot": 1 }), "unknown field `slot`"),
+        (json!({ "at_ms": 4, "set": "capacities", "model": "m" }), "unknown variant `capacities`"),
+        (json!({ "at_ms": 4, "set": "request", "model": "m", "request": { "ramps": 1 } }), "unknown field `ramps`"),
+    ] {
+        let error = read_change(change.clone()).unwrap_err();
+        assert!(error.contains(told), "{change}: {error}");
+    }
+    // What is done to a world that runs has no instant of its own.
+    let now = json!({ "set": "max_parallel", "model": "m", "calls": 3 });
+    let read: Intervention = serde_json::from_value(now.clone()).unwrap();
+    assert_eq!(serde_json::to_value(read).unwrap(), now);
+    let late = json!({ "at_ms": 4, "set": "max_parallel", "model": "m", "calls": 3 });
+    assert!(serde_json::from_value::<Intervention>(late).is_err());
 }
 
 #[test]

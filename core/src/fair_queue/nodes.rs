@@ -1,17 +1,13 @@
 //! Where queued items are kept, found by their id.
 //!
 //! A slab of nodes and an index of slots. The index holds no ids of its own, since the nodes have them, and the slab
-//! grows by a quarter: an item takes 32 bytes in the slab, at most 40 with its room to grow, and 6 to 12 in the index.
+//! grows by a quarter: an item takes 32 bytes in the slab, at most 40 with its room to grow, and 8 to 13 in the index.
 
 use alloc::vec::Vec;
-use core::hash::Hasher;
 use core::ops::{Index, IndexMut};
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
-
 use super::records::Node;
-use crate::handle::FixedHasher;
+use crate::chains::{Chains, hash};
 
 /// The least number of nodes that the slab grows by.
 const SMALLEST_GROWTH: usize = 16;
@@ -22,7 +18,7 @@ pub(super) struct Nodes {
     slab: Vec<Node>,
     free: Vec<u32>,
     /// Slots by the id of their node.
-    index: HashTable<u32>,
+    index: Chains,
 }
 
 impl Nodes {
@@ -32,41 +28,39 @@ impl Nodes {
 
     /// The slot of an item. O(1).
     pub(super) fn find(&self, id: u64) -> Option<u32> {
-        self.index.find(hash(id), |slot| self.slab[*slot as usize].id == id).copied()
+        self.index.find(hash(&id), |slot| self.slab[slot as usize].id == id)
     }
 
     /// The ids of all items, in no particular order.
     pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
-        self.index.iter().map(|slot| self.slab[*slot as usize].id)
+        self.index.iter().map(|slot| self.slab[slot as usize].id)
     }
 
     /// Keeps an item and answers its slot, unless one of this id is kept. O(1) amortised.
     pub(super) fn insert(&mut self, node: Node) -> Option<u32> {
+        let hash_of_id = hash(&node.id);
+        if self.index.find(hash_of_id, |slot| self.slab[slot as usize].id == node.id).is_some() {
+            return None;
+        }
         let Self { slab, free, index } = self;
-        let slot = free.last().copied().unwrap_or(slab.len() as u32);
-        let is_same = |known: &u32| slab[*known as usize].id == node.id;
-        match index.entry(hash(node.id), is_same, |known| hash(slab[*known as usize].id)) {
-            Entry::Occupied(_) => return None,
-            Entry::Vacant(place) => _ = place.insert(slot),
+        let slot = free.pop().unwrap_or(slab.len() as u32);
+        if let Some(unused) = slab.get_mut(slot as usize) {
+            *unused = node;
+        } else {
+            if slab.len() == slab.capacity() {
+                slab.reserve_exact((slab.len() / 4).max(SMALLEST_GROWTH));
+            }
+            slab.push(node);
         }
-        if free.pop().is_some() {
-            slab[slot as usize] = node;
-            return Some(slot);
-        }
-        if slab.len() == slab.capacity() {
-            slab.reserve_exact((slab.len() / 4).max(SMALLEST_GROWTH));
-        }
-        slab.push(node);
+        index.insert(hash_of_id, slot, &|known| hash(&slab[known as usize].id));
         Some(slot)
     }
 
     /// Forgets the item in a slot. O(1).
     pub(super) fn remove(&mut self, slot: u32) {
         let id = self.slab[slot as usize].id;
-        if let Ok(entry) = self.index.find_entry(hash(id), |known| *known == slot) {
-            entry.remove();
-            self.free.push(slot);
-        }
+        self.index.remove(hash(&id), slot);
+        self.free.push(slot);
     }
 }
 
@@ -82,10 +76,4 @@ impl IndexMut<u32> for Nodes {
     fn index_mut(&mut self, slot: u32) -> &mut Node {
         &mut self.slab[slot as usize]
     }
-}
-
-fn hash(id: u64) -> u64 {
-    let mut hasher = FixedHasher::default();
-    hasher.write_u64(id);
-    hasher.finish()
 }

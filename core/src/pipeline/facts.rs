@@ -47,6 +47,13 @@ impl Pipeline {
         unsaved.map(|group| group.finished(&self.plan))
     }
 
+    /// The rows of a row group in work that were not dropped, counted from 0 within it, ascending: those that a task for the
+    /// whole row group makes. None of any other row group.
+    pub fn live_rows(&self, row_group: u32) -> impl Iterator<Item = u32> {
+        let group = self.groups.get(row_group);
+        group.into_iter().flat_map(|group| (0..group.span.rows).filter(|row| group.frontier.is_live(*row)))
+    }
+
     /// Task leases that are out: one for each worker that has not answered.
     #[must_use]
     pub fn active_leases(&self) -> usize {

@@ -266,7 +266,7 @@ impl Tally {
     }
 
     pub(super) fn dropped_for(&self, column: ColumnId) -> u64 {
-        self.dropped.iter().filter(|count| count.column == Some(column)).map(|count| count.rows).sum()
+        self.dropped.iter().filter(|known| known.column == Some(column)).map(|known| known.rows).sum()
     }
 
     pub(super) fn dropped(&self) -> Vec<DroppedCount> {

@@ -8,8 +8,8 @@ use crate::replay::RunCommand;
 use crate::time::Instant;
 
 impl Pipeline {
-    /// Lets another task policy decide from now on. Workers stay, and what groups owe under the old one is forgiven.
-    /// O(fairness groups).
+    /// Lets another task policy decide from now on. Workers stay, and so does what a group owes, as far as it holds as much;
+    /// under one that lends nothing it is repaid by what comes back. O(fairness groups).
     ///
     /// # Errors
     /// A setting of the policy that is out of range, or about a resource that the run does not have. Nothing is changed then.

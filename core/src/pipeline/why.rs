@@ -204,7 +204,8 @@ impl Pipeline {
         for group in self.groups.iter() {
             let rows = if self.plan.is_cell(column) { group.span.rows } else { 1 };
             for row in 0..rows {
-                let key = TaskKey { row_group: group.span.row_group, column, row: self.plan.is_cell(column).then_some(row) };
+                let row = self.plan.is_cell(column).then_some(row);
+                let key = TaskKey { row_group: group.span.row_group, column, row };
                 let Some(wait) = self.why_unqueued(group, key) else { continue };
                 match waits.iter_mut().find(|(known, _)| is_alike(known, &wait)) {
                     Some((_, count)) => *count += 1,

@@ -11,6 +11,14 @@ use crate::time::Duration;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProviderModelId(pub(crate) u32);
 
+impl ProviderModelId {
+    /// The number of the provider and model, in order of registration from 0.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// One domain of a provider's model: the unit that has an adaptive limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

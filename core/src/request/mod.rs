@@ -32,6 +32,7 @@ pub mod budget;
 mod config;
 mod cooldown;
 pub mod event;
+pub mod head;
 mod keys;
 pub mod limit;
 mod outcome;

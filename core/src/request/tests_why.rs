@@ -29,3 +29,18 @@ fn a_waiter_is_kept_by_the_cap_the_limit_or_the_cooldown() {
     full.machine.cancel(full.now, waiter);
     assert_eq!(full.machine.why_waiting(full.now, waiter), None, "it waits no more");
 }
+
+#[test]
+fn the_next_call_is_kept_by_what_keeps_the_first_waiter_or_by_nothing() {
+    let mut bench = Bench::new(2, AimdConfig { initial_limit: Some(1), ..AimdConfig::default() });
+    assert_eq!(bench.machine.why_next(bench.now, CHAT), None, "it could go out");
+    let first = bench.take(1).remove(0);
+    let limit = CallWait::Limit { limit: 1, changes_at: None };
+    assert_eq!(bench.machine.why_next(bench.now, CHAT), Some(limit), "though nobody waits");
+    bench.wait(Request::new(CHAT));
+    assert_eq!(bench.machine.why_next(bench.now, CHAT), Some(limit));
+    let until = bench.now + Duration::from_secs(2);
+    bench.end(first, Outcome::RateLimited);
+    assert_eq!(bench.machine.why_next(bench.now, CHAT), Some(CallWait::Cooldown { until }));
+    assert_eq!(bench.machine.why_next(bench.now, ResourceId::from_index(9)), None);
+}

@@ -198,9 +198,10 @@ impl Accounts {
         holding.debt = holding.debt.saturating_sub(amount);
     }
 
-    /// A group owes nothing any more.
-    pub(super) fn forgive(&mut self, group: u32) {
-        self.groups[group as usize].holdings.iter_mut().for_each(|holding| holding.debt = 0);
+    /// A group owes no more than it holds, so that its releases can repay all of it.
+    pub(super) fn forgive_beyond_held(&mut self, group: u32) {
+        let holdings = self.groups[group as usize].holdings.iter_mut();
+        holdings.for_each(|holding| holding.debt = holding.debt.min(holding.held));
     }
 
     /// The resources whose pressing heads changed since the last call, into `into`.

@@ -163,19 +163,18 @@ impl<P: TaskPolicy> Dispatcher<P> {
 
 /// What may be changed while tasks run.
 impl<P: TaskPolicy> Dispatcher<P> {
-    /// Lets another policy decide from now on. What groups owe is forgiven: it was lent under the rules of the old one.
-    /// O(groups).
+    /// Lets another policy decide from now on. What a group owes stays, as far as it holds as much. O(groups).
     ///
     /// # Errors
     /// The first group's that the policy refuses; nothing is changed then.
     pub fn set_policy(&mut self, mut policy: P) -> Result<(), ConfigError> {
         let resources = &self.accounts.resources;
-        for (key, group) in &self.known {
+        for (key, group) in self.known.iter() {
             policy.group_registered(TaskGroupId(*group), &self.spec(key, *group), &|name| resources.find(name))?;
         }
         self.policy = policy;
         for group in self.queue.groups() {
-            self.accounts.forgive(group.0);
+            self.accounts.forgive_beyond_held(group.0);
             self.offer_again(group);
         }
         self.parking.mark_changed();

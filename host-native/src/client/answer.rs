@@ -1,11 +1,12 @@
-//! What an HTTP answer means: the one table from status, headers and body to success or a kind of failure.
+//! What an HTTP answer means to a client. Which refusals are rate limits and timeouts is decided by the core, as for every
+//! other caller ([`read_head`]); here the rest is told apart, by status and body.
 //!
 //! | answer | meaning | retried |
 //! | --- | --- | --- |
 //! | 200 to 299 with what was asked for, such as a chat completion | success | |
 //! | 200 to 299 with anything else | malformed answer, which still costs what it says or its estimate | no |
-//! | 429 | rate limited | yes, never given up |
-//! | 503 with Retry-After | rate limited: the server says when to come back | yes, never given up |
+//! | 429, 529 | rate limited | yes, never given up |
+//! | 503 with a Retry-After that can be read | rate limited: the server says when to come back | yes, never given up |
 //! | other 5xx | server failure | yes, a bounded number of times |
 //! | no answer in time, 408, 504 | timeout, of which the first costs its estimate | yes, a bounded number of times |
 //! | refused, reset or unresolved connection | no connection | yes, a bounded number of times |
@@ -17,11 +18,12 @@ use std::fmt;
 use std::time::SystemTime;
 
 use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::header::HeaderMap;
+use tidegate_core::request::Outcome;
 use tidegate_core::request::budget::Usage;
 use tidegate_core::time::Duration;
 
-use super::retry_after::{RETRY_AFTER_MS, retry_after};
+use crate::response::read_head;
 
 /// Characters of a provider's own message that are worth repeating.
 const EXCERPT_CHARS: usize = 160;
@@ -156,15 +158,12 @@ pub fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], now: System
         return None;
     }
     let code = status.as_u16();
-    let says_when = headers.contains_key(RETRY_AFTER) || headers.contains_key(RETRY_AFTER_MS);
+    let said = read_head(status, headers, now).completion;
     Some(match status {
-        StatusCode::TOO_MANY_REQUESTS => {
-            CallError::RateLimited { status: code, retry_after: retry_after(headers, now) }
+        _ if said.outcome == Outcome::RateLimited => {
+            CallError::RateLimited { status: code, retry_after: said.retry_after }
         }
-        StatusCode::SERVICE_UNAVAILABLE if says_when => {
-            CallError::RateLimited { status: code, retry_after: retry_after(headers, now) }
-        }
-        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => CallError::ServerTimeout { status: code },
+        _ if said.outcome == Outcome::ProviderTimeout => CallError::ServerTimeout { status: code },
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => CallError::Authentication { status: code },
         StatusCode::NOT_FOUND => CallError::NotFound { detail: server_message(body) },
         status if status.is_server_error() => CallError::Server { status: code, detail: server_message(body) },
@@ -199,7 +198,7 @@ fn server_message(body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use reqwest::header::HeaderValue;
+    use reqwest::header::{HeaderValue, RETRY_AFTER};
 
     fn meaning(status: u16, retry: Option<&str>, body: &str) -> Result<(), CallError> {
         let mut headers = HeaderMap::new();

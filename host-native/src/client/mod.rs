@@ -9,7 +9,6 @@ pub mod command;
 pub mod embedding;
 pub mod http;
 pub mod key;
-pub use crate::response::retry_after;
 
 use serde::Deserialize;
 use tidegate_core::request::budget::Usage;

@@ -23,7 +23,7 @@ use super::route::{NO_MODEL, Upstream};
 use super::tenant::{Level, Tenant};
 use super::watch::Watcher;
 use super::{ReplyBody, Shared, headers};
-use crate::response::{Head, Held, HeldBody};
+use crate::response::{Held, HeldBody, read_head};
 
 /// A list is a courtesy: a provider that takes longer for its turn, or for its answer, is left out.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -119,7 +119,7 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
             return None;
         }
     };
-    let head = Head::read(answer.status(), answer.headers(), SystemTime::now());
+    let head = read_head(answer.status(), answer.headers(), SystemTime::now());
     slot.read(&head);
     watcher.head(&head, answer.headers());
     if !answer.status().is_success() {

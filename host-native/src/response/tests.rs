@@ -1,59 +1,41 @@
 use super::*;
 use http::HeaderValue;
 use std::time::UNIX_EPOCH;
+use tidegate_core::request::Outcome;
 
 fn read(status: u16, headers: &[(&'static str, &'static str)]) -> Completion {
     let map = headers.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)));
-    Head::read(StatusCode::from_u16(status).unwrap(), &map.collect(), UNIX_EPOCH).completion
+    read_head(StatusCode::from_u16(status).unwrap(), &map.collect(), UNIX_EPOCH).completion
+}
+
+fn limited_for(secs: u64) -> Completion {
+    Completion::rate_limited(Some(Duration::from_secs(secs)))
 }
 
 #[test]
-fn a_refusal_for_too_many_calls_is_known_by_its_status() {
-    let limited = |secs| Completion::rate_limited(Some(Duration::from_secs(secs)));
-    assert_eq!(read(429, &[]), Completion::rate_limited(None));
-    assert_eq!(read(429, &[("retry-after", "7")]), limited(7));
-    assert_eq!(read(529, &[("retry-after", "7")]), limited(7));
-    assert_eq!(read(503, &[("retry-after", "7")]), limited(7));
+fn status_and_headers_reach_the_core() {
+    assert_eq!(read(200, &[]), Outcome::Success.into());
     assert_eq!(read(503, &[]), Outcome::ProviderFailure.into());
-}
-
-#[test]
-fn a_refusal_without_retry_after_waits_for_what_is_used_up() {
-    let headers = [
-        ("x-ratelimit-remaining-tokens", "0"),
-        ("x-ratelimit-reset-tokens", "1m30s"),
-        ("x-ratelimit-reset-requests", "5m"),
-    ];
-    assert_eq!(read(429, &headers), Completion::rate_limited(Some(Duration::from_secs(90))));
-}
-
-#[test]
-fn every_other_status_is_a_success_a_timeout_or_a_failure() {
-    for (status, outcome) in [
-        (200, Outcome::Success),
-        (204, Outcome::Success),
-        (304, Outcome::Success),
-        (400, Outcome::ProviderFailure),
-        (401, Outcome::ProviderFailure),
-        (404, Outcome::ProviderFailure),
-        (408, Outcome::ProviderTimeout),
-        (500, Outcome::ProviderFailure),
-        (504, Outcome::ProviderTimeout),
-    ] {
-        assert_eq!(read(status, &[]), outcome.into(), "{status}");
-    }
-}
-
-#[test]
-fn a_grpc_status_counts_more_than_the_http_status_that_carries_it() {
-    let exhausted = [("grpc-status", "8"), ("grpc-retry-pushback-ms", "250")];
-    assert_eq!(read(200, &exhausted), Completion::rate_limited(Some(Duration::from_millis(250))));
-    assert_eq!(read(200, &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "-1")]), Completion::rate_limited(None));
-    assert_eq!(read(200, &[("grpc-status", "0")]), Outcome::Success.into());
+    assert_eq!(read(503, &[("retry-after", "7")]), limited_for(7));
+    let exhausted = [("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "1m30s")];
+    assert_eq!(read(429, &exhausted), limited_for(90));
     assert_eq!(read(200, &[("grpc-status", "4")]), Outcome::ProviderTimeout.into());
-    assert_eq!(read(200, &[("grpc-status", "14")]), Outcome::ProviderFailure.into());
-    assert_eq!(read(200, &[("grpc-status", "1")]), Outcome::LocalCancelled.into());
-    assert_eq!(read(200, &[("grpc-status", "eight")]), Outcome::Success.into());
+}
+
+#[test]
+fn a_date_is_read_by_the_wall_clock() {
+    assert_eq!(read(429, &[("retry-after", "Thu, 01 Jan 1970 00:00:10 GMT")]), limited_for(10));
+    let late = UNIX_EPOCH + std::time::Duration::from_secs(60);
+    let headers =
+        HeaderMap::from_iter([(http::header::RETRY_AFTER, HeaderValue::from_static("Thu, 01 Jan 1970 00:00:10 GMT"))]);
+    assert_eq!(read_head(StatusCode::TOO_MANY_REQUESTS, &headers, late).completion, limited_for(0));
+}
+
+#[test]
+fn a_header_that_is_no_text_is_as_good_as_absent() {
+    let name = http::HeaderName::from_static("x-ratelimit-remaining-tokens");
+    let headers = HeaderMap::from_iter([(name, HeaderValue::from_bytes(b"\xff1").unwrap())]);
+    assert_eq!(read_head(StatusCode::OK, &headers, UNIX_EPOCH).corrections, []);
 }
 
 mod bodies {
@@ -93,7 +75,7 @@ mod bodies {
         let key = ResourceKey::chat("p", "m");
         gate.register(&key, &Limits::at_most(1)).unwrap();
         let mut held = Held::new(gate.acquire(&Call::of(key.clone())).await.unwrap());
-        held.read(&Head::read(StatusCode::OK, &HeaderMap::new(), UNIX_EPOCH));
+        held.read(&read_head(StatusCode::OK, &HeaderMap::new(), UNIX_EPOCH));
         let body = HeldBody::new(Frames(frames.into()), held);
         assert_eq!(gate.snapshot(&key).unwrap().in_flight, 1);
         body.collect().await.unwrap();

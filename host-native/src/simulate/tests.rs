@@ -121,6 +121,37 @@ fn a_scenario_that_cannot_run_is_refused_at_the_setting_that_keeps_it() {
 }
 
 #[test]
+fn a_change_is_read_from_a_file_and_refused_at_its_place() {
+    let change = |line: &str| format!("rows = 8\n\n[[changes]]\nat_ms = 3\n{line}\n");
+    let text =
+        SHORTEST.to_string() + "\n[[changes]]\nat_ms = 3\nset = \"slow\"\nmodel = \"m\"\nfactor = 2\nfor_ms = 10\n";
+    let read = parse(&SourceText::new("s.toml", text)).unwrap();
+    assert_eq!(read.changes.len(), 1);
+    assert_eq!(parse(&SourceText::new("s.toml", dump(&read).unwrap())).unwrap(), read);
+    let line = SHORTEST.lines().count() + 4;
+    for (lines, told) in [
+        (
+            "set = \"slow\"\nmodel = \"n\"\nfactor = 2\nfor_ms = 1",
+            format!("s.toml:{}:9: `changes[0].model` is n", line + 1),
+        ),
+        (
+            "set = \"slow\"\nmodel = \"m\"\nfactor = 0\nfor_ms = 1",
+            format!("s.toml:{}:10: `changes[0].factor`", line + 2),
+        ),
+        ("set = \"slow\"\nmodl = \"m\"", format!("s.toml:{}:1: unknown field `modl`", line + 1)),
+        ("set = \"slow\"\nmodel = \"m\"", "missing field `factor`".to_string()),
+        (
+            "set = \"request\"\nmodel = \"m\"\nrequest = { decrease_factor = 2.0 }",
+            format!("s.toml:{}:31: `changes[0].request.decrease_factor`", line + 2),
+        ),
+    ] {
+        let text = SHORTEST.to_string() + "\n" + change(lines).trim_start_matches("rows = 8\n\n");
+        let error = parse(&SourceText::new("s.toml", text)).unwrap_err().to_string();
+        assert!(error.contains(&told), "{lines}: {error}");
+    }
+}
+
+#[test]
 fn a_name_that_is_nobodys_is_refused_with_the_nearest_one() {
     let told = find("tidee").unwrap_err().to_string();
     assert!(told.contains("no built-in scenario") && told.contains("did you mean `tide`?"), "{told}");

@@ -4,5 +4,31 @@
  * @packageDocumentation
  */
 
-export { Permit, RequestGate, Resource } from "./wasm/tidegate_live.js";
+export { DeniedError, type DenialReason, FreedError } from "./errors.js";
+export {
+  type EventFacts,
+  type EventHead,
+  GATE_EVENT_KINDS,
+  type GateEvent,
+  type GateEventKind,
+  type ReleaseAnswer,
+} from "./events.js";
+export { type AcquireOptions, type GateOptions, RequestGate, type RunOptions, type SubscribeOptions } from "./gate.js";
+export type { Call, CallResult, Classify } from "./gate-call.js";
+export { type Key, Resource, type ResourceKey } from "./gate-keys.js";
+export type {
+  AdaptiveSettings,
+  Aimd,
+  Algorithm,
+  Budget,
+  BudgetDimension,
+  Fixed,
+  Limits,
+  Tide,
+  Vegas,
+} from "./gate-limits.js";
+export { Permit } from "./gate-permit.js";
+export type { BudgetSnapshot, ResourceSnapshot, Why } from "./gate-state.js";
+export type { Completion, Outcome, Usage } from "./outcome.js";
+export { type AnswerHead, type HeadReading, type RateLimitNote, readHead } from "./response.js";
 export * from "./pipeline.js";

@@ -1,191 +1,225 @@
 //! Request admission for real calls, on the JavaScript event loop.
 //!
-//! A [`RequestGate`] is the core's gate over [`JsHost`]. Register a provider's model, await a [`Permit`] before each call, and
-//! finish it with what became of the call. A permit that is dropped, freed or collected unfinished gives its slot back as
-//! cancelled, so a forgotten one costs time but never the slot.
+//! A [`RequestGate`] is the core's gate over [`JsHost`], spoken to in numbers: people use it through the TypeScript package
+//! beside this crate, which has the names, the promises and the messages.
+//!
+//! A call that asks gets a *ticket*, a small number that is used again once its call has ended. [`RequestGate::acquire`]
+//! answers at once: the ticket, if the call may go out; its complement, if it has to wait; [`DENIED`], if it may not. The
+//! answers to those that wait are put down as [news], and taken up with [`next_news`](news::next_news). A command that gives
+//! something back answers how much news there is; what else brings news, as the gate's timer does, has it announced by the
+//! callback of [`on_turn`](news::on_turn), which is to ask for a turn of its own.
 
-mod options;
+pub mod answer;
+mod events;
+mod figures;
+pub mod news;
+mod settings;
+pub mod tie;
 
-use std::cell::Cell;
-use std::future::Future;
-use std::task::{Context, Poll, Waker};
+use std::cell::RefCell;
 
-use js_sys::{Error, Promise, Reflect};
-use tidegate_core::gate::{Gate, OwnedPermit};
-use tidegate_core::request::{Completion, Denial, Domain, Outcome, Request, RequestAdmission, ResourceId};
-use tidegate_core::time::Clock;
+use tidegate_core::gate::Gate;
+use tidegate_core::request::budget::{Correction, Usage};
+use tidegate_core::request::event::Interest;
+use tidegate_core::request::{
+    Completion, Denial, Domain, GroupId, Outcome, Request, RequestAdmission, RequestConfig, ResourceId,
+};
+use tidegate_core::time::{Clock, Duration};
 use wasm_bindgen::prelude::*;
-use wasm_bindgen_futures::future_to_promise;
 
-use crate::convert::{duration, to_js, whole};
 use crate::host::JsHost;
-use crate::pipeline::tie;
-
-/// Types that describe the plain objects which cross the boundary.
-#[wasm_bindgen(typescript_custom_section)]
-const TYPES: &'static str = include_str!("types.d.ts");
-
-thread_local! {
-    static GATES_MADE: Cell<u32> = const { Cell::new(0) };
-}
+use news::DENIED;
+use settings::Limits;
 
 /// Decides when a call may go out, and learns from what became of it.
 #[wasm_bindgen]
 pub struct RequestGate {
     gate: Gate<JsHost>,
-    /// Tells the resources of this gate from those of another.
-    number: u32,
-}
-
-/// A provider's model that calls go to. Belongs to the gate that registered it.
-#[wasm_bindgen]
-pub struct Resource {
-    id: ResourceId,
-    gate: u32,
-}
-
-/// The right to make one call.
-#[wasm_bindgen]
-pub struct Permit {
-    permit: Option<OwnedPermit<JsHost>>,
+    /// Fairness groups, by number.
+    groups: RefCell<Vec<GroupId>>,
+    listens: RefCell<Option<news::Listening>>,
 }
 
 #[wasm_bindgen]
 impl RequestGate {
-    /// A gate with no resources yet. Throws for an unknown setting or one out of its range.
+    /// A gate with no resources yet. `default_timeout_ms` is the longest wait of a call that names none; NaN for no bound.
     #[wasm_bindgen(constructor)]
-    pub fn new(
-        #[wasm_bindgen(unchecked_optional_param_type = "GateOptions")] options: &JsValue,
-    ) -> Result<RequestGate, JsError> {
-        let machine = RequestAdmission::new(options::parse(options)?)?;
-        let number = GATES_MADE.get();
-        GATES_MADE.set(number.wrapping_add(1));
-        Ok(Self { gate: Gate::new(JsHost, machine), number })
+    pub fn new(default_timeout_ms: f64) -> Result<RequestGate, JsValue> {
+        let config = RequestConfig { default_timeout: span(default_timeout_ms), ..RequestConfig::default() };
+        let machine = RequestAdmission::new(config).map_err(|error| settings::refused(&error))?;
+        Ok(Self { gate: Gate::new(JsHost, machine), groups: RefCell::default(), listens: RefCell::default() })
     }
 
-    /// Makes a provider's model known. At most `maxParallel` calls are ever out to it at once; registering it again
-    /// with a lower number lowers that bound.
+    /// Makes a provider's model known for one kind of call, or changes its limits: the limit then starts afresh. Answers its
+    /// number. The settings are numbers in the order of [`settings`]. Throws the name of a setting that is out of its
+    /// range and what was expected, on two lines; nothing has changed then.
+    #[expect(clippy::too_many_arguments, reason = "numbers and texts cross the boundary one by one")]
     pub fn register(
         &self,
         provider: &str,
         model: &str,
-        #[wasm_bindgen(js_name = maxParallel, param_description = "a whole number from 1 up")] max_parallel: f64,
-    ) -> Result<Resource, JsError> {
-        let max_parallel = whole("maxParallel", max_parallel, f64::from(u32::MAX))? as u32;
-        let id = self.gate.with(|machine, now| {
-            let pair = machine.register(now, provider, model, model, max_parallel)?;
-            Ok::<_, JsError>(machine.resource(pair, Domain::Chat))
-        })?;
-        Ok(Resource { id, gate: self.number })
+        domain: &str,
+        max_parallel: u32,
+        weight: f64,
+        aimd: &[f64],
+        algorithm: &[f64],
+        budgets: &[f64],
+    ) -> Result<u32, JsValue> {
+        let limits = Limits::read(max_parallel, weight, aimd, algorithm, budgets);
+        let registered = limits.and_then(|limits| {
+            self.gate.with(|machine, now| limits.apply(machine, now, provider, model, Domain::from(domain)))
+        });
+        news::announce();
+        registered.map(|id| id.index() as u32).map_err(|error| settings::refused(&error))
     }
 
-    /// Resolves with a permit as soon as a call may go out, in the order of asking. Rejects with a `DeniedError` when it
-    /// may not within `timeoutMs`, or after `shutdown()`.
-    #[wasm_bindgen(unchecked_return_type = "Promise<Permit>")]
-    pub fn acquire(
-        &self,
-        resource: &Resource,
-        #[wasm_bindgen(js_name = timeoutMs, param_description = "the longest wait; 0 means now or not at all")]
-        timeout_ms: Option<f64>,
-    ) -> Result<Promise, JsError> {
-        let mut request = Request::new(self.own(resource)?);
-        request.timeout = timeout_ms.map(|span| duration("timeoutMs", span)).transpose()?;
-        let mut acquired = Box::pin(self.gate.acquire_owned(request).tied(tie::take()));
-        // Asked now and not in a later turn: whoever asks after this line comes after this caller.
-        match acquired.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(permit)) => Ok(Promise::resolve(&js_permit(permit))),
-            Poll::Ready(Err(denial)) => Ok(Promise::reject(&denied(&denial))),
-            Poll::Pending => {
-                Ok(future_to_promise(async move { acquired.await.map(js_permit).map_err(|denial| denied(&denial)) }))
-            }
-        }
+    /// The fairness group of this name, with this weight from now on. Answers its number. Throws as `register` does.
+    pub fn group(&self, name: &str, weight: f64) -> Result<u32, JsValue> {
+        let made = self.gate.with(|machine, _| machine.group(name, weight));
+        let group = made.map_err(|error| settings::refused(&error))?;
+        let mut groups = self.groups.borrow_mut();
+        news::announce();
+        let known = groups.iter().position(|known| *known == group);
+        Ok(known.unwrap_or_else(|| {
+            groups.push(group);
+            groups.len() - 1
+        }) as u32)
     }
 
-    /// A permit at once, or a thrown `DeniedError`. Never overtakes a waiting caller.
+    /// Asks for a permit: see the module. `group` below 0 is the resource's own; `timeout_ms` NaN is the gate's default.
+    pub fn acquire(&self, resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) -> i32 {
+        let request = self.request(resource, group, timeout_ms, input, output);
+        news::ask(self.gate.acquire_owned(request).tied(tie::take()))
+    }
+
+    /// A permit at once, or [`DENIED`]. Never overtakes a waiting call.
     #[wasm_bindgen(js_name = tryAcquire)]
-    pub fn try_acquire(&self, resource: &Resource) -> Result<Permit, JsValue> {
-        let request = Request::new(self.own(resource)?);
-        match self.gate.try_acquire_owned(request) {
-            Ok(permit) => Ok(Permit { permit: Some(permit) }),
-            Err(denial) => Err(denied(&denial)),
-        }
+    pub fn try_acquire(&self, resource: u32, group: i32, input: u32, output: u32) -> i32 {
+        let request = self.request(resource, group, f64::NAN, input, output);
+        let answer = match self.gate.try_acquire_owned(request) {
+            Ok(permit) => news::keep(permit),
+            Err(denial) => {
+                news::put_denial(denial);
+                DENIED
+            }
+        };
+        news::announce();
+        answer
     }
 
-    /// The state of one resource. Reading it changes nothing.
-    #[wasm_bindgen(unchecked_return_type = "ResourceSnapshot")]
-    pub fn snapshot(&self, resource: &Resource) -> Result<JsValue, JsError> {
-        let snapshot = self.gate.snapshot(self.own(resource)?);
-        to_js(&snapshot.ok_or_else(|| JsError::new("this gate has no such resource"))?)
+    /// Takes over what a provider said about a budget of a resource; NaN for what it did not say.
+    pub fn correct(&self, resource: u32, dimension: u32, limit: f64, remaining: f64, reset_ms: f64) {
+        let number = |value: f64| (!value.is_nan()).then_some(value as u64);
+        let said = Correction {
+            limit: number(limit),
+            remaining: number(remaining),
+            reset_after: span(reset_ms),
+            ..Correction::of(settings::dimension(f64::from(dimension)))
+        };
+        self.gate.with(|machine, now| machine.correct_budget(now, ResourceId::from_index(resource), &said));
+        news::announce();
     }
 
-    /// Turns away everyone who waits, and everyone who asks from now on. Permits that are out stay valid.
-    pub fn shutdown(&self) {
+    /// The state of a resource in numbers, in the order of [`figures`]; nothing for one that the gate does not know.
+    pub fn snapshot(&self, resource: u32) -> Option<Vec<f64>> {
+        self.gate.snapshot(ResourceId::from_index(resource)).map(|state| figures::of(&state))
+    }
+
+    /// What keeps calls of a resource from going out now, in numbers: the kind, and what goes with it. Nothing if one could.
+    pub fn why(&self, resource: u32) -> Option<Vec<f64>> {
+        let wait = self.gate.with(|machine, now| machine.why_next(now, ResourceId::from_index(resource)));
+        wait.map(|wait| figures::of_wait(&wait))
+    }
+
+    /// Asks for the events of these kinds, a bit for each, and for no others.
+    pub fn listen(&self, kinds: u32) {
+        let interest = events::interest(kinds);
+        self.listens.replace((interest != Interest::NONE).then(news::Listening::new));
+        self.gate.with(|machine, now| machine.set_interest(now, interest));
+    }
+
+    /// The next event in numbers, in the order of [`events`].
+    #[wasm_bindgen(js_name = nextEvent)]
+    pub fn next_event(&self) -> Option<Vec<f64>> {
+        self.gate.with(|machine, _| machine.poll_event()).map(|event| events::of(&event))
+    }
+
+    /// Turns away everyone who waits, and everyone who asks from now on. Permits that are out stay valid. Answers how much
+    /// news there is.
+    pub fn shutdown(&self) -> u32 {
         self.gate.shutdown();
+        news::count()
     }
 }
 
 impl RequestGate {
-    pub(crate) fn core(&self) -> &Gate<JsHost> {
+    /// The core's gate, for runs that call through it.
+    #[must_use]
+    pub fn core(&self) -> &Gate<JsHost> {
         &self.gate
     }
 
-    pub(crate) fn own(&self, resource: &Resource) -> Result<ResourceId, JsError> {
-        if resource.gate == self.number {
-            Ok(resource.id)
-        } else {
-            Err(JsError::new("this resource was registered with another gate"))
+    fn request(&self, resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) -> Request {
+        let group = usize::try_from(group).ok().and_then(|number| self.groups.borrow().get(number).copied());
+        Request {
+            resource: ResourceId::from_index(resource),
+            group,
+            timeout: span(timeout_ms),
+            estimate: Usage::tokens(input, output),
         }
     }
 }
 
+/// Ends the call of a ticket. `outcome` is its number; `retry_after_ms` is NaN for none; `input` below 0 says that what was
+/// used is not known. Answers how much news there is.
 #[wasm_bindgen]
-impl Permit {
-    /// Gives the slot back with what became of the call. Returns false, and does nothing, if that was done before.
-    /// `retryAfterMs` is what the provider asked for together with a 429.
-    pub fn finish(
-        &mut self,
-        #[wasm_bindgen(unchecked_param_type = "Outcome")] outcome: &str,
-        #[wasm_bindgen(js_name = retryAfterMs)] retry_after_ms: Option<f64>,
-    ) -> Result<bool, JsError> {
-        let outcome = parse_outcome(outcome)?;
-        let retry_after = retry_after_ms.map(|span| duration("retryAfterMs", span)).transpose()?;
-        let Some(permit) = self.permit.take() else { return Ok(false) };
-        permit.finish(Completion { retry_after, ..Completion::new(outcome) });
-        Ok(true)
+#[must_use]
+pub fn finish(ticket: u32, outcome: u32, retry_after_ms: f64, input: f64, output: f64) -> u32 {
+    let used = (input >= 0.0).then_some(Usage::tokens(input as u32, output as u32));
+    if let Some(permit) = news::take(ticket) {
+        permit.finish(Completion { outcome: outcome_of(outcome), retry_after: span(retry_after_ms), usage: used });
     }
+    news::count()
 }
 
-/// The outcomes by their names in JavaScript.
-const OUTCOMES: [(&str, Outcome); 7] = [
-    ("success", Outcome::Success),
-    ("rate_limited", Outcome::RateLimited),
-    ("provider_failure", Outcome::ProviderFailure),
-    ("provider_timeout", Outcome::ProviderTimeout),
-    ("local_cancelled", Outcome::LocalCancelled),
-    ("local_timeout", Outcome::LocalTimeout),
-    ("unexpected", Outcome::Unexpected),
+/// Gives a ticket up: a call that waits leaves the queue, a permit goes back as local cancelled. Answers how much news there
+/// is.
+#[wasm_bindgen]
+#[must_use]
+pub fn cancel(ticket: u32) -> u32 {
+    news::forget(ticket);
+    news::count()
+}
+
+/// The outcomes by number.
+const OUTCOMES: [Outcome; 7] = [
+    Outcome::Success,
+    Outcome::RateLimited,
+    Outcome::ProviderFailure,
+    Outcome::ProviderTimeout,
+    Outcome::LocalCancelled,
+    Outcome::LocalTimeout,
+    Outcome::Unexpected,
 ];
 
-fn parse_outcome(name: &str) -> Result<Outcome, JsError> {
-    OUTCOMES.iter().find(|(known, _)| *known == name).map(|(_, outcome)| *outcome).ok_or_else(|| {
-        let names = OUTCOMES.map(|(known, _)| known).join(", ");
-        JsError::new(&format!("no outcome is called `{name}`; there are {names}"))
-    })
+fn outcome_of(number: u32) -> Outcome {
+    OUTCOMES.get(number as usize).copied().unwrap_or(Outcome::Unexpected)
 }
 
-fn js_permit(permit: OwnedPermit<JsHost>) -> JsValue {
-    Permit { permit: Some(permit) }.into()
+fn outcome_number(outcome: Outcome) -> f64 {
+    f64::from(outcome as u32)
 }
 
-/// The `DeniedError` of `types.d.ts`.
-fn denied(denial: &Denial) -> JsValue {
-    let error = Error::new(&denial.to_string());
-    error.set_name("DeniedError");
-    let wait = denial.changes_at.map(|at| (at - JsHost.now()).as_secs_f64() * 1e3);
-    let fields = [("reason", to_js(&denial.reason).unwrap_or(JsValue::UNDEFINED)), ("changesInMs", wait.into())];
-    for (key, value) in fields {
-        // An error object made here is extensible: setting a property on it cannot fail.
-        let _ = Reflect::set(&error, &key.into(), &value);
-    }
-    error.into()
+/// A span from milliseconds; `None` for NaN. What is out of range is cut to it: TypeScript has checked it.
+fn span(millis: f64) -> Option<Duration> {
+    (!millis.is_nan()).then(|| Duration::from_nanos((millis * 1e6 + 0.5) as u64))
+}
+
+fn millis(span: Duration) -> f64 {
+    span.as_nanos() as f64 / 1e6
+}
+
+/// In how many milliseconds a denial says that capacity changes.
+fn changes_in(denial: &Denial) -> f64 {
+    denial.changes_at.map_or(f64::NAN, |at| millis(at - JsHost.now()))
 }

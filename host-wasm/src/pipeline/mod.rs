@@ -12,7 +12,6 @@ mod event;
 mod figures;
 mod run;
 mod settings;
-pub mod tie;
 
 pub use desk::Callbacks;
 pub use run::PipelineRun;
@@ -23,7 +22,7 @@ use tidegate_core::request::ResourceId;
 use tidegate_core::task::{GroupKind, TaskGroup};
 use wasm_bindgen::prelude::*;
 
-use crate::gate::{RequestGate, Resource};
+use crate::gate::RequestGate;
 use crate::host::JsHost;
 
 /// A pipeline that is being put together. Names are checked when it starts.
@@ -100,26 +99,26 @@ impl PipelineDraft {
         self.latest(|column| column.group = TaskGroup { weight, admitted_limit, ..TaskGroup::local(name) });
     }
 
-    /// The tasks of the latest column call a resource of the pipeline's gate, one call at a time. Its
-    /// tasks hold no more worker slots than twice the calls that the resource bears. Unless the column has a group, its tasks
-    /// queue as the resource's.
-    pub fn calls(&mut self, gate: &RequestGate, resource: &Resource, key: &str) -> Result<(), JsError> {
-        let id = gate.own(resource)?;
-        let most = gate.core().snapshot(id).map_or(1, |state| state.effective_max);
+    /// The tasks of the latest column call a resource of the pipeline's gate, one call at a time. They hold no more worker
+    /// slots than twice the calls that the resource bears. Unless the column has a group, they queue as the resource's. False
+    /// if the gate does not know it.
+    pub fn calls(&mut self, resource: u32, key: &str) -> bool {
+        let id = ResourceId::from_index(resource);
+        let Some(state) = self.gate.as_ref().and_then(|gate| gate.snapshot(id)) else { return false };
+        let most = state.effective_max.saturating_mul(2);
         let name = ["request:", key].concat();
         if self.calls.iter().all(|(known, _)| *known != name) {
-            self.config.resources.push((name.clone(), most.saturating_mul(2)));
+            self.config.resources.push((name.clone(), most));
             self.calls.push((name.clone(), id));
         }
         self.latest(|column| {
             if column.group == TaskGroup::local(&column.name) {
                 let identity = vec![key.into(), column.name.clone()];
-                let admitted_limit = Some(most.saturating_mul(2));
-                column.group = TaskGroup { kind: GroupKind::Model, identity, weight: 1.0, admitted_limit };
+                column.group = TaskGroup { kind: GroupKind::Model, identity, weight: 1.0, admitted_limit: Some(most) };
             }
-            column.demand.push((name.clone(), 1));
+            column.demand.push((name, 1));
         });
-        Ok(())
+        true
     }
 
     /// Checks everything and begins, in the next turn of the event loop. Throws for what cannot work.

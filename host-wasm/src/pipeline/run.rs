@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_core::driver::{self, FatalError, RunHandle};
+use tidegate_core::executor::Spawn;
 use tidegate_core::gate::Gate;
 use tidegate_core::observe::EventKind;
 use tidegate_core::pipeline::event::{Interest, SchedulerEventKind};
@@ -14,10 +15,10 @@ use tidegate_core::pipeline::{FailureKind, Pipeline, RetryKind, RunReport, TaskO
 use tidegate_core::request::ResourceId;
 use tidegate_core::time::Duration;
 use wasm_bindgen::prelude::*;
-use wasm_bindgen_futures::spawn_local;
 
 use super::desk::{Callbacks, JsWorkload, Office};
-use super::{event, figures, tie};
+use super::{event, figures};
+use crate::gate::{news, tie};
 use crate::host::JsHost;
 
 /// A run of a pipeline. It goes on without this handle.
@@ -63,7 +64,7 @@ impl PipelineRun {
             None => driver::run(JsHost, pipeline, workload),
         };
         let started = Self { office, handle: run.handle(), report: Rc::default() };
-        spawn_local(drive(run, Rc::clone(&started.office), started.handle.clone(), Rc::clone(&started.report)));
+        JsHost.spawn(drive(run, Rc::clone(&started.office), started.handle.clone(), Rc::clone(&started.report)));
         started
     }
 }
@@ -120,19 +121,21 @@ impl PipelineRun {
         self.office.step_ended(step, row_group, failure.map_or(Ok(left_out), Err));
     }
 
-    /// The gate's next `acquire` is this task's. With `false`, what was lent is taken back.
-    pub fn lend(&self, slot: u32, generation: u32, is_lent: bool) {
-        tie::lend(if is_lent { self.office.tie(slot, generation) } else { None });
+    /// The gate's next `acquire` is this task's.
+    pub fn lend(&self, slot: u32, generation: u32) {
+        tie::lend(self.office.tie(slot, generation));
     }
 
     /// Stops the run: tasks under way are told to stop, and it is over once every lease is back.
     pub fn cancel(&self) {
         self.handle.cancel();
+        news::announce();
     }
 
     /// Winds the run down: row groups in work are finished and saved.
     pub fn drain(&self) {
         self.handle.drain();
+        news::announce();
     }
 
     /// Asks for the events of these kinds from now on, one bit for each: the lower 32 kinds, and the others.
@@ -157,6 +160,12 @@ impl PipelineRun {
     #[wasm_bindgen(js_name = stopWords)]
     pub fn stop_words(&self) -> Option<String> {
         self.report.borrow().as_ref().and_then(|report| figures::stop_words(&report.stop))
+    }
+
+    /// The rows of a row group that are not dropped.
+    #[wasm_bindgen(js_name = liveRows)]
+    pub fn live_rows(&self, row_group: u32) -> Vec<u32> {
+        self.handle.look(|pipeline| pipeline.live_rows(row_group).collect())
     }
 
     /// What keeps a task; `row` is below 0 for a whole row group. Nothing for one that runs, or is made or dropped.

@@ -38,11 +38,55 @@ fn bare(value: &Value) -> Value {
 #[test]
 fn json_is_read_as_everybody_reads_it_and_what_they_refuse_is_refused() {
     for text in [
-        "null", " true ", "false", "0", "-0.5", "12.25e-2", "1E+3", "-7", "9007199254740993", "18446744073709551615",
-        r#""""#, r#""a\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00é😀""#, "[]", "[ ]", "[1,[2,[]],{}]", "{ }",
-        r#"{"a":1, "b" : {"c":[true,null]},"":"x"}"#, "\n{\t\"a\"\r:1}\n",
-        "", " ", "nul", "nulls", "+1", "01", "-", "1.", ".5", "1e", "--1", "1-2", "1e999", "[1,]", "[,]", "[1 2]", "[", "]", "{\"a\"}",
-        "{\"a\":}", "{\"a\":1,}", "{a:1}", "{\"a\":1", "\"a", "\"\n\"", "\"\\x\"", "\"\\u12g4\"", "\"\\", "1 1", "[]]", "'a'",
+        "null",
+        " true ",
+        "false",
+        "0",
+        "-0.5",
+        "12.25e-2",
+        "1E+3",
+        "-7",
+        "9007199254740993",
+        "18446744073709551615",
+        r#""""#,
+        r#""a\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00é😀""#,
+        "[]",
+        "[ ]",
+        "[1,[2,[]],{}]",
+        "{ }",
+        r#"{"a":1, "b" : {"c":[true,null]},"":"x"}"#,
+        "\n{\t\"a\"\r:1}\n",
+        "",
+        " ",
+        "nul",
+        "nulls",
+        "+1",
+        "01",
+        "-",
+        "1.",
+        ".5",
+        "1e",
+        "--1",
+        "1-2",
+        "1e999",
+        "[1,]",
+        "[,]",
+        "[1 2]",
+        "[",
+        "]",
+        "{\"a\"}",
+        "{\"a\":}",
+        "{\"a\":1,}",
+        "{a:1}",
+        "{\"a\":1",
+        "\"a",
+        "\"\n\"",
+        "\"\\x\"",
+        "\"\\u12g4\"",
+        "\"\\",
+        "1 1",
+        "[]]",
+        "'a'",
         "\u{a0}1",
     ] {
         let ours = parse_json(text).ok().map(|node| bare(&node.value));
@@ -60,7 +104,9 @@ fn deep_nesting_is_refused_and_does_not_exhaust_the_stack() {
 
 #[test]
 fn pretty_text_is_that_of_serde_json() {
-    for text in [r#"{"a":[],"b":{},"c":[1,2.5,{"d":"x,y:{}[]\"\\"}],"e":null}"#, "[]", "3", r#"[[],[[]]]"#, r#"{"a":"\\"}"#] {
+    for text in
+        [r#"{"a":[],"b":{},"c":[1,2.5,{"d":"x,y:{}[]\"\\"}],"e":null}"#, "[]", "3", r#"[[],[[]]]"#, r#"{"a":"\\"}"#]
+    {
         let value: serde_json::Value = serde_json::from_str(text).unwrap();
         assert_eq!(pretty(text), serde_json::to_string_pretty(&value).unwrap());
     }
@@ -97,7 +143,8 @@ fn boat(text: &str) -> Result<Boat, String> {
 
 #[test]
 fn structs_options_and_enums_of_all_forms_are_read() {
-    let read = |rig: &str| boat(&format!(r#"{{"name":"Ann","draught":null,"rig":{rig},"crew":[{{"age":30}}]}}"#)).unwrap();
+    let read =
+        |rig: &str| boat(&format!(r#"{{"name":"Ann","draught":null,"rig":{rig},"crew":[{{"age":30}}]}}"#)).unwrap();
     let ann = read(r#""sloop""#);
     assert_eq!(ann, Boat { name: "Ann".into(), crew: vec![Sailor { age: 30 }], draught: None, rig: Rig::Sloop });
     assert_eq!(read(r#"{"masts":3}"#).rig, Rig::Masts(3));
@@ -144,7 +191,8 @@ mod files {
     fn every_scenario_is_written_as_toml_that_is_read_back_equal() {
         for scenario in builtin() {
             let text = write_toml(&node_of(&scenario));
-            let again: Scenario = read(&parse_toml(&text).unwrap()).unwrap_or_else(|mistake| panic!("{text}\n{mistake}"));
+            let again: Scenario =
+                read(&parse_toml(&text).unwrap()).unwrap_or_else(|mistake| panic!("{text}\n{mistake}"));
             assert_eq!(again, scenario, "{text}");
         }
     }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use toml::de::{DeTable, DeValue};
 use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use super::{Key, Mistake, Node, Value};
 
@@ -58,7 +58,9 @@ fn is_section(value: &Value, is_outermost: bool) -> bool {
             let holds_tables = entries.iter().any(|(_, node)| matches!(node.value, Value::Table(_)));
             !entries.is_empty() && (is_outermost || holds_tables)
         }
-        Value::List(items) => is_outermost && !items.is_empty() && items.iter().all(|item| matches!(item.value, Value::Table(_))),
+        Value::List(items) => {
+            is_outermost && !items.is_empty() && items.iter().all(|item| matches!(item.value, Value::Table(_)))
+        }
         _ => false,
     }
 }

@@ -6,6 +6,7 @@ use core::fmt;
 use super::{RequestAdmission, Waiter};
 use crate::handle::SlotKey;
 use crate::observe::CallStanding;
+use crate::request::budget::Usage;
 use crate::request::keys::ResourceId;
 use crate::request::outcome::WaiterId;
 use crate::request::resource::Block;
@@ -81,22 +82,40 @@ impl RequestAdmission {
         if entry.in_flight >= entry.effective_max() {
             return None;
         }
-        let waiters = self.waiters.iter().filter(|(_, waiter)| waiter.resource == resource);
-        let first = waiters.min_by_key(|(key, waiter)| (waiter.since, *key));
+        let first = self.first_waiter(resource);
         Some(first.map_or(CallWait::NobodyAsks, |(key, waiter)| self.why(now, key, waiter)))
     }
 
+    /// What keeps the next call of a resource from going out at `now`: of its waiters the first to come, or one that would come
+    /// now and use no tokens. `None` if nothing does, or if this controller never made the resource. Changes nothing.
+    /// O(waiters).
+    #[must_use]
+    pub fn why_next(&self, now: Instant, resource: ResourceId) -> Option<CallWait> {
+        let now = self.time.peek(now);
+        let first = self.first_waiter(resource).map(|(key, waiter)| self.why(now, key, waiter));
+        first.or_else(|| self.why_blocked(now, resource, Usage::default()))
+    }
+
+    fn first_waiter(&self, resource: ResourceId) -> Option<(SlotKey, &Waiter)> {
+        let waiters = self.waiters.iter().filter(|(_, waiter)| waiter.resource == resource);
+        waiters.min_by_key(|(key, waiter)| (waiter.since, *key))
+    }
+
     fn why(&self, now: Instant, key: SlotKey, waiter: &Waiter) -> CallWait {
-        let entry = &self.resources[waiter.resource.index()];
+        let otherwise = || if self.ties.is_suspended(key) { CallWait::TaskSlots } else { CallWait::Turn };
+        self.why_blocked(now, waiter.resource, waiter.estimate).unwrap_or_else(otherwise)
+    }
+
+    /// What keeps a call from going out, other calls that wait aside.
+    fn why_blocked(&self, now: Instant, resource: ResourceId, estimate: Usage) -> Option<CallWait> {
+        let entry = self.resources.get(resource.index())?;
         let owner = &self.providers[entry.owner.0 as usize];
-        match entry.block(now, owner, waiter.estimate) {
-            Some(Block::Cooldown) => CallWait::Cooldown { until: entry.cooldown.until(now).unwrap_or(now) },
-            Some(Block::Capacity) if owner.in_flight >= owner.cap => CallWait::ProviderCap { cap: owner.cap },
-            Some(Block::Capacity) => CallWait::Limit { limit: entry.limit(now), changes_at: entry.next_change(now) },
-            Some(Block::Budget(until)) => CallWait::Budget { until },
-            None if self.ties.is_suspended(key) => CallWait::TaskSlots,
-            None => CallWait::Turn,
-        }
+        Some(match entry.block(now, owner, estimate)? {
+            Block::Cooldown => CallWait::Cooldown { until: entry.cooldown.until(now).unwrap_or(now) },
+            Block::Capacity if owner.in_flight >= owner.cap => CallWait::ProviderCap { cap: owner.cap },
+            Block::Capacity => CallWait::Limit { limit: entry.limit(now), changes_at: entry.next_change(now) },
+            Block::Budget(until) => CallWait::Budget { until },
+        })
     }
 
     /// How a resource stands at `now`, for a [`RunAccount`](crate::observe::RunAccount); `None` for one that this controller

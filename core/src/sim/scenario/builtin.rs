@@ -4,11 +4,12 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::{Model, Scenario, ScenarioColumn};
-use crate::pipeline::Strategy;
+use crate::pipeline::{PolicyChoice, Strategy};
 use crate::request::AimdConfig;
 use crate::request::limit::LimitChoice;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, Step};
+use crate::task::BoundedBorrowConfig;
 use crate::time::Duration;
 
 /// The scenarios that come with the crate, in the order in which to show them.
@@ -43,6 +44,21 @@ pub fn builtin() -> Vec<Scenario> {
             .says("The provider fails for two seconds, hangs for two, and recovers. Failed calls get two more rounds; rows that still fail are dropped and counted.")
             .rows(1_200)
             .model("shaky", 16, outage(16)),
+        base("storm", "A storm of 429s, without a limit")
+            .says("Forty calls at once against a provider that bears eight. Nothing adapts: after each pause that the provider asks for, all of them come again.")
+            .rows(300)
+            .model("stormy", 40, constant(8, 300))
+            .without_a_limit(40),
+        base("borrow-and-repay", "Borrow from a neighbour, and repay")
+            .says("Two groups share 16 workers. While the second has nothing to do, the first borrows up to six of its eight; once it comes, what ends is repaid before anything new is started.")
+            .rows(600)
+            .model("ample", 64, constant(64, 200))
+            .in_two_groups(16, 6, 4_000),
+        base("crowd", "Ten thousand calls at once")
+            .says("A provider that bears 10 000 calls at once, and as many workers: what the scheduler itself costs.")
+            .rows(16_000)
+            .model("crowded", 10_000, constant(10_000, 6_000))
+            .crowded(12_000, 1_000, 16),
     ]
     .map(|draft| draft.0)
     .into()
@@ -77,6 +93,38 @@ impl Draft {
 
     fn model(self, name: &str, max_parallel: u32, provider: ProviderSpec) -> Self {
         self.ramped(name, max_parallel, provider, 0)
+    }
+
+    /// Lets its models have so many calls out, whatever they answer.
+    fn without_a_limit(mut self, limit: u32) -> Self {
+        self.0.models.iter_mut().for_each(|model| model.algorithm = LimitChoice::Fixed { limit });
+        self
+    }
+
+    /// Makes two columns that do not need each other of those of its model, and lets the second one come late. A group may
+    /// borrow so much.
+    fn in_two_groups(mut self, workers: u32, borrows: u32, late_ms: u64) -> Self {
+        let config = BoundedBorrowConfig { default_ceiling: Some(borrows), ..BoundedBorrowConfig::default() };
+        self.0.policy = PolicyChoice::BoundedBorrow(config);
+        (self.0.submission_limit, self.0.row_groups) = (workers, 1);
+        self.0.row_group_size = u32::try_from(self.0.rows).unwrap_or(u32::MAX);
+        let late = "late".to_string();
+        for (column, (name, after)) in
+            self.0.columns[1..].iter_mut().zip([("first", "seed".to_string()), ("second", late.clone())])
+        {
+            (column.name, column.after) = (name.to_string(), [after].into());
+        }
+        let local = Duration::from_millis(late_ms);
+        let after = ["seed".to_string()].into();
+        self.0.columns.push(ScenarioColumn { after, local, ..ScenarioColumn::new(&late, Strategy::FullColumn) });
+        self
+    }
+
+    /// Gives it so many workers, and larger row groups.
+    fn crowded(mut self, workers: u32, row_group_size: u32, row_groups: u32) -> Self {
+        let run = &mut self.0;
+        (run.submission_limit, run.row_group_size, run.row_groups) = (workers, row_group_size, row_groups);
+        self
     }
 
     /// Adds a model with two columns: one that drafts a cell, one that judges it.

@@ -29,6 +29,12 @@ mod listen;
 mod sample;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_builtin;
+#[cfg(test)]
+mod tests_change;
+#[cfg(test)]
+mod tests_sample;
 mod watch;
 mod why;
 mod words;

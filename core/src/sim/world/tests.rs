@@ -6,12 +6,12 @@ use crate::sim::provider::{Capacity, ProviderSpec};
 use crate::sim::scenario::{Answering, Holder, Model, PreBatch, ScenarioColumn};
 use alloc::string::ToString;
 
-fn millis(millis: u64) -> Duration {
+pub(super) fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
 /// A model of so many slots whose calls take 10 ms.
-fn model(name: &str, slots: u32) -> Model {
+pub(super) fn model(name: &str, slots: u32) -> Model {
     Model {
         name: name.to_string(),
         provider: ProviderSpec {
@@ -26,11 +26,11 @@ fn model(name: &str, slots: u32) -> Model {
     }
 }
 
-fn calling(name: &str, model: &str) -> ScenarioColumn {
+pub(super) fn calling(name: &str, model: &str) -> ScenarioColumn {
     ScenarioColumn { model: Some(model.to_string()), ..ScenarioColumn::new(name, Strategy::Cell) }
 }
 
-fn scenario(rows: u64, models: &[Model], columns: &[ScenarioColumn]) -> Scenario {
+pub(super) fn scenario(rows: u64, models: &[Model], columns: &[ScenarioColumn]) -> Scenario {
     Scenario { rows, row_group_size: 4, models: models.into(), columns: columns.into(), ..Scenario::default() }
 }
 

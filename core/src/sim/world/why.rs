@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::activity::Worker;
-use super::words::{At, of_block, of_call, of_slots, of_task, slots_of};
+use super::words::{At, many, of_block, of_call, of_slots, of_task, slots_of};
 use super::{Provider, World};
 use crate::request::ResourceGauges;
 
@@ -61,7 +61,7 @@ impl World {
             About::RowGroups => self.why_row_groups(&mut told),
             About::Worker(worker) => told.extend(self.why_worker(worker)),
             About::Task(task) => told.extend(self.pipeline.why_waiting(task).map(|wait| Why {
-                what: String::from("the task waits"),
+                what: String::from("the task"),
                 why: of_task(&wait),
                 count: 1,
             })),
@@ -76,13 +76,15 @@ impl World {
         let waiting = kind.at_work.waiting;
         if let Some(provider) = kind.provider.and_then(|place| self.providers.get(place)).filter(|_| waiting > 0) {
             let what = match gauges.suspended {
-                0 => format!("{waiting} workers of `{name}` wait for a call"),
-                yielded => format!("{waiting} workers of `{name}` wait for a call, {yielded} of them without a slot"),
+                0 => format!("{} of `{name}`, waiting for a call", many(waiting, "worker")),
+                yielded => {
+                    format!("{} of `{name}`, waiting for a call, {yielded} without a slot", many(waiting, "worker"))
+                }
             };
             told.push(Why { what, why: self.why_call(provider), count: waiting });
         }
         for (wait, count) in self.pipeline.why_column(gauges.column) {
-            told.push(Why { what: format!("{count} tasks of `{name}`"), why: of_task(&wait), count });
+            told.push(Why { what: format!("{} of `{name}`", many(count, "task")), why: of_task(&wait), count });
         }
         if told.is_empty() {
             self.why_row_groups(told);
@@ -94,7 +96,11 @@ impl World {
         let first = self.pipeline.why_group(gauges.column);
         if let (Some(wait), Some(column)) = (first, self.pipeline.plan().column(gauges.column)) {
             let (count, name) = (gauges.queued, column.group.identity.join("/"));
-            told.push(Why { what: format!("{count} tasks of group `{name}` are queued"), why: of_task(&wait), count });
+            told.push(Why {
+                what: format!("{} of group `{name}`, queued", many(count, "task")),
+                why: of_task(&wait),
+                count,
+            });
         }
     }
 
@@ -103,11 +109,11 @@ impl World {
         let Some(state) = self.admission.gauges(now, provider.resource) else { return };
         let ResourceGauges { effective_max, limit, in_flight, waiters, .. } = state;
         if waiters > 0 {
-            let what = format!("{waiters} calls to `{name}` wait");
+            let what = format!("{} to `{name}`, waiting", many(waiters, "call"));
             told.push(Why { what, why: self.why_call(provider), count: waiters });
         } else if in_flight < effective_max {
             let count = effective_max - in_flight;
-            let what = format!("{count} of {effective_max} calls to `{name}` are not out");
+            let what = format!("{count} of {effective_max} calls to `{name}`, not out");
             told.push(Why { what, why: String::from("no worker asks for one"), count });
         }
         if limit < effective_max {
@@ -134,23 +140,24 @@ impl World {
 
     /// What keeps the call to a provider that waits longest.
     fn why_call(&self, provider: &Provider) -> String {
-        match self.admission.why_idle_now(self.now, provider.resource) {
-            Some(wait) => of_call(&wait),
-            None => String::from("all calls that the model may have at once are out"),
+        if let Some(wait) = self.admission.why_idle_now(self.now, provider.resource) {
+            return of_call(&wait);
         }
+        let most = self.admission.gauges(self.now, provider.resource).map_or(0, |state| state.effective_max);
+        format!("all {most} calls that the model may have at once are out")
     }
 
     fn why_slots(&self, resource: usize, told: &mut Vec<Why>) {
         let Some((name, used, limit)) = self.pipeline.usage().nth(resource) else { return };
         let (name, free) = (slots_of(name), limit.saturating_sub(used));
         if let Some(wait) = self.pipeline.why_idle_now(resource) {
-            let what = format!("{free} of {limit} {name} are free");
+            let what = format!("{free} of {limit} {name}, free");
             return told.push(Why { what, why: of_slots(&wait), count: free });
         }
         let demand = self.pipeline.demand().nth(resource).unwrap_or(0);
         if demand > 0 {
             let count = u32::try_from(demand).unwrap_or(u32::MAX);
-            let what = format!("queued tasks want {demand} {name}");
+            let what = format!("{demand} {name}, wanted by queued tasks");
             told.push(Why { what, why: format!("all {limit} are taken"), count });
         }
     }
@@ -158,12 +165,12 @@ impl World {
     fn why_row_groups(&self, told: &mut Vec<Why>) {
         let (block, count, handed_out) = self.pipeline.why_row_groups();
         if handed_out > 0 {
-            let what = format!("{handed_out} row groups are complete, or not begun with");
+            let what = format!("{}, handed out", many(handed_out, "row group"));
             let why = String::from("their hook or their checkpoint has not answered");
             told.push(Why { what, why, count: handed_out });
         }
         if count > 0 {
-            let what = format!("{count} row groups are not begun");
+            let what = format!("{}, not begun", many(count, "row group"));
             told.push(Why { what, why: String::from(of_block(block)), count });
         }
     }

@@ -19,6 +19,11 @@ impl fmt::Display for At {
     }
 }
 
+/// So many of something.
+pub(super) fn many(count: u32, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// What keeps a task.
 pub(super) fn of_task(wait: &TaskWait) -> String {
     match wait {

@@ -2,6 +2,7 @@
 
 use super::{Allowed, PolicyView, Refusal, TaskPolicy, Until};
 use crate::task::admission::{DenialReason, Figures};
+use crate::task::resources::ResourceId;
 
 /// No admitted limit: allowed. Running below the limit: allowed. At or above it: allowed while no *peer pressure*
 /// exists, that is while no other group's head wants one of the same resources and could be admitted now.
@@ -19,5 +20,10 @@ impl TaskPolicy for StrictFair {
             figures: Some(Figures { held: running, asked: 1, share: limit, debt: 0, ceiling: None }),
             until: Until::NoPressure(resource),
         })
+    }
+
+    /// What was lent under another policy comes back.
+    fn repaid(&self, _resource: ResourceId, amount: u32) -> u32 {
+        amount
     }
 }

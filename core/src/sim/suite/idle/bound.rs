@@ -11,15 +11,16 @@
 //! None of it knows of queues, policies or leases, so a run can be judged by it: no wall time is below the bound, and one
 //! at the bound cannot be bettered.
 
+use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::pipeline::Strategy;
-use crate::sim::latency::Latency;
+use crate::sim::latency::{Latency, scaled};
 use crate::sim::provider::{Capacity, Overload};
-use crate::sim::scenario::{Holder, Model, Scenario, ScenarioColumn, ScenarioError};
+use crate::sim::scenario::{Change, Holder, Intervention, Model, Scenario, ScenarioColumn, ScenarioError};
 use crate::time::Duration;
 
 /// What no wall time of a scenario can be below, and why.
@@ -45,8 +46,9 @@ struct Cost<'a> {
 
 impl LowerBound {
     /// The bound of a scenario in which nothing is left to chance but latencies: of each law, the shortest counts.
-    /// O(columns + edges).
+    /// Of what changes in its midst, the best counts throughout. O(columns + edges + changes x models).
     pub fn of(scenario: &Scenario) -> Result<Self, ScenarioError> {
+        let scenario = &*at_best(scenario);
         let costs: Vec<Cost<'_>> = scenario.columns.iter().map(|column| cost(scenario, column)).collect();
         let mut bounds = Vec::new();
         let path = longest_path(scenario, &costs)?;
@@ -69,6 +71,39 @@ impl LowerBound {
         let (set_by, nanos) = most.unwrap_or_default();
         Ok(Self { at_least: Duration::from_nanos(nanos), set_by, path: Duration::from_nanos(path) })
     }
+}
+
+/// The scenario with everything that is changed in its midst as good as it ever gets, from the beginning.
+fn at_best(scenario: &Scenario) -> Cow<'_, Scenario> {
+    if scenario.changes.is_empty() {
+        return Cow::Borrowed(scenario);
+    }
+    let mut best = scenario.clone();
+    for Change { what, .. } in &scenario.changes {
+        let Some(model) = best.models.iter_mut().find(|model| what.model() == Some(&model.name)) else { continue };
+        match what {
+            Intervention::Capacity { slots: Some(slots), .. } if *slots > most_slots(&model.provider.capacity) => {
+                model.provider.capacity = Capacity::Constant { slots: *slots };
+            }
+            Intervention::Slow { factor, .. } if *factor < 1.0 => {
+                // Slow patches follow one another and never add up.
+                let (of, latency) = (scenario.models.iter(), &mut model.provider.latency);
+                let original =
+                    of.filter(|other| other.name == model.name).map(|other| shortest(&other.provider.latency));
+                let least = original.map(|latency| scaled(latency, *factor)).min().unwrap_or(Duration::ZERO);
+                *latency = Latency::Constant { latency: least.min(shortest(latency)) };
+            }
+            Intervention::Request { request, .. } => {
+                let most = model.request.max_limit.zip(request.max_limit).map(|(one, other)| one.max(other));
+                model.request.max_limit = most;
+            }
+            Intervention::MaxParallel { calls, .. } => model.max_parallel = model.max_parallel.max(*calls),
+            _ => {}
+        }
+        // Who has how many slots is then up to admission.
+        best.holders.retain(|holder| what.model() != Some(&holder.model));
+    }
+    Cow::Owned(best)
 }
 
 fn row_groups(scenario: &Scenario) -> u64 {

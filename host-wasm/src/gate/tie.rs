@@ -1,7 +1,7 @@
 //! Which task asks the gate for a permit.
 //!
-//! The gate's `acquire` belongs to calls of any kind. A task lends it its tie for the one call that it makes for the task:
-//! [`lend`], then `acquire`, within one turn and with nothing between them.
+//! `acquire` belongs to calls of any kind. A task of a pipeline lends it its tie for the one call that it makes for the
+//! task: `lend`, then `acquire`, within one turn and with nothing between them.
 
 use std::cell::Cell;
 
@@ -12,11 +12,11 @@ thread_local! {
 }
 
 /// The next permit is asked for with `tie`; `None` takes back what was lent.
-pub(super) fn lend(tie: Option<Tie>) {
+pub fn lend(tie: Option<Tie>) {
     LENT.set(tie);
 }
 
 /// The tie to ask with; it is lent once.
-pub fn take() -> Option<Tie> {
+pub(super) fn take() -> Option<Tie> {
     LENT.take()
 }

@@ -1,0 +1,190 @@
+//! What the head of an HTTP or gRPC answer tells admission: how the call ended, when to come back, what is left of the rates.
+//!
+//! | answer | outcome |
+//! | --- | --- |
+//! | 429, 529, or 503 with Retry-After; gRPC `RESOURCE_EXHAUSTED` | rate limited |
+//! | 408, 504; gRPC `DEADLINE_EXCEEDED` | provider timeout |
+//! | other 4xx and 5xx; any other gRPC status but `OK` and `CANCELLED` | provider failure |
+//! | gRPC `CANCELLED` | local cancelled |
+//! | anything else, once its body has ended | success |
+//!
+//! Retry-After is read as seconds, as a date, and as `retry-after-ms`; gRPC says it as `grpc-retry-pushback-ms`. A
+//! refusal that has none takes the wait from the `x-ratelimit-reset-*` headers of what is used up:
+//!
+//! | header | meaning |
+//! | --- | --- |
+//! | `x-ratelimit-limit-requests`, `-tokens` | how much is allowed in a window |
+//! | `x-ratelimit-remaining-requests`, `-tokens` | how much of it is left |
+//! | `x-ratelimit-reset-requests`, `-tokens` | how long until all of it is back: `20ms`, `1s`, `6m0s`, `1h2m3.5s`, or seconds |
+//!
+//! The same without a suffix (`x-ratelimit-remaining`) speaks of requests. A value that cannot be read is as good as absent.
+//!
+//! Headers come from the host, behind [`Headers`]; so do dates, because the core has no wall clock.
+//!
+//! ```
+//! use tidegate_core::request::Completion;
+//! use tidegate_core::request::head::{Head, Headers};
+//! use tidegate_core::time::Duration;
+//!
+//! struct Pairs(&'static [(&'static str, &'static str)]);
+//!
+//! impl Headers for Pairs {
+//!     fn get(&self, name: &str) -> Option<&str> {
+//!         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+//!     }
+//!
+//!     fn until(&self, _date: &str) -> Option<Duration> {
+//!         None
+//!     }
+//! }
+//!
+//! let head = Head::read(429, &Pairs(&[("retry-after", "2"), ("x-ratelimit-remaining-requests", "0")]));
+//! assert_eq!(head.completion, Completion::rate_limited(Some(Duration::from_secs(2))));
+//! assert_eq!(head.corrections[0].remaining, Some(0));
+//! ```
+
+mod wait;
+
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+
+use super::budget::{Correction, Dimension};
+use super::outcome::{Completion, Outcome};
+use crate::time::Duration;
+
+/// "Site is overloaded": not registered, but in use.
+const OVERLOADED: u16 = 529;
+
+const RETRY_AFTER: &str = "retry-after";
+/// The milliseconds form of Retry-After, which some providers send beside the standard header because that counts whole
+/// seconds only.
+pub const RETRY_AFTER_MS: &str = "retry-after-ms";
+const GRPC_STATUS: &str = "grpc-status";
+const GRPC_PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// The headers of each dimension, in the order limit, remaining, reset; the first one that is there counts.
+const REQUESTS: [[&str; 2]; 3] = [
+    ["x-ratelimit-limit-requests", "x-ratelimit-limit"],
+    ["x-ratelimit-remaining-requests", "x-ratelimit-remaining"],
+    ["x-ratelimit-reset-requests", "x-ratelimit-reset"],
+];
+const TOKENS: [[&str; 1]; 3] =
+    [["x-ratelimit-limit-tokens"], ["x-ratelimit-remaining-tokens"], ["x-ratelimit-reset-tokens"]];
+
+/// Every header that is ever looked up, for a host that has to fetch them beforehand.
+pub const NAMES: [&str; 13] = [
+    RETRY_AFTER,
+    RETRY_AFTER_MS,
+    GRPC_STATUS,
+    GRPC_PUSHBACK,
+    REQUESTS[0][0],
+    REQUESTS[0][1],
+    REQUESTS[1][0],
+    REQUESTS[1][1],
+    REQUESTS[2][0],
+    REQUESTS[2][1],
+    TOKENS[0][0],
+    TOKENS[1][0],
+    TOKENS[2][0],
+];
+
+/// The headers of an answer, and the wall clock they are to be read by.
+pub trait Headers {
+    /// The value of a header; `None` if it is not there or no text. `name` is in lower case, one of [`NAMES`].
+    fn get(&self, name: &str) -> Option<&str>;
+
+    /// How long it is until an HTTP date: zero for one that is past, `None` for what is no date.
+    fn until(&self, date: &str) -> Option<Duration>;
+}
+
+/// What the head of an answer says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// How the call ends, if its body comes through whole.
+    pub completion: Completion,
+    /// What the provider said about its budgets.
+    pub corrections: Vec<Correction>,
+}
+
+impl Head {
+    /// Reads an HTTP status and headers.
+    #[must_use]
+    pub fn read(status: u16, headers: &dyn Headers) -> Self {
+        let corrections = rate_limits(headers);
+        let completion = grpc(headers).unwrap_or_else(|| {
+            let asked = retry_after(headers);
+            match status {
+                429 | OVERLOADED => Completion::rate_limited(asked.or_else(|| wait_of_exhausted(&corrections))),
+                503 if asked.is_some() => Completion::rate_limited(asked),
+                408 | 504 => Outcome::ProviderTimeout.into(),
+                400.. => Outcome::ProviderFailure.into(),
+                _ => Outcome::Success.into(),
+            }
+        });
+        Self { completion, corrections }
+    }
+
+    /// Whether the provider refused the call for too many calls.
+    #[must_use]
+    pub fn is_rate_limited(&self) -> bool {
+        self.completion.outcome == Outcome::RateLimited
+    }
+}
+
+/// How a gRPC call ended, by the headers of an answer without a body or by its trailers; `None` if they do not say.
+#[must_use]
+pub fn grpc(metadata: &dyn Headers) -> Option<Completion> {
+    let number = |name| text(metadata, name)?.parse::<i64>().ok();
+    Some(match number(GRPC_STATUS)? {
+        0 => Outcome::Success.into(),
+        1 => Outcome::LocalCancelled.into(),
+        4 => Outcome::ProviderTimeout.into(),
+        // A negative pushback means "do not try again", which is not the gate's to decide.
+        8 => {
+            let pushback = number(GRPC_PUSHBACK).and_then(|millis| u64::try_from(millis).ok());
+            Completion::rate_limited(pushback.map(Duration::from_millis))
+        }
+        _ => Outcome::ProviderFailure.into(),
+    })
+}
+
+/// The wait that `headers` ask for: `retry-after-ms` if it is there and readable, else `Retry-After` as seconds (fractions are
+/// accepted although the standard has none) or as an HTTP date.
+///
+/// A date that is past asks for no wait. An unreadable value counts as none: the caller's own cooldown then applies.
+#[must_use]
+pub fn retry_after(headers: &dyn Headers) -> Option<Duration> {
+    if let Some(wait) = text(headers, RETRY_AFTER_MS).and_then(wait::millis) {
+        return Some(wait);
+    }
+    let standard = text(headers, RETRY_AFTER)?;
+    wait::seconds(standard).or_else(|| headers.until(standard))
+}
+
+/// What `headers` say about requests and about tokens; nothing for a dimension that no header names.
+#[must_use]
+pub fn rate_limits(headers: &dyn Headers) -> Vec<Correction> {
+    let about = |dimension, [limit, remaining, reset]: [Option<&str>; 3]| {
+        let said = Correction {
+            limit: limit.and_then(|text| text.parse().ok()),
+            remaining: remaining.and_then(|text| text.parse().ok()),
+            reset_after: reset.and_then(wait::reset),
+            ..Correction::of(dimension)
+        };
+        (said != Correction::of(dimension)).then_some(said)
+    };
+    let requests = REQUESTS.map(|names| names.into_iter().find_map(|name| text(headers, name)));
+    let tokens = TOKENS.map(|[name]| text(headers, name));
+    [about(Dimension::Requests, requests), about(Dimension::TotalTokens, tokens)].into_iter().flatten().collect()
+}
+
+/// How long until what is used up is back, of the dimensions that have nothing left: what a refusal without Retry-After asks for.
+fn wait_of_exhausted(said: &[Correction]) -> Option<Duration> {
+    said.iter().filter(|one| one.remaining == Some(0)).filter_map(|one| one.reset_after).max()
+}
+
+fn text<'a>(headers: &'a dyn Headers, name: &str) -> Option<&'a str> {
+    headers.get(name).map(str::trim)
+}

@@ -1,0 +1,139 @@
+use super::*;
+
+/// Headers at Sun, 06 Nov 1994 08:49:37 GMT, the date of the HTTP specification.
+struct Sent<'a>(&'a [(&'a str, &'a str)]);
+
+impl Headers for Sent<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        assert!(NAMES.contains(&name), "{name} is not in the list");
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
+
+    fn until(&self, date: &str) -> Option<Duration> {
+        match date {
+            "Sun, 06 Nov 1994 08:49:47 GMT" => Some(Duration::from_secs(10)),
+            "Sun, 06 Nov 1994 08:49:07 GMT" => Some(Duration::ZERO),
+            _ => None,
+        }
+    }
+}
+
+fn read(status: u16, headers: &[(&str, &str)]) -> Completion {
+    Head::read(status, &Sent(headers)).completion
+}
+
+fn wait_for(headers: &[(&str, &str)]) -> Option<Duration> {
+    retry_after(&Sent(headers))
+}
+
+#[test]
+fn a_refusal_for_too_many_calls_is_known_by_its_status() {
+    let limited = |secs| Completion::rate_limited(Some(Duration::from_secs(secs)));
+    assert_eq!(read(429, &[]), Completion::rate_limited(None));
+    for status in [429, 503, 529] {
+        assert_eq!(read(status, &[("retry-after", "7")]), limited(7));
+    }
+    assert_eq!(read(503, &[]), Outcome::ProviderFailure.into());
+    assert_eq!(read(503, &[("retry-after", "soon")]), Outcome::ProviderFailure.into());
+}
+
+#[test]
+fn a_refusal_without_retry_after_waits_for_what_is_used_up() {
+    let headers = [
+        ("x-ratelimit-remaining-tokens", "0"),
+        ("x-ratelimit-reset-tokens", "1m30s"),
+        ("x-ratelimit-reset-requests", "5m"),
+    ];
+    assert_eq!(read(429, &headers), Completion::rate_limited(Some(Duration::from_secs(90))));
+    assert_eq!(read(429, &headers[1..]), Completion::rate_limited(None));
+}
+
+#[test]
+fn every_other_status_is_a_success_a_timeout_or_a_failure() {
+    for (status, outcome) in [
+        (200, Outcome::Success),
+        (304, Outcome::Success),
+        (400, Outcome::ProviderFailure),
+        (404, Outcome::ProviderFailure),
+        (408, Outcome::ProviderTimeout),
+        (500, Outcome::ProviderFailure),
+        (504, Outcome::ProviderTimeout),
+    ] {
+        assert_eq!(read(status, &[]), outcome.into(), "{status}");
+    }
+}
+
+#[test]
+fn a_grpc_status_counts_more_than_the_http_status_that_carries_it() {
+    let exhausted = [("grpc-status", "8"), ("grpc-retry-pushback-ms", "250")];
+    assert_eq!(read(200, &exhausted), Completion::rate_limited(Some(Duration::from_millis(250))));
+    assert_eq!(read(200, &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "-1")]), Completion::rate_limited(None));
+    assert_eq!(read(503, &[("grpc-status", "0")]), Outcome::Success.into());
+    assert_eq!(read(200, &[("grpc-status", "4")]), Outcome::ProviderTimeout.into());
+    assert_eq!(read(200, &[("grpc-status", "1")]), Outcome::LocalCancelled.into());
+    assert_eq!(read(200, &[("grpc-status", "eight")]), Outcome::Success.into());
+}
+
+#[test]
+fn retry_after_is_seconds_a_fraction_a_date_or_milliseconds() {
+    assert_eq!(wait_for(&[("retry-after", " 3 ")]), Some(Duration::from_secs(3)));
+    assert_eq!(wait_for(&[("retry-after", "0.25")]), Some(Duration::from_millis(250)));
+    assert_eq!(wait_for(&[("retry-after", "Sun, 06 Nov 1994 08:49:47 GMT")]), Some(Duration::from_secs(10)));
+    assert_eq!(wait_for(&[("retry-after", "Sun, 06 Nov 1994 08:49:07 GMT")]), Some(Duration::ZERO));
+    assert_eq!(wait_for(&[("retry-after", "1"), ("retry-after-ms", "120")]), Some(Duration::from_millis(120)));
+    assert_eq!(wait_for(&[("retry-after", "1"), ("retry-after-ms", "soon")]), Some(Duration::from_secs(1)));
+}
+
+#[test]
+fn nonsense_is_no_wait_at_all() {
+    for value in ["", ".", "later", "-5", "NaN", "inf", "1e300", "1.2.3", "1.x", "99999999999999999999", "18446744074"]
+    {
+        assert_eq!(wait_for(&[("retry-after", value)]), None, "{value}");
+    }
+    assert_eq!(wait_for(&[]), None);
+}
+
+#[test]
+fn requests_and_tokens_are_read_apart() {
+    let said = rate_limits(&Sent(&[
+        ("x-ratelimit-limit-requests", "60"),
+        ("x-ratelimit-remaining-requests", "59"),
+        ("x-ratelimit-reset-requests", "1s"),
+        ("x-ratelimit-limit-tokens", "150000"),
+        ("x-ratelimit-remaining-tokens", "149984"),
+        ("x-ratelimit-reset-tokens", "6m0s"),
+    ]));
+    let of = |dimension, limit, remaining, secs| Correction {
+        limit: Some(limit),
+        remaining: Some(remaining),
+        reset_after: Some(Duration::from_secs(secs)),
+        ..Correction::of(dimension)
+    };
+    assert_eq!(said, [of(Dimension::Requests, 60, 59, 1), of(Dimension::TotalTokens, 150_000, 149_984, 360)]);
+}
+
+#[test]
+fn a_bare_header_is_about_requests_and_a_date_is_no_wait() {
+    let said = rate_limits(&Sent(&[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "1767225600")]));
+    assert_eq!(said, [Correction { remaining: Some(3), ..Correction::of(Dimension::Requests) }]);
+    assert_eq!(rate_limits(&Sent(&[("x-ratelimit-remaining-requests", "many"), ("x-ratelimit-reset", "soon")])), []);
+}
+
+#[test]
+fn waits_are_read_in_every_notation() {
+    for (text, millis) in [
+        ("20ms", 20),
+        ("1s", 1_000),
+        ("6m0s", 360_000),
+        ("1h2m3.5s", 3_723_500),
+        ("2.5", 2_500),
+        ("1d", 86_400_000),
+        ("0.0000000000009s", 0),
+        (".5s", 500),
+    ] {
+        assert_eq!(wait::reset(text), Some(Duration::from_millis(millis)), "{text}");
+    }
+    for nonsense in ["", "s", "1x", "-3s", "1m-2s", "NaN", "1e400", "later", "1s2", "99999999999d"] {
+        assert_eq!(wait::reset(nonsense), None, "{nonsense}");
+    }
+}

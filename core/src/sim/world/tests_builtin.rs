@@ -1,0 +1,69 @@
+use super::tests::millis;
+use super::*;
+use crate::request::limit::LimitChoice;
+use crate::sim::scenario::builtin;
+
+fn named(name: &str) -> Scenario {
+    builtin().into_iter().find(|scenario| scenario.name == name).expect("it is built in")
+}
+
+fn finish(scenario: &Scenario) -> Sample {
+    let mut world = World::watched(scenario, 1).unwrap();
+    while world.step() {}
+    assert_eq!(world.violation(), None);
+    world.sample()
+}
+
+#[test]
+fn without_a_limit_a_storm_refuses_most_calls_and_with_one_hardly_any() {
+    let storm = named("storm");
+    let mut world = World::new(&storm, 1).unwrap();
+    world.advance_to(Instant::ZERO + millis(4));
+    let first = world.sample().providers.remove(0);
+    assert_eq!((first.limit, first.in_flight, first.accepted, first.refused), (40, 40, 8, 32));
+    let end = finish(&storm);
+    let stormy = &end.providers[0];
+    assert_eq!((stormy.limit, stormy.accepted, end.rows_done), (40, 600, 300), "it gets there all the same");
+    assert!(stormy.refused > 3 * stormy.accepted, "{} refused", stormy.refused);
+    let mut calm = storm;
+    calm.models[0].algorithm = LimitChoice::Aimd;
+    let adapted = finish(&calm);
+    assert!(adapted.providers[0].refused * 10 < stormy.refused, "{} refused", adapted.providers[0].refused);
+    assert!(adapted.at.as_nanos() * 10 < end.at.as_nanos() * 9, "{} against {}", adapted.at, end.at);
+}
+
+#[test]
+fn the_first_group_borrows_up_to_six_repays_when_the_second_comes_and_lends_in_turn() {
+    let mut world = World::watched(&named("borrow-and-repay"), 1).unwrap();
+    let mut at = |instant| {
+        world.advance_to(Instant::ZERO + millis(instant));
+        let groups = world.sample().groups;
+        let of = |name: &str| groups.iter().find(|group| group.name == name).expect("it is a group");
+        [of("ample/first"), of("ample/second")].map(|group| (group.running, group.debt))
+    };
+    assert_eq!(at(3_900), [(14, 6), (0, 0)], "its share of eight, and six borrowed");
+    let [first, second] = at(4_010);
+    assert!(first.0 < 14 || second.0 >= 2, "the second begins at once with what was kept for it: {first:?} {second:?}");
+    let [first, second] = at(4_200);
+    assert!(first.1 < 6 && second.0 > 2, "what ends is repaid first: {first:?} {second:?}");
+    for (running, debt) in at(6_000) {
+        assert!(
+            (7..=9).contains(&running) && debt <= 1,
+            "then each has its share, but for one: {running}, owing {debt}"
+        );
+    }
+    assert_eq!(at(15_000), [(0, 0), (14, 6)], "and the second borrows when the first has nothing left to do");
+    while world.step() {}
+    assert_eq!(world.violation(), None);
+}
+
+#[test]
+fn ten_thousand_calls_are_out_at_once_for_ten_seconds() {
+    let mut world = World::new(&named("crowd"), 1).unwrap();
+    for seconds in 1..=10 {
+        world.advance_to(Instant::ZERO + Duration::from_secs(seconds));
+        let sample = world.sample();
+        let crowded = &sample.providers[0];
+        assert!(crowded.in_flight >= 9_900 && crowded.refused == 0, "{} after {seconds} s", crowded.in_flight);
+    }
+}

@@ -1,0 +1,164 @@
+/** What can go wrong, and the checks of what comes from outside. */
+
+/**
+ * Why a call may not go out.
+ *
+ * | reason | meaning |
+ * | --- | --- |
+ * | `no_capacity` | the limit or the provider's cap is reached |
+ * | `cooldown` | the provider asked for a pause |
+ * | `budget_exhausted` | a rate budget is spent |
+ * | `queued_waiters_ahead` | an earlier call goes first |
+ * | `queue_timeout` | `timeoutMs` passed while it waited |
+ * | `cancelled` | the call was withdrawn |
+ * | `shutdown` | the gate is shut, or was freed |
+ * | `unregistered` | the key was never registered with this gate |
+ */
+export type DenialReason =
+  | "no_capacity"
+  | "cooldown"
+  | "budget_exhausted"
+  | "queued_waiters_ahead"
+  | "queue_timeout"
+  | "cancelled"
+  | "shutdown"
+  | "unregistered";
+
+/** In the order of the core. */
+const REASONS: readonly DenialReason[] = [
+  "no_capacity",
+  "cooldown",
+  "budget_exhausted",
+  "queued_waiters_ahead",
+  "queue_timeout",
+  "cancelled",
+  "shutdown",
+  "unregistered",
+];
+
+const REASON_TEXTS: Readonly<Record<DenialReason, string>> = {
+  no_capacity: "the limit of calls in flight is reached",
+  cooldown: "the provider asked for a pause",
+  budget_exhausted: "a rate budget is spent",
+  queued_waiters_ahead: "an earlier call goes first",
+  queue_timeout: "the deadline passed while waiting",
+  cancelled: "the call was withdrawn",
+  shutdown: "the gate is shut",
+  unregistered: "it was never registered with this gate",
+};
+
+/** @internal The reason of this number. */
+export function denialReason(number: number): DenialReason {
+  return REASONS[number] ?? "cancelled";
+}
+
+/**
+ * The call may not go out. What `acquire` and `run` reject with, and `tryAcquire` throws for what no waiting can mend.
+ *
+ * ```ts
+ * import { DeniedError, RequestGate } from "tidegate";
+ *
+ * const gate = new RequestGate();
+ * gate.register("provider/model", { maxParallel: 1 });
+ * using held = await gate.acquire("provider/model");
+ * try {
+ *   await gate.acquire("provider/model", { timeoutMs: 0 });
+ * } catch (error) {
+ *   if (!(error instanceof DeniedError)) throw error;
+ *   console.log(error.reason); // queue_timeout
+ * }
+ * ```
+ */
+export class DeniedError extends Error {
+  override readonly name = "DeniedError";
+  /** What was asked for, such as `provider/model`. */
+  readonly key: string;
+  /** Why it was refused. */
+  readonly reason: DenialReason;
+  /** In how many milliseconds capacity is next known to change by time alone; undefined where that is not known. */
+  readonly changesInMs: number | undefined;
+
+  /** @internal */
+  constructor(key: string, reason: DenialReason, changesInMs?: number, text: string = REASON_TEXTS[reason]) {
+    super(`${key}: ${text}${changesInMs === undefined ? "" : ` (the next change is in ${inWords(changesInMs)})`}`);
+    this.key = key;
+    this.reason = reason;
+    this.changesInMs = changesInMs;
+  }
+}
+
+/** An object was used after its `free()`. */
+export class FreedError extends Error {
+  override readonly name = "FreedError";
+
+  /** @internal */
+  constructor(what: string) {
+    super(`this ${what} was freed, and cannot be used any more`);
+  }
+}
+
+/** @internal A span of time for people: `1.2 s`, `35 ms`. */
+export function inWords(ms: number): string {
+  if (ms < 1_000) return `${Math.ceil(ms)} ms`;
+  if (ms < 120_000) return `${(ms / 1_000).toFixed(1)} s`;
+  return `${(ms / 60_000).toFixed(0)} min`;
+}
+
+/** @internal `undefined` for the NaN that stands for "none". */
+export function known(value: number | undefined): number | undefined {
+  return value === undefined || Number.isNaN(value) ? undefined : value;
+}
+
+/** The longest span that the core can add to an instant, in milliseconds: 292 years. */
+const LONGEST_MS = 2 ** 63 / 1e6;
+
+function mustBeNumber(what: string, value: unknown): number {
+  if (typeof value !== "number") throw new TypeError(`${what} must be a number, not ${shown(value)}`);
+  return value;
+}
+
+/** @internal A value in a message. */
+export function shown(value: unknown): string {
+  return typeof value === "string" ? JSON.stringify(value) : typeof value === "object" && value ? "an object" : String(value);
+}
+
+/** @internal A whole number that fits 32 bits. */
+export function whole(what: string, value: unknown): number {
+  const number = mustBeNumber(what, value);
+  if (Number.isInteger(number) && number >= 0 && number < 2 ** 32) return number;
+  throw new RangeError(`${what} must be a whole number from 0 to 4294967295, not ${number}`);
+}
+
+/** @internal A whole number that a double holds exactly. */
+export function wholeBig(what: string, value: unknown): number {
+  const number = mustBeNumber(what, value);
+  if (Number.isSafeInteger(number) && number >= 0) return number;
+  throw new RangeError(`${what} must be a whole number from 0 up, not ${number}`);
+}
+
+/** @internal A span of time in milliseconds. */
+export function spanMs(what: string, value: unknown): number {
+  const number = mustBeNumber(what, value);
+  if (number >= 0 && number < LONGEST_MS) return number;
+  throw new RangeError(`${what} must be a number of milliseconds from 0 up, not ${number}`);
+}
+
+/** @internal Any number but NaN. */
+export function anyNumber(what: string, value: unknown): number {
+  const number = mustBeNumber(what, value);
+  if (!Number.isNaN(number)) return number;
+  throw new RangeError(`${what} must be a number, not NaN`);
+}
+
+/** @internal A text that is not empty. */
+export function text(what: string, value: unknown): string {
+  if (typeof value === "string" && value !== "") return value;
+  throw new TypeError(`${what} must be a text that is not empty, not ${shown(value)}`);
+}
+
+/** @internal Refuses an object with a key that is not among `names`. */
+export function onlyKnown(what: string, given: object, names: readonly string[]): void {
+  for (const key of Object.keys(given)) {
+    if (!names.includes(key)) throw new TypeError(`${what} has no setting \`${key}\`; there are ${names.join(", ")}`);
+  }
+}

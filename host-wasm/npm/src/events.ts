@@ -1,0 +1,198 @@
+/** What happened at a gate, as plain objects. */
+
+import { type DenialReason, denialReason, known } from "./errors.js";
+import type { Book } from "./gate-keys.js";
+import { type BudgetDimension, DIMENSIONS } from "./gate-limits.js";
+import { OUTCOMES, type Outcome } from "./outcome.js";
+
+/** What every event has. */
+export interface EventHead {
+  /** Its number among the gate's events, from 0; a gap is an event that was lost. */
+  readonly sequence: number;
+  /** When it happened, on the clock of `performance.now()`. */
+  readonly atMs: number;
+  /** What it is about: the name of a resource, or `provider/model` for all its domains; undefined for the whole gate. */
+  readonly key: string | undefined;
+}
+
+/** What a release that released nothing was instead. */
+export type ReleaseAnswer = "released" | "duplicate" | "stale" | "unknown_lease" | "wrong_controller";
+
+/**
+ * What goes with each kind of event. Spans are in milliseconds, `waiter` and `lease` are numbers that name one call that waits
+ * and one permit among those that are out.
+ */
+export interface EventFacts {
+  /** A model was registered, with this cap. */
+  resource_registered: { readonly cap: number };
+  /** The cap of a model changed; `from` is undefined for a new one. */
+  effective_cap_changed: { readonly from: number | undefined; readonly to: number };
+  /** The first call came into an empty queue. */
+  queue_formed: object;
+  /** The last call left the queue. */
+  queue_drained: object;
+  /** A call asked; `waiter` if it had to queue. */
+  wait_started: { readonly waiter: number | undefined };
+  /** A call was let out. */
+  wait_completed: { readonly waiter: number | undefined; readonly waitedMs: number };
+  /** A call waited for as long as it might. */
+  wait_timeout: { readonly waiter: number | undefined; readonly waitedMs: number };
+  /** A call withdrew, or was turned away by `shutdown()`. */
+  wait_cancelled: { readonly waiter: number; readonly waitedMs: number; readonly reason: DenialReason };
+  /** A call was refused at once. */
+  acquire_denied: { readonly reason: DenialReason };
+  /** A call may go out: the limit it was admitted under, and how many are out now. */
+  lease_acquired: { readonly lease: number; readonly limit: number; readonly inFlight: number };
+  /** A call goes out. */
+  call_started: { readonly lease: number };
+  /** A call came back, or was given up; `tookMs` is 0 if nobody wanted events when it began. */
+  call_completed: { readonly lease: number; readonly outcome: Outcome; readonly tookMs: number };
+  /** A slot is free again; `heldMs` is 0 if nobody wanted events when it was taken. */
+  lease_released: {
+    readonly lease: number;
+    readonly outcome: Outcome;
+    readonly heldMs: number;
+    readonly inFlight: number;
+  };
+  /** A release that released nothing. */
+  release_diagnostic: { readonly lease: number; readonly answer: ReleaseAnswer };
+  /** The provider refused; until when nothing goes out, on the clock of `atMs`. */
+  rate_limited: { readonly blockedUntilMs: number | undefined; readonly consecutive: number };
+  /** A pause that the provider asked for was cut to the longest allowed. */
+  cooldown_capped: { readonly askedMs: number; readonly takenMs: number };
+  /** The limit fell. */
+  limit_decreased: { readonly from: number; readonly to: number };
+  /** The limit rose. */
+  limit_increased: { readonly from: number; readonly to: number };
+  /** The limit passed the one that the first cut had found too high. */
+  soft_ceiling_recovered: { readonly limit: number };
+  /** The limit is at its maximum again, and no pause is in force. */
+  fully_recovered: { readonly limit: number };
+  /** A ramp opened slots. */
+  ramp_step: { readonly from: number; readonly to: number };
+  /** A refusal ended a ramp at this limit. */
+  ramp_aborted: { readonly limit: number };
+  /** What the provider said about a budget changed what may be spent. */
+  budget_corrected: { readonly dimension: BudgetDimension; readonly before: number; readonly after: number };
+}
+
+/** The kinds of events. */
+export type GateEventKind = keyof EventFacts;
+
+/** One event of a gate: its `kind` says what else it has. */
+export type GateEvent = { [Kind in GateEventKind]: EventHead & { readonly kind: Kind } & Readonly<EventFacts[Kind]> }[GateEventKind];
+
+/** How one number of an event is read. */
+type Read = (value: number) => unknown;
+
+const plain: Read = (value) => value;
+const maybe: Read = (value) => known(value);
+const outcome: Read = (value) => OUTCOMES[value];
+const reason: Read = (value) => denialReason(value);
+const dimension: Read = (value) => DIMENSIONS[value];
+const answer: Read = (value) => ["released", "duplicate", "stale", "unknown_lease", "wrong_controller"][value];
+
+type Fields = readonly (readonly [name: string, read: Read])[];
+
+const FROM_TO: Fields = [["from", plain], ["to", plain]];
+const LIMIT: Fields = [["limit", plain]];
+
+/** In the order of the core, each with its numbers in the order in which they come. */
+const KINDS: readonly (readonly [kind: GateEventKind, fields: Fields])[] = [
+  ["resource_registered", [["cap", plain]]],
+  ["effective_cap_changed", [["from", maybe], ["to", plain]]],
+  ["queue_formed", []],
+  ["queue_drained", []],
+  ["wait_started", [["waiter", maybe]]],
+  ["wait_completed", [["waiter", maybe], ["waitedMs", plain]]],
+  ["wait_timeout", [["waiter", maybe], ["waitedMs", plain]]],
+  ["wait_cancelled", [["waiter", plain], ["waitedMs", plain], ["reason", reason]]],
+  ["acquire_denied", [["reason", reason]]],
+  ["lease_acquired", [["lease", plain], ["limit", plain], ["inFlight", plain]]],
+  ["call_started", [["lease", plain]]],
+  ["call_completed", [["lease", plain], ["outcome", outcome], ["tookMs", plain]]],
+  ["lease_released", [["lease", plain], ["outcome", outcome], ["heldMs", plain], ["inFlight", plain]]],
+  ["release_diagnostic", [["lease", plain], ["answer", answer]]],
+  ["rate_limited", [["blockedUntilMs", maybe], ["consecutive", plain]]],
+  ["cooldown_capped", [["askedMs", plain], ["takenMs", plain]]],
+  ["limit_decreased", FROM_TO],
+  ["limit_increased", FROM_TO],
+  ["soft_ceiling_recovered", LIMIT],
+  ["fully_recovered", LIMIT],
+  ["ramp_step", FROM_TO],
+  ["ramp_aborted", LIMIT],
+  ["budget_corrected", [["dimension", dimension], ["before", plain], ["after", plain]]],
+];
+
+/** The kinds of events that there are. */
+export const GATE_EVENT_KINDS: readonly GateEventKind[] = KINDS.map(([kind]) => kind);
+
+/** @internal A bit for each kind. */
+export function bitsOf(kinds: readonly GateEventKind[]): number {
+  let bits = 0;
+  for (const kind of kinds) {
+    const place = GATE_EVENT_KINDS.indexOf(kind);
+    if (place < 0) throw new TypeError(`no event is called "${kind}"; there are ${GATE_EVENT_KINDS.join(", ")}`);
+    bits |= 1 << place;
+  }
+  return bits;
+}
+
+/** How many numbers come before those of the kind. */
+const HEAD = 4;
+
+/** @internal The event of these numbers; undefined for a kind that is not known here. */
+export function readEvent(numbers: Float64Array, book: Book): GateEvent | undefined {
+  const [number = 0, sequence = 0, atMs = 0, place = -1] = numbers;
+  const found = KINDS[number];
+  if (found === undefined) return undefined;
+  const [kind, fields] = found;
+  const key = place >= 0 ? book.resource(place)?.name : place < -1 ? book.model(-2 - place) : undefined;
+  const event: Record<string, unknown> = { kind, sequence, atMs, key };
+  fields.forEach(([name, read], at) => (event[name] = read(numbers[HEAD + at] ?? NaN)));
+  // The table says for each kind what its type says.
+  return event as unknown as GateEvent;
+}
+
+interface Listener {
+  readonly tell: (event: GateEvent) => void;
+  readonly bits: number;
+  hasFailed: boolean;
+}
+
+/** @internal Those who want to hear of a gate's events. */
+export class Listeners {
+  readonly #all = new Set<Listener>();
+
+  /** Adds one; the returned function takes it away again. */
+  add(tell: (event: GateEvent) => void, bits: number): () => void {
+    const listener = { tell, bits, hasFailed: false };
+    this.#all.add(listener);
+    return () => void this.#all.delete(listener);
+  }
+
+  /** The kinds that anybody wants. */
+  get bits(): number {
+    let bits = 0;
+    for (const listener of this.#all) bits |= listener.bits;
+    return bits;
+  }
+
+  /** Tells whoever wants it. One that throws is reported once, and disturbs nobody. */
+  tell(event: GateEvent): void {
+    const bit = bitsOf([event.kind]);
+    for (const listener of [...this.#all]) {
+      if ((listener.bits & bit) === 0 || !this.#all.has(listener)) continue;
+      try {
+        listener.tell(event);
+      } catch (error) {
+        if (!listener.hasFailed) console.error("tidegate: a listener threw; further errors of it are not shown.", error);
+        listener.hasFailed = true;
+      }
+    }
+  }
+
+  clear(): void {
+    this.#all.clear();
+  }
+}

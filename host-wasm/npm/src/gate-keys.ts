@@ -1,0 +1,125 @@
+/** What a call is for: keys, and the resources that a gate has made of them. */
+
+import { DeniedError, onlyKnown, text } from "./errors.js";
+
+/**
+ * A provider's model, called for one kind of work. Calls of one key share one adaptive limit; all domains of one model share
+ * its `maxParallel`.
+ */
+export interface ResourceKey {
+  /** Who serves it. Holds no `/`. */
+  readonly provider: string;
+  /** The model's id; may hold `/`. */
+  readonly model: string;
+  /** The kind of call: `chat`, `embedding`, `image`, `healthcheck` or a name of your own. Default: `chat`. */
+  readonly domain?: string | undefined;
+}
+
+/** `"provider/model"`, what is before the first `/` being the provider; or an object; or what `register` returned. */
+export type Key = string | ResourceKey;
+
+/** A key that was registered with a gate. Wherever a key is wanted, this is the fastest form of it. */
+export class Resource implements ResourceKey {
+  readonly provider: string;
+  readonly model: string;
+  readonly domain: string;
+  /** `provider/model`, with the domain behind it unless it is `chat`. */
+  readonly name: string;
+  /** @internal The gate's number of it. */
+  readonly number: number;
+  /** @internal The book it stands in. */
+  readonly book: object;
+  /** @internal */
+  hasBudgets = false;
+
+  /** @internal */
+  constructor(book: object, number: number, key: FullKey) {
+    this.book = book;
+    this.number = number;
+    this.provider = key.provider;
+    this.model = key.model;
+    this.domain = key.domain;
+    this.name = key.domain === "chat" ? `${key.provider}/${key.model}` : `${key.provider}/${key.model} (${key.domain})`;
+  }
+
+  toString(): string {
+    return this.name;
+  }
+}
+
+/** @internal A key with all its parts. */
+export interface FullKey {
+  readonly provider: string;
+  readonly model: string;
+  readonly domain: string;
+}
+
+/** @internal Reads a key. */
+export function readKey(key: Key): FullKey {
+  if (typeof key === "string") {
+    const slash = key.indexOf("/");
+    if (slash > 0 && slash < key.length - 1) {
+      return { provider: key.slice(0, slash), model: key.slice(slash + 1), domain: "chat" };
+    }
+    throw new TypeError(`a key must be "provider/model", not ${JSON.stringify(key)}`);
+  }
+  if (typeof key !== "object" || key === null) {
+    throw new TypeError(`a key must be "provider/model" or an object with provider and model`);
+  }
+  if (!(key instanceof Resource)) onlyKnown("a key", key, ["provider", "model", "domain"]);
+  const provider = text("the provider of a key", key.provider);
+  if (provider.includes("/")) throw new TypeError(`the provider of a key holds no "/": ${JSON.stringify(provider)}`);
+  return { provider, model: text("the model of a key", key.model), domain: text("the domain of a key", key.domain ?? "chat") };
+}
+
+/** @internal The resources of one gate, by name and by number. */
+export class Book {
+  readonly #byName = new Map<string, Resource>();
+  readonly #byNumber: Resource[] = [];
+  /** `provider/model` in order of registration, as the core numbers them. */
+  readonly #models: string[] = [];
+
+  /** Writes down what the gate has registered. */
+  add(key: FullKey, number: number, hasBudgets: boolean): Resource {
+    const name = `${key.provider}/${key.model}`;
+    if (!this.#models.includes(name)) this.#models.push(name);
+    let resource = this.#byNumber[number];
+    if (resource === undefined) {
+      resource = new Resource(this, number, key);
+      this.#byNumber[number] = resource;
+      this.#byName.set(key.domain === "chat" ? name : `${key.domain}\n${name}`, resource);
+    }
+    resource.hasBudgets = hasBudgets;
+    return resource;
+  }
+
+  /** What a key names; throws for one that nobody registered. */
+  find(key: Key): Resource {
+    if (key instanceof Resource && key.book === this) return key;
+    const found = typeof key === "string" ? this.#byName.get(key) : undefined;
+    return found ?? this.#search(key);
+  }
+
+  #search(key: Key): Resource {
+    const { provider, model, domain } = readKey(key);
+    const name = `${provider}/${model}`;
+    const found = this.#byName.get(domain === "chat" ? name : `${domain}\n${name}`);
+    if (found !== undefined) return found;
+    throw new DeniedError(domain === "chat" ? name : `${name} (${domain})`, "unregistered");
+  }
+
+  /** The resource of a number. */
+  resource(number: number): Resource | undefined {
+    return this.#byNumber[number];
+  }
+
+  /** The provider and model of a number. */
+  model(number: number): string | undefined {
+    return this.#models[number];
+  }
+
+  /** All resources, in order of registration. */
+  all(): Resource[] {
+    return this.#byNumber.slice();
+  }
+}

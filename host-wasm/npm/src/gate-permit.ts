@@ -1,0 +1,86 @@
+/// <reference lib="esnext.disposable" preserve="true" />
+/** The right to make one call. */
+
+import type { Resource } from "./gate-keys.js";
+import { deliver } from "./gate-tickets.js";
+import { type Completion, type Outcome, readEnd } from "./outcome.js";
+import { cancel, finish } from "./wasm/tidegate_live.js";
+
+/**
+ * `Symbol.dispose`, or what stands for it where it is missing: `using` then needs a polyfill, everything else does not.
+ */
+export const dispose: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Symbol.dispose") as typeof Symbol.dispose);
+
+/** Permits that nobody can finish any more: they go back, so that a forgotten one costs time but never the slot. */
+const forgotten =
+  typeof FinalizationRegistry === "undefined" ? undefined : new FinalizationRegistry<number>((ticket) => giveUp(ticket));
+
+/** @internal Gives a ticket up: a permit goes back as local cancelled. */
+export function giveUp(ticket: number): void {
+  if (cancel(ticket) > 0) deliver();
+}
+
+/**
+ * The right to make one call. Give it back with {@link Permit.finish} and what became of the call.
+ *
+ * A permit that is disposed of unfinished, by the end of a `using` block, counts as a call that was given up; so does, after
+ * some time, one that is forgotten. Permits outlive their gate.
+ *
+ * ```ts
+ * import { RequestGate } from "tidegate";
+ *
+ * const gate = new RequestGate();
+ * gate.register("provider/model", { maxParallel: 4 });
+ * using permit = await gate.acquire("provider/model");
+ * // ... make the call ...
+ * permit.finish("success");
+ * ```
+ */
+export class Permit {
+  /** What may be called. */
+  readonly resource: Resource;
+  /** Below 0 once it is finished. */
+  #ticket: number;
+
+  /** @internal */
+  constructor(resource: Resource, ticket: number) {
+    this.resource = resource;
+    this.#ticket = ticket;
+    forgotten?.register(this, ticket, this);
+  }
+
+  /** Whether it was given back. */
+  get isFinished(): boolean {
+    return this.#ticket < 0;
+  }
+
+  /**
+   * Gives the slot back with what became of the call. Returns false, and does nothing, if that was done before.
+   *
+   * @param end the outcome, alone or with what the provider said: `{ outcome: "rate_limited", retryAfterMs: 2000 }`
+   * @throws TypeError for an outcome that does not exist, RangeError for a number out of its range; the permit is then
+   * not finished
+   */
+  finish(end: Outcome | Completion): boolean {
+    const { outcome, retryAfterMs, input, output } = readEnd(end);
+    const ticket = this.#take();
+    if (ticket < 0) return false;
+    if (finish(ticket, outcome, retryAfterMs, input, output) > 0) deliver();
+    return true;
+  }
+
+  /** Gives the slot back as a call that was given up, unless it was given back before. */
+  [dispose](): void {
+    const ticket = this.#take();
+    if (ticket >= 0) giveUp(ticket);
+  }
+
+  #take(): number {
+    const ticket = this.#ticket;
+    if (ticket >= 0) {
+      this.#ticket = -1;
+      forgotten?.unregister(this);
+    }
+    return ticket;
+  }
+}

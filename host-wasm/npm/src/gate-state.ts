@@ -1,0 +1,168 @@
+/** What a gate shows of itself. */
+
+import { inWords, known } from "./errors.js";
+import type { Resource } from "./gate-keys.js";
+import { type BudgetDimension, DIMENSIONS } from "./gate-limits.js";
+import { OUTCOMES, type Outcome } from "./outcome.js";
+
+/** The state of one rate budget. */
+export interface BudgetSnapshot {
+  readonly dimension: BudgetDimension;
+  /** The window, in milliseconds. */
+  readonly windowMs: number;
+  /** The limit in force: the configured one, or a lower one that the provider named. */
+  readonly limit: number;
+  /** What may be spent now, rounded down; negative while it is overdrawn. */
+  readonly available: number;
+  /** Estimates of calls that are out. */
+  readonly reserved: number;
+}
+
+/** The state of one resource at one instant. */
+export interface ResourceSnapshot {
+  /** When it was read, on the clock of `performance.now()`. */
+  readonly atMs: number;
+  /** Commands that the gate had carried out. */
+  readonly sequence: number;
+  readonly provider: string;
+  readonly model: string;
+  readonly domain: string;
+  /** The most that the limit can become: the lower of `maxParallel` and `maxLimit`. */
+  readonly effectiveMax: number;
+  /** The adaptive limit in force. */
+  readonly currentLimit: number;
+  /** Calls out. */
+  readonly inFlight: number;
+  /** Leases that are out, as the ledger has them: always `inFlight`, or something leaks. */
+  readonly activeLeases: number;
+  /** How long ago the oldest of them was granted; undefined if there is none, or instants were not needed then. */
+  readonly oldestLeaseAgeMs: number | undefined;
+  /** Calls that wait. */
+  readonly waiters: number;
+  /** Those of them whose pipeline workers hold nothing while they wait. */
+  readonly suspended: number;
+  /** What is left of the pause in force; 0 if there is none. */
+  readonly cooldownRemainingMs: number;
+  /** The limit that the first cut found too high; 0 before any. */
+  readonly rateLimitCeiling: number;
+  /** Refusals since the last good news. */
+  readonly consecutiveRateLimits: number;
+  /** Successes since the last change of limit. */
+  readonly successStreak: number;
+  /** How the last call ended. */
+  readonly lastOutcome: Outcome | undefined;
+  /** The start-up ramp that runs: the limit it climbs to, and how long that takes (undefined before the first call). */
+  readonly ramp: { readonly target: number; readonly remainingMs: number | undefined } | undefined;
+  /** The cap over all domains of the model. */
+  readonly providerCap: number;
+  /** Calls out over all domains of the model. */
+  readonly providerInFlight: number;
+  /** The rate budgets, in the order they were given. */
+  readonly budgets: readonly BudgetSnapshot[];
+}
+
+const BUDGETS_FROM = 18;
+const BUDGET = 5;
+
+/** @internal */
+export function readSnapshot(resource: Resource, numbers: Float64Array): ResourceSnapshot {
+  const at = (place: number): number => numbers[place] ?? NaN;
+  const budgets: BudgetSnapshot[] = [];
+  for (let from = BUDGETS_FROM; from < numbers.length; from += BUDGET) {
+    budgets.push({
+      dimension: DIMENSIONS[at(from)] ?? "requests",
+      windowMs: at(from + 4),
+      limit: at(from + 1),
+      available: at(from + 2),
+      reserved: at(from + 3),
+    });
+  }
+  const { provider, model, domain } = resource;
+  const rampTarget = known(at(14));
+  return {
+    atMs: at(0),
+    sequence: at(1),
+    provider,
+    model,
+    domain,
+    effectiveMax: at(2),
+    currentLimit: at(3),
+    inFlight: at(4),
+    activeLeases: at(5),
+    oldestLeaseAgeMs: known(at(6)),
+    waiters: at(7),
+    suspended: at(8),
+    cooldownRemainingMs: at(9),
+    rateLimitCeiling: at(10),
+    consecutiveRateLimits: at(11),
+    successStreak: at(12),
+    lastOutcome: OUTCOMES[at(13)],
+    ramp: rampTarget === undefined ? undefined : { target: rampTarget, remainingMs: known(at(15)) },
+    providerCap: at(16),
+    providerInFlight: at(17),
+    budgets,
+  };
+}
+
+/** Why the next call of a resource would have to wait, or the first one that waits does. `text` says it in words. */
+export type Why =
+  | {
+      /** A pause is in force: the provider asked for it, or refused without saying how long. */
+      readonly kind: "cooldown";
+      readonly text: string;
+      /** What is left of it. */
+      readonly endsInMs: number;
+    }
+  | {
+      /** As many calls are out as the model may have, all domains together. */
+      readonly kind: "provider_cap";
+      readonly text: string;
+      /** How many. */
+      readonly cap: number;
+    }
+  | {
+      /** The adaptive limit is reached. */
+      readonly kind: "limit";
+      readonly text: string;
+      /** The limit in force. */
+      readonly limit: number;
+      /** When time alone changes it, as a ramp does; undefined if nothing but the end of a call does. */
+      readonly changesInMs: number | undefined;
+    }
+  | {
+      /** A rate budget is spent. */
+      readonly kind: "budget";
+      readonly text: string;
+      /** When it suffices, unless others spend it first. */
+      readonly fitsInMs: number;
+    }
+  | {
+      /**
+       * `task_slots`: its pipeline worker has given back what it held, and cannot have it again yet. `turn`: nothing but that
+       * it is another's turn. `shutdown`: the gate is shut.
+       */
+      readonly kind: "task_slots" | "turn" | "shutdown";
+      readonly text: string;
+    };
+
+/** @internal */
+export function readWhy(resource: Resource, [kind, calls = 0, untilMs = NaN]: Float64Array): Why {
+  const say = (what: string): string => `${resource.name}: ${what}`;
+  switch (kind) {
+    case 0:
+      return { kind: "cooldown", text: say(`a pause is in force for another ${inWords(untilMs)}`), endsInMs: untilMs };
+    case 1:
+      return { kind: "provider_cap", text: say(`all ${calls} calls that it may have out are out`), cap: calls };
+    case 2: {
+      const changesInMs = known(untilMs);
+      const change = changesInMs === undefined ? "" : `; it changes in ${inWords(changesInMs)}`;
+      return { kind: "limit", text: say(`the adaptive limit of ${calls} is reached${change}`), limit: calls, changesInMs };
+    }
+    case 3:
+      return { kind: "budget", text: say(`a rate budget is spent for another ${inWords(untilMs)}`), fitsInMs: untilMs };
+    case 4:
+      return { kind: "task_slots", text: say("its worker has yielded and waits for its task resources") };
+    default:
+      return { kind: "turn", text: say("it is another's turn") };
+  }
+}

@@ -1,0 +1,115 @@
+/** What became of a call. */
+
+import { onlyKnown, shown, spanMs, whole } from "./errors.js";
+
+/**
+ * How a call ended.
+ *
+ * | outcome | meaning | what the gate makes of it |
+ * | --- | --- | --- |
+ * | `success` | the provider answered | good news: the limit may rise |
+ * | `rate_limited` | refused for too many calls: 429 and the like | a pause, and a lower limit |
+ * | `provider_failure` | 5xx, a broken connection, a refusal of this one request | neither |
+ * | `provider_timeout` | the provider did not answer in time | neither |
+ * | `local_cancelled` | the caller gave up | neither; what it had reserved in budgets comes back |
+ * | `local_timeout` | the caller's own deadline passed | neither |
+ * | `unexpected` | something else went wrong on the caller's side | neither |
+ */
+export type Outcome =
+  | "success"
+  | "rate_limited"
+  | "provider_failure"
+  | "provider_timeout"
+  | "local_cancelled"
+  | "local_timeout"
+  | "unexpected";
+
+/** @internal In the order of the core. */
+export const OUTCOMES: readonly Outcome[] = [
+  "success",
+  "rate_limited",
+  "provider_failure",
+  "provider_timeout",
+  "local_cancelled",
+  "local_timeout",
+  "unexpected",
+];
+
+/** What a call uses or used of the token budgets, besides being one request. */
+export interface Usage {
+  /** Tokens sent. A whole number from 0 up; 0. */
+  readonly inputTokens?: number | undefined;
+  /** Tokens received. A whole number from 0 up; 0. */
+  readonly outputTokens?: number | undefined;
+}
+
+/** How a call ended, with what the provider said about it. */
+export interface Completion {
+  /** How it ended. */
+  readonly outcome: Outcome;
+  /** The pause that the provider asked for together with a refusal, in milliseconds from 0 up. */
+  readonly retryAfterMs?: number | undefined;
+  /** What the call used: it takes the place of its estimate in the budgets. Without it, the estimate stands. */
+  readonly used?: Usage | undefined;
+}
+
+/** @internal An end of a call in numbers. */
+export interface End {
+  outcome: number;
+  retryAfterMs: number;
+  /** Below 0 if it is not known. */
+  input: number;
+  output: number;
+}
+
+const NAMES = ["outcome", "retryAfterMs", "used"] as const;
+
+/** @internal Checks an outcome and what goes with it. */
+export function readEnd(given: Outcome | Completion): End {
+  const completion: Completion = typeof given === "object" && given !== null ? given : { outcome: given };
+  onlyKnown("a completion", completion, NAMES);
+  const { retryAfterMs, used } = completion;
+  const end = {
+    outcome: outcomeNumber(completion.outcome),
+    retryAfterMs: retryAfterMs === undefined ? NaN : spanMs("retryAfterMs", retryAfterMs),
+    input: -1,
+    output: 0,
+  };
+  if (used !== undefined) [end.input, end.output] = readUsage("used", used);
+  return end;
+}
+
+/** @internal */
+export function readUsage(what: string, usage: Usage): [number, number] {
+  onlyKnown(what, usage, ["inputTokens", "outputTokens"]);
+  return [
+    whole(`${what}.inputTokens`, usage.inputTokens ?? 0),
+    whole(`${what}.outputTokens`, usage.outputTokens ?? 0),
+  ];
+}
+
+/** @internal */
+export function outcomeNumber(outcome: Outcome): number {
+  const number = OUTCOMES.indexOf(outcome);
+  if (number < 0) throw new TypeError(`no outcome is called ${shown(outcome)}; there are ${OUTCOMES.join(", ")}`);
+  return number;
+}
+
+/** @internal */
+export const SUCCESS = 0;
+/** @internal */
+export const RATE_LIMITED = 1;
+/** @internal */
+export const PROVIDER_FAILURE = 2;
+/** @internal */
+export const LOCAL_CANCELLED = 4;
+/** @internal */
+export const LOCAL_TIMEOUT = 5;
+/** @internal */
+export const UNEXPECTED = 6;
+
+/** @internal What the name of an error says: who aborts or times out says so, in every platform alike. */
+export function outcomeOfError(error: unknown, otherwise: number): number {
+  const name = typeof error === "object" && error !== null && "name" in error ? error.name : undefined;
+  return name === "AbortError" ? LOCAL_CANCELLED : name === "TimeoutError" ? LOCAL_TIMEOUT : otherwise;
+}

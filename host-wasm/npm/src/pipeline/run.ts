@@ -1,0 +1,407 @@
+/// <reference lib="esnext.disposable" preserve="true" />
+
+import { FreedError } from "../errors.js";
+import type { RequestGate } from "../gate.js";
+import type { Call } from "../gate-call.js";
+import type { Key } from "../gate-keys.js";
+import { dispose, type Permit } from "../gate-permit.js";
+import type { PipelineDraft, PipelineRun as Core } from "../wasm/tidegate_live.js";
+import { acquireFor, type Asking, fetchFor, runFor, type TaskCallOptions, type TaskRunOptions } from "./calls.js";
+import { bitsOf, PIPELINE_EVENT_KINDS, type PipelineEventKind, type PipelineEventOf, type PipelineEvent, readEvent } from "./events.js";
+import {
+  BROKEN,
+  type ClassifyError,
+  dropCode,
+  isFailure,
+  MADE,
+  messageOf,
+  outcomeOf,
+  SKIPPED,
+} from "./outcomes.js";
+import { dropReason, type DropReason, type Progress, readProgress, readReport, type Report } from "./report.js";
+import { type Cells, RowStore, type Seeds } from "./rows.js";
+import { RunningTask, type Task, type TaskHome } from "./task.js";
+
+/** A column as a run sees it. */
+export interface ColumnPlan {
+  readonly name: string;
+  /** All columns that its tasks fill, its own first. */
+  readonly fills: readonly string[];
+  readonly isCell: boolean;
+  readonly calls: Key | undefined;
+  readonly when: ((cells: Readonly<Cells> | readonly Readonly<Cells>[], task: Task) => boolean | PromiseLike<boolean>) | undefined;
+  readonly fill: (cells: Readonly<Cells> | readonly Readonly<Cells>[], task: Task) => unknown;
+}
+
+/** A row group whose first columns are made: what the pre-batch hook is called for. */
+export interface Batch {
+  /** Counted from 0 over the whole run. */
+  readonly rowGroup: number;
+  /** The run's number of its first row. */
+  readonly firstRow: number;
+  /** Its rows. */
+  readonly rows: number;
+}
+
+/** A row group that is done: what it began with, and what is left. */
+export interface FinishedRowGroup extends Batch {
+  /** The complete rows, counted from 0 within the row group: one for each row that is handed over. */
+  readonly live: readonly number[];
+  /** The others. */
+  readonly dropped: readonly (DropReason & { readonly row: number; readonly column: string })[];
+}
+
+/** What a run needs of its pipeline. */
+export interface RunPlan {
+  readonly columns: readonly ColumnPlan[];
+  readonly gate: RequestGate | undefined;
+  readonly seeds: Seeds;
+  readonly rowGroupSize: number;
+  readonly save: ((rows: Cells[], group: FinishedRowGroup) => unknown) | undefined;
+  readonly preBatch: ((rows: readonly Cells[], batch: Batch) => unknown) | undefined;
+  readonly postBatch: ((rows: Cells[], group: FinishedRowGroup) => unknown) | undefined;
+  readonly classify: ClassifyError | undefined;
+  readonly degraded: ((warning: Degraded) => void) | undefined;
+}
+
+/** A provider that mostly fails, though not for good. */
+export interface Degraded {
+  /** The fairness group behind which it stands. */
+  readonly group: string;
+  /** Its last answers that were failures that may pass. */
+  readonly retryable: number;
+  /** Of how many. */
+  readonly window: number;
+}
+
+/** What keeps worker slots, or others, empty. */
+export interface SlotsWhy {
+  /** The resource: `submission` are the workers, then come the pipeline's `resources` and those behind `calls`. */
+  readonly name: string;
+  readonly used: number;
+  readonly limit: number;
+  /** In words; `null` if every slot is used. */
+  readonly why: string | null;
+}
+
+/** How many different messages are kept for a column and a reason. */
+const KEPT_MESSAGES = 5;
+
+interface Subscription {
+  readonly kinds: ReadonlySet<PipelineEventKind>;
+  readonly listener: (event: PipelineEvent) => void;
+  hasThrown: boolean;
+}
+
+/** A run of a {@link Pipeline}, under way or over. It goes on without this handle. */
+export class PipelineRun {
+  /** Resolves with the report once the run is over, whatever became of it: it never rejects. */
+  readonly report: Promise<Report>;
+  readonly #core: Core;
+  readonly #plan: RunPlan;
+  readonly #names: readonly string[];
+  readonly #store: RowStore;
+  readonly #tasks = new Map<number, RunningTask>();
+  readonly #messages = new Map<string, string[]>();
+  #subscriptions: readonly Subscription[] = [];
+  #over: Report | undefined;
+  #isFreed = false;
+
+  /** @internal */
+  constructor(plan: RunPlan, draft: PipelineDraft, signal: AbortSignal | undefined) {
+    this.#plan = plan;
+    this.#names = plan.columns.map((column) => column.name);
+    this.#store = new RowStore(plan.seeds);
+    let over: (report: Report) => void = () => {};
+    this.report = new Promise((resolve) => {
+      over = resolve;
+    });
+    const cancel = (): void => this.cancel();
+    const home: TaskHome = {
+      acquire: async (task, options) => this.#acquire(task, options),
+      run: async (task, call, options) => this.#call(task, call, options),
+      fetch: async (task, input, init, options) => this.#fetch(task, input, init, options),
+    };
+    this.#core = draft.start({
+      begin: (slot: number, generation: number, column: number, rowGroup: number, firstRow: number, rows: number, row: number, attempt: number) => {
+        const plan = this.#plan.columns[column];
+        if (plan === undefined) return;
+        const task = new RunningTask(home, slot, generation, column, plan.name, rowGroup, firstRow, rows, row, attempt);
+        this.#tasks.set(slot, task);
+        void this.#work(plan, task);
+      },
+      stop: (slot: number, generation: number) => {
+        const task = this.#tasks.get(slot);
+        if (task?.generation !== generation) return;
+        this.#tasks.delete(slot);
+        task.stop();
+      },
+      step: (step: number, rowGroup: number, firstRow: number, rows: number, live: Uint32Array, dropped: Uint32Array) => {
+        // Both are views of the module's memory, which moves.
+        void this.#step(step, this.#finished(rowGroup, firstRow, rows, Array.from(live), Array.from(dropped)));
+      },
+      warn: (group: string, retryable: number, window: number) => {
+        guarded(() => this.#plan.degraded?.({ group, retryable, window }));
+      },
+      event: (kind: number, numbers: Float64Array) => this.#tell(kind, numbers),
+      over: () => {
+        signal?.removeEventListener("abort", cancel);
+        this.#over = this.#readReport();
+        this.#store.clear();
+        over(this.#over);
+      },
+    });
+    if (signal?.aborted === true) this.cancel();
+    else signal?.addEventListener("abort", cancel, { once: true });
+  }
+
+  /** Stops the run: nothing more is begun, tasks under way are aborted, and row groups that are complete by then are kept. */
+  cancel(): void {
+    if (!this.#isFreed) this.#core.cancel();
+  }
+
+  /** Winds the run down: no further row group is begun, and those in work are finished and saved. It may still be cancelled. */
+  drain(): void {
+    if (!this.#isFreed) this.#core.drain();
+  }
+
+  /** Where the run stands. Cost: the row groups in work and the columns. */
+  progress(): Progress {
+    this.#refuseFreed();
+    return readProgress(this.#core.progress(), this.#names);
+  }
+
+  /** What keeps slots of each resource of the task stage empty. */
+  why(): readonly SlotsWhy[];
+  /** What keeps a task, in words; `null` for one that runs, or is made or dropped. `row` counts over the whole run. */
+  why(task: { readonly column: string; readonly row: number }): string | null;
+  why(task?: { readonly column: string; readonly row: number }): readonly SlotsWhy[] | string | null {
+    this.#refuseFreed();
+    if (task !== undefined) {
+      const column = this.#plan.columns.find((column) => column.fills.includes(task.column));
+      if (column === undefined) throw new RangeError(`there is no column \`${task.column}\`; there are ${this.#names.join(", ")}`);
+      const size = this.#plan.rowGroupSize;
+      return this.#core.whyWaiting(task.column, Math.floor(task.row / size), column.isCell ? task.row % size : -1) ?? null;
+    }
+    const slots = this.#core.slots();
+    return Array.from({ length: slots.length / 2 }, (_, resource) => ({
+      name: this.#core.slotsName(resource) ?? "",
+      used: slots[2 * resource] ?? 0,
+      limit: slots[2 * resource + 1] ?? 0,
+      why: this.#core.whyIdle(resource) ?? null,
+    }));
+  }
+
+  /** Hears events of one kind from now on; returns what ends that. */
+  on<Kind extends PipelineEventKind>(kind: Kind, listener: (event: PipelineEventOf<Kind>) => void): () => void {
+    // Only events of that kind are handed to it.
+    return this.#subscribe([kind], listener as (event: PipelineEvent) => void);
+  }
+
+  /**
+   * Hears events from now on, of these kinds or of all; returns what ends that. Kinds that nobody hears are not made. A
+   * listener runs outside of all decisions and may give any command; if it throws, the run goes on and the console has the
+   * first error. Subscribe in the turn in which the run was started to miss nothing.
+   */
+  subscribe(listener: (event: PipelineEvent) => void, options: { readonly kinds?: Iterable<PipelineEventKind> } = {}): () => void {
+    return this.#subscribe(options.kinds ?? PIPELINE_EVENT_KINDS, listener);
+  }
+
+  /** Cancels the run if it is not over, and lets go of what it holds in the module. Its report still comes. */
+  free(): void {
+    if (this.#isFreed) return;
+    this.#core.cancel();
+    this.#isFreed = true;
+    void this.report.then(() => this.#core.free());
+  }
+
+  /** The same as {@link free}. */
+  [dispose](): void {
+    this.free();
+  }
+
+  #refuseFreed(): void {
+    if (this.#isFreed) throw new FreedError("run");
+  }
+
+  #subscribe(kinds: Iterable<PipelineEventKind>, listener: (event: PipelineEvent) => void): () => void {
+    this.#refuseFreed();
+    const subscription: Subscription = { kinds: new Set(kinds), listener, hasThrown: false };
+    bitsOf(subscription.kinds);
+    this.#listen([...this.#subscriptions, subscription]);
+    return () => this.#listen(this.#subscriptions.filter((other) => other !== subscription));
+  }
+
+  #listen(subscriptions: readonly Subscription[]): void {
+    this.#subscriptions = subscriptions;
+    if (!this.#isFreed) this.#core.listen(...bitsOf(new Set(subscriptions.flatMap(({ kinds }) => [...kinds]))));
+  }
+
+  #tell(kind: number, numbers: Float64Array): void {
+    const event = readEvent(kind, numbers, this.#names);
+    if (event === undefined) return;
+    for (const subscription of this.#subscriptions) {
+      if (!subscription.kinds.has(event.kind)) continue;
+      try {
+        subscription.listener(event);
+      } catch (error) {
+        if (!subscription.hasThrown) console.error("tidegate: a listener threw; it goes on hearing events", error);
+        subscription.hasThrown = true;
+      }
+    }
+  }
+
+  /** One task from its beginning to its answer. Never rejects. */
+  async #work(plan: ColumnPlan, task: RunningTask): Promise<void> {
+    // The caller's code runs in a turn of its own, never inside the module.
+    await null;
+    try {
+      if (task.isStopped) return;
+      const rows = this.#store.open(task.rowGroup, task.firstRow, task.groupRows);
+      const isMade = plan.isCell ? await this.#fillCell(plan, task, rows) : await this.#fillRows(plan, task, rows);
+      this.#answer(task, isMade ? MADE : SKIPPED);
+    } catch (error) {
+      this.#failed(task, error);
+    }
+  }
+
+  async #fillCell(plan: ColumnPlan, task: RunningTask, rows: readonly Cells[]): Promise<boolean> {
+    const cells = rows[task.rowInGroup];
+    if (cells === undefined) throw new Error("this row is not in its row group");
+    if (plan.when !== undefined && !(await plan.when(cells, task))) return false;
+    const made = await plan.fill(cells, task);
+    if (!task.isStopped) keep(plan, cells, made);
+    return true;
+  }
+
+  async #fillRows(plan: ColumnPlan, task: RunningTask, rows: readonly Cells[]): Promise<boolean> {
+    const alive = pick(rows, this.#core.liveRows(task.rowGroup));
+    if (plan.when !== undefined && !(await plan.when(alive, task))) return false;
+    const made = await plan.fill(alive, task);
+    if (!Array.isArray(made) || made.length !== alive.length) {
+      const what = Array.isArray(made) ? `${made.length} values` : "no array";
+      throw new Error(`the column \`${plan.name}\` must be filled with an array of ${alive.length} values, one for each row it was given, not with ${what}`);
+    }
+    if (!task.isStopped) alive.forEach((cells, index) => keep(plan, cells, (made as readonly unknown[])[index]));
+    return true;
+  }
+
+  #failed(task: RunningTask, error: unknown): void {
+    if (task.isStopped) return;
+    const { code, afterMs, message } = outcomeOf(error, task, this.#plan.classify);
+    if (isFailure(code)) this.#note(task.columnIndex, dropCode(code), message);
+    if (code === BROKEN) {
+      this.#leave(task);
+      this.#core.broke(task.slot, task.generation, message);
+    } else {
+      this.#answer(task, code, afterMs);
+    }
+  }
+
+  #answer(task: RunningTask, code: number, afterMs = NaN): void {
+    this.#leave(task);
+    // A task that was told to stop is not waited for; the module knows, and the handle may be gone.
+    if (!task.isStopped) this.#core.finish(task.slot, task.generation, code, afterMs);
+  }
+
+  #leave(task: RunningTask): void {
+    if (this.#tasks.get(task.slot) === task) this.#tasks.delete(task.slot);
+  }
+
+  #note(column: number, code: number, message: string): void {
+    const key = `${column} ${code}`;
+    const kept = this.#messages.get(key) ?? [];
+    if (kept.length < KEPT_MESSAGES && !kept.includes(message)) this.#messages.set(key, [...kept, message]);
+  }
+
+  #acquire(task: RunningTask, options: TaskCallOptions): Promise<Permit> {
+    return acquireFor(this.#asking(task, options), options);
+  }
+
+  #call<Answer>(task: RunningTask, call: (call: Call) => Answer | PromiseLike<Answer>, options: TaskRunOptions<Answer>): Promise<Answer> {
+    return runFor(this.#asking(task, options), call, options);
+  }
+
+  #fetch(task: RunningTask, input: RequestInfo | URL, init: RequestInit, options: TaskRunOptions<Response>): Promise<Response> {
+    return fetchFor(this.#asking(task, options), input, init, options);
+  }
+
+  /** How to ask for a permit in a task's name. */
+  #asking(task: RunningTask, options: TaskCallOptions): Asking {
+    const { gate } = this.#plan;
+    const key = options.key ?? this.#plan.columns[task.columnIndex]?.calls;
+    if (gate === undefined) throw new Error(`the column \`${task.column}\` calls through a gate, and the pipeline has none: give it one as \`gate\``);
+    if (key === undefined) throw new Error(`the column \`${task.column}\` does not say what it \`calls\``);
+    // One that was told to stop has its signal aborted, and is refused before this is called.
+    return { gate, key, signal: task.signal, lend: () => this.#core.lend(task.slot, task.generation) };
+  }
+
+  #finished(rowGroup: number, firstRow: number, rows: number, live: readonly number[], dropped: readonly number[]): FinishedRowGroup {
+    const lost = Array.from({ length: dropped.length / 3 }, (_, index) => {
+      const [row, column, code] = dropped.slice(3 * index, 3 * index + 3);
+      return { row: row ?? 0, column: this.#names[column ?? 0] ?? "", ...dropReason(code ?? 15) };
+    });
+    return { rowGroup, firstRow, rows, live, dropped: lost };
+  }
+
+  /** A hook or a checkpoint from its beginning to its answer. Never rejects. */
+  async #step(step: number, group: FinishedRowGroup): Promise<void> {
+    await null;
+    const all = this.#store.open(group.rowGroup, group.firstRow, group.rows);
+    let leftOut: readonly number[] = [];
+    let failure: string | undefined;
+    try {
+      if (step === 0) {
+        const { rowGroup, firstRow, rows } = group;
+        leftOut = rowNumbers(await this.#plan.preBatch?.(all, { rowGroup, firstRow, rows }), rows);
+      } else {
+        const rows = pick(all, group.live);
+        await (step === 1 ? this.#plan.postBatch?.(rows, group) : this.#plan.save?.(rows, group));
+      }
+    } catch (error) {
+      failure = messageOf(error);
+    }
+    if (step === 2 || (step === 1 && failure !== undefined)) this.#store.close(group.rowGroup);
+    this.#core.stepEnded(step, group.rowGroup, Uint32Array.from(leftOut), failure);
+  }
+
+  #readReport(): Report {
+    const messages = (column: number, code: number): readonly string[] => this.#messages.get(`${column} ${code}`) ?? [];
+    return readReport(this.#core.report(), this.#core.stopWords(), this.#names, messages);
+  }
+}
+
+function pick(rows: readonly Cells[], chosen: Iterable<number>): Cells[] {
+  return Array.from(chosen, (row) => rows[row]).filter((cells) => cells !== undefined);
+}
+
+function keep(plan: ColumnPlan, cells: Cells, made: unknown): void {
+  if (plan.fills.length === 1) {
+    cells[plan.name] = made;
+    return;
+  }
+  if (typeof made !== "object" || made === null) {
+    throw new Error(`the columns ${plan.fills.join(", ")} must be filled with an object that has them, not with ${String(made)}`);
+  }
+  const missing = plan.fills.find((name) => !(name in made));
+  if (missing !== undefined) throw new Error(`the columns ${plan.fills.join(", ")} must be filled together, and \`${missing}\` is missing`);
+  for (const name of plan.fills) cells[name] = (made as Cells)[name];
+}
+
+/** What a pre-batch hook returned, as rows to leave out. */
+function rowNumbers(given: unknown, rows: number): readonly number[] {
+  if (given === undefined || given === null) return [];
+  if (typeof given !== "object" || !(Symbol.iterator in given)) throw new Error("the pre-batch hook must return the rows to leave out, or nothing");
+  const list = [...(given as Iterable<unknown>)];
+  const wrong = list.find((row) => typeof row !== "number" || !Number.isInteger(row) || row < 0 || row >= rows);
+  if (wrong !== undefined) throw new Error(`the pre-batch hook left out row ${String(wrong)}; rows count from 0 to ${rows - 1} within the row group`);
+  return list as readonly number[];
+}
+
+function guarded(call: () => void): void {
+  try {
+    call();
+  } catch (error) {
+    console.error("tidegate: a callback threw", error);
+  }
+}

@@ -1,0 +1,112 @@
+import type { Call } from "../gate-call.js";
+import type { Permit } from "../gate-permit.js";
+import type { TaskCallOptions, TaskRunOptions } from "./calls.js";
+import { refusalOf } from "./outcomes.js";
+
+/** One task, as its column's `fill` sees it. */
+export interface Task {
+  /** The column that it makes. */
+  readonly column: string;
+  /** The run's number of its row, from 0; of the first row, for a task that makes a whole row group. */
+  readonly row: number;
+  /** How many rows it makes: 1, or all of its row group. */
+  readonly rows: number;
+  /** The row group, counted from 0 over the whole run. */
+  readonly rowGroup: number;
+  /** 1 for the first try. */
+  readonly attempt: number;
+  /** Aborted when the task is to stop: nobody waits for its end then. Pass it on to `fetch`. */
+  readonly signal: AbortSignal;
+  /**
+   * A permit for one call to what the column `calls`, as soon as it is this task's turn; finish it with what became of the
+   * call. While the task waits it gives its worker slot to others. Rejects with a `DeniedError`; thrown on, that means that
+   * the task is tried again.
+   */
+  acquire(options?: TaskCallOptions): Promise<Permit>;
+  /**
+   * Makes one call as {@link RequestGate.run} does, as soon as it is this task's turn, and resolves with what `call` does.
+   * A `Response` that is not ok rejects with a {@link Retry} or a {@link Drop} by its status: to throw on, or to handle.
+   */
+  run<Answer>(call: (call: Call) => Answer | PromiseLike<Answer>, options?: TaskRunOptions<Answer>): Promise<Answer>;
+  /**
+   * Fetches as {@link RequestGate.fetch} does, as soon as it is this task's turn. An answer that is not ok rejects with a
+   * {@link Retry} or a {@link Drop} by its status, and its body is let go of.
+   */
+  fetch(input: RequestInfo | URL, init?: RequestInit, options?: TaskRunOptions<Response>): Promise<Response>;
+}
+
+/** What a task needs of its run. */
+export interface TaskHome {
+  acquire(task: RunningTask, options: TaskCallOptions): Promise<Permit>;
+  run<Answer>(task: RunningTask, call: (call: Call) => Answer | PromiseLike<Answer>, options: TaskRunOptions<Answer>): Promise<Answer>;
+  fetch(task: RunningTask, input: RequestInfo | URL, init: RequestInit, options: TaskRunOptions<Response>): Promise<Response>;
+}
+
+/** A task under way. */
+export class RunningTask implements Task {
+  readonly #home: TaskHome;
+  #controller: AbortController | undefined;
+  #isStopped = false;
+
+  constructor(
+    home: TaskHome,
+    readonly slot: number,
+    readonly generation: number,
+    readonly columnIndex: number,
+    readonly column: string,
+    readonly rowGroup: number,
+    readonly firstRow: number,
+    readonly groupRows: number,
+    /** Within the row group; below 0: the whole of it. */
+    readonly rowInGroup: number,
+    readonly attempt: number,
+  ) {
+    this.#home = home;
+  }
+
+  get row(): number {
+    return this.firstRow + Math.max(this.rowInGroup, 0);
+  }
+
+  get rows(): number {
+    return this.rowInGroup < 0 ? this.groupRows : 1;
+  }
+
+  get isStopped(): boolean {
+    return this.#isStopped;
+  }
+
+  // Most tasks never look at it, and a controller costs more than the rest of the task.
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController();
+      if (this.#isStopped) this.#controller.abort();
+    }
+    return this.#controller.signal;
+  }
+
+  stop(): void {
+    this.#isStopped = true;
+    this.#controller?.abort();
+  }
+
+  acquire(options: TaskCallOptions = {}): Promise<Permit> {
+    return this.#home.acquire(this, options);
+  }
+
+  async run<Answer>(call: (call: Call) => Answer | PromiseLike<Answer>, options: TaskRunOptions<Answer> = {}): Promise<Answer> {
+    const answer = await this.#home.run(this, call, options);
+    const refusal = refusalOf(answer);
+    if (refusal !== undefined) throw refusal;
+    return answer;
+  }
+
+  async fetch(input: RequestInfo | URL, init: RequestInit = {}, options: TaskRunOptions<Response> = {}): Promise<Response> {
+    const answer = await this.#home.fetch(this, input, init, options);
+    const refusal = refusalOf(answer);
+    if (refusal === undefined) return answer;
+    // Its slot is held until the body has ended.
+    await answer.body?.cancel().catch(() => {});
+    throw refusal;
+  }
+}

@@ -1,0 +1,111 @@
+// Time: one timer for a gate, right in throttled tabs, after sleep, and for waits of any length.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { RequestGate } from "tidegate";
+
+import { clock, quiet, state } from "./lib/clock.mjs";
+
+const KEY = "provider/model";
+
+async function paused(t, ms, waiting = 1) {
+  const time = clock(t);
+  const gate = new RequestGate({ maxCooldownMs: 1e10 });
+  gate.register(KEY, { maxParallel: 8 });
+  const refused = await gate.acquire(KEY);
+  refused.finish({ outcome: "rate_limited", retryAfterMs: ms });
+  const calls = Array.from({ length: waiting }, () => gate.acquire(KEY));
+  await quiet();
+  return { time, gate, calls };
+}
+
+const end = async (calls) => {
+  for (const call of calls) (await call).finish("success");
+};
+
+test("a thousand calls that wait have one timer, rounded up", async (t) => {
+  const { time, calls, gate } = await paused(t, 20.25, 3);
+  const late = Array.from({ length: 1_000 }, (_, n) => assert.rejects(gate.acquire(KEY, { timeoutMs: 5 + n / 1_000 })));
+  await quiet();
+  assert.equal(time.armed, 1);
+  assert.ok(time.delays.every(Number.isInteger), `${time.delays}`);
+  await time.advance(7);
+  await Promise.all(late);
+  assert.equal(time.armed, 1);
+  await time.advance(14);
+  await end(calls);
+  assert.equal(time.armed, 0, "nothing waits, so no timer is armed");
+});
+
+test("nothing that waits means no timer", async (t) => {
+  const time = clock(t);
+  const gate = new RequestGate();
+  gate.register(KEY, { maxParallel: 1 });
+  (await gate.acquire(KEY)).finish("rate_limited");
+  await quiet();
+  assert.equal(time.armed, 0);
+});
+
+test("a timer that fires early is armed again, and nobody goes out early", async (t) => {
+  const { time, calls } = await paused(t, 100);
+  time.pass(99.5);
+  await time.fire(1);
+  assert.equal(await state(calls[0]), "pending");
+  assert.equal(time.armed, 1);
+  await time.advance(1);
+  await end(calls);
+});
+
+test("a timer that fires late, as in a hidden tab, lets everybody out at once", async (t) => {
+  const { time, calls } = await paused(t, 100, 3);
+  time.pass(60_000);
+  assert.equal(await state(calls[0]), "pending");
+  await time.fire();
+  await end(calls);
+});
+
+test("after a sleep of the machine the next command finds out what time it is", async (t) => {
+  const { time, gate, calls } = await paused(t, 100);
+  time.pass(8 * 3_600_000);
+  const fresh = gate.acquire(KEY);
+  await end([...calls, fresh]);
+});
+
+test("a wait longer than a timer can hold is waited for in parts", async (t) => {
+  const days = 40 * 86_400_000;
+  const { time, calls } = await paused(t, days);
+  assert.deepEqual(time.delays, [2 ** 31 - 1]);
+  await time.advance(days - 1);
+  assert.equal(await state(calls[0]), "pending");
+  // Rounded up twice.
+  await time.advance(3);
+  await end(calls);
+  assert.ok(time.delays.every((delay) => delay <= 2 ** 31 - 1));
+});
+
+test("a clock that runs backwards disturbs nothing", async (t) => {
+  const { time, gate, calls } = await paused(t, 50);
+  time.pass(-40);
+  assert.equal(gate.tryAcquire(KEY), undefined);
+  await time.advance(91);
+  await end(calls);
+});
+
+test("a ramp opens slots as time passes", async (t) => {
+  const time = clock(t);
+  const gate = new RequestGate();
+  gate.register(KEY, { maxParallel: 10, rampMs: 1_000 });
+  const calls = Array.from({ length: 10 }, () => gate.acquire(KEY));
+  await quiet();
+  assert.equal(gate.snapshot(KEY).inFlight, 1);
+  assert.equal(gate.snapshot(KEY).ramp.target, 10);
+  assert.equal(gate.why(KEY).kind, "limit");
+  assert.ok(gate.why(KEY).changesInMs > 0);
+  await time.advance(500);
+  const half = gate.snapshot(KEY).inFlight;
+  assert.ok(half > 3 && half < 8, `${half}`);
+  await time.advance(600);
+  await end(calls);
+  assert.equal(gate.snapshot(KEY).ramp, undefined);
+});

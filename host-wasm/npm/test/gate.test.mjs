@@ -1,0 +1,326 @@
+// Permits: who gets one, when, and what becomes of it.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { DeniedError, FreedError, Permit, RequestGate, Resource } from "tidegate";
+
+import { clock, quiet, state } from "./lib/clock.mjs";
+
+const KEY = "provider/model";
+
+const gateOf = (maxParallel, limits = {}, options = {}) => {
+  const gate = new RequestGate(options);
+  gate.register(KEY, { maxParallel, ...limits });
+  return gate;
+};
+
+const denied = (reason) => (error) => error instanceof DeniedError && error.reason === reason;
+
+test("a waiting call gets the slot that a finished one gives back", async () => {
+  const gate = gateOf(1);
+  const first = await gate.acquire(KEY);
+  const second = gate.acquire(KEY);
+  assert.equal(await state(second), "pending");
+  assert.equal(first.finish("success"), true);
+  assert.equal(first.finish("success"), false, "a permit is finished once");
+  assert.ok((await second) instanceof Permit);
+  (await second).finish("success");
+  assert.equal(gate.snapshot(KEY).inFlight, 0);
+});
+
+test("calls go out in the order of asking, even within one turn", async () => {
+  const gate = gateOf(1);
+  const held = await gate.acquire(KEY);
+  const order = [];
+  const rest = [1, 2, 3].map((n) => gate.run(KEY, () => void order.push(n)));
+  held.finish("success");
+  assert.equal(gate.tryAcquire(KEY), undefined, "the slot went to the one who waited");
+  await Promise.all(rest);
+  assert.deepEqual(order, [1, 2, 3]);
+});
+
+test("a permit is given back by the end of a using block, and by nobody twice", async () => {
+  const gate = gateOf(1);
+  const permit = await gate.acquire(KEY);
+  permit[Symbol.dispose]();
+  permit[Symbol.dispose]();
+  assert.equal(permit.isFinished, true);
+  assert.equal(gate.snapshot(KEY).lastOutcome, "local_cancelled");
+  (await gate.acquire(KEY, { timeoutMs: 0 })).finish("success");
+});
+
+test("no slot within the time given is a denial that says so", async (t) => {
+  const time = clock(t);
+  const gate = gateOf(1);
+  const held = await gate.acquire(KEY);
+  await assert.rejects(gate.acquire(KEY, { timeoutMs: 0 }), denied("queue_timeout"));
+  const waiting = gate.acquire(KEY, { timeoutMs: 250 });
+  const outcome = assert.rejects(waiting, denied("queue_timeout"));
+  await time.advance(249);
+  assert.equal(gate.snapshot(KEY).waiters, 1);
+  await time.advance(2);
+  await outcome;
+  assert.equal(gate.snapshot(KEY).waiters, 0);
+  held.finish("success");
+});
+
+test("the gate's own timeout holds for calls that name none", async (t) => {
+  const time = clock(t);
+  const gate = gateOf(1, {}, { defaultTimeoutMs: 100 });
+  const held = await gate.acquire(KEY);
+  const outcome = assert.rejects(gate.acquire(KEY), denied("queue_timeout"));
+  await time.advance(101);
+  await outcome;
+  held.finish("success");
+});
+
+test("a call whose signal is aborted leaves the queue with the signal's reason", async () => {
+  const gate = gateOf(1);
+  const reason = new Error("no longer needed");
+  await assert.rejects(gate.acquire(KEY, { signal: AbortSignal.abort(reason) }), reason);
+  assert.equal(gate.snapshot(KEY).sequence > 0 && gate.snapshot(KEY).inFlight, 0);
+
+  const held = await gate.acquire(KEY);
+  const controller = new AbortController();
+  const left = assert.rejects(gate.acquire(KEY, { signal: controller.signal }), reason);
+  const next = gate.acquire(KEY);
+  assert.equal(gate.snapshot(KEY).waiters, 2);
+  controller.abort(reason);
+  await left;
+  assert.equal(gate.snapshot(KEY).waiters, 1);
+  held.finish("success");
+  (await next).finish("success");
+});
+
+test("a signal that is aborted in the turn of the grant gives the slot back", async () => {
+  const gate = gateOf(1);
+  const held = await gate.acquire(KEY);
+  const controller = new AbortController();
+  const waiting = gate.acquire(KEY, { signal: controller.signal });
+  held.finish("success");
+  controller.abort();
+  await assert.rejects(waiting, { name: "AbortError" });
+  assert.equal(gate.snapshot(KEY).inFlight, 0);
+});
+
+test("no listener is left on a signal, however its call ended", async (t) => {
+  const time = clock(t);
+  const gate = gateOf(1);
+  const { signal } = new AbortController();
+  let listeners = 0;
+  const { addEventListener, removeEventListener } = signal;
+  signal.addEventListener = (...given) => (listeners++, addEventListener.apply(signal, given));
+  signal.removeEventListener = (...given) => (listeners--, removeEventListener.apply(signal, given));
+  const held = await gate.acquire(KEY, { signal });
+  const granted = gate.run(KEY, () => {}, { signal, callTimeoutMs: 1_000 });
+  const late = assert.rejects(gate.acquire(KEY, { signal, timeoutMs: 5 }), denied("queue_timeout"));
+  assert.equal(listeners, 2);
+  await time.advance(6);
+  await late;
+  held.finish("success");
+  await granted;
+  assert.equal(listeners, 0);
+});
+
+test("tryAcquire gives a permit at once or nothing, and why says what there is to wait for", () => {
+  const gate = gateOf(2, { initialLimit: 1 });
+  assert.equal(gate.why(KEY), undefined);
+  const permit = gate.tryAcquire(KEY);
+  assert.equal(gate.tryAcquire(KEY), undefined);
+  assert.deepEqual(gate.why(KEY), {
+    kind: "limit",
+    limit: 1,
+    changesInMs: undefined,
+    text: "provider/model: the adaptive limit of 1 is reached",
+  });
+  permit.finish("success");
+  assert.equal(gate.why(KEY), undefined);
+  gate.shutdown();
+  assert.equal(gate.why(KEY).kind, "shutdown");
+  assert.throws(() => gate.tryAcquire(KEY), denied("shutdown"));
+});
+
+test("after a refusal nobody goes out before the provider said", async (t) => {
+  const time = clock(t);
+  const gate = gateOf(4);
+  const refused = await gate.acquire(KEY);
+  refused.finish({ outcome: "rate_limited", retryAfterMs: 30_000 });
+  assert.equal(gate.tryAcquire(KEY), undefined);
+  assert.equal(gate.why(KEY).kind, "cooldown");
+  assert.equal(gate.why(KEY).text, "provider/model: a pause is in force for another 30.0 s");
+  const next = gate.acquire(KEY);
+  await time.advance(29_999);
+  assert.equal(await state(next), "pending");
+  await time.advance(1);
+  (await next).finish("success");
+  assert.equal(gate.snapshot(KEY).consecutiveRateLimits, 0);
+});
+
+test("a refusal lowers the limit, and successes raise it again", async () => {
+  const gate = gateOf(8, { cooldownMs: 0.001, successesUntilIncrease: 2 });
+  (await gate.acquire(KEY)).finish("rate_limited");
+  assert.equal(gate.snapshot(KEY).currentLimit, 6);
+  for (let call = 0; call < 2; call += 1) (await gate.acquire(KEY)).finish("success");
+  assert.equal(gate.snapshot(KEY).currentLimit, 7);
+  assert.equal(gate.snapshot(KEY).rateLimitCeiling, 8);
+});
+
+test("every algorithm decides by its own settings", () => {
+  const limitOf = (algorithm) => gateOf(40, { algorithm }).snapshot(KEY).currentLimit;
+  assert.equal(limitOf("aimd"), 40);
+  assert.equal(limitOf("tide"), 10);
+  assert.equal(limitOf({ name: "tide", initialLimit: 3 }), 3);
+  assert.equal(limitOf({ name: "vegas", initialLimit: 5, alpha: 2, beta: 4 }), 5);
+  assert.equal(limitOf({ name: "fixed", limit: 7 }), 7);
+});
+
+test("a budget lets no more out than it holds, and what was used takes the place of the estimate", async (t) => {
+  const time = clock(t);
+  const gate = gateOf(8, { budgets: [{ dimension: "total_tokens", limit: 6_000 }] });
+  const estimate = { inputTokens: 3_000, outputTokens: 3_000 };
+  const first = await gate.acquire(KEY, { estimate });
+  const second = gate.acquire(KEY, { estimate });
+  assert.equal(await state(second), "pending");
+  const why = gate.why(KEY);
+  assert.deepEqual([why.kind, Math.round(why.fitsInMs)], ["budget", 60_000]);
+  first.finish({ outcome: "success", used: { inputTokens: 3_000, outputTokens: 2_000 } });
+  assert.deepEqual(gate.snapshot(KEY).budgets, [
+    { dimension: "total_tokens", windowMs: 60_000, limit: 6_000, available: 1_000, reserved: 0 },
+  ]);
+  await time.advance(49_990);
+  assert.equal(await state(second), "pending");
+  await time.advance(20);
+  (await second).finish("success");
+});
+
+test("tenants share by weight, those nobody named alike", async () => {
+  const gate = gateOf(1);
+  gate.tenant("people", 3);
+  const held = await gate.acquire(KEY);
+  const served = [];
+  const ask = (tenant) => gate.run(KEY, () => void served.push(tenant), { tenant });
+  const all = Array.from({ length: 12 }, () => ["batch", "people"].map(ask)).flat();
+  held.finish("success");
+  await Promise.all(all);
+  const people = served.slice(0, 12).filter((tenant) => tenant === "people").length;
+  assert.ok(people >= 8 && people <= 10, `${people} of the first 12`);
+});
+
+test("a key is a text, an object or a resource, and domains have limits of their own", () => {
+  const gate = new RequestGate();
+  const chat = gate.register("openrouter/meta/llama-4", { maxParallel: 3 });
+  const embedding = gate.register({ provider: "openrouter", model: "meta/llama-4", domain: "embedding" }, { maxParallel: 3 });
+  assert.ok(chat instanceof Resource);
+  assert.deepEqual([chat.provider, chat.model, chat.domain, `${chat}`], ["openrouter", "meta/llama-4", "chat", "openrouter/meta/llama-4"]);
+  assert.equal(`${embedding}`, "openrouter/meta/llama-4 (embedding)");
+  const permit = gate.tryAcquire({ provider: "openrouter", model: "meta/llama-4" });
+  assert.equal(permit.resource, chat);
+  assert.equal(gate.snapshot(chat).inFlight, 1);
+  assert.deepEqual([gate.snapshot(embedding).inFlight, gate.snapshot(embedding).providerInFlight], [0, 1]);
+  assert.deepEqual(gate.resources(), [chat, embedding]);
+  permit.finish("success");
+});
+
+test("a key that nobody registered is refused by name, also if another gate knows it", async () => {
+  const gate = gateOf(1);
+  const stranger = new RequestGate();
+  await assert.rejects(gate.acquire("provider/other"), { reason: "unregistered", key: "provider/other" });
+  assert.throws(() => stranger.snapshot(gate.resources()[0]), denied("unregistered"));
+  assert.throws(() => gate.why("nothing"), /"provider\/model"/);
+  assert.throws(() => gate.register({ provider: "a/b", model: "m" }, { maxParallel: 1 }), /holds no "\/"/);
+  assert.throws(() => gate.register({ provider: "a", model: "" }, { maxParallel: 1 }), TypeError);
+});
+
+test("settings are checked by name, type and range, and a refused registration changes nothing", () => {
+  const gate = gateOf(4);
+  const refused = (limits, expected) =>
+    assert.throws(() => gate.register(KEY, { maxParallel: 2, ...limits }), expected, JSON.stringify(limits));
+  refused({ maxParallel: 0 }, { name: "RangeError", message: "maxParallel is 0; expected at least 1" });
+  refused({ maxParallel: 1.5 }, RangeError);
+  refused({ maxparallel: 3 }, /no setting `maxparallel`; there are .*maxParallel/);
+  refused({ decreaseFactor: 7 }, { name: "RangeError", message: "decreaseFactor is 7; expected a number from 0.01 to 0.99" });
+  refused({ maxCooldownMs: 10 }, { message: "maxCooldownMs is 10; expected at least `cooldownMs`" });
+  refused({ cooldownMs: -1 }, RangeError);
+  refused({ rampMs: "long" }, TypeError);
+  refused({ growOnEvidence: 1 }, TypeError);
+  refused({ weight: 0 }, { message: "weight is 0; expected a number from 2^-20 to 2^20" });
+  refused({ algorithm: "best" }, /no algorithm is called "best"; there are aimd, vegas, tide, fixed/);
+  refused({ algorithm: { name: "fixed", limit: 0 } }, { message: "algorithm.limit is 0; expected at least 1" });
+  refused({ algorithm: { name: "tide", probeAfterMost: 2 } }, { message: "algorithm.probeAfterMost is 2; expected at least `algorithm.probeAfter`" });
+  refused({ budgets: [{ dimension: "words", limit: 3 }] }, /budgets\[0\].dimension is "words"/);
+  refused({ budgets: [{ dimension: "requests", limit: 0 }] }, RangeError);
+  assert.equal(gate.snapshot(KEY).providerCap, 4);
+  assert.throws(() => new RequestGate({ cooldownMs: 0 }), { message: "cooldownMs is 0; expected longer than zero" });
+  assert.throws(() => new RequestGate({ coolDownMs: 1 }), /cooldownMs/);
+  assert.throws(() => new RequestGate({ defaultTimeoutMs: -1 }), RangeError);
+  assert.throws(() => gate.tenant("x", -1), { message: "weight is -1; expected a number from 2^-20 to 2^20" });
+});
+
+test("options that make no sense are refused before anything is asked for", async () => {
+  const gate = gateOf(1);
+  for (const options of [{ timeoutMs: -1 }, { timeoutMs: NaN }, { timeoutMs: "1" }, { estimate: { inputTokens: 0.5 } }]) {
+    await assert.rejects(gate.acquire(KEY, options), Error, JSON.stringify(options));
+  }
+  assert.equal(gate.snapshot(KEY).inFlight, 0);
+  const permit = await gate.acquire(KEY);
+  assert.throws(() => permit.finish("429"), /rate_limited/);
+  assert.throws(() => permit.finish({ outcome: "success", retryAfterMs: -1 }), RangeError);
+  assert.equal(permit.finish("success"), true, "still open");
+});
+
+test("registering again changes the cap, for those who wait too", async () => {
+  const gate = gateOf(1);
+  const held = await gate.acquire(KEY);
+  const waiting = gate.acquire(KEY);
+  gate.register(KEY, { maxParallel: 2 });
+  (await waiting).finish("success");
+  held.finish("success");
+});
+
+test("shutdown turns away whoever waits and asks; permits that are out stay valid", async () => {
+  const gate = gateOf(1);
+  const held = await gate.acquire(KEY);
+  const waiting = assert.rejects(gate.acquire(KEY), denied("shutdown"));
+  gate.shutdown();
+  await waiting;
+  await assert.rejects(gate.acquire(KEY), denied("shutdown"));
+  assert.equal(held.finish("success"), true);
+});
+
+test("a freed gate turns waiting calls away and says of itself that it was freed", async () => {
+  const gate = gateOf(1);
+  const held = await gate.acquire(KEY);
+  const waiting = assert.rejects(gate.acquire(KEY), denied("shutdown"));
+  gate.free();
+  gate.free();
+  gate[Symbol.dispose]();
+  await waiting;
+  for (const use of [
+    () => gate.register(KEY, { maxParallel: 1 }),
+    () => gate.tryAcquire(KEY),
+    () => gate.snapshot(KEY),
+    () => gate.why(KEY),
+    () => gate.subscribe(() => {}),
+    () => gate.shutdown(),
+    () => gate.tenant("x", 1),
+  ]) {
+    assert.throws(use, (error) => error instanceof FreedError && /was freed/.test(error.message));
+  }
+  for (const use of [gate.acquire(KEY), gate.run(KEY, () => 1), gate.fetch(KEY, "data:,")]) {
+    await assert.rejects(use, FreedError);
+  }
+  assert.equal(held.finish("success"), true, "its permits outlive it");
+});
+
+test("gates do not disturb each other", async () => {
+  const [one, other] = [gateOf(1), gateOf(1)];
+  const held = await one.acquire(KEY);
+  const waiting = one.acquire(KEY);
+  (await other.acquire(KEY)).finish("success");
+  other.free();
+  held.finish("success");
+  (await waiting).finish("success");
+  await quiet();
+  assert.equal(one.snapshot(KEY).activeLeases, 0);
+});

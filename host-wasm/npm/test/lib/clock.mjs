@@ -1,0 +1,78 @@
+// A clock and timers that a test moves by hand.
+
+const settle = setImmediate;
+
+/** Every promise that can go on without time passing has gone on. */
+export const quiet = async () => {
+  for (let turn = 0; turn < 3; turn += 1) await new Promise((resolve) => settle(resolve));
+};
+
+/** Puts `performance.now` and `setTimeout` in the hands of the test `t`, until it ends. */
+export function clock(t) {
+  const real = { now: performance.now, setTimeout: globalThis.setTimeout, clearTimeout: globalThis.clearTimeout };
+  const timers = new Map();
+  let now = performance.now();
+  let names = 0;
+  const hands = {
+    /** The delays that were ever asked for. */
+    delays: [],
+    /** How many timers are armed. */
+    get armed() {
+      return timers.size;
+    },
+    get now() {
+      return now;
+    },
+    /** Lets time pass without any timer firing, as in a throttled tab or on a sleeping machine. */
+    pass(ms) {
+      now += ms;
+    },
+    /** Fires what is due by the timers' own reckoning, `early` milliseconds before that. */
+    async fire(early = 0) {
+      for (const [name, timer] of [...timers]) {
+        if (timer.at - early > now) continue;
+        timers.delete(name);
+        timer.fire();
+      }
+      await quiet();
+    },
+    /** Lets time pass, and fires whatever becomes due, in order. */
+    async advance(ms) {
+      await quiet();
+      const end = now + ms;
+      for (;;) {
+        const [name, next] = [...timers].sort(([, a], [, b]) => a.at - b.at)[0] ?? [];
+        if (next === undefined || next.at > end) break;
+        now = Math.max(now, next.at);
+        timers.delete(name);
+        next.fire();
+        await quiet();
+      }
+      now = end;
+      await quiet();
+    },
+  };
+  performance.now = () => now;
+  globalThis.setTimeout = (fire, delay = 0) => {
+    hands.delays.push(delay);
+    // As platforms do: what does not fit 31 bits fires at once.
+    const ms = delay > 2 ** 31 - 1 ? 1 : Math.max(delay, 0);
+    timers.set(++names, { at: now + ms, fire });
+    return names;
+  };
+  globalThis.clearTimeout = (name) => void timers.delete(name);
+  t.after(() => {
+    performance.now = real.now;
+    globalThis.setTimeout = real.setTimeout;
+    globalThis.clearTimeout = real.clearTimeout;
+  });
+  return hands;
+}
+
+/** What a promise has come to so far: "pending", or its value or error. */
+export async function state(promise) {
+  const pending = Symbol("pending");
+  await quiet();
+  const found = await Promise.race([promise.then((value) => ({ value }), (error) => ({ error })), pending]);
+  return found === pending ? "pending" : found;
+}

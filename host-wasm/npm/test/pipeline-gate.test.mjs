@@ -1,0 +1,243 @@
+// Pipelines that call through a gate.
+
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { Pipeline, RequestGate } from "tidegate";
+
+const WRITER = "provider/writer";
+
+function gateOf(maxParallel, limits = {}) {
+  const gate = new RequestGate();
+  gate.register(WRITER, { maxParallel, ...limits });
+  return gate;
+}
+
+/** A gate at rest: nothing is out, nobody waits. */
+function assertAtRest(gate, key = WRITER) {
+  const { inFlight, waiters, activeLeases } = gate.snapshot(key);
+  assert.deepEqual([inFlight, waiters, activeLeases], [0, 0, 0]);
+}
+
+test("calls go out within the limit, and each row is saved once", async () => {
+  const gate = gateOf(4);
+  let [now, most] = [0, 0];
+  const saved = [];
+  const report = await new Pipeline({ rows: 200, seed: (n) => ({ n }), rowGroupSize: 16, gate })
+    .column("answer", {
+      calls: WRITER,
+      fill: ({ n }, task) =>
+        task.run(async () => {
+          now += 1;
+          most = Math.max(most, now);
+          await sleep(1);
+          now -= 1;
+          return n;
+        }),
+    })
+    .save((rows) => saved.push(...rows.map(({ answer }) => answer)))
+    .run();
+  assert.equal(report.rowsOut, 200);
+  assert.equal(most, 4);
+  assert.deepEqual(
+    saved.sort((a, b) => a - b),
+    Array.from({ length: 200 }, (_, n) => n),
+  );
+  assertAtRest(gate);
+});
+
+test("a task that waits for its call gives its worker slot to others", async () => {
+  const gate = gateOf(1);
+  const held = await gate.acquire(WRITER);
+  const done = [];
+  const run = new Pipeline({ rows: 2, seed: (n) => ({ n }), workers: 1, gate })
+    .column("answer", { calls: WRITER, fill: ({ n }, task) => task.run(() => n) })
+    .column("local", { fill: ({ n }) => done.push(n) })
+    .start();
+  const yielded = new Promise((resolve) => run.on("task_yielded", resolve));
+  await yielded;
+  await sleep(5);
+  assert.equal(done.length, 2, "the only slot is free for what calls nothing");
+  assert.equal(run.progress().suspended, 2);
+  held.finish("success");
+  assert.equal((await run.report).rowsOut, 2);
+  assertAtRest(gate);
+});
+
+test("after a 429 the task is tried again, not before the provider said, and no row is lost", async () => {
+  const refusedUntil = new Map();
+  let refusals = 0;
+  const server = createServer((request, response) => {
+    const path = request.url;
+    if (!refusedUntil.has(path)) refusedUntil.set(path, performance.now() + 30);
+    if (refusals < 6) {
+      refusals += 1;
+      response.writeHead(429, { "retry-after-ms": "30" }).end("no");
+    } else {
+      response.end(`answer to ${path}`);
+    }
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const base = `http://127.0.0.1:${server.address().port}`;
+  const gate = gateOf(3);
+  const saved = [];
+  const report = await new Pipeline({ rows: 12, seed: (n) => ({ n }), gate })
+    .column("fetched", { calls: WRITER, fill: async ({ n }, task) => (await task.fetch(`${base}/${n}`)).text() })
+    .save((rows) => saved.push(...rows))
+    .run();
+  server.close();
+  assert.equal(report.rowsOut, 12);
+  for (const { n, fetched } of saved) assert.equal(fetched, `answer to /${n}`);
+  assert.equal(report.columns.fetched.retryable, 6);
+  assert.ok(report.elapsedMs >= 30);
+  assertAtRest(gate);
+});
+
+test("an error that has a status is an answer, for the gate and for the task", async () => {
+  const gate = gateOf(8);
+  const failing = (status, headers) => Object.assign(new Error(`HTTP ${status}`), { status, headers });
+  const report = await new Pipeline({ rows: 4, seed: (n) => ({ n }), gate, shutdownRate: null })
+    .column("answer", {
+      calls: WRITER,
+      fill: ({ n }, task) =>
+        task.run(() => {
+          if (n === 0 && task.attempt === 1) throw failing(429, { "retry-after": "0.02" });
+          if (n === 1 && task.attempt === 1) throw failing(500);
+          if (n === 2) throw failing(404, new Headers());
+          return n;
+        }),
+    })
+    .run();
+  assert.equal(report.rowsOut, 3);
+  assert.deepEqual(report.dropped, [
+    { column: "answer", reason: "failed", kind: "not_found", rows: 1, messages: ["HTTP 404"] },
+  ]);
+  assert.equal(gate.snapshot(WRITER).consecutiveRateLimits, 0);
+  assert.ok(gate.snapshot(WRITER).rateLimitCeiling > 0, "the gate learnt of the refusal");
+  assertAtRest(gate);
+});
+
+test("two pipelines and a caller beside them share one gate fairly", async () => {
+  const gate = gateOf(2);
+  const order = [];
+  const through = (name) =>
+    new Pipeline({ rows: 40, gate })
+      .column(name, {
+        calls: WRITER,
+        fill: (_, task) =>
+          task.run(async () => {
+            order.push(name);
+            await sleep(1);
+          }),
+      })
+      .run();
+  const beside = async () => {
+    for (let call = 0; call < 20; call += 1) {
+      await gate.run(WRITER, async () => {
+        order.push("beside");
+        await sleep(1);
+      });
+    }
+  };
+  const [first, second] = await Promise.all([through("first"), through("second"), beside()]);
+  assert.deepEqual([first.rowsOut, second.rowsOut], [40, 40]);
+  const half = order.slice(0, 50);
+  for (const name of ["first", "second", "beside"]) {
+    const count = half.filter((other) => other === name).length;
+    assert.ok(count >= 10, `${name} had ${count} of the first 50 calls`);
+  }
+  assertAtRest(gate);
+});
+
+test("what is thrown in a call, and a permit that nobody finishes, never wedge the gate", async () => {
+  const gate = gateOf(1);
+  const report = await new Pipeline({ rows: 6, seed: (n) => ({ n }), gate, shutdownRate: null })
+    .column("answer", {
+      calls: WRITER,
+      fill: async ({ n }, task) => {
+        if (n % 2 === 0) {
+          return task.run(() => {
+            throw new Error(`call ${n} broke`);
+          });
+        }
+        const permit = await task.acquire();
+        assert.equal(permit.isFinished, false);
+        permit[Symbol.dispose]();
+        return n;
+      },
+    })
+    .run();
+  assert.equal(report.rowsOut, 3);
+  assert.equal(report.dropped[0].rows, 3);
+  assertAtRest(gate);
+});
+
+test("cancelling takes waiting calls out of the gate's queue and aborts those that are out", async () => {
+  const gate = gateOf(2);
+  let aborted = 0;
+  const run = new Pipeline({ rows: 20, gate })
+    .column("answer", {
+      calls: WRITER,
+      fill: (_, task) =>
+        task.run(
+          ({ signal }) =>
+            new Promise((_, reject) => {
+              signal.addEventListener("abort", () => {
+                aborted += 1;
+                reject(signal.reason);
+              });
+            }),
+        ),
+    })
+    .start();
+  await sleep(5);
+  assert.equal(gate.snapshot(WRITER).inFlight, 2);
+  assert.ok(gate.snapshot(WRITER).waiters > 0);
+  run.cancel();
+  assert.equal((await run.report).stop.reason, "cancelled");
+  await sleep(0);
+  assert.equal(aborted, 2);
+  assertAtRest(gate);
+});
+
+test("a wait that ends in a denial is tried again; a gate that is shut ends the run", async () => {
+  const gate = gateOf(1);
+  const held = await gate.acquire(WRITER);
+  const pipeline = new Pipeline({ rows: 2, gate, retryFloorMs: 5 }).column("answer", {
+    calls: WRITER,
+    fill: (_, task) => task.run(() => task.attempt, { timeoutMs: 1 }),
+  });
+  const first = pipeline.start();
+  await sleep(20);
+  assert.ok(first.progress().columns.answer.retryable >= 2);
+  assert.match(first.why()[1].name, /provider\/writer/);
+  held.finish("success");
+  assert.equal((await first.report).rowsOut, 2);
+  gate.shutdown();
+  const report = await pipeline.run();
+  assert.equal(report.rowsOut, 0);
+  assert.equal(report.rowsDropped + report.rowsNotStarted, 2);
+});
+
+test("calls that cannot work are refused by their names", async () => {
+  const gate = gateOf(1);
+  const calling = (calls, fill = () => 1) => new Pipeline({ rows: 1, gate }).column("answer", { calls, fill });
+  assert.throws(() => calling("provider/reader").start(), /provider\/reader.*never registered/);
+  assert.throws(() => calling("nonsense").start(), /provider\/model/);
+  const silent = await calling(undefined, (_, task) => task.run(() => 1)).run();
+  assert.match(silent.dropped[0].messages[0], /`answer` does not say what it `calls`/);
+  const other = await calling(undefined, (_, task) => task.run(() => 1, { key: WRITER })).run();
+  assert.equal(other.rowsOut, 1);
+});
+
+test("10 000 rows of calls leave nothing behind", async () => {
+  const gate = gateOf(64);
+  const report = await new Pipeline({ rows: 10_000, gate, rowGroupSize: 100 })
+    .column("answer", { calls: WRITER, fill: (_, task) => task.run(async () => 1) })
+    .column("check", { after: ["answer"], calls: WRITER, fill: (_, task) => task.run(() => 2) })
+    .run();
+  assert.deepEqual([report.rowsOut, report.columns.check.succeeded], [10_000, 10_000]);
+  assertAtRest(gate);
+});

@@ -1,0 +1,88 @@
+//! A gate's events in numbers: kind, sequence, at, where, and what goes with the kind.
+//!
+//! The kind is its place in [`RequestEventKind::ALL`]. Where is -1 for the whole gate, the number of a resource, or -2 less the number
+//! of a model. Instants and spans are in milliseconds, NaN is "none", calls that wait and leases are one number each.
+
+use tidegate_core::lease::LeaseId;
+use tidegate_core::observe::EventKind;
+use tidegate_core::request::WaiterId;
+use tidegate_core::request::event::{EventPlace, Interest, RequestEvent, RequestEventKind, RequestFact};
+use tidegate_core::time::{Duration, Instant};
+
+use super::answer::dimension_number;
+use super::figures::optional;
+use super::{millis, outcome_number};
+
+/// The kinds whose bit is set.
+pub(super) fn interest(bits: u32) -> Interest {
+    let wanted = RequestEventKind::ALL.iter().filter(|kind| bits & (1 << kind.index()) != 0);
+    wanted.fold(Interest::NONE, |all, kind| all.union(Interest::of(&[*kind])))
+}
+
+pub(super) fn of(event: &RequestEvent) -> Vec<f64> {
+    let place = match event.place {
+        EventPlace::Controller => -1.0,
+        EventPlace::Model(model) => -2.0 - model.index() as f64,
+        EventPlace::Resource(resource) => resource.index() as f64,
+    };
+    let mut numbers =
+        vec![f64::from(event.fact.kind().index()), event.sequence as f64, millis(event.at - Instant::ZERO), place];
+    numbers.extend(details(&event.fact));
+    numbers
+}
+
+/// What goes with the kind, in the order in which the fact names it.
+fn details(fact: &RequestFact) -> [f64; 4] {
+    const NONE: f64 = f64::NAN;
+    let span = |span: Duration| millis(span);
+    match *fact {
+        RequestFact::ResourceRegistered { cap } => [cap.into(), NONE, NONE, NONE],
+        RequestFact::EffectiveCapChanged { from, to } => [from.map_or(NONE, f64::from), to.into(), NONE, NONE],
+        RequestFact::WaitStarted { waiter } => [waiter_number(waiter), NONE, NONE, NONE],
+        RequestFact::WaitCompleted { waiter, waited } | RequestFact::WaitTimeout { waiter, waited } => {
+            [waiter_number(waiter), span(waited), NONE, NONE]
+        }
+        RequestFact::WaitCancelled { waiter, waited, reason } => {
+            [waiter_number(Some(waiter)), span(waited), f64::from(reason as u32), NONE]
+        }
+        RequestFact::AcquireDenied { reason } => [f64::from(reason as u32), NONE, NONE, NONE],
+        RequestFact::LeaseAcquired { lease, limit, in_flight } => {
+            [lease_number(lease), limit.into(), in_flight.into(), NONE]
+        }
+        RequestFact::CallStarted { lease } => [lease_number(lease), NONE, NONE, NONE],
+        RequestFact::CallCompleted { lease, outcome, took } => {
+            [lease_number(lease), outcome_number(outcome), span(took), NONE]
+        }
+        RequestFact::LeaseReleased { lease, outcome, held, in_flight } => {
+            [lease_number(lease), outcome_number(outcome), span(held), in_flight.into()]
+        }
+        RequestFact::ReleaseDiagnostic { lease, answer } => [lease_number(lease), f64::from(answer as u32), NONE, NONE],
+        RequestFact::RateLimited { blocked_until, consecutive } => {
+            [optional(blocked_until.map(|end| end - Instant::ZERO)), consecutive.into(), NONE, NONE]
+        }
+        RequestFact::CooldownCapped { asked, taken } => [span(asked), span(taken), NONE, NONE],
+        RequestFact::LimitDecreased { from, to }
+        | RequestFact::LimitIncreased { from, to }
+        | RequestFact::RampStep { from, to } => [from.into(), to.into(), NONE, NONE],
+        RequestFact::SoftCeilingRecovered { limit }
+        | RequestFact::FullyRecovered { limit }
+        | RequestFact::RampAborted { limit } => [limit.into(), NONE, NONE, NONE],
+        RequestFact::BudgetCorrected { dimension, before, after } => {
+            [dimension_number(dimension), before as f64, after as f64, NONE]
+        }
+        _ => [NONE; 4],
+    }
+}
+
+fn waiter_number(waiter: Option<WaiterId>) -> f64 {
+    waiter.map_or(f64::NAN, |waiter| exact(waiter.to_bits()))
+}
+
+fn lease_number(lease: LeaseId) -> f64 {
+    exact(lease.key.to_bits())
+}
+
+/// As many bits as a double holds: those that are cut off change only after two million uses of one slot.
+fn exact(bits: u64) -> f64 {
+    (bits & ((1 << 53) - 1)) as f64
+}

@@ -1,0 +1,67 @@
+//! What a gate shows of itself, in numbers. Spans are in milliseconds, NaN is "none".
+//!
+//! A snapshot: at, sequence, effective max, current limit, in flight, active leases, age of the oldest lease, waiters,
+//! suspended, cooldown remaining, rate limit ceiling, consecutive rate limits, success streak, last outcome, ramp target, ramp
+//! remaining, provider cap, provider in flight; then for each budget: dimension, limit, available, reserved, window.
+//!
+//! A wait: its kind, a number of calls, and milliseconds until it may be over.
+
+use tidegate_core::request::{CallWait, ResourceSnapshot};
+use tidegate_core::time::{Clock, Duration, Instant};
+
+use super::answer::dimension_number;
+use super::{millis, outcome_number};
+use crate::host::JsHost;
+
+pub(super) fn of(state: &ResourceSnapshot) -> Vec<f64> {
+    let until = |end: Instant| millis(end - state.at);
+    let ramp = state.ramp.as_ref();
+    let mut numbers = vec![
+        millis(state.at - Instant::ZERO),
+        state.sequence as f64,
+        f64::from(state.effective_max),
+        f64::from(state.current_limit),
+        f64::from(state.in_flight),
+        f64::from(state.active_leases),
+        state.oldest_lease.map_or(f64::NAN, |since| millis(state.at - since)),
+        f64::from(state.waiters),
+        f64::from(state.suspended),
+        millis(state.cooldown_remaining),
+        f64::from(state.rate_limit_ceiling),
+        f64::from(state.consecutive_rate_limits),
+        f64::from(state.success_streak),
+        state.last_outcome.map_or(f64::NAN, outcome_number),
+        ramp.map_or(f64::NAN, |ramp| f64::from(ramp.target)),
+        ramp.and_then(|ramp| ramp.ends).map_or(f64::NAN, until),
+        f64::from(state.provider_cap),
+        f64::from(state.provider_in_flight),
+    ];
+    for budget in &state.budgets {
+        numbers.extend([
+            dimension_number(budget.config.dimension),
+            budget.limit as f64,
+            budget.available as f64,
+            budget.reserved as f64,
+            millis(budget.config.window),
+        ]);
+    }
+    numbers
+}
+
+pub(super) fn of_wait(wait: &CallWait) -> Vec<f64> {
+    let now = JsHost.now();
+    let until = |end: Instant| millis(end - now);
+    let (kind, calls, until_ms) = match *wait {
+        CallWait::Cooldown { until: end } => (0.0, f64::NAN, until(end)),
+        CallWait::ProviderCap { cap } => (1.0, f64::from(cap), f64::NAN),
+        CallWait::Limit { limit, changes_at } => (2.0, f64::from(limit), changes_at.map_or(f64::NAN, until)),
+        CallWait::Budget { until: end } => (3.0, f64::NAN, until(end)),
+        CallWait::TaskSlots => (4.0, f64::NAN, f64::NAN),
+        _ => (5.0, f64::NAN, f64::NAN),
+    };
+    vec![kind, calls, until_ms]
+}
+
+pub(super) fn optional(span: Option<Duration>) -> f64 {
+    span.map_or(f64::NAN, millis)
+}

@@ -1,0 +1,77 @@
+// What every environment does with the package; the same answer is expected of all of them.
+
+const KEY = "provider/writer";
+
+/** Calls through a gate, one refused for now among them. */
+async function calls({ RequestGate, DeniedError }) {
+  const gate = new RequestGate({ cooldownMs: 5 });
+  gate.register(KEY, { maxParallel: 2 });
+  let [now, most] = [0, 0];
+  const answers = await Promise.all(
+    Array.from({ length: 20 }, (_, n) =>
+      gate.run(KEY, async () => {
+        now += 1;
+        most = Math.max(most, now);
+        await new Promise((resolve) => setTimeout(resolve, 1));
+        now -= 1;
+        return n;
+      }),
+    ),
+  );
+  const refused = await gate.run(KEY, () => new Response("no", { status: 429, headers: { "retry-after-ms": "20" } }));
+  const why = gate.why(KEY)?.kind;
+  const begun = performance.now();
+  const permit = await gate.acquire(KEY);
+  const waited = performance.now() - begun;
+  permit.finish("success");
+  const denied = await gate.acquire("provider/unknown").catch((error) => error instanceof DeniedError && error.reason);
+  const { inFlight, waiters } = gate.snapshot(KEY);
+  gate.free();
+  // A timer may be a little early where clocks are coarse; the gate's own never is.
+  return { sum: answers.reduce((a, b) => a + b), most, status: refused.status, why, waits: waited > 10, denied, inFlight, waiters };
+}
+
+/** Rows through a pipeline, some tried again, one dropped, saved once each. */
+async function rows({ Drop, Pipeline, RequestGate, Retry }) {
+  const gate = new RequestGate();
+  gate.register(KEY, { maxParallel: 4 });
+  const saved = [];
+  const kinds = new Set();
+  const pipeline = new Pipeline({ rows: 50, seed: (n) => ({ n }), rowGroupSize: 8, gate, shutdownRate: null })
+    .column("answer", {
+      calls: KEY,
+      fill: ({ n }, task) =>
+        task.run(async ({ signal }) => {
+          if (signal.aborted) throw signal.reason;
+          if (n % 10 === 0 && task.attempt === 1) throw new Retry("server_error");
+          if (n === 33) throw new Drop("request");
+          return 2 * n;
+        }),
+    })
+    .column("text", { after: ["answer"], fill: ({ answer }) => `${answer}` })
+    .save(async (rows) => {
+      saved.push(...rows.map(({ n, answer, text }) => Number(text) === answer && answer === 2 * n && n));
+    });
+  const run = pipeline.start();
+  run.subscribe(({ kind }) => kinds.add(kind));
+  const report = await run.report;
+  return {
+    stop: report.stop.reason,
+    rowsOut: report.rowsOut,
+    dropped: report.dropped,
+    retried: report.columns.answer.retryable,
+    saved: saved.sort((a, b) => a - b).join(),
+    events: ["job_started", "worker_spawned", "row_group_checkpointed", "job_completed"].every((kind) => kinds.has(kind)),
+    finished: run.progress().finished,
+  };
+}
+
+/** The same run as everywhere, by its digest. */
+function simulated({ simulate }) {
+  const report = simulate("steady", 7);
+  return JSON.parse(JSON.stringify(report));
+}
+
+export async function check(live, sim) {
+  return { calls: await calls(live), rows: await rows(live), simulated: simulated(sim) };
+}
