@@ -1,10 +1,10 @@
 // @ts-check
 // The pipeline as a graph: a node per column with its live counts and a bar of what has become of its tasks.
-import { count } from "../format.js";
 import { Figure, Flag, make, section, shownOf, StackedBar, whyButton } from "./dom.js";
 import { layOut } from "./graph-layout.js";
 import { columnColour } from "./palette.js";
 import { Part, READABLE_MS } from "./part.js";
+import { brief } from "./words.js";
 
 /** @typedef {import("./view").View} View */
 /** @typedef {import("./view").On} On */
@@ -103,12 +103,6 @@ class Node {
     const known = values.reduce((sum, value) => sum + value, 0);
     this.#bar.show(values, Math.max(known, this.#column.strategy === "cell" ? rows_total : row_groups.total));
   }
-}
-
-/** A count in five characters or less. @param {number} value */
-function brief(value) {
-  if (value < 10_000) return count(value);
-  return value < 999_950 ? `${Number((value / 1e3).toFixed(value < 99_950 ? 1 : 0))}k` : `${Number((value / 1e6).toFixed(1))}M`;
 }
 
 /** What a column's task is made for, where that is not a row. @param {LayoutColumn} column */

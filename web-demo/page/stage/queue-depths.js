@@ -4,6 +4,7 @@
 import { count } from "../format.js";
 import { Figure, Flag, make, section, shownOf, StackedBar, Text, UNBOUNDED, whyButton } from "./dom.js";
 import { Part } from "./part.js";
+import { brief } from "./words.js";
 
 /** @typedef {import("./view").View} View */
 /** @typedef {import("./view").On} On */
@@ -27,9 +28,9 @@ function roundUp(value) {
 
 class Group {
   element;
-  #queued = new Figure("queued");
-  #running = new Figure("running");
-  #limit = new Figure("limit");
+  #queued = new Figure("queued", brief);
+  #running = new Figure("running", brief);
+  #limit = new Figure("limit", brief);
   #debt = new Figure("debt");
   #weight = new Figure("weight", weigh);
   #slots = new StackedBar("slots-stack", 4);
