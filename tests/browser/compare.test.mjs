@@ -16,7 +16,7 @@ function figures(run) {
   return {
     time: at / 1e6,
     rows: rows_done,
-    goodput: rows_done / (at / 1e9),
+    goodput: rows_done / (at / 1e6 / 1000),
     refused: sum((one) => one.refused),
     starved: sum((one) => one.idle.starved_slot_ns) / 1e6,
     dropped: rows_dropped,
@@ -55,9 +55,9 @@ test("two runs go on in lockstep, and the table says what the core counts", () =
 test("other scenarios beside each other, to the end: which is better is said in words", () =>
   kit.withPage(async (playground, page) => {
     await playground.tab("Compare");
-    await page.locator('fieldset[data-side="0"]').getByLabel("Scenario").selectOption("cold-storm");
+    await page.locator('fieldset[data-side="0"]').getByLabel("Scenario", { exact: true }).selectOption("cold-storm");
     await playground.stands();
-    await page.locator('fieldset[data-side="1"]').getByLabel("Scenario").selectOption("cold-ramp");
+    await page.locator('fieldset[data-side="1"]').getByLabel("Scenario", { exact: true }).selectOption("cold-ramp");
     await playground.stands();
     await playground.setSpeed(4);
     await playground.play.click();
@@ -75,7 +75,7 @@ test("every choice of a side reaches the run", () =>
     await playground.tab("Compare");
     const side = page.locator('fieldset[data-side="1"]');
     for (const [label, value] of [["Limit", "vegas"], ["Policy", "strict_fair"], ["Ramp", " 5000"], ["Passes over waiters", "no"], ["Yields while waiting", "no"]]) {
-      await side.getByLabel(label).selectOption(value);
+      await side.getByLabel(label, { exact: true }).selectOption(value);
       await playground.stands();
     }
     await playground.setSpeed(1);

@@ -1,7 +1,7 @@
 // Starts the demo's server as a person would, and a browser, and watches both.
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
-import { mkdir, writeFile } from "node:fs/promises";
+import { mkdir, rm, writeFile } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { chromium } from "playwright-core";
@@ -75,17 +75,24 @@ export async function startBrowser() {
 }
 
 /** The scheduler that the server hands out, loaded in this process: the page's figures are compared with its own. */
-export async function loadCore(url) {
-  const folder = `${ARTIFACTS}pkg/`;
+export const loadCore = (url) => loadModule(url, "tidegate_playground");
+
+/** The module that reads and writes files. */
+export const loadFiles = (url) => loadModule(url, "tidegate_files");
+
+async function loadModule(url, name) {
+  const folder = `${ARTIFACTS}pkg-${process.pid}/`;
   await mkdir(folder, { recursive: true });
   await writeFile(`${folder}package.json`, '{ "type": "module" }');
-  for (const file of ["tidegate_playground.js", "tidegate_playground_bg.wasm"]) {
+  const answers = [`${name}.js`, `${name}_bg.wasm`].map(async (file) => {
     const answer = await fetch(new URL(`pkg/${file}`, url));
     if (!answer.ok) throw new Error(`the server answers ${answer.status} for ${file}`);
-    await writeFile(`${folder}${file}`, Buffer.from(await answer.arrayBuffer()));
-  }
-  const core = await import(pathToFileURL(`${folder}tidegate_playground.js`).href);
-  const module = await (await fetch(new URL("pkg/tidegate_playground_bg.wasm", url))).arrayBuffer();
-  core.initSync({ module });
-  return core;
+    return Buffer.from(await answer.arrayBuffer());
+  });
+  const [script, module] = await Promise.all(answers);
+  await writeFile(`${folder}${name}.js`, script);
+  const loaded = await import(pathToFileURL(`${folder}${name}.js`).href);
+  await rm(folder, { recursive: true, force: true });
+  loaded.initSync({ module });
+  return loaded;
 }

@@ -1,7 +1,7 @@
 // What every test of the playground begins with: the server, the browser, and the core in this process.
 import { mkdir } from "node:fs/promises";
 import { after, before } from "node:test";
-import { ARTIFACTS, loadCore, startBrowser, startServer } from "./demo.mjs";
+import { ARTIFACTS, loadCore, loadFiles, startBrowser, startServer } from "./demo.mjs";
 import { PlaygroundPage } from "./playground-page.mjs";
 
 /** Longer than any run lasts, in virtual ms. */
@@ -13,6 +13,7 @@ export function playground() {
     server: undefined,
     browser: undefined,
     core: undefined,
+    files: undefined,
     /** Opens the page for one test; it must have run without a complaint in the end. */
     async withPage(use, options) {
       const page = await PlaygroundPage.open(kit.browser, kit.server.url, options);
@@ -31,6 +32,7 @@ export function playground() {
     await mkdir(ARTIFACTS, { recursive: true });
     kit.server = await startServer();
     kit.core = await loadCore(kit.server.url);
+    kit.files = await loadFiles(kit.server.url);
     kit.browser = await startBrowser();
   });
   after(async () => {

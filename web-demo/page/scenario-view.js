@@ -49,7 +49,8 @@ export class ScenarioView {
       const isOther = written !== this.#written;
       this.#written = written;
       // What a person is writing stays while the same scenario starts anew.
-      if (isOther || !isEdited) this.#fill(written);
+      if ((isOther || !isEdited) && this.#text.value !== written) this.#fill(written);
+      this.#offer();
     } catch (error) {
       this.#say(`It cannot be written as TOML: ${wordsOf(error)}`, true);
     }
@@ -64,17 +65,23 @@ export class ScenarioView {
   #edited() {
     this.#wrong = undefined;
     this.#number();
+    this.#offer();
+    this.#text.removeAttribute("aria-invalid");
+    this.#say(this.#apply.disabled ? "" : "Edited; not running yet.");
+  }
+
+  /** Offers to apply and to revert what has been edited. */
+  #offer() {
     const isEdited = this.#text.value !== this.#written;
     this.#apply.disabled = !isEdited;
     this.#revert.disabled = !isEdited;
-    this.#text.removeAttribute("aria-invalid");
-    this.#say(isEdited ? "Edited; not running yet." : "");
   }
 
   async #use() {
     try {
       const scenario = await this.#session.runner.ask("readScenario", { toml: this.#text.value });
       await this.#session.use(scenario, undefined);
+      await this.#refresh();
       this.#say("It runs.");
     } catch (error) {
       this.#refuse(wordsOf(error));

@@ -24,6 +24,8 @@ const FRAME_MS = 16;
 const LAP_MS = 400;
 /** A turn later than this means that the tab or the machine slept: then no virtual time has passed. */
 const ASLEEP_MS = 500;
+/** In virtual ms. */
+const NANOSECOND = 1e-6;
 /** Two runs meet this often in a frame, so that they are shown at one instant. */
 const MEETINGS_PER_FRAME = 2;
 
@@ -277,6 +279,8 @@ function answerAboutRun(id, question) {
     for (const [side, one] of runs.entries()) {
       if (question.side === undefined || question.side === side) one.change(question.what);
     }
+    // It comes a nanosecond later: a person who has paused sees it at once.
+    if (!playing) for (const one of runs) while (!one.advanceTo(one.now() + NANOSECOND, EVENTS_PER_CALL));
     pictures.forgetChanges();
     changed = true;
     return undefined;

@@ -76,11 +76,14 @@ impl Site {
             bail!("the service worker has no place for its version and files");
         }
         let kept = || self.files.iter().filter(|(path, _)| *path != SERVICE_WORKER && is_loaded(path));
-        let version = fnv(kept().flat_map(|(path, file)| [path.as_bytes(), file.hash.as_bytes()]).chain([script.as_bytes()]));
+        let version =
+            fnv(kept().flat_map(|(path, file)| [path.as_bytes(), file.hash.as_bytes()]).chain([script.as_bytes()]));
         // The page is asked for by the folder's own address.
         let paths: Vec<_> = kept().map(|(path, _)| if path == "index.html" { "./" } else { path.as_str() }).collect();
         let list: Vec<_> = paths.iter().map(|path| format!("\"{path}\"")).collect();
-        let filled = script.replace(VERSION_GAP, &format!("{version:016x}")).replace(FILES_GAP, &format!("[{}]", list.join(",")));
+        let filled = script
+            .replace(VERSION_GAP, &format!("{version:016x}"))
+            .replace(FILES_GAP, &format!("[{}]", list.join(",")));
         let filled = File::new(filled.into_bytes())?;
         self.files.insert(SERVICE_WORKER.to_owned(), filled);
         Ok(())
@@ -96,7 +99,10 @@ impl Site {
             if path.is_dir() {
                 self.add_folder(&path, &format!("{key}/"))?;
             } else {
-                let content = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
+                let mut content = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
+                if is_code(&key) {
+                    content = without_comments(&content);
+                }
                 self.files.insert(key, File::new(content)?);
             }
         }
@@ -142,6 +148,37 @@ impl Site {
     }
 }
 
+/// Whether it is a script or a style sheet with comments for people. Vendored files are left as they are.
+fn is_code(path: &str) -> bool {
+    let kind = Path::new(path).extension().and_then(|kind| kind.to_str()).unwrap_or_default();
+    matches!(kind, "css" | "js") && !path.starts_with("vendor/")
+}
+
+/// The code without indentation and without comments that have whole lines to themselves: a quarter of what a browser
+/// would load. Lines stay lines, so that nothing means anything else.
+fn without_comments(code: &[u8]) -> Vec<u8> {
+    let Ok(text) = std::str::from_utf8(code) else { return code.to_vec() };
+    let mut kept = String::with_capacity(text.len());
+    let mut is_in_comment = false;
+    for line in text.lines().map(str::trim) {
+        if is_in_comment {
+            is_in_comment = !line.ends_with("*/");
+            continue;
+        }
+        if line.starts_with("/*") && !line.contains("*/") {
+            is_in_comment = true;
+            continue;
+        }
+        // A cast stands before the code it belongs to, on the same line.
+        let is_comment = line.starts_with("//") || (line.starts_with("/*") && line.find("*/") == Some(line.len() - 2));
+        if !(is_comment || line.is_empty()) {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept.into_bytes()
+}
+
 /// Whether the page ever loads a file of this name: types and texts for people are not for the browser.
 fn is_loaded(path: &str) -> bool {
     let kind = Path::new(path).extension().and_then(|kind| kind.to_str()).unwrap_or_default();
@@ -178,6 +215,13 @@ mod tests {
         assert!(one.ends_with(r#" ["./","pkg/a.wasm"]"#), "{one}");
         assert_ne!(one, other);
         assert_eq!(one, script("one"));
+    }
+
+    #[test]
+    fn comments_on_lines_of_their_own_are_left_out_and_code_is_not() {
+        let code = "// @ts-check\n/** One.\n * @type {A} */\n/** @type {B} */\nconst a = 1; // why\n\n  /** @type {C} */ (b).c();\n  /* x */\n}\n";
+        let kept = String::from_utf8(without_comments(code.as_bytes())).expect("it is text");
+        assert_eq!(kept, "const a = 1; // why\n/** @type {C} */ (b).c();\n}\n");
     }
 
     #[test]

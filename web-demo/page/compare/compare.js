@@ -187,5 +187,6 @@ function select(options) {
 
 /** @param {string} label @param {HTMLElement} control */
 function labelled(label, control) {
+  control.setAttribute("aria-label", label);
   return make("label", { class: "field" }, make("span", {}, label), control);
 }

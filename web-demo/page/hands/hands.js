@@ -137,14 +137,14 @@ function put(control, value) {
 
 /** @param {string} label @param {Record<string, string>} options @param {(value: string) => void} change */
 function select(label, options, change) {
-  const control = make("select", {}, ...Object.entries(options).map(([value, text]) => new Option(text, value)));
+  const control = make("select", { "aria-label": label }, ...Object.entries(options).map(([value, text]) => new Option(text, value)));
   control.addEventListener("change", () => change(control.value));
   return { control, element: make("label", { class: "field" }, make("span", {}, label), control) };
 }
 
 /** @param {string} label @param {{ min: number, max: number, step: number }} bounds @param {(value: number) => void} change */
 function number(label, { min, max, step }, change) {
-  const control = make("input", { type: "number", inputmode: "decimal", min: String(min), max: String(max), step: String(step), required: "" });
+  const control = make("input", { "aria-label": label, type: "number", inputmode: "decimal", min: String(min), max: String(max), step: String(step), required: "" });
   control.addEventListener("change", () => control.reportValidity() && change(control.valueAsNumber));
   return { control, element: make("label", { class: "field" }, make("span", {}, label), control) };
 }

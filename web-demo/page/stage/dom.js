@@ -39,6 +39,11 @@ export function section(name, title, hint) {
   return { element, head };
 }
 
+/** Says how many there are, where not all of them are shown. @param {number} shown @param {number} all @param {string} things */
+export function shownOf(shown, all, things) {
+  return shown < all && make("p", { class: "stage-foot" }, `${count(shown)} of ${count(all)} ${things} are shown.`);
+}
+
 /** Text that is written only when it differs. */
 export class Text {
   element;
@@ -80,10 +85,18 @@ export class Figure {
     const text = value >= UNBOUNDED ? "∞" : this.#words(value);
     if (this.element.textContent !== text) this.element.textContent = text;
     this.element.dataset.value = String(value);
-    if (text.length <= this.#width) return;
-    this.#width = text.length;
-    this.element.style.width = `${text.length}ch`;
+    const width = widthOf(text);
+    if (width <= this.#width) return;
+    this.#width = width;
+    this.element.style.width = `${width}ch`;
   }
+}
+
+/** About how wide a number's text is, in digits. @param {string} text */
+function widthOf(text) {
+  let width = 0;
+  for (const character of text) width += character >= "0" && character <= "9" ? 1 : ",. ".includes(character) ? 0.5 : 1.5;
+  return width;
 }
 
 /** A class that is on or off. */

@@ -13,7 +13,7 @@ const HIGHEST_LANE = 18;
 const AXIS = 22;
 /** How many closed spans the scheduler's module keeps. */
 const KEPT = 8_192;
-/** A wait at least this wide has stripes, in CSS pixels. */
+/** A wait at least this wide and high has stripes, in CSS pixels; a smaller one is pale, which is as calm. */
 const LEAST_STRIPED = 7;
 const LOCAL = 0;
 const WAITING = 1;
@@ -25,10 +25,10 @@ function hatch(ctx, stroke, scale) {
   tile.width = tile.height = size;
   const paint = tile.getContext("2d");
   if (!paint) return stroke;
-  paint.globalAlpha = 0.22;
+  paint.globalAlpha = 0.14;
   paint.fillStyle = stroke;
   paint.fillRect(0, 0, size, size);
-  paint.globalAlpha = 0.85;
+  paint.globalAlpha = 0.55;
   paint.strokeStyle = stroke;
   paint.lineWidth = 1.1 * scale;
   paint.beginPath();
@@ -166,7 +166,7 @@ export class LanePainter {
       this.#painted[slot] = right;
       const column = spans[at + 3] ?? 0;
       const kind = spans[at + 4] ?? 0;
-      const isStriped = kind === WAITING && right - left >= LEAST_STRIPED * this.#scale;
+      const isStriped = kind === WAITING && this.#laneHeight >= LEAST_STRIPED && right - left >= LEAST_STRIPED * this.#scale;
       const present = 4 * column + (isStriped ? 3 : kind);
       if (style !== present) {
         style = present;

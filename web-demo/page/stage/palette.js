@@ -52,7 +52,7 @@ export function canvasColour(column) {
 
 /** The same, paler: as much of it as stripes come to. @param {number} column */
 export function mixedColour(column) {
-  return resolved.get(`color-mix(in srgb, ${columnColour(column)} 42%, var(--surface))`);
+  return resolved.get(`color-mix(in srgb, ${columnColour(column)} 26%, var(--surface))`);
 }
 
 /** Forgets every colour: the scheme has changed. */

@@ -8,6 +8,9 @@
 /** Figures are renewed no more often than this, in real ms: they could not be read, and laying text out costs. */
 export const READABLE_MS = 66;
 
+/** Pictures out of sight are drawn no more often than this, in real ms. */
+export const OUT_OF_SIGHT_MS = 300;
+
 /** @implements {Component} */
 export class Part {
   /** Whether a view has been taken that is not drawn yet. */

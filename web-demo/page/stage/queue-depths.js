@@ -2,14 +2,17 @@
 // The queue of each fairness group: tasks that wait for a worker, tasks that have one against the group's limit, the
 // group's weight, and what it owes after borrowing.
 import { count } from "../format.js";
-import { Figure, Flag, make, section, StackedBar, Text, UNBOUNDED, whyButton } from "./dom.js";
+import { Figure, Flag, make, section, shownOf, StackedBar, Text, UNBOUNDED, whyButton } from "./dom.js";
 import { Part } from "./part.js";
+import { brief } from "./words.js";
 
 /** @typedef {import("./view").View} View */
 /** @typedef {import("./view").On} On */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
 /** @typedef {import("../pkg/tidegate_playground.js").GroupSample} GroupSample */
 
+/** Groups that are shown at most, the first ones. */
+const MOST = 32;
 /** How wide the mark of a limit is, as a share of the bar. */
 const MARK = 0.006;
 
@@ -25,9 +28,9 @@ function roundUp(value) {
 
 class Group {
   element;
-  #queued = new Figure("queued");
-  #running = new Figure("running");
-  #limit = new Figure("limit");
+  #queued = new Figure("queued", brief);
+  #running = new Figure("running", brief);
+  #limit = new Figure("limit", brief);
   #debt = new Figure("debt");
   #weight = new Figure("weight", weigh);
   #slots = new StackedBar("slots-stack", 4);
@@ -35,18 +38,24 @@ class Group {
   #owes;
   #bounded;
 
-  /** @param {string} name @param {string} kind @param {() => void} ask */
-  constructor(name, kind, ask) {
+  /** @param {string} name @param {() => void} ask */
+  constructor(name, ask) {
     const debt = make("span", { class: "group-debt" }, "owes ", this.#debt.element);
     this.element = whyButton(
       "group-row",
       ask,
-      make("span", { class: "group-name" }, make("strong", {}, name), make("span", { class: "soft" }, kind)),
-      make("span", { class: "group-weight soft" }, "weight ", this.#weight.element, debt),
+      make(
+        "span",
+        { class: "group-head" },
+        make("strong", { class: "group-name" }, name),
+        debt,
+        make("span", { class: "group-weight soft" }, "weight ", this.#weight.element),
+      ),
       make("span", { class: "group-bars" }, this.#slots.element, this.#queue.element),
       make("span", { class: "group-figure" }, make("span", { class: "soft" }, "running"), make("span", {}, this.#running.element, make("span", { class: "of-limit soft" }, " / ", this.#limit.element))),
       make("span", { class: "group-figure" }, make("span", { class: "soft" }, "queued"), this.#queued.element),
     );
+    this.element.title = `${name}: why?`;
     this.#owes = new Flag(this.element, "owes");
     this.#bounded = new Flag(this.element, "bounded");
   }
@@ -87,9 +96,11 @@ export class QueueDepths extends Part {
   constructor(parent, layout, on) {
     const { element } = section("queues", "Queues", "Running against each group's limit, and waiting");
     super(element, parent);
-    this.#groups = layout.groups.map(({ name, kind }, index) => new Group(name, kind, () => on.why({ group: index })));
+    this.#groups = layout.groups.slice(0, MOST).map(({ name }, index) => new Group(name, () => on.why({ group: index })));
     this.#scale = new Text(make("p", { class: "stage-foot" }));
     element.append(make("div", { class: "group-list" }, ...this.#groups.map((group) => group.element)), this.#scale.element);
+    const rest = shownOf(this.#groups.length, layout.groups.length, "groups");
+    if (rest) element.append(rest);
   }
 
   /** @override @param {View} view */
@@ -105,7 +116,8 @@ export class QueueDepths extends Part {
     if (!sample) return;
     let slots = this.#slots;
     let tasks = this.#tasks;
-    for (const { running, limit, queued } of sample.groups) {
+    for (let index = 0; index < this.#groups.length; index += 1) {
+      const { running = 0, limit = 0, queued = 0 } = sample.groups[index] ?? {};
       slots = Math.max(slots, running, limit !== null && limit < UNBOUNDED ? limit : 0);
       tasks = Math.max(tasks, queued);
     }

@@ -31,7 +31,7 @@ export class RowsBar extends Part {
       make(
         "p",
         { class: "rows-line" },
-        make("span", { class: "rows-count" }, this.#done.element, " of ", this.#total.element, " rows done"),
+        make("span", { class: "rows-count" }, make("strong", {}, this.#done.element), make("span", {}, " of ", this.#total.element, " rows done")),
         this.#share.element,
         make("span", { class: "rows-dropped" }, this.#dropped.element, " dropped"),
         ask,

@@ -199,7 +199,7 @@ export class TideChart {
       ],
       hooks: {
         drawClear: [(plot) => this.#shadeCooldowns(plot)],
-        draw: [(plot) => this.#markRefusals(plot), (plot) => this.#markChanges(plot)],
+        draw: [(plot) => this.#foretell(plot), (plot) => this.#markRefusals(plot), (plot) => this.#markChanges(plot)],
         setCursor: [() => this.#sayWhatIsUnderThePointer()],
       },
     };
@@ -240,6 +240,25 @@ export class TideChart {
       ctx.globalAlpha = Math.min(1, sum / (index - first));
       ctx.fillRect(left, bbox.top, Math.max(1, right - left), bbox.height);
     }
+    ctx.restore();
+  }
+
+  /** The present capacity, faintly up to the end of the axis: it will stay if nobody moves it. @param {Plot} plot */
+  #foretell(plot) {
+    const last = this.#history.length - 1;
+    const capacity = this.#history.at("capacity", last);
+    if (last < 0 || capacity >= UNBOUNDED) return;
+    const { ctx, bbox } = plot;
+    const top = bbox.top + bbox.height * (1 - capacity / this.top);
+    ctx.save();
+    ctx.globalAlpha = 0.4;
+    ctx.strokeStyle = colour("--capacity");
+    ctx.lineWidth = 2 * devicePixelRatio;
+    ctx.setLineDash([7 * devicePixelRatio, 5 * devicePixelRatio]);
+    ctx.beginPath();
+    ctx.moveTo(this.#place(plot, this.#history.time(last)), top);
+    ctx.lineTo(bbox.left + bbox.width, top);
+    ctx.stroke();
     ctx.restore();
   }
 

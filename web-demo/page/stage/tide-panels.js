@@ -2,8 +2,8 @@
 // A panel per provider: its figures, its tide chart, the slider beside the chart that moves its true capacity, and the
 // troubles a person can make for it. The slider's thumb lies at the height of the capacity line.
 import { count, percent, span } from "../format.js";
-import { Figure, Flag, make, section, Text, UNBOUNDED, watchVisibility, whyButton } from "./dom.js";
-import { Part, READABLE_MS } from "./part.js";
+import { Figure, Flag, make, section, shownOf, Text, UNBOUNDED, watchVisibility, whyButton } from "./dom.js";
+import { OUT_OF_SIGHT_MS, Part, READABLE_MS } from "./part.js";
 import { TideChart } from "./tide-chart.js";
 
 /** @typedef {import("./view").View} View */
@@ -15,6 +15,8 @@ import { TideChart } from "./tide-chart.js";
 const THUMB = 20;
 /** How many charts are drawn in one frame. */
 const CHARTS = 2;
+/** Providers that are shown at most, the first ones. */
+const MOST = 12;
 /** With more providers than this, each has less room. */
 const MANY = 4;
 /** A burst of 429 and a slow patch, as the buttons make them: ms of virtual time, and times the usual latency. */
@@ -36,7 +38,6 @@ const left = (until, now) => (until !== null && until > now ? span((until - now)
 class Panel {
   element;
   chart;
-  isVisible = true;
   #name;
   #index;
   #figures = FIGURES.map(([field]) => new Figure(field));
@@ -45,6 +46,8 @@ class Panel {
   #cools;
   #tide = make("input", { class: "tide", type: "range", min: "0", step: "1", "aria-orientation": "vertical" });
   #release = make("button", { class: "small", type: "button", disabled: "" }, "Give capacity back");
+  #isVisible = true;
+  #drawnAt = Number.NEGATIVE_INFINITY;
   #capacity = -1;
   #isHeld = false;
   #top = 0;
@@ -77,7 +80,7 @@ class Panel {
       this.#tide.style.height = `${height + THUMB}px`;
     });
     this.#visibility = watchVisibility(stage, (visible) => {
-      this.isVisible = visible;
+      this.#isVisible = visible;
       if (visible) appeared();
     });
   }
@@ -145,6 +148,17 @@ class Panel {
     this.#follow(sample.capacity);
   }
 
+  /** Whether the chart has something new and its turn has come. @param {number} now as `performance.now()` counts */
+  isDue(now) {
+    return this.chart.isStale && (this.#isVisible || now - this.#drawnAt >= OUT_OF_SIGHT_MS);
+  }
+
+  /** @param {number} now */
+  drawChart(now) {
+    this.#drawnAt = now;
+    this.chart.draw();
+  }
+
   destroy() {
     this.#visibility.disconnect();
     this.chart.destroy();
@@ -196,7 +210,11 @@ export class TidePanels extends Part {
     const grid = make("div", { class: layout.providers.length > MANY ? "providers many" : "providers" });
     head.append(this.#stretch());
     element.append(grid, legend());
-    this.#panels = layout.providers.map(({ name }, index) => new Panel(grid, name, index, on, () => this.draw(0)));
+    const rest = shownOf(MOST, layout.providers.length, "providers");
+    if (rest) element.append(rest);
+    // A run without a model has nothing to show here.
+    element.hidden = layout.providers.length === 0;
+    this.#panels = layout.providers.slice(0, MOST).map(({ name }, index) => new Panel(grid, name, index, on, () => this.draw(0)));
   }
 
   /** @override @param {View} view */
@@ -217,12 +235,12 @@ export class TidePanels extends Part {
     for (let tries = this.#panels.length; tries > 0 && left > 0; tries -= 1) {
       const panel = this.#panels[this.#next];
       this.#next = (this.#next + 1) % this.#panels.length;
-      if (!panel?.chart.isStale || !panel.isVisible) continue;
-      panel.chart.draw();
+      if (!panel?.isDue(now)) continue;
+      panel.drawChart(now);
       left -= 1;
       if (performance.now() >= until) break;
     }
-    this.isStale = this.#figuresAreStale || this.#panels.some((panel) => panel.chart.isStale && panel.isVisible);
+    this.isStale = this.#figuresAreStale || this.#panels.some((panel) => panel.chart.isStale);
   }
 
   /** @override */

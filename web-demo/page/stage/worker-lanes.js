@@ -1,10 +1,10 @@
 // @ts-check
 // Worker slots as a timeline: a lane per slot, a span per stretch of work in the colour of its column. A call that is
-// out is full, a wait for a call is hatched, local work is a thinner line.
+// out is full, a wait for a call is pale (and hatched where there is room), local work is a thinner line.
 import { count, span } from "../format.js";
 import { make, section, Text, watchVisibility } from "./dom.js";
 import { LanePainter } from "./lane-painter.js";
-import { Part } from "./part.js";
+import { OUT_OF_SIGHT_MS, Part } from "./part.js";
 
 /** @typedef {import("./view").View} View */
 /** @typedef {import("./view").On} On */
@@ -41,12 +41,13 @@ export class WorkerLanes extends Part {
   #windowMs = 1;
   /** What the cursor is on: a lane and an instant in ms; none without a pointer or focus. @type {{ lane: number, ms: number } | undefined} */
   #cursor;
+  #paintedAt = Number.NEGATIVE_INFINITY;
   #describedAt = Number.NEGATIVE_INFINITY;
   #tally = new Int32Array(KINDS.length);
 
   /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
   constructor(parent, layout, on) {
-    const { element, head } = section("lanes", "Worker slots", "What each slot did lately; a hatched stretch is a worker that waits");
+    const { element, head } = section("lanes", "Worker slots", "What each slot did lately; a pale stretch is a worker that waits");
     super(element, parent);
     this.#layout = layout;
     this.#on = on;
@@ -90,9 +91,12 @@ export class WorkerLanes extends Part {
 
   /** @override */
   draw() {
+    const now = performance.now();
+    if (!this.#isVisible && now - this.#paintedAt < OUT_OF_SIGHT_MS) return;
+    this.#paintedAt = now;
     this.isStale = false;
     if (this.#sample) this.#describe(this.#sample);
-    if (this.#isVisible) this.#paint();
+    this.#paint();
   }
 
   /** @override */

@@ -146,7 +146,7 @@ const BORROW = {
     {
       look: "When the other group wakes up, no work is taken away: each worker that ends repays a part of the debt, until both have their share.",
       act: "Watch until the debt is repaid.",
-      target: ".queue-depths",
+      target: ".queues",
       done: ({ session, most }) => (most > 0 && (session.frame?.sides[0]?.sample.groups ?? []).every(({ debt }) => debt === 0)) || session.phase === "finished",
     },
     {
@@ -162,24 +162,24 @@ const BORROW = {
 const HARBOURS = {
   title: "A cooled-down provider must not block its neighbour",
   about: "One provider pushes back. Should the workers that wait for it keep the other one waiting too?",
-  scenario: "two-harbours",
+  scenario: "cooldown/both",
   sides: [{}, { advisory: "no", yields: "no" }],
-  speed: 0.3,
+  speed: -0.3,
   steps: [
     {
-      look: "Every row goes to both providers. The narrow one bears 4 calls and cools down (shaded); the wide one has room.",
-      act: "Press Play.",
+      look: "Every row needs a call to a and one to b, and there are 8 workers. Provider a refuses at once and asks for a pause of two seconds (shaded); b is open all the time.",
+      act: "Press Play, and compare the charts of b.",
       target: "#play",
-      done: (since) => hasRun(since, 2_000),
+      done: (since) => hasRun(since, 1_200),
     },
     {
-      look: "Left, a worker that waits for the narrow provider gives its slot back and other work passes it. Right, it sits on its slot.",
-      act: "Compare the charts of the wide provider, and let both run to their end.",
-      target: "#compare .halves",
+      look: "Left, a worker that waits for a gives its slot back, and work for b passes it: b is always full. Right, all 8 workers sit and wait for a, and b stands empty.",
+      act: "Let both run to their end.",
+      target: "#play",
       done: ({ session }) => session.phase === "finished",
     },
     {
-      look: "The table says what it cost in time and in starved slots.",
+      look: "The table says what the blocked neighbour cost. Both sides made the very same calls.",
       act: "Read the sentence above the table. That was the tour: everything is yours to play with.",
       target: "#verdict",
       done: () => true,

@@ -1,0 +1,126 @@
+// A picture of every view, light, dark and narrow, for people to look at; nothing sticks out sideways, everything has a
+// name; and the sources agree with the generated types.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { readFile } from "node:fs/promises";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { ARTIFACTS, exportSite, outputOf } from "./demo.mjs";
+import { playground } from "./harness.mjs";
+
+const kit = playground();
+
+const LOOKS = {
+  light: { colorScheme: "light" },
+  dark: { colorScheme: "dark" },
+  narrow: { colorScheme: "light", viewport: { width: 360, height: 800 }, hasTouch: true, isMobile: true },
+};
+
+/** How each view comes to show something. */
+const VIEWS = {
+  stage: async (playground) => {
+    await playground.choose("falling-tide");
+    await playground.playTo(9_000);
+  },
+  why: async (playground, page) => {
+    await playground.choose("two-harbours");
+    await playground.playTo(3_000);
+    await page.locator("#stage .why").nth(1).click();
+    await page.locator("#why-list li").first().waitFor();
+  },
+  compare: async (playground, page) => {
+    await playground.tab("Compare");
+    await page.getByRole("button", { name: "Fixed limit, AIMD" }).click();
+    await playground.stands();
+    await playground.setSpeed(1);
+    await playground.play.click();
+    await page.waitForFunction(() => Number(document.querySelector('tr[data-figure="time"] td').dataset.value) > 12_000);
+    await playground.play.click();
+    await playground.stands();
+  },
+  scenario: async (playground, page) => {
+    await playground.tab("Scenario");
+    await page.waitForFunction(() => document.querySelector("#toml").value.includes("rows ="));
+    await page.locator("#toml").fill((await page.locator("#toml").inputValue()).replace("row_groups = 4", "row_groups = -4"));
+    await page.getByRole("button", { name: "Apply" }).click();
+    await page.locator(".lines .wrong").waitFor();
+  },
+  picker: async (playground, page) => {
+    await page.getByRole("combobox", { name: "Scenario" }).first().click();
+  },
+  tour: async (playground) => playground.tab("Tour"),
+  lesson: async (playground, page) => {
+    await playground.tab("Tour");
+    await page.getByRole("button", { name: /^Start lesson 2/ }).click();
+    await playground.stands();
+  },
+  take: async (playground, page) => {
+    await playground.playTo(2_000);
+    await playground.tab("Take away");
+    await page.waitForFunction(() => document.querySelector("#link").value.includes("#/"));
+    await page.locator("#download-trace").click();
+    await page.locator('[data-card="trace"] .remark').filter({ hasText: "has been made" }).waitFor({ timeout: 60_000 });
+  },
+};
+
+for (const [look, options] of Object.entries(LOOKS)) {
+  for (const [view, show] of Object.entries(VIEWS)) {
+    test(`${view} fits its window and is pictured: ${look}`, () =>
+      kit.withPage(async (playground, page) => {
+        await show(playground, page);
+        const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+        assert.equal(overflow, 0, "nothing sticks out sideways");
+        assert.deepEqual(await nameless(page), [], "every control has a name");
+        if (view === "stage" || view === "compare") {
+          // What is out of sight is drawn at leisure: a picture of all of it needs a window as tall.
+          const height = await page.evaluate(() => document.documentElement.scrollHeight);
+          await page.setViewportSize({ width: page.viewportSize().width, height });
+          await page.waitForTimeout(600);
+        }
+        await page.screenshot({ path: `${ARTIFACTS}playground-${view}-${look}.png`, fullPage: view !== "why" && view !== "picker" && view !== "lesson" });
+      }, options));
+  }
+}
+
+/** Controls in sight that a screen reader could not name. */
+function nameless(page) {
+  return page.evaluate(() =>
+    [...document.querySelectorAll("button, input, select, textarea, [role=img], [role=progressbar], [role=dialog]")]
+      .filter((one) => one.checkVisibility() && !one.closest("[aria-hidden=true]"))
+      .filter((one) => !(one.getAttribute("aria-label") || one.getAttribute("aria-labelledby") || one.textContent.trim() || one.labels?.[0]?.textContent.trim() || one.title))
+      .map((one) => one.outerHTML.slice(0, 120)),
+  );
+}
+
+test("a person who wants no motion gets none", () =>
+  kit.withPage(
+    async (playground, page) => {
+      await playground.tab("Tour");
+      await page.getByRole("button", { name: /^Start lesson 2/ }).click();
+      assert.equal(await page.locator(".spot").first().evaluate((one) => getComputedStyle(one).animationName), "none");
+    },
+    { reducedMotion: "reduce" },
+  ));
+
+test("every scenario decides the same in wasm as natively, to the last bit", async () => {
+  const told = (await outputOf("digests")).trim().split("\n");
+  const own = told.map((line) => {
+    const [name, seed] = line.split(" ");
+    return `${name} ${seed} ${kit.replay(name, Number(seed)).digest()}`;
+  });
+  assert.ok(told.length > 10);
+  assert.deepEqual(own, told);
+});
+
+test("the exported page agrees with the generated types, and these say nothing is any", async () => {
+  await exportSite(`${ARTIFACTS}site`);
+  const here = fileURLToPath(new URL(".", import.meta.url));
+  const compiler = `${here}node_modules/typescript/bin/tsc`;
+  const checked = await promisify(execFile)(process.execPath, [compiler, "--project", here]).catch((failed) => failed);
+  assert.deepEqual(checked.stdout.split("\n").slice(0, 20), [""], "the type checker is content");
+  const types = await readFile(`${ARTIFACTS}site/pkg/tidegate_playground.d.ts`, "utf8");
+  // What follows is the generated loader's own, not ours.
+  const [ours] = types.split("export type InitInput");
+  assert.doesNotMatch(ours.replace(/\/\*[^]*?\*\//g, ""), /\bany\b/);
+});

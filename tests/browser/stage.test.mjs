@@ -1,0 +1,426 @@
+// The stage by itself in a real headless Chromium, fed with views made up in `stage-fixture`: figures, clicks, keys,
+// colours, and what 10^4 tasks in flight cost.
+import assert from "node:assert/strict";
+import { mkdir } from "node:fs/promises";
+import { after, before, test } from "node:test";
+import { channels, contrast, distance } from "./colours.mjs";
+import { ARTIFACTS, startBrowser } from "./demo.mjs";
+import { startStageSite } from "./stage-site.mjs";
+
+/** The 10^4 case: as many spans as are ever shown, and one provider. */
+const CROWD = { tasks: 10_000, rows: 40_000, columns: 3, providers: 1, lanes: 10_000, spans: 8_192, cache: true };
+/** The most of everything. */
+const MOST = { tasks: 10_000, rows: 40_000, columns: 60, providers: 8, lanes: 10_000, spans: 8_192 };
+
+let site;
+let browser;
+
+before(async () => {
+  await mkdir(ARTIFACTS, { recursive: true });
+  site = await startStageSite();
+  browser = await startBrowser();
+});
+
+after(async () => {
+  await browser?.close();
+  await site?.stop();
+});
+
+/** Opens the fixture for one test; it must have run without a complaint in the end. */
+async function withStage(size, use, options = {}) {
+  const context = await browser.newContext({ locale: "en-US", viewport: { width: 1280, height: 900 }, ...options });
+  const page = await context.newPage();
+  const complaints = [];
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) complaints.push(message.text());
+  });
+  page.on("pageerror", (error) => complaints.push(error.stack ?? error.message));
+  await page.goto(site.url);
+  await page.waitForFunction(() => window.fixture);
+  await page.evaluate((size) => window.fixture.build(size), size);
+  await use(page);
+  await context.close();
+  assert.deepEqual(complaints, [], "the page ran without a complaint");
+}
+
+/** Shows the view of an instant, waits until every part has drawn it, and returns its sample. */
+async function show(page, ms, changed = {}) {
+  const sample = await page.evaluate(([ms, changed]) => window.fixture.show(ms, changed), [ms, changed]);
+  await fresh(page);
+  return sample;
+}
+
+const fresh = (page) => page.locator('.stage[data-fresh="true"]').waitFor();
+const heard = (page) => page.evaluate(() => window.fixture.heard.splice(0));
+
+/** The exact figures below elements that match, by name. */
+const figures = (page, selector) =>
+  page.locator(selector).evaluateAll((elements) =>
+    elements.map((element) => Object.fromEntries([...element.querySelectorAll("[data-figure]")].map((figure) => [figure.dataset.figure, Number(figure.dataset.value)]))),
+  );
+
+const pick = (object, names) => Object.fromEntries(names.map((name) => [name, object[name]]));
+
+/** Asserts that the page shows the figures of this sample, each of them, to the last digit. */
+async function assertShown(page, sample, layout) {
+  const [rows] = await figures(page, ".rows");
+  assert.deepEqual(rows, pick(sample, ["rows_done", "rows_total", "rows_dropped"]));
+  const providers = sample.providers.map((provider) => pick(provider, ["in_flight", "limit", "capacity", "waiting", "refused"]));
+  assert.deepEqual(await figures(page, "article.provider"), providers);
+  const nodes = sample.columns.map((column, index) =>
+    pick(column, layout.columns[index].model === null ? ["ready", "local", "done", "failed", "dropped", "skipped"] : ["ready", "calling", "waiting", "done", "local", "failed", "dropped", "skipped"]),
+  );
+  assert.deepEqual(await figures(page, ".node"), nodes);
+  // What has no limit is shown as 2^31 or more is: without a bound.
+  const groups = sample.groups.map(({ weight, debt, running, limit, queued }) => ({ weight, debt, running, limit: limit ?? 2 ** 31, queued }));
+  assert.deepEqual(await figures(page, ".group-row"), groups);
+  const idle = sample.idle.map(({ busy, starved, frontier }) => {
+    const whole = busy + starved + frontier;
+    return { busy: busy / whole, starved: starved / whole, frontier: frontier / whole };
+  });
+  assert.deepEqual(await figures(page, ".idle-row"), idle);
+}
+
+const layoutOf = (page, size) => page.evaluate(async (size) => (await import("./views.js")).makeLayout(size), size);
+
+for (const [name, size] of [
+  ["an ordinary run", {}],
+  ["one provider and one column", { providers: 1, columns: 1, lanes: 1 }],
+  ["eight providers and sixty columns", MOST],
+]) {
+  test(`every part shows exactly the figures it is given: ${name}`, () =>
+    withStage(size, async (page) => {
+      const layout = await layoutOf(page, size);
+      for (const ms of [0, 5_000, 20_000, 4_000]) {
+        const sample = await show(page, ms);
+        // The account may still be empty at the start.
+        await assertShown(page, sample, layout);
+        const bar = page.getByRole("progressbar", { name: "Rows done" });
+        assert.deepEqual([await bar.getAttribute("aria-valuenow"), await bar.getAttribute("aria-valuemax")], [String(sample.rows_done), String(sample.rows_total)]);
+      }
+    }));
+}
+
+test("a hurried feed ends with the figures of its last view", () =>
+  withStage(MOST, async (page) => {
+    const layout = await layoutOf(page, MOST);
+    const sample = await page.evaluate(() => {
+      for (let ms = 1_000; ms < 3_000; ms += 100) window.fixture.show(ms);
+      return window.fixture.show(3_000);
+    });
+    await fresh(page);
+    await assertShown(page, sample, layout);
+  }));
+
+test("whatever waits can be clicked, and says what it is about", () =>
+  withStage({}, async (page) => {
+    await show(page, 20_000);
+    const click = async (locator) => {
+      await locator.click();
+      return heard(page);
+    };
+    for (const [index, column] of ["topic", "question", "context", "answer"].entries()) {
+      assert.deepEqual(await click(page.locator(`[data-column="${column}"]`)), [{ why: { column: index } }]);
+    }
+    assert.deepEqual(await click(page.getByRole("button", { name: /^harbour Why/ })), [{ why: { provider: 1 } }]);
+    assert.deepEqual(await click(page.locator(".group-row").nth(2)), [{ why: { group: 2 } }]);
+    assert.deepEqual(await click(page.locator(".idle-row").nth(0)), [{ why: { slots: 0 } }]);
+    assert.deepEqual(await click(page.locator(".idle-row").nth(2)), [{ why: { provider: 1 } }]);
+    assert.deepEqual(await click(page.getByRole("button", { name: "Which rows come next?" })), [{ why: "row_groups" }]);
+    const lanes = page.getByRole("application", { name: /^Worker slots/ });
+    const { height } = await lanes.boundingBox();
+    await lanes.click({ position: { x: 300, y: ((height - 22) * 4.5) / 24 } });
+    assert.deepEqual(await heard(page), [{ why: { lane: 4 } }]);
+  }));
+
+test("the stage can be worked with the keyboard alone", () =>
+  withStage({}, async (page) => {
+    await show(page, 20_000);
+    const names = new Set();
+    await page.locator("main").evaluate(() => document.body.focus());
+    for (let presses = 0; presses < 80; presses += 1) {
+      await page.keyboard.press("Tab");
+      const name = await page.evaluate(() => {
+        const { activeElement: at } = document;
+        return at === document.body ? "" : (at.getAttribute("aria-label") ?? at.dataset.column ?? at.textContent);
+      });
+      if (name === "") break;
+      names.add(name);
+    }
+    for (const expected of ["True capacity of river", "Drop to zero", "Latest", "topic", "Worker slots over the latest virtual time"]) {
+      assert.ok(names.has(expected), `Tab reaches ${expected} among ${[...names].join(", ")}`);
+    }
+    await page.locator('[data-column="answer"]').focus();
+    await page.keyboard.press("Enter");
+    await page.locator(".group-row").first().focus();
+    await page.keyboard.press("Space");
+    assert.deepEqual(await heard(page), [{ why: { column: 3 } }, { why: { group: 0 } }]);
+    await page.getByRole("slider", { name: "True capacity of harbour" }).focus();
+    await page.keyboard.press("ArrowUp");
+    await page.keyboard.press("ArrowUp");
+    const [first, second] = await heard(page);
+    assert.equal(second.capacity, first.capacity + 1);
+    assert.equal(second.provider, 1);
+  }));
+
+test("in the worker slots the arrow keys go from span to span, and Enter asks why", () =>
+  withStage({}, async (page) => {
+    await show(page, 20_000);
+    const lanes = page.getByRole("application", { name: /^Worker slots/ });
+    const said = page.locator(".lanes [role=status]");
+    await lanes.focus();
+    await page.keyboard.press("ArrowDown");
+    await said.filter({ hasText: /^Slot 1:/ }).waitFor();
+    await page.keyboard.press("ArrowDown");
+    await said.filter({ hasText: /^Slot 2:/ }).waitFor();
+    const seen = [];
+    for (let presses = 0; presses < 4; presses += 1) {
+      await page.keyboard.press("ArrowLeft");
+      seen.push(await said.textContent());
+    }
+    assert.equal(new Set(seen).size, 4, `four spans: ${seen.join("; ")}`);
+    for (const text of seen) assert.match(text, /^Slot 2: \w+, (call out|waiting for a call|local work), from \d+\.\d s for \d+\.\d s/);
+    await page.keyboard.press("End");
+    await page.keyboard.press("Enter");
+    assert.deepEqual(await heard(page), [{ why: { lane: 23 } }]);
+    await lanes.blur();
+    await said.filter({ hasText: /^Point at a span/ }).waitFor();
+  }));
+
+test("the worker slots are told in words: how many there are, and what they do now", () =>
+  withStage({}, async (page) => {
+    const spans = [0, 0, 20_000, 1, 2, 1, 100, null, 2, 1, 2, 500, 20_000, 0, 0, 3, 0, 9_000, 1, 2];
+    await page.evaluate((spans) => window.fixture.show(20_000, { lanes: Float64Array.from(spans, (value) => value ?? Number.NaN), lanesCount: 4 }), spans);
+    await fresh(page);
+    const lanes = page.getByRole("application", { name: /^Worker slots/ });
+    const description = await lanes.evaluate((element) => document.getElementById(element.getAttribute("aria-describedby")).textContent);
+    assert.equal(description, "24 slots: 1 with a call out, 1 waiting for a call, 1 at local work, 21 free, at 20.0 s.");
+  }));
+
+test("no more than 64 slots are shown, and the page says so", () =>
+  withStage(MOST, async (page) => {
+    await show(page, 20_000);
+    assert.equal(await page.locator(".lanes-shown").textContent(), "64 of 10,000 slots shown");
+  }));
+
+test("of very many columns and groups the first are shown, and the page says so", () =>
+  withStage({ columns: 4_096, providers: 30 }, async (page) => {
+    await show(page, 20_000);
+    assert.deepEqual(await page.locator(".stage-foot").filter({ hasText: /are shown/ }).allTextContents(), [
+      "12 of 30 providers are shown.",
+      "64 of 4,096 columns are shown.",
+      "16 of 31 resources are shown.",
+    ]);
+  }));
+
+test("a run that calls no model has no providers to show", () =>
+  withStage({ providers: 0, columns: 1 }, async (page) => {
+    await show(page, 1_000, { changes: [] });
+    assert.ok(await page.getByRole("region", { name: "Providers" }).isHidden());
+    assert.ok(await page.getByRole("region", { name: "Pipeline" }).isVisible());
+  }));
+
+test("trouble can be made for each provider, and its capacity given back", () =>
+  withStage({}, async (page) => {
+    await show(page, 20_000);
+    const trouble = page.getByRole("group", { name: "Trouble for river" });
+    await trouble.getByRole("button", { name: "Drop to zero" }).click();
+    await trouble.getByRole("button", { name: "429 burst" }).click();
+    await trouble.getByRole("button", { name: "Slow patch" }).click();
+    await trouble.getByRole("button", { name: "Give capacity back" }).click();
+    assert.deepEqual(await heard(page), [
+      { change: { set: "capacity", model: "river", slots: 0 } },
+      { change: { set: "refuse", model: "river", for_ms: 3_000 } },
+      { change: { set: "slow", model: "river", factor: 4, for_ms: 10_000 } },
+      { capacity: null, provider: 0 },
+    ]);
+    const other = page.getByRole("group", { name: "Trouble for harbour" });
+    assert.ok(await other.getByRole("button", { name: "Give capacity back" }).isDisabled(), "it was never taken");
+    assert.match(await page.locator("article.provider").nth(1).locator(".provider-status").textContent(), /slow patch, 4\.2 s left/);
+  }));
+
+test("the slider follows the capacity, and stays where a person has put it", () =>
+  withStage({}, async (page) => {
+    const sample = await show(page, 20_000);
+    const tide = page.getByRole("slider", { name: "True capacity of river" });
+    assert.equal(Number(await tide.inputValue()), sample.providers[0].capacity);
+    assert.equal(await tide.getAttribute("aria-valuetext"), `river bears ${sample.providers[0].capacity} calls at once`);
+    await tide.fill("3");
+    await show(page, 20_010);
+    assert.equal(await tide.inputValue(), "3", "the run has not taken the change over yet");
+    await show(page, 20_020, { sample: { ...sample, providers: sample.providers.map((one) => ({ ...one, capacity: 7 })) } });
+    assert.equal(await tide.inputValue(), "7", "a new capacity moves it");
+  }));
+
+/** How many pixels of the first chart are painted in the colour of a custom property, within a small distance. */
+const painted = (page, selector, property) =>
+  page.locator(selector).first().evaluate((canvas, property) => {
+    const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+    copy.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(property).trim();
+    copy.fillRect(0, 0, 1, 1);
+    const [red, green, blue] = copy.getImageData(0, 0, 1, 1).data;
+    copy.clearRect(0, 0, 1, 1);
+    copy.drawImage(canvas, 0, 0);
+    const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+    let count = 0;
+    for (let at = 0; at < data.length; at += 4) {
+      const distance = Math.abs(data[at] - red) + Math.abs(data[at + 1] - green) + Math.abs(data[at + 2] - blue);
+      if (data[at + 3] > 200 && distance < 24) count += 1;
+    }
+    return count;
+  }, property);
+
+test("the chart draws water, limit, capacity and refusals, and can follow the latest stretch", () =>
+  withStage({}, async (page) => {
+    await show(page, 20_000);
+    for (const property of ["--in-flight", "--limit", "--capacity", "--refused"]) {
+      assert.ok((await painted(page, ".chart canvas", property)) > 40, `${property} is drawn`);
+    }
+    const picture = () => page.locator(".chart canvas").first().evaluate((canvas) => canvas.toDataURL());
+    const whole = await picture();
+    await page.getByRole("button", { name: "Latest" }).click();
+    assert.equal(await page.getByRole("button", { name: "Latest" }).getAttribute("aria-pressed"), "true");
+    assert.equal(await page.getByRole("button", { name: "Whole run" }).getAttribute("aria-pressed"), "false");
+    assert.notEqual(await picture(), whole);
+    await page.getByRole("button", { name: "Whole run" }).click();
+    assert.equal(await picture(), whole);
+    await page.locator(".chart").first().hover({ position: { x: 200, y: 120 } });
+    await page.locator(".readout").first().filter({ hasText: /^at .* in flight .* limit .* capacity / }).waitFor();
+  }));
+
+test("a live change is marked on the charts it is about", () =>
+  withStage({}, async (page) => {
+    const pictures = () => page.locator(".chart canvas").evaluateAll((charts) => charts.map((canvas) => canvas.toDataURL()));
+    await show(page, 20_000, { changes: [] });
+    const [river, harbour] = await pictures();
+    await show(page, 20_000, { changes: [{ at_ms: 8_000, set: "max_parallel", model: "river", calls: 12 }] });
+    const [marked, spared] = await pictures();
+    assert.notEqual(marked, river);
+    assert.equal(spared, harbour);
+    await show(page, 20_000, { changes: [{ at_ms: 8_000, set: "policy", policy: "strict_fair" }] });
+    assert.notEqual((await pictures())[1], harbour, "a change that is about none is marked on all");
+  }));
+
+test("the nodes of a wide graph overlap nowhere, and every column comes after those it needs", () =>
+  withStage(MOST, async (page) => {
+    const layout = await layoutOf(page, MOST);
+    await show(page, 20_000);
+    const boxes = await page.locator(".node").evaluateAll((nodes) => nodes.map((node) => [node.offsetLeft, node.offsetTop, node.offsetWidth, node.offsetHeight]));
+    assert.equal(boxes.length, 60);
+    boxes.forEach(([left, top, width, height], index) => {
+      for (const [otherLeft, otherTop] of boxes.slice(index + 1)) {
+        assert.ok(Math.abs(left - otherLeft) >= width || Math.abs(top - otherTop) >= height, `node ${index} lies by itself`);
+      }
+      for (const needed of layout.columns[index].after) assert.ok(boxes[needed][0] + width <= left, `${index} is right of ${needed}`);
+    });
+  }));
+
+for (const colorScheme of ["light", "dark"]) {
+  test(`text can be read and columns told apart: ${colorScheme}`, () =>
+    withStage(
+      {},
+      async (page) => {
+        await show(page, 20_000);
+        const texts = await page.evaluate(() => {
+          const walker = document.createTreeWalker(document.querySelector(".stage"), NodeFilter.SHOW_TEXT);
+          const opaque = (element) => {
+            const colour = getComputedStyle(element).backgroundColor;
+            return colour === "rgba(0, 0, 0, 0)" && element.parentElement ? opaque(element.parentElement) : colour;
+          };
+          const found = [];
+          while (walker.nextNode()) {
+            const element = walker.currentNode.parentElement;
+            if (!walker.currentNode.data.trim() || element.closest(":disabled, .visually-hidden")) continue;
+            found.push([walker.currentNode.data.trim(), getComputedStyle(element).color, opaque(element)]);
+          }
+          return found;
+        });
+        assert.ok(texts.length > 100);
+        for (const [text, ink, ground] of texts) {
+          const found = contrast(channels(ink), channels(ground));
+          assert.ok(found >= 4.5, `"${text}" has a contrast of ${found.toFixed(2)}: ${ink} on ${ground}`);
+        }
+        const { surface, columns } = await page.evaluate(() => {
+          const style = getComputedStyle(document.documentElement);
+          const read = (name) => style.getPropertyValue(name).trim();
+          return { surface: read("--surface"), columns: Array.from({ length: 8 }, (_, index) => read(`--column-${index}`)) };
+        });
+        const hues = columns.map(channels);
+        hues.forEach((hue, index) => {
+          assert.ok(contrast(hue, channels(surface)) >= 2.95, `${columns[index]} stands out from ${surface}`);
+          for (const other of hues.slice(index + 1)) assert.ok(distance(hue, other) > 0.09, `${columns[index]} is ${distance(hue, other).toFixed(3)} from another`);
+        });
+        assert.equal(await page.evaluate(() => document.getAnimations().length), 0, "nothing moves by itself");
+      },
+      { colorScheme, reducedMotion: "reduce" },
+    ));
+}
+
+test("the colour scheme can change while the page is open", () =>
+  withStage({}, async (page) => {
+    await show(page, 20_000);
+    await page.emulateMedia({ colorScheme: "dark" });
+    await page.evaluate(() => window.fixture.recolour());
+    for (const [canvas, property] of [[".chart canvas", "--in-flight"], [".lanes canvas", "--column-1"]]) {
+      await page.locator(canvas).first().scrollIntoViewIfNeeded();
+      await show(page, 20_000);
+      assert.ok((await painted(page, canvas, property)) > 40, `${property} is drawn anew`);
+    }
+  }));
+
+for (const [name, size, options] of [
+  ["light", {}, { colorScheme: "light" }],
+  ["dark", {}, { colorScheme: "dark" }],
+  ["most", MOST, { colorScheme: "light" }],
+  ["narrow", { providers: 3, columns: 12 }, { colorScheme: "light", viewport: { width: 360, height: 800 }, hasTouch: true, isMobile: true }],
+]) {
+  test(`the stage fits its window and is pictured: ${name}`, () =>
+    withStage(
+      size,
+      async (page) => {
+        await show(page, 20_000);
+        const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+        assert.equal(overflow, 0, "nothing sticks out sideways");
+        await page.screenshot({ path: `${ARTIFACTS}stage-${name}.png`, fullPage: true });
+      },
+      options,
+    ));
+}
+
+/** How long the tasks of the page's main thread kept a processor busy during `act`, the longest and all, in ms. On a machine
+ * that is busy with other things a task takes longer by the clock, which says nothing about the page. */
+async function longestTask(page, act) {
+  await browser.startTracing(page, { categories: ["disabled-by-default-devtools.timeline", "devtools.timeline"] });
+  const result = await act();
+  const { traceEvents } = JSON.parse((await browser.stopTracing()).toString());
+  const main = traceEvents.filter((event) => event.name === "thread_name" && event.args.name === "CrRendererMain");
+  const isMain = ({ pid, tid }) => main.some((thread) => thread.pid === pid && thread.tid === tid);
+  const tasks = traceEvents.filter((event) => event.name === "RunTask" && event.ph === "X" && isMain(event));
+  assert.ok(tasks.length > 100, "the trace holds the tasks");
+  const spent = tasks.map((task) => (task.tdur ?? task.dur) / 1_000);
+  return { ...result, longest: Math.max(...spent), busy: spent.reduce((sum, ms) => sum + ms, 0) };
+}
+
+for (const [part, top] of [["the charts", 0], ["the worker slots", 900]]) {
+  test(`10^4 tasks in flight cause no long task, with ${part} in sight`, (t) =>
+    withStage(CROWD, async (page) => {
+      await show(page, 20_000);
+      await page.evaluate((top) => scrollTo(0, top), top);
+      await page.evaluate(() => window.fixture.feed(500));
+      const { longest, busy, frames, perSecond, longTasks } = await longestTask(page, () => page.evaluate(() => window.fixture.feed(3_000)));
+      const byTheClock = longTasks.length === 0 ? "none over 50 ms" : `over 50 ms: ${longTasks.join(", ")}`;
+      t.diagnostic(`${perSecond.toFixed(0)} frames a second, ${(busy / frames).toFixed(1)} ms of a processor each, longest task ${longest.toFixed(1)} ms; by the clock ${byTheClock}`);
+      assert.ok(longest < 50, `the longest task took ${longest} ms of a processor`);
+      assert.ok(busy / frames < 16, `a frame takes ${busy / frames} ms of a processor`);
+    }));
+}
+
+test("a stage that is taken away leaves nothing behind", () =>
+  withStage({}, async (page) => {
+    await show(page, 20_000);
+    await page.evaluate(() => window.fixture.destroy());
+    assert.equal(await page.locator(".stage").count(), 0);
+    await page.evaluate(() => window.fixture.build({ providers: 4, columns: 3 }));
+    await show(page, 1_000);
+    assert.equal(await page.locator("article.provider").count(), 4);
+  }));

@@ -1,0 +1,150 @@
+// Take away: the link brings everything back, and every download is what it says.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { readFile } from "node:fs/promises";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { ARTIFACTS } from "./demo.mjs";
+import { playground, shown } from "./harness.mjs";
+
+const kit = playground();
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+
+/** What `tidegate` prints: the program named by TIDEGATE, or whatever cargo builds. */
+async function tidegate(...options) {
+  const built = process.env.TIDEGATE;
+  const [program, ...first] = built ? [built] : [process.env.CARGO ?? "cargo", "run", "--quiet", "--package", "tidegate-native", "--bin", "tidegate", "--"];
+  return (await promisify(execFile)(program, [...first, ...options], { cwd: ROOT, maxBuffer: 1 << 26 })).stdout;
+}
+
+/** Changes something, and goes on for a while. */
+async function change(playground, page) {
+  await playground.playTo(1_500);
+  await page.getByRole("button", { name: "Drop to zero" }).first().click();
+  await playground.playTo(2_500);
+  await page.getByRole("button", { name: /Give capacity back/ }).first().click();
+  await page.locator("#hands").getByLabel("Cap", { exact: true }).first().fill("20");
+  await page.locator("#hands").getByLabel("Cap", { exact: true }).first().blur();
+  await playground.playTo(4_000);
+}
+
+test("a link brings everything back in a new page: scenario, seed, changes, position, speed", () =>
+  kit.withPage(async (playground, page) => {
+    await page.locator("#seed").fill("42");
+    await page.locator("#seed").blur();
+    await playground.reaches("Ready");
+    await change(playground, page);
+    const sample = await playground.sample();
+    const { address, setUp } = await playground.linked();
+    assert.deepEqual([setUp.seed, setUp.changes[0].map(({ set }) => set)], [42, ["capacity", "capacity", "max_parallel"]]);
+    await kit.withPage(
+      async (other) => {
+        await other.until("virtual-time", sample.at);
+        assert.deepEqual(await other.sample(), sample);
+        assert.equal(await other.page.locator("#seed").inputValue(), "42");
+        assert.equal(await other.speed.inputValue(), await playground.speed.inputValue());
+        assert.equal(await other.page.locator("#hands").getByLabel("Cap", { exact: true }).first().inputValue(), "20");
+      },
+      { hash: new URL(address).hash },
+    );
+  }));
+
+test("a link of a comparison brings both sides back, on its view", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.tab("Compare");
+    await page.getByRole("button", { name: "AIMD, Tide" }).click();
+    await playground.stands();
+    await playground.setSpeed(1);
+    await playground.play.click();
+    await page.waitForFunction(() => Number(document.querySelector('tr[data-figure="time"] td').dataset.value) > 3_000);
+    await playground.play.click();
+    await playground.stands();
+    const cells = (of) => of.locator("#compare tbody td").evaluateAll((all) => all.map((cell) => cell.dataset.value));
+    const before = await cells(page);
+    const { address } = await playground.linked();
+    assert.match(address, /#\/compare\//);
+    await kit.withPage(
+      async (other) => {
+        await other.page.waitForFunction((time) => document.querySelector('tr[data-figure="time"] td').dataset.value === time, before[0]);
+        assert.deepEqual(await cells(other.page), before);
+        assert.equal(await other.page.getByRole("tab", { selected: true }).textContent(), "Compare");
+      },
+      { hash: new URL(address).hash },
+    );
+  }));
+
+test("an edited scenario travels in its link", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.tab("Scenario");
+    await page.waitForFunction(() => document.querySelector("#toml").value.includes("rows ="));
+    await page.locator("#toml").fill((await page.locator("#toml").inputValue()).replace(/^rows = \d+$/m, "rows = 77"));
+    await page.getByRole("button", { name: "Apply" }).click();
+    await page.locator("#toml-state").filter({ hasText: "It runs." }).waitFor();
+    const { address } = await playground.linked();
+    await kit.withPage(
+      async (other) => {
+        await other.page.waitForFunction(() => document.querySelector('#stage [data-figure="rows_total"]')?.dataset.value === "77");
+        assert.match(await other.page.getByRole("combobox", { name: "Scenario" }).first().inputValue(), /\(edited\)$/);
+      },
+      { hash: new URL(address).hash },
+    );
+  }));
+
+test("a damaged link says so, and the usual scenario is shown", async () => {
+  for (const hash of ["#/stage/eJyrVipTsjLUUSpOTs1LLMrMV7JSKslMSVUC", "#/stage/nonsense!", "#/compare/eJwDAAAAAAE"]) {
+    await kit.withPage(
+      async (playground, page) => {
+        await page.getByRole("alert").filter({ hasText: /damaged.*usual scenario/ }).waitFor();
+        assert.equal(await playground.phase(), "Ready");
+        assert.equal(await page.getByRole("combobox", { name: "Scenario" }).first().inputValue(), kit.core.scenarios()[0].title);
+      },
+      { hash },
+    );
+  }
+});
+
+test("a tab has an address of its own", () =>
+  kit.withPage(
+    async (playground, page) => {
+      assert.equal(await page.getByRole("tab", { selected: true }).textContent(), "Scenario");
+      await page.getByRole("tab", { selected: true }).focus();
+      await page.keyboard.press("ArrowRight");
+      assert.match(page.url(), /#\/tour$/);
+      await page.keyboard.press("Home");
+      assert.equal(await page.getByRole("tab", { selected: true }).textContent(), "Stage");
+      assert.equal(await page.locator("#stage").isVisible(), true);
+    },
+    { hash: "#/scenario" },
+  ));
+
+test("the downloads are a trace, a log that replays, a scenario that tidegate simulates, and the core's results", () =>
+  kit.withPage(async (playground, page) => {
+    await change(playground, page);
+    const { setUp } = await playground.linked();
+    const scenario = { ...kit.core.scenario(setUp.scenario), changes: setUp.changes[0] };
+    const expected = kit.replay(scenario, 1, setUp.at);
+    await playground.tab("Take away");
+    const text = async (id, ending) => {
+      const download = await playground.download(id);
+      assert.ok(download.suggestedFilename().endsWith(ending), download.suggestedFilename());
+      const path = `${ARTIFACTS}${download.suggestedFilename()}`;
+      await download.saveAs(path);
+      return { path, text: await readFile(path, "utf8") };
+    };
+    const results = JSON.parse((await text("results", "-results.json")).text);
+    assert.deepEqual(results, JSON.parse(expected.results()));
+    const trace = JSON.parse((await text("trace", "-trace.json")).text);
+    const events = Array.isArray(trace) ? trace : trace.traceEvents;
+    assert.ok(events.length > 100 && events.every(({ ph }) => typeof ph === "string"), "a trace of events");
+    const log = await text("decisions", "-decisions.jsonl");
+    const lines = log.text.trim().split("\n");
+    for (const line of lines) JSON.parse(line);
+    const replayed = kit.files.replayDecisions(log.text);
+    assert.ok(replayed && lines.length > 100, "the log replays");
+    const toml = await text("toml", ".toml");
+    assert.deepEqual(kit.files.readScenario(toml.text).changes, scenario.changes);
+    const told = JSON.parse(await tidegate("simulate", toml.path, "--seed", "1", "--json"));
+    assert.equal(told.digest, kit.replay(scenario).digest(), "tidegate decides the same to the end");
+    assert.deepEqual(shown(expected.sample()), await playground.sample());
+  }));
