@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { test } from "node:test";
 
-import { Simulation, scenario, scenarios, simulate } from "../dist/load/node/sim.js";
+import { Simulation, scenario, scenarios, simulate } from "tidegate/sim";
 
 const WORKSPACE = fileURLToPath(new URL("../../..", import.meta.url));
 const LONG_MS = 24 * 3.6e6;
@@ -27,7 +27,7 @@ test("every scenario of every suite decides as it does natively", () => {
   const lines = native();
   assert.deepEqual(new Set(lines.map(([name]) => name)), new Set(scenarios().map(({ name }) => name)));
   for (const [name, seed, digest] of lines) {
-    using run = new Simulation(name, Number(seed));
+    const run = new Simulation(name, Number(seed));
     assert.equal(finish(run).digest(), digest, `${name} with seed ${seed}`);
   }
 });
@@ -36,13 +36,13 @@ test("so does every run in whose midst somebody changes things", () => {
   const lines = native("changed");
   assert.ok(lines.length > 5);
   for (const [name, seed, digest, changes] of lines) {
-    using run = new Simulation(name, Number(seed));
+    const run = new Simulation(name, Number(seed));
     for (const { at_ms, ...what } of JSON.parse(changes)) {
       while (!run.advanceTo(at_ms, 100));
       run.change(what);
     }
     assert.equal(finish(run).digest(), digest, name);
-    using again = new Simulation(run.scenario(), Number(seed));
+    const again = new Simulation(run.scenario(), Number(seed));
     assert.equal(finish(again).digest(), digest, `${name}, with the changes written in`);
   }
 });
@@ -79,7 +79,7 @@ test("what is wrong with a scenario is told with its path", () => {
 });
 
 test("a run in parts shows its figures, and why something waits, on its way", () => {
-  using run = new Simulation("two-harbours");
+  const run = new Simulation("two-harbours");
   while (!run.advanceTo(3_000, 50));
   const { providers, columns, running, finished } = run.sample();
   assert.equal(finished, false);
