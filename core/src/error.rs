@@ -82,7 +82,7 @@ impl fmt::Display for Decimal {
         let readable = (0..=17).map(|places| (places, 10_u64.pow(places))).find_map(|(places, scale)| {
             let scaled = size * scale as f64 + 0.5;
             let digits = scaled as u64;
-            let is_exact = scaled < u64::MAX as f64 && digits as f64 / scale as f64 == size;
+            let is_exact = scaled < u64::MAX as f64 && (digits as f64 / scale as f64).to_bits() == size.to_bits();
             is_exact.then_some((digits / scale, digits % scale, places as usize))
         });
         match readable {
