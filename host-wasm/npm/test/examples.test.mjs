@@ -1,4 +1,4 @@
-// Every example in the documentation comments is type-checked as a user would, and runs.
+// Every example in the documentation comments and the README is type-checked as a user would, and runs.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
@@ -18,8 +18,8 @@ function examplesOf(path) {
   let example;
   lines.forEach((line, place) => {
     const text = line.replace(/^\s*\* ?/, "");
-    if (example === undefined && /^\s*\* ```ts$/.test(line)) example = { line: place + 1, code: [] };
-    else if (example !== undefined && /^\s*\* ```$/.test(line)) {
+    if (example === undefined && /^(\s*\* )?```ts$/.test(line)) example = { line: place + 1, code: [] };
+    else if (example !== undefined && /^(\s*\* )?```$/.test(line)) {
       found.push(example);
       example = undefined;
     } else example?.code.push(text);
@@ -30,6 +30,7 @@ function examplesOf(path) {
 const sources = readdirSync(join(home, "src"), { recursive: true })
   .filter((path) => path.endsWith(".ts") && !path.startsWith("wasm"))
   .sort();
+sources.push("../README.md");
 const examples = sources.flatMap((path) =>
   examplesOf(join(home, "src", path)).map(({ line, code }) => {
     const name = `${path.replace(/\W/g, "_")}_${line}`;
