@@ -57,3 +57,5 @@ pub mod request;
 pub mod sim;
 pub mod task;
 pub mod time;
+#[cfg(feature = "serde")]
+mod written;

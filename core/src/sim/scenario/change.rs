@@ -18,6 +18,7 @@ use crate::request::limit::LimitChoice;
 use crate::sim::latency::{in_millis, millis, require_span};
 use crate::sim::provider::{inside, require_slots};
 use crate::time::Duration;
+use crate::written::taken;
 
 /// Something that is changed at an instant of a run. It comes before everything else of that instant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -257,10 +258,6 @@ impl Written {
             Set::MaxParallel => Intervention::MaxParallel { model: model()?, calls: taken(&mut self.calls, "calls")? },
         })
     }
-}
-
-fn taken<T>(field: &mut Option<T>, key: &str) -> Result<T, String> {
-    field.take().ok_or_else(|| format!("missing field `{key}`"))
 }
 
 impl TryFrom<Written> for Intervention {

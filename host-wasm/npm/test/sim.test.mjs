@@ -1,0 +1,92 @@
+// Runs in virtual time: the same decisions as native ones, and reports that say what happened.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { test } from "node:test";
+
+import { Simulation, scenario, scenarios, simulate } from "tidegate/sim";
+
+const WORKSPACE = fileURLToPath(new URL("../../..", import.meta.url));
+const LONG_MS = 24 * 3.6e6;
+
+/** The lines of the native program, as fields. */
+function native(...args) {
+  const cargo = process.env.CARGO ?? "cargo";
+  const all = ["run", "--quiet", "--release", "--package", "tidegate-tests", "--bin", "digests", "--", ...args];
+  const text = execFileSync(cargo, all, { cwd: WORKSPACE, encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
+  return text.trim().split("\n").map((line) => line.split(" "));
+}
+
+/** Runs to the end. */
+function finish(run) {
+  while (!run.advanceTo(LONG_MS, 100_000));
+  return run;
+}
+
+test("every scenario of every suite decides as it does natively", () => {
+  const lines = native();
+  assert.deepEqual(new Set(lines.map(([name]) => name)), new Set(scenarios().map(({ name }) => name)));
+  for (const [name, seed, digest] of lines) {
+    const run = new Simulation(name, Number(seed));
+    assert.equal(finish(run).digest(), digest, `${name} with seed ${seed}`);
+  }
+});
+
+test("so does every run in whose midst somebody changes things", () => {
+  const lines = native("changed");
+  assert.ok(lines.length > 5);
+  for (const [name, seed, digest, changes] of lines) {
+    const run = new Simulation(name, Number(seed));
+    for (const { at_ms, ...what } of JSON.parse(changes)) {
+      while (!run.advanceTo(at_ms, 100));
+      run.change(what);
+    }
+    assert.equal(finish(run).digest(), digest, name);
+    const again = new Simulation(run.scenario(), Number(seed));
+    assert.equal(finish(again).digest(), digest, `${name}, with the changes written in`);
+  }
+});
+
+test("a scenario of one's own is an object with the fields that have no default", () => {
+  const own = {
+    name: "own",
+    title: "Mine",
+    description: "",
+    rows: 20,
+    row_group_size: 10,
+    row_groups: 2,
+    submission_limit: 8,
+    models: [{ name: "m", max_parallel: 4, provider: { latency: { law: "constant", latency_ms: 50 } } }],
+    columns: [
+      { name: "seed", strategy: "from_scratch" },
+      { name: "answer", strategy: "cell", after: ["seed"], model: "m" },
+    ],
+  };
+  const { run, providers, violation, figures } = simulate(own, 3);
+  assert.deepEqual(run.stop, { reason: "completed" });
+  assert.deepEqual([run.rows_out, run.ended, violation], [20, 250e6, null]);
+  assert.deepEqual(providers, [{ model: "m", accepted: 20, refused: 0, limit: 4 }]);
+  assert.equal(figures.requests[0].busy_slot_ns, 20 * 50e6);
+});
+
+test("what is wrong with a scenario is told with its path", () => {
+  const wrong = scenario("tide");
+  wrong.models[0].provider.capacity = { shape: "constant", slots: "many" };
+  assert.throws(() => simulate(wrong), /models\[0\]\.provider\.capacity.*invalid type: string "many", expected u32/);
+  assert.throws(() => simulate({ ...scenario("tide"), colour: 1 }), /unknown field `colour`/);
+  assert.throws(() => simulate("no such"), /no scenario is called `no such`; there are tide, /);
+  assert.throws(() => simulate("tide", -1), /the seed must be a whole number/);
+});
+
+test("a run in parts shows its figures, and why something waits, on its way", () => {
+  const run = new Simulation("two-harbours");
+  while (!run.advanceTo(3_000, 50));
+  const { providers, columns, running, finished } = run.sample();
+  assert.equal(finished, false);
+  assert.equal(running, columns.reduce((sum, { calling, waiting, local }) => sum + calling + waiting + local, 0));
+  assert.ok(providers[0].waiting > 0);
+  const [first] = run.why({ provider: 0 });
+  assert.match(first.what, /wait/);
+  assert.equal(run.report().run.stop, null);
+  assert.deepEqual(finish(run).report(), simulate("two-harbours", 1));
+});
