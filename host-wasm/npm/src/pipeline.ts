@@ -123,11 +123,24 @@ const OWN_SETTINGS = ["rows", "seed", "gate", "classify", "onDegraded"];
  * Fills rows column by column, as fast as what it calls lets it be.
  *
  * ```ts
+ * import { Pipeline, RequestGate } from "tidegate";
+ *
+ * const gate = new RequestGate();
+ * gate.register("provider/writer", { maxParallel: 16 });
+ *
+ * const titles: string[] = [];
  * const pipeline = new Pipeline({ gate, rows: [{ topic: "tides" }, { topic: "locks" }] })
- *   .column("title", { calls: writer, fill: ({ topic }, task) => task.run((call) => ask(topic, call.signal)) })
+ *   .column("title", {
+ *     calls: "provider/writer",
+ *     // Make the call, and hand `call.signal` on to it.
+ *     fill: ({ topic }, task) => task.run(async (call) => `All about ${topic}`),
+ *   })
  *   .column("length", { after: ["title"], fill: ({ title }) => title.length })
- *   .save(async (rows) => { await append(rows); });
+ *   .save((rows) => {
+ *     titles.push(...rows.map(({ title, length }) => `${title} (${length})`));
+ *   });
  * const report = await pipeline.run();
+ * console.log(report.stop.reason, report.rowsOut, titles[0]); // completed 2 All about tides (15)
  * ```
  *
  * A task makes one column for one row, or for a whole row group. What a `fill` throws is the task's outcome:
@@ -226,7 +239,24 @@ export class Pipeline<Seed extends object = object, Made extends object = object
     return this;
   }
 
-  /** Checks everything and begins, in the next turn of the event loop. Throws an error that names what cannot work. */
+  /**
+   * Checks everything and begins, in the next turn of the event loop.
+   *
+   * ```ts
+   * import { Pipeline } from "tidegate";
+   *
+   * const run = new Pipeline({ rows: 1_000, seed: (n) => ({ n }) })
+   *   .column("square", { fill: ({ n }) => n * n })
+   *   .start();
+   * run.on("row_group_checkpointed", () => {
+   *   if (run.progress().rowsDone >= 500) run.drain();
+   * });
+   * const { stop } = await run.report;
+   * console.log(stop.reason); // drained
+   * ```
+   *
+   * @throws RangeError and Error, which name the setting or the column that cannot work
+   */
   start(options: { readonly signal?: AbortSignal } = {}): PipelineRun {
     const { gate, classify, onDegraded } = this.#options;
     const draft = new PipelineDraft(this.#seeds.count);
@@ -258,7 +288,11 @@ export class Pipeline<Seed extends object = object, Made extends object = object
     }
   }
 
-  /** Starts it, and resolves with the report once the run is over. Aborting `signal` cancels the run, which ends with its report. */
+  /**
+   * Starts it, and resolves with the report once the run is over. Aborting `signal` cancels the run, which ends with its report.
+   *
+   * @throws what {@link start} throws
+   */
   run(options: { readonly signal?: AbortSignal } = {}): Promise<Report> {
     return this.start(options).report;
   }

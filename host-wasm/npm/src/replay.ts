@@ -2,10 +2,14 @@
  * Decision logs, told again: new machines are told every command of a recorded run, and must decide the same.
  *
  * ```ts
- * import { readFile } from "node:fs/promises";
  * import { replayDecisions } from "tidegate/replay";
  *
- * const { equal } = replayDecisions(await readFile("run.jsonl", "utf8"));
+ * try {
+ *   const { equal } = replayDecisions("what `tidegate run --record` wrote");
+ *   console.log(equal);
+ * } catch (error) {
+ *   console.log(error instanceof Error); // true
+ * }
  * ```
  *
  * @packageDocumentation

@@ -1,5 +1,5 @@
-// Every example in the documentation comments that imports what it uses is type-checked as by a user, and runs. One that imports
-// nothing is a fragment of a longer one; one that reads files has none to read here, and is not run.
+// Every example in the documentation comments and the README that imports what it uses is type-checked as by a user, and runs.
+// One that imports nothing is a fragment of a longer one; one that reads files has none to read here, and is not run.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
@@ -19,8 +19,8 @@ function examplesOf(path) {
   let example;
   lines.forEach((line, place) => {
     const text = line.replace(/^\s*\* ?/, "");
-    if (example === undefined && /^\s*\* ```ts$/.test(line)) example = { line: place + 1, code: [] };
-    else if (example !== undefined && /^\s*\* ```$/.test(line)) {
+    if (example === undefined && /^(\s*\* )?```ts$/.test(line)) example = { line: place + 1, code: [] };
+    else if (example !== undefined && /^(\s*\* )?```$/.test(line)) {
       found.push(example);
       example = undefined;
     } else example?.code.push(text);
@@ -31,6 +31,7 @@ function examplesOf(path) {
 const sources = readdirSync(join(home, "src"), { recursive: true })
   .filter((path) => path.endsWith(".ts") && !path.startsWith("wasm"))
   .sort();
+sources.push("../README.md");
 const examples = sources.flatMap((path) =>
   examplesOf(join(home, "src", path))
     .map(({ line, code }) => ({ name: `${path.replace(/\W/g, "_")}_${line}`, path, line, code: code.join("\n") }))

@@ -17,12 +17,9 @@ pub(crate) fn chosen(scenario: &JsValue) -> Result<Scenario, JsError> {
 
 fn find(name: &str) -> Result<Scenario, JsError> {
     let mut all = scenarios();
-    match all.iter().position(|one| one.scenario.name == name) {
-        Some(place) => Ok(all.swap_remove(place).scenario),
-        None => {
-            let names: Vec<&str> = all.iter().map(|one| &*one.scenario.name).collect();
-            let known = names.join(", ");
-            Err(JsError::new(&["no scenario is called `", name, "`; there are ", &known].concat()))
-        }
+    if let Some(place) = all.iter().position(|one| one.scenario.name == name) {
+        return Ok(all.swap_remove(place).scenario);
     }
+    let names: Vec<&str> = all.iter().map(|one| &*one.scenario.name).collect();
+    Err(JsError::new(&["no scenario is called `", name, "`; there are ", &names.join(", ")].concat()))
 }

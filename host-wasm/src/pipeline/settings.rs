@@ -29,9 +29,9 @@ pub(super) fn set(config: &mut PipelineConfig, setting: u32, value: f64) -> bool
         16 => adaptive(config).max_admitted_rows = some.map(|rows| rows as u64),
         17 => adaptive(config).shrink_after = whole,
         18 => config.policy = PolicyChoice::StrictFair,
-        19 => borrowing(config).default_ceiling = some.map(|_| whole),
-        20 => borrowing(config).reserve_fraction = value,
-        21 => borrowing(config).max_reserved = whole,
+        19 => borrowing(config, |policy| policy.default_ceiling = some.map(|_| whole)),
+        20 => borrowing(config, |policy| policy.reserve_fraction = value),
+        21 => borrowing(config, |policy| policy.max_reserved = whole),
         22 => config.run = whole,
         _ => return false,
     }
@@ -42,12 +42,12 @@ fn adaptive(config: &mut PipelineConfig) -> &mut AdaptiveRowGroups {
     config.adaptive.get_or_insert_with(AdaptiveRowGroups::default)
 }
 
-fn borrowing(config: &mut PipelineConfig) -> &mut BoundedBorrowConfig {
+/// The settings of bounded borrowing, which is the policy that has some.
+fn borrowing(config: &mut PipelineConfig, change: impl FnOnce(&mut BoundedBorrowConfig)) {
     if !matches!(config.policy, PolicyChoice::BoundedBorrow(_)) {
         config.policy = PolicyChoice::default();
     }
-    match &mut config.policy {
-        PolicyChoice::BoundedBorrow(borrowing) => borrowing,
-        _ => unreachable!("the default policy borrows"),
+    if let PolicyChoice::BoundedBorrow(borrowing) = &mut config.policy {
+        change(borrowing);
     }
 }

@@ -11,11 +11,11 @@ pub(super) struct IdleSplit {
     busy: f64,
     starved: f64,
     frontier: f64,
-    why: Vec<Share>,
+    why: Vec<Part>,
 }
 
 #[derive(Serialize)]
-struct Share {
+struct Part {
     cause: IdleCause,
     words: &'static str,
     share: f64,
@@ -31,7 +31,7 @@ pub(super) fn splits(world: &World) -> Vec<IdleSplit> {
 fn split(name: &str, figures: &ResourceFigures) -> IdleSplit {
     let whole = (figures.busy_slot_ns + figures.idle_slot_ns).max(1) as f64;
     let share = |part: u128| part as f64 / whole;
-    let why = figures.why_idle.iter().map(|idle| Share {
+    let why = figures.why_idle.iter().map(|idle| Part {
         cause: idle.cause,
         words: idle.cause.as_str(),
         share: share(idle.slot_ns),

@@ -105,7 +105,7 @@ fn deep_nesting_is_refused_and_does_not_exhaust_the_stack() {
 #[test]
 fn pretty_text_is_that_of_serde_json() {
     for text in
-        [r#"{"a":[],"b":{},"c":[1,2.5,{"d":"x,y:{}[]\"\\"}],"e":null}"#, "[]", "3", r#"[[],[[]]]"#, r#"{"a":"\\"}"#]
+        [r#"{"a":[],"b":{},"c":[1,2.5,{"d":"x,y:{}[]\"\\"}],"e":null}"#, "[]", "3", "[[],[[]]]", r#"{"a":"\\"}"#]
     {
         let value: serde_json::Value = serde_json::from_str(text).unwrap();
         assert_eq!(pretty(text), serde_json::to_string_pretty(&value).unwrap());

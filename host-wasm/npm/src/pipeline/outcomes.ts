@@ -18,7 +18,23 @@ export const FAILURE_KINDS: readonly FailureKind[] = [
   "other",
 ];
 
-/** Throw it in a column's `fill`: the task may work later, and is tried again. */
+/**
+ * Throw it in a column's `fill`: the task may work later, and is tried again.
+ *
+ * ```ts
+ * import { Pipeline, Retry } from "tidegate";
+ *
+ * const report = await new Pipeline({ rows: 1 })
+ *   .column("value", {
+ *     fill: (_, task) => {
+ *       if (task.attempt === 1) throw new Retry("server_error", { afterMs: 10 });
+ *       return task.attempt;
+ *     },
+ *   })
+ *   .run();
+ * console.log(report.columns["value"]?.retryable, report.rowsOut); // 1 1
+ * ```
+ */
 export class Retry extends Error {
   override readonly name = "Retry";
   /** What happened. `rate_limited` and `admission_timeout` are tried again as often as it takes; the others in the run's `salvageRounds`. */
