@@ -27,7 +27,7 @@ test("limits, settings, caps, weights and the policy change while it runs, and t
     await number(page.locator("#hands"), "Weight of wide/wide_draft", "3");
     await number(narrow, "Cap", "12");
     await number(narrow, "Cut to", "0.5");
-    await number(narrow, "after successes", "10");
+    await number(narrow, "Successes to raise", "10");
     await number(narrow, "Cooldown (s)", "1");
     await number(narrow, "Ramp (s)", "2");
     await page.locator('#hands fieldset[data-provider="wide"]').getByLabel("Limit", { exact: true }).selectOption("tide");

@@ -16,9 +16,18 @@ use tokio::net::TcpListener;
 
 use crate::site::Site;
 
-/// Sent with every answer. The two cross-origin headers isolate the page, which gives its clocks their full
-/// resolution; the policy keeps it from talking to any other host.
-const HEADERS: [(HeaderName, &str); 7] = [
+/// Sent with every answer.
+const HEADERS: [(HeaderName, &str); 3] = [
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    // The files change with every build: a copy may be kept, and is asked about each time.
+    (CACHE_CONTROL, "no-cache"),
+    (VARY, "accept-encoding"),
+];
+
+/// Sent with what runs by itself, the page and its workers: elsewhere they mean nothing, and forty files feel them. The
+/// two cross-origin headers isolate the page, which gives its clocks their full resolution; the policy keeps it from
+/// talking to any other host.
+const PAGE_HEADERS: [(HeaderName, &str); 4] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-embedder-policy"), "require-corp"),
     (
@@ -26,12 +35,11 @@ const HEADERS: [(HeaderName, &str); 7] = [
         "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self'; connect-src 'self'; \
          worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
-    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (REFERRER_POLICY, "no-referrer"),
-    // The files change with every build: a copy may be kept, and is asked about each time.
-    (CACHE_CONTROL, "no-cache"),
-    (VARY, "accept-encoding"),
 ];
+
+/// The files that run by themselves.
+const PAGES: [&str; 3] = ["index.html", "worker.js", "sw.js"];
 
 /// Binds the address.
 pub(crate) async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
@@ -45,9 +53,12 @@ pub(crate) async fn run(listener: TcpListener, site: Site) -> std::io::Result<()
 }
 
 async fn file(State(site): State<Arc<Site>>, uri: Uri, request: HeaderMap) -> Response {
-    let mut headers: HeaderMap =
-        HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))).into_iter().collect();
-    let Some((path, file)) = site.get(uri.path()) else {
+    let found = site.get(uri.path());
+    let is_page = found.is_none_or(|(path, _)| PAGES.contains(&path));
+    let of_page = PAGE_HEADERS.into_iter().filter(|_| is_page);
+    let sent = HEADERS.into_iter().chain(of_page).map(|(name, value)| (name, HeaderValue::from_static(value)));
+    let mut headers: HeaderMap = sent.collect();
+    let Some((path, file)) = found else {
         return (StatusCode::NOT_FOUND, headers, "The playground has no such file.\n").into_response();
     };
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type(path)));

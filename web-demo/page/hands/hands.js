@@ -19,7 +19,7 @@ const AIMD = /** @type {const} */ ([
   { field: "ramp", label: "Ramp (s)", usual: 0, min: 0, max: 600, step: 0.5, unit: SECOND },
   { field: "decrease_factor", label: "Cut to", usual: 0.75, min: 0.05, max: 0.95, step: 0.05, unit: 1 },
   { field: "increase_step", label: "Raise by", usual: 1, min: 1, max: 100, step: 1, unit: 1 },
-  { field: "successes_until_increase", label: "after successes", usual: 25, min: 1, max: 10_000, step: 1, unit: 1 },
+  { field: "successes_until_increase", label: "Successes to raise", usual: 25, min: 1, max: 10_000, step: 1, unit: 1 },
   { field: "cooldown", label: "Cooldown (s)", usual: 2 * SECOND, min: 0.1, max: 600, step: 0.1, unit: SECOND },
 ]);
 
