@@ -183,8 +183,12 @@ test("in the worker slots the arrow keys go from span to span, and Enter asks wh
     await page.keyboard.press("End");
     await page.keyboard.press("Enter");
     assert.deepEqual(await heard(page), [{ why: { lane: 23 } }]);
+    assert.match(await said.textContent(), /^Slot 24:/);
+    const spoken = await said.textContent();
+    await show(page, 21_000);
+    assert.equal(await said.textContent(), spoken, "what is spoken does not change by itself");
     await lanes.blur();
-    await said.filter({ hasText: /^Point at a span/ }).waitFor();
+    await page.locator(".lanes .readout").filter({ hasText: /^Point at a span/ }).waitFor();
   }));
 
 test("the worker slots are told in words: how many there are, and what they do now", () =>

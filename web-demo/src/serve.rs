@@ -55,8 +55,8 @@ pub(crate) async fn run(listener: TcpListener, site: Site) -> std::io::Result<()
 async fn file(State(site): State<Arc<Site>>, uri: Uri, request: HeaderMap) -> Response {
     let found = site.get(uri.path());
     let is_page = found.is_none_or(|(path, _)| PAGES.contains(&path));
-    let of_page = PAGE_HEADERS.iter().filter(|_| is_page);
-    let sent = HEADERS.iter().chain(of_page).map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
+    let of_page = PAGE_HEADERS.into_iter().filter(|_| is_page);
+    let sent = HEADERS.into_iter().chain(of_page).map(|(name, value)| (name, HeaderValue::from_static(value)));
     let mut headers: HeaderMap = sent.collect();
     let Some((path, file)) = found else {
         return (StatusCode::NOT_FOUND, headers, "The playground has no such file.\n").into_response();

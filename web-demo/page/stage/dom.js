@@ -54,6 +54,10 @@ export class Text {
     this.element = element;
   }
 
+  get text() {
+    return this.#last;
+  }
+
   /** @param {string} text */
   set(text) {
     if (text === this.#last) return;
