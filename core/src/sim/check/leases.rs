@@ -14,6 +14,8 @@ use crate::pipeline::{RunReport, WorkerId};
 pub(super) struct Leases {
     held: FixedMap<TaskName, LeaseId>,
     workers: FixedMap<TaskName, Worker>,
+    /// The task of each, so that none has to be looked for among all.
+    at_work_on: FixedMap<WorkerId, TaskName>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,14 +44,15 @@ impl Leases {
 
     fn spawned(&mut self, task: TaskName, id: WorkerId) -> Verdict {
         hold(self.held.contains_key(&task), || "its worker was started without a lease".into())?;
-        let is_known = self.workers.values().any(|worker| worker.id == id);
-        hold(!is_known, || format!("{id:?} is at work on another task"))?;
+        let other = self.at_work_on.insert(id, task);
+        hold(other.is_none(), || format!("{id:?} is at work on another task"))?;
         let before = self.workers.insert(task, Worker { id, has_yielded: false });
         hold(before.is_none(), || format!("{before:?} is at work on it already"))
     }
 
     fn ended(&mut self, task: TaskName, id: WorkerId) -> Verdict {
         let before = self.workers.remove(&task);
+        self.at_work_on.remove(&id);
         hold(before.is_some_and(|worker| worker.id == id), || format!("{id:?} ended, and {before:?} was at work"))
     }
 
