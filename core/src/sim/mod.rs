@@ -28,6 +28,7 @@
 //! | world | beside the run | for |
 //! | --- | --- | --- |
 //! | [`World::new`](world::World::new) | nothing | speed |
+//! | [`World::measured`](world::World::measured) | an account of [idle time](crate::observe::RunAccount), and no checker | pages |
 //! | [`World::watched`](world::World::watched) | a [checker](check) of every law | tests |
 //! | [`World::accounted`](world::World::accounted) | that, and an account of [idle time](crate::observe::RunAccount) | figures |
 //! | [`World::overheard`](world::World::overheard) | all that, and you, with both event streams | traces |

@@ -93,5 +93,5 @@ impl Run {
 }
 
 fn begin(scenario: &Scenario, seed: u64) -> Result<World, JsError> {
-    World::accounted(scenario, seed).map_err(|error| refused(&error))
+    World::measured(scenario, seed).map_err(|error| refused(&error))
 }

@@ -1,6 +1,5 @@
 //! The slots of one resource over time.
 
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -24,7 +23,8 @@ pub(super) struct Slots {
     span: u64,
     max_leased: u32,
     max_demand: u64,
-    causes: BTreeMap<Blame, u128>,
+    /// Slot-nanoseconds, ascending by who is to blame: few.
+    causes: Vec<(Blame, u128)>,
 }
 
 impl Slots {
@@ -39,7 +39,7 @@ impl Slots {
             span: 0,
             max_leased: 0,
             max_demand: 0,
-            causes: BTreeMap::new(),
+            causes: Vec::new(),
         }
     }
 
@@ -86,7 +86,11 @@ impl Slots {
             let slots = slots.min(left);
             left -= slots;
             if slots > 0 {
-                *self.causes.entry(blame).or_insert(0) += u128::from(slots) * u128::from(span);
+                let slot_ns = u128::from(slots) * u128::from(span);
+                match self.causes.binary_search_by(|(known, _)| known.cmp(&blame)) {
+                    Ok(place) => self.causes[place].1 += slot_ns,
+                    Err(place) => self.causes.insert(place, (blame, slot_ns)),
+                }
             }
         }
         debug_assert_eq!(left, 0, "every free slot has a cause");
@@ -97,8 +101,8 @@ impl Slots {
         let mut why_idle: Vec<CauseShare> = self
             .causes
             .iter()
-            .filter(|(_, slot_ns)| **slot_ns > 0)
-            .map(|(&(cause, resource), &slot_ns)| CauseShare { cause, resource: resource.map(&name_of), slot_ns })
+            .filter(|(_, slot_ns)| *slot_ns > 0)
+            .map(|&((cause, resource), slot_ns)| CauseShare { cause, resource: resource.map(&name_of), slot_ns })
             .collect();
         why_idle.sort_by_key(|share| core::cmp::Reverse(share.slot_ns));
         ResourceFigures {

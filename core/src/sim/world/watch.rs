@@ -2,14 +2,14 @@
 //! the order in which they happen.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
 use super::World;
 use crate::observe::{RunAccount, RunFigures};
 use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
-use crate::pipeline::{Effect, Pipeline};
+use crate::pipeline::{Effect, Pipeline, RunReport};
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
 use crate::request::{RequestAdmission, ResourceId};
 use crate::sim::check::{Handover, RunChecker, Violation};
@@ -63,19 +63,56 @@ impl fmt::Display for Observation {
     }
 }
 
+/// What sees a run go by and says what is wrong with it: a [`RunChecker`]. Known by its trait alone, so that a module that
+/// makes no world with a checker does not contain one.
+trait Witness: Send {
+    fn cap_calls(&mut self, resource: ResourceId, cap: u32);
+    fn on_event(&mut self, event: &SchedulerEvent) -> Result<(), Violation>;
+    fn on_request_event(&mut self, event: &RequestEvent) -> Result<(), Violation>;
+    fn on_handover(&mut self, at: Instant, what: &Handover<'_>) -> Result<(), Violation>;
+    fn finish(&mut self, report: &RunReport) -> Result<(), Violation>;
+}
+
+impl Witness for RunChecker {
+    fn cap_calls(&mut self, resource: ResourceId, cap: u32) {
+        self.cap_calls(resource, cap);
+    }
+
+    fn on_event(&mut self, event: &SchedulerEvent) -> Result<(), Violation> {
+        self.on_event(event)
+    }
+
+    fn on_request_event(&mut self, event: &RequestEvent) -> Result<(), Violation> {
+        self.on_request_event(event)
+    }
+
+    fn on_handover(&mut self, at: Instant, what: &Handover<'_>) -> Result<(), Violation> {
+        self.on_handover(at, what)
+    }
+
+    fn finish(&mut self, report: &RunReport) -> Result<(), Violation> {
+        self.finish(report)
+    }
+}
+
+/// The checker of a world.
+type Checker = Box<dyn Witness>;
+
 /// A checker, what it found, and where the capacity went.
 pub(super) struct Watch {
-    checker: RunChecker,
+    checker: Option<Checker>,
     violation: Option<Violation>,
     latest: VecDeque<Observation>,
-    kinds: BTreeMap<SchedulerEventKind, u64>,
+    /// Ascending by kind.
+    kinds: Vec<(SchedulerEventKind, u64)>,
     account: Option<RunAccount>,
     /// The events, for others to hear.
     heard: Option<(Vec<RequestEvent>, Vec<SchedulerEvent>)>,
 }
 
 impl Watch {
-    fn see(&mut self, seen: Observation, check: impl FnOnce(&mut RunChecker) -> Result<(), Violation>) {
+    fn see(&mut self, seen: Observation, check: impl FnOnce(&mut Checker) -> Result<(), Violation>) {
+        let Some(checker) = &mut self.checker else { return };
         // What comes after a violation is noise.
         if self.violation.is_some() {
             return;
@@ -84,15 +121,21 @@ impl Watch {
             self.latest.pop_front();
         }
         if let Observation::Scheduler(event) = &seen {
-            *self.kinds.entry(event.fact.kind()).or_insert(0) += 1;
+            let kind = event.fact.kind();
+            match self.kinds.binary_search_by(|(known, _)| known.cmp(&kind)) {
+                Ok(place) => self.kinds[place].1 += 1,
+                Err(place) => self.kinds.insert(place, (kind, 1)),
+            }
         }
         self.latest.push_back(seen);
-        self.violation = check(&mut self.checker).err();
+        self.violation = check(checker).err();
     }
 
     /// A model bears at most `max_parallel` calls from now on, and its settings allow `clamp`.
     pub(super) fn cap_calls(&mut self, now: Instant, resource: ResourceId, max_parallel: u32, clamp: Option<u32>) {
-        self.checker.cap_calls(resource, clamp.map_or(max_parallel, |clamp| clamp.min(max_parallel)).max(1));
+        if let Some(checker) = &mut self.checker {
+            checker.cap_calls(resource, clamp.map_or(max_parallel, |clamp| clamp.min(max_parallel)).max(1));
+        }
         if let Some(account) = &mut self.account {
             account.clamp_calls(now, resource, clamp);
         }
@@ -151,6 +194,14 @@ impl World {
         Self::at_rest(scenario, seed, None, None)?.watched_from_the_start(scenario, false)
     }
 
+    /// A world with an [account](RunAccount) of where its capacity goes, [`World::figures`], and no checker: for whoever
+    /// shows figures and has no use for a violation.
+    pub fn measured(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
+        let mut world = Self::at_rest(scenario, seed, None, None)?.observed_at_rest(scenario, true)?;
+        world.begin(scenario);
+        Ok(world)
+    }
+
     /// A [watched](Self::watched) world with an [account](RunAccount) of where its capacity goes as well:
     /// [`World::figures`]. It decides nothing either.
     pub fn accounted(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
@@ -181,20 +232,28 @@ impl World {
         Ok(world)
     }
 
-    fn watched_at_rest(mut self, scenario: &Scenario, accounts: bool) -> Result<Self, ScenarioError> {
-        let (plan, config) = (scenario.plan()?, scenario.pipeline_config());
-        let mut checker = RunChecker::new(&plan, &config);
-        let mut account = accounts.then(|| RunAccount::new(&plan, &config));
+    fn watched_at_rest(self, scenario: &Scenario, accounts: bool) -> Result<Self, ScenarioError> {
+        let mut checker = RunChecker::new(&scenario.plan()?, &scenario.pipeline_config());
         for (provider, model) in self.providers.iter().zip(&scenario.models) {
             checker.cap_calls(provider.resource, model.cap());
         }
+        let mut world = self.observed_at_rest(scenario, accounts)?;
+        if let Some(watch) = &mut world.watch {
+            watch.checker = Some(Box::new(checker));
+        }
+        Ok(world)
+    }
+
+    fn observed_at_rest(mut self, scenario: &Scenario, accounts: bool) -> Result<Self, ScenarioError> {
+        let (plan, config) = (scenario.plan()?, scenario.pipeline_config());
+        let mut account = accounts.then(|| RunAccount::new(&plan, &config));
         self.pipeline.set_interest(Interest::ALL);
         self.admission.set_interest(self.now, RequestInterest::ALL);
         if let Some(account) = &mut account {
             account.add_all_calls(self.now, &self.admission);
         }
-        let (latest, kinds) = (VecDeque::new(), BTreeMap::new());
-        self.watch = Some(Box::new(Watch { checker, violation: None, latest, kinds, account, heard: None }));
+        let (latest, kinds) = (VecDeque::new(), Vec::new());
+        self.watch = Some(Box::new(Watch { checker: None, violation: None, latest, kinds, account, heard: None }));
         Ok(self)
     }
 
@@ -257,8 +316,9 @@ impl World {
         self.look();
         if let (Some(watch), Some(report)) = (&mut self.watch, &self.finished)
             && watch.violation.is_none()
+            && let Some(checker) = &mut watch.checker
         {
-            watch.violation = watch.checker.finish(report).err();
+            watch.violation = checker.finish(report).err();
         }
     }
 }

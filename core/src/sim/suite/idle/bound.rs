@@ -12,11 +12,11 @@
 //! at the bound cannot be bettered.
 
 use alloc::borrow::Cow;
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use crate::order::sorted;
 use crate::pipeline::Strategy;
 use crate::sim::latency::{Latency, scaled};
 use crate::sim::provider::{Capacity, Overload};
@@ -186,8 +186,7 @@ fn beside(holders: &[(u64, u32)], work: u128, cap: u32, served: u32) -> u64 {
         let kept: u32 = holders.iter().filter(|(until, _)| *until > since).map(|(_, slots)| *slots).sum();
         cap.saturating_sub(kept).min(served)
     };
-    let mut ends: Vec<u64> = holders.iter().map(|(until, _)| *until).collect();
-    ends.sort_unstable();
+    let ends: Vec<u64> = sorted(holders.iter().map(|(until, _)| *until).collect());
     let (mut left, mut since) = (work, 0);
     for end in ends {
         let done = u128::from(free_from(since)) * u128::from(end - since);
@@ -201,13 +200,12 @@ fn beside(holders: &[(u64, u32)], work: u128, cap: u32, served: u32) -> u64 {
 
 fn longest_path(scenario: &Scenario, costs: &[Cost<'_>]) -> Result<u64, ScenarioError> {
     let plan = scenario.plan()?;
-    let mut ends: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut ends = alloc::vec![0_u64; scenario.columns.len()];
     for id in plan.order() {
-        let begins = plan.upstreams(*id).iter().filter_map(|upstream| ends.get(&upstream.index())).max();
-        let end = begins.copied().unwrap_or(0).saturating_add(costs[id.index()].whole);
-        ends.insert(id.index(), end);
+        let begins = plan.upstreams(*id).iter().map(|upstream| ends[upstream.index()]).max();
+        ends[id.index()] = begins.unwrap_or(0).saturating_add(costs[id.index()].whole);
     }
-    Ok(if scenario.rows == 0 { 0 } else { ends.into_values().max().unwrap_or(0) })
+    Ok(if scenario.rows == 0 { 0 } else { ends.into_iter().max().unwrap_or(0) })
 }
 
 fn divided(slot_nanos: u128, slots: u32) -> u64 {

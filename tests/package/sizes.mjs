@@ -1,0 +1,60 @@
+// What a page loads, in bytes: each wasm module and the package's JavaScript, raw, gzip and brotli, beside its limit. Takes
+// the built package (`host-wasm/npm/dist`); fails if anything is over its limit, or is not there.
+//
+//     node tests/package/sizes.mjs [DIST]
+
+import { readFileSync, readdirSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { brotliCompressSync, constants, gzipSync } from "node:zlib";
+
+const KIB = 1024;
+const home = dirname(fileURLToPath(import.meta.url));
+const dist = process.argv[2] ?? join(home, "../../host-wasm/npm/dist");
+
+/**
+ * `goal` is what the design asks for, `limit` what the check holds, both in KiB of gzip. A limit above its goal is a debt:
+ * it follows the module down and never goes up.
+ */
+const PARTS = [
+  { name: "live", files: ["wasm/tidegate_live_bg.wasm"], goal: 80, limit: 140 },
+  { name: "sim", files: ["wasm/tidegate_sim_bg.wasm"], goal: 160, limit: 290 },
+  { name: "replay", files: ["wasm/tidegate_replay_bg.wasm"], goal: 160, limit: 160 },
+  { name: "JavaScript", files: scripts(dist), goal: 40, limit: 40 },
+];
+
+/** Every script of the package, as paths below `folder`. */
+function scripts(folder) {
+  const entries = readdirSync(folder, { recursive: true, withFileTypes: true });
+  const files = entries.filter((entry) => entry.isFile() && entry.name.endsWith(".js"));
+  return files.map((file) => join(file.parentPath, file.name).slice(folder.length + 1)).sort();
+}
+
+/** The sizes of files that are fetched one by one. */
+function measure(files) {
+  const sizes = { raw: 0, gzip: 0, brotli: 0 };
+  for (const file of files) {
+    const bytes = readFileSync(join(dist, file));
+    sizes.raw += bytes.length;
+    sizes.gzip += gzipSync(bytes, { level: 9 }).length;
+    sizes.brotli += brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 11 } }).length;
+  }
+  return sizes;
+}
+
+const kib = (bytes) => (bytes / KIB).toFixed(1).padStart(8);
+console.log(["part".padEnd(12), ...["raw", "gzip", "brotli", "limit", "goal"].map((head) => head.padStart(8))].join(" "));
+let over = 0;
+for (const { name, files, goal, limit } of PARTS) {
+  const { raw, gzip, brotli } = measure(files);
+  const cells = [raw, gzip, brotli, limit * KIB, goal * KIB].map(kib);
+  const isOver = gzip > limit * KIB;
+  over += Number(isOver);
+  const note = isOver ? "OVER ITS LIMIT" : gzip > goal * KIB ? "over the goal" : "";
+  console.log([name.padEnd(12), ...cells, note].join(" ").trimEnd());
+}
+console.log("KiB; limit and goal are of gzip -9");
+if (over > 0) {
+  console.error(`${over} of ${PARTS.length} are over their limit`);
+  process.exitCode = 1;
+}
