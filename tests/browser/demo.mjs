@@ -27,8 +27,10 @@ function ended(child) {
   });
 }
 
-/** Starts the server on a free port. @returns {Promise<{ url: string, stop: () => Promise<void> }>} */
+/** Starts the server on a free port, or takes the one that runs already. @returns {Promise<{ url: string, stop: () => Promise<void> }>} */
 export async function startServer() {
+  const running = process.env.TIDEGATE_PLAYGROUND;
+  if (running) return { url: running, stop: async () => {} };
   const child = demo("--no-open", "--port", "0");
   const end = ended(child);
   const address = new Promise((resolve) => {

@@ -98,6 +98,8 @@ export class Tour {
     this.#isDone = false;
     this.#since = { session: this.#session, changes: [], from: this.#session.at, most: 0, asked: false };
     this.#draw();
+    // It may have been done before.
+    this.#look();
   }
 
   #draw() {
