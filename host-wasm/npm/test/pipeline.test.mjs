@@ -430,3 +430,22 @@ test("the memory of 100 000 rows is bounded by the row groups in work", async ()
   // The values of all rows together take more than 80 MB.
   assert.ok(most - before < 4e6, `from ${before} bytes of heap to ${most}`);
 });
+
+test("runs that are over and forgotten leave nothing behind, freed or not", async () => {
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc");
+  const forgotten = new Set();
+  const registry = new FinalizationRegistry((n) => forgotten.delete(n));
+  const runOne = async (n) => {
+    const run = doubling(2).start();
+    forgotten.add(n);
+    registry.register(run, n);
+    await run.report;
+  };
+  for (let n = 0; n < 50; n += 1) await runOne(n);
+  for (let turn = 0; turn < 20 && forgotten.size > 1; turn += 1) {
+    collect();
+    await sleep(5);
+  }
+  assert.ok(forgotten.size <= 1, `${forgotten.size} of 50 runs are still held`);
+});

@@ -54,7 +54,7 @@ extern "C" {
 
     /// The run is over.
     #[wasm_bindgen(method)]
-    pub(super) fn over(this: &Callbacks);
+    fn over(this: &Callbacks);
 }
 
 /// The answer to a step of a row group: rows to leave out, or what was wrong.
@@ -78,7 +78,8 @@ struct Step {
 
 /// What is under way in one run.
 pub(super) struct Office {
-    pub(super) callbacks: Callbacks,
+    /// `None` once the run is over: they lead to whatever holds the run, which could otherwise never be collected.
+    callbacks: RefCell<Option<Callbacks>>,
     books: RefCell<Books>,
 }
 
@@ -92,7 +93,20 @@ struct Books {
 
 impl Office {
     pub(super) fn new(callbacks: Callbacks) -> Self {
-        Self { callbacks, books: RefCell::default() }
+        Self { callbacks: RefCell::new(Some(callbacks)), books: RefCell::default() }
+    }
+
+    /// Calls one of the callbacks, unless the run is over.
+    pub(super) fn call(&self, call: impl FnOnce(&Callbacks)) {
+        if let Some(callbacks) = &*self.callbacks.borrow() {
+            call(callbacks);
+        }
+    }
+
+    /// Says that the run is over, and calls nothing any more.
+    pub(super) fn close(&self) {
+        self.call(Callbacks::over);
+        drop(self.callbacks.take());
     }
 
     /// What a task is to ask for permits with.
@@ -146,7 +160,7 @@ impl Office {
             dropped.extend([row.row, row.column.index() as u32, super::figures::drop_code(row.reason)]);
         }
         let first_row = group.first_row as f64;
-        self.callbacks.step(step, group.row_group, first_row, group.rows, &group.live, &dropped);
+        self.call(|to| to.step(step, group.row_group, first_row, group.rows, &group.live, &dropped));
     }
 }
 
@@ -188,7 +202,7 @@ impl Drop for Work {
         let left = self.office.books.borrow_mut().desks.get_mut(self.slot as usize).and_then(Option::take);
         drop(left);
         if !self.is_answered {
-            self.office.callbacks.stop(self.slot, self.generation);
+            self.office.call(|to| to.stop(self.slot, self.generation));
         }
     }
 }
@@ -227,7 +241,7 @@ impl Workload for JsWorkload {
         // A row group has fewer than 2^24 rows.
         let row = task.row.map_or(-1, u32::cast_signed);
         let Task { row_group, rows, attempt, .. } = task;
-        self.0.callbacks.begin(slot, generation, column, row_group, first_row, rows, row, attempt);
+        self.0.call(|to| to.begin(slot, generation, column, row_group, first_row, rows, row, attempt));
         work
     }
 
@@ -246,6 +260,6 @@ impl Workload for JsWorkload {
     }
 
     fn warn(&self, warning: &ProviderDegraded) {
-        self.0.callbacks.warn(&warning.group.join("/"), warning.retryable, warning.window);
+        self.0.call(|to| to.warn(&warning.group.join("/"), warning.retryable, warning.window));
     }
 }

@@ -82,13 +82,13 @@ async fn drive(
         let polled = run.as_mut().poll(context);
         handle.take_events(&mut events);
         for event in events.drain(..) {
-            event::tell(&office.callbacks, &event);
+            office.call(|to| event::tell(to, &event));
         }
         polled
     })
     .await;
     *report.borrow_mut() = Some(ended);
-    office.callbacks.over();
+    office.close();
 }
 
 #[wasm_bindgen]
