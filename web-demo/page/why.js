@@ -75,8 +75,8 @@ export class WhyPanel {
   #show(answer, problem) {
     say(byId("why-lead"), problem ?? (answer.length === 0 ? "Nothing waits here now." : "At this instant:"));
     const items = answer.map(({ what, why, count: many }) => {
-      const head = make("strong", {}, what);
-      return make("li", {}, many > 1 ? make("span", { class: "many" }, `${count(many)}×`) : undefined, head, make("p", {}, why));
+      const head = make("strong", {}, ...withNames(what));
+      return make("li", {}, many > 1 ? make("span", { class: "many" }, `${count(many)}×`) : undefined, head, make("p", {}, ...withNames(why)));
     });
     const list = byId("why-list");
     const text = answer.map(({ what, why, count: many }) => `${many}${what}${why}`).join("\n");
@@ -84,6 +84,11 @@ export class WhyPanel {
     list.dataset.text = text;
     list.replaceChildren(...items);
   }
+}
+
+/** Text in which names stand between backquotes. @param {string} text */
+function withNames(text) {
+  return text.split("`").map((part, index) => (index % 2 === 1 ? make("code", {}, part) : part));
 }
 
 /** @param {About} about @param {Layout} layout */
