@@ -82,8 +82,12 @@ impl Parking {
                 let risen = (low > 1).then(|| at(low) + 1);
                 self.reserve_yard(resource);
                 let yard = &mut self.yards[resource as usize];
-                fallen.map(|bound| yard.fallen.insert(demand, bound, group));
-                risen.map(|bound| yard.risen.insert(demand, bound, group));
+                if let Some(bound) = fallen {
+                    yard.fallen.insert(demand, bound, group);
+                }
+                if let Some(bound) = risen {
+                    yard.risen.insert(demand, bound, group);
+                }
                 Place::Between { resource, demand, fallen, risen }
             }
         };
@@ -101,8 +105,12 @@ impl Parking {
             }
             Place::Between { resource, demand, fallen, risen } => {
                 let yard = &mut self.yards[resource as usize];
-                fallen.map(|bound| yard.fallen.remove(demand, bound, group));
-                risen.map(|bound| yard.risen.remove(demand, bound, group));
+                if let Some(bound) = fallen {
+                    yard.fallen.remove(demand, bound, group);
+                }
+                if let Some(bound) = risen {
+                    yard.risen.remove(demand, bound, group);
+                }
             }
         }
     }
@@ -187,6 +195,6 @@ impl Bounds {
 
 /// Demand, competing weight and group, end to end.
 fn key_of(demand: u32, competing: u128, group: u32) -> [u64; 3] {
-    let (first, last) = ((competing >> 96) as u64, (competing as u32) as u64);
+    let (first, last) = ((competing >> 96) as u64, u64::from(competing as u32));
     [u64::from(demand) << 32 | first, (competing >> 32) as u64, last << 32 | u64::from(group)]
 }
