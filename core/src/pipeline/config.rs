@@ -34,6 +34,7 @@ impl Default for PolicyChoice {
 
 impl PolicyChoice {
     /// Refuses settings that are out of range, and those about a resource that `is_known` does not know.
+    #[cfg(feature = "sim")]
     pub(crate) fn validate(&self, is_known: &dyn Fn(&str) -> bool) -> Result<(), ConfigError> {
         let Self::BoundedBorrow(config) = self else { return Ok(()) };
         let unknown = config.ceilings.iter().find(|ceiling| !is_known(&ceiling.resource));

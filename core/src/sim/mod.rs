@@ -46,6 +46,32 @@
 //! column that only takes time: no clock of its own is needed for it. [`LowerBound`](suite::idle::LowerBound) says what no
 //! scheduler could beat, so that you know how far from it a run is.
 //!
+//! # In the midst of a run
+//!
+//! [`World::change`](world::World::change) does what a person would: it takes a provider's capacity away, makes it refuse or slow,
+//! gives a model another limit, a run another policy. Written into the scenario as [`changes`](scenario::Scenario::changes), it
+//! gives the same run again. [`World::why`](world::World::why) says why something waits, in words:
+//!
+//! ```
+//! use tidegate_core::sim::scenario::{self, Intervention};
+//! use tidegate_core::sim::world::{About, World};
+//! use tidegate_core::time::{Duration, Instant};
+//!
+//! let mut scenario = scenario::builtin().into_iter().next().expect("there are built-in scenarios");
+//! let mut world = World::new(&scenario, 7)?;
+//! world.advance_to(Instant::ZERO + Duration::from_secs(3));
+//! world.change(Intervention::Refuse { model: "tide".into(), span: Duration::from_secs(2) })?;
+//! world.advance_to(Instant::ZERO + Duration::from_secs(4));
+//! let whys = world.why(&About::Provider(0));
+//! assert!(whys.iter().any(|why| why.why == "a burst of refusals, until 5.0 s"), "{whys:?}");
+//!
+//! scenario.changes = world.changes().to_vec();
+//! let mut again = World::new(&scenario, 7)?;
+//! again.advance_to(world.now());
+//! assert_eq!(again.digest(), world.digest());
+//! # Ok::<(), tidegate_core::sim::scenario::ScenarioError>(())
+//! ```
+//!
 //! | module | what it is about |
 //! | --- | --- |
 //! | [`scenario`] | what is to be run, as data |

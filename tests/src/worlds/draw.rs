@@ -357,11 +357,11 @@ fn sharing(chance: &mut Chance, scenario: &mut Scenario) {
 fn changes(chance: &mut Chance, scenario: &Scenario) -> Vec<Change> {
     let count = chance.some(40, |chance| chance.from(1, 8)).unwrap_or_default();
     let mut at = Duration::ZERO;
-    let change = |_| {
+    let one = |_| {
         at = at + chance.some(70, |chance| chance.millis(0, 200)).unwrap_or_default();
         Change { at, what: intervention(chance, scenario) }
     };
-    (0..count).map(change).collect()
+    (0..count).map(one).collect()
 }
 
 /// Nothing that lasts for ever: a provider that never answers again keeps the run from its end.

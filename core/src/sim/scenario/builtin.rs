@@ -116,7 +116,7 @@ impl Draft {
         }
         let local = Duration::from_millis(late_ms);
         let after = ["seed".to_string()].into();
-        self.0.columns.push(ScenarioColumn { local, after, ..ScenarioColumn::new(&late, Strategy::FullColumn) });
+        self.0.columns.push(ScenarioColumn { after, local, ..ScenarioColumn::new(&late, Strategy::FullColumn) });
         self
     }
 

@@ -8,7 +8,7 @@ use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
-use super::never::slots;
+use super::never::Slots;
 use super::{Known, MOST_PARALLEL};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
@@ -179,8 +179,8 @@ struct Written {
     set: Set,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     model: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "slots")]
-    slots: Option<Option<u32>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    slots: Option<Slots>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     factor: Option<f64>,
     #[serde(default, rename = "for_ms", skip_serializing_if = "Option::is_none", with = "millis::option")]
@@ -238,7 +238,9 @@ impl Written {
     fn take(&mut self) -> Result<Intervention, String> {
         let mut model = || taken(&mut self.model, "model");
         Ok(match self.set {
-            Set::Capacity => Intervention::Capacity { model: model()?, slots: self.slots.take().flatten() },
+            Set::Capacity => {
+                Intervention::Capacity { model: model()?, slots: self.slots.take().and_then(|Slots(slots)| slots) }
+            }
             Set::Refuse => Intervention::Refuse { model: model()?, span: taken(&mut self.span, "for_ms")? },
             Set::Slow => Intervention::Slow {
                 model: model()?,
@@ -288,7 +290,7 @@ impl From<Intervention> for Written {
     fn from(what: Intervention) -> Self {
         let of = |set, model| Self::of(set, Some(model));
         match what {
-            Intervention::Capacity { model, slots } => Self { slots: Some(slots), ..of(Set::Capacity, model) },
+            Intervention::Capacity { model, slots } => Self { slots: Some(Slots(slots)), ..of(Set::Capacity, model) },
             Intervention::Refuse { model, span } => Self { span: Some(span), ..of(Set::Refuse, model) },
             Intervention::Slow { model, factor, span } => {
                 Self { factor: Some(factor), span: Some(span), ..of(Set::Slow, model) }

@@ -4,6 +4,34 @@
 //! Only the fields without a default have to be written; an unknown one is refused. Durations are in milliseconds, in
 //! fields that end in `_ms`. What is on by default is switched off with `"never"`.
 //!
+//! What is changed in the midst of a run is a list, in order of time. `set` names what, and the keys beside it say how:
+//!
+//! ```toml
+//! [[changes]]
+//! at_ms = 4000
+//! set = "capacity"        # model, slots = 0 to 1000000, or "schedule"
+//! model = "tide"
+//! slots = 3
+//!
+//! [[changes]]
+//! at_ms = 9000
+//! set = "slow"            # model, factor, for_ms
+//! model = "tide"
+//! factor = 4
+//! for_ms = 2000
+//! ```
+//!
+//! | `set` | keys |
+//! | --- | --- |
+//! | `capacity` | `model`, `slots` |
+//! | `refuse` | `model`, `for_ms` |
+//! | `slow` | `model`, `factor`, `for_ms` |
+//! | `algorithm` | `model`, `algorithm`, as of a model |
+//! | `request` | `model`, `request`, as of a model |
+//! | `max_parallel` | `model`, `calls` |
+//! | `policy` | `policy`, as of the scenario |
+//! | `weight` | `column`, `weight` |
+//!
 //! | file | what it describes |
 //! | --- | --- |
 //! | `mod` | the run: its rows, limits and settings |

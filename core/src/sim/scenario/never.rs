@@ -5,8 +5,8 @@
 
 use core::fmt;
 
-use serde::de::{Deserializer, Error, Unexpected, Visitor};
-use serde::ser::Serializer;
+use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+use serde::ser::{Serialize, Serializer};
 
 const NEVER: &str = "never";
 /// As the schedule says.
@@ -50,32 +50,22 @@ pub(super) mod millis {
     }
 }
 
-/// The same for slots that may be as scheduled; nothing is written where there is no setting at all.
-pub(super) mod slots {
-    use super::{Deserializer, Number, Or, SCHEDULE, Serializer};
-    use serde::de::{Error, Unexpected};
+/// Slots, or `"schedule"`: as many as are scheduled.
+#[derive(Clone, Copy)]
+pub(super) struct Slots(pub(super) Option<u32>);
 
-    #[expect(clippy::ref_option, reason = "the signature that the derive calls")]
-    pub(in super::super) fn serialize<S: Serializer>(
-        slots: &Option<Option<u32>>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match slots.flatten() {
+impl Serialize for Slots {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
             Some(slots) => serializer.serialize_u32(slots),
             None => serializer.serialize_str(SCHEDULE),
         }
     }
+}
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Option<u32>>, D::Error> {
-        let Some(number) = deserializer.deserialize_any(Or(Number, SCHEDULE))? else { return Ok(Some(None)) };
-        let slots = number as u32;
-        if f64::from(slots) == number {
-            Ok(Some(Some(slots)))
-        } else {
-            Err(D::Error::invalid_value(Unexpected::Float(number), &"a whole number from 0 to 1000000"))
-        }
+impl<'de> Deserialize<'de> for Slots {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Or(Whole, SCHEDULE)).map(Self)
     }
 }
 
@@ -112,6 +102,24 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Or<V> {
 
     fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
         Ok(None)
+    }
+}
+
+struct Whole;
+
+impl Visitor<'_> for Whole {
+    type Value = u32;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number from 0 to 1000000")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<u32, E> {
+        u32::try_from(number).map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<u32, E> {
+        u32::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
     }
 }
 

@@ -7,7 +7,7 @@ use alloc::string::ToString;
 #[test]
 fn the_figures_of_every_instant_add_up() {
     for scenario in builtin() {
-        let mut world = World::watched(&scenario, 5).unwrap();
+        let mut world = World::new(&scenario, 5).unwrap();
         // The largest is looked at while it is at its fullest.
         while world.steps() < 20_000 && world.step() {
             if !world.steps().is_multiple_of(37) {

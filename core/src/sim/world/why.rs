@@ -140,13 +140,11 @@ impl World {
 
     /// What keeps the call to a provider that waits longest.
     fn why_call(&self, provider: &Provider) -> String {
-        match self.admission.why_idle_now(self.now, provider.resource) {
-            Some(wait) => of_call(&wait),
-            None => {
-                let most = self.admission.gauges(self.now, provider.resource).map_or(0, |state| state.effective_max);
-                format!("all {most} calls that the model may have at once are out")
-            }
+        if let Some(wait) = self.admission.why_idle_now(self.now, provider.resource) {
+            return of_call(&wait);
         }
+        let most = self.admission.gauges(self.now, provider.resource).map_or(0, |state| state.effective_max);
+        format!("all {most} calls that the model may have at once are out")
     }
 
     fn why_slots(&self, resource: usize, told: &mut Vec<Why>) {
