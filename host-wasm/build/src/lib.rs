@@ -13,6 +13,7 @@ use wasm_bindgen_cli_support::Bindgen;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 const PACKAGE: &str = "tidegate-wasm";
+const PROFILE: &str = "wasm-release";
 
 /// One of the modules that the crate is compiled to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,17 +61,6 @@ impl Module {
     }
 }
 
-impl Module {
-    /// The Cargo profile it is compiled with: for speed where it simulates by the million, for size where it waits for the
-    /// network.
-    fn profile(self) -> &'static str {
-        match self {
-            Self::Live | Self::Replay | Self::Files => "wasm-small",
-            Self::Sim | Self::Playground => "wasm-release",
-        }
-    }
-}
-
 /// Compiles `module` and returns the folder with its bindings: an ES module, its types and the wasm. `home` is any folder
 /// of the workspace.
 pub fn build(home: &Path, module: Module) -> Result<PathBuf> {
@@ -110,7 +100,7 @@ fn ensure_target(home: &Path) -> Result<()> {
 fn compile(home: &Path, module: Module) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut child = Command::new(&cargo)
-        .args(["build", "--package", PACKAGE, "--target", TARGET, "--profile", module.profile(), "--lib"])
+        .args(["build", "--package", PACKAGE, "--target", TARGET, "--profile", PROFILE, "--lib"])
         .args(["--no-default-features", "--features", module.short_name()])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(home)
