@@ -183,8 +183,12 @@ test("in the worker slots the arrow keys go from span to span, and Enter asks wh
     await page.keyboard.press("End");
     await page.keyboard.press("Enter");
     assert.deepEqual(await heard(page), [{ why: { lane: 23 } }]);
+    assert.match(await said.textContent(), /^Slot 24:/);
+    const spoken = await said.textContent();
+    await show(page, 21_000);
+    assert.equal(await said.textContent(), spoken, "what is spoken does not change by itself");
     await lanes.blur();
-    await said.filter({ hasText: /^Point at a span/ }).waitFor();
+    await page.locator(".lanes .readout").filter({ hasText: /^Point at a span/ }).waitFor();
   }));
 
 test("the worker slots are told in words: how many there are, and what they do now", () =>
@@ -201,6 +205,23 @@ test("no more than 64 slots are shown, and the page says so", () =>
   withStage(MOST, async (page) => {
     await show(page, 20_000);
     assert.equal(await page.locator(".lanes-shown").textContent(), "64 of 10,000 slots shown");
+  }));
+
+test("of very many columns and groups the first are shown, and the page says so", () =>
+  withStage({ columns: 4_096, providers: 30 }, async (page) => {
+    await show(page, 20_000);
+    assert.deepEqual(await page.locator(".stage-foot").filter({ hasText: /are shown/ }).allTextContents(), [
+      "12 of 30 providers are shown.",
+      "64 of 4,096 columns are shown.",
+      "16 of 31 resources are shown.",
+    ]);
+  }));
+
+test("a run that calls no model has no providers to show", () =>
+  withStage({ providers: 0, columns: 1 }, async (page) => {
+    await show(page, 1_000, { changes: [] });
+    assert.ok(await page.getByRole("region", { name: "Providers" }).isHidden());
+    assert.ok(await page.getByRole("region", { name: "Pipeline" }).isVisible());
   }));
 
 test("trouble can be made for each provider, and its capacity given back", () =>

@@ -14,7 +14,7 @@ function scramble(number) {
 export function makeLayout({ columns = 6, providers = 2, lanes = 24 }) {
   const names = ["topic", "question", "context", "answer", "verdict", "score"];
   const made = Array.from({ length: columns }, (_, index) => {
-    const model = index % 6 === 0 || index % 6 === 5 ? null : index % providers;
+    const model = providers === 0 || index % 6 === 0 || index % 6 === 5 ? null : index % providers;
     const after = index === 0 ? [] : index % 6 === 1 || index % 6 === 2 ? [index - (index % 6)] : index % 6 === 3 ? [index - 1, index - 2] : [index - 1];
     const name = names[index % 6] + (index < 6 ? "" : `_${Math.floor(index / 6) + 1}`);
     return { name, kind: model === null ? "local" : "model", group: index % Math.min(columns, 6), model, after, strategy: index === 0 ? "from_scratch" : "cell" };
@@ -22,7 +22,7 @@ export function makeLayout({ columns = 6, providers = 2, lanes = 24 }) {
   return {
     columns: made,
     groups: made.slice(0, 6).map(({ name, kind }) => ({ name, kind })),
-    providers: Array.from({ length: providers }, (_, index) => ({ name: ["river", "harbour", "delta", "fjord", "lagoon", "strait", "estuary", "reef"][index], cap: 40 })),
+    providers: Array.from({ length: providers }, (_, index) => ({ name: ["river", "harbour", "delta", "fjord", "lagoon", "strait", "estuary", "reef"][index] ?? `provider ${index}`, cap: 40 })),
     slots: [{ name: "submission" }, ...Array.from({ length: providers }, (_, index) => ({ name: `model ${index}` }))],
     lanes: Math.min(64, lanes),
   };
@@ -152,9 +152,9 @@ export function makeView(layout, size, ms) {
     ...(size.spans > 4_000 ? fastLanes(layout, size, ms, windowMs) : makeLanes(layout, size, ms, windowMs)),
     windowMs,
     changes: [
-      { at_ms: 3_000, set: "capacity", model: layout.providers[0].name, slots: 0 },
-      { at_ms: 4_500, set: "capacity", model: layout.providers[0].name, slots: "schedule" },
-      { at_ms: 11_000, set: "slow", model: layout.providers[0].name, factor: 4, for_ms: 5_000 },
+      { at_ms: 3_000, set: "capacity", model: "river", slots: 0 },
+      { at_ms: 4_500, set: "capacity", model: "river", slots: "schedule" },
+      { at_ms: 11_000, set: "slow", model: "river", factor: 4, for_ms: 5_000 },
       { at_ms: 12_000, set: "policy", policy: "strict_fair" },
     ].filter((change) => change.at_ms <= ms),
   };

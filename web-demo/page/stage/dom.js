@@ -39,6 +39,11 @@ export function section(name, title, hint) {
   return { element, head };
 }
 
+/** Says how many there are, where not all of them are shown. @param {number} shown @param {number} all @param {string} things */
+export function shownOf(shown, all, things) {
+  return shown < all && make("p", { class: "stage-foot" }, `${count(shown)} of ${count(all)} ${things} are shown.`);
+}
+
 /** Text that is written only when it differs. */
 export class Text {
   element;
@@ -47,6 +52,10 @@ export class Text {
   /** @param {HTMLElement} element */
   constructor(element) {
     this.element = element;
+  }
+
+  get text() {
+    return this.#last;
   }
 
   /** @param {string} text */

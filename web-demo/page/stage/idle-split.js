@@ -1,7 +1,7 @@
 // @ts-check
 // Where each resource's slot-time went: busy, starved (idle while something wanted it) and frontier (idle, and nothing
 // could have used it yet), with the main causes of the idle part in words.
-import { Figure, make, section, StackedBar, Text, whyButton } from "./dom.js";
+import { Figure, make, section, shownOf, StackedBar, Text, whyButton } from "./dom.js";
 import { Part } from "./part.js";
 
 /** @typedef {import("./view").View} View */
@@ -10,6 +10,8 @@ import { Part } from "./part.js";
 /** @typedef {import("../pkg/tidegate_playground.js").IdleSplit} IdleShares */
 /** @typedef {import("../pkg/tidegate_playground.js").About} About */
 
+/** Resources that are shown at most, the first ones. */
+const MOST = 16;
 /** How many causes are told. */
 const CAUSES = 3;
 const PARTS = /** @type {const} */ (["busy", "starved", "frontier"]);
@@ -93,7 +95,7 @@ export class IdleSplit extends Part {
     const sample = this.#sample;
     if (!sample) return;
     // The account names its resources once the run has begun.
-    if (sample.idle.length !== this.#names.length) this.#rebuild(sample.idle);
+    if (Math.min(MOST, sample.idle.length) !== this.#names.length) this.#rebuild(sample.idle);
     for (let index = 0; index < this.#resources.length; index += 1) {
       const idle = sample.idle[index];
       if (idle) this.#resources[index]?.show(idle);
@@ -102,9 +104,11 @@ export class IdleSplit extends Part {
 
   /** @param {readonly IdleShares[]} idle */
   #rebuild(idle) {
-    this.#names = idle.map(({ name }) => name);
+    this.#names = idle.slice(0, MOST).map(({ name }) => name);
     this.#resources = this.#names.map((name) => new Resource(name, () => this.#on.why(this.#about(name))));
     this.#list.replaceChildren(...this.#resources.map((resource) => resource.element));
+    const rest = shownOf(this.#names.length, idle.length, "resources");
+    if (rest) this.#list.append(rest);
   }
 
   /** @param {string} name @returns {About} */

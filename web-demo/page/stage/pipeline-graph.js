@@ -1,10 +1,10 @@
 // @ts-check
 // The pipeline as a graph: a node per column with its live counts and a bar of what has become of its tasks.
-import { count } from "../format.js";
-import { Figure, Flag, make, section, StackedBar, whyButton } from "./dom.js";
+import { Figure, Flag, make, section, shownOf, StackedBar, whyButton } from "./dom.js";
 import { layOut } from "./graph-layout.js";
 import { columnColour } from "./palette.js";
 import { Part, READABLE_MS } from "./part.js";
+import { brief } from "./words.js";
 
 /** @typedef {import("./view").View} View */
 /** @typedef {import("./view").On} On */
@@ -16,6 +16,10 @@ const SVG = "http://www.w3.org/2000/svg";
 
 /** What a column's bar is made of, from the left: done, skipped, failed or dropped, calling or working, waiting, queued. */
 const PARTS = 6;
+/** Columns that are shown at most, the first ones. */
+const MOST = 64;
+/** So many of the columns that one needs are told by name. */
+const TOLD = 5;
 /** How many nodes are drawn in one frame. */
 const SLICE = 16;
 /** The counts that are always shown, by whether the column calls a model. */
@@ -48,13 +52,14 @@ class Node {
     const column = /** @type {LayoutColumn} */ (layout.columns[index]);
     this.#column = column;
     const model = column.model === null ? undefined : layout.providers[column.model]?.name;
-    const needs = column.after.map((one) => layout.columns[one]?.name).join(", ");
+    const needs = column.after.slice(0, TOLD).map((one) => layout.columns[one]?.name);
+    if (column.after.length > TOLD) needs.push(`${column.after.length - TOLD} more`);
     this.element = whyButton(
       "node",
       () => on.why({ column: index }),
       make("span", { class: "node-name" }, make("span", { class: "dot", "aria-hidden": "true" }), make("strong", {}, column.name)),
       make("span", { class: "node-kind soft" }, model === undefined ? "local work" : `calls ${model}`, ordinal(column)),
-      needs !== "" && make("span", { class: "visually-hidden" }, ` after ${needs} `),
+      needs.length > 0 && make("span", { class: "visually-hidden" }, ` after ${needs.join(", ")} `),
       this.#bar.element,
       make("span", { class: "node-counts" }, ...this.#counts(model !== undefined)),
       make("span", { class: "node-notes" }, ...this.#noted(model !== undefined)),
@@ -100,12 +105,6 @@ class Node {
   }
 }
 
-/** A count in five characters or less. @param {number} value */
-function brief(value) {
-  if (value < 10_000) return count(value);
-  return value < 999_950 ? `${Number((value / 1e3).toFixed(value < 99_950 ? 1 : 0))}k` : `${Number((value / 1e6).toFixed(1))}M`;
-}
-
 /** What a column's task is made for, where that is not a row. @param {LayoutColumn} column */
 function ordinal({ strategy }) {
   if (strategy === "cell") return "";
@@ -129,8 +128,9 @@ export class PipelineGraph extends Part {
   constructor(parent, layout, on) {
     const { element } = section("pipeline", "Pipeline", "Each column of the table, what it needs, and where its tasks are now");
     super(element, parent);
-    this.#columns = layout.columns;
-    this.#nodes = layout.columns.map((_, index) => new Node(layout, index, on));
+    // Every column comes after those it needs, so the first ones are a graph too.
+    this.#columns = layout.columns.slice(0, MOST);
+    this.#nodes = this.#columns.map((_, index) => new Node(layout, index, on));
     this.restMs = READABLE_MS / Math.max(1, Math.ceil(this.#nodes.length / SLICE));
     this.#edges.setAttribute("aria-hidden", "true");
     this.#edges.setAttribute("class", "edges");
@@ -138,6 +138,8 @@ export class PipelineGraph extends Part {
     this.#canvas.prepend(this.#edges);
     const scroller = make("div", { class: "graph-scroller", tabindex: "0", role: "group", "aria-label": "Columns of the pipeline" }, this.#canvas);
     element.append(scroller, key());
+    const rest = shownOf(this.#nodes.length, layout.columns.length, "columns");
+    if (rest) element.append(rest);
     this.#resize = new ResizeObserver(([entry]) => this.#layOut(entry?.contentRect.width ?? scroller.clientWidth));
     this.#resize.observe(scroller);
     this.#layOut(scroller.clientWidth);

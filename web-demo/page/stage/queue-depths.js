@@ -2,14 +2,17 @@
 // The queue of each fairness group: tasks that wait for a worker, tasks that have one against the group's limit, the
 // group's weight, and what it owes after borrowing.
 import { count } from "../format.js";
-import { Figure, Flag, make, section, StackedBar, Text, UNBOUNDED, whyButton } from "./dom.js";
+import { Figure, Flag, make, section, shownOf, StackedBar, Text, UNBOUNDED, whyButton } from "./dom.js";
 import { Part } from "./part.js";
+import { brief } from "./words.js";
 
 /** @typedef {import("./view").View} View */
 /** @typedef {import("./view").On} On */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
 /** @typedef {import("../pkg/tidegate_playground.js").GroupSample} GroupSample */
 
+/** Groups that are shown at most, the first ones. */
+const MOST = 32;
 /** How wide the mark of a limit is, as a share of the bar. */
 const MARK = 0.006;
 
@@ -25,9 +28,9 @@ function roundUp(value) {
 
 class Group {
   element;
-  #queued = new Figure("queued");
-  #running = new Figure("running");
-  #limit = new Figure("limit");
+  #queued = new Figure("queued", brief);
+  #running = new Figure("running", brief);
+  #limit = new Figure("limit", brief);
   #debt = new Figure("debt");
   #weight = new Figure("weight", weigh);
   #slots = new StackedBar("slots-stack", 4);
@@ -93,9 +96,11 @@ export class QueueDepths extends Part {
   constructor(parent, layout, on) {
     const { element } = section("queues", "Queues", "Running against each group's limit, and waiting");
     super(element, parent);
-    this.#groups = layout.groups.map(({ name }, index) => new Group(name, () => on.why({ group: index })));
+    this.#groups = layout.groups.slice(0, MOST).map(({ name }, index) => new Group(name, () => on.why({ group: index })));
     this.#scale = new Text(make("p", { class: "stage-foot" }));
     element.append(make("div", { class: "group-list" }, ...this.#groups.map((group) => group.element)), this.#scale.element);
+    const rest = shownOf(this.#groups.length, layout.groups.length, "groups");
+    if (rest) element.append(rest);
   }
 
   /** @override @param {View} view */
@@ -111,7 +116,8 @@ export class QueueDepths extends Part {
     if (!sample) return;
     let slots = this.#slots;
     let tasks = this.#tasks;
-    for (const { running, limit, queued } of sample.groups) {
+    for (let index = 0; index < this.#groups.length; index += 1) {
+      const { running = 0, limit = 0, queued = 0 } = sample.groups[index] ?? {};
       slots = Math.max(slots, running, limit !== null && limit < UNBOUNDED ? limit : 0);
       tasks = Math.max(tasks, queued);
     }

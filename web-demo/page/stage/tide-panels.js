@@ -2,7 +2,7 @@
 // A panel per provider: its figures, its tide chart, the slider beside the chart that moves its true capacity, and the
 // troubles a person can make for it. The slider's thumb lies at the height of the capacity line.
 import { count, percent, span } from "../format.js";
-import { Figure, Flag, make, section, Text, UNBOUNDED, watchVisibility, whyButton } from "./dom.js";
+import { Figure, Flag, make, section, shownOf, Text, UNBOUNDED, watchVisibility, whyButton } from "./dom.js";
 import { OUT_OF_SIGHT_MS, Part, READABLE_MS } from "./part.js";
 import { TideChart } from "./tide-chart.js";
 
@@ -15,6 +15,8 @@ import { TideChart } from "./tide-chart.js";
 const THUMB = 20;
 /** How many charts are drawn in one frame. */
 const CHARTS = 2;
+/** Providers that are shown at most, the first ones. */
+const MOST = 12;
 /** With more providers than this, each has less room. */
 const MANY = 4;
 /** A burst of 429 and a slow patch, as the buttons make them: ms of virtual time, and times the usual latency. */
@@ -208,7 +210,11 @@ export class TidePanels extends Part {
     const grid = make("div", { class: layout.providers.length > MANY ? "providers many" : "providers" });
     head.append(this.#stretch());
     element.append(grid, legend());
-    this.#panels = layout.providers.map(({ name }, index) => new Panel(grid, name, index, on, () => this.draw(0)));
+    const rest = shownOf(MOST, layout.providers.length, "providers");
+    if (rest) element.append(rest);
+    // A run without a model has nothing to show here.
+    element.hidden = layout.providers.length === 0;
+    this.#panels = layout.providers.slice(0, MOST).map(({ name }, index) => new Panel(grid, name, index, on, () => this.draw(0)));
   }
 
   /** @override @param {View} view */

@@ -1,5 +1,5 @@
 // @ts-check
-// Live changes in words.
+// Counts and live changes in few words.
 import { count, span } from "../format.js";
 
 /** @typedef {import("../pkg/tidegate_playground.js").Intervention} Intervention */
@@ -24,4 +24,10 @@ export function changeLabel(what) {
     case "request":
       return "AIMD changed";
   }
+}
+
+/** A count in five characters or less. @param {number} value */
+export function brief(value) {
+  if (value < 10_000) return count(value);
+  return value < 999_950 ? `${Number((value / 1e3).toFixed(value < 99_950 ? 1 : 0))}k` : `${Number((value / 1e6).toFixed(1))}M`;
 }

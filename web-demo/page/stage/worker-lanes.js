@@ -26,6 +26,8 @@ export class WorkerLanes extends Part {
   #canvas = make("canvas", { "aria-hidden": "true" });
   #stage;
   #readout = new Text(make("p", { class: "readout" }));
+  /** What the keyboard's cursor came to: unlike the readout it stays while the run goes on, so that it is spoken once. */
+  #spoken = new Text(make("p", { class: "visually-hidden", role: "status" }));
   #shown = new Text(make("p", { class: "soft lanes-shown" }));
   #description;
   #painter;
@@ -59,8 +61,7 @@ export class WorkerLanes extends Part {
       { class: "lanes-stage", tabindex: "0", role: "application", "aria-roledescription": "timeline", "aria-label": "Worker slots over the latest virtual time", "aria-describedby": id },
       this.#canvas,
     );
-    this.#readout.element.setAttribute("role", "status");
-    element.append(this.#stage, make("footer", {}, this.#readout.element), this.#description.element, this.#key());
+    element.append(this.#stage, make("footer", {}, this.#readout.element), this.#description.element, this.#spoken.element, this.#key());
     this.#readout.set(HINT);
     this.#painter = new LanePainter(this.#canvas, layout.lanes);
     this.#stage.style.height = `${this.#painter.height}px`;
@@ -184,7 +185,9 @@ export class WorkerLanes extends Part {
     });
     stage.addEventListener("keydown", (event) => {
       if (event.altKey || event.ctrlKey || event.metaKey) return;
-      if (this.#press(event.key)) event.preventDefault();
+      if (!this.#press(event.key)) return;
+      event.preventDefault();
+      this.#spoken.set(this.#readout.text);
     });
   }
 
