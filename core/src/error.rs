@@ -79,7 +79,6 @@ impl fmt::Display for Decimal {
         }
         let size = self.0.abs();
         // Both are exact: a power of ten up to 10^17, and digits below 2^64 that came out of a float.
-        #[expect(clippy::float_cmp, reason = "the digits are those of this very number, or they are not")]
         let readable = (0..=17).map(|places| (places, 10_u64.pow(places))).find_map(|(places, scale)| {
             let scaled = size * scale as f64 + 0.5;
             let digits = scaled as u64;

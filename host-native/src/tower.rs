@@ -55,7 +55,7 @@ use tower_service::Service;
 
 use crate::gate::{Admitted, Call, RequestGate};
 use crate::host::TokioHost;
-use crate::response::{Head, Held, HeldBody, read_head};
+use crate::response::{Held, HeldBody, read_head};
 
 /// Says what a request calls, and for whom.
 pub trait KeyExtractor<R> {
@@ -88,7 +88,7 @@ pub trait Settle<T, E> {
     fn settle(&self, result: Result<T, E>, slot: Admitted) -> Result<Self::Response, E>;
 }
 
-/// Answers of HTTP and gRPC: read by [`Head`], held by [`HeldBody`]. An error of the service is a provider failure.
+/// Answers of HTTP and gRPC: read by [`Head`](crate::response::Head), held by [`HeldBody`]. An error of the service is a provider failure.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HttpAnswers;
 

@@ -153,6 +153,7 @@ impl CallError {
 }
 
 /// What an answer means that is no success. `now` is the wall clock, for dates in headers.
+#[must_use]
 pub fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Option<CallError> {
     if status.is_success() {
         return None;

@@ -25,7 +25,7 @@ fn status_and_headers_reach_the_core() {
 #[test]
 fn a_date_is_read_by_the_wall_clock() {
     assert_eq!(read(429, &[("retry-after", "Thu, 01 Jan 1970 00:00:10 GMT")]), limited_for(10));
-    let late = UNIX_EPOCH + std::time::Duration::from_secs(60);
+    let late = UNIX_EPOCH + std::time::Duration::from_mins(1);
     let headers =
         HeaderMap::from_iter([(http::header::RETRY_AFTER, HeaderValue::from_static("Thu, 01 Jan 1970 00:00:10 GMT"))]);
     assert_eq!(read_head(StatusCode::TOO_MANY_REQUESTS, &headers, late).completion, limited_for(0));
