@@ -19,8 +19,8 @@ const dist = process.argv[2] ?? join(home, "../../host-wasm/npm/dist");
 const PARTS = [
   { name: "live", files: ["wasm/tidegate_live_bg.wasm"], goal: 80, limit: 142 },
   { name: "sim", files: ["wasm/tidegate_sim_bg.wasm"], goal: 160, limit: 262 },
-  { name: "replay", files: ["wasm/tidegate_replay_bg.wasm"], goal: 160, limit: 200 },
-  { name: "JavaScript", files: scripts(dist), goal: 40, limit: 40 },
+  { name: "replay", files: ["wasm/tidegate_replay_bg.wasm"], goal: 200, limit: 200 },
+  { name: "JavaScript", files: scripts(dist), goal: 56, limit: 56 },
 ];
 
 /** Every script of the package, as paths below `folder`. */
