@@ -51,7 +51,7 @@ impl RequestGate {
     }
 
     /// Makes a provider's model known for one kind of call, or changes its limits: the limit then starts afresh. Answers its
-    /// number. The settings are numbers in the order of [`settings`]. Throws the name of a setting that is out of its
+    /// number. The settings are numbers in the order of `settings`. Throws the name of a setting that is out of its
     /// range and what was expected, on two lines; nothing has changed then.
     #[expect(clippy::too_many_arguments, reason = "numbers and texts cross the boundary one by one")]
     pub fn register(
@@ -120,7 +120,7 @@ impl RequestGate {
         news::announce();
     }
 
-    /// The state of a resource in numbers, in the order of [`figures`]; nothing for one that the gate does not know.
+    /// The state of a resource in numbers, in the order of `figures`; nothing for one that the gate does not know.
     pub fn snapshot(&self, resource: u32) -> Option<Vec<f64>> {
         self.gate.snapshot(ResourceId::from_index(resource)).map(|state| figures::of(&state))
     }
@@ -138,7 +138,7 @@ impl RequestGate {
         self.gate.with(|machine, now| machine.set_interest(now, interest));
     }
 
-    /// The next event in numbers, in the order of [`events`].
+    /// The next event in numbers, in the order of `events`.
     #[wasm_bindgen(js_name = nextEvent)]
     pub fn next_event(&self) -> Option<Vec<f64>> {
         self.gate.with(|machine, _| machine.poll_event()).map(|event| events::of(&event))
