@@ -14,9 +14,10 @@ impl Pipeline {
     /// # Errors
     /// A setting of the policy that is out of range, or about a resource that the run does not have. Nothing is changed then.
     pub fn set_policy(&mut self, now: Instant, policy: PolicyChoice) -> Result<(), ConfigError> {
-        self.recorder.note(self.effects.len(), || RunCommand::SetPolicy { now, policy: policy.clone() });
+        self.dispatcher.set_policy(policy.clone().make()?)?;
+        // What was refused did not happen: no log has it.
+        self.recorder.note(self.effects.len(), || RunCommand::SetPolicy { now, policy });
         let now = self.clock.observe(now);
-        self.dispatcher.set_policy(policy.make()?)?;
         self.pump(now);
         Ok(())
     }
@@ -27,11 +28,11 @@ impl Pipeline {
     /// # Errors
     /// A weight outside 2^-20 to 2^20, or a column of another plan.
     pub fn set_weight(&mut self, now: Instant, column: ColumnId, weight: f64) -> Result<(), ConfigError> {
-        self.recorder.note(self.effects.len(), || RunCommand::SetWeight { now, column, weight });
-        let now = self.clock.observe(now);
         let route = self.routes.get(column.index());
         let route = route.ok_or_else(|| ConfigError::new("column", column.index(), "a column of the plan"))?;
         self.dispatcher.set_weight(route.group, weight)?;
+        self.recorder.note(self.effects.len(), || RunCommand::SetWeight { now, column, weight });
+        let now = self.clock.observe(now);
         self.pump(now);
         Ok(())
     }

@@ -164,12 +164,17 @@ impl Resource {
         self.effective_max
     }
 
+    /// AIMD under these settings, as it begins.
+    pub(super) fn fresh_aimd(&self) -> Box<dyn LimitAlgorithm> {
+        Box::new(Aimd::validated(self.config.clone(), self.effective_max))
+    }
+
     /// Starts the limit afresh.
     pub(super) fn configure(&mut self, now: Instant, config: AimdConfig, cap: u32) {
         self.effective_max = config.max_limit.map_or(cap, |max| max.min(cap)).max(1);
-        self.algorithm = Box::new(Aimd::validated(config.clone(), self.effective_max));
-        self.cooldown = Cooldown::default();
         self.config = config;
+        self.algorithm = self.fresh_aimd();
+        self.cooldown = Cooldown::default();
         self.refresh(now);
     }
 

@@ -15,8 +15,8 @@ pub(crate) struct Run {
     pub(crate) world: World,
     pub(crate) scenario: Scenario,
     pub(crate) seed: u64,
-    /// Whether it began anew, so that changes may be to come that belong to another branch.
-    is_taken_back: bool,
+    /// How far it has come, before it was taken back too: changes up to there that are to come belong to that other branch.
+    reached: Instant,
 }
 
 impl Run {
@@ -24,14 +24,22 @@ impl Run {
     pub(crate) fn new(scenario: Scenario, seed: f64) -> Result<Self, JsError> {
         let seed = whole("the seed", seed, MAX_SAFE_INTEGER)?;
         let world = begin(&scenario, seed)?;
-        Ok(Self { world, scenario, seed, is_taken_back: false })
+        Ok(Self { world, scenario, seed, reached: Instant::ZERO })
     }
 
     /// The same run from its start, with everything that was changed.
     #[cfg(feature = "playground")]
     pub(crate) fn restart(&mut self) -> Result<(), JsError> {
+        self.reached = self.reached.max(self.world.now());
         self.world = begin(&self.scenario, self.seed)?;
-        self.is_taken_back = true;
+        Ok(())
+    }
+
+    /// Says how far the run, made anew, had come before: anywhere, if that is not known.
+    #[cfg(feature = "playground")]
+    pub(crate) fn had_reached(&mut self, virtual_ms: Option<f64>) -> Result<(), JsError> {
+        let reached = virtual_ms.map_or(Ok(Instant::from_nanos(u64::MAX)), |ms| instant("virtual time", ms))?;
+        self.reached = self.reached.max(reached);
         Ok(())
     }
 
@@ -67,15 +75,13 @@ impl Run {
         self.world.next_event_at().is_some_and(|at| at <= target)
     }
 
-    /// Changes something from the nanosecond after now on. After the run was taken back, what was to come is dropped first.
+    /// Changes something from the nanosecond after now on. Where the run was taken back, what was to come up to where it had
+    /// been is dropped.
     pub(crate) fn change(&mut self, what: &JsValue) -> Result<(), JsError> {
         let node = object("a change", what)?;
         let what: Intervention = read(&node).map_err(|mistake| refused(&mistake))?;
-        if self.is_taken_back {
-            self.world.truncate_changes();
-            self.is_taken_back = false;
-        }
-        self.world.change(what).map_err(|error| refused(&error))?;
+        self.world.branch(what, self.reached.max(self.world.now())).map_err(|error| refused(&error))?;
+        self.reached = self.world.now();
         self.scenario.changes = self.world.changes().to_vec();
         Ok(())
     }

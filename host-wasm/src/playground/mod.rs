@@ -104,8 +104,18 @@ impl Playground {
         Ok(())
     }
 
-    /// Changes something from the nanosecond after now on. In a run that was taken back, the changes later than now are
-    /// dropped first: this is another branch. Throws, and changes nothing, for what is out of range or not there.
+    /// Says of a run that is made anew with changes to come how far it had come before it was taken back: see `change()`.
+    #[wasm_bindgen(js_name = takenBack)]
+    pub fn taken_back(
+        &mut self,
+        #[wasm_bindgen(js_name = fromMs, param_description = "milliseconds since the start of the run; undefined: anywhere")]
+        from_ms: Option<f64>,
+    ) -> Result<(), JsError> {
+        self.run.had_reached(from_ms)
+    }
+
+    /// Changes something from the nanosecond after now on. In a run that was taken back, the changes between now and where it
+    /// had been are dropped: this is another branch. Throws, and changes nothing, for what is out of range or not there.
     pub fn change(
         &mut self,
         #[wasm_bindgen(unchecked_param_type = "Intervention")] what: &JsValue,

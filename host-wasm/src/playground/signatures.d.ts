@@ -8,6 +8,7 @@ export class Playground {
   advanceTo(virtualMs: number, maxEvents: number): boolean;
   step(): boolean;
   seek(virtualMs: number): void;
+  takenBack(fromMs?: number): void;
   change(what: Intervention): void;
   changes(): Change[];
   scenario(): Scenario;

@@ -166,13 +166,7 @@ impl<'t> Parser<'t> {
             Some(b'u') => {
                 let unit = self.unit()?;
                 let has_second = (0xD800..0xDC00).contains(&unit) && self.rest().starts_with("\\u");
-                let code = if has_second {
-                    self.at += 2;
-                    let low = self.unit()?;
-                    0x1_0000 + ((unit - 0xD800) << 10) + low.wrapping_sub(0xDC00)
-                } else {
-                    unit
-                };
+                let code = if has_second { self.second_half(unit)? } else { unit };
                 // Half of a pair is no character; JavaScript writes such texts so.
                 char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
             }
@@ -181,6 +175,18 @@ impl<'t> Parser<'t> {
                 return Err(self.mistake("unknown escape"));
             }
         })
+    }
+
+    /// The character of a pair of which `high` is the first half; `high` itself if what follows is no second half.
+    fn second_half(&mut self, high: u32) -> Result<u32, Mistake> {
+        let before = self.at;
+        self.at += 2;
+        let low = self.unit()?;
+        if (0xDC00..0xE000).contains(&low) {
+            return Ok(0x1_0000 + ((high - 0xD800) << 10) + (low - 0xDC00));
+        }
+        self.at = before;
+        Ok(high)
     }
 
     fn rest(&self) -> &'t str {

@@ -219,3 +219,13 @@ mod files {
         assert_eq!(bare(&again.value), bare(&node.value), "{}", write_toml(&node));
     }
 }
+
+#[test]
+fn half_a_pair_is_replaced_and_what_follows_it_stays() {
+    let text = |json: &str| parse_json(json).ok().map(|node| node.value);
+    let expected = |text: &str| Some(Value::Text(text.to_owned()));
+    assert_eq!(text(r#""\ud83c\udf0a""#), expected("\u{1f30a}"));
+    assert_eq!(text(r#""\ud800\ud800""#), expected("\u{fffd}\u{fffd}"));
+    assert_eq!(text(r#""\ud800\u0041""#), expected("\u{fffd}A"));
+    assert_eq!(text(r#""\udc00""#), expected("\u{fffd}"));
+}

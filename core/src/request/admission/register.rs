@@ -153,8 +153,8 @@ impl RequestAdmission {
         if let Some(algorithm) = algorithm {
             return self.put_algorithm(now, resource, algorithm);
         }
-        let config = known(&mut self.resources, resource)?.config().clone();
-        self.put_config(now, resource, config)
+        let fresh = known(&mut self.resources, resource)?.fresh_aimd();
+        self.put_algorithm(now, resource, fresh)
     }
 
     fn put_algorithm(

@@ -17,9 +17,20 @@ impl World {
     /// # Errors
     /// What is out of range or not there; the error names the field as a file writes it. Nothing is changed then.
     pub fn change(&mut self, what: Intervention) -> Result<(), ScenarioError> {
+        self.branch(what, self.now)
+    }
+
+    /// The same in place of what was to be changed up to `until`: for a run that was taken back from there, and now takes another
+    /// way. Changes later than that were never reached, and stay.
+    ///
+    /// # Errors
+    /// As [`change`](Self::change).
+    pub fn branch(&mut self, what: Intervention, until: Instant) -> Result<(), ScenarioError> {
         let at = Duration::from_nanos(self.now.as_nanos().saturating_add(1));
         let change = Change { at, what };
         self.check(&change)?;
+        let (from, to) = (self.first_to_come(self.now), self.first_to_come(until));
+        self.changes.drain(from..to.max(from));
         let place = self.changes.partition_point(|other| other.at <= at).max(self.changed);
         self.changes.insert(place, change);
         self.schedule_changes();
@@ -32,11 +43,9 @@ impl World {
         &self.changes
     }
 
-    /// Drops the changes later than now: the run goes on as if they had never been made.
-    pub fn truncate_changes(&mut self) {
-        let keep = self.changes.partition_point(|change| Instant::ZERO + change.at <= self.now);
-        self.changes.truncate(keep.max(self.changed));
-        self.schedule_changes();
+    /// The place of the first change later than `at` that has not come.
+    fn first_to_come(&self, at: Instant) -> usize {
+        self.changes.partition_point(|change| Instant::ZERO + change.at <= at).max(self.changed)
     }
 
     /// Carries out those of the beginning, and schedules the others.

@@ -5,7 +5,7 @@ use crate::replay::Replay;
 use crate::request::AimdConfig;
 use crate::request::limit::LimitChoice;
 use crate::sim::provider::Overload;
-use crate::sim::scenario::{Intervention, Model, ScenarioColumn};
+use crate::sim::scenario::{Change, Intervention, Model, Scenario, ScenarioColumn};
 use crate::task::{BorrowCeiling, BoundedBorrowConfig};
 use alloc::format;
 use alloc::string::ToString;
@@ -197,20 +197,18 @@ fn changes_come_in_order_and_before_everything_else_of_their_instant() {
 }
 
 #[test]
-fn changes_later_than_now_can_be_dropped_and_those_before_stay() {
-    let mut world = world(&four_slots());
-    for instant in [10, 20] {
-        world.advance_to(Instant::ZERO + millis(instant));
-        world.change(Intervention::Capacity { model: m(), slots: Some(1) }).unwrap();
-    }
-    assert_eq!(world.changes().len(), 2);
-    let steps = world.steps();
-    world.truncate_changes();
-    assert_eq!(world.changes().len(), 1);
-    assert_eq!(world.steps(), steps);
-    world.advance_to(Instant::ZERO + millis(30));
-    world.truncate_changes();
-    assert_eq!(world.changes().len(), 1, "it has come");
+fn a_run_that_was_taken_back_takes_another_way_from_its_next_change() {
+    let capacity = |slots| Intervention::Capacity { model: m(), slots: Some(slots) };
+    let change = |at, slots| Change { at: millis(at), what: capacity(slots) };
+    let taken_back = Scenario { changes: [change(10, 1), change(20, 2), change(90, 3)].into(), ..four_slots() };
+    let mut world = world(&taken_back);
+    world.advance_to(Instant::ZERO + millis(15));
+    let refused = Intervention::Capacity { model: "nobody".to_string(), slots: None };
+    world.branch(refused, Instant::ZERO + millis(50)).unwrap_err();
+    assert_eq!(world.changes(), taken_back.changes, "what is refused drops nothing");
+    world.branch(capacity(4), Instant::ZERO + millis(50)).unwrap();
+    let kept: Vec<_> = world.changes().iter().map(|change| change.at.as_nanos()).collect();
+    assert_eq!(kept, [10_000_000, 15_000_001, 90_000_000], "what was never reached stays");
     finish(world);
 }
 
