@@ -66,6 +66,8 @@ export class Compare {
     const outcome = make("section", { class: "panel outcome", "aria-label": "The difference in numbers" }, this.#verdict, make("div", { class: "scroll" }, table));
     byId("compare").append(choose, outcome, make("div", { class: "halves" }, ...this.halves));
     session.on("loaded", () => this.#fillChoices());
+    // What was refused does not stay in its control.
+    session.on("refused", () => this.#fillChoices());
     session.on("frame", (frame) => this.#show(frame));
   }
 
