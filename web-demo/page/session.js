@@ -203,9 +203,10 @@ export class Session {
     }
   }
 
-  /** @param {[Choice, Choice]} choices */
-  async setChoices(choices) {
+  /** @param {(now: [Choice, Choice]) => [Choice, Choice]} change what becomes of the choices */
+  async setChoices(change) {
     await this.#orRefuse(async () => {
+      const choices = change(this.choices);
       if (this.mode === "two") await this.#try({ choices }, START, false);
       else this.choices = choices;
       delete this.#left.two;
