@@ -69,6 +69,7 @@ test("a step is exactly one decision, by button and by key", () =>
       const { steps } = await playground.sample();
       await press();
       await page.waitForFunction((steps) => Number(document.getElementById("steps").dataset.value) === steps + 1, steps);
+      await playground.stands();
       own.step();
       assert.deepEqual(await playground.sample(), shown(own.sample()));
     }
@@ -162,6 +163,7 @@ test("a set-up that is refused leaves the run, and the way through it, as they w
       await playground.seek.fill(String(at));
       await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) === at, at * 1e6);
     }
+    await playground.stands();
     assert.deepEqual(await playground.sample(), shown(kit.replay(kit.first(), 1, 1_500).sample()));
     assert.equal(await page.locator("#seed").inputValue(), "1");
   }));
