@@ -293,7 +293,8 @@ export class Session {
   async change(what, side) {
     const isBranch = this.at < this.extent;
     try {
-      await this.runner.ask("change", { what, side });
+      // At once, not with the next frame: the next change may build on this one.
+      this.changes = await this.runner.ask("change", { what, side });
     } catch (error) {
       this.refuse(error);
       return;

@@ -285,7 +285,7 @@ function answerAboutRun(id, question) {
     if (!playing) for (const one of runs) while (!one.advanceTo(one.now() + NANOSECOND, EVENTS_PER_CALL));
     pictures.forgetChanges();
     changed = true;
-    return undefined;
+    return runs.map((one) => one.changes());
   }
   const one = sideOf(question.side);
   switch (question.kind) {
