@@ -92,6 +92,19 @@ test("every choice of a side reaches the run", () =>
 /** The ramp under the name that scenarios have it. */
 const ramp = (request, ms) => ("ramp_ms" in request ? { ramp_ms: ms } : { ramp: ms * 1e6 });
 
+test("tabs may change faster than runs are there: each is found as it was left", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(2_000);
+    const left = await playground.sample();
+    const stagesOf = (view) => page.locator(`#${view} [data-figure="rows_total"]`);
+    await page.evaluate(() => ["compare", "stage", "compare"].forEach((view) => document.getElementById(`tab-${view}`).click()));
+    await stagesOf("compare").nth(1).waitFor();
+    await page.evaluate(() => ["stage", "compare", "stage"].forEach((view) => document.getElementById(`tab-${view}`).click()));
+    await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) === at, left.at);
+    await playground.stands();
+    assert.deepEqual(await playground.sample(), left);
+  }));
+
 test("the single run is found as it was left", () =>
   kit.withPage(async (playground, page) => {
     await playground.playTo(2_000);

@@ -103,9 +103,11 @@ test("what cannot be is said, and changes nothing", () =>
       input.max = "";
       input.step = "any";
     });
+    const before = await input.inputValue();
     await input.fill("7");
-    await input.blur();
+    await page.keyboard.press("Enter");
     await page.getByRole("alert").filter({ hasText: /decrease_factor/ }).waitFor();
+    assert.equal(await input.inputValue(), before, "the control shows what is in force");
     await page.getByRole("button", { name: "Close this message" }).click();
     await page.locator("#notice").waitFor({ state: "hidden" });
     assert.equal((await playground.linked()).setUp.changes, undefined);
@@ -132,4 +134,22 @@ test("what waits says why, while it is open; Escape closes it, and the focus ret
     await page.keyboard.press("Escape");
     await panel.waitFor({ state: "hidden" });
     assert.ok(await ask.evaluate((button) => button === document.activeElement), "the focus is back");
+  }));
+
+test("when another run begins, a person in the panel of reasons is taken to the view, and one elsewhere stays", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(1_000);
+    const panel = page.getByRole("dialog");
+    const ask = page.locator("#stage [data-provider] .why, #stage .providers .why").first();
+    const focused = () => page.evaluate(() => document.activeElement.id);
+    await ask.click();
+    await panel.waitFor();
+    await page.getByRole("button", { name: "Reset" }).evaluate((button) => button.click());
+    await panel.waitFor({ state: "hidden" });
+    assert.equal(await focused(), "stage");
+    await ask.click();
+    await panel.waitFor();
+    await page.getByRole("button", { name: "Reset" }).click();
+    await panel.waitFor({ state: "hidden" });
+    assert.equal(await focused(), "reset");
   }));

@@ -90,6 +90,8 @@ test("once loaded it opens and runs without its server", async () => {
   await playground.reaches("Finished");
   await playground.tab("Scenario");
   await page.waitForFunction(() => document.querySelector("#toml").value.includes("rows ="));
+  await page.goto(new URL("index.html", relay.url).href);
+  await playground.isUsable();
   await playground.close();
 });
 

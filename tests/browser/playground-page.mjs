@@ -1,6 +1,9 @@
 // The playground as a test sees it: what a person can do, and the exact figures behind what they read.
 import assert from "node:assert/strict";
-import { inflateSync } from "node:zlib";
+import { deflateSync, inflateSync } from "node:zlib";
+
+/** The part of an address that asks for this set-up, as JSON text. */
+export const linkTo = (text) => `#/stage/${deflateSync(text).toString("base64url")}`;
 
 export class PlaygroundPage {
   /** Everything that went wrong in the page: it must stay empty. */

@@ -7,6 +7,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { ARTIFACTS } from "./demo.mjs";
 import { playground, shown } from "./harness.mjs";
+import { linkTo } from "./playground-page.mjs";
 
 const kit = playground();
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
@@ -92,7 +93,9 @@ test("an edited scenario travels in its link", () =>
   }));
 
 test("a damaged link says so, and the usual scenario is shown", async () => {
-  for (const hash of ["#/stage/eJyrVipTsjLUUSpOTs1LLMrMV7JSKslMSVUC", "#/stage/nonsense!", "#/compare/eJwDAAAAAAE"]) {
+  const wish = (rest) => linkTo(`{"v":1,"scenario":"cold-ramp","seed":1,"mode":"two","speed":0.3,${rest}}`);
+  const beyond = ['"at":1e999', '"at":1e300', '"at":-1', '"at":"soon"', '"choices":[{"algorithm":"none"}]', '"choices":[{"fixed":null}]', '"choices":[{"toString":1}]'].map(wish);
+  for (const hash of ["#/stage/eJyrVipTsjLUUSpOTs1LLMrMV7JSKslMSVUC", "#/stage/nonsense!", "#/compare/eJwDAAAAAAE", ...beyond]) {
     await kit.withPage(
       async (playground, page) => {
         await page.getByRole("alert").filter({ hasText: /damaged.*usual scenario/ }).waitFor();
@@ -103,6 +106,19 @@ test("a damaged link says so, and the usual scenario is shown", async () => {
     );
   }
 });
+
+test("the link follows what a person does while it is in view", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(3_000);
+    const { address, setUp } = await playground.linked();
+    await playground.tab("Take away");
+    await page.keyboard.press("Escape");
+    await playground.seek.focus();
+    await page.keyboard.press("Home");
+    await page.waitForFunction((address) => document.querySelector("#link").value !== address, address);
+    const back = (await playground.linked()).setUp;
+    assert.deepEqual([back.at, back.extent], [0, setUp.at]);
+  }));
 
 test("a tab has an address of its own", () =>
   kit.withPage(

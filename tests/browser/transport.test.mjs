@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { playground, shown } from "./harness.mjs";
+import { linkTo } from "./playground-page.mjs";
 
 const kit = playground();
 
@@ -68,6 +69,7 @@ test("a step is exactly one decision, by button and by key", () =>
       const { steps } = await playground.sample();
       await press();
       await page.waitForFunction((steps) => Number(document.getElementById("steps").dataset.value) === steps + 1, steps);
+      await playground.stands();
       own.step();
       assert.deepEqual(await playground.sample(), shown(own.sample()));
     }
@@ -149,4 +151,66 @@ test("at full speed a run ends, says so, and its digest is that of the core", ()
     await result.getByRole("button", { name: "Run again" }).click();
     await playground.reaches("Finished");
     assert.equal(await page.locator("#digest").textContent(), expected.digest());
+  }));
+
+test("a set-up that is refused leaves the run, and the way through it, as they were", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(3_000);
+    const hash = linkTo('{"v":1,"scenario":"cold-ramp","seed":2,"mode":"one","changes":[[{"at_ms":1,"set":"weight","column":"none","weight":2}]],"at":0,"speed":0.3}');
+    await page.evaluate((hash) => (location.hash = hash), hash);
+    await page.getByRole("alert").filter({ hasText: "The page stays as it was" }).waitFor();
+    for (const at of [2_000, 1_000, 1_500]) {
+      await playground.seek.fill(String(at));
+      await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) === at, at * 1e6);
+    }
+    await playground.stands();
+    assert.deepEqual(await playground.sample(), shown(kit.replay(kit.first(), 1, 1_500).sample()));
+    assert.equal(await page.locator("#seed").inputValue(), "1");
+  }));
+
+test("a run that was left behind its end is found so, and a change drops what came later", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(2_000);
+    await page.getByRole("button", { name: "429 burst" }).first().click();
+    await playground.playTo(3_000);
+    await playground.seek.fill("1000");
+    await page.waitForFunction(() => Number(document.getElementById("virtual-time").dataset.value) === 1e9);
+    const { address, setUp } = await playground.linked();
+    assert.deepEqual(setUp.changes[0].map(({ set }) => set), ["refuse"]);
+    const changeNow = async ({ page, linked }) => {
+      await page.locator("#branch", { hasText: "before the end of what has run" }).waitFor();
+      await page.getByRole("button", { name: "Slow patch" }).first().click();
+      await page.locator("#branch", { hasText: "A new branch begins at 1.0 s" }).waitFor();
+      await page.waitForFunction(() => Number(document.getElementById("seek").max) < 2_000);
+      return (await linked()).setUp.changes[0].map(({ set }) => set);
+    };
+    await playground.tab("Compare");
+    await playground.stands();
+    await playground.tab("Stage");
+    await page.waitForFunction(() => Number(document.getElementById("virtual-time").dataset.value) === 1e9);
+    assert.deepEqual(await changeNow({ page, linked: () => playground.linked() }), ["slow"], "after another tab");
+    await kit.withPage(async (other) => assert.deepEqual(await changeNow({ page: other.page, linked: () => other.linked() }), ["slow"], "from a link"), { hash: new URL(address).hash });
+  }));
+
+test("a change on the way back to the end begins a new branch, too, and the page says so", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(5_000);
+    await playground.seek.fill("1000");
+    await page.waitForFunction(() => Number(document.getElementById("virtual-time").dataset.value) === 1e9);
+    await playground.setSpeed(-1);
+    await playground.play.click();
+    await playground.reaches("Running");
+    await page.getByRole("button", { name: "Slow patch" }).first().click();
+    await page.locator("#branch", { hasText: "A new branch begins at 1." }).waitFor();
+  }));
+
+test("a slider that is let go where it was taken follows the run again", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(1_000);
+    await playground.seek.evaluate((slider) => {
+      slider.dispatchEvent(new Event("input"));
+      slider.dispatchEvent(new Event("pointercancel"));
+    });
+    await playground.playTo(2_000);
+    assert.ok(Number(await playground.seek.inputValue()) >= 2_000);
   }));

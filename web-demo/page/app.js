@@ -86,21 +86,27 @@ function showResult(frame) {
   panel.dataset.digest = result.digest;
 }
 
+/** Says which scenario there is. */
+function showScenario() {
+  const info = session.scenarios.find(({ name }) => name === session.name);
+  const title = session.base?.title || session.base?.name || "";
+  picker.show(session.name, info ? info.title : `${title} (edited)`);
+  say(byId("description"), session.base?.description ?? "");
+}
+
 session.on("frame", showResult);
 session.on("loaded", () => {
   byId("finish").hidden = true;
   delete byId("finish").dataset.digest;
   byId("failure").hidden = true;
-  const info = session.scenarios.find(({ name }) => name === session.name);
-  const title = session.base?.title || session.base?.name || "";
-  picker.show(session.name, info ? info.title : `${title} (edited)`);
-  say(byId("description"), session.base?.description ?? "");
+  showScenario();
 });
 session.on("failed", (message) => {
   say(byId("failure-text"), `${message}.`);
   byId("failure").hidden = false;
 });
 session.on("refused", (message) => {
+  if (session.base) showScenario();
   say(byId("notice-text"), message);
   byId("notice").hidden = false;
 });

@@ -23,10 +23,13 @@ export type Command =
 
 /** What the page can ask, and what the answer is. */
 export interface Answers {
-  /** Throws the present runs away and prepares others: one, or two that go in lockstep. Fails, and leaves them as they are, for a scenario that cannot run. */
-  load: { question: { scenarios: Scenario[]; seed: number; at: number }; answer: { layouts: Layout[] } };
-  /** Changes a run from now on; undefined: all. */
-  change: { question: { what: Intervention; side: Side | undefined }; answer: undefined };
+  /**
+   * Throws the present runs away and prepares others: one, or two that go in lockstep. Fails, and leaves them as they are, for a scenario that cannot run.
+   * `isTakenBack`: the branch goes on after `at`, and the next change cuts that off.
+   */
+  load: { question: { scenarios: Scenario[]; seed: number; at: number; isTakenBack: boolean }; answer: { layouts: Layout[] } };
+  /** Changes a run from now on; undefined: all. The answer is all changes of each run. */
+  change: { question: { what: Intervention; side: Side | undefined }; answer: Change[][] };
   why: { question: { side: Side; about: About }; answer: Why[] };
   /** A scenario that comes with the module. */
   scenario: { question: { name: string }; answer: Scenario };

@@ -5,10 +5,22 @@
 export async function workOffline(tell) {
   if (!("serviceWorker" in navigator) || !isSecureContext) return;
   try {
-    await navigator.serviceWorker.register("sw.js", { updateViaCache: "none" });
+    const registration = await navigator.serviceWorker.register("sw.js", { updateViaCache: "none" });
     await navigator.serviceWorker.ready;
     tell("It now works without a network, too.");
+    tellOfUpdates(registration, () => tell("A newer version is there: it is shown once every tab with this page has been closed."));
   } catch {
     // A host or a browser that does not allow it: the page works all the same while there is a network.
   }
+}
+
+/** A new version waits until no page of the old one is left. @param {ServiceWorkerRegistration} registration @param {() => void} tell */
+function tellOfUpdates(registration, tell) {
+  const watch = () => {
+    if (registration.waiting) tell();
+    const { installing } = registration;
+    installing?.addEventListener("statechange", () => installing.state === "installed" && tell());
+  };
+  watch();
+  registration.addEventListener("updatefound", watch);
 }

@@ -27,9 +27,9 @@
 export class Runner {
   #worker = new Worker(new URL("worker.js", import.meta.url), { type: "module", name: "scheduler" });
   #listener;
-  /** The run that is shown. */
+  /** The run that the worker has: the last one whose load it answered. A refused load leaves it as it is. */
   #run = 0;
-  #latestRun = 0;
+  #lastNumber = 0;
   #nextId = 0;
   /** @type {Map<number, Waiting>} */
   #waiting = new Map();
@@ -69,11 +69,11 @@ export class Runner {
   /** Prepares other runs. Frames of the old ones are not shown any more once the new ones are there.
    * @param {Answers["load"]["question"]} question */
   async load(question) {
-    this.#latestRun += 1;
-    const run = this.#latestRun;
+    this.#lastNumber += 1;
+    const run = this.#lastNumber;
     const answer = await this.#ask("load", question, run, undefined);
-    this.#run = Math.max(this.#run, run);
-    return { ...answer, isLatest: run === this.#latestRun };
+    this.#run = run;
+    return answer;
   }
 
   /** @template {Kind} K
@@ -96,7 +96,7 @@ export class Runner {
         requestAnimationFrame(() => this.#drawPending());
         break;
       case "seeking":
-        if (report.run === this.#latestRun) this.#listener.seeking(report.share);
+        if (report.run === this.#run) this.#listener.seeking(report.share);
         break;
       case "chunk":
         this.#waiting.get(report.id)?.chunk?.(report.text, report.share);

@@ -26,6 +26,7 @@ import { Runner } from "./runner.js";
  * @property {[Choice, Choice]} choices what the two sides of a comparison change in the scenario
  * @property {Change[][] | undefined} changes by run; undefined: those of the scenario
  * @property {number} at in virtual ms
+ * @property {number} [extent] the furthest instant of the branch, in virtual ms; `at` if left out
  * @property {number} speed a power of ten
  */
 
@@ -47,6 +48,17 @@ import { Runner } from "./runner.js";
 const WINDOW_MS = 10_000;
 const WINDOW_LEAST_MS = 1_000;
 const WINDOW_MOST_MS = 20_000;
+
+/**
+ * Where a run was left.
+ * @typedef {object} Left
+ * @property {Change[][] | undefined} changes by run; undefined: those of the scenario
+ * @property {number} at in virtual ms
+ * @property {number} extent in virtual ms
+ */
+
+/** @type {Left} */
+const START = { changes: undefined, at: 0, extent: 0 };
 
 export class Session {
   /** @type {ScenarioInfo[]} */
@@ -79,8 +91,10 @@ export class Session {
   /** The newest frame. @type {Frame | undefined} */
   frame;
   runner;
-  /** How each mode was left. @type {Partial<Record<Mode, { changes: Change[][], at: number, extent: number }>>} */
+  /** How each mode was left. @type {Partial<Record<Mode, Left>>} */
   #left = {};
+  /** The last of the loads under way. @type {Promise<unknown>} */
+  #turn = Promise.resolve();
   /** @type {Map<keyof Events, ((detail: never) => void)[]>} */
   #listeners = new Map();
 
@@ -119,6 +133,28 @@ export class Session {
     this.#tell("refused", wordsOf(error));
   }
 
+  /** Loads go one after the other, so that what a person wants next never mixes with what is being loaded.
+   * @param {() => Promise<void>} load */
+  #inTurn(load) {
+    const done = this.#turn.then(load);
+    this.#turn = done.catch(() => {});
+    return done;
+  }
+
+  /** Loads with these in force; if that is refused, everything is as before. Throws then.
+   * @param {Partial<Pick<Session, "base" | "name" | "seed" | "mode" | "choices">>} wish @param {Left} left @param {boolean} forgets how the modes were left */
+  async #try(wish, left, forgets) {
+    const { base, name, seed, mode, choices } = this;
+    Object.assign(this, wish);
+    try {
+      await this.#load(left);
+    } catch (error) {
+      Object.assign(this, { base, name, seed, mode, choices });
+      throw error;
+    }
+    if (forgets) this.#left = {};
+  }
+
   /** Picks a scenario that comes with the module. @param {string} name */
   async pick(name) {
     try {
@@ -131,100 +167,78 @@ export class Session {
 
   /** Runs a scenario from its start. Throws, and leaves everything as it is, if it cannot run.
    * @param {Scenario} scenario @param {string | undefined} name where it comes with the module as it is */
-  async use(scenario, name) {
-    const before = { base: this.base, name: this.name, left: this.#left };
-    Object.assign(this, { base: scenario, name });
-    this.#left = {};
-    try {
-      await this.#load(undefined);
-    } catch (error) {
-      Object.assign(this, { base: before.base, name: before.name });
-      this.#left = before.left;
-      throw error;
-    }
+  use(scenario, name) {
+    return this.#inTurn(() => this.#try({ base: scenario, name }, START, true));
   }
 
   /** Brings a whole set-up about. @param {SetUp} wish */
-  async setUp(wish) {
-    const scenario = typeof wish.scenario === "string" ? await this.runner.ask("scenario", { name: wish.scenario }) : wish.scenario;
-    const before = { base: this.base, name: this.name, seed: this.seed, mode: this.mode, choices: this.choices };
-    this.base = scenario;
-    this.name = typeof wish.scenario === "string" ? wish.scenario : undefined;
-    this.seed = wish.seed;
-    this.mode = wish.mode;
-    this.choices = wish.choices;
-    this.#left = {};
-    try {
-      await this.#load(wish.changes && { changes: wish.changes, at: wish.at, extent: wish.at }, wish.at);
-    } catch (error) {
-      Object.assign(this, before);
-      throw error;
-    }
-    this.setSpeed(wish.speed);
+  setUp(wish) {
+    return this.#inTurn(async () => {
+      const { seed, mode, choices, changes, at, extent = at } = wish;
+      const [base, name] = typeof wish.scenario === "string" ? [await this.runner.ask("scenario", { name: wish.scenario }), wish.scenario] : [wish.scenario, undefined];
+      await this.#try({ base, name, seed, mode, choices }, { changes, at, extent }, true);
+      this.setSpeed(wish.speed);
+    });
   }
 
   /** What brings this about again. @returns {SetUp} */
   standing() {
-    const { base, name, seed, mode, choices, speed, at } = this;
+    const { base, name, seed, mode, choices, speed, at, extent } = this;
     if (!base) throw new Error("nothing is loaded");
     const changed = this.changes.some((changes, side) => JSON.stringify(changes) !== JSON.stringify(this.runs[side]?.changes ?? []));
-    return { scenario: name ?? base, seed, mode, choices, changes: changed ? this.changes : undefined, at, speed };
+    return { scenario: name ?? base, seed, mode, choices, changes: changed ? this.changes : undefined, at, extent, speed };
   }
 
   /** @param {number} seed */
   async setSeed(seed) {
-    this.seed = seed;
-    this.#left = {};
-    await this.reset();
+    await this.#orRefuse(() => this.#try({ seed }, START, true));
   }
 
-  /** @param {[Choice, Choice]} choices */
-  async setChoices(choices) {
-    const before = this.choices;
-    this.choices = choices;
+  /** Loads in turn; what is refused is told. @param {() => Promise<void>} load */
+  async #orRefuse(load) {
     try {
-      if (this.mode === "two") await this.#load(undefined);
-      else delete this.#left.two;
+      await this.#inTurn(load);
     } catch (error) {
-      this.choices = before;
       this.refuse(error);
     }
+  }
+
+  /** @param {(now: [Choice, Choice]) => [Choice, Choice]} change what becomes of the choices */
+  async setChoices(change) {
+    await this.#orRefuse(async () => {
+      const choices = change(this.choices);
+      if (this.mode === "two") await this.#try({ choices }, START, false);
+      else this.choices = choices;
+      delete this.#left.two;
+    });
   }
 
   /** One run, or two; each is found again as it was left. @param {Mode} mode */
   async setMode(mode) {
-    if (mode === this.mode || !this.base) return;
-    this.#left[this.mode] = { changes: this.changes, at: this.at, extent: this.extent };
-    this.mode = mode;
-    try {
-      await this.#load(this.#left[mode]);
-    } catch (error) {
-      this.refuse(error);
-    }
+    await this.#orRefuse(async () => {
+      if (mode === this.mode || !this.base) return;
+      this.#left[this.mode] = { changes: this.changes, at: this.at, extent: this.extent };
+      await this.#try({ mode }, this.#left[mode] ?? START, false);
+    });
   }
 
   /** Back to the start; what was changed by hand is forgotten. */
   async reset() {
-    try {
-      await this.#load(undefined);
-    } catch (error) {
-      this.refuse(error);
-    }
+    await this.#orRefuse(() => this.#load(START));
   }
 
-  /** @param {{ changes: Change[][], at: number, extent: number } | undefined} left @param {number} [at] */
-  async #load(left, at = left?.at ?? 0) {
+  /** @param {Left} left */
+  async #load({ changes, at, extent }) {
     const { base } = this;
     if (!base) return;
     const written = await scenariosOf(base, this.mode === "one" ? undefined : this.choices, (name) => this.runner.ask("scenario", { name }));
-    const scenarios = written.map((one, side) => (left?.changes[side] ? { ...one, changes: left.changes[side] } : one));
-    const { layouts, isLatest } = await this.runner.load({ scenarios, seed: this.seed, at });
-    if (!isLatest) return;
+    const scenarios = written.map((one, side) => (changes?.[side] ? { ...one, changes: changes[side] } : one));
+    const { layouts } = await this.runner.load({ scenarios, seed: this.seed, at, isTakenBack: at < extent });
     this.runs = written;
     this.layouts = layouts;
     this.changes = scenarios.map((one) => one.changes ?? []);
     this.at = at;
-    this.extent = Math.max(left?.extent ?? 0, at);
+    this.extent = Math.max(extent, at);
     this.frame = undefined;
     this.#tell("loaded", undefined);
     this.#enter(at > 0 ? "paused" : "ready", true);
@@ -277,9 +291,10 @@ export class Session {
   /** Changes the run from now on. What was to come after an instant that a person went back to is then gone.
    * @param {Intervention} what @param {Side} [side] all runs if left out */
   async change(what, side) {
-    const isBranch = this.at < this.extent && this.phase !== "playing";
+    const isBranch = this.at < this.extent;
     try {
-      await this.runner.ask("change", { what, side });
+      // At once, not with the next frame: the next change may build on this one.
+      this.changes = await this.runner.ask("change", { what, side });
     } catch (error) {
       this.refuse(error);
       return;

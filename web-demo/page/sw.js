@@ -6,21 +6,19 @@ const VERSION = "{{version}}";
 /** @type {string[]} */
 const FILES = JSON.parse('{{files}}');
 
-const NAME = `tidegate-playground-${VERSION}`;
 const worker = /** @type {ServiceWorkerGlobalScope} */ (/** @type {unknown} */ (self));
+// Another folder of this host may hold a page like this one, with copies of its own.
+const FAMILY = `tidegate-playground ${worker.registration.scope} `;
+const NAME = FAMILY + VERSION;
 
 worker.addEventListener("install", (event) => {
-  // All files or none; those that the page has just loaded are only asked about.
-  event.waitUntil(
-    caches
-      .open(NAME)
-      .then((cache) => cache.addAll(FILES.map((file) => new Request(file, { cache: "no-cache" }))))
-      .then(() => worker.skipWaiting()),
-  );
+  // All files or none; those that the page has just loaded are only asked about. An open page keeps the version it
+  // began with, files that it loads later included: this one waits until no such page is left.
+  event.waitUntil(caches.open(NAME).then((cache) => cache.addAll(FILES.map((file) => new Request(file, { cache: "no-cache" })))));
 });
 
 worker.addEventListener("activate", (event) => {
-  const isOld = (/** @type {string} */ name) => name.startsWith("tidegate-playground-") && name !== NAME;
+  const isOld = (/** @type {string} */ name) => name.startsWith(FAMILY) && name !== NAME;
   event.waitUntil(
     caches
       .keys()
@@ -35,21 +33,17 @@ worker.addEventListener("fetch", (event) => {
   event.respondWith(answer(request));
 });
 
-/** From the server while there is one, so that a new version is seen at once; else the copy. @param {Request} request */
+/** The copy, so that all files are of one version; what is not in it comes from the server. @param {Request} request */
 async function answer(request) {
   const cache = await caches.open(NAME);
+  const copy = await cache.match(request, { ignoreSearch: true });
+  if (copy) return copy;
   try {
-    const fresh = await fetch(request);
-    if (fresh.ok || fresh.status === 304) return fresh;
-    return (await copyOf(cache, request)) ?? fresh;
+    return await fetch(request);
   } catch (error) {
-    const copy = await copyOf(cache, request);
-    if (copy) return copy;
+    // The page has other addresses, too, such as `index.html`.
+    const page = request.mode === "navigate" ? await cache.match("./") : undefined;
+    if (page) return page;
     throw error;
   }
-}
-
-/** @param {Cache} cache @param {Request} request */
-async function copyOf(cache, request) {
-  return cache.match(request, { ignoreSearch: true });
 }

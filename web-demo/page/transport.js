@@ -37,6 +37,7 @@ export class Transport {
     session.on("seeking", (share) => this.#sought(share));
     session.on("loaded", () => this.#loaded());
     session.on("speed", (value) => this.#showSpeed(value));
+    session.on("refused", () => (seed.value = String(session.seed)));
     session.on("branched", (at) => this.#branch(`A new branch begins at ${span(at)}: what came after it is gone.`));
     play.addEventListener("click", () => this.toggle());
     step.addEventListener("click", () => session.step());
@@ -44,7 +45,8 @@ export class Transport {
     speed.addEventListener("input", () => session.setSpeed(speed.valueAsNumber));
     seed.addEventListener("change", () => seed.reportValidity() && void session.setSeed(seed.valueAsNumber));
     seek.addEventListener("input", () => this.#drag());
-    seek.addEventListener("change", () => this.#release());
+    // A slider that is let go where it was taken tells no change.
+    for (const end of ["change", "pointerup", "pointercancel", "blur"]) seek.addEventListener(end, () => this.#release());
     seek.addEventListener("keydown", (event) => this.#seekByKey(event));
     document.addEventListener("keydown", (event) => this.#hearKey(event));
   }
@@ -120,6 +122,7 @@ export class Transport {
   }
 
   #release() {
+    if (!this.#isHeld) return;
     this.#isHeld = false;
     if (this.#wasPlaying) this.#session.play();
     this.#wasPlaying = false;

@@ -1,7 +1,7 @@
 // @ts-check
 // The panel that says why something waits. It follows the run while it is open; Escape closes it, and the focus goes
 // back to what was clicked.
-import { buttonById, byId, make, say, wordsOf } from "./dom.js";
+import { buttonById, byId, make, part, say, wordsOf } from "./dom.js";
 import { count } from "./format.js";
 
 /** @typedef {import("./messages").Side} Side */
@@ -22,14 +22,21 @@ export class WhyPanel {
   #cameFrom;
   #askedAt = 0;
   #isAsking = false;
+  /** Whether the run stood still anew while the answer was on its way. */
+  #asksAgain = false;
 
   /** @param {Session} session */
   constructor(session) {
     this.#session = session;
-    session.on("frame", () => {
-      if (this.#shown && performance.now() - this.#askedAt > PAUSE_MS) void this.#ask();
+    session.on("frame", ({ playing }) => {
+      // The last frame before a pause is the one that stays.
+      if (!playing || performance.now() - this.#askedAt > PAUSE_MS) void this.#ask();
     });
-    session.on("loaded", () => this.close());
+    // What it came from is about to be built anew, and a person who is elsewhere stays there.
+    session.on("loaded", () => {
+      this.#cameFrom = undefined;
+      this.close(this.#panel.contains(document.activeElement));
+    });
     buttonById("why-close").addEventListener("click", () => this.close());
     document.addEventListener("keydown", (event) => {
       if (event.key === "Escape" && this.#shown && !event.defaultPrevented) this.close();
@@ -48,17 +55,25 @@ export class WhyPanel {
     void this.#ask();
   }
 
-  close() {
+  close(givesFocus = true) {
     if (!this.#shown) return;
     this.#shown = undefined;
     this.#panel.hidden = true;
-    if (this.#cameFrom?.isConnected) this.#cameFrom.focus();
+    if (!givesFocus) return;
+    this.#cameFrom?.focus();
+    // What it came from may be gone, or in a view that is not in front.
+    if (document.activeElement !== this.#cameFrom) part(document, "[role=tabpanel]:not([hidden])", HTMLElement).focus({ preventScroll: true });
   }
 
   async #ask() {
     const shown = this.#shown;
-    if (!shown || this.#isAsking) return;
+    if (!shown) return;
+    if (this.#isAsking) {
+      this.#asksAgain = true;
+      return;
+    }
     this.#isAsking = true;
+    this.#asksAgain = false;
     this.#askedAt = performance.now();
     try {
       const answer = await this.#session.runner.ask("why", shown);
@@ -68,7 +83,7 @@ export class WhyPanel {
     } finally {
       this.#isAsking = false;
     }
-    if (this.#shown && this.#shown !== shown) void this.#ask();
+    if (this.#asksAgain) void this.#ask();
   }
 
   /** @param {readonly Why[]} answer @param {string} [problem] */
@@ -88,7 +103,7 @@ export class WhyPanel {
 
 /** Text in which names stand between backquotes. @param {string} text */
 function withNames(text) {
-  return text.split("`").map((part, index) => (index % 2 === 1 ? make("code", {}, part) : part));
+  return text.split("`").map((words, index) => (index % 2 === 1 ? make("code", {}, words) : words));
 }
 
 /** @param {About} about @param {Layout} layout */

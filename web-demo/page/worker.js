@@ -215,8 +215,8 @@ function pause() {
 }
 
 function step() {
-  if (sought !== undefined) return;
   playing = false;
+  if (sought !== undefined) return;
   const due = (/** @type {Playground} */ one) => (one.isFinished() ? Infinity : (one.nextEventMs() ?? Infinity));
   const [first, ...others] = [...runs].sort((one, other) => due(one) - due(other));
   if (!first || due(first) === Infinity) return;
@@ -227,7 +227,7 @@ function step() {
 
 /** Prepares runs; those there are stay if one of the new ones cannot be. @param {number} number
  * @param {Answers["load"]["question"]} question */
-function load(number, { scenarios: wanted, seed, at }) {
+function load(number, { scenarios: wanted, seed, at, isTakenBack }) {
   const next = [];
   try {
     for (const one of wanted) next.push(new Playground(one, seed));
@@ -238,6 +238,8 @@ function load(number, { scenarios: wanted, seed, at }) {
   for (const one of runs) one.free();
   exports.clear();
   runs = next;
+  // As if they had been sought back: the next change drops what was to come.
+  if (isTakenBack) for (const one of runs) one.takenBack();
   run = number;
   playing = false;
   sought = undefined;
@@ -283,7 +285,7 @@ function answerAboutRun(id, question) {
     if (!playing) for (const one of runs) while (!one.advanceTo(one.now() + NANOSECOND, EVENTS_PER_CALL));
     pictures.forgetChanges();
     changed = true;
-    return undefined;
+    return runs.map((one) => one.changes());
   }
   const one = sideOf(question.side);
   switch (question.kind) {

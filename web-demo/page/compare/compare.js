@@ -46,7 +46,7 @@ export class Compare {
     this.halves = this.#heads.map((head, side) => make("div", { class: "half", role: "group", "aria-label": `${NAMES[side]} run` }, head));
     const pairs = PAIRS.map(({ label, choices }) => {
       const button = make("button", { type: "button" }, label);
-      button.addEventListener("click", () => void session.setChoices([complete(choices[0]), complete(choices[1])]));
+      button.addEventListener("click", () => void session.setChoices(() => [complete(choices[0]), complete(choices[1])]));
       return button;
     });
     const choose = make(
@@ -66,6 +66,8 @@ export class Compare {
     const outcome = make("section", { class: "panel outcome", "aria-label": "The difference in numbers" }, this.#verdict, make("div", { class: "scroll" }, table));
     byId("compare").append(choose, outcome, make("div", { class: "halves" }, ...this.halves));
     session.on("loaded", () => this.#fillChoices());
+    // What was refused does not stay in its control.
+    session.on("refused", () => this.#fillChoices());
     session.on("frame", (frame) => this.#show(frame));
   }
 
@@ -88,8 +90,7 @@ export class Compare {
   /** @param {string} name @param {number} side */
   #side(name, side) {
     const change = (/** @type {Partial<Choice>} */ part) => {
-      const next = /** @type {[Choice, Choice]} */ (this.#session.choices.map((one, index) => (index === side ? { ...one, ...part } : one)));
-      void this.#session.setChoices(next);
+      void this.#session.setChoices(([left, right]) => (side === 0 ? [{ ...left, ...part }, right] : [left, { ...right, ...part }]));
     };
     const asIs = { "": "as the scenario" };
     const yesNo = { ...asIs, yes: "yes", no: "no" };

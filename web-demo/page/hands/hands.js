@@ -10,6 +10,7 @@ import { settingsAt } from "./settings.js";
 /** @typedef {import("../session.js").Session} Session */
 /** @typedef {import("./settings.js").ModelSettings} ModelSettings */
 /** @typedef {import("./settings.js").Settings} Settings */
+/** @typedef {(control: HTMLInputElement | HTMLSelectElement, value: string) => void} Put */
 
 /** Nanoseconds in a second. */
 const SECOND = 1e9;
@@ -26,7 +27,7 @@ const AIMD = /** @type {const} */ ([
 export class Hands {
   #session;
   #parent = byId("hands-controls");
-  /** Puts the settings in force into the controls. @type {((settings: Settings) => void)[]} */
+  /** Puts the settings in force into the controls. @type {((settings: Settings, put: Put) => void)[]} */
   #fillers = [];
   /** What the controls show. */
   #shown = "";
@@ -36,6 +37,7 @@ export class Hands {
     this.#session = session;
     session.on("loaded", () => this.#build());
     session.on("frame", () => this.#fill());
+    session.on("refused", () => this.#fillAnew());
   }
 
   #build() {
@@ -48,8 +50,8 @@ export class Hands {
     this.#fill();
   }
 
-  /** What is in force now; a control that a person is at is left alone. */
-  #fill() {
+  /** Shows what is in force now. */
+  #fill(put = putUnlessInUse) {
     const { runs, changes, at, mode } = this.#session;
     const scenario = runs[0];
     if (!scenario || mode !== "one") return;
@@ -58,7 +60,13 @@ export class Hands {
     if (key === this.#shown) return;
     this.#shown = key;
     const settings = settingsAt(scenario, due, at);
-    for (const fill of this.#fillers) fill(settings);
+    for (const fill of this.#fillers) fill(settings, put);
+  }
+
+  /** What was refused does not stay in its control, even where a person is still at it. */
+  #fillAnew() {
+    this.#shown = "";
+    this.#fill(putAnyway);
   }
 
   /** @param {Layout} layout */
@@ -66,12 +74,12 @@ export class Hands {
     const policy = select("Policy", { bounded_borrow: "Bounded borrowing", strict_fair: "Strictly fair" }, (value) =>
       this.#session.change({ set: "policy", policy: policyChoice(/** @type {"strict_fair"} */ (value)) }),
     );
-    this.#fillers.push(({ policy: now }) => put(policy.control, now === "strict_fair" ? "strict_fair" : "bounded_borrow"));
+    this.#fillers.push(({ policy: now }, put) => put(policy.control, now === "strict_fair" ? "strict_fair" : "bounded_borrow"));
     const weights = layout.groups.map(({ name }, group) => {
       const column = layout.columns.find((one) => one.group === group)?.name ?? "";
       const weight = number(`Weight of ${name}`, { min: 1, max: 1000, step: 1 }, (value) => this.#session.change({ set: "weight", column, weight: value }));
       weight.control.dataset.group = name;
-      this.#fillers.push(() => put(weight.control, String(this.#weight(column, group))));
+      this.#fillers.push((_, put) => put(weight.control, String(this.#weight(column, group))));
       return weight.element;
     });
     return make("fieldset", {}, make("legend", {}, "Fairness between columns"), policy.element, ...weights);
@@ -102,7 +110,7 @@ export class Hands {
       made.control.dataset.field = one.field;
       return { ...made, one };
     });
-    this.#fillers.push(({ models }) => {
+    this.#fillers.push(({ models }, put) => {
       const model = models.get(name);
       if (!model) return;
       put(algorithm.control, model.algorithm.name);
@@ -130,9 +138,14 @@ function toUnit(value, unit) {
   return unit === 1 ? value : Math.round(value * unit);
 }
 
-/** Leaves a control alone while a person is at it. @param {HTMLInputElement | HTMLSelectElement} control @param {string} value */
-function put(control, value) {
-  if (control.value !== value && (document.activeElement !== control || control instanceof HTMLSelectElement)) control.value = value;
+/** @type {Put} */
+function putAnyway(control, value) {
+  if (control.value !== value) control.value = value;
+}
+
+/** Leaves a control alone while a person is at it. @type {Put} */
+function putUnlessInUse(control, value) {
+  if (document.activeElement !== control || control instanceof HTMLSelectElement) putAnyway(control, value);
 }
 
 /** @param {string} label @param {Record<string, string>} options @param {(value: string) => void} change */

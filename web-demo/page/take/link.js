@@ -12,11 +12,24 @@ import { isView } from "../tabs.js";
 const VERSION = 1;
 /** The most text a link may unfold to, in bytes: a small link must not fill the memory. */
 const MOST_BYTES = 4 << 20;
+/** The latest instant a link may lead to, in virtual ms: nanoseconds stay whole numbers up to there. */
+const MOST_MS = Number.MAX_SAFE_INTEGER / 1e6;
+
+/** What each field of a choice may be. @type {{ [Field in keyof Choice]: (value: unknown) => boolean }} */
+const CHOICE = {
+  scenario: (value) => typeof value === "string",
+  algorithm: oneOf("", "aimd", "tide", "vegas", "fixed"),
+  fixed: (value) => Number.isSafeInteger(value) && Number(value) >= 1,
+  policy: oneOf("", "strict_fair", "bounded_borrow"),
+  ramp: (value) => value === "" || isInstant(value),
+  advisory: oneOf("", "yes", "no"),
+  yields: oneOf("", "yes", "no"),
+};
 
 /** The part of the address behind the `#`. @param {View} view @param {SetUp} setUp */
 export async function write(view, setUp) {
-  const { scenario, seed, mode, choices, changes, at, speed } = setUp;
-  const text = JSON.stringify({ v: VERSION, scenario, seed, mode, choices: mode === "two" ? choices : undefined, changes, at, speed });
+  const { scenario, seed, mode, choices, changes, at, extent, speed } = setUp;
+  const text = JSON.stringify({ v: VERSION, scenario, seed, mode, choices: mode === "two" ? choices : undefined, changes, at, extent, speed });
   return `#/${view}/${toBase64(await pass(new TextEncoder().encode(text), new CompressionStream("deflate")))}`;
 }
 
@@ -37,22 +50,41 @@ export async function read(hash) {
 }
 
 /** @param {Record<string, unknown>} told @returns {SetUp} */
-function checked({ scenario, seed, mode, choices, changes, at, speed }) {
+function checked({ scenario, seed, mode, choices = [], changes, at = 0, extent = at, speed }) {
   const isScenario = typeof scenario === "string" || (typeof scenario === "object" && scenario !== null);
   const areChanges = changes === undefined || (Array.isArray(changes) && changes.every(Array.isArray));
-  if (!isScenario || !Number.isSafeInteger(seed) || !areChanges) throw new Error("This link says nothing that can be run.");
+  const areChoices = Array.isArray(choices) && choices.every(isChoice);
+  if (!isScenario || !Number.isSafeInteger(seed) || !areChanges || !areChoices || !isInstant(at) || !isInstant(extent)) {
+    throw new Error("This link is damaged: it says nothing that can be run.");
+  }
   const isTwo = mode === "two";
-  const sides = Array.isArray(choices) ? choices : [];
-  const side = (/** @type {unknown} */ one) => /** @type {Choice} */ ({ ...sameAsScenario(), ...(typeof one === "object" ? one : {}) });
+  const side = (/** @type {Partial<Choice> | undefined} */ one) => ({ ...sameAsScenario(), ...one });
   return {
     scenario: /** @type {SetUp["scenario"]} */ (scenario),
     seed: Number(seed),
     mode: isTwo ? "two" : "one",
-    choices: [side(sides[0]), side(sides[1])],
+    choices: [side(choices[0]), side(choices[1])],
     changes: /** @type {SetUp["changes"]} */ (changes),
-    at: typeof at === "number" && at >= 0 ? at : 0,
+    at,
+    extent,
     speed: typeof speed === "number" ? Math.min(Math.max(speed, -1), 4) : 0.3,
   };
+}
+
+/** @param {unknown} value @returns {value is number} */
+function isInstant(value) {
+  return typeof value === "number" && value >= 0 && value <= MOST_MS;
+}
+
+/** @param {...string} values @returns {(value: unknown) => boolean} */
+function oneOf(...values) {
+  return (value) => typeof value === "string" && values.includes(value);
+}
+
+/** @param {unknown} side @returns {side is Partial<Choice>} */
+function isChoice(side) {
+  if (typeof side !== "object" || side === null) return false;
+  return Object.entries(side).every(([field, value]) => Object.hasOwn(CHOICE, field) && CHOICE[/** @type {keyof Choice} */ (field)](value));
 }
 
 /** @param {Uint8Array<ArrayBuffer>} bytes @param {CompressionStream | DecompressionStream} through */

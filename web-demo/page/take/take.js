@@ -19,6 +19,8 @@ export class TakeAway {
   #side = make("select", { id: "take-side" }, new Option("left", "0"), new Option("right", "1"));
   #sideField = make("label", { class: "field" }, make("span", {}, "Of the run on the"), this.#side);
   #whole = make("input", { type: "checkbox", id: "take-whole" });
+  /** How often the link was asked for: of the answers, only the last counts. */
+  #asked = 0;
   #upTo = make("strong", {}, "");
 
   /** @param {Session} session @param {() => View} view the view that the link leads to */
@@ -41,7 +43,9 @@ export class TakeAway {
     byId("take").append(link, range, cards);
     session.on("loaded", () => this.#refresh());
     session.on("phase", (phase) => phase !== "playing" && this.#refresh());
+    session.on("frame", ({ playing }) => !playing && this.#refresh());
     session.on("changed", () => this.#refresh());
+    session.on("speed", () => this.#refresh());
   }
 
   /** The view has been put in front, or what it shows has changed. */
@@ -53,7 +57,11 @@ export class TakeAway {
     if (byId("take").hidden || !this.#session.base) return;
     this.#sideField.hidden = this.#session.mode === "one";
     say(this.#upTo, span(this.#session.at));
+    this.#asked += 1;
+    const asked = this.#asked;
     void this.#address().then((address) => {
+      // Nor is a link that says the same written anew: a person may have selected it.
+      if (asked !== this.#asked || this.#link.value === address) return;
       this.#link.value = address;
       say(this.#copied, address.length > LONG_LINK ? "This link is long: the scenario has been edited. Some programs cut such links off; the TOML is safer." : "");
     });
