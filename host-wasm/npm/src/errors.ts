@@ -11,7 +11,7 @@
  * | `queued_waiters_ahead` | an earlier call goes first |
  * | `queue_timeout` | `timeoutMs` passed while it waited |
  * | `cancelled` | the call was withdrawn |
- * | `shutdown` | the gate is shut, or was freed |
+ * | `shutdown` | the gate is shut, or was freed while the call waited |
  * | `unregistered` | the key was never registered with this gate |
  */
 export type DenialReason =

@@ -2,10 +2,11 @@
 
 import { spanMs } from "./errors.js";
 import type { Resource } from "./gate-keys.js";
-import { finishAs, Waiter } from "./gate-tickets.js";
+import { finishAs, NONE, Waiter } from "./gate-tickets.js";
 import {
   type Completion,
   type End,
+  LOCAL_CANCELLED,
   type Outcome,
   outcomeOfError,
   RATE_LIMITED,
@@ -24,7 +25,8 @@ export type CallResult<T> = { readonly value: T } | { readonly error: unknown };
  * Says how a call ended. Undefined leaves it to the gate.
  *
  * An error whose `name` is `AbortError` is `local_cancelled`, one that is called `TimeoutError` is `local_timeout`, any other is
- * `unexpected`; a fetch `Response` is read by its head; any other value is a `success`.
+ * `unexpected`; a fetch `Response` is read by its head; any other value is a `success`. Once the call's signal is aborted, an error
+ * of whatever name is `local_timeout` if the signal's reason is a `TimeoutError`, and `local_cancelled` otherwise.
  */
 export type Classify<T> = (result: CallResult<T>) => Outcome | Completion | undefined;
 
@@ -53,12 +55,14 @@ interface Notes {
   signal: AbortSignal | undefined;
   /** What a head has said, in numbers. */
   said: Float64Array | undefined;
+  /** Whose head that was. */
+  observed: AnswerHead | undefined;
   usage: readonly [number, number] | undefined;
 }
 
 /** @internal */
 export interface HowToCall<T> {
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: AbortSignal | null | undefined;
   readonly classify?: Classify<T> | undefined;
   readonly callTimeoutMs?: number | undefined;
 }
@@ -80,7 +84,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
 
   constructor(
     resource: Resource,
-    outer: AbortSignal | undefined,
+    outer: AbortSignal | null | undefined,
     classify: Classify<T> | undefined,
     timeoutMs: number | undefined,
   ) {
@@ -94,12 +98,14 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   }
 
   get noted(): Notes {
-    return (this.notes ??= { limit: undefined, signal: undefined, said: undefined, usage: undefined });
+    return (this.notes ??= { limit: undefined, signal: undefined, said: undefined, observed: undefined, usage: undefined });
   }
 
   observe(answer: AnswerHead): void {
     const numbers = headNumbers(answer);
-    this.noted.said = numbers;
+    const { noted } = this;
+    noted.said = numbers;
+    noted.observed = answer;
     const { book, hasBudgets, number } = this.resource;
     if (!hasBudgets) return;
     eachNote(numbers, ([dimension = 0, limit = NaN, remaining = NaN, resetMs = NaN]) =>
@@ -125,7 +131,12 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   succeeded(value: T): void {
     const own = this.classify && ask(this.classify, { value });
     if (own !== undefined) return this.#end(own.outcome, own.retryAfterMs, own);
-    if (isResponse(value)) this.observe(value);
+    try {
+      // A head is read once: what it says of the rates is old by the time the body has ended.
+      if (isResponse(value) && this.notes?.observed !== value) this.observe(value);
+    } catch {
+      return this.#end(UNEXPECTED, NaN);
+    }
     const said = this.notes?.said;
     this.#end(said?.[0] ?? SUCCESS, said?.[1] ?? NaN);
   }
@@ -135,15 +146,23 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     const own = this.classify && ask<T>(this.classify, { error });
     if (own !== undefined) return this.#end(own.outcome, own.retryAfterMs, own);
     const [outcome = SUCCESS, retryAfterMs = NaN] = this.notes?.said ?? [];
-    this.#end(outcome === SUCCESS ? outcomeOfError(error, otherwise) : outcome, retryAfterMs);
+    this.#end(outcome === SUCCESS ? this.#meaningOf(error, otherwise) : outcome, retryAfterMs);
+  }
+
+  /** What an error means where no head says it. Whoever aborts a call may do it with a reason of any name. */
+  #meaningOf(error: unknown, otherwise: number): number {
+    const signal = this.notes?.limit?.controller.signal ?? this.outer;
+    return signal?.aborted ? outcomeOfError(signal.reason, LOCAL_CANCELLED) : outcomeOfError(error, otherwise);
   }
 
   #end(outcome: number, retryAfterMs: number, own?: End): void {
-    const notes = this.notes;
-    if (notes === undefined && own === undefined) return finishAs(this.ticket, outcome, retryAfterMs, -1, 0);
+    const { notes, ticket } = this;
+    if (ticket === NONE) return;
+    this.ticket = NONE;
+    if (notes === undefined && own === undefined) return finishAs(ticket, outcome, retryAfterMs, -1, 0);
     if (notes?.limit !== undefined) lift(notes.limit, this.outer);
     const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
-    finishAs(this.ticket, outcome, retryAfterMs, input, output);
+    finishAs(ticket, outcome, retryAfterMs, input, output);
   }
 }
 

@@ -27,12 +27,12 @@ export abstract class Waiter {
   readonly outer: AbortSignal | undefined;
   /** What listens to it. */
   onAbort: (() => void) | undefined = undefined;
-  /** That of its permit, once it has one. */
+  /** That of its permit, while it has one. */
   ticket = NONE;
 
-  constructor(resource: Resource, outer: AbortSignal | undefined) {
+  constructor(resource: Resource, outer: AbortSignal | null | undefined) {
     this.resource = resource;
-    this.outer = outer;
+    this.outer = outer ?? undefined;
   }
 
   /** It may go out, with its ticket. */
@@ -90,14 +90,23 @@ function tellReady(): void {
   const those = ready;
   ready = [];
   for (const waiter of those) {
-    const { outer } = waiter;
-    if (outer === undefined || !outer.aborted) {
-      waiter.granted();
-    } else {
-      giveUp(waiter.ticket);
-      waiter.refused(outer.reason);
+    try {
+      tell(waiter);
+    } catch (error) {
+      // It is this caller's own, and the others are still to be told.
+      if (waiter.ticket !== NONE) giveUp(waiter.ticket);
+      waiter.refused(error);
     }
   }
+}
+
+function tell(waiter: Waiter): void {
+  const { outer } = waiter;
+  if (outer === undefined || !outer.aborted) return waiter.granted();
+  const { ticket } = waiter;
+  waiter.ticket = NONE;
+  giveUp(ticket);
+  waiter.refused(outer.reason);
 }
 
 function stopListening({ outer, onAbort }: Waiter): void {

@@ -1,7 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** Request admission for real calls. */
 
-import { DeniedError, FreedError, anyNumber, onlyKnown, spanMs, text } from "./errors.js";
+import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text } from "./errors.js";
 import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "./events.js";
 import { type Call, type Classify, Fetching, Running } from "./gate-call.js";
 import { Book, type Key, readKey, type Resource } from "./gate-keys.js";
@@ -10,7 +10,7 @@ import { dispose, Permit } from "./gate-permit.js";
 import { readSnapshot, readWhy, type ResourceSnapshot, type Why } from "./gate-state.js";
 import { bind, changed, deliver, enter, latestDenial, NONE, Waiter, watch } from "./gate-tickets.js";
 import { PROVIDER_FAILURE, readUsage, type Usage } from "./outcome.js";
-import { type BodyEnd, holdBody } from "./response.js";
+import { holdBody, signalOf } from "./response.js";
 import { RequestGate as Gate } from "./wasm/tidegate_live.js";
 
 /** Settings of a gate: what its resources have unless they say otherwise, and how long calls may wait. */
@@ -23,8 +23,8 @@ export interface GateOptions extends AdaptiveSettings {
 export interface AcquireOptions {
   /** The longest wait, in milliseconds from 0 up: 0 is "now or not at all". Default: the gate's `defaultTimeoutMs`. */
   readonly timeoutMs?: number | undefined;
-  /** Takes the call out of the queue when it is aborted; the promise is then rejected with its reason. */
-  readonly signal?: AbortSignal | undefined;
+  /** Takes the call out of the queue when it is aborted; the promise is then rejected with its reason. `null` is none. */
+  readonly signal?: AbortSignal | null | undefined;
   /** For whom: calls of one tenant share its weight. Default: nobody in particular. */
   readonly tenant?: string | undefined;
   /** What the call is expected to use of the token budgets. Default: nothing. */
@@ -89,6 +89,7 @@ export class RequestGate {
   readonly #tenants = new Map<string, number>();
   #strangers = 0;
   #isShut = false;
+  #isEnding = false;
   readonly #listeners = new Listeners();
   #stopWatching: (() => void) | undefined;
 
@@ -179,24 +180,26 @@ export class RequestGate {
    * }
    * ```
    *
-   * @throws DeniedError (as a rejection) when `timeoutMs` is over, after `shutdown()` and `free()`, and for a key that was never
-   * registered; the reason of `signal` once that is aborted; TypeError and RangeError for options that make no sense
+   * @throws DeniedError (as a rejection) when `timeoutMs` is over, after `shutdown()`, if the gate is freed while the call waits,
+   * and for a key that was never registered; FreedError after `free()`; the reason of `signal` once that is aborted; TypeError and
+   * RangeError for options that do not exist or make no sense
    */
   acquire(key: Key, options: AcquireOptions = NO_OPTIONS): Promise<Permit> {
     return new Promise((resolve, reject) => {
       const waiter = new Acquiring(this.#book.find(key), options.signal, resolve, reject);
-      enter(waiter, this.#ask(waiter.resource, options));
+      enter(waiter, this.#ask(waiter.resource, options, ACQUIRE_NAMES));
     });
   }
 
   /**
    * A permit at once, or undefined. Never overtakes a call that waits. {@link why} tells what there is to wait for.
    *
-   * @throws DeniedError after `shutdown()`, and for a key that was never registered
+   * @throws DeniedError after `shutdown()`, and for a key that was never registered; FreedError after `free()`
    */
   tryAcquire(key: Key, options: Pick<AcquireOptions, "tenant" | "estimate"> = NO_OPTIONS): Permit | undefined {
     const gate = this.#live();
     const resource = this.#book.find(key);
+    if (options !== NO_OPTIONS) onlyKnown("a call", options, TRY_NAMES);
     const { estimate, tenant } = options;
     const [input, output] = estimate === undefined ? NOTHING : readUsage("estimate", estimate);
     const group = tenant === undefined ? -1 : this.#groupOf(tenant);
@@ -213,7 +216,8 @@ export class RequestGate {
    *
    * `fn` is given the call with a signal. What it returns is returned; what it throws is thrown, and either way the slot is given
    * back. A returned fetch `Response` is read by its status, Retry-After and `x-ratelimit-*`; an error called `AbortError` counts as
-   * `local_cancelled`, a `TimeoutError` as `local_timeout`, any other as `unexpected` or what `classify` says.
+   * `local_cancelled`, a `TimeoutError` as `local_timeout`, any other as `unexpected` or what `classify` says; once the call's signal
+   * is aborted, its reason decides between the first two.
    *
    * ```ts
    * import { RequestGate, readHead } from "tidegate";
@@ -240,7 +244,7 @@ export class RequestGate {
     return new Promise((resolve, reject) => {
       const resource = this.#book.find(key);
       const running = new Running(resource, fn, options, resolve, reject);
-      enter(running, this.#ask(resource, options));
+      enter(running, this.#ask(resource, options, RUN_NAMES));
     });
   }
 
@@ -257,7 +261,8 @@ export class RequestGate {
    * console.log(await answer.json()); // {}
    * ```
    *
-   * An answer whose body nobody reads holds its slot: read it, or cancel it.
+   * An answer whose body nobody reads holds its slot: read it, or cancel it. The body is no byte stream: it has no reader in mode
+   * `byob`.
    *
    * @param init as for `fetch`; its signal takes the call out of the queue too
    * @throws what `fetch` throws, and what {@link acquire} rejects with (as rejections)
@@ -269,11 +274,11 @@ export class RequestGate {
     options: Omit<RunOptions<Response>, "signal"> = NO_OPTIONS,
   ): Promise<Response> {
     const resource = this.#book.find(key);
-    const own = typeof Request !== "undefined" && input instanceof Request ? input.signal : undefined;
-    const signal = init.signal ?? own;
+    if (options !== NO_OPTIONS) onlyKnown("a call", options, FETCH_NAMES);
+    const signal = signalOf(input, init);
     const how: RunOptions<Response> = signal ? { ...options, signal } : options;
     const call = await new Promise<Fetching>((resolve, reject) => {
-      enter(new Fetching(resource, how, resolve, reject), this.#ask(resource, how));
+      enter(new Fetching(resource, how, resolve, reject), this.#ask(resource, how, RUN_NAMES));
     });
     let answer: Response;
     try {
@@ -287,19 +292,16 @@ export class RequestGate {
       call.succeeded(answer);
       return answer;
     }
-    let hasEnded = false;
-    const ended = (how: BodyEnd, error?: unknown): void => {
-      if (hasEnded) return;
-      hasEnded = true;
-      unread?.unregister(ended);
-      if (how === "whole") return call.succeeded(answer);
-      const given = how === "given up" ? new DOMException("the body was given up", "AbortError") : error;
-      call.failed(given, PROVIDER_FAILURE);
-    };
-    const held = holdBody(answer, ended);
-    // The stream and not the answer: whoever reads it may have let go of that.
-    if (!hasEnded && held.body) unread?.register(held.body, ended, ended);
-    return held;
+    try {
+      return holdBody(answer, (how, error) => {
+        if (how === "whole") return call.succeeded(answer);
+        const given = how === "given up" ? new DOMException("the body was given up", "AbortError") : error;
+        call.failed(given, PROVIDER_FAILURE);
+      });
+    } catch (error) {
+      call.failed(error, PROVIDER_FAILURE);
+      throw error;
+    }
   }
 
   /**
@@ -397,7 +399,9 @@ export class RequestGate {
    * on. A second call does nothing. A gate that is forgotten is freed by the garbage collector.
    */
   free(): void {
-    if (this.#gate === undefined) return;
+    if (this.#gate === undefined || this.#isEnding) return;
+    // A listener that is told of the end may call this again.
+    this.#isEnding = true;
     this.shutdown();
     this.#tell();
     this.#listeners.clear();
@@ -427,10 +431,11 @@ export class RequestGate {
   }
 
   /** Asks for a permit; what the wasm module answers. Throws for options that make no sense. */
-  #ask(resource: Resource, options: OnBehalf): number {
+  #ask(resource: Resource, options: OnBehalf, names: readonly string[]): number {
     const gate = this.#live();
+    if (options !== NO_OPTIONS) onlyKnown("a call", options, names);
     const { signal, timeoutMs, estimate, tenant } = options;
-    if (signal?.aborted) throw signal.reason;
+    if (signal !== undefined && signal !== null && isAborted(signal)) throw signal.reason;
     const longest = timeoutMs === undefined ? NaN : spanMs("timeoutMs", timeoutMs);
     const [input, output] = estimate === undefined ? NOTHING : readUsage("estimate", estimate);
     const group = tenant === undefined ? -1 : this.#groupOf(tenant);
@@ -482,6 +487,20 @@ export class RequestGate {
 const NO_OPTIONS = Object.freeze({});
 const NOTHING = [0, 0] as const;
 
+const TRY_NAMES = ["tenant", "estimate"];
+const ACQUIRE_NAMES = ["timeoutMs", "signal", ...TRY_NAMES];
+const RUN_NAMES = [...ACQUIRE_NAMES, "callTimeoutMs", "classify"];
+const FETCH_NAMES = RUN_NAMES.filter((name) => name !== "signal");
+
+/** Whether a signal is aborted; throws for what is none. */
+function isAborted(signal: AbortSignal): boolean {
+  const { aborted, addEventListener, removeEventListener } = signal;
+  if (typeof aborted === "boolean" && typeof addEventListener === "function" && typeof removeEventListener === "function") {
+    return aborted;
+  }
+  throw new TypeError(`signal must be an AbortSignal, not ${shown(signal)}`);
+}
+
 /** Waits for a permit. */
 class Acquiring extends Waiter {
   readonly resolve: (permit: Permit) => void;
@@ -489,7 +508,7 @@ class Acquiring extends Waiter {
 
   constructor(
     resource: Resource,
-    signal: AbortSignal | undefined,
+    signal: AbortSignal | null | undefined,
     resolve: (permit: Permit) => void,
     reject: (error: unknown) => void,
   ) {
@@ -502,12 +521,6 @@ class Acquiring extends Waiter {
     this.resolve(new Permit(this.resource, this.ticket));
   }
 }
-
-/** Bodies that nobody can read any more: their calls count as given up. */
-const unread =
-  typeof FinalizationRegistry === "undefined"
-    ? undefined
-    : new FinalizationRegistry<(how: BodyEnd) => void>((ended) => ended("given up"));
 
 /** A gate of the wasm module, once the defaults of its resources were tried. */
 function checked(defaults: LimitNumbers, defaultTimeoutMs: number | undefined): Gate {

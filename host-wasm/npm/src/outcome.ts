@@ -111,6 +111,15 @@ export const UNEXPECTED = 6;
 
 /** @internal What the name of an error says: who aborts or times out says so, in every platform alike. */
 export function outcomeOfError(error: unknown, otherwise: number): number {
-  const name = typeof error === "object" && error !== null && "name" in error ? error.name : undefined;
+  const name = nameOf(error);
   return name === "AbortError" ? LOCAL_CANCELLED : name === "TimeoutError" ? LOCAL_TIMEOUT : otherwise;
+}
+
+/** @internal The name of an error; undefined if it has none, or none that can be read. */
+export function nameOf(error: unknown): unknown {
+  try {
+    return typeof error === "object" && error !== null && "name" in error ? error.name : undefined;
+  } catch {
+    return undefined;
+  }
 }

@@ -150,7 +150,7 @@ const OWN_SETTINGS = ["rows", "seed", "gate", "classify", "onDegraded"];
  * | {@link Retry} | the task is tried again, after the pause it names |
  * | {@link Drop} | the row is dropped, with this column and kind as the reason |
  * | {@link Fatal} | the run stops |
- * | a `DeniedError` of the gate | the task is tried again; after `shutdown()` of the gate it counts as lost, for a model the gate does not know it is fatal |
+ * | a `DeniedError` of the gate | the task is tried again; after `shutdown()` of the gate, as after its `free()`, it counts as lost; for a model the gate does not know it is fatal |
  * | a `TimeoutError` | the task is tried again |
  * | an error with a `status` from 400 to 599, as API clients throw it | 429 and other refusals for too many calls: tried again after the pause that its `headers` name; 408, 504 and other 5xx: tried again; other 4xx: the row is dropped |
  * | an `AbortError`, once `task.signal` is aborted | nothing: the task was told to stop |

@@ -111,13 +111,34 @@ export function isResponse(value: unknown): value is Response {
   return typeof value === "object" && value !== null && Object.prototype.toString.call(value) === "[object Response]";
 }
 
+/** @internal The signal that a fetch of these is given; `null` says that there is none. */
+export function signalOf(input: unknown, init: RequestInit): AbortSignal | null | undefined {
+  const own = typeof Request !== "undefined" && input instanceof Request ? input.signal : undefined;
+  return init.signal === undefined ? own : init.signal;
+}
+
+/** @internal Lets go of the body of an answer that nobody will read. */
+export async function letGo(answer: Response): Promise<void> {
+  try {
+    await answer.body?.cancel();
+  } catch {
+    // Somebody reads it, or it is broken.
+  }
+}
+
 /** How a held body ended. */
 export type BodyEnd = "whole" | "given up" | "broken";
+
+/** Bodies that nobody can read any more: they are given up, and so are their connections. */
+const unread =
+  typeof FinalizationRegistry === "undefined"
+    ? undefined
+    : new FinalizationRegistry<() => Promise<void>>((giveUp) => void giveUp().catch(() => {}));
 
 /**
  * @internal The same answer, whose body says once how it ended: read to its end, cancelled or broken.
  *
- * The body is read as it is asked for, a piece at a time, so whoever reads slowly is served slowly.
+ * The body is read as it is asked for, one piece ahead, so whoever reads slowly is served slowly.
  */
 export function holdBody(answer: Response, ended: (how: BodyEnd, error?: unknown) => void): Response {
   const { body } = answer;
@@ -126,32 +147,70 @@ export function holdBody(answer: Response, ended: (how: BodyEnd, error?: unknown
     return answer;
   }
   const reader = body.getReader();
+  let hasEnded = false;
+  const end = (how: BodyEnd, error?: unknown): void => {
+    if (hasEnded) return;
+    hasEnded = true;
+    unread?.unregister(end);
+    ended(how, error);
+  };
+  const giveUp = (reason?: unknown): Promise<void> => {
+    end("given up");
+    return reader.cancel(reason);
+  };
+  // It may end while nobody reads; that it is empty shows when it is read. Neither holds anything of what is handed out, for both
+  // live as long as the connection.
+  reader.closed.then(() => end("whole"), (error: unknown) => end("broken", error));
+  let ahead: ReturnType<typeof reader.read> | undefined = reader.read();
+  ahead.catch(() => {});
   const held = new ReadableStream<Uint8Array<ArrayBuffer>>(
     {
       async pull(controller) {
+        const piece = ahead ?? reader.read();
+        ahead = undefined;
         try {
-          const { done, value } = await reader.read();
+          const { done, value } = await piece;
           if (!done) return controller.enqueue(value);
-          ended("whole");
+          end("whole");
           controller.close();
         } catch (error) {
-          ended("broken", error);
+          end("broken", error);
           controller.error(error);
         }
       },
-      cancel(reason) {
-        ended("given up");
-        return reader.cancel(reason);
-      },
+      cancel: giveUp,
     },
-    // Nothing is read before it is asked for.
+    // Nothing more is read before it is asked for.
     { highWaterMark: 0 },
   );
-  const { status, statusText, headers } = answer;
-  const copy = new Response(held, { status, statusText, headers });
-  // What a constructor cannot be told.
-  for (const name of ["url", "redirected", "type"] as const) {
-    Object.defineProperty(copy, name, { value: answer[name], configurable: true });
+  try {
+    const copy = likened(copyOf(answer, held), answer);
+    // The stream and not the answer: whoever reads it may have let go of that.
+    if (!hasEnded) unread?.register(held, giveUp, end);
+    return copy;
+  } catch (error) {
+    // The caller hears of it as what is thrown.
+    hasEnded = true;
+    void reader.cancel(error).catch(() => {});
+    throw error;
   }
+}
+
+function copyOf({ status, statusText, headers }: Response, body: ReadableStream): Response {
+  try {
+    return new Response(body, { status, statusText, headers });
+  } catch {
+    // Servers say more than the constructor takes: a status from 600 up, a reason in UTF-8.
+    return new Response(body, { headers });
+  }
+}
+
+const HEAD = ["status", "statusText", "ok", "url", "redirected", "type"] as const;
+
+/** Gives a copy what the constructor cannot be told, also for copies of it. */
+function likened(copy: Response, answer: Response): Response {
+  for (const name of HEAD) Object.defineProperty(copy, name, { value: answer[name], configurable: true });
+  const clone = (): Response => likened(Response.prototype.clone.call(copy), answer);
+  Object.defineProperty(copy, "clone", { value: clone, configurable: true });
   return copy;
 }

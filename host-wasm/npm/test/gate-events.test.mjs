@@ -129,3 +129,17 @@ test("there are as many kinds as the core has", () => {
   assert.equal(GATE_EVENT_KINDS.length, 23);
   assert.equal(new Set(GATE_EVENT_KINDS).size, 23);
 });
+
+test("a listener may free the gate while free tells it of the end", async () => {
+  const gate = gateOf(1);
+  let told = 0;
+  const freeing = () => {
+    told += 1;
+    gate.free();
+  };
+  gate.subscribe(freeing, { kinds: ["call_completed"] });
+  (await gate.acquire(KEY)).finish("success");
+  gate.free();
+  assert.ok(told > 0);
+  assert.throws(() => gate.snapshot(KEY), { name: "FreedError" });
+});

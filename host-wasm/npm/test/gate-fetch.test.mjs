@@ -28,6 +28,10 @@ const pages = {
     pages.next = (text, last) => (last ? response.end(text) : response.write(text));
   },
   "/silent": () => {},
+  "/nothing": (_, response) => response.writeHead(200, { "content-length": "0" }).end(),
+  "/raw": (request) => pages.raw(request.socket),
+  "/rates": (request, response) =>
+    response.setHeader("x-ratelimit-remaining-requests", request.url.split("=")[1]).end("tide"),
 };
 
 before(async () => {
@@ -131,4 +135,101 @@ test("a fetch past its time is a local timeout, and classify has the last word",
   const answer = await gate.fetch(KEY, `${address}/failed`, {}, { classify: () => "provider_timeout" });
   await answer.text();
   assert.deepEqual(stateOf(gate), [0, "provider_timeout"]);
+});
+
+test("what a head says of the rates is taken over once, and not again when the body ends", async () => {
+  const gate = new RequestGate();
+  gate.register(KEY, { maxParallel: 4, budgets: [{ dimension: "requests", limit: 60 }] });
+  const available = () => gate.snapshot(KEY).budgets[0].available;
+  const answer = await gate.fetch(KEY, `${address}/rates?left=30`);
+  await (await gate.fetch(KEY, `${address}/rates?left=3`)).text();
+  assert.ok(available() <= 4, `${available()}`);
+  await answer.text();
+  assert.ok(available() <= 4, `the older head is of no account any more: ${available()}`);
+  assert.deepEqual(stateOf(gate), [0, "success"]);
+});
+
+test("an answer that no constructor takes is handed on as it is, and ends its call", async () => {
+  const gate = gateOf(1);
+  for (const [status, reason] of [[600, "Odd"], [999, ""]]) {
+    pages.raw = (socket) => socket.end(`HTTP/1.1 ${status} ${reason}\r\ncontent-length: 4\r\nconnection: close\r\n\r\ntide`);
+    const answer = await gate.fetch(KEY, `${address}/raw`);
+    assert.deepEqual([answer.status, answer.statusText, answer.ok], [status, reason, false]);
+    assert.equal(await answer.text(), "tide");
+    assert.equal(gate.snapshot(KEY).inFlight, 0);
+  }
+});
+
+test("an answer whose reason is no Latin text, and one whose body is taken, keep no slot", async (t) => {
+  const gate = gateOf(1);
+  const odd = new Response("tide");
+  Object.defineProperty(odd, "statusText", { value: "успех" });
+  const fetched = t.mock.method(globalThis, "fetch", async () => odd);
+  const answer = await gate.fetch(KEY, address);
+  assert.equal(answer.statusText, "успех");
+  assert.equal(await answer.text(), "tide");
+  const taken = new Response("tide");
+  taken.body.getReader();
+  fetched.mock.mockImplementation(async () => taken);
+  await assert.rejects(gate.fetch(KEY, address), TypeError);
+  assert.deepEqual(stateOf(gate), [0, "provider_failure"]);
+});
+
+test("a body that ends while nobody reads it gives the slot back: aborted, out of time, or empty", async () => {
+  const gate = gateOf(1);
+  const controller = new AbortController();
+  const aborted = await gate.fetch(KEY, `${address}/stream`, { signal: controller.signal });
+  controller.abort();
+  await quiet();
+  assert.deepEqual(stateOf(gate), [0, "local_cancelled"]);
+  await assert.rejects(aborted.text(), { name: "AbortError" });
+  const late = await gate.fetch(KEY, `${address}/stream`, {}, { callTimeoutMs: 20 });
+  await new Promise((resolve) => setTimeout(resolve, 40));
+  assert.deepEqual(stateOf(gate), [0, "local_timeout"]);
+  await assert.rejects(late.text(), { name: "TimeoutError" });
+  const empty = await gate.fetch(KEY, `${address}/nothing`);
+  await new Promise((resolve) => setTimeout(resolve, 40));
+  assert.deepEqual([empty.status, ...stateOf(gate)], [200, 0, "success"]);
+  assert.equal(await empty.text(), "");
+});
+
+test("an abort with a reason of one's own is the caller's doing, not the provider's", async () => {
+  for (const [reason, outcome] of [
+    [new Error("no longer needed"), "local_cancelled"],
+    ["a bare text", "local_cancelled"],
+    [new DOMException("late", "TimeoutError"), "local_timeout"],
+  ]) {
+    const gate = gateOf();
+    const controller = new AbortController();
+    const silent = gate.fetch(KEY, `${address}/silent`, { signal: controller.signal });
+    await quiet();
+    controller.abort(reason);
+    await silent.then(assert.fail, (error) => assert.equal(error, reason));
+    assert.deepEqual(stateOf(gate), [0, outcome]);
+  }
+});
+
+test("a copy of the answer says of itself what the answer does", async () => {
+  const gate = gateOf();
+  const answer = await gate.fetch(KEY, `${address}/json`);
+  const copy = answer.clone().clone();
+  assert.deepEqual([copy.url, copy.status, copy.type], [`${address}/json`, 200, "basic"]);
+  assert.deepEqual(await Promise.all([copy.json(), answer.json()]), [{ text: "tide" }, { text: "tide" }]);
+});
+
+test("a signal of null takes a request's own away", async () => {
+  const gate = gateOf();
+  const controller = new AbortController();
+  const request = new Request(`${address}/json`, { signal: controller.signal });
+  controller.abort();
+  await assert.rejects(gate.fetch(KEY, request), { name: "AbortError" });
+  const answer = await gate.fetch(KEY, request, { signal: null });
+  assert.deepEqual(await answer.json(), { text: "tide" });
+});
+
+test("the options of a fetch are known by name, and hold no signal of their own", async () => {
+  const gate = gateOf();
+  await assert.rejects(gate.fetch(KEY, address, {}, { timeout: 100 }), /no setting `timeout`.*timeoutMs/);
+  await assert.rejects(gate.fetch(KEY, address, {}, { signal: AbortSignal.abort() }), /no setting `signal`/);
+  assert.equal(gate.snapshot(KEY).inFlight, 0);
 });

@@ -1,6 +1,8 @@
 // Memory: a gate that has served a million calls is as large as one that has served a thousand.
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:http";
 import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
@@ -109,4 +111,26 @@ test("a permit that nobody can finish any more gives its slot back", async () =>
   for (let round = 0; round < 20 && gate.snapshot(KEY).inFlight > 0; round += 1) await memory();
   assert.equal(gate.snapshot(KEY).lastOutcome, "local_cancelled");
   assert.equal(gate.snapshot(KEY).inFlight, 0);
+});
+
+test("a body that nobody can read any more gives its slot and its connection back", async (t) => {
+  let isClosed = false;
+  const server = createServer((_, response) => {
+    response.on("close", () => (isClosed = true));
+    response.writeHead(200).write("the beginning");
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const gate = new RequestGate();
+  gate.register(KEY, { maxParallel: 1 });
+  await (async () => void (await gate.fetch(KEY, `http://127.0.0.1:${server.address().port}/`)))();
+  assert.equal(gate.snapshot(KEY).inFlight, 1);
+  for (let round = 0; round < 20 && !isClosed; round += 1) await memory();
+  assert.equal(isClosed, true);
+  const { inFlight, lastOutcome } = gate.snapshot(KEY);
+  assert.deepEqual([inFlight, lastOutcome], [0, "local_cancelled"]);
 });

@@ -193,3 +193,51 @@ test("the head of any answer can be read: seconds, dates, milliseconds, rates", 
     { dimension: "total_tokens", limit: 90_000, remaining: 0, resetAfterMs: 90_000 },
   ]);
 });
+
+test("an answer that the function observed and returns is taken over once", async () => {
+  const gate = gateOf(4, { budgets: [{ dimension: "requests", limit: 60 }] });
+  const said = (left) => new Response(null, { headers: { "x-ratelimit-remaining-requests": left } });
+  let goOn;
+  const first = gate.run(KEY, async (call) => {
+    const answer = said("30");
+    call.observe(answer);
+    await new Promise((resolve) => (goOn = resolve));
+    return answer;
+  });
+  await quiet();
+  await gate.run(KEY, () => said("3"));
+  goOn();
+  await first;
+  const [{ available }] = gate.snapshot(KEY).budgets;
+  assert.ok(available <= 4, `${available}`);
+});
+
+test("a value or an error that cannot be classified is handed on, and its slot comes back", async () => {
+  const gate = gateOf(1);
+  const tagged = { [Symbol.toStringTag]: "Response", status: 200 };
+  const throwing = { get [Symbol.toStringTag]() { throw new Error("no tag"); } };
+  for (const odd of [tagged, throwing]) {
+    assert.equal(await gate.run(KEY, () => odd), odd);
+    const { inFlight, lastOutcome } = gate.snapshot(KEY);
+    assert.deepEqual([inFlight, lastOutcome], [0, "unexpected"]);
+  }
+  const nameless = { get name() { throw new Error("no name"); } };
+  await gate.run(KEY, fail(nameless)).then(assert.fail, (error) => assert.equal(error, nameless));
+  assert.equal(gate.snapshot(KEY).inFlight, 0);
+});
+
+test("what is thrown once the signal is aborted is what the signal's reason is, unless a head says otherwise", async () => {
+  const abortedWith = (reason, head) => {
+    const controller = new AbortController();
+    const fn = (call) => {
+      if (head !== undefined) call.observe(head);
+      controller.abort(reason);
+      throw new Error("the client's own words");
+    };
+    return outcomeOf(fn, { signal: controller.signal });
+  };
+  assert.equal(await abortedWith(), "local_cancelled");
+  assert.equal(await abortedWith(new Error("mine")), "local_cancelled");
+  assert.equal(await abortedWith(named("TimeoutError")), "local_timeout");
+  assert.equal(await abortedWith(undefined, { status: 429, headers: new Headers() }), "rate_limited");
+});

@@ -324,3 +324,36 @@ test("gates do not disturb each other", async () => {
   await quiet();
   assert.equal(one.snapshot(KEY).activeLeases, 0);
 });
+
+test("a signal that is none is refused, and the calls beside it go out", async () => {
+  const gate = gateOf(4);
+  const wrong = [new AbortController(), {}, "soon", { aborted: false }, { aborted: 1, addEventListener() {} }];
+  const before = gate.acquire(KEY);
+  const refused = wrong.map((signal) => assert.rejects(gate.acquire(KEY, { signal }), /signal must be an AbortSignal/));
+  const after = gate.acquire(KEY, { signal: null });
+  await Promise.all(refused);
+  for (const permit of await Promise.all([before, after])) permit.finish("success");
+  assert.equal(await gate.run(KEY, () => 3, { signal: null, callTimeoutMs: 100 }), 3);
+  assert.equal(gate.snapshot(KEY).inFlight, 0);
+});
+
+test("a call that cannot be told of its permit gives it back, and the others are told", async () => {
+  const gate = gateOf(4);
+  const { signal } = new AbortController();
+  signal.addEventListener = () => {
+    throw new Error("nobody may listen");
+  };
+  const calls = [gate.run(KEY, () => 1), gate.run(KEY, () => 2, { signal, callTimeoutMs: 100 }), gate.run(KEY, () => 3)];
+  const ends = await Promise.allSettled(calls);
+  assert.deepEqual(ends.map(({ value, reason }) => value ?? reason.message), [1, "nobody may listen", 3]);
+  assert.equal(gate.snapshot(KEY).inFlight, 0);
+});
+
+test("an option that no call has is refused by its name", async () => {
+  const gate = gateOf(1);
+  await assert.rejects(gate.acquire(KEY, { timeout: 100 }), /no setting `timeout`.*timeoutMs/);
+  await assert.rejects(gate.acquire(KEY, { callTimeoutMs: 100 }), TypeError);
+  await assert.rejects(gate.run(KEY, () => 1, { retries: 3 }), /no setting `retries`.*callTimeoutMs/);
+  assert.throws(() => gate.tryAcquire(KEY, { timeoutMs: 1 }), /no setting `timeoutMs`/);
+  assert.equal(gate.snapshot(KEY).inFlight, 0);
+});

@@ -15,6 +15,17 @@ function gateOf(maxParallel, limits = {}) {
   return gate;
 }
 
+/** Where nobody answers. */
+async function silentServer(t) {
+  const server = createServer(() => {});
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return `http://127.0.0.1:${server.address().port}/`;
+}
+
 /** A gate at rest: nothing is out, nobody waits. */
 function assertAtRest(gate, key = WRITER) {
   const { inFlight, waiters, activeLeases } = gate.snapshot(key);
@@ -239,5 +250,63 @@ test("10 000 rows of calls leave nothing behind", async () => {
     .column("check", { after: ["answer"], calls: WRITER, fill: (_, task) => task.run(() => 2) })
     .run();
   assert.deepEqual([report.rowsOut, report.columns.check.succeeded], [10_000, 10_000]);
+  assertAtRest(gate);
+});
+
+test("a task's fetch heeds the signal of its request", async (t) => {
+  const base = await silentServer(t);
+  const gate = gateOf(1);
+  const reason = new Error("no longer needed");
+  let thrown;
+  const report = await new Pipeline({ rows: 1, gate, shutdownRate: null })
+    .column("answer", {
+      calls: WRITER,
+      fill: async (_, task) => {
+        const controller = new AbortController();
+        const fetched = task.fetch(new Request(base, { signal: controller.signal }));
+        setTimeout(() => controller.abort(reason), 20);
+        await fetched.catch((error) => (thrown = error));
+      },
+    })
+    .run();
+  assert.equal(thrown, reason);
+  assert.equal(report.rowsOut, 1);
+  assertAtRest(gate);
+});
+
+test("a task that meets a freed gate is lost, as with one that is shut, and no row counts as failed", async () => {
+  const gate = gateOf(1);
+  const pipeline = new Pipeline({ rows: 2, gate }).column("answer", {
+    calls: WRITER,
+    fill: (_, task) => {
+      gate.free();
+      return task.run(() => 1);
+    },
+  });
+  const report = await pipeline.run();
+  assert.equal(report.rowsOut, 0);
+  assert.deepEqual(report.dropped.filter(({ reason }) => reason === "failed"), []);
+});
+
+test("a returned answer that is not ok is let go of", async () => {
+  const gate = gateOf(1);
+  let isCancelled = false;
+  const failing = () => {
+    const body = new ReadableStream({ cancel: () => void (isCancelled = true) });
+    return new Response(body, { status: 404 });
+  };
+  const report = await new Pipeline({ rows: 1, gate, shutdownRate: null })
+    .column("answer", { calls: WRITER, fill: (_, task) => task.run(failing) })
+    .run();
+  assert.equal(report.dropped[0].kind, "not_found");
+  assert.equal(isCancelled, true);
+});
+
+test("the signal of a task's call is that of the task, and no other is taken", async () => {
+  const gate = gateOf(1);
+  const report = await new Pipeline({ rows: 1, gate, shutdownRate: null })
+    .column("answer", { calls: WRITER, fill: (_, task) => task.run(() => 1, { signal: AbortSignal.abort() }) })
+    .run();
+  assert.match(report.dropped[0].messages[0], /no setting `signal`/);
   assertAtRest(gate);
 });

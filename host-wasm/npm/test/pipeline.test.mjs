@@ -449,3 +449,32 @@ test("runs that are over and forgotten leave nothing behind, freed or not", asyn
   }
   assert.ok(forgotten.size <= 1, `${forgotten.size} of 50 runs are still held`);
 });
+
+test("an error that cannot be read stops the run with words", { timeout: 10_000 }, async () => {
+  const filling = (error) =>
+    new Pipeline({ rows: 1, shutdownRate: null }).column("value", { fill: () => Promise.reject(error) }).run();
+  const headers = {
+    get() {
+      throw new Error("no headers");
+    },
+  };
+  const unread = await filling(Object.assign(new Error("odd"), { status: 500, headers }));
+  assert.equal(unread.stop.reason, "fatal");
+  assert.match(unread.stop.why, /cannot be read: no headers/);
+  const nameless = { get name() { throw new Error("no name"); } };
+  assert.equal((await filling(nameless)).rowsDropped, 1);
+  assert.equal((await filling(new Retry("timeout", { afterMs: 1n }))).rowsDropped, 1);
+});
+
+test("a save or a hook that throws an error without words has failed all the same", { timeout: 10_000 }, async () => {
+  const wordless = (message) => Object.defineProperty(new Error(), "message", { value: message });
+  const throwing = (error) => () => {
+    throw error;
+  };
+  for (const [message, why] of [[undefined, "Error"], [{ code: 7 }, "[object Object]"], [7, "7"], [Symbol("no"), "Symbol(no)"]]) {
+    const { stop, rowsOut } = await doubling(2).save(throwing(wordless(message))).run();
+    assert.deepEqual([stop.reason, stop.why, rowsOut], ["checkpoint_failed", why, 0]);
+    const hooked = await doubling(2).postBatch(throwing(wordless(message))).run();
+    assert.deepEqual([hooked.stop.reason, hooked.stop.why], ["hook_failed", why]);
+  }
+});

@@ -3,6 +3,7 @@ import type { Call } from "../gate-call.js";
 import type { Key } from "../gate-keys.js";
 import type { Permit } from "../gate-permit.js";
 import type { PipelineDraft } from "../wasm/tidegate_live.js";
+import { signalOf } from "../response.js";
 import { answerOf } from "./outcomes.js";
 
 /** How a task asks for a permit. */
@@ -30,6 +31,7 @@ export interface Asking {
 }
 
 function onBehalf<Options extends object>({ signal, lend }: Asking, options: Options): Options & { readonly signal: AbortSignal } {
+  if ("signal" in options) throw new TypeError("a task's call has no setting `signal`: it has that of its task");
   return { ...options, signal, [beforeAsking]: lend };
 }
 
@@ -57,6 +59,6 @@ export function fetchFor(
 ): Promise<Response> {
   const { key: _, ...rest } = options;
   const { signal, ...asked } = onBehalf(asking, rest);
-  const given = init.signal;
+  const given = signalOf(input, init);
   return asking.gate.fetch(asking.key, input, { ...init, signal: given ? AbortSignal.any([signal, given]) : signal }, asked);
 }

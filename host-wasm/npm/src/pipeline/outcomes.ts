@@ -1,4 +1,5 @@
 import { type HeadReading, isResponse, readHead } from "../response.js";
+import { nameOf } from "../outcome.js";
 import type { Task } from "./task.js";
 
 /** A failure that may pass. */
@@ -110,13 +111,15 @@ export function outcomeOf(thrown: unknown, task: Task, classify: ClassifyError |
   const outcome = (code: number, afterMs = NaN): Outcome => ({ code, afterMs, message });
   if (error instanceof Retry) {
     const afterMs = error.afterMs;
-    return outcome(FIRST_RETRY + Math.max(RETRY_KINDS.indexOf(error.kind), 0), afterMs !== undefined && afterMs >= 0 ? afterMs : NaN);
+    return outcome(FIRST_RETRY + Math.max(RETRY_KINDS.indexOf(error.kind), 0), typeof afterMs === "number" && afterMs >= 0 ? afterMs : NaN);
   }
   if (error instanceof Drop) return outcome(FIRST_FAILURE + indexOfFailure(error.kind));
   if (error instanceof Fatal) return outcome(BROKEN);
   switch (nameOf(error)) {
     case "DeniedError":
       return denied(error, outcome);
+    case "FreedError":
+      return outcome(CANCELLED);
     case "TimeoutError":
       return outcome(FIRST_RETRY + RETRY_KINDS.indexOf("timeout"));
     case "AbortError":
@@ -147,14 +150,12 @@ function indexOfFailure(kind: FailureKind): number {
   return index < 0 ? FAILURE_KINDS.length - 1 : index;
 }
 
-function nameOf(error: unknown): unknown {
-  return typeof error === "object" && error !== null && "name" in error ? error.name : undefined;
-}
-
+/** What an error says: a text, whatever was thrown. */
 export function messageOf(error: unknown): string {
-  if (error instanceof Error) return error.message === "" ? error.name : error.message;
   try {
-    return String(error);
+    if (!(error instanceof Error)) return String(error);
+    const { message, name }: { message: unknown; name: unknown } = error;
+    return String(message === undefined || message === "" ? name : message);
   } catch {
     return "(an error that has no words)";
   }

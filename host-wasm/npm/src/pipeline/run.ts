@@ -15,6 +15,7 @@ import {
   isFailure,
   MADE,
   messageOf,
+  type Outcome,
   outcomeOf,
   SKIPPED,
 } from "./outcomes.js";
@@ -288,13 +289,21 @@ export class PipelineRun {
 
   #failed(task: RunningTask, error: unknown): void {
     if (task.isStopped) return;
-    const { code, afterMs, message } = outcomeOf(error, task, this.#plan.classify);
+    const { code, afterMs, message } = this.#outcomeOf(error, task);
     if (isFailure(code)) this.#note(task.columnIndex, dropCode(code), message);
     if (code === BROKEN) {
       this.#leave(task);
       this.#core.broke(task.slot, task.generation, message);
     } else {
       this.#answer(task, code, afterMs);
+    }
+  }
+
+  #outcomeOf(error: unknown, task: RunningTask): Outcome {
+    try {
+      return outcomeOf(error, task, this.#plan.classify);
+    } catch (failure) {
+      return { code: BROKEN, afterMs: NaN, message: `an error that cannot be read: ${messageOf(failure)}` };
     }
   }
 

@@ -1,6 +1,7 @@
 import type { Call } from "../gate-call.js";
 import type { Permit } from "../gate-permit.js";
 import type { TaskCallOptions, TaskRunOptions } from "./calls.js";
+import { letGo } from "../response.js";
 import { refusalOf } from "./outcomes.js";
 
 /** One task, as its column's `fill` sees it. */
@@ -25,7 +26,8 @@ export interface Task {
   acquire(options?: TaskCallOptions): Promise<Permit>;
   /**
    * Makes one call as {@link RequestGate.run} does, as soon as it is this task's turn, and resolves with what `call` does.
-   * A `Response` that is not ok rejects with a {@link Retry} or a {@link Drop} by its status: to throw on, or to handle.
+   * A `Response` that is not ok rejects with a {@link Retry} or a {@link Drop} by its status, to throw on or to handle, and its
+   * body is let go of.
    */
   run<Answer>(call: (call: Call) => Answer | PromiseLike<Answer>, options?: TaskRunOptions<Answer>): Promise<Answer>;
   /**
@@ -95,18 +97,19 @@ export class RunningTask implements Task {
   }
 
   async run<Answer>(call: (call: Call) => Answer | PromiseLike<Answer>, options: TaskRunOptions<Answer> = {}): Promise<Answer> {
-    const answer = await this.#home.run(this, call, options);
-    const refusal = refusalOf(answer);
-    if (refusal !== undefined) throw refusal;
-    return answer;
+    return accepted(await this.#home.run(this, call, options));
   }
 
   async fetch(input: RequestInfo | URL, init: RequestInit = {}, options: TaskRunOptions<Response> = {}): Promise<Response> {
-    const answer = await this.#home.fetch(this, input, init, options);
-    const refusal = refusalOf(answer);
-    if (refusal === undefined) return answer;
-    // Its slot is held until the body has ended.
-    await answer.body?.cancel().catch(() => {});
-    throw refusal;
+    return accepted(await this.#home.fetch(this, input, init, options));
   }
+}
+
+/** The answer of a call, unless it is a `Response` that is not ok: what that means is thrown. */
+function accepted<Answer>(answer: Answer): Answer {
+  const refusal = refusalOf(answer);
+  if (refusal === undefined) return answer;
+  // A body that nobody reads keeps its connection, and perhaps its slot.
+  void letGo(answer as Response);
+  throw refusal;
 }
