@@ -28,8 +28,8 @@ export interface Answers {
    * `isTakenBack`: the branch goes on after `at`, and the next change cuts that off.
    */
   load: { question: { scenarios: Scenario[]; seed: number; at: number; isTakenBack: boolean }; answer: { layouts: Layout[] } };
-  /** Changes a run from now on; undefined: all. The answer is all changes of each run. */
-  change: { question: { what: Intervention; side: Side | undefined }; answer: Change[][] };
+  /** Changes a run from now on; undefined: all. The answer is all changes of each run, and when this one comes, in virtual ms. */
+  change: { question: { what: Intervention; side: Side | undefined }; answer: { changes: Change[][]; at: number } };
   why: { question: { side: Side; about: About }; answer: Why[] };
   /** A scenario that comes with the module. */
   scenario: { question: { name: string }; answer: Scenario };

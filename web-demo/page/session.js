@@ -79,6 +79,10 @@ export class Session {
   layouts = [];
   /** All changes of each run. @type {Change[][]} */
   changes = [];
+  /** The change under way, after all before it. @type {Promise<void>} */
+  #changing = Promise.resolve();
+  /** When the latest change comes: frames from before it may still be on their way. */
+  #changedAt = 0;
   /** What each run is made of. @type {Scenario[]} */
   runs = [];
   /** @type {Phase} */
@@ -237,6 +241,7 @@ export class Session {
     this.runs = written;
     this.layouts = layouts;
     this.changes = scenarios.map((one) => one.changes ?? []);
+    this.#changedAt = 0;
     this.at = at;
     this.extent = Math.max(extent, at);
     this.frame = undefined;
@@ -253,7 +258,10 @@ export class Session {
 
   play() {
     if (this.phase === "failed" || this.phase === "loading" || this.phase === "playing") return;
-    if (this.phase === "finished") this.runner.tell({ type: "seek", to: 0 });
+    if (this.phase === "finished") {
+      this.#changedAt = 0;
+      this.runner.tell({ type: "seek", to: 0 });
+    }
     this.runner.tell({ type: "play" });
     // At once, not with the next frame: a second press must mean the opposite.
     this.#enter("playing");
@@ -275,6 +283,7 @@ export class Session {
   /** @param {number} to in virtual ms */
   seek(to) {
     if (this.phase === "failed" || this.phase === "loading") return;
+    this.#changedAt = 0;
     this.runner.tell({ type: "seek", to: Math.min(Math.max(to, 0), this.extent) });
     if (this.phase === "finished") this.#enter("paused");
   }
@@ -289,12 +298,21 @@ export class Session {
   }
 
   /** Changes the run from now on. What was to come after an instant that a person went back to is then gone.
-   * @param {Intervention} what @param {Side} [side] all runs if left out */
-  async change(what, side) {
+   * One change is made after the other.
+   * @param {Intervention | (() => Intervention)} what a function is asked once it is the change's turn, so that it can build on
+   * those before @param {Side} [side] all runs if left out */
+  change(what, side) {
+    return (this.#changing = this.#changing.then(() => this.#change(typeof what === "function" ? what() : what, side)));
+  }
+
+  /** @param {Intervention} what @param {Side} [side] */
+  async #change(what, side) {
     const isBranch = this.at < this.extent;
     try {
+      const { changes, at } = await this.runner.ask("change", { what, side });
       // At once, not with the next frame: the next change may build on this one.
-      this.changes = await this.runner.ask("change", { what, side });
+      this.changes = changes;
+      this.#changedAt = this.at = Math.max(this.at, at);
     } catch (error) {
       this.refuse(error);
       return;
@@ -312,7 +330,7 @@ export class Session {
     });
     const going = frame.sides.filter(({ result }) => !result);
     const instants = (going.length > 0 ? going : frame.sides).map(({ sample }) => sample.at / 1e6);
-    this.at = going.length > 0 ? Math.min(...instants) : Math.max(...instants);
+    this.at = Math.max(this.#changedAt, going.length > 0 ? Math.min(...instants) : Math.max(...instants));
     this.extent = Math.max(this.extent, this.at);
     this.#tell("frame", frame);
     if (going.length === 0) this.#enter("finished");

@@ -285,7 +285,7 @@ function answerAboutRun(id, question) {
     if (!playing) for (const one of runs) while (!one.advanceTo(one.now() + NANOSECOND, EVENTS_PER_CALL));
     pictures.forgetChanges();
     changed = true;
-    return runs.map((one) => one.changes());
+    return { changes: runs.map((one) => one.changes()), at: Math.max(...runs.map((one) => one.now())) + (playing ? NANOSECOND : 0) };
   }
   const one = sideOf(question.side);
   switch (question.kind) {

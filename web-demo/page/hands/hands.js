@@ -106,7 +106,9 @@ export class Hands {
     });
     const cap = number("Cap", { min: 1, max: 100_000, step: 1 }, (value) => change({ set: "max_parallel", model: name, calls: value }));
     const settings = AIMD.map((one) => {
-      const made = number(one.label, one, (value) => change({ set: "request", model: name, request: { ...current().request, [one.field]: toUnit(value, one.unit) } }));
+      const made = number(one.label, one, (value) =>
+        this.#session.change(() => ({ set: "request", model: name, request: { ...current().request, [one.field]: toUnit(value, one.unit) } })),
+      );
       made.control.dataset.field = one.field;
       return { ...made, one };
     });
