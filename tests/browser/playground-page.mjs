@@ -113,6 +113,11 @@ export class PlaygroundPage {
 
   /** Figures on the page, under the names of the core's sample. */
   async sample() {
+    // The parts of the stage are drawn one after the other: while nothing moves, all of them have to show the same instant.
+    await this.page.waitForFunction(() => {
+      const isStill = document.getElementById("phase").dataset.shown === "still";
+      return !isStill || [...document.querySelectorAll(".stage")].every((stage) => stage.dataset.fresh === "true");
+    });
     return this.page.evaluate(() => {
       const number = (element) => Number(element?.dataset.value);
       const figure = (id) => number(document.getElementById(id));
