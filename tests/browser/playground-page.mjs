@@ -1,5 +1,6 @@
 // The playground as a test sees it: what a person can do, and the exact figures behind what they read.
 import assert from "node:assert/strict";
+import { painted } from "./painted.mjs";
 import { deflateSync, inflateSync } from "node:zlib";
 
 /** The part of an address that asks for this set-up, as JSON text. */
@@ -163,21 +164,6 @@ export class PlaygroundPage {
 
   /** How many pixels of a provider's chart are painted in the colour of a custom property, within a small distance. */
   async painted(provider, property) {
-    return this.page.locator(`#stage [data-provider="${provider}"] canvas`).first().evaluate((canvas, property) => {
-      // A copy, so that reading it does not take the chart's own canvas off the fast path.
-      const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
-      copy.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(property).trim();
-      copy.fillRect(0, 0, 1, 1);
-      const [red, green, blue] = copy.getImageData(0, 0, 1, 1).data;
-      copy.clearRect(0, 0, 1, 1);
-      copy.drawImage(canvas, 0, 0);
-      const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
-      let count = 0;
-      for (let at = 0; at < data.length; at += 4) {
-        const distance = Math.abs(data[at] - red) + Math.abs(data[at + 1] - green) + Math.abs(data[at + 2] - blue);
-        if (data[at + 3] > 200 && distance < 24) count += 1;
-      }
-      return count;
-    }, property);
+    return painted(this.page.locator(`#stage [data-provider="${provider}"] canvas`).first(), property);
   }
 }

@@ -5,6 +5,7 @@ import { mkdir } from "node:fs/promises";
 import { after, before, test } from "node:test";
 import { channels, contrast, distance } from "./colours.mjs";
 import { ARTIFACTS, startBrowser } from "./demo.mjs";
+import { painted } from "./painted.mjs";
 import { startStageSite } from "./stage-site.mjs";
 
 /** The 10^4 case: as many spans as are ever shown, and one provider. */
@@ -256,29 +257,11 @@ test("the slider follows the capacity, and stays where a person has put it", () 
     assert.equal(await tide.inputValue(), "7", "a new capacity moves it");
   }));
 
-/** How many pixels of the first chart are painted in the colour of a custom property, within a small distance. */
-const painted = (page, selector, property) =>
-  page.locator(selector).first().evaluate((canvas, property) => {
-    const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
-    copy.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(property).trim();
-    copy.fillRect(0, 0, 1, 1);
-    const [red, green, blue] = copy.getImageData(0, 0, 1, 1).data;
-    copy.clearRect(0, 0, 1, 1);
-    copy.drawImage(canvas, 0, 0);
-    const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
-    let count = 0;
-    for (let at = 0; at < data.length; at += 4) {
-      const distance = Math.abs(data[at] - red) + Math.abs(data[at + 1] - green) + Math.abs(data[at + 2] - blue);
-      if (data[at + 3] > 200 && distance < 24) count += 1;
-    }
-    return count;
-  }, property);
-
 test("the chart draws water, limit, capacity and refusals, and can follow the latest stretch", () =>
   withStage({}, async (page) => {
     await show(page, 20_000);
     for (const property of ["--in-flight", "--limit", "--capacity", "--refused"]) {
-      assert.ok((await painted(page, ".chart canvas", property)) > 40, `${property} is drawn`);
+      assert.ok((await painted(page.locator(".chart canvas").first(), property)) > 40, `${property} is drawn`);
     }
     const picture = () => page.locator(".chart canvas").first().evaluate((canvas) => canvas.toDataURL());
     const whole = await picture();
@@ -368,7 +351,7 @@ test("the colour scheme can change while the page is open", () =>
     for (const [canvas, property] of [[".chart canvas", "--in-flight"], [".lanes canvas", "--column-1"]]) {
       await page.locator(canvas).first().scrollIntoViewIfNeeded();
       await show(page, 20_000);
-      assert.ok((await painted(page, canvas, property)) > 40, `${property} is drawn anew`);
+      assert.ok((await painted(page.locator(canvas).first(), property)) > 40, `${property} is drawn anew`);
     }
   }));
 
