@@ -1,7 +1,10 @@
 //! Compiles `tidegate-wasm` and generates its JavaScript bindings.
 //!
 //! No tool has to be installed: the compiler is the cargo that runs this program, and the bindings come from the
-//! library behind `wasm-bindgen`, pinned to the version that the crate was compiled with.
+//! library behind `wasm-bindgen`, pinned to the version that the crate was compiled with. Beside those that run scenarios by
+//! name lie the scenarios, as data.
+
+mod scenarios;
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -59,16 +62,24 @@ impl Module {
             Self::Files => "files",
         }
     }
+
+    /// Whether people start runs with it by the names of scenarios.
+    fn wants_scenarios(self) -> bool {
+        matches!(self, Self::Sim | Self::Playground)
+    }
 }
 
-/// Compiles `module` and returns the folder with its bindings: an ES module, its types and the wasm. `home` is any folder
-/// of the workspace.
+/// Compiles `module` and returns the folder with its bindings: an ES module, its types and the wasm, and the scenarios beside
+/// [`Module::Sim`] and [`Module::Playground`]. `home` is any folder of the workspace.
 pub fn build(home: &Path, module: Module) -> Result<PathBuf> {
     ensure_target(home)?;
     eprintln!("Building {} ...", module.name());
     let compiled = compile(home, module)?;
     let out = compiled.with_file_name("bindings").join(module.name());
     generate_bindings(&compiled, module, &out).context("generating the JavaScript bindings failed")?;
+    if module.wants_scenarios() {
+        scenarios::write(&out)?;
+    }
     Ok(out)
 }
 
