@@ -4,7 +4,7 @@ use tidegate_core::sim::world::About;
 use wasm_bindgen::prelude::*;
 
 use crate::convert::millis;
-use crate::engine::{Run, chosen, object, refused, to_js};
+use crate::engine::{self, Run, object, refused, to_js};
 use crate::text::read;
 
 /// What `why()` takes, as TypeScript sees it.
@@ -13,18 +13,14 @@ const TYPES: &'static str = include_str!("sim.d.ts");
 
 /// Runs a scenario to its end, and says what it came to. Equal scenarios and seeds give equal reports on every machine.
 ///
-/// It works until it is done, without a break: `Simulation` leaves the event loop free in between. Throws for an unknown
-/// name, and for a scenario that cannot run, with what is wrong with it.
+/// It works until it is done, without a break: `Simulation` leaves the event loop free in between. Throws for a scenario that
+/// cannot run, with what is wrong with it.
 #[wasm_bindgen(unchecked_return_type = "Report")]
 pub fn simulate(
-    #[wasm_bindgen(
-        unchecked_param_type = "string | Scenario",
-        param_description = "the name of a built-in scenario, or one of your own"
-    )]
-    scenario: &JsValue,
+    #[wasm_bindgen(unchecked_param_type = "Scenario")] scenario: &JsValue,
     #[wasm_bindgen(param_description = "a whole number from 0 to 2^53 - 1; 1, if it is left out")] seed: Option<f64>,
 ) -> Result<JsValue, JsError> {
-    let mut run = Run::new(chosen(scenario)?, seed.unwrap_or(1.0))?;
+    let mut run = Run::new(engine::scenario(scenario)?, seed.unwrap_or(1.0))?;
     while run.world.step() {}
     parsed(&run.report()?)
 }
@@ -38,16 +34,12 @@ impl Simulation {
     /// Starts a run. Throws as `simulate()` does.
     #[wasm_bindgen(constructor)]
     pub fn new(
-        #[wasm_bindgen(
-            unchecked_param_type = "string | Scenario",
-            param_description = "the name of a built-in scenario, or one of your own"
-        )]
-        scenario: &JsValue,
+        #[wasm_bindgen(unchecked_param_type = "Scenario")] scenario: &JsValue,
         #[wasm_bindgen(param_description = "a whole number from 0 to 2^53 - 1; 1, if it is left out")] seed: Option<
             f64,
         >,
     ) -> Result<Simulation, JsError> {
-        Run::new(chosen(scenario)?, seed.unwrap_or(1.0)).map(Self)
+        Run::new(engine::scenario(scenario)?, seed.unwrap_or(1.0)).map(Self)
     }
 
     /// Runs to `virtualMs`, or until `maxEvents` events have happened, or to the end of the run, whichever comes first.

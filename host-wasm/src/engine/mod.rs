@@ -1,22 +1,19 @@
 //! What the modules that simulate have in common: scenarios from JavaScript, and a run that is worked on in slices.
+//!
+//! The scenarios that have names are not in here: JavaScript has them as data, which `tidegate-wasm-build` writes.
 
 #[cfg(any(feature = "playground", feature = "sim"))]
-mod listed;
-#[cfg(any(feature = "playground", feature = "sim"))]
 mod run;
-mod scenarios;
 
 use js_sys::JSON;
 use serde::Serialize;
+use tidegate_core::sim::scenario::Scenario;
 use wasm_bindgen::prelude::*;
 
-use crate::text::{Node, parse_json};
+use crate::text::{Node, parse_json, read};
 
 #[cfg(any(feature = "playground", feature = "sim"))]
-pub use self::listed::{scenario, scenarios};
-#[cfg(any(feature = "playground", feature = "sim"))]
 pub(crate) use self::run::Run;
-pub(crate) use self::scenarios::chosen;
 
 #[wasm_bindgen(typescript_custom_section)]
 const SCENARIO: &'static str = include_str!("scenario.d.ts");
@@ -24,6 +21,9 @@ const SCENARIO: &'static str = include_str!("scenario.d.ts");
 const SAMPLE: &'static str = include_str!("sample.d.ts");
 #[wasm_bindgen(typescript_custom_section)]
 const REPORT: &'static str = include_str!("report.d.ts");
+#[cfg(any(feature = "playground", feature = "sim"))]
+#[wasm_bindgen(typescript_custom_section)]
+const WHY: &'static str = include_str!("why.d.ts");
 
 /// The compact JSON text of a value.
 pub(crate) fn to_text<T: Serialize>(value: &T) -> Result<String, JsError> {
@@ -40,6 +40,11 @@ pub(crate) fn object(what: &str, value: &JsValue) -> Result<Node, JsError> {
     let text = JSON::stringify(value).ok().and_then(|text| text.as_string());
     let text = text.ok_or_else(|| JsError::new(&[what, " must be a plain object"].concat()))?;
     parse_json(&text).map_err(|mistake| refused(&mistake))
+}
+
+/// The scenario that an object holds.
+pub(crate) fn scenario(value: &JsValue) -> Result<Scenario, JsError> {
+    read(&object("a scenario", value)?).map_err(|mistake| refused(&mistake))
 }
 
 /// An `Error` with the words of one of ours.

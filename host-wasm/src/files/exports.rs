@@ -9,7 +9,7 @@ use tidegate_core::time::Instant;
 use wasm_bindgen::prelude::*;
 
 use crate::convert::{MAX_SAFE_INTEGER, instant, whole};
-use crate::engine::{chosen, refused, to_text};
+use crate::engine::{self, refused, to_text};
 
 /// What the first part of a trace begins with, as every host writes it.
 const TRACE_BEGINS: &str = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
@@ -48,7 +48,7 @@ impl Exporter {
     #[wasm_bindgen(constructor)]
     pub fn new(
         #[wasm_bindgen(unchecked_param_type = "\"trace\" | \"decisions\"")] kind: &str,
-        #[wasm_bindgen(unchecked_param_type = "string | Scenario")] scenario: &JsValue,
+        #[wasm_bindgen(unchecked_param_type = "Scenario")] scenario: &JsValue,
         #[wasm_bindgen(param_description = "a whole number from 0 to 2^53 - 1")] seed: f64,
         #[wasm_bindgen(
             js_name = untilMs,
@@ -56,7 +56,7 @@ impl Exporter {
         )]
         until_ms: Option<f64>,
     ) -> Result<Exporter, JsError> {
-        let scenario = chosen(scenario)?;
+        let scenario = engine::scenario(scenario)?;
         let seed = whole("the seed", seed, MAX_SAFE_INTEGER)?;
         let until = until_ms.map_or(Ok(Instant::from_nanos(u64::MAX)), |millis| instant("virtual time", millis))?;
         let begun = match kind {

@@ -29,7 +29,7 @@ use self::lanes::{Lanes, MOST_LANES, spans};
 use self::layout::Layout;
 use self::telemetry::{Field, Level, MAX_BUCKETS, Telemetry};
 use crate::convert::{instant, millis};
-use crate::engine::{Run, chosen, object, refused, to_js};
+use crate::engine::{self, Run, object, refused, to_js};
 use crate::text::{pretty, read};
 
 /// Types that describe the plain objects which cross the boundary.
@@ -53,18 +53,13 @@ struct Charts {
 
 #[wasm_bindgen]
 impl Playground {
-    /// Starts a run. Equal seeds give equal runs. Throws for an unknown name, and for a scenario that cannot run, with
-    /// what is wrong with it.
+    /// Starts a run. Equal seeds give equal runs. Throws for a scenario that cannot run, with what is wrong with it.
     #[wasm_bindgen(constructor)]
     pub fn new(
-        #[wasm_bindgen(
-            unchecked_param_type = "string | Scenario",
-            param_description = "the name of a built-in scenario, or one of your own"
-        )]
-        scenario: &JsValue,
+        #[wasm_bindgen(unchecked_param_type = "Scenario")] scenario: &JsValue,
         #[wasm_bindgen(param_description = "a whole number from 0 to 2^53 - 1")] seed: f64,
     ) -> Result<Playground, JsError> {
-        let mut run = Run::new(chosen(scenario)?, seed)?;
+        let mut run = Run::new(engine::scenario(scenario)?, seed)?;
         let charts = Charts::begin(&mut run.world);
         Ok(Self { run, charts, scratch: Vec::with_capacity(MAX_BUCKETS) })
     }

@@ -1,10 +1,8 @@
 // What `tidegate_playground.js` exports, ahead of the generated file.
-export function scenarios(): ScenarioInfo[];
-export function scenario(name: string): Scenario;
 export function readScenario(toml: string): Scenario;
 export function writeScenario(scenario: Scenario): string;
 export class Playground {
-  constructor(scenario: string | Scenario, seed: number);
+  constructor(scenario: Scenario, seed: number);
   advanceTo(virtualMs: number, maxEvents: number): boolean;
   step(): boolean;
   seek(virtualMs: number): void;

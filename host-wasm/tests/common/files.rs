@@ -2,11 +2,12 @@
 
 use js_sys::{JSON, Reflect};
 use tidegate_core::sim::suite;
-use tidegate_wasm::engine::scenario;
 use tidegate_wasm::files::{Exporter, read_scenario, write_scenario};
 use tidegate_wasm::replay::replay_decisions;
 use wasm_bindgen::JsValue;
 use wasm_bindgen_test::wasm_bindgen_test;
+
+use super::built_in::{object, scenario};
 
 fn text(value: &JsValue) -> String {
     JSON::stringify(value).expect("a plain object").into()
@@ -32,7 +33,7 @@ fn export(kind: &str, scenario: &JsValue, seed: f64, until_ms: Option<f64>, slic
 #[wasm_bindgen_test]
 fn every_scenario_survives_its_file() {
     for listed in suite::scenarios() {
-        let object = scenario(&listed.scenario.name).expect("a known name");
+        let object = object(&listed.scenario);
         let file = write_scenario(&object).expect("a scenario");
         let again = read_scenario(&file).unwrap_or_else(|error| panic!("{}\n{file}", message(error)));
         assert_eq!(text(&again), text(&object), "{file}");
@@ -41,7 +42,7 @@ fn every_scenario_survives_its_file() {
 
 #[wasm_bindgen_test]
 fn what_is_wrong_with_a_file_is_told_with_its_place() {
-    let file = write_scenario(&scenario("tide").expect("a known name")).expect("a scenario");
+    let file = write_scenario(&scenario("tide")).expect("a scenario");
     for (from, to, told) in [
         ("rows = 800", "rows = 800\nrows = 1", "line 5, column 1: this is not TOML: duplicate key"),
         ("rows = 800", "rowz = 800", "line 4, column 1: unknown field `rowz`, expected one of `name`, "),
@@ -60,7 +61,7 @@ fn what_is_wrong_with_a_file_is_told_with_its_place() {
 #[wasm_bindgen_test]
 fn a_log_of_decisions_is_replayed_to_the_same_digests() {
     for name in ["tide", "two-harbours", "outage"] {
-        let scenario = scenario(name).expect("a known name");
+        let scenario = scenario(name);
         for until in [None, Some(2_500.0)] {
             let log = export("decisions", &scenario, 7.0, until, 333.0);
             let replayed = replay_decisions(&log).unwrap_or_else(|error| panic!("{name}: {}", message(error)));
@@ -73,7 +74,7 @@ fn a_log_of_decisions_is_replayed_to_the_same_digests() {
 
 #[wasm_bindgen_test]
 fn a_trace_is_the_same_in_slices_of_any_size_and_is_json() {
-    let scenario = scenario("two-harbours").expect("a known name");
+    let scenario = scenario("two-harbours");
     let trace = export("trace", &scenario, 7.0, None, 1e9);
     assert_eq!(export("trace", &scenario, 7.0, None, 10.0), trace);
     let events = JSON::parse(&trace).and_then(|trace| Reflect::get(&trace, &"traceEvents".into()));
