@@ -1,7 +1,7 @@
 // Starts the demo's server as a person would, and a browser, and watches both.
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
-import { mkdir, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { chromium } from "playwright-core";
@@ -76,25 +76,36 @@ export async function startBrowser() {
   return chromium.launch({ executablePath });
 }
 
-/** The scheduler that the server hands out, loaded in this process: the page's figures are compared with its own. */
-export const loadCore = (url) => loadModule(url, "tidegate_playground");
+/** The scheduler and the scenarios that the server hands out, loaded in this process: the page's figures are compared with
+ * its own. */
+export async function loadCore(url) {
+  const module = await loadModule(url, "tidegate_playground");
+  const [{ textOf }, { SCENARIOS, scenarioOf }] = await loadScripts(url, "tidegate_scenario_texts", "tidegate_scenarios");
+  const scenario = (name) => module.completeScenario(scenarioOf(name, textOf(name)));
+  return { ...module, scenarios: () => SCENARIOS, scenario };
+}
 
 /** The module that reads and writes files. */
 export const loadFiles = (url) => loadModule(url, "tidegate_files");
 
 async function loadModule(url, name) {
-  const folder = `${ARTIFACTS}pkg-${process.pid}/`;
-  await mkdir(folder, { recursive: true });
-  await writeFile(`${folder}package.json`, '{ "type": "module" }');
-  const answers = [`${name}.js`, `${name}_bg.wasm`].map(async (file) => {
-    const answer = await fetch(new URL(`pkg/${file}`, url));
-    if (!answer.ok) throw new Error(`the server answers ${answer.status} for ${file}`);
-    return Buffer.from(await answer.arrayBuffer());
-  });
-  const [script, module] = await Promise.all(answers);
-  await writeFile(`${folder}${name}.js`, script);
-  const loaded = await import(pathToFileURL(`${folder}${name}.js`).href);
-  await rm(folder, { recursive: true, force: true });
+  const [[loaded], module] = await Promise.all([loadScripts(url, name), fetched(url, `${name}_bg.wasm`)]);
   loaded.initSync({ module });
   return loaded;
+}
+
+/** Scripts of the server, which may import each other. */
+async function loadScripts(url, ...names) {
+  const folder = await mkdtemp(`${ARTIFACTS}pkg-`);
+  await writeFile(`${folder}/package.json`, '{ "type": "module" }');
+  for (const name of names) await writeFile(`${folder}/${name}.js`, await fetched(url, `${name}.js`));
+  const loaded = await Promise.all(names.map((name) => import(pathToFileURL(`${folder}/${name}.js`).href)));
+  await rm(folder, { recursive: true, force: true });
+  return loaded;
+}
+
+async function fetched(url, file) {
+  const answer = await fetch(new URL(`pkg/${file}`, url));
+  if (!answer.ok) throw new Error(`the server answers ${answer.status} for ${file}`);
+  return Buffer.from(await answer.arrayBuffer());
 }

@@ -1,5 +1,5 @@
 // What the page and its worker say to each other.
-import type { About, Change, Intervention, Layout, PlaygroundSample, RunReport, Scenario, ScenarioInfo, TelemetryField, Why } from "./pkg/tidegate_playground.js";
+import type { About, Change, Intervention, Layout, PlaygroundSample, RunReport, Scenario, TelemetryField, Why } from "./pkg/tidegate_playground.js";
 
 /** A run of the set-up: the only one or the left one is 0, the one beside it is 1. */
 export type Side = 0 | 1;
@@ -31,8 +31,8 @@ export interface Answers {
   /** Changes a run from now on; undefined: all. The answer is all changes of each run, and when this one comes, in virtual ms. */
   change: { question: { what: Intervention; side: Side | undefined }; answer: { changes: Change[][]; at: number } };
   why: { question: { side: Side; about: About }; answer: Why[] };
-  /** A scenario that comes with the module. */
-  scenario: { question: { name: string }; answer: Scenario };
+  /** A scenario with every field. */
+  completeScenario: { question: { scenario: Scenario }; answer: Scenario };
   readScenario: { question: { toml: string }; answer: Scenario };
   writeScenario: { question: { scenario: Scenario }; answer: string };
   /** How a run stands: enough to bring it about again. */
@@ -48,7 +48,7 @@ export type Question = { [K in Kind]: { kind: K } & Answers[K]["question"] }[Kin
 /** From the worker to the page. */
 export type Report =
   /** The module is ready: commands are heard from now on. */
-  | { type: "ready"; scenarios: ScenarioInfo[]; fields: TelemetryField[]; stride: number }
+  | { type: "ready"; fields: TelemetryField[]; stride: number }
   | Frame
   /** The share of a long seek that is done, 0 to 1; `undefined` once it has ended. */
   | { type: "seeking"; run: number; share: number | undefined }

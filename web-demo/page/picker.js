@@ -2,13 +2,13 @@
 // A combobox for the scenarios of all suites: a list in groups that what is typed narrows down.
 import { make } from "./dom.js";
 
-/** @typedef {import("./pkg/tidegate_playground.js").ScenarioInfo} ScenarioInfo */
+/** @typedef {import("./pkg/tidegate_scenarios.js").ScenarioInfo} ScenarioInfo */
 
 /** What the suites are called. @type {Record<string, string>} */
 const SUITES = { playground: "Playground", builtin: "Playground", idle: "Idle suite: is a slot idle without need?", control: "Control suite: does the limit find the capacity?" };
 
 export class Picker {
-  /** @type {ScenarioInfo[]} */
+  /** @type {readonly ScenarioInfo[]} */
   #scenarios = [];
   #input;
   #list;
@@ -51,7 +51,7 @@ export class Picker {
     });
   }
 
-  /** @param {ScenarioInfo[]} scenarios */
+  /** @param {readonly ScenarioInfo[]} scenarios */
   offer(scenarios) {
     this.#scenarios = scenarios;
     this.#input.disabled = false;

@@ -4,6 +4,7 @@
 import { wordsOf } from "./dom.js";
 import { scenariosOf, sameAsScenario } from "./compare/sides.js";
 import { Runner } from "./runner.js";
+import { find, SCENARIOS } from "./scenarios.js";
 
 /** @typedef {import("./messages").Frame} Frame */
 /** @typedef {import("./messages").Side} Side */
@@ -11,7 +12,6 @@ import { Runner } from "./runner.js";
 /** @typedef {import("./pkg/tidegate_playground.js").Intervention} Intervention */
 /** @typedef {import("./pkg/tidegate_playground.js").Layout} Layout */
 /** @typedef {import("./pkg/tidegate_playground.js").Scenario} Scenario */
-/** @typedef {import("./pkg/tidegate_playground.js").ScenarioInfo} ScenarioInfo */
 /** @typedef {import("./pkg/tidegate_playground.js").TelemetryField} TelemetryField */
 /** @typedef {import("./compare/sides.js").Choice} Choice */
 /** @typedef {"loading" | "ready" | "playing" | "paused" | "finished" | "failed"} Phase */
@@ -20,7 +20,7 @@ import { Runner } from "./runner.js";
 /**
  * What a link holds, and what a lesson sets up.
  * @typedef {object} SetUp
- * @property {string | Scenario} scenario a name of one that comes with the module, or all of it
+ * @property {string | Scenario} scenario a name of one that comes with the page, or all of it
  * @property {number} seed
  * @property {Mode} mode
  * @property {[Choice, Choice]} choices what the two sides of a comparison change in the scenario
@@ -61,14 +61,13 @@ const WINDOW_MOST_MS = 20_000;
 const START = { changes: undefined, at: 0, extent: 0 };
 
 export class Session {
-  /** @type {ScenarioInfo[]} */
-  scenarios = [];
+  scenarios = SCENARIOS;
   /** @type {TelemetryField[]} */
   fields = [];
   stride = 0;
   /** The scenario as written, without what is changed by hand. @type {Scenario | undefined} */
   base;
-  /** Its name while it is one that comes with the module, unedited. @type {string | undefined} */
+  /** Its name while it is one that comes with the page, unedited. @type {string | undefined} */
   name;
   seed = 1;
   /** @type {Mode} */
@@ -122,8 +121,8 @@ export class Session {
 
   /** Waits until the worker is there. */
   async begin() {
-    const { scenarios, fields, stride } = await this.runner.ready;
-    Object.assign(this, { scenarios, fields, stride });
+    const { fields, stride } = await this.runner.ready;
+    Object.assign(this, { fields, stride });
   }
 
   /** The run cannot go on. @param {string} message */
@@ -159,18 +158,18 @@ export class Session {
     if (forgets) this.#left = {};
   }
 
-  /** Picks a scenario that comes with the module. @param {string} name */
+  /** A scenario that comes with the page, with every field. Throws for an unknown one. @param {string} name */
+  async #find(name) {
+    return this.runner.ask("completeScenario", { scenario: await find(name) });
+  }
+
+  /** Picks a scenario that comes with the page. @param {string} name */
   async pick(name) {
-    try {
-      const scenario = await this.runner.ask("scenario", { name });
-      await this.use(scenario, name);
-    } catch (error) {
-      this.refuse(error);
-    }
+    await this.#orRefuse(async () => this.#try({ base: await this.#find(name), name }, START, true));
   }
 
   /** Runs a scenario from its start. Throws, and leaves everything as it is, if it cannot run.
-   * @param {Scenario} scenario @param {string | undefined} name where it comes with the module as it is */
+   * @param {Scenario} scenario @param {string | undefined} name where it comes with the page as it is */
   use(scenario, name) {
     return this.#inTurn(() => this.#try({ base: scenario, name }, START, true));
   }
@@ -179,7 +178,7 @@ export class Session {
   setUp(wish) {
     return this.#inTurn(async () => {
       const { seed, mode, choices, changes, at, extent = at } = wish;
-      const [base, name] = typeof wish.scenario === "string" ? [await this.runner.ask("scenario", { name: wish.scenario }), wish.scenario] : [wish.scenario, undefined];
+      const [base, name] = typeof wish.scenario === "string" ? [await this.#find(wish.scenario), wish.scenario] : [wish.scenario, undefined];
       await this.#try({ base, name, seed, mode, choices }, { changes, at, extent }, true);
       this.setSpeed(wish.speed);
     });
@@ -235,7 +234,7 @@ export class Session {
   async #load({ changes, at, extent }) {
     const { base } = this;
     if (!base) return;
-    const written = await scenariosOf(base, this.mode === "one" ? undefined : this.choices, (name) => this.runner.ask("scenario", { name }));
+    const written = await scenariosOf(base, this.mode === "one" ? undefined : this.choices, (name) => this.#find(name));
     const scenarios = written.map((one, side) => (changes?.[side] ? { ...one, changes: changes[side] } : one));
     const { layouts } = await this.runner.load({ scenarios, seed: this.seed, at, isTakenBack: at < extent });
     this.runs = written;

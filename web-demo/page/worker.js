@@ -3,7 +3,7 @@
 // Runs one scenario, or two in lockstep, in virtual time, beside the page. Virtual time follows real time at the chosen
 // speed; when the machine cannot keep up, virtual time falls behind instead of piling up a debt. Each turn of the event
 // loop works for at most SLICE_MS, and a frame is sent only after the page has drawn the last one.
-import init, { Playground, scenario, scenarios } from "./pkg/tidegate_playground.js";
+import init, { completeScenario, Playground } from "./pkg/tidegate_playground.js";
 import { Exports } from "./take/exports.js";
 import { files } from "./take/files.js";
 import { Pictures } from "./pictures.js";
@@ -262,8 +262,8 @@ function answer(id, number, question) {
   switch (question.kind) {
     case "load":
       return load(number, question);
-    case "scenario":
-      return scenario(question.name);
+    case "completeScenario":
+      return completeScenario(question.scenario);
     case "readScenario":
       return files().then(({ readScenario }) => readScenario(question.toml));
     case "writeScenario":
@@ -274,7 +274,7 @@ function answer(id, number, question) {
   }
 }
 
-/** @param {number} id @param {Exclude<Question, { kind: "load" | "scenario" | "readScenario" | "writeScenario" }>} question */
+/** @param {number} id @param {Exclude<Question, { kind: "load" | "completeScenario" | "readScenario" | "writeScenario" }>} question */
 function answerAboutRun(id, question) {
   if (question.kind === "change") {
     if (sought !== undefined) throw new Error("the run is still on its way to another instant");
@@ -350,6 +350,6 @@ function obey(command) {
 self.onmessage = (event) => guarded(() => obey(event.data));
 
 init().then(
-  () => post({ type: "ready", scenarios: scenarios(), fields: Playground.telemetryFields(), stride: Playground.telemetryStride() }),
+  () => post({ type: "ready", fields: Playground.telemetryFields(), stride: Playground.telemetryStride() }),
   (error) => post({ type: "failed", message: `the scheduler could not be loaded: ${wordsOf(error)}` }),
 );

@@ -13,7 +13,37 @@
  * @packageDocumentation
  */
 
-export { Simulation, scenario, scenarios, simulate } from "./wasm/tidegate_sim.js";
+import { meant } from "./scenarios.js";
+import { Simulation as Run, simulate as run, type Report, type Scenario } from "./wasm/tidegate_sim.js";
+
+/**
+ * Runs a scenario to its end, and says what it came to. Equal scenarios and seeds give equal reports on every machine.
+ *
+ * It works until it is done, without a break: `Simulation` leaves the event loop free in between. Throws for an unknown
+ * name, and for a scenario that cannot run, with what is wrong with it.
+ *
+ * @param scenario the name of a built-in scenario, or one of your own
+ * @param seed a whole number from 0 to 2^53 - 1; 1, if it is left out
+ */
+export function simulate(scenario: string | Scenario, seed?: number | null): Report {
+  return run(meant(scenario), seed);
+}
+
+/** One run of a scenario, in as many parts as you like. */
+export class Simulation extends Run {
+  /**
+   * Starts a run. Throws as `simulate()` does.
+   *
+   * @param scenario the name of a built-in scenario, or one of your own
+   * @param seed a whole number from 0 to 2^53 - 1; 1, if it is left out
+   */
+  constructor(scenario: string | Scenario, seed?: number | null) {
+    super(meant(scenario), seed);
+  }
+}
+
+export { scenario, scenarios } from "./scenarios.js";
+export type { ScenarioInfo } from "./wasm/tidegate_scenarios.js";
 export type {
   About,
   AdaptiveRowGroups,
@@ -56,7 +86,6 @@ export type {
   Sample,
   Scenario,
   ScenarioColumn,
-  ScenarioInfo,
   SlotSample,
   StopReason,
   Strategy,

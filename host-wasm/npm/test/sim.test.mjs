@@ -47,6 +47,23 @@ test("so does every run in whose midst somebody changes things", () => {
   }
 });
 
+test("every scenario comes back from wasm as the package has it, to the last letter", () => {
+  for (const { name, title, description } of scenarios()) {
+    const one = scenario(name);
+    assert.deepEqual([one.name, one.title, one.description], [name, title, description]);
+    assert.equal(JSON.stringify(new Simulation(name).scenario()), JSON.stringify(one), name);
+  }
+});
+
+test("what is done to a scenario or to the list stays with whoever did it", () => {
+  const [one] = scenarios();
+  scenario(one.name).columns.length = 0;
+  const { name } = one;
+  one.name = "other";
+  assert.ok(scenario(name).columns.length > 0);
+  assert.equal(scenarios()[0].name, name);
+});
+
 test("a scenario of one's own is an object with the fields that have no default", () => {
   const own = {
     name: "own",
@@ -74,7 +91,11 @@ test("what is wrong with a scenario is told with its path", () => {
   wrong.models[0].provider.capacity = { shape: "constant", slots: "many" };
   assert.throws(() => simulate(wrong), /models\[0\]\.provider\.capacity.*invalid type: string "many", expected u32/);
   assert.throws(() => simulate({ ...scenario("tide"), colour: 1 }), /unknown field `colour`/);
-  assert.throws(() => simulate("no such"), /no scenario is called `no such`; there are tide, /);
+  const names = scenarios().map(({ name }) => name);
+  for (const name of ["no such", "", "constructor", "__proto__"]) {
+    const message = `no scenario is called \`${name}\`; there are ${names.join(", ")}`;
+    for (const use of [simulate, scenario, (name) => new Simulation(name)]) assert.throws(() => use(name), new Error(message));
+  }
   assert.throws(() => simulate("tide", -1), /the seed must be a whole number/);
 });
 

@@ -42,6 +42,15 @@ pub(crate) fn object(what: &str, value: &JsValue) -> Result<Node, JsError> {
     parse_json(&text).map_err(|mistake| refused(&mistake))
 }
 
+/// A scenario with every field: those that were left out have their defaults. Throws for an object that is no scenario.
+#[cfg(any(feature = "playground", feature = "sim"))]
+#[wasm_bindgen(js_name = completeScenario, unchecked_return_type = "Scenario")]
+pub fn complete_scenario(
+    #[wasm_bindgen(unchecked_param_type = "Scenario")] scenario: &JsValue,
+) -> Result<JsValue, JsError> {
+    to_js(&self::scenario(scenario)?)
+}
+
 /// The scenario that an object holds.
 pub(crate) fn scenario(value: &JsValue) -> Result<Scenario, JsError> {
     read(&object("a scenario", value)?).map_err(|mistake| refused(&mistake))

@@ -1,4 +1,5 @@
 // What `tidegate_playground.js` exports, ahead of the generated file.
+export function completeScenario(scenario: Scenario): Scenario;
 export function readScenario(toml: string): Scenario;
 export function writeScenario(scenario: Scenario): string;
 export class Playground {

@@ -1,27 +1,32 @@
 //! The scenarios that come with the scheduler, as data for JavaScript.
 //!
-//! They are made by code, and most of it makes the same thing over and over: in a wasm module it takes several times the
-//! room of what it makes. So the native code makes them here, whenever modules are built, and two ES modules hold what it
-//! made:
+//! They are made by code, and in a wasm module that code takes several times the room of what it makes. So the native code
+//! makes them here, whenever modules are built, and two ES modules hold what it made:
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `tidegate_scenarios.js` | what a person picks a scenario by, and the first one as JSON |
-//! | `tidegate_scenario_texts.js` | all of them as JSON |
+//! | `tidegate_scenarios.js` | what a person picks a scenario by, and what the first one is made of |
+//! | `tidegate_scenario_texts.js` | what each is made of |
 //!
-//! A page that begins with the first scenario needs no more than the first file until somebody wants another one.
+//! A page that begins with the first scenario needs no more than the first file until somebody wants another one. Scenarios
+//! are written as a person would write them, without what is as usual; whoever reads them has the same defaults.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use tidegate_core::sim::scenario::{Scenario, ScenarioColumn};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, from_value, to_value};
+use tidegate_core::sim::scenario::{Model, Scenario, ScenarioColumn};
 use tidegate_core::sim::suite::{self, Listed};
 
 const INDEX: &str = "tidegate_scenarios";
 const TEXTS: &str = "tidegate_scenario_texts";
+
+/// What the list says of a scenario already.
+const LISTED: [&str; 3] = ["name", "title", "description"];
 
 /// From so many columns on a scenario is looked through for patterns.
 const MANY_COLUMNS: usize = 64;
@@ -30,8 +35,13 @@ const MOST_PATTERNS: usize = 16;
 /// Stands for a column's number in a pattern.
 const NUMBER: char = '#';
 
-const UNKNOWN: &str = r#"export function unknown(name) {
-  return new Error(`no scenario is called \`${name}\`; there are ${SCENARIOS.map((one) => one.name).join(", ")}`);
+const SCENARIO_OF: &str = r#"export function scenarioOf(name, text) {
+  const listed = SCENARIOS.find((one) => one.name === name);
+  if (listed === undefined || text === undefined) {
+    throw new Error(`no scenario is called \`${name}\`; there are ${SCENARIOS.map((one) => one.name).join(", ")}`);
+  }
+  const { suite, ...info } = listed;
+  return { ...info, ...JSON.parse(text) };
 }
 "#;
 
@@ -72,12 +82,12 @@ fn index(all: &[Listed]) -> Result<String> {
         let Scenario { name, title, description, .. } = scenario;
         writeln!(script, "{},", serde_json::to_string(&Info { suite, name, title, description })?)?;
     }
-    writeln!(script, "];\nexport const FIRST = {};", literal(&serde_json::to_string(&first.scenario)?))?;
-    script.push_str(UNKNOWN);
+    writeln!(script, "];\nexport const FIRST = {};", expression(&first.scenario)?)?;
+    script.push_str(SCENARIO_OF);
     Ok(script)
 }
 
-/// The script of the scenarios themselves.
+/// The script of what the scenarios are made of.
 fn texts(all: &[Listed]) -> Result<String> {
     let mut script = format!("import {{ FIRST }} from \"./{INDEX}.js\";\n{MANY}const TEXTS = new Map([\n");
     for (place, Listed { scenario, .. }) in all.iter().enumerate() {
@@ -88,34 +98,76 @@ fn texts(all: &[Listed]) -> Result<String> {
     Ok(script)
 }
 
-/// An expression in JavaScript whose value is the scenario as JSON.
+/// An expression in JavaScript whose value is, as JSON, what the list does not say of a scenario.
 fn expression(scenario: &Scenario) -> Result<String> {
-    let text = serde_json::to_string(scenario)?;
-    let columns = scenario.columns.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
-    let Some(patterns) = patterns(&scenario.columns, &columns)? else { return Ok(literal(&text)) };
-    let (before, after) = text.split_once(&columns.join(",")).context("a scenario without its columns")?;
+    let mut short = short(scenario)?;
+    if let Some(members) = short.as_object_mut() {
+        members.retain(|name, _| !LISTED.contains(&name.as_str()));
+    }
+    let text = short.to_string();
+    let columns = short["columns"].as_array().map_or(&[][..], Vec::as_slice);
+    let Some(patterns) = patterns(columns) else { return Ok(literal(&text)) };
+    let array = columns.iter().map(Value::to_string).collect::<Vec<_>>().join(",");
+    let (before, after) = text.split_once(&array).context("a scenario without its columns")?;
     let patterns: Vec<_> = patterns.iter().map(|pattern| literal(pattern)).collect();
-    let count = columns.len();
-    Ok(format!("{} + many({count}, [{}]) + {}", literal(before), patterns.join(", "), literal(after)))
+    Ok(format!("{} + many({}, [{}]) + {}", literal(before), columns.len(), patterns.join(", "), literal(after)))
 }
 
-/// Texts after which the columns are made in turn, with [`NUMBER`] for the number that their names end with: thousands of
-/// columns are made by a loop in Rust, too. None if there are few columns, or they do not follow such patterns.
-fn patterns(columns: &[ScenarioColumn], texts: &[String]) -> Result<Option<Vec<String>>> {
-    if columns.len() < MANY_COLUMNS {
-        return Ok(None);
+/// A scenario without what is as usual.
+fn short(scenario: &Scenario) -> Result<Value> {
+    let columns = scenario.columns.iter().map(without_defaults::<ScenarioColumn>).collect::<Result<Vec<_>>>()?;
+    let mut models = Vec::new();
+    for model in &scenario.models {
+        let mut short = without_defaults::<Model>(model)?;
+        if let Some(request) = short.get_mut("request") {
+            *request = without_defaults(&model.request)?;
+        }
+        models.push(short);
     }
-    let mut patterns = Vec::new();
-    for column in &columns[..MOST_PATTERNS] {
-        let stem = column.name.trim_end_matches(|letter: char| letter.is_ascii_digit());
-        let pattern = ScenarioColumn { name: format!("{stem}{NUMBER}"), ..column.clone() };
-        patterns.push(serde_json::to_string(&pattern)?);
-        let makes = |n: usize| patterns[n % patterns.len()].replace(NUMBER, &n.to_string());
-        if texts.iter().enumerate().all(|(n, text)| *text == makes(n)) {
-            return Ok(Some(patterns));
+    // These two are read once rather than with every other member that is tried.
+    let rest = Scenario { columns: Vec::new(), models: Vec::new(), ..scenario.clone() };
+    let mut short = without_defaults(&rest)?;
+    short["columns"] = columns.into();
+    if !models.is_empty() {
+        short["models"] = models.into();
+    }
+    ensure!(from_value::<Scenario>(short.clone())? == *scenario, "{} is another one when it is read", scenario.name);
+    Ok(short)
+}
+
+/// A value as JSON without the members that make no difference to who reads it.
+fn without_defaults<T: Serialize + DeserializeOwned + PartialEq>(whole: &T) -> Result<Value> {
+    let mut short = to_value(whole)?;
+    let names: Vec<String> = short.as_object().context("this is no object")?.keys().cloned().collect();
+    for name in names {
+        let mut shorter = short.clone();
+        shorter.as_object_mut().and_then(|members| members.remove(&name));
+        if from_value::<T>(shorter.clone()).is_ok_and(|read| read == *whole) {
+            short = shorter;
         }
     }
-    Ok(None)
+    Ok(short)
+}
+
+/// Texts after which columns are made in turn, with [`NUMBER`] for the number that their names end with: thousands of columns
+/// are made by a loop in Rust, too. None if there are few columns, or they do not follow such patterns.
+fn patterns(columns: &[Value]) -> Option<Vec<String>> {
+    if columns.len() < MANY_COLUMNS {
+        return None;
+    }
+    let texts: Vec<String> = columns.iter().map(Value::to_string).collect();
+    let mut patterns = Vec::new();
+    for column in &columns[..MOST_PATTERNS] {
+        let stem = column["name"].as_str()?.trim_end_matches(|letter: char| letter.is_ascii_digit());
+        let mut pattern = column.clone();
+        pattern["name"] = format!("{stem}{NUMBER}").into();
+        patterns.push(pattern.to_string());
+        let makes = |n: usize| patterns[n % patterns.len()].replace(NUMBER, &n.to_string());
+        if texts.iter().enumerate().all(|(n, text)| *text == makes(n)) {
+            return Some(patterns);
+        }
+    }
+    None
 }
 
 /// A text as JavaScript writes it in its source: in single quotes, so that those of JSON stay as they are.
@@ -127,17 +179,13 @@ fn literal(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What JavaScript makes of [`literal`].
-    fn unquoted(literal: &str) -> String {
-        literal[1..literal.len() - 1].replace("\\'", "'").replace("\\\\", "\\")
-    }
-
     #[test]
-    fn every_text_is_read_as_the_scenario_it_was_made_of() {
+    fn every_short_form_is_read_as_the_scenario_it_was_made_of() {
         for Listed { scenario, .. } in suite::scenarios() {
-            let text = serde_json::to_string(&scenario).expect("it has JSON");
-            assert_eq!(unquoted(&literal(&text)), text);
-            assert_eq!(serde_json::from_str::<Scenario>(&text).expect("it is read"), scenario);
+            let short = short(&scenario).expect("it has one").to_string();
+            assert_eq!(serde_json::from_str::<Scenario>(&short).expect("it is read"), scenario);
+            let whole = serde_json::to_string(&scenario).expect("it has JSON");
+            assert!(short.len() < whole.len() / 2, "{} {short}", scenario.name);
         }
     }
 
@@ -153,23 +201,29 @@ mod tests {
         }
     }
 
+    /// The one with the most columns.
+    fn widest() -> Scenario {
+        let all = suite::scenarios();
+        all.into_iter().map(|listed| listed.scenario).max_by_key(|one| one.columns.len()).expect("there are scenarios")
+    }
+
     #[test]
     fn thousands_of_columns_are_told_by_their_patterns() {
-        let all = suite::scenarios();
-        let most = all.iter().max_by_key(|listed| listed.scenario.columns.len()).expect("there are scenarios");
-        let long = serde_json::to_string(&most.scenario).expect("it has JSON");
-        let short = expression(&most.scenario).expect("it has an expression");
-        assert!(long.len() > 1_000_000 && short.len() < 10_000, "{} and {}", long.len(), short.len());
+        let (scenario, short) = (widest(), expression(&widest()).expect("it has an expression"));
+        assert!(scenario.columns.len() > 4_000 && short.len() < 2_000, "{short}");
     }
 
     #[test]
     fn columns_without_a_pattern_are_written_as_they_are() {
-        let all = suite::scenarios();
-        let mut scenario = all.last().expect("there are scenarios").scenario.clone();
+        let mut scenario = widest();
         scenario.columns[70].weight += 0.5;
-        assert_eq!(
-            expression(&scenario).expect("it has one"),
-            literal(&serde_json::to_string(&scenario).expect("it has JSON"))
-        );
+        let text = expression(&scenario).expect("it has an expression");
+        let read: Value = serde_json::from_str(text.trim_matches('\'')).expect("it is JSON");
+        assert_eq!(read["columns"], short(&scenario).expect("it has one")["columns"]);
+    }
+
+    #[test]
+    fn a_text_in_quotes_is_one_of_javascript() {
+        assert_eq!(literal(r#"{"a":"it's \n"}"#), r#"'{"a":"it\'s \\n"}'"#);
     }
 }

@@ -1,2 +1,2 @@
-/** A scenario as JSON, by its name; undefined for an unknown one. */
+/** What a scenario is made of, by its name: JSON for `scenarioOf()`; undefined for an unknown one. */
 export function textOf(name: string): string | undefined;

@@ -11,8 +11,13 @@ export interface ScenarioInfo {
 /** The scenarios of all suites, in the order in which they should be offered. */
 export const SCENARIOS: readonly Readonly<ScenarioInfo>[];
 
-/** The first of them as JSON, for whoever begins with it and loads the others later. */
+/** What the first of them is made of, for whoever begins with it and loads the others later. */
 export const FIRST: string;
 
-/** What to throw where no scenario has this name. */
-export function unknown(name: string): Error;
+/**
+ * The scenario of this name, without the fields that have their defaults. Throws an `Error` that lists the names if there is
+ * no such scenario.
+ *
+ * @param text what it is made of
+ */
+export function scenarioOf(name: string, text: string | undefined): Omit<ScenarioInfo, "suite">;

@@ -1,0 +1,15 @@
+// @ts-check
+// The scenarios that come with the page. The list and the first one, with which it begins, are there from the start; the
+// others are loaded when one of them is first asked for.
+import { FIRST, SCENARIOS, scenarioOf } from "./pkg/tidegate_scenarios.js";
+
+/** @typedef {import("./pkg/tidegate_playground.js").Scenario} Scenario */
+
+export { SCENARIOS };
+
+/** A scenario by its name, without the fields that have their defaults. Rejects for an unknown one.
+ * @param {string} name @returns {Promise<Scenario>} */
+export async function find(name) {
+  const text = name === SCENARIOS[0]?.name ? FIRST : (await import("./pkg/tidegate_scenario_texts.js")).textOf(name);
+  return /** @type {Scenario} */ (scenarioOf(name, text));
+}
