@@ -2,7 +2,8 @@
 //! with seeds 1 to 3, the others with seed 1.
 //!
 //! With `changed` it prints runs in whose midst somebody changes things, and what: `NAME SEED DIGEST CHANGES`, the changes as
-//! JSON. The tests of the wasm modules compare these lines, made natively, with their own.
+//! JSON. With `scenarios` it prints the scenarios themselves, as JSON. The tests of the wasm modules compare these lines, made
+//! natively, with their own.
 
 use anyhow::{Result, bail};
 use tidegate_core::pipeline::PolicyChoice;
@@ -17,7 +18,8 @@ fn main() -> Result<()> {
     match std::env::args().nth(1).as_deref() {
         None => as_they_are(),
         Some("changed") => changed(),
-        Some(other) => bail!("`{other}` is unknown: nothing, or `changed`"),
+        Some("scenarios") => scenarios(),
+        Some(other) => bail!("`{other}` is unknown: nothing, `changed` or `scenarios`"),
     }
 }
 
@@ -36,6 +38,13 @@ fn changed() -> Result<()> {
         let changes = changes_of(&scenario);
         let digest = digest(&scenario, 1, &changes)?;
         println!("{} 1 {digest:016x} {}", scenario.name, serde_json::to_string(&changes)?);
+    }
+    Ok(())
+}
+
+fn scenarios() -> Result<()> {
+    for Listed { scenario, .. } in suite::scenarios() {
+        println!("{}", serde_json::to_string(&scenario)?);
     }
     Ok(())
 }
