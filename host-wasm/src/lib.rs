@@ -11,7 +11,8 @@
 //! | `playground` | runs, and all that a page shows of them: [`playground`] |
 //! | `files` | scenario files, traces and decision logs, for a page that asks for one: [`files`] |
 //!
-//! People use both through the TypeScript package beside this crate.
+//! People use them through the TypeScript package beside this crate. The scenarios that have names are in no module: they come
+//! as data, which `tidegate-wasm-build` writes.
 
 #[cfg(any(feature = "engine", feature = "replay"))]
 #[cfg_attr(not(feature = "playground"), allow(dead_code, reason = "each module uses a part of it"))]
