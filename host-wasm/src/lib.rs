@@ -40,6 +40,7 @@ mod text;
 
 use wasm_bindgen::prelude::*;
 
+#[cfg(debug_assertions)]
 #[wasm_bindgen]
 unsafe extern "C" {
     #[wasm_bindgen(js_namespace = console, js_name = error)]
@@ -47,7 +48,9 @@ unsafe extern "C" {
 }
 
 /// Runs by itself when the module is loaded. A panic is a defect of this module: its message and place go to the console,
-/// where JavaScript alone would see a bare `unreachable`.
+/// where JavaScript alone would see a bare `unreachable`. Released modules have no messages: they would be a tenth of what
+/// a page loads.
+#[cfg(debug_assertions)]
 #[wasm_bindgen(start)]
 pub fn start() {
     std::panic::set_hook(Box::new(|panic| console_error(&panic.to_string())));
