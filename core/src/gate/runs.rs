@@ -44,8 +44,11 @@ pub(crate) struct Runs<H: Host> {
 struct Asks<H: Host> {
     go_on: fn(&Run<H>, Instant),
     notify: fn(&Run<H>, Instant),
-    stage: fn(&Run<H>, &mut dyn FnMut(&mut dyn TaskStage)),
+    stage: fn(&Run<H>, Ask<'_>),
 }
+
+/// Something to ask of a run's task stage, under the locks of both.
+type Ask<'a> = &'a mut dyn FnMut(&mut dyn TaskStage);
 
 impl<H: Host> Default for Runs<H> {
     fn default() -> Self {
@@ -56,7 +59,7 @@ impl<H: Host> Default for Runs<H> {
 impl<H: Host> Runs<H> {
     /// A seat for one more run.
     pub(crate) fn enter(&mut self, run: &Arc<Run<H>>) -> SlotKey {
-        let stage = |run: &Run<H>, ask: &mut dyn FnMut(&mut dyn TaskStage)| run.stage(|pipeline| ask(pipeline));
+        let stage = |run: &Run<H>, ask: Ask<'_>| run.stage(|pipeline| ask(pipeline));
         self.asks = Some(Asks { go_on: Run::go_on, notify: Run::notify, stage });
         self.seats.insert(Arc::clone(run))
     }

@@ -18,7 +18,7 @@ use wasm_bindgen_cli_support::Bindgen;
 const TARGET: &str = "wasm32-unknown-unknown";
 const PACKAGE: &str = "tidegate-wasm";
 const PROFILE: &str = "wasm-release";
-/// What makes the modules small, each measured by itself on `live` (gzip): traps for panics and a standard library of our
+/// What makes the modules small, each measured by itself on `pipeline` (gzip): traps for panics and a standard library of our
 /// own 8 %, inlining before code generation 3 %.
 const FLAGS: &str =
     r#"["-Zunstable-options", "-Cpanic=immediate-abort", "-Zlocation-detail=none", "-Zinline-mir=yes"]"#;
@@ -26,8 +26,10 @@ const FLAGS: &str =
 /// One of the modules that the crate is compiled to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Module {
-    /// Gate and pipelines, for real calls.
-    Live,
+    /// The gate, for real calls.
+    Gate,
+    /// Gate and pipelines.
+    Pipeline,
     /// Runs in virtual time.
     Sim,
     /// Decision logs, told again.
@@ -40,15 +42,16 @@ pub enum Module {
 
 impl Module {
     /// All.
-    pub const ALL: [Self; 5] = [Self::Live, Self::Sim, Self::Replay, Self::Playground, Self::Files];
+    pub const ALL: [Self; 6] = [Self::Gate, Self::Pipeline, Self::Sim, Self::Replay, Self::Playground, Self::Files];
     /// Those of the package.
-    pub const PACKAGE: [Self; 3] = [Self::Live, Self::Sim, Self::Replay];
+    pub const PACKAGE: [Self; 4] = [Self::Gate, Self::Pipeline, Self::Sim, Self::Replay];
 
     /// The name of its files: `NAME.js`, `NAME.d.ts`, `NAME_bg.wasm` and `NAME_bg.wasm.d.ts`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Live => "tidegate_live",
+            Self::Gate => "tidegate_gate",
+            Self::Pipeline => "tidegate_pipeline",
             Self::Sim => "tidegate_sim",
             Self::Replay => "tidegate_replay",
             Self::Playground => "tidegate_playground",
@@ -60,11 +63,20 @@ impl Module {
     #[must_use]
     pub fn short_name(self) -> &'static str {
         match self {
-            Self::Live => "live",
+            Self::Gate => "gate",
+            Self::Pipeline => "pipeline",
             Self::Sim => "sim",
             Self::Replay => "replay",
             Self::Playground => "playground",
             Self::Files => "files",
+        }
+    }
+
+    /// Its level of optimisation. The gate is small, and every call passes through it twice: speed comes first there.
+    fn opt_level(self) -> &'static str {
+        match self {
+            Self::Gate => "3",
+            _ => "\"z\"",
         }
     }
 }
@@ -118,6 +130,7 @@ fn compile(home: &Path, module: Module) -> Result<PathBuf> {
         .args(["build", "--package", PACKAGE, "--target", TARGET, "--profile", PROFILE, "--lib"])
         .args(["--no-default-features", "--features", module.short_name()])
         .args(["-Zbuild-std=std,panic_abort", "-Zbuild-std-features=optimize_for_size"])
+        .args(["--config", &format!("profile.{PROFILE}.opt-level={}", module.opt_level())])
         .args(["--config", &format!("target.{TARGET}.rustflags={FLAGS}")])
         .env("RUSTC_BOOTSTRAP", "1")
         .arg("--message-format=json-render-diagnostics")

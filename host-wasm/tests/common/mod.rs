@@ -2,9 +2,9 @@
 
 #[cfg(feature = "playground")]
 mod files;
-#[cfg(feature = "live")]
+#[cfg(feature = "gate")]
 mod gate;
-#[cfg(feature = "live")]
+#[cfg(feature = "gate")]
 mod host;
 #[cfg(feature = "replay")]
 mod replay;
