@@ -21,7 +21,7 @@ const PARTS = [
   { name: "pipeline", files: ["wasm/tidegate_pipeline_bg.wasm"], goal: 80, limit: 125 },
   { name: "sim", files: ["wasm/tidegate_sim_bg.wasm"], goal: 160, limit: 234 },
   { name: "replay", files: ["wasm/tidegate_replay_bg.wasm"], goal: 200, limit: 178 },
-  { name: "JavaScript", files: scripts(dist), goal: 60, limit: 60 },
+  { name: "JavaScript", files: scripts(dist), goal: 62, limit: 62 },
 ];
 
 /** Every script of the package, as paths below `folder`. */
