@@ -55,21 +55,32 @@ pub(crate) struct Mistake {
     at: Option<usize>,
     /// The way to the value from the outermost, such as `models[0].provider`; empty for that itself.
     path: String,
+    /// Which value of a sequence was missed, until the place is known.
+    missed: Option<usize>,
 }
 
 impl Mistake {
     pub(crate) fn new(what: impl Into<String>, at: usize) -> Self {
-        Self { what: what.into(), at: Some(at), path: String::new() }
+        Self { what: what.into(), at: Some(at), path: String::new(), missed: None }
     }
 
     /// A mistake without a place yet.
     fn nowhere(what: String) -> Self {
-        Self { what, at: None, path: String::new() }
+        Self { what, at: None, path: String::new(), missed: None }
     }
 
     /// The same, of the value at this place, unless a more exact one is known.
     fn at(mut self, at: usize) -> Self {
         self.at = self.at.or(Some(at));
+        self.missed = None;
+        self
+    }
+
+    /// The same, of a struct with these fields: what was missed is one of them.
+    fn of_field(mut self, fields: &[&str]) -> Self {
+        if let Some(name) = self.missed.and_then(|nth| fields.get(nth)) {
+            self.what = ["missing field `", name, "`"].concat();
+        }
         self
     }
 
@@ -77,6 +88,7 @@ impl Mistake {
     fn inside(mut self, step: &str) -> Self {
         let joint = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
         self.path = [step, joint, &self.path].concat();
+        self.missed = None;
         self
     }
 
@@ -105,6 +117,12 @@ impl std::error::Error for Mistake {}
 impl serde::de::Error for Mistake {
     fn custom<T: fmt::Display>(what: T) -> Self {
         Self::nowhere(what.to_string())
+    }
+
+    fn invalid_length(found: usize, expected: &dyn serde::de::Expected) -> Self {
+        let mut mistake = Self::nowhere(format!("invalid length {found}, expected {expected}"));
+        mistake.missed = Some(found);
+        mistake
     }
 }
 
