@@ -59,10 +59,6 @@ interface OnBehalf extends AcquireOptions {
   readonly [beforeAsking]?: (() => void) | undefined;
 }
 
-/** Tenants that nobody registered and that get a group of their own; those beyond share one. */
-const MOST_STRANGERS = 4_096;
-const OTHERS = "(others)";
-
 /**
  * Decides when a call may go out, and learns from what became of it.
  *
@@ -90,8 +86,9 @@ export class RequestGate {
     this.#tickets.changed();
   });
   readonly #defaults: AdaptiveSettings;
+  /** Groups of tenants, by name: one name for each group, so the core bounds these too. */
   readonly #tenants = new Map<string, number>();
-  #strangers = 0;
+  readonly #named = new Set<number>();
   #isShut = false;
   #isEnding = false;
   readonly #listeners = new Listeners();
@@ -162,7 +159,9 @@ export class RequestGate {
    * @throws RangeError for a weight out of range
    */
   tenant(name: string, weight: number): void {
-    this.#tenants.set(text("the name of a tenant", name), this.#group(name, anyNumber("weight", weight)));
+    const group = this.#group(text("the name of a tenant", name), anyNumber("weight", weight));
+    this.#named.add(group);
+    this.#tenants.set(name, group);
   }
 
   /**
@@ -453,14 +452,10 @@ export class RequestGate {
   }
 
   #stranger(tenant: string): number {
-    text("the name of a tenant", tenant);
-    const isOneTooMany = this.#strangers >= MOST_STRANGERS;
-    const known = isOneTooMany ? this.#tenants.get(OTHERS) : undefined;
-    if (known !== undefined) return known;
-    const name = isOneTooMany ? OTHERS : tenant;
-    const group = this.#group(name, 1);
-    this.#strangers += 1;
-    this.#tenants.set(name, group);
+    const group = this.#live().groupOfTenant(text("the name of a tenant", tenant));
+    if (this.#named.has(group)) return group;
+    this.#named.add(group);
+    this.#tenants.set(tenant, group);
     return group;
   }
 
