@@ -24,9 +24,9 @@
 //!
 //! Names from outside may be anything and any number. Models nobody registered are refused, unless
 //! [`admit_unknown`](RequestGate::admit_unknown) says what they get and how many there may be; of tenants, the first
-//! [`MAX_TENANTS`] that nobody registered get a group each, and the rest share one.
+//! [`MAX_STRANGERS`](tidegate_core::request::MAX_STRANGERS) that nobody registered get a group each, and the rest share one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -44,12 +44,6 @@ use tidegate_core::request::{
 use tokio::runtime::TryCurrentError;
 
 use crate::host::TokioHost;
-
-/// Tenants that get a fairness group of their own without being registered.
-pub const MAX_TENANTS: usize = 1 << 12;
-
-/// The group of all tenants beyond those.
-const OTHERS: &str = "(others)";
 
 /// What a call is for. Calls of one key share one adaptive limit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -184,8 +178,8 @@ pub struct RequestGate {
 struct Names {
     resources: HashMap<ResourceKey, ResourceId>,
     tenants: HashMap<Arc<str>, GroupId>,
-    /// Tenants that nobody registered.
-    strangers: usize,
+    /// Those that tenants are remembered for.
+    groups: HashSet<GroupId>,
     /// What models get that nobody registered, and how many more there may be.
     unknown: Option<(Limits, usize)>,
 }
@@ -242,6 +236,7 @@ impl RequestGate {
         let mut names = self.names.write();
         let group = self.gate.with(|machine, _| machine.group(name, weight))?;
         names.tenants.insert(name.into(), group);
+        names.groups.insert(group);
         Ok(group)
     }
 
@@ -285,21 +280,15 @@ impl RequestGate {
 
     /// The group of a tenant that nobody registered.
     fn stranger(&self, names: &mut Names, tenant: &Arc<str>) -> Result<GroupId, Denial> {
-        let mut name = tenant;
-        let others: Arc<str> = OTHERS.into();
-        if !names.tenants.contains_key(name) {
-            if names.strangers < MAX_TENANTS {
-                names.strangers += 1;
-            } else {
-                name = &others;
-            }
-        }
-        if let Some(known) = names.tenants.get(name) {
+        if let Some(known) = names.tenants.get(tenant) {
             return Ok(*known);
         }
-        let group = self.gate.with(|machine, _| machine.group(name, 1.0));
+        let group = self.gate.with(|machine, _| machine.group_of_tenant(tenant));
         let group = group.map_err(|_| Denial { reason: DenialReason::Unregistered, changes_at: None })?;
-        names.tenants.insert(Arc::clone(name), group);
+        // The book stays as bounded as the groups: of those who share one, the first is remembered.
+        if names.groups.insert(group) {
+            names.tenants.insert(Arc::clone(tenant), group);
+        }
         Ok(group)
     }
 

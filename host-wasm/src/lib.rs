@@ -5,7 +5,8 @@
 //!
 //! | feature | what is in it |
 //! | --- | --- |
-//! | `live` | real calls on the event loop: [`gate`] and [`pipeline`], over a clock, a timer and a spawner ([`host`]) and a mutex for one thread ([`lock`]) |
+//! | `gate` | real calls on the event loop: [`gate`], over a clock, a timer and a spawner ([`host`]) and a mutex for one thread ([`lock`]) |
+//! | `pipeline` | the same, and rows that are filled through it: [`pipeline`] |
 //! | `sim` | runs in virtual time: [`sim`] |
 //! | `replay` | what was decided elsewhere, told again: [`replay`] |
 //! | `playground` | runs, and all that a page shows of them: [`playground`] |
@@ -21,13 +22,13 @@ mod convert;
 pub mod engine;
 #[cfg(feature = "files")]
 pub mod files;
-#[cfg(feature = "live")]
+#[cfg(feature = "gate")]
 pub mod gate;
-#[cfg(feature = "live")]
+#[cfg(feature = "gate")]
 pub mod host;
-#[cfg(feature = "live")]
+#[cfg(feature = "gate")]
 pub mod lock;
-#[cfg(feature = "live")]
+#[cfg(feature = "pipeline")]
 pub mod pipeline;
 #[cfg(feature = "playground")]
 pub mod playground;
@@ -39,8 +40,10 @@ pub mod sim;
 #[cfg_attr(not(feature = "playground"), allow(unused, reason = "each module uses a part of it"))]
 mod text;
 
+#[cfg(debug_assertions)]
 use wasm_bindgen::prelude::*;
 
+#[cfg(debug_assertions)]
 #[wasm_bindgen]
 unsafe extern "C" {
     #[wasm_bindgen(js_namespace = console, js_name = error)]
@@ -48,7 +51,9 @@ unsafe extern "C" {
 }
 
 /// Runs by itself when the module is loaded. A panic is a defect of this module: its message and place go to the console,
-/// where JavaScript alone would see a bare `unreachable`.
+/// where JavaScript alone would see a bare `unreachable`. Released modules have no messages: they would be a tenth of what
+/// a page loads.
+#[cfg(debug_assertions)]
 #[wasm_bindgen(start)]
 pub fn start() {
     std::panic::set_hook(Box::new(|panic| console_error(&panic.to_string())));

@@ -21,11 +21,12 @@ const SCENARIOS = ["wasm/tidegate_scenarios.js", "wasm/tidegate_scenario_texts.j
  * it follows the module down and never goes up.
  */
 const PARTS = [
-  { name: "live", files: ["wasm/tidegate_live_bg.wasm"], goal: 80, limit: 142 },
-  { name: "sim", files: ["wasm/tidegate_sim_bg.wasm"], goal: 160, limit: 231 },
-  { name: "replay", files: ["wasm/tidegate_replay_bg.wasm"], goal: 200, limit: 200 },
+  { name: "gate", files: ["wasm/tidegate_gate_bg.wasm"], goal: 80, limit: 74 },
+  { name: "pipeline", files: ["wasm/tidegate_pipeline_bg.wasm"], goal: 80, limit: 125 },
+  { name: "sim", files: ["wasm/tidegate_sim_bg.wasm"], goal: 160, limit: 206 },
+  { name: "replay", files: ["wasm/tidegate_replay_bg.wasm"], goal: 200, limit: 178 },
   { name: "scenarios", files: SCENARIOS, goal: 6, limit: 6 },
-  { name: "JavaScript", files: scripts(dist).filter((file) => !SCENARIOS.includes(file)), goal: 56, limit: 56 },
+  { name: "JavaScript", files: scripts(dist).filter((file) => !SCENARIOS.includes(file)), goal: 62, limit: 62 },
 ];
 
 /** Every script of the package, as paths below `folder`. */

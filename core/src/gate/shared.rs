@@ -166,10 +166,7 @@ impl<H: Host> Shared<H> {
         state.runs.go_on(now);
         let news = state.runs.take_news();
         drop(state);
-        for run in &news {
-            run.notify(now);
-        }
-        drop(news);
+        news.tell(now);
         self.state.lock()
     }
 

@@ -51,7 +51,7 @@ mod tests_event;
 #[cfg(test)]
 mod tests_why;
 
-pub use admission::{CallWait, RequestAdmission};
+pub use admission::{CallWait, MAX_STRANGERS, RequestAdmission};
 pub use config::{AimdConfig, CooldownRule, CutRule, RequestConfig};
 pub use keys::{Domain, GroupId, ProviderModelId, Request, ResourceId};
 pub use outcome::{Acquire, Completion, Denial, DenialReason, Effect, Outcome, RequestLease, WaiterId};

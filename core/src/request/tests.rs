@@ -1,4 +1,5 @@
 use std::boxed::Box;
+use std::string::ToString;
 use std::vec;
 use std::vec::Vec;
 
@@ -449,4 +450,24 @@ fn a_snapshot_shows_what_may_be_leaking() {
     assert_eq!(state.irregular_releases.duplicate, 1);
     bench.end(lost, Outcome::LocalCancelled);
     assert_eq!((bench.state().active_leases, bench.state().oldest_lease), (0, None));
+}
+
+#[test]
+fn tenants_that_nobody_named_have_a_group_each_until_there_are_too_many() {
+    let mut admission = RequestAdmission::new(RequestConfig::default()).unwrap();
+    let named = admission.group("named", 4.0).unwrap();
+    let first = admission.group_of_tenant("0").unwrap();
+    let mut groups: Vec<GroupId> =
+        (1..MAX_STRANGERS).map(|n| admission.group_of_tenant(&n.to_string()).unwrap()).collect();
+    let last = admission.group_of_tenant("one more").unwrap();
+    assert_eq!(admission.group_of_tenant("and another").unwrap(), last);
+    assert_eq!(admission.group_of_tenant("0").unwrap(), first);
+    assert_eq!(admission.group_of_tenant("named").unwrap(), named);
+    // Whoever is given a weight is no stranger.
+    assert_ne!(admission.group("late", 2.0).unwrap(), last);
+    groups.extend([named, first, last]);
+    let count = groups.len();
+    groups.sort_unstable();
+    groups.dedup();
+    assert_eq!(groups.len(), count);
 }

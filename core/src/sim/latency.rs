@@ -76,7 +76,9 @@ struct Written {
     high: Option<Duration>,
     #[serde(default, rename = "median_ms", with = "millis::option")]
     median: Option<Duration>,
+    #[serde(default)]
     sigma: Option<f64>,
+    #[serde(default)]
     tail: Option<Tail>,
 }
 

@@ -14,11 +14,11 @@ use std::sync::{Arc, OnceLock};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use parking_lot::RwLock;
-use tidegate_core::request::GroupId;
+use tidegate_core::request::{GroupId, MAX_STRANGERS};
 
 use super::answer::Refusal;
 use super::config::{PriorityConfig, TenantBy, TenantsConfig};
-use crate::gate::{MAX_TENANTS, RequestGate};
+use crate::gate::RequestGate;
 
 /// The tenant of everybody, where tenants are not told apart.
 const EVERYBODY: &str = "(everybody)";
@@ -139,7 +139,7 @@ impl Tenants {
         }
         let mut met = self.met.write();
         let strangers = met.len().saturating_sub(self.config.known.len());
-        if name.len() > LONGEST_NAME || strangers >= MAX_TENANTS {
+        if name.len() > LONGEST_NAME || strangers >= MAX_STRANGERS {
             return Ok(Arc::clone(&self.others));
         }
         // What is in brackets are names of this module, of which there are few.
@@ -234,7 +234,7 @@ mod tests {
         let strict = tenants(TenantsConfig { by: by.clone(), require_known: true, ..TenantsConfig::default() });
         assert!(matches!(strict.of(&headers("x-tenant", "anybody")), Err(Refusal::UnknownTenant)));
         let open = tenants(TenantsConfig { by, ..TenantsConfig::default() });
-        for n in 0..MAX_TENANTS {
+        for n in 0..MAX_STRANGERS {
             assert_eq!(*open.of(&headers("x-tenant", &format!("t{n}"))).unwrap().name, *format!("t{n}"));
         }
         assert_eq!(&*open.of(&headers("x-tenant", "one more")).unwrap().name, OTHERS);

@@ -2,7 +2,7 @@
 
 import { spanMs } from "./errors.js";
 import type { Resource } from "./gate-keys.js";
-import { finishAs, NONE, Waiter } from "./gate-tickets.js";
+import { NONE, Waiter } from "./gate-tickets.js";
 import {
   type Completion,
   type End,
@@ -159,10 +159,10 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     const { notes, ticket } = this;
     if (ticket === NONE) return;
     this.ticket = NONE;
-    if (notes === undefined && own === undefined) return finishAs(ticket, outcome, retryAfterMs, -1, 0);
+    if (notes === undefined && own === undefined) return this.resource.tickets.finish(ticket, outcome, retryAfterMs, -1, 0);
     if (notes?.limit !== undefined) lift(notes.limit, this.outer);
     const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
-    finishAs(ticket, outcome, retryAfterMs, input, output);
+    this.resource.tickets.finish(ticket, outcome, retryAfterMs, input, output);
   }
 }
 

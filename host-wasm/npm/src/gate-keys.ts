@@ -1,6 +1,7 @@
 /** What a call is for: keys, and the resources that a gate has made of them. */
 
 import { DeniedError, onlyKnown, text } from "./errors.js";
+import type { Tickets } from "./gate-tickets.js";
 
 /**
  * A provider's model, called for one kind of work. Calls of one key share one adaptive limit; all domains of one model share
@@ -29,12 +30,15 @@ export class Resource implements ResourceKey {
   readonly number: number;
   /** @internal The book it stands in. */
   readonly book: Book;
+  /** @internal The calls of its gate's module. */
+  readonly tickets: Tickets;
   /** @internal */
   hasBudgets = false;
 
   /** @internal */
   constructor(book: Book, number: number, key: FullKey) {
     this.book = book;
+    this.tickets = book.tickets;
     this.number = number;
     this.provider = key.provider;
     this.model = key.model;
@@ -74,6 +78,8 @@ export function readKey(key: Key): FullKey {
 
 /** @internal The resources of one gate, by name and by number. */
 export class Book {
+  /** The calls of the gate's module. */
+  readonly tickets: Tickets;
   /** Takes over what was said about a budget: dimension, limit, what remains, milliseconds until it is whole. */
   readonly correct: (number: number, dimension: number, limit: number, remaining: number, resetMs: number) => void;
   readonly #byName = new Map<string, Resource>();
@@ -81,7 +87,8 @@ export class Book {
   /** `provider/model` in order of registration, as the core numbers them. */
   readonly #models: string[] = [];
 
-  constructor(correct: Book["correct"]) {
+  constructor(tickets: Tickets, correct: Book["correct"]) {
+    this.tickets = tickets;
     this.correct = correct;
   }
 

@@ -2,17 +2,12 @@
 /** The right to make one call. */
 
 import type { Resource } from "./gate-keys.js";
-import { finishAs, giveUp } from "./gate-tickets.js";
 import { type Completion, type Outcome, readEnd } from "./outcome.js";
 
 /**
  * `Symbol.dispose`, or what stands for it where it is missing: `using` then needs a polyfill, everything else does not.
  */
 export const dispose: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Symbol.dispose") as typeof Symbol.dispose);
-
-/** Permits that nobody can finish any more: they go back, so that a forgotten one costs time but never the slot. */
-const forgotten =
-  typeof FinalizationRegistry === "undefined" ? undefined : new FinalizationRegistry<number>((ticket) => giveUp(ticket));
 
 /**
  * The right to make one call. Give it back with {@link Permit.finish} and what became of the call.
@@ -40,7 +35,7 @@ export class Permit {
   constructor(resource: Resource, ticket: number) {
     this.resource = resource;
     this.#ticket = ticket;
-    forgotten?.register(this, ticket, this);
+    resource.tickets.forgotten?.register(this, ticket, this);
   }
 
   /** Whether it was given back. */
@@ -59,21 +54,21 @@ export class Permit {
     const { outcome, retryAfterMs, input, output } = readEnd(end);
     const ticket = this.#take();
     if (ticket < 0) return false;
-    finishAs(ticket, outcome, retryAfterMs, input, output);
+    this.resource.tickets.finish(ticket, outcome, retryAfterMs, input, output);
     return true;
   }
 
   /** Gives the slot back as a call that was given up, unless it was given back before. */
   [dispose](): void {
     const ticket = this.#take();
-    if (ticket >= 0) giveUp(ticket);
+    if (ticket >= 0) this.resource.tickets.giveUp(ticket);
   }
 
   #take(): number {
     const ticket = this.#ticket;
     if (ticket >= 0) {
       this.#ticket = -1;
-      forgotten?.unregister(this);
+      this.resource.tickets.forgotten?.unregister(this);
     }
     return ticket;
   }

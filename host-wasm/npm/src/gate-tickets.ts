@@ -8,14 +8,20 @@
 
 import { DeniedError, denialReason, known } from "./errors.js";
 import type { Resource } from "./gate-keys.js";
-import {
-  cancel,
-  denialChangesInMs,
-  denialReason as latestReason,
-  finish,
-  nextNews,
-  onTurn,
-} from "./wasm/tidegate_live.js";
+
+/** What a wasm module has for gates. Each that is loaded has calls, and tickets, of its own. */
+export type GateModule = Pick<
+  typeof import("./wasm/tidegate_gate.js"),
+  | "RequestGate"
+  | "cancel"
+  | "denialChangesInMs"
+  | "denialReason"
+  | "finish"
+  | "headNames"
+  | "nextNews"
+  | "onTurn"
+  | "readHead"
+>;
 
 /** The wasm module's "no ticket" and "no more news": the smallest number of 32 bits. */
 export const NONE = -(2 ** 31);
@@ -42,132 +48,135 @@ export abstract class Waiter {
   abstract refused(error: unknown): void;
 }
 
-/** Those that wait, by ticket. */
-const waiters: (Waiter | undefined)[] = [];
+/** The calls of one wasm module. */
+export class Tickets {
+  readonly module: GateModule;
+  /** Permits that nobody can finish any more: they go back, so that a forgotten one costs time but never the slot. */
+  readonly forgotten =
+    typeof FinalizationRegistry === "undefined" ? undefined : new FinalizationRegistry<number>((ticket) => this.giveUp(ticket));
+  /** Those that wait, by ticket. */
+  readonly #waiters: (Waiter | undefined)[] = [];
+  /** Those that have a permit and are not told yet. */
+  #ready: Waiter[] = [];
+  readonly #tellReady = (): void => this.#tellAll();
+  /** Who is to be called after anything may have happened. */
+  readonly #watchers = new Set<() => void>();
+  #isAsked = false;
 
-/** Those that have a permit and are not told yet. */
-let ready: Waiter[] = [];
-
-/** The denial that the wasm module has just answered. */
-export function latestDenial(resource: Resource): DeniedError {
-  return new DeniedError(resource.name, denialReason(latestReason()), known(denialChangesInMs()));
-}
-
-/** Puts a call where it belongs by the answer to its `acquire`. */
-export function enter(waiter: Waiter, answer: number): void {
-  if (answer >= 0) return makeReady(waiter, answer);
-  if (answer === NONE) return waiter.refused(latestDenial(waiter.resource));
-  const ticket = ~answer;
-  waiters[ticket] = waiter;
-  const { outer } = waiter;
-  if (outer !== undefined) {
-    waiter.onAbort = () => leave(ticket, outer.reason);
-    outer.addEventListener("abort", waiter.onAbort, { once: true });
+  constructor(module: GateModule) {
+    this.module = module;
+    // What happens in turns of the module's own.
+    module.onTurn(() => this.#soon());
   }
-}
 
-/** Takes up the answers that are there, `count` of them at most. */
-export function deliver(count = Infinity): void {
-  for (let left = count; left > 0; left -= 1) {
-    const news = nextNews();
-    if (news === NONE) return;
-    const ticket = news < 0 ? ~news : news;
-    const waiter = waiters[ticket];
-    waiters[ticket] = undefined;
-    if (waiter === undefined) continue;
-    stopListening(waiter);
-    if (news < 0) waiter.refused(latestDenial(waiter.resource));
-    else makeReady(waiter, ticket);
+  /** The denial that the wasm module has just answered. */
+  latestDenial(resource: Resource): DeniedError {
+    const { module } = this;
+    return new DeniedError(resource.name, denialReason(module.denialReason()), known(module.denialChangesInMs()));
   }
-}
 
-function makeReady(waiter: Waiter, ticket: number): void {
-  waiter.ticket = ticket;
-  if (ready.push(waiter) === 1) queueMicrotask(tellReady);
-}
-
-function tellReady(): void {
-  const those = ready;
-  ready = [];
-  for (const waiter of those) {
-    try {
-      tell(waiter);
-    } catch (error) {
-      // It is this caller's own, and the others are still to be told.
-      if (waiter.ticket !== NONE) giveUp(waiter.ticket);
-      waiter.refused(error);
+  /** Puts a call where it belongs by the answer to its `acquire`. */
+  enter(waiter: Waiter, answer: number): void {
+    if (answer >= 0) return this.#makeReady(waiter, answer);
+    if (answer === NONE) return waiter.refused(this.latestDenial(waiter.resource));
+    const ticket = ~answer;
+    this.#waiters[ticket] = waiter;
+    const { outer } = waiter;
+    if (outer !== undefined) {
+      waiter.onAbort = () => this.#leave(ticket, outer.reason);
+      outer.addEventListener("abort", waiter.onAbort, { once: true });
     }
   }
-}
 
-function tell(waiter: Waiter): void {
-  const { outer } = waiter;
-  if (outer === undefined || !outer.aborted) return waiter.granted();
-  const { ticket } = waiter;
-  waiter.ticket = NONE;
-  giveUp(ticket);
-  waiter.refused(outer.reason);
+  /** Takes up the answers that are there, `count` of them at most. */
+  deliver(count = Infinity): void {
+    for (let left = count; left > 0; left -= 1) {
+      const news = this.module.nextNews();
+      if (news === NONE) return;
+      const ticket = news < 0 ? ~news : news;
+      const waiter = this.#waiters[ticket];
+      this.#waiters[ticket] = undefined;
+      if (waiter === undefined) continue;
+      stopListening(waiter);
+      if (news < 0) waiter.refused(this.latestDenial(waiter.resource));
+      else this.#makeReady(waiter, ticket);
+    }
+  }
+
+  #makeReady(waiter: Waiter, ticket: number): void {
+    waiter.ticket = ticket;
+    if (this.#ready.push(waiter) === 1) queueMicrotask(this.#tellReady);
+  }
+
+  #tellAll(): void {
+    const those = this.#ready;
+    this.#ready = [];
+    for (const waiter of those) {
+      try {
+        this.#tell(waiter);
+      } catch (error) {
+        // It is this caller's own, and the others are still to be told.
+        if (waiter.ticket !== NONE) this.giveUp(waiter.ticket);
+        waiter.refused(error);
+      }
+    }
+  }
+
+  #tell(waiter: Waiter): void {
+    const { outer } = waiter;
+    if (outer === undefined || !outer.aborted) return waiter.granted();
+    const { ticket } = waiter;
+    waiter.ticket = NONE;
+    this.giveUp(ticket);
+    waiter.refused(outer.reason);
+  }
+
+  /** A call leaves the queue, and is told why. */
+  #leave(ticket: number, reason: unknown): void {
+    const waiter = this.#waiters[ticket];
+    this.#waiters[ticket] = undefined;
+    if (waiter === undefined) return;
+    this.giveUp(ticket);
+    waiter.refused(reason);
+  }
+
+  /** Gives a ticket up: a call that waits leaves the queue, a permit goes back as local cancelled. */
+  giveUp(ticket: number): void {
+    const news = this.module.cancel(ticket);
+    if (news > 0) this.deliver(news);
+    this.changed();
+  }
+
+  /** Ends the call of a ticket; `retryAfterMs` is NaN for none, `input` below 0 for what is not known. */
+  finish(ticket: number, outcome: number, retryAfterMs: number, input: number, output: number): void {
+    const news = this.module.finish(ticket, outcome, retryAfterMs, input, output);
+    if (news > 0) this.deliver(news);
+    this.changed();
+  }
+
+  /** Calls `watcher` in a turn of its own after anything may have happened; until the returned function is called. */
+  watch(watcher: () => void): () => void {
+    this.#watchers.add(watcher);
+    return () => void this.#watchers.delete(watcher);
+  }
+
+  /** After each command: whoever watches is to hear of what it did. */
+  changed(): void {
+    if (this.#watchers.size > 0) this.#soon();
+  }
+
+  /** Asks for a turn in which answers and events are handed on. */
+  #soon(): void {
+    if (this.#isAsked) return;
+    this.#isAsked = true;
+    queueMicrotask(() => {
+      this.#isAsked = false;
+      this.deliver();
+      for (const watcher of [...this.#watchers]) watcher();
+    });
+  }
 }
 
 function stopListening({ outer, onAbort }: Waiter): void {
   if (outer && onAbort) outer.removeEventListener("abort", onAbort);
-}
-
-/** A call leaves the queue, and is told why. */
-function leave(ticket: number, reason: unknown): void {
-  const waiter = waiters[ticket];
-  waiters[ticket] = undefined;
-  if (waiter === undefined) return;
-  giveUp(ticket);
-  waiter.refused(reason);
-}
-
-/** Gives a ticket up: a call that waits leaves the queue, a permit goes back as local cancelled. */
-export function giveUp(ticket: number): void {
-  const news = cancel(ticket);
-  if (news > 0) deliver(news);
-  changed();
-}
-
-/** Ends the call of a ticket; `retryAfterMs` is NaN for none, `input` below 0 for what is not known. */
-export function finishAs(ticket: number, outcome: number, retryAfterMs: number, input: number, output: number): void {
-  const news = finish(ticket, outcome, retryAfterMs, input, output);
-  if (news > 0) deliver(news);
-  changed();
-}
-
-/** Who is to be called after anything may have happened. */
-const watchers = new Set<() => void>();
-
-/** Calls `watcher` in a turn of its own after anything may have happened; until the returned function is called. */
-export function watch(watcher: () => void): () => void {
-  watchers.add(watcher);
-  return () => void watchers.delete(watcher);
-}
-
-/** After each command: whoever watches is to hear of what it did. */
-export function changed(): void {
-  if (watchers.size > 0) soon();
-}
-
-let isAsked = false;
-
-/** Asks for a turn in which answers and events are handed on. */
-function soon(): void {
-  if (isAsked) return;
-  isAsked = true;
-  queueMicrotask(() => {
-    isAsked = false;
-    deliver();
-    for (const watcher of [...watchers]) watcher();
-  });
-}
-
-let isBound = false;
-
-/** Makes the wasm module announce what happens in its own turns. Called once it is loaded. */
-export function bind(): void {
-  if (isBound) return;
-  isBound = true;
-  onTurn(soon);
 }

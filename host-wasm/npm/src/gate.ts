@@ -1,6 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** Request admission for real calls. */
 
+import { newest } from "./core.js";
 import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text } from "./errors.js";
 import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "./events.js";
 import { type Call, type Classify, Fetching, Running } from "./gate-call.js";
@@ -8,10 +9,12 @@ import { Book, type Key, readKey, type Resource } from "./gate-keys.js";
 import { ADAPTIVE_NAMES, type AdaptiveSettings, LimitNumbers, type Limits } from "./gate-limits.js";
 import { dispose, Permit } from "./gate-permit.js";
 import { readSnapshot, readWhy, type ResourceSnapshot, type Why } from "./gate-state.js";
-import { bind, changed, deliver, enter, latestDenial, NONE, Waiter, watch } from "./gate-tickets.js";
+import { type GateModule, NONE, type Tickets, Waiter } from "./gate-tickets.js";
 import { PROVIDER_FAILURE, readUsage, type Usage } from "./outcome.js";
 import { holdBody, signalOf } from "./response.js";
-import { RequestGate as Gate } from "./wasm/tidegate_live.js";
+
+/** A gate of the wasm module. */
+type Gate = InstanceType<GateModule["RequestGate"]>;
 
 /** Settings of a gate: what its resources have unless they say otherwise, and how long calls may wait. */
 export interface GateOptions extends AdaptiveSettings {
@@ -56,10 +59,6 @@ interface OnBehalf extends AcquireOptions {
   readonly [beforeAsking]?: (() => void) | undefined;
 }
 
-/** Tenants that nobody registered and that get a group of their own; those beyond share one. */
-const MOST_STRANGERS = 4_096;
-const OTHERS = "(others)";
-
 /**
  * Decides when a call may go out, and learns from what became of it.
  *
@@ -80,14 +79,16 @@ const OTHERS = "(others)";
  */
 export class RequestGate {
   #gate: Gate | undefined;
-  readonly #book = new Book((...said) => {
+  readonly #tickets = newest();
+  readonly #book = new Book(this.#tickets, (...said) => {
     // A call may outlive its gate.
     this.#gate?.correct(...said);
-    changed();
+    this.#tickets.changed();
   });
   readonly #defaults: AdaptiveSettings;
+  /** Groups of tenants, by name: one name for each group, so the core bounds these too. */
   readonly #tenants = new Map<string, number>();
-  #strangers = 0;
+  readonly #named = new Set<number>();
   #isShut = false;
   #isEnding = false;
   readonly #listeners = new Listeners();
@@ -103,8 +104,7 @@ export class RequestGate {
     const { defaultTimeoutMs, ...defaults } = options;
     this.#defaults = defaults;
     // What is wrong is told now, and not by the first registration.
-    this.#gate = checked(new LimitNumbers({ maxParallel: 1 }, defaults), defaultTimeoutMs);
-    bind();
+    this.#gate = checked(this.#tickets, new LimitNumbers({ maxParallel: 1 }, defaults), defaultTimeoutMs);
   }
 
   /**
@@ -137,7 +137,7 @@ export class RequestGate {
     } catch (refusal) {
       throw numbers.refused(refusal);
     } finally {
-      changed();
+      this.#tickets.changed();
     }
   }
 
@@ -159,7 +159,9 @@ export class RequestGate {
    * @throws RangeError for a weight out of range
    */
   tenant(name: string, weight: number): void {
-    this.#tenants.set(text("the name of a tenant", name), this.#group(name, anyNumber("weight", weight)));
+    const group = this.#group(text("the name of a tenant", name), anyNumber("weight", weight));
+    this.#named.add(group);
+    this.#tenants.set(name, group);
   }
 
   /**
@@ -187,7 +189,7 @@ export class RequestGate {
   acquire(key: Key, options: AcquireOptions = NO_OPTIONS): Promise<Permit> {
     return new Promise((resolve, reject) => {
       const waiter = new Acquiring(this.#book.find(key), options.signal, resolve, reject);
-      enter(waiter, this.#ask(waiter.resource, options, ACQUIRE_NAMES));
+      this.#tickets.enter(waiter, this.#ask(waiter.resource, options, ACQUIRE_NAMES));
     });
   }
 
@@ -204,9 +206,9 @@ export class RequestGate {
     const [input, output] = estimate === undefined ? NOTHING : readUsage("estimate", estimate);
     const group = tenant === undefined ? -1 : this.#groupOf(tenant);
     const ticket = gate.tryAcquire(resource.number, group, input, output);
-    changed();
+    this.#tickets.changed();
     if (ticket !== NONE) return new Permit(resource, ticket);
-    const denial = latestDenial(resource);
+    const denial = this.#tickets.latestDenial(resource);
     if (denial.reason === "shutdown") throw denial;
     return undefined;
   }
@@ -244,7 +246,7 @@ export class RequestGate {
     return new Promise((resolve, reject) => {
       const resource = this.#book.find(key);
       const running = new Running(resource, fn, options, resolve, reject);
-      enter(running, this.#ask(resource, options, RUN_NAMES));
+      this.#tickets.enter(running, this.#ask(resource, options, RUN_NAMES));
     });
   }
 
@@ -278,7 +280,7 @@ export class RequestGate {
     const signal = signalOf(input, init);
     const how: RunOptions<Response> = signal ? { ...options, signal } : options;
     const call = await new Promise<Fetching>((resolve, reject) => {
-      enter(new Fetching(resource, how, resolve, reject), this.#ask(resource, how, RUN_NAMES));
+      this.#tickets.enter(new Fetching(resource, how, resolve, reject), this.#ask(resource, how, RUN_NAMES));
     });
     let answer: Response;
     try {
@@ -390,8 +392,8 @@ export class RequestGate {
    */
   shutdown(): void {
     this.#isShut = true;
-    if (this.#live().shutdown() > 0) deliver();
-    changed();
+    if (this.#live().shutdown() > 0) this.#tickets.deliver();
+    this.#tickets.changed();
   }
 
   /**
@@ -441,7 +443,7 @@ export class RequestGate {
     const group = tenant === undefined ? -1 : this.#groupOf(tenant);
     options[beforeAsking]?.();
     const answer = gate.acquire(resource.number, group, longest, input, output);
-    changed();
+    this.#tickets.changed();
     return answer;
   }
 
@@ -450,14 +452,10 @@ export class RequestGate {
   }
 
   #stranger(tenant: string): number {
-    text("the name of a tenant", tenant);
-    const isOneTooMany = this.#strangers >= MOST_STRANGERS;
-    const known = isOneTooMany ? this.#tenants.get(OTHERS) : undefined;
-    if (known !== undefined) return known;
-    const name = isOneTooMany ? OTHERS : tenant;
-    const group = this.#group(name, 1);
-    this.#strangers += 1;
-    this.#tenants.set(name, group);
+    const group = this.#live().groupOfTenant(text("the name of a tenant", tenant));
+    if (this.#named.has(group)) return group;
+    this.#named.add(group);
+    this.#tenants.set(tenant, group);
     return group;
   }
 
@@ -471,7 +469,7 @@ export class RequestGate {
 
   #listen(): void {
     const { bits } = this.#listeners;
-    if (bits !== 0) this.#stopWatching ??= watch(() => this.#tell());
+    if (bits !== 0) this.#stopWatching ??= this.#tickets.watch(() => this.#tell());
     else this.#stopWatching = void this.#stopWatching?.();
     this.#gate?.listen(bits);
   }
@@ -523,9 +521,9 @@ class Acquiring extends Waiter {
 }
 
 /** A gate of the wasm module, once the defaults of its resources were tried. */
-function checked(defaults: LimitNumbers, defaultTimeoutMs: number | undefined): Gate {
-  const gate = new Gate(defaultTimeoutMs === undefined ? NaN : spanMs("defaultTimeoutMs", defaultTimeoutMs));
-  const probe = new Gate(NaN);
+function checked({ module }: Tickets, defaults: LimitNumbers, defaultTimeoutMs: number | undefined): Gate {
+  const gate = new module.RequestGate(defaultTimeoutMs === undefined ? NaN : spanMs("defaultTimeoutMs", defaultTimeoutMs));
+  const probe = new module.RequestGate(NaN);
   try {
     probe.register("p", "m", "chat", 1, 1, defaults.adaptive, defaults.algorithm, defaults.budgets);
     return gate;

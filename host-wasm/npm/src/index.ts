@@ -1,5 +1,5 @@
 /**
- * Request admission and pipelines for real calls.
+ * Request admission for real calls.
  *
  * @packageDocumentation
  */
@@ -31,4 +31,3 @@ export { Permit } from "./gate-permit.js";
 export type { BudgetSnapshot, ResourceSnapshot, Why } from "./gate-state.js";
 export type { Completion, Outcome, Usage } from "./outcome.js";
 export { type AnswerHead, type HeadReading, type RateLimitNote, readHead } from "./response.js";
-export * from "./pipeline.js";

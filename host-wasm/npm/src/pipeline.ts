@@ -3,7 +3,7 @@
 
 import type { RequestGate } from "./gate.js";
 import type { Key } from "./gate-keys.js";
-import { PipelineDraft } from "./wasm/tidegate_live.js";
+import { RequestGate as CoreGate, PipelineDraft } from "./wasm/tidegate_pipeline.js";
 import { declareCalls } from "./pipeline/calls.js";
 import type { ClassifyError } from "./pipeline/outcomes.js";
 import type { Report } from "./pipeline/report.js";
@@ -123,7 +123,7 @@ const OWN_SETTINGS = ["rows", "seed", "gate", "classify", "onDegraded"];
  * Fills rows column by column, as fast as what it calls lets it be.
  *
  * ```ts
- * import { Pipeline, RequestGate } from "tidegate";
+ * import { Pipeline, RequestGate } from "tidegate/pipeline";
  *
  * const gate = new RequestGate();
  * gate.register("provider/writer", { maxParallel: 16 });
@@ -243,7 +243,7 @@ export class Pipeline<Seed extends object = object, Made extends object = object
    * Checks everything and begins, in the next turn of the event loop.
    *
    * ```ts
-   * import { Pipeline } from "tidegate";
+   * import { Pipeline } from "tidegate/pipeline";
    *
    * const run = new Pipeline({ rows: 1_000, seed: (n) => ({ n }) })
    *   .column("square", { fill: ({ n }) => n * n })
@@ -264,7 +264,7 @@ export class Pipeline<Seed extends object = object, Made extends object = object
       applySettings(draft, this.#options, [...SETTINGS, ...OWN_SETTINGS]);
       if (this.#preBatch !== undefined) draft.set(PRE_BATCH, 1);
       if (this.#postBatch !== undefined) draft.set(POST_BATCH, 1);
-      if (gate !== undefined) draft.through(gate.core);
+      if (gate !== undefined) draft.through(ours(gate));
       for (const definition of this.#columns) describe(draft, definition, gate);
     } catch (error) {
       draft.free();
@@ -302,6 +302,12 @@ export class Pipeline<Seed extends object = object, Made extends object = object
     this.#columns.push({ fills, column: column as AnyColumn });
     return this;
   }
+}
+
+/** The wasm module's own gate: another module's is out of its reach. */
+function ours({ core }: RequestGate): CoreGate {
+  if (core instanceof CoreGate) return core;
+  throw new Error("the gate was made before `tidegate/pipeline` was loaded: import that before the first gate is made");
 }
 
 function describe(draft: PipelineDraft, { fills, column }: Definition, gate: RequestGate | undefined): void {

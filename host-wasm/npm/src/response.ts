@@ -1,9 +1,9 @@
 /** What an HTTP answer tells the gate. */
 
+import { newest } from "./core.js";
 import { known } from "./errors.js";
 import { type BudgetDimension, DIMENSIONS } from "./gate-limits.js";
 import { type Completion, OUTCOMES } from "./outcome.js";
-import { headNames, readHead as readNumbers } from "./wasm/tidegate_live.js";
 
 /** The head of an HTTP answer, such as a fetch `Response`. */
 export interface AnswerHead {
@@ -33,7 +33,8 @@ export interface HeadReading extends Completion {
 
 /** @internal The same in numbers, as the wasm module answers them. */
 export function headNumbers(answer: AnswerHead): Float64Array {
-  names ??= headNames().split("\n");
+  const { module } = newest();
+  names ??= module.headNames().split("\n");
   let lines = "";
   let untilMs = NaN;
   for (const name of names) {
@@ -42,7 +43,7 @@ export function headNumbers(answer: AnswerHead): Float64Array {
     lines += `${name}:${value}\n`;
     if (name === "retry-after") untilMs = untilDate(value);
   }
-  return readNumbers(answer.status, lines, untilMs);
+  return module.readHead(answer.status, lines, untilMs);
 }
 
 /** What the wasm module looks up. */

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
-import { Drop, Fatal, Pipeline, Retry } from "tidegate";
+import { Drop, Fatal, Pipeline, Retry } from "tidegate/pipeline";
 
 /** Rows with a column that doubles their number. */
 const doubling = (rows, settings = {}) =>

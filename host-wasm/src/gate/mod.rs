@@ -77,13 +77,15 @@ impl RequestGate {
     pub fn group(&self, name: &str, weight: f64) -> Result<u32, JsValue> {
         let made = self.gate.with(|machine, _| machine.group(name, weight));
         let group = made.map_err(|error| settings::refused(&error))?;
-        let mut groups = self.groups.borrow_mut();
         news::announce();
-        let known = groups.iter().position(|known| *known == group);
-        Ok(known.unwrap_or_else(|| {
-            groups.push(group);
-            groups.len() - 1
-        }) as u32)
+        Ok(self.number_of(group))
+    }
+
+    /// The number of a tenant's group, which is made when it is first named.
+    #[wasm_bindgen(js_name = groupOfTenant)]
+    pub fn group_of_tenant(&self, name: &str) -> Result<u32, JsValue> {
+        let group = self.gate.with(|machine, _| machine.group_of_tenant(name));
+        Ok(self.number_of(group.map_err(|error| settings::refused(&error))?))
     }
 
     /// Asks for a permit: see the module. `group` below 0 is the resource's own; `timeout_ms` NaN is the gate's default.
@@ -157,6 +159,16 @@ impl RequestGate {
     #[must_use]
     pub fn core(&self) -> &Gate<JsHost> {
         &self.gate
+    }
+
+    fn number_of(&self, group: GroupId) -> u32 {
+        let mut groups = self.groups.borrow_mut();
+        // Whoever asks often asks for the group that was made last.
+        let known = groups.iter().rposition(|known| *known == group);
+        known.unwrap_or_else(|| {
+            groups.push(group);
+            groups.len() - 1
+        }) as u32
     }
 
     fn request(&self, resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) -> Request {

@@ -46,44 +46,59 @@ pub(crate) struct Key {
     pub(crate) name: String,
 }
 
-/// What is wrong, and with what.
+/// What is wrong, and with what. All code that reads hands it on: so it is one pointer.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Mistake {
+pub(crate) struct Mistake(Box<Told>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Told {
     /// What is wrong.
     what: String,
     /// Where in the text.
     at: Option<usize>,
     /// The way to the value from the outermost, such as `models[0].provider`; empty for that itself.
     path: String,
+    /// Which value of a sequence was missed, until the place is known.
+    missed: Option<usize>,
 }
 
 impl Mistake {
     pub(crate) fn new(what: impl Into<String>, at: usize) -> Self {
-        Self { what: what.into(), at: Some(at), path: String::new() }
+        Self(Box::new(Told { what: what.into(), at: Some(at), path: String::new(), missed: None }))
     }
 
     /// A mistake without a place yet.
     fn nowhere(what: String) -> Self {
-        Self { what, at: None, path: String::new() }
+        Self(Box::new(Told { what, at: None, path: String::new(), missed: None }))
     }
 
     /// The same, of the value at this place, unless a more exact one is known.
     fn at(mut self, at: usize) -> Self {
-        self.at = self.at.or(Some(at));
+        self.0.at = self.0.at.or(Some(at));
+        self.0.missed = None;
+        self
+    }
+
+    /// The same, of a struct with these fields: what was missed is one of them.
+    fn of_field(mut self, fields: &[&str]) -> Self {
+        if let Some(name) = self.0.missed.and_then(|nth| fields.get(nth)) {
+            self.0.what = ["missing field `", name, "`"].concat();
+        }
         self
     }
 
     /// The same, seen from one level further out. `step` is a key, or `[n]`.
     fn inside(mut self, step: &str) -> Self {
-        let joint = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
-        self.path = [step, joint, &self.path].concat();
+        let joint = if self.0.path.is_empty() || self.0.path.starts_with('[') { "" } else { "." };
+        self.0.path = [step, joint, &self.0.path].concat();
+        self.0.missed = None;
         self
     }
 
     #[cfg(any(feature = "files", test))]
     /// The whole message, with line and column of `text`, from 1.
     pub(crate) fn in_text(&self, text: &str) -> String {
-        let before = text.get(..self.at.unwrap_or(0)).unwrap_or(text);
+        let before = text.get(..self.0.at.unwrap_or(0)).unwrap_or(text);
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
         format!("line {line}, column {column}: {self}")
@@ -92,11 +107,11 @@ impl Mistake {
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.path.is_empty() {
-            f.write_str(&self.path)?;
+        if !self.0.path.is_empty() {
+            f.write_str(&self.0.path)?;
             f.write_str(": ")?;
         }
-        f.write_str(&self.what)
+        f.write_str(&self.0.what)
     }
 }
 
@@ -105,6 +120,12 @@ impl std::error::Error for Mistake {}
 impl serde::de::Error for Mistake {
     fn custom<T: fmt::Display>(what: T) -> Self {
         Self::nowhere(what.to_string())
+    }
+
+    fn invalid_length(found: usize, expected: &dyn serde::de::Expected) -> Self {
+        let mut mistake = Self::nowhere(format!("invalid length {found}, expected {expected}"));
+        mistake.0.missed = Some(found);
+        mistake
     }
 }
 

@@ -129,13 +129,17 @@ impl<'de> Deserializer<'de> for &'de Node {
         }
     }
 
+    /// The fields are handed over in the order of their declaration: code that reads a sequence is half of that which reads a
+    /// map. A field that is absent ends the sequence for itself alone, and takes its default if it has one.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Mistake> {
-        self.deserialize_map(visitor)
+        let fields = self.fields(fields, &visitor)?;
+        let names = fields.names.as_slice();
+        visitor.visit_seq(fields).map_err(|mistake: Mistake| mistake.of_field(names).at(self.at))
     }
 
     fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
@@ -197,6 +201,40 @@ impl Node {
             Value::Table(_) => Unexpected::Map,
         };
         Mistake::invalid_type(found, expected).at(self.at)
+    }
+}
+
+impl Node {
+    /// What there is of these fields. Refuses a field that is not among them.
+    fn fields<'de>(&'de self, names: &'static [&'static str], expected: &dyn Expected) -> Result<Fields<'de>, Mistake> {
+        let Value::Table(entries) = &self.value else { return Err(self.unexpected(expected)) };
+        match entries.iter().find(|(key, _)| !names.contains(&key.name.as_str())) {
+            Some((key, _)) => Err(Mistake::unknown_field(&key.name, names).at(key.at)),
+            None => Ok(Fields { names: names.iter(), entries }),
+        }
+    }
+}
+
+/// The fields of a struct, in the order of their declaration.
+struct Fields<'de> {
+    names: std::slice::Iter<'static, &'static str>,
+    entries: &'de [(Key, Node)],
+}
+
+impl<'de> Fields<'de> {
+    fn next(&mut self) -> Option<(&'static str, &'de Node)> {
+        let name = self.names.next()?;
+        let (_, value) = self.entries.iter().find(|(key, _)| key.name == *name)?;
+        Some((name, value))
+    }
+}
+
+impl<'de> SeqAccess<'de> for Fields<'de> {
+    type Error = Mistake;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Mistake> {
+        let Some((name, value)) = self.next() else { return Ok(None) };
+        seed.deserialize(value).map(Some).map_err(|mistake| mistake.inside(name))
     }
 }
 
@@ -302,8 +340,8 @@ impl<'de> VariantAccess<'de> for Variant<'de> {
         self.content()?.deserialize_seq(visitor)
     }
 
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, Mistake> {
+    fn struct_variant<V: Visitor<'de>>(self, fields: &'static [&'static str], visitor: V) -> Result<V::Value, Mistake> {
         let name = self.name;
-        self.content()?.deserialize_map(visitor).map_err(|mistake| mistake.inside(name))
+        self.content()?.deserialize_struct("", fields, visitor).map_err(|mistake| mistake.inside(name))
     }
 }

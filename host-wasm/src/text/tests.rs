@@ -118,6 +118,7 @@ struct Boat {
     name: String,
     #[serde(default)]
     crew: Vec<Sailor>,
+    #[serde(default)]
     draught: Option<f64>,
     rig: Rig,
 }
@@ -195,6 +196,71 @@ mod files {
                 read(&parse_toml(&text).unwrap()).unwrap_or_else(|mistake| panic!("{text}\n{mistake}"));
             assert_eq!(again, scenario, "{text}");
         }
+    }
+
+    /// `value` without one of its entries, for each of them at any depth.
+    fn without_one(value: &serde_json::Value) -> Vec<serde_json::Value> {
+        use serde_json::Value::{Array, Object};
+        match value {
+            Object(entries) => {
+                let names = || entries.keys().cloned();
+                let dropped = names().map(|name| {
+                    let mut rest = entries.clone();
+                    rest.remove(&name);
+                    Object(rest)
+                });
+                let inner = names().flat_map(|name| {
+                    without_one(&entries[&name]).into_iter().map(move |inside| (name.clone(), inside)).map(
+                        |(name, inside)| {
+                            let mut changed = entries.clone();
+                            changed.insert(name, inside);
+                            Object(changed)
+                        },
+                    )
+                });
+                dropped.chain(inner).collect()
+            }
+            Array(items) => {
+                let changed = |(nth, item): (usize, &serde_json::Value)| {
+                    without_one(item)
+                        .into_iter()
+                        .map(|inside| {
+                            let mut changed = items.clone();
+                            changed[nth] = inside;
+                            Array(changed)
+                        })
+                        .collect::<Vec<_>>()
+                };
+                items.iter().enumerate().flat_map(changed).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Structs are read as sequences of fields, which know nothing of `Option`: one that may be absent has to have a default.
+    #[test]
+    fn whatever_serde_lets_be_absent_from_a_scenario_may_be_absent_here_and_nothing_else() {
+        let mut tried = 0;
+        for scenario in builtin() {
+            for changed in without_one(&serde_json::to_value(&scenario).unwrap()) {
+                let expected = serde_json::from_value::<Scenario>(changed.clone());
+                let answer = read::<Scenario>(&parse_json(&changed.to_string()).unwrap());
+                match (expected, answer) {
+                    (Ok(expected), Ok(answer)) => assert_eq!(answer, expected, "{changed}"),
+                    (Err(expected), Err(answer)) => {
+                        let (expected, answer) = (expected.to_string(), answer.to_string());
+                        let is_missing = expected.starts_with("missing field");
+                        assert!(
+                            !is_missing || answer.ends_with(expected.as_str()),
+                            "{answer}, not {expected}, of {changed}"
+                        );
+                    }
+                    (expected, answer) => panic!("{answer:?}, not {expected:?}, of {changed}"),
+                }
+                tried += 1;
+            }
+        }
+        assert!(tried > 500, "{tried}");
     }
 
     #[test]

@@ -4,9 +4,9 @@
 mod built_in;
 #[cfg(feature = "playground")]
 mod files;
-#[cfg(feature = "live")]
+#[cfg(feature = "gate")]
 mod gate;
-#[cfg(feature = "live")]
+#[cfg(feature = "gate")]
 mod host;
 #[cfg(feature = "replay")]
 mod replay;

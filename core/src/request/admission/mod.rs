@@ -7,6 +7,7 @@ mod tell;
 mod tied;
 mod why;
 
+pub use register::MAX_STRANGERS;
 pub use why::CallWait;
 
 use alloc::collections::VecDeque;
@@ -51,6 +52,8 @@ pub struct RequestAdmission {
     resources: Vec<Resource>,
     group_names: Interner,
     named_groups: Vec<GroupId>,
+    /// Groups of tenants that nobody named.
+    strangers: usize,
     queue: FairQueue,
     waiters: Slots<Waiter>,
     /// Resources that have waiters, in no particular order.
@@ -75,6 +78,7 @@ impl RequestAdmission {
             resources: Vec::new(),
             group_names: Interner::default(),
             named_groups: Vec::new(),
+            strangers: 0,
             queue: FairQueue::new(),
             waiters: Slots::default(),
             waited: Vec::new(),

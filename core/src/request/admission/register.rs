@@ -18,6 +18,12 @@ use crate::request::resource::{Place, ProviderModel, Resource};
 use crate::time::Instant;
 
 /// Registration.
+/// Tenants that get a fairness group of their own without being named by [`RequestAdmission::group`].
+pub const MAX_STRANGERS: usize = 1 << 12;
+
+/// The group of all tenants beyond those.
+const OTHERS: &str = "(others)";
+
 impl RequestAdmission {
     /// Registers a provider and model under an alias, or changes the alias's cap. The lowest cap of all aliases holds,
     /// over all domains together; lowering it lowers current limits at once. `max_parallel` is at least 1.
@@ -216,6 +222,22 @@ impl RequestAdmission {
         self.group_names.intern(name);
         self.named_groups.push(group);
         Ok(group)
+    }
+
+    /// The fairness group of a tenant, with weight 1 if nobody has named it before. The first [`MAX_STRANGERS`] that come so have
+    /// a group each; those beyond share one, so that names from outside cannot grow the controller without bound.
+    pub fn group_of_tenant(&mut self, name: &str) -> Result<GroupId, ConfigError> {
+        if let Some(id) = self.group_names.get(name) {
+            return Ok(self.named_groups[id as usize]);
+        }
+        if self.strangers < MAX_STRANGERS {
+            self.strangers += 1;
+            return self.group(name, 1.0);
+        }
+        match self.group_names.get(OTHERS) {
+            Some(id) => Ok(self.named_groups[id as usize]),
+            None => self.group(OTHERS, 1.0),
+        }
     }
 
     /// Changes the weight of a resource's own group.

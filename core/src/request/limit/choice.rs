@@ -37,16 +37,27 @@ pub enum LimitChoice {
 #[serde(deny_unknown_fields)]
 struct Written {
     name: Name,
+    #[serde(default)]
     limit: Option<u32>,
+    #[serde(default)]
     initial_limit: Option<u32>,
+    #[serde(default)]
     alpha: Option<f64>,
+    #[serde(default)]
     beta: Option<f64>,
+    #[serde(default)]
     windows_until_relearned: Option<u32>,
+    #[serde(default)]
     probe_after: Option<u32>,
+    #[serde(default)]
     probe_after_most: Option<u32>,
+    #[serde(default)]
     pauses_between_probes: Option<u32>,
+    #[serde(default)]
     decrease_factor: Option<f64>,
+    #[serde(default)]
     longest_pause: Option<Duration>,
+    #[serde(default)]
     latency_tolerance: Option<f64>,
 }
 

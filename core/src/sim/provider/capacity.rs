@@ -61,14 +61,19 @@ pub enum Capacity {
 #[serde(deny_unknown_fields)]
 struct Written {
     shape: Shape,
+    #[serde(default)]
     slots: Option<u32>,
     #[serde(default, rename = "warm_up_ms", with = "millis::option")]
     warm_up: Option<Duration>,
+    #[serde(default)]
     steps: Option<Vec<Step>>,
+    #[serde(default)]
     from: Option<u32>,
+    #[serde(default)]
     to: Option<u32>,
     #[serde(default, rename = "over_ms", with = "millis::option")]
     over: Option<Duration>,
+    #[serde(default)]
     back_and_forth: Option<bool>,
 }
 

@@ -41,6 +41,7 @@ struct Written {
     response: Response,
     #[serde(default, rename = "retry_after_ms", with = "millis::option")]
     retry_after: Option<Duration>,
+    #[serde(default)]
     slope: Option<f64>,
 }
 

@@ -2,7 +2,7 @@ import { type AcquireOptions, beforeAsking, type RequestGate, type RunOptions } 
 import type { Call } from "../gate-call.js";
 import type { Key } from "../gate-keys.js";
 import type { Permit } from "../gate-permit.js";
-import type { PipelineDraft } from "../wasm/tidegate_live.js";
+import type { PipelineDraft } from "../wasm/tidegate_pipeline.js";
 import { signalOf } from "../response.js";
 import { answerOf } from "./outcomes.js";
 

@@ -23,7 +23,7 @@ export const FAILURE_KINDS: readonly FailureKind[] = [
  * Throw it in a column's `fill`: the task may work later, and is tried again.
  *
  * ```ts
- * import { Pipeline, Retry } from "tidegate";
+ * import { Pipeline, Retry } from "tidegate/pipeline";
  *
  * const report = await new Pipeline({ rows: 1 })
  *   .column("value", {

@@ -1,6 +1,10 @@
-import init from "../../wasm/tidegate_live.js";
+import { isMissing, provideGates } from "../../core.js";
+import * as module from "../../wasm/tidegate_gate.js";
 
-// Spelled out in place: bundlers find the file by this very expression.
-await init({ module_or_path: new URL("../../wasm/tidegate_live_bg.wasm", import.meta.url) });
+if (isMissing()) {
+  // Spelled out in place: bundlers find the file by this very expression.
+  await module.default({ module_or_path: new URL("../../wasm/tidegate_gate_bg.wasm", import.meta.url) });
+  provideGates(module);
+}
 
 export * from "../../index.js";

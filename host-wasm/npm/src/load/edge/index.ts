@@ -1,6 +1,10 @@
-import module from "../../wasm/tidegate_live_bg.wasm";
-import { initSync } from "../../wasm/tidegate_live.js";
+import { isMissing, provideGates } from "../../core.js";
+import wasm from "../../wasm/tidegate_gate_bg.wasm";
+import * as module from "../../wasm/tidegate_gate.js";
 
-initSync({ module });
+if (isMissing()) {
+  module.initSync({ module: wasm });
+  provideGates(module);
+}
 
 export * from "../../index.js";

@@ -1,7 +1,11 @@
 import { readFile } from "node:fs/promises";
 
-import { initSync } from "../../wasm/tidegate_live.js";
+import { isMissing, provideGates } from "../../core.js";
+import * as module from "../../wasm/tidegate_gate.js";
 
-initSync({ module: await readFile(new URL("../../wasm/tidegate_live_bg.wasm", import.meta.url)) });
+if (isMissing()) {
+  module.initSync({ module: await readFile(new URL("../../wasm/tidegate_gate_bg.wasm", import.meta.url)) });
+  provideGates(module);
+}
 
 export * from "../../index.js";

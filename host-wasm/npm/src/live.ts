@@ -1,0 +1,8 @@
+/**
+ * Request admission and pipelines for real calls: all of `tidegate`, and rows that are filled through a gate.
+ *
+ * @packageDocumentation
+ */
+
+export * from "./index.js";
+export * from "./pipeline.js";

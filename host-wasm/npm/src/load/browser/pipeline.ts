@@ -1,0 +1,8 @@
+import { providePipelines } from "../../core.js";
+import * as module from "../../wasm/tidegate_pipeline.js";
+
+// Spelled out in place: bundlers find the file by this very expression.
+await module.default({ module_or_path: new URL("../../wasm/tidegate_pipeline_bg.wasm", import.meta.url) });
+providePipelines(module);
+
+export * from "../../live.js";
