@@ -48,6 +48,8 @@ pub mod handle;
 #[cfg(feature = "serde")]
 mod hex;
 pub mod lease;
+#[cfg(feature = "serde")]
+mod millis;
 pub mod observe;
 mod order;
 pub mod pipeline;

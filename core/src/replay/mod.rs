@@ -58,4 +58,4 @@ pub use recorder::{MAX_PENDING, Sequence, Stamped, merge};
 pub(crate) use recorder::Recorder;
 
 /// The version of the format of headers and entries.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;

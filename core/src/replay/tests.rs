@@ -66,8 +66,8 @@ fn a_log_with_a_gap_is_refused_where_it_is() {
 #[test]
 fn a_header_of_another_version_or_with_columns_that_make_no_plan_is_refused() {
     let (header, ..) = log_of(1);
-    let later = Header { schema: 2, ..header.clone() };
-    assert_eq!(Replay::new(&later).unwrap_err(), ReplayError::Schema { found: 2 });
+    let later = Header { schema: SCHEMA + 1, ..header.clone() };
+    assert_eq!(Replay::new(&later).unwrap_err(), ReplayError::Schema { found: SCHEMA + 1 });
     let twice = Header { columns: [header.columns.clone(), header.columns.clone()].concat(), ..header };
     assert!(matches!(Replay::new(&twice).unwrap_err(), ReplayError::Plan(_)));
 }

@@ -46,12 +46,16 @@ pub struct AimdConfig {
     /// No increase while the limit was not reached since it last changed. Off.
     pub grow_on_evidence: bool,
     /// How long a rate limit without Retry-After blocks the resource. 2 s.
+    #[cfg_attr(feature = "serde", serde(rename = "cooldown_ms", with = "crate::millis"))]
     pub cooldown: Duration,
     /// The longest a single answer may block the resource. At least `cooldown`; 10 min.
+    #[cfg_attr(feature = "serde", serde(rename = "max_cooldown_ms", with = "crate::millis"))]
     pub max_cooldown: Duration,
     /// How long a new resource takes to climb from 1 to its initial limit. Zero is off; 0.
+    #[cfg_attr(feature = "serde", serde(rename = "ramp_ms", with = "crate::millis"))]
     pub ramp: Duration,
     /// Ramp again, from half the limit, when the resource was idle for longer than this. Off.
+    #[cfg_attr(feature = "serde", serde(rename = "ramp_after_idle_ms", with = "crate::millis::option"))]
     pub ramp_after_idle: Option<Duration>,
     /// Which rate limits cut. [`CutRule::GrantedAfterLastCut`].
     pub cut_rule: CutRule,

@@ -100,14 +100,14 @@ export interface AimdConfig {
   successes_until_increase?: number;
   /** No increase while the limit was not reached since it last changed [no]. */
   grow_on_evidence?: boolean;
-  /** How long a rate limit without Retry-After blocks the resource [2 s]. */
-  cooldown?: Nanos;
-  /** The longest a single answer may block the resource, at least `cooldown` [10 min]. */
-  max_cooldown?: Nanos;
+  /** How many milliseconds a rate limit without Retry-After blocks the resource [2000]. */
+  cooldown_ms?: number;
+  /** The longest a single answer may block the resource, at least `cooldown_ms` [600 000]. */
+  max_cooldown_ms?: number;
   /** How long a new resource takes to climb from 1 to its initial limit; 0 is off [0]. */
-  ramp?: Nanos;
+  ramp_ms?: number;
   /** Ramp again, from half the limit, when the resource was idle for longer than this [off]. */
-  ramp_after_idle?: Nanos | null;
+  ramp_after_idle_ms?: number | null;
   /** Which rate limits cut [`granted_after_last_cut`]. */
   cut_rule?: "granted_after_last_cut" | "admitted_limit";
   /** Which cooldown holds [`longest`]. */
@@ -128,7 +128,7 @@ export type LimitChoice =
       probe_after_most?: number;
       pauses_between_probes?: number;
       decrease_factor?: number;
-      longest_pause?: Nanos;
+      longest_pause_ms?: number;
       latency_tolerance?: number;
     }
   /** Never moves. */

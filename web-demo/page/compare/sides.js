@@ -17,9 +17,6 @@
  * @property {"" | "yes" | "no"} yields
  */
 
-/** Nanoseconds in a millisecond. */
-const MS = 1e6;
-
 /** A side that changes nothing. @returns {Choice} */
 export function sameAsScenario() {
   return { scenario: "", algorithm: "", fixed: 8, policy: "", ramp: "", advisory: "", yields: "" };
@@ -41,7 +38,7 @@ export function applied(scenario, choice) {
   const models = (scenario.models ?? []).map((model) => ({
     ...model,
     ...(algorithm && { algorithm: limitChoice(algorithm, fixed) }),
-    ...(ramp !== "" && { request: { ...model.request, ramp: ramp * MS } }),
+    ...(ramp !== "" && { request: { ...model.request, ramp_ms: ramp } }),
   }));
   return {
     ...scenario,

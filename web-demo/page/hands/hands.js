@@ -12,16 +12,16 @@ import { settingsAt } from "./settings.js";
 /** @typedef {import("./settings.js").Settings} Settings */
 /** @typedef {(control: HTMLInputElement | HTMLSelectElement, value: string) => void} Put */
 
-/** Nanoseconds in a second. */
-const SECOND = 1e9;
+/** Milliseconds in a second. */
+const SECOND = 1_000;
 
 /** The number settings of AIMD: which field, how it is called, its default, its bounds, its step, and what one of it is. */
 const AIMD = /** @type {const} */ ([
-  { field: "ramp", label: "Ramp (s)", usual: 0, min: 0, max: 600, step: 0.5, unit: SECOND },
+  { field: "ramp_ms", label: "Ramp (s)", usual: 0, min: 0, max: 600, step: 0.5, unit: SECOND },
   { field: "decrease_factor", label: "Cut to", usual: 0.75, min: 0.05, max: 0.95, step: 0.05, unit: 1 },
   { field: "increase_step", label: "Raise by", usual: 1, min: 1, max: 100, step: 1, unit: 1 },
   { field: "successes_until_increase", label: "Successes to raise", usual: 25, min: 1, max: 10_000, step: 1, unit: 1 },
-  { field: "cooldown", label: "Cooldown (s)", usual: 2 * SECOND, min: 0.1, max: 600, step: 0.1, unit: SECOND },
+  { field: "cooldown_ms", label: "Cooldown (s)", usual: 2 * SECOND, min: 0.1, max: 600, step: 0.1, unit: SECOND },
 ]);
 
 export class Hands {
@@ -107,7 +107,7 @@ export class Hands {
     const cap = number("Cap", { min: 1, max: 100_000, step: 1 }, (value) => change({ set: "max_parallel", model: name, calls: value }));
     const settings = AIMD.map((one) => {
       const made = number(one.label, one, (value) =>
-        this.#session.change(() => ({ set: "request", model: name, request: { ...current().request, [one.field]: toUnit(value, one.unit) } })),
+        this.#session.change(() => ({ set: "request", model: name, request: { ...current().request, [one.field]: value * one.unit } })),
       );
       made.control.dataset.field = one.field;
       return { ...made, one };
@@ -120,7 +120,7 @@ export class Hands {
       if (model.algorithm.name === "fixed") put(fixed.control, String(model.algorithm.limit));
       put(cap.control, String(model.cap));
       for (const { control, element, one } of settings) {
-        element.hidden = model.algorithm.name !== "aimd" && one.field !== "cooldown";
+        element.hidden = model.algorithm.name !== "aimd" && one.field !== "cooldown_ms";
         put(control, String((model.request[one.field] ?? one.usual) / one.unit));
       }
     });
@@ -133,11 +133,6 @@ export class Hands {
     const { runs, changes, at } = this.#session;
     return settingsAt(/** @type {import("../pkg/tidegate_playground.js").Scenario} */ (runs[0]), changes[0] ?? [], at);
   }
-}
-
-/** A count of nanoseconds is whole. @param {number} value @param {number} unit */
-function toUnit(value, unit) {
-  return unit === 1 ? value : Math.round(value * unit);
 }
 
 /** @type {Put} */

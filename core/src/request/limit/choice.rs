@@ -55,7 +55,7 @@ struct Written {
     pauses_between_probes: Option<u32>,
     #[serde(default)]
     decrease_factor: Option<f64>,
-    #[serde(default)]
+    #[serde(default, rename = "longest_pause_ms", with = "crate::millis::option")]
     longest_pause: Option<Duration>,
     #[serde(default)]
     latency_tolerance: Option<f64>,
@@ -118,7 +118,7 @@ impl TryFrom<Written> for LimitChoice {
             ("probe_after_most", written.probe_after_most.is_some()),
             ("pauses_between_probes", written.pauses_between_probes.is_some()),
             ("decrease_factor", written.decrease_factor.is_some()),
-            ("longest_pause", written.longest_pause.is_some()),
+            ("longest_pause_ms", written.longest_pause.is_some()),
             ("latency_tolerance", written.latency_tolerance.is_some()),
         ];
         nothing_left(&left, "algorithm").map(|()| choice)

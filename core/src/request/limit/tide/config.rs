@@ -26,6 +26,7 @@ pub struct TideConfig {
     /// What a refusal leaves of the limit while nothing is let through between refusals. In `0.01..=0.99`; 0.7.
     pub decrease_factor: f64,
     /// The longest pause after a refusal that asks for none. 2 s.
+    #[cfg_attr(feature = "serde", serde(rename = "longest_pause_ms", with = "crate::millis"))]
     pub longest_pause: Duration,
     /// Where nothing is refused: how many times longer calls may take than alone. 1.05 to 100; 1.3.
     pub latency_tolerance: f64,

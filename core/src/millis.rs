@@ -95,10 +95,12 @@ impl Visitor<'_> for Millis {
     }
 
     fn visit_f64<E: Error>(self, millis: f64) -> Result<Duration, E> {
-        let nanos = libm::round(millis * NANOS_PER_MILLI as f64);
+        let nanos = millis * NANOS_PER_MILLI as f64;
         // The sign is that of the input (a tiny negative would round to zero); 2^64 is exact as a double.
         if millis >= 0.0 && nanos < 18_446_744_073_709_551_616.0 {
-            Ok(Duration::from_nanos(nanos as u64))
+            let whole = nanos as u64;
+            let is_nearer_to_next = nanos - whole as f64 >= 0.5;
+            Ok(Duration::from_nanos(whole + u64::from(is_nearer_to_next)))
         } else {
             Err(E::invalid_value(Unexpected::Float(millis), &self))
         }
