@@ -16,14 +16,13 @@ export class Stages {
   #why;
   /** @type {Stage[]} */
   #stages = [];
-  /** Where the stages of two runs go. @type {readonly HTMLElement[]} */
-  #halves;
+  /** Where the stages of two runs go. */
+  #halves = [...document.querySelectorAll(".half")];
 
-  /** @param {Session} session @param {WhyPanel} why @param {readonly HTMLElement[]} halves */
-  constructor(session, why, halves) {
+  /** @param {Session} session @param {WhyPanel} why */
+  constructor(session, why) {
     this.#session = session;
     this.#why = why;
-    this.#halves = halves;
     session.on("loaded", () => this.#build());
     session.on("frame", (frame) => this.#show(frame));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#stages.forEach((stage) => stage.recolour()));

@@ -17,6 +17,9 @@
  * @property {"" | "yes" | "no"} yields
  */
 
+/** A side that changes only this. @param {Partial<Choice>} choice @returns {Choice} */
+export const complete = (choice) => ({ ...sameAsScenario(), ...choice });
+
 /** Nanoseconds in a millisecond. */
 const MS = 1e6;
 
@@ -73,6 +76,3 @@ export function inWords(choice, titleOf) {
   ].filter((word) => word !== false && word !== "");
   return words.length > 0 ? words.join(", ") : "as the scenario has it";
 }
-
-/** Whether two sides are the same. @param {Choice} one @param {Choice} other */
-export const areEqual = (one, other) => JSON.stringify(one) === JSON.stringify(other);
