@@ -41,7 +41,7 @@ const VIEWS = {
   },
   scenario: async (playground, page) => {
     await playground.tab("Scenario");
-    await page.waitForFunction(() => document.querySelector("#toml").value.includes("rows ="));
+    await page.waitForFunction(() => document.querySelector("#toml")?.value.includes("rows ="));
     await page.locator("#toml").fill((await page.locator("#toml").inputValue()).replace("row_groups = 4", "row_groups = -4"));
     await page.getByRole("button", { name: "Apply" }).click();
     await page.locator(".lines .wrong").waitFor();
@@ -58,7 +58,7 @@ const VIEWS = {
   take: async (playground, page) => {
     await playground.playTo(2_000);
     await playground.tab("Take away");
-    await page.waitForFunction(() => document.querySelector("#link").value.includes("#/"));
+    await page.waitForFunction(() => document.querySelector("#link")?.value.includes("#/"));
     await page.locator("#download-trace").click();
     await page.locator('[data-card="trace"] .remark').filter({ hasText: "has been made" }).waitFor({ timeout: 60_000 });
   },

@@ -17,6 +17,7 @@ export class PlaygroundPage {
     this.url = url;
     this.host = new URL(url).host;
     page.on("console", (message) => {
+      if (message.text().includes("blocked by Playwright")) return;
       if (["error", "warning"].includes(message.type()) && !this.isOffline) this.complaints.push(`console ${message.type()}: ${message.text()}`);
     });
     page.on("pageerror", (error) => this.complaints.push(`page error: ${error.message}`));
@@ -147,7 +148,7 @@ export class PlaygroundPage {
   async linked() {
     const before = await this.page.getByRole("tab", { selected: true }).textContent();
     await this.tab("Take away");
-    await this.page.waitForFunction(() => document.querySelector("#link").value.includes("#/"));
+    await this.page.waitForFunction(() => document.querySelector("#link")?.value.includes("#/"));
     await this.page.waitForTimeout(150);
     const address = await this.page.locator("#link").inputValue();
     await this.tab(before);

@@ -78,7 +78,7 @@ test("a link of a comparison brings both sides back, on its view", () =>
 test("an edited scenario travels in its link", () =>
   kit.withPage(async (playground, page) => {
     await playground.tab("Scenario");
-    await page.waitForFunction(() => document.querySelector("#toml").value.includes("rows ="));
+    await page.waitForFunction(() => document.querySelector("#toml")?.value.includes("rows ="));
     await page.locator("#toml").fill((await page.locator("#toml").inputValue()).replace(/^rows = \d+$/m, "rows = 77"));
     await page.getByRole("button", { name: "Apply" }).click();
     await page.locator("#toml-state").filter({ hasText: "It runs." }).waitFor();
@@ -115,7 +115,7 @@ test("the link follows what a person does while it is in view", () =>
     await page.keyboard.press("Escape");
     await playground.seek.focus();
     await page.keyboard.press("Home");
-    await page.waitForFunction((address) => document.querySelector("#link").value !== address, address);
+    await page.waitForFunction((address) => document.querySelector("#link")?.value !== address, address);
     const back = (await playground.linked()).setUp;
     assert.deepEqual([back.at, back.extent], [0, setUp.at]);
   }));

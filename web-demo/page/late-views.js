@@ -60,11 +60,13 @@ class LateView {
 
   async #come() {
     let isFelt = false;
-    const told = setTimeout(() => {
+    const tell = () => {
       isFelt = true;
       this.#state.textContent = `${this.#title} is being loaded.`;
-    }, FELT_MS);
-    this.#panel.prepend(this.#note);
+    };
+    // Whoever asks again sees at once that it was heard.
+    const told = setTimeout(tell, this.#tries > 0 ? 0 : FELT_MS);
+    if (!this.#note.isConnected) this.#panel.prepend(this.#note);
     this.#panel.setAttribute("aria-busy", "true");
     const module = await this.#fetch();
     clearTimeout(told);
