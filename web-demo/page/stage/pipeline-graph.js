@@ -3,10 +3,11 @@
 import { Figure, Flag, make, section, shownOf, StackedBar, whyButton } from "./dom.js";
 import { layOut } from "./graph-layout.js";
 import { columnColour } from "./palette.js";
-import { Part, READABLE_MS } from "./part.js";
+import { READABLE_MS, SamplePart } from "./part.js";
 import { brief } from "./words.js";
 
 /** @typedef {import("./view").View} View */
+/** @typedef {import("./part.js").Sample} Sample */
 /** @typedef {import("./view").On} On */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
 /** @typedef {import("../pkg/tidegate_playground.js").LayoutColumn} LayoutColumn */
@@ -111,15 +112,13 @@ function ordinal({ strategy }) {
   return strategy === "full_column" ? ", once complete" : ", per row group";
 }
 
-export class PipelineGraph extends Part {
+export class PipelineGraph extends SamplePart {
   #nodes;
   #columns;
   #edges = document.createElementNS(SVG, "svg");
   #canvas;
   #resize;
   #room = 0;
-  /** @type {View["sample"] | undefined} */
-  #sample;
   /** The node that is drawn next, and how many do not show the sample yet. */
   #next = 0;
   #left = 0;
@@ -146,23 +145,20 @@ export class PipelineGraph extends Part {
   }
 
   /** @override @param {View} view */
-  take({ sample }) {
-    this.#sample = sample;
+  take(view) {
+    super.take(view);
     this.#left = this.#nodes.length;
-    this.isStale = true;
   }
 
-  /** In slices, the nodes in turn: a wide table has many figures. @override @param {number} until */
-  draw(until) {
-    const sample = this.#sample;
-    if (!sample) return;
+  /** In slices, the nodes in turn: a wide table has many figures. @override @param {Sample} sample @param {number} until */
+  drawSample(sample, until) {
     for (let most = until === Number.POSITIVE_INFINITY ? this.#left : SLICE; most > 0 && this.#left > 0; most -= 1) {
       const column = sample.columns[this.#next];
       if (column) this.#nodes[this.#next]?.show(column, sample);
       this.#next = (this.#next + 1) % this.#nodes.length;
       this.#left -= 1;
     }
-    this.isStale = this.#left > 0;
+    return this.#left > 0;
   }
 
   /** @override */

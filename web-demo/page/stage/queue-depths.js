@@ -3,10 +3,10 @@
 // group's weight, and what it owes after borrowing.
 import { count } from "../format.js";
 import { Figure, Flag, make, section, shownOf, StackedBar, Text, UNBOUNDED, whyButton } from "./dom.js";
-import { Part } from "./part.js";
+import { SamplePart } from "./part.js";
 import { brief } from "./words.js";
 
-/** @typedef {import("./view").View} View */
+/** @typedef {import("./part.js").Sample} Sample */
 /** @typedef {import("./view").On} On */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
 /** @typedef {import("../pkg/tidegate_playground.js").GroupSample} GroupSample */
@@ -83,14 +83,12 @@ class Group {
   }
 }
 
-export class QueueDepths extends Part {
+export class QueueDepths extends SamplePart {
   #groups;
   /** What a full bar stands for. It only grows, so that the bars stay comparable. */
   #slots = 4;
   #tasks = 10;
   #scale;
-  /** @type {View["sample"] | undefined} */
-  #sample;
 
   /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
   constructor(parent, layout, on) {
@@ -103,17 +101,8 @@ export class QueueDepths extends Part {
     if (rest) element.append(rest);
   }
 
-  /** @override @param {View} view */
-  take({ sample }) {
-    this.#sample = sample;
-    this.isStale = true;
-  }
-
-  /** @override */
-  draw() {
-    this.isStale = false;
-    const sample = this.#sample;
-    if (!sample) return;
+  /** @override @param {Sample} sample */
+  drawSample(sample) {
     let slots = this.#slots;
     let tasks = this.#tasks;
     for (let index = 0; index < this.#groups.length; index += 1) {
@@ -128,5 +117,6 @@ export class QueueDepths extends Part {
       if (group) this.#groups[index]?.show(group, this.#slots, this.#tasks);
     }
     this.#scale.set(`A full bar: ${count(this.#slots)} running, ${count(this.#tasks)} queued.`);
+    return false;
   }
 }
