@@ -108,6 +108,23 @@ export class PlaygroundPage {
     await this.stands();
   }
 
+  /** Begins a comparison of one of the pairs worth a look, and plays it until this many virtual ms have passed. */
+  async compare(pair, ms) {
+    await this.tab("Compare");
+    await this.page.getByRole("button", { name: pair }).click();
+    await this.stands();
+    await this.playBothTo(ms);
+  }
+
+  /** Plays the comparison until this many virtual ms have passed, and pauses. */
+  async playBothTo(ms) {
+    await this.setSpeed(1);
+    await this.play.click();
+    await this.page.waitForFunction((ms) => Number(document.querySelector('tr[data-figure="time"] td')?.dataset.value) > ms, ms);
+    await this.play.click();
+    await this.stands();
+  }
+
   /** The exact number behind a figure. */
   async figure(id) {
     return Number(await this.page.locator(`#${id}`).getAttribute("data-value"));

@@ -53,21 +53,14 @@ test("a link brings everything back in a new page: scenario, seed, changes, posi
 
 test("a link of a comparison brings both sides back, on its view", () =>
   kit.withPage(async (playground, page) => {
-    await playground.tab("Compare");
-    await page.getByRole("button", { name: "AIMD, Tide" }).click();
-    await playground.stands();
-    await playground.setSpeed(1);
-    await playground.play.click();
-    await page.waitForFunction(() => Number(document.querySelector('tr[data-figure="time"] td').dataset.value) > 3_000);
-    await playground.play.click();
-    await playground.stands();
+    await playground.compare("AIMD, Tide", 3_000);
     const cells = (of) => of.locator("#compare tbody td").evaluateAll((all) => all.map((cell) => cell.dataset.value));
     const before = await cells(page);
     const { address } = await playground.linked();
     assert.match(address, /#\/compare\//);
     await kit.withPage(
       async (other) => {
-        await other.page.waitForFunction((time) => document.querySelector('tr[data-figure="time"] td').dataset.value === time, before[0]);
+        await other.page.waitForFunction((time) => document.querySelector('tr[data-figure="time"] td')?.dataset.value === time, before[0]);
         assert.deepEqual(await cells(other.page), before);
         assert.equal(await other.page.getByRole("tab", { selected: true }).textContent(), "Compare");
       },
