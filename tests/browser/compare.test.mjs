@@ -98,6 +98,23 @@ test("other scenarios beside each other, to the end: which is better is said in 
     const better = left.now() < right.now() ? "Left" : "Right";
     assert.match(await page.locator("#verdict").textContent(), new RegExp(`^${better} is better`));
     assert.ok((await page.locator("td.better").count()) > 0);
+    // One of the two ended earlier, and both charts have the same axes.
+    const halves = page.locator("#compare .half");
+    const tops = await halves.locator("input.tide").evaluateAll((all) => all.map(({ max }) => Number(max)));
+    assert.equal(tops[0], tops[1], "the same height is as many calls");
+    const instants = [];
+    for (const side of [0, 1]) {
+      const over = halves.nth(side).locator(".u-over").first();
+      await over.scrollIntoViewIfNeeded();
+      const { width } = await over.boundingBox();
+      await over.hover({ position: { x: Math.round(width * 0.4), y: 20 } });
+      const said = await halves.nth(side).locator(".readout").filter({ hasText: /^at / }).first().textContent();
+      instants.push(Number(/^at ([\d.]+) s/.exec(said)[1]));
+    }
+    assert.ok(Math.abs(left.now() / right.now() - 1) > 0.1, "they take differently long");
+    assert.ok(Math.abs(instants[0] - instants[1]) < 0.01 * Math.max(left.now(), right.now()) / 1_000, `the same place is the same instant: ${instants}`);
+    await halves.nth(0).getByRole("button", { name: "Latest" }).click();
+    assert.equal(await halves.nth(1).getByRole("button", { name: "Latest" }).getAttribute("aria-pressed"), "true", "both show the same stretch");
   }));
 
 test("every choice of a side reaches the run", () =>

@@ -24,8 +24,6 @@ export interface View {
   windowMs: number;
   /** The live changes so far, which the charts mark; none when left out. */
   changes?: readonly Change[];
-  /** Whether two stages stand side by side, so that each has half the room. */
-  compare?: boolean;
 }
 
 /** What a person wants. */
