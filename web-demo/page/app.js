@@ -21,13 +21,20 @@ const session = new Session();
 /** The last view that shows a run: where a link leads to. @type {View} */
 let runView = "stage";
 const why = new WhyPanel(session);
+const picker = new Picker(byId("picker"), "Scenario", (name) => void session.pick(name));
+// These hear of a run before the stages do: a value that is written into a control lays the page out, as it is then.
+const transport = new Transport(session);
+session.on("loaded", () => {
+  byId("finish").hidden = true;
+  delete byId("finish").dataset.digest;
+  byId("failure").hidden = true;
+  showScenario();
+});
 new Stages(session, why);
 new Hands(session);
-const transport = new Transport(session);
 const tabs = new Tabs(show);
 const begun = session.begin();
 const late = lateViews({ session, tabs, runView: () => runView }, begun);
-const picker = new Picker(byId("picker"), "Scenario", (name) => void session.pick(name));
 
 /** @param {View} view */
 function show(view) {
@@ -98,12 +105,6 @@ function showScenario() {
 }
 
 session.on("frame", showResult);
-session.on("loaded", () => {
-  byId("finish").hidden = true;
-  delete byId("finish").dataset.digest;
-  byId("failure").hidden = true;
-  showScenario();
-});
 session.on("failed", (message) => {
   say(byId("failure-text"), `${message}.`);
   byId("failure").hidden = false;
