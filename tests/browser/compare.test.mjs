@@ -34,14 +34,7 @@ async function agrees(page, left, right) {
 
 test("two runs go on in lockstep, and the table says what the core counts", () =>
   kit.withPage(async (playground, page) => {
-    await playground.tab("Compare");
-    await page.getByRole("button", { name: "Fixed limit, AIMD" }).click();
-    await playground.reaches("Ready");
-    await playground.setSpeed(1);
-    await playground.play.click();
-    await page.waitForFunction(() => Number(document.querySelector('tr[data-figure="time"] td').dataset.value) > 8_000);
-    await playground.play.click();
-    await playground.stands();
+    await playground.compare("Fixed limit, AIMD", 8_000);
     const [left, right] = (await table(page)).time;
     assert.equal(left, right, "both are at the same instant");
     const base = kit.core.scenario(kit.first());
@@ -50,6 +43,43 @@ test("two runs go on in lockstep, and the table says what the core counts", () =
     await agrees(page, kit.replay(fixed, 1, left), kit.replay(aimd, 1, left));
     assert.match(await page.locator("#verdict").textContent(), /So far right is ahead by .* left meets .* more answers of 429/);
     assert.match(await page.locator(".half-title").first().textContent(), /a fixed limit of 32/);
+  }));
+
+test("the share of the capacity counts each stretch of the history once, the open one at its length", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.tab("Compare");
+    await page.locator("#verdict").waitFor();
+    const used = (times, inFlight, capacity) =>
+      page.evaluate(
+        async ([times, inFlight, capacity]) => {
+          const { figuresOf } = await import("/compare/figures.js");
+          const provider = { refused: 0, idle: { starved_slot_ns: 0 } };
+          const columns = { inFlight: new Float64Array(inFlight), capacity: new Float64Array(capacity) };
+          const sample = { at: times.at(-1) * 1e6, rows_done: 0, rows_dropped: 0, providers: [provider] };
+          return figuresOf({ sample }, (field) => columns[field], new Float64Array(times)).used;
+        },
+        [times, inFlight, capacity],
+      );
+    // Three buckets of 10 ms, and 4 ms of the fourth; a call beyond the capacity uses none of it.
+    assert.equal(await used([0, 10, 20, 34], [4, 2, 9, 1], [8, 8, 8, 4]), (10 * (4 + 2 + 8) + 4 * 1) / (10 * 24 + 4 * 4));
+    assert.equal(await used([0, 1.5], [4, 2], [8, 8]), (1 * 4 + 0.5 * 2) / (1.5 * 8), "a run that has just begun");
+    assert.equal(await used([0.25], [3], [4]), 0.75, "all of it in the first bucket");
+    assert.equal(await used([0, 10, 20, 34], [4, 2, 9, 1], [8, 2 ** 31, 8, 2 ** 31]), (10 * (4 + 8)) / (10 * 16), "where there is no bound, nothing is counted");
+    assert.ok(Number.isNaN(await used([0], [0], [8])), "before the start");
+    // A limit below the capacity, which stays what it is: what is used is what the core has counted.
+    await page.locator('fieldset[data-side="0"]').getByLabel("Limit", { exact: true }).selectOption("fixed");
+    await playground.stands();
+    await page.locator('fieldset[data-side="0"]').getByLabel("Fixed at", { exact: true }).fill("3");
+    await page.locator('fieldset[data-side="0"]').getByLabel("Fixed at", { exact: true }).blur();
+    await playground.stands();
+    await playground.playBothTo(5_000);
+    const { time, used: shares } = await table(page);
+    const base = kit.core.scenario(kit.first());
+    const run = kit.replay({ ...base, models: base.models.map((model) => ({ ...model, algorithm: { name: "fixed", limit: 3 } })) }, 1, time[0]);
+    const { providers } = run.sample();
+    assert.ok(providers.every(({ capacity }) => capacity < 2 ** 31), "every capacity has a bound");
+    const [busy, borne] = providers.reduce(([busy, borne], { idle, capacity }) => [busy + idle.busy_slot_ns / 1e6, borne + capacity * time[0]], [0, 0]);
+    assert.ok(Math.abs(shares[0] - busy / borne) < 1e-9, `${shares[0]} of the capacity is used, the core counted ${busy / borne}`);
   }));
 
 test("other scenarios beside each other, to the end: which is better is said in words", () =>
@@ -68,6 +98,23 @@ test("other scenarios beside each other, to the end: which is better is said in 
     const better = left.now() < right.now() ? "Left" : "Right";
     assert.match(await page.locator("#verdict").textContent(), new RegExp(`^${better} is better`));
     assert.ok((await page.locator("td.better").count()) > 0);
+    // One of the two ended earlier, and both charts have the same axes.
+    const halves = page.locator("#compare .half");
+    const tops = await halves.locator("input.tide").evaluateAll((all) => all.map(({ max }) => Number(max)));
+    assert.equal(tops[0], tops[1], "the same height is as many calls");
+    const instants = [];
+    for (const side of [0, 1]) {
+      const over = halves.nth(side).locator(".u-over").first();
+      await over.scrollIntoViewIfNeeded();
+      const { width } = await over.boundingBox();
+      await over.hover({ position: { x: Math.round(width * 0.4), y: 20 } });
+      const said = await halves.nth(side).locator(".readout").filter({ hasText: /^at / }).first().textContent();
+      instants.push(Number(/^at ([\d.]+) s/.exec(said)[1]));
+    }
+    assert.ok(Math.abs(left.now() / right.now() - 1) > 0.1, "they take differently long");
+    assert.ok(Math.abs(instants[0] - instants[1]) < 0.01 * Math.max(left.now(), right.now()) / 1_000, `the same place is the same instant: ${instants}`);
+    await halves.nth(0).getByRole("button", { name: "Latest" }).click();
+    assert.equal(await halves.nth(1).getByRole("button", { name: "Latest" }).getAttribute("aria-pressed"), "true", "both show the same stretch");
   }));
 
 test("every choice of a side reaches the run", () =>
@@ -78,11 +125,7 @@ test("every choice of a side reaches the run", () =>
       await side.getByLabel(label, { exact: true }).selectOption(value);
       await playground.stands();
     }
-    await playground.setSpeed(1);
-    await playground.play.click();
-    await page.waitForFunction(() => Number(document.querySelector('tr[data-figure="time"] td').dataset.value) > 3_000);
-    await playground.play.click();
-    await playground.stands();
+    await playground.playBothTo(3_000);
     const base = kit.core.scenario(kit.first());
     const models = base.models.map((model) => ({ ...model, algorithm: { name: "vegas" }, request: { ...model.request, ...ramp(model.request, 5_000) } }));
     const { time } = await table(page);

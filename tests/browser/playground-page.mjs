@@ -17,6 +17,7 @@ export class PlaygroundPage {
     this.url = url;
     this.host = new URL(url).host;
     page.on("console", (message) => {
+      if (message.text().includes("blocked by Playwright")) return;
       if (["error", "warning"].includes(message.type()) && !this.isOffline) this.complaints.push(`console ${message.type()}: ${message.text()}`);
     });
     page.on("pageerror", (error) => this.complaints.push(`page error: ${error.message}`));
@@ -107,6 +108,23 @@ export class PlaygroundPage {
     await this.stands();
   }
 
+  /** Begins a comparison of one of the pairs worth a look, and plays it until this many virtual ms have passed. */
+  async compare(pair, ms) {
+    await this.tab("Compare");
+    await this.page.getByRole("button", { name: pair }).click();
+    await this.stands();
+    await this.playBothTo(ms);
+  }
+
+  /** Plays the comparison until this many virtual ms have passed, and pauses. */
+  async playBothTo(ms) {
+    await this.setSpeed(1);
+    await this.play.click();
+    await this.page.waitForFunction((ms) => Number(document.querySelector('tr[data-figure="time"] td')?.dataset.value) > ms, ms);
+    await this.play.click();
+    await this.stands();
+  }
+
   /** The exact number behind a figure. */
   async figure(id) {
     return Number(await this.page.locator(`#${id}`).getAttribute("data-value"));
@@ -147,7 +165,7 @@ export class PlaygroundPage {
   async linked() {
     const before = await this.page.getByRole("tab", { selected: true }).textContent();
     await this.tab("Take away");
-    await this.page.waitForFunction(() => document.querySelector("#link").value.includes("#/"));
+    await this.page.waitForFunction(() => document.querySelector("#link")?.value.includes("#/"));
     await this.page.waitForTimeout(150);
     const address = await this.page.locator("#link").inputValue();
     await this.tab(before);

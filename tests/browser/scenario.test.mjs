@@ -38,7 +38,7 @@ test("an edited scenario runs; a mistake is shown at its line and changes nothin
   kit.withPage(async (playground, page) => {
     await playground.tab("Scenario");
     const text = page.locator("#toml");
-    await page.waitForFunction(() => document.querySelector("#toml").value.includes("rows ="));
+    await page.waitForFunction(() => document.querySelector("#toml")?.value.includes("rows ="));
     const written = await text.inputValue();
     const line = written.split("\n").findIndex((one) => one.startsWith("rows =")) + 1;
     await text.fill(written.replace(/^rows = \d+$/m, 'rows = "many"'));
@@ -65,7 +65,7 @@ test("an edited scenario runs; a mistake is shown at its line and changes nothin
 test("a scenario that reads well and cannot run is refused, and the old one stays", () =>
   kit.withPage(async (playground, page) => {
     await playground.tab("Scenario");
-    await page.waitForFunction(() => document.querySelector("#toml").value.includes("rows ="));
+    await page.waitForFunction(() => document.querySelector("#toml")?.value.includes("rows ="));
     const text = page.locator("#toml");
     await text.fill((await text.inputValue()).replace("max_parallel = 32", "max_parallel = 0"));
     await page.getByRole("button", { name: "Apply" }).click();

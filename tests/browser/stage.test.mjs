@@ -7,6 +7,7 @@ import { channels, contrast, distance } from "./colours.mjs";
 import { ARTIFACTS, startBrowser } from "./demo.mjs";
 import { painted } from "./painted.mjs";
 import { startStageSite } from "./stage-site.mjs";
+import { tasksDuring } from "./tasks.mjs";
 
 /** The 10^4 case: as many spans as are ever shown, and one provider. */
 const CROWD = { tasks: 10_000, rows: 40_000, columns: 3, providers: 1, lanes: 10_000, spans: 8_192, cache: true };
@@ -374,27 +375,13 @@ for (const [name, size, options] of [
     ));
 }
 
-/** How long the tasks of the page's main thread kept a processor busy during `act`, the longest and all, in ms. On a machine
- * that is busy with other things a task takes longer by the clock, which says nothing about the page. */
-async function longestTask(page, act) {
-  await browser.startTracing(page, { categories: ["disabled-by-default-devtools.timeline", "devtools.timeline"] });
-  const result = await act();
-  const { traceEvents } = JSON.parse((await browser.stopTracing()).toString());
-  const main = traceEvents.filter((event) => event.name === "thread_name" && event.args.name === "CrRendererMain");
-  const isMain = ({ pid, tid }) => main.some((thread) => thread.pid === pid && thread.tid === tid);
-  const tasks = traceEvents.filter((event) => event.name === "RunTask" && event.ph === "X" && isMain(event));
-  assert.ok(tasks.length > 100, "the trace holds the tasks");
-  const spent = tasks.map((task) => (task.tdur ?? task.dur) / 1_000);
-  return { ...result, longest: Math.max(...spent), busy: spent.reduce((sum, ms) => sum + ms, 0) };
-}
-
 for (const [part, top] of [["the charts", 0], ["the worker slots", 900]]) {
   test(`10^4 tasks in flight cause no long task, with ${part} in sight`, (t) =>
     withStage(CROWD, async (page) => {
       await show(page, 20_000);
       await page.evaluate((top) => scrollTo(0, top), top);
       await page.evaluate(() => window.fixture.feed(500));
-      const { longest, busy, frames, perSecond, longTasks } = await longestTask(page, () => page.evaluate(() => window.fixture.feed(3_000)));
+      const { longest, busy, frames, perSecond, longTasks } = await tasksDuring(browser, page, () => page.evaluate(() => window.fixture.feed(3_000)));
       const byTheClock = longTasks.length === 0 ? "none over 50 ms" : `over 50 ms: ${longTasks.join(", ")}`;
       t.diagnostic(`${perSecond.toFixed(0)} frames a second, ${(busy / frames).toFixed(1)} ms of a processor each, longest task ${longest.toFixed(1)} ms; by the clock ${byTheClock}`);
       assert.ok(longest < 50, `the longest task took ${longest} ms of a processor`);

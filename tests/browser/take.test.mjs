@@ -53,21 +53,14 @@ test("a link brings everything back in a new page: scenario, seed, changes, posi
 
 test("a link of a comparison brings both sides back, on its view", () =>
   kit.withPage(async (playground, page) => {
-    await playground.tab("Compare");
-    await page.getByRole("button", { name: "AIMD, Tide" }).click();
-    await playground.stands();
-    await playground.setSpeed(1);
-    await playground.play.click();
-    await page.waitForFunction(() => Number(document.querySelector('tr[data-figure="time"] td').dataset.value) > 3_000);
-    await playground.play.click();
-    await playground.stands();
+    await playground.compare("AIMD, Tide", 3_000);
     const cells = (of) => of.locator("#compare tbody td").evaluateAll((all) => all.map((cell) => cell.dataset.value));
     const before = await cells(page);
     const { address } = await playground.linked();
     assert.match(address, /#\/compare\//);
     await kit.withPage(
       async (other) => {
-        await other.page.waitForFunction((time) => document.querySelector('tr[data-figure="time"] td').dataset.value === time, before[0]);
+        await other.page.waitForFunction((time) => document.querySelector('tr[data-figure="time"] td')?.dataset.value === time, before[0]);
         assert.deepEqual(await cells(other.page), before);
         assert.equal(await other.page.getByRole("tab", { selected: true }).textContent(), "Compare");
       },
@@ -78,7 +71,7 @@ test("a link of a comparison brings both sides back, on its view", () =>
 test("an edited scenario travels in its link", () =>
   kit.withPage(async (playground, page) => {
     await playground.tab("Scenario");
-    await page.waitForFunction(() => document.querySelector("#toml").value.includes("rows ="));
+    await page.waitForFunction(() => document.querySelector("#toml")?.value.includes("rows ="));
     await page.locator("#toml").fill((await page.locator("#toml").inputValue()).replace(/^rows = \d+$/m, "rows = 77"));
     await page.getByRole("button", { name: "Apply" }).click();
     await page.locator("#toml-state").filter({ hasText: "It runs." }).waitFor();
@@ -115,7 +108,7 @@ test("the link follows what a person does while it is in view", () =>
     await page.keyboard.press("Escape");
     await playground.seek.focus();
     await page.keyboard.press("Home");
-    await page.waitForFunction((address) => document.querySelector("#link").value !== address, address);
+    await page.waitForFunction((address) => document.querySelector("#link")?.value !== address, address);
     const back = (await playground.linked()).setUp;
     assert.deepEqual([back.at, back.extent], [0, setUp.at]);
   }));

@@ -1,20 +1,16 @@
 // @ts-check
 // The page: puts the views together. It decides nothing about scheduling and keeps no figures of its own.
 import { announce, announceEvents } from "./announce.js";
-import { Compare } from "./compare/compare.js";
 import { sameAsScenario } from "./compare/sides.js";
 import { buttonById, byId, say, wordsOf } from "./dom.js";
 import { count, span } from "./format.js";
 import { Hands } from "./hands/hands.js";
+import { lateViews } from "./late-views.js";
 import { workOffline } from "./offline.js";
 import { Picker } from "./picker.js";
-import { ScenarioView } from "./scenario-view.js";
 import { Session } from "./session.js";
 import { Stages } from "./stage-view.js";
-import { Tabs } from "./tabs.js";
-import { read } from "./take/link.js";
-import { TakeAway } from "./take/take.js";
-import { Tour } from "./tour/tour.js";
+import { addressed, Tabs } from "./tabs.js";
 import { Transport } from "./transport.js";
 import { WhyPanel } from "./why.js";
 
@@ -25,15 +21,20 @@ const session = new Session();
 /** The last view that shows a run: where a link leads to. @type {View} */
 let runView = "stage";
 const why = new WhyPanel(session);
-const compare = new Compare(session);
-new Stages(session, why, compare.halves);
-new Hands(session);
-const editor = new ScenarioView(session);
-const transport = new Transport(session);
-const tabs = new Tabs(show);
-const take = new TakeAway(session, () => runView);
-const tour = new Tour(session, tabs);
 const picker = new Picker(byId("picker"), "Scenario", (name) => void session.pick(name));
+// These hear of a run before the stages do: a value that is written into a control lays the page out, as it is then.
+const transport = new Transport(session);
+session.on("loaded", () => {
+  byId("finish").hidden = true;
+  delete byId("finish").dataset.digest;
+  byId("failure").hidden = true;
+  showScenario();
+});
+new Stages(session, why);
+new Hands(session);
+const tabs = new Tabs(show);
+const begun = session.begin();
+const late = lateViews({ session, tabs, runView: () => runView }, begun);
 
 /** @param {View} view */
 function show(view) {
@@ -41,21 +42,30 @@ function show(view) {
     runView = view;
     void session.setMode(view === "stage" ? "one" : "two");
   }
-  if (view === "take") take.show();
-  if (view === "scenario") editor.show();
+  if (view !== "stage") void late[view].show();
   document.title = view === "stage" ? "tidegate playground" : `${byId(`tab-${view}`).textContent} · tidegate playground`;
+}
+
+/** What reads links: most who come have none. */
+async function linkReader() {
+  try {
+    return await import("./take/link.js");
+  } catch {
+    throw new Error("The link cannot be followed: the server does not answer.");
+  }
 }
 
 /** Brings about what the address asks for. */
 async function followAddress() {
   try {
-    const { view, setUp } = await read(location.hash);
-    if (setUp) {
-      await session.setUp(setUp);
-      history.replaceState(null, "", `#/${view}`);
+    const { view, payload } = addressed(location.hash);
+    if (payload) {
+      const { read } = await linkReader();
+      await session.setUp(await read(payload));
+      history.replaceState(null, "", `#/${view ?? "stage"}`);
     }
-    if (view) tabs.show(view);
-    return setUp !== undefined;
+    if (view || payload) tabs.show(view ?? "stage");
+    return payload !== "";
   } catch (error) {
     const reason = wordsOf(error).replace(/\.$/, "");
     session.refuse(new Error(`${reason}. ${session.base ? "The page stays as it was." : "The usual scenario is shown instead."}`));
@@ -95,12 +105,6 @@ function showScenario() {
 }
 
 session.on("frame", showResult);
-session.on("loaded", () => {
-  byId("finish").hidden = true;
-  delete byId("finish").dataset.digest;
-  byId("failure").hidden = true;
-  showScenario();
-});
 session.on("failed", (message) => {
   say(byId("failure-text"), `${message}.`);
   byId("failure").hidden = false;
@@ -115,19 +119,18 @@ buttonById("notice-close").addEventListener("click", () => {
   buttonById("play").focus();
 });
 buttonById("failure-again").addEventListener("click", () => location.reload());
+buttonById("start-tour").addEventListener("click", () => tabs.show("tour"));
 buttonById("again").addEventListener("click", () => transport.toggle());
 announceEvents(session);
 
-await session.begin();
+await begun;
 picker.offer(session.scenarios);
-compare.offer();
 const isSetUp = await followAddress();
 if (!isSetUp) {
   const first = session.scenarios[0]?.name ?? "";
   await session.setUp({ scenario: first, seed: 1, mode: session.mode, choices: [sameAsScenario(), sameAsScenario()], changes: undefined, at: 0, speed: 0.3 });
   if (tabs.view === "compare") await session.setMode("two");
 }
-tour.offer();
 addEventListener("hashchange", () => void followAddress());
 void workOffline((text) => {
   say(byId("offline"), text);

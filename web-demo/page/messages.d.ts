@@ -1,5 +1,6 @@
 // What the page and its worker say to each other.
-import type { About, Change, Intervention, Layout, PlaygroundSample, RunReport, Scenario, TelemetryField, Why } from "./pkg/tidegate_playground.js";
+import type { About, Change, Intervention, Layout, RunReport, Scenario, TelemetryField, Why } from "./pkg/tidegate_playground.js";
+import type { ShownSample } from "./shown.js";
 
 /** A run of the set-up: the only one or the left one is 0, the one beside it is 1. */
 export type Side = 0 | 1;
@@ -70,7 +71,7 @@ export interface Frame {
 
 /** One run at one instant. */
 export interface Picture {
-  sample: PlaygroundSample;
+  sample: ShownSample;
   /** See `Playground.readTelemetry`. */
   telemetry: ArrayBuffer;
   buckets: number;

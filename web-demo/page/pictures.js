@@ -1,5 +1,6 @@
 // @ts-check
 // Pictures of the runs for the page, in buffers that go to and fro: no frame allocates once it has been a while.
+import { shownPart } from "./shown.js";
 
 /** @typedef {import("./pkg/tidegate_playground.js").Playground} Playground */
 /** @typedef {import("./messages").Picture} Picture */
@@ -43,7 +44,7 @@ export class Pictures {
     const lanes = numbers(spareLanes, run.lanesLength());
     const report = run.report();
     return {
-      sample: run.sample(),
+      sample: shownPart(run.sample()),
       buckets: run.readTelemetry(telemetry),
       telemetry: telemetry.buffer,
       lanesCount: run.readLanes(Math.max(0, run.now() - this.windowMs), lanes),

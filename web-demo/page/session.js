@@ -290,10 +290,14 @@ export class Session {
   /** @param {number} speed a power of ten */
   setSpeed(speed) {
     this.speed = speed;
-    const times = 10 ** speed;
-    this.runner.tell({ type: "speed", speed: times });
-    this.runner.tell({ type: "window", ms: Math.min(Math.max(WINDOW_MS * times, WINDOW_LEAST_MS), WINDOW_MOST_MS) });
+    this.runner.tell({ type: "speed", speed: 10 ** speed });
+    this.look();
     this.#tell("speed", speed);
+  }
+
+  /** Asks for a picture of the present instant: a view that has come late missed the last one. */
+  look() {
+    this.runner.tell({ type: "window", ms: Math.min(Math.max(WINDOW_MS * 10 ** this.speed, WINDOW_LEAST_MS), WINDOW_MOST_MS) });
   }
 
   /** Changes the run from now on. What was to come after an instant that a person went back to is then gone.

@@ -2,6 +2,7 @@
 // The stages: one for each run, fed with the worker's pictures.
 import { byId, say } from "./dom.js";
 import { count, span } from "./format.js";
+import { Axes } from "./stage/axes.js";
 import { Stage } from "./stage/stage.js";
 
 /** @typedef {import("./messages").Frame} Frame */
@@ -9,6 +10,7 @@ import { Stage } from "./stage/stage.js";
 /** @typedef {import("./messages").Side} Side */
 /** @typedef {import("./session.js").Session} Session */
 /** @typedef {import("./stage/view").Columns} Columns */
+/** @typedef {import("./stage/view").On} On */
 /** @typedef {import("./why.js").WhyPanel} WhyPanel */
 
 export class Stages {
@@ -16,14 +18,13 @@ export class Stages {
   #why;
   /** @type {Stage[]} */
   #stages = [];
-  /** Where the stages of two runs go. @type {readonly HTMLElement[]} */
-  #halves;
+  /** Where the stages of two runs go. */
+  #halves = [...document.querySelectorAll(".half")];
 
-  /** @param {Session} session @param {WhyPanel} why @param {readonly HTMLElement[]} halves */
-  constructor(session, why, halves) {
+  /** @param {Session} session @param {WhyPanel} why */
+  constructor(session, why) {
     this.#session = session;
     this.#why = why;
-    this.#halves = halves;
     session.on("loaded", () => this.#build());
     session.on("frame", (frame) => this.#show(frame));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#stages.forEach((stage) => stage.recolour()));
@@ -32,32 +33,36 @@ export class Stages {
   #build() {
     for (const stage of this.#stages) stage.destroy();
     const parents = this.#session.mode === "one" ? [byId("stage-parts")] : this.#halves;
+    const axes = new Axes();
     this.#stages = this.#session.layouts.map((layout, index) => {
       const side = /** @type {Side} */ (index);
       const name = (/** @type {number} */ provider) => layout.providers[provider]?.name ?? "";
-      return new Stage(/** @type {HTMLElement} */ (parents[index]), layout, {
+      /** @type {On} */
+      const on = {
         why: (about) => this.#why.open(side, about),
         capacity: (provider, slots) => void this.#session.change({ set: "capacity", model: name(provider), slots: slots ?? "schedule" }, side),
         change: (what) => void this.#session.change(what, side),
-      });
+      };
+      return new Stage(/** @type {HTMLElement} */ (parents[index]), layout, on, axes);
     });
   }
 
   /** @param {Frame} frame */
   #show(frame) {
-    frame.sides.forEach((picture, side) => this.#showSide(picture, side));
+    frame.sides.forEach((picture, side) => this.#take(picture, side));
+    for (const stage of this.#stages) stage.draw();
     if (this.#session.mode === "one" && frame.sides[0]) showFigures(frame.sides[0]);
   }
 
   /** @param {Picture} picture @param {number} side */
-  #showSide(picture, side) {
+  #take(picture, side) {
     const layout = this.#session.layouts[side];
     if (!layout) return;
     const { fields, stride } = this.#session;
     const numbers = new Float64Array(picture.telemetry);
     /** @param {number} index */
     const column = (index) => numbers.subarray(index * stride, index * stride + picture.buckets);
-    this.#stages[side]?.show({
+    this.#stages[side]?.take({
       sample: picture.sample,
       layout,
       times: column(0),
@@ -66,7 +71,6 @@ export class Stages {
       lanesCount: picture.lanesCount,
       windowMs: picture.windowMs,
       changes: this.#session.changes[side] ?? [],
-      compare: this.#session.mode === "two",
     });
   }
 }

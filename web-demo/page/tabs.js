@@ -6,7 +6,13 @@ import { byId, part } from "./dom.js";
 export const VIEWS = /** @type {const} */ (["stage", "compare", "scenario", "tour", "take"]);
 
 /** @param {string} text @returns {text is View} */
-export const isView = (text) => /** @type {readonly string[]} */ (VIEWS).includes(text);
+const isView = (text) => /** @type {readonly string[]} */ (VIEWS).includes(text);
+
+/** What an address says behind its `#`: a view, and the text of a set-up. @param {string} hash */
+export function addressed(hash) {
+  const [, view = "", payload = ""] = /^#\/([a-z]*)(?:\/(.*))?$/s.exec(hash) ?? [];
+  return { view: isView(view) ? view : undefined, payload };
+}
 
 export class Tabs {
   /** @type {View} */

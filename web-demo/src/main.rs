@@ -1,8 +1,9 @@
 //! Builds the playground and serves it on a loopback port, or exports it for static hosting.
 //!
 //! Three steps: `tidegate-wasm-build` compiles the modules with the cargo that runs this program,
-//! [`site`] puts the page, its vendored chart library and the generated bindings together, [`serve`] answers requests.
+//! [`site`] puts the page, its vendored chart library and the generated bindings together ([`join`] makes few files of many), [`serve`] answers requests.
 
+mod join;
 mod serve;
 mod site;
 

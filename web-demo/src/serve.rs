@@ -24,7 +24,7 @@ const HEADERS: [(HeaderName, &str); 3] = [
     (VARY, "accept-encoding"),
 ];
 
-/// Sent with what runs by itself, the page and its workers: elsewhere they mean nothing, and forty files feel them. The
+/// Sent with what runs by itself, the page and its workers: elsewhere they mean nothing and only weigh. The
 /// two cross-origin headers isolate the page, which gives its clocks their full resolution; the policy keeps it from
 /// talking to any other host.
 const PAGE_HEADERS: [(HeaderName, &str); 4] = [

@@ -13,6 +13,8 @@ use axum::body::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use crate::join;
+
 /// The script of the service worker, and its gaps.
 const SERVICE_WORKER: &str = "sw.js";
 const VERSION_GAP: &str = "{{version}}";
@@ -54,11 +56,23 @@ fn fnv<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
 impl Site {
     /// Reads the page from this package's folder `home` and the bindings from the folders `modules`.
     pub(crate) fn assemble(home: &Path, modules: &[PathBuf]) -> Result<Self> {
-        let mut site = Self::default();
-        site.add_folder(&home.join("page"), "")?;
-        site.add_folder(&home.join("vendor"), "vendor/")?;
+        let mut contents = BTreeMap::new();
+        read_folder(&home.join("page"), "", &mut contents)?;
+        let mut texts = contents
+            .into_iter()
+            .map(|(path, content)| Ok((path, String::from_utf8(content).context("a file of the page is no text")?)))
+            .collect::<Result<join::Texts>>()?;
+        join::style_sheets(&mut texts)?;
+        join::modules(&mut texts)?;
+        let mut contents = texts.into_iter().map(|(path, text)| (path, text.into_bytes())).collect();
+        read_folder(&home.join("vendor"), "vendor/", &mut contents)?;
         for module in modules {
-            site.add_folder(module, "pkg/")?;
+            read_folder(module, "pkg/", &mut contents)?;
+        }
+        let mut site = Self::default();
+        for (path, content) in contents {
+            let content = if is_code(&path) { without_comments(&content) } else { content };
+            site.files.insert(path, File::new(content)?);
         }
         if !site.files.contains_key("index.html") {
             bail!("the page is incomplete: {} is missing", home.join("page/index.html").display());
@@ -86,26 +100,6 @@ impl Site {
             .replace(FILES_GAP, &format!("[{}]", list.join(",")));
         let filled = File::new(filled.into_bytes())?;
         self.files.insert(SERVICE_WORKER.to_owned(), filled);
-        Ok(())
-    }
-
-    fn add_folder(&mut self, folder: &Path, prefix: &str) -> Result<()> {
-        let entries =
-            fs::read_dir(folder).with_context(|| format!("could not read the folder {}", folder.display()))?;
-        for entry in entries {
-            let path = entry.with_context(|| format!("could not read the folder {}", folder.display()))?.path();
-            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-            let key = format!("{prefix}{name}");
-            if path.is_dir() {
-                self.add_folder(&path, &format!("{key}/"))?;
-            } else {
-                let mut content = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
-                if is_code(&key) {
-                    content = without_comments(&content);
-                }
-                self.files.insert(key, File::new(content)?);
-            }
-        }
         Ok(())
     }
 
@@ -146,6 +140,22 @@ impl Site {
             self.files.iter().filter(|(path, _)| Path::new(path).extension().is_some_and(|kind| kind == "wasm"));
         modules.map(|(_, file)| file.gzip.as_ref().unwrap_or(&file.plain).len()).sum()
     }
+}
+
+/// Reads every file below `folder`, each under its path with `prefix` before it.
+fn read_folder(folder: &Path, prefix: &str, contents: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
+    let entries = fs::read_dir(folder).with_context(|| format!("could not read the folder {}", folder.display()))?;
+    for entry in entries {
+        let path = entry.with_context(|| format!("could not read the folder {}", folder.display()))?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let key = format!("{prefix}{name}");
+        if path.is_dir() {
+            read_folder(&path, &format!("{key}/"), contents)?;
+        } else {
+            contents.insert(key, fs::read(&path).with_context(|| format!("could not read {}", path.display()))?);
+        }
+    }
+    Ok(())
 }
 
 /// Whether it is a script or a style sheet with comments for people. Vendored files are left as they are.

@@ -99,7 +99,7 @@ fn no_unknown_key_of_a_setting_in_json_is_ignored() {
         serde_json::from_str::<BoundedBorrowConfig>("{\"ceiling\": []}").expect_err("unknown").to_string(),
         serde_json::from_str::<AdaptiveRowGroups>("{\"start\": 1}").expect_err("unknown").to_string(),
     ];
-    for (refusal, replacement) in refusals.iter().zip(["`cooldown`", "`ceilings`", "`initial`"]) {
+    for (refusal, replacement) in refusals.iter().zip(["`cooldown_ms`", "`ceilings`", "`initial`"]) {
         assert!(refusal.starts_with("unknown field ") && refusal.contains(replacement), "{refusal}");
     }
 }

@@ -2,7 +2,7 @@
 // Two runs beside each other on the same seed: what differs is chosen here, and what comes of it said in numbers.
 import { byId, make, say } from "../dom.js";
 import { betterOf, figuresOf, ROWS, verdict } from "./figures.js";
-import { inWords, sameAsScenario } from "./sides.js";
+import { complete, inWords } from "./sides.js";
 
 /** @typedef {import("../messages").Frame} Frame */
 /** @typedef {import("../session.js").Session} Session */
@@ -24,26 +24,25 @@ const PAIRS = [
 const RAMPS = [0, 1_000, 2_500, 5_000, 10_000, 30_000];
 const NAMES = /** @type {const} */ (["Left", "Right"]);
 
-export class Compare {
+/** @param {import("../late-views.js").Shell} shell */
+export const open = ({ session }) => new Compare(session);
+
+class Compare {
   #session;
-  /** Where the stages go. @type {HTMLElement[]} */
-  halves;
   /** Puts a side's choice into its controls. @type {((choice: Choice) => void)[]} */
   #fillers = [];
-  #sides;
+  #sides = make("div", { class: "sides" });
   #verdict = make("p", { class: "verdict", id: "verdict" });
   #rows = ROWS.map((row) => {
     const cells = [0, 1, 2].map(() => make("td"));
     return { row, cells, element: make("tr", { "data-figure": row.field }, make("th", { scope: "row" }, row.label), ...cells) };
   });
-  #heads = NAMES.map((name) => make("p", { class: "half-title" }, name));
+  #heads = [...document.querySelectorAll(".half-title")];
   #filledAt = 0;
 
   /** @param {Session} session */
   constructor(session) {
     this.#session = session;
-    this.#sides = make("div", { class: "sides" });
-    this.halves = this.#heads.map((head, side) => make("div", { class: "half", role: "group", "aria-label": `${NAMES[side]} run` }, head));
     const pairs = PAIRS.map(({ label, choices }) => {
       const button = make("button", { type: "button" }, label);
       button.addEventListener("click", () => void session.setChoices(() => [complete(choices[0]), complete(choices[1])]));
@@ -64,18 +63,19 @@ export class Compare {
       make("tbody", {}, ...this.#rows.map(({ element }) => element)),
     );
     const outcome = make("section", { class: "panel outcome", "aria-label": "The difference in numbers" }, this.#verdict, make("div", { class: "scroll" }, table));
-    byId("compare").append(choose, outcome, make("div", { class: "halves" }, ...this.halves));
+    byId("compare").prepend(choose, outcome);
     session.on("loaded", () => this.#fillChoices());
     // What was refused does not stay in its control.
     session.on("refused", () => this.#fillChoices());
     session.on("frame", (frame) => this.#show(frame));
-  }
-
-  /** Offers the scenarios; call once they are known. */
-  offer() {
     this.#sides.replaceChildren(...NAMES.map((name, side) => this.#side(name, side)));
     this.#fillChoices();
+    // The runs may have been there first, and stand still.
+    session.look();
   }
+
+  /** It follows the runs by itself. */
+  show() {}
 
   #fillChoices() {
     this.#filledAt = 0;
@@ -177,9 +177,6 @@ export class Compare {
     }
   }
 }
-
-/** @param {Partial<Choice>} choice @returns {Choice} */
-export const complete = (choice) => ({ ...sameAsScenario(), ...choice });
 
 /** @param {Record<string, string>} options */
 function select(options) {

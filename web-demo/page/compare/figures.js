@@ -6,6 +6,8 @@ import { count, mean, span } from "../format.js";
 
 /** Capacities from here up mean "no bound". */
 const UNBOUNDED = 2 ** 31;
+/** How wide the history's first buckets are, in virtual ms; later ones are wider, all alike. */
+const FIRST_WIDTH_MS = 1;
 /** Times closer than this share count as equal. */
 const SAME = 0.01;
 
@@ -22,6 +24,7 @@ const SAME = 0.01;
  */
 
 /** @param {Picture} picture @param {(field: "inFlight" | "capacity", provider: number) => Float64Array} column @param {Float64Array} times
+ * as the history has them: where each bucket begins, and for the last one, which is open, the present
  * @returns {Figures} */
 export function figuresOf({ sample, result }, column, times) {
   const time = sample.at / 1e6;
@@ -32,7 +35,7 @@ export function figuresOf({ sample, result }, column, times) {
     rows: sample.rows_done,
     refused: sum((one) => one.refused),
     goodput: time > 0 ? sample.rows_done / (time / 1000) : 0,
-    used: capacityUsed(sample.providers.length, column, times, time),
+    used: capacityUsed(sample.providers.length, column, times),
     starved: sum((one) => one.idle.starved_slot_ns) / 1e6,
     dropped: sample.rows_dropped,
   };
@@ -40,15 +43,18 @@ export function figuresOf({ sample, result }, column, times) {
 
 /** What calls used of what the providers would have borne, from the charts' history.
  * @param {number} providers @param {(field: "inFlight" | "capacity", provider: number) => Float64Array} column
- * @param {Float64Array} times @param {number} end */
-function capacityUsed(providers, column, times, end) {
+ * @param {Float64Array} times */
+function capacityUsed(providers, column, times) {
+  const last = times.length - 1;
+  const width = last > 1 ? (times[1] ?? 0) : FIRST_WIDTH_MS;
+  const open = (times[last] ?? 0) - last * width;
   let used = 0;
   let borne = 0;
   for (let provider = 0; provider < providers; provider += 1) {
     const inFlight = column("inFlight", provider);
     const capacity = column("capacity", provider);
     for (let at = 0; at < times.length; at += 1) {
-      const length = (times[at + 1] ?? end) - (times[at] ?? 0);
+      const length = at === last ? open : width;
       const bears = capacity[at] ?? 0;
       if (length <= 0 || bears >= UNBOUNDED) continue;
       used += Math.min(inFlight[at] ?? 0, bears) * length;

@@ -17,6 +17,9 @@
  * @property {"" | "yes" | "no"} yields
  */
 
+/** A side that changes only this. @param {Partial<Choice>} choice @returns {Choice} */
+export const complete = (choice) => ({ ...sameAsScenario(), ...choice });
+
 /** A side that changes nothing. @returns {Choice} */
 export function sameAsScenario() {
   return { scenario: "", algorithm: "", fixed: 8, policy: "", ramp: "", advisory: "", yields: "" };
@@ -70,6 +73,3 @@ export function inWords(choice, titleOf) {
   ].filter((word) => word !== false && word !== "");
   return words.length > 0 ? words.join(", ") : "as the scenario has it";
 }
-
-/** Whether two sides are the same. @param {Choice} one @param {Choice} other */
-export const areEqual = (one, other) => JSON.stringify(one) === JSON.stringify(other);

@@ -3,6 +3,8 @@
 // at its chart.
 import { limitChoice, policyChoice } from "../compare/sides.js";
 import { byId, make } from "../dom.js";
+import { shownOf } from "../stage/dom.js";
+import { MOST_GROUPS } from "../shown.js";
 import { settingsAt } from "./settings.js";
 
 /** @typedef {import("../pkg/tidegate_playground.js").AimdConfig} AimdConfig */
@@ -46,8 +48,10 @@ export class Hands {
     this.#fillers = [];
     this.#shown = "";
     if (!layout || !isOne) return;
-    this.#parent.replaceChildren(this.#fairness(layout), ...layout.providers.map(({ name }) => this.#provider(name)));
+    const parts = [this.#fairness(layout), ...layout.providers.map(({ name }) => this.#provider(name))];
+    // Before they are in the page: there, each value would be laid out by itself.
     this.#fill();
+    this.#parent.replaceChildren(...parts);
   }
 
   /** Shows what is in force now. */
@@ -75,14 +79,14 @@ export class Hands {
       this.#session.change({ set: "policy", policy: policyChoice(/** @type {"strict_fair"} */ (value)) }),
     );
     this.#fillers.push(({ policy: now }, put) => put(policy.control, now === "strict_fair" ? "strict_fair" : "bounded_borrow"));
-    const weights = layout.groups.map(({ name }, group) => {
+    const weights = layout.groups.slice(0, MOST_GROUPS).map(({ name }, group) => {
       const column = layout.columns.find((one) => one.group === group)?.name ?? "";
       const weight = number(`Weight of ${name}`, { min: 1, max: 1000, step: 1 }, (value) => this.#session.change({ set: "weight", column, weight: value }));
       weight.control.dataset.group = name;
       this.#fillers.push((_, put) => put(weight.control, String(this.#weight(column, group))));
       return weight.element;
     });
-    return make("fieldset", {}, make("legend", {}, "Fairness between columns"), policy.element, ...weights);
+    return make("fieldset", {}, make("legend", {}, "Fairness between columns"), policy.element, ...weights, shownOf(weights.length, layout.groups.length, "groups"));
   }
 
   /** The weight of a group: as the last change says, else as the newest frame does. @param {string} column @param {number} group */
@@ -91,7 +95,8 @@ export class Hands {
     const columns = layouts[0]?.columns.filter((one) => one.group === group).map(({ name }) => name) ?? [column];
     const set = (changes[0] ?? []).filter((one) => one.at_ms <= at && one.set === "weight" && columns.includes(one.column)).at(-1);
     if (set?.set === "weight") return set.weight;
-    return frame?.sides[0]?.sample.groups[group]?.weight ?? runs[0]?.columns.find(({ name }) => name === column)?.weight ?? 1;
+    const { groups, only } = frame?.sides[0]?.sample ?? {};
+    return groups?.[only ? only.groups.indexOf(group) : group]?.weight ?? runs[0]?.columns.find(({ name }) => name === column)?.weight ?? 1;
   }
 
   /** @param {string} name */

@@ -2,9 +2,9 @@
 // Where each resource's slot-time went: busy, starved (idle while something wanted it) and frontier (idle, and nothing
 // could have used it yet), with the main causes of the idle part in words.
 import { Figure, make, section, shownOf, StackedBar, Text, whyButton } from "./dom.js";
-import { Part } from "./part.js";
+import { SamplePart } from "./part.js";
 
-/** @typedef {import("./view").View} View */
+/** @typedef {import("./part.js").Sample} Sample */
 /** @typedef {import("./view").On} On */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
 /** @typedef {import("../pkg/tidegate_playground.js").IdleSplit} IdleShares */
@@ -63,7 +63,7 @@ function causes({ why }) {
   return words || "Never idle so far";
 }
 
-export class IdleSplit extends Part {
+export class IdleSplit extends SamplePart {
   #list = make("div", { class: "idle-list" });
   /** @type {Resource[]} */
   #resources = [];
@@ -71,8 +71,6 @@ export class IdleSplit extends Part {
   #names = [];
   #on;
   #layout;
-  /** @type {View["sample"] | undefined} */
-  #sample;
 
   /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
   constructor(parent, layout, on) {
@@ -83,23 +81,15 @@ export class IdleSplit extends Part {
     this.#layout = layout;
   }
 
-  /** @override @param {View} view */
-  take({ sample }) {
-    this.#sample = sample;
-    this.isStale = true;
-  }
-
-  /** @override */
-  draw() {
-    this.isStale = false;
-    const sample = this.#sample;
-    if (!sample) return;
+  /** @override @param {Sample} sample */
+  drawSample(sample) {
     // The account names its resources once the run has begun.
     if (Math.min(MOST, sample.idle.length) !== this.#names.length) this.#rebuild(sample.idle);
     for (let index = 0; index < this.#resources.length; index += 1) {
       const idle = sample.idle[index];
       if (idle) this.#resources[index]?.show(idle);
     }
+    return false;
   }
 
   /** @param {readonly IdleShares[]} idle */

@@ -11,6 +11,8 @@ export const READABLE_MS = 66;
 /** Pictures out of sight are drawn no more often than this, in real ms. */
 export const OUT_OF_SIGHT_MS = 300;
 
+/** @typedef {View["sample"]} Sample */
+
 /** @implements {Component} */
 export class Part {
   /** Whether a view has been taken that is not drawn yet. */
@@ -50,5 +52,28 @@ export class Part {
 
   destroy() {
     this.element.remove();
+  }
+}
+
+/** A part that shows nothing but the newest sample. */
+export class SamplePart extends Part {
+  /** @type {Sample | undefined} */
+  #sample;
+
+  /** @override @param {View} view */
+  take({ sample }) {
+    this.#sample = sample;
+    this.isStale = true;
+  }
+
+  /** @override @param {number} until */
+  draw(until) {
+    this.isStale = this.#sample !== undefined && this.drawSample(this.#sample, until);
+  }
+
+  /** Draws a sample. Returns whether some of it is left for the next frame.
+   * @param {Sample} _sample @param {number} _until as for `draw` @returns {boolean} */
+  drawSample(_sample, _until) {
+    return false;
   }
 }

@@ -1,12 +1,14 @@
 // @ts-check
 // The pipeline as a graph: a node per column with its live counts and a bar of what has become of its tasks.
+import { MOST_COLUMNS } from "../shown.js";
 import { Figure, Flag, make, section, shownOf, StackedBar, whyButton } from "./dom.js";
 import { layOut } from "./graph-layout.js";
 import { columnColour } from "./palette.js";
-import { Part, READABLE_MS } from "./part.js";
+import { READABLE_MS, SamplePart } from "./part.js";
 import { brief } from "./words.js";
 
 /** @typedef {import("./view").View} View */
+/** @typedef {import("./part.js").Sample} Sample */
 /** @typedef {import("./view").On} On */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
 /** @typedef {import("../pkg/tidegate_playground.js").LayoutColumn} LayoutColumn */
@@ -16,8 +18,6 @@ const SVG = "http://www.w3.org/2000/svg";
 
 /** What a column's bar is made of, from the left: done, skipped, failed or dropped, calling or working, waiting, queued. */
 const PARTS = 6;
-/** Columns that are shown at most, the first ones. */
-const MOST = 64;
 /** So many of the columns that one needs are told by name. */
 const TOLD = 5;
 /** How many nodes are drawn in one frame. */
@@ -111,15 +111,13 @@ function ordinal({ strategy }) {
   return strategy === "full_column" ? ", once complete" : ", per row group";
 }
 
-export class PipelineGraph extends Part {
+export class PipelineGraph extends SamplePart {
   #nodes;
   #columns;
   #edges = document.createElementNS(SVG, "svg");
   #canvas;
   #resize;
   #room = 0;
-  /** @type {View["sample"] | undefined} */
-  #sample;
   /** The node that is drawn next, and how many do not show the sample yet. */
   #next = 0;
   #left = 0;
@@ -129,40 +127,40 @@ export class PipelineGraph extends Part {
     const { element } = section("pipeline", "Pipeline", "Each column of the table, what it needs, and where its tasks are now");
     super(element, parent);
     // Every column comes after those it needs, so the first ones are a graph too.
-    this.#columns = layout.columns.slice(0, MOST);
+    this.#columns = layout.columns.slice(0, MOST_COLUMNS);
     this.#nodes = this.#columns.map((_, index) => new Node(layout, index, on));
     this.restMs = READABLE_MS / Math.max(1, Math.ceil(this.#nodes.length / SLICE));
     this.#edges.setAttribute("aria-hidden", "true");
     this.#edges.setAttribute("class", "edges");
-    this.#canvas = make("div", { class: "graph" }, ...this.#nodes.map((node) => node.element));
-    this.#canvas.prepend(this.#edges);
+    this.#canvas = make("div", { class: "graph" });
+    this.#canvas.append(this.#edges);
     const scroller = make("div", { class: "graph-scroller", tabindex: "0", role: "group", "aria-label": "Columns of the pipeline" }, this.#canvas);
     element.append(scroller, key());
     const rest = shownOf(this.#nodes.length, layout.columns.length, "columns");
     if (rest) element.append(rest);
     this.#resize = new ResizeObserver(([entry]) => this.#layOut(entry?.contentRect.width ?? scroller.clientWidth));
+    // It tells the first size, too, before anything is painted: asking for it here would lay the whole page out.
     this.#resize.observe(scroller);
-    this.#layOut(scroller.clientWidth);
   }
 
   /** @override @param {View} view */
-  take({ sample }) {
-    this.#sample = sample;
+  take(view) {
+    super.take(view);
     this.#left = this.#nodes.length;
-    this.isStale = true;
   }
 
-  /** In slices, the nodes in turn: a wide table has many figures. @override @param {number} until */
-  draw(until) {
-    const sample = this.#sample;
-    if (!sample) return;
+  /** In slices, the nodes in turn: a wide table has many figures. @override @param {Sample} sample @param {number} until */
+  drawSample(sample, until) {
     for (let most = until === Number.POSITIVE_INFINITY ? this.#left : SLICE; most > 0 && this.#left > 0; most -= 1) {
       const column = sample.columns[this.#next];
-      if (column) this.#nodes[this.#next]?.show(column, sample);
+      const node = this.#nodes[this.#next];
+      if (column) node?.show(column, sample);
+      // So are they laid out for the first time.
+      if (node && !node.element.isConnected) this.#canvas.append(node.element);
       this.#next = (this.#next + 1) % this.#nodes.length;
       this.#left -= 1;
     }
-    this.isStale = this.#left > 0;
+    return this.#left > 0;
   }
 
   /** @override */

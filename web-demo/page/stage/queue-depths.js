@@ -2,17 +2,17 @@
 // The queue of each fairness group: tasks that wait for a worker, tasks that have one against the group's limit, the
 // group's weight, and what it owes after borrowing.
 import { count } from "../format.js";
-import { Figure, Flag, make, section, shownOf, StackedBar, Text, UNBOUNDED, whyButton } from "./dom.js";
-import { Part } from "./part.js";
+import { MOST_GROUPS } from "../shown.js";
+import { Figure, Flag, make, section, StackedBar, Text, UNBOUNDED, whyButton } from "./dom.js";
+import { SamplePart } from "./part.js";
 import { brief } from "./words.js";
 
-/** @typedef {import("./view").View} View */
+/** @typedef {import("./part.js").Sample} Sample */
+/** @typedef {import("../shown.js").Only} Only */
 /** @typedef {import("./view").On} On */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
 /** @typedef {import("../pkg/tidegate_playground.js").GroupSample} GroupSample */
 
-/** Groups that are shown at most, the first ones. */
-const MOST = 32;
 /** How wide the mark of a limit is, as a share of the bar. */
 const MARK = 0.006;
 
@@ -35,11 +35,12 @@ class Group {
   #weight = new Figure("weight", weigh);
   #slots = new StackedBar("slots-stack", 4);
   #queue = new StackedBar("queue-stack", 1);
+  #name = new Text(make("strong", { class: "group-name" }));
   #owes;
   #bounded;
 
-  /** @param {string} name @param {() => void} ask */
-  constructor(name, ask) {
+  /** @param {() => void} ask */
+  constructor(ask) {
     const debt = make("span", { class: "group-debt" }, "owes ", this.#debt.element);
     this.element = whyButton(
       "group-row",
@@ -47,7 +48,7 @@ class Group {
       make(
         "span",
         { class: "group-head" },
-        make("strong", { class: "group-name" }, name),
+        this.#name.element,
         debt,
         make("span", { class: "group-weight soft" }, "weight ", this.#weight.element),
       ),
@@ -55,9 +56,15 @@ class Group {
       make("span", { class: "group-figure" }, make("span", { class: "soft" }, "running"), make("span", {}, this.#running.element, make("span", { class: "of-limit soft" }, " / ", this.#limit.element))),
       make("span", { class: "group-figure" }, make("span", { class: "soft" }, "queued"), this.#queued.element),
     );
-    this.element.title = `${name}: why?`;
     this.#owes = new Flag(this.element, "owes");
     this.#bounded = new Flag(this.element, "bounded");
+  }
+
+  /** Stands for the group of this name from now on. @param {string} name */
+  call(name) {
+    if (name === this.#name.text) return;
+    this.#name.set(name);
+    this.element.title = `${name}: why?`;
   }
 
   /** @param {GroupSample} group @param {number} slots what the upper bar's width stands for @param {number} tasks the same for the lower */
@@ -83,37 +90,31 @@ class Group {
   }
 }
 
-export class QueueDepths extends Part {
+export class QueueDepths extends SamplePart {
   #groups;
   /** What a full bar stands for. It only grows, so that the bars stay comparable. */
   #slots = 4;
   #tasks = 10;
   #scale;
-  /** @type {View["sample"] | undefined} */
-  #sample;
+  #others = new Text(make("p", { class: "stage-foot" }));
+  /** The group that each row shows. @type {number[]} */
+  #shown;
 
   /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
   constructor(parent, layout, on) {
     const { element } = section("queues", "Queues", "Running against each group's limit, and waiting");
     super(element, parent);
-    this.#groups = layout.groups.slice(0, MOST).map(({ name }, index) => new Group(name, () => on.why({ group: index })));
+    this.#shown = layout.groups.slice(0, MOST_GROUPS).map((_, index) => index);
+    this.#groups = this.#shown.map((_, row) => new Group(() => on.why({ group: this.#shown[row] ?? row })));
+    this.#groups.forEach((group, row) => group.call(layout.groups[row]?.name ?? ""));
     this.#scale = new Text(make("p", { class: "stage-foot" }));
-    element.append(make("div", { class: "group-list" }, ...this.#groups.map((group) => group.element)), this.#scale.element);
-    const rest = shownOf(this.#groups.length, layout.groups.length, "groups");
-    if (rest) element.append(rest);
+    element.append(make("div", { class: "group-list" }, ...this.#groups.map((group) => group.element)), this.#scale.element, this.#others.element);
+    this.#others.element.hidden = this.#groups.length === layout.groups.length;
   }
 
-  /** @override @param {View} view */
-  take({ sample }) {
-    this.#sample = sample;
-    this.isStale = true;
-  }
-
-  /** @override */
-  draw() {
-    this.isStale = false;
-    const sample = this.#sample;
-    if (!sample) return;
+  /** @override @param {Sample} sample */
+  drawSample(sample) {
+    if (sample.only) this.#showOnly(sample, sample.only);
     let slots = this.#slots;
     let tasks = this.#tasks;
     for (let index = 0; index < this.#groups.length; index += 1) {
@@ -125,8 +126,20 @@ export class QueueDepths extends Part {
     if (tasks > this.#tasks) this.#tasks = roundUp(tasks);
     for (let index = 0; index < this.#groups.length; index += 1) {
       const group = sample.groups[index];
-      if (group) this.#groups[index]?.show(group, this.#slots, this.#tasks);
+      if (!group) continue;
+      this.#groups[index]?.call(group.name);
+      this.#groups[index]?.show(group, this.#slots, this.#tasks);
     }
     this.#scale.set(`A full bar: ${count(this.#slots)} running, ${count(this.#tasks)} queued.`);
+    return false;
+  }
+
+  /** Of very many groups, those with the most waiting. @param {Sample} sample @param {Only} only */
+  #showOnly({ groups }, { groups: shown, others }) {
+    this.#shown = shown;
+    this.#others.set(
+      `The ${count(groups.length)} groups with the most waiting are shown. ` +
+        `The ${count(others.groups)} others: ${count(others.running)} running, ${count(others.queued)} queued.`,
+    );
   }
 }

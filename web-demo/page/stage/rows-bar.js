@@ -2,13 +2,13 @@
 // Rows done, dropped and in all.
 import { percent } from "../format.js";
 import { Figure, Flag, make, StackedBar, Text } from "./dom.js";
-import { Part } from "./part.js";
+import { SamplePart } from "./part.js";
 
-/** @typedef {import("./view").View} View */
+/** @typedef {import("./part.js").Sample} Sample */
 /** @typedef {import("./view").On} On */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
 
-export class RowsBar extends Part {
+export class RowsBar extends SamplePart {
   #done = new Figure("rows_done");
   #dropped = new Figure("rows_dropped");
   #total = new Figure("rows_total");
@@ -18,8 +18,6 @@ export class RowsBar extends Part {
   #progress;
   #hasDropped;
   #said = "";
-  /** @type {View["sample"] | undefined} */
-  #sample;
 
   /** @param {HTMLElement} parent @param {Layout} _layout @param {On} on */
   constructor(parent, _layout, on) {
@@ -41,20 +39,8 @@ export class RowsBar extends Part {
     this.#hasDropped = new Flag(this.element, "has-dropped");
   }
 
-  /** @override @param {View} view */
-  take({ sample }) {
-    this.#sample = sample;
-    this.isStale = true;
-  }
-
-  /** @override */
-  draw() {
-    this.isStale = false;
-    if (this.#sample) this.#showRows(this.#sample);
-  }
-
-  /** @param {View["sample"]} sample */
-  #showRows(sample) {
+  /** @override @param {Sample} sample */
+  drawSample(sample) {
     const { rows_done: done, rows_dropped: dropped, rows_total: total } = sample;
     this.#done.set(done);
     this.#dropped.set(dropped);
@@ -65,10 +51,11 @@ export class RowsBar extends Part {
     this.#values[1] = dropped;
     this.#bar.show(this.#values, Math.max(1, total));
     const said = `${done} of ${total}`;
-    if (said === this.#said) return;
+    if (said === this.#said) return false;
     this.#said = said;
     this.#progress.setAttribute("aria-valuenow", String(done));
     this.#progress.setAttribute("aria-valuemax", String(total));
     this.#progress.setAttribute("aria-valuetext", `${said} rows done, ${dropped} dropped`);
+    return false;
   }
 }

@@ -12,6 +12,7 @@ import { WorkerLanes } from "./worker-lanes.js";
 /** @typedef {import("./view").On} On */
 /** @typedef {import("./view").Component} Component */
 /** @typedef {import("./view").View} View */
+/** @typedef {import("./axes.js").Axes} Axes */
 /** @typedef {import("./part.js").Part} Part */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
 
@@ -37,22 +38,30 @@ export class Stage {
   #frame = 0;
   #drawnAt = Number.NEGATIVE_INFINITY;
 
-  /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
-  constructor(parent, layout, on) {
+  /** @param {HTMLElement} parent @param {Layout} layout @param {On} on
+   * @param {Axes} [axes] of the charts, if a stage beside this one has the same */
+  constructor(parent, layout, on, axes) {
     // First into the document: some parts are made in the size they are shown in.
     parent.append(this.element);
-    const first = [RowsBar, TidePanels, PipelineGraph, WorkerLanes].map((Kind) => new Kind(this.element, layout, on));
+    const [rows, tides] = [new RowsBar(this.element, layout, on), new TidePanels(this.element, layout, on, axes)];
+    const [graph, lanes] = [new PipelineGraph(this.element, layout, on), new WorkerLanes(this.element, layout, on)];
     const pair = make("div", { class: "stage-pair" });
     this.element.append(pair);
-    this.#parts = [...first, new QueueDepths(pair, layout, on), new IdleSplit(pair, layout, on)];
+    this.#parts = [rows, tides, graph, lanes, new QueueDepths(pair, layout, on), new IdleSplit(pair, layout, on)];
     this.#partsDrawnAt = this.#parts.map(() => Number.NEGATIVE_INFINITY);
   }
 
   /** Shows a view: all of it at once if that is quick, else part by part over the next frames, in turn.
    * @param {View} view */
   show(view) {
+    this.take(view);
+    this.draw();
+  }
+
+  /** Takes a view over without drawing it; `draw` does. Two stages with the same axes both have to know their views
+   * before either is drawn. @param {View} view */
+  take(view) {
     for (const part of this.#parts) part.take(view);
-    this.#draw();
   }
 
   recolour() {
@@ -66,7 +75,8 @@ export class Stage {
     this.element.remove();
   }
 
-  #draw() {
+  /** Draws the view taken last, or a part of it. */
+  draw() {
     cancelAnimationFrame(this.#frame);
     const now = performance.now();
     const pause = now - this.#drawnAt;
@@ -89,6 +99,6 @@ export class Stage {
     const isFresh = !this.#parts.some((part) => part.isStale);
     const said = String(isFresh);
     if (this.element.dataset.fresh !== said) this.element.dataset.fresh = said;
-    if (!isFresh) this.#frame = requestAnimationFrame(() => this.#draw());
+    if (!isFresh) this.#frame = requestAnimationFrame(() => this.draw());
   }
 }

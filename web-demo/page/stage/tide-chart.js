@@ -12,10 +12,6 @@ import { changeLabel } from "./words.js";
 /** @typedef {import("./view").View} View */
 /** @typedef {import("./uplot.js").Plot} Plot */
 
-/** A run shorter than this is shown on an axis this long, in ms. */
-const SHORTEST_AXIS = 10_000;
-/** The value axis is never lower than this. */
-const LOWEST_TOP = 4;
 /** The height of the ticks that mark 429 answers, in CSS pixels. */
 const TICK_HEIGHT = 9;
 /** Changes closer together than this are marked once, in CSS pixels: dragging makes many. */
@@ -68,16 +64,12 @@ class History {
 }
 
 export class TideChart {
-  /** The top of the value axis: it only grows during a run, so that the picture stays put. */
-  top = LOWEST_TOP;
-  /** Whether only the latest stretch is shown. */
-  follows = false;
   /** Whether there is something new that is not drawn. */
   isStale = false;
   /** The stretch on the time axis, in ms. */
   #from = 0;
-  #end = SHORTEST_AXIS;
-  #windowMs = SHORTEST_AXIS;
+  #end = 1;
+  #windowMs = 1;
   #history = new History();
   /** @type {readonly Change[]} */
   #changes = [];
@@ -85,18 +77,24 @@ export class TideChart {
   #room = new Float64Array(LABEL_ROWS);
   /** @type {Plot} */
   #plot;
+  #axes;
+  #index;
   #provider;
   #readout;
   #onLayout;
   #resize;
 
   /**
+   * @param {import("./axes.js").Axes} axes
+   * @param {number} index the provider's
    * @param {string} provider whose chart it is
    * @param {HTMLElement} stage where to draw
    * @param {import("./dom.js").Text} readout where to say what is under the pointer
    * @param {(top: number, height: number) => void} onLayout hears where the plot lies within the stage, in CSS pixels
    */
-  constructor(provider, stage, readout, onLayout) {
+  constructor(axes, index, provider, stage, readout, onLayout) {
+    this.#axes = axes;
+    this.#index = index;
     this.#provider = provider;
     this.#readout = readout;
     this.#onLayout = onLayout;
@@ -109,11 +107,14 @@ export class TideChart {
     this.#layOut();
   }
 
-  /** Takes a history over; `draw` shows it.
-   * @param {View} view @param {number} provider its index */
-  take(view, provider) {
-    const { times } = view;
-    this.#history.take(times, view.columns(provider));
+  /** The top of the value axis. */
+  get top() {
+    return this.#axes.top(this.#index);
+  }
+
+  /** Takes a history over; `draw` shows it. @param {View} view */
+  take(view) {
+    this.#history.take(view.times, view.columns(this.#index));
     this.#changes = view.changes ?? [];
     this.#windowMs = view.windowMs;
     this.#grow();
@@ -122,9 +123,9 @@ export class TideChart {
 
   draw() {
     this.isStale = false;
-    const now = this.#history.time(this.#history.length - 1);
-    this.#end = Math.max(this.follows ? this.#windowMs : SHORTEST_AXIS, now);
-    this.#from = this.follows ? this.#end - this.#windowMs : 0;
+    const { from, end } = this.#axes.stretch(this.#windowMs);
+    this.#from = from;
+    this.#end = end;
     const lines = /** @type {import("./uplot.js").PlotData} */ (/** @type {unknown} */ (this.#history.lines()));
     // In a batch the library draws at once, so that the caller can see what it took.
     this.#plot.batch(() => this.#plot.setData(lines));
@@ -151,7 +152,7 @@ export class TideChart {
       if (capacity > most && capacity < UNBOUNDED) most = capacity;
       most = Math.max(most, history.at("peak", index));
     }
-    if (most > 0.94 * this.top) this.top = Math.ceil(most * 1.25);
+    this.#axes.grow(this.#index, most);
   }
 
   #layOut() {

@@ -2,6 +2,7 @@
 // A panel per provider: its figures, its tide chart, the slider beside the chart that moves its true capacity, and the
 // troubles a person can make for it. The slider's thumb lies at the height of the capacity line.
 import { count, percent, span } from "../format.js";
+import { Axes } from "./axes.js";
 import { Figure, Flag, make, section, shownOf, Text, UNBOUNDED, watchVisibility, whyButton } from "./dom.js";
 import { OUT_OF_SIGHT_MS, Part, READABLE_MS } from "./part.js";
 import { TideChart } from "./tide-chart.js";
@@ -57,8 +58,8 @@ class Panel {
   #now = 0;
   #visibility;
 
-  /** @param {HTMLElement} parent @param {string} name @param {number} index @param {On} on @param {() => void} appeared */
-  constructor(parent, name, index, on, appeared) {
+  /** @param {HTMLElement} parent @param {string} name @param {number} index @param {On} on @param {Axes} axes @param {() => void} appeared */
+  constructor(parent, name, index, on, axes, appeared) {
     this.#name = name;
     this.#index = index;
     const stage = make("div", { class: "chart", role: "img", "aria-label": `Tide chart of ${name}: limit, calls in flight and true capacity over virtual time` });
@@ -75,7 +76,7 @@ class Panel {
     this.#listen(on);
     // First into the document: the chart is made in the size that it is shown in.
     parent.append(this.element);
-    this.chart = new TideChart(name, stage, readout, (top, height) => {
+    this.chart = new TideChart(axes, index, name, stage, readout, (top, height) => {
       this.#tide.style.marginTop = `${top - THUMB / 2}px`;
       this.#tide.style.height = `${height + THUMB}px`;
     });
@@ -130,7 +131,7 @@ class Panel {
   take(view) {
     this.#sample = view.sample.providers[this.#index];
     this.#now = view.sample.at;
-    this.chart.take(view, this.#index);
+    this.chart.take(view);
   }
 
   drawFigures() {
@@ -202,11 +203,13 @@ export class TidePanels extends Part {
   #next = 0;
   #figuresAreStale = false;
   #figuresAt = Number.NEGATIVE_INFINITY;
+  #axes;
 
-  /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
-  constructor(parent, layout, on) {
+  /** @param {HTMLElement} parent @param {Layout} layout @param {On} on @param {Axes} [axes] those of a stage beside this one, if there is one */
+  constructor(parent, layout, on, axes = new Axes()) {
     const { element, head } = section("tides", "Providers", "Drag the tide mark: the limit finds what the provider truly bears");
     super(element, parent);
+    this.#axes = axes;
     const grid = make("div", { class: layout.providers.length > MANY ? "providers many" : "providers" });
     head.append(this.#stretch());
     element.append(grid, legend());
@@ -214,11 +217,12 @@ export class TidePanels extends Part {
     if (rest) element.append(rest);
     // A run without a model has nothing to show here.
     element.hidden = layout.providers.length === 0;
-    this.#panels = layout.providers.slice(0, MOST).map(({ name }, index) => new Panel(grid, name, index, on, () => this.draw(0)));
+    this.#panels = layout.providers.slice(0, MOST).map(({ name }, index) => new Panel(grid, name, index, on, axes, () => this.draw(0)));
   }
 
   /** @override @param {View} view */
   take(view) {
+    this.#axes.reach(this, view.sample.at / 1e6);
     for (const panel of this.#panels) panel.take(view);
     this.isStale = this.#figuresAreStale = true;
   }
@@ -258,17 +262,15 @@ export class TidePanels extends Part {
   #stretch() {
     const choices = [["Whole run", false], ["Latest", true]].map(([text, follows]) => {
       const button = make("button", { type: "button", "aria-pressed": String(!follows) }, String(text));
-      button.addEventListener("click", () => {
-        for (const other of choices) other.setAttribute("aria-pressed", String(other === button));
-        for (const panel of this.#panels) {
-          panel.chart.follows = Boolean(follows);
-          panel.chart.isStale = true;
-        }
-        this.draw(Number.POSITIVE_INFINITY);
-      });
-      return button;
+      button.addEventListener("click", () => this.#axes.turn(Boolean(follows)));
+      return { button, follows };
     });
-    return make("div", { class: "switch", role: "group", "aria-label": "Time shown in the charts" }, ...choices);
+    this.#axes.onTurn(() => {
+      for (const { button, follows } of choices) button.setAttribute("aria-pressed", String(this.#axes.follows === follows));
+      for (const panel of this.#panels) panel.chart.isStale = true;
+      this.draw(Number.POSITIVE_INFINITY);
+    });
+    return make("div", { class: "switch", role: "group", "aria-label": "Time shown in the charts" }, ...choices.map(({ button }) => button));
   }
 }
 

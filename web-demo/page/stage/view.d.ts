@@ -1,6 +1,7 @@
 // What the stage is made of, given and gives back. The shell makes one `Stage` (or single components) per run, calls
 // `show(view)` for each frame, and answers `on`.
-import type { About, Change, Intervention, Layout, PlaygroundSample, TelemetryField } from "../pkg/tidegate_playground.js";
+import type { About, Change, Intervention, Layout, TelemetryField } from "../pkg/tidegate_playground.js";
+import type { ShownSample } from "../shown.js";
 
 /** One provider's history: an array per measure, as long as `View.times`. */
 export type Columns = Record<TelemetryField, Float64Array>;
@@ -10,7 +11,7 @@ export type Columns = Record<TelemetryField, Float64Array>;
  * back to the worker afterwards.
  */
 export interface View {
-  sample: PlaygroundSample;
+  sample: ShownSample;
   layout: Layout;
   /** The time of each bucket of the history, in ms of virtual time. */
   times: Float64Array;
@@ -24,8 +25,6 @@ export interface View {
   windowMs: number;
   /** The live changes so far, which the charts mark; none when left out. */
   changes?: readonly Change[];
-  /** Whether two stages stand side by side, so that each has half the room. */
-  compare?: boolean;
 }
 
 /** What a person wants. */

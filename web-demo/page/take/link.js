@@ -2,7 +2,6 @@
 // A set-up as text that fits behind the `#` of an address: JSON, deflated, in base64url. The checksum that deflate ends
 // with tells a damaged link from a whole one.
 import { sameAsScenario } from "../compare/sides.js";
-import { isView } from "../tabs.js";
 
 /** @typedef {import("../compare/sides.js").Choice} Choice */
 /** @typedef {import("../session.js").SetUp} SetUp */
@@ -33,11 +32,9 @@ export async function write(view, setUp) {
   return `#/${view}/${toBase64(await pass(new TextEncoder().encode(text), new CompressionStream("deflate")))}`;
 }
 
-/** What an address asks for. Throws, in words, for a damaged link.
- * @param {string} hash @returns {Promise<{ view: View | undefined, setUp: SetUp | undefined }>} */
-export async function read(hash) {
-  const [, view = "", payload = ""] = /^#\/([a-z]*)(?:\/(.*))?$/s.exec(hash) ?? [];
-  if (!payload) return { view: isView(view) ? view : undefined, setUp: undefined };
+/** The set-up that an address asks for. Throws, in words, for a damaged link.
+ * @param {string} payload the part of the address behind the view */
+export async function read(payload) {
   let told;
   try {
     const bytes = await pass(fromBase64(payload), new DecompressionStream("deflate"));
@@ -46,7 +43,7 @@ export async function read(hash) {
     throw new Error("This link is damaged: a part of it is missing or changed.");
   }
   if (told?.v !== VERSION) throw new Error("This link was made by another version of the playground.");
-  return { view: isView(view) ? view : "stage", setUp: checked(told) };
+  return checked(told);
 }
 
 /** @param {Record<string, unknown>} told @returns {SetUp} */

@@ -11,7 +11,10 @@ import { write } from "./link.js";
 /** Addresses longer than this are cut off by some programs that pass them on. */
 const LONG_LINK = 8_000;
 
-export class TakeAway {
+/** @param {import("../late-views.js").Shell} shell */
+export const open = ({ session, runView }) => new TakeAway(session, runView);
+
+class TakeAway {
   #session;
   #view;
   #link = make("input", { type: "text", readonly: "", "aria-label": "Link to this set-up", id: "link" });

@@ -1,17 +1,20 @@
 // @ts-check
 // The guided tour: it sets the page up, says what to look at and what to do, and notices when it was done.
 import { announce } from "../announce.js";
-import { complete } from "../compare/compare.js";
-import { buttonById, byId, make } from "../dom.js";
+import { complete } from "../compare/sides.js";
+import { byId, make } from "../dom.js";
 import { LESSONS } from "./lessons.js";
 
 /** @typedef {import("../session.js").Session} Session */
-/** @typedef {import("../tabs.js").Tabs} Tabs */
 /** @typedef {import("./lessons.js").Since} Since */
 
-export class Tour {
+/** @param {import("../late-views.js").Shell} shell */
+export const open = (shell) => new Tour(shell);
+
+class Tour {
   #session;
   #tabs;
+  #brought;
   #coach = byId("coach");
   #lesson = -1;
   #step = 0;
@@ -22,10 +25,11 @@ export class Tour {
   #next;
   #starts = LESSONS.map(() => make("button", { type: "button" }, "Start"));
 
-  /** @param {Session} session @param {Tabs} tabs */
-  constructor(session, tabs) {
+  /** @param {import("../late-views.js").Shell} shell */
+  constructor({ session, tabs, brought }) {
     this.#session = session;
     this.#tabs = tabs;
+    this.#brought = brought;
     this.#since = { session, changes: [], from: 0, most: 0, asked: false };
     const intro = make(
       "section",
@@ -42,13 +46,11 @@ export class Tour {
     const list = make("ol", { class: "lessons" });
     LESSONS.forEach((lesson, index) => {
       const start = /** @type {HTMLButtonElement} */ (this.#starts[index]);
-      start.disabled = true;
       start.setAttribute("aria-label", `Start lesson ${index + 1}: ${lesson.title}`);
       start.addEventListener("click", () => void this.start(index));
       list.append(make("li", { class: "panel" }, make("h3", {}, lesson.title), make("p", { class: "lead" }, lesson.about), start));
     });
     byId("tour").append(intro, list);
-    buttonById("start-tour").addEventListener("click", () => tabs.show("tour"));
     session.on("changed", ({ what }) => {
       this.#since.changes.push(what);
       this.#look();
@@ -62,10 +64,8 @@ export class Tour {
     }).observe(byId("why"), { attributeFilter: ["hidden"] });
   }
 
-  /** The scenarios are known: lessons can start. */
-  offer() {
-    for (const start of this.#starts) start.disabled = false;
-  }
+  /** It is always ready. */
+  show() {}
 
   /** @param {number} index */
   async start(index) {
@@ -88,6 +88,8 @@ export class Tour {
     }
     this.#lesson = index;
     this.#tabs.show(lesson.sides ? "compare" : "stage");
+    // What a step points at may be on its way.
+    if (lesson.sides) await this.#brought("compare");
     this.#enter(0);
     this.#coach.scrollIntoView({ block: "nearest" });
   }

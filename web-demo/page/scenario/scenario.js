@@ -1,10 +1,13 @@
 // @ts-check
 // The scenario as TOML, to read and to edit. What cannot be read or run is shown at its line and changes nothing.
-import { byId, make, say, wordsOf } from "./dom.js";
+import { byId, make, say, wordsOf } from "../dom.js";
 
-/** @typedef {import("./session.js").Session} Session */
+/** @typedef {import("../session.js").Session} Session */
 
-export class ScenarioView {
+/** @param {import("../late-views.js").Shell} shell */
+export const open = ({ session }) => new ScenarioView(session);
+
+class ScenarioView {
   #session;
   #text = make("textarea", { id: "toml", spellcheck: "false", autocomplete: "off", autocapitalize: "off", wrap: "off", "aria-label": "The scenario as TOML", "aria-describedby": "toml-state" });
   #lines = make("div", { class: "lines", "aria-hidden": "true" });

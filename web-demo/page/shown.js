@@ -1,0 +1,38 @@
+// @ts-check
+// What a picture shows of a sample with very many columns and groups: as many as a person can look at. The rest never
+// leaves the worker, so that a wide table costs the page no more than a narrow one.
+
+/** @typedef {import("./pkg/tidegate_playground.js").PlaygroundSample} PlaygroundSample */
+/** @typedef {import("./pkg/tidegate_playground.js").GroupSample} GroupSample */
+
+/** Columns that are shown at most, the first ones. */
+export const MOST_COLUMNS = 64;
+/** Groups that are shown at most, those with the most waiting. */
+export const MOST_GROUPS = 48;
+
+/**
+ * Which groups a sample holds, where they are too many.
+ * @typedef {object} Only
+ * @property {number[]} groups their indices, in order
+ * @property {{ groups: number, queued: number, running: number }} others those left out, how many, and their sums
+ */
+
+/** @typedef {PlaygroundSample & { only?: Only }} ShownSample `only` is there if groups were left out */
+
+/** The part of a sample that is shown. @param {PlaygroundSample} sample @returns {ShownSample} */
+export function shownPart(sample) {
+  const { columns, groups } = sample;
+  if (columns.length > MOST_COLUMNS) sample = { ...sample, columns: columns.slice(0, MOST_COLUMNS) };
+  if (groups.length <= MOST_GROUPS) return sample;
+  const waiting = groups.map((_, index) => index).sort((one, other) => queued(groups[other]) - queued(groups[one]) || one - other);
+  const shown = waiting.slice(0, MOST_GROUPS).sort((one, other) => one - other);
+  const others = { groups: groups.length - shown.length, queued: 0, running: 0 };
+  for (const index of waiting.slice(MOST_GROUPS)) {
+    others.queued += queued(groups[index]);
+    others.running += groups[index]?.running ?? 0;
+  }
+  return { ...sample, groups: shown.map((index) => /** @type {GroupSample} */ (groups[index])), only: { groups: shown, others } };
+}
+
+/** @param {GroupSample | undefined} group */
+const queued = (group) => group?.queued ?? 0;

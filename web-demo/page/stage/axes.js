@@ -1,0 +1,56 @@
+// @ts-check
+// The axes of tide charts. Two stages beside each other share theirs, so that runs can be compared by eye: the same height
+// is as many calls, and the same place is the same instant.
+
+/** A run shorter than this is shown on an axis this long, in ms. */
+const SHORTEST = 10_000;
+/** A value axis is never lower than this. */
+const LOWEST = 4;
+
+export class Axes {
+  /** Whether only the latest stretch is shown. */
+  #follows = false;
+  /** The top of the value axis of each provider, by index. @type {number[]} */
+  #tops = [];
+  /** Up to where each run has come, in ms. @type {Map<unknown, number>} */
+  #ends = new Map();
+  /** @type {(() => void)[]} */
+  #turned = [];
+
+  get follows() {
+    return this.#follows;
+  }
+
+  /** Shows the latest stretch, or the whole run, everywhere. @param {boolean} follows */
+  turn(follows) {
+    this.#follows = follows;
+    for (const heard of this.#turned) heard();
+  }
+
+  /** Hears when the stretch that is shown is another one. @param {() => void} heard */
+  onTurn(heard) {
+    this.#turned.push(heard);
+  }
+
+  /** The top of a provider's value axis. @param {number} provider */
+  top(provider) {
+    return this.#tops[provider] ?? LOWEST;
+  }
+
+  /** Makes room for a value. An axis only grows during a run, so that the picture stays put.
+   * @param {number} provider @param {number} value */
+  grow(provider, value) {
+    if (value > 0.94 * this.top(provider)) this.#tops[provider] = Math.ceil(value * 1.25);
+  }
+
+  /** A run has come to this instant. @param {unknown} run whatever stands for it @param {number} ms */
+  reach(run, ms) {
+    this.#ends.set(run, ms);
+  }
+
+  /** The stretch of time to show, in ms. @param {number} windowMs how long it is if only the latest is shown */
+  stretch(windowMs) {
+    const end = Math.max(this.#follows ? windowMs : SHORTEST, ...this.#ends.values());
+    return { from: this.#follows ? end - windowMs : 0, end };
+  }
+}
