@@ -35,6 +35,8 @@ struct Waiter {
     estimate: Usage,
     /// Whether the ties know more of it.
     is_tied: bool,
+    /// Where it stands in the queue.
+    place: u32,
 }
 
 /// Admits calls under provider caps, adaptive limits and budgets. Sans-IO: see the [module documentation](super).

@@ -204,13 +204,17 @@ impl RequestAdmission {
         tied: Option<Tied>,
     ) -> SlotKey {
         let Request { resource, estimate, .. } = *request;
-        let key = self.waiters.insert(Waiter { resource, since: now, deadline, estimate, is_tied: tied.is_some() });
+        let is_tied = tied.is_some();
+        let key = self.waiters.insert(Waiter { resource, since: now, deadline, estimate, is_tied, place: 0 });
         if self.log.is_on() {
             self.tell_queued(now, resource, WaiterId(key));
         }
         let entry = &mut self.resources[resource.index()];
         let class = tied.map_or(entry.place.class, |tied| tied.place.class);
-        self.queue.enqueue(key.to_bits(), group, class, 1.0);
+        let place = self.queue.append(key.to_bits(), group, class, 1.0);
+        if let Some(waiter) = self.waiters.get_mut(key) {
+            waiter.place = place;
+        }
         entry.waiters += 1;
         if let Some(tied) = &tied {
             entry.suspended += u32::from(tied.state == TieState::Suspended);
@@ -277,7 +281,7 @@ impl RequestAdmission {
 
     pub(super) fn remove_waiter(&mut self, key: SlotKey) -> Option<Waiter> {
         let waiter = self.waiters.remove(key)?;
-        self.queue.discard(key.to_bits());
+        self.queue.withdraw(waiter.place);
         self.forget_waiter(key, &waiter);
         self.reconsider(waiter.resource);
         Some(waiter)
