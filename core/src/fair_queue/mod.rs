@@ -389,6 +389,20 @@ impl FairQueue {
         }
     }
 
+    /// Moves a class to `lot` and closes that, as if the first item of the class were offered and judged
+    /// [`Verdict::ClassBlocked`].
+    pub(crate) fn block_class(&mut self, class: ClassId, lot: LotId) {
+        if self.classes[class.index()].place != NOWHERE {
+            self.park_class(class.0, lot.0);
+        }
+    }
+
+    /// Whether [`FairQueue::select`] may have anything to offer.
+    #[inline]
+    pub(crate) fn has_offers(&self) -> bool {
+        !self.ready.is_empty() || !self.open_lots.is_empty()
+    }
+
     /// Lets a group that was judged [`Verdict::GroupBlocked`] take part again; harmless for any other.
     pub fn unpark(&mut self, group: GroupId) {
         if self.forget_parked(group.0) {

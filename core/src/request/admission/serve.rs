@@ -144,7 +144,9 @@ impl RequestAdmission {
     ) -> Option<RequestLease> {
         self.expire(now);
         let mut answer = None;
-        while let Some((selection, key)) = self.select(now, reborrow(&mut stage)) {
+        while self.queue.has_offers()
+            && let Some((selection, key)) = self.select(now, reborrow(&mut stage))
+        {
             if stage.is_none() && self.ties.is_suspended(key) {
                 self.ties.wants_stage = true;
                 break;
@@ -155,6 +157,7 @@ impl RequestAdmission {
             let Some(waiter) = self.waiters.remove(key) else { break };
             self.forget_waiter(key, &waiter);
             let lease = self.grant(now, waiter.resource, waiter.estimate);
+            self.close_if_full(now, waiter.resource);
             if self.log.is_on() {
                 self.tell_served(now, WaiterId(key), &waiter, lease.id);
             }
@@ -166,6 +169,15 @@ impl RequestAdmission {
         }
         self.arm_wakes(now);
         answer
+    }
+
+    /// Spares the next waiter of a resource that lets no more calls out an offer that would be refused.
+    fn close_if_full(&mut self, now: Instant, resource: ResourceId) {
+        let entry = &mut self.resources[resource.index()];
+        if entry.is_full(now, &self.providers[entry.owner.0 as usize]) {
+            entry.budget_wait = None;
+            self.queue.block_class(entry.place.class, entry.place.lot);
+        }
     }
 
     /// Lets a call out past an empty queue, if nothing blocks it.
