@@ -10,9 +10,34 @@ import { type Completion, type Outcome, readEnd } from "./outcome.js";
  */
 export const dispose: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Symbol.dispose") as typeof Symbol.dispose);
 
+/** The ticket of a permit, for when nobody can finish that any more. */
+interface Watched {
+  ticket: number;
+}
+
+/** What goes when its permit goes, because only that has it. It serves one permit after the other: to be watched costs more. */
+class Guard {
+  readonly watched: Watched = { ticket: -1 };
+}
+
 /** Permits that nobody can finish any more: they go back, so that a forgotten one costs time but never the slot. */
 const forgotten =
-  typeof FinalizationRegistry === "undefined" ? undefined : new FinalizationRegistry<number>((ticket) => giveUp(ticket));
+  typeof FinalizationRegistry === "undefined"
+    ? undefined
+    : new FinalizationRegistry<Watched>(({ ticket }) => giveUp(ticket));
+
+/** Guards that have no permit. */
+const idle: Guard[] = [];
+
+function guardOf(ticket: number): Guard {
+  let guard = idle.pop();
+  if (guard === undefined) {
+    guard = new Guard();
+    forgotten?.register(guard, guard.watched);
+  }
+  guard.watched.ticket = ticket;
+  return guard;
+}
 
 /**
  * The right to make one call. Give it back with {@link Permit.finish} and what became of the call.
@@ -33,19 +58,18 @@ const forgotten =
 export class Permit {
   /** What may be called. */
   readonly resource: Resource;
-  /** Below 0 once it is finished. */
-  #ticket: number;
+  /** Undefined once it is finished. */
+  #guard: Guard | undefined;
 
   /** @internal */
   constructor(resource: Resource, ticket: number) {
     this.resource = resource;
-    this.#ticket = ticket;
-    forgotten?.register(this, ticket, this);
+    this.#guard = guardOf(ticket);
   }
 
   /** Whether it was given back. */
   get isFinished(): boolean {
-    return this.#ticket < 0;
+    return this.#guard === undefined;
   }
 
   /**
@@ -70,11 +94,10 @@ export class Permit {
   }
 
   #take(): number {
-    const ticket = this.#ticket;
-    if (ticket >= 0) {
-      this.#ticket = -1;
-      forgotten?.unregister(this);
-    }
-    return ticket;
+    const guard = this.#guard;
+    if (guard === undefined) return -1;
+    this.#guard = undefined;
+    idle.push(guard);
+    return guard.watched.ticket;
   }
 }
