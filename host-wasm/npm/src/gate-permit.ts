@@ -3,7 +3,7 @@
 
 import type { Resource } from "./gate-keys.js";
 import { finishAs, giveUp } from "./gate-tickets.js";
-import { type Completion, type Outcome, readEnd } from "./outcome.js";
+import { type Completion, type Outcome, outcomeNumber, readEnd } from "./outcome.js";
 
 /**
  * `Symbol.dispose`, or what stands for it where it is missing: `using` then needs a polyfill, everything else does not.
@@ -80,7 +80,12 @@ export class Permit {
    * not finished
    */
   finish(end: Outcome | Completion): boolean {
+    if (typeof end === "string") return this.#finish(outcomeNumber(end), NaN, -1, 0);
     const { outcome, retryAfterMs, input, output } = readEnd(end);
+    return this.#finish(outcome, retryAfterMs, input, output);
+  }
+
+  #finish(outcome: number, retryAfterMs: number, input: number, output: number): boolean {
     const ticket = this.#take();
     if (ticket < 0) return false;
     finishAs(ticket, outcome, retryAfterMs, input, output);
