@@ -149,7 +149,10 @@ impl RequestAdmission {
         }
         let deadline = timeout.map(|span| now + span);
         let key = self.enqueue(now, request, group, deadline, None);
-        if let Some(lease) = self.serve_for(now, Some(key), None) {
+        if !self.queue.has_offers() {
+            // It waits behind others, for what they wait for.
+            self.arm_wakes(now);
+        } else if let Some(lease) = self.serve_for(now, Some(key), None) {
             return Acquire::Granted(lease);
         }
         self.stay(now, request, key, deadline)

@@ -320,7 +320,7 @@ impl RequestAdmission {
 /// Time.
 impl RequestAdmission {
     /// Arms one wake-up for each resource whose waiters wait for time, and drops those that lost their meaning.
-    fn arm_wakes(&mut self, now: Instant) {
+    pub(super) fn arm_wakes(&mut self, now: Instant) {
         for at in 0..self.waited.len() {
             let resource = self.waited[at];
             let entry = &mut self.resources[resource.index()];
