@@ -14,8 +14,7 @@ use crate::executor::Host;
 use crate::request::event::RequestEvent;
 use crate::request::tie::Tie;
 use crate::request::{
-    Acquire, Completion, Denial, Effect, Outcome, Request, RequestAdmission, RequestLease, ResourceId,
-    WaiterId,
+    Acquire, Completion, Denial, Effect, Outcome, Request, RequestAdmission, RequestLease, ResourceId, WaiterId,
 };
 use crate::time::Instant;
 

@@ -225,9 +225,10 @@ impl Resource {
 
     /// When capacity next changes by time alone, if that is known.
     pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
-        self.cooldown.until(now).or(self.budget_wait).or_else(|| {
-            if self.uses_time { self.algorithm.next_change(now) } else { None }
-        })
+        self.cooldown
+            .until(now)
+            .or(self.budget_wait)
+            .or_else(|| if self.uses_time { self.algorithm.next_change(now) } else { None })
     }
 
     #[inline]
