@@ -38,7 +38,7 @@ pub(super) enum Left {
 
 /// The seats of one gate.
 pub(super) struct Seats {
-    seats: Vec<Seat>,
+    slab: Vec<Seat>,
     free: u32,
     /// The seats that wait, by the slot of their waiter.
     by_slot: Vec<u32>,
@@ -46,7 +46,7 @@ pub(super) struct Seats {
 
 impl Seats {
     pub(super) const fn new() -> Self {
-        Self { seats: Vec::new(), free: END, by_slot: Vec::new() }
+        Self { slab: Vec::new(), free: END, by_slot: Vec::new() }
     }
 
     /// A seat for a waiter that is not answered. O(1) amortised.
@@ -57,12 +57,12 @@ impl Seats {
         }
         let seat = Seat { waiter, next: self.by_slot[slot], state: State::Waiting(waker) };
         let mut number = self.free;
-        if let Some(unused) = self.seats.get_mut(number as usize) {
+        if let Some(unused) = self.slab.get_mut(number as usize) {
             self.free = unused.next;
             *unused = seat;
         } else {
-            number = self.seats.len() as u32;
-            self.seats.push(seat);
+            number = self.slab.len() as u32;
+            self.slab.push(seat);
         }
         self.by_slot[slot] = number;
         number
@@ -79,7 +79,7 @@ impl Seats {
 
     /// The answer at a seat, which is free from then on.
     pub(super) fn leave_answered(&mut self, number: SeatNumber) -> Option<Answer> {
-        if let State::Waiting(_) = self.seats[number as usize].state {
+        if let State::Waiting(_) = self.slab[number as usize].state {
             return None;
         }
         Some(match self.free(number) {
@@ -91,7 +91,7 @@ impl Seats {
 
     /// The same, or leaves `waker` there. Also returns a waker to drop once the lock is open.
     pub(super) fn poll(&mut self, number: SeatNumber, waker: Waker) -> (Poll<Answer>, Option<Waker>) {
-        if let State::Waiting(kept) = &mut self.seats[number as usize].state {
+        if let State::Waiting(kept) = &mut self.slab[number as usize].state {
             return (Poll::Pending, kept.replace(waker));
         }
         (self.leave_answered(number).map_or(Poll::Pending, Poll::Ready), Some(waker))
@@ -99,8 +99,8 @@ impl Seats {
 
     /// Gives a seat up, answered or not.
     pub(super) fn leave(&mut self, number: SeatNumber) -> Option<Left> {
-        let waiter = self.seats[number as usize].waiter;
-        if let State::Waiting(_) = self.seats[number as usize].state {
+        let waiter = self.slab[number as usize].waiter;
+        if let State::Waiting(_) = self.slab[number as usize].state {
             self.unlist(waiter);
         }
         match self.free(number) {
@@ -111,7 +111,7 @@ impl Seats {
     }
 
     fn free(&mut self, number: SeatNumber) -> State {
-        let seat = &mut self.seats[number as usize];
+        let seat = &mut self.slab[number as usize];
         seat.next = core::mem::replace(&mut self.free, number);
         core::mem::replace(&mut seat.state, State::Free)
     }
@@ -120,17 +120,17 @@ impl Seats {
     fn unlist(&mut self, waiter: WaiterId) -> Option<&mut Seat> {
         let first = self.by_slot.get_mut(waiter.slot())?;
         let (mut before, mut number) = (END, *first);
-        let mut seat = self.seats.get(number as usize)?;
+        let mut seat = self.slab.get(number as usize)?;
         while seat.waiter != waiter {
             before = core::mem::replace(&mut number, seat.next);
-            seat = self.seats.get(number as usize)?;
+            seat = self.slab.get(number as usize)?;
         }
         let next = seat.next;
-        match self.seats.get_mut(before as usize) {
+        match self.slab.get_mut(before as usize) {
             None => *first = next,
             Some(before) => before.next = next,
         }
-        self.seats.get_mut(number as usize)
+        self.slab.get_mut(number as usize)
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
             assert!(seats.answer(waiter(0, generation), SHUT).is_ok());
             assert_eq!(seats.leave_answered(number), Some(SHUT));
         }
-        assert_eq!((seats.seats.len(), seats.by_slot.len()), (1, 1));
+        assert_eq!((seats.slab.len(), seats.by_slot.len()), (1, 1));
     }
 
     fn lease(slot: u32) -> LeaseId {
