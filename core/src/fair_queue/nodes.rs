@@ -1,7 +1,8 @@
 //! Where queued items are kept, found by their slot, and by their id if they are in the index.
 //!
 //! A slab of nodes and an index of slots. The index holds no ids of its own, since the nodes have them, and the slab
-//! grows by a quarter: an item takes 32 bytes in the slab, at most 40 with its room to grow, and 8 to 13 in the index.
+//! grows by a quarter: an item takes 32 bytes in the slab, at most 40 with its room to grow, and 8 to 13 in the index
+//! if it is there.
 
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
