@@ -213,15 +213,32 @@ impl FairQueue {
     ///
     /// `cost` is clamped into `MIN_WEIGHT..=MAX_WEIGHT`. O(1) amortised, O(log groups) when it activates the group.
     pub fn enqueue(&mut self, item: u64, group: GroupId, class: ClassId, cost: f64) -> bool {
+        let Some(slot) = self.nodes.insert(self.node(item, group, class, cost)) else { return false };
+        self.queue_up(slot, group, class);
+        true
+    }
+
+    /// The same for one who sees to it that no two items have the same id, and does so for every item. Answers what to
+    /// [withdraw](Self::withdraw) it by: no item is found by its id.
+    pub(crate) fn append(&mut self, item: u64, group: GroupId, class: ClassId, cost: f64) -> u32 {
+        let slot = self.nodes.add(self.node(item, group, class, cost));
+        self.queue_up(slot, group, class);
+        slot
+    }
+
+    fn node(&self, item: u64, group: GroupId, class: ClassId, cost: f64) -> Node {
         let cost = if cost.is_nan() { 1.0 } else { cost.clamp(MIN_WEIGHT, MAX_WEIGHT) };
         let previous = self.groups[group.index()].tail;
-        let node = Node { id: item, cost, group: group.0, class: class.0, next: NOWHERE, previous };
-        let Some(slot) = self.nodes.insert(node) else { return false };
+        Node { id: item, cost, group: group.0, class: class.0, next: NOWHERE, previous }
+    }
+
+    /// Appends a node to its group.
+    fn queue_up(&mut self, slot: u32, group: GroupId, class: ClassId) {
         self.version += 1;
         self.classes[class.index()].queued += 1;
         let entry = &mut self.groups[group.index()];
         entry.len += 1;
-        entry.tail = slot;
+        let previous = core::mem::replace(&mut entry.tail, slot);
         // The item, its index entry, its group and its class; then the group's classes.
         work::steps(4 + entry.demand.len());
         match entry.demand.iter_mut().find(|(known, _)| *known == class) {
@@ -238,12 +255,17 @@ impl FairQueue {
         } else {
             self.nodes[previous].next = slot;
         }
-        true
     }
 
     /// Removes an item without service; no tag moves. Answers whether it was queued. O(log groups).
     pub fn discard(&mut self, item: u64) -> bool {
         let Some(slot) = self.nodes.find(item) else { return false };
+        self.withdraw(slot);
+        true
+    }
+
+    /// The same for an item that is queued in `slot`.
+    pub(crate) fn withdraw(&mut self, slot: u32) {
         self.version += 1;
         let group = self.nodes[slot].group;
         let was_head = self.groups[group as usize].head == slot;
@@ -254,7 +276,6 @@ impl FairQueue {
         if was_head && self.groups[group as usize].len > 0 {
             self.insert(group);
         }
-        true
     }
 
     /// Removes every item that `unwanted` names, without service; answers how many. O(queued).
@@ -366,6 +387,20 @@ impl FairQueue {
             entry.open = true;
             self.open_lots.push(lot.0);
         }
+    }
+
+    /// Moves a class to `lot` and closes that, as if the first item of the class were offered and judged
+    /// [`Verdict::ClassBlocked`].
+    pub(crate) fn block_class(&mut self, class: ClassId, lot: LotId) {
+        if self.classes[class.index()].place != NOWHERE {
+            self.park_class(class.0, lot.0);
+        }
+    }
+
+    /// Whether [`FairQueue::select`] may have anything to offer.
+    #[inline]
+    pub(crate) fn has_offers(&self) -> bool {
+        !self.ready.is_empty() || !self.open_lots.is_empty()
     }
 
     /// Lets a group that was judged [`Verdict::GroupBlocked`] take part again; harmless for any other.

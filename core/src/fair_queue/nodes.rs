@@ -1,7 +1,8 @@
-//! Where queued items are kept, found by their id.
+//! Where queued items are kept, found by their slot, and by their id if they are in the index.
 //!
 //! A slab of nodes and an index of slots. The index holds no ids of its own, since the nodes have them, and the slab
-//! grows by a quarter: an item takes 32 bytes in the slab, at most 40 with its room to grow, and 8 to 13 in the index.
+//! grows by a quarter: an item takes 32 bytes in the slab, at most 40 with its room to grow, and 8 to 13 in the index
+//! if it is there.
 
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
@@ -17,13 +18,13 @@ const SMALLEST_GROWTH: usize = 16;
 pub(super) struct Nodes {
     slab: Vec<Node>,
     free: Vec<u32>,
-    /// Slots by the id of their node.
+    /// Slots by the id of their node: of all items, or of none.
     index: Chains,
 }
 
 impl Nodes {
     pub(super) fn len(&self) -> usize {
-        self.index.len()
+        self.slab.len() - self.free.len()
     }
 
     /// The slot of an item. O(1).
@@ -36,13 +37,21 @@ impl Nodes {
         self.index.iter().map(|slot| self.slab[slot as usize].id)
     }
 
-    /// Keeps an item and answers its slot, unless one of this id is kept. O(1) amortised.
+    /// Keeps an item in the index and answers its slot, unless one of this id is kept. O(1) amortised.
     pub(super) fn insert(&mut self, node: Node) -> Option<u32> {
         let hash_of_id = hash(&node.id);
         if self.index.find(hash_of_id, |slot| self.slab[slot as usize].id == node.id).is_some() {
             return None;
         }
-        let Self { slab, free, index } = self;
+        let slot = self.add(node);
+        let Self { slab, index, .. } = self;
+        index.insert(hash_of_id, slot, &|known| hash(&slab[known as usize].id));
+        Some(slot)
+    }
+
+    /// Keeps an item that only its slot will find, and answers that. O(1) amortised.
+    pub(super) fn add(&mut self, node: Node) -> u32 {
+        let Self { slab, free, .. } = self;
         let slot = free.pop().unwrap_or(slab.len() as u32);
         if let Some(unused) = slab.get_mut(slot as usize) {
             *unused = node;
@@ -52,14 +61,14 @@ impl Nodes {
             }
             slab.push(node);
         }
-        index.insert(hash_of_id, slot, &|known| hash(&slab[known as usize].id));
-        Some(slot)
+        slot
     }
 
     /// Forgets the item in a slot. O(1).
     pub(super) fn remove(&mut self, slot: u32) {
-        let id = self.slab[slot as usize].id;
-        self.index.remove(hash(&id), slot);
+        if self.index.len() > 0 {
+            self.index.remove(hash(&self.slab[slot as usize].id), slot);
+        }
         self.free.push(slot);
     }
 }

@@ -60,7 +60,10 @@ impl TurnHeap {
     /// Gives the member at `place` another turn.
     pub(super) fn update(&mut self, place: u32, turn: Turn, places: &mut impl Places) {
         self.entries[place as usize].0 = turn;
-        self.settle(place as usize, places);
+        // Alone, as the one group of a class and the one class of a lot mostly are.
+        if self.entries.len() > 1 {
+            self.settle(place as usize, places);
+        }
     }
 
     /// Rewrites every tag and restores the order, which rounding may disturb: of members whose tags become equal, the

@@ -6,9 +6,10 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 
 use super::permit::{GateRef, PermitOf};
+use super::seats::SeatNumber;
 use super::{Gate, shared::Asked};
 use crate::request::tie::Tie;
-use crate::request::{Denial, Request, WaiterId};
+use crate::request::{Denial, Request};
 
 /// Waits for a permit that borrows the gate. Made by [`Gate::acquire`].
 pub type Acquire<'a, H> = AcquireOf<&'a Gate<H>>;
@@ -31,7 +32,7 @@ pub struct AcquireOf<G: GateRef> {
 #[derive(Clone, Copy)]
 enum Stage {
     Asking(Request, Option<Tie>),
-    Waiting(WaiterId),
+    Waiting(SeatNumber),
 }
 
 impl<G: GateRef> AcquireOf<G> {
@@ -65,15 +66,15 @@ impl<G: GateRef> Future for AcquireOf<G> {
         // By reference: to copy a request costs more than to look at it.
         let asked = match &this.stage {
             Stage::Asking(request, tie) => shared.ask(request, tie.as_ref(), context.waker()),
-            Stage::Waiting(waiter) => match shared.poll_answer(*waiter, context.waker()) {
+            Stage::Waiting(seat) => match shared.poll_answer(*seat, context.waker()) {
                 Poll::Ready(answer) => Asked::Answered(answer),
-                Poll::Pending => Asked::Waiting(*waiter),
+                Poll::Pending => Asked::Waiting(*seat),
             },
         };
         let answer = match asked {
             Asked::Answered(answer) => Poll::Ready(answer),
-            Asked::Waiting(waiter) => {
-                this.stage = Stage::Waiting(waiter);
+            Asked::Waiting(seat) => {
+                this.stage = Stage::Waiting(seat);
                 Poll::Pending
             }
         };
@@ -91,8 +92,8 @@ impl<G: GateRef> Future for AcquireOf<G> {
 impl<G: GateRef> Drop for AcquireOf<G> {
     #[inline]
     fn drop(&mut self) {
-        if let (Some(gate), Stage::Waiting(waiter)) = (&self.gate, self.stage) {
-            gate.gate().shared.cancel(waiter);
+        if let (Some(gate), Stage::Waiting(seat)) = (&self.gate, self.stage) {
+            gate.gate().shared.cancel(seat);
         }
     }
 }

@@ -16,6 +16,7 @@ mod classify;
 mod permit;
 mod run;
 mod runs;
+mod seats;
 pub(crate) mod shared;
 mod timer;
 

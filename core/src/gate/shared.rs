@@ -9,13 +9,12 @@ use lock_api::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::runs::Runs;
+use super::seats::{Left, SeatNumber, Seats};
 use crate::executor::Host;
-use crate::handle::FixedMap;
 use crate::request::event::RequestEvent;
 use crate::request::tie::Tie;
 use crate::request::{
-    Acquire, Completion, Denial, DenialReason, Effect, Outcome, Request, RequestAdmission, RequestLease, ResourceId,
-    WaiterId,
+    Acquire, Completion, Denial, Effect, Outcome, Request, RequestAdmission, RequestLease, ResourceId, WaiterId,
 };
 use crate::time::Instant;
 
@@ -31,8 +30,8 @@ type Wakes = SmallVec<[Waker; BATCH]>;
 /// The answer to a first question.
 pub(super) enum Asked {
     Answered(Answer),
-    /// The answer will be put in the waiter's seat.
-    Waiting(WaiterId),
+    /// The answer will be put in this seat.
+    Waiting(SeatNumber),
 }
 
 /// What a command needs the clock for.
@@ -60,15 +59,8 @@ pub(crate) struct Shared<H: Host> {
 pub(crate) struct State<H: Host> {
     pub(crate) machine: RequestAdmission,
     pub(crate) runs: Runs<H>,
-    waiters: FixedMap<WaiterId, Seat>,
+    seats: Seats,
     timer: TimerSeat,
-}
-
-/// Where one waiter's answer arrives.
-enum Seat {
-    /// Not answered. Without a waker only between the command and the end of the same poll.
-    Waiting(Option<Waker>),
-    Answered(Answer),
 }
 
 /// The gate's timer as the commands see it.
@@ -82,7 +74,7 @@ struct TimerSeat {
 
 impl<H: Host> Shared<H> {
     pub(super) fn new(host: H, machine: RequestAdmission) -> Arc<Self> {
-        let state = State { machine, runs: Runs::default(), waiters: FixedMap::default(), timer: TimerSeat::default() };
+        let state = State { machine, runs: Runs::default(), seats: Seats::new(), timer: TimerSeat::default() };
         let expects_clock = Expectations { to_admit: AtomicBool::new(true), to_end: AtomicBool::new(true) };
         Arc::new(Self { host, expects_clock, state: Mutex::new(state) })
     }
@@ -216,13 +208,12 @@ impl<H: Host> Shared<H> {
                 Acquire::Denied(denial) => Asked::Answered(Err(denial)),
                 Acquire::Waiting(waiter) => {
                     is_left = waker.is_some();
-                    state.waiters.insert(waiter, Seat::Waiting(waker.take()));
-                    Asked::Waiting(waiter)
+                    Asked::Waiting(state.seats.take(waiter, waker.take()))
                 }
             },
         );
         match asked {
-            Asked::Waiting(waiter) if !is_left => match self.poll_answer(waiter, waker) {
+            Asked::Waiting(seat) if !is_left => match self.poll_answer(seat, waker) {
                 Poll::Ready(answer) => Asked::Answered(answer),
                 Poll::Pending => asked,
             },
@@ -247,33 +238,30 @@ impl<H: Host> Shared<H> {
         read(&self.state.lock())
     }
 
-    /// The answer to `waiter`, or leaves `waker` to be woken by it.
-    pub(super) fn poll_answer(&self, waiter: WaiterId, waker: &Waker) -> Poll<Answer> {
+    /// The answer at `seat`, or leaves `waker` to be woken by it.
+    pub(super) fn poll_answer(&self, seat: SeatNumber, waker: &Waker) -> Poll<Answer> {
         // A waiter that was woken finds its answer, at the cost of no waker.
-        let found = self.state.lock().take_answer(waiter);
+        let found = self.state.lock().seats.leave_answered(seat);
         if let Some(answer) = found {
             return Poll::Ready(answer);
         }
         let waker = waker.clone();
-        let (answer, _unlocked) = self.state.lock().poll_answer(waiter, waker);
+        let (answer, _unlocked) = self.state.lock().seats.poll(seat, waker);
         answer
     }
 
     /// Forgets a waiter that nobody waits for any more, and gives back what it was granted, if anything.
-    pub(super) fn cancel(&self, waiter: WaiterId) {
-        let _unlocked = self.command(|state, now| {
-            let seat = state.waiters.remove(&waiter);
-            match seat {
-                Some(Seat::Waiting(waker)) => {
-                    state.machine.cancel(now, waiter);
-                    waker
-                }
-                Some(Seat::Answered(Ok(lease))) => {
-                    state.release_cancelled(now, lease);
-                    None
-                }
-                Some(Seat::Answered(Err(_))) | None => None,
+    pub(super) fn cancel(&self, seat: SeatNumber) {
+        let _unlocked = self.command(|state, now| match state.seats.leave(seat) {
+            Some(Left::Waiting(waiter, waker)) => {
+                state.machine.cancel(now, waiter);
+                waker
             }
+            Some(Left::Answered(Ok(lease))) => {
+                state.release_cancelled(now, lease);
+                None
+            }
+            Some(Left::Answered(Err(_))) | None => None,
         });
     }
 
@@ -316,27 +304,6 @@ impl<H: Host> State<H> {
         }
     }
 
-    fn take_answer(&mut self, waiter: WaiterId) -> Option<Answer> {
-        let waits = matches!(self.waiters.get(&waiter), Some(Seat::Waiting(_)));
-        (!waits).then(|| self.leave(waiter))
-    }
-
-    /// Also returns a waker to drop once the lock is open.
-    fn poll_answer(&mut self, waiter: WaiterId, waker: Waker) -> (Poll<Answer>, Option<Waker>) {
-        match self.waiters.get_mut(&waiter) {
-            Some(Seat::Waiting(kept)) => (Poll::Pending, kept.replace(waker)),
-            _ => (Poll::Ready(self.leave(waiter)), Some(waker)),
-        }
-    }
-
-    fn leave(&mut self, waiter: WaiterId) -> Answer {
-        match self.waiters.remove(&waiter) {
-            Some(Seat::Answered(answer)) => answer,
-            // A seat is only ever removed by the one future that made it; without it there is nothing to wait for.
-            _ => Err(Denial { reason: DenialReason::Cancelled, changes_at: None }),
-        }
-    }
-
     fn arm(&mut self, waker: Waker) -> (Option<Instant>, Option<Waker>) {
         self.timer.armed = self.machine.poll_timeout();
         (self.timer.armed, self.timer.waker.replace(waker))
@@ -362,17 +329,16 @@ impl<H: Host> State<H> {
     }
 
     fn answer(&mut self, now: Instant, waiter: WaiterId, answer: Answer) -> Option<Waker> {
-        if let Some(seat) = self.waiters.get_mut(&waiter) {
-            return match core::mem::replace(seat, Seat::Answered(answer)) {
-                Seat::Waiting(waker) => waker,
-                Seat::Answered(_) => None,
-            };
+        match self.seats.answer(waiter, answer) {
+            Ok(waker) => waker,
+            // The waiter was cancelled while its answer was on the way.
+            Err(answer) => {
+                if let Ok(lease) = answer {
+                    self.release_cancelled(now, lease);
+                }
+                None
+            }
         }
-        // The waiter was cancelled while its answer was on the way.
-        if let Ok(lease) = answer {
-            self.release_cancelled(now, lease);
-        }
-        None
     }
 
     fn release_cancelled(&mut self, now: Instant, lease: RequestLease) {

@@ -155,6 +155,16 @@ impl WaiterId {
     pub const fn to_bits(self) -> u64 {
         self.0.to_bits()
     }
+
+    #[cfg(test)]
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self(SlotKey::from_bits(bits))
+    }
+
+    /// Where the controller keeps it: no other waiter that is not answered is kept there.
+    pub(crate) const fn slot(self) -> usize {
+        self.0.slot as usize
+    }
 }
 
 /// The answer to [`RequestAdmission::acquire`](super::RequestAdmission::acquire).

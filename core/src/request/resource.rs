@@ -225,7 +225,10 @@ impl Resource {
 
     /// When capacity next changes by time alone, if that is known.
     pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
-        self.cooldown.until(now).or(self.budget_wait).or_else(|| self.algorithm.next_change(now))
+        self.cooldown
+            .until(now)
+            .or(self.budget_wait)
+            .or_else(|| if self.uses_time { self.algorithm.next_change(now) } else { None })
     }
 
     #[inline]
@@ -324,6 +327,12 @@ impl Resource {
         self.in_flight < self.clamped_limit(now) && self.algorithm.opens_at(now).is_none_or(|at| at <= now)
     }
 
+    /// Whether neither the limit nor the provider's cap lets one more call out at `now`.
+    #[inline]
+    pub(super) fn is_full(&self, now: Instant, owner: &ProviderModel) -> bool {
+        owner.in_flight >= owner.cap || !self.has_room(now)
+    }
+
     /// The refusal of a call that is blocked so.
     #[cold]
     pub(super) fn denial(&self, now: Instant, block: Block) -> Denial {
@@ -340,7 +349,7 @@ impl Resource {
         if self.cooldown.until(now).is_some() {
             return Some(Block::Cooldown);
         }
-        if owner.in_flight >= owner.cap || !self.has_room(now) {
+        if self.is_full(now, owner) {
             return Some(Block::Capacity);
         }
         self.budgets.fits_at(now, estimate).map(Block::Budget)

@@ -1,8 +1,9 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** The right to make one call. */
 
+import type { Guard } from "./gate-guards.js";
 import type { Resource } from "./gate-keys.js";
-import { type Completion, type Outcome, readEnd } from "./outcome.js";
+import { type Completion, type Outcome, outcomeNumber, readEnd } from "./outcome.js";
 
 /**
  * `Symbol.dispose`, or what stands for it where it is missing: `using` then needs a polyfill, everything else does not.
@@ -28,19 +29,18 @@ export const dispose: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Sym
 export class Permit {
   /** What may be called. */
   readonly resource: Resource;
-  /** Below 0 once it is finished. */
-  #ticket: number;
+  /** Undefined once it is finished. */
+  #guard: Guard | undefined;
 
   /** @internal */
   constructor(resource: Resource, ticket: number) {
     this.resource = resource;
-    this.#ticket = ticket;
-    resource.tickets.forgotten?.register(this, ticket, this);
+    this.#guard = resource.tickets.guards.take(ticket);
   }
 
   /** Whether it was given back. */
   get isFinished(): boolean {
-    return this.#ticket < 0;
+    return this.#guard === undefined;
   }
 
   /**
@@ -51,7 +51,12 @@ export class Permit {
    * not finished
    */
   finish(end: Outcome | Completion): boolean {
+    if (typeof end === "string") return this.#finish(outcomeNumber(end), NaN, -1, 0);
     const { outcome, retryAfterMs, input, output } = readEnd(end);
+    return this.#finish(outcome, retryAfterMs, input, output);
+  }
+
+  #finish(outcome: number, retryAfterMs: number, input: number, output: number): boolean {
     const ticket = this.#take();
     if (ticket < 0) return false;
     this.resource.tickets.finish(ticket, outcome, retryAfterMs, input, output);
@@ -65,11 +70,9 @@ export class Permit {
   }
 
   #take(): number {
-    const ticket = this.#ticket;
-    if (ticket >= 0) {
-      this.#ticket = -1;
-      this.resource.tickets.forgotten?.unregister(this);
-    }
-    return ticket;
+    const guard = this.#guard;
+    if (guard === undefined) return -1;
+    this.#guard = undefined;
+    return this.resource.tickets.guards.release(guard);
   }
 }

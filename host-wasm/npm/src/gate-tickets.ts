@@ -7,6 +7,7 @@
  */
 
 import { DeniedError, denialReason, known } from "./errors.js";
+import { Guards } from "./gate-guards.js";
 import type { Resource } from "./gate-keys.js";
 
 /** What a wasm module has for gates. Each that is loaded has calls, and tickets, of its own. */
@@ -48,12 +49,14 @@ export abstract class Waiter {
   abstract refused(error: unknown): void;
 }
 
+/** What follows it has a turn of its own: as `queueMicrotask` does it, for which Node makes three objects more. */
+const settled = Promise.resolve();
+
 /** The calls of one wasm module. */
 export class Tickets {
   readonly module: GateModule;
-  /** Permits that nobody can finish any more: they go back, so that a forgotten one costs time but never the slot. */
-  readonly forgotten =
-    typeof FinalizationRegistry === "undefined" ? undefined : new FinalizationRegistry<number>((ticket) => this.giveUp(ticket));
+  /** Of its permits. */
+  readonly guards = new Guards((ticket) => this.giveUp(ticket));
   /** Those that wait, by ticket. */
   readonly #waiters: (Waiter | undefined)[] = [];
   /** Those that have a permit and are not told yet. */
@@ -105,7 +108,7 @@ export class Tickets {
 
   #makeReady(waiter: Waiter, ticket: number): void {
     waiter.ticket = ticket;
-    if (this.#ready.push(waiter) === 1) queueMicrotask(this.#tellReady);
+    if (this.#ready.push(waiter) === 1) void settled.then(this.#tellReady);
   }
 
   #tellAll(): void {
@@ -169,7 +172,7 @@ export class Tickets {
   #soon(): void {
     if (this.#isAsked) return;
     this.#isAsked = true;
-    queueMicrotask(() => {
+    void settled.then(() => {
       this.#isAsked = false;
       this.deliver();
       for (const watcher of [...this.#watchers]) watcher();

@@ -31,14 +31,13 @@ enum Seat {
     Held(OwnedPermit<JsHost>),
 }
 
-#[derive(Default)]
 struct Seats {
     seats: Vec<Seat>,
     free: Vec<u32>,
 }
 
 thread_local! {
-    static SEATS: RefCell<Seats> = RefCell::default();
+    static SEATS: RefCell<Seats> = const { RefCell::new(Seats { seats: Vec::new(), free: Vec::new() }) };
     /// Tickets whose answer is there.
     static NEWS: RefCell<VecDeque<u32>> = const { RefCell::new(VecDeque::new()) };
     static DENIAL: Cell<Denial> =
@@ -59,6 +58,27 @@ impl Seats {
     fn put(&mut self, ticket: u32, seat: Seat) {
         if let Some(place) = self.seats.get_mut(ticket as usize) {
             *place = seat;
+        }
+    }
+
+    /// What a call was answered that waits: see [`next_news`]. None if it was not yet, or was given up, and its ticket is perhaps
+    /// another's by now, whose own news will follow.
+    fn answer(&mut self, ticket: u32) -> Option<i32> {
+        let seat = self.seats.get_mut(ticket as usize)?;
+        let Seat::Waiting(acquire) = seat else { return None };
+        // In its place, which spares moving it: to look for an answer asks nobody who would look into the book.
+        match Pin::new(acquire).poll(&mut Context::from_waker(&waker(ticket))) {
+            Poll::Pending => None,
+            Poll::Ready(Ok(permit)) => {
+                *seat = Seat::Held(permit);
+                Some(ticket.cast_signed())
+            }
+            Poll::Ready(Err(denial)) => {
+                *seat = Seat::Free;
+                self.free.push(ticket);
+                put_denial(denial);
+                Some(!ticket.cast_signed())
+            }
         }
     }
 
@@ -133,29 +153,7 @@ pub(super) fn count() -> u32 {
 pub fn next_news() -> i32 {
     loop {
         let Some(ticket) = NEWS.with_borrow_mut(VecDeque::pop_front) else { return NO_NEWS };
-        let place = |seats: &mut Seats| {
-            let seat = seats.seats.get_mut(ticket as usize)?;
-            matches!(seat, Seat::Waiting(_)).then(|| std::mem::replace(seat, Seat::Free))
-        };
-        // Given up, and perhaps another's by now, whose own news will follow.
-        let Some(Seat::Waiting(mut acquire)) = SEATS.with_borrow_mut(place) else { continue };
-        let polled = Pin::new(&mut acquire).poll(&mut Context::from_waker(&waker(ticket)));
-        let answer = SEATS.with_borrow_mut(|seats| match polled {
-            Poll::Pending => {
-                seats.put(ticket, Seat::Waiting(acquire));
-                None
-            }
-            Poll::Ready(Ok(permit)) => {
-                seats.put(ticket, Seat::Held(permit));
-                Some(ticket.cast_signed())
-            }
-            Poll::Ready(Err(denial)) => {
-                seats.free.push(ticket);
-                put_denial(denial);
-                Some(!ticket.cast_signed())
-            }
-        });
-        if let Some(answer) = answer {
+        if let Some(answer) = SEATS.with_borrow_mut(|seats| seats.answer(ticket)) {
             return answer;
         }
     }

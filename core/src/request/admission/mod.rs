@@ -36,6 +36,8 @@ struct Waiter {
     estimate: Usage,
     /// Whether the ties know more of it.
     is_tied: bool,
+    /// Where it stands in the queue.
+    place: u32,
 }
 
 /// Admits calls under provider caps, adaptive limits and budgets. Sans-IO: see the [module documentation](super).
@@ -151,7 +153,10 @@ impl RequestAdmission {
         }
         let deadline = timeout.map(|span| now + span);
         let key = self.enqueue(now, request, group, deadline, None);
-        if let Some(lease) = self.serve_for(now, Some(key), None) {
+        if !self.queue.has_offers() {
+            // It waits behind others, for what they wait for.
+            self.arm_wakes(now);
+        } else if let Some(lease) = self.serve_for(now, Some(key), None) {
             return Acquire::Granted(lease);
         }
         self.stay(now, request, key, deadline)

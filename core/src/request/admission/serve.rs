@@ -144,7 +144,9 @@ impl RequestAdmission {
     ) -> Option<RequestLease> {
         self.expire(now);
         let mut answer = None;
-        while let Some((selection, key)) = self.select(now, reborrow(&mut stage)) {
+        while self.queue.has_offers()
+            && let Some((selection, key)) = self.select(now, reborrow(&mut stage))
+        {
             if stage.is_none() && self.ties.is_suspended(key) {
                 self.ties.wants_stage = true;
                 break;
@@ -155,6 +157,7 @@ impl RequestAdmission {
             let Some(waiter) = self.waiters.remove(key) else { break };
             self.forget_waiter(key, &waiter);
             let lease = self.grant(now, waiter.resource, waiter.estimate);
+            self.close_if_full(now, waiter.resource);
             if self.log.is_on() {
                 self.tell_served(now, WaiterId(key), &waiter, lease.id);
             }
@@ -166,6 +169,15 @@ impl RequestAdmission {
         }
         self.arm_wakes(now);
         answer
+    }
+
+    /// Spares the next waiter of a resource that lets no more calls out an offer that would be refused.
+    fn close_if_full(&mut self, now: Instant, resource: ResourceId) {
+        let entry = &mut self.resources[resource.index()];
+        if entry.is_full(now, &self.providers[entry.owner.0 as usize]) {
+            entry.budget_wait = None;
+            self.queue.block_class(entry.place.class, entry.place.lot);
+        }
     }
 
     /// Lets a call out past an empty queue, if nothing blocks it.
@@ -204,13 +216,17 @@ impl RequestAdmission {
         tied: Option<Tied>,
     ) -> SlotKey {
         let Request { resource, estimate, .. } = *request;
-        let key = self.waiters.insert(Waiter { resource, since: now, deadline, estimate, is_tied: tied.is_some() });
+        let is_tied = tied.is_some();
+        let key = self.waiters.insert(Waiter { resource, since: now, deadline, estimate, is_tied, place: 0 });
         if self.log.is_on() {
             self.tell_queued(now, resource, WaiterId(key));
         }
         let entry = &mut self.resources[resource.index()];
         let class = tied.map_or(entry.place.class, |tied| tied.place.class);
-        self.queue.enqueue(key.to_bits(), group, class, 1.0);
+        let place = self.queue.append(key.to_bits(), group, class, 1.0);
+        if let Some(waiter) = self.waiters.get_mut(key) {
+            waiter.place = place;
+        }
         entry.waiters += 1;
         if let Some(tied) = &tied {
             entry.suspended += u32::from(tied.state == TieState::Suspended);
@@ -277,7 +293,7 @@ impl RequestAdmission {
 
     pub(super) fn remove_waiter(&mut self, key: SlotKey) -> Option<Waiter> {
         let waiter = self.waiters.remove(key)?;
-        self.queue.discard(key.to_bits());
+        self.queue.withdraw(waiter.place);
         self.forget_waiter(key, &waiter);
         self.reconsider(waiter.resource);
         Some(waiter)
@@ -304,7 +320,7 @@ impl RequestAdmission {
 /// Time.
 impl RequestAdmission {
     /// Arms one wake-up for each resource whose waiters wait for time, and drops those that lost their meaning.
-    fn arm_wakes(&mut self, now: Instant) {
+    pub(super) fn arm_wakes(&mut self, now: Instant) {
         for at in 0..self.waited.len() {
             let resource = self.waited[at];
             let entry = &mut self.resources[resource.index()];
