@@ -14,6 +14,8 @@ function run(program, args, options = {}) {
 }
 
 if (!process.argv.includes("--no-wasm")) {
+  // What an earlier version has left would be packed.
+  rmSync(join(home, "src/wasm"), { recursive: true, force: true });
   run(process.env.CARGO ?? "cargo", ["run", "--release", "-p", "tidegate-wasm-build", "--", join(home, "src/wasm")]);
 }
 

@@ -127,13 +127,10 @@ test("every choice of a side reaches the run", () =>
     }
     await playground.playBothTo(3_000);
     const base = kit.core.scenario(kit.first());
-    const models = base.models.map((model) => ({ ...model, algorithm: { name: "vegas" }, request: { ...model.request, ...ramp(model.request, 5_000) } }));
+    const models = base.models.map((model) => ({ ...model, algorithm: { name: "vegas" }, request: { ...model.request, ramp_ms: 5_000 } }));
     const { time } = await table(page);
     await agrees(page, kit.replay(base, 1, time[0]), kit.replay({ ...base, models, policy: "strict_fair", advisory: false, yields: false }, 1, time[1]));
   }));
-
-/** The ramp under the name that scenarios have it. */
-const ramp = (request, ms) => ("ramp_ms" in request ? { ramp_ms: ms } : { ramp: ms * 1e6 });
 
 test("tabs may change faster than runs are there: each is found as it was left", () =>
   kit.withPage(async (playground, page) => {

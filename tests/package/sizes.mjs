@@ -23,7 +23,7 @@ const SCENARIOS = ["wasm/tidegate_scenarios.js", "wasm/tidegate_scenario_texts.j
 const PARTS = [
   { name: "gate", files: ["wasm/tidegate_gate_bg.wasm"], goal: 80, limit: 74 },
   { name: "pipeline", files: ["wasm/tidegate_pipeline_bg.wasm"], goal: 80, limit: 125 },
-  { name: "sim", files: ["wasm/tidegate_sim_bg.wasm"], goal: 160, limit: 206 },
+  { name: "sim", files: ["wasm/tidegate_sim_bg.wasm"], goal: 160, limit: 208 },
   { name: "replay", files: ["wasm/tidegate_replay_bg.wasm"], goal: 200, limit: 171 },
   { name: "scenarios", files: SCENARIOS, goal: 6, limit: 6 },
   { name: "JavaScript", files: scripts(dist).filter((file) => !SCENARIOS.includes(file)), goal: 64, limit: 64 },

@@ -145,6 +145,7 @@ pub enum TaskOutcome {
         /// What happened.
         kind: RetryKind,
         /// The pause the provider asked for.
+        #[cfg_attr(feature = "serde", serde(default))]
         retry_after: Option<Duration>,
     },
     /// It will not work: drops the row, or the row group when the task was for a whole one.

@@ -64,6 +64,7 @@ pub struct Column {
     pub skips_with_upstream: bool,
     /// Whether its workers give back what they hold while they wait for a request lease: see [`Column::yields`].
     /// Default `None`: if its group is a model's.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub yields: Option<bool>,
 }
 

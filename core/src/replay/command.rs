@@ -75,6 +75,7 @@ pub enum RunCommand {
     SetRequestPressure {
         now: Instant,
         resource: String,
+        #[cfg_attr(feature = "serde", serde(default))]
         pressure: Option<RequestPressure>,
         looked: bool,
     },

@@ -99,8 +99,10 @@ pub struct Request {
     /// What it calls.
     pub resource: ResourceId,
     /// The fairness group it waits in; `None` is the resource's own group, of weight 1.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub group: Option<GroupId>,
     /// How long it may wait: zero is "now or not at all", `None` the configured default.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub timeout: Option<Duration>,
     /// What it is expected to use, to be reserved in the resource's budgets. Nothing, if nothing is said.
     pub estimate: Usage,

@@ -35,8 +35,10 @@ pub struct Completion {
     /// How the call ended.
     pub outcome: Outcome,
     /// The provider's Retry-After, for a rate-limited answer.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub retry_after: Option<Duration>,
     /// What the call used, if that is known: it takes the place of the request's estimate in the resource's budgets.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub usage: Option<Usage>,
 }
 

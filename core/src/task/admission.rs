@@ -32,6 +32,7 @@ pub struct TaskGroup {
     /// Its share of turns, relative to the others'. In 2^-20..=2^20.
     pub weight: f64,
     /// Leases it may hold while others press; `None` for no bound. At least 1.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub admitted_limit: Option<u32>,
 }
 

@@ -6,7 +6,8 @@
 //!
 //! The standard library is compiled along, for size, and with panics that are bare traps. A panic ends a module either way
 //! (there is no unwinding), and its message is a tenth of what a page would load. Cargo calls this unstable; the toolchain is
-//! pinned to one version, so it cannot change unseen. Builds for tests keep the messages.
+//! pinned to one version, so it cannot change unseen. Builds for tests keep the messages. The first build fetches what the
+//! standard library is made of; later ones need no network.
 
 mod scenarios;
 
@@ -23,8 +24,8 @@ const PACKAGE: &str = "tidegate-wasm";
 const PROFILE: &str = "wasm-release";
 /// What makes the modules small, each measured by itself on `pipeline` (gzip): traps for panics and a standard library of our
 /// own 8 %, inlining before code generation 3 %.
-const FLAGS: &str =
-    r#"["-Zunstable-options", "-Cpanic=immediate-abort", "-Zlocation-detail=none", "-Zinline-mir=yes"]"#;
+const FLAGS: [&str; 4] =
+    ["-Zunstable-options", "-Cpanic=immediate-abort", "-Zlocation-detail=none", "-Zinline-mir=yes"];
 
 /// One of the modules that the crate is compiled to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +143,9 @@ fn compile(home: &Path, module: Module) -> Result<PathBuf> {
         .args(["--no-default-features", "--features", module.short_name()])
         .args(["-Zbuild-std=std,panic_abort", "-Zbuild-std-features=optimize_for_size"])
         .args(["--config", &format!("profile.{PROFILE}.opt-level={}", module.opt_level())])
-        .args(["--config", &format!("target.{TARGET}.rustflags={FLAGS}")])
+        // In place of any flags of the surroundings: the modules are the same wherever they are built.
+        .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}"))
+        .env_remove("RUSTFLAGS")
         .env("RUSTC_BOOTSTRAP", "1")
         .arg("--message-format=json-render-diagnostics")
         .current_dir(home)

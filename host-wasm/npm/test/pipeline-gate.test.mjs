@@ -2,7 +2,9 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
+import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -326,6 +328,23 @@ test("a gate of `tidegate` serves a pipeline of `tidegate/pipeline`, since both 
     .run();
   assert.equal(report.rowsOut, 6);
   gate.free();
+});
+
+test("it does in whichever order they are imported, also if the gate is made while its module is loaded", async (t) => {
+  const folder = await mkdtemp(join(fileURLToPath(new URL("..", import.meta.url)), "test/.order-"));
+  t.after(() => rm(folder, { recursive: true }));
+  await writeFile(join(folder, "gate.mjs"), `
+    import { RequestGate } from "tidegate";
+    export const gate = new RequestGate();
+    gate.register("p/m", { maxParallel: 1 });`);
+  const imports = [`import { Pipeline } from "tidegate/pipeline";`, `import { gate } from "./gate.mjs";`];
+  for (const [n, order] of [imports, imports.toReversed()].entries()) {
+    const main = join(folder, `main${n}.mjs`);
+    await writeFile(main, `${order.join("\n")}
+      const column = { calls: "p/m", fill: (_row, task) => task.run(async () => 1) };
+      console.log((await new Pipeline({ gate, rows: 3 }).column("a", column).run()).rowsOut);`);
+    for (let round = 0; round < 4; round += 1) assert.equal((await execute(process.execPath, [main])).stdout, "3\n");
+  }
 });
 
 test("a gate that was made before pipelines were loaded is refused in words, and goes on serving its own callers", async () => {

@@ -205,13 +205,19 @@ impl Node {
 }
 
 impl Node {
-    /// What there is of these fields. Refuses a field that is not among them.
+    /// What there is of these fields. Refuses a field that is not among them, and one that is there twice.
     fn fields<'de>(&'de self, names: &'static [&'static str], expected: &dyn Expected) -> Result<Fields<'de>, Mistake> {
         let Value::Table(entries) = &self.value else { return Err(self.unexpected(expected)) };
-        match entries.iter().find(|(key, _)| !names.contains(&key.name.as_str())) {
-            Some((key, _)) => Err(Mistake::unknown_field(&key.name, names).at(key.at)),
-            None => Ok(Fields { names: names.iter(), entries }),
+        for (nth, (key, _)) in entries.iter().enumerate() {
+            let Some(name) = names.iter().find(|name| **name == key.name) else {
+                return Err(Mistake::unknown_field(&key.name, names).at(key.at));
+            };
+            // There are no more fields than names before one comes twice.
+            if entries[..nth].iter().any(|(earlier, _)| earlier.name == key.name) {
+                return Err(Mistake::duplicate_field(name).at(key.at));
+            }
         }
+        Ok(Fields { names: names.iter(), entries })
     }
 }
 

@@ -164,6 +164,7 @@ fn a_mistake_is_told_with_its_line_column_and_path() {
             "{\"name\": \"Ann\",\n  \"nmae\": 1}",
             "line 2, column 3: unknown field `nmae`, expected one of `name`, `crew`, `draught`, `rig`",
         ),
+        (r#"{"name": "A", "rig": "sloop", "name": "B"}"#, "line 1, column 31: duplicate field `name`"),
         (r#"{"name": "Ann"}"#, "line 1, column 1: missing field `rig`"),
         (r#"{"name": 3, "rig": "sloop"}"#, "line 1, column 10: name: invalid type: integer `3`, expected a string"),
         (

@@ -17,13 +17,13 @@ use crate::request::limit::{LimitAlgorithm, LimitChoice};
 use crate::request::resource::{Place, ProviderModel, Resource};
 use crate::time::Instant;
 
-/// Registration.
 /// Tenants that get a fairness group of their own without being named by [`RequestAdmission::group`].
 pub const MAX_STRANGERS: usize = 1 << 12;
 
 /// The group of all tenants beyond those.
 const OTHERS: &str = "(others)";
 
+/// Registration.
 impl RequestAdmission {
     /// Registers a provider and model under an alias, or changes the alias's cap. The lowest cap of all aliases holds,
     /// over all domains together; lowering it lowers current limits at once. `max_parallel` is at least 1.

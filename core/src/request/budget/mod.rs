@@ -157,13 +157,17 @@ pub struct Correction {
     /// Which budgets it is about.
     pub dimension: Dimension,
     /// The window it is about; `None` for the budget whose limit is `limit`, or else the one of the shortest window.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub window: Option<Duration>,
     /// How much the provider allows in each window. Less than configured lowers the budget; more never lifts it above
     /// what was configured.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub limit: Option<u64>,
     /// How much is left.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub remaining: Option<u64>,
     /// How long until all of it is back.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub reset_after: Option<Duration>,
 }
 

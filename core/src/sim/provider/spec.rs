@@ -94,6 +94,18 @@ pub(in crate::sim) fn inside(parent: &str) -> impl Fn(ConfigError) -> ConfigErro
     move |error| ConfigError { field: format!("{parent}.{}", error.field), ..error }
 }
 
+/// The settings of a limit that are spans: the core names them without their unit.
+const SPANS_OF_LIMITS: [&str; 3] = ["cooldown", "max_cooldown", "longest_pause"];
+
+/// Names a setting of a limit as files write it.
+pub(in crate::sim) fn as_written(error: ConfigError) -> ConfigError {
+    if !SPANS_OF_LIMITS.contains(&error.field.as_str()) {
+        return error;
+    }
+    let expected = if error.field == "max_cooldown" { "at least `cooldown_ms`" } else { error.expected };
+    ConfigError { field: format!("{}_ms", error.field), expected, ..error }
+}
+
 /// Puts `list[nth].` before the field of an error.
 pub(super) fn inside_item(list: &str, nth: usize) -> impl Fn(ConfigError) -> ConfigError + Copy {
     move |error| ConfigError { field: format!("{list}[{nth}].{}", error.field), ..error }

@@ -16,7 +16,7 @@ use crate::pipeline::PolicyChoice;
 use crate::request::AimdConfig;
 use crate::request::limit::LimitChoice;
 use crate::sim::latency::{in_millis, millis, require_span};
-use crate::sim::provider::{inside, require_slots};
+use crate::sim::provider::{as_written, inside, require_slots};
 use crate::time::Duration;
 use crate::written::taken;
 
@@ -115,8 +115,10 @@ impl Intervention {
                 require((0.001..=1_000.0).contains(factor), "factor", *factor, "a number from 0.001 to 1000")?;
                 require_span("for_ms", *span)
             }
-            Self::Algorithm { algorithm, .. } => algorithm.make().map(drop).map_err(inside("algorithm")),
-            Self::Request { request, .. } => request.validate().map_err(inside("request")),
+            Self::Algorithm { algorithm, .. } => {
+                algorithm.make().map(drop).map_err(as_written).map_err(inside("algorithm"))
+            }
+            Self::Request { request, .. } => request.validate().map_err(as_written).map_err(inside("request")),
             Self::Policy { policy } => policy.validate(known.resources).map_err(inside("policy")),
             Self::Weight { column, weight } => {
                 require((known.columns)(column), "column", column, "a column of the scenario")?;

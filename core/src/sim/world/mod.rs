@@ -53,7 +53,7 @@ use self::holders::Holders;
 use self::hooks::Answers;
 use self::watch::Watch;
 use super::check::Handover;
-use super::provider::MockProvider;
+use super::provider::{MockProvider, as_written};
 use super::rng::Rng;
 use super::scenario::{Change, Scenario, ScenarioError};
 use crate::handle::{FixedHasher, FixedMap, SlotKey, Slots};
@@ -338,7 +338,7 @@ fn providers(
             }
             Ok(resource)
         });
-        let resource = resource.map_err(|error| ScenarioError::Model { model: name(), error })?;
+        let resource = resource.map_err(|error| ScenarioError::Model { model: name(), error: as_written(error) })?;
         let (algorithm, max_parallel, idle) = (model.algorithm, model.max_parallel, IdleAccount::default());
         providers.push(Provider { name: name(), machine, resource, algorithm, max_parallel, idle });
     }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::pipeline::{DropReason, Hook, StopReason, Strategy, TaskCounts};
+use crate::request::AimdConfig;
 use crate::request::limit::LimitChoice;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, ProviderSpec};
@@ -20,7 +21,7 @@ pub(super) fn model(name: &str, slots: u32) -> Model {
             ..ProviderSpec::default()
         },
         max_parallel: slots,
-        request: crate::request::AimdConfig::default(),
+        request: AimdConfig::default(),
         algorithm: LimitChoice::Aimd,
         task_limit: None,
     }
@@ -144,6 +145,10 @@ fn settings_out_of_range_are_refused_by_name() {
     assert!(message(Scenario { columns: [unlikely].into(), ..base() }).contains("`fail_share` is 1.5"));
     assert!(message(Scenario { holders: [holder("n", 2)].into(), ..base() }).contains("`n`"));
     assert!(message(Scenario { holders: [holder("m", 1)].into(), ..base() }).contains("holders.until_ms"));
+    let request = AimdConfig { max_cooldown: millis(10), ..AimdConfig::default() };
+    let hasty = Model { request, ..model("m", 1) };
+    let words = message(Scenario { models: [hasty].into(), ..base() });
+    assert!(words.contains("`max_cooldown_ms` is 10.000ms; expected at least `cooldown_ms`"), "{words}");
     let none = Model { task_limit: Some(0), ..model("m", 1) };
     assert!(message(Scenario { models: [none].into(), ..base() }).contains("request:m"));
 }

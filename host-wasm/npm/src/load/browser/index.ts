@@ -1,10 +1,10 @@
-import { isMissing, provideGates } from "../../core.js";
+import { provideGates } from "../../core.js";
 import * as module from "../../wasm/tidegate_gate.js";
 
-if (isMissing()) {
+await provideGates(async () => {
   // Spelled out in place: bundlers find the file by this very expression.
   await module.default({ module_or_path: new URL("../../wasm/tidegate_gate_bg.wasm", import.meta.url) });
-  provideGates(module);
-}
+  return module;
+});
 
 export * from "../../index.js";

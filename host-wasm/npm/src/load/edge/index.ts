@@ -1,10 +1,10 @@
-import { isMissing, provideGates } from "../../core.js";
+import { provideGates } from "../../core.js";
 import wasm from "../../wasm/tidegate_gate_bg.wasm";
 import * as module from "../../wasm/tidegate_gate.js";
 
-if (isMissing()) {
+await provideGates(async () => {
   module.initSync({ module: wasm });
-  provideGates(module);
-}
+  return module;
+});
 
 export * from "../../index.js";

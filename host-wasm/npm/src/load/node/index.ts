@@ -1,11 +1,11 @@
 import { readFile } from "node:fs/promises";
 
-import { isMissing, provideGates } from "../../core.js";
+import { provideGates } from "../../core.js";
 import * as module from "../../wasm/tidegate_gate.js";
 
-if (isMissing()) {
+await provideGates(async () => {
   module.initSync({ module: await readFile(new URL("../../wasm/tidegate_gate_bg.wasm", import.meta.url)) });
-  provideGates(module);
-}
+  return module;
+});
 
 export * from "../../index.js";
