@@ -100,6 +100,28 @@ test("a damaged link says so, and the usual scenario is shown", async () => {
   }
 });
 
+test("a link that is not followed for want of a file is followed when the page is loaded again", () =>
+  kit.withPage(
+    async (playground, page) => {
+      const hash = linkTo('{"v":1,"scenario":"cold-ramp","seed":7,"mode":"one","at":0,"speed":0.3}');
+      for (const file of ["take/link.js", "pkg/tidegate_scenario_texts.js"]) {
+        await page.goto(new URL(hash, kit.server.url).href);
+        await page.route(`**/${file}*`, (route) => route.abort());
+        playground.isOffline = true;
+        await page.reload();
+        await page.getByRole("alert").filter({ hasText: /does not answer.*usual scenario/ }).waitFor();
+        assert.equal(await playground.phase(), "Ready");
+        assert.equal(new URL(page.url()).hash, hash);
+        playground.isOffline = false;
+        await page.unroute(`**/${file}*`);
+        await page.reload();
+        await page.waitForFunction(() => document.querySelector("#seed")?.value === "7");
+        assert.equal(new URL(page.url()).hash, "#/stage");
+      }
+    },
+    { serviceWorkers: "block" },
+  ));
+
 test("the link follows what a person does while it is in view", () =>
   kit.withPage(async (playground, page) => {
     await playground.playTo(3_000);
