@@ -156,7 +156,7 @@ test("at full speed a run ends, says so, and its digest is that of the core", ()
 test("a set-up that is refused leaves the run, and the way through it, as they were", () =>
   kit.withPage(async (playground, page) => {
     await playground.playTo(3_000);
-    const hash = linkTo('{"v":1,"scenario":"cold-ramp","seed":2,"mode":"one","changes":[[{"at_ms":1,"set":"weight","column":"none","weight":2}]],"at":0,"speed":0.3}');
+    const hash = linkTo('{"v":2,"scenario":"cold-ramp","seed":2,"mode":"one","changes":[[{"at_ms":1,"set":"weight","column":"none","weight":2}]],"at":0,"speed":0.3}');
     await page.evaluate((hash) => (location.hash = hash), hash);
     await page.getByRole("alert").filter({ hasText: "The page stays as it was" }).waitFor();
     for (const at of [2_000, 1_000, 1_500]) {
