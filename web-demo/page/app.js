@@ -25,10 +25,15 @@ const why = new WhyPanel(session);
 const picker = new Picker(byId("picker"), "Scenario", (name) => void session.pick(name));
 // These hear of a run before the stages do: a value that is written into a control lays the page out, as it is then.
 const transport = new Transport(session);
+session.on("coming", (name) => {
+  const text = name === undefined ? (session.base?.description ?? "") : `${titleOf(name) ?? name} is being loaded.`;
+  say(byId("description"), text);
+  if (name !== undefined) announce(text);
+});
 session.on("loaded", () => {
   byId("finish").hidden = true;
   delete byId("finish").dataset.digest;
-  byId("failure").hidden = true;
+  byId("failure").hidden = byId("notice").hidden = true;
   showScenario();
 });
 new Stages(session, why);
@@ -101,11 +106,13 @@ function showResult(frame) {
   panel.dataset.digest = result.digest;
 }
 
+/** @param {string | undefined} name */
+const titleOf = (name) => session.scenarios.find((one) => one.name === name)?.title;
+
 /** Says which scenario there is. */
 function showScenario() {
-  const info = session.scenarios.find(({ name }) => name === session.name);
   const title = session.base?.title || session.base?.name || "";
-  picker.show(session.name, info ? info.title : `${title} (edited)`);
+  picker.show(session.name, titleOf(session.name) ?? `${title} (edited)`);
   say(byId("description"), session.base?.description ?? "");
 }
 
@@ -129,8 +136,8 @@ buttonById("again").addEventListener("click", () => transport.toggle());
 announceEvents(session);
 
 await begun;
-picker.offer(session.scenarios);
 await followAddress();
+picker.offer(session.scenarios);
 addEventListener("hashchange", () => void followAddress());
 void workOffline((text) => {
   say(byId("offline"), text);
