@@ -108,15 +108,23 @@ test("a link of another version of the page says so, whatever it holds", () =>
     { hash: linkTo('{"v":1,"scenario":{"models":[{"name":"one","request":{"ramp":1000000000}}]},"seed":1,"mode":"one","at":0,"speed":0.3}') },
   ));
 
+test("a link to a scenario that there is not says which", () =>
+  kit.withPage(
+    async (_, page) => {
+      await page.getByRole("alert").filter({ hasText: /^\s*No scenario is called "ebb"\. The usual scenario is shown instead\.\s*(Close)?\s*$/ }).waitFor();
+    },
+    { hash: linkTo('{"v":2,"scenario":"ebb","seed":1,"mode":"one","at":0,"speed":0.3}') },
+  ));
+
 test("a link that is not followed for want of a file is followed when the page is loaded again", () =>
   kit.withPage(
     async (playground, page) => {
       const hash = linkTo('{"v":2,"scenario":"cold-ramp","seed":7,"mode":"one","at":0,"speed":0.3}');
       for (const file of ["take/link.js", "pkg/tidegate_scenario_texts.js"]) {
-        await page.goto(new URL(hash, kit.server.url).href);
+        await page.goto("about:blank");
         await page.route(`**/${file}*`, (route) => route.abort());
         playground.isOffline = true;
-        await page.reload();
+        await page.goto(new URL(hash, kit.server.url).href);
         await page.getByRole("alert").filter({ hasText: /does not answer.*usual scenario/ }).waitFor();
         assert.equal(await playground.phase(), "Ready");
         assert.equal(new URL(page.url()).hash, hash);
