@@ -135,11 +135,16 @@ buttonById("start-tour").addEventListener("click", () => tabs.show("tour"));
 buttonById("again").addEventListener("click", () => transport.toggle());
 announceEvents(session);
 
-await begun;
-await followAddress();
-picker.offer(session.scenarios);
-addEventListener("hashchange", () => void followAddress());
-void workOffline((text) => {
-  say(byId("offline"), text);
-  announce(text);
-});
+try {
+  await begun;
+  await followAddress();
+  picker.offer(session.scenarios);
+  addEventListener("hashchange", () => void followAddress());
+  void workOffline((text) => {
+    say(byId("offline"), text);
+    announce(text);
+  });
+} catch (error) {
+  // That the worker failed has been told.
+  if (session.phase !== "failed") throw error;
+}

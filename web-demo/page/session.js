@@ -126,7 +126,7 @@ export class Session {
     for (const listener of this.#listeners.get(event) ?? []) listener(/** @type {never} */ (detail));
   }
 
-  /** Waits until the worker is there. */
+  /** Waits until the worker is there. Rejects where it fails, which is told, too. */
   async begin() {
     const { fields, stride } = await this.runner.ready;
     Object.assign(this, { fields, stride });
