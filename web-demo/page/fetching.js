@@ -21,16 +21,7 @@ export async function fetched(what, path) {
     return await import(`./${path}${again}`);
   } catch (error) {
     failures[path] = (failures[path] ?? 0) + 1;
-    throw new NotLoaded(what, error instanceof SyntaxError || (await isGone(path)));
-  }
-}
-
-/** Whether the server says that there is no such file any more. @param {string} path */
-async function isGone(path) {
-  try {
-    const { status } = await fetch(path, { method: "HEAD", cache: "no-store", signal: AbortSignal.timeout(5_000) });
-    return status >= 400 && status < 500;
-  } catch {
-    return false;
+    // It came, and asks the rest of the page for what that does not have.
+    throw new NotLoaded(what, error instanceof SyntaxError);
   }
 }
