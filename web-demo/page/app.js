@@ -26,7 +26,7 @@ const picker = new Picker(byId("picker"), "Scenario", (name) => void session.pic
 // These hear of a run before the stages do: a value that is written into a control lays the page out, as it is then.
 const transport = new Transport(session);
 session.on("coming", (name) => {
-  const text = name === undefined ? (session.base?.description ?? "") : `${titleOf(name) ?? name} is being loaded.`;
+  const text = name === undefined ? (session.base?.description ?? "") : `${titleOf(name)} is being loaded.`;
   say(byId("description"), text);
   if (name !== undefined) announce(text);
 });

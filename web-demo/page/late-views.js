@@ -80,7 +80,7 @@ class LateView {
       const [module] = await Promise.all([fetched(this.#title, `${this.#name}/${this.#name}.js`), this.#dress()]);
       show = await this.#begun.then(
         () => () => this.#open(module, isFelt),
-        () => () => this.#lose("The scheduler has failed."),
+        () => () => this.#lose(),
       );
     } catch (error) {
       show = () => this.#refuse(error);
@@ -99,7 +99,7 @@ class LateView {
     } catch (error) {
       this.#opened = undefined;
       reportError(error);
-      this.#lose("There may be a newer version of the page.");
+      this.#lose();
       return;
     }
     const hadFocus = this.#note.contains(document.activeElement);
@@ -114,10 +114,10 @@ class LateView {
     this.#offer(`${wordsOf(error)} The rest of the page goes on.`);
   }
 
-  /** It came, and cannot be shown. @param {string} reason a sentence */
-  #lose(reason) {
+  /** It came, and cannot be shown. */
+  #lose() {
     this.#isLost = true;
-    this.#offer(`${this.#title} cannot be shown. ${reason}`);
+    this.#offer(`${this.#title} cannot be shown.`);
   }
 
   /** @param {string} text */
