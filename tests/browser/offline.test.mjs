@@ -158,6 +158,44 @@ test("a view that comes late says so, and shows runs that stand still already", 
     assert.ok(await page.getByRole("tab", { name: "Compare" }).evaluate((one) => one === document.activeElement), "the focus stays where it was");
   }));
 
+/** A page whose Tour is not as it should be: what its panel says then. The page is the same until it is loaded again. */
+async function tourThatFails(path, answer, says) {
+  const playground = await PlaygroundPage.open(browser, server.url, { serviceWorkers: "block" });
+  const { page } = playground;
+  // The browser says so, too.
+  playground.isOffline = true;
+  await page.route(path, answer);
+  if (path.includes("worker.js")) await page.reload();
+  await playground.tab("Tour");
+  const panel = page.getByRole("tabpanel", { name: "Tour" });
+  await panel.getByRole("status").filter({ hasText: says }).waitFor();
+  await playground.tab("Take away");
+  await playground.tab("Tour");
+  await page.unroute(path);
+  assert.equal(await page.getByText("Try again").locator("visible=true").count(), 0);
+  const complaints = playground.complaints.splice(0);
+  await panel.getByRole("button", { name: "Load the page again" }).click();
+  await panel.getByRole("button", { name: /^Start lesson 1/ }).waitFor();
+  await playground.close();
+  return complaints;
+}
+
+const script = (body) => (route) => route.fulfill({ contentType: "text/javascript", body });
+
+test("a view of another version of the page asks for the page to be loaded again", async () => {
+  const says = /^Tour could not be loaded: the server has a newer version\. Load the page again\./;
+  assert.deepEqual(await tourThatFails("**/tour/tour.js*", script('import { gone } from "../app.parts.js";'), says), []);
+});
+
+test("a view that fails as it opens says so, and is not opened twice", async () => {
+  const complaints = await tourThatFails("**/tour/tour.js*", script('export const open = () => { throw new Error("not so"); };'), /^Tour cannot be shown/);
+  assert.deepEqual(complaints, ["page error: not so"]);
+});
+
+test("a view says so where the scheduler has failed before", async () => {
+  assert.deepEqual(await tourThatFails("**/worker.js", (route) => route.abort(), /^Tour cannot be shown\./), []);
+});
+
 test("a copy that the browser has is not sent again", async () => {
   const answer = await fetch(new URL("app.js", server.url));
   await answer.arrayBuffer();

@@ -86,7 +86,7 @@ test("an edited scenario travels in its link", () =>
   }));
 
 test("a damaged link says so, and the usual scenario is shown", async () => {
-  const wish = (rest) => linkTo(`{"v":1,"scenario":"cold-ramp","seed":1,"mode":"two","speed":0.3,${rest}}`);
+  const wish = (rest) => linkTo(`{"v":2,"scenario":"cold-ramp","seed":1,"mode":"two","speed":0.3,${rest}}`);
   const beyond = ['"at":1e999', '"at":1e300', '"at":-1', '"at":"soon"', '"choices":[{"algorithm":"none"}]', '"choices":[{"fixed":null}]', '"choices":[{"toString":1}]'].map(wish);
   for (const hash of ["#/stage/eJyrVipTsjLUUSpOTs1LLMrMV7JSKslMSVUC", "#/stage/nonsense!", "#/compare/eJwDAAAAAAE", ...beyond]) {
     await kit.withPage(
@@ -99,6 +99,44 @@ test("a damaged link says so, and the usual scenario is shown", async () => {
     );
   }
 });
+
+test("a link of another version of the page says so, whatever it holds", () =>
+  kit.withPage(
+    async (_, page) => {
+      await page.getByRole("alert").filter({ hasText: /another version.*usual scenario/ }).waitFor();
+    },
+    { hash: linkTo('{"v":1,"scenario":{"models":[{"name":"one","request":{"ramp":1000000000}}]},"seed":1,"mode":"one","at":0,"speed":0.3}') },
+  ));
+
+test("a link to a scenario that there is not says which", () =>
+  kit.withPage(
+    async (_, page) => {
+      await page.getByRole("alert").filter({ hasText: /^\s*No scenario is called "ebb"\. The usual scenario is shown instead\.\s*(Close)?\s*$/ }).waitFor();
+    },
+    { hash: linkTo('{"v":2,"scenario":"ebb","seed":1,"mode":"one","at":0,"speed":0.3}') },
+  ));
+
+test("a link that is not followed for want of a file is followed when the page is loaded again", () =>
+  kit.withPage(
+    async (playground, page) => {
+      const hash = linkTo('{"v":2,"scenario":"cold-ramp","seed":7,"mode":"one","at":0,"speed":0.3}');
+      for (const file of ["take/link.js", "pkg/tidegate_scenario_texts.js"]) {
+        await page.goto("about:blank");
+        await page.route(`**/${file}*`, (route) => route.abort());
+        playground.isOffline = true;
+        await page.goto(new URL(hash, kit.server.url).href);
+        await page.getByRole("alert").filter({ hasText: /does not answer.*usual scenario/ }).waitFor();
+        assert.equal(await playground.phase(), "Ready");
+        assert.equal(new URL(page.url()).hash, hash);
+        playground.isOffline = false;
+        await page.unroute(`**/${file}*`);
+        await page.reload();
+        await page.waitForFunction(() => document.querySelector("#seed")?.value === "7");
+        assert.equal(new URL(page.url()).hash, "#/stage");
+      }
+    },
+    { serviceWorkers: "block" },
+  ));
 
 test("the link follows what a person does while it is in view", () =>
   kit.withPage(async (playground, page) => {

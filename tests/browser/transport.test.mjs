@@ -153,10 +153,50 @@ test("at full speed a run ends, says so, and its digest is that of the core", ()
     assert.equal(await page.locator("#digest").textContent(), expected.digest());
   }));
 
+test("a scenario that is waited for is told, and nothing else waits; the last one picked counts", () =>
+  kit.withPage(
+    async (playground, page) => {
+      await page.route("**/tidegate_scenario_texts.js*", (route) => setTimeout(() => route.continue(), 2_500));
+      const { title, description } = kit.core.scenarios().find(({ name }) => name === "cold-ramp");
+      await playground.choose("two-harbours");
+      await playground.choose("cold-ramp");
+      await page.locator("#description").filter({ hasText: `${title} is being loaded.` }).waitFor();
+      await playground.playTo(500);
+      await page.locator("#seed").fill("9");
+      await page.locator("#seed").blur();
+      await playground.reaches("Ready", 1_000);
+      assert.equal((await playground.linked()).setUp.scenario, kit.first());
+      await page.locator("#description").filter({ hasText: description }).waitFor();
+      await playground.stands();
+      const { scenario, seed } = (await playground.linked()).setUp;
+      assert.deepEqual([scenario, seed], ["cold-ramp", 9]);
+    },
+    { serviceWorkers: "block" },
+  ));
+
+test("a scenario that cannot be loaded leaves the run as it is, and the message goes with the next one", () =>
+  kit.withPage(
+    async (playground, page) => {
+      await page.route("**/tidegate_scenario_texts.js*", (route) => route.abort());
+      playground.isOffline = true;
+      await playground.choose("cold-ramp");
+      const notice = page.getByRole("alert").filter({ hasText: /^\s*The scenario could not be loaded: the server does not answer\.\s*(Close)?\s*$/ });
+      await notice.waitFor();
+      assert.equal(await page.getByRole("combobox", { name: "Scenario" }).first().inputValue(), kit.core.scenarios()[0].title);
+      assert.equal(await page.locator("#description").textContent(), kit.core.scenarios()[0].description);
+      await page.unroute("**/tidegate_scenario_texts.js*");
+      playground.isOffline = false;
+      await playground.choose("cold-ramp");
+      await notice.waitFor({ state: "hidden" });
+      assert.equal((await playground.linked()).setUp.scenario, "cold-ramp");
+    },
+    { serviceWorkers: "block" },
+  ));
+
 test("a set-up that is refused leaves the run, and the way through it, as they were", () =>
   kit.withPage(async (playground, page) => {
     await playground.playTo(3_000);
-    const hash = linkTo('{"v":1,"scenario":"cold-ramp","seed":2,"mode":"one","changes":[[{"at_ms":1,"set":"weight","column":"none","weight":2}]],"at":0,"speed":0.3}');
+    const hash = linkTo('{"v":2,"scenario":"cold-ramp","seed":2,"mode":"one","changes":[[{"at_ms":1,"set":"weight","column":"none","weight":2}]],"at":0,"speed":0.3}');
     await page.evaluate((hash) => (location.hash = hash), hash);
     await page.getByRole("alert").filter({ hasText: "The page stays as it was" }).waitFor();
     for (const at of [2_000, 1_000, 1_500]) {

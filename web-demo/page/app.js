@@ -3,6 +3,7 @@
 import { announce, announceEvents } from "./announce.js";
 import { sameAsScenario } from "./compare/sides.js";
 import { buttonById, byId, say, wordsOf } from "./dom.js";
+import { fetched, NotLoaded } from "./fetching.js";
 import { count, span } from "./format.js";
 import { Hands } from "./hands/hands.js";
 import { lateViews } from "./late-views.js";
@@ -24,10 +25,15 @@ const why = new WhyPanel(session);
 const picker = new Picker(byId("picker"), "Scenario", (name) => void session.pick(name));
 // These hear of a run before the stages do: a value that is written into a control lays the page out, as it is then.
 const transport = new Transport(session);
+session.on("coming", (name) => {
+  const text = name === undefined ? (session.base?.description ?? "") : `${titleOf(name)} is being loaded.`;
+  say(byId("description"), text);
+  if (name !== undefined) announce(text);
+});
 session.on("loaded", () => {
   byId("finish").hidden = true;
   delete byId("finish").dataset.digest;
-  byId("failure").hidden = true;
+  byId("failure").hidden = byId("notice").hidden = true;
   showScenario();
 });
 new Stages(session, why);
@@ -46,32 +52,36 @@ function show(view) {
   document.title = view === "stage" ? "tidegate playground" : `${byId(`tab-${view}`).textContent} · tidegate playground`;
 }
 
-/** What reads links: most who come have none. */
-async function linkReader() {
-  try {
-    return await import("./take/link.js");
-  } catch {
-    throw new Error("The link cannot be followed: the server does not answer.");
-  }
+/** What shows when the address asks for nothing that can be. */
+async function showUsual() {
+  const scenario = session.scenarios[0]?.name ?? "";
+  await session.setUp({ scenario, seed: 1, mode: session.mode, choices: [sameAsScenario(), sameAsScenario()], changes: undefined, at: 0, speed: 0.3 });
+  if (tabs.view === "compare") await session.setMode("two");
 }
 
 /** Brings about what the address asks for. */
 async function followAddress() {
+  const { view, payload } = addressed(location.hash);
+  /** @type {unknown} */
+  let refusal;
   try {
-    const { view, payload } = addressed(location.hash);
     if (payload) {
-      const { read } = await linkReader();
+      // Most who come have no link.
+      const { read } = /** @type {typeof import("./take/link.js")} */ (await fetched("The link", "take/link.js"));
       await session.setUp(await read(payload));
       history.replaceState(null, "", `#/${view ?? "stage"}`);
     }
     if (view || payload) tabs.show(view ?? "stage");
-    return payload !== "";
   } catch (error) {
-    const reason = wordsOf(error).replace(/\.$/, "");
-    session.refuse(new Error(`${reason}. ${session.base ? "The page stays as it was." : "The usual scenario is shown instead."}`));
-    history.replaceState(null, "", `#/${tabs.view}`);
-    return false;
+    refusal = error;
   }
+  const isFirst = !session.base;
+  if (isFirst) await showUsual();
+  if (!refusal) return;
+  const reason = wordsOf(refusal).replace(/\.$/, "");
+  session.refuse(new Error(`${reason}. ${isFirst ? "The usual scenario is shown instead." : "The page stays as it was."}`));
+  // A link that could not be followed for want of a file is as good as before: loading the page again follows it.
+  if (!(refusal instanceof NotLoaded)) history.replaceState(null, "", `#/${tabs.view}`);
 }
 
 /** @param {Frame} frame */
@@ -96,11 +106,13 @@ function showResult(frame) {
   panel.dataset.digest = result.digest;
 }
 
+/** @param {string | undefined} name */
+const titleOf = (name) => session.scenarios.find((one) => one.name === name)?.title;
+
 /** Says which scenario there is. */
 function showScenario() {
-  const info = session.scenarios.find(({ name }) => name === session.name);
   const title = session.base?.title || session.base?.name || "";
-  picker.show(session.name, info ? info.title : `${title} (edited)`);
+  picker.show(session.name, titleOf(session.name) ?? `${title} (edited)`);
   say(byId("description"), session.base?.description ?? "");
 }
 
@@ -123,16 +135,16 @@ buttonById("start-tour").addEventListener("click", () => tabs.show("tour"));
 buttonById("again").addEventListener("click", () => transport.toggle());
 announceEvents(session);
 
-await begun;
-picker.offer(session.scenarios);
-const isSetUp = await followAddress();
-if (!isSetUp) {
-  const first = session.scenarios[0]?.name ?? "";
-  await session.setUp({ scenario: first, seed: 1, mode: session.mode, choices: [sameAsScenario(), sameAsScenario()], changes: undefined, at: 0, speed: 0.3 });
-  if (tabs.view === "compare") await session.setMode("two");
+try {
+  await begun;
+  await followAddress();
+  picker.offer(session.scenarios);
+  addEventListener("hashchange", () => void followAddress());
+  void workOffline((text) => {
+    say(byId("offline"), text);
+    announce(text);
+  });
+} catch (error) {
+  // That the worker failed has been told.
+  if (session.phase !== "failed") throw error;
 }
-addEventListener("hashchange", () => void followAddress());
-void workOffline((text) => {
-  say(byId("offline"), text);
-  announce(text);
-});

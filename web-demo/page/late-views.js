@@ -2,7 +2,8 @@
 // Views that come when they are first put in front: whoever watches one run loads nothing of them. One that cannot be
 // fetched says so and can be asked for again; the rest of the page goes on meanwhile.
 import { announce } from "./announce.js";
-import { byId, make } from "./dom.js";
+import { byId, make, wordsOf } from "./dom.js";
+import { fetched, NotLoaded } from "./fetching.js";
 
 /** @typedef {import("./session.js").Session} Session */
 /** @typedef {import("./tabs.js").Tabs} Tabs */
@@ -35,7 +36,9 @@ class LateView {
   #opened;
   /** @type {Promise<void> | undefined} */
   #coming;
-  #tries = 0;
+  #isAgain = false;
+  /** Another try would not help, and might do things twice. */
+  #isLost = false;
   #isDressed = false;
   #state = make("p", { role: "status" });
   #again = make("button", { type: "button" }, "Try again");
@@ -49,13 +52,13 @@ class LateView {
     this.#shell = shell;
     this.#begun = begun;
     this.#again.hidden = true;
-    this.#again.addEventListener("click", () => void this.show());
+    this.#again.addEventListener("click", () => (this.#isLost ? location.reload() : void this.show()));
   }
 
   /** It has been put in front. */
   async show() {
     if (this.#opened) this.#opened.show();
-    else await (this.#coming ??= this.#come());
+    else if (!this.#isLost) await (this.#coming ??= this.#come());
   }
 
   async #come() {
@@ -63,45 +66,64 @@ class LateView {
     const tell = () => {
       isFelt = true;
       this.#state.textContent = `${this.#title} is being loaded.`;
+      // What changes in a busy part of the page may go unsaid.
+      announce(this.#state.textContent);
     };
     // Whoever asks again sees at once that it was heard.
-    const told = setTimeout(tell, this.#tries > 0 ? 0 : FELT_MS);
+    const told = setTimeout(tell, this.#isAgain ? 0 : FELT_MS);
+    this.#isAgain = true;
     if (!this.#note.isConnected) this.#panel.prepend(this.#note);
     this.#panel.setAttribute("aria-busy", "true");
-    const module = await this.#fetch();
+    /** @type {() => void} */
+    let show;
+    try {
+      const [module] = await Promise.all([fetched(this.#title, `${this.#name}/${this.#name}.js`), this.#dress()]);
+      show = await this.#begun.then(
+        () => () => this.#open(module, isFelt),
+        () => () => this.#lose(),
+      );
+    } catch (error) {
+      show = () => this.#refuse(error);
+    }
     clearTimeout(told);
     this.#panel.removeAttribute("aria-busy");
     this.#coming = undefined;
-    if (module) this.#open(module, isFelt);
-    else this.#refuse();
-  }
-
-  /** @returns {Promise<ViewModule | undefined>} */
-  async #fetch() {
-    // A browser may keep in mind that an address could not be loaded: another try has another one.
-    const again = this.#tries > 0 ? `?again=${this.#tries}` : "";
-    this.#tries += 1;
-    try {
-      const [module] = await Promise.all([import(`./${this.#name}/${this.#name}.js${again}`), this.#dress()]);
-      await this.#begun;
-      return module;
-    } catch {
-      return undefined;
-    }
+    show();
   }
 
   /** @param {ViewModule} module @param {boolean} isFelt whether a person has waited */
   #open(module, isFelt) {
+    try {
+      this.#opened = module.open(this.#shell);
+      this.#opened.show();
+    } catch (error) {
+      this.#opened = undefined;
+      reportError(error);
+      this.#lose();
+      return;
+    }
     const hadFocus = this.#note.contains(document.activeElement);
     this.#note.remove();
-    this.#opened = module.open(this.#shell);
-    this.#opened.show();
     if (hadFocus) this.#panel.focus({ preventScroll: true });
     if (isFelt && !this.#panel.hidden) announce(`${this.#title} is there.`);
   }
 
-  #refuse() {
-    this.#state.textContent = `${this.#title} could not be loaded: the server does not answer. The rest of the page goes on.`;
+  /** @param {unknown} error */
+  #refuse(error) {
+    this.#isLost = error instanceof NotLoaded && error.isOutdated;
+    this.#offer(`${wordsOf(error)} The rest of the page goes on.`);
+  }
+
+  /** It came, and cannot be shown. */
+  #lose() {
+    this.#isLost = true;
+    this.#offer(`${this.#title} cannot be shown.`);
+  }
+
+  /** @param {string} text */
+  #offer(text) {
+    this.#state.textContent = text;
+    this.#again.textContent = this.#isLost ? "Load the page again" : "Try again";
     this.#again.hidden = false;
   }
 
@@ -116,7 +138,7 @@ class LateView {
       });
       sheet.addEventListener("error", () => {
         sheet.remove();
-        reject(new Error("the style sheet could not be loaded"));
+        reject(new NotLoaded(this.#title, false));
       });
       document.head.append(sheet);
     });

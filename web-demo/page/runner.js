@@ -35,13 +35,16 @@ export class Runner {
   #waiting = new Map();
   /** The newest frame that is not drawn yet. @type {Frame | undefined} */
   #pending;
-  /** @type {Promise<Ready>} */
+  /** Rejects where the worker fails before. @type {Promise<Ready>} */
   ready;
+  /** @type {(error: Error) => void} */
+  #never = () => {};
 
   /** @param {Listener} listener */
   constructor(listener) {
     this.#listener = listener;
-    this.ready = new Promise((resolve) => {
+    this.ready = new Promise((resolve, reject) => {
+      this.#never = reject;
       this.#worker.onmessage = (/** @type {MessageEvent<Report>} */ { data }) => {
         if (data.type === "ready") resolve(data);
         else this.#hear(data);
@@ -49,7 +52,7 @@ export class Runner {
     });
     this.#worker.onerror = (event) => {
       event.preventDefault();
-      listener.failed(`the scheduler's worker failed: ${event.message || "it could not be started"}`);
+      this.#fail(`the scheduler's worker failed: ${event.message || "it could not be started"}`);
     };
   }
 
@@ -110,11 +113,18 @@ export class Runner {
         this.#waiting.delete(report.id);
         break;
       case "failed":
-        for (const { reject } of this.#waiting.values()) reject(new Error(report.message));
-        this.#waiting.clear();
-        this.#listener.failed(report.message);
+        this.#fail(report.message);
         break;
     }
+  }
+
+  /** No answer comes any more. @param {string} message */
+  #fail(message) {
+    const error = new Error(message);
+    this.#never(error);
+    for (const { reject } of this.#waiting.values()) reject(error);
+    this.#waiting.clear();
+    this.#listener.failed(message);
   }
 
   #drawPending() {

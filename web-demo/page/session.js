@@ -33,6 +33,7 @@ import { find, SCENARIOS } from "./scenarios.js";
 /**
  * What the session tells.
  * @typedef {object} Events
+ * @property {string | undefined} coming the scenario of this name is waited for; undefined: no longer
  * @property {undefined} loaded other runs are there
  * @property {Phase} phase
  * @property {Frame} frame
@@ -44,6 +45,8 @@ import { find, SCENARIOS } from "./scenarios.js";
  * @property {number} speed a power of ten
  */
 
+/** A wait longer than this is told, in real ms. */
+const FELT_MS = 250;
 /** How much of the past the workers' timeline shows, in real ms at the present speed, and its bounds in virtual ms. */
 const WINDOW_MS = 10_000;
 const WINDOW_LEAST_MS = 1_000;
@@ -98,6 +101,10 @@ export class Session {
   #left = {};
   /** The last of the loads under way. @type {Promise<unknown>} */
   #turn = Promise.resolve();
+  /** Counts what asks for another scenario: the latest counts. */
+  #wishes = 0;
+  /** The last change of the choices that waits for a scenario. @type {Promise<void>} */
+  #choosing = Promise.resolve();
   /** @type {Map<keyof Events, ((detail: never) => void)[]>} */
   #listeners = new Map();
 
@@ -119,7 +126,7 @@ export class Session {
     for (const listener of this.#listeners.get(event) ?? []) listener(/** @type {never} */ (detail));
   }
 
-  /** Waits until the worker is there. */
+  /** Waits until the worker is there. Rejects where it fails, which is told, too. */
   async begin() {
     const { fields, stride } = await this.runner.ready;
     Object.assign(this, { fields, stride });
@@ -163,22 +170,54 @@ export class Session {
     return this.runner.ask("completeScenario", { scenario: await find(name) });
   }
 
+  /** Fetches the texts of scenarios before their turn comes: nothing else that a person does waits for the network.
+   * @param {string[]} names @param {() => boolean} areWanted whether they still are */
+  async #fetch(names, areWanted) {
+    const told = setTimeout(() => areWanted() && this.#tell("coming", names[0]), FELT_MS);
+    try {
+      await Promise.all(names.map(find));
+    } finally {
+      clearTimeout(told);
+      this.#tell("coming", undefined);
+    }
+  }
+
+  /** Loads in turn once these scenarios are there. A later wish takes the place of this one.
+   * @param {string[]} names @param {() => Promise<void>} load */
+  async #onceThere(names, load) {
+    const wish = (this.#wishes += 1);
+    const isLatest = () => wish === this.#wishes;
+    try {
+      await this.#fetch(names, isLatest);
+      await this.#inTurn(async () => {
+        if (isLatest()) await load();
+      });
+    } catch (error) {
+      if (isLatest()) throw error;
+    }
+  }
+
   /** Picks a scenario that comes with the page. @param {string} name */
   async pick(name) {
-    await this.#orRefuse(async () => this.#try({ base: await this.#find(name), name }, START, true));
+    try {
+      await this.#onceThere([name], async () => this.#try({ base: await this.#find(name), name }, START, true));
+    } catch (error) {
+      this.refuse(error);
+    }
   }
 
   /** Runs a scenario from its start. Throws, and leaves everything as it is, if it cannot run.
    * @param {Scenario} scenario @param {string | undefined} name where it comes with the page as it is */
   use(scenario, name) {
-    return this.#inTurn(() => this.#try({ base: scenario, name }, START, true));
+    return this.#onceThere([], () => this.#try({ base: scenario, name }, START, true));
   }
 
   /** Brings a whole set-up about. @param {SetUp} wish */
   setUp(wish) {
-    return this.#inTurn(async () => {
-      const { seed, mode, choices, changes, at, extent = at } = wish;
-      const [base, name] = typeof wish.scenario === "string" ? [await this.#find(wish.scenario), wish.scenario] : [wish.scenario, undefined];
+    const { scenario, seed, mode, choices, changes, at, extent = at } = wish;
+    const names = [scenario, ...choices.map((choice) => choice.scenario)].flatMap((name) => (typeof name === "string" && name) || []);
+    return this.#onceThere(names, async () => {
+      const [base, name] = typeof scenario === "string" ? [await this.#find(scenario), scenario] : [scenario, undefined];
       await this.#try({ base, name, seed, mode, choices }, { changes, at, extent }, true);
       this.setSpeed(wish.speed);
     });
@@ -208,6 +247,23 @@ export class Session {
 
   /** @param {(now: [Choice, Choice]) => [Choice, Choice]} change what becomes of the choices */
   async setChoices(change) {
+    const named = change(this.choices).flatMap(({ scenario }) => scenario || []);
+    if (named.length === 0) return this.#choose(change);
+    // One after the other: the later one builds on those before.
+    return (this.#choosing = this.#choosing.then(async () => {
+      const before = this.choices;
+      const areMeant = () => this.choices === before;
+      try {
+        await this.#fetch(named, areMeant);
+        if (areMeant()) await this.#choose(change);
+      } catch (error) {
+        this.refuse(error);
+      }
+    }));
+  }
+
+  /** @param {(now: [Choice, Choice]) => [Choice, Choice]} change */
+  async #choose(change) {
     await this.#orRefuse(async () => {
       const choices = change(this.choices);
       if (this.mode === "two") await this.#try({ choices }, START, false);

@@ -2,7 +2,7 @@
 // Two runs beside each other on the same seed: what differs is chosen here, and what comes of it said in numbers.
 import { byId, make, say } from "../dom.js";
 import { betterOf, figuresOf, ROWS, verdict } from "./figures.js";
-import { complete, inWords } from "./sides.js";
+import { complete } from "./sides.js";
 
 /** @typedef {import("../messages").Frame} Frame */
 /** @typedef {import("../session.js").Session} Session */
@@ -23,6 +23,7 @@ const PAIRS = [
 
 const RAMPS = [0, 1_000, 2_500, 5_000, 10_000, 30_000];
 const NAMES = /** @type {const} */ (["Left", "Right"]);
+const ALGORITHMS = { aimd: "AIMD", tide: "Tide", vegas: "Vegas", fixed: "a fixed limit" };
 
 /** @param {import("../late-views.js").Shell} shell */
 export const open = ({ session }) => new Compare(session);
@@ -187,4 +188,17 @@ function select(options) {
 function labelled(label, control) {
   control.setAttribute("aria-label", label);
   return make("label", { class: "field" }, make("span", {}, label), control);
+}
+
+/** A side in a few words. @param {Choice} choice @param {(name: string) => string} titleOf */
+function inWords(choice, titleOf) {
+  const words = [
+    choice.scenario && titleOf(choice.scenario),
+    choice.algorithm && (choice.algorithm === "fixed" ? `${ALGORITHMS.fixed} of ${choice.fixed}` : ALGORITHMS[choice.algorithm]),
+    choice.policy && (choice.policy === "strict_fair" ? "strictly fair" : "bounded borrowing"),
+    choice.ramp !== "" && (choice.ramp > 0 ? `a ramp of ${choice.ramp / 1000} s` : "no ramp"),
+    choice.advisory && (choice.advisory === "yes" ? "passes over tasks that would wait" : "does not pass over"),
+    choice.yields && (choice.yields === "yes" ? "yields while waiting" : "does not yield"),
+  ].filter((word) => word !== false && word !== "");
+  return words.length > 0 ? words.join(", ") : "as the scenario has it";
 }

@@ -58,18 +58,3 @@ export async function scenariosOf(base, choices, find) {
   if (!choices) return [base];
   return Promise.all(choices.map(async (choice) => applied(choice.scenario ? await find(choice.scenario) : base, choice)));
 }
-
-const ALGORITHMS = { aimd: "AIMD", tide: "Tide", vegas: "Vegas", fixed: "a fixed limit" };
-
-/** A side in a few words. @param {Choice} choice @param {(name: string) => string} titleOf */
-export function inWords(choice, titleOf) {
-  const words = [
-    choice.scenario && titleOf(choice.scenario),
-    choice.algorithm && (choice.algorithm === "fixed" ? `${ALGORITHMS.fixed} of ${choice.fixed}` : ALGORITHMS[choice.algorithm]),
-    choice.policy && (choice.policy === "strict_fair" ? "strictly fair" : "bounded borrowing"),
-    choice.ramp !== "" && (choice.ramp > 0 ? `a ramp of ${choice.ramp / 1000} s` : "no ramp"),
-    choice.advisory && (choice.advisory === "yes" ? "passes over tasks that would wait" : "does not pass over"),
-    choice.yields && (choice.yields === "yes" ? "yields while waiting" : "does not yield"),
-  ].filter((word) => word !== false && word !== "");
-  return words.length > 0 ? words.join(", ") : "as the scenario has it";
-}

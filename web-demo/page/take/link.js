@@ -7,8 +7,8 @@ import { sameAsScenario } from "../compare/sides.js";
 /** @typedef {import("../session.js").SetUp} SetUp */
 /** @typedef {import("../tabs.js").View} View */
 
-/** Grows when an older page could not read what a newer one writes. */
-const VERSION = 1;
+/** Grows when a page could not read what one of another version writes. */
+const VERSION = 2;
 /** The most text a link may unfold to, in bytes: a small link must not fill the memory. */
 const MOST_BYTES = 4 << 20;
 /** The latest instant a link may lead to, in virtual ms: nanoseconds stay whole numbers up to there. */
