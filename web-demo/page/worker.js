@@ -337,6 +337,10 @@ function obey(command) {
       pictures.windowMs = command.ms;
       changed = true;
       break;
+    case "hold":
+      pictures.hold(command.side, command.groups);
+      changed = true;
+      break;
     case "drawn":
       pictures.giveBack(command.buffers);
       break;
