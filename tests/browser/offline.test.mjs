@@ -115,24 +115,30 @@ test("once loaded it opens and runs without its server", async () => {
   await playground.close();
 });
 
-/** A page without a copy of its own, whose requests for one view are held up. */
+/** A page without a copy of its own, whose requests for one view are answered like this. `use` is given, too, what ends that. */
 async function withHeldUp(view, answer, use) {
   const playground = await PlaygroundPage.open(browser, server.url, { serviceWorkers: "block" });
-  playground.isOffline = true;
-  await playground.page.route(`**/${view}/*`, answer);
-  await use(playground, playground.page);
+  const requests = `**/${view}/*`;
+  await playground.page.route(requests, answer);
+  // From then on nothing may fail any more.
+  const mend = async () => {
+    await playground.page.unroute(requests);
+    playground.isOffline = false;
+  };
+  await use(playground, playground.page, mend);
   await playground.close();
 }
 
 test("a view that cannot be fetched says so, and comes when it is asked for again", () =>
-  withHeldUp("tour", (route) => route.abort(), async (playground, page) => {
+  withHeldUp("tour", (route) => route.abort(), async (playground, page, mend) => {
+    playground.isOffline = true;
     await playground.tab("Tour");
     const panel = page.getByRole("tabpanel", { name: "Tour" });
     await panel.getByRole("status").filter({ hasText: "Tour could not be loaded: the server does not answer." }).waitFor();
     const again = panel.getByRole("button", { name: "Try again" });
     await again.click();
     await panel.getByRole("status").filter({ hasText: "could not be loaded" }).waitFor();
-    await page.unroute("**/tour/*");
+    await mend();
     await again.focus();
     await page.keyboard.press("Enter");
     await panel.getByRole("button", { name: /^Start lesson 1/ }).waitFor();
