@@ -23,8 +23,6 @@ pub(crate) type Texts = BTreeMap<String, String>;
 const PAGE: &str = "index.html";
 const SCRIPT: &str = "app.js";
 const WORKER: &str = "worker.js";
-/// The only script that may import from addresses made as it runs. These are of views, which no other may import.
-const COMES_LATER: &str = "late-views.js";
 /// Folders whose files are added when the page is joined already.
 const OTHER_FOLDERS: [&str; 2] = ["pkg/", "vendor/"];
 /// What comes of the modules, and of the style sheets.
@@ -214,12 +212,13 @@ impl Page<'_> {
             if follows.starts_with(".meta") {
                 continue;
             }
-            if key == COMES_LATER && follows.starts_with("(`") {
+            let address = line.strings.iter().find(|(quote, _)| *quote == at + "import(".len());
+            let address = address.ok_or_else(|| refused(key, line, IMPORT))?;
+            // Where a path below the root is put in, it is written somewhere, and must not be of a joined file there.
+            if follows.starts_with("(`") && address.1 == "./" && !key.contains('/') {
                 continue;
             }
-            let address = line.strings.iter().find(|(quote, _)| *quote == at + "import(".len());
-            let address =
-                address.filter(|_| follows.starts_with("(\"\")")).ok_or_else(|| refused(key, line, IMPORT))?;
+            ensure!(follows.starts_with("(\"\")"), refused(key, line, IMPORT));
             let from = resolve(key, &address.1).filter(|_| is_relative(&address.1));
             let from = from.ok_or_else(|| refused(key, line, KNOWN))?;
             ensure!(is_known(self.texts, &from), refused(key, line, KNOWN));
@@ -524,6 +523,7 @@ mod tests {
             "const { a } = await import(\"../parts/part.js\");",
             "const later = import(`../parts/${name}.js`);",
             "const later = import(path);",
+            "const later = import(`./${path}`);",
             "import * as a from \"../parts/part.js\";",
             "import { b } from \"./prat.js\";",
             "const later = import(\"./prat.js\");",
@@ -546,7 +546,7 @@ mod tests {
                     export { own };\nexport let count = 0;\nawait import(\"./own.js\");\n\
                     /** @type {import(\"../parts/part.js\").A} */ (own).b(import.meta.url);\n";
         let mut page = texts(&[
-            ("app.js", "import { a } from \"./parts/part.js\";\n"),
+            ("app.js", "import { a } from \"./parts/part.js\";\nawait import(`./${a}?again`);\n"),
             ("parts/part.js", "import chart from \"../vendor/chart.js\";\nexport const a = 1;\n"),
             ("worker.js", ""),
             ("late/view.js", view),
