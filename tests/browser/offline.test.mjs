@@ -133,6 +133,7 @@ test("a view that cannot be fetched says so, and comes when it is asked for agai
   /** Requests of the view's module, and those of the second try, which wait until the test has looked. */
   const [tries, waiting] = [[], []];
   const answer = (route) => {
+    if (route.request().method() !== "GET") return route.abort();
     const { pathname, search } = new URL(route.request().url());
     if (pathname.endsWith("/tour.js")) tries.push(search);
     return tries.length > 1 ? waiting.push(route) : route.abort();

@@ -100,8 +100,6 @@ export class QueueDepths extends SamplePart {
   /** The group that each row shows. @type {number[]} */
   #shown;
   #on;
-  #isOver = false;
-  #hasFocus = false;
   /** The groups that stay while a person is at the list: a row must not become another's under the pointer or the focus.
    * @type {number[] | undefined} */
   #held;
@@ -153,13 +151,8 @@ export class QueueDepths extends SamplePart {
 
   /** Notices when a person comes and goes. @param {HTMLElement} list */
   #watch(list) {
-    list.addEventListener("pointerenter", () => this.#hold((this.#isOver = true)));
-    list.addEventListener("pointerleave", () => this.#hold((this.#isOver = false) || this.#hasFocus));
-    list.addEventListener("focusin", () => this.#hold((this.#hasFocus = true)));
-    list.addEventListener("focusout", ({ relatedTarget }) => {
-      this.#hasFocus = relatedTarget instanceof Node && list.contains(relatedTarget);
-      this.#hold(this.#hasFocus || this.#isOver);
-    });
+    const look = () => this.#hold(list.matches(":hover, :focus-within"));
+    for (const event of ["pointerenter", "pointerleave", "focusin", "focusout"]) list.addEventListener(event, look);
   }
 
   /** @param {boolean} isHeld */
@@ -172,7 +165,7 @@ export class QueueDepths extends SamplePart {
   /** Of very many groups, those with the most waiting, or those that are held. @param {Sample} sample @param {Only} only */
   #showOnly({ groups }, { groups: shown, others }) {
     this.#shown = shown;
-    const which = this.#held ? "groups stay while the pointer or the focus is on them." : "groups with the most waiting are shown.";
+    const which = this.#held ? "groups stay while the pointer or the focus is here." : "groups with the most waiting are shown.";
     this.#others.set(
       `The ${count(groups.length)} ${which} ` +
         `The ${count(others.groups)} others: ${count(others.running)} running, ${count(others.queued)} queued.`,
