@@ -14,7 +14,7 @@ export class Pictures {
   #changesAreNew = true;
 
   /** The groups that the picture of each run has to show, where they do not follow from what waits. @type {(readonly number[] | undefined)[]} */
-  #held = [];
+  held = [];
 
   /** Whether the page has drawn the last picture. */
   isReady() {
@@ -31,17 +31,11 @@ export class Pictures {
     this.#changesAreNew = true;
   }
 
-  /** Shows these groups of a run from now on; undefined: those with the most waiting.
-   * @param {number} side @param {readonly number[] | undefined} groups */
-  hold(side, groups) {
-    this.#held[side] = groups;
-  }
-
   /** @param {readonly Playground[]} runs */
   take(runs) {
     const spare = this.#spare ?? [];
     this.#spare = undefined;
-    const sides = runs.map((run, side) => this.#picture(run, this.#held[side], spare[2 * side], spare[2 * side + 1]));
+    const sides = runs.map((run, side) => this.#picture(run, this.held[side], spare[2 * side], spare[2 * side + 1]));
     this.#changesAreNew = false;
     return { sides, transfer: sides.flatMap(({ telemetry, lanes }) => [telemetry, lanes]) };
   }

@@ -243,6 +243,7 @@ function load(number, { scenarios: wanted, seed, at, isTakenBack }) {
   run = number;
   playing = false;
   sought = undefined;
+  pictures.held = [];
   pictures.forgetChanges();
   restart();
   changed = true;
@@ -338,7 +339,7 @@ function obey(command) {
       changed = true;
       break;
     case "hold":
-      pictures.hold(command.side, command.groups);
+      pictures.held[command.side] = command.groups;
       changed = true;
       break;
     case "drawn":

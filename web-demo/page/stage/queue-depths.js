@@ -122,7 +122,7 @@ export class QueueDepths extends SamplePart {
   /** @override @param {Sample} sample */
   drawSample(sample) {
     // Pictures that were taken before the worker heard of it.
-    if (this.#held && !this.#held.every((index, row) => sample.only?.groups[row] === index)) return false;
+    if (this.#held && String(this.#held) !== String(sample.only?.groups)) return false;
     if (sample.only) this.#showOnly(sample, sample.only);
     let slots = this.#slots;
     let tasks = this.#tasks;
@@ -143,12 +143,6 @@ export class QueueDepths extends SamplePart {
     return false;
   }
 
-  /** @override */
-  destroy() {
-    if (this.#held) this.#on.hold(undefined);
-    super.destroy();
-  }
-
   /** Notices when a person comes and goes. @param {HTMLElement} list */
   #watch(list) {
     const look = () => this.#hold(list.matches(":hover, :focus-within"));
@@ -165,9 +159,8 @@ export class QueueDepths extends SamplePart {
   /** Of very many groups, those with the most waiting, or those that are held. @param {Sample} sample @param {Only} only */
   #showOnly({ groups }, { groups: shown, others }) {
     this.#shown = shown;
-    const which = this.#held ? "groups stay while the pointer or the focus is here." : "groups with the most waiting are shown.";
     this.#others.set(
-      `The ${count(groups.length)} ${which} ` +
+      `The ${count(groups.length)} groups ${this.#held ? "stay while the pointer or the focus is here" : "with the most waiting are shown"}. ` +
         `The ${count(others.groups)} others: ${count(others.running)} running, ${count(others.queued)} queued.`,
     );
   }
