@@ -127,7 +127,7 @@ test("while a person is at the list of very many groups each row stays the group
     const focused = await changes();
     assert.equal(focused.names, 1, "a row that has the focus, and those beside it, keep their groups");
     assert.ok(focused.figures > 1, "the figures go on");
-    await foot.filter({ hasText: "groups stay while the pointer or the focus is here." }).waitFor();
+    await foot.filter({ hasText: "groups stay while you are here." }).waitFor();
     await rows.nth(20).hover();
     await page.evaluate(() => document.activeElement.blur());
     assert.equal((await changes()).names, 1, "so does one under the pointer");

@@ -151,7 +151,7 @@ export class QueueDepths extends SamplePart {
 
   /** @param {boolean} isHeld */
   #hold(isHeld) {
-    if (isHeld === (this.#held !== undefined)) return;
+    if (isHeld === Boolean(this.#held)) return;
     this.#held = isHeld ? this.#shown : undefined;
     this.#on.hold(this.#held);
   }
@@ -160,7 +160,7 @@ export class QueueDepths extends SamplePart {
   #showOnly({ groups }, { groups: shown, others }) {
     this.#shown = shown;
     this.#others.set(
-      `The ${count(groups.length)} groups ${this.#held ? "stay while the pointer or the focus is here" : "with the most waiting are shown"}. ` +
+      `The ${count(groups.length)} groups ${this.#held ? "stay while you are here" : "with the most waiting are shown"}. ` +
         `The ${count(others.groups)} others: ${count(others.running)} running, ${count(others.queued)} queued.`,
     );
   }
