@@ -102,3 +102,40 @@ test("of 4096 groups those with the most waiting are shown, the others as a sum,
     await rows.nth(20).click();
     await page.locator("#why-title").filter({ hasText: expected[20].name }).waitFor();
   }));
+
+test("while a person is at the list of very many groups each row stays the group it is", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.choose("very-many/fairness-groups");
+    await playground.setSpeed(-1.5);
+    const rows = page.locator("#stage .group-row");
+    const foot = page.locator(".queues .stage-foot").last();
+    /** The names that each row has had in a second, and how often its figures changed. */
+    const changes = () =>
+      rows.evaluateAll(async (all) => {
+        const [names, figures] = [all.map(() => new Set()), new Set()];
+        for (const begin = performance.now(); performance.now() - begin < 1_000; ) {
+          await new Promise((resolve) => requestAnimationFrame(resolve));
+          all.forEach((row, index) => names[index].add(row.title));
+          figures.add(all.map((row) => row.querySelector("[data-figure=queued]").dataset.value).join());
+        }
+        return { names: Math.max(...names.map(({ size }) => size)), figures: figures.size };
+      });
+    await playground.play.click();
+    await playground.until("queue-depth", 1_000);
+    assert.ok((await changes()).names > 1, "rows change while nobody is there");
+    await rows.nth(20).focus();
+    const focused = await changes();
+    assert.equal(focused.names, 1, "a row that has the focus, and those beside it, keep their groups");
+    assert.ok(focused.figures > 1, "the figures go on");
+    await foot.filter({ hasText: "groups stay while you are here." }).waitFor();
+    await rows.nth(20).hover();
+    await page.evaluate(() => document.activeElement.blur());
+    assert.equal((await changes()).names, 1, "so does one under the pointer");
+    const title = await rows.nth(20).getAttribute("title");
+    await rows.nth(20).click();
+    await page.locator("#why-title").filter({ hasText: title.replace(": why?", "") }).waitFor();
+    await playground.play.click();
+    await playground.play.focus();
+    await page.mouse.move(0, 0);
+    await foot.filter({ hasText: "groups with the most waiting are shown." }).waitFor();
+  }));

@@ -115,32 +115,58 @@ test("once loaded it opens and runs without its server", async () => {
   await playground.close();
 });
 
-/** A page without a copy of its own, whose requests for one view are held up. */
+/** A page without a copy of its own, whose requests for one view are answered like this. `use` is given, too, what ends that. */
 async function withHeldUp(view, answer, use) {
   const playground = await PlaygroundPage.open(browser, server.url, { serviceWorkers: "block" });
-  playground.isOffline = true;
-  await playground.page.route(`**/${view}/*`, answer);
-  await use(playground, playground.page);
+  const requests = `**/${view}/*`;
+  await playground.page.route(requests, answer);
+  // From then on nothing may fail any more.
+  const mend = async () => {
+    await playground.page.unroute(requests);
+    playground.isOffline = false;
+  };
+  await use(playground, playground.page, mend);
   await playground.close();
 }
 
-test("a view that cannot be fetched says so, and comes when it is asked for again", () =>
-  withHeldUp("tour", (route) => route.abort(), async (playground, page) => {
-    await playground.tab("Tour");
+test("a view that cannot be fetched says so, and comes when it is asked for again", () => {
+  /** Requests of the view's module, and those of the second try, which wait until the test has looked. */
+  const [tries, waiting] = [[], []];
+  const answer = (route) => {
+    if (route.request().method() !== "GET") return route.abort();
+    const { pathname, search } = new URL(route.request().url());
+    if (pathname.endsWith("/tour.js")) tries.push(search);
+    return tries.length > 1 ? waiting.push(route) : route.abort();
+  };
+  return withHeldUp("tour", answer, async (playground, page, mend) => {
+    playground.isOffline = true;
     const panel = page.getByRole("tabpanel", { name: "Tour" });
-    await panel.getByRole("status").filter({ hasText: "Tour could not be loaded: the server does not answer." }).waitFor();
+    const refused = panel.and(page.locator(":not([aria-busy])")).getByRole("status").filter({ hasText: "Tour could not be loaded: the server does not answer." });
     const again = panel.getByRole("button", { name: "Try again" });
+    await playground.tab("Tour");
+    await refused.waitFor();
     await again.click();
-    await panel.getByRole("status").filter({ hasText: "could not be loaded" }).waitFor();
-    await page.unroute("**/tour/*");
+    await panel.and(page.locator('[aria-busy="true"]')).waitFor();
+    while (waiting.length < 2) await page.waitForTimeout(10);
+    // Whoever is impatient does not ask twice.
     await again.focus();
     await page.keyboard.press("Enter");
+    assert.deepEqual(tries, ["", "?again=1"]);
+    await Promise.all(waiting.map((route) => route.abort()));
+    await refused.waitFor();
+    await mend();
+    const third = page.waitForRequest("**/tour/tour.js?again=2");
+    await again.focus();
+    await page.keyboard.press("Enter");
+    await third;
     await panel.getByRole("button", { name: /^Start lesson 1/ }).waitFor();
+    assert.deepEqual(tries, ["", "?again=1"], "the third was not held up");
     assert.equal(await again.count(), 0);
     assert.ok(await panel.evaluate((one) => one === document.activeElement), "the focus is not lost with the button");
     await playground.tab("Stage");
     await playground.playTo(500);
-  }));
+  });
+});
 
 test("a view that comes late says so, and shows runs that stand still already", () =>
   withHeldUp("compare", (route) => setTimeout(() => route.continue(), 1_500), async (playground, page) => {

@@ -17,6 +17,8 @@ export type Command =
   | { type: "speed"; speed: number }
   /** How much of the past the workers' timeline shows, in virtual milliseconds. */
   | { type: "window"; ms: number }
+  /** Which groups of a run the pictures show where there are very many, by index; undefined: those with the most waiting. */
+  | { type: "hold"; side: Side; groups: readonly number[] | undefined }
   /** A frame has been drawn: the next one may come, in the same buffers. */
   | { type: "drawn"; buffers: ArrayBuffer[] }
   /** Answered once, by an `answer` with the same id. Questions about another run than the present one fail. */

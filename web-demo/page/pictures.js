@@ -13,6 +13,9 @@ export class Pictures {
   /** Whether the list of changes has to be sent anew. */
   #changesAreNew = true;
 
+  /** The groups that the picture of each run has to show, where they do not follow from what waits. @type {(readonly number[] | undefined)[]} */
+  held = [];
+
   /** Whether the page has drawn the last picture. */
   isReady() {
     return this.#spare !== undefined;
@@ -32,19 +35,19 @@ export class Pictures {
   take(runs) {
     const spare = this.#spare ?? [];
     this.#spare = undefined;
-    const sides = runs.map((run, side) => this.#picture(run, spare[2 * side], spare[2 * side + 1]));
+    const sides = runs.map((run, side) => this.#picture(run, this.held[side], spare[2 * side], spare[2 * side + 1]));
     this.#changesAreNew = false;
     return { sides, transfer: sides.flatMap(({ telemetry, lanes }) => [telemetry, lanes]) };
   }
 
-  /** @param {Playground} run @param {ArrayBuffer | undefined} spareTelemetry @param {ArrayBuffer | undefined} spareLanes
+  /** @param {Playground} run @param {readonly number[] | undefined} held @param {ArrayBuffer | undefined} spareTelemetry @param {ArrayBuffer | undefined} spareLanes
    * @returns {Picture} */
-  #picture(run, spareTelemetry, spareLanes) {
+  #picture(run, held, spareTelemetry, spareLanes) {
     const telemetry = numbers(spareTelemetry, run.telemetryLength());
     const lanes = numbers(spareLanes, run.lanesLength());
     const report = run.report();
     return {
-      sample: shownPart(run.sample()),
+      sample: shownPart(run.sample(), held),
       buckets: run.readTelemetry(telemetry),
       telemetry: telemetry.buffer,
       lanesCount: run.readLanes(Math.max(0, run.now() - this.windowMs), lanes),

@@ -19,19 +19,27 @@ export const MOST_GROUPS = 48;
 
 /** @typedef {PlaygroundSample & { only?: Only }} ShownSample `only` is there if groups were left out */
 
-/** The part of a sample that is shown. @param {PlaygroundSample} sample @returns {ShownSample} */
-export function shownPart(sample) {
+/** The part of a sample that is shown. @param {PlaygroundSample} sample
+ * @param {readonly number[]} [held] groups that are to be shown whatever waits, in order @returns {ShownSample} */
+export function shownPart(sample, held) {
   const { columns, groups } = sample;
   if (columns.length > MOST_COLUMNS) sample = { ...sample, columns: columns.slice(0, MOST_COLUMNS) };
   if (groups.length <= MOST_GROUPS) return sample;
-  const waiting = groups.map((_, index) => index).sort((one, other) => queued(groups[other]) - queued(groups[one]) || one - other);
-  const shown = waiting.slice(0, MOST_GROUPS).sort((one, other) => one - other);
+  const shown = held?.every((index) => index < groups.length) ? [...held] : mostWaiting(groups);
   const others = { groups: groups.length - shown.length, queued: 0, running: 0 };
-  for (const index of waiting.slice(MOST_GROUPS)) {
-    others.queued += queued(groups[index]);
-    others.running += groups[index]?.running ?? 0;
-  }
+  const isShown = new Set(shown);
+  groups.forEach((group, index) => {
+    if (isShown.has(index)) return;
+    others.queued += group.queued;
+    others.running += group.running;
+  });
   return { ...sample, groups: shown.map((index) => /** @type {GroupSample} */ (groups[index])), only: { groups: shown, others } };
+}
+
+/** The groups with the most waiting, in order. @param {readonly GroupSample[]} groups */
+function mostWaiting(groups) {
+  const waiting = groups.map((_, index) => index).sort((one, other) => queued(groups[other]) - queued(groups[one]) || one - other);
+  return waiting.slice(0, MOST_GROUPS).sort((one, other) => one - other);
 }
 
 /** @param {GroupSample | undefined} group */

@@ -41,6 +41,7 @@ export class Stages {
       const on = {
         why: (about) => this.#why.open(side, about),
         capacity: (provider, slots) => void this.#session.change({ set: "capacity", model: name(provider), slots: slots ?? "schedule" }, side),
+        hold: (groups) => this.#session.runner.tell({ type: "hold", side, groups }),
         change: (what) => void this.#session.change(what, side),
       };
       return new Stage(/** @type {HTMLElement} */ (parents[index]), layout, on, axes);

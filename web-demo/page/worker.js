@@ -243,6 +243,7 @@ function load(number, { scenarios: wanted, seed, at, isTakenBack }) {
   run = number;
   playing = false;
   sought = undefined;
+  pictures.held = [];
   pictures.forgetChanges();
   restart();
   changed = true;
@@ -335,6 +336,10 @@ function obey(command) {
       break;
     case "window":
       pictures.windowMs = command.ms;
+      changed = true;
+      break;
+    case "hold":
+      pictures.held[command.side] = command.groups;
       changed = true;
       break;
     case "drawn":

@@ -4,14 +4,17 @@
 //! The style sheets that the page names become one. So do the modules that its script imports, each in a function that
 //! returns what the module exports; views that come later import them from there, so that every module still runs once.
 //!
-//! This does not read JavaScript: it knows `import` and `export` by their lines. That is enough because it is strict. Each
-//! has to begin at the left edge, stand on one line and have one of the forms below; whatever else looks like either is an
-//! error that names the file and the line.
+//! This does not read JavaScript: it knows `import` and `export` by their lines. That is enough because it is strict. In
+//! every script of the page, joined or not, each has to begin at the left edge, stand on one line and have one of the forms
+//! below; whatever else looks like either is an error that names the file, the line and what was expected. So is a path in
+//! any file that leads to one that is gone afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
+
+use crate::code::{self, Line};
 
 /// The texts of the page, by path.
 pub(crate) type Texts = BTreeMap<String, String>;
@@ -20,6 +23,8 @@ pub(crate) type Texts = BTreeMap<String, String>;
 const PAGE: &str = "index.html";
 const SCRIPT: &str = "app.js";
 const WORKER: &str = "worker.js";
+/// Folders whose files are added when the page is joined already.
+const OTHER_FOLDERS: [&str; 2] = ["pkg/", "vendor/"];
 /// What comes of the modules, and of the style sheets.
 const JOINED_MODULES: &str = "app.parts.js";
 const JOINED_SHEETS: &str = "page.css";
@@ -54,6 +59,8 @@ pub(crate) fn style_sheets(texts: &mut Texts) -> Result<()> {
         joined.push('\n');
     }
     texts.insert(PAGE.to_owned(), kept);
+    let gone = sheets.iter().map(String::as_str).collect();
+    check_mentions(texts, &gone)?;
     texts.insert(JOINED_SHEETS.to_owned(), joined);
     Ok(())
 }
@@ -64,13 +71,20 @@ pub(crate) fn modules(texts: &mut Texts) -> Result<()> {
     let mut order = reached(texts, SCRIPT)?;
     order.retain(|key| key != SCRIPT && !of_worker.contains(key));
     let joined: BTreeSet<&str> = order.iter().map(String::as_str).collect();
+    let page = Page { texts, joined: &joined };
     let (mut bodies, mut outside) = (String::new(), BTreeSet::new());
     for key in &order {
-        let module = Module::parse(key, &texts[key])?;
+        let module = Module::parse(&page, key)?;
         outside.extend(
             module.imports.iter().map(|import| import.from.clone()).filter(|from| !joined.contains(from.as_str())),
         );
         module.write_wrapped(key, &mut bodies)?;
+    }
+    let mut names = BTreeMap::new();
+    for key in order.iter().chain(&outside) {
+        if let Some(other) = names.insert(name_of(key), key) {
+            bail!("{other} and {key} would both be {} once joined: expected names that differ", name_of(key));
+        }
     }
     let mut whole = String::new();
     for key in &outside {
@@ -78,11 +92,14 @@ pub(crate) fn modules(texts: &mut Texts) -> Result<()> {
     }
     let names: Vec<_> = order.iter().map(|key| name_of(key)).collect();
     writeln!(whole, "{bodies}export {{ {} }};", names.join(", "))?;
-    for (key, text) in texts.iter_mut().filter(|(key, _)| is_module(key) && !joined.contains(key.as_str())) {
-        *text = importing_from_joined(key, text, &joined)?;
-    }
-    texts.retain(|key, _| !joined.contains(key.as_str()));
-    texts.insert(JOINED_MODULES.to_owned(), whole);
+    let others = texts.keys().filter(|key| is_module(key) && !joined.contains(key.as_str()));
+    let others = others.map(|key| Ok((key.clone(), page.importing_from_joined(key)?))).collect::<Result<Texts>>()?;
+    let mut left = texts.clone();
+    left.retain(|key, _| !joined.contains(key.as_str()));
+    left.extend(others);
+    check_mentions(&left, &joined)?;
+    left.insert(JOINED_MODULES.to_owned(), whole);
+    *texts = left;
     Ok(())
 }
 
@@ -93,12 +110,15 @@ fn reached(texts: &Texts, key: &str) -> Result<Vec<String>> {
         // Bindings and vendored files are not of the page.
         let Some(text) = texts.get(key).filter(|_| !found.iter().any(|one| one == key)) else { return Ok(()) };
         above.push(key.to_owned());
-        for (index, line) in text.lines().enumerate() {
+        for line in lines_of(key, text)?.iter().filter(|line| !line.is_inside) {
             // What is only passed on is needed, too.
-            let is_passed_on = line.starts_with("export {") && line.contains(" from ");
-            if line.starts_with("import ") || is_passed_on {
-                let from = line.rsplit_once(" from \"").and_then(|(_, from)| resolve(key, from.strip_suffix("\";")?));
-                visit(texts, &from.with_context(|| refusal(key, index, line))?, above, found)?;
+            let is_passed_on = line.text.starts_with("export {") && line.code.contains(" from ");
+            if line.text.starts_with("import ") || is_passed_on {
+                let from =
+                    line.text.rsplit_once(" from \"").and_then(|(_, from)| resolve(key, from.strip_suffix("\";")?));
+                let from = from.ok_or_else(|| refused(key, line, IMPORT))?;
+                ensure!(is_known(texts, &from), refused(key, line, KNOWN));
+                visit(texts, &from, above, found)?;
             }
         }
         above.pop();
@@ -110,22 +130,103 @@ fn reached(texts: &Texts, key: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// The module with what it imports from joined ones taken from where they are now.
-fn importing_from_joined(key: &str, text: &str, joined: &BTreeSet<&str>) -> Result<String> {
-    let mut out = String::with_capacity(text.len());
-    for (index, line) in text.lines().enumerate() {
-        let import = if line.starts_with("import ") { Import::parse(key, line) } else { None };
-        match import.filter(|import| joined.contains(import.from.as_str())) {
-            Some(import) => {
-                let pattern = import.pattern().with_context(|| refusal(key, index, line))?;
-                let up = "../".repeat(key.matches('/').count());
-                let (name, start) = (name_of(&import.from), if up.is_empty() { "./" } else { up.as_str() });
-                writeln!(out, "import {{ {name} }} from \"{start}{JOINED_MODULES}\";\nconst {pattern} = {name};")?;
-            }
-            None => writeln!(out, "{line}")?,
+/// Fails if one of the texts mentions a path that is gone: relative to itself, or to the page.
+fn check_mentions(texts: &Texts, gone: &BTreeSet<&str>) -> Result<()> {
+    // Types are not for the browser, and comments are not for it either.
+    for (key, text) in texts.iter().filter(|(key, _)| is_module(key) || key.as_str() == PAGE) {
+        let lines = if is_module(key) { lines_of(key, text)? } else { Vec::new() };
+        for line in &lines {
+            let is_gone = line.strings.iter().any(|(_, string)| is_mentioned(key, string, gone));
+            ensure!(!is_gone, refused(key, line, PRESENT));
+        }
+        for (index, line) in text.lines().enumerate().filter(|_| lines.is_empty()) {
+            ensure!(
+                !is_mentioned(key, line, gone),
+                "{key}, line {}, cannot be joined: expected {PRESENT}: {line}",
+                index + 1
+            );
         }
     }
-    Ok(out)
+    Ok(())
+}
+
+/// Whether the text at `key` has a path in it that is among these.
+fn is_mentioned(key: &str, text: &str, paths: &BTreeSet<&str>) -> bool {
+    let is_of_path = |letter: char| letter.is_ascii_alphanumeric() || "_-./".contains(letter);
+    let leads = |from: &str, path: &str| resolve(from, path).is_some_and(|path| paths.contains(path.as_str()));
+    text.split(|letter| !is_of_path(letter)).any(|path| leads(key, path) || leads("", path))
+}
+
+/// Whether there is a file of this path, or will be.
+fn is_known(texts: &Texts, path: &str) -> bool {
+    texts.contains_key(path) || OTHER_FOLDERS.iter().any(|folder| path.starts_with(folder))
+}
+
+/// The lines of the script at `key`.
+fn lines_of<'a>(key: &str, text: &'a str) -> Result<Vec<Line<'a>>> {
+    code::lines(text).map_err(|(number, expected)| {
+        let line = text.lines().nth(number.saturating_sub(1)).unwrap_or_default();
+        anyhow!("{key}, line {number}, cannot be joined: expected {expected}: {line}")
+    })
+}
+
+/// The page as it is written, and which of its modules are joined.
+#[derive(Clone, Copy, Debug)]
+struct Page<'a> {
+    texts: &'a Texts,
+    joined: &'a BTreeSet<&'a str>,
+}
+
+impl Page<'_> {
+    /// The module with what it imports from joined ones taken from where they are now.
+    fn importing_from_joined(&self, key: &str) -> Result<String> {
+        let text = &self.texts[key];
+        let mut out = String::with_capacity(text.len());
+        for line in &lines_of(key, text)? {
+            let begins = |word: &str| !line.is_inside && line.text.starts_with(word);
+            if !begins("import ") {
+                self.check_plain(key, line, begins("export "))?;
+                writeln!(out, "{}", line.text)?;
+                continue;
+            }
+            let import = Import::parse(key, line.text).ok_or_else(|| refused(key, line, IMPORT))?;
+            ensure!(is_known(self.texts, &import.from), refused(key, line, KNOWN));
+            if !self.joined.contains(import.from.as_str()) {
+                writeln!(out, "{}", line.text)?;
+                continue;
+            }
+            let pattern = import.pattern().ok_or_else(|| refused(key, line, IMPORT))?;
+            let up = "../".repeat(key.matches('/').count());
+            let (name, start) = (name_of(&import.from), if up.is_empty() { "./" } else { up.as_str() });
+            writeln!(out, "import {{ {name} }} from \"{start}{JOINED_MODULES}\";\nconst {pattern} = {name};")?;
+        }
+        Ok(out)
+    }
+
+    /// Fails unless the line has nothing to do with joined modules. `exports`: its first word is `export`.
+    fn check_plain(&self, key: &str, line: &Line<'_>, exports: bool) -> Result<()> {
+        ensure!(line.places_of("export").iter().all(|at| exports && *at == 0), refused(key, line, EXPORT));
+        for at in line.places_of("import") {
+            let follows = &line.code[at + "import".len()..];
+            // The address of the module itself.
+            if follows.starts_with(".meta") {
+                continue;
+            }
+            let address = line.strings.iter().find(|(quote, _)| *quote == at + "import(".len());
+            let address = address.ok_or_else(|| refused(key, line, IMPORT))?;
+            // Where a path below the root is put in, it is written somewhere, and must not be of a joined file there.
+            if follows.starts_with("(`") && address.1 == "./" && !key.contains('/') {
+                continue;
+            }
+            ensure!(follows.starts_with("(\"\")"), refused(key, line, IMPORT));
+            let from = resolve(key, &address.1).filter(|_| is_relative(&address.1));
+            let from = from.ok_or_else(|| refused(key, line, KNOWN))?;
+            ensure!(is_known(self.texts, &from), refused(key, line, KNOWN));
+        }
+        let is_gone = line.strings.iter().any(|(_, string)| is_mentioned(key, string, self.joined));
+        ensure!(!is_gone, refused(key, line, PRESENT));
+        Ok(())
+    }
 }
 
 /// One `import`.
@@ -140,7 +241,8 @@ struct Import {
 impl Import {
     fn parse(key: &str, line: &str) -> Option<Self> {
         let (clause, from) = line.strip_prefix("import ")?.split_once(" from \"")?;
-        Some(Self { from: resolve(key, from.strip_suffix("\";")?)?, clause: clause.to_owned() })
+        let from = from.strip_suffix("\";").filter(|from| is_relative(from))?;
+        Some(Self { from: resolve(key, from)?, clause: clause.to_owned() })
     }
 
     /// The pattern that takes the same from an object.
@@ -162,33 +264,47 @@ struct Module {
 }
 
 impl Module {
-    fn parse(key: &str, text: &str) -> Result<Self> {
+    fn parse(page: &Page<'_>, key: &str) -> Result<Self> {
         let mut module = Self::default();
-        for (index, line) in text.lines().enumerate() {
-            module.take(key, line).with_context(|| refusal(key, index, line))?;
+        // Whether an exported `const` has not come to its end yet.
+        let mut is_declaring = false;
+        let lines = lines_of(key, &page.texts[key])?;
+        for line in &lines {
+            ensure!(!line.has_outer_await, refused(key, line, "no `await` outside of async functions"));
+            is_declaring |= !line.is_inside && line.text.starts_with("export const ");
+            if is_declaring {
+                let (declared, is_ended) =
+                    line.outer.split_once(';').map_or((line.outer.as_str(), false), |(one, _)| (one, true));
+                ensure!(!declared.contains(','), refused(key, line, "one name for each `export const`"));
+                is_declaring = !is_ended;
+            }
+            module.take(page, key, line)?;
         }
+        ensure!(!is_declaring, "{key}, line {}, cannot be joined: expected `;` after an `export const`", lines.len());
         Ok(module)
     }
 
-    /// Takes the next line in; none if it cannot.
-    fn take(&mut self, key: &str, line: &str) -> Option<()> {
-        if line.starts_with("import ") {
-            let import = Import::parse(key, line)?;
-            import.pattern()?;
+    /// Takes the next line in.
+    fn take(&mut self, page: &Page<'_>, key: &str, line: &Line<'_>) -> Result<()> {
+        if !line.is_inside && line.text.starts_with("import ") {
+            let import = Import::parse(key, line.text).ok_or_else(|| refused(key, line, IMPORT))?;
+            ensure!(import.pattern().is_some(), refused(key, line, IMPORT));
+            ensure!(is_known(page.texts, &import.from), refused(key, line, KNOWN));
             self.imports.push(import);
-            return Some(());
+            return Ok(());
         }
-        if let Some(exported) = line.strip_prefix("export ") {
-            return self.export(key, exported);
+        let exported = line.text.strip_prefix("export ").filter(|_| !line.is_inside);
+        // What is passed on names a file that may be joined.
+        if exported.is_none_or(|exported| !exported.starts_with('{')) {
+            page.check_plain(key, line, exported.is_some())?;
         }
-        let trimmed = line.trim_start();
-        let is_hidden = trimmed.starts_with("import ") || trimmed.starts_with("export ");
         // Addresses below the root would lead elsewhere.
-        let is_bound = key.contains('/') && (line.contains("import.meta") || line.contains("await import("));
-        if is_hidden || is_bound {
-            return None;
+        let is_bound = key.contains('/') && !line.places_of("import").is_empty();
+        ensure!(!is_bound, refused(key, line, "nothing that depends on the folder of the file"));
+        match exported {
+            Some(exported) => self.export(key, exported).ok_or_else(|| refused(key, line, EXPORT)),
+            None => Ok(writeln!(self.body, "{}", line.text)?),
         }
-        writeln!(self.body, "{line}").ok()
     }
 
     /// Takes in what follows `export `.
@@ -196,7 +312,7 @@ impl Module {
         if let Some(listed) = exported.strip_prefix("{ ") {
             let (names, rest) = listed.split_once(" }")?;
             let from = match rest.strip_prefix(" from \"") {
-                Some(from) => Some(resolve(key, from.strip_suffix("\";")?)?),
+                Some(from) => Some(resolve(key, from.strip_suffix("\";").filter(|from| is_relative(from))?)?),
                 None => (rest == ";").then_some(None)?,
             };
             for name in names.split(", ") {
@@ -212,10 +328,13 @@ impl Module {
             return Some(());
         }
         // What may change afterwards, such as a `let`, would not be seen to.
-        let kinds = ["const ", "function ", "async function ", "class "];
-        let declared = kinds.iter().find_map(|kind| exported.strip_prefix(kind))?;
-        let end = declared.find(|letter| !is_of_name(letter))?;
-        let name = declared.get(..end).filter(|name| is_name(name))?;
+        let kinds = [("const ", " = "), ("function ", "("), ("async function ", "("), ("class ", " ")];
+        let declared = |(kind, after): (&str, &str)| {
+            let declared = exported.strip_prefix(kind)?;
+            let (name, rest) = declared.split_at(declared.find(|letter| !is_of_name(letter))?);
+            (is_name(name) && rest.starts_with(after)).then_some(name)
+        };
+        let name = kinds.into_iter().find_map(declared)?;
         self.exports.push((name.to_owned(), name.to_owned()));
         writeln!(self.body, "{exported}").ok()
     }
@@ -237,8 +356,16 @@ impl Module {
     }
 }
 
-fn refusal(key: &str, index: usize, line: &str) -> String {
-    format!("{key}, line {}, has a form that cannot be joined: {line}", index + 1)
+/// What is expected of a line that is refused.
+const IMPORT: &str =
+    "`import name from \"./file.js\";`, `import { name as other } from \"./file.js\";` or `import(\"./file.js\")`";
+const EXPORT: &str =
+    "`export` at the left edge before one const, function or class, a list of names, or `default` and a name";
+const KNOWN: &str = "the relative path of a file that is there";
+const PRESENT: &str = "no path of a file that is joined";
+
+fn refused(key: &str, line: &Line<'_>, expected: &str) -> Error {
+    anyhow!("{key}, line {}, cannot be joined: expected {expected}: {}", line.number, line.text)
 }
 
 fn is_module(key: &str) -> bool {
@@ -257,12 +384,16 @@ fn resolve(key: &str, address: &str) -> Option<String> {
     folders.pop();
     for part in address.split('/') {
         match part {
-            "." => {}
+            "." | "" => {}
             ".." => drop(folders.pop()?),
             _ => folders.push(part),
         }
     }
     Some(folders.join("/"))
+}
+
+fn is_relative(address: &str) -> bool {
+    address.starts_with("./") || address.starts_with("../")
 }
 
 fn is_of_name(letter: char) -> bool {
@@ -329,28 +460,113 @@ mod tests {
         assert_eq!(left, ["app.js", "app.parts.js", "late/own.js", "late/view.js", "words.js", "worker.js"]);
     }
 
+    /// The error for a page whose script imports a part of these lines, beside which there are other files.
+    fn refusal_of(part: &str, others: &[(&str, &str)]) -> String {
+        let files =
+            [("app.js", "import { a } from \"./parts/part.js\";\n"), ("parts/part.js", part), ("worker.js", "")];
+        let mut page = texts(&files);
+        page.extend(texts(others));
+        modules(&mut page).expect_err(part).to_string()
+    }
+
     #[test]
     fn a_form_that_is_not_known_is_an_error_that_names_the_file_and_the_line() {
         let forms = [
             "import {\n  a,\n} from \"./b.js\";",
             "import a, { b } from \"./b.js\";",
+            "import \"./b.js\";",
+            "import { b } from \"./prat.js\";",
+            "import { b } from \"parts/b.js\";",
+            "import * as b from \"./b.js\";",
             "export let count = 0;",
             "export { a as b };",
+            "export { b } from \"./prat.js\";",
+            "export * from \"./b.js\";",
             "export default class {}",
             "export const { a } = b;",
+            "export const a = 1, b = 2;",
+            "export const a = [1, 2], b = \"a, b\";",
+            "export const a$b = 1;",
+            "export function* a() {}",
             "  export const a = 1;",
+            "const b = 1; export const a = 1;",
+            "await a;",
+            "const text = `\nexport const a = 1;\n`;",
+            "const later = () => import(\"./b.js\");",
+            "const later = (name) => import(`./${name}.js`);",
+            "const here = import.meta.url;",
+            "const path = new URL(\"./part.js\", base);",
+            "const path = \"parts/part.js?again\";",
+            "if (b) {}}",
         ];
         for form in forms {
-            let part = format!("// A part.\n{form}\n");
-            let mut page = texts(&[
-                ("app.js", "import { a } from \"./part.js\";\n"),
-                ("part.js", &part),
-                ("worker.js", ""),
-                ("b.js", ""),
-            ]);
-            let error = modules(&mut page).expect_err(form);
-            assert!(error.to_string().starts_with("part.js, line 2,"), "{form}: {error}");
+            let error = refusal_of(&format!("// A part.\n{form}\n"), &[("parts/b.js", "export const b = 1;\n")]);
+            let line = error.strip_prefix("parts/part.js, line 2, cannot be joined: expected ");
+            assert!(
+                line.is_some_and(|rest| rest.ends_with(form.lines().next().unwrap_or_default())),
+                "{form}: {error}"
+            );
         }
+        let error = refusal_of("export const a = {\n  b,\n}, c = 2;\n", &[]);
+        assert!(error.starts_with("parts/part.js, line 3, cannot be joined: expected one name"), "{error}");
+        let error = refusal_of("export const a = 1\n", &[]);
+        assert!(error.starts_with("parts/part.js, line 1, cannot be joined: expected `;`"), "{error}");
+    }
+
+    #[test]
+    fn no_file_may_mention_one_that_is_joined_but_by_an_import_of_a_known_form() {
+        let part = "// See ./part.js.\nexport const a = 1;\n";
+        let forms = [
+            "export { a } from \"../parts/part.js\";",
+            "import \"../parts/part.js\";",
+            "import {\n  a,\n} from \"../parts/part.js\";",
+            "const { a } = await import(\"../parts/part.js\");",
+            "const later = import(`../parts/${name}.js`);",
+            "const later = import(path);",
+            "const later = import(`./${path}`);",
+            "import * as a from \"../parts/part.js\";",
+            "import { b } from \"./prat.js\";",
+            "const later = import(\"./prat.js\");",
+            "const path = \"../parts/part.js#a\";",
+            "const path = \"parts/part.js\";",
+        ];
+        for form in forms {
+            let view = format!("// A view.\n{form}\n");
+            let error = refusal_of(part, &[("late/view.js", &view)]);
+            assert!(error.starts_with("late/view.js, line 2, cannot be joined: expected "), "{form}: {error}");
+        }
+        let page = "<head>\n<script src=\"parts/part.js\"></script>\n";
+        let error = refusal_of(part, &[("index.html", page)]);
+        assert!(error.starts_with("index.html, line 2, cannot be joined: expected no path"), "{error}");
+    }
+
+    #[test]
+    fn files_that_are_not_joined_may_import_each_other_in_every_form() {
+        let view = "import init, { run } from \"../pkg/run.js\";\nimport { own } from \"./own.js\";\n\
+                    export { own };\nexport let count = 0;\nawait import(\"./own.js\");\n\
+                    /** @type {import(\"../parts/part.js\").A} */ (own).b(import.meta.url);\n";
+        let mut page = texts(&[
+            ("app.js", "import { a } from \"./parts/part.js\";\nawait import(`./${a}?again`);\n"),
+            ("parts/part.js", "import chart from \"../vendor/chart.js\";\nexport const a = 1;\n"),
+            ("worker.js", ""),
+            ("late/view.js", view),
+            ("late/own.js", "export const own = 1;\n"),
+        ]);
+        modules(&mut page).expect("every form is known");
+        assert_eq!(page["late/view.js"], view);
+        assert!(page["app.parts.js"].starts_with("import * as $vendor_chart from \"./vendor/chart.js\";\n"));
+    }
+
+    #[test]
+    fn modules_whose_names_would_be_the_same_cannot_be_joined() {
+        let mut page = texts(&[
+            ("app.js", "import { a } from \"./x-y.js\";\nimport { b } from \"./x/y.js\";\n"),
+            ("x-y.js", "export const a = 1;\n"),
+            ("x/y.js", "export const b = 1;\n"),
+            ("worker.js", ""),
+        ]);
+        let error = modules(&mut page).expect_err("both are $x_y").to_string();
+        assert!(error.starts_with("x-y.js and x/y.js would both be $x_y"), "{error}");
     }
 
     #[test]
@@ -379,5 +595,16 @@ mod tests {
         assert_eq!(page["index.html"], "<head>\n<link rel=\"stylesheet\" href=\"page.css\" />\n</head>\n");
         assert_eq!(page["page.css"], "b {}\n\na {}\n\n");
         assert_eq!(page.keys().collect::<Vec<_>>(), ["index.html", "late/late.css", "page.css"]);
+    }
+
+    #[test]
+    fn no_file_may_mention_a_style_sheet_that_is_joined() {
+        let mut page = texts(&[
+            ("index.html", "<link rel=\"stylesheet\" href=\"a.css\" />\n"),
+            ("a.css", "a {}\n"),
+            ("late/view.js", "\nconst sheet = \"a.css\";\n"),
+        ]);
+        let error = style_sheets(&mut page).expect_err("the sheet is gone").to_string();
+        assert!(error.starts_with("late/view.js, line 2,"), "{error}");
     }
 }

@@ -3,6 +3,7 @@
 //! Three steps: `tidegate-wasm-build` compiles the modules with the cargo that runs this program,
 //! [`site`] puts the page, its vendored chart library and the generated bindings together ([`join`] makes few files of many), [`serve`] answers requests.
 
+mod code;
 mod join;
 mod serve;
 mod site;

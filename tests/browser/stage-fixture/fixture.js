@@ -6,6 +6,7 @@ import { Stage } from "./stage/stage.js";
 const heard = [];
 const on = {
   why: (about) => heard.push({ why: about }),
+  hold: (groups) => heard.push({ hold: groups }),
   capacity: (provider, slots) => heard.push({ capacity: slots ?? null, provider }),
   change: (what) => heard.push({ change: what }),
 };

@@ -99,21 +99,30 @@ export class QueueDepths extends SamplePart {
   #others = new Text(make("p", { class: "stage-foot" }));
   /** The group that each row shows. @type {number[]} */
   #shown;
+  #on;
+  /** The groups that stay while a person is at the list: a row must not become another's under the pointer or the focus.
+   * @type {number[] | undefined} */
+  #held;
 
   /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
   constructor(parent, layout, on) {
     const { element } = section("queues", "Queues", "Running against each group's limit, and waiting");
     super(element, parent);
+    this.#on = on;
     this.#shown = layout.groups.slice(0, MOST_GROUPS).map((_, index) => index);
     this.#groups = this.#shown.map((_, row) => new Group(() => on.why({ group: this.#shown[row] ?? row })));
     this.#groups.forEach((group, row) => group.call(layout.groups[row]?.name ?? ""));
     this.#scale = new Text(make("p", { class: "stage-foot" }));
-    element.append(make("div", { class: "group-list" }, ...this.#groups.map((group) => group.element)), this.#scale.element, this.#others.element);
+    const list = make("div", { class: "group-list" }, ...this.#groups.map((group) => group.element));
+    element.append(list, this.#scale.element, this.#others.element);
     this.#others.element.hidden = this.#groups.length === layout.groups.length;
+    if (!this.#others.element.hidden) this.#watch(list);
   }
 
   /** @override @param {Sample} sample */
   drawSample(sample) {
+    // Pictures that were taken before the worker heard of it.
+    if (this.#held && String(this.#held) !== String(sample.only?.groups)) return false;
     if (sample.only) this.#showOnly(sample, sample.only);
     let slots = this.#slots;
     let tasks = this.#tasks;
@@ -134,11 +143,24 @@ export class QueueDepths extends SamplePart {
     return false;
   }
 
-  /** Of very many groups, those with the most waiting. @param {Sample} sample @param {Only} only */
+  /** Notices when a person comes and goes. @param {HTMLElement} list */
+  #watch(list) {
+    const look = () => this.#hold(list.matches(":hover, :focus-within"));
+    for (const event of ["pointerenter", "pointerleave", "focusin", "focusout"]) list.addEventListener(event, look);
+  }
+
+  /** @param {boolean} isHeld */
+  #hold(isHeld) {
+    if (isHeld === Boolean(this.#held)) return;
+    this.#held = isHeld ? this.#shown : undefined;
+    this.#on.hold(this.#held);
+  }
+
+  /** Of very many groups, those with the most waiting, or those that are held. @param {Sample} sample @param {Only} only */
   #showOnly({ groups }, { groups: shown, others }) {
     this.#shown = shown;
     this.#others.set(
-      `The ${count(groups.length)} groups with the most waiting are shown. ` +
+      `The ${count(groups.length)} groups ${this.#held ? "stay while you are here" : "with the most waiting are shown"}. ` +
         `The ${count(others.groups)} others: ${count(others.running)} running, ${count(others.queued)} queued.`,
     );
   }

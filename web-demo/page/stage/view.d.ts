@@ -33,6 +33,8 @@ export interface On {
   why(about: About): void;
   /** Drags the provider's true capacity; undefined gives it back to the scenario. Comes with every movement of the slider. */
   capacity(provider: number, slots: number | undefined): void;
+  /** A person is at these groups of very many: the views show them, and no others, until this comes with undefined. */
+  hold(groups: readonly number[] | undefined): void;
   /** Any other live change. */
   change(what: Intervention): void;
 }
