@@ -193,5 +193,12 @@ test("the downloads are a trace, a log that replays, a scenario that tidegate si
     assert.deepEqual(kit.files.readScenario(toml.text).changes, scenario.changes);
     const told = JSON.parse(await tidegate("simulate", toml.path, "--seed", "1", "--json"));
     assert.equal(told.digest, kit.replay(scenario).digest(), "tidegate decides the same to the end");
+    const native = `${ARTIFACTS}native-trace.json`;
+    await tidegate("simulate", toml.path, "--seed", "1", "--json", "--trace", native);
+    const exporter = new kit.files.Exporter("trace", scenario, 1);
+    let whole = "";
+    for (let part = exporter.next(4_096); part !== undefined; part = exporter.next(4_096)) whole += part;
+    exporter.free();
+    assert.ok(whole === (await readFile(native, "utf8")), "the trace of the whole run is tidegate's to the letter");
     assert.deepEqual(shown(expected.sample()), await playground.sample());
   }));
