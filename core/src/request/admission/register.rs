@@ -214,8 +214,7 @@ impl RequestAdmission {
     /// The fairness group of this name, with this weight from now on. `weight` lies in 2^-20..=2^20.
     pub fn group(&mut self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
         self.recorder.note(self.effects.len(), || RequestCommand::Group { name: name.to_string(), weight });
-        if let Some(id) = self.group_names.get(name) {
-            let group = self.named_groups[id as usize];
+        if let Some(group) = self.named_group(name) {
             return self.set_group_weight(group, weight).map(|()| group);
         }
         let group = self.queue.add_group(weight)?;
@@ -227,17 +226,21 @@ impl RequestAdmission {
     /// The fairness group of a tenant, with weight 1 if nobody has named it before. The first [`MAX_STRANGERS`] that come so have
     /// a group each; those beyond share one, so that names from outside cannot grow the controller without bound.
     pub fn group_of_tenant(&mut self, name: &str) -> Result<GroupId, ConfigError> {
-        if let Some(id) = self.group_names.get(name) {
-            return Ok(self.named_groups[id as usize]);
+        if let Some(group) = self.named_group(name) {
+            return Ok(group);
         }
         if self.strangers < MAX_STRANGERS {
             self.strangers += 1;
             return self.group(name, 1.0);
         }
-        match self.group_names.get(OTHERS) {
-            Some(id) => Ok(self.named_groups[id as usize]),
+        match self.named_group(OTHERS) {
+            Some(group) => Ok(group),
             None => self.group(OTHERS, 1.0),
         }
+    }
+
+    fn named_group(&self, name: &str) -> Option<GroupId> {
+        self.group_names.get(name).map(|id| self.named_groups[id as usize])
     }
 
     /// Changes the weight of a resource's own group.
