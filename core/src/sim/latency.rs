@@ -26,7 +26,7 @@ use crate::error::{ConfigError, require};
 use crate::time::Duration;
 use crate::written::{nothing_left, taken};
 
-pub(crate) use crate::millis;
+use crate::millis;
 
 /// The longest duration a simulation may be given: 365 days.
 pub(crate) const LONGEST_SPAN: Duration = Duration::from_secs(365 * 24 * 60 * 60);

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::level::Level;
 use super::spec::{inside_item, require_slots};
 use crate::error::{ConfigError, require};
-use crate::sim::latency::{in_millis, millis, require_span};
+use crate::millis;
+use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
 use crate::written::{nothing_left, taken};
 

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::outage::{one_minute, twenty_millis};
 use crate::error::{ConfigError, require};
-use crate::sim::latency::{millis, require_span};
+use crate::millis;
+use crate::sim::latency::require_span;
 use crate::sim::rng::Rng;
 use crate::time::Duration;
 

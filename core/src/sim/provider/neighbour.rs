@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::level::Level;
 use crate::error::{ConfigError, require};
-use crate::sim::latency::{in_millis, millis, require_span};
+use crate::millis;
+use crate::sim::latency::{in_millis, require_span};
 use crate::sim::rng::Rng;
 use crate::time::{Duration, Instant};
 

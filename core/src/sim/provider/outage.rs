@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::level::Level;
 use super::spec::inside_item;
 use crate::error::{ConfigError, require};
-use crate::sim::latency::{in_millis, millis, require_span};
+use crate::millis;
+use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
 
 /// The most outages one provider may have.

@@ -5,7 +5,8 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, require};
-use crate::sim::latency::{millis, require_span};
+use crate::millis;
+use crate::sim::latency::require_span;
 use crate::time::Duration;
 use crate::written::nothing_left;
 

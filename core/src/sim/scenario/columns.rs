@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Model, require_share};
 use crate::error::{ConfigError, require};
+use crate::millis;
 use crate::pipeline::{Column, Strategy};
-use crate::sim::latency::{millis, require_span};
+use crate::sim::latency::require_span;
 use crate::task::{GroupKind, TaskGroup};
 use crate::time::Duration;
 

@@ -52,9 +52,10 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::latency::{millis, require_span};
+use super::latency::require_span;
 use super::provider::{ProviderSpec, SpecError};
 use crate::error::{ConfigError, require};
+use crate::millis;
 use crate::pipeline::{AdaptiveRowGroups, PipelineConfig, PipelineError, Plan, PlanBuilder, PlanError, PolicyChoice};
 use crate::request::AimdConfig;
 use crate::request::limit::LimitChoice;

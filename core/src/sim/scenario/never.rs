@@ -29,7 +29,7 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
 /// The same for durations in milliseconds.
 pub(super) mod millis {
     use super::{Deserializer, NEVER, Or, Serializer};
-    use crate::sim::latency::millis;
+    use crate::millis;
     use crate::time::Duration;
 
     #[expect(clippy::ref_option, reason = "the signature that the derive calls")]

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::require_share;
 use crate::error::{ConfigError, require};
-use crate::sim::latency::{in_millis, millis, require_span};
+use crate::millis;
+use crate::sim::latency::{in_millis, require_span};
 use crate::time::Duration;
 
 /// How a hook or a checkpoint answers.
