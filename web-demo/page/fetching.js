@@ -1,6 +1,9 @@
 // @ts-check
 // Modules that come from the server only once they are wanted.
 
+/** A wait longer than this is told, in real ms. */
+export const FELT_MS = 250;
+
 /** Something could not be loaded. */
 export class NotLoaded extends Error {
   /** @param {string} what is called so @param {boolean} isOutdated another try does not help, only loading the page again */

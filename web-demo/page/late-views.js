@@ -3,7 +3,7 @@
 // fetched says so and can be asked for again; the rest of the page goes on meanwhile.
 import { announce } from "./announce.js";
 import { byId, make, wordsOf } from "./dom.js";
-import { fetched, NotLoaded } from "./fetching.js";
+import { FELT_MS, fetched, NotLoaded } from "./fetching.js";
 
 /** @typedef {import("./session.js").Session} Session */
 /** @typedef {import("./tabs.js").Tabs} Tabs */
@@ -21,9 +21,6 @@ import { fetched, NotLoaded } from "./fetching.js";
 
 /** A view that is there. @typedef {{ show: () => void }} Opened `show`: it has been put in front */
 /** What the module of a view exports. @typedef {{ open: (shell: Shell) => Opened }} ViewModule */
-
-/** A wait longer than this is told, in real ms. */
-const FELT_MS = 250;
 
 /** One view: its module and its style sheet are `name/name.js` and `name/name.css`. */
 class LateView {

@@ -3,6 +3,7 @@
 // runs and tells the views what has come of it; it decides nothing about scheduling.
 import { wordsOf } from "./dom.js";
 import { scenariosOf, sameAsScenario } from "./compare/sides.js";
+import { FELT_MS } from "./fetching.js";
 import { Runner } from "./runner.js";
 import { find, SCENARIOS } from "./scenarios.js";
 
@@ -45,8 +46,6 @@ import { find, SCENARIOS } from "./scenarios.js";
  * @property {number} speed a power of ten
  */
 
-/** A wait longer than this is told, in real ms. */
-const FELT_MS = 250;
 /** How much of the past the workers' timeline shows, in real ms at the present speed, and its bounds in virtual ms. */
 const WINDOW_MS = 10_000;
 const WINDOW_LEAST_MS = 1_000;
