@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 
 use crate::fair_queue::{ClassId, GroupId, LotId};
 use crate::handle::{FixedMap, SlotKey};
-use crate::order::WordTree;
+use crate::order::WordMap;
 use crate::time::Instant;
 
 use super::keys::ResourceId;
@@ -82,7 +82,7 @@ pub(super) struct TiePlace {
 
 /// Waiters that hold what they would give up, by run, resource and vector, in order of arrival.
 #[derive(Clone, Debug, Default)]
-struct Holding(WordTree);
+struct Holding(WordMap);
 
 impl Holding {
     /// The words that begin the keys of a run's workers who wait alike.
@@ -100,7 +100,7 @@ impl Holding {
     }
 
     fn remove(&mut self, resource: ResourceId, tie: &Tie, arrival: u64) {
-        self.0.remove(&Self::key_of(resource, tie, arrival));
+        self.0.remove(Self::key_of(resource, tie, arrival));
     }
 
     /// The last to come of each resource and vector that workers of `run` wait with, and hold: whether it waits for
@@ -109,9 +109,9 @@ impl Holding {
         let run = u64::from(run);
         let mut below = [run + 1, 0, 0];
         core::iter::from_fn(move || {
-            let (&[_, alike, arrival], waiter) = self.0.range([run, 0, 0]..below).next_back()?;
+            let ([of, alike, arrival], waiter) = self.0.last_before(below)?;
             below = [run, alike, 0];
-            Some((alike >> 32 == u64::from(resource.0), arrival, SlotKey::from_bits(*waiter)))
+            (of == run).then(|| (alike >> 32 == u64::from(resource.0), arrival, SlotKey::from_bits(waiter)))
         })
     }
 }

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use super::accounts::Accounts;
 use super::policy::Until;
 use super::shares::most_competing;
-use crate::order::WordTree;
+use crate::order::WordMap;
 
 /// The parked groups.
 #[derive(Clone, Debug, Default)]
@@ -170,7 +170,7 @@ impl Yard {
 
 /// Groups by demand and then by competing weight.
 #[derive(Clone, Debug, Default)]
-struct Bounds(WordTree);
+struct Bounds(WordMap);
 
 impl Bounds {
     fn insert(&mut self, demand: u32, competing: u128, group: u32) {
@@ -178,18 +178,22 @@ impl Bounds {
     }
 
     fn remove(&mut self, demand: u32, competing: u128, group: u32) {
-        self.0.remove(&key_of(demand, competing, group));
+        self.0.remove(key_of(demand, competing, group));
     }
 
     /// The demands that have bounds, each once.
     fn demands(&self) -> impl Iterator<Item = u32> {
-        let from = |demand| self.0.range(key_of(demand, 0, 0)..).next().map(|(key, _)| (key[0] >> 32) as u32);
+        let from = |demand| self.0.range_from(key_of(demand, 0, 0)).next().map(|(key, _)| (key[0] >> 32) as u32);
         core::iter::successors(from(0), move |demand| from(demand.checked_add(1)?))
     }
 
     /// The groups of one demand whose bound is from `low` to `high`.
     fn groups(&self, demand: u32, low: u128, high: u128) -> impl Iterator<Item = u32> {
-        self.0.range(key_of(demand, low, 0)..=key_of(demand, high, u32::MAX)).map(|(_, group)| *group as u32)
+        let last = key_of(demand, high, u32::MAX);
+        self.0
+            .range_from(key_of(demand, low, 0))
+            .take_while(move |(key, _)| *key <= last)
+            .map(|(_, group)| group as u32)
     }
 }
 
