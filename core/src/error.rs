@@ -65,9 +65,8 @@ impl From<f64> for Refused {
 
 /// A number in the fewest digits that give it back, or in ten if those are very many.
 ///
-/// For messages only. The standard formatting of floats is 20 KiB of code, a tenth of the module that a browser loads,
-/// and configuration errors would be all that needs it.
-struct Decimal(f64);
+/// For messages only. The standard formatting of floats is 20 KiB of code, a tenth of the module that a browser loads.
+pub(crate) struct Decimal(pub(crate) f64);
 
 impl fmt::Display for Decimal {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,12 +1,11 @@
 //! What a column of the simulated table does, and how its tasks end.
 
-use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Model, require_share};
+use super::{Amounts, Model, require_share};
 use crate::error::{ConfigError, require};
 use crate::millis;
 use crate::pipeline::{Column, Strategy};
@@ -47,7 +46,7 @@ pub struct ScenarioColumn {
     /// What each task holds while it runs, besides a place of its model: [resources of the scenario](super::Scenario::resources)
     /// and how much of each \[nothing\].
     #[serde(default)]
-    pub holds: BTreeMap<String, u32>,
+    pub holds: Amounts,
     /// Its fairness group, which it shares with every column of the same kind that names the same one \[its own\].
     #[serde(default)]
     pub group: Option<String>,
@@ -105,7 +104,7 @@ impl ScenarioColumn {
             model: None,
             calls: one_call(),
             tokens: 0,
-            holds: BTreeMap::new(),
+            holds: Amounts::default(),
             group: None,
             kind: None,
             weight: one(),
@@ -139,7 +138,7 @@ impl ScenarioColumn {
         column.ordered = self.ordered;
         column.upstreams.clone_from(&self.after);
         column.also_fills.clone_from(&self.also_fills);
-        column.demand = self.holds.iter().map(|(resource, amount)| (resource.clone(), *amount)).collect();
+        column.demand = self.holds.iter().map(|(resource, amount)| (resource.into(), amount)).collect();
         let group = self.group.as_ref().unwrap_or(&self.name);
         column.group = match model {
             Some(model) => TaskGroup::model(&model.name, group, self.weight),
