@@ -13,7 +13,8 @@ const MAX_NANOS: f64 = 9_223_372_036_854_775_808.0;
 /// A whole number from 0 to `max`, which must be exact as a double.
 pub(crate) fn whole(what: &str, value: f64, max: f64) -> Result<u64, JsError> {
     if value.fract().abs() > 0.0 || !(0.0..=max).contains(&value) {
-        return Err(JsError::new(&format!("{what} must be a whole number from 0 to {max}, not {value}")));
+        let (max, value) = (shown(max), shown(value));
+        return Err(JsError::new(&[what, " must be a whole number from 0 to ", &max, ", not ", &value].concat()));
     }
     Ok(value as u64)
 }
@@ -22,7 +23,9 @@ pub(crate) fn whole(what: &str, value: f64, max: f64) -> Result<u64, JsError> {
 pub(crate) fn duration(what: &str, millis: f64) -> Result<Duration, JsError> {
     let nanos = millis * 1e6;
     if !(0.0..MAX_NANOS).contains(&nanos) {
-        return Err(JsError::new(&format!("{what} must be a number of milliseconds from 0 up, not {millis}")));
+        return Err(JsError::new(
+            &[what, " must be a number of milliseconds from 0 up, not ", &shown(millis)].concat(),
+        ));
     }
     Ok(Duration::from_nanos(nanos.round() as u64))
 }
@@ -35,4 +38,9 @@ pub(crate) fn instant(what: &str, millis: f64) -> Result<Instant, JsError> {
 /// Milliseconds since the clock's origin.
 pub(crate) fn millis(at: Instant) -> f64 {
     at.as_nanos() as f64 / 1e6
+}
+
+/// A number as JavaScript shows it. The formatting of floats that Rust has is 20 KiB of code.
+fn shown(number: f64) -> String {
+    js_sys::Number::from(number).to_string_with_radix(10).map_or_else(|_| String::new(), String::from)
 }

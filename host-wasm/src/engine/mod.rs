@@ -10,7 +10,7 @@ use serde::Serialize;
 use tidegate_core::sim::scenario::Scenario;
 use wasm_bindgen::prelude::*;
 
-use crate::text::{Node, parse_json, read};
+use crate::text::{Node, parse_json, read, write_json};
 
 #[cfg(any(feature = "playground", feature = "sim"))]
 pub(crate) use self::run::Run;
@@ -27,7 +27,7 @@ const WHY: &'static str = include_str!("why.d.ts");
 
 /// The compact JSON text of a value.
 pub(crate) fn to_text<T: Serialize>(value: &T) -> Result<String, JsError> {
-    serde_json::to_string(value).map_err(|error| refused(&error))
+    write_json(value).map_err(|error| refused(&error))
 }
 
 /// A plain object.

@@ -1,6 +1,6 @@
 //! JSON text to nodes. Numbers stay exact: JavaScript's own parser would round those above 2^53.
 
-use super::{Key, Mistake, Node, Value};
+use super::{Key, Mistake, Node, Value, decimal};
 
 /// Values within values, at most.
 const DEEPEST: usize = 128;
@@ -126,7 +126,8 @@ impl<'t> Parser<'t> {
             rest.strip_prefix('.').is_none_or(|rest| rest.starts_with(|next: char| next.is_ascii_digit()))
         });
         let number = if is_whole { text.parse().ok().map(Value::Whole) } else { None };
-        let number = number.or_else(|| text.parse().ok().filter(|number: &f64| number.is_finite()).map(Value::Decimal));
+        let number =
+            number.or_else(|| Some(decimal::read(text)).filter(|number| number.is_finite()).map(Value::Decimal));
         number.filter(|_| is_plain && point_is_followed).ok_or_else(|| {
             self.at = from;
             self.mistake("this is no number")

@@ -5,19 +5,26 @@
 //! code and every mistake is told with its place. What goes out is JSON text, written by `serde_json`, that
 //! JavaScript parses: faster than making objects property by property, and smaller.
 
+mod decimal;
 mod json;
 mod pretty;
 mod read;
 #[cfg(feature = "files")]
 mod toml;
+#[cfg(feature = "engine")]
+mod write;
 
 use std::fmt;
+
+use serde::de::{Expected, Unexpected};
 
 pub(crate) use self::json::parse as parse_json;
 pub(crate) use self::pretty::pretty;
 pub(crate) use self::read::read;
 #[cfg(feature = "files")]
 pub(crate) use self::toml::{parse as parse_toml, write as write_toml};
+#[cfg(feature = "engine")]
+pub(crate) use self::write::write_json;
 
 /// A value, and where it begins in its text, in bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,6 +102,12 @@ impl Mistake {
         self
     }
 
+    /// The same, seen from the list of which it is an item.
+    #[cold]
+    fn inside_item(self, nth: usize) -> Self {
+        self.inside(&["[", &nth.to_string(), "]"].concat())
+    }
+
     #[cfg(any(feature = "files", test))]
     /// The whole message, with line and column of `text`, from 1.
     pub(crate) fn in_text(&self, text: &str) -> String {
@@ -122,11 +135,38 @@ impl serde::de::Error for Mistake {
         Self::nowhere(what.to_string())
     }
 
-    fn invalid_length(found: usize, expected: &dyn serde::de::Expected) -> Self {
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::nowhere(format!("invalid type: {}, expected {expected}", described(&found)))
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::nowhere(format!("invalid value: {}, expected {expected}", described(&found)))
+    }
+
+    fn invalid_length(found: usize, expected: &dyn Expected) -> Self {
         let mut mistake = Self::nowhere(format!("invalid length {found}, expected {expected}"));
         mistake.0.missed = Some(found);
         mistake
     }
+}
+
+/// What was found, in the words of `serde`. Its own come with the formatting of floats and the tables of Unicode.
+fn described(found: &Unexpected<'_>) -> String {
+    let kind = match *found {
+        Unexpected::Bool(yes) => return format!("boolean `{yes}`"),
+        Unexpected::Unsigned(number) => return format!("integer `{number}`"),
+        Unexpected::Signed(number) => return format!("integer `{number}`"),
+        Unexpected::Float(number) => return format!("floating point `{}`", decimal::write(number)),
+        Unexpected::Str(text) => return ["string \"", text, "\""].concat(),
+        Unexpected::Unit => "null",
+        Unexpected::Seq => "sequence",
+        Unexpected::Map => "map",
+        Unexpected::Enum => "enum",
+        Unexpected::Other(kind) => kind,
+        // Of these there are none in JSON or TOML.
+        _ => "value of another kind",
+    };
+    kind.to_owned()
 }
 
 #[cfg(test)]

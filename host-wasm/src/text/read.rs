@@ -39,14 +39,10 @@ impl<'de> Deserializer<'de> for &'de Node {
     }
 
     fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
-        let read = match self.value {
-            Value::Whole(number) => match (u64::try_from(number), i64::try_from(number)) {
-                (Ok(number), _) => visitor.visit_u64(number),
-                (_, Ok(number)) => visitor.visit_i64(number),
-                _ => Err(self.unexpected(&visitor)),
-            },
-            Value::Decimal(number) => visitor.visit_f64(number),
-            _ => Err(self.unexpected(&visitor)),
+        let read = match self.number(&visitor)? {
+            Number::Unsigned(number) => visitor.visit_u64(number),
+            Number::Signed(number) => visitor.visit_i64(number),
+            Number::Decimal(number) => visitor.visit_f64(number),
         };
         read.map_err(|mistake: Mistake| mistake.at(self.at))
     }
@@ -170,6 +166,36 @@ impl<'de> Deserializer<'de> for &'de Node {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Mistake> {
+        visitor.visit_enum(self.variant()?).map_err(|mistake: Mistake| mistake.at(self.at))
+    }
+
+    forward_to_deserialize_any! { i128 u128 f32 char bytes byte_buf unit_struct }
+}
+
+/// A number as `serde` takes it.
+enum Number {
+    Unsigned(u64),
+    Signed(i64),
+    Decimal(f64),
+}
+
+/// What is the same for all types. It is called, and not compiled into the reading of each.
+impl Node {
+    #[inline(never)]
+    fn number(&self, expected: &dyn Expected) -> Result<Number, Mistake> {
+        match self.value {
+            Value::Whole(number) => match (u64::try_from(number), i64::try_from(number)) {
+                (Ok(number), _) => Ok(Number::Unsigned(number)),
+                (_, Ok(number)) => Ok(Number::Signed(number)),
+                _ => Err(self.unexpected(expected)),
+            },
+            Value::Decimal(number) => Ok(Number::Decimal(number)),
+            _ => Err(self.unexpected(expected)),
+        }
+    }
+
+    #[inline(never)]
+    fn variant(&self) -> Result<Variant<'_>, Mistake> {
         let (name, at, content) = match &self.value {
             Value::Text(name) => (name, self.at, None),
             Value::Table(entries) => match entries.as_slice() {
@@ -178,13 +204,9 @@ impl<'de> Deserializer<'de> for &'de Node {
             },
             _ => return Err(Mistake::new("expected a name, or a table with one entry", self.at)),
         };
-        visitor.visit_enum(Variant { name, at, content }).map_err(|mistake: Mistake| mistake.at(self.at))
+        Ok(Variant { name, at, content })
     }
 
-    forward_to_deserialize_any! { i128 u128 f32 char bytes byte_buf unit_struct }
-}
-
-impl Node {
     /// Another kind of value than is wanted.
     #[cold]
     fn unexpected(&self, expected: &dyn Expected) -> Mistake {
@@ -202,9 +224,7 @@ impl Node {
         };
         Mistake::invalid_type(found, expected).at(self.at)
     }
-}
 
-impl Node {
     /// What there is of these fields. Refuses a field that is not among them, and one that is there twice.
     fn fields<'de>(&'de self, names: &'static [&'static str], expected: &dyn Expected) -> Result<Fields<'de>, Mistake> {
         let Value::Table(entries) = &self.value else { return Err(self.unexpected(expected)) };
@@ -228,6 +248,7 @@ struct Fields<'de> {
 }
 
 impl<'de> Fields<'de> {
+    #[inline(never)]
     fn next(&mut self) -> Option<(&'static str, &'de Node)> {
         let name = self.names.next()?;
         let (_, value) = self.entries.iter().find(|(key, _)| key.name == *name)?;
@@ -275,7 +296,7 @@ impl<'de> SeqAccess<'de> for Items<'de> {
         let Some(item) = self.items.next() else { return Ok(None) };
         let nth = self.next;
         self.next += 1;
-        seed.deserialize(item).map(Some).map_err(|mistake| mistake.inside(&format!("[{nth}]")))
+        seed.deserialize(item).map(Some).map_err(|mistake| mistake.inside_item(nth))
     }
 
     fn size_hint(&self) -> Option<usize> {

@@ -296,3 +296,69 @@ fn half_a_pair_is_replaced_and_what_follows_it_stays() {
     assert_eq!(text(r#""\ud800\u0041""#), expected("\u{fffd}A"));
     assert_eq!(text(r#""\udc00""#), expected("\u{fffd}"));
 }
+
+/// The same text as by a library that everybody uses.
+fn assert_written_alike<T: serde::Serialize>(value: &T) {
+    let theirs = serde_json::to_string(value).expect("a value has a text");
+    assert_eq!(write_json(value).expect("a value has a text"), theirs);
+}
+
+#[test]
+fn json_is_written_as_everybody_writes_it() {
+    #[derive(serde::Serialize)]
+    struct Sail {
+        name: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reef: Option<u8>,
+    }
+    #[derive(serde::Serialize)]
+    enum Wind {
+        Calm,
+        Knots(u32),
+        From(i16, f64),
+        Gusts { most: u64, least: Option<u64> },
+    }
+    #[derive(serde::Serialize)]
+    #[serde(tag = "kind")]
+    enum Tagged {
+        Low { at: i64 },
+    }
+    assert_written_alike(&[Sail { name: "jib", reef: None }, Sail { name: "main", reef: Some(2) }]);
+    assert_written_alike(&[
+        Wind::Calm,
+        Wind::Knots(7),
+        Wind::From(-3, 0.5),
+        Wind::Gusts { most: u64::MAX, least: None },
+    ]);
+    assert_written_alike(&(Tagged::Low { at: i64::MIN }, u128::MAX, f64::NAN, (), 'x', Vec::<u8>::new(), 1.5_f32));
+    assert_written_alike(&std::collections::BTreeMap::from([(-1, "a"), (20, "b")]));
+    assert_written_alike(&std::collections::BTreeMap::from([("", Some(true)), ("\n", None)]));
+    let letters: String = ('\0'..'\u{100}').chain("é😀\u{2028}".chars()).collect();
+    assert_written_alike(&letters);
+    assert!(write_json(&std::collections::BTreeMap::from([(vec![1], 1)])).is_err(), "a list is no key");
+}
+
+#[cfg_attr(not(target_arch = "wasm32"), test)]
+#[cfg_attr(target_arch = "wasm32", wasm_bindgen_test::wasm_bindgen_test)]
+fn decimals_are_written_as_serde_json_writes_them_and_read_back_to_the_last_bit() {
+    let mut bits = 0x0123_4567_89ab_cdef_u64;
+    let any = (0..20_000).map(|_| {
+        bits ^= bits << 13;
+        bits ^= bits >> 7;
+        bits ^= bits << 17;
+        f64::from_bits(bits)
+    });
+    let of_all_sizes = (-330..310).map(|exponent| 1.25 * 10_f64.powi(exponent));
+    let plain = [0.0, -0.0, 0.1 + 0.2, 1.0, -1.5, 5e-324, 1e15, 1e16, 123_456_789_012_345_680.0, 1e-5, 9.5e-6];
+    for number in any.chain(of_all_sizes).chain(plain) {
+        let written = write_json(&number).expect("a number has a text");
+        let theirs = serde_json::to_string(&number).expect("a number has a text");
+        // Of two texts that are as near, JavaScript takes the even one, as `serde_json` does, and the standard library either.
+        let is_as_near = written.len() == theirs.len() && written.parse() == theirs.parse::<f64>();
+        assert!(written == theirs || cfg!(not(target_arch = "wasm32")) && is_as_near, "{written} is not {theirs}");
+        if number.is_finite() {
+            let Node { value, .. } = parse_json(&written).expect("what was written can be read");
+            assert_eq!(value, Value::Decimal(number), "{written}");
+        }
+    }
+}
