@@ -22,6 +22,15 @@ impl ConfigError {
     pub(crate) fn new(field: &str, value: impl Into<Refused>, expected: &'static str) -> Self {
         Self { field: field.to_string(), value: value.into().0, expected }
     }
+
+    /// The same, with this in front of its field. Out of line: much is checked, and little is ever refused.
+    #[cfg(feature = "sim")]
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn inside(mut self, before: &[&str]) -> Self {
+        self.field.insert_str(0, &before.concat());
+        self
+    }
 }
 
 /// Refuses `value` unless `holds`.

@@ -4,8 +4,6 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use smallvec::SmallVec;
-
 use super::budget::{BudgetConfig, Budgets, Usage};
 use super::config::AimdConfig;
 use super::cooldown::Cooldown;
@@ -23,7 +21,7 @@ pub(super) struct ProviderModel {
     pub(super) aliases: Vec<(String, u32)>,
     pub(super) cap: u32,
     pub(super) in_flight: u32,
-    pub(super) resources: SmallVec<[ResourceId; 4]>,
+    pub(super) resources: Vec<ResourceId>,
 }
 
 /// Where a resource's waiters stand in the queue.

@@ -351,7 +351,7 @@ impl<'de> VariantAccess<'de> for Variant<'de> {
 
     fn unit_variant(self) -> Result<(), Mistake> {
         match self.content {
-            Some(Node { at, value }) if *value != Value::Null => {
+            Some(Node { at, value }) if !matches!(value, Value::Null) => {
                 Err(Mistake::new(["`", self.name, "` takes no value"].concat(), *at))
             }
             _ => Ok(()),

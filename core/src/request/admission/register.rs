@@ -4,8 +4,6 @@ use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use smallvec::SmallVec;
-
 use super::RequestAdmission;
 use crate::error::{ConfigError, require};
 use crate::replay::RequestCommand;
@@ -52,7 +50,7 @@ impl RequestAdmission {
                 aliases: Vec::new(),
                 cap: max_parallel,
                 in_flight: 0,
-                resources: SmallVec::new(),
+                resources: Vec::new(),
             });
             self.providers.len() - 1
         });

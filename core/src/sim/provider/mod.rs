@@ -74,7 +74,7 @@ pub use self::outage::Outage;
 pub use self::overload::Overload;
 pub use self::rate::{Rate, RateLeft};
 pub use self::spec::ProviderSpec;
-pub(in crate::sim) use self::spec::{as_written, inside, require_slots};
+pub(in crate::sim) use self::spec::{as_written, inside, inside_item, require_slots};
 /// Why a [`ProviderSpec`] was refused: the field's path, its value, and what was expected.
 pub use crate::error::ConfigError as SpecError;
 

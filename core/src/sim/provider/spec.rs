@@ -1,6 +1,6 @@
 //! The description of a mock provider: what a scenario file holds.
 
-use alloc::format;
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
@@ -91,7 +91,7 @@ pub(in crate::sim) fn require_slots(field: &str, slots: u32) -> Result<(), Confi
 
 /// Puts `parent.` before the field of an error.
 pub(in crate::sim) fn inside(parent: &str) -> impl Fn(ConfigError) -> ConfigError + Copy {
-    move |error| ConfigError { field: format!("{parent}.{}", error.field), ..error }
+    move |error| error.inside(&[parent, "."])
 }
 
 /// The settings of a limit that are spans: the core names them without their unit.
@@ -103,10 +103,10 @@ pub(in crate::sim) fn as_written(error: ConfigError) -> ConfigError {
         return error;
     }
     let expected = if error.field == "max_cooldown" { "at least `cooldown_ms`" } else { error.expected };
-    ConfigError { field: format!("{}_ms", error.field), expected, ..error }
+    ConfigError { field: error.field + "_ms", expected, ..error }
 }
 
 /// Puts `list[nth].` before the field of an error.
-pub(super) fn inside_item(list: &str, nth: usize) -> impl Fn(ConfigError) -> ConfigError + Copy {
-    move |error| ConfigError { field: format!("{list}[{nth}].{}", error.field), ..error }
+pub(in crate::sim) fn inside_item(list: &str, nth: usize) -> impl Fn(ConfigError) -> ConfigError + Copy {
+    move |error| error.inside(&[list, "[", &nth.to_string(), "]."])
 }

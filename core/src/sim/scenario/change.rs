@@ -17,7 +17,7 @@ use crate::pipeline::PolicyChoice;
 use crate::request::AimdConfig;
 use crate::request::limit::LimitChoice;
 use crate::sim::latency::{in_millis, require_span};
-use crate::sim::provider::{as_written, inside, require_slots};
+use crate::sim::provider::{as_written, inside, inside_item, require_slots};
 use crate::time::Duration;
 use crate::written::taken;
 
@@ -154,7 +154,7 @@ pub(super) fn validate_all(changes: &[Change], known: &Known<'_>) -> Result<(), 
         let is_sorted = change.at >= before;
         let expected = "a time not before that of the change before it";
         let checked = require(is_sorted, "at_ms", in_millis(change.at), expected).and_then(|()| change.validate(known));
-        checked.map_err(|error| ConfigError { field: format!("changes[{nth}].{}", error.field), ..error })?;
+        checked.map_err(inside_item("changes", nth))?;
         before = change.at;
     }
     Ok(())
