@@ -161,7 +161,8 @@ impl fmt::Display for Duration {
             1_000.. => (1_000, "us"),
             _ => return write!(f, "{}ns", self.0),
         };
-        let thousandths = u128::from(self.0 % unit) * 1_000 / u128::from(unit);
+        // Below 10^12.
+        let thousandths = self.0 % unit * 1_000 / unit;
         write!(f, "{}.{thousandths:03}{name}", self.0 / unit)
     }
 }

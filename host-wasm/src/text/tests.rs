@@ -331,6 +331,7 @@ fn json_is_written_as_everybody_writes_it() {
         Wind::Gusts { most: u64::MAX, least: None },
     ]);
     assert_written_alike(&(Tagged::Low { at: i64::MIN }, u128::MAX, f64::NAN, (), 'x', Vec::<u8>::new(), 1.5_f32));
+    assert_written_alike(&[u128::from(u64::MAX), u128::from(u64::MAX) + 1, 10_u128.pow(19) * 7, 10_u128.pow(38)]);
     assert_written_alike(&std::collections::BTreeMap::from([(-1, "a"), (20, "b")]));
     assert_written_alike(&std::collections::BTreeMap::from([("", Some(true)), ("\n", None)]));
     let letters: String = ('\0'..'\u{100}').chain("é😀\u{2028}".chars()).collect();

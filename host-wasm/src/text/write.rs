@@ -106,9 +106,17 @@ impl<'t> Serializer for Writer<'t> {
         Ok(())
     }
 
+    /// In parts of 19 digits: so many fit into what is written anyway.
     fn serialize_u128(self, number: u128) -> Written {
-        self.put(&number.to_string());
-        Ok(())
+        const PART: u128 = 10_000_000_000_000_000_000;
+        match u64::try_from(number) {
+            Ok(number) => self.serialize_u64(number),
+            Err(_) => {
+                Writer(self.0).serialize_u128(number / PART)?;
+                self.put(&format!("{:019}", (number % PART) as u64));
+                Ok(())
+            }
+        }
     }
 
     fn serialize_f32(self, number: f32) -> Written {
