@@ -11,7 +11,6 @@
 //! None of it knows of queues, policies or leases, so a run can be judged by it: no wall time is below the bound, and one
 //! at the bound cannot be bettered.
 
-use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -48,8 +47,8 @@ impl LowerBound {
     /// The bound of a scenario in which nothing is left to chance but latencies: of each law, the shortest counts.
     /// Of what changes in its midst, the best counts throughout. O(columns + edges + changes x models).
     pub fn of(scenario: &Scenario) -> Result<Self, ScenarioError> {
-        let scenario = &*at_best(scenario);
-        let costs: Vec<Cost<'_>> = scenario.columns.iter().map(|column| cost(scenario, column)).collect();
+        let best = Best::of(scenario);
+        let costs: Vec<Cost<'_>> = scenario.columns.iter().map(|column| best.cost(column)).collect();
         let mut bounds = Vec::new();
         let path = longest_path(scenario, &costs)?;
         bounds.push(("the longest path".to_string(), path));
@@ -60,8 +59,8 @@ impl LowerBound {
         for (name, limit) in scenario.resources.iter() {
             bounds.push((format!("work of `{name}`"), divided(held(&costs, name), limit)));
         }
-        for model in &scenario.models {
-            bounds.extend(of_model(scenario, &costs, model));
+        for model in &best.models {
+            bounds.extend(best.of_model(&costs, model));
         }
         for cost in costs.iter().filter(|cost| cost.column.ordered) {
             bounds.push((format!("order of `{}`", cost.column.name), cost.tasks.saturating_mul(cost.whole)));
@@ -73,21 +72,31 @@ impl LowerBound {
     }
 }
 
-/// The scenario with everything that is changed in its midst as good as it ever gets, from the beginning.
-fn at_best(scenario: &Scenario) -> Cow<'_, Scenario> {
-    if scenario.changes.is_empty() {
-        return Cow::Borrowed(scenario);
+/// A scenario with everything that is changed in its midst as good as it ever gets, from the beginning.
+struct Best<'a> {
+    scenario: &'a Scenario,
+    models: Vec<Model>,
+    holders: Vec<&'a Holder>,
+}
+
+impl<'a> Best<'a> {
+    fn of(scenario: &'a Scenario) -> Self {
+        let mut best = Self { scenario, models: scenario.models.clone(), holders: scenario.holders.iter().collect() };
+        for Change { what, .. } in &scenario.changes {
+            best.change(what);
+        }
+        best
     }
-    let mut best = scenario.clone();
-    for Change { what, .. } in &scenario.changes {
-        let Some(model) = best.models.iter_mut().find(|model| what.model() == Some(&model.name)) else { continue };
+
+    fn change(&mut self, what: &Intervention) {
+        let Some(model) = self.models.iter_mut().find(|model| what.model() == Some(&model.name)) else { return };
         match what {
             Intervention::Capacity { slots: Some(slots), .. } if *slots > most_slots(&model.provider.capacity) => {
                 model.provider.capacity = Capacity::Constant { slots: *slots };
             }
             Intervention::Slow { factor, .. } if *factor < 1.0 => {
                 // Slow patches follow one another and never add up.
-                let (of, latency) = (scenario.models.iter(), &mut model.provider.latency);
+                let (of, latency) = (self.scenario.models.iter(), &mut model.provider.latency);
                 let original =
                     of.filter(|other| other.name == model.name).map(|other| shortest(&other.provider.latency));
                 let least = original.map(|latency| scaled(latency, *factor)).min().unwrap_or(Duration::ZERO);
@@ -101,21 +110,54 @@ fn at_best(scenario: &Scenario) -> Cow<'_, Scenario> {
             _ => {}
         }
         // Who has how many slots is then up to admission.
-        best.holders.retain(|holder| what.model() != Some(&holder.model));
+        self.holders.retain(|holder| what.model() != Some(&holder.model));
     }
-    Cow::Owned(best)
+
+    fn cost(&self, column: &'a ScenarioColumn) -> Cost<'a> {
+        let tasks = if column.strategy == Strategy::Cell { self.scenario.rows } else { row_groups(self.scenario) };
+        let model = self.models.iter().find(|model| column.model.as_ref() == Some(&model.name));
+        let one = model.map_or(0, |model| shortest(&model.provider.latency).as_nanos());
+        let calling = one.saturating_mul(u64::from(column.calls));
+        Cost { column, tasks, calling, whole: calling.saturating_add(column.local.as_nanos()) }
+    }
+
+    /// Its task resource, and its provider's slots.
+    fn of_model(&self, costs: &[Cost<'_>], model: &Model) -> [(String, u64); 2] {
+        let its = || costs.iter().filter(|cost| cost.column.model.as_ref() == Some(&model.name));
+        let tasks = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.whole)).sum();
+        let calls: u128 = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.calling)).sum();
+        // One that slows down rather than refuse bears as many as it is sent.
+        let served = match model.provider.overload {
+            Overload::Refuse { .. } => most_slots(&model.provider.capacity),
+            Overload::SlowDown { .. } => model.cap(),
+        };
+        let holders = self.certain_holders(model);
+        [
+            (format!("workers of `{}`", model.name), divided(tasks, model.task_limit())),
+            (format!("calls of `{}`", model.name), beside(&holders, calls, model.cap(), served)),
+        ]
+    }
+
+    /// Who has slots of a model from the beginning, before the run asks: until when, and how many. None where the limit does not
+    /// begin at the cap, since who then has how many is up to admission.
+    fn certain_holders(&self, model: &Model) -> Vec<(u64, u32)> {
+        let begins_low = model.request.initial_limit.is_some_and(|limit| limit < model.cap());
+        if begins_low || !model.request.ramp.is_zero() || !model.algorithm.is_aimd() {
+            return Vec::new();
+        }
+        let mut free = model.cap();
+        let from_the_start = self.holders.iter().filter(|holder| holder.model == model.name && holder.from.is_zero());
+        let take = |holder: &&Holder| {
+            let taken = holder.slots.min(free);
+            free -= taken;
+            (holder.until.as_nanos(), taken)
+        };
+        from_the_start.map(take).collect()
+    }
 }
 
 fn row_groups(scenario: &Scenario) -> u64 {
     scenario.rows.div_ceil(u64::from(scenario.row_group_size.max(1)))
-}
-
-fn cost<'a>(scenario: &Scenario, column: &'a ScenarioColumn) -> Cost<'a> {
-    let tasks = if column.strategy == Strategy::Cell { scenario.rows } else { row_groups(scenario) };
-    let model = scenario.models.iter().find(|model| column.model.as_ref() == Some(&model.name));
-    let one = model.map_or(0, |model| shortest(&model.provider.latency).as_nanos());
-    let calling = one.saturating_mul(u64::from(column.calls));
-    Cost { column, tasks, calling, whole: calling.saturating_add(column.local.as_nanos()) }
 }
 
 fn shortest(law: &Latency) -> Duration {
@@ -133,40 +175,6 @@ fn held(costs: &[Cost<'_>], name: &str) -> u128 {
         u128::from(amount) * u128::from(cost.tasks) * u128::from(cost.whole)
     };
     costs.iter().map(of_one).sum()
-}
-
-/// Its task resource, and its provider's slots.
-fn of_model(scenario: &Scenario, costs: &[Cost<'_>], model: &Model) -> [(String, u64); 2] {
-    let its = || costs.iter().filter(|cost| cost.column.model.as_ref() == Some(&model.name));
-    let tasks = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.whole)).sum();
-    let calls: u128 = its().map(|cost| u128::from(cost.tasks) * u128::from(cost.calling)).sum();
-    // One that slows down rather than refuse bears as many as it is sent.
-    let served = match model.provider.overload {
-        Overload::Refuse { .. } => most_slots(&model.provider.capacity),
-        Overload::SlowDown { .. } => model.cap(),
-    };
-    let holders = certain_holders(scenario, model);
-    [
-        (format!("workers of `{}`", model.name), divided(tasks, model.task_limit())),
-        (format!("calls of `{}`", model.name), beside(&holders, calls, model.cap(), served)),
-    ]
-}
-
-/// Who has slots of a model from the beginning, before the run asks: until when, and how many. None where the limit does not
-/// begin at the cap, since who then has how many is up to admission.
-fn certain_holders(scenario: &Scenario, model: &Model) -> Vec<(u64, u32)> {
-    let begins_low = model.request.initial_limit.is_some_and(|limit| limit < model.cap());
-    if begins_low || !model.request.ramp.is_zero() || !model.algorithm.is_aimd() {
-        return Vec::new();
-    }
-    let mut free = model.cap();
-    let from_the_start = scenario.holders.iter().filter(|holder| holder.model == model.name && holder.from.is_zero());
-    let take = |holder: &Holder| {
-        let taken = holder.slots.min(free);
-        free -= taken;
-        (holder.until.as_nanos(), taken)
-    };
-    from_the_start.map(take).collect()
 }
 
 fn most_slots(capacity: &Capacity) -> u32 {
