@@ -16,7 +16,7 @@ use core::iter::from_fn;
 /// library is 14 KiB of code.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WordMap {
-    /// None of them is empty.
+    /// None of them is empty, unless it is the only one: it is kept for the next entry.
     runs: Vec<Vec<Entry>>,
 }
 
@@ -31,11 +31,7 @@ impl WordMap {
     /// Puts a number in place of any that its key had.
     pub(crate) fn insert(&mut self, key: Words, value: u64) {
         let (nth, place) = self.place(key);
-        let Some(run) = self.runs.get_mut(nth) else {
-            let mut run = Vec::with_capacity(LONGEST_RUN);
-            run.push((key, value));
-            return self.runs.push(run);
-        };
+        let Some(run) = self.runs.get_mut(nth) else { return self.runs.push(alloc::vec![(key, value)]) };
         match run.get_mut(place).filter(|(known, _)| *known == key) {
             Some((_, known)) => *known = value,
             None => run.insert(place, (key, value)),
@@ -55,7 +51,7 @@ impl WordMap {
             return;
         };
         run.remove(place);
-        if run.is_empty() {
+        if run.is_empty() && self.runs.len() > 1 {
             self.runs.remove(nth);
         } else if !self.join(nth) && nth > 0 {
             self.join(nth - 1);
@@ -98,7 +94,7 @@ impl WordMap {
 
     /// The run in which a key is or would be, and its place there.
     fn place(&self, key: Words) -> (usize, usize) {
-        let begin_after = self.runs.partition_point(|run| run[0].0 <= key);
+        let begin_after = self.runs.partition_point(|run| run.first().is_none_or(|(first, _)| *first <= key));
         let nth = begin_after.saturating_sub(1);
         (nth, self.runs.get(nth).map_or(0, |run| run.partition_point(|(known, _)| *known < key)))
     }
@@ -158,7 +154,8 @@ mod tests {
                     map.range_from(from).take(70).eq(model.range(from..).take(70).map(|(k, v)| (*k, *v))),
                     "seed {seed}"
                 );
-                assert!(map.runs.iter().all(|run| (1..LONGEST_RUN).contains(&run.len())), "seed {seed}");
+                let least = usize::from(map.runs.len() > 1);
+                assert!(map.runs.iter().all(|run| (least..LONGEST_RUN).contains(&run.len())), "seed {seed}");
                 let are_long = |pair: &[Vec<Entry>]| pair[0].len() + pair[1].len() > LONGEST_RUN / 2;
                 assert!(map.runs.windows(2).all(are_long), "seed {seed}: two runs are short");
             }

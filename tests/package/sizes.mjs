@@ -17,14 +17,14 @@ const dist = process.argv[2] ?? join(home, "../../host-wasm/npm/dist");
 const SCENARIOS = ["wasm/tidegate_scenarios.js", "wasm/tidegate_scenario_texts.js"];
 
 /**
- * `goal` is what the design asks for, `limit` what the check holds, both in KiB of gzip. A limit above its goal is a debt:
- * it follows the module down and never goes up.
+ * `goal` is what is wanted, `limit` what the check holds, both in KiB of gzip. A limit above its goal is a debt: it follows the
+ * module down and never goes up. Why `pipeline` has a goal of its own is in docs/javascript.md.
  */
 const PARTS = [
-  { name: "gate", files: ["wasm/tidegate_gate_bg.wasm"], goal: 80, limit: 74 },
-  { name: "pipeline", files: ["wasm/tidegate_pipeline_bg.wasm"], goal: 80, limit: 125 },
-  { name: "sim", files: ["wasm/tidegate_sim_bg.wasm"], goal: 160, limit: 208 },
-  { name: "replay", files: ["wasm/tidegate_replay_bg.wasm"], goal: 200, limit: 171 },
+  { name: "gate", files: ["wasm/tidegate_gate_bg.wasm"], goal: 80, limit: 67 },
+  { name: "pipeline", files: ["wasm/tidegate_pipeline_bg.wasm"], goal: 115, limit: 115 },
+  { name: "sim", files: ["wasm/tidegate_sim_bg.wasm"], goal: 160, limit: 160 },
+  { name: "replay", files: ["wasm/tidegate_replay_bg.wasm"], goal: 200, limit: 131 },
   { name: "scenarios", files: SCENARIOS, goal: 6, limit: 6 },
   { name: "JavaScript", files: scripts(dist).filter((file) => !SCENARIOS.includes(file)), goal: 64, limit: 64 },
 ];

@@ -20,7 +20,8 @@ const COMMON: usize = 60;
 /// The functions to which the next one is to be alike: as many as `gzip` looks back, or so.
 const LOOK_BACK: usize = 40;
 
-/// The same module, with its functions in an order in which it compresses better. Takes time in proportion to its size.
+/// The same module, with its functions in an order in which it compresses better. O(size + functions^2): for 3000 functions in
+/// 500 KB, half a second.
 pub(crate) fn order_functions(wasm: &[u8]) -> Result<Vec<u8>> {
     let (mut bodies, mut imported) = (Vec::new(), 0);
     for payload in Parser::new(0).parse_all(wasm) {

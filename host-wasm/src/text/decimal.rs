@@ -1,7 +1,8 @@
 //! Decimals to and from text, by the digits that JavaScript finds.
 //!
-//! Reading and writing floats takes 30 KiB of code and tables. Each engine has them already, and their digits are given by the
-//! language, as the fewest that give the number back: so they are the ones that native programs find too.
+//! Reading and writing floats takes 30 KiB of code and tables. Each engine has them already: the nearest number, and the fewest
+//! digits that give it back, as native programs find them. (Of two texts that are as near, the language lets an engine take
+//! either; all known ones take the even one, as `serde_json` does.)
 
 /// The number that a text stands for, rounded to the nearest. What JSON does not know as a number gives one as well, or NaN.
 pub(crate) fn read(text: &str) -> f64 {

@@ -2,7 +2,7 @@
 //!
 //! Whatever comes in is read into a [`Node`] first: objects as the JSON text that JavaScript makes of them, files as TOML.
 //! A node knows where it stood, and [`read`] turns it into a type of the core, so that each type is read by one piece of
-//! code and every mistake is told with its place. What goes out is JSON text, written by `serde_json`, that
+//! code and every mistake is told with its place. What goes out is JSON text that
 //! JavaScript parses: faster than making objects property by property, and smaller.
 
 mod decimal;
@@ -150,13 +150,20 @@ impl serde::de::Error for Mistake {
     }
 }
 
-/// What was found, in the words of `serde`. Its own come with the formatting of floats and the tables of Unicode.
+/// What was found, in the words of `serde`, but for texts as they stand. Its own words come with the formatting of floats and
+/// the tables of Unicode.
 fn described(found: &Unexpected<'_>) -> String {
     let kind = match *found {
         Unexpected::Bool(yes) => return format!("boolean `{yes}`"),
         Unexpected::Unsigned(number) => return format!("integer `{number}`"),
         Unexpected::Signed(number) => return format!("integer `{number}`"),
-        Unexpected::Float(number) => return format!("floating point `{}`", decimal::write(number)),
+        Unexpected::Float(number) if number.is_finite() => {
+            return format!("floating point `{}`", decimal::write(number));
+        }
+        // TOML has these.
+        Unexpected::Float(number) if number.is_nan() => "floating point `NaN`",
+        Unexpected::Float(number) if number > 0.0 => "floating point `inf`",
+        Unexpected::Float(_) => "floating point `-inf`",
         Unexpected::Str(text) => return ["string \"", text, "\""].concat(),
         Unexpected::Unit => "null",
         Unexpected::Seq => "sequence",

@@ -270,6 +270,9 @@ mod files {
             ("rows = 1\nrows = 2", "line 2, column 1: this is not TOML: duplicate key"),
             ("a = 1\nb = = 2", "line 2, column 5: this is not TOML: "),
             ("rows = 2024-01-01", "line 1, column 8: a date has no meaning here"),
+            ("name = nan", "line 1, column 8: name: invalid type: floating point `NaN`, expected a string"),
+            ("name = -inf", "line 1, column 8: name: invalid type: floating point `-inf`, expected a string"),
+            ("name = 2.5", "line 1, column 8: name: invalid type: floating point `2.5`, expected a string"),
             ("name = \"a\"\nrow = 1", "line 2, column 1: unknown field `row`, expected one of `name`, `title`, "),
         ] {
             let read = parse_toml(text).and_then(|node| read::<Scenario>(&node).map(|_| ()));
@@ -298,11 +301,13 @@ fn half_a_pair_is_replaced_and_what_follows_it_stays() {
 }
 
 /// The same text as by a library that everybody uses.
+#[cfg(feature = "engine")]
 fn assert_written_alike<T: serde::Serialize>(value: &T) {
     let theirs = serde_json::to_string(value).expect("a value has a text");
     assert_eq!(write_json(value).expect("a value has a text"), theirs);
 }
 
+#[cfg(feature = "engine")]
 #[test]
 fn json_is_written_as_everybody_writes_it() {
     #[derive(serde::Serialize)]
@@ -330,7 +335,7 @@ fn json_is_written_as_everybody_writes_it() {
         Wind::From(-3, 0.5),
         Wind::Gusts { most: u64::MAX, least: None },
     ]);
-    assert_written_alike(&(Tagged::Low { at: i64::MIN }, u128::MAX, f64::NAN, (), 'x', Vec::<u8>::new(), 1.5_f32));
+    assert_written_alike(&(Tagged::Low { at: i64::MIN }, u128::MAX, f64::NAN, (), 'x', Vec::<u8>::new()));
     assert_written_alike(&[u128::from(u64::MAX), u128::from(u64::MAX) + 1, 10_u128.pow(19) * 7, 10_u128.pow(38)]);
     assert_written_alike(&std::collections::BTreeMap::from([(-1, "a"), (20, "b")]));
     assert_written_alike(&std::collections::BTreeMap::from([("", Some(true)), ("\n", None)]));
@@ -339,6 +344,7 @@ fn json_is_written_as_everybody_writes_it() {
     assert!(write_json(&std::collections::BTreeMap::from([(vec![1], 1)])).is_err(), "a list is no key");
 }
 
+#[cfg(feature = "engine")]
 #[cfg_attr(not(target_arch = "wasm32"), test)]
 #[cfg_attr(target_arch = "wasm32", wasm_bindgen_test::wasm_bindgen_test)]
 fn decimals_are_written_as_serde_json_writes_them_and_read_back_to_the_last_bit() {

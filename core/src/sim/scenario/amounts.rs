@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
 /// So much of each of a few things, in the order of their names. A list: maps of the standard library would be 7 KiB of code for the
-/// handful of resources that a scenario names.
+/// handful of resources that a scenario names. In a file it is a table, which names nothing twice.
 ///
 /// ```
 /// use tidegate_core::sim::scenario::Amounts;
@@ -40,8 +40,25 @@ impl Amounts {
         }
     }
 
+    /// Takes a name out, and returns its amount. O(n).
+    pub fn remove(&mut self, name: &str) -> Option<u32> {
+        self.place(name).ok().map(|place| self.0.remove(place).1)
+    }
+
+    /// How many names there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nothing is named.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// All of them, in the order of their names.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, u32)> {
         self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
     }
 
@@ -60,10 +77,26 @@ impl<N: Into<String>, const COUNT: usize> From<[(N, u32); COUNT]> for Amounts {
 impl<N: Into<String>> FromIterator<(N, u32)> for Amounts {
     fn from_iter<I: IntoIterator<Item = (N, u32)>>(amounts: I) -> Self {
         let mut all = Self::default();
-        for (name, amount) in amounts {
-            all.insert(name, amount);
-        }
+        all.extend(amounts);
         all
+    }
+}
+
+impl<N: Into<String>> Extend<(N, u32)> for Amounts {
+    fn extend<I: IntoIterator<Item = (N, u32)>>(&mut self, amounts: I) {
+        for (name, amount) in amounts {
+            self.insert(name, amount);
+        }
+    }
+}
+
+/// All of them, in the order of their names.
+impl IntoIterator for Amounts {
+    type Item = (String, u32);
+    type IntoIter = alloc::vec::IntoIter<(String, u32)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
     }
 }
 
@@ -110,5 +143,9 @@ mod tests {
         assert!(amounts.iter().eq([("a", 2), ("b", 3)]));
         assert_eq!((amounts.insert("c", 0), amounts.insert("a", 9)), (None, Some(2)));
         assert_eq!((amounts.get("a"), amounts.get("c"), amounts.get("d")), (Some(9), Some(0), None));
+        assert_eq!((amounts.remove("c"), amounts.remove("c"), amounts.len()), (Some(0), None, 2));
+        amounts.extend([("a", 1), ("z", 5)]);
+        assert!(amounts.into_iter().eq([("a", 1), ("b", 3), ("z", 5)].map(|(name, amount)| (name.into(), amount))));
+        assert!(Amounts::default().is_empty());
     }
 }
