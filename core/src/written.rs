@@ -8,7 +8,14 @@ use alloc::string::String;
 
 /// A key that the choice needs.
 pub(crate) fn taken<T>(field: &mut Option<T>, key: &str) -> Result<T, String> {
-    field.take().ok_or_else(|| format!("missing field `{key}`"))
+    field.take().ok_or_else(|| missing(key))
+}
+
+/// Out of line: it is asked for in many places.
+#[cold]
+#[inline(never)]
+fn missing(key: &str) -> String {
+    format!("missing field `{key}`")
 }
 
 /// Refuses keys that are left once the choice took its own.

@@ -125,7 +125,8 @@ impl<'t> Parser<'t> {
         let point_is_followed = digits.get(whole..).is_none_or(|rest| {
             rest.strip_prefix('.').is_none_or(|rest| rest.starts_with(|next: char| next.is_ascii_digit()))
         });
-        let number = if is_whole { text.parse().ok().map(Value::Whole) } else { None };
+        let whole = || text.parse::<u64>().map(i128::from).or_else(|_| text.parse::<i64>().map(i128::from));
+        let number = if is_whole { whole().ok().map(Value::Whole) } else { None };
         let number =
             number.or_else(|| Some(decimal::read(text)).filter(|number| number.is_finite()).map(Value::Decimal));
         number.filter(|_| is_plain && point_is_followed).ok_or_else(|| {

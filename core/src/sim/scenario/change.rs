@@ -3,7 +3,6 @@
 //! A file writes them as `[[changes]]`, in order of time: `{ at_ms = 4000, set = "capacity", model = "m", slots = 0 }`. What
 //! is changed while a world runs becomes the same data, so that a run with it written in is the same run.
 
-use alloc::format;
 use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
@@ -19,7 +18,7 @@ use crate::request::limit::LimitChoice;
 use crate::sim::latency::{in_millis, require_span};
 use crate::sim::provider::{as_written, inside, inside_item, require_slots};
 use crate::time::Duration;
-use crate::written::taken;
+use crate::written::{nothing_left, taken};
 
 /// Something that is changed at an instant of a run. It comes before everything else of that instant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -221,8 +220,8 @@ impl Written {
         }
     }
 
-    /// The first key that is left once all that belong there were taken.
-    fn stranger(&self) -> Option<&'static str> {
+    /// Refuses keys that are left once all that belong there were taken.
+    fn end(&self) -> Result<(), String> {
         let left = [
             ("at_ms", self.at.is_some()),
             ("model", self.model.is_some()),
@@ -236,7 +235,7 @@ impl Written {
             ("request", self.request.is_some()),
             ("policy", self.policy.is_some()),
         ];
-        left.into_iter().find(|(_, is_left)| *is_left).map(|(key, _)| key)
+        nothing_left(&left, "change")
     }
 
     fn take(&mut self) -> Result<Intervention, String> {
@@ -270,10 +269,7 @@ impl TryFrom<Written> for Intervention {
 
     fn try_from(mut written: Written) -> Result<Self, String> {
         let what = written.take()?;
-        match written.stranger() {
-            Some(key) => Err(format!("`{key}` does not belong to this change")),
-            None => Ok(what),
-        }
+        written.end().map(|()| what)
     }
 }
 
