@@ -32,7 +32,7 @@ class Fault(NamedTuple):
 FAULTS = [
     Fault("a turn may move virtual time back", "fair_queue/mod.rs",
           "self.virtual_time = self.virtual_time.max(entry.tag);", "self.virtual_time = entry.tag;"),
-    Fault("a group forgets its tag while idle", "fair_queue/mod.rs",
+    Fault("a group forgets its tag while idle", "fair_queue/items.rs",
           "entry.tag = entry.finish.unwrap_or(self.virtual_time);", "entry.tag = self.virtual_time;"),
     Fault("the policy is overridden while leases are out", "task/dispatch.rs",
           "if self.compatibility || self.ledger.active() > self.suspended {", "if self.compatibility {"),
