@@ -8,20 +8,21 @@
 
 #[path = "common/measure.rs"]
 mod measure;
+#[path = "common/parked.rs"]
+mod parked;
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
 use std::hint::black_box;
 use std::num::NonZeroU32;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use governor::{Quota, RateLimiter};
 use measure::{Bench, Row};
+use parked::Parked;
 use tidegate_core::gate::Gate;
 use tidegate_core::request::{Domain, Outcome, Request, RequestAdmission, RequestConfig};
 use tidegate_core::time::{Duration as Span, Instant};
@@ -206,51 +207,6 @@ fn hand_off(bench: &Bench, runtime: &Runtime) -> anyhow::Result<()> {
         |ops| theirs.pass_on(ops, drop),
     );
     as_tasks(bench, runtime, &Row { name: "hand-off to one of 1000 parked, as tasks", peer, target }, WAITERS as u64, 1)
-}
-
-/// One slot, and a ring of futures that wait for it, the oldest first.
-struct Parked<F: Future, M> {
-    make: M,
-    held: Option<F::Output>,
-    ring: VecDeque<Pin<Box<Option<F>>>>,
-}
-
-impl<F: Future, M: FnMut() -> F> Parked<F, M> {
-    fn new(waiters: usize, make: M) -> Self {
-        let ring = (0..waiters).map(|_| Box::pin(None)).collect();
-        let mut parked = Self { make, held: None, ring };
-        parked.held = parked.park_at(0);
-        for at in 0..waiters {
-            assert!(parked.park_at(at).is_none(), "there is one slot, and it is taken");
-        }
-        parked
-    }
-
-    /// Starts to wait in place `at`. Answers what it got at once, if anything.
-    fn park_at(&mut self, at: usize) -> Option<F::Output> {
-        let future = (self.make)();
-        self.ring[at].set(Some(future));
-        self.poll(at)
-    }
-
-    fn poll(&mut self, at: usize) -> Option<F::Output> {
-        let future = self.ring[at].as_mut().as_pin_mut()?;
-        match future.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(output) => Some(output),
-            Poll::Pending => None,
-        }
-    }
-
-    /// Gives the slot back, takes it as the oldest waiter, and waits anew at the end of the line.
-    fn pass_on(&mut self, ops: u64, mut give_back: impl FnMut(F::Output)) {
-        for op in 0..ops {
-            // A batch is a multiple of the ring, so the oldest waiter of a new batch is in place 0 again.
-            let at = (op % self.ring.len() as u64) as usize;
-            give_back(self.held.take().expect("the slot is always held between two hand-offs"));
-            self.held = self.poll(at);
-            assert!(self.park_at(at).is_none(), "there is one slot, and it is taken");
-        }
-    }
 }
 
 fn few_slots(bench: &Bench, runtime: &Runtime) -> anyhow::Result<()> {

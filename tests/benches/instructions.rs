@@ -20,6 +20,8 @@
 mod chain;
 #[path = "common/cycle.rs"]
 mod cycle;
+#[path = "common/parked.rs"]
+mod parked;
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -31,6 +33,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use anyhow::{Context, Result, bail, ensure};
 use chain::{COLUMNS, chain, run_at_once};
 use cycle::Cycle;
+use parked::Parked;
 use tidegate_core::executor::{Host, Spawn, Timer};
 use tidegate_core::fair_queue::{ClassId, FairQueue, GroupId, LotId, Verdict};
 use tidegate_core::gate::Gate;
@@ -51,7 +54,7 @@ struct HotPath {
     run: fn(u64) -> Result<()>,
 }
 
-const PATHS: [HotPath; 15] = [
+const PATHS: [HotPath; 16] = [
     HotPath { name: "machine: try_acquire + release", run: uncontended },
     HotPath { name: "machine: release + grant, 10 waiting", run: |ops| hand_off(10, ops) },
     HotPath { name: "machine: release + grant, 1000 waiting", run: |ops| hand_off(1_000, ops) },
@@ -67,6 +70,7 @@ const PATHS: [HotPath; 15] = [
     HotPath { name: "pipeline: one task of a 5-column chain", run: pipeline },
     HotPath { name: "ledger: grant + release", run: ledger },
     HotPath { name: "gate: acquire + finish", run: gate },
+    HotPath { name: "gate: hand-off to one of 1000 parked", run: gate_hand_off },
 ];
 
 struct Bound {
@@ -336,5 +340,14 @@ fn gate(ops: u64) -> Result<()> {
         let Poll::Ready(permit) = acquire.poll(context) else { bail!("there is room") };
         permit?.finish(Outcome::Success);
     }
+    Ok(())
+}
+
+/// A call that ends hands its slot to the oldest of those that wait, and waits anew.
+fn gate_hand_off(ops: u64) -> Result<()> {
+    let (machine, request) = admission(1)?;
+    let gate = Gate::new(Still, machine);
+    let mut parked = Parked::new(1_000, || gate.acquire(black_box(request)));
+    parked.pass_on(ops, |permit| permit.expect("the gate is not shut down").finish(Outcome::Success));
     Ok(())
 }
