@@ -39,6 +39,8 @@ pub(super) enum Asked {
 enum Need<'a> {
     /// To let a request in, or to say why not.
     Admit(&'a Request),
+    /// The same for that of a worker.
+    AdmitTied(&'a Request),
     /// To end a call of this resource otherwise than rate limited.
     End(ResourceId),
 }
@@ -50,9 +52,19 @@ struct Expectations {
     to_end: AtomicBool,
 }
 
+/// Notes what a guess should have been. Most guesses are right, and are not written then: others read them.
+#[inline]
+fn learn(guess: &AtomicBool, guessed: bool, truth: bool) {
+    if truth != guessed {
+        guess.store(truth, Ordering::Relaxed);
+    }
+}
+
 pub(crate) struct Shared<H: Host> {
     pub(super) host: H,
     expects_clock: Expectations,
+    /// Whether the last who asked had to wait, and so the next one probably has to leave a waker.
+    expects_wait: AtomicBool,
     state: Mutex<H::Lock, State<H>>,
 }
 
@@ -76,7 +88,7 @@ impl<H: Host> Shared<H> {
     pub(super) fn new(host: H, machine: RequestAdmission) -> Arc<Self> {
         let state = State { machine, runs: Runs::default(), seats: Seats::new(), timer: TimerSeat::default() };
         let expects_clock = Expectations { to_admit: AtomicBool::new(true), to_end: AtomicBool::new(true) };
-        Arc::new(Self { host, expects_clock, state: Mutex::new(state) })
+        Arc::new(Self { host, expects_clock, expects_wait: AtomicBool::new(false), state: Mutex::new(state) })
     }
 
     /// Gives the machine one command and delivers what follows from it.
@@ -93,34 +105,24 @@ impl<H: Host> Shared<H> {
 
     /// The same for a command that seldom needs the time: without need it is given the latest instant that the machine
     /// knows, and no clock is read. Where the guess was wrong the lock is taken twice, and nothing is decided in between.
-    ///
-    /// `foreign` is other code that must not run under the lock, for a command that needs it whenever it needs the time.
     #[inline]
-    fn untimed<T, R>(
-        &self,
-        need: Need<'_>,
-        foreign: impl Fn() -> T,
-        command: impl FnOnce(&mut State<H>, Instant, &mut Option<T>) -> R,
-    ) -> R {
+    fn untimed<R>(&self, need: Need<'_>, command: impl FnOnce(&mut State<H>, Instant) -> R) -> R {
         let expected = match need {
-            Need::Admit(_) => &self.expects_clock.to_admit,
+            Need::Admit(_) | Need::AdmitTied(_) => &self.expects_clock.to_admit,
             Need::End(_) => &self.expects_clock.to_end,
         };
         let expects = expected.load(Ordering::Relaxed);
-        let outside = || (self.host.now(), Some(foreign()));
-        let mut read = expects.then(outside);
+        let mut read = expects.then(|| self.host.now());
         let mut state = self.state.lock();
         let needs = state.needs_clock(need);
-        if needs != expects {
-            expected.store(needs, Ordering::Relaxed);
-        }
+        learn(expected, expects, needs);
         if needs && read.is_none() {
             drop(state);
-            read = Some(outside());
+            read = Some(self.host.now());
             state = self.state.lock();
         }
-        let (now, mut made) = read.unwrap_or_else(|| (state.machine.latest(), None));
-        let result = command(&mut state, now, &mut made);
+        let now = read.unwrap_or_else(|| state.machine.latest());
+        let result = command(&mut state, now);
         self.deliver(state, now);
         result
     }
@@ -199,21 +201,17 @@ impl<H: Host> Shared<H> {
     /// Asks for a permit; who has to wait leaves `waker`, and gives back what it holds if it is tied.
     #[inline]
     pub(super) fn ask(&self, request: &Request, tie: Option<&Tie>, waker: &Waker) -> Asked {
-        let mut is_left = false;
-        let asked = self.untimed(
-            Need::Admit(request),
-            || waker.clone(),
-            |state, now, waker| match state.acquire(now, request, tie) {
-                Acquire::Granted(lease) => Asked::Answered(Ok(lease)),
-                Acquire::Denied(denial) => Asked::Answered(Err(denial)),
-                Acquire::Waiting(waiter) => {
-                    is_left = waker.is_some();
-                    Asked::Waiting(state.seats.take(waiter, waker.take()))
-                }
-            },
-        );
+        let expects = self.expects_wait.load(Ordering::Relaxed);
+        let mut left = expects.then(|| waker.clone());
+        let need = if tie.is_none() { Need::Admit(request) } else { Need::AdmitTied(request) };
+        let asked = self.untimed(need, |state, now| match state.acquire(now, request, tie) {
+            Acquire::Granted(lease) => Asked::Answered(Ok(lease)),
+            Acquire::Denied(denial) => Asked::Answered(Err(denial)),
+            Acquire::Waiting(waiter) => Asked::Waiting(state.seats.take(waiter, left.take())),
+        });
+        learn(&self.expects_wait, expects, matches!(asked, Asked::Waiting(_)));
         match asked {
-            Asked::Waiting(seat) if !is_left => match self.poll_answer(seat, waker) {
+            Asked::Waiting(seat) if !expects => match self.poll_answer(seat, waker) {
                 Poll::Ready(answer) => Asked::Answered(answer),
                 Poll::Pending => asked,
             },
@@ -224,7 +222,7 @@ impl<H: Host> Shared<H> {
     /// Asks for a permit at once.
     #[inline]
     pub(super) fn try_ask(&self, request: &Request) -> Answer {
-        self.untimed(Need::Admit(request), || (), |state, now, _| state.machine.try_acquire(now, request))
+        self.untimed(Need::Admit(request), |state, now| state.machine.try_acquire(now, request))
     }
 
     /// The events that wait to be heard.
@@ -272,7 +270,7 @@ impl<H: Host> Shared<H> {
             self.command(|state, now| state.machine.release(now, lease, completion))
         } else {
             let need = Need::End(ResourceId::from_index(lease.id().item));
-            self.untimed(need, || (), |state, now, _| state.machine.release(now, lease, completion))
+            self.untimed(need, |state, now| state.machine.release(now, lease, completion))
         };
     }
 
@@ -300,6 +298,7 @@ impl<H: Host> State<H> {
     fn needs_clock(&self, need: Need<'_>) -> bool {
         match need {
             Need::Admit(request) => self.machine.needs_clock_to_admit(request),
+            Need::AdmitTied(request) => self.machine.needs_clock_to_admit_tied(request),
             Need::End(resource) => self.machine.needs_clock(resource),
         }
     }

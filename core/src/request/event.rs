@@ -73,7 +73,7 @@ pub enum RequestFact {
     WaitCompleted {
         /// The waiter, if it had to queue.
         waiter: Option<WaiterId>,
-        /// How long it waited.
+        /// How long it waited; zero if it came without a timeout while nobody wanted events.
         waited: Duration,
     },
     /// A waiter's deadline passed.
@@ -87,7 +87,7 @@ pub enum RequestFact {
     WaitCancelled {
         /// The waiter.
         waiter: WaiterId,
-        /// How long it waited.
+        /// How long it waited; zero if it came without a timeout while nobody wanted events.
         waited: Duration,
         /// Why.
         reason: DenialReason,

@@ -78,17 +78,32 @@ pub(super) struct Held {
 
 /// An instant that may be unknown, in the space of one: leases are copied on the hot path.
 #[derive(Clone, Copy, Debug)]
-struct Since(Instant);
+pub(super) struct Since(Instant);
 
 impl Since {
     /// Further than any clock goes.
-    const UNKNOWN: Self = Self(Instant::from_nanos(u64::MAX));
+    pub(super) const UNKNOWN: Self = Self(Instant::MAX);
+
+    /// This instant, if it was `read`.
+    #[inline]
+    pub(super) fn at(now: Instant, is_read: bool) -> Self {
+        if is_read { Self(now) } else { Self::UNKNOWN }
+    }
+
+    pub(super) fn known(self) -> Option<Instant> {
+        Some(self.0).filter(|since| *since != Self::UNKNOWN.0)
+    }
+
+    /// From then to `now`; zero where it is not known.
+    pub(super) fn elapsed(self, now: Instant) -> Duration {
+        now - self.0
+    }
 }
 
 impl Held {
     /// The instant of the grant; `None` where it may have been given without a clock.
     pub(super) fn since(&self) -> Option<Instant> {
-        Some(self.since.0).filter(|since| *since != Since::UNKNOWN.0)
+        self.since.known()
     }
 }
 
@@ -237,7 +252,7 @@ impl Resource {
     /// One more call is out.
     #[inline]
     pub(super) fn grant(&mut self, now: Instant, resource: ResourceId, estimate: Usage, is_watched: bool) -> Held {
-        let since = if self.uses_time || is_watched { Since(now) } else { Since::UNKNOWN };
+        let since = Since::at(now, self.uses_time || is_watched);
         self.in_flight += 1;
         let in_flight = self.in_flight;
         let held = Held { resource, limit: self.limit(now), in_flight, grant: self.grants, since, estimate };

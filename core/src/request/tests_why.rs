@@ -2,6 +2,7 @@
 
 use std::string::ToString;
 
+use super::budget::{BudgetConfig, Dimension, Usage};
 use super::testing::*;
 use super::*;
 use crate::time::Duration;
@@ -43,4 +44,19 @@ fn the_next_call_is_kept_by_what_keeps_the_first_waiter_or_by_nothing() {
     bench.end(first, Outcome::RateLimited);
     assert_eq!(bench.machine.why_next(bench.now, CHAT), Some(CallWait::Cooldown { until }));
     assert_eq!(bench.machine.why_next(bench.now, ResourceId::from_index(9)), None);
+}
+
+#[test]
+fn of_waiters_that_came_at_one_instant_the_first_to_come_is_asked() {
+    let mut bench = Bench::new(8, AimdConfig::default());
+    let budget = BudgetConfig::per_minute(Dimension::TotalTokens, 6_000);
+    bench.machine.set_budgets(bench.now, CHAT, &[budget]).expect("a valid budget");
+    let of = |tokens| Request::new(CHAT).estimated(Usage::tokens(tokens, 0));
+    let _lease = bench.machine.try_acquire(bench.now, &of(6_000)).expect("the budget is whole");
+    let left = bench.wait(of(2_000));
+    bench.wait(of(4_000));
+    bench.machine.cancel(bench.now, left);
+    bench.wait(of(1_000));
+    let until = bench.now + Duration::from_secs(40);
+    assert_eq!(bench.machine.why_next(bench.now, CHAT), Some(CallWait::Budget { until }));
 }

@@ -7,6 +7,7 @@ use std::task::{Poll, Wake, Waker};
 
 use tidegate_core::executor::{Spawn, Timer};
 use tidegate_core::gate::{Gate, Permit};
+use tidegate_core::request::event::{Interest, RequestFact};
 use tidegate_core::request::limit::{CallReport, LimitAlgorithm};
 use tidegate_core::request::{Completion, DenialReason, Outcome, Request, ResourceId};
 use tidegate_core::time::{Clock, Duration, Instant};
@@ -276,13 +277,13 @@ fn no_clock_is_read_while_nothing_depends_on_the_time() {
         take().finish(outcome);
     }
     assert_eq!(reads(), 0);
-    // A timeout runs from the moment of asking, a wait is timed, and a pause runs from the answer.
+    // A timeout runs from the moment of asking, and a pause from the answer.
     let (first, second) =
         (runtime.block_on(gate.acquire(Request::new(resource).within(ms(9)))).unwrap().unwrap(), take());
     assert_eq!(reads(), 2, "the second reads it because the first did");
     let mut waiting = gate.acquire(Request::new(resource));
     assert!(poll(&mut waiting, Waker::noop()).is_pending());
-    assert_eq!(reads(), 1);
+    assert_eq!(reads(), 0, "nobody wants to know how long it waits");
     first.finish(Outcome::Success);
     assert_eq!(reads(), 0, "there is no deadline, so it does not matter when the waiter is served");
     runtime.run_until(at(40));
@@ -294,6 +295,34 @@ fn no_clock_is_read_while_nothing_depends_on_the_time() {
     runtime.run_until(at(2_040));
     drop(waiting);
     drop(take());
+}
+
+#[test]
+fn a_wait_is_timed_for_those_who_listen_when_it_begins() {
+    let runtime = Runtime::new();
+    let host = CarelessHost::new(runtime.host(), usize::MAX);
+    let (gate, resource) = gate_of(host.clone(), 1);
+    let held = gate.try_acquire(Request::new(resource)).unwrap();
+    runtime.run_until(at(3_600_000));
+    let (mut before, mut after) = (gate.acquire(Request::new(resource)), gate.acquire(Request::new(resource)));
+    assert!(poll(&mut before, Waker::noop()).is_pending());
+    gate.with(|machine, now| machine.set_interest(now, Interest::ALL));
+    host.clock_reads.set(0);
+    assert!(poll(&mut after, Waker::noop()).is_pending());
+    assert_eq!(host.clock_reads.get(), 1);
+    runtime.run_until(at(3_600_040));
+    held.finish(Outcome::Success);
+    let Poll::Ready(Ok(permit)) = poll(&mut before, Waker::noop()) else { panic!("it is its turn") };
+    permit.finish(Outcome::Success);
+    let waits = gate.with(|machine, _| {
+        core::iter::from_fn(|| machine.poll_event())
+            .filter_map(|event| match event.fact {
+                RequestFact::WaitCompleted { waited, .. } => Some(waited),
+                _ => None,
+            })
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(waits, [ms(0), ms(40)], "how long the first waited is not known");
 }
 
 #[test]

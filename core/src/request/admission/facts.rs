@@ -86,14 +86,17 @@ impl RequestAdmission {
             || self.waited.iter().any(uses_time)
     }
 
-    /// The same for `acquire` and `try_acquire`: also true if the request may have to wait.
+    /// The same for `acquire` and `try_acquire`: also true if the request has a timeout, which begins now.
     #[inline]
     #[must_use]
     pub fn needs_clock_to_admit(&self, request: &Request) -> bool {
-        request.timeout.or(self.config.default_timeout).is_some()
-            || !self.waited.is_empty()
-            || self.needs_clock(request.resource)
-            || self.blocked(self.latest(), request).is_some()
+        request.timeout.or(self.config.default_timeout).is_some() || self.needs_clock(request.resource)
+    }
+
+    /// The same for `acquire_tied`: also true if the request may have to wait, because the task stage is asked then.
+    #[must_use]
+    pub fn needs_clock_to_admit_tied(&self, request: &Request) -> bool {
+        self.needs_clock_to_admit(request) || !self.waited.is_empty() || self.blocked(self.latest(), request).is_some()
     }
 
     /// The latest instant that any command was given.

@@ -18,7 +18,7 @@ use super::config::RequestConfig;
 use super::event::{EventLog, RequestFact};
 use super::keys::{GroupId, Request, ResourceId};
 use super::outcome::{Acquire, Completion, Denial, DenialReason, Effect, RequestLease, WaiterId};
-use super::resource::{Held, ProviderModel, Resource};
+use super::resource::{Held, ProviderModel, Resource, Since};
 use super::tie::Ties;
 use super::timers::{Timer, Timers};
 use crate::error::ConfigError;
@@ -31,7 +31,10 @@ use crate::time::{Duration, Instant, Monotonic};
 #[derive(Clone, Copy, Debug)]
 struct Waiter {
     resource: ResourceId,
-    since: Instant,
+    /// In the order of coming.
+    number: u64,
+    /// Known where it has a deadline, and where somebody wanted events when it came.
+    since: Since,
     deadline: Option<Instant>,
     estimate: Usage,
     /// Whether the ties know more of it.

@@ -6,7 +6,7 @@ use crate::handle::{SlotKey, Slots};
 use crate::request::budget::Usage;
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::outcome::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
-use crate::request::resource::{Block, Resource};
+use crate::request::resource::{Block, Resource, Since};
 use crate::request::tie::{TaskStage, TieState, Tied};
 use crate::request::timers::Timer;
 use crate::time::Instant;
@@ -104,7 +104,7 @@ impl RequestAdmission {
             let Some(waiter) = waiters.get(SlotKey::from_bits(candidate.item)) else { return Verdict::Skip };
             // A waiter past its deadline is never granted, not even before it is told. The one that arrives this
             // instant with "now or not at all" is not past it.
-            if waiter.deadline.is_some_and(|end| end <= now && waiter.since < now) {
+            if waiter.deadline.is_some_and(|end| end <= now && !waiter.since.elapsed(now).is_zero()) {
                 return Verdict::Skip;
             }
             let entry = &mut resources[waiter.resource.index()];
@@ -217,7 +217,9 @@ impl RequestAdmission {
     ) -> SlotKey {
         let Request { resource, estimate, .. } = *request;
         let is_tied = tied.is_some();
-        let key = self.waiters.insert(Waiter { resource, since: now, deadline, estimate, is_tied, place: 0 });
+        let since = Since::at(now, deadline.is_some() || self.log.is_on());
+        let number = self.sequence;
+        let key = self.waiters.insert(Waiter { resource, number, since, deadline, estimate, is_tied, place: 0 });
         if self.log.is_on() {
             self.tell_queued(now, resource, WaiterId(key));
         }

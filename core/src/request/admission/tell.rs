@@ -83,7 +83,7 @@ impl RequestAdmission {
 
     /// A waiter has left the queue with a grant.
     pub(super) fn tell_served(&mut self, now: Instant, id: WaiterId, left: &Waiter, lease: LeaseId) {
-        let waited = now - left.since;
+        let waited = left.since.elapsed(now);
         self.tell(now, left.resource, RequestFact::WaitCompleted { waiter: Some(id), waited });
         self.tell_granted(now, left.resource, lease);
         self.tell_drained(now, left.resource);
@@ -91,7 +91,7 @@ impl RequestAdmission {
 
     /// A waiter has left the queue without one.
     pub(super) fn tell_withdrawn(&mut self, now: Instant, id: WaiterId, left: &Waiter, reason: DenialReason) {
-        let waited = now - left.since;
+        let waited = left.since.elapsed(now);
         let fact = match reason {
             DenialReason::QueueTimeout => RequestFact::WaitTimeout { waiter: Some(id), waited },
             _ => RequestFact::WaitCancelled { waiter: id, waited, reason },

@@ -98,7 +98,7 @@ impl RequestAdmission {
 
     fn first_waiter(&self, resource: ResourceId) -> Option<(SlotKey, &Waiter)> {
         let waiters = self.waiters.iter().filter(|(_, waiter)| waiter.resource == resource);
-        waiters.min_by_key(|(key, waiter)| (waiter.since, *key))
+        waiters.min_by_key(|(_, waiter)| waiter.number)
     }
 
     fn why(&self, now: Instant, key: SlotKey, waiter: &Waiter) -> CallWait {
