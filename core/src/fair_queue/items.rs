@@ -23,6 +23,7 @@ impl FairQueue {
 
     /// The same for one who sees to it that no two items have the same id, and does so for every item. Answers what to
     /// [withdraw](Self::withdraw) it by: no item is found by its id.
+    #[inline]
     pub(crate) fn append(&mut self, item: u64, group: GroupId, class: ClassId, cost: f64) -> u32 {
         let slot = self.nodes.add(self.node(item, group, class, cost));
         self.queue_up(slot, group, class);
@@ -71,6 +72,7 @@ impl FairQueue {
     }
 
     /// Appends a node to its group.
+    #[inline]
     fn queue_up(&mut self, slot: u32, group: GroupId, class: ClassId) {
         self.version += 1;
         self.classes[class.index()].queued += 1;
@@ -96,6 +98,7 @@ impl FairQueue {
     }
 
     /// Removes a node from its group's list, its counters and the index.
+    #[inline]
     pub(super) fn unlink(&mut self, slot: u32) {
         let Node { group, class, next, previous, .. } = self.nodes[slot];
         let entry = &mut self.groups[group as usize];

@@ -141,6 +141,7 @@ pub struct FairQueue {
     groups: Vec<Group>,
     classes: Vec<Class>,
     lots: Vec<Lot>,
+    /// In no particular order.
     open_lots: Vec<u32>,
     ready: TurnHeap,
     /// Groups judged [`Verdict::GroupBlocked`], in order of turn.
@@ -311,6 +312,7 @@ impl FairQueue {
 
     /// Moves a class to `lot` and closes that, as if the first item of the class were offered and judged
     /// [`Verdict::ClassBlocked`].
+    #[inline]
     pub(crate) fn block_class(&mut self, class: ClassId, lot: LotId) {
         if self.classes[class.index()].place != NOWHERE {
             self.park_class(class.0, lot.0);
@@ -348,6 +350,7 @@ impl FairQueue {
 /// The machinery of turns.
 impl FairQueue {
     /// The group and class next in turn among ready classes and open lots.
+    #[inline]
     fn front(&mut self) -> Option<(u32, u32)> {
         let mut best = self.ready.peek();
         let mut at = 0;
@@ -427,6 +430,7 @@ impl FairQueue {
     }
 
     /// Moves a blocked class to `lot`, and closes the lot: what blocks this class blocks all that wait there.
+    #[inline]
     fn park_class(&mut self, class: u32, lot: u32) {
         if self.classes[class as usize].lot != lot {
             self.unseat(class);
@@ -435,7 +439,9 @@ impl FairQueue {
         }
         if core::mem::replace(&mut self.lots[lot as usize].open, false) {
             work::steps(self.open_lots.len());
-            self.open_lots.retain(|open| *open != lot);
+            if let Some(at) = self.open_lots.iter().position(|open| *open == lot) {
+                self.open_lots.swap_remove(at);
+            }
         }
     }
 

@@ -65,6 +65,7 @@ impl Nodes {
     }
 
     /// Forgets the item in a slot. O(1).
+    #[inline]
     pub(super) fn remove(&mut self, slot: u32) {
         if self.index.len() > 0 {
             self.index.remove(hash(&self.slab[slot as usize].id), slot);

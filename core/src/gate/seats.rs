@@ -50,6 +50,7 @@ impl Seats {
     }
 
     /// A seat for a waiter that is not answered. O(1) amortised.
+    #[inline]
     pub(super) fn take(&mut self, waiter: WaiterId, waker: Option<Waker>) -> SeatNumber {
         let slot = waiter.slot();
         if slot >= self.by_slot.len() {
@@ -69,6 +70,7 @@ impl Seats {
     }
 
     /// Puts an answer where its waiter will look; gives it back if nobody waits for it any more.
+    #[inline]
     pub(super) fn answer(&mut self, waiter: WaiterId, answer: Answer) -> Result<Option<Waker>, Answer> {
         let Some(seat) = self.unlist(waiter) else { return Err(answer) };
         match core::mem::replace(&mut seat.state, State::Answered(answer)) {
@@ -78,6 +80,7 @@ impl Seats {
     }
 
     /// The answer at a seat, which is free from then on.
+    #[inline]
     pub(super) fn leave_answered(&mut self, number: SeatNumber) -> Option<Answer> {
         if let State::Waiting(_) = self.slab[number as usize].state {
             return None;
@@ -117,6 +120,7 @@ impl Seats {
     }
 
     /// Takes the seat of `waiter` out of the list of its slot.
+    #[inline]
     fn unlist(&mut self, waiter: WaiterId) -> Option<&mut Seat> {
         let first = self.by_slot.get_mut(waiter.slot())?;
         let (mut before, mut number) = (END, *first);

@@ -320,6 +320,7 @@ impl<H: Host> State<H> {
         true
     }
 
+    #[inline]
     fn carry_out(&mut self, now: Instant, effect: Effect) -> Option<Waker> {
         match effect {
             Effect::Granted { waiter, lease } => self.answer(now, waiter, Ok(lease)),
@@ -327,6 +328,7 @@ impl<H: Host> State<H> {
         }
     }
 
+    #[inline]
     fn answer(&mut self, now: Instant, waiter: WaiterId, answer: Answer) -> Option<Waker> {
         match self.seats.answer(waiter, answer) {
             Ok(waker) => waker,

@@ -13,6 +13,7 @@ pub(super) struct Cooldown {
 
 impl Cooldown {
     /// The end of the cooldown in force at `now`.
+    #[inline]
     pub(super) fn until(&self, now: Instant) -> Option<Instant> {
         self.until.filter(|end| now < *end)
     }

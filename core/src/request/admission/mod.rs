@@ -146,7 +146,7 @@ impl RequestAdmission {
     }
 
     /// Queues a request, and answers it if its turn is now or never.
-    #[cold]
+    #[inline(never)]
     fn wait(&mut self, now: Instant, request: &Request, group: GroupId) -> Acquire {
         self.expire(now);
         let timeout = request.timeout.or(self.config.default_timeout);
@@ -166,6 +166,7 @@ impl RequestAdmission {
     }
 
     /// The answer to a request that was queued and not served.
+    #[inline]
     fn stay(&mut self, now: Instant, request: &Request, key: SlotKey, deadline: Option<Instant>) -> Acquire {
         if deadline == Some(now) {
             if let (Some(waiter), true) = (self.remove_waiter(key), self.log.is_on()) {

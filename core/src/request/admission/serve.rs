@@ -207,6 +207,7 @@ impl RequestAdmission {
 
 /// Waiters.
 impl RequestAdmission {
+    #[inline]
     pub(super) fn enqueue(
         &mut self,
         now: Instant,
@@ -255,7 +256,7 @@ impl RequestAdmission {
         if self.timers.next().is_none_or(|at| at > now) {
             return;
         }
-        self.expire(now);
+        self.expire_due(now);
         if let Some(resource) = self.waited.first().copied() {
             self.resources[resource.index()].wake_at = Some(now);
             self.arm(now, Timer::Wake(resource.0));
@@ -264,7 +265,15 @@ impl RequestAdmission {
     }
 
     /// Refuses the waiters whose deadline has passed and opens the lots of the resources whose wake-up was due.
+    #[inline]
     pub(super) fn expire(&mut self, now: Instant) {
+        if self.timers.next().is_some_and(|at| at <= now) {
+            self.expire_due(now);
+        }
+    }
+
+    #[inline(never)]
+    fn expire_due(&mut self, now: Instant) {
         while let Some((at, timer)) = self.timers.pop_due(now) {
             match timer {
                 Timer::Deadline(key) => {
@@ -322,19 +331,25 @@ impl RequestAdmission {
 /// Time.
 impl RequestAdmission {
     /// Arms one wake-up for each resource whose waiters wait for time, and drops those that lost their meaning.
+    #[inline]
     pub(super) fn arm_wakes(&mut self, now: Instant) {
         for at in 0..self.waited.len() {
             let resource = self.waited[at];
-            let entry = &mut self.resources[resource.index()];
+            let entry = &self.resources[resource.index()];
             let next = entry.next_change(now);
             if next != entry.wake_at {
-                entry.wake_at = next;
-                if let Some(instant) = next {
-                    self.arm(instant, Timer::Wake(resource.0));
-                }
+                self.arm_wake(resource, next);
             }
         }
         self.trim();
+    }
+
+    #[inline(never)]
+    fn arm_wake(&mut self, resource: ResourceId, next: Option<Instant>) {
+        self.resources[resource.index()].wake_at = next;
+        if let Some(instant) = next {
+            self.arm(instant, Timer::Wake(resource.0));
+        }
     }
 
     pub(super) fn arm(&mut self, at: Instant, timer: Timer) {
@@ -343,6 +358,7 @@ impl RequestAdmission {
         timers.arm(at, timer, live, |at, timer| is_current(waiters, resources, at, timer));
     }
 
+    #[inline]
     pub(super) fn trim(&mut self) {
         let Self { timers, waiters, resources, .. } = self;
         timers.trim(|at, timer| is_current(waiters, resources, at, timer));
