@@ -79,6 +79,13 @@ impl GroupId {
     pub const fn index(self) -> usize {
         self.0 as usize
     }
+
+    /// The group with this number, to come back across a language boundary. A request in one that was never made is answered
+    /// with [`DenialReason::Unregistered`](crate::request::DenialReason::Unregistered).
+    #[must_use]
+    pub const fn from_index(index: u32) -> Self {
+        Self(index)
+    }
 }
 
 impl ClassId {

@@ -35,8 +35,6 @@ use settings::Limits;
 #[wasm_bindgen]
 pub struct RequestGate {
     gate: Gate<JsHost>,
-    /// Fairness groups, by number.
-    groups: RefCell<Vec<GroupId>>,
     listens: RefCell<Option<news::Listening>>,
 }
 
@@ -47,7 +45,7 @@ impl RequestGate {
     pub fn new(default_timeout_ms: f64) -> Result<RequestGate, JsValue> {
         let config = RequestConfig { default_timeout: span(default_timeout_ms), ..RequestConfig::default() };
         let machine = RequestAdmission::new(config).map_err(|error| settings::refused(&error))?;
-        Ok(Self { gate: Gate::new(JsHost, machine), groups: RefCell::default(), listens: RefCell::default() })
+        Ok(Self { gate: Gate::new(JsHost, machine), listens: RefCell::default() })
     }
 
     /// Makes a provider's model known for one kind of call, or changes its limits: the limit then starts afresh. Answers its
@@ -78,26 +76,26 @@ impl RequestGate {
         let made = self.gate.with(|machine, _| machine.group(name, weight));
         let group = made.map_err(|error| settings::refused(&error))?;
         news::announce();
-        Ok(self.number_of(group))
+        Ok(group.index() as u32)
     }
 
     /// The number of a tenant's group, which is made when it is first named.
     #[wasm_bindgen(js_name = groupOfTenant)]
     pub fn group_of_tenant(&self, name: &str) -> Result<u32, JsValue> {
         let group = self.gate.with(|machine, _| machine.group_of_tenant(name));
-        Ok(self.number_of(group.map_err(|error| settings::refused(&error))?))
+        group.map(|group| group.index() as u32).map_err(|error| settings::refused(&error))
     }
 
     /// Asks for a permit: see the module. `group` below 0 is the resource's own; `timeout_ms` NaN is the gate's default.
     pub fn acquire(&self, resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) -> i32 {
-        let request = self.request(resource, group, timeout_ms, input, output);
+        let request = request(resource, group, timeout_ms, input, output);
         news::ask(self.gate.acquire_owned(request).tied(tie::take()))
     }
 
     /// A permit at once, or [`DENIED`]. Never overtakes a waiting call.
     #[wasm_bindgen(js_name = tryAcquire)]
     pub fn try_acquire(&self, resource: u32, group: i32, input: u32, output: u32) -> i32 {
-        let request = self.request(resource, group, f64::NAN, input, output);
+        let request = request(resource, group, f64::NAN, input, output);
         let answer = match self.gate.try_acquire_owned(request) {
             Ok(permit) => news::keep(permit),
             Err(denial) => {
@@ -160,25 +158,14 @@ impl RequestGate {
     pub fn core(&self) -> &Gate<JsHost> {
         &self.gate
     }
+}
 
-    fn number_of(&self, group: GroupId) -> u32 {
-        let mut groups = self.groups.borrow_mut();
-        // Whoever asks often asks for the group that was made last.
-        let known = groups.iter().rposition(|known| *known == group);
-        known.unwrap_or_else(|| {
-            groups.push(group);
-            groups.len() - 1
-        }) as u32
-    }
-
-    fn request(&self, resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) -> Request {
-        let group = usize::try_from(group).ok().and_then(|number| self.groups.borrow().get(number).copied());
-        Request {
-            resource: ResourceId::from_index(resource),
-            group,
-            timeout: span(timeout_ms),
-            estimate: Usage::tokens(input, output),
-        }
+fn request(resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) -> Request {
+    Request {
+        resource: ResourceId::from_index(resource),
+        group: u32::try_from(group).ok().map(GroupId::from_index),
+        timeout: span(timeout_ms),
+        estimate: Usage::tokens(input, output),
     }
 }
 
