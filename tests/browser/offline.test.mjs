@@ -213,6 +213,29 @@ test("a view of another version of the page asks for the page to be loaded again
   assert.deepEqual(await tourThatFails("**/tour/tour.js*", script('import { gone } from "../app.parts.js";'), says), []);
 });
 
+test("a view whose file is gone, or that of something it needs, says so, and asks for the page to be loaded again", async () => {
+  const says = /^Tour could not be loaded: its file is not there any more, most likely because a newer version was installed\. Load the page again\. The rest of the page goes on\.$/;
+  for (const file of ["tour.js", "tour.css", "lessons.js"]) {
+    const complaints = await tourThatFails(`**/tour/${file}*`, (route) => route.fulfill({ status: 404 }), says);
+    assert.ok(complaints.length > 0 && complaints.every((one) => one.startsWith("answer 404")), complaints.join("; "));
+  }
+  // A host that has a page of its own for what is not there.
+  const html = (route) => route.fulfill({ contentType: "text/html", body: "<!doctype html><title>Nothing here</title>" });
+  assert.deepEqual(await tourThatFails("**/tour/tour.js*", html, says), []);
+});
+
+test("a view that the server has an error for says so, and comes when it is asked for again", () =>
+  withHeldUp("tour", (route) => route.fulfill({ status: 500 }), async (playground, page, mend) => {
+    playground.isOffline = true;
+    await playground.tab("Tour");
+    const panel = page.getByRole("tabpanel", { name: "Tour" });
+    await panel.getByRole("status").filter({ hasText: /^Tour could not be loaded: the server answers with an error \(500\)\. The rest of the page goes on\.$/ }).waitFor();
+    assert.ok(playground.complaints.splice(0).every((one) => one.startsWith("answer 500")));
+    await mend();
+    await panel.getByRole("button", { name: "Try again" }).click();
+    await panel.getByRole("button", { name: /^Start lesson 1/ }).waitFor();
+  }));
+
 test("a view that fails as it opens says so, and is not opened twice", async () => {
   const complaints = await tourThatFails("**/tour/tour.js*", script('export const open = () => { throw new Error("not so"); };'), /^Tour cannot be shown/);
   assert.deepEqual(complaints, ["page error: not so"]);

@@ -3,7 +3,7 @@
 // fetched says so and can be asked for again; the rest of the page goes on meanwhile.
 import { announce } from "./announce.js";
 import { byId, make, wordsOf } from "./dom.js";
-import { FELT_MS, fetched, NotLoaded } from "./fetching.js";
+import { FELT_MS, fateOf, fetched, NotLoaded } from "./fetching.js";
 
 /** @typedef {import("./session.js").Session} Session */
 /** @typedef {import("./tabs.js").Tabs} Tabs */
@@ -127,7 +127,9 @@ class LateView {
   /** @returns {Promise<void>} */
   #dress() {
     if (this.#isDressed) return Promise.resolve();
-    const sheet = make("link", { rel: "stylesheet", href: `${this.#name}/${this.#name}.css` });
+    const path = `${this.#name}/${this.#name}.css`;
+    const since = performance.now();
+    const sheet = make("link", { rel: "stylesheet", href: path });
     return new Promise((resolve, reject) => {
       sheet.addEventListener("load", () => {
         this.#isDressed = true;
@@ -135,7 +137,7 @@ class LateView {
       });
       sheet.addEventListener("error", () => {
         sheet.remove();
-        reject(new NotLoaded(this.#title, false));
+        void fateOf(path, since).then((fate) => reject(new NotLoaded(this.#title, fate)));
       });
       document.head.append(sheet);
     });
