@@ -139,3 +139,43 @@ test("while a person is at the list of very many groups each row stays the group
     await page.mouse.move(0, 0);
     await foot.filter({ hasText: "groups with the most waiting are shown." }).waitFor();
   }));
+
+test("two runs of 4096 groups each come and go without a long task, and are not sent to the worker again", (t) =>
+  kit.withPage(async (playground, page) => {
+    const name = "very-many/fairness-groups";
+    await playground.choose(name);
+    await playground.tab("Compare");
+    await page.getByRole("button", { name: "AIMD, Tide" }).click();
+    await playground.stands();
+    await page.locator('fieldset[data-side="1"]').getByLabel("Scenario", { exact: true }).selectOption(name);
+    await playground.stands();
+    await page.evaluate(() => {
+      const { postMessage } = Worker.prototype;
+      globalThis.sent = 0;
+      Worker.prototype.postMessage = function (message, ...rest) {
+        globalThis.sent = Math.max(globalThis.sent, JSON.stringify(message).length);
+        return postMessage.call(this, message, ...rest);
+      };
+    });
+    // Looking for a tab as people name it would be a long task by itself.
+    const show = async (view, stages) => {
+      await page.evaluate((view) => document.getElementById(`tab-${view}`).click(), view);
+      await page.locator(`#${view} .stage`).nth(stages - 1).waitFor();
+      await playground.stands();
+    };
+    const { longest } = await tasksDuring(kit.browser, page, async () => {
+      for (let turn = 0; turn < 3; turn += 1) {
+        await show("stage", 1);
+        await show("compare", 2);
+      }
+    });
+    t.diagnostic(`longest task ${longest.toFixed(1)} ms of a processor`);
+    assert.ok(longest <= LONGEST_TASK_MS, `a task of ${longest} ms`);
+    assert.ok((await page.evaluate(() => globalThis.sent)) < 10_000, "what the worker has is called by its name");
+    await playground.playBothTo(20);
+    const shown = (figure) => page.locator(`#compare tr[data-figure="${figure}"] td`).evaluateAll((cells) => cells.slice(0, 2).map((cell) => Number(cell.dataset.value)));
+    const base = kit.core.scenario(name);
+    const times = await shown("time");
+    const runs = ["aimd", "tide"].map((algorithm, side) => kit.replay({ ...base, models: base.models.map((model) => ({ ...model, algorithm: { name: algorithm } })) }, 1, times[side]));
+    assert.deepEqual(await shown("rows"), runs.map((run) => run.sample().rows_done));
+  }));

@@ -1,5 +1,6 @@
 // What the page and its worker say to each other.
 import type { About, Change, Intervention, Layout, RunReport, Scenario, TelemetryField, Why } from "./pkg/tidegate_playground.js";
+import type { Packed } from "./scenarios.js";
 import type { ShownSample } from "./shown.js";
 
 /** A run of the set-up: the only one or the left one is 0, the one beside it is 1. */
@@ -24,18 +25,25 @@ export type Command =
   /** Answered once, by an `answer` with the same id. Questions about another run than the present one fail. */
   | { type: "ask"; id: number; run: number; question: Question };
 
+/** A run to prepare: a scenario, by name where the worker has it, and what the run has instead of what that has. Large
+ * scenarios take long to send. */
+export interface Wanted {
+  scenario: Scenario | string;
+  own: Partial<Scenario>;
+}
+
 /** What the page can ask, and what the answer is. */
 export interface Answers {
   /**
    * Throws the present runs away and prepares others: one, or two that go in lockstep. Fails, and leaves them as they are, for a scenario that cannot run.
    * `isTakenBack`: the branch goes on after `at`, and the next change cuts that off.
    */
-  load: { question: { scenarios: Scenario[]; seed: number; at: number; isTakenBack: boolean }; answer: { layouts: Layout[] } };
+  load: { question: { sides: Wanted[]; seed: number; at: number; isTakenBack: boolean }; answer: { layouts: Layout[] } };
   /** Changes a run from now on; undefined: all. The answer is all changes of each run, and when this one comes, in virtual ms. */
   change: { question: { what: Intervention; side: Side | undefined }; answer: { changes: Change[][]; at: number } };
   why: { question: { side: Side; about: About }; answer: Why[] };
-  /** A scenario with every field. */
-  completeScenario: { question: { scenario: Scenario }; answer: Scenario };
+  /** A scenario with every field. From then on it can be asked for by its name. */
+  completeScenario: { question: Packed; answer: Scenario };
   readScenario: { question: { toml: string }; answer: Scenario };
   writeScenario: { question: { scenario: Scenario }; answer: string };
   /** How a run stands: enough to bring it about again. */

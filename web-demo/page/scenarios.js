@@ -2,18 +2,28 @@
 // The scenarios that come with the page. The list and the first one, with which it begins, are there from the start; the
 // others are loaded when one of them is first asked for.
 import { fetched } from "./fetching.js";
-import { FIRST, SCENARIOS, scenarioOf } from "./pkg/tidegate_scenarios.js";
+import { FIRST, SCENARIOS } from "./pkg/tidegate_scenarios.js";
 
-/** @typedef {import("./pkg/tidegate_playground.js").Scenario} Scenario */
+/** @typedef {import("./pkg/tidegate_scenarios.js").ScenarioInfo} ScenarioInfo */
+
+/**
+ * A scenario as it came: reading the text of a large one takes long, and is left to the worker.
+ * @typedef {object} Packed
+ * @property {Omit<ScenarioInfo, "suite">} info
+ * @property {string} text the rest, as JSON without the fields that have their defaults
+ */
 
 export { SCENARIOS };
 
-/** A scenario by its name, without the fields that have their defaults. Rejects for an unknown one.
- * @param {string} name @returns {Promise<Scenario>} */
+/** A scenario by its name. Rejects for an unknown one. @param {string} name @returns {Promise<Packed>} */
 export async function find(name) {
+  const listed = SCENARIOS.find((one) => one.name === name);
+  const text = listed && (listed === SCENARIOS[0] ? FIRST : (await texts()).textOf(name));
   // Not in the core's words, which list all there are: a link may hold any name.
-  if (!SCENARIOS.some((one) => one.name === name)) throw new Error(`No scenario is called "${name.slice(0, 40)}".`);
-  if (name === SCENARIOS[0]?.name) return /** @type {Scenario} */ (scenarioOf(name, FIRST));
-  const { textOf } = /** @type {typeof import("./pkg/tidegate_scenario_texts.js")} */ (await fetched("The scenario", "pkg/tidegate_scenario_texts.js"));
-  return /** @type {Scenario} */ (scenarioOf(name, textOf(name)));
+  if (!text) throw new Error(`No scenario is called "${name.slice(0, 40)}".`);
+  const { suite: _, ...info } = listed;
+  return { info, text };
 }
+
+/** @returns {Promise<typeof import("./pkg/tidegate_scenario_texts.js")>} */
+const texts = () => fetched("The scenario", "pkg/tidegate_scenario_texts.js");

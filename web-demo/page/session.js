@@ -2,7 +2,7 @@
 // The set-up of the page: which scenario, with which seed, changed how, and where in it. It asks the worker for the
 // runs and tells the views what has come of it; it decides nothing about scheduling.
 import { wordsOf } from "./dom.js";
-import { scenariosOf, sameAsScenario } from "./compare/sides.js";
+import { sidesOf, sameAsScenario } from "./compare/sides.js";
 import { FELT_MS } from "./fetching.js";
 import { Runner } from "./runner.js";
 import { find, SCENARIOS } from "./scenarios.js";
@@ -96,6 +96,10 @@ export class Session {
   /** The newest frame. @type {Frame | undefined} */
   frame;
   runner;
+  /** The scenarios that come with the page and have been wanted, by name. @type {Map<string, Promise<Scenario>>} */
+  #found = new Map();
+  /** The names of those that the worker has, too. @type {Map<Scenario, string>} */
+  #names = new Map();
   /** How each mode was left. @type {Partial<Record<Mode, Left>>} */
   #left = {};
   /** The last of the loads under way. @type {Promise<unknown>} */
@@ -164,17 +168,30 @@ export class Session {
     if (forgets) this.#left = {};
   }
 
-  /** A scenario that comes with the page, with every field. Throws for an unknown one. @param {string} name */
-  async #find(name) {
-    return this.runner.ask("completeScenario", { scenario: await find(name) });
+  /** A scenario that comes with the page, with every field. Rejects for an unknown one. @param {string} name */
+  #find(name) {
+    const known = this.#found.get(name);
+    if (known) return known;
+    const found = this.#complete(name);
+    this.#found.set(name, found);
+    // What failed may work the next time: the network comes and goes.
+    found.catch(() => this.#found.delete(name));
+    return found;
   }
 
-  /** Fetches the texts of scenarios before their turn comes: nothing else that a person does waits for the network.
+  /** @param {string} name */
+  async #complete(name) {
+    const scenario = await this.runner.ask("completeScenario", await find(name));
+    this.#names.set(scenario, name);
+    return scenario;
+  }
+
+  /** Finds scenarios before their turn comes: nothing else that a person does waits for the network, or for reading them.
    * @param {string[]} names @param {() => boolean} areWanted whether they still are */
   async #fetch(names, areWanted) {
     const told = setTimeout(() => areWanted() && this.#tell("coming", names[0]), FELT_MS);
     try {
-      await Promise.all(names.map(find));
+      await Promise.all(names.map((name) => this.#find(name)));
     } finally {
       clearTimeout(told);
       this.#tell("coming", undefined);
@@ -289,12 +306,15 @@ export class Session {
   async #load({ changes, at, extent }) {
     const { base } = this;
     if (!base) return;
-    const written = await scenariosOf(base, this.mode === "one" ? undefined : this.choices, (name) => this.#find(name));
-    const scenarios = written.map((one, side) => (changes?.[side] ? { ...one, changes: changes[side] } : one));
-    const { layouts } = await this.runner.load({ scenarios, seed: this.seed, at, isTakenBack: at < extent });
-    this.runs = written;
+    const written = await sidesOf(base, this.mode === "one" ? undefined : this.choices, (name) => this.#find(name));
+    const sides = written.map(({ scenario, own }, side) => ({
+      scenario: this.#names.get(scenario) ?? scenario,
+      own: changes?.[side] ? { ...own, changes: changes[side] } : own,
+    }));
+    const { layouts } = await this.runner.load({ sides, seed: this.seed, at, isTakenBack: at < extent });
+    this.runs = written.map(({ scenario, own }) => ({ ...scenario, ...own }));
     this.layouts = layouts;
-    this.changes = scenarios.map((one) => one.changes ?? []);
+    this.changes = this.runs.map((one, side) => changes?.[side] ?? one.changes ?? []);
     this.#changedAt = 0;
     this.at = at;
     this.extent = Math.max(extent, at);

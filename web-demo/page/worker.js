@@ -13,6 +13,8 @@ import { wordsOf } from "./words.js";
 /** @typedef {import("./messages").Command} Command */
 /** @typedef {import("./messages").Question} Question */
 /** @typedef {import("./messages").Report} Report */
+/** @typedef {import("./pkg/tidegate_playground.js").Scenario} Scenario */
+/** @typedef {import("./scenarios.js").Packed} Packed */
 
 /** The longest a turn may work, so that commands are heard at once. */
 const SLICE_MS = 8;
@@ -225,12 +227,26 @@ function step() {
   changed = true;
 }
 
+/** The scenarios that come with the page and have been asked for, by name. @type {Map<string, Scenario>} */
+const known = new Map();
+
+/** @param {Packed} packed */
+function complete({ info, text }) {
+  const scenario = completeScenario({ ...info, ...JSON.parse(text) });
+  known.set(info.name, scenario);
+  return scenario;
+}
+
 /** Prepares runs; those there are stay if one of the new ones cannot be. @param {number} number
  * @param {Answers["load"]["question"]} question */
-function load(number, { scenarios: wanted, seed, at, isTakenBack }) {
+function load(number, { sides, seed, at, isTakenBack }) {
   const next = [];
   try {
-    for (const one of wanted) next.push(new Playground(one, seed));
+    for (const { scenario, own } of sides) {
+      const whole = typeof scenario === "string" ? known.get(scenario) : scenario;
+      if (!whole) throw new Error("the scenario has not been asked for");
+      next.push(new Playground({ ...whole, ...own }, seed));
+    }
   } catch (error) {
     for (const one of next) one.free();
     throw error;
@@ -264,7 +280,7 @@ function answer(id, number, question) {
     case "load":
       return load(number, question);
     case "completeScenario":
-      return completeScenario(question.scenario);
+      return complete(question);
     case "readScenario":
       return files().then(({ readScenario }) => readScenario(question.toml));
     case "writeScenario":

@@ -35,8 +35,8 @@ export function policyChoice(name) {
   return name === "strict_fair" ? name : { bounded_borrow: {} };
 }
 
-/** A scenario with what a side changes in it. @param {Scenario} scenario @param {Choice} choice @returns {Scenario} */
-export function applied(scenario, choice) {
+/** What a side has instead of what the scenario has. @param {Scenario} scenario @param {Choice} choice @returns {Partial<Scenario>} */
+function ownOf(scenario, choice) {
   const { algorithm, fixed, policy, ramp, advisory, yields } = choice;
   const models = (scenario.models ?? []).map((model) => ({
     ...model,
@@ -44,7 +44,6 @@ export function applied(scenario, choice) {
     ...(ramp !== "" && { request: { ...model.request, ramp_ms: ramp } }),
   }));
   return {
-    ...scenario,
     models,
     ...(policy && { policy: policyChoice(policy) }),
     ...(advisory && { advisory: advisory === "yes" }),
@@ -52,9 +51,14 @@ export function applied(scenario, choice) {
   };
 }
 
-/** The scenarios to run: the one itself, or both sides of a comparison.
- * @param {Scenario} base @param {[Choice, Choice] | undefined} choices @param {(name: string) => Promise<Scenario>} find */
-export async function scenariosOf(base, choices, find) {
-  if (!choices) return [base];
-  return Promise.all(choices.map(async (choice) => applied(choice.scenario ? await find(choice.scenario) : base, choice)));
+/** What to run, and what it has of its own: the scenario itself, or both sides of a comparison.
+ * @param {Scenario} base @param {[Choice, Choice] | undefined} choices @param {(name: string) => Promise<Scenario>} find
+ * @returns {Promise<{ scenario: Scenario, own: Partial<Scenario> }[]>} */
+export async function sidesOf(base, choices, find) {
+  if (!choices) return [{ scenario: base, own: {} }];
+  const sides = choices.map(async (choice) => {
+    const scenario = choice.scenario ? await find(choice.scenario) : base;
+    return { scenario, own: ownOf(scenario, choice) };
+  });
+  return Promise.all(sides);
 }
