@@ -3,6 +3,7 @@
 // seconds: whatever else the machine does holds both up.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { ARTIFACTS } from "./demo.mjs";
 import { playground } from "./harness.mjs";
 import { tasksDuring } from "./tasks.mjs";
 
@@ -138,6 +139,52 @@ test("while a person is at the list of very many groups each row stays the group
     await playground.play.focus();
     await page.mouse.move(0, 0);
     await foot.filter({ hasText: "groups with the most waiting are shown." }).waitFor();
+  }));
+
+test("the weight of any of 4096 groups can be set, by a part of its name, and no task is long", (t) =>
+  kit.withPage(async (playground, page) => {
+    await playground.choose("very-many/fairness-groups");
+    const hands = page.locator("#hands");
+    const search = hands.getByRole("textbox", { name: "Groups to show" });
+    const state = hands.getByRole("status");
+    const shown = () => hands.locator("input[data-group]").evaluateAll((all) => all.map((input) => input.dataset.group));
+    await state.filter({ hasText: /^48 of 4,096 groups are shown\.$/ }).waitFor();
+    const names = kit.replay("very-many/fairness-groups", 1, 0).sample().groups.map(({ name }) => name);
+    assert.deepEqual(await shown(), names.slice(0, 48));
+    const called = (part) => names.filter((name) => name.includes(part)).length;
+    assert.ok(called("c40") > 48);
+    await search.focus();
+    const { longest } = await tasksDuring(kit.browser, page, async () => {
+      await page.keyboard.type("C40");
+      await state.filter({ hasText: `48 of ${called("c40")} groups called so are shown.` }).waitFor();
+      await page.keyboard.type("01");
+      await state.filter({ hasText: /^Groups called so: 1\.$/ }).waitFor();
+      for (let letter = 0; letter < 5; letter += 1) await page.keyboard.press("Backspace");
+      await state.filter({ hasText: /^48 of 4,096 groups are shown\.$/ }).waitFor();
+      await page.keyboard.type("c40 1");
+    });
+    t.diagnostic(`longest task ${longest.toFixed(1)} ms of a processor`);
+    assert.ok(longest <= LONGEST_TASK_MS, `a task of ${longest} ms`);
+    assert.deepEqual(await shown(), names.filter((name) => name.includes("c40") && name.includes("1")));
+    await search.fill("c4001");
+    await page.keyboard.press("Tab");
+    const weight = hands.getByLabel("Weight of c4001", { exact: true });
+    assert.ok(await weight.evaluate((input) => input === document.activeElement), "the next stop of the keyboard");
+    await page.keyboard.press("Control+A");
+    await page.keyboard.type("7");
+    await page.keyboard.press("Enter");
+    await playground.stands();
+    await search.fill("none");
+    await state.filter({ hasText: /^No group is called so\.$/ }).waitFor();
+    assert.deepEqual(await shown(), []);
+    await search.fill("c4001");
+    assert.equal(await weight.inputValue(), "7");
+    await search.fill("c40");
+    await hands.screenshot({ path: `${ARTIFACTS}weights.png` });
+    const { changes, at } = (await playground.linked()).setUp;
+    assert.deepEqual(changes[0].map(({ set, column, weight }) => [set, column, weight]), [["weight", "c4001", 7]]);
+    const { groups } = kit.replay({ ...kit.core.scenario("very-many/fairness-groups"), changes: changes[0] }, 1, at + 1).sample();
+    assert.equal(groups.find(({ name }) => name === "c4001").weight, 7);
   }));
 
 test("two runs of 4096 groups each come and go without a long task, and are not sent to the worker again", (t) =>

@@ -2,8 +2,8 @@
 // Controls of the scheduler's own settings, which take effect while the run goes on. What a provider bears is moved
 // at its chart.
 import { limitChoice, policyChoice } from "../compare/sides.js";
-import { byId, make } from "../dom.js";
-import { shownOf } from "../stage/dom.js";
+import { byId, make, say } from "../dom.js";
+import { count } from "../format.js";
 import { MOST_GROUPS } from "../shown.js";
 import { settingsAt } from "./settings.js";
 
@@ -13,6 +13,7 @@ import { settingsAt } from "./settings.js";
 /** @typedef {import("./settings.js").ModelSettings} ModelSettings */
 /** @typedef {import("./settings.js").Settings} Settings */
 /** @typedef {(control: HTMLInputElement | HTMLSelectElement, value: string) => void} Put */
+/** The field of a group's weight. @typedef {{ element: HTMLElement, fill: (put: Put) => void }} WeightField */
 
 /** Milliseconds in a second. */
 const SECOND = 1_000;
@@ -31,6 +32,8 @@ export class Hands {
   #parent = byId("hands-controls");
   /** Puts the settings in force into the controls. @type {((settings: Settings, put: Put) => void)[]} */
   #fillers = [];
+  /** @type {WeightField[]} */
+  #weightFields = [];
   /** What the controls show. */
   #shown = "";
 
@@ -46,6 +49,7 @@ export class Hands {
     const layout = this.#session.layouts[0];
     const isOne = this.#session.mode === "one";
     this.#fillers = [];
+    this.#weightFields = [];
     this.#shown = "";
     if (!layout || !isOne) return;
     const parts = [this.#fairness(layout), ...layout.providers.map(({ name }) => this.#provider(name))];
@@ -65,6 +69,7 @@ export class Hands {
     this.#shown = key;
     const settings = settingsAt(scenario, due, at);
     for (const fill of this.#fillers) fill(settings, put);
+    for (const { fill } of this.#weightFields) fill(put);
   }
 
   /** What was refused does not stay in its control, even where a person is still at it. */
@@ -79,14 +84,43 @@ export class Hands {
       this.#session.change({ set: "policy", policy: policyChoice(/** @type {"strict_fair"} */ (value)) }),
     );
     this.#fillers.push(({ policy: now }, put) => put(policy.control, now === "strict_fair" ? "strict_fair" : "bounded_borrow"));
-    const weights = layout.groups.slice(0, MOST_GROUPS).map(({ name }, group) => {
-      const column = layout.columns.find((one) => one.group === group)?.name ?? "";
-      const weight = number(`Weight of ${name}`, { min: 1, max: 1000, step: 1 }, (value) => this.#session.change({ set: "weight", column, weight: value }));
-      weight.control.dataset.group = name;
-      this.#fillers.push((_, put) => put(weight.control, String(this.#weight(column, group))));
-      return weight.element;
-    });
-    return make("fieldset", {}, make("legend", {}, "Fairness between columns"), policy.element, ...weights, shownOf(weights.length, layout.groups.length, "groups"));
+    const weights = layout.groups.length > MOST_GROUPS ? this.#findWeights(layout) : this.#weights(layout, [...layout.groups.keys()]);
+    return make("fieldset", {}, make("legend", {}, "Fairness between columns"), policy.element, ...weights);
+  }
+
+  /** The weights of these groups. @param {Layout} layout @param {number[]} groups by index */
+  #weights(layout, groups) {
+    const fields = groups.map((group) => this.#weightField(layout, group));
+    this.#weightFields = fields;
+    return fields.map(({ element }) => element);
+  }
+
+  /** @param {Layout} layout @param {number} group @returns {WeightField} */
+  #weightField(layout, group) {
+    const name = layout.groups[group]?.name ?? "";
+    const column = layout.columns.find((one) => one.group === group)?.name ?? "";
+    const { control, element } = number(`Weight of ${name}`, { min: 1, max: 1000, step: 1 }, (value) => this.#session.change({ set: "weight", column, weight: value }));
+    control.dataset.group = name;
+    return { element, fill: (put) => put(control, String(this.#weight(column, group))) };
+  }
+
+  /** Of very many groups, the weights of those that are looked for by name. @param {Layout} layout */
+  #findWeights(layout) {
+    const names = layout.groups.map(({ name }) => name.toLowerCase());
+    const search = make("input", { type: "text", "aria-label": "Groups to show", placeholder: "a part of their name", autocomplete: "off", spellcheck: "false" });
+    const state = make("p", { class: "stage-foot", role: "status" });
+    const show = () => {
+      const found = groupsCalled(names, search.value.trim().toLowerCase());
+      for (const { element } of this.#weightFields) element.remove();
+      const elements = this.#weights(layout, found.slice(0, MOST_GROUPS));
+      for (const { fill } of this.#weightFields) fill(putAnyway);
+      state.before(...elements);
+      say(state, inWords(found.length, names.length));
+      return elements;
+    };
+    search.addEventListener("input", show);
+    const field = make("label", { class: "field whole" }, make("span", {}, "Groups to show"), search);
+    return [field, ...show(), state];
   }
 
   /** The weight of a group: as the last change says, else as the newest frame does. @param {string} column @param {number} group */
@@ -138,6 +172,20 @@ export class Hands {
     const { runs, changes, at } = this.#session;
     return settingsAt(/** @type {import("../pkg/tidegate_playground.js").Scenario} */ (runs[0]), changes[0] ?? [], at);
   }
+}
+
+/** The groups with these words in their names, by index: first those that are called exactly so, which others may hide.
+ * @param {string[]} names @param {string} search */
+function groupsCalled(names, search) {
+  const words = search.split(/\s+/);
+  const found = [...names.keys()].filter((group) => words.every((word) => names[group]?.includes(word)));
+  return [...found.filter((group) => names[group] === search), ...found.filter((group) => names[group] !== search)];
+}
+
+/** @param {number} found @param {number} all */
+function inWords(found, all) {
+  if (found <= MOST_GROUPS) return found === 0 ? "No group is called so." : `Groups called so: ${found}.`;
+  return `${MOST_GROUPS} of ${count(found)} groups${found < all ? " called so" : ""} are shown.`;
 }
 
 /** @type {Put} */
