@@ -1,6 +1,7 @@
 // Compare: two runs on one seed, at the same instant, and the difference in the core's own numbers.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { ARTIFACTS } from "./demo.mjs";
 import { playground } from "./harness.mjs";
 
 const kit = playground();
@@ -115,6 +116,42 @@ test("other scenarios beside each other, to the end: which is better is said in 
     assert.ok(Math.abs(instants[0] - instants[1]) < 0.01 * Math.max(left.now(), right.now()) / 1_000, `the same place is the same instant: ${instants}`);
     await halves.nth(0).getByRole("button", { name: "Latest" }).click();
     assert.equal(await halves.nth(1).getByRole("button", { name: "Latest" }).getAttribute("aria-pressed"), "true", "both show the same stretch");
+  }));
+
+/** Of each half, its queues: what a full bar stands for, as it says, and each row's figures beside the ends of its bars, as shares. */
+const queues = (page) =>
+  page.locator("#compare .half").evaluateAll((halves) =>
+    halves.map((half) => {
+      const numbers = [...half.querySelectorAll(".queues .stage-foot")].map(({ textContent }) => /^A full bar: ([\d,]+) running, ([\d,]+) queued\.$/.exec(textContent)).find(Boolean);
+      const [slots, tasks] = numbers.slice(1).map((text) => Number(text.replaceAll(",", "")));
+      const rows = [...half.querySelectorAll(".group-row")].map((row) => {
+        const value = (name) => Number(row.querySelector(`[data-figure="${name}"]`).dataset.value);
+        const ends = (stack) => row.querySelector(stack).style.backgroundSize.split(",").map((size) => parseFloat(size) / 100);
+        // The first part of the upper bar ends at the limit, and leaves room for its mark.
+        return { queued: value("queued"), within: Math.min(value("running"), value("limit")), queue: ends(".queue-stack")[0], slots: ends(".slots-stack")[0] };
+      });
+      return { slots, tasks, rows };
+    }),
+  );
+
+test("equal bars of the queues mean equal numbers on both sides", () =>
+  kit.withPage(async (playground, page) => {
+    const pick = (side, scenario) => page.locator(`fieldset[data-side="${side}"]`).getByLabel("Scenario", { exact: true }).selectOption(scenario);
+    await playground.tab("Compare");
+    await pick(0, "two-harbours");
+    await pick(1, "borrow-and-repay");
+    await page.locator(".half-title").nth(1).filter({ hasText: "Borrow" }).waitFor();
+    await playground.stands();
+    await playground.playBothTo(2_000);
+    await page.waitForFunction(() => [...document.querySelectorAll(".stage")].every((stage) => stage.dataset.fresh === "true"));
+    const [left, right] = await queues(page);
+    assert.deepEqual([left.slots, left.tasks], [right.slots, right.tasks], "a full bar is as many");
+    const deepest = ({ rows }) => Math.max(...rows.map(({ queued }) => queued));
+    assert.ok(deepest(left) > 10 && deepest(left) < 0.4 * right.tasks && deepest(right) > 0.4 * right.tasks, `each side for itself would have another scale: ${deepest(left)}, ${deepest(right)} of ${right.tasks}`);
+    for (const { queued, within, queue, slots } of [left, right].flatMap(({ rows }) => rows)) {
+      assert.ok(Math.abs(queue - queued / left.tasks) < 1e-3 && Math.abs(slots - within / left.slots) < 8e-3, `${queued} queued: ${queue}, ${within} running: ${slots}`);
+    }
+    await page.locator("#compare .halves").screenshot({ path: `${ARTIFACTS}queues-beside-each-other.png` });
   }));
 
 test("every choice of a side reaches the run", () =>

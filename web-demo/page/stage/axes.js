@@ -1,11 +1,19 @@
 // @ts-check
-// The axes of tide charts. Two stages beside each other share theirs, so that runs can be compared by eye: the same height
-// is as many calls, and the same place is the same instant.
+// The axes of tide charts, and what a full bar of a queue stands for. Two stages beside each other share theirs, so that
+// runs can be compared by eye: the same height is as many calls, the same place the same instant, and the same length as
+// many tasks.
 
 /** A run shorter than this is shown on an axis this long, in ms. */
 const SHORTEST = 10_000;
 /** A value axis is never lower than this. */
 const LOWEST = 4;
+
+/** The least of 1, 2, 5, 10, 20... that is not below `value`. @param {number} value */
+function roundUp(value) {
+  let top = 1;
+  for (let turn = 0; top < value; turn += 1) top *= turn % 3 === 1 ? 2.5 : 2;
+  return top;
+}
 
 export class Axes {
   /** Whether only the latest stretch is shown. */
@@ -16,6 +24,9 @@ export class Axes {
   #ends = new Map();
   /** @type {(() => void)[]} */
   #turned = [];
+  /** What a full bar of a queue stands for: workers, and tasks. They only grow, so that the bars stay comparable. */
+  slots = 4;
+  tasks = 10;
 
   get follows() {
     return this.#follows;
@@ -41,6 +52,12 @@ export class Axes {
    * @param {number} provider @param {number} value */
   grow(provider, value) {
     if (value > 0.94 * this.top(provider)) this.#tops[provider] = Math.ceil(value * 1.25);
+  }
+
+  /** Makes room for so many workers and waiting tasks of one group. @param {number} slots @param {number} tasks */
+  growBars(slots, tasks) {
+    this.slots = Math.max(this.slots, slots);
+    if (tasks > this.tasks) this.tasks = roundUp(tasks);
   }
 
   /** A run has come to this instant. @param {unknown} run whatever stands for it @param {number} ms */

@@ -9,7 +9,9 @@ import { brief } from "./words.js";
 
 /** @typedef {import("./part.js").Sample} Sample */
 /** @typedef {import("../shown.js").Only} Only */
+/** @typedef {import("./axes.js").Axes} Axes */
 /** @typedef {import("./view").On} On */
+/** @typedef {import("./view").View} View */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
 /** @typedef {import("../pkg/tidegate_playground.js").GroupSample} GroupSample */
 
@@ -18,13 +20,6 @@ const MARK = 0.006;
 
 /** A weight, to three digits. @param {number} weight */
 const weigh = (weight) => String(Number(weight.toPrecision(3)));
-
-/** The least of 1, 2, 5, 10, 20... that is not below `value`. @param {number} value */
-function roundUp(value) {
-  let top = 1;
-  for (let turn = 0; top < value; turn += 1) top *= turn % 3 === 1 ? 2.5 : 2;
-  return top;
-}
 
 class Group {
   element;
@@ -92,9 +87,7 @@ class Group {
 
 export class QueueDepths extends SamplePart {
   #groups;
-  /** What a full bar stands for. It only grows, so that the bars stay comparable. */
-  #slots = 4;
-  #tasks = 10;
+  #axes;
   #scale;
   #others = new Text(make("p", { class: "stage-foot" }));
   /** The group that each row shows. @type {number[]} */
@@ -104,11 +97,12 @@ export class QueueDepths extends SamplePart {
    * @type {number[] | undefined} */
   #held;
 
-  /** @param {HTMLElement} parent @param {Layout} layout @param {On} on */
-  constructor(parent, layout, on) {
+  /** @param {HTMLElement} parent @param {Layout} layout @param {On} on @param {Axes} axes */
+  constructor(parent, layout, on, axes) {
     const { element } = section("queues", "Queues", "Running against each group's limit, and waiting");
     super(element, parent);
     this.#on = on;
+    this.#axes = axes;
     this.#shown = layout.groups.slice(0, MOST_GROUPS).map((_, index) => index);
     this.#groups = this.#shown.map((_, row) => new Group(() => on.why({ group: this.#shown[row] ?? row })));
     this.#groups.forEach((group, row) => group.call(layout.groups[row]?.name ?? ""));
@@ -119,27 +113,27 @@ export class QueueDepths extends SamplePart {
     if (!this.#others.element.hidden) this.#watch(list);
   }
 
+  /** @override @param {View} view */
+  take(view) {
+    super.take(view);
+    for (const { running, limit, queued } of view.sample.groups) {
+      this.#axes.growBars(Math.max(running, limit !== null && limit < UNBOUNDED ? limit : 0), queued);
+    }
+  }
+
   /** @override @param {Sample} sample */
   drawSample(sample) {
     // Pictures that were taken before the worker heard of it.
     if (this.#held && String(this.#held) !== String(sample.only?.groups)) return false;
     if (sample.only) this.#showOnly(sample, sample.only);
-    let slots = this.#slots;
-    let tasks = this.#tasks;
-    for (let index = 0; index < this.#groups.length; index += 1) {
-      const { running = 0, limit = 0, queued = 0 } = sample.groups[index] ?? {};
-      slots = Math.max(slots, running, limit !== null && limit < UNBOUNDED ? limit : 0);
-      tasks = Math.max(tasks, queued);
-    }
-    if (slots > this.#slots) this.#slots = slots;
-    if (tasks > this.#tasks) this.#tasks = roundUp(tasks);
+    const { slots, tasks } = this.#axes;
     for (let index = 0; index < this.#groups.length; index += 1) {
       const group = sample.groups[index];
       if (!group) continue;
       this.#groups[index]?.call(group.name);
-      this.#groups[index]?.show(group, this.#slots, this.#tasks);
+      this.#groups[index]?.show(group, slots, tasks);
     }
-    this.#scale.set(`A full bar: ${count(this.#slots)} running, ${count(this.#tasks)} queued.`);
+    this.#scale.set(`A full bar: ${count(slots)} running, ${count(tasks)} queued.`);
     return false;
   }
 

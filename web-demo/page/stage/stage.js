@@ -1,5 +1,6 @@
 // @ts-check
 // All that a run shows, from the outcome to its causes: rows, providers, pipeline, worker slots, queues, idle time.
+import { Axes } from "./axes.js";
 import { make } from "./dom.js";
 import { IdleSplit } from "./idle-split.js";
 import { forgetColours } from "./palette.js";
@@ -12,7 +13,6 @@ import { WorkerLanes } from "./worker-lanes.js";
 /** @typedef {import("./view").On} On */
 /** @typedef {import("./view").Component} Component */
 /** @typedef {import("./view").View} View */
-/** @typedef {import("./axes.js").Axes} Axes */
 /** @typedef {import("./part.js").Part} Part */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
 
@@ -39,15 +39,15 @@ export class Stage {
   #drawnAt = Number.NEGATIVE_INFINITY;
 
   /** @param {HTMLElement} parent @param {Layout} layout @param {On} on
-   * @param {Axes} [axes] of the charts, if a stage beside this one has the same */
-  constructor(parent, layout, on, axes) {
+   * @param {Axes} [axes] of the charts and queues, if a stage beside this one has the same */
+  constructor(parent, layout, on, axes = new Axes()) {
     // First into the document: some parts are made in the size they are shown in.
     parent.append(this.element);
     const [rows, tides] = [new RowsBar(this.element, layout, on), new TidePanels(this.element, layout, on, axes)];
     const [graph, lanes] = [new PipelineGraph(this.element, layout, on), new WorkerLanes(this.element, layout, on)];
     const pair = make("div", { class: "stage-pair" });
     this.element.append(pair);
-    this.#parts = [rows, tides, graph, lanes, new QueueDepths(pair, layout, on), new IdleSplit(pair, layout, on)];
+    this.#parts = [rows, tides, graph, lanes, new QueueDepths(pair, layout, on, axes), new IdleSplit(pair, layout, on)];
     this.#partsDrawnAt = this.#parts.map(() => Number.NEGATIVE_INFINITY);
   }
 
