@@ -110,14 +110,12 @@ impl<'t> Serializer for Writer<'t> {
     /// In parts of 19 digits: so many fit into what is written anyway.
     fn serialize_u128(self, number: u128) -> Written {
         const PART: u128 = 10_000_000_000_000_000_000;
-        match u64::try_from(number) {
-            Ok(number) => self.serialize_u64(number),
-            Err(_) => {
-                Writer(self.0).serialize_u128(number / PART)?;
-                self.put(&format!("{:019}", (number % PART) as u64));
-                Ok(())
-            }
+        if let Ok(number) = u64::try_from(number) {
+            return self.serialize_u64(number);
         }
+        Writer(self.0).serialize_u128(number / PART)?;
+        self.put(&format!("{:019}", (number % PART) as u64));
+        Ok(())
     }
 
     /// There are none in this program, and their digits would be others.

@@ -58,6 +58,7 @@ impl Amounts {
     }
 
     /// All of them, in the order of their names.
+    #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, u32)> {
         self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
     }
