@@ -26,7 +26,7 @@
 //! [`admit_unknown`](RequestGate::admit_unknown) says what they get and how many there may be; of tenants, the first
 //! [`MAX_STRANGERS`](tidegate_core::request::MAX_STRANGERS) that nobody registered get a group each, and the rest share one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -177,9 +177,8 @@ pub struct RequestGate {
 #[derive(Default)]
 struct Names {
     resources: HashMap<ResourceKey, ResourceId>,
+    /// Those that have a group to themselves: as bounded as the groups.
     tenants: HashMap<Arc<str>, GroupId>,
-    /// Those that tenants are remembered for.
-    groups: HashSet<GroupId>,
     /// What models get that nobody registered, and how many more there may be.
     unknown: Option<(Limits, usize)>,
 }
@@ -236,7 +235,6 @@ impl RequestGate {
         let mut names = self.names.write();
         let group = self.gate.with(|machine, _| machine.group(name, weight))?;
         names.tenants.insert(name.into(), group);
-        names.groups.insert(group);
         Ok(group)
     }
 
@@ -283,10 +281,12 @@ impl RequestGate {
         if let Some(known) = names.tenants.get(tenant) {
             return Ok(*known);
         }
-        let group = self.gate.with(|machine, _| machine.group_of_tenant(tenant));
-        let group = group.map_err(|_| Denial { reason: DenialReason::Unregistered, changes_at: None })?;
-        // The book stays as bounded as the groups: of those who share one, the first is remembered.
-        if names.groups.insert(group) {
+        let found = self.gate.with(|machine, _| {
+            let group = machine.group_of_tenant(tenant)?;
+            Ok::<_, ConfigError>((group, machine.is_shared_group(group)))
+        });
+        let (group, is_shared) = found.map_err(|_| Denial { reason: DenialReason::Unregistered, changes_at: None })?;
+        if !is_shared {
             names.tenants.insert(Arc::clone(tenant), group);
         }
         Ok(group)

@@ -459,7 +459,9 @@ fn tenants_that_nobody_named_have_a_group_each_until_there_are_too_many() {
     let first = admission.group_of_tenant("0").unwrap();
     let mut groups: Vec<GroupId> =
         (1..MAX_STRANGERS).map(|n| admission.group_of_tenant(&n.to_string()).unwrap()).collect();
+    assert!(!groups.iter().any(|group| admission.is_shared_group(*group)));
     let last = admission.group_of_tenant("one more").unwrap();
+    assert!(admission.is_shared_group(last) && !admission.is_shared_group(first));
     assert_eq!(admission.group_of_tenant("and another").unwrap(), last);
     assert_eq!(admission.group_of_tenant("0").unwrap(), first);
     assert_eq!(admission.group_of_tenant("named").unwrap(), named);

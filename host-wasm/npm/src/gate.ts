@@ -86,9 +86,8 @@ export class RequestGate {
     this.#tickets.changed();
   });
   readonly #defaults: AdaptiveSettings;
-  /** Groups of tenants, by name: one name for each group, so the core bounds these too. */
+  /** Groups of tenants that have one to themselves, by name: the core bounds these too. */
   readonly #tenants = new Map<string, number>();
-  readonly #named = new Set<number>();
   #isShut = false;
   #isEnding = false;
   readonly #listeners = new Listeners();
@@ -159,9 +158,7 @@ export class RequestGate {
    * @throws RangeError for a weight out of range
    */
   tenant(name: string, weight: number): void {
-    const group = this.#group(text("the name of a tenant", name), anyNumber("weight", weight));
-    this.#named.add(group);
-    this.#tenants.set(name, group);
+    this.#tenants.set(name, this.#group(text("the name of a tenant", name), anyNumber("weight", weight)));
   }
 
   /**
@@ -453,8 +450,7 @@ export class RequestGate {
 
   #stranger(tenant: string): number {
     const group = this.#live().groupOfTenant(text("the name of a tenant", tenant));
-    if (this.#named.has(group)) return group;
-    this.#named.add(group);
+    if (group < 0) return ~group;
     this.#tenants.set(tenant, group);
     return group;
   }

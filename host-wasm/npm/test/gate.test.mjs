@@ -207,6 +207,18 @@ test("tenants share by weight, those nobody named alike", async () => {
   assert.ok(people >= 8 && people <= 10, `${people} of the first 12`);
 });
 
+test("tenants beyond the four thousandth share one turn", async () => {
+  const gate = gateOf(1);
+  for (let nth = 0; nth < 4_096; nth++) gate.tryAcquire(KEY, { tenant: `${nth}` }).finish("success");
+  const held = await gate.acquire(KEY);
+  const served = [];
+  const ask = (tenant) => gate.run(KEY, () => void served.push(tenant), { tenant });
+  const all = Array.from({ length: 4 }, () => ["late", "later", "0"].map(ask)).flat();
+  held.finish("success");
+  await Promise.all(all);
+  assert.equal(served.slice(0, 8).filter((tenant) => tenant === "0").length, 4, `${served}`);
+});
+
 test("a key is a text, an object or a resource, and domains have limits of their own", () => {
   const gate = new RequestGate();
   const chat = gate.register("openrouter/meta/llama-4", { maxParallel: 3 });

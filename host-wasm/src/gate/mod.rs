@@ -79,11 +79,15 @@ impl RequestGate {
         Ok(group.index() as u32)
     }
 
-    /// The number of a tenant's group, which is made when it is first named.
+    /// The number of a tenant's group, which is made when it is first named; its complement, if tenants share it that came when
+    /// there were too many.
     #[wasm_bindgen(js_name = groupOfTenant)]
-    pub fn group_of_tenant(&self, name: &str) -> Result<u32, JsValue> {
-        let group = self.gate.with(|machine, _| machine.group_of_tenant(name));
-        group.map(|group| group.index() as u32).map_err(|error| settings::refused(&error))
+    pub fn group_of_tenant(&self, name: &str) -> Result<i32, JsValue> {
+        self.gate.with(|machine, _| {
+            let group = machine.group_of_tenant(name).map_err(|error| settings::refused(&error))?;
+            let number = (group.index() as u32).cast_signed();
+            Ok(if machine.is_shared_group(group) { !number } else { number })
+        })
     }
 
     /// Asks for a permit: see the module. `group` below 0 is the resource's own; `timeout_ms` NaN is the gate's default.

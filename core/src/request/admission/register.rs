@@ -237,6 +237,13 @@ impl RequestAdmission {
         }
     }
 
+    /// Whether this is the group of tenants that came when there were too many to have one each. A host that remembers the groups
+    /// of the others by name stays as bounded as they are. O(1).
+    #[must_use]
+    pub fn is_shared_group(&self, group: GroupId) -> bool {
+        self.named_group(OTHERS) == Some(group)
+    }
+
     fn named_group(&self, name: &str) -> Option<GroupId> {
         self.group_names.get(name).map(|id| self.named_groups[id as usize])
     }
