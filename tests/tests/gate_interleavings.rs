@@ -188,7 +188,7 @@ fn a_shutdown_races_a_deadline_and_exactly_one_of_them_wins() {
 fn a_run_that_is_dropped_at_an_await_races_a_grant_and_the_slot_reaches_the_next_in_line() {
     let at_call = Arc::new(AtomicUsize::new(0));
     let polled = Arc::clone(&at_call);
-    let all = exhaust("run dropped against grant", 900, move || {
+    let all = exhaust("run dropped against grant", 500, move || {
         let scene = Scene::new(1);
         let permit = scene.hold();
         let polled = Arc::clone(&polled);
