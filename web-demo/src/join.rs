@@ -7,7 +7,7 @@
 //! This does not read JavaScript: it knows `import` and `export` by their lines. That is enough because it is strict. In
 //! every script of the page, joined or not, each has to begin at the left edge, stand on one line and have one of the forms
 //! below; whatever else looks like either is an error that names the file, the line and what was expected. So is a path in
-//! any file that leads to one that is gone afterwards.
+//! any file that leads to one that is gone afterwards, and a name that is imported from a file which does not export it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,6 +15,8 @@ use std::fmt::Write as _;
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 
 use crate::code::{self, Line};
+
+mod names;
 
 /// The texts of the page, by path.
 pub(crate) type Texts = BTreeMap<String, String>;
@@ -94,6 +96,7 @@ pub(crate) fn modules(texts: &mut Texts) -> Result<()> {
     writeln!(whole, "{bodies}export {{ {} }};", names.join(", "))?;
     let others = texts.keys().filter(|key| is_module(key) && !joined.contains(key.as_str()));
     let others = others.map(|key| Ok((key.clone(), page.importing_from_joined(key)?))).collect::<Result<Texts>>()?;
+    names::check(texts)?;
     let mut left = texts.clone();
     left.retain(|key, _| !joined.contains(key.as_str()));
     left.extend(others);

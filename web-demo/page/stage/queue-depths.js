@@ -49,7 +49,7 @@ class Group {
       ),
       make("span", { class: "group-bars" }, this.#slots.element, this.#queue.element),
       make("span", { class: "group-figure" }, make("span", { class: "soft" }, "running"), make("span", {}, this.#running.element, make("span", { class: "of-limit soft" }, " / ", this.#limit.element))),
-      make("span", { class: "group-figure" }, make("span", { class: "soft" }, "queued"), this.#queued.element),
+      make("span", { class: "group-figure" }, make("span", { class: "soft" }, "queued"), make("span", {}, this.#queued.element)),
     );
     this.#owes = new Flag(this.element, "owes");
     this.#bounded = new Flag(this.element, "bounded");

@@ -126,6 +126,48 @@ fn no_file_may_mention_one_that_is_joined_but_by_an_import_of_a_known_form() {
 }
 
 #[test]
+fn a_name_that_the_other_file_does_not_export_is_an_error_that_names_both_files() {
+    let part = "export const a = 1;\nexport function b() {}\n";
+    let own = "export let count = 0;\nexport { count as all };\nexport default count;\nexport function* each() {}\n";
+    let forms = [
+        ("import { c } from \"../parts/part.js\";", "parts/part.js", "c"),
+        ("import { a, c as b } from \"../parts/part.js\";", "parts/part.js", "c"),
+        ("import part from \"../parts/part.js\";", "parts/part.js", "default"),
+        ("import { none } from \"./own.js\";", "late/own.js", "none"),
+        ("import own, { number } from \"./own.js\";", "late/own.js", "number"),
+        ("export { number } from \"./own.js\";", "late/own.js", "number"),
+    ];
+    for (form, from, name) in forms {
+        let view = format!("// A view.\n{form}\n");
+        let error = refusal_of(part, &[("late/view.js", &view), ("late/own.js", own)]);
+        let expected = format!(
+            "late/view.js, line 2, cannot be joined: expected a name that {from} exports, which `{name}` is not: {form}"
+        );
+        assert_eq!(error, expected);
+    }
+    let joined =
+        refusal_of("import { c } from \"../c.js\";\nexport const a = c;\n", &[("c.js", "export const d = 1;\n")]);
+    assert!(
+        joined.starts_with("parts/part.js, line 1,") && joined.contains("c.js exports, which `c` is not"),
+        "{joined}"
+    );
+    let passed_on = refusal_of("export { a } from \"../c.js\";\n", &[("c.js", "export const d = 1;\n")]);
+    assert!(passed_on.starts_with("parts/part.js, line 1,") && passed_on.contains("`a` is not"), "{passed_on}");
+    let unknown = refusal_of(part, &[("late/own.js", "export * from \"./view.js\";\n"), ("late/view.js", "")]);
+    assert!(unknown.starts_with("late/own.js, line 1, cannot be joined: expected `export`"), "{unknown}");
+}
+
+#[test]
+fn a_name_may_be_taken_in_every_form_in_which_it_is_exported() {
+    let own =
+        "export let count = 0;\nexport { count as all };\nexport default count;\nexport async function* each() {}\n";
+    let view = "import own, { all as every, count } from \"./own.js\";\nimport { each } from \"./own.js\";\nimport * as whole from \"./own.js\";\n\
+                import { anything } from \"../pkg/run.js\";\nexport { all } from \"./own.js\";\n";
+    let mut page = texts(&[("app.js", ""), ("worker.js", ""), ("late/view.js", view), ("late/own.js", own)]);
+    modules(&mut page).expect("every name is there");
+}
+
+#[test]
 fn files_that_are_not_joined_may_import_each_other_in_every_form() {
     let view = "import init, { run } from \"../pkg/run.js\";\nimport { own } from \"./own.js\";\n\
                 export { own };\nexport let count = 0;\nawait import(\"./own.js\");\n\
