@@ -74,3 +74,31 @@ test("a scenario that reads well and cannot run is refused, and the old one stay
     await playground.playTo(500);
     assert.equal((await playground.linked()).setUp.scenario, kit.first());
   }));
+
+test("what reads and writes files may be gone, or the server: the page says which, and tries again", () =>
+  kit.withPage(
+    async (playground, page) => {
+      const file = (name) => `**/tidegate_files${name}*`;
+      const download = page.locator("#download-toml");
+      const said = (text) => page.locator('[data-card="toml"]').getByRole("status").filter({ hasText: `It could not be made: What reads and writes files could not be loaded: ${text}` }).waitFor();
+      playground.isOffline = true;
+      await playground.tab("Take away");
+      for (const name of ["_bg.wasm", ".js"]) {
+        await page.route(file(name), (route) => route.fulfill({ status: 404 }));
+        await download.click();
+        await said("its file is not there any more, most likely because a newer version was installed. Load the page again.");
+        await page.unroute(file(name));
+        await page.route(file(name), (route) => route.abort());
+        await download.click();
+        await said("the server does not answer.");
+        await page.unroute(file(name));
+        await page.reload();
+        await playground.isUsable();
+      }
+      assert.ok(playground.complaints.splice(0).every((one) => one.startsWith("answer 404")));
+      playground.isOffline = false;
+      await playground.tab("Scenario");
+      await page.waitForFunction(() => document.querySelector("#toml")?.value.includes("rows ="));
+    },
+    { serviceWorkers: "block" },
+  ));

@@ -65,7 +65,8 @@ export type Report =
   | { type: "seeking"; run: number; share: number | undefined }
   | { type: "chunk"; id: number; text: string; share: number }
   | { type: "answer"; id: number; answer: Answers[Kind]["answer"] }
-  | { type: "refused"; id: number; message: string }
+  /** `missing`: a file of the page that did not come. */
+  | { type: "refused"; id: number; message: string; missing: string | undefined }
   /** Something that should not happen did: the run cannot go on. */
   | { type: "failed"; message: string };
 

@@ -1,6 +1,7 @@
 // @ts-check
 // The page's end of the worker: commands go out, frames and answers come in. Late ones, of a run that has been
 // replaced, are dropped here.
+import { fateOf, NotLoaded } from "./fetching.js";
 
 /** @typedef {import("./messages").Answers} Answers */
 /** @typedef {import("./messages").Command} Command */
@@ -109,13 +110,19 @@ export class Runner {
         this.#waiting.delete(report.id);
         break;
       case "refused":
-        this.#waiting.get(report.id)?.reject(new Error(report.message));
-        this.#waiting.delete(report.id);
+        void this.#refuse(report);
         break;
       case "failed":
         this.#fail(report.message);
         break;
     }
+  }
+
+  /** @param {Extract<Report, { type: "refused" }>} report */
+  async #refuse({ id, message, missing }) {
+    const error = missing === undefined ? new Error(message) : new NotLoaded("What reads and writes files", await fateOf(missing, Infinity));
+    this.#waiting.get(id)?.reject(error);
+    this.#waiting.delete(id);
   }
 
   /** No answer comes any more. @param {string} message */

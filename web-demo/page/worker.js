@@ -5,7 +5,7 @@
 // loop works for at most SLICE_MS, and a frame is sent only after the page has drawn the last one.
 import init, { completeScenario, Playground } from "./pkg/tidegate_playground.js";
 import { Exports } from "./take/exports.js";
-import { files } from "./take/files.js";
+import { files, Missing } from "./take/files.js";
 import { Pictures } from "./pictures.js";
 import { wordsOf } from "./words.js";
 
@@ -321,7 +321,7 @@ function answerAboutRun(id, question) {
 function hear({ id, run: number, question }) {
   /** @param {unknown} found */
   const give = (found) => post({ type: "answer", id, answer: /** @type {Answers[keyof Answers]["answer"]} */ (found) });
-  const refuse = (/** @type {unknown} */ error) => post({ type: "refused", id, message: wordsOf(error) });
+  const refuse = (/** @type {unknown} */ error) => post({ type: "refused", id, message: wordsOf(error), missing: error instanceof Missing ? error.path : undefined });
   try {
     const found = answer(id, number, question);
     if (found instanceof Promise) found.then(give, refuse);

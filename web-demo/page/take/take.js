@@ -99,7 +99,7 @@ class TakeAway {
         save(name, parts, type);
         say(state, `${name} has been made.`);
       } catch (error) {
-        say(state, `It could not be made: ${wordsOf(error)}.`);
+        say(state, `It could not be made: ${wordsOf(error).replace(/\.$/, "")}.`);
       } finally {
         button.disabled = false;
       }
