@@ -225,7 +225,7 @@ test("a view whose file is gone, or that of something it needs, says so, and ask
 });
 
 test("a view that the server has an error for says so, and comes when it is asked for again", () =>
-  withHeldUp("tour", (route) => route.fulfill({ status: 500 }), async (playground, page, mend) => {
+  withHeldUp("tour", (route) => route.fulfill({ status: 500, contentType: "text/html", body: "<!doctype html><title>500</title>" }), async (playground, page, mend) => {
     playground.isOffline = true;
     await playground.tab("Tour");
     const panel = page.getByRole("tabpanel", { name: "Tour" });

@@ -50,7 +50,7 @@ export async function fateOf(path, since) {
     const { status, headers } = await fetch(path, { method: "HEAD", cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) });
     // Some hosts have a page of their own for what is not there.
     const isPage = headers.get("content-type")?.startsWith("text/html");
-    return fateBy(isPage ? 404 : status) ?? fateBy(worstSince(since)) ?? "unanswered";
+    return fateBy(isPage && status < 400 ? 404 : status) ?? fateBy(worstSince(since)) ?? "unanswered";
   } catch {
     return "unanswered";
   }
@@ -58,7 +58,8 @@ export async function fateOf(path, since) {
 
 /** @param {number} status @returns {Fate | undefined} */
 function fateBy(status) {
-  if (status < 400) return undefined;
+  // Those hosts do not say what there is without sending it.
+  if (status < 400 || status === 405 || status === 501) return undefined;
   return status === 404 || status === 410 ? "gone" : status;
 }
 

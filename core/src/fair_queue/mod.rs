@@ -81,7 +81,7 @@ impl GroupId {
     }
 
     /// The group with this number, to come back across a language boundary. A request in one that was never made is answered
-    /// with [`DenialReason::Unregistered`](crate::request::DenialReason::Unregistered).
+    /// with [`DenialReason::Unregistered`](crate::request::DenialReason::Unregistered); a queue has to be given groups of its own.
     #[must_use]
     pub const fn from_index(index: u32) -> Self {
         Self(index)

@@ -33,7 +33,7 @@ export interface EventFacts {
   queue_drained: object;
   /** A call asked; `waiter` if it had to queue. */
   wait_started: { readonly waiter: number | undefined };
-  /** A call was let out. */
+  /** A call was let out. `waitedMs` is 0 for one without a timeout that came while nobody listened; so it is below. */
   wait_completed: { readonly waiter: number | undefined; readonly waitedMs: number };
   /** A call waited for as long as it might. */
   wait_timeout: { readonly waiter: number | undefined; readonly waitedMs: number };

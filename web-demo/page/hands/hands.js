@@ -34,6 +34,8 @@ export class Hands {
   #fillers = [];
   /** @type {WeightField[]} */
   #weightFields = [];
+  /** What of their names is looked for, where there are very many groups. */
+  #groupsToShow = "";
   /** What the controls show. */
   #shown = "";
 
@@ -108,8 +110,11 @@ export class Hands {
   #findWeights(layout) {
     const names = layout.groups.map(({ name }) => name.toLowerCase());
     const search = make("input", { type: "text", "aria-label": "Groups to show", placeholder: "a part of their name", autocomplete: "off", spellcheck: "false" });
+    // The controls are made anew for each run: who tunes one of many groups looks for it once.
+    search.value = this.#groupsToShow;
     const state = make("p", { class: "stage-foot", role: "status" });
     const show = () => {
+      this.#groupsToShow = search.value;
       const found = groupsCalled(names, search.value.trim().toLowerCase());
       for (const { element } of this.#weightFields) element.remove();
       const elements = this.#weights(layout, found.slice(0, MOST_GROUPS));

@@ -3,13 +3,13 @@
 // group's weight, and what it owes after borrowing.
 import { count } from "../format.js";
 import { MOST_GROUPS } from "../shown.js";
+import { Axes } from "./axes.js";
 import { Figure, Flag, make, section, StackedBar, Text, UNBOUNDED, whyButton } from "./dom.js";
 import { SamplePart } from "./part.js";
 import { brief } from "./words.js";
 
 /** @typedef {import("./part.js").Sample} Sample */
 /** @typedef {import("../shown.js").Only} Only */
-/** @typedef {import("./axes.js").Axes} Axes */
 /** @typedef {import("./view").On} On */
 /** @typedef {import("./view").View} View */
 /** @typedef {import("../pkg/tidegate_playground.js").Layout} Layout */
@@ -97,8 +97,8 @@ export class QueueDepths extends SamplePart {
    * @type {number[] | undefined} */
   #held;
 
-  /** @param {HTMLElement} parent @param {Layout} layout @param {On} on @param {Axes} axes */
-  constructor(parent, layout, on, axes) {
+  /** @param {HTMLElement} parent @param {Layout} layout @param {On} on @param {Axes} [axes] those of a stage beside this one, if there is one */
+  constructor(parent, layout, on, axes = new Axes()) {
     const { element } = section("queues", "Queues", "Running against each group's limit, and waiting");
     super(element, parent);
     this.#on = on;
