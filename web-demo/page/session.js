@@ -403,8 +403,9 @@ export class Session {
   /** @param {Frame} frame */
   #show(frame) {
     this.frame = frame;
-    frame.sides.forEach(({ changes }, side) => {
-      if (changes) this.changes[side] = changes;
+    // One that waited to be drawn while something was changed does not know of it.
+    frame.sides.forEach(({ changes, sample }, side) => {
+      if (changes && sample.at / 1e6 >= this.#changedAt) this.changes[side] = changes;
     });
     const going = frame.sides.filter(({ result }) => !result);
     const instants = (going.length > 0 ? going : frame.sides).map(({ sample }) => sample.at / 1e6);
