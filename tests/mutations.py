@@ -85,17 +85,17 @@ FAULTS = [
           "self.round + 1) <= self.round {", "self.round + 1) <= self.round + 1 {"),
     Fault("a short cooldown replaces a long one", "request/cooldown.rs",
           "promised.max(end)", "{ let _ = promised; end }"),
-    Fault("one success more before the limit rises", "request/limit/aimd.rs",
+    Fault("one success more before the limit rises", "limit/aimd.rs",
           "self.success_streak < self.config.successes_until_increase",
           "self.success_streak <= self.config.successes_until_increase"),
-    Fault("any number of workers yields", "request/admission/tied.rs",
+    Fault("any number of workers yields", "request/admission/yielding.rs",
           "entry.suspended < entry.effective_max().saturating_mul(YIELD_FACTOR) && ", ""),
-    Fault("nobody gives up what a suspended worker lacks", "request/admission/tied.rs",
+    Fault("nobody gives up what a suspended worker lacks", "request/admission/yielding.rs",
           "let Some(key) = ties.in_the_way(resource, tie, stage) else",
           "let Some(key) = ties.in_the_way(resource, tie, stage).filter(|_| false) else"),
     Fault("a suspended waiter is granted its request alone", "request/admission/serve.rs",
           "                self.ties.wants_stage = true;\n                break;", "                self.ties.wants_stage = true;"),
-    Fault("every rate limit of a burst cuts", "request/limit/mod.rs", "call.grant >= self.known", "true"),
+    Fault("every rate limit of a burst cuts", "limit/mod.rs", "call.grant >= self.known", "true"),
 ]
 
 

@@ -1,8 +1,8 @@
 //! The gate on a runtime that is not tokio, here the virtual-time executor: three callers, one slot, no real waiting.
 
-use tidegate_core::executor::{Spawn, Timer};
 use tidegate_core::gate::Gate;
 use tidegate_core::request::{Domain, Outcome, Request, RequestAdmission, RequestConfig};
+use tidegate_core::runtime::{Spawn, Timer};
 use tidegate_core::sim::executor::Executor;
 use tidegate_core::time::{Clock, Duration, Instant};
 

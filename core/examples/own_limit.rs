@@ -1,6 +1,6 @@
 //! A limit algorithm of one's own: it halves on every refusal and adds one for every success.
 
-use tidegate_core::request::limit::{CallReport, LimitAlgorithm};
+use tidegate_core::limit::{CallReport, LimitAlgorithm};
 use tidegate_core::request::{Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig};
 use tidegate_core::time::{Duration, Instant};
 

@@ -14,12 +14,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_core::driver::{self, FatalError, SaveError, Workload};
-use tidegate_core::executor::Timer;
 use tidegate_core::gate::Gate;
 use tidegate_core::pipeline::{
     Column, FinishedRowGroup, Pipeline, PipelineConfig, PlanBuilder, RetryKind, Strategy, Task, TaskOutcome,
 };
 use tidegate_core::request::{Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, ResourceId};
+use tidegate_core::runtime::Timer;
 use tidegate_core::sim::executor::{Executor, SimHost};
 use tidegate_core::task::TaskGroup;
 use tidegate_core::time::{Clock, Duration, Instant};
@@ -49,7 +49,7 @@ impl Workload for Calls {
         let steady_until = Rc::clone(&self.steady_until);
         Box::pin(async move {
             // The tie lets the worker hold nothing while it waits.
-            let Ok(permit) = gate.acquire(request).tied(task.tie).await else {
+            let Ok(permit) = gate.acquire(request).yielding(task.yield_token).await else {
                 return Err(FatalError::from("the gate is shut"));
             };
             host.sleep_until(host.now() + CALL).await;

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
-use crate::handle::FixedHasher;
+use crate::id::FixedHasher;
 
 /// The end of a chain.
 const END: u32 = u32::MAX;

@@ -4,7 +4,7 @@
 //! slot's generation and the item it was made for; the ledger compares all four, so it can tell a second release from
 //! a forged one without remembering leases that are gone. Memory is bounded by the leases live at once.
 
-use crate::handle::{KeyState, SlotKey, Slots};
+use crate::id::{KeyState, SlotKey, Slots};
 
 /// Names one lease. A plain value, checked at run time, so that it can cross a language boundary.
 ///

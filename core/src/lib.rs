@@ -37,27 +37,33 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+pub mod budget;
+pub mod call;
 mod chains;
 pub mod driver;
 pub mod error;
-pub mod executor;
+pub mod event;
 pub mod fair_queue;
 mod fixed_map;
 pub mod gate;
-pub mod handle;
 #[cfg(feature = "serde")]
 mod hex;
+pub mod id;
 pub mod lease;
+pub mod limit;
 #[cfg(feature = "serde")]
 mod millis;
 pub mod observe;
 mod order;
+mod panics;
 pub mod pipeline;
 pub mod replay;
 pub mod request;
+pub mod runtime;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod task;
 pub mod time;
 #[cfg(feature = "serde")]
 mod written;
+pub mod yielding;

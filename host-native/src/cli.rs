@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tidegate_core::request::limit::{LimitChoice, TideConfig, VegasConfig};
+use tidegate_core::limit::{LimitChoice, TideConfig, VegasConfig};
 
 use crate::error::Exit;
 use crate::mock::flags::{FaultFlag, ListenAddress, ModelFlag};

@@ -11,8 +11,8 @@
 //! what is sent where prompts depend on the dataset, and an upper bound where conditions depend on answers.
 
 use serde_json::{Map, Value};
+use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::Strategy;
-use tidegate_core::request::budget::Usage;
 
 use crate::dataset::{DatasetError, Row};
 use crate::fill::embedding::EmbeddingFill;

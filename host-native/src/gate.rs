@@ -33,10 +33,10 @@ use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use parking_lot::RwLock;
+use tidegate_core::budget::{BudgetConfig, Correction, Usage};
 use tidegate_core::error::ConfigError;
 use tidegate_core::gate::{Gate, OwnedPermit};
-use tidegate_core::request::budget::{BudgetConfig, Correction, Usage};
-use tidegate_core::request::limit::LimitChoice;
+use tidegate_core::limit::LimitChoice;
 use tidegate_core::request::{
     AimdConfig, CallWait, Completion, Denial, DenialReason, Domain, GroupId, Request, RequestAdmission, RequestConfig,
     ResourceId, ResourceSnapshot,

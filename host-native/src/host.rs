@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration as StdDuration;
 
-use tidegate_core::executor::{Host, Spawn, Timer};
+use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::time::{Clock, Instant};
 use tokio::runtime::{Handle, TryCurrentError};
 

@@ -4,10 +4,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tidegate_core::budget::Usage as Tokens;
 use tidegate_core::gate::{Gate, Permit};
-use tidegate_core::request::budget::Usage as Tokens;
-use tidegate_core::request::tie::Tie;
 use tidegate_core::request::{Completion, Denial, GroupId, Outcome, Request, ResourceId, ResourceSnapshot};
+use tidegate_core::yielding::YieldToken;
 
 use crate::client::{Answer, CallError};
 use crate::host::TokioHost;
@@ -35,7 +35,7 @@ pub struct Admission {
     /// In which fairness group it waits.
     pub group: GroupId,
     /// The worker that makes it, if that is to hold nothing of the task stage while it waits.
-    pub tie: Option<Tie>,
+    pub tie: Option<YieldToken>,
     /// The tokens it is estimated to take, for budgets and for the cost limit.
     pub estimate: Tokens,
 }
@@ -95,7 +95,7 @@ impl Provider {
     ) -> Result<T, CallFailure> {
         let request = Request { group: Some(admission.group), ..Request::new(self.resource) };
         let request = request.estimated(admission.estimate);
-        let permit = self.gate.acquire(request).tied(admission.tie).await.map_err(CallFailure::NotAdmitted)?;
+        let permit = self.gate.acquire(request).yielding(admission.tie).await.map_err(CallFailure::NotAdmitted)?;
         let estimate = self.cost(admission.estimate);
         if !self.ledger.lock().reserve(estimate) {
             drop(permit);

@@ -19,7 +19,7 @@ use std::fmt;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use tidegate_core::request::budget::Usage;
+use tidegate_core::budget::Usage;
 
 /// Units of money in one of the currency.
 const UNITS: u128 = 1_000_000_000_000;

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use tidegate_core::executor::{Host, Spawn, Timer};
+use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::time::{Clock, Instant};
 use wasm_bindgen::prelude::*;
 

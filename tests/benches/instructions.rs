@@ -34,13 +34,13 @@ use anyhow::{Context, Result, bail, ensure};
 use chain::{COLUMNS, chain, run_at_once};
 use cycle::Cycle;
 use parked::Parked;
-use tidegate_core::executor::{Host, Spawn, Timer};
 use tidegate_core::fair_queue::{ClassId, FairQueue, GroupId, LotId, Verdict};
 use tidegate_core::gate::Gate;
 use tidegate_core::lease::Ledger;
 use tidegate_core::request::{
     Acquire, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig, RequestLease,
 };
+use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::task::{BoundedBorrow, BoundedBorrowConfig, StrictFair, TaskPolicy};
 use tidegate_core::time::{Clock, Duration, Instant};
 

@@ -4,7 +4,7 @@
 mod cases;
 
 use proptest::prelude::*;
-use tidegate_core::request::budget::{BudgetConfig, BudgetSnapshot, Dimension, Usage};
+use tidegate_core::budget::{BudgetConfig, BudgetSnapshot, Dimension, Usage};
 use tidegate_core::request::{
     Acquire, Completion, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig, RequestLease, ResourceId,
 };

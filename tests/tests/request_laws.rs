@@ -3,7 +3,7 @@
 mod cases;
 
 use proptest::prelude::*;
-use tidegate_core::handle::SlotKey;
+use tidegate_core::id::SlotKey;
 use tidegate_core::lease::{LeaseId, ReleaseAnswer};
 use tidegate_core::request::{
     Acquire, AimdConfig, Completion, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig, RequestLease,

@@ -1,9 +1,9 @@
 //! Scenarios as files: what may be left out, what survives the way through a file, what is refused.
 
 use serde_json::{Value, json};
+use tidegate_core::limit::{LimitChoice, TideConfig};
 use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice};
 use tidegate_core::request::AimdConfig;
-use tidegate_core::request::limit::{LimitChoice, TideConfig};
 use tidegate_core::sim::scenario::{
     Answering, Change, Holder, Intervention, PreBatch, Scenario, ScenarioColumn, builtin,
 };

@@ -8,10 +8,11 @@ use core::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
+use super::Workload;
 use super::shared::Shared;
-use super::{Workload, catch};
-use crate::executor::Host;
+use crate::panics;
 use crate::pipeline::{FinishedRowGroup, SaveError};
+use crate::runtime::Host;
 
 pin_project! {
     /// A finished row group on its way to be saved, spawned on the host by [`Run`](super::Run).
@@ -48,7 +49,7 @@ impl<H: Host, W: Workload> Future for Checkpoint<H, W> {
         if this.answer.given {
             return Poll::Ready(());
         }
-        let polled = catch::panics("saving panicked", || {
+        let polled = panics::catch("saving panicked", || {
             if let Some((workload, group)) = this.group.take() {
                 this.save.set(Some(workload.checkpoint(group)));
             }
@@ -59,7 +60,7 @@ impl<H: Host, W: Workload> Future for Checkpoint<H, W> {
             }
         });
         let result = core::task::ready!(polled.unwrap_or_else(|message| Poll::Ready(Err(SaveError(message)))));
-        let dropped = catch::panics("saving panicked when it was dropped", || this.save.set(None));
+        let dropped = panics::catch("saving panicked when it was dropped", || this.save.set(None));
         this.answer.give(result.and(dropped.map_err(SaveError)));
         Poll::Ready(())
     }

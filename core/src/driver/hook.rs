@@ -7,10 +7,11 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 
+use super::Workload;
 use super::shared::Shared;
-use super::{Workload, catch};
-use crate::executor::Host;
+use crate::panics;
 use crate::pipeline::{Batch, FinishedRowGroup, HookError};
+use crate::runtime::Host;
 
 /// A hook of a row group under way, spawned on the host by [`Run`](super::Run).
 ///
@@ -42,7 +43,7 @@ impl<H: Host, W: Workload> Future for HookCall<H, W> {
         match &answer.owed {
             Some(Owed::PreBatch(batch)) => {
                 let row_group = batch.row_group;
-                let polled = catch::panics(PANICKED, || workload.poll_pre_batch(*batch, context));
+                let polled = panics::catch(PANICKED, || workload.poll_pre_batch(*batch, context));
                 let result = ready!(polled.unwrap_or_else(|message| Poll::Ready(Err(HookError(message)))));
                 // One after the other: a workload that goes here and panics leaves the answer to `Answer`.
                 *kept = None;
@@ -51,7 +52,7 @@ impl<H: Host, W: Workload> Future for HookCall<H, W> {
             }
             Some(Owed::PostBatch(group)) => {
                 let row_group = group.row_group;
-                let polled = catch::panics(PANICKED, || workload.poll_post_batch(group, context));
+                let polled = panics::catch(PANICKED, || workload.poll_post_batch(group, context));
                 let result = ready!(polled.unwrap_or_else(|message| Poll::Ready(Err(HookError(message)))));
                 *kept = None;
                 answer.owed = None;

@@ -14,8 +14,7 @@
 //! hook or checkpoint otherwise. With the feature `std` it is caught where it happened and the report has its message;
 //! without, it goes on to the host, and the report says that the worker was lost.
 
-pub(crate) mod catch;
-mod checkpoint;
+pub(crate) mod checkpoint;
 mod hook;
 pub(crate) mod shared;
 mod worker;
@@ -35,14 +34,15 @@ pub use checkpoint::Checkpoint;
 pub use hook::HookCall;
 pub use worker::Worker;
 
-use crate::executor::{Host, Spawn};
 use crate::gate::Gate;
 use crate::gate::alarm::Alarm;
 use crate::observe::Sinks;
+use crate::panics;
 use crate::pipeline::event::{Interest, SchedulerEvent};
 use crate::pipeline::{Batch, FinishedRowGroup, HookError, Pipeline, ProviderDegraded, RunReport, Task, TaskOutcome};
 use crate::replay::{RunCommand, Stamped};
 use crate::request::ResourceId;
+use crate::runtime::{Host, Spawn};
 use hook::Owed;
 use shared::{Order, Orders, Shared};
 
@@ -105,8 +105,8 @@ where
 ///
 /// `calls` names the resources of the task stage that stand for one of the gate's, such as `request:model`: tasks that
 /// would only wait there are passed over while others could call at once. And a worker that asks the gate with the
-/// [`tie`](Task::tie) of its task ([`AcquireOf::tied`](crate::gate::AcquireOf::tied)) gives back what it holds while it
-/// waits, and gets it back together with its permit: see [`tie`](crate::request::tie).
+/// [`tie`](Task::tie) of its task ([`AcquireOf::yielding`](crate::gate::AcquireOf::yielding)) gives back what it holds while it
+/// waits, and gets it back together with its permit: see [`tie`](crate::yielding).
 ///
 /// Any number of runs may share one gate, and others may use it beside them. `host` is the gate's.
 pub fn run_through<H, W>(
@@ -229,7 +229,7 @@ where
             match order {
                 Order::Work(task) => Spawn::<Worker<H, W>>::spawn(host, self.worker(task)),
                 // A panic of who only watches disturbs nothing.
-                Order::Warn(warning) => drop(catch::panics("", || self.workload.warn(&warning))),
+                Order::Warn(warning) => drop(panics::catch("", || self.workload.warn(&warning))),
                 Order::Hook(owed) => Spawn::<HookCall<H, W>>::spawn(host, self.hook(owed)),
                 Order::Save(group) => Spawn::<Checkpoint<H, W>>::spawn(host, self.checkpoint(group)),
             }
@@ -315,7 +315,7 @@ impl<H: Host> RunHandle<H> {
     }
 
     /// Moves the events that wait to the end of `into`. They come whenever the run was polled or given a command; no more
-    /// than [`MAX_PENDING`](crate::observe::MAX_PENDING) wait.
+    /// than [`MAX_PENDING`](crate::event::MAX_PENDING) wait.
     pub fn take_events(&self, into: &mut Vec<SchedulerEvent>) {
         self.shared.stage(|pipeline| into.extend(core::iter::from_fn(|| pipeline.poll_event())));
     }

@@ -10,9 +10,8 @@ use lock_api::Mutex;
 use smallvec::SmallVec;
 
 use super::hook::Owed;
-use crate::executor::Host;
 use crate::gate::Gate;
-use crate::handle::{FixedMap, SlotKey};
+use crate::id::{FixedMap, SlotKey};
 use crate::pipeline::event::{Interest, SchedulerEvent};
 use crate::pipeline::{
     Effect, FatalError, FinishedRowGroup, HookError, Pipeline, Progress, ProviderDegraded, RunReport, SaveError, Task,
@@ -20,6 +19,7 @@ use crate::pipeline::{
 };
 use crate::request::ResourceId;
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
+use crate::runtime::Host;
 use crate::time::Instant;
 
 /// What is known of a worker that its host dropped.

@@ -8,10 +8,11 @@ use core::task::{Context, Poll, Waker};
 
 use pin_project_lite::pin_project;
 
+use super::Workload;
 use super::shared::{LOST, Shared};
-use super::{Workload, catch};
-use crate::executor::Host;
+use crate::panics;
 use crate::pipeline::{FatalError, Task, TaskOutcome, WorkerId};
+use crate::runtime::Host;
 
 pin_project! {
     /// A task of a run, spawned on the host by [`Run`](super::Run). Its lease exists before it does.
@@ -53,7 +54,7 @@ impl<H: Host, W: Workload> Future for Worker<H, W> {
             *this.task = None;
             Ok(TaskOutcome::Cancelled)
         } else {
-            let polled = catch::panics("a task panicked", || {
+            let polled = panics::catch("a task panicked", || {
                 if let Some((workload, task)) = this.task.take() {
                     this.work.set(Some(workload.work(task)));
                 }
@@ -65,7 +66,7 @@ impl<H: Host, W: Workload> Future for Worker<H, W> {
             });
             core::task::ready!(polled.unwrap_or_else(|message| Poll::Ready(Err(FatalError(message)))))
         };
-        let dropped = catch::panics("a task panicked when it was dropped", || this.work.set(None));
+        let dropped = panics::catch("a task panicked when it was dropped", || this.work.set(None));
         this.answer.give(ended.and_then(|outcome| dropped.map(|()| outcome).map_err(FatalError)));
         Poll::Ready(())
     }

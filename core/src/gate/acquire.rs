@@ -8,8 +8,8 @@ use core::task::{Context, Poll};
 use super::permit::{GateRef, PermitOf};
 use super::seats::SeatNumber;
 use super::{Gate, shared::Asked};
-use crate::request::tie::Tie;
 use crate::request::{Denial, Request};
+use crate::yielding::YieldToken;
 
 /// Waits for a permit that borrows the gate. Made by [`Gate::acquire`].
 pub type Acquire<'a, H> = AcquireOf<&'a Gate<H>>;
@@ -31,7 +31,7 @@ pub struct AcquireOf<G: GateRef> {
 
 #[derive(Clone, Copy)]
 enum Stage {
-    Asking(Request, Option<Tie>),
+    Asking(Request, Option<YieldToken>),
     Waiting(SeatNumber),
 }
 
@@ -44,7 +44,7 @@ impl<G: GateRef> AcquireOf<G> {
     /// Asks on behalf of a worker whose run calls [through](crate::driver::run_through) this gate: while it waits, the
     /// worker gives back what it holds. `tie` is its task's [`tie`](crate::pipeline::Task::tie); `None` changes nothing.
     #[must_use = "a future does nothing until it is polled"]
-    pub fn tied(mut self, tie: Option<Tie>) -> Self {
+    pub fn yielding(mut self, tie: Option<YieldToken>) -> Self {
         if let Stage::Asking(_, known) = &mut self.stage {
             *known = tie;
         }

@@ -6,7 +6,7 @@ use core::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use crate::executor::Timer;
+use crate::runtime::Timer;
 use crate::time::Instant;
 
 pin_project! {

@@ -30,9 +30,9 @@ pub use permit::{GateRef, OwnedPermit, Permit, PermitOf};
 pub use run::{ByResult, Run};
 pub use timer::GateTimer;
 
-use crate::executor::{Host, Spawn};
 use crate::observe::Sinks;
 use crate::request::{Completion, Denial, Request, RequestAdmission, ResourceId, ResourceSnapshot};
+use crate::runtime::{Host, Spawn};
 use crate::time::Instant;
 use shared::Shared;
 
@@ -144,7 +144,7 @@ impl<H: Host> Gate<H> {
 
     /// Hands the events that wait to `sinks`, outside the lock. They are made once somebody asked for them, with
     /// [`set_interest`](RequestAdmission::set_interest); call this often enough that no more than
-    /// [`MAX_PENDING`](crate::observe::MAX_PENDING) wait. A gate that nobody listens to pays nothing for it.
+    /// [`MAX_PENDING`](crate::event::MAX_PENDING) wait. A gate that nobody listens to pays nothing for it.
     pub fn feed(&self, sinks: &mut Sinks) {
         sinks.feed(|requests, _| self.shared.take_events(requests));
     }

@@ -3,8 +3,8 @@
 use core::fmt;
 
 use super::Gate;
-use crate::executor::Host;
 use crate::request::{Completion, Outcome, RequestLease};
+use crate::runtime::Host;
 
 /// A gate by reference or by handle: `&Gate<H>` or `Gate<H>`. What tells a borrowed permit from an owned one.
 ///

@@ -9,9 +9,9 @@ use pin_project_lite::pin_project;
 
 use super::acquire::Acquire;
 use super::permit::Permit;
-use crate::executor::Host;
-use crate::request::tie::Tie;
 use crate::request::{Completion, Denial};
+use crate::runtime::Host;
+use crate::yielding::YieldToken;
 
 /// How [`Gate::run`](super::Gate::run) learns what became of a call: [`Classify::completion`](super::Classify).
 pub type ByResult<F> = fn(&<F as Future>::Output) -> Completion;
@@ -43,10 +43,10 @@ impl<'a, H: Host, F, C> Run<'a, H, F, C> {
         Self { call, permit: None, acquire, classify: Some(classify) }
     }
 
-    /// Asks on behalf of a worker: see [`AcquireOf::tied`](super::AcquireOf::tied).
+    /// Asks on behalf of a worker: see [`AcquireOf::yielding`](super::AcquireOf::yielding).
     #[must_use = "a future does nothing until it is polled"]
-    pub fn tied(self, tie: Option<Tie>) -> Self {
-        Self { acquire: self.acquire.tied(tie), ..self }
+    pub fn yielding(self, tie: Option<YieldToken>) -> Self {
+        Self { acquire: self.acquire.yielding(tie), ..self }
     }
 }
 

@@ -11,10 +11,10 @@ use alloc::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::driver::shared::Shared as Run;
-use crate::executor::Host;
-use crate::handle::{SlotKey, Slots};
-use crate::request::tie::{TaskStage, Tie};
+use crate::id::{SlotKey, Slots};
+use crate::runtime::Host;
 use crate::time::Instant;
+use crate::yielding::{TaskResources, YieldToken};
 
 /// Runs to be told, once the lock is open, that their machine has something for them.
 pub(super) struct News<H: Host> {
@@ -48,7 +48,7 @@ struct Asks<H: Host> {
 }
 
 /// Something to ask of a run's task stage, under the locks of both.
-type Ask<'a> = &'a mut dyn FnMut(&mut dyn TaskStage);
+type Ask<'a> = &'a mut dyn FnMut(&mut dyn TaskResources);
 
 impl<H: Host> Default for Runs<H> {
     fn default() -> Self {
@@ -95,7 +95,7 @@ impl<H: Host> Runs<H> {
     }
 
     /// What the task stage of the run in `seat` answers; `None` for a run that is over.
-    fn ask<R>(&self, seat: SlotKey, ask: impl FnOnce(&mut dyn TaskStage) -> R) -> Option<R> {
+    fn ask<R>(&self, seat: SlotKey, ask: impl FnOnce(&mut dyn TaskResources) -> R) -> Option<R> {
         let (run, asks) = (self.seats.get(seat)?, self.asks.as_ref()?);
         let (mut ask, mut answer) = (Some(ask), None);
         (asks.stage)(run, &mut |stage| answer = ask.take().map(|ask| ask(stage)));
@@ -110,8 +110,8 @@ impl<H: Host> Runs<H> {
 }
 
 /// A run that is over holds nothing: its workers may go at once.
-impl<H: Host> TaskStage for Runs<H> {
-    fn suspend(&mut self, now: Instant, tie: &Tie) -> bool {
+impl<H: Host> TaskResources for Runs<H> {
+    fn suspend(&mut self, now: Instant, tie: &YieldToken) -> bool {
         let is_suspended = self.ask(tie.run, |stage| stage.suspend(now, tie)) == Some(true);
         if is_suspended {
             self.note(tie.run);
@@ -119,15 +119,15 @@ impl<H: Host> TaskStage for Runs<H> {
         is_suspended
     }
 
-    fn resume(&mut self, now: Instant, tie: &Tie) -> bool {
+    fn resume(&mut self, now: Instant, tie: &YieldToken) -> bool {
         self.ask(tie.run, |stage| stage.resume(now, tie)).unwrap_or(true)
     }
 
-    fn can_resume(&self, tie: &Tie) -> bool {
+    fn can_resume(&self, tie: &YieldToken) -> bool {
         self.ask(tie.run, |stage| stage.can_resume(tie)).unwrap_or(true)
     }
 
-    fn is_kept_by(&self, tie: &Tie, other: &Tie) -> bool {
+    fn is_kept_by(&self, tie: &YieldToken, other: &YieldToken) -> bool {
         tie.run == other.run && self.ask(tie.run, |stage| stage.is_kept_by(tie, other)) == Some(true)
     }
 }

@@ -141,7 +141,7 @@ impl Seats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handle::SlotKey;
+    use crate::id::SlotKey;
     use crate::lease::LeaseId;
     use crate::request::RequestLease;
 

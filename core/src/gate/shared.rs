@@ -10,13 +10,13 @@ use smallvec::SmallVec;
 
 use super::runs::Runs;
 use super::seats::{Left, SeatNumber, Seats};
-use crate::executor::Host;
 use crate::request::event::RequestEvent;
-use crate::request::tie::Tie;
 use crate::request::{
     Acquire, Completion, Denial, Effect, Outcome, Request, RequestAdmission, RequestLease, ResourceId, WaiterId,
 };
+use crate::runtime::Host;
 use crate::time::Instant;
+use crate::yielding::YieldToken;
 
 /// How many effects are drained under one hold of the lock, and so how many wakers are run after it.
 pub(super) const BATCH: usize = 32;
@@ -151,7 +151,7 @@ impl<H: Host> Shared<H> {
         mut state: MutexGuard<'a, H::Lock, State<H>>,
         now: Instant,
     ) -> MutexGuard<'a, H::Lock, State<H>> {
-        if state.machine.wants_stage() {
+        if state.machine.needs_resume() {
             state.serve_runs(now);
         }
         if !state.runs.has_news() {
@@ -200,7 +200,7 @@ impl<H: Host> Shared<H> {
 
     /// Asks for a permit; who has to wait leaves `waker`, and gives back what it holds if it is tied.
     #[inline]
-    pub(super) fn ask(&self, request: &Request, tie: Option<&Tie>, waker: &Waker) -> Asked {
+    pub(super) fn ask(&self, request: &Request, tie: Option<&YieldToken>, waker: &Waker) -> Asked {
         let expects = self.expects_wait.load(Ordering::Relaxed);
         let mut left = expects.then(|| waker.clone());
         let need = if tie.is_none() { Need::Admit(request) } else { Need::AdmitTied(request) };
@@ -298,7 +298,7 @@ impl<H: Host> State<H> {
     fn needs_clock(&self, need: Need<'_>) -> bool {
         match need {
             Need::Admit(request) => self.machine.needs_clock_to_admit(request),
-            Need::AdmitTied(request) => self.machine.needs_clock_to_admit_tied(request),
+            Need::AdmitTied(request) => self.machine.needs_clock_to_admit_yielding(request),
             Need::End(resource) => self.machine.needs_clock(resource),
         }
     }
@@ -344,27 +344,27 @@ impl<H: Host> State<H> {
 
     fn release_cancelled(&mut self, now: Instant, lease: RequestLease) {
         let _ = self.machine.release(now, lease, &Outcome::LocalCancelled.into());
-        if self.machine.wants_stage() {
+        if self.machine.needs_resume() {
             self.serve_runs(now);
         }
     }
 
     #[inline]
-    fn acquire(&mut self, now: Instant, request: &Request, tie: Option<&Tie>) -> Acquire {
+    fn acquire(&mut self, now: Instant, request: &Request, tie: Option<&YieldToken>) -> Acquire {
         match tie {
             None => self.machine.acquire(now, request),
-            Some(tie) => self.acquire_tied(now, request, *tie),
+            Some(tie) => self.acquire_yielding(now, request, *tie),
         }
     }
 
     #[cold]
-    fn acquire_tied(&mut self, now: Instant, request: &Request, tie: Tie) -> Acquire {
-        self.machine.acquire_tied(now, request, tie, &mut self.runs)
+    fn acquire_yielding(&mut self, now: Instant, request: &Request, tie: YieldToken) -> Acquire {
+        self.machine.acquire_yielding(now, request, tie, &mut self.runs)
     }
 
     /// Lets suspended workers resume whose turn it is, and then the runs start what they left for their sake.
     pub(crate) fn serve_runs(&mut self, now: Instant) {
-        self.machine.serve_tied(now, &mut self.runs);
+        self.machine.resume_yielded(now, &mut self.runs);
         self.runs.go_on(now);
     }
 

@@ -9,7 +9,7 @@ use pin_project_lite::pin_project;
 
 use super::alarm::Alarm;
 use super::shared::Shared;
-use crate::executor::Host;
+use crate::runtime::Host;
 
 /// How often one poll fires before it lets others run. A sleep that ends early, or a machine with much to do at one
 /// instant, then costs turns of the executor and never the executor itself.

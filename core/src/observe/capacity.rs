@@ -20,10 +20,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::account::{CallStanding, Maxima, RunFigures};
+use super::account::{Maxima, RunFigures};
 use super::sink::SCHEMA;
 use crate::pipeline::PipelineConfig;
-use crate::request::{AimdConfig, RequestAdmission};
+use crate::request::{AimdConfig, CallStanding, RequestAdmission};
 use crate::time::Instant;
 
 /// Where a value came from.

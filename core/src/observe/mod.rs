@@ -5,16 +5,13 @@
 
 pub mod account;
 pub mod capacity;
-mod event_log;
 mod histogram;
 mod idle;
 pub mod sink;
 pub mod trace;
 
-pub use account::{CallStanding, CauseShare, Distribution, IdleCause, Maxima, ResourceFigures, RunAccount, RunFigures};
+pub use account::{CauseShare, Distribution, IdleCause, Maxima, ResourceFigures, RunAccount, RunFigures};
 pub use capacity::{CallCapacity, CapacityEnd, CapacityPlan, CapacityValue, MergeRule, ResourceMaximum, Source};
-pub use event_log::{EventKind, Interest, MAX_PENDING};
-pub(crate) use event_log::{EventLog, event_kinds};
 pub use histogram::Histogram;
 pub use idle::{IdleAccount, IdleFigures};
 pub use sink::{Envelope, SCHEMA, Sink, SinkError, SinkFailure, SinkStep, Sinks, Stream};

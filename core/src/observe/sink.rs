@@ -47,7 +47,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::RunAccount;
-use crate::driver::catch;
+use crate::panics;
 use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
 use crate::request::event::{Interest as RequestInterest, RequestEvent, RequestEventKind};
 
@@ -294,7 +294,7 @@ impl Sinks {
     fn each(&mut self, step: SinkStep, mut hand: impl FnMut(&mut Entry) -> Result<(), SinkError>) {
         let Self { entries, failures, report, .. } = self;
         for entry in entries {
-            let answer = catch::panics("it panicked", || hand(entry));
+            let answer = panics::catch("it panicked", || hand(entry));
             let Err(why) = answer.and_then(|taken| taken.map_err(|SinkError(why)| why)) else { continue };
             let known = failures.iter_mut().find(|known| known.step == step && known.sink == entry.name);
             if let Some(known) = known {
@@ -304,7 +304,7 @@ impl Sinks {
             let failure = SinkFailure { sink: entry.name.clone(), step, why, count: 1 };
             if let Some(report) = report {
                 // Who is told of failures may fail too.
-                let _ = catch::panics("", || report(&failure));
+                let _ = panics::catch("", || report(&failure));
             }
             failures.push(failure);
         }

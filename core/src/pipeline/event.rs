@@ -34,13 +34,13 @@ use super::outcome::{DropReason, Hook, RetryKind, TaskOutcome, WorkerId};
 use super::plan::{ColumnId, Strategy};
 use super::report::StopReason;
 use super::row_group_target::RowGroupBlock;
+use crate::event::event_kinds;
 use crate::lease::{LeaseId, ReleaseAnswer};
-use crate::observe::event_kinds;
 use crate::request::RequestPressure;
 use crate::task::{DenialReason, GroupKind};
 use crate::time::Instant;
 
-pub use crate::observe::MAX_PENDING;
+pub use crate::event::MAX_PENDING;
 
 /// One event of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -402,7 +402,7 @@ event_kinds!(
 );
 
 /// A set of these kinds.
-pub type Interest = crate::observe::Interest<SchedulerEventKind>;
+pub type Interest = crate::event::Interest<SchedulerEventKind>;
 
 /// The events that wait to be drained.
-pub(super) type EventLog = crate::observe::EventLog<SchedulerEventKind, SchedulerEvent>;
+pub(super) type EventLog = crate::event::EventLog<SchedulerEventKind, SchedulerEvent>;

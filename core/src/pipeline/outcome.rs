@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::plan::ColumnId;
-use crate::handle::SlotKey;
-use crate::request::tie::Tie;
+use crate::id::SlotKey;
 use crate::time::Duration;
+use crate::yielding::YieldToken;
 
 /// Names one running worker. Generational: the id of a worker that has answered is never a live one again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,8 +54,8 @@ pub struct Task {
     /// 1 for the first try.
     pub attempt: u32,
     /// What to ask for request leases with, if the worker is to hold nothing while it waits for one: see
-    /// [`tie`](crate::request::tie).
-    pub tie: Option<Tie>,
+    /// [`yielding`](crate::yielding).
+    pub yield_token: Option<YieldToken>,
 }
 
 /// A failure that may pass.

@@ -8,7 +8,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 use crate::order::insert_distinct;
 use crate::task::TaskGroup;
 
@@ -135,7 +135,7 @@ impl Column {
     }
 
     /// Says whether its workers give back what they hold while they wait for a request lease, and take it again together
-    /// with that: see [`tie`](crate::request::tie). A provider that pauses then keeps no worker slot from others.
+    /// with that: see [`tie`](crate::yielding). A provider that pauses then keeps no worker slot from others.
     #[must_use]
     pub fn yields(mut self, yields: bool) -> Self {
         self.yields = Some(yields);

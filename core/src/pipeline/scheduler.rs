@@ -31,7 +31,7 @@ use super::salvage::{Delays, Salvage, Verdict};
 use super::stop::StopMode;
 use super::tell::{self, Teller};
 use super::yielding::Yielding;
-use crate::handle::Slots;
+use crate::id::Slots;
 use crate::lease::ReleaseAnswer;
 use crate::replay::{Recorder, RunCommand};
 use crate::request::RequestPressure;
@@ -573,8 +573,8 @@ impl Pipeline {
             }
             let TaskKey { row_group, column, row } = key;
             let (first_row, rows) = (span.first_row, span.rows);
-            let tie = self.yielding.tie(worker, column, &self.routes);
-            let task = Task { worker, column, row_group, first_row, rows, row, attempt, tie };
+            let yield_token = self.yielding.token(worker, column, &self.routes);
+            let task = Task { worker, column, row_group, first_row, rows, row, attempt, yield_token };
             self.effects.push_back(Effect::Spawn(task));
         }
         if self.teller.is_on() {

@@ -8,7 +8,7 @@ use super::event::SchedulerFact;
 use super::frontier::Stage;
 use super::outcome::WorkerId;
 use super::scheduler::Pipeline;
-use crate::handle::KeyState;
+use crate::id::KeyState;
 use crate::lease::ReleaseAnswer;
 use crate::replay::RunCommand;
 use crate::time::Instant;

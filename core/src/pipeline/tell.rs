@@ -13,7 +13,7 @@ use super::row_group::Span;
 use super::row_group_target::RowGroupBlock;
 use super::salvage::Verdict;
 use super::scheduler::{Pipeline, State};
-use crate::handle::FixedHasher;
+use crate::id::FixedHasher;
 use crate::lease::LeaseId;
 use crate::task::{DenialReason, Denied, GroupKind, ResourceId, TaskGroup};
 use crate::time::Instant;

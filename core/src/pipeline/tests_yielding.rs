@@ -7,12 +7,12 @@ use alloc::vec::Vec;
 use super::testing::rows;
 use super::testing_books::Books;
 use super::*;
-use crate::handle::SlotKey;
-use crate::request::tie::{Tie, YIELD_FACTOR};
+use crate::id::SlotKey;
 use crate::request::{Acquire, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestLease};
 use crate::request::{Effect as Answer, ResourceId, WaiterId};
 use crate::task::TaskGroup;
 use crate::time::{Duration, Instant};
+use crate::yielding::{YIELD_FACTOR, YieldToken};
 
 /// What a worker is doing.
 #[derive(Debug)]
@@ -145,8 +145,8 @@ impl Duo {
         let (task, _) = self.workers[label];
         let mut request = Request::new(self.calls[task.column.index()].expect("the column calls"));
         request.timeout = timeout;
-        let answer = match task.tie {
-            Some(tie) => self.admission.acquire_tied(self.now, &request, tie, &mut self.pipeline),
+        let answer = match task.yield_token {
+            Some(tie) => self.admission.acquire_yielding(self.now, &request, tie, &mut self.pipeline),
             None => self.admission.acquire(self.now, &request),
         };
         self.workers.get_mut(label).unwrap().1 = match answer {
@@ -214,7 +214,7 @@ impl Duo {
             assert!(leased <= limit, "{name}: {leased} of {limit}");
         }
         assert_eq!(self.pipeline.active_leases(), self.workers.len(), "one lease per worker");
-        assert!(!self.pipeline.is_waiting_for_suspended() && !self.admission.wants_stage());
+        assert!(!self.pipeline.is_waiting_for_suspended() && !self.admission.needs_resume());
         for (label, (task, doing)) in &self.workers {
             if matches!(doing, Doing::Calling(_)) {
                 assert!(!self.pipeline.is_suspended(task.worker), "{label} calls and holds no worker slot");
@@ -259,7 +259,7 @@ fn a_worker_that_must_wait_gives_its_slot_to_work_that_can_go_elsewhere() {
 fn without_yielding_it_keeps_the_slot() {
     let config = PipelineConfig { yield_while_waiting: false, ..slots(3, 3) };
     let mut duo = Duo::start(TWO, &[("a", Some("a")), ("b", Some("b"))], config);
-    assert_eq!(duo.workers["a0"].0.tie, None);
+    assert_eq!(duo.workers["a0"].0.yield_token, None);
     duo.ask("a0");
     duo.ask("a1");
     assert_eq!(duo.labels(), ["a0", "a1", "b0"]);
@@ -269,7 +269,7 @@ fn without_yielding_it_keeps_the_slot() {
 fn a_column_may_say_for_itself_whether_it_yields() {
     let columns = [calling("a", Some("a")).yields(false), calling("own", None).yields(true), calling("own2", None)];
     let duo = Duo::of(TWO, columns.into_iter().map(|column| (column, Some("a"))), slots(8, 1));
-    let ties = ["a0", "own0", "own20"].map(|label| duo.workers[label].0.tie.is_some());
+    let ties = ["a0", "own0", "own20"].map(|label| duo.workers[label].0.yield_token.is_some());
     assert_eq!(ties, [false, true, false]);
 }
 
@@ -408,8 +408,8 @@ fn a_forged_tie_changes_nothing() {
     let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
     duo.ask("a0");
     let request = Request::new(duo.calls[0].unwrap());
-    let stranger = Tie { run: SlotKey::from_bits(7), worker: SlotKey::from_bits(u64::MAX), vector: 9 };
-    let answer = duo.admission.acquire_tied(duo.now, &request, stranger, &mut duo.pipeline);
+    let stranger = YieldToken { run: SlotKey::from_bits(7), worker: SlotKey::from_bits(u64::MAX), vector: 9 };
+    let answer = duo.admission.acquire_yielding(duo.now, &request, stranger, &mut duo.pipeline);
     let Acquire::Waiting(waiter) = answer else { panic!("{answer:?}") };
     duo.pipeline.settle_with(duo.now, &mut duo.admission);
     assert_eq!(duo.suspended(), 0);

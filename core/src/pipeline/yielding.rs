@@ -1,6 +1,6 @@
 //! Workers that hold nothing while they wait for a request lease.
 //!
-//! The pipeline is the [`TaskStage`] of tied requests: it gives a [`Tie`] to the workers of columns that yield, takes back
+//! The pipeline is the [`TaskResources`] of tied requests: it gives a [`YieldToken`] to the workers of columns that yield, takes back
 //! what they hold when request admission says so, and gives it again when it is their turn.
 //!
 //! Suspended workers go before new ones. While one of them could have what it needs, the pipeline starts nothing and
@@ -15,13 +15,13 @@ use super::outcome::WorkerId;
 use super::plan::{ColumnId, Plan};
 use super::route::Route;
 use super::scheduler::{Pipeline, Worker};
-use crate::handle::SlotKey;
+use crate::id::SlotKey;
 use crate::lease::ReleaseAnswer;
 use crate::replay::RunCommand;
-use crate::request::tie::{TaskStage, Tie};
 use crate::request::{RequestAdmission, RequestPressure, ResourceId};
 use crate::task::{DemandId, GroupKind};
 use crate::time::Instant;
+use crate::yielding::{TaskResources, YieldToken};
 
 /// Which columns yield, and who has.
 #[derive(Clone, Debug)]
@@ -60,9 +60,9 @@ impl Yielding {
     }
 
     /// What a new worker may ask for request leases with.
-    pub(super) fn tie(&self, worker: WorkerId, column: ColumnId, routes: &[Route]) -> Option<Tie> {
+    pub(super) fn token(&self, worker: WorkerId, column: ColumnId, routes: &[Route]) -> Option<YieldToken> {
         let run = self.run.filter(|_| self.columns[column.index()])?;
-        Some(Tie { run, worker: worker.key(), vector: routes[column.index()].demand.0 })
+        Some(YieldToken { run, worker: worker.key(), vector: routes[column.index()].demand.0 })
     }
 }
 
@@ -71,7 +71,7 @@ impl Pipeline {
     /// Lets the tasks make their calls through a controller of requests: say so before the run starts. `run` is its number among those that share
     /// the controller; `calls` names the resources of the task stage that stand for a request resource, each with that.
     ///
-    /// From now on its tasks come with a [`Tie`], and [`Pipeline::look_at`] has something to look at.
+    /// From now on its tasks come with a [`YieldToken`], and [`Pipeline::look_at`] has something to look at.
     pub fn call_through(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
         let calls: Vec<_> = calls.iter().map(|(name, resource)| (String::from(*name), *resource)).collect();
         self.recorder.note(self.effects.len(), || RunCommand::CallThrough { run, calls: calls.clone() });
@@ -108,13 +108,13 @@ impl Pipeline {
     }
 
     /// Lets those suspended workers resume whose turn it is, then does what the pipeline has left undone for their sake.
-    /// For the one run of a controller; where several share one, [`serve_tied`](RequestAdmission::serve_tied) with a stage
+    /// For the one run of a controller; where several share one, [`resume_yielded`](RequestAdmission::resume_yielded) with a stage
     /// that tells them apart, then [`Pipeline::go_on`] for each of them, do the same.
     ///
     /// Call it after every command of either machine; it does nothing unless one of them has something to do.
     pub fn settle_with(&mut self, now: Instant, admission: &mut RequestAdmission) {
-        if self.yielding.owes || admission.wants_stage() {
-            admission.serve_tied(now, self);
+        if self.yielding.owes || admission.needs_resume() {
+            admission.resume_yielded(now, self);
             self.go_on(now);
         }
     }
@@ -168,14 +168,14 @@ impl Pipeline {
         answer
     }
 
-    fn worker_of(&self, tie: &Tie) -> Option<&Worker> {
+    fn worker_of(&self, tie: &YieldToken) -> Option<&Worker> {
         self.workers.get(tie.worker)
     }
 }
 
 /// `run` is taken for granted: several runs are told apart by whoever drives them.
-impl TaskStage for Pipeline {
-    fn suspend(&mut self, now: Instant, tie: &Tie) -> bool {
+impl TaskResources for Pipeline {
+    fn suspend(&mut self, now: Instant, tie: &YieldToken) -> bool {
         let now = self.clock.observe(now);
         let Self { workers, dispatcher, yielding, routes, .. } = self;
         let Some(Worker { key, lease, .. }) = workers.get(tie.worker) else { return false };
@@ -193,7 +193,7 @@ impl TaskStage for Pipeline {
         true
     }
 
-    fn resume(&mut self, now: Instant, tie: &Tie) -> bool {
+    fn resume(&mut self, now: Instant, tie: &YieldToken) -> bool {
         let Self { workers, dispatcher, yielding, routes, .. } = self;
         let Some(Worker { key, lease, .. }) = workers.get(tie.worker) else { return true };
         if !dispatcher.is_suspended(lease) {
@@ -210,13 +210,13 @@ impl TaskStage for Pipeline {
         true
     }
 
-    fn can_resume(&self, tie: &Tie) -> bool {
+    fn can_resume(&self, tie: &YieldToken) -> bool {
         let Some(worker) = self.worker_of(tie) else { return true };
         !self.dispatcher.is_suspended(&worker.lease)
             || self.dispatcher.is_available(self.routes[worker.key.column.index()].demand)
     }
 
-    fn is_kept_by(&self, tie: &Tie, other: &Tie) -> bool {
+    fn is_kept_by(&self, tie: &YieldToken, other: &YieldToken) -> bool {
         let demand_of = |tie| self.worker_of(tie).map(|worker| self.routes[worker.key.column.index()].demand);
         let (Some(demand), Some(other)) = (demand_of(tie), demand_of(other)) else { return false };
         self.dispatcher.shares_shortage(demand, other)

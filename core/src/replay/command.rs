@@ -3,14 +3,14 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::handle::SlotKey;
+use crate::budget::{BudgetConfig, Correction};
+use crate::id::SlotKey;
 use crate::lease::LeaseId;
+use crate::limit::LimitChoice;
 use crate::pipeline::{ColumnId, PolicyChoice, TaskOutcome, WorkerId};
-use crate::request::budget::{BudgetConfig, Correction};
-use crate::request::limit::LimitChoice;
-use crate::request::tie::Tie;
 use crate::request::{AimdConfig, Completion, Domain, ProviderModelId, Request, RequestPressure, ResourceId, WaiterId};
 use crate::time::Instant;
+use crate::yielding::YieldToken;
 
 /// A command of either machine.
 #[derive(Clone, Debug, PartialEq)]
@@ -163,12 +163,12 @@ pub enum RequestCommand {
         now: Instant,
         request: Request,
     },
-    AcquireTied {
+    AcquireYielding {
         now: Instant,
         request: Request,
-        tie: Tie,
+        tie: YieldToken,
     },
-    ServeTied {
+    ResumeYielded {
         now: Instant,
     },
     Cancel {

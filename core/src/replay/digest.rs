@@ -2,7 +2,7 @@
 
 use core::hash::Hasher;
 
-use crate::handle::FixedHasher;
+use crate::id::FixedHasher;
 use crate::lease::LeaseId;
 use crate::pipeline::{Effect as RunEffect, FinishedRowGroup, Task};
 use crate::request::{Acquire, Denial, Effect as RequestEffect};

@@ -191,10 +191,10 @@ impl Replay {
             }
             RequestCommand::TryAcquire { now, request } => drop(admission.try_acquire(*now, request)),
             RequestCommand::Acquire { now, request } => drop(admission.acquire(*now, request)),
-            RequestCommand::AcquireTied { now, request, tie } => {
-                drop(admission.acquire_tied(*now, request, *tie, pipeline));
+            RequestCommand::AcquireYielding { now, request, tie } => {
+                drop(admission.acquire_yielding(*now, request, *tie, pipeline));
             }
-            RequestCommand::ServeTied { now } => admission.serve_tied(*now, pipeline),
+            RequestCommand::ResumeYielded { now } => admission.resume_yielded(*now, pipeline),
             RequestCommand::Cancel { now, waiter } => {
                 admission.cancel(*now, *waiter);
             }

@@ -37,7 +37,7 @@
 //! back, and says of a log that was cut, shuffled or changed what it is; a host parses lines, and no more.
 //!
 //! What cannot be taken down is code: a [task policy](crate::task::TaskPolicy) or a [limit
-//! algorithm](crate::request::limit::LimitAlgorithm) of one's own. A run under a policy of one's own is replayed with
+//! algorithm](crate::limit::LimitAlgorithm) of one's own. A run under a policy of one's own is replayed with
 //! [`Replay::with_policy`]; a log in which a limit algorithm of one's own was set says so when it is replayed.
 
 mod command;

@@ -4,8 +4,8 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::*;
+use crate::limit::Fixed;
 use crate::pipeline::{Column, PipelineConfig, PlanBuilder, Strategy};
-use crate::request::limit::Fixed;
 use crate::request::{Domain, RequestAdmission, RequestConfig};
 use crate::sim::scenario::builtin;
 use crate::sim::world::World;

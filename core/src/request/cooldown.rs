@@ -1,7 +1,7 @@
 //! The pause a provider asked for.
 
-use super::config::{AimdConfig, CooldownRule};
-use super::outcome::Outcome;
+use crate::call::Outcome;
+use crate::limit::{AimdConfig, CooldownRule};
 use crate::time::{Duration, Instant};
 
 /// When a resource may be called again, and how often it has refused since the last good news.

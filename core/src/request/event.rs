@@ -5,14 +5,15 @@
 //! [`RequestAdmission::poll_event`](super::RequestAdmission::poll_event), apart from the effects, which must be: at most
 //! [`MAX_PENDING`] are kept for a host that does not drain them, and those beyond are counted as dropped.
 
-use super::budget::Dimension;
 use super::keys::{ProviderModelId, ResourceId};
-use super::outcome::{DenialReason, Outcome, WaiterId};
+use super::outcome::{DenialReason, WaiterId};
+use crate::budget::Dimension;
+use crate::call::Outcome;
+use crate::event::event_kinds;
 use crate::lease::{LeaseId, ReleaseAnswer};
-use crate::observe::event_kinds;
 use crate::time::{Duration, Instant};
 
-pub use crate::observe::MAX_PENDING;
+pub use crate::event::MAX_PENDING;
 
 /// One event of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,10 +228,10 @@ event_kinds!(
 );
 
 /// A set of these kinds.
-pub type Interest = crate::observe::Interest<RequestEventKind>;
+pub type Interest = crate::event::Interest<RequestEventKind>;
 
 /// The events that wait to be drained.
-pub(super) type EventLog = crate::observe::EventLog<RequestEventKind, RequestEvent>;
+pub(super) type EventLog = crate::event::EventLog<RequestEventKind, RequestEvent>;
 
 impl EventLog {
     #[inline]

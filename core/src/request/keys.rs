@@ -3,7 +3,7 @@
 use alloc::string::String;
 use core::fmt;
 
-use super::budget::Usage;
+use crate::budget::Usage;
 use crate::time::Duration;
 
 /// A registered provider and model. Its cap bounds the in-flight calls of all its domains together.

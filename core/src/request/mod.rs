@@ -28,22 +28,20 @@
 //! deadline passed, or shutdown came; [`RequestAdmission::poll_timeout`] tells the host the one next instant.
 
 mod admission;
-pub mod budget;
 mod config;
 mod cooldown;
 pub mod event;
-pub mod head;
 mod keys;
-pub mod limit;
 mod outcome;
 mod pressure;
 mod resource;
+pub mod response;
 mod snapshot;
-pub mod tie;
 mod timers;
+mod yielding;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -51,9 +49,11 @@ mod tests_event;
 #[cfg(test)]
 mod tests_why;
 
+pub use crate::call::{Completion, Outcome};
+pub use crate::limit::{AimdConfig, CooldownRule, CutRule};
 pub use admission::{CallWait, MAX_STRANGERS, RequestAdmission};
-pub use config::{AimdConfig, CooldownRule, CutRule, RequestConfig};
+pub use config::RequestConfig;
 pub use keys::{Domain, GroupId, ProviderModelId, Request, ResourceId};
-pub use outcome::{Acquire, Completion, Denial, DenialReason, Effect, Outcome, RequestLease, WaiterId};
+pub use outcome::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
 pub use pressure::RequestPressure;
-pub use snapshot::{ProviderModelSnapshot, ResourceGauges, ResourceLoad, ResourceSnapshot};
+pub use snapshot::{CallStanding, ProviderModelSnapshot, ResourceGauges, ResourceLoad, ResourceSnapshot};

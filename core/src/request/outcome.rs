@@ -1,77 +1,10 @@
-//! How a call ended, and why one was not let out.
+//! The answers of request admission: grants, waiters and denials.
 
 use core::fmt;
 
-use super::budget::Usage;
-use crate::handle::SlotKey;
+use crate::id::SlotKey;
 use crate::lease::LeaseId;
-use crate::time::{Duration, Instant};
-
-/// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum Outcome {
-    /// The provider answered.
-    Success,
-    /// The provider refused for too many calls: 429 and the like.
-    RateLimited,
-    /// The provider failed: 5xx, a broken connection, a refusal of this one request.
-    ProviderFailure,
-    /// The provider did not answer in time.
-    ProviderTimeout,
-    /// The caller gave up. Interruptions are this in every host.
-    LocalCancelled,
-    /// The caller's own deadline passed.
-    LocalTimeout,
-    /// Something else went wrong on the caller's side.
-    Unexpected,
-}
-
-/// An outcome with what the provider said about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Completion {
-    /// How the call ended.
-    pub outcome: Outcome,
-    /// The provider's Retry-After, for a rate-limited answer.
-    #[cfg_attr(feature = "serde", serde(default))]
-    pub retry_after: Option<Duration>,
-    /// What the call used, if that is known: it takes the place of the request's estimate in the resource's budgets.
-    #[cfg_attr(feature = "serde", serde(default))]
-    pub usage: Option<Usage>,
-}
-
-impl Completion {
-    /// A call that ended so.
-    #[must_use]
-    pub const fn new(outcome: Outcome) -> Self {
-        Self { outcome, retry_after: None, usage: None }
-    }
-
-    /// A refusal for too many calls, with the provider's Retry-After if it gave one.
-    #[must_use]
-    pub const fn rate_limited(retry_after: Option<Duration>) -> Self {
-        Self { retry_after, ..Self::new(Outcome::RateLimited) }
-    }
-
-    /// The pause that the provider asked for: its Retry-After, if that is more than zero.
-    pub(super) fn asked(&self) -> Option<Duration> {
-        self.retry_after.filter(|wait| !wait.is_zero())
-    }
-
-    /// The same, having used this much.
-    #[must_use]
-    pub const fn used(self, usage: Usage) -> Self {
-        Self { usage: Some(usage), ..self }
-    }
-}
-
-impl From<Outcome> for Completion {
-    fn from(outcome: Outcome) -> Self {
-        Self::new(outcome)
-    }
-}
+use crate::time::Instant;
 
 /// Why a call may not go out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,14 +4,15 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::budget::{BudgetConfig, Budgets, Usage};
-use super::config::AimdConfig;
 use super::cooldown::Cooldown;
 use super::keys::{Domain, GroupId, ProviderModelId, ResourceId};
-use super::limit::{Aimd, CallReport, LimitAlgorithm, LimitState};
-use super::outcome::{Completion, Denial, DenialReason, Outcome};
+use super::outcome::{Denial, DenialReason};
+use crate::budget::{BudgetConfig, Budgets, Usage};
+use crate::call::{Completion, Outcome};
 use crate::fair_queue::{ClassId, LotId};
 use crate::lease::ReleaseDiagnostics;
+use crate::limit::AimdConfig;
+use crate::limit::{Aimd, CallReport, LimitAlgorithm, LimitState};
 use crate::time::{Duration, Instant};
 
 #[derive(Debug)]

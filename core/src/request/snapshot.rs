@@ -3,11 +3,11 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::budget::BudgetSnapshot;
-use super::keys::Domain;
-use super::limit::RampState;
-use super::outcome::Outcome;
+use super::keys::{Domain, ProviderModelId, ResourceId};
+use crate::budget::BudgetSnapshot;
+use crate::call::Outcome;
 use crate::lease::ReleaseDiagnostics;
+use crate::limit::RampState;
 use crate::time::{Duration, Instant};
 
 /// The state of one resource at one instant.
@@ -112,4 +112,29 @@ pub struct ResourceLoad {
     pub in_flight: u32,
     /// Calls that wait.
     pub waiters: u32,
+}
+
+/// A request resource as it stands when an account is told of it: what the stream takes for granted.
+/// [`RequestAdmission::standing`](super::RequestAdmission::standing) makes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct CallStanding {
+    /// The resource.
+    pub resource: ResourceId,
+    /// Its provider and model.
+    pub model: ProviderModelId,
+    /// What to call it: provider, model and domain.
+    pub name: String,
+    /// The cap of the provider and model over all domains.
+    pub cap: u32,
+    /// The most that the resource's own settings allow; `None`: as many as the cap.
+    pub clamp: Option<u32>,
+    /// The limit in force.
+    pub limit: u32,
+    /// Calls out.
+    pub in_flight: u32,
+    /// Calls waiting.
+    pub waiters: u32,
+    /// The end of the cooldown in force.
+    pub blocked_until: Option<Instant>,
 }

@@ -6,15 +6,15 @@ use super::*;
 use crate::lease::ReleaseAnswer;
 use crate::time::{Duration, Instant};
 
-pub(in crate::request) const CHAT: ResourceId = ResourceId(0);
+pub(crate) const CHAT: ResourceId = ResourceId(0);
 
-pub(in crate::request) struct Bench {
-    pub(in crate::request) machine: RequestAdmission,
-    pub(in crate::request) now: Instant,
+pub(crate) struct Bench {
+    pub(crate) machine: RequestAdmission,
+    pub(crate) now: Instant,
 }
 
 impl Bench {
-    pub(in crate::request) fn new(cap: u32, aimd: AimdConfig) -> Self {
+    pub(crate) fn new(cap: u32, aimd: AimdConfig) -> Self {
         let config = RequestConfig { aimd, ..RequestConfig::default() };
         let mut machine = RequestAdmission::new(config).expect("valid settings");
         let model = machine.register(Instant::ZERO, "provider", "model", "default", cap).expect("a valid cap");
@@ -22,22 +22,22 @@ impl Bench {
         Self { machine, now: Instant::ZERO }
     }
 
-    pub(in crate::request) fn take(&mut self, calls: u32) -> Vec<RequestLease> {
+    pub(crate) fn take(&mut self, calls: u32) -> Vec<RequestLease> {
         (0..calls).map(|_| self.machine.try_acquire(self.now, &Request::new(CHAT)).expect("room")).collect()
     }
 
-    pub(in crate::request) fn end(&mut self, lease: RequestLease, outcome: impl Into<Completion>) {
+    pub(crate) fn end(&mut self, lease: RequestLease, outcome: impl Into<Completion>) {
         assert_eq!(self.machine.release(self.now, lease, &outcome.into()), ReleaseAnswer::Released);
     }
 
-    pub(in crate::request) fn wait(&mut self, request: Request) -> WaiterId {
+    pub(crate) fn wait(&mut self, request: Request) -> WaiterId {
         match self.machine.acquire(self.now, &request) {
             Acquire::Waiting(waiter) => waiter,
             other => panic!("expected to wait, got {other:?}"),
         }
     }
 
-    pub(in crate::request) fn granted(&mut self) -> Vec<(WaiterId, RequestLease)> {
+    pub(crate) fn granted(&mut self) -> Vec<(WaiterId, RequestLease)> {
         core::iter::from_fn(|| match self.machine.poll_effect()? {
             Effect::Granted { waiter, lease } => Some((waiter, lease)),
             Effect::Refused { denial, .. } => panic!("refused: {denial}"),
@@ -45,23 +45,23 @@ impl Bench {
         .collect()
     }
 
-    pub(in crate::request) fn state(&self) -> ResourceSnapshot {
+    pub(crate) fn state(&self) -> ResourceSnapshot {
         self.machine.snapshot(self.now, CHAT).expect("it was registered")
     }
 
-    pub(in crate::request) fn limit(&self) -> u32 {
+    pub(crate) fn limit(&self) -> u32 {
         self.state().current_limit
     }
 
     /// Succeeds `times` in a row.
-    pub(in crate::request) fn succeed(&mut self, times: u32) {
+    pub(crate) fn succeed(&mut self, times: u32) {
         for _ in 0..times {
             let lease = self.take(1).remove(0);
             self.end(lease, Outcome::Success);
         }
     }
 
-    pub(in crate::request) fn after(&mut self, span: Duration) {
+    pub(crate) fn after(&mut self, span: Duration) {
         self.now += span;
     }
 }

@@ -7,6 +7,7 @@ use super::testing::{Bench, CHAT};
 use super::*;
 use crate::lease::{LeaseId, ReleaseAnswer};
 use crate::time::{Duration, Instant};
+use crate::{budget, limit};
 
 fn rate_limited(retry_after: Duration) -> Completion {
     Completion::rate_limited(Some(retry_after))

@@ -1,9 +1,9 @@
 use std::vec::Vec;
 
-use super::budget::{BudgetConfig, Correction, Dimension};
 use super::event::{EventPlace, Interest, MAX_PENDING, RequestEvent, RequestEventKind, RequestFact};
 use super::testing::{Bench, CHAT};
 use super::*;
+use crate::budget::{BudgetConfig, Correction, Dimension};
 use crate::lease::ReleaseAnswer;
 use crate::time::{Duration, Instant};
 use RequestEventKind::*;

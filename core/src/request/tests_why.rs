@@ -2,9 +2,9 @@
 
 use std::string::ToString;
 
-use super::budget::{BudgetConfig, Dimension, Usage};
 use super::testing::*;
 use super::*;
+use crate::budget::{BudgetConfig, Dimension, Usage};
 use crate::time::Duration;
 
 #[test]

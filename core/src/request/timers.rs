@@ -3,7 +3,7 @@
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
-use crate::handle::SlotKey;
+use crate::id::SlotKey;
 use crate::time::Instant;
 
 /// What falls due.

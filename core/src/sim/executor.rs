@@ -5,7 +5,7 @@
 //! What never happens shows as an answer instead of a hang: [`Executor::block_on`] returns [`Stalled`].
 //!
 //! ```
-//! use tidegate_core::executor::{Spawn, Timer};
+//! use tidegate_core::runtime::{Spawn, Timer};
 //! use tidegate_core::sim::executor::Executor;
 //! use tidegate_core::time::{Clock, Duration, Instant};
 //!
@@ -33,8 +33,8 @@ use core::task::{Context, Poll, Waker};
 
 use lock_api::{Mutex, RawMutex};
 
-use crate::executor::{Host, Spawn, Timer};
-use crate::handle::{SlotKey, Slots};
+use crate::id::{SlotKey, Slots};
+use crate::runtime::{Host, Spawn, Timer};
 use crate::time::{Clock, Instant};
 
 /// A lock that wakers may use, which the standard library requires to be `Send` and `Sync` even where there is one

@@ -12,7 +12,7 @@ use super::policy::{Allowed, PolicyView, TaskPolicy};
 use super::resources::{DemandError, DemandId, ResourceId, Resources, TaskConfig};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::{Candidate, ClassId, FairQueue, GroupId, LotId, MAX_WEIGHT, MIN_WEIGHT, Selection, Verdict};
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 use crate::lease::{Ledger, ReleaseAnswer, ReleaseDiagnostics};
 use crate::request::RequestPressure;
 

@@ -9,7 +9,7 @@ use super::denials::Denied;
 use super::dispatch::Dispatcher;
 use super::policy::{PolicyView, Refusal, TaskPolicy, Until};
 use super::resources::{DemandId, ResourceId};
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 
 /// Why nothing more is dispatched: one entry for each reason and resource among the heads of the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

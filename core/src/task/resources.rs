@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use crate::error::{ConfigError, require};
-use crate::handle::{FixedMap, Interner};
+use crate::id::{FixedMap, Interner};
 
 /// The resource that every task takes one of.
 pub(crate) const SUBMISSION: &str = "submission";

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tidegate_core::driver::{self, Checkpoint, FatalError, HookCall, Run, RunHandle, SaveError, Worker, Workload};
-use tidegate_core::executor::{Host, Timer};
 use tidegate_core::gate::{Acquire, Gate, GateTimer, Permit};
 use tidegate_core::pipeline::{
     Column, FailureKind, FinishedRowGroup, Pipeline, PipelineConfig, PlanBuilder, RetryKind, StopReason, Strategy,
     Task, TaskOutcome,
 };
 use tidegate_core::request::{Outcome, Request, ResourceId};
+use tidegate_core::runtime::{Host, Timer};
 use tidegate_core::time::Clock;
 
 use crate::support::{CarelessHost, Runtime, StillHost, TestHost, at, gate_of, held, ms};

@@ -5,7 +5,7 @@ use std::future::{Future, pending, poll_fn};
 use std::rc::Rc;
 use std::task::Poll;
 
-use tidegate_core::executor::{Spawn, Timer};
+use tidegate_core::runtime::{Spawn, Timer};
 use tidegate_core::sim::executor::Stalled;
 use tidegate_core::time::Clock;
 

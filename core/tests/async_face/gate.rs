@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Wake, Waker};
 
-use tidegate_core::executor::{Spawn, Timer};
 use tidegate_core::gate::{Gate, Permit};
+use tidegate_core::limit::{CallReport, LimitAlgorithm};
 use tidegate_core::request::event::{Interest, RequestFact};
-use tidegate_core::request::limit::{CallReport, LimitAlgorithm};
 use tidegate_core::request::{Completion, DenialReason, Outcome, Request, ResourceId};
+use tidegate_core::runtime::{Spawn, Timer};
 use tidegate_core::time::{Clock, Duration, Instant};
 
 use crate::support::{CarelessHost, Runtime, StillHost, TestHost, Wakes, at, gate_of, held, last_outcome, ms, poll};

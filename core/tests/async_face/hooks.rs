@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tidegate_core::driver::{self, FatalError, SaveError, Workload};
-use tidegate_core::executor::Host;
 use tidegate_core::pipeline::{
     Batch, Column, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PlanBuilder, StopReason, Strategy,
     Task, TaskOutcome,
 };
+use tidegate_core::runtime::Host;
 
 use crate::driver::Instantly;
 use crate::support::{CarelessHost, Runtime, at, ms};

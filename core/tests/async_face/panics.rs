@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tidegate_core::driver::{self, FatalError, SaveError, Workload};
-use tidegate_core::executor::{Host, Spawn, Timer};
 use tidegate_core::pipeline::{
     Batch, Column, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PlanBuilder, ProviderDegraded,
     RetryKind, RunReport, StopReason, Strategy, Task, TaskOutcome,
 };
 use tidegate_core::request::Request;
+use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::sim::executor::Sleep;
 use tidegate_core::time::{Clock, Instant};
 

@@ -7,9 +7,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use tidegate_core::executor::Timer;
 use tidegate_core::gate::{Classify, Gate};
 use tidegate_core::request::{Completion, DenialReason, Outcome, Request, ResourceId};
+use tidegate_core::runtime::Timer;
 use tidegate_core::time::Clock;
 
 use crate::support::{Runtime, StillHost, TestHost, at, gate_of, held, last_outcome, ms};

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use tidegate_core::driver::{self, Run};
-use tidegate_core::executor::Timer;
 use tidegate_core::observe::{RunAccount, Sink, SinkError, SinkStep, Sinks};
 use tidegate_core::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
 use tidegate_core::pipeline::{
@@ -12,6 +11,7 @@ use tidegate_core::pipeline::{
 };
 use tidegate_core::request::event::{RequestEvent, RequestEventKind as Kind};
 use tidegate_core::request::{Outcome, Request};
+use tidegate_core::runtime::Timer;
 use tidegate_core::task::TaskGroup;
 use tidegate_core::time::Clock;
 
@@ -79,7 +79,8 @@ fn ride(sinks: impl FnOnce(&PlanBuilder, &PipelineConfig) -> Sinks) -> RunReport
         Arc::new(Work::new(move |task| {
             let (gate, host) = (gate.clone(), host.clone());
             async move {
-                let permit = gate.acquire(Request::new(resource)).tied(task.tie).await.expect("the gate is open");
+                let permit =
+                    gate.acquire(Request::new(resource)).yielding(task.yield_token).await.expect("the gate is open");
                 host.sleep_until(host.now() + ms(10)).await;
                 permit.finish(Outcome::Success);
                 TaskOutcome::Success

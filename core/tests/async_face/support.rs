@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use lock_api::{GuardNoSend, RawMutex};
-use tidegate_core::executor::{Host, Spawn, Timer};
 use tidegate_core::gate::{AcquireOf, Gate, GateRef, GateTimer, PermitOf};
 use tidegate_core::request::{Denial, Domain, Outcome, RequestAdmission, RequestConfig, ResourceId};
+use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::sim::executor::{Executor, SimHost, Sleep};
 use tidegate_core::time::{Clock, Duration, Instant};
 

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_core::driver::{self, Run};
-use tidegate_core::executor::{Spawn, Timer};
 use tidegate_core::gate::Gate;
 use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, RetryKind, Strategy, Task, TaskOutcome};
 use tidegate_core::request::{Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, ResourceId};
+use tidegate_core::runtime::{Spawn, Timer};
 use tidegate_core::sim::rng::Rng;
 use tidegate_core::task::TaskGroup;
 use tidegate_core::time::{Clock, Instant};
@@ -63,7 +63,8 @@ fn beside_a_pause(is_on: bool) -> Instant {
             let (gate, resource, host, last) =
                 (gate.clone(), resources[task.column.index()], host.clone(), Rc::clone(&last));
             async move {
-                let permit = gate.acquire(Request::new(resource)).tied(task.tie).await.expect("the gate is open");
+                let permit =
+                    gate.acquire(Request::new(resource)).yielding(task.yield_token).await.expect("the gate is open");
                 host.sleep_until(host.now() + ms(10)).await;
                 permit.finish(Outcome::Success);
                 if task.column.index() == 1 {
@@ -120,8 +121,8 @@ fn random_play(rng: &mut Rng) -> Play {
                     if roll(4) == 0 {
                         request = request.within(ms(roll(30)));
                     }
-                    let tie = task.tie.filter(|_| roll(8) > 0);
-                    let Ok(permit) = gate.acquire(request).tied(tie).await else {
+                    let tie = task.yield_token.filter(|_| roll(8) > 0);
+                    let Ok(permit) = gate.acquire(request).yielding(tie).await else {
                         return TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, retry_after: None };
                     };
                     host.sleep_until(host.now() + ms(roll(20))).await;

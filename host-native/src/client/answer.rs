@@ -19,8 +19,8 @@ use std::time::SystemTime;
 
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
+use tidegate_core::budget::Usage;
 use tidegate_core::request::Outcome;
-use tidegate_core::request::budget::Usage;
 use tidegate_core::time::Duration;
 
 use crate::response::read_head;

@@ -189,7 +189,7 @@ pub(super) fn read_completion(body: &[u8]) -> Result<Answer<String>, CallError> 
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::request::budget::Usage;
+    use tidegate_core::budget::Usage;
 
     use super::*;
 

@@ -70,7 +70,7 @@ fn read_embedding(body: &[u8], dimensions: Option<u32>) -> Result<Answer<Value>,
 mod tests {
     use super::*;
     use serde_json::json;
-    use tidegate_core::request::budget::Usage;
+    use tidegate_core::budget::Usage;
 
     #[test]
     fn an_embedding_is_the_first_vector_and_the_tokens_it_took() {

@@ -11,7 +11,7 @@ pub mod http;
 pub mod key;
 
 use serde::Deserialize;
-use tidegate_core::request::budget::Usage;
+use tidegate_core::budget::Usage;
 
 pub use answer::CallError;
 pub use chat::{ChatClient, ChatEndpoint, ChatRequest};

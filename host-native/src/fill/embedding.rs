@@ -1,7 +1,7 @@
 //! Columns of kind `embedding`: the vector of a text, a list of numbers.
 
 use serde_json::Value;
-use tidegate_core::request::budget::Usage;
+use tidegate_core::budget::Usage;
 
 use super::{Calls, Scene, Unfilled, estimate_tokens};
 use crate::client::Client;

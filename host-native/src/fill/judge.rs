@@ -11,8 +11,8 @@
 //! input and answers on its standard output; a server gets it as the body of a POST and answers with the body.
 
 use serde_json::{Map, Value};
+use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::FailureKind;
-use tidegate_core::request::budget::Usage;
 
 use super::structure::read;
 use super::{Calls, Scene, Unfilled};

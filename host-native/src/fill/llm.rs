@@ -5,8 +5,8 @@
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::FailureKind;
-use tidegate_core::request::budget::Usage;
 
 use super::structure::{StructureFill, parse_number};
 use super::{Calls, Scene, Unfilled, estimate_tokens};

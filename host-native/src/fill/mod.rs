@@ -13,10 +13,10 @@ use std::future::Future;
 use std::sync::Arc;
 
 use serde_json::Value;
+use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::{FailureKind, FatalError, RetryKind, TaskOutcome};
-use tidegate_core::request::budget::Usage;
-use tidegate_core::request::tie::Tie;
 use tidegate_core::request::{Denial, DenialReason, GroupId};
+use tidegate_core::yielding::YieldToken;
 
 use crate::client::{Answer, CallError, Client};
 use crate::provider::{Admission, CallFailure, Provider};
@@ -107,13 +107,13 @@ impl Unfilled {
 #[derive(Clone, Copy, Debug)]
 pub struct Calls<'a> {
     caller: Option<&'a Caller>,
-    tie: Option<Tie>,
+    tie: Option<YieldToken>,
 }
 
 impl<'a> Calls<'a> {
     /// Calls through `caller`, of a worker that holds nothing while it waits if it has a `tie`.
     #[must_use]
-    pub fn new(caller: Option<&'a Caller>, tie: Option<Tie>) -> Self {
+    pub fn new(caller: Option<&'a Caller>, tie: Option<YieldToken>) -> Self {
         Self { caller, tie }
     }
 

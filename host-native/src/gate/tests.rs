@@ -1,5 +1,5 @@
 use super::*;
-use tidegate_core::request::budget::Dimension;
+use tidegate_core::budget::Dimension;
 use tidegate_core::request::{MAX_STRANGERS, Outcome};
 
 fn gate() -> RequestGate {

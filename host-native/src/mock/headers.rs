@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use tidegate_core::sim::provider::RateLeft;
 use tidegate_core::time::Duration;
 
-use tidegate_core::request::head::RETRY_AFTER_MS;
+use tidegate_core::request::response::RETRY_AFTER_MS;
 
 const REQUESTS: [&str; 3] =
     ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"];

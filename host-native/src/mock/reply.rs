@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use tidegate_core::executor::Timer;
+use tidegate_core::runtime::Timer;
 use tidegate_core::sim::provider::{Answer, Flaw, RateLeft};
 use tidegate_core::time::{Duration, Instant};
 

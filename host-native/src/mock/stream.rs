@@ -10,7 +10,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde_json::Value;
-use tidegate_core::executor::Timer;
+use tidegate_core::runtime::Timer;
 use tidegate_core::sim::provider::Flaw;
 use tidegate_core::time::{Clock, Duration, Instant};
 

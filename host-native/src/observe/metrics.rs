@@ -18,7 +18,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use metrics::{Label, counter, gauge, histogram};
-use tidegate_core::observe::{EventKind, Sink, SinkError};
+use tidegate_core::event::EventKind;
+use tidegate_core::observe::{Sink, SinkError};
 use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerEventKind, SchedulerFact};
 use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventKind, RequestFact};
 use tidegate_core::request::{RequestAdmission, ResourceId};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use tidegate_core::observe::EventKind;
+use tidegate_core::event::EventKind;
 use tidegate_core::pipeline::TaskOutcome;
 
 /// The names of all kinds of a stream, by index.

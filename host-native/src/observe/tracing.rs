@@ -9,7 +9,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tidegate_core::observe::{EventKind, Sink, SinkError};
+use tidegate_core::event::EventKind;
+use tidegate_core::observe::{Sink, SinkError};
 use tidegate_core::pipeline::event::{Correlation, SchedulerEvent, SchedulerEventKind, SchedulerFact};
 use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventKind, RequestFact};
 use tidegate_core::request::{RequestAdmission, ResourceId};

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use tidegate_core::budget::BudgetConfig;
 use tidegate_core::gate::Gate;
 use tidegate_core::observe::{CapacityPlan, RunAccount, RunFigures, Sinks, Source};
 use tidegate_core::pipeline::{PipelineConfig, Plan};
-use tidegate_core::request::budget::BudgetConfig;
 
 use super::jsonl::JsonLines;
 use super::trace::TraceFile;

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use reqwest::Url;
 use serde::Deserialize;
+use tidegate_core::budget::{BudgetConfig, Dimension};
 use tidegate_core::error::ConfigError;
+use tidegate_core::limit::{LimitChoice, TideConfig, VegasConfig};
 use tidegate_core::request::AimdConfig;
-use tidegate_core::request::budget::{BudgetConfig, Dimension};
-use tidegate_core::request::limit::{LimitChoice, TideConfig, VegasConfig};
 use tidegate_core::sim::provider::ProviderSpec;
 use tidegate_core::time::Duration;
 use toml::Spanned;

@@ -7,7 +7,7 @@ use http::header::ACCEPT;
 use http::{HeaderMap, Method, Response, StatusCode};
 use serde::Serialize;
 use serde_json::json;
-use tidegate_core::request::budget::Dimension;
+use tidegate_core::budget::Dimension;
 use tidegate_core::request::{CallWait, ResourceSnapshot};
 use tidegate_core::time::Instant;
 

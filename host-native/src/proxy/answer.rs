@@ -10,7 +10,7 @@ use http_body_util::{Either, Full};
 use serde_json::json;
 
 use super::ReplyBody;
-use tidegate_core::request::head::RETRY_AFTER_MS;
+use tidegate_core::request::response::RETRY_AFTER_MS;
 
 /// Why a request gets no answer of a provider.
 #[derive(Clone, Debug, PartialEq)]

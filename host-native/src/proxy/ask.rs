@@ -7,8 +7,8 @@ use bytes::Bytes;
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tidegate_core::budget::Usage;
 use tidegate_core::request::Domain;
-use tidegate_core::request::budget::Usage;
 
 use super::answer::Refusal;
 

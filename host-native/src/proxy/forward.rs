@@ -20,7 +20,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use memchr::memmem;
-use tidegate_core::request::budget::Usage;
+use tidegate_core::budget::Usage;
 use tidegate_core::request::{Completion, DenialReason, Outcome};
 use tokio::time::{Instant, sleep, timeout};
 

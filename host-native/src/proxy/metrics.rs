@@ -13,7 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
-use tidegate_core::request::budget::Usage;
+use tidegate_core::budget::Usage;
 use tidegate_core::request::{Outcome, ResourceSnapshot};
 
 use super::tenant::{OTHERS, Tenant};

@@ -11,7 +11,7 @@ use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
-use tidegate_core::request::budget::Usage;
+use tidegate_core::budget::Usage;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use parking_lot::RwLock;
 use reqwest::{Client, Url};
-use tidegate_core::request::budget::{BudgetConfig, Dimension, Usage};
+use tidegate_core::budget::{BudgetConfig, Dimension, Usage};
 use tidegate_core::request::{Domain, ResourceId};
 
 use super::ask::decoded;

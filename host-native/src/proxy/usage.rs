@@ -5,7 +5,7 @@
 
 use memchr::memmem;
 use serde::Deserialize;
-use tidegate_core::request::budget::Usage;
+use tidegate_core::budget::Usage;
 
 /// Bytes that are kept of an answer's end.
 const TAIL: usize = 8 << 10;

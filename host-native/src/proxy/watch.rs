@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
-use tidegate_core::request::budget::Usage;
+use tidegate_core::budget::Usage;
 use tidegate_core::request::{Completion, Outcome};
 
 use super::Shared;

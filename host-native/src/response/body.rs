@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use tidegate_core::request::budget::Usage;
+use tidegate_core::budget::Usage;
 use tidegate_core::request::{Completion, Outcome};
 
 use super::{Head, grpc};

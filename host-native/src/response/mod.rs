@@ -11,11 +11,11 @@ use std::time::SystemTime;
 
 use http::{HeaderMap, StatusCode};
 use tidegate_core::request::Completion;
-use tidegate_core::request::head::{self, Headers};
+use tidegate_core::request::response::{self, Headers};
 use tidegate_core::time::Duration;
 
 pub use body::{Held, HeldBody, Observe};
-pub use tidegate_core::request::head::Head;
+pub use tidegate_core::request::response::Head;
 
 /// Reads status and headers at wall-clock time `now`.
 #[must_use]
@@ -27,7 +27,7 @@ pub fn read_head(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> He
 #[must_use]
 pub fn grpc(metadata: &HeaderMap) -> Option<Completion> {
     // No gRPC header holds a date.
-    head::grpc(&Sent { headers: metadata, now: SystemTime::UNIX_EPOCH })
+    response::grpc(&Sent { headers: metadata, now: SystemTime::UNIX_EPOCH })
 }
 
 /// The headers of an answer, as the core looks them up.

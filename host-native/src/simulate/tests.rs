@@ -1,5 +1,5 @@
+use tidegate_core::limit::{LimitChoice, VegasConfig};
 use tidegate_core::pipeline::AdaptiveRowGroups;
-use tidegate_core::request::limit::{LimitChoice, VegasConfig};
 use tidegate_core::sim::scenario::{Holder, PreBatch, ScenarioColumn};
 use tidegate_core::time::Duration;
 

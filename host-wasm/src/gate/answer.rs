@@ -1,7 +1,7 @@
 //! The head of an answer, read by the core.
 
-use tidegate_core::request::budget::Dimension;
-use tidegate_core::request::head::{Head, Headers, NAMES};
+use tidegate_core::budget::Dimension;
+use tidegate_core::request::response::{Head, Headers, NAMES};
 use tidegate_core::time::Duration;
 use wasm_bindgen::prelude::*;
 

@@ -3,8 +3,8 @@
 //! The kind is its place in [`RequestEventKind::ALL`]. Where is -1 for the whole gate, the number of a resource, or -2 less the number
 //! of a model. Instants and spans are in milliseconds, NaN is "none", calls that wait and leases are one number each.
 
+use tidegate_core::event::EventKind;
 use tidegate_core::lease::LeaseId;
-use tidegate_core::observe::EventKind;
 use tidegate_core::request::WaiterId;
 use tidegate_core::request::event::{EventPlace, Interest, RequestEvent, RequestEventKind, RequestFact};
 use tidegate_core::time::{Duration, Instant};

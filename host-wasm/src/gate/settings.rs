@@ -11,10 +11,10 @@
 //!
 //! Spans are in milliseconds. TypeScript has checked that whole numbers are whole and fit 32 bits; ranges are the core's.
 
+use tidegate_core::budget::{BudgetConfig, Dimension};
 use tidegate_core::error::ConfigError;
 use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
-use tidegate_core::request::budget::{BudgetConfig, Dimension};
-use tidegate_core::request::limit::{LimitChoice, TideConfig, VegasConfig};
+use tidegate_core::limit::{LimitChoice, TideConfig, VegasConfig};
 use tidegate_core::request::{AimdConfig, Domain, RequestAdmission, ResourceId};
 use tidegate_core::time::{Duration, Instant};
 use wasm_bindgen::JsValue;

@@ -5,18 +5,18 @@
 
 use std::cell::Cell;
 
-use tidegate_core::request::tie::Tie;
+use tidegate_core::yielding::YieldToken;
 
 thread_local! {
-    static LENT: Cell<Option<Tie>> = const { Cell::new(None) };
+    static LENT: Cell<Option<YieldToken>> = const { Cell::new(None) };
 }
 
 /// The next permit is asked for with `tie`; `None` takes back what was lent.
-pub fn lend(tie: Option<Tie>) {
+pub fn lend(tie: Option<YieldToken>) {
     LENT.set(tie);
 }
 
 /// The tie to ask with; it is lent once.
-pub(super) fn take() -> Option<Tie> {
+pub(super) fn take() -> Option<YieldToken> {
     LENT.take()
 }

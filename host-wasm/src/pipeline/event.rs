@@ -1,6 +1,6 @@
 //! Events of a run as numbers, in the order in which `events.ts` reads them: NaN is nothing.
 
-use tidegate_core::observe::EventKind;
+use tidegate_core::event::EventKind;
 use tidegate_core::pipeline::TaskOutcome;
 use tidegate_core::pipeline::WorkerId;
 use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerFact as Fact};

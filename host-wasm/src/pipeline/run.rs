@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_core::driver::{self, FatalError, RunHandle};
-use tidegate_core::executor::Spawn;
+use tidegate_core::event::EventKind;
 use tidegate_core::gate::Gate;
-use tidegate_core::observe::EventKind;
 use tidegate_core::pipeline::event::{Interest, SchedulerEventKind};
 use tidegate_core::pipeline::{FailureKind, Pipeline, RetryKind, RunReport, TaskOutcome};
 use tidegate_core::request::ResourceId;
+use tidegate_core::runtime::Spawn;
 use tidegate_core::time::Duration;
 use wasm_bindgen::prelude::*;
 

@@ -27,7 +27,7 @@ fn end(ticket: i32, outcome: u32, retry_after_ms: f64) -> u32 {
 }
 
 async fn sleep(span: Duration) {
-    use tidegate_core::executor::Timer;
+    use tidegate_core::runtime::Timer;
     JsHost.sleep_until(JsHost.now() + span).await;
 }
 

@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::task::Poll;
 
-use tidegate_core::executor::{Spawn, Timer};
+use tidegate_core::runtime::{Spawn, Timer};
 use tidegate_core::time::{Clock, Duration};
 use tidegate_wasm::host::JsHost;
 use wasm_bindgen_test::wasm_bindgen_test;

@@ -6,9 +6,9 @@
 //! natively, with their own.
 
 use anyhow::{Result, bail};
+use tidegate_core::limit::LimitChoice;
 use tidegate_core::pipeline::PolicyChoice;
 use tidegate_core::request::AimdConfig;
-use tidegate_core::request::limit::LimitChoice;
 use tidegate_core::sim::scenario::{Change, Intervention, Scenario, builtin};
 use tidegate_core::sim::suite::{self, Listed};
 use tidegate_core::sim::world::World;

@@ -281,7 +281,7 @@ fn seconds(args: &Value) -> Result<Duration> {
 }
 
 fn unknown_lease() -> LeaseId {
-    let key = tidegate_core::handle::SlotKey { slot: u32::MAX - 1, generation: 0 };
+    let key = tidegate_core::id::SlotKey { slot: u32::MAX - 1, generation: 0 };
     LeaseId { controller: 1, key, item: 0 }
 }
 

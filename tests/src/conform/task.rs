@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Map, Value, json};
 use tidegate_core::error::ConfigError;
-use tidegate_core::handle::SlotKey;
+use tidegate_core::id::SlotKey;
 use tidegate_core::lease::LeaseId;
 use tidegate_core::task::{
     Allowed, BorrowCeiling, BoundedBorrow, BoundedBorrowConfig, DemandId, Denial, DenialReason, Dispatcher, GroupKind,

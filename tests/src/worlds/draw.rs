@@ -1,8 +1,8 @@
 //! Scenarios drawn from a seed: small ones, so that many can be tried, with every setting there is.
 
+use tidegate_core::limit::{LimitChoice, TideConfig, VegasConfig};
 use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice, Strategy};
 use tidegate_core::request::AimdConfig;
-use tidegate_core::request::limit::{LimitChoice, TideConfig, VegasConfig};
 use tidegate_core::sim::latency::{Latency, Tail};
 use tidegate_core::sim::provider::{Capacity, Faults, Neighbour, Outage, Overload, ProviderSpec, Rate, Step};
 use tidegate_core::sim::rng::Rng;

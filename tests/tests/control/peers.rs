@@ -6,8 +6,8 @@
 use std::fmt;
 
 use throttle_net::AdaptiveStrategy;
+use tidegate_core::limit::{CallReport, LimitAlgorithm};
 use tidegate_core::request::Outcome;
-use tidegate_core::request::limit::{CallReport, LimitAlgorithm};
 use tidegate_core::sim::suite::control::Contender;
 use tidegate_core::time::{Duration, Instant};
 use tower_acc::Algorithm;

@@ -9,10 +9,10 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::RawMutex;
 use tidegate_core::driver;
-use tidegate_core::executor::{Host, Spawn, Timer};
 use tidegate_core::gate::Gate;
 use tidegate_core::pipeline::{RetryKind, TaskOutcome};
 use tidegate_core::request::{AimdConfig, Outcome, Request, RequestAdmission, ResourceId};
+use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::sim::executor::SimHost;
 use tidegate_core::time::{Clock, Instant};
 use tidegate_native::blocking::{AcquireBlocking, BlockingError};

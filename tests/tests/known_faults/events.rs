@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use tidegate_core::handle::SlotKey;
+use tidegate_core::budget::Dimension;
+use tidegate_core::id::SlotKey;
 use tidegate_core::lease::{LeaseId, ReleaseAnswer};
 use tidegate_core::pipeline::{Column, Effect, Pipeline, PipelineConfig, PlanBuilder, RunReport, Strategy};
-use tidegate_core::request::budget::Dimension;
 use tidegate_core::request::event::{EventPlace, Interest, MAX_PENDING, RequestEvent, RequestEventKind, RequestFact};
 use tidegate_core::request::{Acquire, AimdConfig, DenialReason, Outcome, Request, WaiterId};
 use tidegate_core::time::Instant;

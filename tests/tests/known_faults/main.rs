@@ -16,11 +16,11 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use parking_lot::RawMutex;
-use tidegate_core::executor::{Host, Spawn, Timer};
 use tidegate_core::gate::{Gate, GateTimer};
 use tidegate_core::request::{
     Acquire, AimdConfig, Domain, Request, RequestAdmission, RequestConfig, RequestLease, ResourceId,
 };
+use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::sim::executor::{Executor, SimHost, Sleep};
 use tidegate_core::time::{Clock, Duration, Instant};
 

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tidegate_core::driver::{self, FatalError, SaveError, Workload};
-use tidegate_core::executor::{Spawn, Timer};
 use tidegate_core::pipeline::{
     Batch, Column, DropReason, Effect, FailureKind, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig,
     PlanBuilder, RetryKind, RunReport, StopReason, Strategy, Task, TaskOutcome,
 };
+use tidegate_core::runtime::{Spawn, Timer};
 use tidegate_core::task::TaskGroup;
 use tidegate_core::time::{Clock, Duration, Instant};
 

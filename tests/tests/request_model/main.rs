@@ -7,7 +7,7 @@ mod model;
 
 use model::{Answer, Denial, Model, News, Settings};
 use proptest::prelude::*;
-use tidegate_core::handle::SlotKey;
+use tidegate_core::id::SlotKey;
 use tidegate_core::lease::LeaseId;
 use tidegate_core::request::{
     self, Acquire, AimdConfig, Completion, DenialReason, Domain, Effect, GroupId, Outcome, Request, RequestAdmission,

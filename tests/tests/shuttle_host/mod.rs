@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use lock_api::{GuardNoSend, RawMutex};
 use shuttle::future::{AbortHandle, JoinHandle};
 use shuttle::sync::atomic::{AtomicBool as ScheduledBool, AtomicU64};
-use tidegate_core::executor::{Host, Spawn, Timer};
+use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::time::{Clock, Duration, Instant};
 
 /// A lock at which the scheduler decides who goes on before it is taken, and at no other time.

@@ -1,40 +1,14 @@
 //! The request resources of a run, from the stream of request admission.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::cause::IdleCause;
 use super::slots::{Blame, Slots};
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 use crate::observe::Histogram;
 use crate::request::event::{EventPlace, RequestEvent, RequestFact};
-use crate::request::{ProviderModelId, ResourceId};
+use crate::request::{CallStanding, ProviderModelId, ResourceId};
 use crate::time::Instant;
-
-/// A request resource as it stands when an account is told of it: what the stream takes for granted.
-/// [`RequestAdmission::standing`](crate::request::RequestAdmission::standing) makes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct CallStanding {
-    /// The resource.
-    pub resource: ResourceId,
-    /// Its provider and model.
-    pub model: ProviderModelId,
-    /// What to call it: provider, model and domain.
-    pub name: String,
-    /// The cap of the provider and model over all domains.
-    pub cap: u32,
-    /// The most that the resource's own settings allow; `None`: as many as the cap.
-    pub clamp: Option<u32>,
-    /// The limit in force.
-    pub limit: u32,
-    /// Calls out.
-    pub in_flight: u32,
-    /// Calls waiting.
-    pub waiters: u32,
-    /// The end of the cooldown in force.
-    pub blocked_until: Option<Instant>,
-}
 
 #[derive(Clone, Debug)]
 struct Call {

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 use crate::observe::Histogram;
 use crate::pipeline::event::Correlation;
 use crate::pipeline::{Plan, Strategy};

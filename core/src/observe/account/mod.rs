@@ -52,15 +52,14 @@ mod work;
 
 use self::calls::Calls;
 use self::gaps::Gaps;
-use self::work::TaskStage;
+use self::work::TaskResources;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact, StopKind};
 use crate::pipeline::{ColumnId, PipelineConfig, Plan, TaskOutcome};
 use crate::request::event::RequestEvent;
-use crate::request::{RequestAdmission, ResourceId};
+use crate::request::{CallStanding, RequestAdmission, ResourceId};
 use crate::task::GroupKind;
 use crate::time::Instant;
 
-pub use calls::CallStanding;
 pub use cause::{CauseShare, IdleCause};
 pub use figures::{Distribution, Maxima, ResourceFigures, RunFigures};
 
@@ -70,7 +69,7 @@ pub use figures::{Distribution, Maxima, ResourceFigures, RunFigures};
 /// one already seen counts as of that instant. O(1) for each event, and O(columns x resources) whenever time has passed.
 #[derive(Clone, Debug)]
 pub struct RunAccount {
-    tasks: TaskStage,
+    tasks: TaskResources,
     calls: Calls,
     gaps: Gaps,
     started: Option<Instant>,
@@ -92,7 +91,7 @@ impl RunAccount {
     #[must_use]
     pub fn new(plan: &Plan, config: &PipelineConfig) -> Self {
         Self {
-            tasks: TaskStage::new(plan, config),
+            tasks: TaskResources::new(plan, config),
             calls: Calls::default(),
             gaps: Gaps::new(plan),
             started: None,

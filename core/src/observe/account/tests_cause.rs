@@ -4,11 +4,11 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::handle::SlotKey;
+use crate::budget::{BudgetConfig, Dimension};
+use crate::id::SlotKey;
 use crate::pipeline::Pipeline;
 use crate::pipeline::event::Interest;
 use crate::pipeline::{Column, Effect, PipelineConfig, PlanBuilder, Strategy, Task, WorkerId};
-use crate::request::budget::{BudgetConfig, Dimension};
 use crate::request::event::Interest as RequestInterest;
 use crate::request::{Acquire, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, ResourceId};
 use crate::task::{Allowed, BoxedPolicy, DenialReason, PolicyView, Refusal, StrictFair, TaskGroup, TaskPolicy};
@@ -119,9 +119,9 @@ fn a_slot_is_kept_for_a_worker_that_yielded_until_the_two_machines_are_settled()
     let (mut admission, [chat, _]) = calls(1);
     let Acquire::Granted(_elsewhere) = admission.acquire(at(0), &Request::new(chat)) else { panic!("it is free") };
     let mut scene = Scene::under(Box::new(StrictFair), column, rows(3, 1), admission);
-    let tie = scene.working.remove(0).tie.expect("it yields");
+    let tie = scene.working.remove(0).yield_token.expect("it yields");
     let Scene { pipeline, admission, .. } = &mut scene;
-    let Acquire::Waiting(_) = admission.acquire_tied(at(0), &Request::new(chat), tie, pipeline) else {
+    let Acquire::Waiting(_) = admission.acquire_yielding(at(0), &Request::new(chat), tie, pipeline) else {
         panic!("the call is out elsewhere")
     };
     pipeline.settle_with(at(0), admission);

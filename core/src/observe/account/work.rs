@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::cause::IdleCause;
 use super::slots::{Blame, Slots};
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 use crate::observe::Histogram;
 use crate::pipeline::event::{Correlation, SchedulerFact, StopKind};
 use crate::pipeline::{PipelineConfig, Plan};
@@ -38,13 +38,13 @@ struct Route {
     /// Resources by place, and how much of each.
     demand: Vec<(usize, u32)>,
     queued: u32,
-    /// Its fairness group: an index into [`TaskStage::refusals`].
+    /// Its fairness group: an index into [`TaskResources::refusals`].
     group: usize,
 }
 
 /// The resources, queue and workers of the task stage.
 #[derive(Clone, Debug)]
-pub(super) struct TaskStage {
+pub(super) struct TaskResources {
     pub(super) resources: Vec<Slots>,
     routes: Vec<Route>,
     /// By resource: the columns that want it.
@@ -67,7 +67,7 @@ pub(super) struct TaskStage {
     pub(super) maxima: [u32; 4],
 }
 
-impl TaskStage {
+impl TaskResources {
     pub(super) fn new(plan: &Plan, config: &PipelineConfig) -> Self {
         let named = config.resources.iter().map(|(name, limit)| (name.as_str(), *limit));
         let resources: Vec<Slots> = core::iter::once(("submission", config.submission_limit))

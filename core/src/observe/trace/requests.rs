@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::lanes::Lanes;
 use super::{Out, RESOURCES, Track};
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 use crate::lease::LeaseId;
 use crate::request::event::{EventPlace, RequestEvent, RequestFact};
 use crate::request::{ResourceId, WaiterId};

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::lanes::Lanes;
 use super::{Args, Out, ROW_GROUPS, Track, WORKERS};
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
 use crate::pipeline::{TaskOutcome, WorkerId};
 use crate::time::Instant;

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use super::RequestAdmission;
 use crate::lease::ReleaseDiagnostics;
+use crate::limit::AimdConfig;
 use crate::replay::{RequestCommand, Sequence, Stamped};
-use crate::request::config::AimdConfig;
 use crate::request::event::{Interest, RequestEvent};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::outcome::Effect;
@@ -93,9 +93,9 @@ impl RequestAdmission {
         request.timeout.or(self.config.default_timeout).is_some() || self.needs_clock(request.resource)
     }
 
-    /// The same for `acquire_tied`: also true if the request may have to wait, because the task stage is asked then.
+    /// The same for `acquire_yielding`: also true if the request may have to wait, because the task stage is asked then.
     #[must_use]
-    pub fn needs_clock_to_admit_tied(&self, request: &Request) -> bool {
+    pub fn needs_clock_to_admit_yielding(&self, request: &Request) -> bool {
         self.needs_clock_to_admit(request) || !self.waited.is_empty() || self.blocked(self.latest(), request).is_some()
     }
 

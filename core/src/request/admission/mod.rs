@@ -4,8 +4,8 @@ mod facts;
 mod register;
 mod serve;
 mod tell;
-mod tied;
 mod why;
+mod yielding;
 
 pub use register::MAX_STRANGERS;
 pub use why::CallWait;
@@ -13,17 +13,18 @@ pub use why::CallWait;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::budget::Usage;
 use super::config::RequestConfig;
 use super::event::{EventLog, RequestFact};
 use super::keys::{GroupId, Request, ResourceId};
-use super::outcome::{Acquire, Completion, Denial, DenialReason, Effect, RequestLease, WaiterId};
+use super::outcome::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
 use super::resource::{Held, ProviderModel, Resource, Since};
-use super::tie::Ties;
 use super::timers::{Timer, Timers};
+use super::yielding::YieldingWaiters;
+use crate::budget::Usage;
+use crate::call::Completion;
 use crate::error::ConfigError;
 use crate::fair_queue::FairQueue;
-use crate::handle::{Interner, SlotKey, Slots};
+use crate::id::{Interner, SlotKey, Slots};
 use crate::lease::{Ledger, ReleaseAnswer};
 use crate::replay::{Recorder, RequestCommand};
 use crate::time::{Duration, Instant, Monotonic};
@@ -63,7 +64,7 @@ pub struct RequestAdmission {
     waiters: Slots<Waiter>,
     /// Resources that have waiters, in no particular order.
     waited: Vec<ResourceId>,
-    ties: Ties,
+    ties: YieldingWaiters,
     ledger: Ledger<Held>,
     timers: Timers,
     effects: VecDeque<Effect>,
@@ -87,7 +88,7 @@ impl RequestAdmission {
             queue: FairQueue::new(),
             waiters: Slots::default(),
             waited: Vec::new(),
-            ties: Ties::default(),
+            ties: YieldingWaiters::default(),
             ledger: Ledger::new(config.controller),
             timers: Timers::default(),
             effects: VecDeque::new(),

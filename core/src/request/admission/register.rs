@@ -5,13 +5,13 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::RequestAdmission;
+use crate::budget::{BudgetConfig, Corrected, Correction};
 use crate::error::{ConfigError, require};
+use crate::limit::AimdConfig;
+use crate::limit::{LimitAlgorithm, LimitChoice};
 use crate::replay::RequestCommand;
-use crate::request::budget::{BudgetConfig, Corrected, Correction};
-use crate::request::config::AimdConfig;
 use crate::request::event::{EventPlace, RequestFact};
 use crate::request::keys::{Domain, GroupId, ProviderModelId, ResourceId};
-use crate::request::limit::{LimitAlgorithm, LimitChoice};
 use crate::request::resource::{Place, ProviderModel, Resource};
 use crate::time::Instant;
 

@@ -1,21 +1,22 @@
 //! Who goes next, and when to look again.
 
-use super::{RequestAdmission, Waiter, tied};
+use super::{RequestAdmission, Waiter, yielding};
+use crate::budget::Usage;
 use crate::fair_queue::{GroupId, Selection, Verdict};
-use crate::handle::{SlotKey, Slots};
-use crate::request::budget::Usage;
+use crate::id::{SlotKey, Slots};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::outcome::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
 use crate::request::resource::{Block, Resource, Since};
-use crate::request::tie::{TaskStage, TieState, Tied};
 use crate::request::timers::Timer;
+use crate::request::yielding::{YieldState, YieldingWaiter};
 use crate::time::Instant;
+use crate::yielding::TaskResources;
 
 /// The task stage, where it is there to be asked.
-type Stage<'a> = Option<&'a mut dyn TaskStage>;
+type Stage<'a> = Option<&'a mut dyn TaskResources>;
 
 fn reborrow<'a>(stage: &'a mut Stage<'_>) -> Stage<'a> {
-    stage.as_mut().map(|stage| &mut **stage as &mut dyn TaskStage)
+    stage.as_mut().map(|stage| &mut **stage as &mut dyn TaskResources)
 }
 
 /// Answers.
@@ -115,9 +116,9 @@ impl RequestAdmission {
             }
             let tied = if waiter.is_tied { ties.get(SlotKey::from_bits(candidate.item)) } else { None };
             match (tied, &mut stage) {
-                (Some(Tied { tie, place, state: TieState::Suspended }), Some(stage)) => {
+                (Some(YieldingWaiter { tie, place, state: YieldState::Suspended }), Some(stage)) => {
                     let wanted = waiter.resource;
-                    if tied::resume(now, *stage, &tie, wanted, waiters, resources, ties) {
+                    if yielding::resume(now, *stage, &tie, wanted, waiters, resources, ties) {
                         return Verdict::Accept;
                     }
                     ties.shut(place.lot, tie);
@@ -148,7 +149,7 @@ impl RequestAdmission {
             && let Some((selection, key)) = self.select(now, reborrow(&mut stage))
         {
             if stage.is_none() && self.ties.is_suspended(key) {
-                self.ties.wants_stage = true;
+                self.ties.needs_resume = true;
                 break;
             }
             if self.queue.commit(&selection).is_err() {
@@ -214,7 +215,7 @@ impl RequestAdmission {
         request: &Request,
         group: GroupId,
         deadline: Option<Instant>,
-        tied: Option<Tied>,
+        tied: Option<YieldingWaiter>,
     ) -> SlotKey {
         let Request { resource, estimate, .. } = *request;
         let is_tied = tied.is_some();
@@ -232,7 +233,7 @@ impl RequestAdmission {
         }
         entry.waiters += 1;
         if let Some(tied) = &tied {
-            entry.suspended += u32::from(tied.state == TieState::Suspended);
+            entry.suspended += u32::from(tied.state == YieldState::Suspended);
             self.ties.enter(resource, key, tied);
         }
         if entry.waiters == 1 {
@@ -318,7 +319,7 @@ impl RequestAdmission {
         if waiter.is_tied
             && let Some(tied) = self.ties.leave(resource, key)
         {
-            entry.suspended -= u32::from(tied.state == TieState::Suspended);
+            entry.suspended -= u32::from(tied.state == YieldState::Suspended);
         }
         if entry.waiters == 0 {
             entry.wake_at = None;

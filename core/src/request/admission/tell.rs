@@ -1,10 +1,11 @@
 //! The events of a controller, in the order in which things happen.
 
 use super::{RequestAdmission, Waiter};
+use crate::call::{Completion, Outcome};
 use crate::lease::{LeaseId, ReleaseAnswer};
 use crate::request::event::{EventPlace, RequestFact};
 use crate::request::keys::ResourceId;
-use crate::request::outcome::{Completion, Denial, DenialReason, Outcome, RequestLease, WaiterId};
+use crate::request::outcome::{Denial, DenialReason, RequestLease, WaiterId};
 use crate::request::resource::Held;
 use crate::time::{Duration, Instant};
 

@@ -4,12 +4,12 @@ use alloc::format;
 use core::fmt;
 
 use super::{RequestAdmission, Waiter};
-use crate::handle::SlotKey;
-use crate::observe::CallStanding;
-use crate::request::budget::Usage;
+use crate::budget::Usage;
+use crate::id::SlotKey;
 use crate::request::keys::ResourceId;
 use crate::request::outcome::WaiterId;
 use crate::request::resource::Block;
+use crate::request::snapshot::CallStanding;
 use crate::time::Instant;
 
 /// The one thing that keeps a call from going out, or a slot from being used.

@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::{Handover, TaskName};
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
 use crate::pipeline::{ColumnId, PipelineConfig, Plan, Strategy, TaskOutcome};
 

@@ -5,7 +5,7 @@ use alloc::format;
 
 use super::books::Rules;
 use super::{Check, Law, Verdict, hold};
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 use crate::lease::LeaseId;
 use crate::pipeline::RunReport;
 use crate::request::event::{EventPlace, RequestEvent, RequestFact};

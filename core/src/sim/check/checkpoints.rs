@@ -6,7 +6,7 @@ use alloc::format;
 
 use super::books::{Books, GroupBook, Rules};
 use super::{Check, Handover, Law, Verdict, hold};
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
 use crate::pipeline::{ColumnId, DropReason, FinishedRowGroup, RunReport};
 

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::books::{Books, Rules, task_of};
 use super::{Check, Law, TaskName, Verdict, hold};
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 use crate::pipeline::RunReport;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
 

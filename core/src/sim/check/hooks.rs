@@ -4,7 +4,7 @@ use alloc::format;
 
 use super::books::{Books, Rules, task_of};
 use super::{Check, Handover, Law, Verdict, hold};
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 use crate::pipeline::FinishedRowGroup;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
 

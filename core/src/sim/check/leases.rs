@@ -4,7 +4,7 @@ use alloc::format;
 
 use super::books::{Books, Rules, task_of};
 use super::{Check, Law, TaskName, Verdict, hold};
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 use crate::lease::LeaseId;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
 use crate::pipeline::{RunReport, WorkerId};

@@ -4,7 +4,7 @@ use alloc::format;
 
 use super::books::{Books, Place, Rules, task_of};
 use super::{Check, Law, Verdict, hold};
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
 use crate::pipeline::{RunReport, TaskOutcome, WorkerId};
 

@@ -4,9 +4,9 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::{Model, Scenario, ScenarioColumn};
+use crate::limit::LimitChoice;
 use crate::pipeline::{PolicyChoice, Strategy};
 use crate::request::AimdConfig;
-use crate::request::limit::LimitChoice;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, Step};
 use crate::task::BoundedBorrowConfig;

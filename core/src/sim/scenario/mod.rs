@@ -56,10 +56,10 @@ use serde::{Deserialize, Serialize};
 use super::latency::require_span;
 use super::provider::{ProviderSpec, SpecError};
 use crate::error::{ConfigError, require};
+use crate::limit::LimitChoice;
 use crate::millis;
 use crate::pipeline::{AdaptiveRowGroups, PipelineConfig, PipelineError, Plan, PlanBuilder, PlanError, PolicyChoice};
 use crate::request::AimdConfig;
-use crate::request::limit::LimitChoice;
 use crate::time::Duration;
 
 pub use amounts::Amounts;

@@ -10,7 +10,7 @@ use core::cmp::Reverse;
 use super::follow::Doing;
 use super::words::At;
 use super::{Due, World};
-use crate::handle::SlotKey;
+use crate::id::SlotKey;
 use crate::pipeline::{ColumnId, FailureKind, FatalError, RetryKind, Task, TaskOutcome, WorkerId};
 use crate::request::{Acquire, Completion, Effect, Outcome, Request, RequestLease, WaiterId};
 use crate::sim::provider::Answer;
@@ -135,8 +135,8 @@ impl World {
             return self.schedule(at, Activity { work, outcome, call: None });
         };
         let request = Request::new(self.providers[provider].resource);
-        let answer = match work.task.tie {
-            Some(tie) => self.admission.acquire_tied(self.now, &request, tie, &mut self.pipeline),
+        let answer = match work.task.yield_token {
+            Some(tie) => self.admission.acquire_yielding(self.now, &request, tie, &mut self.pipeline),
             None => self.admission.acquire(self.now, &request),
         };
         match answer {

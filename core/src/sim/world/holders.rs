@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::World;
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 use crate::request::{Acquire, Outcome, Request, RequestLease, WaiterId};
 use crate::sim::scenario::Holder;
 

@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use serde::Serialize;
 
 use super::World;
+use crate::limit::RampState;
 use crate::observe::IdleFigures;
 use crate::pipeline::{RowGroupBlock, StopReason};
-use crate::request::limit::RampState;
 use crate::sim::report::RunSoFar;
 use crate::task::GroupKind;
 use crate::time::Instant;

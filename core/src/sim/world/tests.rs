@@ -1,7 +1,7 @@
 use super::*;
+use crate::limit::LimitChoice;
 use crate::pipeline::{DropReason, Hook, StopReason, Strategy, TaskCounts};
 use crate::request::AimdConfig;
-use crate::request::limit::LimitChoice;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, ProviderSpec};
 use crate::sim::scenario::{Answering, Holder, Model, PreBatch, ScenarioColumn};

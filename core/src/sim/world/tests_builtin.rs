@@ -1,6 +1,6 @@
 use super::tests::millis;
 use super::*;
-use crate::request::limit::LimitChoice;
+use crate::limit::LimitChoice;
 use crate::sim::scenario::builtin;
 
 fn named(name: &str) -> Scenario {

@@ -1,9 +1,9 @@
 use super::tests::{calling, millis, model, scenario};
 use super::*;
+use crate::limit::LimitChoice;
 use crate::pipeline::{PolicyChoice, Strategy};
 use crate::replay::Replay;
 use crate::request::AimdConfig;
-use crate::request::limit::LimitChoice;
 use crate::sim::provider::Overload;
 use crate::sim::scenario::{Change, Intervention, Model, Scenario, ScenarioColumn};
 use crate::task::{BorrowCeiling, BoundedBorrowConfig};

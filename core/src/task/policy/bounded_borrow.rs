@@ -6,7 +6,7 @@ use core::ops::RangeInclusive;
 
 use super::{Allowed, PolicyView, Refusal, TaskPolicy, Until};
 use crate::error::{ConfigError, require};
-use crate::handle::FixedMap;
+use crate::id::FixedMap;
 use crate::task::admission::{DenialReason, Figures, GroupKey, GroupKind, TaskGroup, TaskGroupId};
 use crate::task::resources::ResourceId;
 use crate::task::shares::ShareRounding;

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration as StdDuration;
 
 use reqwest::Url;
-use tidegate_core::request::budget::{BudgetConfig, Dimension};
-use tidegate_core::request::limit::{LimitChoice, TideConfig};
+use tidegate_core::budget::{BudgetConfig, Dimension};
+use tidegate_core::limit::{LimitChoice, TideConfig};
 use toml::Spanned;
 use toml::de::DeValue;
 

@@ -1,5 +1,5 @@
 use super::*;
-use tidegate_core::request::limit::LimitChoice;
+use tidegate_core::limit::LimitChoice;
 
 const GOOD: &str = r#"
 listen = "127.0.0.1:9000"

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::error::ConfigError;
+use crate::limit::{Fixed, LimitAlgorithm, Tide, TideConfig, Vegas, VegasConfig};
 use crate::request::AimdConfig;
-use crate::request::limit::{Fixed, LimitAlgorithm, Tide, TideConfig, Vegas, VegasConfig};
 use crate::time::Duration;
 
 /// Makes a limit algorithm for a cap.

@@ -8,7 +8,7 @@ use super::case::Case;
 use super::contender::Contender;
 use super::figures::Run;
 use crate::error::ConfigError;
-use crate::handle::{FixedMap, SlotKey, Slots};
+use crate::id::{FixedMap, SlotKey, Slots};
 use crate::request::{
     Acquire, Completion, Domain, Effect, GroupId, Outcome, Request, RequestAdmission, RequestConfig, RequestLease,
 };

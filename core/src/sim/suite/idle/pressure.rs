@@ -18,16 +18,16 @@
 //! | both | 50 + 32 ms | as with the advisory, which leaves nothing to gain by yielding here |
 //!
 //! Yielding alone gains so little because no more workers may hold nothing than
-//! [`YIELD_FACTOR`](crate::request::tie::YIELD_FACTOR) for each call that `held` bears, two in all: a worker that was started
+//! [`YIELD_FACTOR`](crate::yielding::YIELD_FACTOR) for each call that `held` bears, two in all: a worker that was started
 //! has its task's data, and the queue in front of a provider is to stand in the scheduler. Which tasks are started in the
 //! first place is the advisory's business.
 
 use alloc::string::ToString;
 
 use super::{Case, Target};
+use crate::limit::LimitChoice;
 use crate::pipeline::{AdaptiveRowGroups, Strategy};
 use crate::request::AimdConfig;
-use crate::request::limit::LimitChoice;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, ProviderSpec};
 use crate::sim::scenario::{Holder, Model, Scenario, ScenarioColumn};

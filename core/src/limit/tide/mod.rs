@@ -68,8 +68,8 @@ use self::queueing::{Queueing, Sight};
 use self::restart::Restart;
 use self::trend::Trend;
 use super::{CallReport, LimitAlgorithm, LimitState, scaled_down};
+use crate::call::Outcome;
 use crate::error::ConfigError;
-use crate::request::outcome::Outcome;
 use crate::time::{Duration, Instant};
 
 pub use config::TideConfig;

@@ -12,6 +12,7 @@
 
 pub mod aimd;
 mod choice;
+mod config;
 pub mod fixed;
 mod ramp;
 pub mod tide;
@@ -19,12 +20,12 @@ pub mod vegas;
 
 use core::fmt;
 
-use super::config::AimdConfig;
-use super::outcome::Outcome;
+use crate::call::Outcome;
 use crate::time::{Duration, Instant};
 
 pub use aimd::Aimd;
 pub use choice::LimitChoice;
+pub use config::{AimdConfig, CooldownRule, CutRule};
 pub use fixed::Fixed;
 pub use tide::{Tide, TideConfig};
 pub use vegas::{Vegas, VegasConfig};

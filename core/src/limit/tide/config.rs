@@ -10,7 +10,7 @@ use crate::time::Duration;
 /// Nothing has to be set for a provider that counts calls per minute. A bucket is empty whenever it refuses, and its
 /// Retry-After says when it holds the next call. So the interval between calls is the time between two such instants, divided by
 /// the calls that it let through between them. Whoever knows the rate beforehand is spared these two refusals with a
-/// [budget](crate::request::budget).
+/// [budget](crate::budget).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]

@@ -141,7 +141,7 @@ macro_rules! event_kinds {
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];
         }
 
-        impl $crate::observe::EventKind for $Kind {
+        impl $crate::event::EventKind for $Kind {
             const ALL: &'static [Self] = Self::ALL;
 
             #[inline]

@@ -9,11 +9,11 @@
 //! After Chiu and Jain (1989). A *cascade* is the burst of calls that was out when the provider began to refuse: only a
 //! lease granted after the last cut can cut again.
 
+use super::config::{AimdConfig, CutRule};
 use super::ramp::Ramp;
 use super::{CallReport, Cascade, LimitAlgorithm, LimitState, scaled_down};
+use crate::call::Outcome;
 use crate::error::ConfigError;
-use crate::request::config::{AimdConfig, CutRule};
-use crate::request::outcome::Outcome;
 use crate::time::Instant;
 
 /// The default limit algorithm. See the [module documentation](self).
@@ -40,7 +40,7 @@ impl Aimd {
         Ok(Self::validated(config, max.max(1)))
     }
 
-    pub(in crate::request) fn validated(config: AimdConfig, max: u32) -> Self {
+    pub(crate) fn validated(config: AimdConfig, max: u32) -> Self {
         let target = config.initial_limit.unwrap_or(max).clamp(1, max);
         let ramp = (!config.ramp.is_zero() && target > 1).then_some(Ramp {
             from: 1,

@@ -19,7 +19,7 @@
 //! waits for, and it would wait for ever.
 //!
 //! ```
-//! use tidegate_core::request::budget::{BudgetConfig, Dimension, Usage};
+//! use tidegate_core::budget::{BudgetConfig, Dimension, Usage};
 //! use tidegate_core::request::{Acquire, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig};
 //! use tidegate_core::time::{Duration, Instant};
 //!
@@ -46,53 +46,12 @@ mod tests;
 
 use alloc::vec::Vec;
 
+use crate::call::{Completion, Outcome};
 use crate::error::{ConfigError, require};
-use crate::request::outcome::{Completion, Outcome};
 use crate::time::{Duration, Instant};
 use bucket::Bucket;
 
-/// What a budget counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum Dimension {
-    /// Calls.
-    Requests,
-    /// Tokens sent.
-    InputTokens,
-    /// Tokens received.
-    OutputTokens,
-    /// Tokens sent and received.
-    TotalTokens,
-}
-
-/// What one call uses, or is estimated to use, besides being one request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
-pub struct Usage {
-    /// Tokens sent.
-    pub input_tokens: u32,
-    /// Tokens received.
-    pub output_tokens: u32,
-}
-
-impl Usage {
-    /// So many tokens each way.
-    #[must_use]
-    pub const fn tokens(input: u32, output: u32) -> Self {
-        Self { input_tokens: input, output_tokens: output }
-    }
-
-    fn of(self, dimension: Dimension) -> u64 {
-        match dimension {
-            Dimension::Requests => 1,
-            Dimension::InputTokens => u64::from(self.input_tokens),
-            Dimension::OutputTokens => u64::from(self.output_tokens),
-            Dimension::TotalTokens => u64::from(self.input_tokens) + u64::from(self.output_tokens),
-        }
-    }
-}
+pub use crate::call::{Dimension, Usage};
 
 /// The most a budget's `limit` and `burst` may be. Products with any span of time then fit 127 bits.
 pub const MAX_LIMIT: u64 = 1_000_000_000_000_000;
@@ -195,10 +154,10 @@ pub struct BudgetSnapshot {
 
 /// A budget that was corrected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Corrected {
-    pub(super) dimension: Dimension,
-    pub(super) before: i64,
-    pub(super) after: i64,
+pub(crate) struct Corrected {
+    pub(crate) dimension: Dimension,
+    pub(crate) before: i64,
+    pub(crate) after: i64,
 }
 
 #[derive(Clone, Debug)]
@@ -210,7 +169,7 @@ struct Budget {
 
 /// The budgets of one resource.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Budgets {
+pub(crate) struct Budgets {
     entries: Vec<Budget>,
     /// The first grant that these budgets know of: calls that were out when they were set settle nothing.
     since: u64,
@@ -218,19 +177,19 @@ pub(super) struct Budgets {
 
 impl Budgets {
     /// Full budgets, for grants from number `since` on. The settings were validated.
-    pub(super) fn new(now: Instant, configs: &[BudgetConfig], since: u64) -> Self {
+    pub(crate) fn new(now: Instant, configs: &[BudgetConfig], since: u64) -> Self {
         let full = |config: &BudgetConfig| Budget { config: *config, bucket: Bucket::new(now, config), reserved: 0 };
         Self { entries: configs.iter().map(full).collect(), since }
     }
 
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// From when on a call of this estimate fits all budgets, if it does not now.
     #[inline]
-    pub(super) fn fits_at(&self, now: Instant, estimate: Usage) -> Option<Instant> {
+    pub(crate) fn fits_at(&self, now: Instant, estimate: Usage) -> Option<Instant> {
         // Most resources have no budget: then this is one branch, as in the other two.
         if self.is_empty() { None } else { self.all_fit_at(now, estimate) }
     }
@@ -242,7 +201,7 @@ impl Budgets {
 
     /// Takes the estimate of a call that goes out.
     #[inline]
-    pub(super) fn reserve(&mut self, now: Instant, estimate: Usage) {
+    pub(crate) fn reserve(&mut self, now: Instant, estimate: Usage) {
         if !self.is_empty() {
             self.reserve_all(now, estimate);
         }
@@ -258,7 +217,7 @@ impl Budgets {
 
     /// Replaces the estimate of call number `grant` by what it cost.
     #[inline]
-    pub(super) fn settle(&mut self, now: Instant, grant: u64, estimate: Usage, done: &Completion) {
+    pub(crate) fn settle(&mut self, now: Instant, grant: u64, estimate: Usage, done: &Completion) {
         if !self.is_empty() && grant >= self.since {
             self.settle_all(now, estimate, done);
         }
@@ -279,7 +238,7 @@ impl Budgets {
     }
 
     /// Takes over what the provider said; answers the budget that changed, if one did.
-    pub(super) fn correct(&mut self, now: Instant, said: &Correction) -> Option<Corrected> {
+    pub(crate) fn correct(&mut self, now: Instant, said: &Correction) -> Option<Corrected> {
         let of_dimension = |budget: &&mut Budget| budget.config.dimension == said.dimension;
         let budget = match said.window {
             Some(window) => self.entries.iter_mut().filter(of_dimension).find(|budget| budget.config.window == window),
@@ -297,7 +256,7 @@ impl Budgets {
         is_changed.then_some(Corrected { dimension: said.dimension, before, after })
     }
 
-    pub(super) fn snapshot(&self, now: Instant) -> Vec<BudgetSnapshot> {
+    pub(crate) fn snapshot(&self, now: Instant) -> Vec<BudgetSnapshot> {
         let show = |budget: &Budget| BudgetSnapshot {
             config: budget.config,
             limit: budget.bucket.limit(),

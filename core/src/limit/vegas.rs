@@ -18,8 +18,8 @@
 //! default of 60 windows that costs about two per cent of the slots.
 
 use super::{CallReport, Cascade, LimitAlgorithm, scaled_down};
+use crate::call::Outcome;
 use crate::error::{ConfigError, require};
-use crate::request::outcome::Outcome;
 use crate::time::{Duration, Instant};
 
 /// What a refusal leaves of the limit.

@@ -23,7 +23,7 @@
 //!
 //! ```
 //! use tidegate_core::request::Completion;
-//! use tidegate_core::request::head::{Head, Headers};
+//! use tidegate_core::request::response::{Head, Headers};
 //! use tidegate_core::time::Duration;
 //!
 //! struct Pairs(&'static [(&'static str, &'static str)]);
@@ -50,8 +50,8 @@ mod tests;
 
 use alloc::vec::Vec;
 
-use super::budget::{Correction, Dimension};
-use super::outcome::{Completion, Outcome};
+use crate::budget::{Correction, Dimension};
+use crate::call::{Completion, Outcome};
 use crate::time::Duration;
 
 /// "Site is overloaded": not registered, but in use.

@@ -2,28 +2,35 @@
 
 use super::{RequestAdmission, Waiter};
 use crate::error::ConfigError;
-use crate::handle::Slots;
+use crate::id::Slots;
 use crate::replay::RequestCommand;
 use crate::request::event::RequestFact;
 use crate::request::keys::{GroupId, Request, ResourceId};
 use crate::request::outcome::Acquire;
 use crate::request::resource::Resource;
-use crate::request::tie::{TaskStage, Tie, TiePlace, TieState, Tied, Ties, YIELD_FACTOR};
+use crate::request::yielding::{YieldClass, YieldState, YieldingWaiter, YieldingWaiters};
 use crate::time::Instant;
+use crate::yielding::{TaskResources, YIELD_FACTOR, YieldToken};
 
-/// Tied requests: see [`tie`](crate::request::tie).
+/// YieldingWaiter requests: see [`tie`](crate::yielding).
 impl RequestAdmission {
     /// [`RequestAdmission::acquire`] for a worker that gives back what it holds of `stage` if it has to wait.
     ///
     /// `stage` may owe work when this returns: it has less to give, or more.
-    pub fn acquire_tied(&mut self, now: Instant, request: &Request, tie: Tie, stage: &mut dyn TaskStage) -> Acquire {
-        self.recorder.note(self.effects.len(), || RequestCommand::AcquireTied { now, request: *request, tie });
+    pub fn acquire_yielding(
+        &mut self,
+        now: Instant,
+        request: &Request,
+        tie: YieldToken,
+        stage: &mut dyn TaskResources,
+    ) -> Acquire {
+        self.recorder.note(self.effects.len(), || RequestCommand::AcquireYielding { now, request: *request, tie });
         let answer = self.ask_tied(now, request, tie, stage);
         self.recorder.answered(|digest| digest.acquired(&answer));
         answer
     }
 
-    fn ask_tied(&mut self, now: Instant, request: &Request, tie: Tie, stage: &mut dyn TaskStage) -> Acquire {
+    fn ask_tied(&mut self, now: Instant, request: &Request, tie: YieldToken, stage: &mut dyn TaskResources) -> Acquire {
         let now = self.begin(now);
         if let Err(denial) = self.attempt(now, request) {
             self.tell(now, request.resource, RequestFact::AcquireDenied { reason: denial.reason });
@@ -37,8 +44,8 @@ impl RequestAdmission {
         }
         self.expire(now);
         let deadline = request.timeout.or(self.config.default_timeout).map(|span| now + span);
-        let how = if holds { TieState::Holding(self.ties.arrival()) } else { TieState::Suspended };
-        let tied = Tied { tie, place: self.tie_place(request.resource, &tie), state: how };
+        let how = if holds { YieldState::Holding(self.ties.arrival()) } else { YieldState::Suspended };
+        let tied = YieldingWaiter { tie, place: self.tie_place(request.resource, &tie), state: how };
         let group = self.tie_group(group, &tie);
         let key = self.enqueue(now, request, group, deadline, Some(tied));
         if let Some(lease) = self.serve_for(now, Some(key), Some(stage)) {
@@ -59,31 +66,31 @@ impl RequestAdmission {
         answer
     }
 
-    /// Whether the first in turn is a suspended waiter that only [`RequestAdmission::serve_tied`] can serve. Ask after
+    /// Whether the first in turn is a suspended waiter that only [`RequestAdmission::resume_yielded`] can serve. Ask after
     /// every command of a controller with tied requests, and before its lock is opened: until then it serves nobody who
     /// stands behind that one.
     #[inline]
     #[must_use]
-    pub fn wants_stage(&self) -> bool {
-        self.ties.wants_stage
+    pub fn needs_resume(&self) -> bool {
+        self.ties.needs_resume
     }
 
     /// Grants to waiters in order of turn, the suspended ones together with what they gave back. Call it too whenever
     /// `stage` got something back, before it starts anything new with that.
-    pub fn serve_tied(&mut self, now: Instant, stage: &mut dyn TaskStage) {
-        self.recorder.note(self.effects.len(), || RequestCommand::ServeTied { now });
+    pub fn resume_yielded(&mut self, now: Instant, stage: &mut dyn TaskResources) {
+        self.recorder.note(self.effects.len(), || RequestCommand::ResumeYielded { now });
         let now = self.begin(now);
         self.serve_all(now, stage);
     }
 
-    fn serve_all(&mut self, now: Instant, stage: &mut dyn TaskStage) {
-        self.ties.wants_stage = false;
+    fn serve_all(&mut self, now: Instant, stage: &mut dyn TaskResources) {
+        self.ties.needs_resume = false;
         let Self { ties, queue, .. } = self;
         ties.reopen(|tie| stage.can_resume(tie), |lot| queue.open_lot(lot));
         self.serve_for(now, None, Some(stage));
     }
 
-    fn tie_group(&mut self, beside: GroupId, tie: &Tie) -> GroupId {
+    fn tie_group(&mut self, beside: GroupId, tie: &YieldToken) -> GroupId {
         self.ties.group(beside, tie).unwrap_or_else(|| {
             let weight = self.queue.weight(beside);
             let group = self.queue.add_unit_group();
@@ -100,9 +107,9 @@ impl RequestAdmission {
         self.ties.groups_beside(group).try_for_each(|beside| self.queue.set_weight(beside, weight))
     }
 
-    fn tie_place(&mut self, resource: ResourceId, tie: &Tie) -> TiePlace {
+    fn tie_place(&mut self, resource: ResourceId, tie: &YieldToken) -> YieldClass {
         self.ties.place(resource, tie).unwrap_or_else(|| {
-            let place = TiePlace { class: self.queue.add_class(), lot: self.queue.add_lot() };
+            let place = YieldClass { class: self.queue.add_class(), lot: self.queue.add_lot() };
             self.ties.add_place(resource, tie, place);
             place
         })
@@ -112,12 +119,12 @@ impl RequestAdmission {
 /// Whether a suspended worker holds again what it gave back. Those who wait with it make room for it.
 pub(super) fn resume(
     now: Instant,
-    stage: &mut dyn TaskStage,
-    tie: &Tie,
+    stage: &mut dyn TaskResources,
+    tie: &YieldToken,
     resource: ResourceId,
     waiters: &Slots<Waiter>,
     resources: &mut [Resource],
-    ties: &mut Ties,
+    ties: &mut YieldingWaiters,
 ) -> bool {
     while !stage.resume(now, tie) {
         let Some(key) = ties.in_the_way(resource, tie, stage) else { return false };

@@ -1,0 +1,115 @@
+//! One call of a provider: what it is expected to use, what it used and how it ended.
+//!
+//! The vocabulary that limits, budgets and request admission share. Nothing here decides anything.
+
+use crate::time::Duration;
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum Outcome {
+    /// The provider answered.
+    Success,
+    /// The provider refused for too many calls: 429 and the like.
+    RateLimited,
+    /// The provider failed: 5xx, a broken connection, a refusal of this one request.
+    ProviderFailure,
+    /// The provider did not answer in time.
+    ProviderTimeout,
+    /// The caller gave up. Interruptions are this in every host.
+    LocalCancelled,
+    /// The caller's own deadline passed.
+    LocalTimeout,
+    /// Something else went wrong on the caller's side.
+    Unexpected,
+}
+
+/// An outcome with what the provider said about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Completion {
+    /// How the call ended.
+    pub outcome: Outcome,
+    /// The provider's Retry-After, for a rate-limited answer.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub retry_after: Option<Duration>,
+    /// What the call used, if that is known: it takes the place of the request's estimate in the resource's budgets.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub usage: Option<Usage>,
+}
+
+impl Completion {
+    /// A call that ended so.
+    #[must_use]
+    pub const fn new(outcome: Outcome) -> Self {
+        Self { outcome, retry_after: None, usage: None }
+    }
+
+    /// A refusal for too many calls, with the provider's Retry-After if it gave one.
+    #[must_use]
+    pub const fn rate_limited(retry_after: Option<Duration>) -> Self {
+        Self { retry_after, ..Self::new(Outcome::RateLimited) }
+    }
+
+    /// The pause that the provider asked for: its Retry-After, if that is more than zero.
+    pub(crate) fn asked(&self) -> Option<Duration> {
+        self.retry_after.filter(|wait| !wait.is_zero())
+    }
+
+    /// The same, having used this much.
+    #[must_use]
+    pub const fn used(self, usage: Usage) -> Self {
+        Self { usage: Some(usage), ..self }
+    }
+}
+
+impl From<Outcome> for Completion {
+    fn from(outcome: Outcome) -> Self {
+        Self::new(outcome)
+    }
+}
+
+/// What a budget counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum Dimension {
+    /// Calls.
+    Requests,
+    /// Tokens sent.
+    InputTokens,
+    /// Tokens received.
+    OutputTokens,
+    /// Tokens sent and received.
+    TotalTokens,
+}
+
+/// What one call uses, or is estimated to use, besides being one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct Usage {
+    /// Tokens sent.
+    pub input_tokens: u32,
+    /// Tokens received.
+    pub output_tokens: u32,
+}
+
+impl Usage {
+    /// So many tokens each way.
+    #[must_use]
+    pub const fn tokens(input: u32, output: u32) -> Self {
+        Self { input_tokens: input, output_tokens: output }
+    }
+
+    /// The amount in one dimension.
+    pub(crate) fn of(self, dimension: Dimension) -> u64 {
+        match dimension {
+            Dimension::Requests => 1,
+            Dimension::InputTokens => u64::from(self.input_tokens),
+            Dimension::OutputTokens => u64::from(self.output_tokens),
+            Dimension::TotalTokens => u64::from(self.input_tokens) + u64::from(self.output_tokens),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Yielding: a worker gives its task resources back while it waits for a request lease.
+//!
+//! A request that is made through [`RequestAdmission::acquire_yielding`](crate::request::RequestAdmission::acquire_yielding)
+//! carries the [`YieldToken`] of the worker that makes it. If the request must wait, the worker *yields*: it holds no task
+//! resource, so a paused provider never occupies a slot that work for another provider could use. The worker gets its
+//! request lease only together with everything it gave back, in one transaction. It never holds one while it waits for
+//! the other.
+//!
+//! - At most [`YIELD_FACTOR`] x effective max workers yield for each resource. Further waiters keep what they hold. Such a
+//!   waiter gives it up when a yielded worker of the same run could continue with it. Waiters for the same resource are
+//!   chosen first, and of those the latest arrival.
+//! - Yielded workers resume before anything new starts: see
+//!   [`RequestAdmission::resume_yielded`](crate::request::RequestAdmission::resume_yielded).
+//! - The yielding waiters of a run are queued in a group of their own beside the request group, with the same weight. A
+//!   waiter that holds no task resources therefore never blocks waiters that need none.
+//! - A worker whose request was rejected (its deadline passed, for example) stays yielded until its next request is
+//!   granted or it ends.
+//!
+//! Request admission depends on the task side only through [`TaskResources`], which the
+//! [pipeline](crate::pipeline::Pipeline) implements.
+
+use crate::id::SlotKey;
+use crate::time::Instant;
+
+/// How many workers may be suspended for each call that a resource can ever have out.
+pub const YIELD_FACTOR: u32 = 2;
+
+/// The worker behind a tied request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct YieldToken {
+    /// The run, among those that share the controller. A number that is used again needs another generation.
+    pub run: SlotKey,
+    /// The worker, among those of its run.
+    pub worker: SlotKey,
+    /// What it holds, as a number of its run: workers of equal vectors have equal numbers. Small numbers, please: every
+    /// pair of resource and vector that ever waited is remembered.
+    pub vector: u32,
+}
+
+/// The task stage, as request admission sees it.
+pub trait TaskResources {
+    /// Takes back all that a worker holds. False if it goes on holding it: it may not yield, or it is unknown.
+    fn suspend(&mut self, now: Instant, tie: &YieldToken) -> bool;
+
+    /// Gives a worker all that it gave back, or nothing. True too for a worker that holds it still.
+    fn resume(&mut self, now: Instant, tie: &YieldToken) -> bool;
+
+    /// Whether [`TaskResources::resume`] would answer true.
+    fn can_resume(&self, tie: &YieldToken) -> bool;
+
+    /// Whether `other` holds some of what a worker that cannot resume is short of.
+    fn is_kept_by(&self, tie: &YieldToken, other: &YieldToken) -> bool;
+}
