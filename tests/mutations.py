@@ -94,7 +94,7 @@ FAULTS = [
           "let Some(key) = ties.in_the_way(resource, tie, stage) else",
           "let Some(key) = ties.in_the_way(resource, tie, stage).filter(|_| false) else"),
     Fault("a suspended waiter is granted its request alone", "request/admission/serve.rs",
-          "                self.ties.wants_stage = true;\n                break;", "                self.ties.wants_stage = true;"),
+          "                self.ties.needs_resume = true;\n                break;", "                self.ties.wants_stage = true;"),
     Fault("every rate limit of a burst cuts", "limit/mod.rs", "call.grant >= self.known", "true"),
 ]
 
