@@ -34,7 +34,7 @@ use anyhow::{Context, Result, bail, ensure};
 use chain::{COLUMNS, chain, run_at_once};
 use cycle::Cycle;
 use parked::Parked;
-use tidegate_core::fair_queue::{ClassId, FairQueue, GroupId, LotId, Verdict};
+use tidegate_core::fair_queue::{BlockedSetId, ClassId, Eligibility, FairQueue, GroupId};
 use tidegate_core::gate::Gate;
 use tidegate_core::lease::Ledger;
 use tidegate_core::request::{
@@ -249,28 +249,28 @@ fn hand_off(waiting: usize, ops: u64) -> Result<()> {
 struct Turns {
     queue: FairQueue,
     class: ClassId,
-    lot: LotId,
+    set: BlockedSetId,
 }
 
 impl Turns {
     fn new(groups: u64) -> Result<Self> {
         let mut queue = FairQueue::new();
-        let (class, lot) = (queue.add_class(), queue.add_lot());
+        let (class, set) = (queue.add_class(), queue.add_blocked_set());
         for group in 0..groups {
             let id = queue.add_group(1.0)?;
             queue.enqueue(2 * group, id, class, 1.0);
             queue.enqueue(2 * group + 1, id, class, 1.0);
         }
-        Ok(Self { queue, class, lot })
+        Ok(Self { queue, class, set })
     }
 
     /// Room for one comes back: one goes, the next is refused, and the item waits anew.
     fn run(&mut self, ops: u64) -> Result<()> {
         for _ in 0..ops {
-            self.queue.open_lot(self.lot);
-            let selection = self.queue.select(|_| Verdict::Accept).context("a group waits")?;
+            self.queue.unblock(self.set);
+            let selection = self.queue.select(|_| Eligibility::Accept).context("a group waits")?;
             self.queue.commit(&selection)?;
-            let refused = self.queue.select(|_| Verdict::ClassBlocked(self.lot));
+            let refused = self.queue.select(|_| Eligibility::ClassBlocked(self.set));
             ensure!(refused.is_none(), "there is room for one only");
             let (item, group): (u64, GroupId) = (selection.candidate.item, selection.candidate.group);
             self.queue.enqueue(black_box(item), group, self.class, 1.0);

@@ -1,13 +1,13 @@
-//! What the fair queue may offer, whatever the commands: nothing that was refused, until its lot was opened.
+//! What the fair queue may offer, whatever the commands: nothing that was refused, until its set was opened.
 
 mod cases;
 
 use proptest::prelude::*;
-use tidegate_core::fair_queue::{Candidate, ClassId, FairQueue, GroupId, LotId, Verdict};
+use tidegate_core::fair_queue::{BlockedSetId, Candidate, ClassId, Eligibility, FairQueue, GroupId};
 
 const GROUPS: usize = 6;
 const CLASSES: usize = 4;
-const LOTS: usize = 3;
+const SETS: usize = 3;
 
 #[derive(Clone, Debug)]
 enum Command {
@@ -17,10 +17,10 @@ enum Command {
         item: u64,
     },
     Discard(u64),
-    /// Opens a lot, whether or not there is room.
+    /// Opens a set, whether or not there is room.
     Open(usize),
     Unpark(usize),
-    /// Serves at most so many. What is refused depends on the seed: the class, the lot it goes to, or the group alone.
+    /// Serves at most so many. What is refused depends on the seed: the class, the set it goes to, or the group alone.
     Serve {
         most: u32,
         seed: u64,
@@ -32,7 +32,7 @@ fn command() -> impl Strategy<Value = Command> {
         6 => (0..GROUPS, 0..CLASSES, 0..60_u64)
             .prop_map(|(group, class, item)| Command::Enqueue { group, class, item }),
         1 => (0..60_u64).prop_map(Command::Discard),
-        2 => (0..LOTS).prop_map(Command::Open),
+        2 => (0..SETS).prop_map(Command::Open),
         1 => (0..GROUPS).prop_map(Command::Unpark),
         4 => (0..4_u32, any::<u64>()).prop_map(|(most, seed)| Command::Serve { most, seed }),
     ]
@@ -41,9 +41,9 @@ fn command() -> impl Strategy<Value = Command> {
 /// What the judge has said so far and nothing has taken back.
 #[derive(Default)]
 struct Refusals {
-    /// The lot each class went to.
+    /// The set each class went to.
     lot_of: [Option<usize>; CLASSES],
-    is_closed: [bool; LOTS],
+    is_closed: [bool; SETS],
     parked: [bool; GROUPS],
     /// The class of the head of each group in turn.
     heads: [Option<usize>; GROUPS],
@@ -51,11 +51,11 @@ struct Refusals {
 
 impl Refusals {
     fn forbid(&self, head: &Candidate) -> bool {
-        let is_shut_in = self.lot_of[head.class.index()].is_some_and(|lot| self.is_closed[lot]);
+        let is_shut_in = self.lot_of[head.class.index()].is_some_and(|set| self.is_closed[set]);
         is_shut_in || self.parked[head.group.index()]
     }
 
-    /// The head of a group goes away, or the group is parked. A class leaves its lot with the last group in turn.
+    /// The head of a group goes away, or the group is parked. A class leaves its set with the last group in turn.
     fn leave(&mut self, group: usize) {
         let Some(class) = self.heads[group].take() else { return };
         if !self.heads.contains(&Some(class)) {
@@ -81,7 +81,7 @@ proptest! {
         let mut queue = FairQueue::new();
         let groups: Vec<GroupId> = (0..GROUPS).map(|_| queue.add_unit_group()).collect();
         let classes: Vec<ClassId> = (0..CLASSES).map(|_| queue.add_class()).collect();
-        let lots: Vec<LotId> = (0..LOTS).map(|_| queue.add_lot()).collect();
+        let blocked_sets: Vec<BlockedSetId> = (0..SETS).map(|_| queue.add_blocked_set()).collect();
         let mut refusals = Refusals::default();
         for command in commands {
             match command {
@@ -96,9 +96,9 @@ proptest! {
                     }
                     queue.discard(item);
                 }
-                Command::Open(lot) => {
-                    refusals.is_closed[lot] = false;
-                    queue.open_lot(lots[lot]);
+                Command::Open(set) => {
+                    refusals.is_closed[set] = false;
+                    queue.unblock(blocked_sets[set]);
                 }
                 Command::Unpark(group) => {
                     refusals.parked[group] = false;
@@ -113,18 +113,18 @@ proptest! {
                         match seed >> (8 * class) & 7 {
                             0..3 if served < most => {
                                 refusals.leave(head.group.index());
-                                Verdict::Accept
+                                Eligibility::Accept
                             }
                             7 => {
                                 refusals.leave(head.group.index());
                                 refusals.parked[head.group.index()] = true;
-                                Verdict::GroupBlocked
+                                Eligibility::GroupBlocked
                             }
                             answer => {
-                                let lot = answer as usize % LOTS;
-                                refusals.lot_of[class] = Some(lot);
-                                refusals.is_closed[lot] = true;
-                                Verdict::ClassBlocked(lots[lot])
+                                let set = answer as usize % SETS;
+                                refusals.lot_of[class] = Some(set);
+                                refusals.is_closed[set] = true;
+                                Eligibility::ClassBlocked(blocked_sets[set])
                             }
                         }
                     }) {

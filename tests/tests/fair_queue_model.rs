@@ -3,7 +3,7 @@
 mod cases;
 
 use proptest::prelude::*;
-use tidegate_core::fair_queue::{ClassId, FairQueue, GroupId, LotId, Verdict};
+use tidegate_core::fair_queue::{BlockedSetId, ClassId, Eligibility, FairQueue, GroupId};
 
 const WEIGHTS: [f64; 4] = [0.25, 1.0, 3.0, 1024.0];
 const CLASSES: usize = 3;
@@ -107,7 +107,7 @@ struct Real {
     queue: FairQueue,
     groups: Vec<GroupId>,
     classes: Vec<ClassId>,
-    lots: Vec<LotId>,
+    blocked_sets: Vec<BlockedSetId>,
 }
 
 impl Real {
@@ -115,15 +115,15 @@ impl Real {
         let mut queue = FairQueue::new();
         let groups = WEIGHTS.iter().map(|weight| queue.add_group(*weight).expect("a valid weight")).collect();
         let classes = (0..CLASSES).map(|_| queue.add_class()).collect();
-        let lots = (0..CLASSES).map(|_| queue.add_lot()).collect();
-        Self { queue, groups, classes, lots }
+        let blocked_sets = (0..CLASSES).map(|_| queue.add_blocked_set()).collect();
+        Self { queue, groups, classes, blocked_sets }
     }
 
     fn select(&mut self, room: &[u32; CLASSES]) -> Option<tidegate_core::fair_queue::Selection> {
-        let lots = &self.lots;
+        let blocked_sets = &self.blocked_sets;
         self.queue.select(|head| match room[head.class.index()] {
-            0 => Verdict::ClassBlocked(lots[head.class.index()]),
-            _ => Verdict::Accept,
+            0 => Eligibility::ClassBlocked(blocked_sets[head.class.index()]),
+            _ => Eligibility::Accept,
         })
     }
 }
@@ -145,7 +145,7 @@ proptest! {
                 Command::Room { class, slots } => {
                     room[class] = slots;
                     if slots > 0 {
-                        real.queue.open_lot(real.lots[class]);
+                        real.queue.unblock(real.blocked_sets[class]);
                     }
                 }
                 Command::Peek => {

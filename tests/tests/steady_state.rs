@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use tidegate_core::fair_queue::{FairQueue, Verdict};
+use tidegate_core::fair_queue::{Eligibility, FairQueue};
 use tidegate_core::lease::Ledger;
 use tidegate_core::request::{Acquire, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig};
 use tidegate_core::time::{Duration, Instant};
@@ -87,16 +87,16 @@ fn passing_a_slot_on_among_waiters_allocates_nothing() {
 #[test]
 fn a_turn_of_the_fair_queue_allocates_nothing() {
     let mut queue = FairQueue::new();
-    let (class, lot) = (queue.add_class(), queue.add_lot());
+    let (class, set) = (queue.add_class(), queue.add_blocked_set());
     for item in 0..200 {
         let group = queue.add_unit_group();
         queue.enqueue(item, group, class, 1.0);
     }
     let cycle = || {
-        queue.open_lot(lot);
-        let selection = queue.select(|_| Verdict::Accept).expect("a group waits");
+        queue.unblock(set);
+        let selection = queue.select(|_| Eligibility::Accept).expect("a group waits");
         queue.commit(&selection).expect("nothing changed");
-        assert_eq!(queue.select(|_| Verdict::ClassBlocked(lot)), None);
+        assert_eq!(queue.select(|_| Eligibility::ClassBlocked(set)), None);
         assert!(queue.enqueue(selection.candidate.item, selection.candidate.group, class, 1.0));
     };
     assert_eq!(allocations(1_000, 100_000, cycle), 0);

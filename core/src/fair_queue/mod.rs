@@ -25,8 +25,8 @@
 //!
 //! Items of one *class* (one vector of resources, one request resource) are admissible together or not at all. Groups
 //! are kept by the class of their head. When the caller's judge answers that a class is blocked, the whole class moves
-//! to a *lot*, the set of what waits for one thing, in O(log classes), and is not offered again until the caller
-//! [opens](FairQueue::open_lot) that lot. An open lot takes part in selection until its first member is refused again,
+//! to a *set*, the set of what waits for one thing, in O(log classes), and is not offered again until the caller
+//! [opens](FairQueue::unblock) that set. An open set takes part in selection until its first member is refused again,
 //! so a release re-offers as many groups as it makes room for and one more, however many wait.
 //!
 #![doc = include_str!("fairness.md")]
@@ -35,7 +35,7 @@ mod facts;
 mod items;
 mod nodes;
 mod records;
-mod turn;
+mod scheduling;
 mod work;
 
 #[cfg(test)]
@@ -49,8 +49,8 @@ use smallvec::SmallVec;
 
 use crate::error::{ConfigError, require};
 use nodes::Nodes;
-use records::{Class, Group, Lot, NOWHERE};
-use turn::{Turn, TurnHeap};
+use records::{BlockedSet, Class, Group, NOWHERE};
+use scheduling::{SchedulingHeap, SchedulingKey};
 
 /// The smallest weight and the smallest cost: 2^-20.
 pub const MIN_WEIGHT: f64 = 1.0 / 1_048_576.0;
@@ -71,7 +71,7 @@ pub struct ClassId(pub(crate) u32);
 
 /// What blocked classes wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LotId(pub(crate) u32);
+pub struct BlockedSetId(pub(crate) u32);
 
 impl GroupId {
     /// The group's number, in order of registration from 0.
@@ -111,11 +111,11 @@ pub struct Candidate {
 
 /// The judge's answer about a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Eligibility {
     /// Select it.
     Accept,
-    /// Nothing of this class, nor of any other class in that lot, can go until the lot is opened.
-    ClassBlocked(LotId),
+    /// Nothing of this class, nor of any other class in that set, can go until the set is opened.
+    ClassBlocked(BlockedSetId),
     /// This group cannot go until it is [unparked](FairQueue::unpark).
     GroupBlocked,
     /// Not in this selection. The group keeps its turn and is offered again in the next.
@@ -147,12 +147,12 @@ pub struct FairQueue {
     nodes: Nodes,
     groups: Vec<Group>,
     classes: Vec<Class>,
-    lots: Vec<Lot>,
+    blocked_sets: Vec<BlockedSet>,
     /// In no particular order.
-    open_lots: Vec<u32>,
-    ready: TurnHeap,
-    /// Groups judged [`Verdict::GroupBlocked`], in order of turn.
-    parked: TurnHeap,
+    open_sets: Vec<u32>,
+    ready: SchedulingHeap,
+    /// Groups judged [`Eligibility::GroupBlocked`], in order of turn.
+    parked: SchedulingHeap,
     /// Groups passed over by the selection in progress; empty between calls.
     set_aside: Vec<u32>,
     /// Classes passed over by it; empty between calls.
@@ -203,14 +203,14 @@ impl FairQueue {
     /// Adds a class.
     pub fn add_class(&mut self) -> ClassId {
         let id = ClassId(self.classes.len() as u32);
-        self.classes.push(Class { place: NOWHERE, lot: NOWHERE, ..Class::default() });
+        self.classes.push(Class { place: NOWHERE, set: NOWHERE, ..Class::default() });
         id
     }
 
-    /// Adds a closed, empty lot.
-    pub fn add_lot(&mut self) -> LotId {
-        let id = LotId(self.lots.len() as u32);
-        self.lots.push(Lot::default());
+    /// Adds a closed, empty set.
+    pub fn add_blocked_set(&mut self) -> BlockedSetId {
+        let id = BlockedSetId(self.blocked_sets.len() as u32);
+        self.blocked_sets.push(BlockedSet::default());
         id
     }
 }
@@ -221,28 +221,28 @@ impl FairQueue {
     ///
     /// O(log groups) for each refusal that parks something; a skipped group costs as much and is offered again next
     /// time.
-    pub fn select(&mut self, mut judge: impl FnMut(&Candidate) -> Verdict) -> Option<Selection> {
+    pub fn select(&mut self, mut judge: impl FnMut(&Candidate) -> Eligibility) -> Option<Selection> {
         let selected = loop {
             let Some((group, class)) = self.front() else { break None };
             let candidate = self.candidate(group);
             work::offer();
             work::steps(3);
             match judge(&candidate) {
-                Verdict::Accept => break Some(Selection { candidate, version: self.version }),
-                Verdict::ClassBlocked(lot) => self.park_class(class, lot.0),
-                Verdict::GroupBlocked => {
+                Eligibility::Accept => break Some(Selection { candidate, version: self.version }),
+                Eligibility::ClassBlocked(set) => self.park_class(class, set.0),
+                Eligibility::GroupBlocked => {
                     self.exit(group);
                     self.groups[group as usize].is_parked = true;
                     self.parked.push(self.turn(group), group, &mut self.groups);
                 }
-                Verdict::Skip => {
+                Eligibility::Skip => {
                     self.exit(group);
                     self.set_aside.push(group);
                 }
-                Verdict::SkipClass => {
-                    // What was offered is blocked by no lot.
+                Eligibility::SkipClass => {
+                    // What was offered is blocked by no set.
                     self.unseat(class);
-                    self.classes[class as usize].lot = NOWHERE;
+                    self.classes[class as usize].set = NOWHERE;
                     self.skipped_classes.push(class);
                 }
             }
@@ -307,32 +307,32 @@ impl FairQueue {
         }
     }
 
-    /// Lets the classes of `lot` take part in selection again, until the first of them is refused.
-    pub fn open_lot(&mut self, lot: LotId) {
+    /// Lets the classes of `set` take part in selection again, until the first of them is refused.
+    pub fn unblock(&mut self, set: BlockedSetId) {
         work::steps(1);
-        let entry = &mut self.lots[lot.0 as usize];
+        let entry = &mut self.blocked_sets[set.0 as usize];
         if !entry.open && !entry.classes.is_empty() {
             entry.open = true;
-            self.open_lots.push(lot.0);
+            self.open_sets.push(set.0);
         }
     }
 
-    /// Moves a class to `lot` and closes that, as if the first item of the class were offered and judged
-    /// [`Verdict::ClassBlocked`].
+    /// Moves a class to `set` and closes that, as if the first item of the class were offered and judged
+    /// [`Eligibility::ClassBlocked`].
     #[inline]
-    pub(crate) fn block_class(&mut self, class: ClassId, lot: LotId) {
+    pub(crate) fn block_class(&mut self, class: ClassId, set: BlockedSetId) {
         if self.classes[class.index()].place != NOWHERE {
-            self.park_class(class.0, lot.0);
+            self.park_class(class.0, set.0);
         }
     }
 
     /// Whether [`FairQueue::select`] may have anything to offer.
     #[inline]
     pub(crate) fn has_offers(&self) -> bool {
-        !self.ready.is_empty() || !self.open_lots.is_empty()
+        !self.ready.is_empty() || !self.open_sets.is_empty()
     }
 
-    /// Lets a group that was judged [`Verdict::GroupBlocked`] take part again; harmless for any other.
+    /// Lets a group that was judged [`Eligibility::GroupBlocked`] take part again; harmless for any other.
     pub fn unpark(&mut self, group: GroupId) {
         if self.forget_parked(group.0) {
             self.insert(group.0);
@@ -346,7 +346,7 @@ impl FairQueue {
         }
     }
 
-    /// Selects the first in turn of the groups that were judged [`Verdict::GroupBlocked`]. O(1).
+    /// Selects the first in turn of the groups that were judged [`Eligibility::GroupBlocked`]. O(1).
     #[must_use]
     pub fn select_parked(&self) -> Option<Selection> {
         let (_, group) = self.parked.peek()?;
@@ -356,17 +356,17 @@ impl FairQueue {
 
 /// The machinery of turns.
 impl FairQueue {
-    /// The group and class next in turn among ready classes and open lots.
+    /// The group and class next in turn among ready classes and open blocked_sets.
     #[inline]
     fn front(&mut self) -> Option<(u32, u32)> {
         let mut best = self.ready.peek();
         let mut at = 0;
-        while at < self.open_lots.len() {
+        while at < self.open_sets.len() {
             work::steps(1);
-            let lot = &mut self.lots[self.open_lots[at] as usize];
-            let Some(entry) = lot.classes.peek() else {
-                lot.open = false;
-                self.open_lots.swap_remove(at);
+            let set = &mut self.blocked_sets[self.open_sets[at] as usize];
+            let Some(entry) = set.classes.peek() else {
+                set.open = false;
+                self.open_sets.swap_remove(at);
                 continue;
             };
             if best.is_none_or(|(turn, _)| entry.0.cmp(&turn).is_lt()) {
@@ -411,9 +411,9 @@ impl FairQueue {
         self.reseat(class);
     }
 
-    fn turn(&self, group: u32) -> Turn {
+    fn turn(&self, group: u32) -> SchedulingKey {
         let Group { tag, sequence, .. } = self.groups[group as usize];
-        Turn { tag, sequence }
+        SchedulingKey { tag, sequence }
     }
 
     /// Takes a group out of turn.
@@ -436,18 +436,18 @@ impl FairQueue {
         true
     }
 
-    /// Moves a blocked class to `lot`, and closes the lot: what blocks this class blocks all that wait there.
+    /// Moves a blocked class to `set`, and closes the set: what blocks this class blocks all that wait there.
     #[inline]
-    fn park_class(&mut self, class: u32, lot: u32) {
-        if self.classes[class as usize].lot != lot {
+    fn park_class(&mut self, class: u32, set: u32) {
+        if self.classes[class as usize].set != set {
             self.unseat(class);
-            self.classes[class as usize].lot = lot;
+            self.classes[class as usize].set = set;
             self.reseat(class);
         }
-        if core::mem::replace(&mut self.lots[lot as usize].open, false) {
-            work::steps(self.open_lots.len());
-            if let Some(at) = self.open_lots.iter().position(|open| *open == lot) {
-                self.open_lots.swap_remove(at);
+        if core::mem::replace(&mut self.blocked_sets[set as usize].open, false) {
+            work::steps(self.open_sets.len());
+            if let Some(at) = self.open_sets.iter().position(|open| *open == set) {
+                self.open_sets.swap_remove(at);
             }
         }
     }
@@ -455,13 +455,13 @@ impl FairQueue {
     /// Brings a class's place among its peers up to date with its first group.
     fn reseat(&mut self, class: u32) {
         work::steps(1);
-        let Class { ref groups, place, lot, .. } = self.classes[class as usize];
+        let Class { ref groups, place, set, .. } = self.classes[class as usize];
         let Some((turn, _)) = groups.peek() else {
             self.unseat(class);
-            self.classes[class as usize].lot = NOWHERE;
+            self.classes[class as usize].set = NOWHERE;
             return;
         };
-        let heap = if lot == NOWHERE { &mut self.ready } else { &mut self.lots[lot as usize].classes };
+        let heap = if set == NOWHERE { &mut self.ready } else { &mut self.blocked_sets[set as usize].classes };
         if place == NOWHERE {
             heap.push(turn, class, &mut self.classes);
         } else {
@@ -476,7 +476,8 @@ impl FairQueue {
         if place == NOWHERE {
             return;
         }
-        let heap = if entry.lot == NOWHERE { &mut self.ready } else { &mut self.lots[entry.lot as usize].classes };
+        let heap =
+            if entry.set == NOWHERE { &mut self.ready } else { &mut self.blocked_sets[entry.set as usize].classes };
         heap.remove(place, &mut self.classes);
     }
 
@@ -499,8 +500,8 @@ impl FairQueue {
         }
         self.parked.rewrite_tags(shift, &mut self.groups);
         self.ready.rewrite_tags(shift, &mut self.classes);
-        for lot in &mut self.lots {
-            lot.classes.rewrite_tags(shift, &mut self.classes);
+        for set in &mut self.blocked_sets {
+            set.classes.rewrite_tags(shift, &mut self.classes);
         }
     }
 }

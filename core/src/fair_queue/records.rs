@@ -1,11 +1,11 @@
-//! What the queue keeps of items, groups, classes and lots.
+//! What the queue keeps of items, groups, classes and blocked_sets.
 
 use alloc::vec::Vec;
 
 use smallvec::SmallVec;
 
 use super::ClassId;
-use super::turn::{Places, TurnHeap};
+use super::scheduling::{Places, SchedulingHeap};
 
 /// "In no heap", "in no list", "no neighbour".
 pub(super) const NOWHERE: u32 = u32::MAX;
@@ -39,11 +39,11 @@ pub(super) struct Group {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Class {
-    pub(super) groups: TurnHeap,
-    /// Index in the heap of its lot, or of the ready classes; `NOWHERE` while it has no groups in turn.
+    pub(super) groups: SchedulingHeap,
+    /// Index in the heap of its set, or of the ready classes; `NOWHERE` while it has no groups in turn.
     pub(super) place: u32,
-    /// The lot it waits in; `NOWHERE` for none.
-    pub(super) lot: u32,
+    /// The set it waits in; `NOWHERE` for none.
+    pub(super) set: u32,
     /// Items queued.
     pub(super) queued: u64,
     /// Active groups whose head is of this class, parked ones included.
@@ -51,8 +51,8 @@ pub(super) struct Class {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lot {
-    pub(super) classes: TurnHeap,
+pub(super) struct BlockedSet {
+    pub(super) classes: SchedulingHeap,
     pub(super) open: bool,
 }
 

@@ -23,7 +23,7 @@ impl World {
     }
 
     fn next(&mut self) -> Option<u64> {
-        let selection = self.queue.select(|_| Verdict::Accept)?;
+        let selection = self.queue.select(|_| Eligibility::Accept)?;
         self.queue.commit(&selection).expect("nothing changed");
         Some(selection.candidate.item)
     }
@@ -55,7 +55,7 @@ fn an_item_is_queued_once_however_often_it_is_offered() {
 fn a_selection_is_refused_after_any_change_and_then_changes_nothing() {
     let mut world = World::new(&[1.0]);
     world.put(0, 1);
-    let selection = world.queue.select(|_| Verdict::Accept).expect("one is queued");
+    let selection = world.queue.select(|_| Eligibility::Accept).expect("one is queued");
     world.put(0, 2);
     assert_eq!(world.queue.commit(&selection), Err(StaleSelection));
     assert_eq!(world.queue.len(), 2);
@@ -69,7 +69,7 @@ fn a_refused_group_keeps_its_turn() {
         world.put(1, 10 + item);
     }
     let only_second =
-        |candidate: &Candidate| if candidate.group == GroupId(0) { Verdict::Skip } else { Verdict::Accept };
+        |candidate: &Candidate| if candidate.group == GroupId(0) { Eligibility::Skip } else { Eligibility::Accept };
     for expected in [10, 11] {
         let selection = world.queue.select(only_second).expect("the second group is eligible");
         assert_eq!(selection.candidate.item, expected);
@@ -107,10 +107,10 @@ fn service_follows_the_weights_within_one_item_each() {
         fresh += 1;
     }
     for _ in 0..200_000 {
-        let selection = world.queue.select(|_| Verdict::Accept).expect("every group stays backlogged");
+        let selection = world.queue.select(|_| Eligibility::Accept).expect("every group stays backlogged");
         world.put(selection.candidate.group.0, fresh);
         fresh += 1;
-        let again = world.queue.select(|_| Verdict::Accept).expect("every group stays backlogged");
+        let again = world.queue.select(|_| Eligibility::Accept).expect("every group stays backlogged");
         assert_eq!(again.candidate, selection.candidate, "an arrival behind the head changes no turn");
         world.queue.commit(&again).expect("nothing changed since");
         served[again.candidate.group.index()] += 1;
@@ -140,7 +140,7 @@ fn rebasing_virtual_time_changes_no_order() {
 fn a_blocked_class_is_offered_once_until_its_lot_is_opened() {
     let mut queue = FairQueue::new();
     let class = queue.add_class();
-    let lot = queue.add_lot();
+    let set = queue.add_blocked_set();
     for item in 0..1_000 {
         let group = queue.add_group(1.0).expect("a valid weight");
         queue.enqueue(item, group, class, 1.0);
@@ -151,11 +151,11 @@ fn a_blocked_class_is_offered_once_until_its_lot_is_opened() {
         free += room;
         offered = 0;
         if room > 0 {
-            queue.open_lot(lot);
+            queue.unblock(set);
         }
         while let Some(selection) = queue.select(|_| {
             offered += 1;
-            if free > 0 { Verdict::Accept } else { Verdict::ClassBlocked(lot) }
+            if free > 0 { Eligibility::Accept } else { Eligibility::ClassBlocked(set) }
         }) {
             free -= 1;
             queue.commit(&selection).expect("nothing changed");
@@ -174,12 +174,12 @@ fn a_parked_group_waits_for_its_own_release() {
     world.put(0, 1);
     world.put(1, 2);
     let judge = |candidate: &Candidate| {
-        if candidate.group == GroupId(0) { Verdict::GroupBlocked } else { Verdict::Accept }
+        if candidate.group == GroupId(0) { Eligibility::GroupBlocked } else { Eligibility::Accept }
     };
     let selection = world.queue.select(judge).expect("the second group may go");
     assert_eq!(selection.candidate.item, 2);
     world.queue.commit(&selection).expect("nothing changed");
-    assert_eq!(world.queue.select(|_| Verdict::Accept), None);
+    assert_eq!(world.queue.select(|_| Eligibility::Accept), None);
     assert_eq!(world.queue.heads(world.class), 1, "it still counts as a peer that wants something");
     world.queue.unpark(GroupId(0));
     assert_eq!(world.drain(), vec![1]);
@@ -193,7 +193,7 @@ fn the_first_parked_group_in_turn_can_be_selected_over_the_judge() {
     }
     let mut served = vec![];
     for _ in 0..4 {
-        assert_eq!(world.queue.select(|_| Verdict::GroupBlocked), None);
+        assert_eq!(world.queue.select(|_| Eligibility::GroupBlocked), None);
         let selection = world.queue.select_parked().expect("something is parked");
         served.push(selection.candidate.item);
         world.queue.commit(&selection).expect("nothing changed");

@@ -27,7 +27,7 @@ fn ratio(many: Work, few: Work) -> f64 {
 struct Cycle {
     queue: FairQueue,
     class: ClassId,
-    lot: LotId,
+    set: BlockedSetId,
     running: VecDeque<(u64, GroupId)>,
     free: usize,
 }
@@ -35,20 +35,20 @@ struct Cycle {
 impl Cycle {
     fn new(groups: usize) -> Self {
         let mut queue = FairQueue::new();
-        let (class, lot) = (queue.add_class(), queue.add_lot());
+        let (class, set) = (queue.add_class(), queue.add_blocked_set());
         let groups: Vec<_> = (0..groups).map(|at| queue.add_group([0.3, 1.0, 7.0][at % 3]).expect("valid")).collect();
         for (item, group) in groups.iter().cycle().take(2 * groups.len()).enumerate() {
             queue.enqueue(item as u64, *group, class, 1.0);
         }
-        let mut cycle = Self { queue, class, lot, running: VecDeque::new(), free: SLOTS };
+        let mut cycle = Self { queue, class, set, running: VecDeque::new(), free: SLOTS };
         cycle.serve();
         cycle
     }
 
     fn serve(&mut self) {
-        let Self { queue, lot, free, running, .. } = self;
+        let Self { queue, set, free, running, .. } = self;
         while let Some(selection) =
-            queue.select(|_| if *free > 0 { Verdict::Accept } else { Verdict::ClassBlocked(*lot) })
+            queue.select(|_| if *free > 0 { Eligibility::Accept } else { Eligibility::ClassBlocked(*set) })
         {
             *free -= 1;
             queue.commit(&selection).expect("nothing changed");
@@ -60,7 +60,7 @@ impl Cycle {
     fn turn(&mut self) {
         let (item, group) = self.running.pop_front().expect("the slots are taken between two cycles");
         self.free += 1;
-        self.queue.open_lot(self.lot);
+        self.queue.unblock(self.set);
         self.serve();
         self.queue.enqueue(item, group, self.class, 1.0);
     }
@@ -86,14 +86,15 @@ fn groups_blocked_by_other_resources_cost_nothing() {
     let mut crowded = Cycle::new(8);
     let mut item = 1_000_000;
     for blocked in 0..1_000 {
-        let (class, lot) = (crowded.queue.add_class(), crowded.queue.add_lot());
+        let (class, set) = (crowded.queue.add_class(), crowded.queue.add_blocked_set());
         for _ in 0..10 {
             let group = crowded.queue.add_group(1.0).expect("valid");
             crowded.queue.enqueue(item, group, class, 1.0);
             item += 1;
         }
-        let refused =
-            crowded.queue.select(|head| if head.class == class { Verdict::ClassBlocked(lot) } else { Verdict::Skip });
+        let refused = crowded
+            .queue
+            .select(|head| if head.class == class { Eligibility::ClassBlocked(set) } else { Eligibility::Skip });
         assert_eq!(refused, None, "resource {blocked} has no room");
     }
     let few = of_cycles(|| alone.turn());
@@ -108,7 +109,7 @@ fn a_release_offers_as_many_heads_as_it_makes_room_for_and_one_more() {
         let offers = work::of(|| {
             cycle.free += room;
             if room > 0 {
-                cycle.queue.open_lot(cycle.lot);
+                cycle.queue.unblock(cycle.set);
             }
             cycle.serve();
         })

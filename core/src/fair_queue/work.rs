@@ -8,7 +8,7 @@
 pub(crate) struct Work {
     /// Heads offered to a judge.
     pub(crate) offers: u64,
-    /// Records touched: an item, a group, a class, a lot, an entry of a group's demand, one level of a heap.
+    /// Records touched: an item, a group, a class, a set, an entry of a group's demand, one level of a heap.
     pub(crate) steps: u64,
 }
 

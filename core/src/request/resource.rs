@@ -9,7 +9,7 @@ use super::keys::{Domain, GroupId, ProviderModelId, ResourceId};
 use super::outcome::{Denial, DenialReason};
 use crate::budget::{BudgetConfig, Budgets, Usage};
 use crate::call::{Completion, Outcome};
-use crate::fair_queue::{ClassId, LotId};
+use crate::fair_queue::{BlockedSetId, ClassId};
 use crate::lease::ReleaseDiagnostics;
 use crate::limit::AimdConfig;
 use crate::limit::{Aimd, CallReport, LimitAlgorithm, LimitState};
@@ -29,7 +29,7 @@ pub(super) struct ProviderModel {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) class: ClassId,
-    pub(super) lot: LotId,
+    pub(super) set: BlockedSetId,
     pub(super) group: GroupId,
 }
 

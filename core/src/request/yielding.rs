@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::keys::ResourceId;
-use crate::fair_queue::{ClassId, GroupId, LotId};
+use crate::fair_queue::{BlockedSetId, ClassId, GroupId};
 use crate::id::{FixedMap, SlotKey};
 use crate::order::WordMap;
 use crate::yielding::{TaskResources, YieldToken};
@@ -29,7 +29,7 @@ pub(super) enum YieldState {
 pub(super) struct YieldClass {
     pub(super) class: ClassId,
     /// For those whose request lease is free and whose vector is not.
-    pub(super) lot: LotId,
+    pub(super) set: BlockedSetId,
 }
 
 /// Waiters that hold what they would give up, by run, resource and vector, in order of arrival.
@@ -78,7 +78,7 @@ pub(super) struct YieldingWaiters {
     waiting: FixedMap<SlotKey, YieldingWaiter>,
     holding: Holding,
     /// Lots in which somebody waits for a vector, each with one who does.
-    shut: Vec<(LotId, YieldToken)>,
+    shut: Vec<(BlockedSetId, YieldToken)>,
     arrivals: u64,
     /// A suspended waiter is next in turn and the task stage must be asked.
     pub(super) needs_resume: bool,
@@ -122,18 +122,18 @@ impl YieldingWaiters {
         !self.places.is_empty()
     }
 
-    pub(super) fn shut(&mut self, lot: LotId, tie: YieldToken) {
-        if !self.shut.iter().any(|(known, _)| *known == lot) {
-            self.shut.push((lot, tie));
+    pub(super) fn shut(&mut self, set: BlockedSetId, tie: YieldToken) {
+        if !self.shut.iter().any(|(known, _)| *known == set) {
+            self.shut.push((set, tie));
         }
     }
 
-    /// The lots that are worth another look; they count as open from now on.
-    pub(super) fn reopen(&mut self, mut is_open: impl FnMut(&YieldToken) -> bool, mut open: impl FnMut(LotId)) {
-        self.shut.retain(|(lot, tie)| {
+    /// The blocked_sets that are worth another look; they count as open from now on.
+    pub(super) fn reopen(&mut self, mut is_open: impl FnMut(&YieldToken) -> bool, mut open: impl FnMut(BlockedSetId)) {
+        self.shut.retain(|(set, tie)| {
             let opens = is_open(tie);
             if opens {
-                open(*lot);
+                open(*set);
             }
             !opens
         });

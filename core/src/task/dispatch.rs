@@ -11,7 +11,9 @@ use super::policy::strict_fair::StrictFair;
 use super::policy::{Allowed, PolicyView, TaskPolicy};
 use super::resources::{DemandError, DemandId, ResourceId, Resources, TaskConfig};
 use crate::error::{ConfigError, require};
-use crate::fair_queue::{Candidate, ClassId, FairQueue, GroupId, LotId, MAX_WEIGHT, MIN_WEIGHT, Selection, Verdict};
+use crate::fair_queue::{
+    BlockedSetId, Candidate, ClassId, Eligibility, FairQueue, GroupId, MAX_WEIGHT, MIN_WEIGHT, Selection,
+};
 use crate::id::FixedMap;
 use crate::lease::{Ledger, ReleaseAnswer, ReleaseDiagnostics};
 use crate::request::RequestPressure;
@@ -36,9 +38,9 @@ pub(super) struct Held {
 
 /// Classes that wait for at least `amount` of a resource.
 #[derive(Clone, Copy, Debug)]
-struct ResourceLot {
+struct ResourceBlockedSet {
     amount: u32,
-    lot: LotId,
+    set: BlockedSetId,
 }
 
 /// Ready tasks in fair order, resources, and the policy between them. Sans-IO.
@@ -58,8 +60,8 @@ pub struct Dispatcher<P = StrictFair> {
     known: FixedMap<GroupKey, GroupId>,
     /// The queue's class of each demand.
     pub(super) classes: Vec<ClassId>,
-    /// By resource: the lots of what waits for it, by ascending amount.
-    lots: Vec<Vec<ResourceLot>>,
+    /// By resource: the blocked_sets of what waits for it, by ascending amount.
+    blocked_sets: Vec<Vec<ResourceBlockedSet>>,
     pub(super) ledger: Ledger<Held>,
     /// Leases that hold nothing for the time being.
     pub(super) suspended: usize,
@@ -90,7 +92,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
             parking: Parking::default(),
             known: FixedMap::default(),
             classes: Vec::new(),
-            lots: Vec::new(),
+            blocked_sets: Vec::new(),
             ledger: Ledger::new(u32::MAX),
             suspended: 0,
             adviser: Adviser::default(),
@@ -148,14 +150,14 @@ impl<P: TaskPolicy> Dispatcher<P> {
 
     fn register_demands(&mut self, id: DemandId) {
         self.accounts.register_demands();
-        self.lots.resize_with(self.accounts.resources.count() as usize, Vec::new);
+        self.blocked_sets.resize_with(self.accounts.resources.count() as usize, Vec::new);
         while self.classes.len() < self.accounts.resources.demands() as usize {
             self.classes.push(self.queue.add_class());
         }
         for (resource, amount) in self.accounts.resources.amounts(id.0) {
-            let lots = &mut self.lots[*resource as usize];
-            if let Err(at) = lots.binary_search_by_key(amount, |lot| lot.amount) {
-                lots.insert(at, ResourceLot { amount: *amount, lot: self.queue.add_lot() });
+            let blocked_sets = &mut self.blocked_sets[*resource as usize];
+            if let Err(at) = blocked_sets.binary_search_by_key(amount, |set| set.amount) {
+                blocked_sets.insert(at, ResourceBlockedSet { amount: *amount, set: self.queue.add_blocked_set() });
             }
         }
     }
@@ -281,24 +283,24 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// The first head in turn that is available, that the policy allows and that is wanted. Where one is not, nothing that
     /// asks for the same is.
     fn select(&mut self, mut is_wanted: impl FnMut(&Candidate, &[(u32, u32)]) -> bool) -> Option<(Selection, Allowed)> {
-        let Self { policy, queue, accounts, parking, lots, denials, .. } = self;
+        let Self { policy, queue, accounts, parking, blocked_sets, denials, .. } = self;
         let mut allowed = Allowed::default();
         let selection = queue.select(|candidate| {
             let (group, demand) = (candidate.group.0, candidate.class.0);
             if let Some((resource, amount)) = accounts.resources.shortage(demand) {
                 denials.note(candidate, DenialReason::NoCapacity, Some(ResourceId(resource)));
-                return blocked(&lots[resource as usize], amount);
+                return blocked(&blocked_sets[resource as usize], amount);
             }
             match policy.evaluate(&PolicyView::new(accounts, group, demand)) {
                 Ok(terms) if is_wanted(candidate, accounts.resources.amounts(demand)) => {
                     allowed = terms;
-                    Verdict::Accept
+                    Eligibility::Accept
                 }
-                Ok(_) => Verdict::SkipClass,
+                Ok(_) => Eligibility::SkipClass,
                 Err(refusal) => {
                     denials.note(candidate, refusal.reason, refusal.resource);
                     parking.park(accounts, group, demand, &refusal.until);
-                    Verdict::GroupBlocked
+                    Eligibility::GroupBlocked
                 }
             }
         })?;
@@ -348,8 +350,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
             let repaid = self.policy.repaid(ResourceId(resource), amount);
             self.accounts.repay(group.0.0, resource, repaid);
             let available = self.accounts.resources.available(resource);
-            for lot in self.lots[resource as usize].iter().take_while(|lot| lot.amount <= available) {
-                self.queue.open_lot(lot.lot);
+            for set in self.blocked_sets[resource as usize].iter().take_while(|set| set.amount <= available) {
+                self.queue.unblock(set.set);
             }
         }
         self.offer_again(group.0);
@@ -472,11 +474,11 @@ impl<P: TaskPolicy> Dispatcher<P> {
 }
 
 /// The verdict on a demand that is short of `amount`.
-fn blocked(lots: &[ResourceLot], amount: u32) -> Verdict {
-    // Every amount of a known demand has its lot; a missing one would only cost a repeated offer.
-    match lots.binary_search_by_key(&amount, |lot| lot.amount) {
-        Ok(at) => Verdict::ClassBlocked(lots[at].lot),
-        Err(_) => Verdict::Skip,
+fn blocked(blocked_sets: &[ResourceBlockedSet], amount: u32) -> Eligibility {
+    // Every amount of a known demand has its set; a missing one would only cost a repeated offer.
+    match blocked_sets.binary_search_by_key(&amount, |set| set.amount) {
+        Ok(at) => Eligibility::ClassBlocked(blocked_sets[at].set),
+        Err(_) => Eligibility::Skip,
     }
 }
 

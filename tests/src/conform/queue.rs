@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
-use tidegate_core::fair_queue::{ClassId, FairQueue, GroupId, Selection, Verdict};
+use tidegate_core::fair_queue::{ClassId, Eligibility, FairQueue, GroupId, Selection};
 
 use super::{Step, Subject, text};
 
@@ -73,7 +73,9 @@ impl Turns {
 
     fn select(&mut self, is_eligible: impl Fn(&str) -> bool) -> Option<Selection> {
         let Self { queue, specs, .. } = self;
-        queue.select(|head| if is_eligible(&specs[head.group.index()].0) { Verdict::Accept } else { Verdict::Skip })
+        queue.select(
+            |head| if is_eligible(&specs[head.group.index()].0) { Eligibility::Accept } else { Eligibility::Skip },
+        )
     }
 
     fn commit(&mut self, selection: Option<Selection>) -> Value {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_core::fair_queue::{ClassId, FairQueue, GroupId, LotId, MIN_WEIGHT, Verdict};
+use tidegate_core::fair_queue::{BlockedSetId, ClassId, Eligibility, FairQueue, GroupId, MIN_WEIGHT};
 
 /// Decides whose item goes next. Groups are numbered from 0.
 pub(crate) trait Order {
@@ -17,7 +17,7 @@ pub(crate) trait Order {
 /// The queue under test.
 pub(crate) struct Real {
     queue: FairQueue,
-    places: Vec<(GroupId, ClassId, LotId)>,
+    places: Vec<(GroupId, ClassId, BlockedSetId)>,
     is_blocked: Vec<bool>,
     items: u64,
     pub(crate) rebases: u64,
@@ -29,7 +29,7 @@ impl Real {
         let mut queue = FairQueue::new();
         let mut place = |weight: f64| {
             let group = queue.add_group(weight).expect("a valid weight");
-            (group, queue.add_class(), queue.add_lot())
+            (group, queue.add_class(), queue.add_blocked_set())
         };
         let places = weights.iter().copied().map(&mut place).collect();
         let (runner, class, _) = place(MIN_WEIGHT);
@@ -37,7 +37,7 @@ impl Real {
             // One service gives the runner the tag `start`, the second takes virtual time there.
             for item in [u64::MAX, u64::MAX - 1] {
                 queue.enqueue(item, runner, class, start * MIN_WEIGHT);
-                let selection = queue.select(|_| Verdict::Accept).expect("one is queued");
+                let selection = queue.select(|_| Eligibility::Accept).expect("one is queued");
                 queue.commit(&selection).expect("nothing changed");
             }
         }
@@ -64,7 +64,7 @@ impl Order for Real {
     fn set_blocked(&mut self, group: usize, is_blocked: bool) {
         self.is_blocked[group] = is_blocked;
         if !is_blocked {
-            self.queue.open_lot(self.places[group].2);
+            self.queue.unblock(self.places[group].2);
         }
     }
 
@@ -73,7 +73,7 @@ impl Order for Real {
         let before = queue.virtual_time();
         let selection = queue.select(|head| {
             let group = head.group.index();
-            if is_blocked[group] { Verdict::ClassBlocked(places[group].2) } else { Verdict::Accept }
+            if is_blocked[group] { Eligibility::ClassBlocked(places[group].2) } else { Eligibility::Accept }
         })?;
         queue.commit(&selection).expect("nothing changed");
         self.rebases += u64::from(queue.virtual_time() < before);

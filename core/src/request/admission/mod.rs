@@ -219,10 +219,10 @@ impl RequestAdmission {
         if let Some(before) = before {
             self.tell_outcome(now, &held, lease.id, done, before);
         }
-        // While nobody waits every lot is empty and no timer is armed.
+        // While nobody waits every set is empty and no timer is armed.
         if self.waiters.len() > 0 {
             for sibling in &self.providers[owner].resources {
-                self.queue.open_lot(self.resources[sibling.index()].place.lot);
+                self.queue.unblock(self.resources[sibling.index()].place.set);
             }
             self.serve(now);
         }

@@ -71,7 +71,7 @@ impl RequestAdmission {
             self.tell_ramp(now, resource);
             self.resources[resource.index()].set_cap(now, cap, !self.config.compatibility);
             self.tell_limit(now, resource);
-            self.queue.open_lot(self.resources[resource.index()].place.lot);
+            self.queue.unblock(self.resources[resource.index()].place.set);
         }
         self.serve(now);
         Ok(id)
@@ -88,7 +88,7 @@ impl RequestAdmission {
         }
         let id = ResourceId(self.resources.len() as u32);
         let group = self.queue.add_unit_group();
-        let place = Place { class: self.queue.add_class(), lot: self.queue.add_lot(), group };
+        let place = Place { class: self.queue.add_class(), set: self.queue.add_blocked_set(), group };
         self.resources.push(Resource::new(owner, domain, place, self.config.aimd.clone(), model.cap));
         self.providers[owner.0 as usize].resources.push(id);
         id
@@ -114,7 +114,7 @@ impl RequestAdmission {
         let (cap, lifts) = (self.providers[owner.0 as usize].cap, !self.config.compatibility);
         let entry = known(&mut self.resources, resource)?;
         entry.reconfigure(now, config, cap, lifts);
-        self.queue.open_lot(entry.place.lot);
+        self.queue.unblock(entry.place.set);
         self.tell_limit(now, resource);
         self.serve(now);
         Ok(())
@@ -125,7 +125,7 @@ impl RequestAdmission {
         let Self { resources, providers, .. } = self;
         let entry = known(resources, resource)?;
         entry.configure(now, config, providers[entry.owner.0 as usize].cap);
-        self.queue.open_lot(entry.place.lot);
+        self.queue.unblock(entry.place.set);
         self.tell_limit(now, resource);
         self.serve(now);
         Ok(())
@@ -170,7 +170,7 @@ impl RequestAdmission {
         let now = self.begin(now);
         let entry = known(&mut self.resources, resource)?;
         entry.set_algorithm(now, algorithm);
-        self.queue.open_lot(entry.place.lot);
+        self.queue.unblock(entry.place.set);
         self.tell_limit(now, resource);
         self.serve(now);
         Ok(())
@@ -192,7 +192,7 @@ impl RequestAdmission {
         let now = self.begin(now);
         let entry = known(&mut self.resources, resource)?;
         entry.set_budgets(now, budgets);
-        self.queue.open_lot(entry.place.lot);
+        self.queue.unblock(entry.place.set);
         self.serve(now);
         Ok(())
     }
@@ -203,7 +203,7 @@ impl RequestAdmission {
         let now = self.begin(now);
         let Some(entry) = self.resources.get_mut(resource.index()) else { return false };
         let Some(Corrected { dimension, before, after }) = entry.budgets.correct(now, said) else { return false };
-        self.queue.open_lot(entry.place.lot);
+        self.queue.unblock(entry.place.set);
         self.tell(now, resource, RequestFact::BudgetCorrected { dimension, before, after });
         self.serve(now);
         true

@@ -2,7 +2,7 @@
 
 use super::{RequestAdmission, Waiter, yielding};
 use crate::budget::Usage;
-use crate::fair_queue::{GroupId, Selection, Verdict};
+use crate::fair_queue::{Eligibility, GroupId, Selection};
 use crate::id::{SlotKey, Slots};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::outcome::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
@@ -102,29 +102,29 @@ impl RequestAdmission {
     fn select(&mut self, now: Instant, mut stage: Stage<'_>) -> Option<(Selection, SlotKey)> {
         let Self { queue, waiters, resources, providers, ties, .. } = self;
         let selection = queue.select(|candidate| {
-            let Some(waiter) = waiters.get(SlotKey::from_bits(candidate.item)) else { return Verdict::Skip };
+            let Some(waiter) = waiters.get(SlotKey::from_bits(candidate.item)) else { return Eligibility::Skip };
             // A waiter past its deadline is never granted, not even before it is told. The one that arrives this
             // instant with "now or not at all" is not past it.
             if waiter.deadline.is_some_and(|end| end <= now && !waiter.since.elapsed(now).is_zero()) {
-                return Verdict::Skip;
+                return Eligibility::Skip;
             }
             let entry = &mut resources[waiter.resource.index()];
             let block = entry.block(now, &providers[entry.owner.0 as usize], waiter.estimate);
             entry.budget_wait = block.and_then(Block::budget_fits_at);
             if block.is_some() {
-                return Verdict::ClassBlocked(entry.place.lot);
+                return Eligibility::ClassBlocked(entry.place.set);
             }
             let tied = if waiter.is_tied { ties.get(SlotKey::from_bits(candidate.item)) } else { None };
             match (tied, &mut stage) {
                 (Some(YieldingWaiter { tie, place, state: YieldState::Suspended }), Some(stage)) => {
                     let wanted = waiter.resource;
                     if yielding::resume(now, *stage, &tie, wanted, waiters, resources, ties) {
-                        return Verdict::Accept;
+                        return Eligibility::Accept;
                     }
-                    ties.shut(place.lot, tie);
-                    Verdict::ClassBlocked(place.lot)
+                    ties.shut(place.set, tie);
+                    Eligibility::ClassBlocked(place.set)
                 }
-                _ => Verdict::Accept,
+                _ => Eligibility::Accept,
             }
         })?;
         Some((selection, SlotKey::from_bits(selection.candidate.item)))
@@ -177,7 +177,7 @@ impl RequestAdmission {
         let entry = &mut self.resources[resource.index()];
         if entry.is_full(now, &self.providers[entry.owner.0 as usize]) {
             entry.budget_wait = None;
-            self.queue.block_class(entry.place.class, entry.place.lot);
+            self.queue.block_class(entry.place.class, entry.place.set);
         }
     }
 
@@ -247,12 +247,12 @@ impl RequestAdmission {
     fn reconsider(&mut self, resource: ResourceId) {
         let entry = &self.resources[resource.index()];
         if !entry.budgets.is_empty() {
-            self.queue.open_lot(entry.place.lot);
+            self.queue.unblock(entry.place.set);
         }
     }
 
     /// [`Self::expire`] for a caller that serves nobody: a wake-up stays due, because whoever stood behind a refused waiter in
-    /// its group, or waits in an opened lot, may be free to go. One is enough to serve them all.
+    /// its group, or waits in an opened set, may be free to go. One is enough to serve them all.
     fn refuse_overdue(&mut self, now: Instant) {
         if self.timers.next().is_none_or(|at| at > now) {
             return;
@@ -265,7 +265,7 @@ impl RequestAdmission {
         self.trim();
     }
 
-    /// Refuses the waiters whose deadline has passed and opens the lots of the resources whose wake-up was due.
+    /// Refuses the waiters whose deadline has passed and opens the blocked_sets of the resources whose wake-up was due.
     #[inline]
     pub(super) fn expire(&mut self, now: Instant) {
         if self.timers.next().is_some_and(|at| at <= now) {
@@ -286,7 +286,7 @@ impl RequestAdmission {
                     let entry = &mut self.resources[resource as usize];
                     if entry.wake_at == Some(at) {
                         entry.wake_at = None;
-                        self.queue.open_lot(entry.place.lot);
+                        self.queue.unblock(entry.place.set);
                         self.tell_ramp(now, ResourceId(resource));
                     }
                 }

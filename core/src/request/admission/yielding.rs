@@ -60,7 +60,7 @@ impl RequestAdmission {
             }
             // What it holds, or has given back, may be just what another lacks.
             let Self { ties, queue, .. } = self;
-            ties.reopen(|other| other.run == tie.run, |lot| queue.open_lot(lot));
+            ties.reopen(|other| other.run == tie.run, |set| queue.unblock(set));
             self.serve_all(now, stage);
         }
         answer
@@ -86,7 +86,7 @@ impl RequestAdmission {
     fn serve_all(&mut self, now: Instant, stage: &mut dyn TaskResources) {
         self.ties.needs_resume = false;
         let Self { ties, queue, .. } = self;
-        ties.reopen(|tie| stage.can_resume(tie), |lot| queue.open_lot(lot));
+        ties.reopen(|tie| stage.can_resume(tie), |set| queue.unblock(set));
         self.serve_for(now, None, Some(stage));
     }
 
@@ -109,7 +109,7 @@ impl RequestAdmission {
 
     fn tie_place(&mut self, resource: ResourceId, tie: &YieldToken) -> YieldClass {
         self.ties.place(resource, tie).unwrap_or_else(|| {
-            let place = YieldClass { class: self.queue.add_class(), lot: self.queue.add_lot() };
+            let place = YieldClass { class: self.queue.add_class(), set: self.queue.add_blocked_set() };
             self.ties.add_place(resource, tie, place);
             place
         })

@@ -7,12 +7,12 @@ use super::work;
 
 /// When a group's head is due: its finish tag, ties broken by activation sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Turn {
+pub(super) struct SchedulingKey {
     pub(super) tag: f64,
     pub(super) sequence: u64,
 }
 
-impl Turn {
+impl SchedulingKey {
     /// Total order; tags are never NaN, and `total_cmp` needs no promise of it.
     pub(super) fn cmp(&self, other: &Self) -> Ordering {
         self.tag.total_cmp(&other.tag).then(self.sequence.cmp(&other.sequence))
@@ -30,12 +30,12 @@ pub(super) trait Places {
 
 /// A binary min-heap of `(turn, member)` with known places. Allocates only past its high-water mark.
 #[derive(Clone, Debug, Default)]
-pub(super) struct TurnHeap {
-    entries: Vec<(Turn, u32)>,
+pub(super) struct SchedulingHeap {
+    entries: Vec<(SchedulingKey, u32)>,
 }
 
-impl TurnHeap {
-    pub(super) fn peek(&self) -> Option<(Turn, u32)> {
+impl SchedulingHeap {
+    pub(super) fn peek(&self) -> Option<(SchedulingKey, u32)> {
         self.entries.first().copied()
     }
 
@@ -43,7 +43,7 @@ impl TurnHeap {
         self.entries.is_empty()
     }
 
-    pub(super) fn push(&mut self, turn: Turn, member: u32, places: &mut impl Places) {
+    pub(super) fn push(&mut self, turn: SchedulingKey, member: u32, places: &mut impl Places) {
         self.entries.push((turn, member));
         self.sift_up(self.entries.len() - 1, places);
     }
@@ -58,9 +58,9 @@ impl TurnHeap {
     }
 
     /// Gives the member at `place` another turn.
-    pub(super) fn update(&mut self, place: u32, turn: Turn, places: &mut impl Places) {
+    pub(super) fn update(&mut self, place: u32, turn: SchedulingKey, places: &mut impl Places) {
         self.entries[place as usize].0 = turn;
-        // Alone, as the one group of a class and the one class of a lot mostly are.
+        // Alone, as the one group of a class and the one class of a set mostly are.
         if self.entries.len() > 1 {
             self.settle(place as usize, places);
         }
@@ -118,7 +118,7 @@ impl TurnHeap {
         self.put(place, entry, places);
     }
 
-    fn put(&mut self, place: usize, entry: (Turn, u32), places: &mut impl Places) {
+    fn put(&mut self, place: usize, entry: (SchedulingKey, u32), places: &mut impl Places) {
         work::steps(1);
         self.entries[place] = entry;
         places.set_place(entry.1, place as u32);
