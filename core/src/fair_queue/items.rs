@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use super::records::{NOWHERE, Node};
-use super::{ClassId, FairQueue, GroupId, MAX_WEIGHT, MIN_WEIGHT, work};
+use super::{ClassId, FairQueue, FifoId, GroupId, MAX_WEIGHT, MIN_WEIGHT, work};
 use crate::order::sorted;
 
 /// Items that come, and items that go without service.
@@ -16,17 +16,18 @@ impl FairQueue {
     ///
     /// `cost` is clamped into `MIN_WEIGHT..=MAX_WEIGHT`. O(1) amortised, O(log groups) when it activates the group.
     pub fn enqueue(&mut self, item: u64, group: GroupId, class: ClassId, cost: f64) -> bool {
-        let Some(slot) = self.nodes.insert(self.node(item, group, class, cost)) else { return false };
-        self.queue_up(slot, group, class);
+        let fifo = self.first_fifo(group);
+        let Some(slot) = self.nodes.insert(self.node(item, fifo, class, cost)) else { return false };
+        self.queue_up(slot, fifo, class);
         true
     }
 
     /// The same for one who sees to it that no two items have the same id, and does so for every item. Answers what to
     /// [withdraw](Self::withdraw) it by: no item is found by its id.
     #[inline]
-    pub(crate) fn append(&mut self, item: u64, group: GroupId, class: ClassId, cost: f64) -> u32 {
-        let slot = self.nodes.add(self.node(item, group, class, cost));
-        self.queue_up(slot, group, class);
+    pub(crate) fn append(&mut self, item: u64, fifo: FifoId, class: ClassId, cost: f64) -> u32 {
+        let slot = self.nodes.add(self.node(item, fifo, class, cost));
+        self.queue_up(slot, fifo, class);
         slot
     }
 
@@ -40,14 +41,14 @@ impl FairQueue {
     /// The same for an item that is queued in `slot`.
     pub(crate) fn withdraw(&mut self, slot: u32) {
         self.version += 1;
-        let group = self.nodes[slot].group;
-        let was_head = self.groups[group as usize].head == slot;
+        let fifo = self.nodes[slot].fifo;
+        let was_head = self.fifos[fifo as usize].head == slot;
         if was_head {
-            self.leave(group);
+            self.leave(fifo);
         }
         self.unlink(slot);
-        if was_head && self.groups[group as usize].len > 0 {
-            self.insert(group);
+        if was_head && self.fifos[fifo as usize].len > 0 {
+            self.insert(fifo);
         }
     }
 
@@ -65,59 +66,65 @@ impl FairQueue {
 
 /// The line of a group.
 impl FairQueue {
-    fn node(&self, item: u64, group: GroupId, class: ClassId, cost: f64) -> Node {
+    fn node(&self, item: u64, fifo: FifoId, class: ClassId, cost: f64) -> Node {
         let cost = if cost.is_nan() { 1.0 } else { cost.clamp(MIN_WEIGHT, MAX_WEIGHT) };
-        let previous = self.groups[group.index()].tail;
-        Node { id: item, cost, group: group.0, class: class.0, next: NOWHERE, previous }
+        let previous = self.fifos[fifo.0 as usize].tail;
+        Node { id: item, cost, fifo: fifo.0, class: class.0, next: NOWHERE, previous }
     }
 
     /// Appends a node to its group.
     #[inline]
-    fn queue_up(&mut self, slot: u32, group: GroupId, class: ClassId) {
+    fn queue_up(&mut self, slot: u32, fifo: FifoId, class: ClassId) {
         self.version += 1;
         self.classes[class.index()].queued += 1;
-        let entry = &mut self.groups[group.index()];
-        entry.len += 1;
-        let previous = core::mem::replace(&mut entry.tail, slot);
+        let line = &mut self.fifos[fifo.0 as usize];
+        line.len += 1;
+        let previous = core::mem::replace(&mut line.tail, slot);
+        let group = &mut self.groups[line.group as usize];
+        if group.len == 0 {
+            group.tag = group.finish.unwrap_or(self.virtual_time);
+        }
+        group.len += 1;
         // The item, its index entry, its group and its class; then the group's classes.
-        work::steps(4 + entry.demand.len());
-        match entry.demand.iter_mut().find(|(known, _)| *known == class) {
+        work::steps(4 + group.demand.len());
+        match group.demand.iter_mut().find(|(known, _)| *known == class) {
             Some((_, count)) => *count += 1,
-            None => entry.demand.push((class, 1)),
+            None => group.demand.push((class, 1)),
         }
         if previous == NOWHERE {
-            entry.head = slot;
-            entry.tag = entry.finish.unwrap_or(self.virtual_time);
-            entry.sequence = self.sequence;
+            line.head = slot;
+            line.sequence = self.sequence;
             self.sequence += 1;
             self.classes[class.index()].heads += 1;
-            self.insert(group.0);
+            self.insert(fifo.0);
         } else {
             self.nodes[previous].next = slot;
         }
     }
 
-    /// Removes a node from its group's list, its counters and the index.
+    /// Removes a node from its FIFO's list, its counters and the index.
     #[inline]
     pub(super) fn unlink(&mut self, slot: u32) {
-        let Node { group, class, next, previous, .. } = self.nodes[slot];
-        let entry = &mut self.groups[group as usize];
-        entry.len -= 1;
-        work::steps(4 + entry.demand.len());
-        if let Some(at) = entry.demand.iter().position(|(known, _)| known.0 == class) {
-            entry.demand[at].1 -= 1;
-            if entry.demand[at].1 == 0 {
-                entry.demand.remove(at);
+        let Node { fifo, class, next, previous, .. } = self.nodes[slot];
+        let line = &mut self.fifos[fifo as usize];
+        line.len -= 1;
+        let group = &mut self.groups[line.group as usize];
+        group.len -= 1;
+        work::steps(4 + group.demand.len());
+        if let Some(at) = group.demand.iter().position(|(known, _)| known.0 == class) {
+            group.demand[at].1 -= 1;
+            if group.demand[at].1 == 0 {
+                group.demand.remove(at);
             }
         }
         self.classes[class as usize].queued -= 1;
         if next == NOWHERE {
-            entry.tail = previous;
+            line.tail = previous;
         } else {
             self.nodes[next].previous = previous;
         }
         if previous == NOWHERE {
-            entry.head = next;
+            line.head = next;
             self.classes[class as usize].heads -= 1;
             if next != NOWHERE {
                 let heir = self.nodes[next].class;

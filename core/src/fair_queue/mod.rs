@@ -1,16 +1,21 @@
 //! One generic weighted fair queue: whose turn is it?
 //!
-//! Items wait in first-in-first-out order inside a *group*; a group has a *weight*. There is one virtual time `V`,
-//! starting at 0, and each group has a *finish tag*:
+//! A *group* has a *weight* and one or more *FIFOs*. Items of one FIFO are served in order of arrival. There is one virtual
+//! time `V`, starting at 0, and each group has a *finish tag*:
 //!
 //! ```text
 //! a group becomes non-empty     tag = its last finish tag, or V if it never had one
 //! the order of service          ascending (tag, activation sequence)
-//! its head is served            V = max(V, tag);  tag = V + cost / weight
+//! one of its heads is served    V = max(V, tag);  tag = V + cost / weight
 //! ```
 //!
-//! This is start-time fair queueing (Goyal, Vin, Cheng 1996) with the service itself as the clock. While a group always
-//! has an item that may go, its service follows `V` to within one item, in units of cost per weight:
+//! The head of each FIFO is a candidate. The FIFOs of a group share its tag, so a group that waits for several things at
+//! once gets the share of one group, and a blocked FIFO does not delay the others. Between the FIFOs of one group the
+//! activation sequence decides: a FIFO is activated when it becomes non-empty and again by each of its own services, so they
+//! take turns. Most groups have one FIFO.
+//!
+//! This is start-time fair queueing (Goyal, Vin, Cheng 1996) with the service itself as the clock. While one of a group's
+//! heads can always be served, its service follows `V` to within one item, in units of cost per weight:
 //!
 //! ```text
 //! |served_i / w_i - advance of V|      <=  Q_i + r_i            Q_i  its largest cost / weight
@@ -18,24 +23,25 @@
 //! r_i = (n_i + 1) (2^-33 + Q_i 2^-51)                           what n_i services may round away
 //! ```
 //!
-//! over *every* interval, whoever else comes, goes or is blocked. The [proof](self#why-the-bound-holds) is below. A group
-//! that was idle keeps its old tag, which is at most one early turn; then its tag follows `V`.
+//! over *every* interval, whatever other groups come, go or are blocked. The [proof](self#why-the-bound-holds) is below. A
+//! group that was idle keeps its old tag, which is at most one early turn; then its tag follows `V`.
 //!
 //! ## Work is proportional to what moved
 //!
-//! Items of one *class* (one vector of resources, one request resource) are admissible together or not at all. Groups
-//! are kept by the class of their head. When the caller's judge answers that a class is blocked, the whole class moves
-//! to a *set*, the set of what waits for one thing, in O(log classes), and is not offered again until the caller
-//! [opens](FairQueue::unblock) that set. An open set takes part in selection until its first member is refused again,
-//! so a release re-offers as many groups as it makes room for and one more, however many wait.
+//! Items of one *class* (one vector of resources, one request resource) are admissible together or not at all. FIFOs are
+//! kept by the class of their head. When the caller's predicate reports that a class is blocked, the whole class moves to a
+//! *blocked set*, the set of everything that waits for one thing, in O(log classes). It is not offered again until the
+//! caller [unblocks](FairQueue::unblock) that set. An unblocked set takes part in selection until its first member is
+//! refused again, so a release re-offers as many heads as it makes room for and one more, however many wait.
 //!
 #![doc = include_str!("fairness.md")]
 
-mod facts;
 mod items;
 mod nodes;
 mod records;
 mod scheduling;
+mod service_order;
+mod stats;
 mod work;
 
 #[cfg(test)]
@@ -49,8 +55,8 @@ use smallvec::SmallVec;
 
 use crate::error::{ConfigError, require};
 use nodes::Nodes;
-use records::{BlockedSet, Class, Group, NOWHERE};
-use scheduling::{SchedulingHeap, SchedulingKey};
+use records::{BlockedSet, Class, Fifo, Group, NOWHERE};
+use scheduling::SchedulingHeap;
 
 /// The smallest weight and the smallest cost: 2^-20.
 pub const MIN_WEIGHT: f64 = 1.0 / 1_048_576.0;
@@ -65,11 +71,15 @@ const REBASE_AT: f64 = 1_048_576.0;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct GroupId(pub(crate) u32);
 
+/// A first-in-first-out line of a group. The FIFOs of a group share its weight and its finish tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FifoId(pub(crate) u32);
+
 /// Items that are admissible together or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassId(pub(crate) u32);
 
-/// What blocked classes wait for.
+/// A set of classes that are blocked by the same thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockedSetId(pub(crate) u32);
 
@@ -130,6 +140,7 @@ pub enum Eligibility {
 pub struct Selection {
     /// What was selected.
     pub candidate: Candidate,
+    fifo: u32,
     version: u64,
 }
 
@@ -146,14 +157,15 @@ pub struct FairQueue {
     version: u64,
     nodes: Nodes,
     groups: Vec<Group>,
+    fifos: Vec<Fifo>,
     classes: Vec<Class>,
     blocked_sets: Vec<BlockedSet>,
     /// In no particular order.
     open_sets: Vec<u32>,
     ready: SchedulingHeap,
-    /// Groups judged [`Eligibility::GroupBlocked`], in order of turn.
+    /// The FIFOs of groups judged [`Eligibility::GroupBlocked`], in order of turn.
     parked: SchedulingHeap,
-    /// Groups passed over by the selection in progress; empty between calls.
+    /// FIFOs passed over by the selection in progress; empty between calls.
     set_aside: Vec<u32>,
     /// Classes passed over by it; empty between calls.
     skipped_classes: Vec<u32>,
@@ -182,15 +194,34 @@ impl FairQueue {
             weight: 1.0,
             finish: None,
             tag: 0.0,
+            len: 0,
+            fifos: SmallVec::new(),
+            demand: SmallVec::new(),
+        });
+        self.add_fifo(id);
+        id
+    }
+
+    /// Adds a FIFO to a group. A group starts with one.
+    pub fn add_fifo(&mut self, group: GroupId) -> FifoId {
+        let id = FifoId(self.fifos.len() as u32);
+        self.groups[group.index()].fifos.push(id.0);
+        self.fifos.push(Fifo {
+            group: group.0,
             sequence: 0,
             head: NOWHERE,
             tail: NOWHERE,
             len: 0,
             place: NOWHERE,
             is_parked: false,
-            demand: SmallVec::new(),
         });
         id
+    }
+
+    /// The FIFO that a group starts with.
+    #[must_use]
+    pub fn first_fifo(&self, group: GroupId) -> FifoId {
+        FifoId(self.groups[group.index()].fifos[0])
     }
 
     /// Changes a group's weight from its next service on.
@@ -203,11 +234,11 @@ impl FairQueue {
     /// Adds a class.
     pub fn add_class(&mut self) -> ClassId {
         let id = ClassId(self.classes.len() as u32);
-        self.classes.push(Class { place: NOWHERE, set: NOWHERE, ..Class::default() });
+        self.classes.push(Class { place: NOWHERE, blocked_set: NOWHERE, ..Class::default() });
         id
     }
 
-    /// Adds a closed, empty set.
+    /// Adds a blocked set that is empty.
     pub fn add_blocked_set(&mut self) -> BlockedSetId {
         let id = BlockedSetId(self.blocked_sets.len() as u32);
         self.blocked_sets.push(BlockedSet::default());
@@ -217,38 +248,38 @@ impl FairQueue {
 
 /// Commands.
 impl FairQueue {
-    /// Offers heads in order of turn until the judge accepts one. Changes no turn.
+    /// Offers heads in order of service until `judge` accepts one. Changes no tag.
     ///
     /// O(log groups) for each refusal that parks something; a skipped group costs as much and is offered again next
     /// time.
     pub fn select(&mut self, mut judge: impl FnMut(&Candidate) -> Eligibility) -> Option<Selection> {
         let selected = loop {
-            let Some((group, class)) = self.front() else { break None };
-            let candidate = self.candidate(group);
+            let Some((fifo, class)) = self.front() else { break None };
+            let candidate = self.candidate(fifo);
             work::offer();
             work::steps(3);
             match judge(&candidate) {
-                Eligibility::Accept => break Some(Selection { candidate, version: self.version }),
+                Eligibility::Accept => break Some(Selection { candidate, fifo, version: self.version }),
                 Eligibility::ClassBlocked(set) => self.park_class(class, set.0),
                 Eligibility::GroupBlocked => {
-                    self.exit(group);
-                    self.groups[group as usize].is_parked = true;
-                    self.parked.push(self.turn(group), group, &mut self.groups);
+                    self.exit(fifo);
+                    self.fifos[fifo as usize].is_parked = true;
+                    self.parked.push(self.key(fifo), fifo, &mut self.fifos);
                 }
                 Eligibility::Skip => {
-                    self.exit(group);
-                    self.set_aside.push(group);
+                    self.exit(fifo);
+                    self.set_aside.push(fifo);
                 }
                 Eligibility::SkipClass => {
                     // What was offered is blocked by no set.
                     self.unseat(class);
-                    self.classes[class as usize].set = NOWHERE;
+                    self.classes[class as usize].blocked_set = NOWHERE;
                     self.skipped_classes.push(class);
                 }
             }
         };
-        while let Some(group) = self.set_aside.pop() {
-            self.insert(group);
+        while let Some(fifo) = self.set_aside.pop() {
+            self.insert(fifo);
         }
         while let Some(class) = self.skipped_classes.pop() {
             self.reseat(class);
@@ -265,26 +296,31 @@ impl FairQueue {
             return Err(StaleSelection);
         }
         self.version += 1;
-        let group = selection.candidate.group.0;
-        // Mostly the next item is of the same class: then the group only moves among those of its class.
-        let stays = self.stays_in_class(group, selection.candidate.class.0);
+        let (fifo, class) = (selection.fifo, selection.candidate.class.0);
+        // Mostly the next item is of the same class: then the FIFO only moves among those of its class.
+        let stays = self.stays_in_class(fifo, class);
         if !stays {
-            self.leave(group);
+            self.leave(fifo);
         }
-        let entry = &mut self.groups[group as usize];
-        self.virtual_time = self.virtual_time.max(entry.tag);
-        entry.tag = self.virtual_time + selection.candidate.cost / entry.weight;
-        entry.finish = Some(entry.tag);
+        let group = &mut self.groups[selection.candidate.group.index()];
+        self.virtual_time = self.virtual_time.max(group.tag);
+        group.tag = self.virtual_time + selection.candidate.cost / group.weight;
+        group.finish = Some(group.tag);
+        let entry = &mut self.fifos[fifo as usize];
         entry.sequence = self.sequence;
         self.sequence += 1;
         let (head, place) = (entry.head, entry.place);
         self.unlink(head);
         if stays {
-            let (class, turn) = (selection.candidate.class.0, self.turn(group));
-            self.classes[class as usize].groups.update(place, turn, &mut self.groups);
+            let key = self.key(fifo);
+            self.classes[class as usize].fifos.update(place, key, &mut self.fifos);
             self.reseat(class);
-        } else if self.groups[group as usize].len > 0 {
-            self.insert(group);
+        } else if self.fifos[fifo as usize].len > 0 {
+            self.insert(fifo);
+        }
+        let group = &self.groups[selection.candidate.group.index()];
+        if group.len > self.fifos[fifo as usize].len {
+            self.move_siblings(selection.candidate.group, fifo);
         }
         if self.virtual_time >= REBASE_AT {
             self.rebase();
@@ -334,175 +370,27 @@ impl FairQueue {
 
     /// Lets a group that was judged [`Eligibility::GroupBlocked`] take part again; harmless for any other.
     pub fn unpark(&mut self, group: GroupId) {
-        if self.forget_parked(group.0) {
-            self.insert(group.0);
+        for at in 0..self.groups[group.index()].fifos.len() {
+            let fifo = self.groups[group.index()].fifos[at];
+            if self.unlink_parked(fifo) {
+                self.insert(fifo);
+            }
         }
     }
 
     /// [Unparks](Self::unpark) every group.
     pub fn unpark_all(&mut self) {
-        while let Some((_, group)) = self.parked.peek() {
-            self.unpark(GroupId(group));
+        while let Some((_, fifo)) = self.parked.peek() {
+            self.unlink_parked(fifo);
+            self.insert(fifo);
         }
     }
 
     /// Selects the first in turn of the groups that were judged [`Eligibility::GroupBlocked`]. O(1).
     #[must_use]
     pub fn select_parked(&self) -> Option<Selection> {
-        let (_, group) = self.parked.peek()?;
-        Some(Selection { candidate: self.candidate(group), version: self.version })
-    }
-}
-
-/// The machinery of turns.
-impl FairQueue {
-    /// The group and class next in turn among ready classes and open blocked_sets.
-    #[inline]
-    fn front(&mut self) -> Option<(u32, u32)> {
-        let mut best = self.ready.peek();
-        let mut at = 0;
-        while at < self.open_sets.len() {
-            work::steps(1);
-            let set = &mut self.blocked_sets[self.open_sets[at] as usize];
-            let Some(entry) = set.classes.peek() else {
-                set.open = false;
-                self.open_sets.swap_remove(at);
-                continue;
-            };
-            if best.is_none_or(|(turn, _)| entry.0.cmp(&turn).is_lt()) {
-                best = Some(entry);
-            }
-            at += 1;
-        }
-        let (_, class) = best?;
-        let (_, group) = self.classes[class as usize].groups.peek()?;
-        Some((group, class))
-    }
-
-    fn candidate(&self, group: u32) -> Candidate {
-        let node = &self.nodes[self.groups[group as usize].head];
-        Candidate { item: node.id, group: GroupId(group), class: ClassId(node.class), cost: node.cost }
-    }
-
-    fn head_class(&self, group: u32) -> u32 {
-        self.nodes[self.groups[group as usize].head].class
-    }
-
-    /// Whether a group that is in turn will be in turn among the same class when its head is gone.
-    fn stays_in_class(&self, group: u32, class: u32) -> bool {
-        let entry = &self.groups[group as usize];
-        let heir = self.nodes[entry.head].next;
-        !entry.is_parked && heir != NOWHERE && self.nodes[heir].class == class
-    }
-
-    /// Takes a group out of turn because its head goes away.
-    fn leave(&mut self, group: u32) {
-        if !self.forget_parked(group) {
-            self.exit(group);
-        }
-    }
-
-    /// Puts an active group in turn.
-    fn insert(&mut self, group: u32) {
-        work::steps(1);
-        let class = self.head_class(group);
-        let turn = self.turn(group);
-        self.classes[class as usize].groups.push(turn, group, &mut self.groups);
-        self.reseat(class);
-    }
-
-    fn turn(&self, group: u32) -> SchedulingKey {
-        let Group { tag, sequence, .. } = self.groups[group as usize];
-        SchedulingKey { tag, sequence }
-    }
-
-    /// Takes a group out of turn.
-    fn exit(&mut self, group: u32) {
-        work::steps(1);
-        let class = self.head_class(group);
-        let place = core::mem::replace(&mut self.groups[group as usize].place, NOWHERE);
-        self.classes[class as usize].groups.remove(place, &mut self.groups);
-        self.reseat(class);
-    }
-
-    fn forget_parked(&mut self, group: u32) -> bool {
-        work::steps(1);
-        let entry = &mut self.groups[group as usize];
-        if !core::mem::take(&mut entry.is_parked) {
-            return false;
-        }
-        let place = core::mem::replace(&mut entry.place, NOWHERE);
-        self.parked.remove(place, &mut self.groups);
-        true
-    }
-
-    /// Moves a blocked class to `set`, and closes the set: what blocks this class blocks all that wait there.
-    #[inline]
-    fn park_class(&mut self, class: u32, set: u32) {
-        if self.classes[class as usize].set != set {
-            self.unseat(class);
-            self.classes[class as usize].set = set;
-            self.reseat(class);
-        }
-        if core::mem::replace(&mut self.blocked_sets[set as usize].open, false) {
-            work::steps(self.open_sets.len());
-            if let Some(at) = self.open_sets.iter().position(|open| *open == set) {
-                self.open_sets.swap_remove(at);
-            }
-        }
-    }
-
-    /// Brings a class's place among its peers up to date with its first group.
-    fn reseat(&mut self, class: u32) {
-        work::steps(1);
-        let Class { ref groups, place, set, .. } = self.classes[class as usize];
-        let Some((turn, _)) = groups.peek() else {
-            self.unseat(class);
-            self.classes[class as usize].set = NOWHERE;
-            return;
-        };
-        let heap = if set == NOWHERE { &mut self.ready } else { &mut self.blocked_sets[set as usize].classes };
-        if place == NOWHERE {
-            heap.push(turn, class, &mut self.classes);
-        } else {
-            heap.update(place, turn, &mut self.classes);
-        }
-    }
-
-    fn unseat(&mut self, class: u32) {
-        work::steps(1);
-        let entry = &mut self.classes[class as usize];
-        let place = core::mem::replace(&mut entry.place, NOWHERE);
-        if place == NOWHERE {
-            return;
-        }
-        let heap =
-            if entry.set == NOWHERE { &mut self.ready } else { &mut self.blocked_sets[entry.set as usize].classes };
-        heap.remove(place, &mut self.classes);
-    }
-
-    /// Moves the origin of virtual time, so that tags keep their precision. O(groups), once in 2^20 of virtual time.
-    fn rebase(&mut self) {
-        // A multiple of 2^20 subtracts exactly from every tag at or above it.
-        let base = REBASE_AT * ((self.virtual_time / REBASE_AT) as u64 as f64);
-        // A tag far in the past only says "first"; bounding it keeps the subtraction meaningful for ever.
-        let shift = |tag: f64| (tag - base).max(-4.0 * REBASE_AT);
-        self.virtual_time = shift(self.virtual_time);
-        work::steps(self.groups.len());
-        for group in &mut self.groups {
-            group.tag = shift(group.tag);
-            group.finish = group.finish.map(shift);
-        }
-        for at in 0..self.classes.len() {
-            let mut heap = core::mem::take(&mut self.classes[at].groups);
-            heap.rewrite_tags(shift, &mut self.groups);
-            self.classes[at].groups = heap;
-        }
-        self.parked.rewrite_tags(shift, &mut self.groups);
-        self.ready.rewrite_tags(shift, &mut self.classes);
-        for set in &mut self.blocked_sets {
-            set.classes.rewrite_tags(shift, &mut self.classes);
-        }
+        let (_, fifo) = self.parked.peek()?;
+        Some(Selection { candidate: self.candidate(fifo), fifo, version: self.version })
     }
 }
 

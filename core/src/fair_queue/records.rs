@@ -14,7 +14,7 @@ pub(super) const NOWHERE: u32 = u32::MAX;
 pub(super) struct Node {
     pub(super) id: u64,
     pub(super) cost: f64,
-    pub(super) group: u32,
+    pub(super) fifo: u32,
     pub(super) class: u32,
     pub(super) next: u32,
     pub(super) previous: u32,
@@ -27,26 +27,36 @@ pub(super) struct Group {
     pub(super) finish: Option<f64>,
     /// The tag it was activated with; meaningful while it has items.
     pub(super) tag: f64,
+    /// Items queued in all its FIFOs.
+    pub(super) len: u32,
+    /// Its FIFOs in order of registration. The first one exists from the start.
+    pub(super) fifos: SmallVec<[u32; 1]>,
+    pub(super) demand: SmallVec<[(ClassId, u32); 1]>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Fifo {
+    pub(super) group: u32,
     pub(super) sequence: u64,
     pub(super) head: u32,
     pub(super) tail: u32,
     pub(super) len: u32,
-    /// Index in the heap of its head's class, or of the parked groups; `NOWHERE` while set aside or empty.
+    /// Index in the heap of its head's class, or of the parked FIFOs; `NOWHERE` while set aside or empty.
     pub(super) place: u32,
     pub(super) is_parked: bool,
-    pub(super) demand: SmallVec<[(ClassId, u32); 1]>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Class {
-    pub(super) groups: SchedulingHeap,
-    /// Index in the heap of its set, or of the ready classes; `NOWHERE` while it has no groups in turn.
+    /// The FIFOs whose head is of this class, except parked ones and those set aside.
+    pub(super) fifos: SchedulingHeap,
+    /// Index in the heap of its blocked set, or of the ready classes; `NOWHERE` while `fifos` is empty.
     pub(super) place: u32,
-    /// The set it waits in; `NOWHERE` for none.
-    pub(super) set: u32,
+    /// The blocked set it waits in; `NOWHERE` for none.
+    pub(super) blocked_set: u32,
     /// Items queued.
     pub(super) queued: u64,
-    /// Active groups whose head is of this class, parked ones included.
+    /// FIFOs whose head is of this class, parked ones included.
     pub(super) heads: u32,
 }
 
@@ -56,7 +66,7 @@ pub(super) struct BlockedSet {
     pub(super) open: bool,
 }
 
-impl Places for Vec<Group> {
+impl Places for Vec<Fifo> {
     fn set_place(&mut self, member: u32, place: u32) {
         self[member as usize].place = place;
     }

@@ -28,7 +28,7 @@ pub(super) trait Places {
     fn set_place(&mut self, member: u32, place: u32);
 }
 
-/// A binary min-heap of `(turn, member)` with known places. Allocates only past its high-water mark.
+/// A binary min-heap of `(key, member)` with known places. Allocates only past its high-water mark.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SchedulingHeap {
     entries: Vec<(SchedulingKey, u32)>,
@@ -43,8 +43,8 @@ impl SchedulingHeap {
         self.entries.is_empty()
     }
 
-    pub(super) fn push(&mut self, turn: SchedulingKey, member: u32, places: &mut impl Places) {
-        self.entries.push((turn, member));
+    pub(super) fn push(&mut self, key: SchedulingKey, member: u32, places: &mut impl Places) {
+        self.entries.push((key, member));
         self.sift_up(self.entries.len() - 1, places);
     }
 
@@ -57,9 +57,9 @@ impl SchedulingHeap {
         }
     }
 
-    /// Gives the member at `place` another turn.
-    pub(super) fn update(&mut self, place: u32, turn: SchedulingKey, places: &mut impl Places) {
-        self.entries[place as usize].0 = turn;
+    /// Gives the member at `place` another key.
+    pub(super) fn update(&mut self, place: u32, key: SchedulingKey, places: &mut impl Places) {
+        self.entries[place as usize].0 = key;
         // Alone, as the one group of a class and the one class of a set mostly are.
         if self.entries.len() > 1 {
             self.settle(place as usize, places);
@@ -69,8 +69,8 @@ impl SchedulingHeap {
     /// Rewrites every tag and restores the order, which rounding may disturb: of members whose tags become equal, the
     /// sequence decides. O(n).
     pub(super) fn rewrite_tags(&mut self, rewrite: impl Fn(f64) -> f64, places: &mut impl Places) {
-        for (turn, _) in &mut self.entries {
-            turn.tag = rewrite(turn.tag);
+        for (key, _) in &mut self.entries {
+            key.tag = rewrite(key.tag);
         }
         work::steps(self.entries.len());
         for place in (0..self.entries.len() / 2).rev() {

@@ -137,7 +137,7 @@ fn rebasing_virtual_time_changes_no_order() {
 }
 
 #[test]
-fn a_blocked_class_is_offered_once_until_its_lot_is_opened() {
+fn a_blocked_class_is_offered_once_until_its_set_is_unblocked() {
     let mut queue = FairQueue::new();
     let class = queue.add_class();
     let set = queue.add_blocked_set();
@@ -221,4 +221,48 @@ fn a_weight_out_of_range_is_refused_with_the_range() {
         let error = queue.add_group(weight).expect_err("out of range");
         assert_eq!(error.expected, "a number from 2^-20 to 2^20");
     }
+}
+
+#[test]
+fn the_fifos_of_a_group_share_its_weight_and_take_turns() {
+    let mut queue = FairQueue::new();
+    let class = queue.add_class();
+    let (double, single) = (queue.add_unit_group(), queue.add_unit_group());
+    let fifos = [queue.first_fifo(double), queue.add_fifo(double), queue.first_fifo(single)];
+    for item in 0..12 {
+        queue.append(item, fifos[(item % 3) as usize], class, 1.0);
+    }
+    let mut served = Vec::new();
+    while let Some(selection) = queue.select(|_| Eligibility::Accept) {
+        queue.commit(&selection).expect("nothing changed");
+        served.push(selection.candidate.item);
+    }
+    assert_eq!(served, [0, 2, 1, 5, 3, 8, 4, 11, 6, 7, 9, 10], "one item of each group in turn, its FIFOs alternating");
+}
+
+#[test]
+fn a_blocked_fifo_delays_no_other_fifo_of_its_group() {
+    let mut queue = FairQueue::new();
+    let (blocked, open, set) = (queue.add_class(), queue.add_class(), queue.add_blocked_set());
+    let group = queue.add_unit_group();
+    let (first, second) = (queue.first_fifo(group), queue.add_fifo(group));
+    for item in 0..3 {
+        queue.append(item, first, blocked, 1.0);
+        queue.append(10 + item, second, open, 1.0);
+    }
+    let next = |queue: &mut FairQueue, is_blocked: bool| {
+        let selection = queue.select(|head| {
+            if is_blocked && head.class == blocked { Eligibility::ClassBlocked(set) } else { Eligibility::Accept }
+        })?;
+        queue.commit(&selection).expect("nothing changed");
+        Some(selection.candidate.item)
+    };
+    assert_eq!([next(&mut queue, true), next(&mut queue, true)], [Some(10), Some(11)]);
+    queue.unblock(set);
+    assert_eq!(
+        [next(&mut queue, false), next(&mut queue, false)],
+        [Some(0), Some(12)],
+        "the blocked one waited longest"
+    );
+    assert_eq!([next(&mut queue, false), next(&mut queue, false), next(&mut queue, false)], [Some(1), Some(2), None]);
 }

@@ -227,7 +227,7 @@ impl RequestAdmission {
         }
         let entry = &mut self.resources[resource.index()];
         let class = tied.map_or(entry.place.class, |tied| tied.place.class);
-        let place = self.queue.append(key.to_bits(), group, class, 1.0);
+        let place = self.queue.append(key.to_bits(), self.queue.first_fifo(group), class, 1.0);
         if let Some(waiter) = self.waiters.get_mut(key) {
             waiter.place = place;
         }

@@ -25,7 +25,7 @@ impl FairQueue {
     /// The group an item is queued in.
     #[must_use]
     pub fn group_of(&self, item: u64) -> Option<GroupId> {
-        self.nodes.find(item).map(|slot| GroupId(self.nodes[slot].group))
+        self.nodes.find(item).map(|slot| GroupId(self.fifos[self.nodes[slot].fifo as usize].group))
     }
 
     /// Items queued in a group.
@@ -46,16 +46,17 @@ impl FairQueue {
         self.classes[class.index()].queued
     }
 
-    /// Groups whose head is of a class.
+    /// FIFOs whose head is of a class.
     #[must_use]
     pub fn heads(&self, class: ClassId) -> u32 {
         self.classes[class.index()].heads
     }
 
-    /// The head of a group.
+    /// The next item of a group: the head of the FIFO whose turn comes first. O(FIFOs of the group).
     #[must_use]
     pub fn first(&self, group: GroupId) -> Option<Candidate> {
-        (self.groups[group.index()].len > 0).then(|| self.candidate(group.0))
+        let queued = self.groups[group.index()].fifos.iter().filter(|fifo| self.fifos[**fifo as usize].len > 0);
+        queued.min_by_key(|fifo| self.fifos[**fifo as usize].sequence).map(|fifo| self.candidate(*fifo))
     }
 
     /// The weight of a group.
