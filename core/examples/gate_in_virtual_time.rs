@@ -9,7 +9,7 @@ use tidegate_core::time::{Clock, Duration, Instant};
 fn main() -> Result<(), tidegate_core::error::ConfigError> {
     let mut machine = RequestAdmission::new(RequestConfig::default())?;
     let model = machine.register(Instant::ZERO, "provider", "model", "default", 1)?;
-    let chat = machine.resource(model, Domain::Chat);
+    let chat = machine.resource(model, Domain::Chat)?;
 
     let executor = Executor::<parking_lot::RawMutex>::new();
     let host = executor.host();

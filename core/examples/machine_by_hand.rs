@@ -7,7 +7,7 @@ fn main() -> Result<(), tidegate_core::error::ConfigError> {
     let mut now = Instant::ZERO;
     let mut admission = RequestAdmission::new(RequestConfig::default())?;
     let model = admission.register(now, "provider", "model", "default", 1)?;
-    let call = Request::new(admission.resource(model, Domain::Chat));
+    let call = Request::new(admission.resource(model, Domain::Chat)?);
 
     let Acquire::Granted(first) = admission.acquire(now, &call) else { return Ok(()) };
     let second = admission.acquire(now, &call);

@@ -33,7 +33,7 @@ fn main() -> Result<(), tidegate_core::error::ConfigError> {
     let mut now = Instant::ZERO;
     let mut admission = RequestAdmission::new(RequestConfig::default())?;
     let model = admission.register(now, "provider", "model", "default", 8)?;
-    let chat = admission.resource(model, Domain::Chat);
+    let chat = admission.resource(model, Domain::Chat)?;
     admission.set_algorithm(now, chat, Box::new(Halving { limit: 8, max: 8 }))?;
 
     let refused = Completion::rate_limited(Some(Duration::from_secs(1)));

@@ -78,7 +78,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let gate = Gate::new(host.clone(), RequestAdmission::new(RequestConfig::default())?);
     let register = |name: &str| {
         gate.with(|machine, now| {
-            machine.register(now, name, "model", "default", 2).map(|id| machine.resource(id, Domain::Chat))
+            machine.register(now, name, "model", "default", 2).and_then(|id| machine.resource(id, Domain::Chat))
         })
     };
     let resources = [register("pausing")?, register("steady")?];

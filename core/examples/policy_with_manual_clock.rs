@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let clock = ManualClock::new();
     let mut admission = RequestAdmission::new(RequestConfig::default())?;
     let model = admission.register(clock.now(), "provider", "model", "default", 16)?;
-    let chat = admission.resource(model, Domain::Chat);
+    let chat = admission.resource(model, Domain::Chat)?;
     let a_second = BudgetConfig::per_minute(Dimension::Requests, 60).with_burst(3);
     admission.set_budgets(clock.now(), chat, &[a_second])?;
     let call = Request::new(chat);

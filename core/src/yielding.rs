@@ -41,14 +41,14 @@ pub struct YieldToken {
 /// The task stage, as request admission sees it.
 pub trait TaskResources {
     /// Takes back all that a worker holds. False if it goes on holding it: it may not yield, or it is unknown.
-    fn suspend(&mut self, now: Instant, tie: &YieldToken) -> bool;
+    fn suspend(&mut self, now: Instant, token: &YieldToken) -> bool;
 
     /// Gives a worker all that it gave back, or nothing. True too for a worker that holds it still.
-    fn resume(&mut self, now: Instant, tie: &YieldToken) -> bool;
+    fn resume(&mut self, now: Instant, token: &YieldToken) -> bool;
 
     /// Whether [`TaskResources::resume`] would answer true.
-    fn can_resume(&self, tie: &YieldToken) -> bool;
+    fn can_resume(&self, token: &YieldToken) -> bool;
 
-    /// Whether `other` holds some of what a worker that cannot resume is short of.
-    fn is_kept_by(&self, tie: &YieldToken, other: &YieldToken) -> bool;
+    /// Whether `holder` holds some of what the worker of `token` is short of, which cannot resume.
+    fn blocks(&self, holder: &YieldToken, token: &YieldToken) -> bool;
 }

@@ -57,7 +57,7 @@ pub enum BlockingError {
 /// let inside = runtime.enter();
 /// let gate = Gate::new(TokioHost::current()?, RequestAdmission::new(RequestConfig::default())?);
 /// let chat = gate.with(|machine, now| {
-///     machine.register(now, "provider", "model", "default", 4).map(|model| machine.resource(model, Domain::Chat))
+///     machine.register(now, "provider", "model", "default", 4).and_then(|model| machine.resource(model, Domain::Chat))
 /// })?;
 ///
 /// gate.acquire_blocking(Request::new(chat))?.finish(Outcome::Success);

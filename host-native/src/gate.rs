@@ -24,7 +24,7 @@
 //!
 //! Names from outside may be anything and any number. Models nobody registered are refused, unless
 //! [`admit_unknown`](RequestGate::admit_unknown) says what they get and how many there may be; of tenants, the first
-//! [`MAX_STRANGERS`](tidegate_core::request::MAX_STRANGERS) that nobody registered get a group each, and the rest share one.
+//! [`MAX_UNREGISTERED_TENANTS`](tidegate_core::request::MAX_UNREGISTERED_TENANTS) that nobody registered get a group each, and the rest share one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -212,7 +212,7 @@ impl RequestGate {
             limits.aimd.validate()?;
             let cap = limits.max_parallel.get();
             let model = machine.register(now, &key.provider, &key.model, "default", cap)?;
-            let resource = machine.resource(model, key.domain.clone());
+            let resource = machine.resource(model, key.domain.clone())?;
             machine.configure(now, resource, limits.aimd.clone())?;
             if !limits.algorithm.is_aimd() {
                 machine.choose_algorithm(now, resource, limits.algorithm)?;

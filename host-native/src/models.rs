@@ -146,7 +146,7 @@ fn register(file: &PipelineFile, host: &TokioHost, record: Option<&Sequence>) ->
         let place = gate.with(|machine, now| {
             let cap = model.max_parallel.get();
             let id = machine.register(now, &model.provider, &model.model, &model.name, cap)?;
-            let resource = machine.resource(id, model.domain.into());
+            let resource = machine.resource(id, model.domain.into())?;
             let label = model.label();
             let known = shared.iter().position(|known| known.label == label);
             if known.is_none() {

@@ -250,7 +250,7 @@ mod tests {
         let gate = Gate::new(host, RequestAdmission::new(RequestConfig::default()).unwrap());
         let (resource, group) = gate.with(|machine, now| {
             let model = machine.register(now, "p", "m", "m", 1).unwrap();
-            (machine.resource(model, Domain::Chat), machine.group("g", 1.0).unwrap())
+            (machine.resource(model, Domain::Chat).unwrap(), machine.group("g", 1.0).unwrap())
         });
         let ledger = Arc::new(SharedLedger::new(Ledger::new(limit)));
         let price = Price::per_million(1.0, 1.0);

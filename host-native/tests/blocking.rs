@@ -18,7 +18,7 @@ fn gate_on(runtime: &Runtime) -> (Gate<TokioHost>, Request) {
     let gate = Gate::new(TokioHost::current().unwrap(), machine);
     let resource = gate.with(|machine, now| {
         let model = machine.register(now, "provider", "model", "alias", 1).unwrap();
-        machine.resource(model, Domain::Chat)
+        machine.resource(model, Domain::Chat).expect("a known model")
     });
     (gate, Request::new(resource))
 }
@@ -147,7 +147,7 @@ fn a_deadline_and_a_shutdown_end_the_wait() {
 fn a_resource_that_was_never_registered_is_denied_at_once() {
     let runtime = one_thread();
     let (gate, _) = gate_on(&runtime);
-    let unknown = Request::new(ResourceId::from_index(7));
+    let unknown = Request::new(ResourceId::new(0, 7));
     let Err(BlockingError::Denied(denial)) = gate.acquire_blocking(unknown) else { panic!("nobody made it known") };
     assert_eq!(denial.reason, DenialReason::Unregistered);
 }

@@ -75,7 +75,7 @@ async fn run_breaking(save_panics: bool) -> (RunReport, (usize, usize)) {
     let gate = Gate::new(host.clone(), RequestAdmission::new(RequestConfig::default()).unwrap());
     let resource = gate.with(|machine, now| {
         let model = machine.register(now, "provider", "model", "alias", 5).unwrap();
-        machine.resource(model, Domain::Chat)
+        machine.resource(model, Domain::Chat).expect("a known model")
     });
     let plan = PlanBuilder::new().column(Column::new("title", Strategy::Cell)).build().unwrap();
     let pipeline = Pipeline::new(plan, PipelineConfig { rows: 8, ..PipelineConfig::default() }).unwrap();

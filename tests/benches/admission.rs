@@ -54,7 +54,7 @@ fn block_on(runtime: &Runtime, run: impl Future<Output = ()>) {
 fn admission(cap: u32) -> anyhow::Result<(RequestAdmission, Request)> {
     let mut machine = RequestAdmission::new(RequestConfig::default())?;
     let model = machine.register(Instant::ZERO, "provider", "model", "default", cap)?;
-    let request = Request::new(machine.resource(model, Domain::Chat));
+    let request = Request::new(machine.resource(model, Domain::Chat).expect("a known model"));
     Ok((machine, request))
 }
 

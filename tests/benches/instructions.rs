@@ -207,7 +207,7 @@ fn judge_ratios(counted: &BTreeMap<String, f64>) -> usize {
 fn admission(cap: u32) -> Result<(RequestAdmission, Request)> {
     let mut machine = RequestAdmission::new(RequestConfig::default())?;
     let model = machine.register(Instant::ZERO, "provider", "model", "default", cap)?;
-    let request = Request::new(machine.resource(model, Domain::Chat));
+    let request = Request::new(machine.resource(model, Domain::Chat).expect("a known model"));
     Ok((machine, request))
 }
 

@@ -80,7 +80,7 @@ impl World {
         let mut machine = RequestAdmission::new(config).expect("the defaults are valid");
         let now = Instant::ZERO;
         let model = machine.register(now, "provider", "model", "default", 1_000_000).expect("a valid cap");
-        let resource = machine.resource(model, Domain::Chat);
+        let resource = machine.resource(model, Domain::Chat).expect("a known model");
         machine.set_budgets(now, resource, &budgets).expect("valid budgets");
         Self { machine, resource, budgets, now, waiting: Vec::new(), calls: Vec::new(), moves: Vec::new() }
     }

@@ -102,7 +102,7 @@ impl Bench {
         let mut resources = Vec::new();
         for (provider, cap) in ["a", "b"].iter().zip(CAPS) {
             let id = machine.register(Instant::ZERO, provider, "m", "default", cap).expect("a valid cap");
-            resources.extend(DOMAINS.map(|domain| machine.resource(id, domain)));
+            resources.extend(DOMAINS.map(|domain| machine.resource(id, domain).expect("a known model")));
         }
         let (leases, waiters, known) = (Vec::new(), Vec::new(), Vec::new());
         Self { machine, now: Instant::ZERO, resources, leases, waiters, known, ledger: LedgerCheck::new(0) }

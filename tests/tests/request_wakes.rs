@@ -10,7 +10,7 @@ fn a_waiter_whose_forerunner_a_try_refuses_has_a_wake_up_due() {
     let mut machine = RequestAdmission::new(RequestConfig::default()).expect("valid settings");
     let mut chat = |name| {
         let model = machine.register(Instant::ZERO, name, "model", "default", 1).expect("a valid cap");
-        Request::new(machine.resource(model, Domain::Chat))
+        Request::new(machine.resource(model, Domain::Chat).expect("a known model"))
     };
     let (busy, free) = (chat("busy"), chat("free"));
     let group = machine.group("group", 1.0).expect("a valid weight");

@@ -64,7 +64,7 @@ fn a_million_leases_take_no_more_memory_than_the_first_hundred() {
 fn passing_a_slot_on_among_waiters_allocates_nothing() {
     let mut machine = RequestAdmission::new(RequestConfig::default()).expect("valid settings");
     let model = machine.register(Instant::ZERO, "provider", "model", "default", 1).expect("a valid cap");
-    let chat = Request::new(machine.resource(model, Domain::Chat));
+    let chat = Request::new(machine.resource(model, Domain::Chat).expect("a known model"));
     // Deadlines far away, each of which leaves an outdated timer behind when its waiter is served.
     let request = chat.within(Duration::from_secs(3_600));
     let mut now = Instant::ZERO;

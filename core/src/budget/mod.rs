@@ -26,7 +26,7 @@
 //! let mut now = Instant::ZERO;
 //! let mut gate = RequestAdmission::new(RequestConfig::default())?;
 //! let model = gate.register(now, "provider", "model", "default", 8)?;
-//! let chat = gate.resource(model, Domain::Chat);
+//! let chat = gate.resource(model, Domain::Chat)?;
 //! gate.set_budgets(now, chat, &[BudgetConfig::per_minute(Dimension::TotalTokens, 6_000)])?;
 //!
 //! let large = Request::new(chat).estimated(Usage::tokens(3_000, 3_000));

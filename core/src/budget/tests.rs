@@ -182,7 +182,7 @@ fn when_a_large_call_times_out_the_small_one_behind_it_goes_at_that_instant() {
 fn a_spent_budget_does_not_block_a_neighbour_under_the_same_cap() {
     let mut bench = bench(&[tokens()]);
     let model = bench.machine.register(bench.now, "provider", "model", "default", 8).expect("a valid cap");
-    let neighbour = bench.machine.resource(model, Domain::Embedding);
+    let neighbour = bench.machine.resource(model, Domain::Embedding).expect("a known model");
     let _spent = go(&mut bench, 60);
     bench.wait(call(60));
     assert!(bench.machine.try_acquire(bench.now, &Request::new(neighbour)).is_ok());

@@ -150,7 +150,7 @@ struct Requests {
     machine: RequestAdmission,
     now: Instant,
     chat: Request,
-    groups: Vec<GroupId>,
+    groups: Vec<crate::request::GroupId>,
     held: Option<RequestLease>,
     turns: usize,
 }
@@ -159,7 +159,7 @@ impl Requests {
     fn new(groups: usize, waiting: usize) -> Self {
         let mut machine = RequestAdmission::new(RequestConfig::default()).expect("valid");
         let model = machine.register(Instant::ZERO, "provider", "model", "default", 1).expect("valid");
-        let chat = Request::new(machine.resource(model, Domain::Chat));
+        let chat = Request::new(machine.resource(model, Domain::Chat).expect("valid"));
         let groups: Vec<_> = (0..groups).map(|at| machine.group(&at.to_string(), 1.0).expect("valid")).collect();
         let mut requests = Self { machine, now: Instant::ZERO, chat, groups, held: None, turns: 0 };
         for _ in 0..=waiting {

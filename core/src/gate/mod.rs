@@ -95,7 +95,7 @@ impl<H: Host> Gate<H> {
     /// # let runtime = Executor::<parking_lot::RawMutex>::new();
     /// # let gate = Gate::new(runtime.host(), RequestAdmission::new(RequestConfig::default())?);
     /// # let chat = gate.with(|machine, now| {
-    /// #     machine.register(now, "provider", "model", "default", 4).map(|model| machine.resource(model, Domain::Chat))
+    /// #     machine.register(now, "provider", "model", "default", 4).and_then(|model| machine.resource(model, Domain::Chat))
     /// # })?;
     /// # let answer = runtime.block_on(async {
     /// // `Outcome`, or whatever error your client has: see `Classify`.

@@ -127,7 +127,7 @@ impl<H: Host> TaskResources for Runs<H> {
         self.ask(tie.run, |stage| stage.can_resume(tie)).unwrap_or(true)
     }
 
-    fn is_kept_by(&self, tie: &YieldToken, other: &YieldToken) -> bool {
-        tie.run == other.run && self.ask(tie.run, |stage| stage.is_kept_by(tie, other)) == Some(true)
+    fn blocks(&self, holder: &YieldToken, token: &YieldToken) -> bool {
+        holder.run == token.run && self.ask(token.run, |stage| stage.blocks(holder, token)) == Some(true)
     }
 }

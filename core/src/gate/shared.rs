@@ -269,7 +269,7 @@ impl<H: Host> Shared<H> {
         let _ = if completion.outcome == Outcome::RateLimited {
             self.command(|state, now| state.machine.release(now, lease, completion))
         } else {
-            let need = Need::End(ResourceId::from_index(lease.id().item));
+            let need = Need::End(ResourceId::new(lease.id().controller, lease.id().item));
             self.untimed(need, |state, now| state.machine.release(now, lease, completion))
         };
     }

@@ -62,7 +62,7 @@ impl Duo {
         let mut resources = BTreeMap::new();
         for (model, cap) in models {
             let id = admission.register(now, model, model, "default", *cap).unwrap();
-            resources.insert(model.to_string(), admission.resource(id, Domain::Chat));
+            resources.insert(model.to_string(), admission.resource(id, Domain::Chat).expect("a known model"));
         }
         let (columns, calls): (Vec<Column>, Vec<_>) =
             columns.map(|(column, model)| (column, model.map(|model| resources[model]))).unzip();

@@ -216,9 +216,9 @@ impl TaskResources for Pipeline {
             || self.dispatcher.is_available(self.routes[worker.key.column.index()].demand)
     }
 
-    fn is_kept_by(&self, tie: &YieldToken, other: &YieldToken) -> bool {
-        let demand_of = |tie| self.worker_of(tie).map(|worker| self.routes[worker.key.column.index()].demand);
-        let (Some(demand), Some(other)) = (demand_of(tie), demand_of(other)) else { return false };
-        self.dispatcher.shares_shortage(demand, other)
+    fn blocks(&self, holder: &YieldToken, token: &YieldToken) -> bool {
+        let demand_of = |token| self.worker_of(token).map(|worker| self.routes[worker.key.column.index()].demand);
+        let (Some(demand), Some(held)) = (demand_of(token), demand_of(holder)) else { return false };
+        self.dispatcher.shares_shortage(demand, held)
     }
 }

@@ -166,7 +166,7 @@ pub enum RequestCommand {
     AcquireYielding {
         now: Instant,
         request: Request,
-        tie: YieldToken,
+        token: YieldToken,
     },
     ResumeYielded {
         now: Instant,

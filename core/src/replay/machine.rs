@@ -191,8 +191,8 @@ impl Replay {
             }
             RequestCommand::TryAcquire { now, request } => drop(admission.try_acquire(*now, request)),
             RequestCommand::Acquire { now, request } => drop(admission.acquire(*now, request)),
-            RequestCommand::AcquireYielding { now, request, tie } => {
-                drop(admission.acquire_yielding(*now, request, *tie, pipeline));
+            RequestCommand::AcquireYielding { now, request, token } => {
+                drop(admission.acquire_yielding(*now, request, *token, pipeline));
             }
             RequestCommand::ResumeYielded { now } => admission.resume_yielded(*now, pipeline),
             RequestCommand::Cancel { now, waiter } => {

@@ -79,7 +79,7 @@ fn a_limit_algorithm_of_ones_own_cannot_be_replayed_and_the_log_says_so() {
     let mut admission = RequestAdmission::new(RequestConfig::default()).unwrap();
     admission.record(&Sequence::default());
     let model = admission.register(Instant::ZERO, "p", "m", "a", 4).unwrap();
-    let chat = admission.resource(model, Domain::Chat);
+    let chat = admission.resource(model, Domain::Chat).expect("a known model");
     admission.set_algorithm(Instant::ZERO, chat, alloc::boxed::Box::new(Fixed::new(2))).unwrap();
     let log = merge(Vec::new(), admission.take_commands());
     let refused = replayed(&header, &log).unwrap_err();

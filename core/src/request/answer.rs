@@ -79,26 +79,38 @@ impl RequestLease {
     }
 }
 
-/// Names a waiter.
+/// Names a waiter: its controller, and slot and generation there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct WaiterId(pub(super) SlotKey);
+pub struct WaiterId {
+    pub(super) controller: u32,
+    slot: u32,
+    generation: u32,
+}
 
 impl WaiterId {
-    /// The waiter as one number, unique among the waiters of one controller.
+    pub(super) const fn new(controller: u32, key: SlotKey) -> Self {
+        Self { controller, slot: key.slot, generation: key.generation }
+    }
+
+    pub(super) const fn key(self) -> SlotKey {
+        SlotKey { slot: self.slot, generation: self.generation }
+    }
+
+    /// Slot and generation as one number, unique among the waiters of one controller.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
-        self.0.to_bits()
+        self.key().to_bits()
     }
 
     #[cfg(test)]
     pub(crate) const fn from_bits(bits: u64) -> Self {
-        Self(SlotKey::from_bits(bits))
+        Self::new(0, SlotKey::from_bits(bits))
     }
 
-    /// Where the controller keeps it: no other waiter that is not answered is kept there.
+    /// Its slot in the controller. No two waiters that wait have the same one.
     pub(crate) const fn slot(self) -> usize {
-        self.0.slot as usize
+        self.slot as usize
     }
 }
 

@@ -5,8 +5,8 @@
 //! [`RequestAdmission::poll_event`](super::RequestAdmission::poll_event), apart from the effects, which must be: at most
 //! [`MAX_PENDING`] are kept for a host that does not drain them, and those beyond are counted as dropped.
 
+use super::answer::{DenialReason, WaiterId};
 use super::keys::{ProviderModelId, ResourceId};
-use super::outcome::{DenialReason, WaiterId};
 use crate::budget::Dimension;
 use crate::call::Outcome;
 use crate::event::event_kinds;

@@ -6,37 +6,73 @@ use core::fmt;
 use crate::budget::Usage;
 use crate::time::Duration;
 
-/// A registered provider and model. Its cap bounds the in-flight calls of all its domains together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct ProviderModelId(pub(crate) u32);
+/// The most resources, provider models or groups of one controller: 2^20 of each.
+pub const MAX_IDS: u32 = 1 << INDEX_BITS;
 
-impl ProviderModelId {
-    /// The number of the provider and model, in order of registration from 0.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
+/// An id as one number has the controller's number above this many bits.
+const INDEX_BITS: u32 = 20;
+
+macro_rules! controller_id {
+    ($(#[$doc:meta])* $Name:ident, $of:literal) => {
+        $(#[$doc])*
+        ///
+        /// It names its controller, so another controller refuses it. Serialised as one number, which JavaScript holds
+        /// exactly: the controller's number times 2^20, plus the index.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        #[cfg_attr(feature = "serde", serde(from = "u64", into = "u64"))]
+        pub struct $Name {
+            controller: u32,
+            index: u32,
+        }
+
+        impl $Name {
+            #[doc = concat!("The id of ", $of, " of a controller. The controller checks it with every use.")]
+            #[must_use]
+            pub const fn new(controller: u32, index: u32) -> Self {
+                Self { controller, index }
+            }
+
+            /// The number of its controller.
+            #[must_use]
+            pub const fn controller(self) -> u32 {
+                self.controller
+            }
+
+            /// Its number in the controller, in order of first mention from 0.
+            #[must_use]
+            pub const fn index(self) -> usize {
+                self.index as usize
+            }
+        }
+
+        impl From<$Name> for u64 {
+            fn from(id: $Name) -> Self {
+                u64::from(id.controller) << INDEX_BITS | u64::from(id.index)
+            }
+        }
+
+        impl From<u64> for $Name {
+            fn from(number: u64) -> Self {
+                Self::new((number >> INDEX_BITS) as u32, (number & u64::from(MAX_IDS - 1)) as u32)
+            }
+        }
+    };
 }
 
-/// One domain of a provider's model: the unit that has an adaptive limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct ResourceId(pub(crate) u32);
+controller_id! {
+    /// A registered provider and model. Its cap bounds the in-flight calls of all its domains together.
+    ProviderModelId, "a provider and model"
+}
 
-impl ResourceId {
-    /// The resource's number, in order of first mention from 0.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
+controller_id! {
+    /// One domain of a provider's model: the unit that has an adaptive limit.
+    ResourceId, "a resource"
+}
 
-    /// The resource with this number. One that was never made is answered with
-    /// [`DenialReason::Unregistered`](super::DenialReason::Unregistered).
-    #[must_use]
-    pub const fn from_index(index: u32) -> Self {
-        Self(index)
-    }
+controller_id! {
+    /// A fairness group of request waiters. It has one weight, and a share of its own at each provider and model.
+    GroupId, "a group"
 }
 
 /// The kind of call. Domains of one model have limits of their own and share the model's cap.
@@ -88,9 +124,6 @@ impl fmt::Display for Domain {
         f.write_str(self.as_str())
     }
 }
-
-/// A fairness group of request waiters.
-pub use crate::fair_queue::GroupId;
 
 /// One concrete outbound call that wants to go out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 //! let mut now = Instant::ZERO;
 //! let mut gate = RequestAdmission::new(RequestConfig::default())?;
 //! let model = gate.register(now, "provider", "model", "default", 1)?;
-//! let chat = Request::new(gate.resource(model, Domain::Chat));
+//! let chat = Request::new(gate.resource(model, Domain::Chat)?);
 //!
 //! let Acquire::Granted(first) = gate.acquire(now, &chat) else { panic!("one call may go out") };
 //! let Acquire::Waiting(second) = gate.acquire(now, &chat) else { panic!("and no more") };
@@ -28,14 +28,14 @@
 //! deadline passed, or shutdown came; [`RequestAdmission::poll_timeout`] tells the host the one next instant.
 
 mod admission;
+mod answer;
 mod config;
-mod cooldown;
 pub mod event;
 mod keys;
-mod outcome;
 mod pressure;
-mod resource;
+mod provider;
 pub mod response;
+mod shared;
 mod snapshot;
 mod timers;
 mod yielding;
@@ -51,9 +51,9 @@ mod tests_why;
 
 pub use crate::call::{Completion, Outcome};
 pub use crate::limit::{AimdConfig, CooldownRule, CutRule};
-pub use admission::{CallWait, MAX_STRANGERS, RequestAdmission};
+pub use admission::{CallWait, MAX_UNREGISTERED_TENANTS, RequestAdmission};
+pub use answer::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
 pub use config::RequestConfig;
-pub use keys::{Domain, GroupId, ProviderModelId, Request, ResourceId};
-pub use outcome::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
+pub use keys::{Domain, GroupId, MAX_IDS, ProviderModelId, Request, ResourceId};
 pub use pressure::RequestPressure;
 pub use snapshot::{CallStanding, ProviderModelSnapshot, ResourceGauges, ResourceLoad, ResourceSnapshot};

@@ -6,7 +6,7 @@ use super::*;
 use crate::lease::ReleaseAnswer;
 use crate::time::{Duration, Instant};
 
-pub(crate) const CHAT: ResourceId = ResourceId(0);
+pub(crate) const CHAT: ResourceId = ResourceId::new(0, 0);
 
 pub(crate) struct Bench {
     pub(crate) machine: RequestAdmission,
@@ -18,7 +18,7 @@ impl Bench {
         let config = RequestConfig { aimd, ..RequestConfig::default() };
         let mut machine = RequestAdmission::new(config).expect("valid settings");
         let model = machine.register(Instant::ZERO, "provider", "model", "default", cap).expect("a valid cap");
-        assert_eq!(machine.resource(model, Domain::Chat), CHAT);
+        assert_eq!(machine.resource(model, Domain::Chat), Ok(CHAT));
         Self { machine, now: Instant::ZERO }
     }
 

@@ -181,7 +181,7 @@ fn shutdown_refuses_waiters_and_leaves_leases_valid() {
 #[test]
 fn a_call_to_something_never_registered_is_denied_at_once() {
     let mut bench = Bench::new(1, AimdConfig::default());
-    let nowhere = Request::new(ResourceId::from_index(9));
+    let nowhere = Request::new(ResourceId::new(0, 9));
     assert_eq!(bench.machine.try_acquire(bench.now, &nowhere).expect_err("denied").reason, DenialReason::Unregistered);
     assert!(matches!(bench.machine.acquire(bench.now, &nowhere), Acquire::Denied(_)));
 }
@@ -211,7 +211,7 @@ fn the_lowest_cap_of_all_aliases_holds_and_a_raised_one_lifts_an_uncut_limit() {
 #[test]
 fn domains_share_the_cap_and_a_blocked_one_does_not_block_another() {
     let mut bench = Bench::new(2, AimdConfig::default());
-    let embedding = bench.machine.resource(ProviderModelId(0), Domain::Embedding);
+    let embedding = bench.machine.resource(ProviderModelId::new(0, 0), Domain::Embedding).expect("a known model");
     let lease = bench.take(1).remove(0);
     bench.end(lease, rate_limited(Duration::from_secs(60)));
     let chat = bench.wait(Request::new(CHAT));
@@ -411,18 +411,22 @@ fn a_try_after_the_clock_jumped_leaves_the_waiters_wake_up_due() {
 #[test]
 fn ids_of_another_controller_are_refused_and_nothing_panics() {
     let mut bench = Bench::new(1, AimdConfig::default());
-    let mut other = Bench::new(1, AimdConfig::default());
-    let strange_model = (0..3).map(|n| {
-        let name = std::format!("model {n}");
-        other.machine.register(other.now, "elsewhere", &name, "default", 1).expect("a valid cap")
-    });
-    let strange_model = strange_model.last().expect("three were registered");
-    let strange = bench.machine.resource(strange_model, Domain::Chat);
+    let config = RequestConfig { controller: 1, ..RequestConfig::default() };
+    let mut other = RequestAdmission::new(config).expect("valid settings");
+    let strange_model = other.register(bench.now, "provider", "model", "default", 1).expect("a valid cap");
+    let strange = other.resource(strange_model, Domain::Chat).expect("a known model");
+    assert_eq!(strange.index(), CHAT.index(), "it differs by its controller alone");
+    let error = bench.machine.resource(strange_model, Domain::Chat).expect_err("another controller made it");
+    assert_eq!(error.field, "owner");
     let unregistered = Denial { reason: DenialReason::Unregistered, changes_at: None };
     assert_eq!(bench.machine.try_acquire(bench.now, &Request::new(strange)), Err(unregistered));
     assert_eq!(bench.machine.acquire(bench.now, &Request::new(strange)), Acquire::Denied(unregistered));
-    let group = (0..9).map(|n| other.machine.group(&std::format!("group {n}"), 1.0).expect("a valid weight")).last();
-    let in_strange_group = Request { group, ..Request::new(CHAT) };
+    let _ = bench.machine.group("group", 1.0).expect("a valid weight");
+    let in_strange_group = Request::new(CHAT).in_group(other.group("group", 1.0).expect("a valid weight"));
+    let Acquire::Granted(held) = other.acquire(bench.now, &Request::new(strange)) else { panic!("there is room") };
+    let Acquire::Waiting(waiter) = other.acquire(bench.now, &Request::new(strange)) else { panic!("and no more") };
+    assert!(!bench.machine.cancel(bench.now, waiter));
+    assert_eq!(bench.machine.release(bench.now, held, &Outcome::Success.into()), ReleaseAnswer::WrongController);
     assert_eq!(bench.machine.acquire(bench.now, &in_strange_group), Acquire::Denied(unregistered));
     assert!(bench.machine.snapshot(bench.now, strange).is_none() && bench.machine.load(bench.now, strange).is_none());
     assert!(bench.machine.provider_model(bench.now, strange_model).is_none());
@@ -459,7 +463,7 @@ fn tenants_that_nobody_named_have_a_group_each_until_there_are_too_many() {
     let named = admission.group("named", 4.0).unwrap();
     let first = admission.group_of_tenant("0").unwrap();
     let mut groups: Vec<GroupId> =
-        (1..MAX_STRANGERS).map(|n| admission.group_of_tenant(&n.to_string()).unwrap()).collect();
+        (1..MAX_UNREGISTERED_TENANTS).map(|n| admission.group_of_tenant(&n.to_string()).unwrap()).collect();
     assert!(!groups.iter().any(|group| admission.is_shared_group(*group)));
     let last = admission.group_of_tenant("one more").unwrap();
     assert!(admission.is_shared_group(last) && !admission.is_shared_group(first));

@@ -43,7 +43,7 @@ fn the_next_call_is_kept_by_what_keeps_the_first_waiter_or_by_nothing() {
     let until = bench.now + Duration::from_secs(2);
     bench.end(first, Outcome::RateLimited);
     assert_eq!(bench.machine.why_next(bench.now, CHAT), Some(CallWait::Cooldown { until }));
-    assert_eq!(bench.machine.why_next(bench.now, ResourceId::from_index(9)), None);
+    assert_eq!(bench.machine.why_next(bench.now, ResourceId::new(0, 9)), None);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::time::Instant;
 pub(super) enum Timer {
     /// A waiter's deadline.
     Deadline(SlotKey),
-    /// A cooldown's end or a ramp's step at a resource that has waiters.
+    /// A change by time alone at a provider and model that has waiters: a cooldown ends, a ramp steps, a budget refills.
     Wake(u32),
 }
 

@@ -1,146 +1,110 @@
 //! The waiters of request admission whose workers yield: see [`yielding`](crate::yielding).
+//!
+//! A yielding waiter is *holding* its task resources or has *yielded* them. Waiters of one resource and run that hold equal
+//! task resources share a class of the queue, so that a shortage of those blocks them together and nothing else.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::keys::ResourceId;
-use crate::fair_queue::{BlockedSetId, ClassId, GroupId};
-use crate::id::{FixedMap, SlotKey};
-use crate::order::WordMap;
+use super::keys::{ProviderModelId, ResourceId};
+use super::shared::Waiter;
+use crate::fair_queue::{BlockedSetId, ClassId};
+use crate::id::{FixedMap, SlotKey, Slots};
+use crate::time::Instant;
 use crate::yielding::{TaskResources, YieldToken};
 
-/// A tied waiter's part of its entry.
+/// The yielding part of a waiter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct YieldingWaiter {
-    pub(super) tie: YieldToken,
-    pub(super) place: YieldClass,
+    pub(super) token: YieldToken,
+    pub(super) class: YieldClass,
     pub(super) state: YieldState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum YieldState {
-    /// It holds nothing while it waits.
-    Suspended,
-    /// It waits with all it holds, and came in this order.
+    /// Its worker holds nothing while it waits.
+    Yielded,
+    /// Its worker waits with all it holds. It arrived in this order.
     Holding(u64),
 }
 
-/// Where the tied waiters of one resource and vector stand in the queue.
+/// How the waiters of one resource, run and vector are queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct YieldClass {
     pub(super) class: ClassId,
-    /// For those whose request lease is free and whose vector is not.
-    pub(super) set: BlockedSetId,
+    /// For those whose request could go out and whose task resources are not free.
+    pub(super) blocked_set: BlockedSetId,
 }
 
-/// Waiters that hold what they would give up, by run, resource and vector, in order of arrival.
-#[derive(Clone, Debug, Default)]
-struct Holding(WordMap);
-
-impl Holding {
-    /// The words that begin the keys of a run's workers who wait alike.
-    fn alike(run: u32, resource: ResourceId, vector: u32) -> [u64; 2] {
-        [u64::from(run), u64::from(resource.0) << 32 | u64::from(vector)]
-    }
-
-    fn key_of(resource: ResourceId, tie: &YieldToken, arrival: u64) -> [u64; 3] {
-        let [run, alike] = Self::alike(tie.run.slot, resource, tie.vector);
-        [run, alike, arrival]
-    }
-
-    fn insert(&mut self, resource: ResourceId, tie: &YieldToken, arrival: u64, waiter: SlotKey) {
-        self.0.insert(Self::key_of(resource, tie, arrival), waiter.to_bits());
-    }
-
-    fn remove(&mut self, resource: ResourceId, tie: &YieldToken, arrival: u64) {
-        self.0.remove(Self::key_of(resource, tie, arrival));
-    }
-
-    /// The last to come of each resource and vector that workers of `run` wait with, and hold: whether it waits for
-    /// `resource`, when it came, and who it is. O(log waiters) for each.
-    fn latest(&self, run: u32, resource: ResourceId) -> impl Iterator<Item = (bool, u64, SlotKey)> {
-        let run = u64::from(run);
-        let mut below = [run + 1, 0, 0];
-        core::iter::from_fn(move || {
-            let ([of, alike, arrival], waiter) = self.0.last_before(below)?;
-            below = [run, alike, 0];
-            (of == run).then(|| (alike >> 32 == u64::from(resource.0), arrival, SlotKey::from_bits(waiter)))
-        })
-    }
+/// A blocked set of yielded waiters, with the token of one of them.
+#[derive(Clone, Copy, Debug)]
+struct BlockedYield {
+    provider: ProviderModelId,
+    set: BlockedSetId,
+    token: YieldToken,
 }
 
-/// All ties of a controller.
+/// Waiters that hold task resources which they would give up, by run, resource, vector and arrival.
+type Holding = BTreeMap<(u32, ResourceId, u32, u64), SlotKey>;
+
+/// All yielding waiters of a controller.
 #[derive(Clone, Debug, Default)]
 pub(super) struct YieldingWaiters {
-    places: FixedMap<(ResourceId, u32, u32), YieldClass>,
-    /// The groups of the runs, ascending by request group and run. Few, and never removed.
-    groups: Vec<(GroupId, u32, GroupId)>,
-    /// The waiters.
-    waiting: FixedMap<SlotKey, YieldingWaiter>,
+    classes: FixedMap<(ResourceId, u32, u32), YieldClass>,
+    entries: FixedMap<SlotKey, YieldingWaiter>,
     holding: Holding,
-    /// Lots in which somebody waits for a vector, each with one who does.
-    shut: Vec<(BlockedSetId, YieldToken)>,
+    blocked: Vec<BlockedYield>,
+    /// Yielded waiters by the index of their resource.
+    yielded: Vec<u32>,
     arrivals: u64,
-    /// A suspended waiter is next in turn and the task stage must be asked.
+    /// The provider and model, by index, of the last yielded waiter that was served. The next pass begins after it, so that
+    /// no provider's waiters always come first to task resources that all of them lack.
+    pub(super) last_resumed: usize,
+    /// A yielded waiter is next in turn, and its task resources must be asked for.
     pub(super) needs_resume: bool,
 }
 
-/// Places in the queue.
+/// Classes and blocked sets.
 impl YieldingWaiters {
-    pub(super) fn place(&self, resource: ResourceId, tie: &YieldToken) -> Option<YieldClass> {
-        self.places.get(&(resource, tie.run.slot, tie.vector)).copied()
+    pub(super) fn class(&self, resource: ResourceId, token: &YieldToken) -> Option<YieldClass> {
+        self.classes.get(&(resource, token.run.slot, token.vector)).copied()
     }
 
-    pub(super) fn add_place(&mut self, resource: ResourceId, tie: &YieldToken, place: YieldClass) {
-        self.places.insert((resource, tie.run.slot, tie.vector), place);
+    pub(super) fn add_class(&mut self, resource: ResourceId, token: &YieldToken, class: YieldClass) {
+        self.classes.insert((resource, token.run.slot, token.vector), class);
     }
 
-    /// The group that the tied waiters of a run have beside a request group.
-    pub(super) fn group(&self, beside: GroupId, tie: &YieldToken) -> Option<GroupId> {
-        self.place_of_group(beside, tie.run.slot).ok().map(|place| self.groups[place].2)
-    }
-
-    pub(super) fn add_group(&mut self, beside: GroupId, tie: &YieldToken, group: GroupId) {
-        match self.place_of_group(beside, tie.run.slot) {
-            Ok(place) => self.groups[place].2 = group,
-            Err(place) => self.groups.insert(place, (beside, tie.run.slot, group)),
-        }
-    }
-
-    /// The groups of all runs beside a request group.
-    pub(super) fn groups_beside(&self, group: GroupId) -> impl Iterator<Item = GroupId> {
-        let first = self.groups.partition_point(|(beside, ..)| *beside < group);
-        self.groups[first..].iter().take_while(move |(beside, ..)| *beside == group).map(|(_, _, of_run)| *of_run)
-    }
-
-    fn place_of_group(&self, beside: GroupId, run: u32) -> Result<usize, usize> {
-        self.groups.binary_search_by(|(group, of, _)| (*group, *of).cmp(&(beside, run)))
-    }
-
-    /// Whether there ever was a tied request.
+    /// Whether there ever was a yielding request.
     #[inline]
     pub(super) fn is_used(&self) -> bool {
-        !self.places.is_empty()
+        !self.classes.is_empty()
     }
 
-    pub(super) fn shut(&mut self, set: BlockedSetId, tie: YieldToken) {
-        if !self.shut.iter().any(|(known, _)| *known == set) {
-            self.shut.push((set, tie));
+    /// Remembers that the waiters in `set` are blocked by the task resources of `token`.
+    pub(super) fn block(&mut self, provider: ProviderModelId, set: BlockedSetId, token: YieldToken) {
+        if !self.blocked.iter().any(|known| known.provider == provider && known.set == set) {
+            self.blocked.push(BlockedYield { provider, set, token });
         }
     }
 
-    /// The blocked_sets that are worth another look; they count as open from now on.
-    pub(super) fn reopen(&mut self, mut is_open: impl FnMut(&YieldToken) -> bool, mut open: impl FnMut(BlockedSetId)) {
-        self.shut.retain(|(set, tie)| {
-            let opens = is_open(tie);
-            if opens {
-                open(*set);
+    /// Takes out the blocked sets that are worth another offer, by `can_resume` of one of their tokens.
+    pub(super) fn unblock(
+        &mut self,
+        mut can_resume: impl FnMut(&YieldToken) -> bool,
+        mut unblock: impl FnMut(ProviderModelId, BlockedSetId),
+    ) {
+        self.blocked.retain(|blocked| {
+            let is_open = can_resume(&blocked.token);
+            if is_open {
+                unblock(blocked.provider, blocked.set);
             }
-            !opens
+            !is_open
         });
     }
 }
 
-/// Who holds what.
+/// Waiters.
 impl YieldingWaiters {
     /// The number of one more arrival.
     pub(super) fn arrival(&mut self) -> u64 {
@@ -149,52 +113,110 @@ impl YieldingWaiters {
     }
 
     pub(super) fn get(&self, key: SlotKey) -> Option<YieldingWaiter> {
-        self.waiting.get(&key).copied()
+        self.entries.get(&key).copied()
     }
 
     #[inline]
-    pub(super) fn is_suspended(&self, key: SlotKey) -> bool {
-        !self.waiting.is_empty() && self.get(key).is_some_and(|tied| tied.state == YieldState::Suspended)
+    pub(super) fn is_yielded(&self, key: SlotKey) -> bool {
+        !self.entries.is_empty() && self.get(key).is_some_and(|entry| entry.state == YieldState::Yielded)
     }
 
-    pub(super) fn enter(&mut self, resource: ResourceId, key: SlotKey, tied: &YieldingWaiter) {
-        self.waiting.insert(key, *tied);
-        if let YieldState::Holding(arrival) = tied.state {
-            self.holding.insert(resource, &tied.tie, arrival, key);
+    /// Waiters of a resource that have yielded.
+    pub(super) fn yielded(&self, resource: ResourceId) -> u32 {
+        self.yielded.get(resource.index()).copied().unwrap_or(0)
+    }
+
+    pub(super) fn insert(&mut self, resource: ResourceId, key: SlotKey, entry: &YieldingWaiter) {
+        self.entries.insert(key, *entry);
+        match entry.state {
+            YieldState::Yielded => *self.yielded_mut(resource) += 1,
+            YieldState::Holding(arrival) => {
+                self.holding.insert(holding_key(resource, &entry.token, arrival), key);
+            }
         }
     }
 
-    pub(super) fn leave(&mut self, resource: ResourceId, key: SlotKey) -> Option<YieldingWaiter> {
-        let tied = self.waiting.remove(&key)?;
-        self.forget(resource, &tied);
-        Some(tied)
-    }
-
-    /// It has given up what it held.
-    pub(super) fn suspend(&mut self, resource: ResourceId, key: SlotKey) {
-        let Some(tied) = self.waiting.get_mut(&key) else { return };
-        let before = core::mem::replace(&mut tied.state, YieldState::Suspended);
-        let held = YieldingWaiter { state: before, ..*tied };
-        self.forget(resource, &held);
-    }
-
-    /// It holds nothing that it would give up.
-    pub(super) fn forget(&mut self, resource: ResourceId, tied: &YieldingWaiter) {
-        if let YieldState::Holding(arrival) = tied.state {
-            self.holding.remove(resource, &tied.tie, arrival);
+    pub(super) fn remove(&mut self, resource: ResourceId, key: SlotKey) {
+        if let Some(entry) = self.entries.remove(&key) {
+            match entry.state {
+                YieldState::Yielded => *self.yielded_mut(resource) -= 1,
+                YieldState::Holding(_) => self.forget_held(resource, &entry),
+            }
         }
     }
 
-    /// Who is to give up what `tie` is short of. O(resources and vectors that workers of its run hold and wait with).
-    pub(super) fn in_the_way(
-        &self,
+    /// Its worker has given up what it held.
+    pub(super) fn set_yielded(&mut self, resource: ResourceId, key: SlotKey) {
+        let Some(entry) = self.entries.get_mut(&key) else { return };
+        let before = YieldingWaiter { state: core::mem::replace(&mut entry.state, YieldState::Yielded), ..*entry };
+        if before.state != YieldState::Yielded {
+            *self.yielded_mut(resource) += 1;
+            self.forget_held(resource, &before);
+        }
+    }
+
+    fn yielded_mut(&mut self, resource: ResourceId) -> &mut u32 {
+        let index = resource.index();
+        if self.yielded.len() <= index {
+            self.yielded.resize(index + 1, 0);
+        }
+        &mut self.yielded[index]
+    }
+
+    /// It is no longer a candidate to give up what it holds.
+    fn forget_held(&mut self, resource: ResourceId, entry: &YieldingWaiter) {
+        if let YieldState::Holding(arrival) = entry.state {
+            self.holding.remove(&holding_key(resource, &entry.token, arrival));
+        }
+    }
+}
+
+/// Resuming.
+impl YieldingWaiters {
+    /// Whether a yielded worker holds again what it gave back. Waiters that hold what it is short of make room for it.
+    pub(super) fn resume(
+        &mut self,
+        now: Instant,
+        tasks: &mut dyn TaskResources,
+        token: &YieldToken,
         resource: ResourceId,
-        tie: &YieldToken,
-        stage: &dyn TaskResources,
-    ) -> Option<SlotKey> {
-        let is_in_the_way =
-            |waiter: &SlotKey| self.waiting.get(waiter).is_some_and(|other| stage.is_kept_by(tie, &other.tie));
-        let in_the_way = self.holding.latest(tie.run.slot, resource).filter(|(.., waiter)| is_in_the_way(waiter));
-        in_the_way.max_by_key(|(is_alike, arrival, _)| (*is_alike, *arrival)).map(|(.., waiter)| waiter)
+        waiters: &Slots<Waiter>,
+    ) -> bool {
+        while !tasks.resume(now, token) {
+            let Some(key) = self.victim(resource, token, tasks) else { return false };
+            let (Some(other), Some(at)) = (self.get(key), waiters.get(key).map(|waiter| waiter.resource)) else {
+                return false;
+            };
+            if tasks.suspend(now, &other.token) {
+                self.set_yielded(at, key);
+            } else {
+                // It may not yield, and is not asked again.
+                self.forget_held(at, &other);
+            }
+        }
+        true
     }
+
+    /// The waiter that is to give up what `token` is short of: of those that wait for the same resource the last to arrive,
+    /// else the last to arrive of all. O(resources and vectors that waiters of its run hold).
+    fn victim(&self, resource: ResourceId, token: &YieldToken, tasks: &dyn TaskResources) -> Option<SlotKey> {
+        let blocks = |waiter: &SlotKey| self.entries.get(waiter).is_some_and(|other| tasks.blocks(&other.token, token));
+        let candidates = self.latest_holders(token.run.slot).filter(|(.., waiter)| blocks(waiter));
+        candidates.max_by_key(|(of, arrival, _)| (*of == resource, *arrival)).map(|(.., waiter)| waiter)
+    }
+
+    /// The last to arrive for each resource and vector that waiters of `run` hold. O(log waiters) for each.
+    fn latest_holders(&self, run: u32) -> impl Iterator<Item = (ResourceId, u64, SlotKey)> {
+        let lowest = (run, ResourceId::new(0, 0), 0, 0);
+        let mut below = (run + 1, ResourceId::new(0, 0), 0, 0);
+        core::iter::from_fn(move || {
+            let ((_, resource, vector, arrival), waiter) = self.holding.range(lowest..below).next_back()?;
+            below = (run, *resource, *vector, 0);
+            Some((*resource, *arrival, *waiter))
+        })
+    }
+}
+
+fn holding_key(resource: ResourceId, token: &YieldToken, arrival: u64) -> (u32, ResourceId, u32, u64) {
+    (token.run.slot, resource, token.vector, arrival)
 }

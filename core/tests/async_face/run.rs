@@ -97,7 +97,7 @@ fn a_denial_is_the_answer_and_the_call_is_never_polled() {
     let call = poll_fn(|_| -> Poll<Outcome> { panic!("there is no permit") });
     let denial = runtime.block_on(gate.run(Request::new(resource).within(ms(5)), call)).unwrap().unwrap_err();
     assert_eq!((denial.reason, held(&gate)), (DenialReason::QueueTimeout, (1, 0)));
-    let unknown = Request::new(ResourceId::from_index(9));
+    let unknown = Request::new(ResourceId::new(0, 9));
     let denial = runtime.block_on(gate.run(unknown, pending::<Outcome>())).unwrap().unwrap_err();
     assert_eq!(denial.reason, DenialReason::Unregistered);
 }

@@ -1,6 +1,6 @@
 use super::*;
 use tidegate_core::budget::Dimension;
-use tidegate_core::request::{MAX_STRANGERS, Outcome};
+use tidegate_core::request::{MAX_UNREGISTERED_TENANTS, Outcome};
 
 fn gate() -> RequestGate {
     RequestGate::new().unwrap()
@@ -76,7 +76,7 @@ async fn strangers_beyond_the_bound_share_one_group() {
     gate.register(&key, &Limits::at_most(1)).unwrap();
     let group = |name: &str| gate.request(&Call::of(key.clone()).tenant(name)).unwrap().group.unwrap();
     let first = group("0");
-    for name in 1..MAX_STRANGERS {
+    for name in 1..MAX_UNREGISTERED_TENANTS {
         group(&name.to_string());
     }
     assert_eq!(group("one more"), group("and another"));

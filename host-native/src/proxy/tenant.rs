@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use parking_lot::RwLock;
-use tidegate_core::request::{GroupId, MAX_STRANGERS};
+use tidegate_core::request::{GroupId, MAX_UNREGISTERED_TENANTS};
 
 use super::answer::Refusal;
 use super::config::{PriorityConfig, TenantBy, TenantsConfig};
@@ -139,7 +139,7 @@ impl Tenants {
         }
         let mut met = self.met.write();
         let strangers = met.len().saturating_sub(self.config.known.len());
-        if name.len() > LONGEST_NAME || strangers >= MAX_STRANGERS {
+        if name.len() > LONGEST_NAME || strangers >= MAX_UNREGISTERED_TENANTS {
             return Ok(Arc::clone(&self.others));
         }
         // What is in brackets are names of this module, of which there are few.
@@ -234,7 +234,7 @@ mod tests {
         let strict = tenants(TenantsConfig { by: by.clone(), require_known: true, ..TenantsConfig::default() });
         assert!(matches!(strict.of(&headers("x-tenant", "anybody")), Err(Refusal::UnknownTenant)));
         let open = tenants(TenantsConfig { by, ..TenantsConfig::default() });
-        for n in 0..MAX_STRANGERS {
+        for n in 0..MAX_UNREGISTERED_TENANTS {
             assert_eq!(*open.of(&headers("x-tenant", &format!("t{n}"))).unwrap().name, *format!("t{n}"));
         }
         assert_eq!(&*open.of(&headers("x-tenant", "one more")).unwrap().name, OTHERS);

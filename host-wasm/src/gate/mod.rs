@@ -120,18 +120,18 @@ impl RequestGate {
             reset_after: span(reset_ms),
             ..Correction::of(settings::dimension(f64::from(dimension)))
         };
-        self.gate.with(|machine, now| machine.correct_budget(now, ResourceId::from_index(resource), &said));
+        self.gate.with(|machine, now| machine.correct_budget(now, ResourceId::new(0, resource), &said));
         news::announce();
     }
 
     /// The state of a resource in numbers, in the order of `figures`; nothing for one that the gate does not know.
     pub fn snapshot(&self, resource: u32) -> Option<Vec<f64>> {
-        self.gate.snapshot(ResourceId::from_index(resource)).map(|state| figures::of(&state))
+        self.gate.snapshot(ResourceId::new(0, resource)).map(|state| figures::of(&state))
     }
 
     /// What keeps calls of a resource from going out now, in numbers: the kind, and what goes with it. Nothing if one could.
     pub fn why(&self, resource: u32) -> Option<Vec<f64>> {
-        let wait = self.gate.with(|machine, now| machine.why_next(now, ResourceId::from_index(resource)));
+        let wait = self.gate.with(|machine, now| machine.why_next(now, ResourceId::new(0, resource)));
         wait.map(|wait| figures::of_wait(&wait))
     }
 
@@ -166,8 +166,8 @@ impl RequestGate {
 
 fn request(resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) -> Request {
     Request {
-        resource: ResourceId::from_index(resource),
-        group: u32::try_from(group).ok().map(GroupId::from_index),
+        resource: ResourceId::new(0, resource),
+        group: u32::try_from(group).ok().map(|index| GroupId::new(0, index)),
         timeout: span(timeout_ms),
         estimate: Usage::tokens(input, output),
     }

@@ -69,7 +69,7 @@ impl Limits {
         domain: Domain,
     ) -> Result<ResourceId, ConfigError> {
         let model = machine.register(now, provider, model, "default", self.max_parallel)?;
-        let resource = machine.resource(model, domain);
+        let resource = machine.resource(model, domain)?;
         machine.configure(now, resource, self.aimd)?;
         machine.choose_algorithm(now, resource, self.algorithm)?;
         machine.set_budgets(now, resource, &self.budgets)?;

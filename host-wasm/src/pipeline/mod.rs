@@ -104,7 +104,7 @@ impl PipelineDraft {
     /// slots than twice the calls that the resource bears. Unless the column has a group, they queue as the resource's. False
     /// if the gate does not know it.
     pub fn calls(&mut self, resource: u32, key: &str) -> bool {
-        let id = ResourceId::from_index(resource);
+        let id = ResourceId::new(0, resource);
         let Some(state) = self.gate.as_ref().and_then(|gate| gate.snapshot(id)) else { return false };
         let most = state.effective_max.saturating_mul(2);
         let name = ["request:", key].concat();

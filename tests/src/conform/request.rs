@@ -71,9 +71,9 @@ impl Requests {
             return Ok(*known);
         }
         let Some(owner) = self.models.get(&format!("{provider}/{model}")) else {
-            return Ok(ResourceId::from_index(u32::MAX));
+            return Ok(ResourceId::new(0, u32::MAX));
         };
-        let resource = self.machine.resource(*owner, Domain::from(domain));
+        let resource = self.machine.resource(*owner, Domain::from(domain))?;
         let number = |map: &str| self.config[map][&name].as_u64().and_then(|value| u32::try_from(value).ok());
         let (initial_limit, max_limit) = (number("initial_limits"), number("max_limit_clamps"));
         if initial_limit.is_some() || max_limit.is_some() {

@@ -39,7 +39,7 @@ fn machine_of(cap: u32, aimd: AimdConfig) -> (RequestAdmission, ResourceId) {
     let config = RequestConfig { aimd, ..RequestConfig::default() };
     let mut machine = RequestAdmission::new(config).expect("valid settings");
     let model = machine.register(Instant::ZERO, "provider", "model", "alias", cap).expect("a valid cap");
-    let resource = machine.resource(model, Domain::Chat);
+    let resource = machine.resource(model, Domain::Chat).expect("a known model");
     (machine, resource)
 }
 

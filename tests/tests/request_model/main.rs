@@ -170,7 +170,9 @@ impl Pair {
         for (at, name) in PROVIDERS.iter().enumerate() {
             let id = machine.register(Instant::ZERO, name, "m", "0", caps[at]).expect("a valid cap");
             let domains = RESOURCES.iter().filter(|provider| **provider == at).count();
-            resources.extend(DOMAINS[..domains].iter().map(|domain| machine.resource(id, domain.clone())));
+            resources.extend(
+                DOMAINS[..domains].iter().map(|domain| machine.resource(id, domain.clone()).expect("a known model")),
+            );
         }
         // Each resource has a group of its own, of weight 1.
         let weights: Vec<f64> = WEIGHTS.iter().copied().chain(RESOURCES.map(|_| 1.0)).collect();
@@ -193,7 +195,7 @@ impl Pair {
     }
 
     fn resource(&self, at: usize) -> ResourceId {
-        self.resources.get(at).copied().unwrap_or(ResourceId::from_index(99))
+        self.resources.get(at).copied().unwrap_or(ResourceId::new(0, 99))
     }
 
     fn take(&mut self, ticket: u64, lease: RequestLease) -> Result<(), TestCaseError> {

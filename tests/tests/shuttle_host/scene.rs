@@ -36,7 +36,7 @@ impl Scene {
         host.settle();
         let resource = gate.with(|machine, now| {
             let model = machine.register(now, "provider", "model", "alias", cap).expect("a valid cap");
-            machine.resource(model, Domain::Chat)
+            machine.resource(model, Domain::Chat).expect("a known model")
         });
         Self { host, gate, resource, cap: cap as usize, calls: Arc::default() }
     }

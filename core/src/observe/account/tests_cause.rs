@@ -29,7 +29,8 @@ fn at(ms: u64) -> Instant {
 fn calls(provider_cap: u32) -> (RequestAdmission, [ResourceId; 2]) {
     let mut admission = RequestAdmission::new(RequestConfig::default()).unwrap();
     let model = admission.register(at(0), "p", "m", "a", provider_cap).unwrap();
-    let resources = [Domain::Chat, Domain::Embedding].map(|domain| admission.resource(model, domain));
+    let resources =
+        [Domain::Chat, Domain::Embedding].map(|domain| admission.resource(model, domain).expect("a known model"));
     (admission, resources)
 }
 

@@ -6,9 +6,9 @@ use core::fmt;
 use super::{RequestAdmission, Waiter};
 use crate::budget::Usage;
 use crate::id::SlotKey;
+use crate::request::answer::WaiterId;
 use crate::request::keys::ResourceId;
-use crate::request::outcome::WaiterId;
-use crate::request::resource::Block;
+use crate::request::provider::Block;
 use crate::request::snapshot::CallStanding;
 use crate::time::Instant;
 
@@ -70,7 +70,9 @@ impl RequestAdmission {
     /// What keeps a waiter at `now`; `None` for one that does not wait. Changes nothing. O(budgets of the resource).
     #[must_use]
     pub fn why_waiting(&self, now: Instant, waiter: WaiterId) -> Option<CallWait> {
-        self.waiters.get(waiter.0).map(|entry| self.why(self.time.peek(now), waiter.0, entry))
+        let is_own = waiter.controller == self.shared.config.controller;
+        let entry = self.shared.waiters.get(waiter.key()).filter(|_| is_own)?;
+        Some(self.why(self.time.peek(now), waiter.key(), entry))
     }
 
     /// Why a resource has slots that are not used at `now`, measured against its effective maximum; `None` if it has none, or
@@ -78,8 +80,8 @@ impl RequestAdmission {
     #[must_use]
     pub fn why_idle_now(&self, now: Instant, resource: ResourceId) -> Option<CallWait> {
         let now = self.time.peek(now);
-        let entry = self.resources.get(resource.index())?;
-        if entry.in_flight >= entry.effective_max() {
+        let (_, entry) = self.entry(resource)?;
+        if entry.controller.in_flight() >= entry.controller.effective_max() {
             return None;
         }
         let first = self.first_waiter(resource);
@@ -97,23 +99,23 @@ impl RequestAdmission {
     }
 
     fn first_waiter(&self, resource: ResourceId) -> Option<(SlotKey, &Waiter)> {
-        let waiters = self.waiters.iter().filter(|(_, waiter)| waiter.resource == resource);
+        let waiters = self.shared.waiters.iter().filter(|(_, waiter)| waiter.resource == resource);
         waiters.min_by_key(|(_, waiter)| waiter.number)
     }
 
     fn why(&self, now: Instant, key: SlotKey, waiter: &Waiter) -> CallWait {
-        let otherwise = || if self.ties.is_suspended(key) { CallWait::TaskSlots } else { CallWait::Turn };
+        let otherwise = || if self.shared.yielding.is_yielded(key) { CallWait::TaskSlots } else { CallWait::Turn };
         self.why_blocked(now, waiter.resource, waiter.estimate).unwrap_or_else(otherwise)
     }
 
     /// What keeps a call from going out, other calls that wait aside.
     fn why_blocked(&self, now: Instant, resource: ResourceId, estimate: Usage) -> Option<CallWait> {
-        let entry = self.resources.get(resource.index())?;
-        let owner = &self.providers[entry.owner.0 as usize];
-        Some(match entry.block(now, owner, estimate)? {
-            Block::Cooldown => CallWait::Cooldown { until: entry.cooldown.until(now).unwrap_or(now) },
-            Block::Capacity if owner.in_flight >= owner.cap => CallWait::ProviderCap { cap: owner.cap },
-            Block::Capacity => CallWait::Limit { limit: entry.limit(now), changes_at: entry.next_change(now) },
+        let (owner, entry) = self.entry(resource)?;
+        let controller = &entry.controller;
+        Some(match entry.block(now, owner.is_cap_full(), estimate)? {
+            Block::Cooldown => CallWait::Cooldown { until: controller.blocked_until(now).unwrap_or(now) },
+            Block::Cap => CallWait::ProviderCap { cap: owner.cap },
+            Block::Limit => CallWait::Limit { limit: controller.limit(now), changes_at: entry.next_change(now) },
             Block::Budget(until) => CallWait::Budget { until },
         })
     }

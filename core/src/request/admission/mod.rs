@@ -1,75 +1,73 @@
-//! The machine that admits requests.
+//! The machine that admits requests: a facade over the parts of each provider and model.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `mod` | the commands: acquire, cancel, release, timeouts, shutdown |
+//! | `register` | the commands that say what may be called, and how much of it |
+//! | `groups` | fairness groups by name |
+//! | `yielding` | the commands of workers that hold nothing while they wait |
+//! | `query`, `explain` | state, snapshots and reasons; nothing here changes anything |
+//!
+//! A command concerns one provider and model: it serves the waiters of that one. [`RequestAdmission::handle_timeout`] serves
+//! those of every provider and model at which something fell due.
 
-mod facts;
+mod explain;
+mod groups;
+mod query;
 mod register;
-mod serve;
-mod tell;
-mod why;
 mod yielding;
 
-pub use register::MAX_STRANGERS;
-pub use why::CallWait;
-
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+pub use explain::CallWait;
+pub use groups::MAX_UNREGISTERED_TENANTS;
+
+use super::answer::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
 use super::config::RequestConfig;
-use super::event::{EventLog, RequestFact};
-use super::keys::{GroupId, Request, ResourceId};
-use super::outcome::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
-use super::resource::{Held, ProviderModel, Resource, Since};
-use super::timers::{Timer, Timers};
-use super::yielding::YieldingWaiters;
-use crate::budget::Usage;
+use super::event::{EventPlace, RequestFact};
+use super::keys::{Request, ResourceId};
+use super::provider::{ProviderModel, Resource, TaskSide, reborrow};
+use super::shared::{Shared, Waiter};
+use super::timers::Timer;
 use crate::call::Completion;
 use crate::error::ConfigError;
-use crate::fair_queue::FairQueue;
-use crate::id::{Interner, SlotKey, Slots};
-use crate::lease::{Ledger, ReleaseAnswer};
+use crate::fair_queue::GroupId as QueueGroup;
+use crate::id::{SlotKey, Slots};
+use crate::lease::ReleaseAnswer;
 use crate::replay::{Recorder, RequestCommand};
 use crate::time::{Duration, Instant, Monotonic};
-
-#[derive(Clone, Copy, Debug)]
-struct Waiter {
-    resource: ResourceId,
-    /// In the order of coming.
-    number: u64,
-    /// Known where it has a deadline, and where somebody wanted events when it came.
-    since: Since,
-    deadline: Option<Instant>,
-    estimate: Usage,
-    /// Whether the ties know more of it.
-    is_tied: bool,
-    /// Where it stands in the queue.
-    place: u32,
-}
+use groups::Groups;
 
 /// Admits calls under provider caps, adaptive limits and budgets. Sans-IO: see the [module documentation](super).
 ///
-/// Cost: O(1) for an uncontended acquire and release, O(log groups) for one that waits or wakes a waiter, and
-/// independent of how many wait.
+/// Cost: O(1) for an uncontended acquire and release, O(log groups) for one that waits or wakes a waiter. Neither depends on
+/// how many requests wait, nor on other providers and models.
 #[derive(Debug)]
 pub struct RequestAdmission {
-    config: RequestConfig,
     time: Monotonic,
-    sequence: u64,
     is_shut: bool,
+    groups: Groups,
     providers: Vec<ProviderModel>,
-    resources: Vec<Resource>,
-    group_names: Interner,
-    named_groups: Vec<GroupId>,
-    /// Groups of tenants that nobody named.
-    strangers: usize,
-    queue: FairQueue,
-    waiters: Slots<Waiter>,
-    /// Resources that have waiters, in no particular order.
-    waited: Vec<ResourceId>,
-    ties: YieldingWaiters,
-    ledger: Ledger<Held>,
-    timers: Timers,
-    effects: VecDeque<Effect>,
-    log: EventLog,
+    /// Where each resource is, by index.
+    addresses: Vec<Address>,
+    /// Providers and models whose waiters may be free to go, and that no command has served since.
+    unserved: Vec<u32>,
+    shared: Shared,
     recorder: Recorder<RequestCommand>,
+}
+
+/// The place of a resource: the index of its provider and model, and its slot there.
+#[derive(Clone, Copy, Debug)]
+struct Address {
+    provider: u32,
+    slot: u32,
+}
+
+/// A request that may be granted or queued.
+struct Located {
+    provider: usize,
+    slot: usize,
+    group: QueueGroup,
 }
 
 impl RequestAdmission {
@@ -78,23 +76,13 @@ impl RequestAdmission {
         config.aimd.validate()?;
         Ok(Self {
             time: Monotonic::default(),
-            sequence: 0,
             is_shut: false,
+            groups: Groups::new(config.controller),
             providers: Vec::new(),
-            resources: Vec::new(),
-            group_names: Interner::default(),
-            named_groups: Vec::new(),
-            strangers: 0,
-            queue: FairQueue::new(),
-            waiters: Slots::default(),
-            waited: Vec::new(),
-            ties: YieldingWaiters::default(),
-            ledger: Ledger::new(config.controller),
-            timers: Timers::default(),
-            effects: VecDeque::new(),
-            log: EventLog::default(),
+            addresses: Vec::new(),
+            unserved: Vec::new(),
+            shared: Shared::new(config),
             recorder: Recorder::default(),
-            config,
         })
     }
 }
@@ -103,11 +91,12 @@ impl RequestAdmission {
 impl RequestAdmission {
     /// Lets a call out now or says why not. Never overtakes a waiter that could go, never serves one.
     pub fn try_acquire(&mut self, now: Instant, request: &Request) -> Result<RequestLease, Denial> {
-        self.recorder.note(self.effects.len(), || RequestCommand::TryAcquire { now, request: *request });
+        let waiting = self.shared.effects.len();
+        self.recorder.note(waiting, || RequestCommand::TryAcquire { now, request: *request });
         let now = self.begin(now);
-        let answer = self.attempt(now, request).and_then(|()| self.try_grant(now, request));
-        if self.log.is_on() {
-            self.tell_try(now, request.resource, &answer);
+        let answer = self.locate(now, request).and_then(|at| self.try_grant(now, request, &at));
+        if self.shared.events.is_on() {
+            self.emit_try(now, request, &answer);
         }
         self.recorder.answered(|digest| digest.tried(&answer, RequestLease::id));
         answer
@@ -123,7 +112,8 @@ impl RequestAdmission {
 
     #[cold]
     fn acquire_recorded(&mut self, now: Instant, request: &Request) -> Acquire {
-        self.recorder.note(self.effects.len(), || RequestCommand::Acquire { now, request: *request });
+        let waiting = self.shared.effects.len();
+        self.recorder.note(waiting, || RequestCommand::Acquire { now, request: *request });
         let answer = self.acquire_now(now, request);
         self.recorder.answered(|digest| digest.acquired(&answer));
         answer
@@ -132,120 +122,328 @@ impl RequestAdmission {
     #[inline]
     fn acquire_now(&mut self, now: Instant, request: &Request) -> Acquire {
         let now = self.begin(now);
-        if let Err(denial) = self.attempt(now, request) {
-            self.tell(now, request.resource, RequestFact::AcquireDenied { reason: denial.reason });
-            return Acquire::Denied(denial);
-        }
-        let resource = &self.resources[request.resource.index()];
-        let group = request.group.unwrap_or(resource.place.group);
+        let at = match self.locate(now, request) {
+            Ok(at) => at,
+            Err(denial) => return self.deny(now, request, denial),
+        };
         // As recorded, a timeout of zero is refused even where there is room.
-        let is_hopeless = self.config.compatibility && request.timeout == Some(Duration::ZERO);
-        if !is_hopeless && let Some(lease) = self.grant_directly(now, request, group) {
+        let is_hopeless = self.shared.config.compatibility && request.timeout == Some(Duration::ZERO);
+        let provider = &mut self.providers[at.provider];
+        if !is_hopeless && let Some(lease) = provider.grant_directly(now, at.slot, at.group, request, &mut self.shared)
+        {
             return Acquire::Granted(lease);
         }
-        self.wait(now, request, group)
+        self.wait(now, request, &at)
     }
 
     /// Queues a request, and answers it if its turn is now or never.
     #[inline(never)]
-    fn wait(&mut self, now: Instant, request: &Request, group: GroupId) -> Acquire {
+    fn wait(&mut self, now: Instant, request: &Request, at: &Located) -> Acquire {
         self.expire(now);
-        let timeout = request.timeout.or(self.config.default_timeout);
-        if self.config.compatibility && timeout == Some(Duration::ZERO) {
-            self.tell(now, request.resource, RequestFact::WaitTimeout { waiter: None, waited: Duration::ZERO });
-            return self.refuse_at_once(now, request.resource);
+        let timeout = request.timeout.or(self.shared.config.default_timeout);
+        if self.shared.config.compatibility && timeout == Some(Duration::ZERO) {
+            let fact = RequestFact::WaitTimeout { waiter: None, waited: Duration::ZERO };
+            self.shared.emit(now, request.resource, fact);
+            self.serve_unserved(now, None);
+            return self.timed_out(now, at);
         }
         let deadline = timeout.map(|span| now + span);
-        let key = self.enqueue(now, request, group, deadline, None);
-        if !self.queue.has_offers() {
-            // It waits behind others, for what they wait for.
-            self.arm_wakes(now);
-        } else if let Some(lease) = self.serve_for(now, Some(key), None) {
-            return Acquire::Granted(lease);
+        let provider = &mut self.providers[at.provider];
+        let key = provider.enqueue(now, request, at.slot, at.group, None, deadline, &mut self.shared);
+        let granted = self.serve(now, at.provider, Some(key), None);
+        self.serve_unserved(now, None);
+        match granted {
+            Some(lease) => Acquire::Granted(lease),
+            None => self.stay(now, at, key, deadline),
         }
-        self.stay(now, request, key, deadline)
     }
 
     /// The answer to a request that was queued and not served.
     #[inline]
-    fn stay(&mut self, now: Instant, request: &Request, key: SlotKey, deadline: Option<Instant>) -> Acquire {
+    fn stay(&mut self, now: Instant, at: &Located, key: SlotKey, deadline: Option<Instant>) -> Acquire {
+        let id = self.shared.waiter_id(key);
         if deadline == Some(now) {
-            if let (Some(waiter), true) = (self.remove_waiter(key), self.log.is_on()) {
-                self.tell_withdrawn(now, WaiterId(key), &waiter, DenialReason::QueueTimeout);
-            }
+            self.remove(now, key, DenialReason::QueueTimeout);
             self.trim();
-            return self.refuse_at_once(now, request.resource);
+            return self.timed_out(now, at);
         }
-        if let Some(at) = deadline {
-            self.arm(at, Timer::Deadline(key));
+        if let Some(end) = deadline {
+            self.arm(end, Timer::Deadline(key));
         }
-        Acquire::Waiting(WaiterId(key))
+        Acquire::Waiting(id)
     }
 
     /// Withdraws a waiter; answers whether it was still waiting.
     ///
     /// Where it was not, an [`Effect`] has been or will be polled: a granted lease must be released by its owner.
     pub fn cancel(&mut self, now: Instant, waiter: WaiterId) -> bool {
-        self.recorder.note(self.effects.len(), || RequestCommand::Cancel { now, waiter });
+        let waiting = self.shared.effects.len();
+        self.recorder.note(waiting, || RequestCommand::Cancel { now, waiter });
         let now = self.begin(now);
-        let Some(removed) = self.remove_waiter(waiter.0) else { return false };
-        if self.log.is_on() {
-            self.tell_withdrawn(now, waiter, &removed, DenialReason::Cancelled);
+        if waiter.controller != self.shared.config.controller {
+            return false;
         }
-        self.serve(now);
+        let Some(removed) = self.remove(now, waiter.key(), DenialReason::Cancelled) else { return false };
+        self.expire(now);
+        self.serve(now, self.address(removed.resource).provider as usize, None, None);
+        self.serve_unserved(now, None);
         true
     }
 
     /// Ends a call. Never panics; only [`ReleaseAnswer::Released`] changed anything.
     #[expect(clippy::needless_pass_by_value, reason = "a lease is given back, not lent")]
     pub fn release(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> ReleaseAnswer {
-        self.recorder.note(self.effects.len(), || RequestCommand::Release { now, lease: lease.id, done: *done });
+        let waiting = self.shared.effects.len();
+        self.recorder.note(waiting, || RequestCommand::Release { now, lease: lease.id, done: *done });
         let now = self.begin(now);
-        let held = match self.ledger.release(lease.id) {
+        let held = match self.shared.ledger.release(lease.id) {
             Ok(held) => held,
-            Err(answer) => {
-                if let Some(resource) = self.resources.get_mut(lease.id.item as usize) {
-                    resource.irregular.count(answer);
-                }
-                self.tell_irregular(now, lease.id, answer);
-                return answer;
-            }
+            Err(answer) => return self.irregular(now, lease, answer),
         };
-        let before = if self.log.is_on() { Some(self.before_outcome(now, held.resource)) } else { None };
-        let resource = &mut self.resources[held.resource.index()];
-        resource.end(now, &held, done);
-        let owner = resource.owner.0 as usize;
-        self.providers[owner].in_flight -= 1;
+        let Address { provider: at, slot } = self.address(held.resource);
+        let (at, slot) = (at as usize, slot as usize);
+        let provider = &mut self.providers[at];
+        let is_watched = self.shared.events.is_on();
+        let before = if is_watched { Some(provider.before_outcome(now, slot, &mut self.shared)) } else { None };
+        provider.end(now, slot, &held, done);
         if let Some(before) = before {
-            self.tell_outcome(now, &held, lease.id, done, before);
+            provider.emit_outcome(now, slot, &held, lease.id, done, before, &mut self.shared);
         }
-        // While nobody waits every set is empty and no timer is armed.
-        if self.waiters.len() > 0 {
-            for sibling in &self.providers[owner].resources {
-                self.queue.unblock(self.resources[sibling.index()].place.set);
-            }
-            self.serve(now);
+        // While nothing waits here every blocked set is empty and no wake-up is armed.
+        if provider.has_waiters() {
+            provider.unblock_all();
+            self.expire(now);
+            self.serve(now, at, None, None);
+            self.serve_unserved(now, None);
         }
         ReleaseAnswer::Released
     }
 
-    /// Does what fell due by `now`: expires waiters, ends cooldowns, opens ramp steps, refills budgets. Harmless at any
-    /// time.
+    #[cold]
+    fn irregular(&mut self, now: Instant, lease: RequestLease, answer: ReleaseAnswer) -> ReleaseAnswer {
+        if let Some(Address { provider, slot }) = self.addresses.get(lease.id.item as usize).copied() {
+            self.providers[provider as usize].resources[slot as usize].irregular.count(answer);
+        }
+        let fact = RequestFact::ReleaseDiagnostic { lease: lease.id, answer };
+        self.shared.events.push(now, EventPlace::Controller, fact);
+        answer
+    }
+
+    /// Does what fell due by `now`: rejects waiters whose deadline passed, ends cooldowns, opens ramp steps, refills budgets.
+    /// Harmless at any time.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.recorder.note(self.effects.len(), || RequestCommand::HandleTimeout { now });
+        let waiting = self.shared.effects.len();
+        self.recorder.note(waiting, || RequestCommand::HandleTimeout { now });
         let now = self.begin(now);
-        self.serve(now);
+        self.expire(now);
+        self.serve_unserved(now, None);
+        self.trim();
     }
 
     /// Refuses every waiter and every later request. Leases that are out stay valid until released.
     pub fn shutdown(&mut self, now: Instant) {
-        self.recorder.note(self.effects.len(), || RequestCommand::Shutdown { now });
+        let waiting = self.shared.effects.len();
+        self.recorder.note(waiting, || RequestCommand::Shutdown { now });
         let now = self.begin(now);
         self.is_shut = true;
-        let waiting: Vec<SlotKey> = self.waiters.iter().map(|(key, _)| key).collect();
+        let waiting: Vec<SlotKey> = self.shared.waiters.iter().map(|(key, _)| key).collect();
         for key in waiting {
-            self.refuse(now, key, DenialReason::Shutdown);
+            self.reject(now, key, DenialReason::Shutdown);
+        }
+        self.unserved.clear();
+        self.trim();
+    }
+}
+
+/// Answers.
+impl RequestAdmission {
+    #[inline]
+    fn begin(&mut self, now: Instant) -> Instant {
+        self.shared.sequence += 1;
+        self.time.observe(now)
+    }
+
+    #[inline]
+    fn address(&self, resource: ResourceId) -> Address {
+        self.addresses[resource.index()]
+    }
+
+    /// Where a resource is; `None` for one that this controller never made.
+    fn find(&self, resource: ResourceId) -> Option<Address> {
+        let is_own = resource.controller() == self.shared.config.controller;
+        self.addresses.get(resource.index()).filter(|_| is_own).copied()
+    }
+
+    fn entry(&self, resource: ResourceId) -> Option<(&ProviderModel, &Resource)> {
+        let Address { provider, slot } = self.find(resource)?;
+        let provider = &self.providers[provider as usize];
+        Some((provider, &provider.resources[slot as usize]))
+    }
+
+    /// Rejects a request that can never be granted, and reports the attempt to the limit algorithm.
+    #[inline]
+    fn locate(&mut self, now: Instant, request: &Request) -> Result<Located, Denial> {
+        let refuse = |reason| Err(Denial { reason, changes_at: None });
+        let Some(Address { provider, slot }) = self.find(request.resource) else {
+            return refuse(DenialReason::Unregistered);
+        };
+        let named = match request.group {
+            None => None,
+            Some(group) => match self.groups.get(group) {
+                None => return refuse(DenialReason::Unregistered),
+                named => named,
+            },
+        };
+        if self.is_shut {
+            return refuse(DenialReason::Shutdown);
+        }
+        let (provider, slot) = (provider as usize, slot as usize);
+        let entry = &mut self.providers[provider];
+        entry.on_attempt(now, slot, &mut self.shared);
+        Ok(Located { provider, slot, group: entry.group(slot, named) })
+    }
+
+    #[cold]
+    fn deny(&mut self, now: Instant, request: &Request, denial: Denial) -> Acquire {
+        self.shared.emit(now, request.resource, RequestFact::AcquireDenied { reason: denial.reason });
+        Acquire::Denied(denial)
+    }
+
+    #[inline]
+    fn try_grant(&mut self, now: Instant, request: &Request, at: &Located) -> Result<RequestLease, Denial> {
+        self.expire(now);
+        let provider = &mut self.providers[at.provider];
+        if let Some(denial) = provider.blocked(now, at.slot, request) {
+            return Err(denial);
+        }
+        if provider.is_waiter_ahead(now, at.slot, &mut self.shared) {
+            return Err(Denial { reason: DenialReason::QueuedWaitersAhead, changes_at: None });
+        }
+        Ok(provider.grant(now, at.slot, request.estimate, &mut self.shared))
+    }
+
+    #[cold]
+    fn emit_try(&mut self, now: Instant, request: &Request, answer: &Result<RequestLease, Denial>) {
+        match (self.find(request.resource), answer) {
+            (Some(Address { provider, slot }), _) => {
+                self.providers[provider as usize].emit_try(now, slot as usize, answer, &mut self.shared);
+            }
+            (None, Err(denial)) => drop(self.deny(now, request, *denial)),
+            (None, Ok(_)) => {}
+        }
+    }
+
+    /// The answer to a request whose timeout is zero.
+    fn timed_out(&self, now: Instant, at: &Located) -> Acquire {
+        let changes_at = self.providers[at.provider].resources[at.slot].next_change(now);
+        Acquire::Denied(Denial { reason: DenialReason::QueueTimeout, changes_at })
+    }
+}
+
+/// Waiters.
+impl RequestAdmission {
+    /// Serves the waiters of one provider and model, and arms their wake-up. The grant of `direct` is returned.
+    fn serve(&mut self, now: Instant, at: usize, direct: Option<SlotKey>, tasks: TaskSide<'_>) -> Option<RequestLease> {
+        let provider = &mut self.providers[at];
+        let granted = if provider.has_offers() { provider.serve(now, direct, tasks, &mut self.shared) } else { None };
+        let wake = self.providers[at].next_wake(now);
+        if wake != self.providers[at].wake_at {
+            self.providers[at].wake_at = wake;
+            if let Some(wake) = wake {
+                self.arm(wake, Timer::Wake(at as u32));
+            }
         }
         self.trim();
+        granted
+    }
+
+    /// Serves every provider and model at which something fell due.
+    #[inline]
+    fn serve_unserved(&mut self, now: Instant, mut tasks: TaskSide<'_>) {
+        let mut next = 0;
+        while let Some(at) = self.unserved.get(next).copied() {
+            self.serve(now, at as usize, None, reborrow(&mut tasks));
+            next += 1;
+        }
+        self.unserved.clear();
+    }
+
+    fn mark_unserved(&mut self, at: u32) {
+        if !self.unserved.contains(&at) {
+            self.unserved.push(at);
+        }
+    }
+
+    /// Rejects the waiters whose deadline has passed, and notes whose waiters may be free to go.
+    #[inline]
+    fn expire(&mut self, now: Instant) {
+        if self.shared.timers.next().is_some_and(|at| at <= now) {
+            self.expire_due(now);
+        }
+    }
+
+    #[inline(never)]
+    fn expire_due(&mut self, now: Instant) {
+        while let Some((at, timer)) = self.shared.timers.pop_due(now) {
+            match timer {
+                Timer::Deadline(key) => {
+                    if self.shared.waiters.get(key).is_some_and(|waiter| waiter.deadline == Some(at)) {
+                        self.reject(now, key, DenialReason::QueueTimeout);
+                    }
+                }
+                Timer::Wake(at_provider) => {
+                    let provider = &mut self.providers[at_provider as usize];
+                    if provider.wake_at == Some(at) {
+                        provider.wake_at = None;
+                        provider.wake(now, &mut self.shared);
+                        self.mark_unserved(at_provider);
+                    }
+                }
+            }
+        }
+        self.trim();
+    }
+
+    /// Removes a waiter and rejects it by an effect. What stood behind it may be free to go.
+    fn reject(&mut self, now: Instant, key: SlotKey, reason: DenialReason) {
+        let Some(waiter) = self.remove(now, key, reason) else { return };
+        let Address { provider, slot } = self.address(waiter.resource);
+        let changes_at = self.providers[provider as usize].resources[slot as usize].next_change(now);
+        let denial = Denial { reason, changes_at };
+        self.shared.effects.push_back(Effect::Refused { waiter: self.shared.waiter_id(key), denial });
+        self.mark_unserved(provider);
+    }
+
+    fn remove(&mut self, now: Instant, key: SlotKey, reason: DenialReason) -> Option<Waiter> {
+        let resource = self.shared.waiters.get(key)?.resource;
+        let at = self.address(resource).provider as usize;
+        let removed = self.providers[at].withdraw(key, &mut self.shared)?;
+        if self.shared.events.is_on() {
+            let id = self.shared.waiter_id(key);
+            self.providers[at].emit_withdrawn(now, id, &removed, reason, &mut self.shared);
+        }
+        Some(removed)
+    }
+}
+
+/// Time.
+impl RequestAdmission {
+    fn arm(&mut self, at: Instant, timer: Timer) {
+        let Self { shared: Shared { timers, waiters, .. }, providers, .. } = self;
+        let live = waiters.len() + providers.len();
+        timers.arm(at, timer, live, |at, timer| is_current(waiters, providers, at, timer));
+    }
+
+    #[inline]
+    fn trim(&mut self) {
+        let Self { shared: Shared { timers, waiters, .. }, providers, .. } = self;
+        timers.trim(|at, timer| is_current(waiters, providers, at, timer));
+    }
+}
+
+fn is_current(waiters: &Slots<Waiter>, providers: &[ProviderModel], at: Instant, timer: Timer) -> bool {
+    match timer {
+        Timer::Deadline(key) => waiters.get(key).is_some_and(|waiter| waiter.deadline == Some(at)),
+        Timer::Wake(provider) => providers[provider as usize].wake_at == Some(at),
     }
 }

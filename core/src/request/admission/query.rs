@@ -1,16 +1,16 @@
-//! What a controller tells its host.
+//! What a controller shows: effects, events, timers and state.
 
 use alloc::vec::Vec;
 
-use super::RequestAdmission;
+use super::{Address, RequestAdmission};
 use crate::lease::ReleaseDiagnostics;
 use crate::limit::AimdConfig;
 use crate::replay::{RequestCommand, Sequence, Stamped};
+use crate::request::answer::Effect;
 use crate::request::event::{Interest, RequestEvent};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
-use crate::request::outcome::Effect;
 use crate::request::pressure::RequestPressure;
-use crate::request::resource::{Held, Resource};
+use crate::request::provider::{Held, ProviderModel};
 use crate::request::snapshot::{ProviderModelSnapshot, ResourceGauges, ResourceLoad, ResourceSnapshot};
 use crate::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ impl RequestAdmission {
     /// The next piece of news for a waiter. Drain it after every command.
     #[inline]
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        let effect = self.effects.pop_front()?;
+        let effect = self.shared.effects.pop_front()?;
         self.recorder.polled(|digest| digest.request(&effect));
         Some(effect)
     }
@@ -41,31 +41,33 @@ impl RequestAdmission {
         self.recorder.digest()
     }
 
-    /// Asks for these kinds of events from now on, and no others.
+    /// Makes these kinds of events from now on, and no others. Decides nothing, and does not advance time.
     pub fn set_interest(&mut self, now: Instant, interest: Interest) {
-        let now = self.begin(now);
-        for resource in &mut self.resources {
-            resource.told_limit = resource.limit(now);
+        let now = self.time.peek(now);
+        for provider in &mut self.providers {
+            for slot in 0..provider.resources.len() {
+                provider.take_limit_change(now, slot);
+            }
         }
-        self.log.set_interest(interest);
+        self.shared.events.set_interest(interest);
     }
 
-    /// The next event that was asked for. Where nothing was, there is none.
+    /// The next event of a kind that [`RequestAdmission::set_interest`] named.
     pub fn poll_event(&mut self) -> Option<RequestEvent> {
-        self.log.pop()
+        self.shared.events.pop()
     }
 
-    /// Events that were lost because nobody drained them.
+    /// Events that were lost because nothing drained them.
     #[must_use]
     pub fn dropped_events(&self) -> u64 {
-        self.log.dropped()
+        self.shared.events.dropped()
     }
 
     /// When to call [`RequestAdmission::handle_timeout`] next, at the latest; `None` while nothing waits for time.
     #[inline]
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.next()
+        if self.unserved.is_empty() { self.shared.timers.next() } else { Some(self.time.latest()) }
     }
 
     /// Whether the end of a call of `resource` may change anything that depends on the time. Where it does not, `release`
@@ -73,30 +75,29 @@ impl RequestAdmission {
     #[inline]
     #[must_use]
     pub fn needs_clock(&self, resource: ResourceId) -> bool {
-        /// Resources with waiters that are asked one by one: a look is cheaper than a clock.
-        const MOST: usize = 4;
         let latest = self.latest();
-        let uses_time =
-            |id: &ResourceId| self.resources.get(id.index()).is_none_or(|resource| resource.uses_time(latest));
-        uses_time(&resource)
-            || self.log.is_on()
-            || (self.ties.is_used() && !self.waited.is_empty())
-            || self.timers.next().is_some()
-            || self.waited.len() > MOST
-            || self.waited.iter().any(uses_time)
+        let uses_time = |provider: &ProviderModel| provider.uses_time(latest) || self.shared.yielding.is_used();
+        self.shared.events.is_on()
+            || self.poll_timeout().is_some()
+            || self.find(resource).is_none_or(|at| uses_time(&self.providers[at.provider as usize]))
     }
 
     /// The same for `acquire` and `try_acquire`: also true if the request has a timeout, which begins now.
     #[inline]
     #[must_use]
     pub fn needs_clock_to_admit(&self, request: &Request) -> bool {
-        request.timeout.or(self.config.default_timeout).is_some() || self.needs_clock(request.resource)
+        request.timeout.or(self.shared.config.default_timeout).is_some() || self.needs_clock(request.resource)
     }
 
-    /// The same for `acquire_yielding`: also true if the request may have to wait, because the task stage is asked then.
+    /// The same for `acquire_yielding`: also true if the request may have to wait, because the worker's task resources are
+    /// asked for then.
     #[must_use]
     pub fn needs_clock_to_admit_yielding(&self, request: &Request) -> bool {
-        self.needs_clock_to_admit(request) || !self.waited.is_empty() || self.blocked(self.latest(), request).is_some()
+        let may_wait = |Address { provider, slot }: Address| {
+            let provider = &self.providers[provider as usize];
+            provider.has_waiters() || provider.blocked(self.latest(), slot as usize, request).is_some()
+        };
+        self.needs_clock_to_admit(request) || self.find(request.resource).is_none_or(may_wait)
     }
 
     /// The latest instant that any command was given.
@@ -110,29 +111,29 @@ impl RequestAdmission {
     #[must_use]
     pub fn snapshot(&self, now: Instant, resource: ResourceId) -> Option<ResourceSnapshot> {
         let now = self.time.peek(now);
-        let entry = self.resources.get(resource.index())?;
-        let owner = &self.providers[entry.owner.0 as usize];
-        let leases = || self.ledger.values().filter(|held| held.resource == resource);
-        let blocked_until = entry.cooldown.until(now);
-        let state = entry.limit_state(now);
+        let (owner, entry) = self.entry(resource)?;
+        let controller = &entry.controller;
+        let leases = || self.shared.ledger.values().filter(|held| held.resource == resource);
+        let blocked_until = controller.blocked_until(now);
+        let state = controller.limit_state(now);
         Some(ResourceSnapshot {
             at: now,
-            sequence: self.sequence,
+            sequence: self.shared.sequence,
             provider: owner.provider.clone(),
             model: owner.model.clone(),
             domain: entry.domain.clone(),
-            effective_max: entry.effective_max(),
-            current_limit: entry.limit(now),
-            in_flight: entry.in_flight,
+            effective_max: controller.effective_max(),
+            current_limit: controller.limit(now),
+            in_flight: controller.in_flight(),
             active_leases: leases().count() as u32,
-            oldest_lease: leases().filter_map(Held::since).min(),
+            oldest_lease: leases().filter_map(|held: &Held| held.grant.since()).min(),
             irregular_releases: entry.irregular,
             waiters: entry.waiters,
-            suspended: entry.suspended,
+            suspended: self.shared.yielding.yielded(resource),
             blocked_until,
             cooldown_remaining: blocked_until.map_or(Duration::ZERO, |end| end - now),
             rate_limit_ceiling: state.rate_limit_ceiling,
-            consecutive_rate_limits: entry.cooldown.consecutive_rate_limits,
+            consecutive_rate_limits: controller.consecutive_rate_limits(),
             success_streak: state.success_streak,
             last_outcome: entry.last_outcome,
             ramp: state.ramp,
@@ -146,15 +147,16 @@ impl RequestAdmission {
     #[must_use]
     pub fn gauges(&self, now: Instant, resource: ResourceId) -> Option<ResourceGauges> {
         let now = self.time.peek(now);
-        let entry = self.resources.get(resource.index())?;
-        let state = entry.limit_state(now);
+        let (_, entry) = self.entry(resource)?;
+        let controller = &entry.controller;
+        let state = controller.limit_state(now);
         Some(ResourceGauges {
-            effective_max: entry.effective_max(),
-            limit: entry.limit(now),
-            in_flight: entry.in_flight,
+            effective_max: controller.effective_max(),
+            limit: controller.limit(now),
+            in_flight: controller.in_flight(),
             waiters: entry.waiters,
-            suspended: entry.suspended,
-            blocked_until: entry.cooldown.until(now),
+            suspended: self.shared.yielding.yielded(resource),
+            blocked_until: controller.blocked_until(now),
             rate_limit_ceiling: state.rate_limit_ceiling,
             ramp: state.ramp,
         })
@@ -163,31 +165,30 @@ impl RequestAdmission {
     /// The three figures of a resource that change most, without the cost of a whole snapshot.
     #[must_use]
     pub fn load(&self, now: Instant, resource: ResourceId) -> Option<ResourceLoad> {
-        let entry = self.resources.get(resource.index())?;
-        let limit = entry.limit(self.time.peek(now));
-        Some(ResourceLoad { limit, in_flight: entry.in_flight, waiters: entry.waiters })
+        let (_, entry) = self.entry(resource)?;
+        let limit = entry.controller.limit(self.time.peek(now));
+        Some(ResourceLoad { limit, in_flight: entry.controller.in_flight(), waiters: entry.waiters })
     }
 
     /// When the cooldown of a resource ends that is in force at `now`.
     #[must_use]
     pub fn cooldown_until(&self, now: Instant, resource: ResourceId) -> Option<Instant> {
-        self.resources.get(resource.index())?.cooldown.until(self.time.peek(now))
+        self.entry(resource)?.1.controller.blocked_until(self.time.peek(now))
     }
 
-    /// Why a call of `resource` that asked at `now` would have to wait; `None` if it would not, or if this controller never
-    /// made the resource.
+    /// Why a call of `resource` that was requested at `now` would have to wait; `None` if it would not, or if this controller
+    /// never made the resource.
     #[must_use]
     pub fn pressure(&self, now: Instant, resource: ResourceId) -> Option<RequestPressure> {
         let now = self.time.peek(now);
-        let entry = self.resources.get(resource.index())?;
-        let owner = &self.providers[entry.owner.0 as usize];
-        if owner.in_flight >= owner.cap {
+        let (owner, entry) = self.entry(resource)?;
+        if owner.is_cap_full() {
             Some(RequestPressure::CapReached)
-        } else if entry.cooldown.until(now).is_some() {
+        } else if entry.controller.blocked_until(now).is_some() {
             Some(RequestPressure::CoolingDown)
         } else if entry.waiters > 0 {
             Some(RequestPressure::Waiters)
-        } else if !entry.has_room(now) {
+        } else if !entry.controller.has_room(now) {
             Some(RequestPressure::LimitReached)
         } else {
             None
@@ -197,56 +198,56 @@ impl RequestAdmission {
     /// The state of a provider and model at `now`; `None` for one that this controller never registered.
     #[must_use]
     pub fn provider_model(&self, now: Instant, id: ProviderModelId) -> Option<ProviderModelSnapshot> {
-        let entry = self.providers.get(id.0 as usize)?;
+        let is_own = id.controller() == self.shared.config.controller;
+        let entry = self.providers.get(id.index()).filter(|_| is_own)?;
         let now = self.time.peek(now);
-        let limit_of = |resource: &ResourceId| {
-            let entry = &self.resources[resource.index()];
-            (entry.domain.clone(), entry.limit(now))
-        };
+        let is_here = |held: &&Held| self.address(held.resource).provider as usize == id.index();
+        let limits = entry.resources.iter().map(|resource| (resource.domain.clone(), resource.controller.limit(now)));
         Some(ProviderModelSnapshot {
             provider: entry.provider.clone(),
             model: entry.model.clone(),
             static_cap: entry.cap,
             in_flight: entry.in_flight,
-            active_leases: self.ledger.values().filter(|held| entry.resources.contains(&held.resource)).count() as u32,
+            active_leases: self.shared.ledger.values().filter(is_here).count() as u32,
             aliases: entry.aliases.clone(),
-            limits: entry.resources.iter().map(limit_of).collect(),
+            limits: limits.collect(),
         })
     }
 
     /// The provider and model of a resource; `None` for one that this controller never made.
     #[must_use]
     pub fn owner(&self, resource: ResourceId) -> Option<ProviderModelId> {
-        self.resources.get(resource.index()).map(|resource| resource.owner)
+        self.entry(resource).map(|(owner, _)| owner.id)
     }
 
     /// Every resource, in order of first mention.
     pub fn resources(&self) -> impl Iterator<Item = ResourceId> + use<> {
-        (0..self.resources.len() as u32).map(ResourceId)
+        let controller = self.shared.config.controller;
+        (0..self.addresses.len() as u32).map(move |index| ResourceId::new(controller, index))
     }
 
     /// The limit settings of a resource that this controller made.
     #[must_use]
     pub fn settings(&self, resource: ResourceId) -> Option<&AimdConfig> {
-        self.resources.get(resource.index()).map(Resource::config)
+        self.entry(resource).map(|(_, entry)| entry.controller.config())
     }
 
     /// Leases that are out.
     #[must_use]
     pub fn active_leases(&self) -> usize {
-        self.ledger.active()
+        self.shared.ledger.active()
     }
 
     /// Requests that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiters.len()
+        self.shared.waiters.len()
     }
 
     /// Counts of irregular releases.
     #[must_use]
     pub fn release_diagnostics(&self) -> ReleaseDiagnostics {
-        self.ledger.diagnostics()
+        self.shared.ledger.diagnostics()
     }
 
     /// How often `now` ran backwards and was clamped.

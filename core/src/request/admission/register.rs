@@ -2,24 +2,18 @@
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
-use alloc::vec::Vec;
 
-use super::RequestAdmission;
+use super::{Address, RequestAdmission};
 use crate::budget::{BudgetConfig, Corrected, Correction};
 use crate::error::{ConfigError, require};
-use crate::limit::AimdConfig;
-use crate::limit::{LimitAlgorithm, LimitChoice};
+use crate::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
+use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
 use crate::replay::RequestCommand;
 use crate::request::event::{EventPlace, RequestFact};
-use crate::request::keys::{Domain, GroupId, ProviderModelId, ResourceId};
-use crate::request::resource::{Place, ProviderModel, Resource};
+use crate::request::keys::{Domain, GroupId, MAX_IDS, ProviderModelId, ResourceId};
+use crate::request::provider::ProviderModel;
+use crate::request::shared::Shared;
 use crate::time::Instant;
-
-/// Tenants that get a fairness group of their own without being named by [`RequestAdmission::group`].
-pub const MAX_STRANGERS: usize = 1 << 12;
-
-/// The group of all tenants beyond those.
-const OTHERS: &str = "(others)";
 
 /// Registration.
 impl RequestAdmission {
@@ -34,7 +28,7 @@ impl RequestAdmission {
         max_parallel: u32,
     ) -> Result<ProviderModelId, ConfigError> {
         require(max_parallel > 0, "max_parallel", max_parallel, "at least 1")?;
-        self.recorder.note(self.effects.len(), || RequestCommand::Register {
+        self.recorder.note(self.shared.effects.len(), || RequestCommand::Register {
             now,
             provider: provider.to_string(),
             model: model.to_string(),
@@ -43,61 +37,63 @@ impl RequestAdmission {
         });
         let now = self.begin(now);
         let known = self.providers.iter().position(|known| known.provider == provider && known.model == model);
-        let at = known.unwrap_or_else(|| {
-            self.providers.push(ProviderModel {
-                provider: provider.to_string(),
-                model: model.to_string(),
-                aliases: Vec::new(),
-                cap: max_parallel,
-                in_flight: 0,
-                resources: Vec::new(),
-            });
-            self.providers.len() - 1
-        });
-        let id = ProviderModelId(at as u32);
+        let at = match known {
+            Some(at) => at,
+            None => self.add_provider(provider, model, max_parallel)?,
+        };
         let entry = &mut self.providers[at];
         let before = known.map(|_| entry.cap);
-        match entry.aliases.iter_mut().find(|(name, _)| name == alias) {
-            Some((_, cap)) => *cap = max_parallel,
-            None => entry.aliases.push((alias.to_string(), max_parallel)),
-        }
-        entry.cap = entry.aliases.iter().map(|(_, cap)| *cap).min().unwrap_or(max_parallel);
-        let cap = entry.cap;
-        self.log.push(now, EventPlace::Model(id), RequestFact::ResourceRegistered { cap: max_parallel });
+        entry.set_alias(alias, max_parallel);
+        let (id, cap) = (entry.id, entry.cap);
+        let events = &mut self.shared.events;
+        events.push(now, EventPlace::Model(id), RequestFact::ResourceRegistered { cap: max_parallel });
         if before != Some(cap) {
-            self.log.push(now, EventPlace::Model(id), RequestFact::EffectiveCapChanged { from: before, to: cap });
+            events.push(now, EventPlace::Model(id), RequestFact::EffectiveCapChanged { from: before, to: cap });
         }
-        for resource in self.providers[at].resources.clone() {
-            self.tell_ramp(now, resource);
-            self.resources[resource.index()].set_cap(now, cap, !self.config.compatibility);
-            self.tell_limit(now, resource);
-            self.queue.unblock(self.resources[resource.index()].place.set);
-        }
-        self.serve(now);
+        let lifts = !self.shared.config.compatibility;
+        self.providers[at].apply_cap(now, lifts, &mut self.shared);
+        self.settle(now, at);
         Ok(id)
+    }
+
+    fn add_provider(&mut self, provider: &str, model: &str, cap: u32) -> Result<usize, ConfigError> {
+        let at = self.providers.len();
+        require(at < MAX_IDS as usize, "provider", at, "at most 2^20 providers and models")?;
+        let id = ProviderModelId::new(self.shared.config.controller, at as u32);
+        self.providers.push(ProviderModel::new(id, provider, model, cap));
+        Ok(at)
     }
 
     /// The resource of a domain, made on first mention with the controller's limit settings.
     ///
-    /// A model of another controller has none here: every call of the id that is answered is refused as unregistered.
-    pub fn resource(&mut self, owner: ProviderModelId, domain: Domain) -> ResourceId {
-        self.recorder.note(self.effects.len(), || RequestCommand::Resource { owner, domain: domain.clone() });
-        let Some(model) = self.providers.get(owner.0 as usize) else { return ResourceId(u32::MAX) };
-        if let Some(known) = model.resources.iter().find(|known| self.resources[known.index()].domain == domain) {
-            return *known;
+    /// # Errors
+    /// A provider and model that this controller did not register, or more than [`MAX_IDS`] resources.
+    pub fn resource(&mut self, owner: ProviderModelId, domain: Domain) -> Result<ResourceId, ConfigError> {
+        let waiting = self.shared.effects.len();
+        self.recorder.note(waiting, || RequestCommand::Resource { owner, domain: domain.clone() });
+        let controller = self.shared.config.controller;
+        let Some(entry) = self.providers.get_mut(owner.index()).filter(|_| owner.controller() == controller) else {
+            return Err(ConfigError::new("owner", owner.index(), "a provider and model of this controller"));
+        };
+        if let Some(known) = entry.find(&domain) {
+            return Ok(known);
         }
-        let id = ResourceId(self.resources.len() as u32);
-        let group = self.queue.add_unit_group();
-        let place = Place { class: self.queue.add_class(), set: self.queue.add_blocked_set(), group };
-        self.resources.push(Resource::new(owner, domain, place, self.config.aimd.clone(), model.cap));
-        self.providers[owner.0 as usize].resources.push(id);
-        id
+        let index = self.addresses.len();
+        require(index < MAX_IDS as usize, "resource", index, "at most 2^20 resources")?;
+        let id = ResourceId::new(controller, index as u32);
+        let slot = entry.add_resource(id, domain, self.shared.config.aimd.clone());
+        self.addresses.push(Address { provider: owner.index() as u32, slot });
+        Ok(id)
     }
 
     /// Gives a resource limit settings of its own, and starts its limit afresh under them.
     pub fn configure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         config.validate()?;
-        self.recorder.note(self.effects.len(), || RequestCommand::Configure { now, resource, config: config.clone() });
+        self.recorder.note(self.shared.effects.len(), || RequestCommand::Configure {
+            now,
+            resource,
+            config: config.clone(),
+        });
         self.put_config(now, resource, config)
     }
 
@@ -107,28 +103,50 @@ impl RequestAdmission {
     pub fn reconfigure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         config.validate()?;
         let noted = || RequestCommand::Reconfigure { now, resource, config: config.clone() };
-        self.recorder.note(self.effects.len(), noted);
-        let now = self.begin(now);
-        let owner = known(&mut self.resources, resource)?.owner;
-        self.tell_ramp(now, resource);
-        let (cap, lifts) = (self.providers[owner.0 as usize].cap, !self.config.compatibility);
-        let entry = known(&mut self.resources, resource)?;
-        entry.reconfigure(now, config, cap, lifts);
-        self.queue.unblock(entry.place.set);
-        self.tell_limit(now, resource);
-        self.serve(now);
-        Ok(())
+        self.recorder.note(self.shared.effects.len(), noted);
+        let lifts = !self.shared.config.compatibility;
+        self.change(now, resource, |now, provider, slot, shared| {
+            provider.emit_ramp_steps(now, slot, shared);
+            let cap = provider.cap;
+            provider.resources[slot].controller.reconfigure(now, config, cap, lifts);
+        })
     }
 
     fn put_config(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
+        self.change(now, resource, |now, provider, slot, _| {
+            let cap = provider.cap;
+            provider.resources[slot].controller.configure(now, config, cap);
+        })
+    }
+
+    /// Changes a resource, offers its waiters again and serves them.
+    fn change(
+        &mut self,
+        now: Instant,
+        resource: ResourceId,
+        change: impl FnOnce(Instant, &mut ProviderModel, usize, &mut Shared),
+    ) -> Result<(), ConfigError> {
         let now = self.begin(now);
-        let Self { resources, providers, .. } = self;
-        let entry = known(resources, resource)?;
-        entry.configure(now, config, providers[entry.owner.0 as usize].cap);
-        self.queue.unblock(entry.place.set);
-        self.tell_limit(now, resource);
-        self.serve(now);
+        let Address { provider: at, slot } = self.known(resource)?;
+        let (at, slot) = (at as usize, slot as usize);
+        let provider = &mut self.providers[at];
+        change(now, provider, slot, &mut self.shared);
+        provider.unblock(slot);
+        provider.emit_limit(now, slot, &mut self.shared);
+        self.settle(now, at);
         Ok(())
+    }
+
+    /// Serves one provider and model after a change, and all at which something fell due.
+    fn settle(&mut self, now: Instant, at: usize) {
+        self.expire(now);
+        self.serve(now, at, None, None);
+        self.serve_unserved(now, None);
+    }
+
+    fn known(&self, resource: ResourceId) -> Result<Address, ConfigError> {
+        let expected = "a resource that this controller made";
+        self.find(resource).ok_or_else(|| ConfigError::new("resource", resource.index(), expected))
     }
 
     /// Lets another algorithm decide the limit of a resource from now on. Caps, cooldowns and waiting stay as they are.
@@ -138,7 +156,7 @@ impl RequestAdmission {
         resource: ResourceId,
         algorithm: Box<dyn LimitAlgorithm>,
     ) -> Result<(), ConfigError> {
-        self.recorder.note(self.effects.len(), || RequestCommand::SetAlgorithm { now, resource });
+        self.recorder.note(self.shared.effects.len(), || RequestCommand::SetAlgorithm { now, resource });
         self.put_algorithm(now, resource, algorithm)
     }
 
@@ -153,11 +171,12 @@ impl RequestAdmission {
         choice: LimitChoice,
     ) -> Result<(), ConfigError> {
         let algorithm = choice.make()?;
-        self.recorder.note(self.effects.len(), || RequestCommand::ChooseAlgorithm { now, resource, choice });
+        self.recorder.note(self.shared.effects.len(), || RequestCommand::ChooseAlgorithm { now, resource, choice });
         if let Some(algorithm) = algorithm {
             return self.put_algorithm(now, resource, algorithm);
         }
-        let fresh = known(&mut self.resources, resource)?.fresh_aimd();
+        let Address { provider, slot } = self.known(resource)?;
+        let fresh = self.providers[provider as usize].resources[slot as usize].controller.fresh_aimd();
         self.put_algorithm(now, resource, fresh)
     }
 
@@ -167,13 +186,9 @@ impl RequestAdmission {
         resource: ResourceId,
         algorithm: Box<dyn LimitAlgorithm>,
     ) -> Result<(), ConfigError> {
-        let now = self.begin(now);
-        let entry = known(&mut self.resources, resource)?;
-        entry.set_algorithm(now, algorithm);
-        self.queue.unblock(entry.place.set);
-        self.tell_limit(now, resource);
-        self.serve(now);
-        Ok(())
+        self.change(now, resource, |now, provider, slot, _| {
+            provider.resources[slot].controller.set_algorithm(now, algorithm);
+        })
     }
 
     /// Gives a resource these budgets, all of them full, in place of those it had.
@@ -184,79 +199,70 @@ impl RequestAdmission {
         budgets: &[BudgetConfig],
     ) -> Result<(), ConfigError> {
         budgets.iter().try_for_each(BudgetConfig::validate)?;
-        self.recorder.note(self.effects.len(), || RequestCommand::SetBudgets {
+        self.recorder.note(self.shared.effects.len(), || RequestCommand::SetBudgets {
             now,
             resource,
             budgets: budgets.to_vec(),
         });
-        let now = self.begin(now);
-        let entry = known(&mut self.resources, resource)?;
-        entry.set_budgets(now, budgets);
-        self.queue.unblock(entry.place.set);
-        self.serve(now);
-        Ok(())
+        self.change(now, resource, |now, provider, slot, _| provider.resources[slot].set_budgets(now, budgets))
     }
 
     /// Takes over what the provider said about a budget, and answers whether that changed one.
     pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, said: &Correction) -> bool {
-        self.recorder.note(self.effects.len(), || RequestCommand::CorrectBudget { now, resource, said: *said });
+        let waiting = self.shared.effects.len();
+        self.recorder.note(waiting, || RequestCommand::CorrectBudget { now, resource, said: *said });
         let now = self.begin(now);
-        let Some(entry) = self.resources.get_mut(resource.index()) else { return false };
-        let Some(Corrected { dimension, before, after }) = entry.budgets.correct(now, said) else { return false };
-        self.queue.unblock(entry.place.set);
-        self.tell(now, resource, RequestFact::BudgetCorrected { dimension, before, after });
-        self.serve(now);
+        let Some(Address { provider: at, slot }) = self.find(resource) else { return false };
+        let (at, slot) = (at as usize, slot as usize);
+        let provider = &mut self.providers[at];
+        let Some(Corrected { dimension, before, after }) = provider.resources[slot].budgets.correct(now, said) else {
+            return false;
+        };
+        provider.unblock(slot);
+        self.shared.emit(now, resource, RequestFact::BudgetCorrected { dimension, before, after });
+        self.settle(now, at);
         true
     }
 
     /// The fairness group of this name, with this weight from now on. `weight` lies in 2^-20..=2^20.
     pub fn group(&mut self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
-        self.recorder.note(self.effects.len(), || RequestCommand::Group { name: name.to_string(), weight });
-        if let Some(group) = self.named_group(name) {
-            return self.set_group_weight(group, weight).map(|()| group);
+        let waiting = self.shared.effects.len();
+        self.recorder.note(waiting, || RequestCommand::Group { name: name.to_string(), weight });
+        let group = self.groups.set(name, weight)?;
+        for provider in &mut self.providers {
+            provider.set_group_weight(group.index() as u32, weight);
         }
-        let group = self.queue.add_group(weight)?;
-        self.group_names.intern(name);
-        self.named_groups.push(group);
         Ok(group)
     }
 
-    /// The fairness group of a tenant, with weight 1 if nobody has named it before. The first [`MAX_STRANGERS`] that come so have
-    /// a group each; those beyond share one, so that names from outside cannot grow the controller without bound.
+    /// The fairness group of a tenant, with weight 1 if it was never named before. The first
+    /// [`MAX_UNREGISTERED_TENANTS`](super::MAX_UNREGISTERED_TENANTS) of these have a group each; further ones share the
+    /// overflow group, so that names from outside cannot grow the controller without bound.
     pub fn group_of_tenant(&mut self, name: &str) -> Result<GroupId, ConfigError> {
-        if let Some(group) = self.named_group(name) {
+        if let Some(group) = self.groups.find(name) {
             return Ok(group);
         }
-        if self.strangers < MAX_STRANGERS {
-            self.strangers += 1;
-            return self.group(name, 1.0);
-        }
-        match self.named_group(OTHERS) {
+        let name = self.groups.name_for_tenant(name);
+        match self.groups.find(name) {
             Some(group) => Ok(group),
-            None => self.group(OTHERS, 1.0),
+            None => self.group(name, 1.0),
         }
     }
 
-    /// Whether this is the group of tenants that came when there were too many to have one each. A host that remembers the groups
-    /// of the others by name stays as bounded as they are. O(1).
+    /// Whether this is the overflow group of [`RequestAdmission::group_of_tenant`]. A host that caches groups by name caches
+    /// only those that are not, and so stays bounded. O(1).
     #[must_use]
     pub fn is_shared_group(&self, group: GroupId) -> bool {
-        self.named_group(OTHERS) == Some(group)
-    }
-
-    fn named_group(&self, name: &str) -> Option<GroupId> {
-        self.group_names.get(name).map(|id| self.named_groups[id as usize])
+        self.groups.overflow() == Some(group)
     }
 
     /// Changes the weight of a resource's own group.
     pub fn set_resource_weight(&mut self, resource: ResourceId, weight: f64) -> Result<(), ConfigError> {
-        self.recorder.note(self.effects.len(), || RequestCommand::SetResourceWeight { resource, weight });
-        let group = known(&mut self.resources, resource)?.place.group;
-        self.set_group_weight(group, weight)
+        let waiting = self.shared.effects.len();
+        self.recorder.note(waiting, || RequestCommand::SetResourceWeight { resource, weight });
+        require((MIN_WEIGHT..=MAX_WEIGHT).contains(&weight), "weight", weight, "a number from 2^-20 to 2^20")?;
+        let Address { provider, slot } = self.known(resource)?;
+        self.providers[provider as usize].set_own_weight(slot as usize, weight);
+        Ok(())
     }
-}
-
-fn known(resources: &mut [Resource], resource: ResourceId) -> Result<&mut Resource, ConfigError> {
-    let entry = resources.get_mut(resource.index());
-    entry.ok_or_else(|| ConfigError::new("resource", resource.index(), "a resource that this controller made"))
 }

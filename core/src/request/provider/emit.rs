@@ -1,184 +1,197 @@
-//! The events of a controller, in the order in which things happen.
+//! The events of one provider and model, in the order in which things happen.
 
-use super::{RequestAdmission, Waiter};
+use super::{Held, ProviderModel};
 use crate::call::{Completion, Outcome};
-use crate::lease::{LeaseId, ReleaseAnswer};
-use crate::request::event::{EventPlace, RequestFact};
-use crate::request::keys::ResourceId;
-use crate::request::outcome::{Denial, DenialReason, RequestLease, WaiterId};
-use crate::request::resource::Held;
+use crate::id::SlotKey;
+use crate::lease::LeaseId;
+use crate::request::answer::{Denial, DenialReason, RequestLease, WaiterId};
+use crate::request::event::RequestFact;
+use crate::request::shared::{Shared, Waiter};
 use crate::time::{Duration, Instant};
 
-/// A limit before a call's outcome was taken into account.
+/// The state of a limit before the outcome of a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Before {
+pub(in crate::request) struct Before {
     limit: u32,
     was_ramping: bool,
 }
 
-impl RequestAdmission {
+/// Limits.
+impl ProviderModel {
+    /// Emits the steps of a ramp since the limit was last emitted.
     #[inline]
-    pub(super) fn tell(&mut self, now: Instant, resource: ResourceId, fact: RequestFact) {
-        self.log.push(now, EventPlace::Resource(resource), fact);
-    }
-
-    /// Steps that a ramp has made since the limit was last told.
-    #[inline]
-    pub(super) fn tell_ramp(&mut self, now: Instant, resource: ResourceId) {
-        if self.log.is_on() {
-            self.tell_steps(now, resource);
-        }
-    }
-
-    #[cold]
-    fn tell_steps(&mut self, now: Instant, resource: ResourceId) {
-        let entry = &mut self.resources[resource.index()];
-        let (from, to) = (entry.told_limit, entry.limit(now));
-        entry.told_limit = to;
-        if to > from {
-            self.tell(now, resource, RequestFact::RampStep { from, to });
-        }
-    }
-
-    /// A limit that a cap moved.
-    pub(super) fn tell_limit(&mut self, now: Instant, resource: ResourceId) {
-        if !self.log.is_on() {
-            return;
-        }
-        let entry = &mut self.resources[resource.index()];
-        let (from, to) = (entry.told_limit, entry.limit(now));
-        entry.told_limit = to;
-        if to < from {
-            self.tell(now, resource, RequestFact::LimitDecreased { from, to });
-        } else if to > from {
-            self.tell(now, resource, RequestFact::LimitIncreased { from, to });
-        }
-    }
-
-    #[cold]
-    pub(super) fn tell_try(&mut self, now: Instant, resource: ResourceId, answer: &Result<RequestLease, Denial>) {
-        match answer {
-            Ok(lease) => self.tell_direct(now, resource, lease.id),
-            Err(denial) => {
-                self.tell(now, resource, RequestFact::WaitStarted { waiter: None });
-                self.tell(now, resource, RequestFact::AcquireDenied { reason: denial.reason });
+    pub(in crate::request) fn emit_ramp_steps(&mut self, now: Instant, slot: usize, shared: &mut Shared) {
+        if shared.events.is_on() {
+            let (from, to) = self.take_limit_change(now, slot);
+            if to > from {
+                self.emit(now, slot, RequestFact::RampStep { from, to }, shared);
             }
         }
     }
 
-    /// A grant that nobody had to wait for.
-    #[cold]
-    pub(super) fn tell_direct(&mut self, now: Instant, resource: ResourceId, lease: LeaseId) {
-        self.tell(now, resource, RequestFact::WaitStarted { waiter: None });
-        self.tell(now, resource, RequestFact::WaitCompleted { waiter: None, waited: Duration::ZERO });
-        self.tell_granted(now, resource, lease);
-    }
-
-    /// A waiter is about to join the queue.
-    pub(super) fn tell_queued(&mut self, now: Instant, resource: ResourceId, waiter: WaiterId) {
-        if self.queue.is_empty() {
-            self.tell(now, resource, RequestFact::QueueFormed);
+    /// Emits a limit that a cap or a setting moved.
+    pub(in crate::request) fn emit_limit(&mut self, now: Instant, slot: usize, shared: &mut Shared) {
+        if shared.events.is_on() {
+            let (from, to) = self.take_limit_change(now, slot);
+            if to < from {
+                self.emit(now, slot, RequestFact::LimitDecreased { from, to }, shared);
+            } else if to > from {
+                self.emit(now, slot, RequestFact::LimitIncreased { from, to }, shared);
+            }
         }
-        self.tell(now, resource, RequestFact::WaitStarted { waiter: Some(waiter) });
     }
 
-    /// A waiter has left the queue with a grant.
-    pub(super) fn tell_served(&mut self, now: Instant, id: WaiterId, left: &Waiter, lease: LeaseId) {
+    /// The limit that was emitted last, and the one in force, which counts as emitted from now on.
+    #[cold]
+    pub(in crate::request) fn take_limit_change(&mut self, now: Instant, slot: usize) -> (u32, u32) {
+        let resource = &mut self.resources[slot];
+        let to = resource.controller.limit(now);
+        (core::mem::replace(&mut resource.last_emitted_limit, to), to)
+    }
+
+    fn emit(&self, now: Instant, slot: usize, fact: RequestFact, shared: &mut Shared) {
+        shared.emit(now, self.resources[slot].id, fact);
+    }
+}
+
+/// Waiters.
+impl ProviderModel {
+    #[cold]
+    pub(in crate::request) fn emit_try(
+        &self,
+        now: Instant,
+        slot: usize,
+        answer: &Result<RequestLease, Denial>,
+        shared: &mut Shared,
+    ) {
+        match answer {
+            Ok(lease) => self.emit_direct(now, slot, lease.id, shared),
+            Err(denial) => {
+                self.emit(now, slot, RequestFact::WaitStarted { waiter: None }, shared);
+                self.emit(now, slot, RequestFact::AcquireDenied { reason: denial.reason }, shared);
+            }
+        }
+    }
+
+    /// Emits an immediate grant.
+    #[cold]
+    pub(super) fn emit_direct(&self, now: Instant, slot: usize, lease: LeaseId, shared: &mut Shared) {
+        self.emit(now, slot, RequestFact::WaitStarted { waiter: None }, shared);
+        self.emit(now, slot, RequestFact::WaitCompleted { waiter: None, waited: Duration::ZERO }, shared);
+        self.emit_granted(now, slot, lease, shared);
+    }
+
+    /// Emits that a waiter is about to join the queue.
+    pub(super) fn emit_queued(&self, now: Instant, slot: usize, key: SlotKey, shared: &mut Shared) {
+        if !self.has_waiters() {
+            self.emit(now, slot, RequestFact::QueueFormed, shared);
+        }
+        let waiter = Some(shared.waiter_id(key));
+        self.emit(now, slot, RequestFact::WaitStarted { waiter }, shared);
+    }
+
+    /// Emits that a waiter has left the queue with a grant.
+    pub(super) fn emit_served(&self, now: Instant, id: WaiterId, left: &Waiter, lease: LeaseId, shared: &mut Shared) {
         let waited = left.since.elapsed(now);
-        self.tell(now, left.resource, RequestFact::WaitCompleted { waiter: Some(id), waited });
-        self.tell_granted(now, left.resource, lease);
-        self.tell_drained(now, left.resource);
+        self.emit(now, left.slot(), RequestFact::WaitCompleted { waiter: Some(id), waited }, shared);
+        self.emit_granted(now, left.slot(), lease, shared);
+        self.emit_drained(now, left.slot(), shared);
     }
 
-    /// A waiter has left the queue without one.
-    pub(super) fn tell_withdrawn(&mut self, now: Instant, id: WaiterId, left: &Waiter, reason: DenialReason) {
+    /// Emits that a waiter has left the queue without a grant.
+    pub(in crate::request) fn emit_withdrawn(
+        &self,
+        now: Instant,
+        id: WaiterId,
+        left: &Waiter,
+        reason: DenialReason,
+        shared: &mut Shared,
+    ) {
         let waited = left.since.elapsed(now);
         let fact = match reason {
             DenialReason::QueueTimeout => RequestFact::WaitTimeout { waiter: Some(id), waited },
             _ => RequestFact::WaitCancelled { waiter: id, waited, reason },
         };
-        self.tell(now, left.resource, fact);
-        self.tell_drained(now, left.resource);
+        self.emit(now, left.slot(), fact, shared);
+        self.emit_drained(now, left.slot(), shared);
     }
 
-    fn tell_drained(&mut self, now: Instant, resource: ResourceId) {
-        if self.queue.is_empty() {
-            self.tell(now, resource, RequestFact::QueueDrained);
+    fn emit_drained(&self, now: Instant, slot: usize, shared: &mut Shared) {
+        if !self.has_waiters() {
+            self.emit(now, slot, RequestFact::QueueDrained, shared);
         }
     }
 
-    fn tell_granted(&mut self, now: Instant, resource: ResourceId, lease: LeaseId) {
-        let entry = &self.resources[resource.index()];
-        let (limit, in_flight) = (entry.limit(now), entry.in_flight);
-        self.tell(now, resource, RequestFact::LeaseAcquired { lease, limit, in_flight });
-        self.tell(now, resource, RequestFact::CallStarted { lease });
+    fn emit_granted(&self, now: Instant, slot: usize, lease: LeaseId, shared: &mut Shared) {
+        let controller = &self.resources[slot].controller;
+        let (limit, in_flight) = (controller.limit(now), controller.in_flight());
+        self.emit(now, slot, RequestFact::LeaseAcquired { lease, limit, in_flight }, shared);
+        self.emit(now, slot, RequestFact::CallStarted { lease }, shared);
+    }
+}
+
+/// Outcomes.
+impl ProviderModel {
+    #[cold]
+    pub(in crate::request) fn before_outcome(&mut self, now: Instant, slot: usize, shared: &mut Shared) -> Before {
+        self.emit_ramp_steps(now, slot, shared);
+        let controller = &self.resources[slot].controller;
+        Before { limit: controller.limit(now), was_ramping: controller.limit_state(now).ramp.is_some() }
     }
 
+    /// Emits what an outcome did to the limit and the cooldown, and the released lease.
     #[cold]
-    pub(super) fn tell_irregular(&mut self, now: Instant, lease: LeaseId, answer: ReleaseAnswer) {
-        self.log.push(now, EventPlace::Controller, RequestFact::ReleaseDiagnostic { lease, answer });
-    }
-
-    #[cold]
-    pub(super) fn before_outcome(&mut self, now: Instant, resource: ResourceId) -> Before {
-        self.tell_ramp(now, resource);
-        let entry = &self.resources[resource.index()];
-        Before { limit: entry.limit(now), was_ramping: entry.limit_state(now).ramp.is_some() }
-    }
-
-    /// What an outcome did to the limit and the cooldown, and the lease that is gone.
-    #[cold]
-    pub(super) fn tell_outcome(
+    pub(in crate::request) fn emit_outcome(
         &mut self,
         now: Instant,
+        slot: usize,
         held: &Held,
         lease: LeaseId,
         done: &Completion,
         before: Before,
+        shared: &mut Shared,
     ) {
-        let resource = held.resource;
         let outcome = done.outcome;
-        let took = held.since().map_or(Duration::ZERO, |since| now - since);
-        self.tell(now, resource, RequestFact::CallCompleted { lease, outcome, took });
-        self.tell_moved(now, resource, before);
+        let took = held.grant.since().map_or(Duration::ZERO, |since| now - since);
+        self.emit(now, slot, RequestFact::CallCompleted { lease, outcome, took }, shared);
+        self.emit_moved_limit(now, slot, before, shared);
         if done.outcome == Outcome::RateLimited {
-            self.tell_refused(now, resource, done, before);
+            self.emit_rate_limited(now, slot, done, before, shared);
         }
-        let in_flight = self.resources[resource.index()].in_flight;
-        self.tell(now, resource, RequestFact::LeaseReleased { lease, outcome, held: took, in_flight });
+        let in_flight = self.resources[slot].controller.in_flight();
+        self.emit(now, slot, RequestFact::LeaseReleased { lease, outcome, held: took, in_flight }, shared);
     }
 
-    fn tell_moved(&mut self, now: Instant, resource: ResourceId, before: Before) {
-        let entry = &mut self.resources[resource.index()];
-        let (from, to) = (before.limit, entry.limit(now));
-        entry.told_limit = to;
-        let ceiling = entry.limit_state(now).rate_limit_ceiling;
-        let is_full = to == entry.effective_max() && entry.cooldown.until(now).is_none();
+    fn emit_moved_limit(&mut self, now: Instant, slot: usize, before: Before, shared: &mut Shared) {
+        let (_, to) = self.take_limit_change(now, slot);
+        let from = before.limit;
+        let controller = &self.resources[slot].controller;
+        let ceiling = controller.limit_state(now).rate_limit_ceiling;
+        let is_full = to == controller.effective_max() && controller.blocked_until(now).is_none();
         if to < from {
-            self.tell(now, resource, RequestFact::LimitDecreased { from, to });
+            self.emit(now, slot, RequestFact::LimitDecreased { from, to }, shared);
         } else if to > from {
-            self.tell(now, resource, RequestFact::LimitIncreased { from, to });
+            self.emit(now, slot, RequestFact::LimitIncreased { from, to }, shared);
             if ceiling > 0 && from <= ceiling && to > ceiling {
-                self.tell(now, resource, RequestFact::SoftCeilingRecovered { limit: to });
+                self.emit(now, slot, RequestFact::SoftCeilingRecovered { limit: to }, shared);
             }
             if is_full {
-                self.tell(now, resource, RequestFact::FullyRecovered { limit: to });
+                self.emit(now, slot, RequestFact::FullyRecovered { limit: to }, shared);
             }
         }
     }
 
-    fn tell_refused(&mut self, now: Instant, resource: ResourceId, done: &Completion, before: Before) {
-        let entry = &self.resources[resource.index()];
-        let blocked_until = entry.cooldown.until(now);
-        let consecutive = entry.cooldown.consecutive_rate_limits;
-        let taken = entry.config().max_cooldown;
-        let ramp_ended = before.was_ramping && entry.limit_state(now).ramp.is_none();
-        self.tell(now, resource, RequestFact::RateLimited { blocked_until, consecutive });
+    fn emit_rate_limited(&self, now: Instant, slot: usize, done: &Completion, before: Before, shared: &mut Shared) {
+        let controller = &self.resources[slot].controller;
+        let (blocked_until, consecutive) = (controller.blocked_until(now), controller.consecutive_rate_limits());
+        let taken = controller.config().max_cooldown;
+        let ramp_ended = before.was_ramping && controller.limit_state(now).ramp.is_none();
+        self.emit(now, slot, RequestFact::RateLimited { blocked_until, consecutive }, shared);
         if let Some(asked) = done.retry_after.filter(|asked| *asked > taken) {
-            self.tell(now, resource, RequestFact::CooldownCapped { asked, taken });
+            self.emit(now, slot, RequestFact::CooldownCapped { asked, taken }, shared);
         }
         if ramp_ended {
-            self.tell(now, resource, RequestFact::RampAborted { limit: before.limit });
+            self.emit(now, slot, RequestFact::RampAborted { limit: before.limit }, shared);
         }
     }
 }

@@ -145,7 +145,7 @@ fn record() -> Record {
     let mut admission = RequestAdmission::new(RequestConfig::default()).unwrap();
     admission.set_interest(Instant::ZERO, RequestInterest::ALL);
     let model = admission.register(Instant::ZERO, "provider", "model", "alias", 2).unwrap();
-    let resource = admission.resource(model, Domain::Chat);
+    let resource = admission.resource(model, Domain::Chat).expect("a known model");
     let mut pipeline = Pipeline::new(plan.clone(), config.clone()).unwrap();
     pipeline.set_interest(Interest::ALL);
     let (steps, working) = (Vec::new(), VecDeque::new());

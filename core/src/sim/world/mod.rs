@@ -331,7 +331,7 @@ fn providers(
         let machine = MockProvider::new(&model.provider, seeds.fork(stream).next_u64())
             .map_err(|error| ScenarioError::Provider { model: name(), error })?;
         let id = admission.register(Instant::ZERO, &model.name, &model.name, "default", model.max_parallel);
-        let resource = id.map(|id| admission.resource(id, Domain::Chat)).and_then(|resource| {
+        let resource = id.and_then(|id| admission.resource(id, Domain::Chat)).and_then(|resource| {
             admission.configure(Instant::ZERO, resource, model.request.clone())?;
             if !model.algorithm.is_aimd() {
                 admission.choose_algorithm(Instant::ZERO, resource, model.algorithm)?;

@@ -87,7 +87,7 @@ impl Loop {
         let config = RequestConfig { aimd: contender.settings.clone(), ..RequestConfig::default() };
         let mut admission = RequestAdmission::new(config)?;
         let model = admission.register(now, "provider", "model", "default", case.cap)?;
-        let resource = admission.resource(model, Domain::Chat);
+        let resource = admission.resource(model, Domain::Chat)?;
         if let Some(make) = &contender.make {
             admission.set_algorithm(now, resource, make(case.cap)?)?;
         }

@@ -1,0 +1,87 @@
+//! The waiters of one provider and model, in one fair queue.
+//!
+//! ```text
+//! fairness group (weight, tag)  --+-- FIFO of resource 0    class 0    blocked set 0
+//!                                 +-- FIFO of resource 1    class 1    blocked set 1
+//!                                 +-- FIFO of resource 0, worker run 7   (yielding waiters: yielding.rs)
+//! ```
+//!
+//! Waiters of one group and resource are served in order of arrival. The group's share is one, whatever it waits for, and a
+//! blocked resource delays no waiter of another. A request that names no group waits in the resource's own group, of
+//! weight 1.
+
+use super::resource::Place;
+use crate::fair_queue::{BlockedSetId, ClassId, FairQueue, FifoId, GroupId as QueueGroup};
+use crate::id::FixedMap;
+use crate::request::yielding::YieldClass;
+
+/// What tells the FIFOs of one group apart: the resource's slot, and the run whose workers yield, if any.
+type FifoKey = (QueueGroup, u32, Option<u32>);
+
+#[derive(Debug, Default)]
+pub(super) struct WaitQueue {
+    pub(super) fair: FairQueue,
+    /// The queue's groups by the index of the request group. Each is made by the first request that names it here.
+    groups: FixedMap<u32, QueueGroup>,
+    fifos: FixedMap<FifoKey, FifoId>,
+}
+
+/// Where a waiter is queued.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    pub(super) group: QueueGroup,
+    pub(super) slot: u32,
+    /// The run of a yielding waiter.
+    pub(super) run: Option<u32>,
+}
+
+impl WaitQueue {
+    /// The place of one more resource.
+    pub(super) fn add_resource(&mut self) -> Place {
+        let own_group = self.fair.add_unit_group();
+        Place { class: self.fair.add_class(), blocked_set: self.fair.add_blocked_set(), own_group }
+    }
+
+    /// The queue's group of a request group that has this weight now.
+    pub(super) fn group(&mut self, index: u32, weight: f64) -> QueueGroup {
+        if let Some(group) = self.groups.get(&index) {
+            return *group;
+        }
+        let group = self.fair.add_unit_group();
+        // The weight of a request group was validated.
+        let _ = self.fair.set_weight(group, weight);
+        self.groups.insert(index, group);
+        group
+    }
+
+    /// Follows a change of weight, if the request group has waited or called here.
+    pub(super) fn set_weight(&mut self, index: u32, weight: f64) {
+        if let Some(group) = self.groups.get(&index) {
+            let _ = self.fair.set_weight(*group, weight);
+        }
+    }
+
+    /// The FIFO of a line, made by its first waiter.
+    pub(super) fn fifo(&mut self, line: Line) -> FifoId {
+        let key = (line.group, line.slot, line.run);
+        if let Some(fifo) = self.fifos.get(&key) {
+            return *fifo;
+        }
+        let fifo = self.fair.add_fifo(line.group);
+        self.fifos.insert(key, fifo);
+        fifo
+    }
+
+    /// A class and a blocked set for the waiters of one resource that yield equal task resources.
+    pub(super) fn add_yield_class(&mut self) -> YieldClass {
+        YieldClass { class: self.fair.add_class(), blocked_set: self.fair.add_blocked_set() }
+    }
+
+    pub(super) fn class_of(line_class: Option<YieldClass>, place: &Place) -> ClassId {
+        line_class.map_or(place.class, |yielding| yielding.class)
+    }
+
+    pub(super) fn unblock(&mut self, set: BlockedSetId) {
+        self.fair.unblock(set);
+    }
+}

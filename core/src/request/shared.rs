@@ -1,0 +1,76 @@
+//! What the providers of one controller share: leases, waiters, timers, effects and events.
+
+use alloc::collections::VecDeque;
+
+use super::answer::{Effect, WaiterId};
+use super::config::RequestConfig;
+use super::event::{EventLog, EventPlace, RequestFact};
+use super::keys::ResourceId;
+use super::provider::{Held, Since};
+use super::timers::Timers;
+use super::yielding::YieldingWaiters;
+use crate::budget::Usage;
+use crate::id::{SlotKey, Slots};
+use crate::lease::Ledger;
+use crate::time::Instant;
+
+/// A request that waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiter {
+    pub(super) resource: ResourceId,
+    /// The resource's slot at its provider and model.
+    pub(super) slot: u32,
+    /// The number of the command that it came with.
+    pub(super) number: u64,
+    /// Known where it has a deadline, and where events were on when it came.
+    pub(super) since: Since,
+    pub(super) deadline: Option<Instant>,
+    pub(super) estimate: Usage,
+    /// Whether [`YieldingWaiters`] has an entry for it.
+    pub(super) is_yielding: bool,
+    /// Its node in the queue of its provider and model.
+    pub(super) node: u32,
+}
+
+impl Waiter {
+    pub(super) fn slot(&self) -> usize {
+        self.slot as usize
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) config: RequestConfig,
+    /// Commands that were carried out.
+    pub(super) sequence: u64,
+    pub(super) ledger: Ledger<Held>,
+    pub(super) waiters: Slots<Waiter>,
+    pub(super) yielding: YieldingWaiters,
+    pub(super) timers: Timers,
+    pub(super) effects: VecDeque<Effect>,
+    pub(super) events: EventLog,
+}
+
+impl Shared {
+    pub(super) fn new(config: RequestConfig) -> Self {
+        Self {
+            sequence: 0,
+            ledger: Ledger::new(config.controller),
+            waiters: Slots::default(),
+            yielding: YieldingWaiters::default(),
+            timers: Timers::default(),
+            effects: VecDeque::new(),
+            events: EventLog::default(),
+            config,
+        }
+    }
+
+    pub(super) fn waiter_id(&self, key: SlotKey) -> WaiterId {
+        WaiterId::new(self.config.controller, key)
+    }
+
+    #[inline]
+    pub(super) fn emit(&mut self, now: Instant, resource: ResourceId, fact: RequestFact) {
+        self.events.push(now, EventPlace::Resource(resource), fact);
+    }
+}
