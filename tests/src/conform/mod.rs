@@ -21,6 +21,12 @@ const NOT_COPIED: [&str; 5] = [
     "history_bound_8192",
 ];
 
+/// Steps, by trace and number, that show the recorded system's one queue over all providers: the clock moved and nothing was
+/// served yet, the first waiter in turn was one of another provider and model, and so `try_acquire` overtook a waiter of its
+/// own that could go. Here every provider and model has a queue, and `try_acquire` never overtakes. What follows from the
+/// lease that was granted is not compared.
+const ONE_QUEUE: [(&str, usize); 2] = [("random_008", 92), ("random_016", 75)];
+
 /// A recorded trace.
 #[derive(Debug, Deserialize)]
 pub struct Trace {
@@ -97,7 +103,8 @@ pub fn replay(text: &str) -> Result<Replay> {
         }
         replay.compared += 1;
         if let Some(difference) = compare(&step.expect, &actual, "expect") {
-            if let Some(quirk) = subject.lasting_quirk() {
+            let one_queue = ONE_QUEUE.contains(&(trace.name.as_str(), at)).then_some("one_queue_over_all_providers");
+            if let Some(quirk) = subject.lasting_quirk().or(one_queue) {
                 replay.compared -= 1;
                 replay.skipped.extend((at..trace.steps.len()).map(|at| (at, quirk.to_owned())));
                 break;

@@ -313,11 +313,14 @@ impl RequestAdmission {
     fn try_grant(&mut self, now: Instant, request: &Request, at: &Located) -> Result<RequestLease, Denial> {
         self.expire(now);
         let provider = &mut self.providers[at.provider];
+        if provider.is_waiter_ahead(now, &mut self.shared) {
+            return Err(provider.overtaking(now, at.slot));
+        }
         if let Some(denial) = provider.blocked(now, at.slot, request) {
             return Err(denial);
         }
-        if provider.is_waiter_ahead(now, at.slot, &mut self.shared) {
-            return Err(Denial { reason: DenialReason::QueuedWaitersAhead, changes_at: None });
+        if provider.would_spend_ahead(at.slot) {
+            return Err(provider.overtaking(now, at.slot));
         }
         Ok(provider.grant(now, at.slot, request.estimate, &mut self.shared))
     }

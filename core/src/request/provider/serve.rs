@@ -5,7 +5,7 @@ use super::{Block, ProviderModel, Since, TaskSide, reborrow};
 use crate::budget::Usage;
 use crate::fair_queue::{Eligibility, GroupId as QueueGroup, Selection};
 use crate::id::SlotKey;
-use crate::request::answer::{Effect, RequestLease};
+use crate::request::answer::{Denial, DenialReason, Effect, RequestLease};
 use crate::request::keys::Request;
 use crate::request::shared::{Shared, Waiter};
 use crate::request::yielding::{YieldState, YieldingWaiter};
@@ -50,14 +50,21 @@ impl ProviderModel {
         RequestLease { id: shared.ledger.grant(resource.id.index() as u32, held) }
     }
 
-    /// Whether a waiter goes before a newcomer of `slot`: one that could go at this instant, or one of the same resource that
-    /// waits for a budget, which the newcomer would spend.
-    pub(in crate::request) fn is_waiter_ahead(&mut self, now: Instant, slot: usize, shared: &mut Shared) -> bool {
-        if !self.has_waiters() {
-            return false;
-        }
+    /// Whether a waiter could be granted at this instant, which a newcomer must not overtake.
+    pub(in crate::request) fn is_waiter_ahead(&mut self, now: Instant, shared: &mut Shared) -> bool {
+        self.has_waiters() && self.select(now, None, shared).is_some()
+    }
+
+    /// Whether waiters of the same resource wait for a budget, which a newcomer would spend.
+    pub(in crate::request) fn would_spend_ahead(&self, slot: usize) -> bool {
         let resource = &self.resources[slot];
-        (resource.waiters > 0 && !resource.budgets.is_empty()) || self.select(now, None, shared).is_some()
+        resource.waiters > 0 && !resource.budgets.is_empty()
+    }
+
+    /// The denial of a newcomer that would overtake.
+    pub(in crate::request) fn overtaking(&self, now: Instant, slot: usize) -> Denial {
+        let changes_at = self.resources[slot].next_change(now);
+        Denial { reason: DenialReason::QueuedWaitersAhead, changes_at }
     }
 }
 
