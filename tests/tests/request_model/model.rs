@@ -1,80 +1,75 @@
-//! Request admission as the specification words it: lists, linear scans, everything worked out anew each time.
+//! Waiting for requests as SPEC 5.4 words it: plain lists, searched from the start each time.
+//!
+//! | rule | in the words of SPEC |
+//! | --- | --- |
+//! | one queue for each provider/model | "One fair queue per provider/model: waiters are grouped by request group and weighted, across all resources that share that cap, and by nothing else." |
+//! | a turn belongs to a group and a resource | "A waiter of one domain never delays a waiter of another domain of the same group. A blocked group never blocks another." |
+//! | order | "Selection order is ascending (tag, activation sequence)"; first in, first out within one turn |
+//! | `try_acquire` | "While any waiter of the same provider/model could be granted at this instant, the answer is *queued waiters ahead*." |
+//! | who serves | "Waiters are served by acquire, release, register, cap changes and `handle_timeout`, never by `try_acquire` or snapshot." |
+//! | deadlines | "Deadline 0 means now or not at all. A waiter past its deadline is never granted." |
+//!
+//! A command serves the queue of its own provider/model. Whether it also does what fell due in the other queues while the
+//! host did not look is left open: [`Model::expire`] and [`Model::serve`] do it for one queue.
 
 use tidegate_core::request::{DenialReason, Outcome};
 
-/// Nanoseconds.
-pub(crate) type Time = u64;
+use crate::limits::{Ended, Limit, Settings, Time};
 
-/// Settings, equal for all resources.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    pub(crate) successes_until_increase: u32,
-    pub(crate) cooldown: Time,
-    pub(crate) max_cooldown: Time,
-    pub(crate) ramp: Time,
-    pub(crate) initial_limit: Option<u32>,
-    /// A maximum below the provider's cap.
-    pub(crate) max_limit: Option<u32>,
-    pub(crate) default_timeout: Option<Time>,
-}
-
-impl Settings {
-    fn effective_max(&self, cap: u32) -> u32 {
-        self.max_limit.map_or(cap, |max| max.min(cap))
-    }
-}
-
+/// A provider/model: its queue, and the cap over all its domains.
 #[derive(Clone, Debug)]
-pub(crate) struct Provider {
-    pub(crate) aliases: Vec<(usize, u32)>,
+pub(crate) struct Owner {
+    /// Each alias with its cap.
+    aliases: Vec<(usize, u32)>,
+    /// Of its queue alone.
+    virtual_time: f64,
 }
 
-impl Provider {
+impl Owner {
+    /// "Several aliases of one provider/model: the lowest cap holds."
     pub(crate) fn cap(&self) -> u32 {
-        self.aliases.iter().map(|(_, cap)| *cap).min().expect("a provider has an alias")
+        self.aliases.iter().map(|(_, cap)| *cap).min().expect("a provider/model has an alias")
     }
 }
 
-/// An adaptive limit and its cooldown.
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
-    pub(crate) provider: usize,
-    pub(crate) max: u32,
-    /// The limit when no ramp runs, and the target of one that does.
-    pub(crate) limit: u32,
-    pub(crate) is_ramping: bool,
-    ramp_started: Option<Time>,
-    pub(crate) blocked_until: Time,
-    pub(crate) consecutive: u32,
-    pub(crate) streak: u32,
-    pub(crate) ceiling: u32,
-    grants: u64,
-    /// Grants that had been given at the last cut.
-    epoch: u64,
+    pub(crate) owner: usize,
+    pub(crate) limit: Limit,
+    /// Weight of the group of requests that name no group.
+    own_weight: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lease {
-    pub(crate) ticket: u64,
-    pub(crate) resource: usize,
-    admitted_limit: u32,
+struct Lease {
+    ticket: u64,
+    resource: usize,
     grant: u64,
+    admitted_limit: u32,
+}
+
+/// Where a waiter stands: a group, or none, and a resource. First in, first out within one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Line {
+    group: Option<usize>,
+    resource: usize,
+}
+
+/// A line's place in the queue of its provider/model.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    line: Line,
+    /// The tag after its last service.
+    finish: Option<f64>,
+    tag: f64,
+    activation: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Waiter {
     ticket: u64,
-    resource: usize,
-    group: usize,
+    line: Line,
     deadline: Option<Time>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Group {
-    weight: f64,
-    finish: Option<f64>,
-    tag: f64,
-    turn: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,7 +85,7 @@ pub(crate) enum Answer {
     Denied(Denial),
 }
 
-/// News for a waiter. Refusals come in the order of their deadlines; those of one instant in any order.
+/// What a waiter is answered. Refusals come in the order of their deadlines; those of one instant in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     Granted { ticket: u64 },
@@ -101,101 +96,93 @@ pub(crate) enum News {
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) settings: Settings,
-    pub(crate) providers: Vec<Provider>,
+    pub(crate) owners: Vec<Owner>,
     pub(crate) resources: Vec<Resource>,
-    groups: Vec<Group>,
+    weights: Vec<f64>,
+    turns: Vec<Turn>,
+    /// In the order they came.
     waiters: Vec<Waiter>,
-    pub(crate) leases: Vec<Lease>,
-    pub(crate) news: Vec<News>,
-    virtual_time: f64,
-    turns: u64,
+    leases: Vec<Lease>,
+    /// By provider/model, oldest first.
+    pub(crate) news: Vec<(usize, News)>,
+    activations: u64,
     is_shut: bool,
-    now: Time,
+    pub(crate) now: Time,
 }
 
+/// Commands.
 impl Model {
-    /// Resources are named by the provider they belong to; groups by their weight.
-    pub(crate) fn new(settings: Settings, caps: &[u32], resources: &[usize], weights: &[f64]) -> Self {
-        let group = |weight: &f64| Group { weight: *weight, finish: None, tag: 0.0, turn: 0 };
-        let resource = |provider: &usize| {
-            let max = settings.effective_max(caps[*provider]);
-            let limit = settings.initial_limit.unwrap_or(max).clamp(1, max);
-            Resource {
-                provider: *provider,
-                max,
-                limit,
-                is_ramping: settings.ramp > 0 && limit > 1,
-                ramp_started: None,
-                blocked_until: 0,
-                consecutive: 0,
-                streak: 0,
-                ceiling: 0,
-                grants: 0,
-                epoch: 0,
-            }
-        };
+    /// Each provider/model with its cap and its number of domains, and the weight of each group.
+    pub(crate) fn new(settings: Settings, owners: &[(u32, usize)], weights: &[f64]) -> Self {
+        let owner = |(cap, _): &(u32, usize)| Owner { aliases: vec![(0, *cap)], virtual_time: 0.0 };
+        let resources = owners.iter().enumerate().flat_map(|(owner, (cap, domains))| {
+            let resource = Resource { owner, limit: Limit::new(&settings, *cap), own_weight: 1.0 };
+            vec![resource; *domains]
+        });
         Self {
             settings,
-            providers: caps.iter().map(|cap| Provider { aliases: vec![(0, *cap)] }).collect(),
-            resources: resources.iter().map(resource).collect(),
-            groups: weights.iter().map(group).collect(),
+            owners: owners.iter().map(owner).collect(),
+            resources: resources.collect(),
+            weights: weights.to_vec(),
+            turns: Vec::new(),
             waiters: Vec::new(),
             leases: Vec::new(),
             news: Vec::new(),
-            virtual_time: 0.0,
-            turns: 0,
+            activations: 0,
             is_shut: false,
             now: 0,
         }
     }
 
-    pub(crate) fn set_weight(&mut self, group: usize, weight: f64) {
-        self.groups[group].weight = weight;
+    /// "A `now` that goes backwards is clamped to the latest seen."
+    pub(crate) fn observe(&mut self, now: Time) {
+        self.now = self.now.max(now);
     }
 
-    pub(crate) fn register(&mut self, now: Time, provider: usize, alias: usize, cap: u32) {
-        self.begin(now);
-        let aliases = &mut self.providers[provider].aliases;
+    /// Applies to all lines of the group, from their next service on.
+    pub(crate) fn set_weight(&mut self, group: usize, weight: f64) {
+        self.weights[group] = weight;
+    }
+
+    pub(crate) fn set_own_weight(&mut self, resource: usize, weight: f64) {
+        self.resources[resource].own_weight = weight;
+    }
+
+    pub(crate) fn register(&mut self, now: Time, owner: usize, alias: usize, cap: u32) {
+        self.observe(now);
+        let aliases = &mut self.owners[owner].aliases;
         aliases.retain(|(known, _)| *known != alias);
         aliases.push((alias, cap));
-        let max = self.settings.effective_max(self.providers[provider].cap());
-        for at in 0..self.resources.len() {
-            self.settle(at);
-            let resource = &mut self.resources[at];
-            if resource.provider == provider {
-                let was_never_cut = resource.epoch == 0;
-                if was_never_cut && resource.limit == resource.max {
-                    resource.limit = max;
-                }
-                resource.limit = resource.limit.min(max);
-                resource.max = max;
-            }
+        let cap = self.owners[owner].cap();
+        for resource in self.resources.iter_mut().filter(|resource| resource.owner == owner) {
+            resource.limit.set_cap(&self.settings, self.now, cap);
         }
-        self.serve(None);
+        self.serve(owner);
     }
 
+    /// The newcomer is enqueued, and then waiters are served in order.
     pub(crate) fn acquire(
         &mut self,
         now: Time,
         ticket: u64,
         resource: usize,
-        group: usize,
+        group: Option<usize>,
         timeout: Option<Time>,
     ) -> Answer {
-        self.begin(now);
+        self.observe(now);
         if let Some(denial) = self.attempt(resource) {
             return Answer::Denied(denial);
         }
+        let owner = self.resources[resource].owner;
         let timeout = timeout.or(self.settings.default_timeout);
-        let deadline = timeout.map(|span| self.now + span);
-        self.refuse_overdue();
-        if !self.waiters.iter().any(|waiter| waiter.group == group) {
-            let tag = self.groups[group].finish.unwrap_or(self.virtual_time);
-            self.groups[group].tag = tag;
-            self.groups[group].turn = self.next_turn();
-        }
-        self.waiters.push(Waiter { ticket, resource, group, deadline });
-        if self.serve(Some(ticket)) {
+        self.expire(owner);
+        let line = Line { group, resource };
+        self.activate(line);
+        self.waiters.push(Waiter { ticket, line, deadline: timeout.map(|span| self.now + span) });
+        self.grant_in_order(owner);
+        let granted = (owner, News::Granted { ticket });
+        if self.news.contains(&granted) {
+            self.news.retain(|news| *news != granted);
             return Answer::Granted;
         }
         if timeout == Some(0) {
@@ -205,157 +192,129 @@ impl Model {
         Answer::Waiting
     }
 
+    /// Serves no waiter and passes none.
     pub(crate) fn try_acquire(&mut self, now: Time, ticket: u64, resource: usize) -> Answer {
-        self.begin(now);
+        self.observe(now);
         if let Some(denial) = self.attempt(resource) {
             return Answer::Denied(denial);
         }
-        self.refuse_overdue();
+        if self.could_grant(self.resources[resource].owner) {
+            return Answer::Denied(self.denial(resource, DenialReason::QueuedWaitersAhead));
+        }
         if let Some(reason) = self.blocked(resource) {
             return Answer::Denied(self.denial(resource, reason));
-        }
-        let provider = self.resources[resource].provider;
-        if self.first().is_some_and(|first| self.resources[first.resource].provider == provider) {
-            return Answer::Denied(Denial { reason: DenialReason::QueuedWaitersAhead, changes_at: None });
         }
         self.grant(ticket, resource);
         Answer::Granted
     }
 
+    /// "Not yet granted: removed."
     pub(crate) fn cancel(&mut self, now: Time, ticket: u64) -> bool {
-        self.begin(now);
-        let is_waiting = self.waiters.iter().any(|waiter| waiter.ticket == ticket);
+        self.observe(now);
+        let before = self.waiters.len();
         self.waiters.retain(|waiter| waiter.ticket != ticket);
-        if is_waiting {
-            self.serve(None);
-        }
-        is_waiting
+        self.waiters.len() < before
     }
 
     pub(crate) fn release(&mut self, now: Time, ticket: u64, outcome: Outcome, retry_after: Option<Time>) {
-        self.begin(now);
+        self.observe(now);
         let at = self.leases.iter().position(|lease| lease.ticket == ticket).expect("the lease is out");
-        let lease = self.leases.remove(at);
-        self.settle(lease.resource);
-        let is_last = self.in_flight(lease.resource) == 0;
-        let limit = self.limit(lease.resource);
-        let Settings { cooldown, max_cooldown, successes_until_increase, .. } = self.settings;
-        let now = self.now;
-        let resource = &mut self.resources[lease.resource];
-        let is_cooling_down = now < resource.blocked_until;
-        match outcome {
-            Outcome::RateLimited => {
-                let asked = retry_after.filter(|span| *span > 0).unwrap_or(cooldown).min(max_cooldown);
-                resource.blocked_until = resource.blocked_until.max(now + asked);
-                resource.consecutive += 1;
-                resource.streak = 0;
-                resource.is_ramping = false;
-                resource.limit = limit;
-                if lease.grant >= resource.epoch {
-                    resource.epoch = resource.grants;
-                    resource.limit = (limit * 3 / 4).max(1);
-                    if resource.ceiling == 0 {
-                        resource.ceiling = lease.admitted_limit;
-                    }
-                }
-            }
-            Outcome::Success if !is_cooling_down => {
-                resource.consecutive = 0;
-                if !resource.is_ramping {
-                    resource.streak += 1;
-                }
-                if resource.streak == successes_until_increase {
-                    resource.streak = 0;
-                    resource.limit = (resource.limit + 1).min(resource.max);
-                }
-            }
-            Outcome::LocalCancelled | Outcome::LocalTimeout => {}
-            _ if is_last => resource.consecutive = 0,
-            _ => {}
-        }
-        self.serve(None);
+        let Lease { resource, grant, admitted_limit, .. } = self.leases.remove(at);
+        let is_last = self.in_flight(resource) == 0;
+        let ended = Ended { outcome, retry_after, admitted_limit, grant, is_last };
+        self.resources[resource].limit.release(&self.settings, self.now, &ended);
+        self.serve(self.resources[resource].owner);
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Time) {
-        self.begin(now);
-        self.serve(None);
+        self.observe(now);
+        for owner in 0..self.owners.len() {
+            self.serve(owner);
+        }
     }
 
+    /// "Queued waiters get *shutdown*, active leases stay valid until released."
     pub(crate) fn shutdown(&mut self, now: Time) {
-        self.begin(now);
+        self.observe(now);
         self.is_shut = true;
-        for waiter in std::mem::take(&mut self.waiters) {
-            let denial = self.denial(waiter.resource, DenialReason::Shutdown);
-            self.news.push(News::Refused { ticket: waiter.ticket, deadline: None, denial });
+        for Waiter { ticket, line, .. } in std::mem::take(&mut self.waiters) {
+            let denial = self.denial(line.resource, DenialReason::Shutdown);
+            let owner = self.resources[line.resource].owner;
+            self.news.push((owner, News::Refused { ticket, deadline: None, denial }));
         }
-    }
-
-    /// The first instant after `now` at which time alone changes something for a waiter.
-    pub(crate) fn next_event(&self) -> Option<Time> {
-        let events = self.waiters.iter().flat_map(|waiter| [waiter.deadline, self.next_change(waiter.resource)]);
-        events.flatten().min()
-    }
-
-    /// Moves to `now` and does nothing else, to read figures there.
-    pub(crate) fn observe(&mut self, now: Time) {
-        self.begin(now);
-    }
-
-    /// Whether a waiter could go at the time of the last command.
-    pub(crate) fn owes_a_grant(&self) -> bool {
-        self.first().is_some()
-    }
-
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiters.len()
-    }
-
-    pub(crate) fn waiting_for(&self, resource: usize) -> usize {
-        self.waiters.iter().filter(|waiter| waiter.resource == resource).count()
-    }
-
-    pub(crate) fn in_flight(&self, resource: usize) -> usize {
-        self.leases.iter().filter(|lease| lease.resource == resource).count()
-    }
-
-    pub(crate) fn in_flight_at(&self, provider: usize) -> usize {
-        self.leases.iter().filter(|lease| self.resources[lease.resource].provider == provider).count()
-    }
-
-    /// `1 + floor((target - 1) x elapsed / ramp)` while the ramp runs.
-    pub(crate) fn limit(&self, resource: usize) -> u32 {
-        let Resource { limit, is_ramping, ramp_started, .. } = self.resources[resource];
-        match ramp_started {
-            _ if !is_ramping => limit,
-            None => 1,
-            Some(started) if self.now - started >= self.settings.ramp => limit,
-            Some(started) => {
-                1 + (u128::from(limit - 1) * u128::from(self.now - started) / u128::from(self.settings.ramp)) as u32
-            }
-        }
-    }
-
-    pub(crate) fn is_ramping(&self, resource: usize) -> bool {
-        let Resource { is_ramping, ramp_started, .. } = self.resources[resource];
-        is_ramping && ramp_started.is_none_or(|started| self.now - started < self.settings.ramp)
     }
 }
 
+/// What falls due.
 impl Model {
-    fn begin(&mut self, now: Time) {
-        self.now = self.now.max(now);
+    /// Refuses the waiters of one queue whose deadlines have passed.
+    pub(crate) fn expire(&mut self, owner: usize) {
+        let mut overdue = self.waiters.clone();
+        overdue.retain(|waiter| self.is_overdue(waiter) && self.resources[waiter.line.resource].owner == owner);
+        overdue.sort_by_key(|waiter| waiter.deadline);
+        for Waiter { ticket, line, deadline } in overdue {
+            self.waiters.retain(|waiter| waiter.ticket != ticket);
+            let denial = self.denial(line.resource, DenialReason::QueueTimeout);
+            self.news.push((owner, News::Refused { ticket, deadline, denial }));
+        }
     }
 
-    fn next_turn(&mut self) -> u64 {
-        self.turns += 1;
-        self.turns
+    /// Refuses whose deadlines have passed, then grants in order while any waiter of this queue may go.
+    pub(crate) fn serve(&mut self, owner: usize) {
+        self.expire(owner);
+        self.grant_in_order(owner);
     }
 
-    /// A ramp that has reached its target is over, whatever becomes of the target later.
-    fn settle(&mut self, resource: usize) {
-        self.resources[resource].is_ramping = self.is_ramping(resource);
+    fn grant_in_order(&mut self, owner: usize) {
+        while let Some(Waiter { ticket, line, .. }) = self.first(owner) {
+            self.waiters.retain(|waiter| waiter.ticket != ticket);
+            self.commit(owner, line);
+            self.grant(ticket, line.resource);
+            self.news.push((owner, News::Granted { ticket }));
+        }
     }
 
+    /// Of the queue of `owner`: the first waiter of each line, if it may go, by tag and then by activation.
+    fn first(&self, owner: usize) -> Option<Waiter> {
+        let mut turns = self.turns.clone();
+        turns.retain(|turn| self.resources[turn.line.resource].owner == owner);
+        turns.sort_by(|a, b| a.tag.total_cmp(&b.tag).then(a.activation.cmp(&b.activation)));
+        turns.retain(|turn| self.blocked(turn.line.resource).is_none());
+        turns.iter().find_map(|turn| self.waiters.iter().find(|waiter| waiter.line == turn.line).copied())
+    }
+
+    /// "A group that becomes non-empty is activated with (tag, activation sequence), tag = its last finish tag, or V if it
+    /// never had one."
+    fn activate(&mut self, line: Line) {
+        if self.waiters.iter().any(|waiter| waiter.line == line) {
+            return;
+        }
+        let known = self.turns.iter().position(|turn| turn.line == line);
+        let finish = known.and_then(|at| self.turns.remove(at).finish);
+        let virtual_time = self.owners[self.resources[line.resource].owner].virtual_time;
+        self.activations += 1;
+        let tag = finish.unwrap_or(virtual_time);
+        self.turns.push(Turn { line, finish, tag, activation: self.activations });
+    }
+
+    /// "V = max(V, tag); the group's next tag is V + cost / weight." A line that goes on waiting is activated anew.
+    fn commit(&mut self, owner: usize, line: Line) {
+        let weight = line.group.map_or(self.resources[line.resource].own_weight, |group| self.weights[group]);
+        let virtual_time = &mut self.owners[owner].virtual_time;
+        let turn = self.turns.iter_mut().find(|turn| turn.line == line).expect("a waiter has a turn");
+        *virtual_time = virtual_time.max(turn.tag);
+        self.activations += 1;
+        turn.activation = self.activations;
+        turn.tag = *virtual_time + 1.0 / weight;
+        turn.finish = Some(turn.tag);
+    }
+
+    fn grant(&mut self, ticket: u64, resource: usize) {
+        let (grant, admitted_limit) = self.resources[resource].limit.grant(&self.settings, self.now);
+        self.leases.push(Lease { ticket, resource, grant, admitted_limit });
+    }
+
+    /// What no waiting helps against; else the limit is told of the attempt.
     fn attempt(&mut self, resource: usize) -> Option<Denial> {
         let denied = |reason| Some(Denial { reason, changes_at: None });
         if resource >= self.resources.len() {
@@ -364,90 +323,105 @@ impl Model {
         if self.is_shut {
             return denied(DenialReason::Shutdown);
         }
-        let now = self.now;
-        self.resources[resource].ramp_started.get_or_insert(now);
-        self.settle(resource);
+        self.resources[resource].limit.attempt(&self.settings, self.now);
         None
     }
 
+    /// What keeps every call of a resource from going out now.
     fn blocked(&self, resource: usize) -> Option<DenialReason> {
-        let Resource { provider, blocked_until, .. } = self.resources[resource];
-        if self.now < blocked_until {
+        let Resource { owner, limit, .. } = &self.resources[resource];
+        if self.now < limit.blocked_until {
             return Some(DenialReason::Cooldown);
         }
-        let is_full = self.in_flight_at(provider) >= self.providers[provider].cap() as usize
-            || self.in_flight(resource) >= self.limit(resource) as usize;
+        let is_full = self.in_flight_of(*owner) >= self.owners[*owner].cap() as usize
+            || self.in_flight(resource) >= limit.at(&self.settings, self.now) as usize;
         is_full.then_some(DenialReason::NoCapacity)
     }
 
+    /// "Each says when capacity is next known to change, if known."
     fn denial(&self, resource: usize, reason: DenialReason) -> Denial {
         Denial { reason, changes_at: self.next_change(resource) }
     }
 
-    /// The end of the cooldown, or else the next step of the ramp: each step in turn until one lies ahead.
-    fn next_change(&self, resource: usize) -> Option<Time> {
-        let Resource { blocked_until, limit, ramp_started, .. } = self.resources[resource];
-        if self.now < blocked_until {
-            return Some(blocked_until);
-        }
-        let started = ramp_started.filter(|_| self.is_ramping(resource))?;
-        let steps = u64::from(limit - 1).max(1);
-        (1..=steps).map(|step| started + (step * self.settings.ramp).div_ceil(steps)).find(|at| *at > self.now)
+    fn is_overdue(&self, waiter: &Waiter) -> bool {
+        waiter.deadline.is_some_and(|end| end <= self.now)
+    }
+}
+
+/// Figures, as of the latest instant.
+impl Model {
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiters.len()
     }
 
-    /// The waiter whose turn it is among those that could go: the first of each group, by tag, then by turn.
-    fn first(&self) -> Option<Waiter> {
-        let mut best: Option<Waiter> = None;
-        for group in 0..self.groups.len() {
-            let Some(head) = self.waiters.iter().find(|waiter| waiter.group == group) else { continue };
-            let key = |group: usize| (self.groups[group].tag, self.groups[group].turn);
-            let is_earlier = best.is_none_or(|best| key(group) < key(best.group));
-            if is_earlier && self.blocked(head.resource).is_none() {
-                best = Some(*head);
+    pub(crate) fn waiting_for(&self, resource: usize) -> usize {
+        self.waiters.iter().filter(|waiter| waiter.line.resource == resource).count()
+    }
+
+    pub(crate) fn in_flight(&self, resource: usize) -> usize {
+        self.leases.iter().filter(|lease| lease.resource == resource).count()
+    }
+
+    pub(crate) fn in_flight_of(&self, owner: usize) -> usize {
+        self.leases.iter().filter(|lease| self.resources[lease.resource].owner == owner).count()
+    }
+
+    pub(crate) fn limit(&self, resource: usize) -> u32 {
+        self.resources[resource].limit.at(&self.settings, self.now)
+    }
+
+    pub(crate) fn is_ramping(&self, resource: usize) -> bool {
+        self.resources[resource].limit.is_ramping(&self.settings, self.now)
+    }
+
+    pub(crate) fn next_change(&self, resource: usize) -> Option<Time> {
+        self.resources[resource].limit.next_change(&self.settings, self.now)
+    }
+
+    /// Whether a waiter of this provider/model could be granted now.
+    pub(crate) fn could_grant(&self, owner: usize) -> bool {
+        let mut then = self.clone();
+        then.expire(owner);
+        then.first(owner).is_some()
+    }
+
+    /// Whether a waiter could be granted now, or has to be refused.
+    pub(crate) fn has_work_due(&self) -> bool {
+        self.waiters.iter().any(|waiter| self.is_overdue(waiter))
+            || (0..self.owners.len()).any(|owner| self.could_grant(owner))
+    }
+
+    /// Whether `at` is a deadline of a waiter, or time alone changes the capacity of one then.
+    pub(crate) fn is_known_change(&self, at: Time) -> bool {
+        let mut before = self.clone();
+        before.observe(at.saturating_sub(1));
+        before
+            .waiters
+            .iter()
+            .any(|waiter| waiter.deadline == Some(at) || before.next_change(waiter.line.resource) == Some(at))
+    }
+
+    /// The first instant after now at which time alone brings a waiter an answer.
+    pub(crate) fn next_news(&self) -> Option<Time> {
+        let mut later = self.clone();
+        later.news.clear();
+        loop {
+            let changes =
+                later.waiters.iter().flat_map(|waiter| [waiter.deadline, later.next_change(waiter.line.resource)]);
+            let at = changes.flatten().min()?;
+            later.handle_timeout(at);
+            if !later.news.is_empty() {
+                return Some(at);
             }
         }
-        best
     }
 
-    fn refuse_overdue(&mut self) {
-        let mut overdue: Vec<Waiter> = self.waiters.clone();
-        overdue.retain(|waiter| waiter.deadline.is_some_and(|end| end <= self.now));
-        overdue.sort_by_key(|waiter| waiter.deadline);
-        for waiter in overdue {
-            self.waiters.retain(|known| known.ticket != waiter.ticket);
-            let denial = self.denial(waiter.resource, DenialReason::QueueTimeout);
-            self.news.push(News::Refused { ticket: waiter.ticket, deadline: waiter.deadline, denial });
-        }
-    }
-
-    /// Refuses, then grants while somebody may go. Answers whether `direct` was granted; the others get news.
-    fn serve(&mut self, direct: Option<u64>) -> bool {
-        if direct.is_none() {
-            self.refuse_overdue();
-        }
-        let mut is_granted = false;
-        while let Some(waiter) = self.first() {
-            self.waiters.retain(|known| known.ticket != waiter.ticket);
-            let turn = self.next_turn();
-            let group = &mut self.groups[waiter.group];
-            self.virtual_time = self.virtual_time.max(group.tag);
-            group.tag = self.virtual_time + 1.0 / group.weight;
-            group.finish = Some(group.tag);
-            group.turn = turn;
-            self.grant(waiter.ticket, waiter.resource);
-            if direct == Some(waiter.ticket) {
-                is_granted = true;
-            } else {
-                self.news.push(News::Granted { ticket: waiter.ticket });
-            }
-        }
-        is_granted
-    }
-
-    fn grant(&mut self, ticket: u64, resource: usize) {
-        let admitted_limit = self.limit(resource);
-        let entry = &mut self.resources[resource];
-        self.leases.push(Lease { ticket, resource, admitted_limit, grant: entry.grants });
-        entry.grants += 1;
+    /// Whether a waiter of one of these groups is held up at another provider/model than `owner`.
+    pub(crate) fn is_group_held_up_elsewhere(&self, owner: usize, group: Option<usize>) -> bool {
+        group.is_some()
+            && self
+                .waiters
+                .iter()
+                .any(|waiter| waiter.line.group == group && self.resources[waiter.line.resource].owner != owner)
     }
 }
