@@ -7,6 +7,7 @@ mod driver;
 mod history;
 mod limits;
 mod model;
+mod stories;
 
 use std::cell::RefCell;
 
@@ -20,9 +21,9 @@ pub(crate) fn resource(machine: &mut RequestAdmission, owner: ProviderModelId, d
     machine.resource(owner, domain)
 }
 
-/// How many cases: 2 500, or as many as `REQUEST_MODEL_CASES` asks for.
+/// How many cases: 1 500, or as many as `REQUEST_MODEL_CASES` asks for.
 fn cases() -> u32 {
-    std::env::var("REQUEST_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2_500)
+    std::env::var("REQUEST_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1_500)
 }
 
 /// Answers that some history must bring about, or the histories try too little.

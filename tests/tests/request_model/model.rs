@@ -378,11 +378,13 @@ impl Model {
         self.resources[resource].limit.next_change(&self.settings, self.now)
     }
 
-    /// Whether a waiter of this provider/model could be granted now.
+    /// Whether a waiter of this provider/model could be granted now. Its place in the queue makes no difference: what is
+    /// before it in its line waits for the same resource, and could be granted instead.
     pub(crate) fn could_grant(&self, owner: usize) -> bool {
-        let mut then = self.clone();
-        then.expire(owner);
-        then.first(owner).is_some()
+        self.waiters.iter().any(|waiter| {
+            let resource = waiter.line.resource;
+            self.resources[resource].owner == owner && !self.is_overdue(waiter) && self.blocked(resource).is_none()
+        })
     }
 
     /// Whether a waiter could be granted now, or has to be refused.
