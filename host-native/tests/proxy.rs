@@ -96,6 +96,42 @@ async fn a_call_that_is_refused_goes_again_and_its_answer_is_the_only_one_the_cl
     }
 }
 
+/// The provider asks for a pause of one model's chat. Calls to another model, and to another domain of the same model, come
+/// from the same tenant a while later: they are answered during the pause, and the paused calls after it.
+#[tokio::test]
+async fn a_pause_of_one_model_never_delays_calls_to_an_idle_model_of_the_same_tenant() {
+    let world = World::new("max_parallel = 8", "").await;
+    let mut clients = JoinSet::new();
+    let spawn = |clients: &mut JoinSet<_>, name: &'static str, call: RequestBuilder| {
+        let answer = call.send();
+        clients.spawn(async move { (name, answer.await.unwrap().status()) });
+    };
+    spawn(&mut clients, "paused", world.chat("pauses-3000"));
+    world.until_standing((1, 0)).await;
+    assert_eq!(world.seen.refused.load(Ordering::SeqCst), 1);
+    for _ in 0..3 {
+        spawn(&mut clients, "paused", world.chat("pauses-3000"));
+    }
+    world.until_standing((4, 0)).await;
+    for _ in 0..6 {
+        spawn(&mut clients, "idle model", world.chat("slow-50"));
+    }
+    let embeddings = json!({ "model": "pauses-3000", "input": "text" });
+    for _ in 0..2 {
+        spawn(&mut clients, "idle domain", world.http.post(world.url("/v1/embeddings")).json(&embeddings));
+    }
+    let mut order = Vec::new();
+    while let Some(answer) = clients.join_next().await {
+        let (name, status) = answer.unwrap();
+        assert_eq!(status, StatusCode::OK, "{name}");
+        order.push(name);
+    }
+    assert_eq!(order.split_off(8), ["paused"; 4], "first came {order:?}");
+    order.sort_unstable();
+    assert_eq!(order, [["idle domain"; 2].as_slice(), &["idle model"; 6]].concat());
+    world.until_standing((0, 0)).await;
+}
+
 #[tokio::test]
 async fn attempts_are_bounded_and_the_providers_own_refusal_is_the_last_word() {
     let world = World::new("", "[retry]\nmax_attempts = 2").await;

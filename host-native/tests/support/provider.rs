@@ -108,6 +108,9 @@ async fn answer(State(seen): State<Arc<Seen>>, uri: Uri, headers: HeaderMap, bod
         }
         // Refuses the first so many calls.
         "refuses" if call <= number => refusal(&seen, 429, "10", "rate_limit_exceeded"),
+        // Asks for a pause of so many milliseconds, if it is the first call of all.
+        "pauses" if call == 1 => refusal(&seen, 429, &number.to_string(), "rate_limit_exceeded"),
+        "pauses" => completion("after the pause"),
         "overloaded" if call <= number => refusal(&seen, 529, "10", "overloaded"),
         "fails" if call <= number => refusal(&seen, 500, "10", "server_error"),
         "refuses" | "overloaded" | "fails" => completion("at last"),
