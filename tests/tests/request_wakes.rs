@@ -9,7 +9,7 @@ use tidegate_core::time::{Duration, Instant};
 
 /// The resource of a domain.
 fn resource(machine: &mut RequestAdmission, owner: ProviderModelId, domain: Domain) -> ResourceId {
-    machine.resource(owner, domain)
+    machine.resource(owner, domain).expect("a known model")
 }
 
 fn new_machine() -> RequestAdmission {

@@ -5,7 +5,7 @@ use tidegate_core::limit::{LimitChoice, TideConfig};
 use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice};
 use tidegate_core::request::AimdConfig;
 use tidegate_core::sim::scenario::{
-    Answering, Change, Holder, Intervention, PreBatch, Scenario, ScenarioColumn, builtin,
+    Answering, Change, Holder, Intervention, Model, PreBatch, Scenario, ScenarioColumn, builtin,
 };
 use tidegate_core::sim::world::World;
 use tidegate_core::time::Duration;
@@ -59,7 +59,10 @@ fn every_setting_survives_the_way_through_a_file() {
     full.checkpoint = Answering { takes: span, fails_at: Some(0) };
     full.done_row_groups = vec![2];
     full.holders = vec![Holder { model: "m".to_owned(), slots: 2, from: span, until: span + span }];
-    full.columns[0] = ScenarioColumn { also_fills: vec!["d".to_owned()], ordered: true, ..full.columns[0].clone() };
+    let (also_fills, tenant) = (vec!["d".to_owned()], Some("t".to_owned()));
+    full.columns[0] = ScenarioColumn { also_fills, tenant, ordered: true, ..full.columns[0].clone() };
+    let domain = Model { name: "n".to_owned(), domain_of: Some("m".to_owned()), ..full.models[0].clone() };
+    full.models.push(domain);
     let m = || "m".to_owned();
     let request = AimdConfig { ramp: span, ..AimdConfig::default() };
     full.changes = [

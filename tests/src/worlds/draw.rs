@@ -20,6 +20,7 @@ const AROUND: u64 = 4;
 const LIMITS: u64 = 5;
 const SHARING: u64 = 6;
 const CHANGES: u64 = 7;
+const TENANTS: u64 = 8;
 
 /// The scenario of a seed.
 #[must_use]
@@ -41,6 +42,7 @@ pub fn draw(seed: u64) -> Scenario {
     let limits = &mut chance(LIMITS);
     scenario.models.iter_mut().for_each(|model| model.algorithm = algorithm(limits));
     sharing(&mut chance(SHARING), &mut scenario);
+    tenants(&mut chance(TENANTS), &mut scenario);
     scenario.changes = changes(&mut chance(CHANGES), &scenario);
     scenario
 }
@@ -138,6 +140,7 @@ fn models(chance: &mut Chance) -> Vec<Model> {
     let count = chance.from(1, 3);
     let model = |number| Model {
         name: format!("m{number}"),
+        domain_of: None,
         provider: provider(chance),
         max_parallel: chance.from(1, 6),
         request: limit(chance),
@@ -351,6 +354,20 @@ fn sharing(chance: &mut Chance, scenario: &mut Scenario) {
         column.admitted_limit = chance.some(20, |chance| chance.from(1, 6));
     }
     scenario.resources = resources.into_iter().collect();
+}
+
+/// Who calls the models: tenants whose calls go to several of them, and models that are domains of one.
+fn tenants(chance: &mut Chance, scenario: &mut Scenario) {
+    let owner = scenario.models[0].name.clone();
+    for model in &mut scenario.models[1..] {
+        model.domain_of = chance.some(35, |_| owner.clone());
+    }
+    let tenants = chance.from(0, 2);
+    for column in &mut scenario.columns {
+        if tenants > 0 {
+            column.tenant = chance.some(80, |chance| format!("t{}", chance.from(1, tenants)));
+        }
+    }
 }
 
 /// What is changed in the midst of the run: much at once in some worlds, nothing in most.

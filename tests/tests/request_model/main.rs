@@ -18,7 +18,7 @@ use tidegate_core::request::{Domain, ProviderModelId, RequestAdmission, Resource
 
 /// The resource of a domain.
 pub(crate) fn resource(machine: &mut RequestAdmission, owner: ProviderModelId, domain: Domain) -> ResourceId {
-    machine.resource(owner, domain)
+    machine.resource(owner, domain).expect("a known model")
 }
 
 /// How many cases: 1 500, or as many as `REQUEST_MODEL_CASES` asks for.

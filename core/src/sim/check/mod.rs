@@ -12,6 +12,7 @@
 //! | `order` | no task starts before its upstreams are complete; ordered columns keep their order |
 //! | `caps` | the limits of resources, of workers and of row groups hold |
 //! | `calls` | no more calls are out than the model bears, and the run leaves none behind |
+//! | `room` | no call waits while its model has room for it, whatever else waits |
 //! | `leases` | no worker starts without a lease, none ends twice, and all leases come back |
 //! | `fifo` | tasks that ask for the same in the same fairness group start in the order they came |
 //! | `hooks` | hooks are called once and in their place, and rows that one left out are gone |
@@ -31,6 +32,7 @@ mod hooks;
 mod leases;
 mod once;
 mod order;
+mod room;
 mod rows;
 mod stops;
 mod stream;
@@ -41,6 +43,7 @@ use alloc::string::String;
 use core::fmt;
 
 use self::books::{Books, Rules};
+pub use self::room::Standing;
 use crate::pipeline::event::SchedulerEvent;
 use crate::pipeline::{Batch, ColumnId, FinishedRowGroup, PipelineConfig, Plan, RunReport};
 use crate::request::ResourceId;
@@ -61,6 +64,8 @@ pub enum Law {
     Caps,
     /// Limits of the models hold.
     Calls,
+    /// No call waits while its model has room for it.
+    Room,
     /// Every worker holds a lease, and every lease comes back.
     Leases,
     /// First come, first served, within a fairness group.
@@ -182,6 +187,7 @@ pub struct RunChecker {
     order: order::Order,
     caps: caps::Caps,
     calls: calls::Calls,
+    room: room::Room,
     leases: leases::Leases,
     fifo: fifo::Fifo,
     hooks: hooks::Hooks,
@@ -222,6 +228,7 @@ impl RunChecker {
             order: order::Order::default(),
             caps: caps::Caps::of(&rules),
             calls: calls::Calls::default(),
+            room: room::Room::default(),
             leases: leases::Leases::default(),
             fifo: fifo::Fifo::default(),
             hooks: hooks::Hooks::default(),
@@ -251,8 +258,14 @@ impl RunChecker {
 
     /// The next event of request admission.
     pub fn on_request_event(&mut self, event: &RequestEvent) -> Result<(), Violation> {
-        ask_all!(self, event.at, None, stream calls, |check| check.on_request(event));
+        ask_all!(self, event.at, None, stream calls room, |check| check.on_request(event));
         Ok(())
+    }
+
+    /// Nothing more happens at `at`: everything that was due is done, and this is how all request resources stand. To be told
+    /// before time goes on, with the last instant before the next event.
+    pub fn on_rest(&mut self, at: Instant, standings: &[Standing]) -> Result<(), Violation> {
+        judge(&mut self.room, at, None, |room| room.at_rest(at, standings))
     }
 
     /// Something passed between the pipeline and its host: told when a hook or a checkpoint is handed out, and right

@@ -341,6 +341,46 @@ fn a_call_too_many_and_one_that_is_left_out_are_broken_calls() {
 }
 
 #[test]
+fn a_call_that_waits_while_there_is_room_for_it_is_found() {
+    let Record { plan, config, .. } = record();
+    let mut admission = RequestAdmission::new(RequestConfig::default()).unwrap();
+    admission.set_interest(Instant::ZERO, RequestInterest::ALL);
+    let model = admission.register(Instant::ZERO, "provider", "model", "alias", 1).unwrap();
+    let (mut resources, mut checker) = (Vec::new(), RunChecker::new(&plan, &config));
+    for domain in [Domain::Chat, Domain::Embedding] {
+        resources.push(admission.resource(model, domain));
+    }
+    let Acquire::Granted(_out) = admission.acquire(Instant::ZERO, &Request::new(resources[0])) else {
+        panic!("it is free")
+    };
+    let Acquire::Waiting(_) = admission.acquire(Instant::ZERO, &Request::new(resources[1])) else {
+        panic!("it is not")
+    };
+    while let Some(event) = admission.poll_event() {
+        checker.on_request_event(&event).unwrap();
+    }
+    let open = Standing {
+        resource: resources[1],
+        model,
+        cap: 2,
+        limit: 1,
+        blocked_until: None,
+        suspended: 0,
+        is_spaced: false,
+    };
+    let other = Standing { resource: resources[0], ..open };
+    let at = Instant::from_nanos(5);
+    let mut broken = |standing| checker.on_rest(at, &[other, standing]).err().map(|violation| violation.law);
+    assert_eq!(broken(open), Some(Law::Room), "none of its calls is out, and one of two of its model");
+    assert_eq!(broken(Standing { blocked_until: Some(at), ..open }), Some(Law::Room), "the pause is over");
+    assert_eq!(broken(Standing { blocked_until: Some(Instant::from_nanos(6)), ..open }), None);
+    assert_eq!(broken(Standing { cap: 1, ..open }), None, "the other domain has the slot");
+    assert_eq!(broken(Standing { limit: 0, ..open }), None);
+    assert_eq!(broken(Standing { suspended: 1, ..open }), None, "it needs the resources of its task too");
+    assert_eq!(broken(Standing { is_spaced: true, ..open }), None);
+}
+
+#[test]
 fn a_worker_without_a_lease_and_a_lease_without_a_return_are_found() {
     let honest = record();
     let at = honest.find_task((1, 0, 0), |fact| matches!(fact, SchedulerFact::TaskLeaseAcquired { .. }));

@@ -132,6 +132,7 @@ impl Draft {
         let request = AimdConfig { ramp: Duration::from_millis(ramp_ms), ..AimdConfig::default() };
         self.0.models.push(Model {
             name: name.to_string(),
+            domain_of: None,
             provider,
             max_parallel,
             request,

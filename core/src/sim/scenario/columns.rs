@@ -40,6 +40,10 @@ pub struct ScenarioColumn {
     /// failed goes on with that call.
     #[serde(default = "one_call")]
     pub calls: u32,
+    /// The tenant that its calls wait as, in one fairness group with the calls of every column that names the same one,
+    /// whatever model they call \[none: the group of its model\].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// Tokens that a call costs at its provider.
     #[serde(default)]
     pub tokens: u32,
@@ -103,6 +107,7 @@ impl ScenarioColumn {
             also_fills: Vec::new(),
             model: None,
             calls: one_call(),
+            tenant: None,
             tokens: 0,
             holds: Amounts::default(),
             group: None,

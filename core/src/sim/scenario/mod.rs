@@ -251,6 +251,10 @@ fn retry_ceiling() -> Duration {
 pub struct Model {
     /// The provider's name, unique within the scenario.
     pub name: String,
+    /// The model that this is another domain of: calls of both share the lower of their caps, and each has a limit and a
+    /// provider of its own. One that is no domain of another itself \[none: a model of its own\].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain_of: Option<String>,
     /// How the provider behaves.
     pub provider: ProviderSpec,
     /// The cap the model is registered with.
@@ -387,6 +391,11 @@ impl Scenario {
     pub fn validate(&self) -> Result<(), ScenarioError> {
         for column in &self.columns {
             column.validate().map_err(|error| ScenarioError::Column { column: column.name.clone(), error })?;
+        }
+        for model in &self.models {
+            let Some(name) = &model.domain_of else { continue };
+            let owner = self.models.iter().find(|owner| owner.name == *name && owner.domain_of.is_none());
+            require(owner.is_some(), "models.domain_of", name, "a model that is no domain of another")?;
         }
         for holder in &self.holders {
             let is_known = self.models.iter().any(|model| model.name == holder.model);

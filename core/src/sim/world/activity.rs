@@ -12,7 +12,7 @@ use super::words::At;
 use super::{Due, World};
 use crate::id::SlotKey;
 use crate::pipeline::{ColumnId, FailureKind, FatalError, RetryKind, Task, TaskOutcome, WorkerId};
-use crate::request::{Acquire, Completion, Effect, Outcome, Request, RequestLease, WaiterId};
+use crate::request::{Acquire, Completion, Effect, GroupId, Outcome, Request, RequestLease, WaiterId};
 use crate::sim::provider::Answer;
 use crate::sim::scenario::ScenarioColumn;
 use crate::time::{Duration, Instant};
@@ -26,6 +26,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Kind {
     /// The place of the model it calls.
     pub(super) provider: Option<usize>,
+    /// The fairness group that its calls wait in; `None` is that of the model.
+    tenant: Option<GroupId>,
     calls: u32,
     tokens: u32,
     local: Duration,
@@ -56,10 +58,11 @@ struct Chances {
 }
 
 impl Kind {
-    pub(super) fn of(column: &ScenarioColumn, provider: Option<usize>) -> Self {
+    pub(super) fn of(column: &ScenarioColumn, provider: Option<usize>, tenant: Option<GroupId>) -> Self {
         let ScenarioColumn { skip_share: skip, fail_share: fail, lose_share: lose, .. } = *column;
         Self {
             provider,
+            tenant,
             calls: if provider.is_some() { column.calls } else { 0 },
             tokens: column.tokens,
             local: column.local,
@@ -134,7 +137,7 @@ impl World {
             self.moved(&work.task, Doing::Local);
             return self.schedule(at, Activity { work, outcome, call: None });
         };
-        let request = Request::new(self.providers[provider].resource);
+        let request = Request { group: kind.tenant, ..Request::new(self.providers[provider].resource) };
         let answer = match work.task.yield_token {
             Some(tie) => self.admission.acquire_yielding(self.now, &request, tie, &mut self.pipeline),
             None => self.admission.acquire(self.now, &request),

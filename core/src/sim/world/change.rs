@@ -117,7 +117,7 @@ impl World {
             Intervention::Request { request, .. } => admission.reconfigure(now, provider.resource, request.clone())?,
             Intervention::MaxParallel { calls, .. } => {
                 provider.max_parallel = *calls;
-                admission.register(now, &provider.name, &provider.name, "default", *calls)?;
+                admission.register(now, &provider.owner, &provider.owner, &provider.alias, *calls)?;
             }
             Intervention::Policy { .. } | Intervention::Weight { .. } => {}
         }

@@ -55,7 +55,7 @@ use self::watch::Watch;
 use super::check::Handover;
 use super::provider::{MockProvider, as_written};
 use super::rng::Rng;
-use super::scenario::{Change, Scenario, ScenarioError};
+use super::scenario::{Change, Model, Scenario, ScenarioError};
 use crate::id::{FixedHasher, FixedMap, SlotKey, Slots};
 use crate::limit::LimitChoice;
 use crate::observe::IdleAccount;
@@ -75,6 +75,9 @@ const FIRST_EVENT: u64 = 1;
 
 struct Provider {
     name: String,
+    /// The model that it is another domain of, or its own name.
+    owner: String,
+    alias: String,
     machine: MockProvider,
     resource: ResourceId,
     /// What decides its limit.
@@ -175,14 +178,18 @@ impl World {
         let seeds = Rng::new(seed);
         let providers = providers(scenario, &seeds, &mut admission)?;
         let place = |name: &String| scenario.models.iter().position(|model| model.name == *name);
-        let kinds = scenario.columns.iter().map(|column| Kind::of(column, column.model.as_ref().and_then(place)));
+        let mut kinds = Vec::new();
+        for column in &scenario.columns {
+            let tenant = column.tenant.as_ref().map(|name| admission.group_of_tenant(name)).transpose()?;
+            kinds.push(Kind::of(column, column.model.as_ref().and_then(place), tenant));
+        }
         let holders = scenario.holders.iter().filter_map(|holder| Some((place(&holder.model)?, holder.clone())));
         Ok(Self {
             now: Instant::ZERO,
             pipeline,
             admission,
             providers,
-            kinds: kinds.collect(),
+            kinds,
             answers: Answers {
                 pre_batch: scenario.pre_batch.unwrap_or_default(),
                 post_batch: scenario.post_batch.unwrap_or_default(),
@@ -250,6 +257,9 @@ impl World {
     /// Jumps to the next instant and carries out one event; answers whether there was one.
     pub fn step(&mut self) -> bool {
         let Some(at) = self.next_event_at() else { return false };
+        if at > self.now {
+            self.look_before(at);
+        }
         self.now = at;
         self.steps += 1;
         match self.events.peek() {
@@ -330,8 +340,10 @@ fn providers(
         let name = || model.name.clone();
         let machine = MockProvider::new(&model.provider, seeds.fork(stream).next_u64())
             .map_err(|error| ScenarioError::Provider { model: name(), error })?;
-        let id = admission.register(Instant::ZERO, &model.name, &model.name, "default", model.max_parallel);
-        let resource = id.and_then(|id| admission.resource(id, Domain::Chat)).and_then(|resource| {
+        let owner = model.domain_of.as_ref().unwrap_or(&model.name).clone();
+        let id = admission.register(Instant::ZERO, &owner, &owner, &alias_of(model), model.max_parallel);
+        let domain = if model.domain_of.is_none() { Domain::Chat } else { Domain::Other(name()) };
+        let resource = id.and_then(|id| admission.resource(id, domain)).and_then(|resource| {
             admission.configure(Instant::ZERO, resource, model.request.clone())?;
             if !model.algorithm.is_aimd() {
                 admission.choose_algorithm(Instant::ZERO, resource, model.algorithm)?;
@@ -340,9 +352,15 @@ fn providers(
         });
         let resource = resource.map_err(|error| ScenarioError::Model { model: name(), error: as_written(error) })?;
         let (algorithm, max_parallel, idle) = (model.algorithm, model.max_parallel, IdleAccount::default());
-        providers.push(Provider { name: name(), machine, resource, algorithm, max_parallel, idle });
+        let alias = alias_of(model);
+        providers.push(Provider { name: name(), owner, alias, machine, resource, algorithm, max_parallel, idle });
     }
     Ok(providers)
+}
+
+/// The alias under which a model is registered: each domain has its own, and so a cap of its own.
+fn alias_of(model: &Model) -> String {
+    model.domain_of.as_ref().map_or_else(|| "default".into(), |_| model.name.clone())
 }
 
 /// Carrying out what the machines decided.

@@ -15,6 +15,7 @@ pub(super) fn millis(millis: u64) -> Duration {
 pub(super) fn model(name: &str, slots: u32) -> Model {
     Model {
         name: name.to_string(),
+        domain_of: None,
         provider: ProviderSpec {
             capacity: Capacity::Constant { slots },
             latency: Latency::Constant { latency: millis(10) },
@@ -149,6 +150,8 @@ fn settings_out_of_range_are_refused_by_name() {
     let hasty = Model { request, ..model("m", 1) };
     let words = message(Scenario { models: [hasty].into(), ..base() });
     assert!(words.contains("`max_cooldown_ms` is 10.000ms; expected at least `cooldown_ms`"), "{words}");
+    let own = Model { domain_of: Some("m".to_string()), ..model("m", 1) };
+    assert!(message(Scenario { models: [own].into(), ..base() }).contains("`models.domain_of` is m"));
     let none = Model { task_limit: Some(0), ..model("m", 1) };
     assert!(message(Scenario { models: [none].into(), ..base() }).contains("request:m"));
 }

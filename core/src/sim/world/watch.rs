@@ -7,12 +7,13 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::World;
+use crate::limit::LimitChoice;
 use crate::observe::{RunAccount, RunFigures};
 use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
 use crate::pipeline::{Effect, Pipeline, RunReport};
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
 use crate::request::{RequestAdmission, ResourceId};
-use crate::sim::check::{Handover, RunChecker, Violation};
+use crate::sim::check::{Handover, RunChecker, Standing, Violation};
 use crate::sim::scenario::{Scenario, ScenarioError};
 use crate::task::BoxedPolicy;
 use crate::time::Instant;
@@ -69,6 +70,7 @@ trait Witness: Send {
     fn cap_calls(&mut self, resource: ResourceId, cap: u32);
     fn on_event(&mut self, event: &SchedulerEvent) -> Result<(), Violation>;
     fn on_request_event(&mut self, event: &RequestEvent) -> Result<(), Violation>;
+    fn on_rest(&mut self, at: Instant, standings: &[Standing]) -> Result<(), Violation>;
     fn on_handover(&mut self, at: Instant, what: &Handover<'_>) -> Result<(), Violation>;
     fn finish(&mut self, report: &RunReport) -> Result<(), Violation>;
 }
@@ -84,6 +86,10 @@ impl Witness for RunChecker {
 
     fn on_request_event(&mut self, event: &RequestEvent) -> Result<(), Violation> {
         self.on_request_event(event)
+    }
+
+    fn on_rest(&mut self, at: Instant, standings: &[Standing]) -> Result<(), Violation> {
+        self.on_rest(at, standings)
     }
 
     fn on_handover(&mut self, at: Instant, what: &Handover<'_>) -> Result<(), Violation> {
@@ -287,6 +293,28 @@ impl World {
         if let Some(watch) = &mut self.watch {
             watch.drain(&mut self.pipeline, &mut self.admission);
         }
+    }
+
+    /// Shows the checker how all request resources stand at the last instant before `next`: nothing happens until then.
+    #[inline]
+    pub(super) fn look_before(&mut self, next: Instant) {
+        let Some(watch) = &mut self.watch else { return };
+        let (Some(checker), None) = (&mut watch.checker, &watch.violation) else { return };
+        let at = Instant::from_nanos(next.as_nanos().saturating_sub(1));
+        let standings = self.providers.iter().filter_map(|provider| {
+            let gauges = self.admission.gauges(at, provider.resource)?;
+            let model = self.admission.owner(provider.resource)?;
+            Some(Standing {
+                resource: provider.resource,
+                model,
+                cap: self.admission.provider_model(at, model)?.static_cap,
+                limit: gauges.limit,
+                blocked_until: gauges.blocked_until,
+                suspended: gauges.suspended,
+                is_spaced: matches!(provider.algorithm, LimitChoice::Tide(_)),
+            })
+        });
+        watch.violation = checker.on_rest(at, &standings.collect::<Vec<_>>()).err();
     }
 
     /// Shows the checker what is handed out.

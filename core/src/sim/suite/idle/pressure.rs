@@ -40,6 +40,7 @@ const OPEN: &str = "open";
 pub(super) fn model(name: &str, slots: u32, latency: Duration) -> Model {
     Model {
         name: name.to_string(),
+        domain_of: None,
         provider: ProviderSpec {
             capacity: Capacity::Constant { slots },
             latency: Latency::Constant { latency },
