@@ -59,7 +59,7 @@ pub(crate) fn gate_of<H: Host + Spawn<GateTimer<H>>>(host: H, cap: u32) -> (Gate
     let gate = Gate::new(host, machine);
     let resource = gate.with(|machine, now| {
         let model = machine.register(now, "provider", "model", "alias", cap).expect("a valid cap");
-        machine.resource(model, Domain::Chat)
+        machine.resource(model, Domain::Chat).expect("a known model")
     });
     (gate, resource)
 }

@@ -22,7 +22,7 @@ fn gate_of_models(host: TestHost, models: &[(&str, u32)]) -> (Gate<TestHost>, Ve
     let resources = gate.with(|machine, now| {
         let resource = |(name, cap): &(&str, u32)| {
             let model = machine.register(now, name, name, "alias", *cap).expect("a valid cap");
-            machine.resource(model, Domain::Chat)
+            machine.resource(model, Domain::Chat).expect("a known model")
         };
         models.iter().map(resource).collect()
     });

@@ -118,7 +118,7 @@ impl Pair {
     fn draw(&mut self, resource: usize, group: usize, timeout_ms: Option<u64>) -> (u64, Asked, Request) {
         let resource = resource % (self.resources.len() + 1);
         let group = Some(group % (self.groups.len() + 1)).filter(|group| *group < self.groups.len());
-        let id = self.resources.get(resource).copied().unwrap_or(ResourceId::from_index(99));
+        let id = self.resources.get(resource).copied().unwrap_or(ResourceId::new(0, 99));
         let mut request = Request::new(id);
         if let Some(group) = group {
             request = request.in_group(self.groups[group]);

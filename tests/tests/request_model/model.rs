@@ -3,7 +3,8 @@
 //! | rule | in the words of SPEC |
 //! | --- | --- |
 //! | one queue for each provider/model | "One fair queue per provider/model: waiters are grouped by request group and weighted, across all resources that share that cap, and by nothing else." |
-//! | a turn belongs to a group and a resource | "A waiter of one domain never delays a waiter of another domain of the same group. A blocked group never blocks another." |
+//! | a share belongs to a group | "Waiters are grouped by request group and weighted, across all resources that share that cap": one tag, whatever it waits for |
+//! | a line belongs to a group and a resource | "A waiter of one domain never delays a waiter of another domain of the same group. A blocked group never blocks another." |
 //! | order | "Selection order is ascending (tag, activation sequence)"; first in, first out within one turn |
 //! | `try_acquire` | "While any waiter of the same provider/model could be granted at this instant, the answer is *queued waiters ahead*." |
 //! | who serves | "Waiters are served by acquire, release, register, cap changes and `handle_timeout`, never by `try_acquire` or snapshot." |
@@ -55,14 +56,28 @@ struct Line {
     resource: usize,
 }
 
-/// A line's place in the queue of its provider/model.
+/// When a line of waiters was activated: when it became non-empty, and by each service of its own.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     line: Line,
+    activation: u64,
+}
+
+/// The share of a group at one provider/model: one for all its lines there.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    owner: usize,
+    holder: Holder,
     /// The tag after its last service.
     finish: Option<f64>,
     tag: f64,
-    activation: u64,
+}
+
+/// What holds a share: a group, or a resource for the requests that name no group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    Group(usize),
+    Resource(usize),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +115,7 @@ pub(crate) struct Model {
     pub(crate) resources: Vec<Resource>,
     weights: Vec<f64>,
     turns: Vec<Turn>,
+    shares: Vec<Share>,
     /// In the order they came.
     waiters: Vec<Waiter>,
     leases: Vec<Lease>,
@@ -125,6 +141,7 @@ impl Model {
             resources: resources.collect(),
             weights: weights.to_vec(),
             turns: Vec::new(),
+            shares: Vec::new(),
             waiters: Vec::new(),
             leases: Vec::new(),
             news: Vec::new(),
@@ -139,7 +156,7 @@ impl Model {
         self.now = self.now.max(now);
     }
 
-    /// Applies to all lines of the group, from their next service on.
+    /// Applies to the group everywhere, from its next service on.
     pub(crate) fn set_weight(&mut self, group: usize, weight: f64) {
         self.weights[group] = weight;
     }
@@ -278,35 +295,56 @@ impl Model {
     fn first(&self, owner: usize) -> Option<Waiter> {
         let mut turns = self.turns.clone();
         turns.retain(|turn| self.resources[turn.line.resource].owner == owner);
-        turns.sort_by(|a, b| a.tag.total_cmp(&b.tag).then(a.activation.cmp(&b.activation)));
+        let tag = |turn: &Turn| self.shares[self.share(turn.line).expect("it was activated")].tag;
+        turns.sort_by(|a, b| tag(a).total_cmp(&tag(b)).then(a.activation.cmp(&b.activation)));
         turns.retain(|turn| self.blocked(turn.line.resource).is_none());
         turns.iter().find_map(|turn| self.waiters.iter().find(|waiter| waiter.line == turn.line).copied())
+    }
+
+    fn holder(line: Line) -> Holder {
+        line.group.map_or(Holder::Resource(line.resource), Holder::Group)
+    }
+
+    /// The share that a line takes part in.
+    fn share(&self, line: Line) -> Option<usize> {
+        let (owner, holder) = (self.resources[line.resource].owner, Self::holder(line));
+        self.shares.iter().position(|share| share.owner == owner && share.holder == holder)
     }
 
     /// "A group that becomes non-empty is activated with (tag, activation sequence), tag = its last finish tag, or V if it
     /// never had one."
     fn activate(&mut self, line: Line) {
+        let (owner, holder) = (self.resources[line.resource].owner, Self::holder(line));
+        let at = self.share(line).unwrap_or_else(|| {
+            self.shares.push(Share { owner, holder, finish: None, tag: 0.0 });
+            self.shares.len() - 1
+        });
+        let is_same_share = |waiter: &&Waiter| {
+            self.resources[waiter.line.resource].owner == owner && Self::holder(waiter.line) == holder
+        };
+        if !self.waiters.iter().any(|waiter| is_same_share(&waiter)) {
+            let share = &mut self.shares[at];
+            share.tag = share.finish.unwrap_or(self.owners[owner].virtual_time);
+        }
         if self.waiters.iter().any(|waiter| waiter.line == line) {
             return;
         }
-        let known = self.turns.iter().position(|turn| turn.line == line);
-        let finish = known.and_then(|at| self.turns.remove(at).finish);
-        let virtual_time = self.owners[self.resources[line.resource].owner].virtual_time;
+        self.turns.retain(|turn| turn.line != line);
         self.activations += 1;
-        let tag = finish.unwrap_or(virtual_time);
-        self.turns.push(Turn { line, finish, tag, activation: self.activations });
+        self.turns.push(Turn { line, activation: self.activations });
     }
 
     /// "V = max(V, tag); the group's next tag is V + cost / weight." A line that goes on waiting is activated anew.
     fn commit(&mut self, owner: usize, line: Line) {
         let weight = line.group.map_or(self.resources[line.resource].own_weight, |group| self.weights[group]);
-        let virtual_time = &mut self.owners[owner].virtual_time;
-        let turn = self.turns.iter_mut().find(|turn| turn.line == line).expect("a waiter has a turn");
-        *virtual_time = virtual_time.max(turn.tag);
+        let at = self.share(line).expect("a waiter has a share");
+        let (virtual_time, share) = (&mut self.owners[owner].virtual_time, &mut self.shares[at]);
+        *virtual_time = virtual_time.max(share.tag);
+        share.tag = *virtual_time + 1.0 / weight;
+        share.finish = Some(share.tag);
         self.activations += 1;
+        let turn = self.turns.iter_mut().find(|turn| turn.line == line).expect("a waiter has a turn");
         turn.activation = self.activations;
-        turn.tag = *virtual_time + 1.0 / weight;
-        turn.finish = Some(turn.tag);
     }
 
     fn grant(&mut self, ticket: u64, resource: usize) {

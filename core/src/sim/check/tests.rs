@@ -348,7 +348,7 @@ fn a_call_that_waits_while_there_is_room_for_it_is_found() {
     let model = admission.register(Instant::ZERO, "provider", "model", "alias", 1).unwrap();
     let (mut resources, mut checker) = (Vec::new(), RunChecker::new(&plan, &config));
     for domain in [Domain::Chat, Domain::Embedding] {
-        resources.push(admission.resource(model, domain));
+        resources.push(admission.resource(model, domain).unwrap());
     }
     let Acquire::Granted(_out) = admission.acquire(Instant::ZERO, &Request::new(resources[0])) else {
         panic!("it is free")
