@@ -60,8 +60,8 @@ fn two_waiters_for_tokens(machine: &mut RequestAdmission, timeout: Duration) -> 
     (call, [first, second])
 }
 
-/// Within one group and resource the first goes first, also when the next would need less. A try serves no waiter, so that a wake-up must be
-/// due once the deadline of the first has passed: nothing else may come.
+/// Within one group and resource the first goes first, also when the next would need less. A try serves no
+/// waiter, so that a wake-up must be due once the deadline of the first has passed: nothing else may come.
 #[test]
 fn a_waiter_whose_forerunner_is_past_its_deadline_has_a_wake_up_due_after_a_try() {
     let mut machine = new_machine();
@@ -88,8 +88,8 @@ fn a_waiter_whose_forerunner_is_cancelled_is_granted_or_has_a_wake_up_due() {
     assert_eq!(came, [(second, true)]);
 }
 
-/// Pauses of two models end while the host does not look. A command at one of them may leave the other's waiter to the
-/// wake-up, and not to chance.
+/// Pauses of two models end while the host does not look. A command at one of them may leave the other's
+/// waiter to the wake-up, and not to chance.
 #[test]
 fn a_command_at_one_model_leaves_a_wake_up_due_for_the_waiters_of_another() {
     let mut machine = new_machine();

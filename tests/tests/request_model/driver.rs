@@ -1,4 +1,5 @@
-//! The machine and the model side by side: each command goes to both, and all they answer and show is compared.
+//! The machine and the model side by side: each command goes to both, and all they answer and show is
+//! compared.
 
 use std::collections::BTreeMap;
 
@@ -54,8 +55,8 @@ fn denial(denial: request::Denial) -> Denial {
     Denial { reason: denial.reason, changes_at: denial.changes_at.map(Instant::as_nanos) }
 }
 
-/// SPEC does not say whether the next change of capacity matters to a request that only a waiter keeps from going: both
-/// answers are right.
+/// SPEC does not say whether the next change of capacity matters to a request that only a waiter keeps from
+/// going: both answers are right.
 fn comparable(answer: Answer) -> Answer {
     match answer {
         Answer::Denied(Denial { reason: reason @ DenialReason::QueuedWaitersAhead, .. }) => {
@@ -114,7 +115,8 @@ impl Pair {
         self.model.resources[self.asked[ticket as usize].resource].owner
     }
 
-    /// Draws a ticket for a request: the number of the resource may be one past the last, that of the group too.
+    /// Draws a ticket for a request: the number of the resource may be one past the last, that of the group
+    /// too.
     fn draw(&mut self, resource: usize, group: usize, timeout_ms: Option<u64>) -> (u64, Asked, Request) {
         let resource = resource % (self.resources.len() + 1);
         let group = Some(group % (self.groups.len() + 1)).filter(|group| *group < self.groups.len());
@@ -277,8 +279,8 @@ impl Pair {
         self.model.handle_timeout(self.now);
     }
 
-    /// Handles each wake-up when it is due, as a host does. None comes after the first instant at which time alone brings
-    /// an answer, and none comes at an instant at which nothing changes.
+    /// Handles each wake-up when it is due, as a host does. None comes after the first instant at which time
+    /// alone brings an answer, and none comes at an instant at which nothing changes.
     fn advance(&mut self, target: u64) -> Result<(), TestCaseError> {
         self.wake();
         self.compare_news(true)?;
@@ -352,7 +354,8 @@ impl Pair {
         for owner in 0..self.model.owners.len() {
             let is_of = |of: &&(usize, News)| of.0 == owner;
             let came: Vec<News> = news.iter().filter(is_of).map(|(_, news)| *news).collect();
-            // The model has done what the command must do. More of what had fallen due may be done with it, but then all of it.
+            // The model has done what the command must do. More of what had fallen due may be done with it,
+            // but then all of it.
             if came.iter().any(|news| matches!(news, News::Refused { .. })) {
                 self.model.expire(owner);
             }

@@ -19,7 +19,8 @@ pub(crate) struct Layout {
 /// Numbers of resources, groups, leases and waiters are taken modulo how many there are.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
-    /// One number past the last resource is a resource that was never made; one past the last group is no group.
+    /// One number past the last resource is a resource that was never made; one past the last group is no
+    /// group.
     Acquire {
         resource: usize,
         group: usize,

@@ -97,8 +97,8 @@ impl Limit {
         self.is_ramping = self.is_ramping(settings, now);
     }
 
-    /// "A later registration may lower the current limits at once. A raised cap lifts a current limit only if that stood
-    /// at its old maximum and was never cut."
+    /// "A later registration may lower the current limits at once. A raised cap lifts a current limit only if
+    /// that stood at its old maximum and was never cut."
     pub(crate) fn set_cap(&mut self, settings: &Settings, now: Time, cap: u32) {
         self.settle(settings, now);
         let max = settings.effective_max(cap);
@@ -133,8 +133,8 @@ impl Limit {
         }
     }
 
-    /// "Blocked until now + Retry-After if given and > 0, else now + cooldown, never earlier than an end already promised
-    /// and never later than a maximum. Cut to max(1, floor(limit x 0.75)) once per cascade."
+    /// "Blocked until now + Retry-After if given and > 0, else now + cooldown, never earlier than an end
+    /// already promised and never later than a maximum. Cut to max(1, floor(limit x 0.75)) once per cascade."
     fn rate_limited(&mut self, settings: &Settings, now: Time, ended: &Ended) {
         let asked = ended.retry_after.filter(|span| *span > 0).unwrap_or(settings.cooldown);
         self.blocked_until = self.blocked_until.max(now + asked.min(settings.max_cooldown));
@@ -151,7 +151,8 @@ impl Limit {
         }
     }
 
-    /// When time alone next changes what may go out: the end of the cooldown, or else the next step of the ramp.
+    /// When time alone next changes what may go out: the end of the cooldown, or else the next step of the
+    /// ramp.
     pub(crate) fn next_change(&self, settings: &Settings, now: Time) -> Option<Time> {
         if now < self.blocked_until {
             return Some(self.blocked_until);

@@ -1,5 +1,6 @@
-//! Request admission against a small obvious model: after every command the same grants, refusals and denials, in the
-//! same order for each provider/model, and the same figures. An independent ledger watches every lease.
+//! Request admission against a small obvious model: after every command the same grants, refusals and
+//! denials, in the same order for each provider/model, and the same figures. An independent ledger watches
+//! every lease.
 
 #[path = "../cases/mod.rs"]
 mod cases;

@@ -10,8 +10,9 @@
 //! | who serves | "Waiters are served by acquire, release, register, cap changes and `handle_timeout`, never by `try_acquire` or snapshot." |
 //! | deadlines | "Deadline 0 means now or not at all. A waiter past its deadline is never granted." |
 //!
-//! A command serves the queue of its own provider/model. Whether it also does what fell due in the other queues while the
-//! host did not look is left open: [`Model::expire`] and [`Model::serve`] do it for one queue.
+//! A command serves the queue of its own provider/model. Whether it also does what fell due in the other
+//! queues while the host did not look is left open: [`Model::expire`] and [`Model::serve`] do it for one
+//! queue.
 
 use tidegate_core::request::{DenialReason, Outcome};
 
@@ -100,7 +101,8 @@ pub(crate) enum Answer {
     Denied(Denial),
 }
 
-/// What a waiter is answered. Refusals come in the order of their deadlines; those of one instant in any order.
+/// What a waiter is answered. Refusals come in the order of their deadlines; those of one instant in any
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     Granted { ticket: u64 },
@@ -334,7 +336,8 @@ impl Model {
         self.turns.push(Turn { line, activation: self.activations });
     }
 
-    /// "V = max(V, tag); the group's next tag is V + cost / weight." A line that goes on waiting is activated anew.
+    /// "V = max(V, tag); the group's next tag is V + cost / weight." A line that goes on waiting is activated
+    /// anew.
     fn commit(&mut self, owner: usize, line: Line) {
         let weight = line.group.map_or(self.resources[line.resource].own_weight, |group| self.weights[group]);
         let at = self.share(line).expect("a waiter has a share");
@@ -416,8 +419,8 @@ impl Model {
         self.resources[resource].limit.next_change(&self.settings, self.now)
     }
 
-    /// Whether a waiter of this provider/model could be granted now. Its place in the queue makes no difference: what is
-    /// before it in its line waits for the same resource, and could be granted instead.
+    /// Whether a waiter of this provider/model could be granted now. Its place in the queue makes no
+    /// difference: what is before it in its line waits for the same resource, and could be granted instead.
     pub(crate) fn could_grant(&self, owner: usize) -> bool {
         self.waiters.iter().any(|waiter| {
             let resource = waiter.line.resource;

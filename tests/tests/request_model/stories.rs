@@ -1,4 +1,5 @@
-//! What waiting promises, told as stories: each is a fault that one queue over all providers had, or one beside it.
+//! What waiting promises, told as stories: each is a fault that one queue over all providers had, or one
+//! beside it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -106,8 +107,9 @@ const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// A call to model `a` comes back with a Retry-After of 10 s, six more wait for the end of the pause, and model `b` of the
-/// same tenant is idle. With one queue over all providers the calls to `b` stood behind those to `a`.
+/// A call to model `a` comes back with a Retry-After of 10 s, six more wait for the end of the pause, and
+/// model `b` of the same tenant is idle. With one queue over all providers the calls to `b` stood behind
+/// those to `a`.
 #[test]
 fn a_cooldown_of_one_model_never_delays_an_idle_model_of_the_same_tenant() {
     let mut host = Host::new();
@@ -150,7 +152,8 @@ fn a_full_limit_of_one_domain_never_delays_another_domain_of_the_same_group() {
     let last = host.waits(embedding);
     assert_eq!(host.effects(), []);
 
-    // The cap makes room, and only the embedding may use it, though a chat call of its group has waited for longer.
+    // The cap makes room, and only the embedding may use it, though a chat call of its group has waited for
+    // longer.
     let [first, _others @ ..] = embeddings;
     host.succeeds(first);
     assert_eq!(host.effects(), [Came::Granted(last)]);
@@ -159,7 +162,8 @@ fn a_full_limit_of_one_domain_never_delays_another_domain_of_the_same_group() {
     assert_eq!(host.effects(), [Came::Granted(chats[0])]);
 }
 
-/// A pause of one domain does not hold the others, and does not end early for a group that waits elsewhere too.
+/// A pause of one domain does not hold the others, and does not end early for a group that waits elsewhere
+/// too.
 #[test]
 fn a_cooldown_of_one_domain_never_delays_another_domain_of_the_same_group() {
     let mut host = Host::new();
@@ -279,8 +283,8 @@ impl LimitAlgorithm for Counted {
     }
 }
 
-/// How often the limits of any provider/model are asked in one release at one of them, and how many waiters it wakes:
-/// so many groups wait there, and so many waiters of each of them at each of three others.
+/// How often the limits of any provider/model are asked in one release at one of them, and how many waiters
+/// it wakes: so many groups wait there, and so many waiters of each of them at each of three others.
 fn cost_of_a_release(groups: u32, elsewhere: u32) -> (u64, usize) {
     let mut host = Host::new();
     let calls = Arc::new(AtomicU64::new(0));
@@ -330,7 +334,8 @@ fn a_raised_cap_wakes_as_many_waiters_as_it_makes_room_for() {
     assert_eq!(host.effects(), [Came::Granted(waiters[0]), Came::Granted(waiters[1])]);
 }
 
-/// The refusal of the newcomer and that of the waiter come at the same instant; neither is granted what is released then.
+/// The refusal of the newcomer and that of the waiter come at the same instant; neither is granted what is
+/// released then.
 #[test]
 fn a_waiter_past_its_deadline_is_never_granted_even_by_a_release_of_the_same_instant() {
     let mut host = Host::new();

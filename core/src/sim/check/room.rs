@@ -1,11 +1,12 @@
 //! No call waits while its model has room for it.
 //!
-//! A call may go out while no pause is in force, fewer calls of its resource are out than the limit, and fewer of its provider
-//! and model than the cap. Where all of that holds and nothing else is due, the resource has no waiter: whichever group it
-//! belongs to, and whatever waits for other models or domains.
+//! A call may go out while no pause is in force, fewer calls of its resource are out than the limit, and
+//! fewer of its provider and model than the cap. Where all of that holds and nothing else is due, the
+//! resource has no waiter: whichever group it belongs to, and whatever waits for other models or domains.
 //!
-//! Two kinds of resource are not judged. Where a worker has given its task resources back, its call needs those too, and what
-//! came later in the same group waits behind it. An algorithm that spaces calls in time keeps them apart by a rule of its own.
+//! Two kinds of resource are not judged. Where a worker has given its task resources back, its call needs
+//! those too, and what came later in the same group waits behind it. An algorithm that spaces calls in time
+//! keeps them apart by a rule of its own.
 
 use alloc::format;
 

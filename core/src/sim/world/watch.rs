@@ -298,16 +298,16 @@ impl World {
     /// Shows the checker how all request resources stand at the last instant before `next`: nothing happens until then.
     #[inline]
     pub(super) fn look_before(&mut self, next: Instant) {
-        let Some(watch) = &mut self.watch else { return };
+        let Some(watch) = self.watch.as_mut().filter(|_| self.admission.waiting() > 0) else { return };
         let (Some(checker), None) = (&mut watch.checker, &watch.violation) else { return };
         let at = Instant::from_nanos(next.as_nanos().saturating_sub(1));
         let standings = self.providers.iter().filter_map(|provider| {
             let gauges = self.admission.gauges(at, provider.resource)?;
-            let model = self.admission.owner(provider.resource)?;
+            let domains = self.providers.iter().filter(|other| other.owner == provider.owner);
             Some(Standing {
                 resource: provider.resource,
-                model,
-                cap: self.admission.provider_model(at, model)?.static_cap,
+                model: self.admission.owner(provider.resource)?,
+                cap: domains.map(|domain| domain.max_parallel).min()?,
                 limit: gauges.limit,
                 blocked_until: gauges.blocked_until,
                 suspended: gauges.suspended,
