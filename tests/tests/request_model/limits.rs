@@ -41,7 +41,7 @@ pub(crate) struct Ended {
 pub(crate) struct Limit {
     pub(crate) max: u32,
     /// The limit when no ramp runs, and the target of one that does.
-    limit: u32,
+    target: u32,
     is_ramping: bool,
     ramp_started: Option<Time>,
     pub(crate) blocked_until: Time,
@@ -60,7 +60,7 @@ impl Limit {
         let limit = settings.initial_limit.unwrap_or(max).clamp(1, max);
         Self {
             max,
-            limit,
+            target: limit,
             is_ramping: settings.ramp > 0 && limit > 1,
             ramp_started: None,
             blocked_until: 0,
@@ -75,10 +75,10 @@ impl Limit {
     /// While a ramp runs: "1 + floor((target - 1) x elapsed / ramp)".
     pub(crate) fn at(&self, settings: &Settings, now: Time) -> u32 {
         if !self.is_ramping(settings, now) {
-            return self.limit;
+            return self.target;
         }
         let elapsed = self.ramp_started.map_or(0, |started| now - started);
-        1 + (u128::from(self.limit - 1) * u128::from(elapsed) / u128::from(settings.ramp)) as u32
+        1 + (u128::from(self.target - 1) * u128::from(elapsed) / u128::from(settings.ramp)) as u32
     }
 
     /// "Reaching the target at elapsed >= ramp by time alone, traffic or not."
@@ -102,10 +102,10 @@ impl Limit {
     pub(crate) fn set_cap(&mut self, settings: &Settings, now: Time, cap: u32) {
         self.settle(settings, now);
         let max = settings.effective_max(cap);
-        if self.grants_at_cut == 0 && self.limit == self.max {
-            self.limit = max;
+        if self.grants_at_cut == 0 && self.target == self.max {
+            self.target = max;
         }
-        self.limit = self.limit.min(max);
+        self.target = self.target.min(max);
         self.max = max;
     }
 
@@ -124,7 +124,7 @@ impl Limit {
                 self.streak += u32::from(!self.is_ramping);
                 if self.streak == settings.successes_until_increase {
                     self.streak = 0;
-                    self.limit = (self.limit + 1).min(self.max);
+                    self.target = (self.target + 1).min(self.max);
                 }
             }
             Outcome::LocalCancelled | Outcome::LocalTimeout => {}
@@ -140,11 +140,11 @@ impl Limit {
         self.blocked_until = self.blocked_until.max(now + asked.min(settings.max_cooldown));
         self.consecutive += 1;
         self.streak = 0;
-        self.limit = self.at(settings, now);
+        self.target = self.at(settings, now);
         self.is_ramping = false;
         if ended.grant >= self.grants_at_cut {
             self.grants_at_cut = self.grants;
-            self.limit = (self.limit * 3 / 4).max(1);
+            self.target = (self.target * 3 / 4).max(1);
             if self.ceiling == 0 {
                 self.ceiling = ended.admitted_limit;
             }
@@ -158,7 +158,7 @@ impl Limit {
             return Some(self.blocked_until);
         }
         let started = self.ramp_started.filter(|_| self.is_ramping(settings, now))?;
-        let steps = u64::from(self.limit - 1).max(1);
+        let steps = u64::from(self.target - 1).max(1);
         (1..=steps).map(|step| started + (step * settings.ramp).div_ceil(steps)).find(|at| *at > now)
     }
 }

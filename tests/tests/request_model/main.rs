@@ -48,9 +48,9 @@ fn every_answer_and_effect_equals_that_of_a_model_with_one_queue_for_each_provid
     let RngSeed::Fixed(seed) = config.rng_seed else { panic!("the seed is fixed") };
     let replay = format!("PROPTEST_RNG_SEED={seed} REQUEST_MODEL_CASES={}", config.cases);
     let seen = RefCell::new(Seen::new());
-    let histories =
+    let drawn =
         (history::settings(), history::layout(), prop::collection::vec(history::command(), 1..160), any::<bool>());
-    let tried = TestRunner::new(config).run(&histories, |(settings, layout, commands, by_shutdown)| {
+    let tried = TestRunner::new(config).run(&drawn, |(settings, layout, commands, by_shutdown)| {
         let mut pair = Pair::new(settings, &layout);
         for command in &commands {
             pair.carry_out(command)?;
