@@ -164,6 +164,7 @@ impl RequestAdmission {
         let id = self.shared.waiter_id(key);
         if deadline == Some(now) {
             self.remove(now, key, DenialReason::QueueTimeout);
+            self.arm_wake(now, at.provider);
             self.trim();
             return self.timed_out(now, at);
         }
@@ -312,6 +313,7 @@ impl RequestAdmission {
     #[inline]
     fn try_grant(&mut self, now: Instant, request: &Request, at: &Located) -> Result<RequestLease, Denial> {
         self.expire(now);
+        self.keep_unserved(now);
         let provider = &mut self.providers[at.provider];
         if provider.is_waiter_ahead(now, &mut self.shared) {
             return Err(provider.overtaking(now, at.slot));
@@ -349,6 +351,12 @@ impl RequestAdmission {
     fn serve(&mut self, now: Instant, at: usize, direct: Option<SlotKey>, tasks: TaskSide<'_>) -> Option<RequestLease> {
         let provider = &mut self.providers[at];
         let granted = if provider.has_offers() { provider.serve(now, direct, tasks, &mut self.shared) } else { None };
+        self.arm_wake(now, at);
+        self.trim();
+        granted
+    }
+
+    fn arm_wake(&mut self, now: Instant, at: usize) {
         let wake = self.providers[at].next_wake(now);
         if wake != self.providers[at].wake_at {
             self.providers[at].wake_at = wake;
@@ -356,8 +364,29 @@ impl RequestAdmission {
                 self.arm(wake, Timer::Wake(at as u32));
             }
         }
+    }
+
+    /// For a caller that serves nothing: of the providers and models at which something fell due, keeps those with a waiter
+    /// that could go. They are served by [`RequestAdmission::handle_timeout`], which is due at once.
+    #[inline]
+    fn keep_unserved(&mut self, now: Instant) {
+        if !self.unserved.is_empty() {
+            self.drop_idle_unserved(now);
+        }
+    }
+
+    #[cold]
+    fn drop_idle_unserved(&mut self, now: Instant) {
+        let mut unserved = core::mem::take(&mut self.unserved);
+        unserved.retain(|at| {
+            let could_go = self.providers[*at as usize].is_waiter_ahead(now, &mut self.shared);
+            if !could_go {
+                self.arm_wake(now, *at as usize);
+            }
+            could_go
+        });
+        self.unserved = unserved;
         self.trim();
-        granted
     }
 
     /// Serves every provider and model at which something fell due.
