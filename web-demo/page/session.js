@@ -41,6 +41,7 @@ import { find, SCENARIOS } from "./scenarios.js";
  * @property {number | undefined} seeking the share of a long seek that is done
  * @property {{ what: Intervention, side: Side | undefined }} changed a live change was made
  * @property {number} branched a new branch begins at this virtual ms
+ * @property {number} pending how much of what a person asked for is still under way
  * @property {string} refused something a person wanted cannot be
  * @property {string} failed
  * @property {number} speed a power of ten
@@ -106,6 +107,7 @@ export class Session {
   #turn = Promise.resolve();
   /** Counts what asks for another scenario: the latest counts. */
   #wishes = 0;
+  #pending = 0;
   /** The last change of the choices that waits for a scenario. @type {Promise<void>} */
   #choosing = Promise.resolve();
   /** @type {Map<keyof Events, ((detail: never) => void)[]>} */
@@ -144,6 +146,16 @@ export class Session {
   /** Says that something a person wanted cannot be. @param {unknown} error */
   refuse(error) {
     this.#tell("refused", wordsOf(error));
+  }
+
+  /** Counts `work` as under way until it has ended. @template T @param {Promise<T>} work */
+  async #during(work) {
+    this.#tell("pending", (this.#pending += 1));
+    try {
+      return await work;
+    } finally {
+      this.#tell("pending", (this.#pending -= 1));
+    }
   }
 
   /** Loads go one after the other, so that what a person wants next never mixes with what is being loaded.
@@ -200,7 +212,12 @@ export class Session {
 
   /** Loads in turn once these scenarios are there. A later wish takes the place of this one.
    * @param {string[]} names @param {() => Promise<void>} load */
-  async #onceThere(names, load) {
+  #onceThere(names, load) {
+    return this.#during(this.#loadOnceThere(names, load));
+  }
+
+  /** @param {string[]} names @param {() => Promise<void>} load */
+  async #loadOnceThere(names, load) {
     const wish = (this.#wishes += 1);
     const isLatest = () => wish === this.#wishes;
     try {
@@ -255,7 +272,7 @@ export class Session {
   /** Loads in turn; what is refused is told. @param {() => Promise<void>} load */
   async #orRefuse(load) {
     try {
-      await this.#inTurn(load);
+      await this.#during(this.#inTurn(load));
     } catch (error) {
       this.refuse(error);
     }
@@ -266,7 +283,7 @@ export class Session {
     const named = change(this.choices).flatMap(({ scenario }) => scenario || []);
     if (named.length === 0) return this.#choose(change);
     // One after the other: the later one builds on those before.
-    return (this.#choosing = this.#choosing.then(async () => {
+    return (this.#choosing = this.#during(this.#choosing.then(async () => {
       const before = this.choices;
       const areMeant = () => this.choices === before;
       try {
@@ -275,7 +292,7 @@ export class Session {
       } catch (error) {
         this.refuse(error);
       }
-    }));
+    })));
   }
 
   /** @param {(now: [Choice, Choice]) => [Choice, Choice]} change */
@@ -380,7 +397,7 @@ export class Session {
    * @param {Intervention | (() => Intervention)} what a function is asked once it is the change's turn, so that it can build on
    * those before @param {Side} [side] all runs if left out */
   change(what, side) {
-    return (this.#changing = this.#changing.then(() => this.#change(typeof what === "function" ? what() : what, side)));
+    return (this.#changing = this.#during(this.#changing.then(() => this.#change(typeof what === "function" ? what() : what, side))));
   }
 
   /** @param {Intervention} what @param {Side} [side] */

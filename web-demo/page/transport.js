@@ -36,6 +36,7 @@ export class Transport {
     session.on("frame", (frame) => this.#show(frame));
     session.on("seeking", (share) => this.#sought(share));
     session.on("loaded", () => this.#loaded());
+    session.on("pending", (count) => byId("phase").toggleAttribute("data-pending", count > 0));
     session.on("speed", (value) => this.#showSpeed(value));
     session.on("refused", () => (seed.value = String(session.seed)));
     session.on("branched", (at) => this.#branch(`A new branch begins at ${span(at)}: what came after it is gone.`));
@@ -61,6 +62,8 @@ export class Transport {
     seed.value = String(this.#session.seed);
     this.#wanted = undefined;
     this.#isSeeking = false;
+    // No picture of these runs has been drawn yet.
+    delete byId("phase").dataset.shown;
     this.#branch("");
     this.#showTime();
   }

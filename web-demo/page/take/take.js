@@ -62,9 +62,12 @@ class TakeAway {
     say(this.#upTo, span(this.#session.at));
     this.#asked += 1;
     const asked = this.#asked;
+    this.#link.dataset.fresh = "false";
     void this.#address().then((address) => {
-      // Nor is a link that says the same written anew: a person may have selected it.
-      if (asked !== this.#asked || this.#link.value === address) return;
+      if (asked !== this.#asked) return;
+      this.#link.dataset.fresh = "true";
+      // A link that says the same is not written anew: a person may have selected it.
+      if (this.#link.value === address) return;
       this.#link.value = address;
       say(this.#copied, address.length > LONG_LINK ? "This link is long: the scenario has been edited. Some programs cut such links off; the TOML is safer." : "");
     });
