@@ -190,7 +190,7 @@ test("the single run is found as it was left", () =>
     await playground.stands();
     await playground.setSpeed(1);
     await playground.play.click();
-    await page.waitForTimeout(400);
+    await playground.waits(() => Number(document.querySelector('tr[data-figure="time"] td')?.dataset.value) > 1_000);
     await playground.tab("Stage");
     await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) === at, left.at);
     assert.deepEqual(await playground.sample(), left);

@@ -1,84 +1,49 @@
-// Very many calls and very many groups: the page stays smooth, because the scheduler works beside it and sends what can be
-// looked at. What the page does is measured in time of a processor, and its frames against those of an empty page in the same
-// seconds: whatever else the machine does holds both up.
+// Very many calls and very many groups: a frame of the page stays as small as with few, because the scheduler works beside it and
+// sends what can be looked at. What a task touches and what a frame is sent is counted; how long it takes, `bench.mjs` prints.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { crowdInFlight, findGroups, runToTheEnd, turnTabs, twoVeryManyGroups, VERY_MANY } from "./acts.mjs";
 import { ARTIFACTS } from "./demo.mjs";
 import { playground } from "./harness.mjs";
-import { tasksDuring } from "./tasks.mjs";
+import { countByFrame, countFrames, workDuring } from "./work.mjs";
 
 const kit = playground();
-const SECONDS = 5;
-/** Longer tasks of the main thread can be felt, in ms. */
-const LONGEST_TASK_MS = 50;
-/** What a frame may take of the main thread, in ms: a display that shows 60 of them a second gives it 16. */
-const FRAME_MS = 10;
-/** The page's frames, as a share of those that an empty page gets: the scheduler beside it needs a processor, too. */
-const LEAST_SHARE = 0.75;
+/** How many groups the scenario has. A task that touches as many elements does something for each of them. */
+const GROUPS = 4096;
+/** How many frames of the display are looked at. */
+const FRAMES = 120;
 
-/** Counts frames for a while, and finds the least of a figure, where there is one. */
-const watch = (page, selector = "") =>
-  page.evaluate(
-    async ([seconds, selector]) => {
-      const figure = selector ? document.querySelector(selector) : undefined;
-      const begin = performance.now();
-      let frames = 0;
-      let least = Infinity;
-      await new Promise((resolve) => {
-        const tick = () => {
-          frames += 1;
-          if (figure) least = Math.min(least, Number(figure.dataset.value));
-          if (performance.now() - begin >= seconds * 1000) resolve(undefined);
-          else requestAnimationFrame(tick);
-        };
-        requestAnimationFrame(tick);
-      });
-      return { rate: frames / ((performance.now() - begin) / 1000), frames, least };
-    },
-    [SECONDS, selector],
-  );
-
-/** An empty page in a window of its own. */
-async function withEmptyPage(use) {
-  const context = await kit.browser.newContext();
-  try {
-    return await use(await context.newPage());
-  } finally {
-    await context.close();
-  }
+/** Whatever goes on, a task touches a bounded part of the page. */
+function assertBounded({ most }) {
+  assert.ok(most.styled < GROUPS, `a task computes the style of ${most.styled} elements`);
+  assert.ok(most.laidOut < GROUPS, `a task lays ${most.laidOut} boxes out`);
+  assert.ok(most.layouts <= 8, `a task makes ${most.layouts} layouts`);
 }
 
-test("with 10^4 calls in flight no task of the main thread is long, and frames come at full rate", (t) =>
-  kit.withPage(async (playground, page) => {
-    await playground.choose("crowd");
-    await playground.setSpeed(0);
-    await playground.play.click();
-    const inFlight = '#stage [data-figure="in_flight"]';
-    await page.waitForFunction((inFlight) => Number(document.querySelector(inFlight).dataset.value) >= 9_000, inFlight, { timeout: 60_000 });
-    const [seen, empty] = await withEmptyPage((other) => Promise.all([tasksDuring(kit.browser, page, () => watch(page, inFlight)), watch(other)]));
-    assert.equal(await playground.phase(), "Running", "it ran all the time");
-    const { rate, frames, least, longest, busy } = seen;
-    t.diagnostic(
-      `${rate.toFixed(1)} frames a second (an empty page: ${empty.rate.toFixed(1)}), ${(busy / frames).toFixed(1)} ms of a processor each, ` +
-        `longest task ${longest.toFixed(1)} ms; at least ${least} calls in flight`,
-    );
-    assert.ok(least >= 9_000, `${least} calls in flight`);
-    assert.ok(longest <= LONGEST_TASK_MS, `a task of ${longest} ms`);
-    assert.ok(busy / frames <= FRAME_MS, `${busy / frames} ms a frame`);
-    assert.ok(rate >= LEAST_SHARE * empty.rate, `${rate} frames a second, an empty page has ${empty.rate}`);
-  }));
+test("with 10^4 calls in flight a frame is one picture, of a bounded size, and touches a bounded part of the page", (t) =>
+  kit.withPage(
+    async (playground, page) => {
+      await crowdInFlight(playground);
+      const seen = await workDuring(kit.browser, page, () => countFrames(page, FRAMES));
+      t.diagnostic(JSON.stringify(seen));
+      assert.equal(await playground.phase(), "Running", "it ran all the time");
+      const inFlight = Number(await page.locator('#stage [data-figure="in_flight"]').first().getAttribute("data-value"));
+      assert.ok(inFlight >= 9_000, `${inFlight} calls in flight`);
+      assertBounded(seen);
+      assert.ok(seen.pictures <= 1, `${seen.pictures} pictures in a frame`);
+      assert.ok(seen.numbers < 60_000, `${seen.numbers} numbers in a frame`);
+      assert.ok(seen.painted < 20_000, `${seen.painted} operations on canvases in a frame`);
+      assert.ok(seen.layouts <= 2 * seen.frames, `${seen.layouts} layouts in ${seen.frames} frames`);
+    },
+    { script: countByFrame },
+  ));
 
-test("of 4096 groups those with the most waiting are shown, the others as a sum, and no task is long", (t) =>
+test("of 4096 groups those with the most waiting are shown, the others as a sum, and no task touches as many elements", (t) =>
   kit.withPage(async (playground, page) => {
-    const name = "very-many/fairness-groups";
-    const { longest } = await tasksDuring(kit.browser, page, async () => {
-      await playground.choose(name);
-      await playground.setSpeed(-1);
-      await playground.play.click();
-      await playground.reaches("Finished");
-    });
-    t.diagnostic(`longest task ${longest.toFixed(1)} ms of a processor`);
-    assert.ok(longest <= LONGEST_TASK_MS, `a task of ${longest} ms`);
+    const name = VERY_MANY;
+    const seen = await workDuring(kit.browser, page, () => runToTheEnd(playground));
+    t.diagnostic(JSON.stringify(seen));
+    assertBounded(seen);
     assert.equal(await page.locator("#digest").textContent(), kit.replay(name).digest());
     await playground.seek.fill("60");
     await page.waitForFunction(() => Number(document.querySelector("#virtual-time").dataset.value) <= 60e6);
@@ -106,32 +71,37 @@ test("of 4096 groups those with the most waiting are shown, the others as a sum,
 
 test("while a person is at the list of very many groups each row stays the group it is", () =>
   kit.withPage(async (playground, page) => {
-    await playground.choose("very-many/fairness-groups");
-    await playground.setSpeed(-1.5);
+    await runToTheEnd(playground);
+    await playground.seek.fill("60");
+    await playground.page.waitForFunction(() => Number(document.querySelector("#virtual-time").dataset.value) <= 60e6);
+    await playground.stands();
+    // The run must not end while it is looked at.
+    await playground.ownClock(1 / 256);
     const rows = page.locator("#stage .group-row");
     const foot = page.locator(".queues .stage-foot").last();
-    /** The names that each row has had in a second, and how often its figures changed. */
-    const changes = () =>
+    /** The most names that a row had while the figures changed three times. */
+    const names = () =>
       rows.evaluateAll(async (all) => {
         const [names, figures] = [all.map(() => new Set()), new Set()];
-        for (const begin = performance.now(); performance.now() - begin < 1_000; ) {
-          await new Promise((resolve) => requestAnimationFrame(resolve));
+        while (figures.size <= 3) {
+          await new Promise(requestAnimationFrame);
+          if (document.querySelector("#phase").textContent !== "Running") throw new Error("the run has ended");
           all.forEach((row, index) => names[index].add(row.title));
           figures.add(all.map((row) => row.querySelector("[data-figure=queued]").dataset.value).join());
         }
-        return { names: Math.max(...names.map(({ size }) => size)), figures: figures.size };
+        return Math.max(...names.map(({ size }) => size));
       });
+    const titles = await rows.evaluateAll((all) => all.map(({ title }) => title).join());
     await playground.play.click();
-    await playground.until("queue-depth", 1_000);
-    assert.ok((await changes()).names > 1, "rows change while nobody is there");
+    // Rows change while nobody is there.
+    await playground.waits((titles) => [...document.querySelectorAll("#stage .group-row")].map(({ title }) => title).join() !== titles, titles);
     await rows.nth(20).focus();
-    const focused = await changes();
-    assert.equal(focused.names, 1, "a row that has the focus, and those beside it, keep their groups");
-    assert.ok(focused.figures > 1, "the figures go on");
+    await foot.filter({ hasText: "groups stay while you are here." }).waitFor();
+    assert.equal(await names(), 1, "a row that has the focus, and those beside it, keep their groups");
     await foot.filter({ hasText: "groups stay while you are here." }).waitFor();
     await rows.nth(20).hover();
     await page.evaluate(() => document.activeElement.blur());
-    assert.equal((await changes()).names, 1, "so does one under the pointer");
+    assert.equal(await names(), 1, "so does one under the pointer");
     const title = await rows.nth(20).getAttribute("title");
     await rows.nth(20).click();
     await page.locator("#why-title").filter({ hasText: title.replace(": why?", "") }).waitFor();
@@ -141,7 +111,7 @@ test("while a person is at the list of very many groups each row stays the group
     await foot.filter({ hasText: "groups with the most waiting are shown." }).waitFor();
   }));
 
-test("the weight of any of 4096 groups can be set, by a part of its name, and no task is long", (t) =>
+test("the weight of any of 4096 groups can be set, by a part of its name, and no task touches as many elements", (t) =>
   kit.withPage(async (playground, page) => {
     await playground.choose("very-many/fairness-groups");
     const hands = page.locator("#hands");
@@ -153,18 +123,10 @@ test("the weight of any of 4096 groups can be set, by a part of its name, and no
     assert.deepEqual(await shown(), names.slice(0, 48));
     const called = (part) => names.filter((name) => name.includes(part)).length;
     assert.ok(called("c40") > 48);
-    await search.focus();
-    const { longest } = await tasksDuring(kit.browser, page, async () => {
-      await page.keyboard.type("C40");
-      await state.filter({ hasText: `48 of ${called("c40")} groups called so are shown.` }).waitFor();
-      await page.keyboard.type("01");
-      await state.filter({ hasText: /^Groups called so: 1\.$/ }).waitFor();
-      for (let letter = 0; letter < 5; letter += 1) await page.keyboard.press("Backspace");
-      await state.filter({ hasText: /^48 of 4,096 groups are shown\.$/ }).waitFor();
-      await page.keyboard.type("c40 1");
-    });
-    t.diagnostic(`longest task ${longest.toFixed(1)} ms of a processor`);
-    assert.ok(longest <= LONGEST_TASK_MS, `a task of ${longest} ms`);
+    const seen = await workDuring(kit.browser, page, () => findGroups(playground, page));
+    t.diagnostic(JSON.stringify(seen));
+    assertBounded(seen);
+    assert.equal(seen.said, `48 of ${called("c40")} groups called so are shown.`);
     assert.deepEqual(await shown(), names.filter((name) => name.includes("c40") && name.includes("1")));
     await search.fill("c4001");
     await page.keyboard.press("Tab");
@@ -187,46 +149,23 @@ test("the weight of any of 4096 groups can be set, by a part of its name, and no
     assert.equal(groups.find(({ name }) => name === "c4001").weight, 7);
   }));
 
-test("two runs of 4096 groups each come and go without a long task, and are not sent to the worker again", (t) =>
-  kit.withPage(async (playground, page) => {
-    const name = "very-many/fairness-groups";
-    await playground.choose(name);
-    await playground.tab("Compare");
-    await page.getByRole("button", { name: "AIMD, Tide" }).click();
-    await playground.stands();
-    await page.locator('fieldset[data-side="1"]').getByLabel("Scenario", { exact: true }).selectOption(name);
-    await playground.stands();
-    await page.evaluate(() => {
-      const { postMessage } = Worker.prototype;
-      globalThis.sent = 0;
-      Worker.prototype.postMessage = function (message, ...rest) {
-        globalThis.sent = Math.max(globalThis.sent, JSON.stringify(message).length);
-        return postMessage.call(this, message, ...rest);
-      };
-    });
-    // Looking for a tab as people name it would be a long task by itself.
-    const show = async (view, stages) => {
-      await page.evaluate((view) => document.getElementById(`tab-${view}`).click(), view);
-      await page.locator(`#${view} .stage`).nth(stages - 1).waitFor();
-      await playground.stands();
-    };
-    // Now and then the browser paints two frames in one task.
-    const turns = [];
-    for (let turn = 0; turn < 3; turn += 1) {
-      const { longest } = await tasksDuring(kit.browser, page, async () => {
-        await show("stage", 1);
-        await show("compare", 2);
-      });
-      turns.push(longest);
-    }
-    const [, middle] = turns.sort((one, other) => one - other);
-    t.diagnostic(`longest tasks of three turns: ${turns.map((ms) => ms.toFixed(1)).join(", ")} ms of a processor`);
-    assert.ok(middle <= LONGEST_TASK_MS, `a task of ${middle} ms in most turns`);
-    assert.ok((await page.evaluate(() => globalThis.sent)) < 10_000, "what the worker has is called by its name");
-    await playground.playBothTo(20);
-    const shown = (figure) => page.locator(`#compare tr[data-figure="${figure}"] td`).evaluateAll((cells) => cells.slice(0, 2).map((cell) => Number(cell.dataset.value)));
-    const base = kit.core.scenario(name);
-    const times = await shown("time");
-    const runs = ["aimd", "tide"].map((algorithm, side) => kit.replay({ ...base, models: base.models.map((model) => ({ ...model, algorithm: { name: algorithm } })) }, 1, times[side]));
-    assert.deepEqual(await shown("rows"), runs.map((run) => run.sample().rows_done));
-  }));
+test("two runs of 4096 groups each come and go: no task touches as many elements, and they are not sent to the worker again", (t) =>
+  kit.withPage(
+    async (playground, page) => {
+      const name = VERY_MANY;
+      await twoVeryManyGroups(playground, page);
+      await page.evaluate(() => counts.reset());
+      const seen = await workDuring(kit.browser, page, () => turnTabs(playground, page));
+      t.diagnostic(JSON.stringify(seen));
+      assertBounded(seen);
+      const sent = await page.evaluate(() => counts.sent);
+      assert.ok(sent > 0 && sent < 10_000, `what the worker has is called by its name: ${sent} characters`);
+      await playground.playBothTo(20);
+      const shown = (figure) => page.locator(`#compare tr[data-figure="${figure}"] td`).evaluateAll((cells) => cells.slice(0, 2).map((cell) => Number(cell.dataset.value)));
+      const base = kit.core.scenario(name);
+      const times = await shown("time");
+      const runs = ["aimd", "tide"].map((algorithm, side) => kit.replay({ ...base, models: base.models.map((model) => ({ ...model, algorithm: { name: algorithm } })) }, 1, times[side]));
+      assert.deepEqual(await shown("rows"), runs.map((run) => run.sample().rows_done));
+    },
+    { script: countByFrame },
+  ));

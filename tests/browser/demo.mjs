@@ -5,18 +5,16 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { chromium } from "playwright-core";
+import { PATIENCE_MS } from "../patience.mjs";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 /** Where screenshots and the exported page go; not under version control. */
 export const ARTIFACTS = fileURLToPath(new URL("../artifacts/", import.meta.url));
 
-/** Building everything from nothing takes minutes on a small machine. */
-const START_TIMEOUT_MS = 20 * 60_000;
-
-/** The command that runs the demo: the program named by TIDEGATE_DEMO, or whatever cargo builds. */
-function demo(...options) {
-  const built = process.env.TIDEGATE_DEMO;
-  const [program, ...first] = built ? [built] : [process.env.CARGO ?? "cargo", "run", "--quiet", "--release", "--package", "tidegate-demo", "--"];
+/** Starts a program of the workspace: the one in the folder TIDEGATE_BIN, or whatever cargo builds. */
+function startProgram(name, ...options) {
+  const built = process.env.TIDEGATE_BIN;
+  const [program, ...first] = built ? [`${built}/${name}`] : [process.env.CARGO ?? "cargo", "run", "--quiet", "--bin", name, "--"];
   return spawn(program, [...first, ...options], { cwd: ROOT, stdio: ["ignore", "pipe", "inherit"] });
 }
 
@@ -31,7 +29,7 @@ function ended(child) {
 export async function startServer() {
   const running = process.env.TIDEGATE_PLAYGROUND;
   if (running) return { url: running, stop: async () => {} };
-  const child = demo("--no-open", "--port", "0");
+  const child = startProgram("tidegate-demo", "--no-open", "--port", "0");
   const end = ended(child);
   const address = new Promise((resolve) => {
     createInterface({ input: child.stdout }).on("line", (line) => {
@@ -39,8 +37,8 @@ export async function startServer() {
       if (found) resolve(found[1]);
     });
   });
-  const tooLate = new Promise((_, reject) => setTimeout(reject, START_TIMEOUT_MS, new Error("the demo printed no address in time")).unref());
-  const url = await Promise.race([address, tooLate, end.then((code) => Promise.reject(new Error(`the demo ended with ${code}`)))]);
+  // Building everything from nothing takes as long as it takes: it either ends or prints its address.
+  const url = await Promise.race([address, end.then((code) => Promise.reject(new Error(`the demo ended with ${code}`)))]);
   const stop = async () => {
     child.kill("SIGINT");
     await end;
@@ -50,21 +48,41 @@ export async function startServer() {
 
 /** Writes the page into a folder, as for static hosting. @param {string} folder */
 export async function exportSite(folder) {
-  const code = await ended(demo("--export", folder));
+  const code = await ended(startProgram("tidegate-demo", "--export", folder));
   if (code !== 0) throw new Error(`the export ended with ${code}`);
 }
 
-/** What a small program of the workspace prints. @param {string} name */
-export async function outputOf(name) {
-  const child = spawn(process.env.CARGO ?? "cargo", ["run", "--quiet", "--package", "tidegate-tests", "--bin", name], {
-    cwd: ROOT,
-    stdio: ["ignore", "pipe", "inherit"],
-  });
+/** What a program of the workspace prints. @param {string} name @param {string[]} options */
+export async function outputOf(name, ...options) {
+  const child = startProgram(name, ...options);
   let output = "";
   child.stdout.setEncoding("utf8").on("data", (text) => (output += text));
   const code = await ended(child);
   if (code !== 0) throw new Error(`${name} ended with ${code}`);
   return output;
+}
+
+/** How many times slower than the machine the pages of the tests are. */
+const THROTTLE = Number(process.env.TIDEGATE_CPU_THROTTLE || 1);
+
+/** Makes every context of a browser wait for as long as tests do, and slows its pages down by TIDEGATE_CPU_THROTTLE. */
+function unhurried(browser) {
+  const newContext = browser.newContext.bind(browser);
+  browser.newContext = async (options) => {
+    const context = await newContext(options);
+    context.setDefaultTimeout(PATIENCE_MS);
+    const newPage = context.newPage.bind(context);
+    context.newPage = async () => {
+      const page = await newPage();
+      if (THROTTLE !== 1) {
+        const session = await context.newCDPSession(page);
+        await session.send("Emulation.setCPUThrottlingRate", { rate: THROTTLE });
+      }
+      return page;
+    };
+    return context;
+  };
+  return browser;
 }
 
 /** A real browser, or a failure that says what is missing: this leg is never skipped. */
@@ -73,7 +91,7 @@ export async function startBrowser() {
   if (!existsSync(executablePath)) {
     throw new Error(`no browser at ${executablePath}: install Chromium, or name one in the environment variable CHROMIUM`);
   }
-  return chromium.launch({ executablePath });
+  return unhurried(await chromium.launch({ executablePath, timeout: PATIENCE_MS }));
 }
 
 /** The scheduler and the scenarios that the server hands out, loaded in this process: the page's figures are compared with

@@ -53,7 +53,7 @@ const VIEWS = {
     await playground.tab("Take away");
     await page.waitForFunction(() => document.querySelector("#link")?.value.includes("#/"));
     await page.locator("#download-trace").click();
-    await page.locator('[data-card="trace"] .remark').filter({ hasText: "has been made" }).waitFor({ timeout: 60_000 });
+    await page.locator('[data-card="trace"] .remark').filter({ hasText: "has been made" }).waitFor();
   },
 };
 
@@ -69,7 +69,7 @@ for (const [look, options] of Object.entries(LOOKS)) {
           // What is out of sight is drawn at leisure: a picture of all of it needs a window as tall.
           const height = await page.evaluate(() => document.documentElement.scrollHeight);
           await page.setViewportSize({ width: page.viewportSize().width, height });
-          await page.waitForTimeout(600);
+          await playground.settles();
         }
         await page.screenshot({ path: `${ARTIFACTS}playground-${view}-${look}.png`, fullPage: view !== "why" && view !== "picker" && view !== "lesson" });
       }, options));

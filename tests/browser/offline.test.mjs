@@ -4,6 +4,7 @@ import { createServer, connect } from "node:net";
 import { after, before, test } from "node:test";
 import { gzipSync } from "node:zlib";
 import { startBrowser, startServer } from "./demo.mjs";
+import { gate } from "../patience.mjs";
 import { PlaygroundPage } from "./playground-page.mjs";
 
 /** The most that a cold load may transfer, compressed, in bytes, until the page can be used. */
@@ -168,21 +169,24 @@ test("a view that cannot be fetched says so, and comes when it is asked for agai
   });
 });
 
-test("a view that comes late says so, and shows runs that stand still already", () =>
-  withHeldUp("compare", (route) => setTimeout(() => route.continue(), 1_500), async (playground, page) => {
+test("a view that comes late says so, and shows runs that stand still already", () => {
+  const held = gate();
+  return withHeldUp("compare", (route) => held.wait().then(() => route.continue()), async (playground, page) => {
     await playground.playTo(1_000);
     await page.getByRole("tab", { name: "Compare" }).focus();
     await page.keyboard.press("Enter");
     const panel = page.getByRole("tabpanel", { name: "Compare" });
     await panel.getByRole("status").filter({ hasText: "Compare is being loaded." }).waitFor();
     assert.equal(await panel.getAttribute("aria-busy"), "true");
+    held.open();
     await panel.locator(".half .stage").nth(1).waitFor();
     await playground.stands();
     await page.locator("#announcer").filter({ hasText: "Compare is there." }).waitFor();
     await page.locator('tr[data-figure="rows"] td[data-value="0"]').first().waitFor();
     assert.equal(await panel.getAttribute("aria-busy"), null);
     assert.ok(await page.getByRole("tab", { name: "Compare" }).evaluate((one) => one === document.activeElement), "the focus stays where it was");
-  }));
+  });
+});
 
 /** A page whose Tour is not as it should be: what its panel says then. The page is the same until it is loaded again. */
 async function tourThatFails(path, answer, says) {

@@ -1,5 +1,6 @@
 // The playground as a test sees it: what a person can do, and the exact figures behind what they read.
 import assert from "node:assert/strict";
+import { PATIENCE_MS, whileItMoves } from "../patience.mjs";
 import { painted } from "./painted.mjs";
 import { deflateSync, inflateSync } from "node:zlib";
 
@@ -33,10 +34,11 @@ export class PlaygroundPage {
     });
   }
 
-  /** Opens the page and waits until it can be used. */
-  static async open(browser, url, { hash = "", ...options } = {}) {
+  /** Opens the page and waits until it can be used. `script` runs in it before its own. */
+  static async open(browser, url, { hash = "", script, ...options } = {}) {
     // A full locale: the chart library refuses the one a bare machine has.
     const context = await browser.newContext({ locale: "en-US", viewport: { width: 1280, height: 900 }, ...options });
+    if (script) await context.addInitScript(script);
     const playground = new PlaygroundPage(await context.newPage(), url);
     await playground.page.goto(new URL(hash, url).href);
     await playground.isUsable();
@@ -69,29 +71,73 @@ export class PlaygroundPage {
     return this.page.locator("#phase").textContent();
   }
 
-  /** Waits until the phase is this one. */
-  async reaches(phase, timeout = 90_000) {
-    await this.page.locator("#phase").filter({ hasText: new RegExp(`^${phase}$`) }).waitFor({ timeout });
+  /** What moves while a run goes on. */
+  #movement() {
+    return this.page.evaluate(() => [...document.querySelectorAll("#virtual-time, #steps, #compare td, .seek")].map(({ dataset, style }) => `${dataset.value}${style.cssText}`).join());
   }
 
-  /** Waits until nothing moves, and the last frame is drawn. */
+  /** Waits in the page for what a run leads to, for as long as it moves. */
+  async waits(holds, argument) {
+    await whileItMoves(() => this.page.waitForFunction(holds, argument), () => this.#movement());
+  }
+
+  /** Waits until the phase is this one. */
+  async reaches(phase) {
+    await this.waits((phase) => document.querySelector("#phase").textContent === phase, phase);
+  }
+
+  /** Waits until nothing is under way, nothing moves, and the last picture is drawn. */
   async stands() {
-    await this.page.locator('#phase[data-shown="still"]').waitFor();
-    await this.page.waitForTimeout(100);
+    await this.page.locator('#phase[data-shown="still"]:not([data-pending])').waitFor();
+    await this.settles();
+  }
+
+  /** Waits until the worker has done what it was told so far, and the page has drawn what came of it. */
+  async settles() {
+    // What the worker was told may make the page tell it more.
+    for (let round = 0; round < 3; round += 1) {
+      await Promise.all(this.page.workers().map((worker) => worker.evaluate(() => new Promise((resolve) => setTimeout(resolve)))));
+      await this.framesPass(2);
+    }
+    await this.page.waitForFunction(() => [...document.querySelectorAll(".stage")].every((stage) => stage.dataset.fresh === "true"));
+  }
+
+  /** Waits for so many frames of the display. */
+  framesPass(frames) {
+    return this.page.evaluate(async (frames) => {
+      for (let frame = 0; frame < frames; frame += 1) await new Promise(requestAnimationFrame);
+    }, frames);
   }
 
   async tab(name) {
     await this.page.getByRole("tab", { name, exact: true }).click();
   }
 
-  /** Picks a scenario as a person does: by typing a part of its name. */
-  async choose(scenario) {
+  /** Picks a scenario as a person does: by typing a part of its name. Waits until it is there, unless its files are held up. */
+  async choose(scenario, { isHeldUp = false } = {}) {
     const field = this.page.getByRole("combobox", { name: "Scenario" }).first();
     await field.click();
     await field.fill(scenario);
     await this.page.locator(`[role=option][data-name="${scenario}"]`).click();
-    await this.page.waitForFunction(() => document.querySelector("#phase").textContent === "Ready");
+    if (isHeldUp) return;
     await this.stands();
+    assert.equal(await this.phase(), "Ready");
+  }
+
+  /** Gives the worker a clock that only its own timers move on, each by a share of the span that it was set for. Then it does not
+   * depend on the machine how far a run gets between two turns. */
+  async ownClock(share = 1) {
+    const [worker] = this.page.workers();
+    await worker.evaluate((share) => {
+      let now = performance.now();
+      const set = globalThis.setTimeout;
+      performance.now = () => now;
+      globalThis.setTimeout = (happens, span) =>
+        set(() => {
+          now += share * (span ?? 0);
+          happens();
+        }, span);
+    }, share);
   }
 
   /** Virtual seconds per real second, as a power of ten. */
@@ -105,7 +151,8 @@ export class PlaygroundPage {
     await this.play.click();
     await this.until("virtual-time", ms * 1e6);
     if ((await this.phase()) === "Running") await this.play.click();
-    await this.stands();
+    await this.page.locator('#phase[data-shown="still"]').waitFor();
+    await this.settles();
   }
 
   /** Begins a comparison of one of the pairs worth a look, and plays it until this many virtual ms have passed. */
@@ -120,7 +167,7 @@ export class PlaygroundPage {
   async playBothTo(ms) {
     await this.setSpeed(1);
     await this.play.click();
-    await this.page.waitForFunction((ms) => Number(document.querySelector('tr[data-figure="time"] td')?.dataset.value) > ms, ms);
+    await this.waits((ms) => Number(document.querySelector('tr[data-figure="time"] td')?.dataset.value) > ms, ms);
     await this.play.click();
     await this.stands();
   }
@@ -157,16 +204,16 @@ export class PlaygroundPage {
   }
 
   /** Waits until a figure is at least this large. */
-  async until(id, atLeast, timeout = 60_000) {
-    await this.page.waitForFunction(([id, atLeast]) => Number(document.getElementById(id).dataset.value) >= atLeast, [id, atLeast], { timeout });
+  async until(id, atLeast) {
+    await this.waits(([id, atLeast]) => Number(document.getElementById(id).dataset.value) >= atLeast, [id, atLeast]);
   }
 
   /** What the link of this instant holds. */
   async linked() {
     const before = await this.page.getByRole("tab", { selected: true }).textContent();
     await this.tab("Take away");
-    await this.page.waitForFunction(() => document.querySelector("#link")?.value.includes("#/"));
-    await this.page.waitForTimeout(150);
+    await this.settles();
+    await this.page.locator('#link[data-fresh="true"]').waitFor();
     const address = await this.page.locator("#link").inputValue();
     await this.tab(before);
     const payload = address.split("/").at(-1);
@@ -175,7 +222,7 @@ export class PlaygroundPage {
 
   /** Downloads with the button of this id. */
   async download(id) {
-    const coming = this.page.waitForEvent("download", { timeout: 120_000 });
+    const coming = this.page.waitForEvent("download", { timeout: PATIENCE_MS });
     await this.page.locator(`#download-${id}`).click();
     return coming;
   }

@@ -1,23 +1,14 @@
 // Take away: the link brings everything back, and every download is what it says.
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
-import { fileURLToPath } from "node:url";
-import { promisify } from "node:util";
-import { ARTIFACTS } from "./demo.mjs";
+import { ARTIFACTS, outputOf } from "./demo.mjs";
 import { playground, shown } from "./harness.mjs";
 import { linkTo } from "./playground-page.mjs";
 
 const kit = playground();
-const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 
-/** What `tidegate` prints: the program named by TIDEGATE, or whatever cargo builds. */
-async function tidegate(...options) {
-  const built = process.env.TIDEGATE;
-  const [program, ...first] = built ? [built] : [process.env.CARGO ?? "cargo", "run", "--quiet", "--package", "tidegate-native", "--bin", "tidegate", "--"];
-  return (await promisify(execFile)(program, [...first, ...options], { cwd: ROOT, maxBuffer: 1 << 26 })).stdout;
-}
+const tidegate = (...options) => outputOf("tidegate", ...options);
 
 /** Changes something, and goes on for a while. */
 async function change(playground, page) {

@@ -53,7 +53,7 @@ LESSONS.forEach(({ title, steps }, index) => {
           const target = page.locator(".spot");
           if ((await coach.getAttribute("data-done")) === null) assert.equal(await target.first().isVisible(), true, `step ${number + 1} shows where`);
           await act(page);
-          await page.locator("#coach[data-done]").waitFor({ timeout: 60_000 });
+          await playground.waits(() => document.querySelector("#coach[data-done]") !== null);
           if (number < steps.length - 1) await coach.getByRole("button", { name: "Next", exact: true }).click();
         }
         if (await page.locator("#why").isVisible()) await page.keyboard.press("Escape");

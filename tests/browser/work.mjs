@@ -1,9 +1,16 @@
-// What the page's main thread does, apart from what else goes on in the machine.
+// How much the page does, in counts that are the same on every machine: what one task of its main thread touches, what one frame
+// of the display draws, and what its worker sends. The times beside them are for `bench.mjs` only.
 import assert from "node:assert/strict";
 
-/** How long the tasks of the page's main thread kept a processor busy during `act`, the longest and all, in ms. On a machine
- * that is busy with other things a task takes longer by the clock, which says nothing about the page. */
-export async function tasksDuring(browser, page, act) {
+/**
+ * What the page's main thread did during `act`, beside what `act` returns.
+ *
+ * - `most.styled`: elements whose style was computed anew, in the task with the most of them;
+ * - `most.laidOut`: boxes that a layout had to look at, in the task with the most of them;
+ * - `most.layouts`: layouts, in the task with the most of them;
+ * - `longest` and `busy`: how long tasks kept a processor, the longest and all, in ms.
+ */
+export async function workDuring(browser, page, act) {
   await browser.startTracing(page, { categories: ["disabled-by-default-devtools.timeline", "devtools.timeline"] });
   const result = await act();
   const { traceEvents } = JSON.parse((await browser.stopTracing()).toString());
@@ -13,9 +20,101 @@ export async function tasksDuring(browser, page, act) {
   const own = frames.filter(({ url }) => url.startsWith(origin)).map(({ processId }) => processId);
   const main = traceEvents.filter((event) => event.name === "thread_name" && event.args.name === "CrRendererMain" && own.includes(event.pid));
   const isMain = ({ pid, tid }) => main.some((thread) => thread.pid === pid && thread.tid === tid);
-  const tasks = traceEvents.filter((event) => event.name === "RunTask" && event.ph === "X" && isMain(event));
+  const events = traceEvents.filter((event) => isMain(event) && event.ph === "X").sort((one, other) => one.ts - other.ts);
+  const tasks = events.filter(({ name }) => name === "RunTask");
   assert.ok(tasks.length > 100, "the trace holds the tasks");
+  const most = { styled: 0, laidOut: 0, layouts: 0 };
+  const all = { styles: 0, layouts: 0 };
+  let next = 0;
+  for (const task of tasks) {
+    const own = { styled: 0, laidOut: 0, layouts: 0 };
+    while (next < events.length && events[next].ts < task.ts) next += 1;
+    for (; next < events.length && events[next].ts <= task.ts + task.dur; next += 1) {
+      const { name, args } = events[next];
+      if (name === "UpdateLayoutTree") {
+        own.styled += args.elementCount ?? 0;
+        all.styles += 1;
+      } else if (name === "Layout") {
+        own.laidOut += args.beginData?.dirtyObjects ?? 0;
+        own.layouts += 1;
+        all.layouts += 1;
+      }
+    }
+    for (const [count, value] of Object.entries(own)) most[count] = Math.max(most[count], value);
+  }
+  assert.ok(all.styles > 0, "the trace holds what tasks touch");
   const spent = tasks.map((task) => (task.tdur ?? task.dur) / 1_000);
-  const sum = (all) => all.reduce((some, ms) => some + ms, 0);
-  return { ...result, longest: Math.max(...spent), busy: sum(spent) };
+  return { ...result, most, layouts: all.layouts, longest: Math.max(...spent), busy: spent.reduce((sum, ms) => sum + ms, 0) };
 }
+
+/** Counts, from the first script of a page on and by frame of the display: pictures that its worker sends, the numbers in them, and
+ * operations on canvases. They are in `globalThis.counts`; `most` is by frame. Given to `addInitScript`. */
+export function countByFrame() {
+  const none = () => ({ pictures: 0, numbers: 0, painted: 0 });
+  let frame = none();
+  /** The longest message to the worker as JSON, in characters: what it has already is called by its name. */
+  const counts = { frames: 0, most: none(), sent: 0, reset: () => Object.assign(counts, { frames: 0, most: none(), sent: 0 }) };
+  globalThis.counts = counts;
+  const tick = () => {
+    counts.frames += 1;
+    for (const [name, value] of Object.entries(frame)) counts.most[name] = Math.max(counts.most[name], value);
+    frame = none();
+    requestAnimationFrame(tick);
+  };
+  requestAnimationFrame(tick);
+  /** How many numbers, texts and the like something is made of. */
+  const sizeOf = (value) => {
+    if (value instanceof ArrayBuffer) return value.byteLength / 8;
+    return typeof value === "object" && value !== null ? Object.values(value).reduce((sum, part) => sum + sizeOf(part), 0) : 1;
+  };
+  globalThis.Worker = class extends Worker {
+    constructor(...options) {
+      super(...options);
+      this.addEventListener("message", ({ data }) => {
+        if (data.type !== "frame") return;
+        frame.pictures += 1;
+        frame.numbers += sizeOf(data);
+      });
+    }
+    postMessage(message, ...rest) {
+      counts.sent = Math.max(counts.sent, JSON.stringify(message).length);
+      return super.postMessage(message, ...rest);
+    }
+  };
+  for (const kind of [CanvasRenderingContext2D, Path2D]) {
+    for (const [name, { value }] of Object.entries(Object.getOwnPropertyDescriptors(kind.prototype))) {
+      if (typeof value !== "function" || name === "constructor") continue;
+      kind.prototype[name] = function (...values) {
+        frame.painted += 1;
+        return value.apply(this, values);
+      };
+    }
+  }
+}
+
+/** The counts of so many frames of the display. Those before do not count. */
+export const countFrames = (page, frames) =>
+  page.evaluate(async (frames) => {
+    counts.reset();
+    await new Promise((resolve) => {
+      const look = () => (counts.frames > frames ? resolve(undefined) : requestAnimationFrame(look));
+      look();
+    });
+    return { frames: counts.frames, ...counts.most };
+  }, frames);
+
+/** Counts frames for so many seconds, and how many there were in one. For `bench.mjs` only. */
+export const framesASecond = (page, seconds) =>
+  page.evaluate(async (seconds) => {
+    const begin = performance.now();
+    let frames = 0;
+    await new Promise((resolve) => {
+      const tick = () => {
+        frames += 1;
+        if (performance.now() - begin >= seconds * 1_000) resolve(undefined);
+        else requestAnimationFrame(tick);
+      };
+      requestAnimationFrame(tick);
+    });
+    return { frames, rate: frames / ((performance.now() - begin) / 1_000) };
+  }, seconds);
