@@ -7,14 +7,12 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { after, before, describe, it } from "node:test";
-import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import OpenAI from "openai";
+import { until } from "../patience.mjs";
 
 const MODELS = fileURLToPath(new URL("models.toml", import.meta.url));
 const messages = [{ role: "user", content: "the breakwater lamp failed" }];
-// For states that are reached at once on an idle machine.
-const PATIENCE_MS = 20_000;
 
 /** `tidegate mock` as a child process. */
 class Mock {
@@ -46,11 +44,7 @@ class Mock {
   }
 
   async untilInFlight(model, wanted) {
-    for (const end = Date.now() + PATIENCE_MS; ; await sleep(5)) {
-      const stats = await this.stats(model);
-      if (stats.in_flight === wanted) return;
-      assert.ok(Date.now() < end, `${model}: ${JSON.stringify(stats)}, waited for ${wanted} in flight`);
-    }
+    await until(() => this.stats(model), ({ in_flight }) => in_flight === wanted);
   }
 
   /** Ends it as a shell would. */

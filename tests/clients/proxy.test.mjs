@@ -10,14 +10,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, describe, it } from "node:test";
-import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import OpenAI from "openai";
+import { until } from "../patience.mjs";
 
 const HERE = fileURLToPath(new URL(".", import.meta.url));
 const messages = [{ role: "user", content: "the breakwater lamp failed" }];
-// For states that are reached at once on an idle machine.
-const PATIENCE_MS = 20_000;
 const CLIENTS = 200;
 
 /** A subcommand of tidegate that serves, as a child process. */
@@ -47,11 +45,7 @@ class Program {
 
   /** Waits until so many requests wait and so many calls are in flight. */
   async until(waiting, inFlight) {
-    for (const end = Date.now() + PATIENCE_MS; ; await sleep(5)) {
-      const health = await this.page("/healthz");
-      if (health.waiting === waiting && health.in_flight === inFlight) return;
-      assert.ok(Date.now() < end, `${JSON.stringify(health)}, and not ${waiting} waiting, ${inFlight} in flight`);
-    }
+    await until(() => this.page("/healthz"), (health) => health.waiting === waiting && health.in_flight === inFlight);
   }
 
   async stop() {
@@ -142,6 +136,7 @@ describe("the official client for Node through tidegate proxy", () => {
     const program = await proxy(t, 'max_parallel = 8\nlimit = "fixed"');
     const script = `
       import OpenAI from "openai";
+import { until } from "../patience.mjs";
       const client = new OpenAI({ baseURL: process.argv[1], apiKey: "none", maxRetries: 0 });
       const messages = ${JSON.stringify(messages)};
       const call = () => client.chat.completions.create({ model: "silent", messages });

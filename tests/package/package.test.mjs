@@ -4,7 +4,6 @@ import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
-import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { extname, join, normalize } from "node:path";
 import { after, before, test } from "node:test";
@@ -13,11 +12,10 @@ import { promisify } from "node:util";
 
 import { Miniflare } from "miniflare";
 import { build } from "vite";
+import { startBrowser } from "../browser/demo.mjs";
 
 const HERE = fileURLToPath(new URL(".", import.meta.url));
 const PACKAGE = fileURLToPath(new URL("../../host-wasm/npm/", import.meta.url));
-const BROWSER_TESTS = fileURLToPath(new URL("../browser/", import.meta.url));
-const { chromium } = createRequire(join(BROWSER_TESTS, "package.json"))("playwright-core");
 
 const execute = promisify(execFile);
 let scratch;
@@ -28,8 +26,7 @@ before(async () => {
   scratch = await mkdtemp(join(tmpdir(), "tidegate-package-"));
   const { stdout } = await execute("npm", ["pack", "--json", "--pack-destination", scratch], { cwd: PACKAGE });
   tarball = join(scratch, JSON.parse(stdout)[0].filename);
-  const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
-  browser = await chromium.launch({ executablePath });
+  browser = await startBrowser();
 });
 
 after(async () => {

@@ -8,6 +8,8 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { test } from "node:test";
 
+import { PATIENCE_MS } from "../../../tests/patience.mjs";
+
 const home = fileURLToPath(new URL("..", import.meta.url));
 // Inside the package, where its own name leads to its exports.
 const work = join(home, "out/examples");
@@ -67,7 +69,7 @@ test("every example is right by its types", () => {
 for (const { name, path, line, code } of examples) {
   if (code.includes("node:fs")) continue;
   test(`the example in ${path}, line ${line}, runs and prints what it says`, () => {
-    const ran = spawnSync(process.execPath, [join(work, "js", `${name}.js`)], { encoding: "utf8", timeout: 60_000 });
+    const ran = spawnSync(process.execPath, [join(work, "js", `${name}.js`)], { encoding: "utf8", timeout: PATIENCE_MS });
     assert.equal(ran.status, 0, ran.stderr);
     const said = [...code.matchAll(/console\.log\(.*\); \/\/ (.+)$/gm)].map(([, text]) => text);
     if (said.length > 0) assert.deepEqual(ran.stdout.trim().split("\n"), said);

@@ -27,7 +27,7 @@ test("a call that waits tells its whole story", async () => {
   const held = await gate.acquire(KEY);
   const waiting = gate.acquire(KEY);
   held.finish("success");
-  (await waiting).finish({ outcome: "rate_limited", retryAfterMs: 1_000 });
+  (await waiting).finish({ outcome: "rate_limited", retryAfterMs: 60_000 });
   await quiet();
   assert.deepEqual(heard.kinds(), [
     ...["wait_started", "wait_completed", "lease_acquired", "call_started"],

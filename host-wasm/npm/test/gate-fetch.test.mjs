@@ -7,6 +7,7 @@ import { after, before, test } from "node:test";
 
 import { RequestGate } from "tidegate";
 
+import { until } from "../../../tests/patience.mjs";
 import { quiet } from "./lib/clock.mjs";
 
 const KEY = "provider/model";
@@ -184,11 +185,11 @@ test("a body that ends while nobody reads it gives the slot back: aborted, out o
   assert.deepEqual(stateOf(gate), [0, "local_cancelled"]);
   await assert.rejects(aborted.text(), { name: "AbortError" });
   const late = await gate.fetch(KEY, `${address}/stream`, {}, { callTimeoutMs: 20 });
-  await new Promise((resolve) => setTimeout(resolve, 40));
+  await until(() => stateOf(gate), ([calls]) => calls === 0);
   assert.deepEqual(stateOf(gate), [0, "local_timeout"]);
   await assert.rejects(late.text(), { name: "TimeoutError" });
   const empty = await gate.fetch(KEY, `${address}/nothing`);
-  await new Promise((resolve) => setTimeout(resolve, 40));
+  await until(() => stateOf(gate), ([calls]) => calls === 0);
   assert.deepEqual([empty.status, ...stateOf(gate)], [200, 0, "success"]);
   assert.equal(await empty.text(), "");
 });

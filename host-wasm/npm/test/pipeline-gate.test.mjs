@@ -12,6 +12,8 @@ import { promisify } from "node:util";
 
 import { Pipeline, RequestGate } from "tidegate/pipeline";
 
+import { until } from "../../../tests/patience.mjs";
+
 const execute = promisify(execFile);
 
 const WRITER = "provider/writer";
@@ -76,8 +78,8 @@ test("a task that waits for its call gives its worker slot to others", async () 
     .start();
   const yielded = new Promise((resolve) => run.on("task_yielded", resolve));
   await yielded;
-  await sleep(5);
-  assert.equal(done.length, 2, "the only slot is free for what calls nothing");
+  // The only slot is free for what calls nothing.
+  await until(() => done.length, (rows) => rows === 2);
   assert.equal(run.progress().suspended, 2);
   held.finish("success");
   assert.equal((await run.report).rowsOut, 2);
@@ -210,13 +212,10 @@ test("cancelling takes waiting calls out of the gate's queue and aborts those th
         ),
     })
     .start();
-  await sleep(5);
-  assert.equal(gate.snapshot(WRITER).inFlight, 2);
-  assert.ok(gate.snapshot(WRITER).waiters > 0);
+  await until(() => gate.snapshot(WRITER), ({ inFlight, waiters }) => inFlight === 2 && waiters > 0);
   run.cancel();
   assert.equal((await run.report).stop.reason, "cancelled");
-  await sleep(0);
-  assert.equal(aborted, 2);
+  await until(() => aborted, (calls) => calls === 2);
   assertAtRest(gate);
 });
 
@@ -228,8 +227,7 @@ test("a wait that ends in a denial is tried again; a gate that is shut ends the 
     fill: (_, task) => task.run(() => task.attempt, { timeoutMs: 1 }),
   });
   const first = pipeline.start();
-  await sleep(20);
-  assert.ok(first.progress().columns.answer.retryable >= 2);
+  await until(() => first.progress().columns.answer.retryable, (tries) => tries >= 2);
   assert.match(first.why()[1].name, /provider\/writer/);
   held.finish("success");
   assert.equal((await first.report).rowsOut, 2);

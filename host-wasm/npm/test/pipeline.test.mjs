@@ -8,6 +8,9 @@ import { runInNewContext } from "node:vm";
 
 import { Drop, Fatal, Pipeline, Retry } from "tidegate/pipeline";
 
+import { gate, PATIENCE_MS, until } from "../../../tests/patience.mjs";
+import { quiet } from "./lib/clock.mjs";
+
 /** Rows with a column that doubles their number. */
 const doubling = (rows, settings = {}) =>
   new Pipeline({ rows, seed: (n) => ({ n }), ...settings }).column("twice", { fill: ({ n }) => 2 * n });
@@ -213,10 +216,11 @@ test("hooks leave rows out and change what is saved; one that fails stops the ru
 });
 
 test("cancel aborts tasks under way and keeps complete row groups", async () => {
-  let aborted = 0;
+  let [hung, aborted] = [0, 0];
   const controller = new AbortController();
   const hanging = (task) =>
     new Promise((_, reject) => {
+      hung += 1;
       task.signal.addEventListener("abort", () => {
         aborted += 1;
         reject(task.signal.reason);
@@ -225,8 +229,7 @@ test("cancel aborts tasks under way and keeps complete row groups", async () => 
   const pipeline = new Pipeline({ rows: 100, seed: (n) => ({ n }), rowGroupSize: 10, rowGroups: 10 });
   pipeline.column("value", { fill: ({ n }, task) => (n < 20 ? n : hanging(task)) });
   const run = pipeline.start({ signal: controller.signal });
-  await sleep(5);
-  assert.equal(run.progress().rowsDone, 20);
+  await until(() => [hung, run.progress().rowsDone], ([hung, rows]) => hung === 80 && rows === 20);
   controller.abort();
   const report = await run.report;
   assert.equal(aborted, 80);
@@ -235,21 +238,34 @@ test("cancel aborts tasks under way and keeps complete row groups", async () => 
 });
 
 test("a task that ignores its signal keeps nobody waiting, and its answer is nobody's", async () => {
-  const run = new Pipeline({ rows: 1 }).column("value", { fill: () => sleep(30) }).start();
-  await sleep(2);
+  const [began, held] = [gate(), gate()];
+  const fill = () => {
+    began.open();
+    return held.wait();
+  };
+  const run = new Pipeline({ rows: 1 }).column("value", { fill }).start();
+  await began.wait();
   run.cancel();
   assert.equal((await run.report).stop.reason, "cancelled");
-  await sleep(40);
+  held.open();
+  await quiet();
 });
 
 test("drain finishes the row groups in work and begins no more", async () => {
   const saved = [];
+  const held = gate();
+  let began = 0;
+  const slow = () => {
+    began += 1;
+    return held.wait();
+  };
   const run = doubling(100, { rowGroupSize: 10, rowGroups: 2 })
-    .column("slow", { after: ["twice"], fill: () => sleep(2) })
+    .column("slow", { after: ["twice"], fill: slow })
     .save((_, group) => saved.push(group.rowGroup))
     .start();
-  await sleep(1);
+  await until(() => began, (rows) => rows === 20);
   run.drain();
+  held.open();
   const report = await run.report;
   assert.deepEqual([report.stop.reason, report.rowsOut, report.rowsNotStarted], ["drained", 20, 80]);
   assert.deepEqual(sorted(saved), [0, 1]);
@@ -334,7 +350,7 @@ test("why says in words what a task and what empty slots wait for", async () => 
   });
   const pipeline = doubling(4, { rowGroupSize: 2, rowGroups: 1, workers: 3 });
   const run = pipeline.column("last", { after: ["twice"], fill: () => held }).start();
-  await sleep(1);
+  await until(() => run.why()[0].used, (used) => used === 2);
   assert.match(run.why({ column: "twice", row: 3 }), /row group/);
   assert.equal(run.why({ column: "last", row: 0 }), null);
   const [workers] = run.why();
@@ -443,14 +459,17 @@ test("runs that are over and forgotten leave nothing behind, freed or not", asyn
     await run.report;
   };
   for (let n = 0; n < 50; n += 1) await runOne(n);
-  for (let turn = 0; turn < 20 && forgotten.size > 1; turn += 1) {
-    collect();
-    await sleep(5);
-  }
-  assert.ok(forgotten.size <= 1, `${forgotten.size} of 50 runs are still held`);
+  // The last run may still be on the stack.
+  await until(
+    () => {
+      collect();
+      return forgotten.size;
+    },
+    (held) => held <= 1,
+  );
 });
 
-test("an error that cannot be read stops the run with words", { timeout: 10_000 }, async () => {
+test("an error that cannot be read stops the run with words", { timeout: PATIENCE_MS }, async () => {
   const filling = (error) =>
     new Pipeline({ rows: 1, shutdownRate: null }).column("value", { fill: () => Promise.reject(error) }).run();
   const headers = {
@@ -466,7 +485,7 @@ test("an error that cannot be read stops the run with words", { timeout: 10_000 
   assert.equal((await filling(new Retry("timeout", { afterMs: 1n }))).rowsDropped, 1);
 });
 
-test("a save or a hook that throws an error without words has failed all the same", { timeout: 10_000 }, async () => {
+test("a save or a hook that throws an error without words has failed all the same", { timeout: PATIENCE_MS }, async () => {
   const wordless = (message) => Object.defineProperty(new Error(), "message", { value: message });
   const throwing = (error) => () => {
     throw error;
