@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         base_url: server.base_url().parse()?,
         model: "writer".to_string(),
         api_key: None,
-        timeout: Duration::from_secs(10),
+        timeout: Duration::from_secs(60),
         bypass_proxy: true,
     })?;
 

@@ -72,6 +72,9 @@ pub mod models;
 pub mod observe;
 #[cfg(feature = "cli")]
 pub mod output;
+#[cfg(test)]
+#[path = "../tests/support/patience.rs"]
+mod patience;
 #[cfg(feature = "cli")]
 pub mod pipeline_file;
 #[cfg(feature = "cli")]

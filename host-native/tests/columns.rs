@@ -10,7 +10,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
-use support::{Scratch, serve};
+use support::patience::wait_until;
+use support::{Scratch, interrupt_twice, serve};
 
 /// A chat completion with this text, and 100 tokens sent and 10 received.
 fn says(text: impl Into<String>) -> Response {
@@ -312,25 +313,13 @@ fn an_interrupted_run_leaves_no_command_behind() {
     let rest = "[[models]]\nname = \"j\"\ncommand = [\"sh\", \"-c\", \"echo $$ >> pids; sleep 600 & wait\"]\nmax_parallel = 2\n\
                 timeout = \"1h\"\n[[columns]]\nname = \"v\"\nkind = \"judge\"\nmodel = \"j\"\ninputs = [\"id\"]\n";
     scratch.write("p.toml", &pipeline("http://127.0.0.1:9/v1", rest));
-    let program = scratch.command(&["run", "p.toml", "-q"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let program = scratch.command(&["run", "p.toml", "--json"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
     let pids = || std::fs::read_to_string(scratch.path("pids")).unwrap_or_default();
-    while pids().lines().count() < 2 {
-        std::thread::yield_now();
-    }
-    let kill =
-        |arguments: &[&str]| std::process::Command::new("kill").args(arguments).output().unwrap().status.success();
+    wait_until(pids, |pids| pids.lines().count() >= 2);
     // The first one waits for the commands at work, the second does not.
-    for _ in 0..2 {
-        assert!(kill(&["-INT", &program.id().to_string()]));
-        std::thread::sleep(std::time::Duration::from_millis(300));
-    }
-    assert_eq!(program.wait_with_output().unwrap().status.code(), Some(130));
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    assert_eq!(interrupt_twice(program).0, Some(130));
     for group in pids().lines() {
-        while is_alive(group) {
-            assert!(std::time::Instant::now() < deadline, "the process group {group} is alive");
-            std::thread::yield_now();
-        }
+        wait_until(|| is_alive(group), |is_alive| !is_alive);
     }
 }
 

@@ -5,9 +5,9 @@ mod support;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use support::Scratch;
+use support::patience::{PATIENCE, wait_until};
 use support::provider::provider;
 
 /// A proxy at work, and what it said first.
@@ -34,7 +34,7 @@ impl Running {
     /// Sends a request and hands the connection over.
     fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let len = body.len();
         let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}");
         stream.write_all(format!("{head}content-length: {len}\r\n\r\n{body}").as_bytes()).unwrap();
@@ -46,11 +46,7 @@ impl Running {
     }
 
     fn until(&self, expected: &str) {
-        let since = Instant::now();
-        while !self.get("/healthz").contains(expected) {
-            assert!(since.elapsed() < Duration::from_secs(5), "never {expected}: {}", self.get("/healthz"));
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(|| self.get("/healthz"), |page| page.contains(expected));
     }
 
     fn interrupt(&self) {
@@ -135,11 +131,7 @@ fn an_interrupted_proxy_lets_calls_end_and_a_second_interrupt_cuts_them() {
         let out = proxy.send("POST", CHAT, "", "{\"model\":\"held\"}");
         proxy.until("\"in_flight\":1");
         proxy.interrupt();
-        let since = Instant::now();
-        while TcpStream::connect(&proxy.address).is_ok() {
-            assert!(since.elapsed() < Duration::from_secs(5), "it still accepts");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(|| TcpStream::connect(&proxy.address).is_ok(), |accepts| !accepts);
         if cut {
             proxy.interrupt();
             assert_eq!(proxy.end().0, 130);
@@ -175,11 +167,7 @@ fn a_client_that_is_killed_leaves_nothing_behind() {
     assert!(killed.success());
     clients.wait().unwrap();
     proxy.until("\"in_flight\":0,\"status\":\"ok\",\"waiting\":0");
-    let since = Instant::now();
-    while provider.in_flight() > 0 {
-        assert!(since.elapsed() < Duration::from_secs(5), "the provider was not told");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until(|| provider.in_flight(), |calls| *calls == 0);
     proxy.interrupt();
     assert_eq!(proxy.end().0, 0);
 }

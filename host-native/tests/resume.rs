@@ -5,10 +5,11 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Scratch, mock_pipeline};
+use support::patience::wait_until;
+use support::{Scratch, interrupt, interrupt_twice, mock_pipeline};
 use tidegate_core::sim::rng::Rng;
 
 /// A provider that pushes back now and then.
@@ -35,19 +36,6 @@ fn result(scratch: &Scratch, out: &str) -> (BTreeMap<String, Vec<u8>>, Vec<serde
 
 fn start(scratch: &Scratch, arguments: &[&str]) -> Child {
     scratch.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-fn signal(program: &Child, signal: &str) {
-    let sent = Command::new("kill").args([signal, &program.id().to_string()]).stderr(Stdio::null()).status().unwrap();
-    assert!(sent.success());
-}
-
-fn wait_for(mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(20), "it never came to that");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// A run that is killed at any of 200 moments, again and again, and resumed each time, leaves what an undisturbed one does.
@@ -92,8 +80,8 @@ fn the_first_interrupt_finishes_what_is_in_work_and_the_rest_is_resumed() {
     let scratch = scratch();
     scratch.run(&["p.toml", "--out", "whole", "-q"]).assert(0, &[]);
     let program = start(&scratch, &["p.toml", "--out", "out", "-q"]);
-    wait_for(|| scratch.path("out/rows/000000.jsonl").exists());
-    signal(&program, "-INT");
+    wait_until(|| scratch.path("out/rows/000000.jsonl").exists(), |exists| *exists);
+    interrupt(&program);
     let output = program.wait_with_output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(130), "{said}");
@@ -113,17 +101,8 @@ fn the_second_interrupt_stops_at_once_and_what_is_finished_stays() {
     // The second row group and all others would take minutes.
     let slow = "capacity = { shape = \"constant\", slots = 10 }, latency = { law = \"constant\", latency_ms = 30000 }";
     scratch.write("p.toml", &mock_pipeline(10, "", slow));
-    let program = start(&scratch, &["p.toml", "--out", "out"]);
-    wait_for(|| scratch.path("out/manifest.json").exists() && scratch.path("out/rows").exists());
-    std::thread::sleep(Duration::from_millis(200));
-    signal(&program, "-INT");
-    std::thread::sleep(Duration::from_millis(200));
-    let began = Instant::now();
-    signal(&program, "-INT");
-    let output = program.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    assert!(began.elapsed() < Duration::from_secs(10));
-    let said = String::from_utf8(output.stderr).unwrap();
+    let (code, said) = interrupt_twice(start(&scratch, &["p.toml", "--out", "out", "--json"]));
+    assert_eq!(code, Some(130));
     assert!(said.contains("finishing the row groups in work") && said.contains("once more to stop at once"), "{said}");
     assert_eq!(scratch.manifest("out")["done"], serde_json::json!([]));
 }

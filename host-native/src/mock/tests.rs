@@ -1,5 +1,3 @@
-use std::time::Duration as StdDuration;
-
 use serde_json::{Value, json};
 use tidegate_core::sim::latency::Latency;
 use tidegate_core::sim::provider::{Capacity, Faults, Outage, Overload, Rate};
@@ -7,6 +5,7 @@ use tidegate_core::time::Duration;
 
 use super::*;
 use crate::client::{CallError, ChatClient, ChatEndpoint, ChatRequest};
+use crate::patience::{PATIENCE, until};
 
 fn spec(slots: u32, latency_ms: u64) -> ProviderSpec {
     ProviderSpec {
@@ -22,7 +21,7 @@ fn client(server: &MockServer) -> ChatClient {
         base_url: server.base_url().parse().unwrap(),
         model: "m".to_string(),
         api_key: None,
-        timeout: Duration::from_secs(30),
+        timeout: PATIENCE.into(),
         bypass_proxy: true,
     })
     .unwrap()
@@ -55,17 +54,9 @@ async fn a_slot_is_free_again_when_its_client_hangs_up() {
     let server = MockServer::start(&spec(1, 600_000), 7).await.unwrap();
     let impatient = client(&server);
     let call = tokio::spawn(async move { impatient.complete(ask("x")).await });
-    let busy = |busy: bool| {
-        let server = &server;
-        async move {
-            while (server.in_flight() == 1) != busy {
-                tokio::task::yield_now().await;
-            }
-        }
-    };
-    tokio::time::timeout(StdDuration::from_secs(20), busy(true)).await.expect("the call arrives");
+    until(async || server.in_flight(), |calls| *calls == 1).await;
     call.abort();
-    tokio::time::timeout(StdDuration::from_secs(20), busy(false)).await.expect("the slot is freed");
+    until(async || server.in_flight(), |calls| *calls == 0).await;
     assert_eq!(server.counters().finished, 1);
 }
 
@@ -159,12 +150,7 @@ async fn a_slot_is_free_again_when_its_client_leaves_in_the_middle_of_a_stream()
     assert_eq!((response.status().as_u16(), server.in_flight()), (200, 1));
     assert_eq!(post(&server, CHAT, &chat("m")).await.status(), 429);
     drop(response);
-    let freed = async {
-        while server.in_flight() == 1 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(StdDuration::from_secs(20), freed).await.expect("the slot is freed");
+    until(async || server.in_flight(), |calls| *calls == 0).await;
     assert_eq!(server.stats().models["m"].answered_tokens, 0);
 }
 
@@ -256,9 +242,10 @@ async fn an_outage_fails_calls_and_a_hang_does_not_answer_them() {
     assert_eq!(post(&server, CHAT, &chat("m")).await.status(), 502);
     let faults = Some(Faults { hang_share: 1.0, ..Faults::default() });
     let server = serve(one(ProviderSpec { faults, ..spec(4, 1) })).await;
-    let call = http().post(url(&server, CHAT)).json(&chat("m")).timeout(StdDuration::from_millis(200)).send();
-    assert!(call.await.unwrap_err().is_timeout());
-    assert_eq!((server.counters().hung, server.in_flight()), (1, 0));
+    let call = tokio::spawn(http().post(url(&server, CHAT)).json(&chat("m")).send());
+    until(async || server.counters().hung, |hung| *hung == 1).await;
+    assert!(!call.is_finished() && server.in_flight() == 0);
+    call.abort();
 }
 
 #[tokio::test]

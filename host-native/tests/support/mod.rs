@@ -1,11 +1,13 @@
 //! What the integration tests share: a scratch directory to run the program in, and servers that misbehave on purpose.
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate of its own and uses its own part")]
 
+pub mod patience;
 pub mod provider;
 
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use axum::Router;
 use serde_json::Value;
@@ -38,6 +40,30 @@ impl Ended {
             assert!(self.all().contains(part), "{part:?} is missing:\n{}", self.all());
         }
     }
+}
+
+/// Interrupts a program.
+#[cfg(unix)]
+pub fn interrupt(program: &Child) {
+    let sent = Command::new("kill").args(["-INT", &program.id().to_string()]).stderr(Stdio::null()).status().unwrap();
+    assert!(sent.success());
+}
+
+/// Interrupts a run that was started with `--json` once it is at work, and again as soon as it has taken note of the first
+/// interrupt. Returns its exit code and what it wrote.
+#[cfg(unix)]
+pub fn interrupt_twice(mut program: Child) -> (Option<i32>, String) {
+    let mut said = String::new();
+    for line in BufReader::new(program.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        let is_first_progress = line.contains("\"kind\":\"progress\"") && !said.contains("\"kind\":\"progress\"");
+        if is_first_progress || line.contains("once more to stop at once") {
+            interrupt(&program);
+        }
+        said.push_str(&line);
+        said.push('\n');
+    }
+    (program.wait().unwrap().code(), said)
 }
 
 /// A directory with a dataset, to run pipelines in.

@@ -173,14 +173,3 @@ impl futures_core::Stream for Pieces {
         self.0.poll_recv(context)
     }
 }
-
-/// Waits until `what` holds; fails after some seconds.
-pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    for _ in 0..1_000 {
-        if holds().await {
-            return;
-        }
-        sleep(Duration::from_millis(5)).await;
-    }
-    panic!("never: {what}")
-}
