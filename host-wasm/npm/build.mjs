@@ -16,7 +16,10 @@ function run(program, args, options = {}) {
 if (!process.argv.includes("--no-wasm")) {
   // What an earlier version has left would be packed.
   rmSync(join(home, "src/wasm"), { recursive: true, force: true });
-  run(process.env.CARGO ?? "cargo", ["run", "--release", "-p", "tidegate-wasm-build", "--", join(home, "src/wasm")]);
+  // The program in the folder TIDEGATE_BIN, or whatever cargo builds.
+  const built = process.env.TIDEGATE_BIN;
+  const [program, ...first] = built ? [join(built, "tidegate-wasm-build")] : [process.env.CARGO ?? "cargo", "run", "-p", "tidegate-wasm-build", "--"];
+  run(program, [...first, join(home, "src/wasm")]);
 }
 
 rmSync(join(home, "dist"), { recursive: true, force: true });

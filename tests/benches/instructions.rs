@@ -1,9 +1,9 @@
 //! Instructions per operation of the hot paths, counted by valgrind's callgrind: the same figures on a busy machine.
 //!
 //! ```text
-//! cargo bench -p tidegate-tests --bench instructions                    all paths, beside instructions.json
-//! cargo bench -p tidegate-tests --bench instructions -- gate            those whose name has `gate` in it
-//! cargo bench -p tidegate-tests --bench instructions -- --update        writes what it counts to instructions.json
+//! cargo bench -p tidegate-instructions                    all paths, beside instructions.json
+//! cargo bench -p tidegate-instructions -- gate            those whose name has `gate` in it
+//! cargo bench -p tidegate-instructions -- --update        writes what it counts to instructions.json
 //! ```
 //!
 //! Each path runs twice, `N` and `2 N` operations long; the difference divided by `N` leaves its setting up out. The
@@ -114,7 +114,7 @@ fn main() -> Result<ExitCode> {
     }
     ensure!(!counted.is_empty(), "no path has `{filter}` in its name");
 
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions.json");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../benches/instructions.json");
     let recorded = read(&file)?;
     let mut over = compare(&counted, &recorded);
     if updates {

@@ -142,6 +142,8 @@ test("equal bars of the queues mean equal numbers on both sides", () =>
     await pick(1, "borrow-and-repay");
     await page.locator(".half-title").nth(1).filter({ hasText: "Borrow" }).waitFor();
     await playground.stands();
+    // They are to be looked at soon after that instant, also where a page draws few frames.
+    await playground.ownClock(1 / 32);
     await playground.playBothTo(2_000);
     await page.waitForFunction(() => [...document.querySelectorAll(".stage")].every((stage) => stage.dataset.fresh === "true"));
     const [left, right] = await queues(page);

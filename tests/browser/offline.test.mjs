@@ -4,7 +4,7 @@ import { createServer, connect } from "node:net";
 import { after, before, test } from "node:test";
 import { gzipSync } from "node:zlib";
 import { startBrowser, startServer } from "./demo.mjs";
-import { gate } from "../patience.mjs";
+import { gate, until } from "../patience.mjs";
 import { PlaygroundPage } from "./playground-page.mjs";
 
 /** The most that a cold load may transfer, compressed, in bytes, until the page can be used. */
@@ -148,7 +148,7 @@ test("a view that cannot be fetched says so, and comes when it is asked for agai
     await refused.waitFor();
     await again.click();
     await panel.and(page.locator('[aria-busy="true"]')).waitFor();
-    while (waiting.length < 2) await page.waitForTimeout(10);
+    await until(() => waiting.length, (requests) => requests === 2);
     // Whoever is impatient does not ask twice.
     await again.focus();
     await page.keyboard.press("Enter");
