@@ -93,9 +93,9 @@ class Answers(WithMock):
             for choice in chunk.choices:
                 said += choice.delta.content or ""
                 finish = choice.finish_reason or finish
-                pieces += 1
+                pieces += bool(choice.delta.content)
         self.assertEqual((said, usage, finish), (whole.choices[0].message.content, whole.usage, "stop"))
-        self.assertGreaterEqual(pieces, usage.completion_tokens, "the tokens come one after another")
+        self.assertGreaterEqual(pieces, len(said.split()), "the words come one after another")
 
     def test_what_a_mock_has_no_use_for_is_accepted(self):
         tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}

@@ -158,9 +158,9 @@ class Answers(WithMock):
         for chunk in through.chat.completions.create(**ask, stream=True):
             for choice in chunk.choices:
                 said += choice.delta.content or ""
-                pieces += 1
+                pieces += bool(choice.delta.content)
         self.assertEqual(said, expected.choices[0].message.content)
-        self.assertGreaterEqual(pieces, expected.usage.completion_tokens, "the pieces come one after another")
+        self.assertGreaterEqual(pieces, len(said.split()), "the words come one after another")
         self.assertEqual({model.id for model in through.models.list()}, {model.id for model in direct.models.list()})
 
     def test_what_goes_wrong_is_one_of_the_clients_own_errors(self):
