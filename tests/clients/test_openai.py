@@ -36,10 +36,11 @@ class Mock:
         raise RuntimeError(f"{command} did not listen")
 
     def client(self, **settings) -> OpenAI:
-        return OpenAI(**{"base_url": self.base_url, "api_key": "none", **settings})
+        return OpenAI(**{"base_url": self.base_url, "api_key": "none", "timeout": PATIENCE_S, **settings})
 
     def async_client(self, **settings) -> AsyncOpenAI:
-        return AsyncOpenAI(**{"base_url": self.base_url, "api_key": "none", **settings})
+        # By itself a client waits five seconds for a connection.
+        return AsyncOpenAI(**{"base_url": self.base_url, "api_key": "none", "timeout": PATIENCE_S, **settings})
 
     def stats(self, model: str) -> dict:
         address = self.base_url.removesuffix("/v1") + "/mock/stats"

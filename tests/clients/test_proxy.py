@@ -61,7 +61,8 @@ class Proxy(Program):
         until(self.standing, lambda standing: standing == wanted)
 
     def client(self, kind, **settings):
-        return kind(base_url=self.base_url, api_key="sk-people", max_retries=0, **settings)
+        # By itself a client waits five seconds for a connection.
+        return kind(**{"base_url": self.base_url, "api_key": "sk-people", "max_retries": 0, "timeout": PATIENCE_S, **settings})
 
 
 class WithMock(unittest.TestCase):
@@ -131,7 +132,7 @@ class Crowds(WithMock):
         script = (
             "import asyncio, sys\nfrom openai import AsyncOpenAI\n"
             "async def crowd():\n"
-            "    client = AsyncOpenAI(base_url=sys.argv[1], api_key='none', max_retries=0)\n"
+            "    client = AsyncOpenAI(base_url=sys.argv[1], api_key='none', max_retries=0, timeout=600)\n"
             f"    calls = [client.chat.completions.create(model='silent', messages={PROMPT!r}) for _ in range({CLIENTS})]\n"
             "    await asyncio.gather(*calls)\n"
             "asyncio.run(crowd())\n"
