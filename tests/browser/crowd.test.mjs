@@ -5,13 +5,13 @@ import { test } from "node:test";
 import { crowdInFlight, findGroups, runToTheEnd, turnTabs, twoVeryManyGroups, VERY_MANY } from "./acts.mjs";
 import { ARTIFACTS } from "./demo.mjs";
 import { playground } from "./harness.mjs";
-import { countByFrame, countFrames, workDuring } from "./work.mjs";
+import { countByFrame, countPictures, workDuring } from "./work.mjs";
 
 const kit = playground();
 /** How many groups the scenario has. A task that touches as many elements does something for each of them. */
 const GROUPS = 4096;
-/** How many frames of the display are looked at. */
-const FRAMES = 120;
+/** How many pictures of a run are looked at. */
+const PICTURES = 60;
 
 /** Whatever goes on, a task touches a bounded part of the page. */
 function assertBounded({ most }) {
@@ -24,7 +24,7 @@ test("with 10^4 calls in flight a frame is one picture, of a bounded size, and t
   kit.withPage(
     async (playground, page) => {
       await crowdInFlight(playground);
-      const seen = await workDuring(kit.browser, page, () => countFrames(page, FRAMES));
+      const seen = await workDuring(kit.browser, page, () => countPictures(page, PICTURES));
       t.diagnostic(JSON.stringify(seen));
       assert.equal(await playground.phase(), "Running", "it ran all the time");
       const inFlight = Number(await page.locator('#stage [data-figure="in_flight"]').first().getAttribute("data-value"));

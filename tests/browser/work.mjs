@@ -53,10 +53,11 @@ export function countByFrame() {
   const none = () => ({ pictures: 0, numbers: 0, painted: 0 });
   let frame = none();
   /** The longest message to the worker as JSON, in characters: what it has already is called by its name. */
-  const counts = { frames: 0, most: none(), sent: 0, reset: () => Object.assign(counts, { frames: 0, most: none(), sent: 0 }) };
+  const counts = { sent: 0, frames: 0, pictures: 0, most: none(), reset: () => Object.assign(counts, { sent: 0, frames: 0, pictures: 0, most: none() }) };
   globalThis.counts = counts;
   const tick = () => {
     counts.frames += 1;
+    counts.pictures += frame.pictures;
     for (const [name, value] of Object.entries(frame)) counts.most[name] = Math.max(counts.most[name], value);
     frame = none();
     requestAnimationFrame(tick);
@@ -92,16 +93,13 @@ export function countByFrame() {
   }
 }
 
-/** The counts of so many frames of the display. Those before do not count. */
-export const countFrames = (page, frames) =>
-  page.evaluate(async (frames) => {
+/** The counts of as many frames of the display as it takes for so many pictures. Those before do not count. */
+export const countPictures = (page, pictures) =>
+  page.evaluate(async (pictures) => {
     counts.reset();
-    await new Promise((resolve) => {
-      const look = () => (counts.frames > frames ? resolve(undefined) : requestAnimationFrame(look));
-      look();
-    });
+    while (counts.pictures < pictures) await new Promise(requestAnimationFrame);
     return { frames: counts.frames, ...counts.most };
-  }, frames);
+  }, pictures);
 
 /** Counts frames for so many seconds, and how many there were in one. For `bench.mjs` only. */
 export const framesASecond = (page, seconds) =>
