@@ -24,6 +24,8 @@ test("with 10^4 calls in flight a frame is one picture, of a bounded size, and t
   kit.withPage(
     async (playground, page) => {
       await crowdInFlight(playground);
+      // The crowd must not have been served while it is looked at.
+      await playground.ownClock(1 / 8);
       const seen = await workDuring(kit.browser, page, () => countPictures(page, PICTURES));
       t.diagnostic(JSON.stringify(seen));
       assert.equal(await playground.phase(), "Running", "it ran all the time");
@@ -33,7 +35,7 @@ test("with 10^4 calls in flight a frame is one picture, of a bounded size, and t
       assert.ok(seen.pictures <= 1, `${seen.pictures} pictures in a frame`);
       assert.ok(seen.numbers < 60_000, `${seen.numbers} numbers in a frame`);
       assert.ok(seen.painted < 20_000, `${seen.painted} operations on canvases in a frame`);
-      assert.ok(seen.layouts <= 2 * seen.frames, `${seen.layouts} layouts in ${seen.frames} frames`);
+      assert.ok(seen.layouts <= 4 * seen.frames, `${seen.layouts} layouts in ${seen.frames} frames`);
     },
     { script: countByFrame },
   ));
