@@ -28,7 +28,7 @@ where
 }
 
 impl<H: Host, W: Workload> HookCall<H, W> {
-    pub(super) fn new(shared: Arc<Shared<H>>, workload: Arc<W>, owed: Owed) -> Self {
+    pub(super) fn new(shared: Arc<Shared<H>>, workload: Arc<W>, owed: PendingHook) -> Self {
         Self { workload: Some(workload), answer: Answer { shared, owed: Some(owed) } }
     }
 }
@@ -41,7 +41,7 @@ impl<H: Host, W: Workload> Future for HookCall<H, W> {
         let Self { workload: kept, answer } = self.get_mut();
         let Some(workload) = kept else { return Poll::Ready(()) };
         match &answer.owed {
-            Some(Owed::PreBatch(batch)) => {
+            Some(PendingHook::PreBatch(batch)) => {
                 let row_group = batch.row_group;
                 let polled = panics::catch(PANICKED, || workload.poll_pre_batch(*batch, context));
                 let result = ready!(polled.unwrap_or_else(|message| Poll::Ready(Err(HookError(message)))));
@@ -50,7 +50,7 @@ impl<H: Host, W: Workload> Future for HookCall<H, W> {
                 answer.owed = None;
                 answer.shared.pre_batch_ended(row_group, result);
             }
-            Some(Owed::PostBatch(group)) => {
+            Some(PendingHook::PostBatch(group)) => {
                 let row_group = group.row_group;
                 let polled = panics::catch(PANICKED, || workload.poll_post_batch(group, context));
                 let result = ready!(polled.unwrap_or_else(|message| Poll::Ready(Err(HookError(message)))));
@@ -75,12 +75,12 @@ const PANICKED: &str = "the hook panicked";
 /// The answer the machine is owed for one hook. Dropped before it was given, it reports the hook as failed.
 struct Answer<H: Host> {
     shared: Arc<Shared<H>>,
-    owed: Option<Owed>,
+    owed: Option<PendingHook>,
 }
 
 /// For what.
 #[derive(Debug)]
-pub(super) enum Owed {
+pub(super) enum PendingHook {
     PreBatch(Batch),
     PostBatch(FinishedRowGroup),
 }
@@ -89,8 +89,8 @@ impl<H: Host> Drop for Answer<H> {
     fn drop(&mut self) {
         let why = || HookError(String::from("the hook was broken off: it panicked, or its host shut down"));
         match self.owed.take() {
-            Some(Owed::PreBatch(batch)) => self.shared.pre_batch_ended(batch.row_group, Err(why())),
-            Some(Owed::PostBatch(group)) => self.shared.post_batch_ended(group.row_group, Err(why())),
+            Some(PendingHook::PreBatch(batch)) => self.shared.pre_batch_ended(batch.row_group, Err(why())),
+            Some(PendingHook::PostBatch(group)) => self.shared.post_batch_ended(group.row_group, Err(why())),
             None => {}
         }
     }

@@ -43,8 +43,8 @@ use crate::pipeline::{Batch, FinishedRowGroup, HookError, Pipeline, ProviderDegr
 use crate::replay::{RunCommand, Stamped};
 use crate::request::ResourceId;
 use crate::runtime::{Host, Spawn};
-use hook::Owed;
-use shared::{Order, Orders, Shared};
+use hook::PendingHook;
+use shared::{Action, Actions, Shared};
 
 /// How many batches of effects one poll carries out before it lets others run.
 const ROUNDS: usize = 16;
@@ -174,7 +174,7 @@ where
         let shared = &this.owner.shared;
         for _ in 0..ROUNDS {
             let step = shared.step(context.waker());
-            Outbox { shared, workload: this.workload, orders: step.orders.into_iter() }.carry_out();
+            Outbox { shared, workload: this.workload, actions: step.actions.into_iter() }.carry_out();
             if let Some(sinks) = this.sinks {
                 sinks.feed(|requests, scheduler| shared.take_events(requests, scheduler));
             }
@@ -200,7 +200,7 @@ where
 {
     shared: &'a Arc<Shared<H>>,
     workload: &'a Arc<W>,
-    orders: Orders,
+    actions: Actions,
 }
 
 impl<H, W> Outbox<'_, H, W>
@@ -212,7 +212,7 @@ where
         Worker::new(Arc::clone(self.shared), Arc::clone(self.workload), task)
     }
 
-    fn hook(&self, owed: Owed) -> HookCall<H, W> {
+    fn hook(&self, owed: PendingHook) -> HookCall<H, W> {
         HookCall::new(Arc::clone(self.shared), Arc::clone(self.workload), owed)
     }
 
@@ -225,13 +225,13 @@ where
         H: Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
     {
         let host = &self.shared.host;
-        while let Some(order) = self.orders.next() {
+        while let Some(order) = self.actions.next() {
             match order {
-                Order::Work(task) => Spawn::<Worker<H, W>>::spawn(host, self.worker(task)),
+                Action::Spawn(task) => Spawn::<Worker<H, W>>::spawn(host, self.worker(task)),
                 // A panic of who only watches disturbs nothing.
-                Order::Warn(warning) => drop(panics::catch("", || self.workload.warn(&warning))),
-                Order::Hook(owed) => Spawn::<HookCall<H, W>>::spawn(host, self.hook(owed)),
-                Order::Save(group) => Spawn::<Checkpoint<H, W>>::spawn(host, self.checkpoint(group)),
+                Action::Warn(warning) => drop(panics::catch("", || self.workload.warn(&warning))),
+                Action::Hook(owed) => Spawn::<HookCall<H, W>>::spawn(host, self.hook(owed)),
+                Action::Save(group) => Spawn::<Checkpoint<H, W>>::spawn(host, self.checkpoint(group)),
             }
         }
     }
@@ -243,12 +243,12 @@ where
     W: Workload,
 {
     fn drop(&mut self) {
-        while let Some(order) = self.orders.next() {
+        while let Some(order) = self.actions.next() {
             match order {
-                Order::Work(task) => drop(self.worker(task)),
-                Order::Hook(owed) => drop(self.hook(owed)),
-                Order::Save(group) => drop(self.checkpoint(group)),
-                Order::Warn(_) => {}
+                Action::Spawn(task) => drop(self.worker(task)),
+                Action::Hook(owed) => drop(self.hook(owed)),
+                Action::Save(group) => drop(self.checkpoint(group)),
+                Action::Warn(_) => {}
             }
         }
     }
@@ -272,7 +272,7 @@ pub struct RunHandle<H: Host> {
 
 impl<H: Host> RunHandle<H> {
     /// Winds the run down: no further row group is begun, and those in work are finished and saved. The report's reason is
-    /// then [`StopReason::Drained`](crate::pipeline::StopReason::Drained). A run may still be cancelled meanwhile.
+    /// then [`StopReason::DrainedActions`](crate::pipeline::StopReason::DrainedActions). A run may still be cancelled meanwhile.
     pub fn drain(&self) {
         self.shared.drain();
     }

@@ -9,7 +9,7 @@ use core::task::Waker;
 use lock_api::Mutex;
 use smallvec::SmallVec;
 
-use super::hook::Owed;
+use super::hook::PendingHook;
 use crate::gate::Gate;
 use crate::id::{FixedMap, SlotKey};
 use crate::pipeline::event::{Interest, SchedulerEvent};
@@ -39,8 +39,8 @@ pub(crate) struct Shared<H: Host> {
 
 struct State {
     pipeline: Pipeline,
-    /// A desk for each worker that was dispatched and has not been answered for.
-    desks: FixedMap<WorkerId, Desk>,
+    /// A entry for each worker that was dispatched and has not been answered for.
+    workers: FixedMap<WorkerId, WorkerEntry>,
     /// Taken when the run is woken: it leaves a new one when it is polled.
     run: Option<Waker>,
     phase: Phase,
@@ -64,33 +64,33 @@ enum Phase {
 
 /// Where a worker is told to stop.
 #[derive(Default)]
-struct Desk {
-    told_to_stop: bool,
+struct WorkerEntry {
+    is_stopped: bool,
     waker: Option<Waker>,
 }
 
 /// What is to be begun under one hold of the lock.
-pub(super) type Orders = smallvec::IntoIter<[Order; BATCH]>;
+pub(super) type Actions = smallvec::IntoIter<[Action; BATCH]>;
 
 /// Something to spawn.
-pub(super) enum Order {
-    Work(Task),
-    Hook(Owed),
+pub(super) enum Action {
+    Spawn(Task),
+    Hook(PendingHook),
     Save(FinishedRowGroup),
     Warn(ProviderDegraded),
 }
 
 /// What was drained under one hold of the lock, to be carried out after it.
 #[derive(Default)]
-struct Drained {
-    orders: SmallVec<[Order; BATCH]>,
+struct DrainedActions {
+    actions: SmallVec<[Action; BATCH]>,
     wakes: SmallVec<[Waker; BATCH]>,
     more: bool,
 }
 
 /// One turn of the run.
 pub(super) struct Step {
-    pub(super) orders: SmallVec<[Order; BATCH]>,
+    pub(super) actions: SmallVec<[Action; BATCH]>,
     /// There may be more to carry out at this very instant.
     pub(super) more: bool,
     /// Until when there is nothing to do if nobody reports.
@@ -106,7 +106,7 @@ impl<H: Host> Shared<H> {
     /// The same for tasks that call through a gate: `calls` names the task resources that stand for one of its request resources.
     pub(super) fn through(host: H, pipeline: Pipeline, gate: &Gate<H>, calls: &[(&str, ResourceId)]) -> Arc<Self> {
         let run = Arc::new(Self::with(host, pipeline, Some(gate.clone())));
-        let seat = gate.shared.command(|state, _| state.runs.enter(&run));
+        let seat = gate.shared.command(|state, _| state.runs.register(&run));
         {
             let mut state = run.state.lock();
             state.seat = Some(seat);
@@ -116,12 +116,12 @@ impl<H: Host> Shared<H> {
     }
 
     fn with(host: H, pipeline: Pipeline, gate: Option<Gate<H>>) -> Self {
-        let state = State { pipeline, desks: FixedMap::default(), run: None, phase: Phase::Idle, seat: None };
+        let state = State { pipeline, workers: FixedMap::default(), run: None, phase: Phase::Idle, seat: None };
         Self { host, gate, state: Mutex::new(state), stopping: AtomicBool::new(false) }
     }
 
     /// Gives the machine one command. With a gate that is one step with what the gate makes of it.
-    fn tell<R>(&self, command: impl FnOnce(&mut State, Instant) -> R) -> R {
+    fn apply<R>(&self, command: impl FnOnce(&mut State, Instant) -> R) -> R {
         let Some(gate) = &self.gate else {
             let now = self.host.now();
             return command(&mut self.state.lock(), now);
@@ -135,7 +135,7 @@ impl<H: Host> Shared<H> {
             if is_waiting {
                 gate.serve_runs(now);
                 // Not even one of them may have been asked.
-                self.go_on(now);
+                self.resume_dispatch(now);
             }
             result
         })
@@ -144,8 +144,8 @@ impl<H: Host> Shared<H> {
     /// Brings the machine up to now, takes a batch of its effects, and leaves `waker` to be woken by the next report.
     pub(super) fn step(&self, waker: &Waker) -> Step {
         let waker = waker.clone();
-        let mut drained = Drained::default();
-        let now = self.tell(|state, now| {
+        let mut drained = DrainedActions::default();
+        let now = self.apply(|state, now| {
             state.come_up_to(now);
             now
         });
@@ -163,13 +163,13 @@ impl<H: Host> Shared<H> {
         if report.is_some() {
             self.leave_gate();
         }
-        Step { orders: drained.orders, more: drained.more, next, report }
+        Step { actions: drained.actions, more: drained.more, next, report }
     }
 
     /// Gives the machine one command and lets the run carry out what follows. What `command` returns is dropped by the
     /// caller, outside the lock.
     fn command<R>(&self, command: impl FnOnce(&mut State, Instant) -> R) -> R {
-        let (result, now) = self.tell(|state, now| (command(state, now), now));
+        let (result, now) = self.apply(|state, now| (command(state, now), now));
         self.notify(now);
         result
     }
@@ -194,15 +194,15 @@ impl<H: Host> Shared<H> {
     }
 
     /// Does what the machine left undone for the sake of suspended workers. Under the gate's lock only.
-    pub(crate) fn go_on(&self, now: Instant) {
+    pub(crate) fn resume_dispatch(&self, now: Instant) {
         self.state.lock().pipeline.go_on(now);
     }
 
     /// In the stead of a run that was dropped: spawns nothing, so that all there is to do is to refuse and to wake.
     fn wind_up(&self, now: Instant) {
-        let mut drained = Drained { more: true, ..Drained::default() };
+        let mut drained = DrainedActions { more: true, ..DrainedActions::default() };
         while drained.more {
-            self.tell(|state, _| state.drain(now, &mut drained));
+            self.apply(|state, _| state.drain(now, &mut drained));
             self.wake_stopped(&mut drained);
         }
         if self.state.lock().phase == Phase::Over {
@@ -214,11 +214,11 @@ impl<H: Host> Shared<H> {
     fn leave_gate(&self) {
         let seat = self.state.lock().seat.take();
         if let (Some(gate), Some(seat)) = (&self.gate, seat) {
-            let _itself = gate.shared.command(|gate, _| gate.runs.leave(seat));
+            let _itself = gate.shared.command(|gate, _| gate.runs.unregister(seat));
         }
     }
 
-    fn wake_stopped(&self, drained: &mut Drained) {
+    fn wake_stopped(&self, drained: &mut DrainedActions) {
         if !drained.wakes.is_empty() {
             // Before the wakers run: a worker that was woken sees it.
             self.stopping.store(true, Ordering::Release);
@@ -275,9 +275,9 @@ impl<H: Host> Shared<H> {
     pub(super) fn watch(&self, worker: WorkerId, waker: &Waker) -> bool {
         let waker = waker.clone();
         let mut state = self.state.lock();
-        // A worker without a desk was answered for already: there is nothing left to do for it.
-        let Some(desk) = state.desks.get_mut(&worker) else { return true };
-        let (told, replaced) = (desk.told_to_stop, desk.waker.replace(waker));
+        // A worker without a entry was answered for already: there is nothing left to do for it.
+        let Some(entry) = state.workers.get_mut(&worker) else { return true };
+        let (told, replaced) = (entry.is_stopped, entry.waker.replace(waker));
         drop(state);
         drop(replaced);
         told
@@ -286,15 +286,15 @@ impl<H: Host> Shared<H> {
     /// The end of `worker`; `None`: it was lost on the way.
     pub(super) fn worker_ended(&self, worker: WorkerId, ended: Option<Result<TaskOutcome, FatalError>>) {
         let _unlocked = self.command(|state, now| {
-            let desk = state.desks.remove(&worker)?;
-            let stopped = desk.told_to_stop || matches!(state.phase, Phase::Cancelling | Phase::Abandoned);
+            let entry = state.workers.remove(&worker)?;
+            let stopped = entry.is_stopped || matches!(state.phase, Phase::Cancelling | Phase::Abandoned);
             let lost = || if stopped { Ok(TaskOutcome::Cancelled) } else { Err(FatalError::from(LOST)) };
             // The machine counts any other answer; there is nobody here to tell.
             let _ = match ended.unwrap_or_else(lost) {
                 Ok(outcome) => state.pipeline.task_finished(now, worker, outcome),
                 Err(error) => state.pipeline.task_broke(now, worker, error),
             };
-            desk.waker
+            entry.waker
         });
     }
 
@@ -324,36 +324,36 @@ impl State {
     }
 
     /// Takes up to [`BATCH`] effects; says in `drained.more` whether there may be more.
-    fn drain(&mut self, now: Instant, drained: &mut Drained) {
+    fn drain(&mut self, now: Instant, drained: &mut DrainedActions) {
         for _ in 0..BATCH {
             match self.pipeline.poll_effect() {
                 Some(Effect::Spawn(task)) if self.phase == Phase::Abandoned => {
                     let _ = self.pipeline.task_finished(now, task.worker, TaskOutcome::Cancelled);
                 }
                 Some(Effect::Spawn(task)) => {
-                    self.desks.insert(task.worker, Desk::default());
-                    drained.orders.push(Order::Work(task));
+                    self.workers.insert(task.worker, WorkerEntry::default());
+                    drained.actions.push(Action::Spawn(task));
                 }
                 Some(Effect::PreBatch(batch)) if self.phase == Phase::Abandoned => {
                     self.pipeline.pre_batch_finished(now, batch.row_group, Err(uncalled()));
                 }
-                Some(Effect::PreBatch(batch)) => drained.orders.push(Order::Hook(Owed::PreBatch(batch))),
+                Some(Effect::PreBatch(batch)) => drained.actions.push(Action::Hook(PendingHook::PreBatch(batch))),
                 Some(Effect::PostBatch(group)) if self.phase == Phase::Abandoned => {
                     self.pipeline.post_batch_finished(now, group.row_group, Err(uncalled()));
                 }
-                Some(Effect::PostBatch(group)) => drained.orders.push(Order::Hook(Owed::PostBatch(group))),
+                Some(Effect::PostBatch(group)) => drained.actions.push(Action::Hook(PendingHook::PostBatch(group))),
                 Some(Effect::Checkpoint(group)) if self.phase == Phase::Abandoned => {
                     let refused = SaveError(String::from("the run was dropped before this row group was saved"));
                     self.pipeline.checkpoint_finished(now, group.row_group, Err(refused));
                 }
-                Some(Effect::Checkpoint(group)) => drained.orders.push(Order::Save(group)),
+                Some(Effect::Checkpoint(group)) => drained.actions.push(Action::Save(group)),
                 Some(Effect::Abort(worker)) => {
-                    if let Some(desk) = self.desks.get_mut(&worker) {
-                        desk.told_to_stop = true;
-                        drained.wakes.extend(desk.waker.take());
+                    if let Some(entry) = self.workers.get_mut(&worker) {
+                        entry.is_stopped = true;
+                        drained.wakes.extend(entry.waker.take());
                     }
                 }
-                Some(Effect::Warn(warning)) => drained.orders.push(Order::Warn(warning)),
+                Some(Effect::Warn(warning)) => drained.actions.push(Action::Warn(warning)),
                 Some(Effect::Finished) => self.phase = Phase::Over,
                 None => {
                     drained.more = false;

@@ -50,7 +50,7 @@ impl<H: Host, W: Workload> Future for Worker<H, W> {
         if this.answer.given {
             return Poll::Ready(());
         }
-        let ended = if this.answer.is_told_to_stop(context.waker()) {
+        let ended = if this.answer.is_is_stopped(context.waker()) {
             *this.task = None;
             Ok(TaskOutcome::Cancelled)
         } else {
@@ -82,14 +82,14 @@ impl<H: Host, W: Workload> fmt::Debug for Worker<H, W> {
 struct Answer<H: Host> {
     shared: Arc<Shared<H>>,
     worker: WorkerId,
-    /// The waker left at the worker's desk.
+    /// The waker left at the worker's entry.
     watching: Option<Waker>,
     given: bool,
 }
 
 impl<H: Host> Answer<H> {
-    /// Takes the lock only for a waker that is not at the desk yet, or once the run is telling workers to stop.
-    fn is_told_to_stop(&mut self, waker: &Waker) -> bool {
+    /// Takes the lock only for a waker that is not at the entry yet, or once the run is telling workers to stop.
+    fn is_is_stopped(&mut self, waker: &Waker) -> bool {
         let watched = self.watching.as_ref().is_some_and(|watching| watching.will_wake(waker));
         if watched && !self.shared.is_stopping() {
             return false;

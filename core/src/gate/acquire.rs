@@ -6,7 +6,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 
 use super::permit::{GateRef, PermitOf};
-use super::seats::SeatNumber;
+use super::waiter_slab::WaiterSlot;
 use super::{Gate, shared::Asked};
 use crate::request::{Denial, Request};
 use crate::yielding::YieldToken;
@@ -32,7 +32,7 @@ pub struct AcquireOf<G: GateRef> {
 #[derive(Clone, Copy)]
 enum Stage {
     Asking(Request, Option<YieldToken>),
-    Waiting(SeatNumber),
+    Waiting(WaiterSlot),
 }
 
 impl<G: GateRef> AcquireOf<G> {

@@ -1,7 +1,7 @@
 //! The async face of request admission: `acquire().await` gives a permit, and the permit comes back whatever happens.
 //!
 //! A [`Gate`] puts one [`RequestAdmission`] behind a lock and drives it: the clock is read before the lock is taken, if
-//! anything in play depends on it, one command is given, its effects are put in the seats of those they are for, the
+//! anything in play depends on it, one command is given, its effects are put in the slots of their waiters, the
 //! lock is opened, and only then are wakers run. No waker and no code of the host runs under the lock, so a waker may
 //! call straight back into the gate.
 //!
@@ -16,9 +16,9 @@ mod classify;
 mod permit;
 mod run;
 mod runs;
-mod seats;
 pub(crate) mod shared;
 mod timer;
+mod waiter_slab;
 
 use alloc::sync::Arc;
 use core::fmt;

@@ -17,13 +17,13 @@ use crate::time::Instant;
 use crate::yielding::{TaskResources, YieldToken};
 
 /// Runs to be told, once the lock is open, that their machine has something for them.
-pub(super) struct News<H: Host> {
+pub(super) struct PendingNotifications<H: Host> {
     runs: SmallVec<[Arc<Run<H>>; 2]>,
     notify: Option<fn(&Run<H>, Instant)>,
 }
 
-impl<H: Host> News<H> {
-    pub(super) fn tell(self, now: Instant) {
+impl<H: Host> PendingNotifications<H> {
+    pub(super) fn notify(self, now: Instant) {
         let Some(notify) = self.notify else { return };
         for run in &self.runs {
             notify(run, now);
@@ -33,7 +33,7 @@ impl<H: Host> News<H> {
 
 /// The runs before a gate. One that is over leaves: until then it is kept, so none is dropped under the lock.
 pub(crate) struct Runs<H: Host> {
-    seats: Slots<Arc<Run<H>>>,
+    registered: Slots<Arc<Run<H>>>,
     /// Those whose workers gave something back or took it again.
     changed: SmallVec<[SlotKey; 2]>,
     /// The same for all runs; there once one has entered.
@@ -42,7 +42,7 @@ pub(crate) struct Runs<H: Host> {
 
 /// What the gate asks of a run.
 struct Asks<H: Host> {
-    go_on: fn(&Run<H>, Instant),
+    resume_dispatch: fn(&Run<H>, Instant),
     notify: fn(&Run<H>, Instant),
     stage: fn(&Run<H>, Ask<'_>),
 }
@@ -52,29 +52,29 @@ type Ask<'a> = &'a mut dyn FnMut(&mut dyn TaskResources);
 
 impl<H: Host> Default for Runs<H> {
     fn default() -> Self {
-        Self { seats: Slots::default(), changed: SmallVec::new(), asks: None }
+        Self { registered: Slots::default(), changed: SmallVec::new(), asks: None }
     }
 }
 
 impl<H: Host> Runs<H> {
-    /// A seat for one more run.
-    pub(crate) fn enter(&mut self, run: &Arc<Run<H>>) -> SlotKey {
+    /// Registers one more run.
+    pub(crate) fn register(&mut self, run: &Arc<Run<H>>) -> SlotKey {
         let stage = |run: &Run<H>, ask: Ask<'_>| run.stage(|pipeline| ask(pipeline));
-        self.asks = Some(Asks { go_on: Run::go_on, notify: Run::notify, stage });
-        self.seats.insert(Arc::clone(run))
+        self.asks = Some(Asks { resume_dispatch: Run::resume_dispatch, notify: Run::notify, stage });
+        self.registered.insert(Arc::clone(run))
     }
 
-    /// Gives up a seat. What is answered is to be dropped once the lock is open.
-    pub(crate) fn leave(&mut self, seat: SlotKey) -> Option<Arc<Run<H>>> {
-        self.seats.remove(seat)
+    /// Removes a run. What is answered is to be dropped once the lock is open.
+    pub(crate) fn unregister(&mut self, key: SlotKey) -> Option<Arc<Run<H>>> {
+        self.registered.remove(key)
     }
 
     /// Lets the runs that changed do what they left undone.
-    pub(super) fn go_on(&mut self, now: Instant) {
+    pub(super) fn resume_dispatch(&mut self, now: Instant) {
         let Some(asks) = &self.asks else { return };
-        for seat in &self.changed {
-            if let Some(run) = self.seats.get(*seat) {
-                (asks.go_on)(run, now);
+        for key in &self.changed {
+            if let Some(run) = self.registered.get(*key) {
+                (asks.resume_dispatch)(run, now);
             }
         }
     }
@@ -82,29 +82,29 @@ impl<H: Host> Runs<H> {
     /// Whether no run calls through the gate: then there is never any news.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.seats.len() == 0
+        self.registered.len() == 0
     }
 
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn has_notifications(&self) -> bool {
         !self.changed.is_empty()
     }
 
-    pub(super) fn take_news(&mut self) -> News<H> {
-        let runs = self.changed.drain(..).filter_map(|seat| self.seats.get(seat).cloned()).collect();
-        News { runs, notify: self.asks.as_ref().map(|asks| asks.notify) }
+    pub(super) fn take_notifications(&mut self) -> PendingNotifications<H> {
+        let runs = self.changed.drain(..).filter_map(|key| self.registered.get(key).cloned()).collect();
+        PendingNotifications { runs, notify: self.asks.as_ref().map(|asks| asks.notify) }
     }
 
-    /// What the task stage of the run in `seat` answers; `None` for a run that is over.
-    fn ask<R>(&self, seat: SlotKey, ask: impl FnOnce(&mut dyn TaskResources) -> R) -> Option<R> {
-        let (run, asks) = (self.seats.get(seat)?, self.asks.as_ref()?);
+    /// What the task stage of the run with this `key` answers; `None` for a run that is over.
+    fn ask<R>(&self, key: SlotKey, ask: impl FnOnce(&mut dyn TaskResources) -> R) -> Option<R> {
+        let (run, asks) = (self.registered.get(key)?, self.asks.as_ref()?);
         let (mut ask, mut answer) = (Some(ask), None);
         (asks.stage)(run, &mut |stage| answer = ask.take().map(|ask| ask(stage)));
         answer
     }
 
-    fn note(&mut self, seat: SlotKey) {
-        if !self.changed.contains(&seat) {
-            self.changed.push(seat);
+    fn note(&mut self, key: SlotKey) {
+        if !self.changed.contains(&key) {
+            self.changed.push(key);
         }
     }
 }

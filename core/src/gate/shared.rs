@@ -9,7 +9,7 @@ use lock_api::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::runs::Runs;
-use super::seats::{Left, SeatNumber, Seats};
+use super::waiter_slab::{Removed, WaiterSlab, WaiterSlot};
 use crate::request::event::RequestEvent;
 use crate::request::{
     Acquire, Completion, Denial, Effect, Outcome, Request, RequestAdmission, RequestLease, ResourceId, WaiterId,
@@ -31,7 +31,7 @@ type Wakes = SmallVec<[Waker; BATCH]>;
 pub(super) enum Asked {
     Answered(Answer),
     /// The answer will be put in this seat.
-    Waiting(SeatNumber),
+    Waiting(WaiterSlot),
 }
 
 /// What a command needs the clock for.
@@ -71,13 +71,13 @@ pub(crate) struct Shared<H: Host> {
 pub(crate) struct State<H: Host> {
     pub(crate) machine: RequestAdmission,
     pub(crate) runs: Runs<H>,
-    seats: Seats,
-    timer: TimerSeat,
+    waiters: WaiterSlab,
+    timer: TimerSlot,
 }
 
 /// The gate's timer as the commands see it.
 #[derive(Default)]
-struct TimerSeat {
+struct TimerSlot {
     /// For when it is armed, or will be once it has been polled.
     armed: Option<Instant>,
     /// Taken when it is woken: it leaves a new one when it is polled.
@@ -86,7 +86,7 @@ struct TimerSeat {
 
 impl<H: Host> Shared<H> {
     pub(super) fn new(host: H, machine: RequestAdmission) -> Arc<Self> {
-        let state = State { machine, runs: Runs::default(), seats: Seats::new(), timer: TimerSeat::default() };
+        let state = State { machine, runs: Runs::default(), waiters: WaiterSlab::new(), timer: TimerSlot::default() };
         let expects_clock = Expectations { to_admit: AtomicBool::new(true), to_end: AtomicBool::new(true) };
         Arc::new(Self { host, expects_clock, expects_wait: AtomicBool::new(false), state: Mutex::new(state) })
     }
@@ -137,7 +137,7 @@ impl<H: Host> Shared<H> {
         if let Some(effect) = state.machine.poll_effect() {
             return self.deliver_news(state, now, effect);
         }
-        let timer = state.hasten_timer();
+        let timer = state.advance_timer();
         drop(state);
         if let Some(timer) = timer {
             timer.wake();
@@ -154,13 +154,13 @@ impl<H: Host> Shared<H> {
         if state.machine.needs_resume() {
             state.serve_runs(now);
         }
-        if !state.runs.has_news() {
+        if !state.runs.has_notifications() {
             return state;
         }
-        state.runs.go_on(now);
-        let news = state.runs.take_news();
+        state.runs.resume_dispatch(now);
+        let notifications = state.runs.take_notifications();
         drop(state);
-        news.tell(now);
+        notifications.notify(now);
         self.state.lock()
     }
 
@@ -170,7 +170,7 @@ impl<H: Host> Shared<H> {
         if let Some(more) = state.machine.poll_effect() {
             return self.deliver_many(state, now, first, more);
         }
-        let timer = state.hasten_timer();
+        let timer = state.advance_timer();
         drop(state);
         first.into_iter().chain(timer).for_each(Waker::wake);
     }
@@ -207,7 +207,7 @@ impl<H: Host> Shared<H> {
         let asked = self.untimed(need, |state, now| match state.acquire(now, request, tie) {
             Acquire::Granted(lease) => Asked::Answered(Ok(lease)),
             Acquire::Denied(denial) => Asked::Answered(Err(denial)),
-            Acquire::Waiting(waiter) => Asked::Waiting(state.seats.take(waiter, left.take())),
+            Acquire::Waiting(waiter) => Asked::Waiting(state.waiters.take(waiter, left.take())),
         });
         learn(&self.expects_wait, expects, matches!(asked, Asked::Waiting(_)));
         match asked {
@@ -237,29 +237,29 @@ impl<H: Host> Shared<H> {
     }
 
     /// The answer at `seat`, or leaves `waker` to be woken by it.
-    pub(super) fn poll_answer(&self, seat: SeatNumber, waker: &Waker) -> Poll<Answer> {
+    pub(super) fn poll_answer(&self, seat: WaiterSlot, waker: &Waker) -> Poll<Answer> {
         // A waiter that was woken finds its answer, at the cost of no waker.
-        let found = self.state.lock().seats.leave_answered(seat);
+        let found = self.state.lock().waiters.take_answer(seat);
         if let Some(answer) = found {
             return Poll::Ready(answer);
         }
         let waker = waker.clone();
-        let (answer, _unlocked) = self.state.lock().seats.poll(seat, waker);
+        let (answer, _unlocked) = self.state.lock().waiters.poll(seat, waker);
         answer
     }
 
     /// Forgets a waiter that nobody waits for any more, and gives back what it was granted, if anything.
-    pub(super) fn cancel(&self, seat: SeatNumber) {
-        let _unlocked = self.command(|state, now| match state.seats.leave(seat) {
-            Some(Left::Waiting(waiter, waker)) => {
+    pub(super) fn cancel(&self, seat: WaiterSlot) {
+        let _unlocked = self.command(|state, now| match state.waiters.leave(seat) {
+            Some(Removed::Waiting(waiter, waker)) => {
                 state.machine.cancel(now, waiter);
                 waker
             }
-            Some(Left::Answered(Ok(lease))) => {
+            Some(Removed::Answered(Ok(lease))) => {
                 state.release_cancelled(now, lease);
                 None
             }
-            Some(Left::Answered(Err(_))) | None => None,
+            Some(Removed::Answered(Err(_))) | None => None,
         });
     }
 
@@ -308,11 +308,11 @@ impl<H: Host> State<H> {
         (self.timer.armed, self.timer.waker.replace(waker))
     }
 
-    /// Puts up to [`BATCH`] effects in their seats. True when there may be more.
+    /// Delivers up to [`BATCH`] effects to their waiters. True when there may be more.
     fn drain(&mut self, now: Instant, wakes: &mut Wakes) -> bool {
         for _ in 0..BATCH {
             let Some(effect) = self.machine.poll_effect() else {
-                wakes.extend(self.hasten_timer());
+                wakes.extend(self.advance_timer());
                 return false;
             };
             wakes.extend(self.carry_out(now, effect));
@@ -330,7 +330,7 @@ impl<H: Host> State<H> {
 
     #[inline]
     fn answer(&mut self, now: Instant, waiter: WaiterId, answer: Answer) -> Option<Waker> {
-        match self.seats.answer(waiter, answer) {
+        match self.waiters.answer(waiter, answer) {
             Ok(waker) => waker,
             // The waiter was cancelled while its answer was on the way.
             Err(answer) => {
@@ -365,11 +365,11 @@ impl<H: Host> State<H> {
     /// Lets suspended workers resume whose turn it is, and then the runs start what they left for their sake.
     pub(crate) fn serve_runs(&mut self, now: Instant) {
         self.machine.resume_yielded(now, &mut self.runs);
-        self.runs.go_on(now);
+        self.runs.resume_dispatch(now);
     }
 
     /// The timer's waker, if it is armed for too late. A timer that fires early is harmless and is left alone.
-    fn hasten_timer(&mut self) -> Option<Waker> {
+    fn advance_timer(&mut self) -> Option<Waker> {
         let next = self.machine.poll_timeout()?;
         if self.timer.armed.is_some_and(|armed| armed <= next) {
             return None;

@@ -2,7 +2,7 @@
 //!
 //! A seat has a number, which its future keeps: there it finds its answer without a search. Until there is one, the seat is
 //! found by its waiter too, by the slot that the machine keeps it in. A slot is the machine's to use again once its waiter is
-//! answered, and the news of that may be still on its way: such seats of one slot are a list, nearly always of one.
+//! answered, and the news of that may be still on its way: the entries of one slot are a list, nearly always of one.
 
 use alloc::vec::Vec;
 use core::task::{Poll, Waker};
@@ -14,7 +14,7 @@ use crate::request::{Denial, DenialReason, WaiterId};
 const END: u32 = u32::MAX;
 
 /// The number of a seat.
-pub(super) type SeatNumber = u32;
+pub(super) type WaiterSlot = u32;
 
 enum State {
     Free,
@@ -23,7 +23,7 @@ enum State {
     Answered(Answer),
 }
 
-struct Seat {
+struct Entry {
     waiter: WaiterId,
     /// The seat after this one in the list of its slot, or among those that are free.
     next: u32,
@@ -31,32 +31,32 @@ struct Seat {
 }
 
 /// What was at a seat that was given up.
-pub(super) enum Left {
+pub(super) enum Removed {
     Waiting(WaiterId, Option<Waker>),
     Answered(Answer),
 }
 
-/// The seats of one gate.
-pub(super) struct Seats {
-    slab: Vec<Seat>,
+/// The waiters of one gate.
+pub(super) struct WaiterSlab {
+    slab: Vec<Entry>,
     free: u32,
-    /// The seats that wait, by the slot of their waiter.
+    /// The entries that wait, by the slot of their waiter.
     by_slot: Vec<u32>,
 }
 
-impl Seats {
+impl WaiterSlab {
     pub(super) const fn new() -> Self {
         Self { slab: Vec::new(), free: END, by_slot: Vec::new() }
     }
 
     /// A seat for a waiter that is not answered. O(1) amortised.
     #[inline]
-    pub(super) fn take(&mut self, waiter: WaiterId, waker: Option<Waker>) -> SeatNumber {
+    pub(super) fn take(&mut self, waiter: WaiterId, waker: Option<Waker>) -> WaiterSlot {
         let slot = waiter.slot();
         if slot >= self.by_slot.len() {
             self.by_slot.resize(slot + 1, END);
         }
-        let seat = Seat { waiter, next: self.by_slot[slot], state: State::Waiting(waker) };
+        let seat = Entry { waiter, next: self.by_slot[slot], state: State::Waiting(waker) };
         let mut number = self.free;
         if let Some(unused) = self.slab.get_mut(number as usize) {
             self.free = unused.next;
@@ -81,7 +81,7 @@ impl Seats {
 
     /// The answer at a seat, which is free from then on.
     #[inline]
-    pub(super) fn leave_answered(&mut self, number: SeatNumber) -> Option<Answer> {
+    pub(super) fn take_answer(&mut self, number: WaiterSlot) -> Option<Answer> {
         if let State::Waiting(_) = self.slab[number as usize].state {
             return None;
         }
@@ -93,27 +93,27 @@ impl Seats {
     }
 
     /// The same, or leaves `waker` there. Also returns a waker to drop once the lock is open.
-    pub(super) fn poll(&mut self, number: SeatNumber, waker: Waker) -> (Poll<Answer>, Option<Waker>) {
+    pub(super) fn poll(&mut self, number: WaiterSlot, waker: Waker) -> (Poll<Answer>, Option<Waker>) {
         if let State::Waiting(kept) = &mut self.slab[number as usize].state {
             return (Poll::Pending, kept.replace(waker));
         }
-        (self.leave_answered(number).map_or(Poll::Pending, Poll::Ready), Some(waker))
+        (self.take_answer(number).map_or(Poll::Pending, Poll::Ready), Some(waker))
     }
 
     /// Gives a seat up, answered or not.
-    pub(super) fn leave(&mut self, number: SeatNumber) -> Option<Left> {
+    pub(super) fn leave(&mut self, number: WaiterSlot) -> Option<Removed> {
         let waiter = self.slab[number as usize].waiter;
         if let State::Waiting(_) = self.slab[number as usize].state {
             self.unlist(waiter);
         }
         match self.free(number) {
             State::Free => None,
-            State::Waiting(waker) => Some(Left::Waiting(waiter, waker)),
-            State::Answered(answer) => Some(Left::Answered(answer)),
+            State::Waiting(waker) => Some(Removed::Waiting(waiter, waker)),
+            State::Answered(answer) => Some(Removed::Answered(answer)),
         }
     }
 
-    fn free(&mut self, number: SeatNumber) -> State {
+    fn free(&mut self, number: WaiterSlot) -> State {
         let seat = &mut self.slab[number as usize];
         seat.next = core::mem::replace(&mut self.free, number);
         core::mem::replace(&mut seat.state, State::Free)
@@ -121,7 +121,7 @@ impl Seats {
 
     /// Takes the seat of `waiter` out of the list of its slot.
     #[inline]
-    fn unlist(&mut self, waiter: WaiterId) -> Option<&mut Seat> {
+    fn unlist(&mut self, waiter: WaiterId) -> Option<&mut Entry> {
         let first = self.by_slot.get_mut(waiter.slot())?;
         let (mut before, mut number) = (END, *first);
         let mut seat = self.slab.get(number as usize)?;
@@ -154,38 +154,38 @@ mod tests {
 
     #[test]
     fn waiters_of_one_slot_whose_news_is_still_on_its_way_each_find_their_own() {
-        let mut seats = Seats::new();
-        let numbers: Vec<_> = (0..3).map(|generation| seats.take(waiter(5, generation), None)).collect();
-        assert!(seats.answer(waiter(5, 1), Ok(RequestLease::from_id(lease(1)))).is_ok());
-        assert!(seats.answer(waiter(5, 0), SHUT).is_ok());
-        assert_eq!(seats.leave_answered(numbers[2]), None);
-        assert!(seats.answer(waiter(5, 2), CANCELLED).is_ok());
-        assert_eq!(seats.leave_answered(numbers[0]), Some(SHUT));
-        assert_eq!(seats.leave_answered(numbers[1]), Some(Ok(RequestLease::from_id(lease(1)))));
-        assert_eq!(seats.leave_answered(numbers[2]), Some(CANCELLED));
+        let mut waiters = WaiterSlab::new();
+        let numbers: Vec<_> = (0..3).map(|generation| waiters.take(waiter(5, generation), None)).collect();
+        assert!(waiters.answer(waiter(5, 1), Ok(RequestLease::from_id(lease(1)))).is_ok());
+        assert!(waiters.answer(waiter(5, 0), SHUT).is_ok());
+        assert_eq!(waiters.take_answer(numbers[2]), None);
+        assert!(waiters.answer(waiter(5, 2), CANCELLED).is_ok());
+        assert_eq!(waiters.take_answer(numbers[0]), Some(SHUT));
+        assert_eq!(waiters.take_answer(numbers[1]), Some(Ok(RequestLease::from_id(lease(1)))));
+        assert_eq!(waiters.take_answer(numbers[2]), Some(CANCELLED));
     }
 
     #[test]
     fn an_answer_to_somebody_who_left_comes_back() {
-        let mut seats = Seats::new();
-        let number = seats.take(waiter(0, 0), None);
-        let behind = seats.take(waiter(0, 1), None);
-        assert!(matches!(seats.leave(number), Some(Left::Waiting(who, None)) if who == waiter(0, 0)));
-        assert!(matches!(seats.answer(waiter(0, 0), SHUT), Err(answer) if answer == SHUT));
-        assert!(matches!(seats.answer(waiter(9, 0), SHUT), Err(answer) if answer == SHUT));
-        assert!(seats.answer(waiter(0, 1), SHUT).is_ok());
-        assert!(matches!(seats.leave(behind), Some(Left::Answered(answer)) if answer == SHUT));
+        let mut waiters = WaiterSlab::new();
+        let number = waiters.take(waiter(0, 0), None);
+        let behind = waiters.take(waiter(0, 1), None);
+        assert!(matches!(waiters.leave(number), Some(Removed::Waiting(who, None)) if who == waiter(0, 0)));
+        assert!(matches!(waiters.answer(waiter(0, 0), SHUT), Err(answer) if answer == SHUT));
+        assert!(matches!(waiters.answer(waiter(9, 0), SHUT), Err(answer) if answer == SHUT));
+        assert!(waiters.answer(waiter(0, 1), SHUT).is_ok());
+        assert!(matches!(waiters.leave(behind), Some(Removed::Answered(answer)) if answer == SHUT));
     }
 
     #[test]
     fn a_seat_is_used_again() {
-        let mut seats = Seats::new();
+        let mut waiters = WaiterSlab::new();
         for generation in 0..1_000 {
-            let number = seats.take(waiter(0, generation), None);
-            assert!(seats.answer(waiter(0, generation), SHUT).is_ok());
-            assert_eq!(seats.leave_answered(number), Some(SHUT));
+            let number = waiters.take(waiter(0, generation), None);
+            assert!(waiters.answer(waiter(0, generation), SHUT).is_ok());
+            assert_eq!(waiters.take_answer(number), Some(SHUT));
         }
-        assert_eq!((seats.slab.len(), seats.by_slot.len()), (1, 1));
+        assert_eq!((waiters.slab.len(), waiters.by_slot.len()), (1, 1));
     }
 
     fn lease(slot: u32) -> LeaseId {
