@@ -64,6 +64,7 @@ pub mod runtime;
 pub mod sim;
 pub mod task;
 pub mod time;
+mod wake_list;
 #[cfg(feature = "serde")]
 mod written;
 pub mod yielding;

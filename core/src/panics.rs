@@ -1,9 +1,10 @@
-//! What becomes of a panic in the code of a workload.
+//! Panics in foreign code: in a workload, in a sink, in a waker.
 
 use alloc::string::String;
 
-/// Runs `code`; a panic in it is an error, in words: `what` happened, and the panic's message. What the code was working
-/// on must not be used any more then, only dropped.
+/// Runs `code` and turns a panic into an error message: `what` happened, then the message of the panic.
+///
+/// After a panic, the values that `code` worked on must only be dropped.
 #[cfg(feature = "std")]
 pub(crate) fn catch<R>(what: &str, code: impl FnOnce() -> R) -> Result<R, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(code)).map_err(|payload| {
@@ -12,9 +13,110 @@ pub(crate) fn catch<R>(what: &str, code: impl FnOnce() -> R) -> Result<R, String
     })
 }
 
-/// Runs `code`; a panic goes on to the host.
+/// Runs `code`; a panic unwinds to the host.
 #[cfg(not(feature = "std"))]
 #[allow(clippy::unnecessary_wraps, reason = "the same signature whatever the features")]
 pub(crate) fn catch<R>(_what: &str, code: impl FnOnce() -> R) -> Result<R, String> {
     Ok(code())
+}
+
+/// Runs `code` for every item. A panic in one call does not keep the others from being made.
+///
+/// The first panic resumes after the last call, unless the thread is unwinding already: a second panic would then abort
+/// the process.
+#[cfg(feature = "std")]
+pub(crate) fn for_each<T>(mut items: impl Iterator<Item = T>, mut code: impl FnMut(T)) {
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+    let mut first = None;
+    while let Err(payload) = catch_unwind(AssertUnwindSafe(|| items.by_ref().for_each(&mut code))) {
+        first.get_or_insert(payload);
+    }
+    if let Some(payload) = first
+        && !std::thread::panicking()
+    {
+        resume_unwind(payload);
+    }
+}
+
+/// Runs `code` for every item. A panic in one call does not keep the others from being made.
+///
+/// The other calls are made while the first panic unwinds. A second panic then aborts the process.
+#[cfg(not(feature = "std"))]
+pub(crate) fn for_each<T>(items: impl Iterator<Item = T>, code: impl FnMut(T)) {
+    struct Remaining<T, I: Iterator<Item = T>, F: FnMut(T)> {
+        items: I,
+        code: F,
+    }
+
+    impl<T, I: Iterator<Item = T>, F: FnMut(T)> Remaining<T, I, F> {
+        fn run(&mut self) {
+            self.items.by_ref().for_each(&mut self.code);
+        }
+    }
+
+    impl<T, I: Iterator<Item = T>, F: FnMut(T)> Drop for Remaining<T, I, F> {
+        fn drop(&mut self) {
+            self.run();
+        }
+    }
+
+    Remaining { items, code }.run();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// The items that were reached, and whether a panic came out.
+    fn reached(panics_at: &[u32]) -> (Vec<u32>, Option<u32>) {
+        let mut reached = Vec::new();
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            for_each(0..4, |item| {
+                reached.push(item);
+                if panics_at.contains(&item) {
+                    resume_unwind(std::boxed::Box::new(item));
+                }
+            });
+        }));
+        (reached, result.err().and_then(|payload| payload.downcast_ref().copied()))
+    }
+
+    #[test]
+    fn every_item_is_reached_whichever_panics() {
+        assert_eq!(reached(&[]), ([0, 1, 2, 3].into(), None));
+        for item in 0..4 {
+            assert_eq!(reached(&[item]), ([0, 1, 2, 3].into(), Some(item)));
+        }
+    }
+
+    #[cfg(feature = "std")]
+    #[test]
+    fn of_several_panics_the_first_resumes() {
+        assert_eq!(reached(&[1, 2, 3]), ([0, 1, 2, 3].into(), Some(1)));
+    }
+
+    #[cfg(feature = "std")]
+    #[test]
+    fn a_panic_while_the_thread_unwinds_is_dropped() {
+        struct CallsBack<'a>(&'a mut Vec<u32>);
+        impl Drop for CallsBack<'_> {
+            fn drop(&mut self) {
+                for_each(0..3, |item| {
+                    self.0.push(item);
+                    resume_unwind(std::boxed::Box::new(item));
+                });
+            }
+        }
+        let mut reached = Vec::new();
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let _calls_back = CallsBack(&mut reached);
+            resume_unwind(std::boxed::Box::new("the first"));
+        }));
+        assert_eq!(result.unwrap_err().downcast_ref(), Some(&"the first"));
+        assert_eq!(reached, [0, 1, 2]);
+    }
 }

@@ -1,98 +1,60 @@
-//! One row group being saved.
+//! The job that saves one row group.
 
 use alloc::sync::Arc;
 use core::fmt;
-use core::future::Future;
-use core::pin::Pin;
-use core::task::{Context, Poll};
-
-use pin_project_lite::pin_project;
+use core::marker::PhantomData;
 
 use super::Workload;
+use super::job::{Failure, Job, JobKind};
 use super::shared::Shared;
-use crate::panics;
 use crate::pipeline::{FinishedRowGroup, SaveError};
 use crate::runtime::Host;
 
-pin_project! {
-    /// A finished row group on its way to be saved, spawned on the host by [`Run`](super::Run).
-    ///
-    /// It runs to its end also when the run is cancelled or dropped. Dropped half-way, it reports the group as not
-    /// saved.
-    #[must_use = "a checkpoint that is not polled saves nothing"]
-    pub struct Checkpoint<H, W>
-    where
-        H: Host,
-        W: Workload,
-    {
-        // Fields are dropped in this order: what saving owns first, the answer to the machine last.
-        #[pin]
-        save: Option<W::Save>,
-        // Taken at the first poll.
-        group: Option<(Arc<W>, FinishedRowGroup)>,
-        answer: Answer<H>,
-    }
+/// A finished row group that is being saved, spawned on the host by [`Run`](super::Run).
+///
+/// It runs to its end also when the run is cancelled or dropped. Dropped half-way, it reports the group as not saved.
+pub type Checkpoint<H, W> = Job<H, CheckpointKind<W>>;
+
+/// The kind of job that saves a row group.
+pub struct CheckpointKind<W> {
+    row_group: u32,
+    workload: PhantomData<fn(W)>,
 }
 
 impl<H: Host, W: Workload> Checkpoint<H, W> {
-    pub(super) fn new(shared: Arc<Shared<H>>, workload: Arc<W>, group: FinishedRowGroup) -> Self {
-        let answer = Answer { shared, row_group: group.row_group, given: false };
-        Self { save: None, group: Some((workload, group)), answer }
+    pub(super) fn of_group(shared: Arc<Shared<H>>, workload: Arc<W>, group: FinishedRowGroup) -> Self {
+        let kind = CheckpointKind { row_group: group.row_group, workload: PhantomData };
+        Self::new(shared, kind, (workload, group))
     }
 }
 
-impl<H: Host, W: Workload> Future for Checkpoint<H, W> {
+impl<W: Workload> JobKind for CheckpointKind<W> {
+    type Start = (Arc<W>, FinishedRowGroup);
+    type Work = W::Save;
     type Output = ();
+    type Error = SaveError;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let mut this = self.project();
-        if this.answer.given {
-            return Poll::Ready(());
-        }
-        let polled = panics::catch("saving panicked", || {
-            if let Some((workload, group)) = this.group.take() {
-                this.save.set(Some(workload.checkpoint(group)));
-            }
-            match this.save.as_mut().as_pin_mut() {
-                Some(save) => save.poll(context),
-                // Only after a panic in `Workload::checkpoint` that went on to a host that goes on polling.
-                None => Poll::Ready(Err(SaveError::from(LOST))),
-            }
-        });
-        let result = core::task::ready!(polled.unwrap_or_else(|message| Poll::Ready(Err(SaveError(message)))));
-        let dropped = panics::catch("saving panicked when it was dropped", || this.save.set(None));
-        this.answer.give(result.and(dropped.map_err(SaveError)));
-        Poll::Ready(())
+    const PANICKED: &'static str = "saving panicked";
+    const PANICKED_IN_DROP: &'static str = "saving panicked when it was dropped";
+
+    fn start((workload, group): Self::Start) -> W::Save {
+        workload.checkpoint(group)
+    }
+
+    fn report<H: Host>(&mut self, shared: &Shared<H>, result: Option<Result<(), SaveError>>) {
+        let lost = || Err(SaveError::from("saving was broken off: it panicked, or its host shut down"));
+        shared.checkpoint_ended(self.row_group, result.unwrap_or_else(lost));
     }
 }
 
-impl<H: Host, W: Workload> fmt::Debug for Checkpoint<H, W> {
+impl From<Failure> for SaveError {
+    fn from(Failure(message): Failure) -> Self {
+        Self(message)
+    }
+}
+
+impl<W> fmt::Debug for CheckpointKind<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checkpoint").field("row_group", &self.answer.row_group).finish_non_exhaustive()
-    }
-}
-
-/// What is known of a checkpoint that its host dropped.
-const LOST: &str = "saving was broken off: it panicked, or its host shut down";
-
-/// The result the machine is owed for one row group. Dropped before it was given, it reports the group as not saved.
-struct Answer<H: Host> {
-    shared: Arc<Shared<H>>,
-    row_group: u32,
-    given: bool,
-}
-
-impl<H: Host> Answer<H> {
-    fn give(&mut self, result: Result<(), SaveError>) {
-        self.given = true;
-        self.shared.checkpoint_ended(self.row_group, result);
-    }
-}
-
-impl<H: Host> Drop for Answer<H> {
-    fn drop(&mut self) {
-        if !self.given {
-            self.give(Err(SaveError::from(LOST)));
-        }
+        f.debug_struct("Checkpoint").field("row_group", &self.row_group).finish()
     }
 }

@@ -1,97 +1,91 @@
-//! One hook of a row group being called.
+//! The job that calls one hook of a row group.
 
-use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt;
 use core::future::Future;
+use core::marker::PhantomData;
 use core::pin::Pin;
-use core::task::{Context, Poll, ready};
+use core::task::{Context, Poll};
 
 use super::Workload;
+use super::job::{Failure, Job, JobKind};
 use super::shared::Shared;
-use crate::panics;
-use crate::pipeline::{Batch, FinishedRowGroup, HookError};
+use super::state::PendingHook;
+use crate::pipeline::{Hook, HookError};
 use crate::runtime::Host;
 
-/// A hook of a row group under way, spawned on the host by [`Run`](super::Run).
+/// A hook of a row group that is being called, spawned on the host by [`Run`](super::Run).
 ///
 /// It runs to its end also when the run is cancelled or dropped. Dropped half-way, it reports that the hook failed.
-#[must_use = "a hook that is not polled is not called"]
-pub struct HookCall<H, W>
-where
-    H: Host,
-    W: Workload,
-{
-    // Gone before the machine learns the result.
-    workload: Option<Arc<W>>,
-    answer: Answer<H>,
+pub type HookCall<H, W> = Job<H, HookKind<W>>;
+
+/// The kind of job that calls a hook.
+pub struct HookKind<W> {
+    hook: Hook,
+    row_group: u32,
+    workload: PhantomData<fn(W)>,
+}
+
+/// The hook of a workload, as a future. Returns the rows to leave out, for a pre-batch hook.
+pub struct HookWork<W> {
+    workload: Arc<W>,
+    pending: PendingHook,
 }
 
 impl<H: Host, W: Workload> HookCall<H, W> {
-    pub(super) fn new(shared: Arc<Shared<H>>, workload: Arc<W>, owed: PendingHook) -> Self {
-        Self { workload: Some(workload), answer: Answer { shared, owed: Some(owed) } }
+    pub(super) fn of_hook(shared: Arc<Shared<H>>, workload: Arc<W>, pending: PendingHook) -> Self {
+        let (hook, row_group) = match &pending {
+            PendingHook::PreBatch(batch) => (Hook::PreBatch, batch.row_group),
+            PendingHook::PostBatch(group) => (Hook::PostBatch, group.row_group),
+        };
+        let kind = HookKind { hook, row_group, workload: PhantomData };
+        Self::new(shared, kind, HookWork { workload, pending })
     }
 }
 
-impl<H: Host, W: Workload> Future for HookCall<H, W> {
-    type Output = ();
+impl<W: Workload> Future for HookWork<W> {
+    type Output = Result<Vec<u32>, HookError>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // Nothing in it is pinned.
-        let Self { workload: kept, answer } = self.get_mut();
-        let Some(workload) = kept else { return Poll::Ready(()) };
-        match &answer.owed {
-            Some(PendingHook::PreBatch(batch)) => {
-                let row_group = batch.row_group;
-                let polled = panics::catch(PANICKED, || workload.poll_pre_batch(*batch, context));
-                let result = ready!(polled.unwrap_or_else(|message| Poll::Ready(Err(HookError(message)))));
-                // One after the other: a workload that goes here and panics leaves the answer to `Answer`.
-                *kept = None;
-                answer.owed = None;
-                answer.shared.pre_batch_ended(row_group, result);
-            }
-            Some(PendingHook::PostBatch(group)) => {
-                let row_group = group.row_group;
-                let polled = panics::catch(PANICKED, || workload.poll_post_batch(group, context));
-                let result = ready!(polled.unwrap_or_else(|message| Poll::Ready(Err(HookError(message)))));
-                *kept = None;
-                answer.owed = None;
-                answer.shared.post_batch_ended(row_group, result);
-            }
-            None => {}
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &self.pending {
+            PendingHook::PreBatch(batch) => self.workload.poll_pre_batch(*batch, context),
+            PendingHook::PostBatch(group) => self.workload.poll_post_batch(group, context).map_ok(|()| Vec::new()),
         }
-        Poll::Ready(())
     }
 }
 
-impl<H: Host, W: Workload> fmt::Debug for HookCall<H, W> {
+impl<W: Workload> JobKind for HookKind<W> {
+    type Start = HookWork<W>;
+    type Work = HookWork<W>;
+    type Output = Vec<u32>;
+    type Error = HookError;
+
+    const PANICKED: &'static str = "the hook panicked";
+    const PANICKED_IN_DROP: &'static str = "the hook panicked when it was dropped";
+
+    fn start(start: HookWork<W>) -> HookWork<W> {
+        start
+    }
+
+    fn report<H: Host>(&mut self, shared: &Shared<H>, result: Option<Result<Vec<u32>, HookError>>) {
+        let lost = || Err(HookError::from("the hook was broken off: it panicked, or its host shut down"));
+        let result = result.unwrap_or_else(lost);
+        match self.hook {
+            Hook::PreBatch => shared.pre_batch_ended(self.row_group, result),
+            Hook::PostBatch => shared.post_batch_ended(self.row_group, result.map(drop)),
+        }
+    }
+}
+
+impl From<Failure> for HookError {
+    fn from(Failure(message): Failure) -> Self {
+        Self(message)
+    }
+}
+
+impl<W> fmt::Debug for HookKind<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HookCall").field("owed", &self.answer.owed).finish_non_exhaustive()
-    }
-}
-
-const PANICKED: &str = "the hook panicked";
-
-/// The answer the machine is owed for one hook. Dropped before it was given, it reports the hook as failed.
-struct Answer<H: Host> {
-    shared: Arc<Shared<H>>,
-    owed: Option<PendingHook>,
-}
-
-/// For what.
-#[derive(Debug)]
-pub(super) enum PendingHook {
-    PreBatch(Batch),
-    PostBatch(FinishedRowGroup),
-}
-
-impl<H: Host> Drop for Answer<H> {
-    fn drop(&mut self) {
-        let why = || HookError(String::from("the hook was broken off: it panicked, or its host shut down"));
-        match self.owed.take() {
-            Some(PendingHook::PreBatch(batch)) => self.shared.pre_batch_ended(batch.row_group, Err(why())),
-            Some(PendingHook::PostBatch(group)) => self.shared.post_batch_ended(group.row_group, Err(why())),
-            None => {}
-        }
+        f.debug_struct("HookCall").field("hook", &self.hook).field("row_group", &self.row_group).finish()
     }
 }

@@ -1,23 +1,28 @@
 //! The async loop that runs a pipeline: the same in every host.
 //!
-//! [`run`] returns a future, [`Run`]. Whoever awaits it drives the [`Pipeline`]: it spawns a [`Worker`] for every task the
-//! machine dispatches, a [`Checkpoint`] for every finished row group and a [`HookCall`] for every hook of one, keeps one sleep for the machine's next
-//! deadline, and resolves with the report. Workers give the machine their outcome themselves and wake the run, which
-//! then spawns what became possible; nobody polls.
+//! [`run`] returns a future, [`Run`], that drives the [`Pipeline`]. It spawns a [`Worker`] for every task the machine
+//! dispatches, a [`Checkpoint`] for every finished row group and a [`HookCall`] for every hook of one. It keeps one sleep
+//! for the machine's next deadline, and resolves with the report. Each of these [jobs](Job) reports its end to the machine
+//! itself and wakes the run, which then spawns what became possible. Nothing polls in between.
 //!
-//! Only the run spawns. A host may drop what it was given to spawn, at once or later: a worker that is dropped before
-//! its end (a runtime that shuts down) says so, which makes the run fatal, or counts as cancelled when the run is being
-//! cancelled anyway. Either way its lease comes back. What a worker's future owns is dropped before the machine learns
+//! Only the run spawns. A host may drop what it was given to spawn, at once or later. A worker that is dropped before its
+//! end, as by a runtime that shuts down, is reported as lost. That makes the run fatal, or counts as cancelled if the run
+//! is cancelled anyway. Either way its lease is released. What a worker's future owns is dropped before the machine gets
 //! the outcome, so a run that has ended holds nothing.
 //!
-//! A panic in the code of a [`Workload`] stops the run and is in its report: a fatal one if it was in a task, a failed
-//! hook or checkpoint otherwise. With the feature `std` it is caught where it happened and the report has its message;
-//! without, it goes on to the host, and the report says that the worker was lost.
+//! No waker, no sink and no code of a workload runs under a lock. A panic in a [`Workload`] stops the run and is in its
+//! report: as a fatal error if it was in a task, as a failed hook or checkpoint otherwise. With the feature `std` it is
+//! caught where it happened and the report has its message; without, it unwinds to the host, and the report says that the
+//! worker was lost. A waker that panics keeps no other task from being woken: see [`gate`](crate::gate).
 
-pub(crate) mod checkpoint;
+mod checkpoint;
 mod hook;
-pub(crate) mod shared;
+mod job;
+mod outbox;
+mod shared;
+mod state;
 mod worker;
+mod workers;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -32,19 +37,19 @@ use pin_project_lite::pin_project;
 pub use crate::pipeline::{FatalError, Progress, SaveError};
 pub use checkpoint::Checkpoint;
 pub use hook::HookCall;
+pub use job::Job;
 pub use worker::Worker;
 
 use crate::gate::Gate;
 use crate::gate::alarm::Alarm;
 use crate::observe::Sinks;
-use crate::panics;
 use crate::pipeline::event::{Interest, SchedulerEvent};
 use crate::pipeline::{Batch, FinishedRowGroup, HookError, Pipeline, ProviderDegraded, RunReport, Task, TaskOutcome};
 use crate::replay::{RunCommand, Stamped};
 use crate::request::ResourceId;
 use crate::runtime::{Host, Spawn};
-use hook::PendingHook;
-use shared::{Action, Actions, Shared};
+use outbox::Outbox;
+use shared::Shared;
 
 /// How many batches of effects one poll carries out before it lets others run.
 const ROUNDS: usize = 16;
@@ -156,7 +161,7 @@ impl<H: Host, W: Workload> Run<H, W> {
     ///
     /// The gate's events go to one run only: of several that share a gate, give sinks for them to one.
     pub fn with_sinks(mut self, sinks: Sinks) -> Self {
-        self.owner.shared.listen(sinks.scheduler_interest(), sinks.request_interest());
+        self.owner.shared.set_interest(sinks.scheduler_interest(), sinks.request_interest());
         self.sinks = Some(Box::new(sinks));
         self
     }
@@ -173,84 +178,25 @@ where
         let mut this = self.project();
         let shared = &this.owner.shared;
         for _ in 0..ROUNDS {
-            let step = shared.step(context.waker());
-            Outbox { shared, workload: this.workload, actions: step.actions.into_iter() }.carry_out();
+            let mut step = shared.step(context.waker());
+            // A panic of the host loses no wake-up, and a panic of a waker loses no action.
+            Outbox::new(shared, this.workload, step.actions).carry_out();
+            step.wakes.wake_all();
+            drop(step.replaced);
             if let Some(sinks) = this.sinks {
                 sinks.feed(|requests, scheduler| shared.take_events(requests, scheduler));
             }
             if let Some(report) = step.report {
+                shared.unregister();
                 this.sinks.take().into_iter().for_each(|mut sinks| sinks.finish());
                 return Poll::Ready(report);
             }
-            if !step.more {
+            if !step.has_more {
                 core::task::ready!(this.alarm.as_mut().poll_until(&shared.host, step.next, context));
             }
         }
         context.waker().wake_by_ref();
         Poll::Pending
-    }
-}
-
-/// What a run has to begin. Whatever is left of it when it is dropped, because the host panicked half-way, is begun and
-/// dropped at once: everything that was ordered answers the machine.
-struct Outbox<'a, H, W>
-where
-    H: Host,
-    W: Workload,
-{
-    shared: &'a Arc<Shared<H>>,
-    workload: &'a Arc<W>,
-    actions: Actions,
-}
-
-impl<H, W> Outbox<'_, H, W>
-where
-    H: Host,
-    W: Workload,
-{
-    fn worker(&self, task: Task) -> Worker<H, W> {
-        Worker::new(Arc::clone(self.shared), Arc::clone(self.workload), task)
-    }
-
-    fn hook(&self, owed: PendingHook) -> HookCall<H, W> {
-        HookCall::new(Arc::clone(self.shared), Arc::clone(self.workload), owed)
-    }
-
-    fn checkpoint(&self, group: FinishedRowGroup) -> Checkpoint<H, W> {
-        Checkpoint::new(Arc::clone(self.shared), Arc::clone(self.workload), group)
-    }
-
-    fn carry_out(&mut self)
-    where
-        H: Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
-    {
-        let host = &self.shared.host;
-        while let Some(order) = self.actions.next() {
-            match order {
-                Action::Spawn(task) => Spawn::<Worker<H, W>>::spawn(host, self.worker(task)),
-                // A panic of who only watches disturbs nothing.
-                Action::Warn(warning) => drop(panics::catch("", || self.workload.warn(&warning))),
-                Action::Hook(owed) => Spawn::<HookCall<H, W>>::spawn(host, self.hook(owed)),
-                Action::Save(group) => Spawn::<Checkpoint<H, W>>::spawn(host, self.checkpoint(group)),
-            }
-        }
-    }
-}
-
-impl<H, W> Drop for Outbox<'_, H, W>
-where
-    H: Host,
-    W: Workload,
-{
-    fn drop(&mut self) {
-        while let Some(order) = self.actions.next() {
-            match order {
-                Action::Spawn(task) => drop(self.worker(task)),
-                Action::Hook(owed) => drop(self.hook(owed)),
-                Action::Save(group) => drop(self.checkpoint(group)),
-                Action::Warn(_) => {}
-            }
-        }
     }
 }
 
@@ -287,13 +233,13 @@ impl<H: Host> RunHandle<H> {
     /// [`Pipeline::record`](crate::pipeline::Pipeline::record).
     #[must_use]
     pub fn take_commands(&self) -> Vec<Stamped<RunCommand>> {
-        self.shared.stage(Pipeline::take_commands)
+        self.shared.read(Pipeline::take_commands)
     }
 
     /// The hash over its decisions so far: see [`Pipeline::decision_digest`](crate::pipeline::Pipeline::decision_digest).
     #[must_use]
     pub fn decision_digest(&self) -> u64 {
-        self.shared.stage(|pipeline| pipeline.decision_digest())
+        self.shared.read(|pipeline| pipeline.decision_digest())
     }
 
     /// How far the run is.
@@ -305,19 +251,19 @@ impl<H: Host> RunHandle<H> {
     /// Reads the run's machine, for what [`RunHandle::progress`] does not say. `read` runs under the run's lock: it must be
     /// short, and must not call back into the run.
     pub fn look<R>(&self, read: impl FnOnce(&Pipeline) -> R) -> R {
-        self.shared.stage(|pipeline| read(pipeline))
+        self.shared.read(|pipeline| read(pipeline))
     }
 
     /// Asks for the run's events of these kinds from now on, and for no others: for a host that takes events itself, with
     /// [`RunHandle::take_events`]. A run that was given [sinks](Run::with_sinks) takes them first.
     pub fn listen(&self, interest: Interest) {
-        self.shared.stage(|pipeline| pipeline.set_interest(interest));
+        self.shared.read(|pipeline| pipeline.set_interest(interest));
     }
 
     /// Moves the events that wait to the end of `into`. They come whenever the run was polled or given a command; no more
     /// than [`MAX_PENDING`](crate::event::MAX_PENDING) wait.
     pub fn take_events(&self, into: &mut Vec<SchedulerEvent>) {
-        self.shared.stage(|pipeline| into.extend(core::iter::from_fn(|| pipeline.poll_event())));
+        self.shared.read(|pipeline| into.extend(core::iter::from_fn(|| pipeline.poll_event())));
     }
 }
 

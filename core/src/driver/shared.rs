@@ -1,101 +1,57 @@
-//! What a run, its workers and its handles share: the machine under its lock, and how each worker is told to stop.
+//! What a run, its jobs and its handles share: the state under its lock, and the gate that its tasks call through.
+//!
+//! Every command takes the same steps: take the lock, give the machine the command, release the lock, wake the run.
+//! With a gate the command is one step with what the gate decides because of it, and the gate's lock is taken first.
 
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::Waker;
 
 use lock_api::Mutex;
-use smallvec::SmallVec;
 
-use super::hook::PendingHook;
+use super::state::{Actions, RunState};
 use crate::gate::Gate;
-use crate::id::{FixedMap, SlotKey};
+use crate::gate::runs::YieldingRun as _;
 use crate::pipeline::event::{Interest, SchedulerEvent};
-use crate::pipeline::{
-    Effect, FatalError, FinishedRowGroup, HookError, Pipeline, Progress, ProviderDegraded, RunReport, SaveError, Task,
-    TaskOutcome, WorkerId,
-};
+use crate::pipeline::{FatalError, HookError, Pipeline, Progress, RunReport, SaveError, TaskOutcome, WorkerId};
 use crate::request::ResourceId;
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
 use crate::runtime::Host;
 use crate::time::Instant;
+use crate::wake_list::WakeList;
 
-/// What is known of a worker that its host dropped.
-pub(super) const LOST: &str = "the worker was dropped before it ended: a panic in its task, or the runtime shut down";
-
-/// How many effects are drained under one hold of the lock.
-const BATCH: usize = 32;
-
-pub(crate) struct Shared<H: Host> {
+pub struct Shared<H: Host> {
     pub(super) host: H,
-    /// The gate that its tasks call through, if any. Its lock is taken first, always.
+    /// The gate that its tasks call through, if any.
     gate: Option<Gate<H>>,
-    state: Mutex<H::Lock, State>,
-    /// Whether any worker was ever told to stop: until then workers need not look, and take no lock to be polled.
-    stopping: AtomicBool,
+    /// The gate keeps it too, and only takes its lock inside its own.
+    state: Arc<Mutex<H::Lock, RunState>>,
+    /// Whether any worker was ever told to stop. Until then workers take no lock to be polled.
+    is_stopping: Arc<AtomicBool>,
 }
 
-struct State {
-    pipeline: Pipeline,
-    /// A entry for each worker that was dispatched and has not been answered for.
-    workers: FixedMap<WorkerId, WorkerEntry>,
-    /// Taken when the run is woken: it leaves a new one when it is polled.
-    run: Option<Waker>,
-    phase: Phase,
-    /// The run's seat at the gate, until it is over.
-    seat: Option<SlotKey>,
-}
-
-/// How far the run is. It only ever moves down this list.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
-    /// Never polled.
-    Idle,
-    Running,
-    /// Being cancelled: a worker that is lost now is a cancelled one.
-    Cancelling,
-    /// Dropped, and so being cancelled: nothing is spawned any more, and whoever commands the machine carries its
-    /// effects out.
-    Abandoned,
-    Over,
-}
-
-/// Where a worker is told to stop.
-#[derive(Default)]
-struct WorkerEntry {
-    is_stopped: bool,
-    waker: Option<Waker>,
-}
-
-/// What is to be begun under one hold of the lock.
-pub(super) type Actions = smallvec::IntoIter<[Action; BATCH]>;
-
-/// Something to spawn.
-pub(super) enum Action {
-    Spawn(Task),
-    Hook(PendingHook),
-    Save(FinishedRowGroup),
-    Warn(ProviderDegraded),
-}
-
-/// What was drained under one hold of the lock, to be carried out after it.
-#[derive(Default)]
-struct DrainedActions {
-    actions: SmallVec<[Action; BATCH]>,
-    wakes: SmallVec<[Waker; BATCH]>,
-    more: bool,
-}
-
-/// One turn of the run.
+/// What the run does after one drain of its machine.
 pub(super) struct Step {
-    pub(super) actions: SmallVec<[Action; BATCH]>,
-    /// There may be more to carry out at this very instant.
-    pub(super) more: bool,
-    /// Until when there is nothing to do if nobody reports.
+    pub(super) actions: Actions,
+    /// Workers that were told to stop.
+    pub(super) wakes: WakeList,
+    /// The waker that the run left before.
+    pub(super) replaced: Option<Waker>,
+    /// Whether there may be more to do at this very instant.
+    pub(super) has_more: bool,
+    /// The next deadline of the machine.
     pub(super) next: Option<Instant>,
     pub(super) report: Option<RunReport>,
+}
+
+/// Wakes the run when it is dropped: after a command, also if a waker at the gate panicked meanwhile.
+struct NotifyOnDrop<'a, H: Host>(&'a Shared<H>);
+
+impl<H: Host> Drop for NotifyOnDrop<'_, H> {
+    fn drop(&mut self) {
+        self.0.notify();
+    }
 }
 
 impl<H: Host> Shared<H> {
@@ -103,268 +59,160 @@ impl<H: Host> Shared<H> {
         Arc::new(Self::with(host, pipeline, None))
     }
 
-    /// The same for tasks that call through a gate: `calls` names the task resources that stand for one of its request resources.
+    /// The same for tasks that call through a gate: `calls` names the task resources that stand for request resources.
     pub(super) fn through(host: H, pipeline: Pipeline, gate: &Gate<H>, calls: &[(&str, ResourceId)]) -> Arc<Self> {
-        let run = Arc::new(Self::with(host, pipeline, Some(gate.clone())));
-        let seat = gate.shared.command(|state, _| state.runs.register(&run));
-        {
-            let mut state = run.state.lock();
-            state.seat = Some(seat);
-            state.pipeline.call_through(seat, calls);
-        }
-        run
+        let run = Self::with(host, pipeline, Some(gate.clone()));
+        let registration = gate.register_run(Arc::clone(&run.state) as _);
+        run.state.lock().register(registration, calls);
+        Arc::new(run)
     }
 
     fn with(host: H, pipeline: Pipeline, gate: Option<Gate<H>>) -> Self {
-        let state = State { pipeline, workers: FixedMap::default(), run: None, phase: Phase::Idle, seat: None };
-        Self { host, gate, state: Mutex::new(state), stopping: AtomicBool::new(false) }
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let state = Arc::new(Mutex::new(RunState::new(pipeline, Arc::clone(&is_stopping))));
+        Self { host, gate, state, is_stopping }
     }
 
-    /// Gives the machine one command. With a gate that is one step with what the gate makes of it.
-    fn apply<R>(&self, command: impl FnOnce(&mut State, Instant) -> R) -> R {
+    /// Gives the machine one command, without waking the run.
+    fn apply<R>(&self, command: impl FnOnce(&mut RunState, Instant) -> R) -> R {
         let Some(gate) = &self.gate else {
             let now = self.host.now();
             return command(&mut self.state.lock(), now);
         };
-        gate.shared.command(|gate, now| {
-            let (result, is_waiting) = {
-                let mut state = self.state.lock();
-                state.pipeline.look_at(now, &gate.machine);
-                (command(&mut state, now), state.pipeline.is_waiting_for_suspended())
-            };
-            if is_waiting {
-                gate.serve_runs(now);
-                // Not even one of them may have been asked.
-                self.resume_dispatch(now);
-            }
-            result
+        gate.command_run(&self.state, |state, admission, now| {
+            state.update_pressure(now, admission);
+            command(state, now)
         })
     }
 
-    /// Brings the machine up to now, takes a batch of its effects, and leaves `waker` to be woken by the next report.
-    pub(super) fn step(&self, waker: &Waker) -> Step {
-        let waker = waker.clone();
-        let mut drained = DrainedActions::default();
-        let now = self.apply(|state, now| {
-            state.come_up_to(now);
-            now
-        });
-        let (next, report, _unlocked) = {
-            let mut state = self.state.lock();
-            state.drain(now, &mut drained);
-            debug_assert!(
-                state.phase != Phase::Over || state.pipeline.report().is_some(),
-                "a run that is over has its report"
-            );
-            let report = if state.phase == Phase::Over { state.pipeline.report().cloned() } else { None };
-            (state.pipeline.poll_timeout(), report, state.run.replace(waker))
-        };
-        self.wake_stopped(&mut drained);
-        if report.is_some() {
-            self.leave_gate();
-        }
-        Step { actions: drained.actions, more: drained.more, next, report }
-    }
-
-    /// Gives the machine one command and lets the run carry out what follows. What `command` returns is dropped by the
-    /// caller, outside the lock.
-    fn command<R>(&self, command: impl FnOnce(&mut State, Instant) -> R) -> R {
-        let (result, now) = self.apply(|state, now| (command(state, now), now));
-        self.notify(now);
+    /// Gives the machine one command and wakes the run. The caller drops the result outside the lock.
+    fn command<R>(&self, command: impl FnOnce(&mut RunState, Instant) -> R) -> R {
+        let notify = NotifyOnDrop(self);
+        let result = self.apply(command);
+        drop(notify);
         result
     }
 
-    /// Lets the run carry out what its machine wants. Not under any lock.
-    pub(crate) fn notify(&self, now: Instant) {
-        let (run, abandoned) = {
+    /// Wakes the run. One that nothing polls any more has its effects carried out instead.
+    fn notify(&self) {
+        let mut wakes = WakeList::default();
+        let is_abandoned = {
             let mut state = self.state.lock();
-            (state.run.take(), state.phase == Phase::Abandoned)
+            wakes.push(state.take_waker());
+            state.is_abandoned()
         };
-        if let Some(run) = run {
-            run.wake();
+        if is_abandoned {
+            self.apply(|state, now| state.collect_wakers(now, &mut wakes));
+            if self.state.lock().is_over() {
+                self.unregister();
+            }
         }
-        if abandoned {
-            self.wind_up(now);
-        }
+        wakes.wake_all();
     }
 
-    /// Asks the machine something that commands nothing; or, under the gate's lock, as the task stage of tied requests.
-    pub(crate) fn stage<R>(&self, ask: impl FnOnce(&mut Pipeline) -> R) -> R {
-        ask(&mut self.state.lock().pipeline)
-    }
-
-    /// Does what the machine left undone for the sake of suspended workers. Under the gate's lock only.
-    pub(crate) fn resume_dispatch(&self, now: Instant) {
-        self.state.lock().pipeline.go_on(now);
-    }
-
-    /// In the stead of a run that was dropped: spawns nothing, so that all there is to do is to refuse and to wake.
-    fn wind_up(&self, now: Instant) {
-        let mut drained = DrainedActions { more: true, ..DrainedActions::default() };
-        while drained.more {
-            self.apply(|state, _| state.drain(now, &mut drained));
-            self.wake_stopped(&mut drained);
-        }
-        if self.state.lock().phase == Phase::Over {
-            self.leave_gate();
-        }
-    }
-
-    /// No worker is left that could ask the gate for anything.
-    fn leave_gate(&self) {
-        let seat = self.state.lock().seat.take();
-        if let (Some(gate), Some(seat)) = (&self.gate, seat) {
-            let _itself = gate.shared.command(|gate, _| gate.runs.unregister(seat));
-        }
-    }
-
-    fn wake_stopped(&self, drained: &mut DrainedActions) {
-        if !drained.wakes.is_empty() {
-            // Before the wakers run: a worker that was woken sees it.
-            self.stopping.store(true, Ordering::Release);
-            drained.wakes.drain(..).for_each(Waker::wake);
-        }
-    }
-
-    pub(super) fn drain(&self) {
-        self.command(|state, now| state.pipeline.drain(now));
-    }
-
-    pub(super) fn cancel(&self) {
-        self.command(|state, now| {
-            state.phase = state.phase.max(Phase::Cancelling);
-            state.pipeline.cancel(now);
+    /// Brings the machine up to date, takes a batch of its effects, and leaves `waker` to be woken by the next change.
+    pub(super) fn step(&self, waker: &Waker) -> Step {
+        let waker = waker.clone();
+        let now = self.apply(|state, now| {
+            state.catch_up(now);
+            now
         });
+        let (mut actions, mut wakes) = (Actions::new(), WakeList::default());
+        let mut state = self.state.lock();
+        let has_more = state.drain(now, &mut actions, &mut wakes);
+        let (next, report, replaced) = state.park(waker);
+        drop(state);
+        Step { actions, wakes, replaced, has_more, next, report }
     }
 
-    pub(super) fn abandon(&self) {
-        let _unlocked = self.command(|state, now| {
-            state.phase = state.phase.max(Phase::Abandoned);
-            state.pipeline.cancel(now);
-            state.run.take()
-        });
+    /// Unregisters a run that is over from its gate. No worker is left that could wait there.
+    pub(super) fn unregister(&self) {
+        let registration = self.state.lock().take_registration();
+        if let (Some(gate), Some(registration)) = (&self.gate, registration) {
+            gate.unregister_run(registration);
+        }
+    }
+
+    /// Reads the machine, or gives it a command that changes nothing for others.
+    pub(super) fn read<R>(&self, read: impl FnOnce(&mut Pipeline) -> R) -> R {
+        read(self.state.lock().pipeline())
     }
 
     /// Asks both machines for the events that are wanted.
-    pub(super) fn listen(&self, interest: Interest, requests: RequestInterest) {
-        self.state.lock().pipeline.set_interest(interest);
+    pub(super) fn set_interest(&self, interest: Interest, requests: RequestInterest) {
+        self.read(|pipeline| pipeline.set_interest(interest));
         if let Some(gate) = &self.gate {
             gate.with(|machine, now| machine.set_interest(now, requests));
         }
     }
 
-    /// Some of the events that wait, one lock after the other.
+    /// Moves the pending events of both machines to the given lists, one lock after the other.
     pub(super) fn take_events(&self, requests: &mut Vec<RequestEvent>, scheduler: &mut Vec<SchedulerEvent>) {
         if let Some(gate) = &self.gate {
-            gate.shared.take_events(requests);
+            gate.take_events(requests);
         }
-        let mut state = self.state.lock();
-        scheduler.extend(core::iter::from_fn(|| state.pipeline.poll_event()));
+        self.read(|pipeline| scheduler.extend(core::iter::from_fn(|| pipeline.poll_event())));
     }
 
     pub(super) fn progress(&self) -> Progress {
-        self.state.lock().pipeline.progress()
+        self.read(|pipeline| pipeline.progress())
+    }
+}
+
+/// Commands of handles.
+impl<H: Host> Shared<H> {
+    pub(super) fn drain(&self) {
+        self.command(|state, now| state.pipeline().drain(now));
     }
 
+    pub(super) fn cancel(&self) {
+        self.command(RunState::cancel);
+    }
+
+    /// Cancels a run that is dropped before its end.
+    pub(super) fn abandon(&self) {
+        let unused_waker = self.command(RunState::abandon);
+        drop(unused_waker);
+    }
+}
+
+/// Commands of jobs.
+impl<H: Host> Shared<H> {
     /// Whether any worker may have been told to stop.
     pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.is_stopping.load(Ordering::Acquire)
     }
 
-    /// Whether `worker` was told to stop; if not, `waker` is woken when it is.
-    pub(super) fn watch(&self, worker: WorkerId, waker: &Waker) -> bool {
+    /// Whether `worker` must stop. If not, `waker` is woken when it must.
+    pub(super) fn watch_stop(&self, worker: WorkerId, waker: &Waker) -> bool {
         let waker = waker.clone();
-        let mut state = self.state.lock();
-        // A worker without a entry was answered for already: there is nothing left to do for it.
-        let Some(entry) = state.workers.get_mut(&worker) else { return true };
-        let (told, replaced) = (entry.is_stopped, entry.waker.replace(waker));
-        drop(state);
+        let (must_stop, replaced) = self.state.lock().watch_stop(worker, waker);
         drop(replaced);
-        told
+        must_stop
     }
 
-    /// The end of `worker`; `None`: it was lost on the way.
-    pub(super) fn worker_ended(&self, worker: WorkerId, ended: Option<Result<TaskOutcome, FatalError>>) {
-        let _unlocked = self.command(|state, now| {
-            let entry = state.workers.remove(&worker)?;
-            let stopped = entry.is_stopped || matches!(state.phase, Phase::Cancelling | Phase::Abandoned);
-            let lost = || if stopped { Ok(TaskOutcome::Cancelled) } else { Err(FatalError::from(LOST)) };
-            // The machine counts any other answer; there is nobody here to tell.
-            let _ = match ended.unwrap_or_else(lost) {
-                Ok(outcome) => state.pipeline.task_finished(now, worker, outcome),
-                Err(error) => state.pipeline.task_broke(now, worker, error),
-            };
-            entry.waker
-        });
+    /// Reports the end of `worker`; `None` if it was dropped before its end.
+    pub(super) fn worker_ended(&self, worker: WorkerId, result: Option<Result<TaskOutcome, FatalError>>) {
+        let unused_waker = self.command(|state, now| state.end_worker(now, worker, result));
+        drop(unused_waker);
     }
 
     pub(super) fn pre_batch_ended(&self, row_group: u32, result: Result<Vec<u32>, HookError>) {
-        self.command(|state, now| state.pipeline.pre_batch_finished(now, row_group, result));
+        self.command(|state, now| state.pipeline().pre_batch_finished(now, row_group, result));
     }
 
     pub(super) fn post_batch_ended(&self, row_group: u32, result: Result<(), HookError>) {
-        self.command(|state, now| state.pipeline.post_batch_finished(now, row_group, result));
+        self.command(|state, now| state.pipeline().post_batch_finished(now, row_group, result));
     }
 
     pub(super) fn checkpoint_ended(&self, row_group: u32, result: Result<(), SaveError>) {
-        self.command(|state, now| state.pipeline.checkpoint_finished(now, row_group, result));
+        self.command(|state, now| state.pipeline().checkpoint_finished(now, row_group, result));
     }
 }
 
-impl State {
-    /// Begins the run if it has not begun, and does what is due.
-    fn come_up_to(&mut self, now: Instant) {
-        if self.phase == Phase::Idle {
-            self.phase = Phase::Running;
-            self.pipeline.start(now);
-        }
-        if self.pipeline.poll_timeout().is_some_and(|at| at <= now) {
-            self.pipeline.handle_timeout(now);
-        }
+impl<H: Host> Drop for Shared<H> {
+    fn drop(&mut self) {
+        // The gate keeps no run that has no handle.
+        self.unregister();
     }
-
-    /// Takes up to [`BATCH`] effects; says in `drained.more` whether there may be more.
-    fn drain(&mut self, now: Instant, drained: &mut DrainedActions) {
-        for _ in 0..BATCH {
-            match self.pipeline.poll_effect() {
-                Some(Effect::Spawn(task)) if self.phase == Phase::Abandoned => {
-                    let _ = self.pipeline.task_finished(now, task.worker, TaskOutcome::Cancelled);
-                }
-                Some(Effect::Spawn(task)) => {
-                    self.workers.insert(task.worker, WorkerEntry::default());
-                    drained.actions.push(Action::Spawn(task));
-                }
-                Some(Effect::PreBatch(batch)) if self.phase == Phase::Abandoned => {
-                    self.pipeline.pre_batch_finished(now, batch.row_group, Err(uncalled()));
-                }
-                Some(Effect::PreBatch(batch)) => drained.actions.push(Action::Hook(PendingHook::PreBatch(batch))),
-                Some(Effect::PostBatch(group)) if self.phase == Phase::Abandoned => {
-                    self.pipeline.post_batch_finished(now, group.row_group, Err(uncalled()));
-                }
-                Some(Effect::PostBatch(group)) => drained.actions.push(Action::Hook(PendingHook::PostBatch(group))),
-                Some(Effect::Checkpoint(group)) if self.phase == Phase::Abandoned => {
-                    let refused = SaveError(String::from("the run was dropped before this row group was saved"));
-                    self.pipeline.checkpoint_finished(now, group.row_group, Err(refused));
-                }
-                Some(Effect::Checkpoint(group)) => drained.actions.push(Action::Save(group)),
-                Some(Effect::Abort(worker)) => {
-                    if let Some(entry) = self.workers.get_mut(&worker) {
-                        entry.is_stopped = true;
-                        drained.wakes.extend(entry.waker.take());
-                    }
-                }
-                Some(Effect::Warn(warning)) => drained.actions.push(Action::Warn(warning)),
-                Some(Effect::Finished) => self.phase = Phase::Over,
-                None => {
-                    drained.more = false;
-                    return;
-                }
-            }
-        }
-        drained.more = true;
-    }
-}
-
-fn uncalled() -> HookError {
-    HookError(String::from("the run was dropped before the hook was called"))
 }

@@ -1,115 +1,75 @@
-//! One task on its way: begun, watched, and answered for exactly once.
+//! The job of one task.
 
 use alloc::sync::Arc;
 use core::fmt;
-use core::future::Future;
-use core::pin::Pin;
-use core::task::{Context, Poll, Waker};
-
-use pin_project_lite::pin_project;
+use core::marker::PhantomData;
+use core::task::Waker;
 
 use super::Workload;
-use super::shared::{LOST, Shared};
-use crate::panics;
+use super::job::{Failure, Job, JobKind};
+use super::shared::Shared;
 use crate::pipeline::{FatalError, Task, TaskOutcome, WorkerId};
 use crate::runtime::Host;
 
-pin_project! {
-    /// A task of a run, spawned on the host by [`Run`](super::Run). Its lease exists before it does.
-    ///
-    /// It ends with the task, or as soon as it is told to stop. However it ends, dropped half-way included, the machine
-    /// learns its outcome once, after the task's future is gone. A panic in the task ends it as fatal, with the message
-    /// in the report, and does not reach the host where it can be caught (feature `std`).
-    #[must_use = "a worker that is not polled ends as lost"]
-    pub struct Worker<H, W>
-    where
-        H: Host,
-        W: Workload,
-    {
-        // Fields are dropped in this order: what the task owns first, the answer to the machine last.
-        #[pin]
-        work: Option<W::Work>,
-        // Taken at the first poll.
-        task: Option<(Arc<W>, Task)>,
-        answer: Answer<H>,
-    }
+/// A task of a run, spawned on the host by [`Run`](super::Run). Its lease exists before it does.
+///
+/// It ends with the task, or as soon as it is told to stop. A panic in the task makes the run fatal.
+pub type Worker<H, W> = Job<H, WorkerKind<W>>;
+
+/// The kind of job that runs a task.
+pub struct WorkerKind<W> {
+    worker: WorkerId,
+    /// The waker that the run wakes when the worker must stop.
+    watching: Option<Waker>,
+    workload: PhantomData<fn(W)>,
 }
 
 impl<H: Host, W: Workload> Worker<H, W> {
-    pub(super) fn new(shared: Arc<Shared<H>>, workload: Arc<W>, task: Task) -> Self {
-        let answer = Answer { shared, worker: task.worker, watching: None, given: false };
-        Self { work: None, task: Some((workload, task)), answer }
+    pub(super) fn of_task(shared: Arc<Shared<H>>, workload: Arc<W>, task: Task) -> Self {
+        let kind = WorkerKind { worker: task.worker, watching: None, workload: PhantomData };
+        Self::new(shared, kind, (workload, task))
     }
 }
 
-impl<H: Host, W: Workload> Future for Worker<H, W> {
-    type Output = ();
+impl<W: Workload> JobKind for WorkerKind<W> {
+    type Start = (Arc<W>, Task);
+    type Work = W::Work;
+    type Output = TaskOutcome;
+    type Error = FatalError;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let mut this = self.project();
-        if this.answer.given {
-            return Poll::Ready(());
+    const PANICKED: &'static str = "a task panicked";
+    const PANICKED_IN_DROP: &'static str = "a task panicked when it was dropped";
+
+    fn start((workload, task): Self::Start) -> W::Work {
+        workload.work(task)
+    }
+
+    /// Takes the lock only for a waker that the run does not have yet, or once the run tells workers to stop.
+    fn poll_stop<H: Host>(&mut self, shared: &Shared<H>, waker: &Waker) -> Option<TaskOutcome> {
+        let is_watching = self.watching.as_ref().is_some_and(|watching| watching.will_wake(waker));
+        if is_watching && !shared.is_stopping() {
+            return None;
         }
-        let ended = if this.answer.is_is_stopped(context.waker()) {
-            *this.task = None;
-            Ok(TaskOutcome::Cancelled)
-        } else {
-            let polled = panics::catch("a task panicked", || {
-                if let Some((workload, task)) = this.task.take() {
-                    this.work.set(Some(workload.work(task)));
-                }
-                match this.work.as_mut().as_pin_mut() {
-                    Some(work) => work.poll(context),
-                    // Only after a panic in `Workload::work` that went on to a host that goes on polling.
-                    None => Poll::Ready(Err(FatalError::from(LOST))),
-                }
-            });
-            core::task::ready!(polled.unwrap_or_else(|message| Poll::Ready(Err(FatalError(message)))))
-        };
-        let dropped = panics::catch("a task panicked when it was dropped", || this.work.set(None));
-        this.answer.give(ended.and_then(|outcome| dropped.map(|()| outcome).map_err(FatalError)));
-        Poll::Ready(())
-    }
-}
-
-impl<H: Host, W: Workload> fmt::Debug for Worker<H, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("worker", &self.answer.worker).finish_non_exhaustive()
-    }
-}
-
-/// The outcome the machine is owed for one worker. Dropped before it was given, it reports the worker as lost.
-struct Answer<H: Host> {
-    shared: Arc<Shared<H>>,
-    worker: WorkerId,
-    /// The waker left at the worker's entry.
-    watching: Option<Waker>,
-    given: bool,
-}
-
-impl<H: Host> Answer<H> {
-    /// Takes the lock only for a waker that is not at the entry yet, or once the run is telling workers to stop.
-    fn is_is_stopped(&mut self, waker: &Waker) -> bool {
-        let watched = self.watching.as_ref().is_some_and(|watching| watching.will_wake(waker));
-        if watched && !self.shared.is_stopping() {
-            return false;
-        }
-        if !watched {
+        let must_stop = shared.watch_stop(self.worker, waker);
+        if !is_watching {
             self.watching = Some(waker.clone());
         }
-        self.shared.watch(self.worker, waker)
+        must_stop.then_some(TaskOutcome::Cancelled)
     }
 
-    fn give(&mut self, ended: Result<TaskOutcome, FatalError>) {
-        self.given = true;
-        self.shared.worker_ended(self.worker, Some(ended));
+    fn report<H: Host>(&mut self, shared: &Shared<H>, result: Option<Result<TaskOutcome, FatalError>>) {
+        shared.worker_ended(self.worker, result);
     }
 }
 
-impl<H: Host> Drop for Answer<H> {
-    fn drop(&mut self) {
-        if !self.given {
-            self.shared.worker_ended(self.worker, None);
-        }
+impl From<Failure> for FatalError {
+    fn from(Failure(message): Failure) -> Self {
+        Self(message)
+    }
+}
+
+impl<W> fmt::Debug for WorkerKind<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Worker").field(&self.worker).finish()
     }
 }

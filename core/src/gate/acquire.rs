@@ -5,9 +5,9 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
+use super::Gate;
 use super::permit::{GateRef, PermitOf};
 use super::waiter_slab::WaiterSlot;
-use super::{Gate, shared::Asked};
 use crate::request::{Denial, Request};
 use crate::yielding::YieldToken;
 
@@ -21,33 +21,28 @@ pub type AcquireOwned<H> = AcquireOf<Gate<H>>;
 ///
 /// Nothing happens before the first poll: only then is a place in the queue taken, and only then does the request's
 /// timeout begin. Dropping it at any moment is safe: a place in the queue is given up, and a permit that was granted
-/// but not yet seen is released as local cancelled.
+/// but not yet seen is released as local cancelled. That holds after a panic in a waker too.
 #[must_use = "a future does nothing until it is polled"]
 pub struct AcquireOf<G: GateRef> {
-    /// Handed on with the permit; `None` once there is an answer.
+    /// Moves into the permit; `None` once there is an answer.
     gate: Option<G>,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy)]
-enum Stage {
-    Asking(Request, Option<YieldToken>),
-    Waiting(WaiterSlot),
+    request: Request,
+    token: Option<YieldToken>,
+    /// Its place among the waiters, from the first poll that does not find an answer.
+    slot: Option<WaiterSlot>,
 }
 
 impl<G: GateRef> AcquireOf<G> {
     #[inline]
     pub(super) fn new(gate: G, request: Request) -> Self {
-        Self { gate: Some(gate), stage: Stage::Asking(request, None) }
+        Self { gate: Some(gate), request, token: None, slot: None }
     }
 
-    /// Asks on behalf of a worker whose run calls [through](crate::driver::run_through) this gate: while it waits, the
-    /// worker gives back what it holds. `tie` is its task's [`tie`](crate::pipeline::Task::tie); `None` changes nothing.
+    /// Asks on behalf of a worker of a run: while it waits, the worker gives back what it holds. `token` is the one of
+    /// its task; `None` changes nothing. See [`yielding`](crate::yielding).
     #[must_use = "a future does nothing until it is polled"]
-    pub fn yielding(mut self, tie: Option<YieldToken>) -> Self {
-        if let Stage::Asking(_, known) = &mut self.stage {
-            *known = tie;
-        }
+    pub fn yielding(mut self, token: Option<YieldToken>) -> Self {
+        self.token = token;
         self
     }
 }
@@ -57,32 +52,22 @@ impl<G: GateRef> Future for AcquireOf<G> {
 
     /// # Panics
     ///
-    /// When polled again after it was ready.
+    /// When polled again after it was ready. Also when the waker of another waiter panics that this poll wakes.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let Some(gate) = this.gate.take() else { panic!("`Acquire` was polled after it was ready") };
-        let shared = &gate.gate().shared;
-        // By reference: to copy a request costs more than to look at it.
-        let asked = match &this.stage {
-            Stage::Asking(request, tie) => shared.ask(request, tie.as_ref(), context.waker()),
-            Stage::Waiting(seat) => match shared.poll_answer(*seat, context.waker()) {
-                Poll::Ready(answer) => Asked::Answered(answer),
-                Poll::Pending => Asked::Waiting(*seat),
-            },
+        let Self { gate: held_gate, request, token, slot } = &mut *self;
+        let Some(gate) = held_gate.as_ref() else { panic!("`Acquire` was polled after it was ready") };
+        let gate = gate.gate();
+        let answer = match *slot {
+            None => gate.start_acquire(request, token.as_ref(), slot, context.waker()).map_ok(PermitOf::into_lease),
+            Some(slot) => gate.shared.poll_answer(slot, context.waker()).map_ok(Some),
         };
-        let answer = match asked {
-            Asked::Answered(answer) => Poll::Ready(answer),
-            Asked::Waiting(seat) => {
-                this.stage = Stage::Waiting(seat);
-                Poll::Pending
-            }
-        };
-        match answer {
-            Poll::Ready(Ok(lease)) => Poll::Ready(Ok(PermitOf::new(gate, lease))),
-            Poll::Ready(Err(denial)) => Poll::Ready(Err(denial)),
-            Poll::Pending => {
-                this.gate = Some(gate);
+        // No foreign code runs from here on, so the lease reaches its permit.
+        match (answer, held_gate.take()) {
+            (Poll::Ready(Ok(lease)), Some(gate)) => Poll::Ready(Ok(PermitOf::new(gate, lease))),
+            (Poll::Ready(Err(denial)), _) => Poll::Ready(Err(denial)),
+            (_, gate) => {
+                *held_gate = gate;
                 Poll::Pending
             }
         }
@@ -92,8 +77,8 @@ impl<G: GateRef> Future for AcquireOf<G> {
 impl<G: GateRef> Drop for AcquireOf<G> {
     #[inline]
     fn drop(&mut self) {
-        if let (Some(gate), Stage::Waiting(seat)) = (&self.gate, self.stage) {
-            gate.gate().shared.cancel(seat);
+        if let (Some(gate), Some(slot)) = (&self.gate, self.slot) {
+            gate.gate().shared.cancel(slot);
         }
     }
 }
@@ -103,10 +88,10 @@ impl<G: GateRef> Unpin for AcquireOf<G> {}
 
 impl<G: GateRef> fmt::Debug for AcquireOf<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stage = match (&self.gate, self.stage) {
+        let stage = match (&self.gate, self.slot) {
             (None, _) => "done",
-            (_, Stage::Asking(..)) => "asking",
-            (_, Stage::Waiting(_)) => "waiting",
+            (_, None) => "new",
+            (_, Some(_)) => "waiting",
         };
         f.debug_struct("Acquire").field("stage", &stage).finish_non_exhaustive()
     }

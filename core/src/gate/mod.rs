@@ -1,11 +1,14 @@
-//! The async face of request admission: `acquire().await` gives a permit, and the permit comes back whatever happens.
+//! The async face of request admission: `acquire().await` returns a permit, and the permit is released whatever happens.
 //!
-//! A [`Gate`] puts one [`RequestAdmission`] behind a lock and drives it: the clock is read before the lock is taken, if
-//! anything in play depends on it, one command is given, its effects are put in the slots of their waiters, the
-//! lock is opened, and only then are wakers run. No waker and no code of the host runs under the lock, so a waker may
-//! call straight back into the gate.
+//! A [`Gate`] puts one [`RequestAdmission`] behind a lock. Every command takes the same steps: read the clock if anything
+//! depends on the time, take the lock, give the machine the command, store the answers it decided on, release the lock,
+//! and only then wake. No waker and no code of the host runs under the lock, so a waker may call back into the gate.
 //!
-//! Nobody polls. A waiter is woken when its own answer is there; time reaches the machine through one [`GateTimer`],
+//! A waker that panics keeps no other waiter from being woken, and loses no permit and no place in the queue. With the
+//! feature `std` the panic resumes in the caller once every other waker has run; a panic while the thread is unwinding
+//! already is dropped. Without `std` the others are woken while it unwinds.
+//!
+//! No task polls. A waiter is woken when its own answer is there. Time reaches the machine through one [`GateTimer`],
 //! which sleeps until the machine's next deadline and is woken only when that moves forward.
 //!
 //! A [`Permit`] borrows the gate, an [`OwnedPermit`] keeps it alive, and [`Gate::run`] keeps the permit to itself.
@@ -15,8 +18,8 @@ pub(crate) mod alarm;
 mod classify;
 mod permit;
 mod run;
-mod runs;
-pub(crate) mod shared;
+pub(crate) mod runs;
+mod shared;
 mod timer;
 mod waiter_slab;
 
@@ -36,17 +39,17 @@ use crate::runtime::{Host, Spawn};
 use crate::time::Instant;
 use shared::Shared;
 
-/// Decides when a call may go out, and learns from what became of it. Clones are the same gate.
+/// Decides when a call may go out, and learns from its outcome. Clones are handles to the same gate.
 pub struct Gate<H: Host> {
-    pub(crate) shared: Arc<Shared<H>>,
+    shared: Arc<Shared<H>>,
 }
 
 impl<H: Host> Gate<H> {
-    /// A gate in front of `machine`. Spawns the gate's one timer on `host`.
+    /// Creates a gate in front of `machine`, and spawns the gate's one timer on `host`.
     ///
-    /// Should the host drop that timer while the gate is in use, as a runtime does that shuts down, the gate shuts down
-    /// with it: everybody who waits is refused with [`DenialReason::Shutdown`](crate::request::DenialReason::Shutdown)
-    /// and so is everybody who asks later. Nobody is left waiting for a deadline that no timer keeps.
+    /// If the host drops that timer while the gate is in use, as a runtime does that shuts down, the gate shuts down with
+    /// it: every waiter and every later request is denied with
+    /// [`DenialReason::Shutdown`](crate::request::DenialReason::Shutdown). Nothing waits for a deadline without a timer.
     pub fn new(host: H, machine: RequestAdmission) -> Self
     where
         H: Spawn<GateTimer<H>>,
@@ -57,35 +60,35 @@ impl<H: Host> Gate<H> {
         Self { shared }
     }
 
-    /// A permit, as soon as it is this request's turn. The returned future asks at its first poll; dropping it at any
-    /// moment leaks nothing.
+    /// Returns a permit as soon as it is this request's turn. The returned future asks at its first poll; dropping it at
+    /// any moment leaks nothing.
     #[inline]
     pub fn acquire(&self, request: Request) -> Acquire<'_, H> {
         AcquireOf::new(self, request)
     }
 
-    /// The same for a permit that may outlive this handle, at the cost of one reference count.
+    /// [`Gate::acquire`] for a permit that may outlive this handle, at the cost of one reference count.
     #[inline]
     pub fn acquire_owned(&self, request: Request) -> AcquireOwned<H> {
         AcquireOf::new(self.clone(), request)
     }
 
-    /// A permit at once or not at all. Never overtakes a waiter of the same provider and model.
+    /// Returns a permit at once or a denial. Never overtakes a waiter of the same provider and model.
     #[inline]
     pub fn try_acquire(&self, request: Request) -> Result<Permit<'_, H>, Denial> {
-        self.shared.try_ask(&request).map(|lease| PermitOf::new(self, lease))
+        self.try_acquire_permit(&request)
     }
 
-    /// The same for a permit that may outlive this handle, at the cost of one reference count.
+    /// [`Gate::try_acquire`] for a permit that may outlive this handle, at the cost of one reference count.
     #[inline]
     pub fn try_acquire_owned(&self, request: Request) -> Result<OwnedPermit<H>, Denial> {
-        self.shared.try_ask(&request).map(|lease| PermitOf::new(self.clone(), lease))
+        self.try_acquire_permit(&request).map(|permit| PermitOf::new(self.clone(), permit.into_lease()))
     }
 
-    /// Makes `call` as soon as it is this request's turn, and finishes the permit with what its result says.
+    /// Makes `call` as soon as it is this request's turn, and finishes the permit with the outcome that its result means.
     ///
-    /// `call` is not polled before. Answers its output, or the denial. Dropped half-way, the permit is released as local
-    /// cancelled.
+    /// Returns the output of `call`, or the denial. `call` is not polled before there is a permit. Dropped half-way, the
+    /// permit is released as local cancelled.
     ///
     /// ```
     /// # use tidegate_core::gate::Gate;
@@ -98,7 +101,7 @@ impl<H: Host> Gate<H> {
     /// #     machine.register(now, "provider", "model", "default", 4).and_then(|model| machine.resource(model, Domain::Chat))
     /// # })?;
     /// # let answer = runtime.block_on(async {
-    /// // `Outcome`, or whatever error your client has: see `Classify`.
+    /// // `Outcome`, or the error type of your client: see `Classify`.
     /// async fn ask(question: &str) -> Result<String, Outcome> {
     ///     Ok(format!("you asked: {question}"))
     /// }
@@ -106,7 +109,7 @@ impl<H: Host> Gate<H> {
     /// let answer = gate.run(Request::new(chat), ask("why?")).await.expect("the gate is open");
     /// assert_eq!(answer, Ok("you asked: why?".to_owned()));
     ///
-    /// // Where the result does not say it all, a closure does.
+    /// // A closure can classify results that have no error type.
     /// let length = gate
     ///     .run_with(Request::new(chat), async { 3 }, |length| match length {
     ///         0 => Outcome::ProviderFailure.into(),
@@ -126,7 +129,7 @@ impl<H: Host> Gate<H> {
         self.run_with(request, call, F::Output::completion)
     }
 
-    /// The same with a closure that says how the call ended.
+    /// [`Gate::run`] with a closure that returns how the call ended.
     pub fn run_with<F, C>(&self, request: Request, call: F, classify: C) -> Run<'_, H, F, C>
     where
         F: Future,
@@ -137,32 +140,33 @@ impl<H: Host> Gate<H> {
 
     /// Gives the machine any other command, such as a registration, and delivers what follows from it.
     ///
-    /// `command` runs under the gate's lock: it must be short, and must not call back into the gate.
+    /// `command` runs under the gate's lock: it must be short, and must not call back into the gate. If it panics, what
+    /// it changed until then is delivered.
     pub fn with<R>(&self, command: impl FnOnce(&mut RequestAdmission, Instant) -> R) -> R {
         self.shared.command(|state, now| command(&mut state.machine, now))
     }
 
-    /// Hands the events that wait to `sinks`, outside the lock. They are made once somebody asked for them, with
-    /// [`set_interest`](RequestAdmission::set_interest); call this often enough that no more than
-    /// [`MAX_PENDING`](crate::event::MAX_PENDING) wait. A gate that nobody listens to pays nothing for it.
+    /// Emits the pending events to `sinks`, outside the lock. Events are recorded from a call of
+    /// [`set_interest`](RequestAdmission::set_interest) on; call this often enough that no more than
+    /// [`MAX_PENDING`](crate::event::MAX_PENDING) are pending. Without interest, events cost nothing.
     pub fn feed(&self, sinks: &mut Sinks) {
         sinks.feed(|requests, _| self.shared.take_events(requests));
     }
 
-    /// The state of one resource; `None` for one that this gate does not know. Changes nothing.
+    /// Returns the state of one resource, or `None` for one that is not registered. Changes nothing.
     #[must_use]
     pub fn snapshot(&self, resource: ResourceId) -> Option<ResourceSnapshot> {
         let now = self.shared.host.now();
         self.shared.read(|state| state.machine.snapshot(now, resource))
     }
 
-    /// The host it runs on, as a run that calls [through](crate::driver::run_through) it needs it.
+    /// Returns the host that the gate runs on. A run that calls through the gate needs the same.
     #[must_use]
     pub fn host(&self) -> &H {
         &self.shared.host
     }
 
-    /// Refuses everybody who waits and everybody who asks from now on. Permits that are out stay valid.
+    /// Denies every waiter and every later request. Permits that are out stay valid.
     pub fn shutdown(&self) {
         self.shared.command(|state, now| state.machine.shutdown(now));
     }

@@ -6,9 +6,9 @@ use super::Gate;
 use crate::request::{Completion, Outcome, RequestLease};
 use crate::runtime::Host;
 
-/// A gate by reference or by handle: `&Gate<H>` or `Gate<H>`. What tells a borrowed permit from an owned one.
+/// A gate by reference or by handle: `&Gate<H>` or `Gate<H>`. It decides whether a permit is borrowed or owned.
 ///
-/// Sealed: a permit must come back to the very gate it came from.
+/// Sealed: a permit is released to the gate that granted it.
 pub trait GateRef: sealed::Sealed {
     /// The host of the gate.
     type Host: Host;
@@ -42,32 +42,43 @@ mod sealed {
     impl<H: super::Host> Sealed for super::Gate<H> {}
 }
 
-/// A permit that borrows its gate: what [`Gate::acquire`] and [`Gate::try_acquire`] give.
+/// A permit that borrows its gate: the result of [`Gate::acquire`] and [`Gate::try_acquire`].
 pub type Permit<'a, H> = PermitOf<&'a Gate<H>>;
 
-/// A permit that keeps its gate alive: what [`Gate::acquire_owned`] and [`Gate::try_acquire_owned`] give.
+/// A permit that keeps its gate alive: the result of [`Gate::acquire_owned`] and
+/// [`Gate::try_acquire_owned`].
 pub type OwnedPermit<H> = PermitOf<Gate<H>>;
 
-/// The right to make one call. Give it back with [`PermitOf::finish`] and what became of the call.
+/// The right to make one call. Release it with [`PermitOf::finish`] and the outcome of the call.
 ///
 /// A permit that is dropped, by an early return, a cancelled future or a panic, is released as local cancelled.
-#[must_use = "a permit that is dropped gives its slot back at once"]
+#[must_use = "a permit that is dropped releases its slot at once"]
 pub struct PermitOf<G: GateRef> {
     gate: G,
-    /// Taken by whoever releases it.
+    /// `None` once it is released.
     lease: Option<RequestLease>,
 }
 
 impl<G: GateRef> PermitOf<G> {
     #[inline]
-    pub(super) fn new(gate: G, lease: RequestLease) -> Self {
-        Self { gate, lease: Some(lease) }
+    pub(super) fn new(gate: G, lease: Option<RequestLease>) -> Self {
+        Self { gate, lease }
     }
 
-    /// Gives the slot back and tells the gate how the call ended.
+    /// Releases the slot and reports how the call ended.
+    ///
+    /// # Panics
+    ///
+    /// When the waker of a waiter panics, after the slot is released and every other waiter is woken.
     #[inline]
     pub fn finish(mut self, completion: impl Into<Completion>) {
         self.release(&completion.into());
+    }
+
+    /// Takes the lease out, for a permit over another reference to the same gate.
+    #[inline]
+    pub(super) fn into_lease(mut self) -> Option<RequestLease> {
+        self.lease.take()
     }
 
     #[inline]

@@ -1,133 +1,98 @@
-//! The pipelines whose workers give back what they hold while they wait for this gate.
+//! The runs whose workers yield while they wait for the gate.
 //!
-//! Each keeps its machine under a lock of its own, which is only ever taken inside the gate's. So a worker gets its permit
-//! and its task resources in one step that nobody can come between.
-//!
-//! What a gate asks of a run is put down by the runs as they enter. So a program whose gates serve no pipeline carries no
-//! pipeline along: the linker finds nobody who names one.
+//! A run keeps its state behind a lock of its own, which is only ever taken inside the gate's. So a worker gets its
+//! permit and its task resources in one step. [`YieldingRun`] is all that the gate knows of a run.
 
 use alloc::sync::Arc;
 
+use lock_api::{Mutex, RawMutex};
 use smallvec::SmallVec;
 
-use crate::driver::shared::Shared as Run;
 use crate::id::{SlotKey, Slots};
-use crate::runtime::Host;
 use crate::time::Instant;
+use crate::wake_list::WakeList;
 use crate::yielding::{TaskResources, YieldToken};
 
-/// Runs to be told, once the lock is open, that their machine has something for them.
-pub(super) struct PendingNotifications<H: Host> {
-    runs: SmallVec<[Arc<Run<H>>; 2]>,
-    notify: Option<fn(&Run<H>, Instant)>,
+/// The state of a run, as the gate sees it. The gate calls it under both locks.
+///
+/// It is `Send`, so a lock around it moves between threads exactly where the lock itself does.
+pub(crate) trait YieldingRun: TaskResources + Send + 'static {
+    /// Whether the run postponed a dispatch until its suspended workers have had their chance to resume.
+    fn has_postponed_dispatch(&self) -> bool;
+
+    /// Makes the dispatch that was postponed, if any.
+    fn resume_dispatch(&mut self, now: Instant);
+
+    /// Adds the wakers of the tasks that have something to do because the state changed.
+    fn collect_wakers(&mut self, now: Instant, wakes: &mut WakeList);
 }
 
-impl<H: Host> PendingNotifications<H> {
-    pub(super) fn notify(self, now: Instant) {
-        let Some(notify) = self.notify else { return };
-        for run in &self.runs {
-            notify(run, now);
-        }
-    }
-}
+/// The state of a run behind the run's lock.
+pub(crate) type RunLock<L> = Mutex<L, dyn YieldingRun>;
 
-/// The runs before a gate. One that is over leaves: until then it is kept, so none is dropped under the lock.
-pub(crate) struct Runs<H: Host> {
-    registered: Slots<Arc<Run<H>>>,
-    /// Those whose workers gave something back or took it again.
+/// The runs of one gate. A run that is over unregisters.
+pub(super) struct Runs<L> {
+    registered: Slots<Arc<RunLock<L>>>,
+    /// Runs whose workers yielded or resumed since the last [`Runs::notify_changed`].
     changed: SmallVec<[SlotKey; 2]>,
-    /// The same for all runs; there once one has entered.
-    asks: Option<Asks<H>>,
 }
 
-/// What the gate asks of a run.
-struct Asks<H: Host> {
-    resume_dispatch: fn(&Run<H>, Instant),
-    notify: fn(&Run<H>, Instant),
-    stage: fn(&Run<H>, Ask<'_>),
-}
-
-/// Something to ask of a run's task stage, under the locks of both.
-type Ask<'a> = &'a mut dyn FnMut(&mut dyn TaskResources);
-
-impl<H: Host> Default for Runs<H> {
-    fn default() -> Self {
-        Self { registered: Slots::default(), changed: SmallVec::new(), asks: None }
-    }
-}
-
-impl<H: Host> Runs<H> {
-    /// Registers one more run.
-    pub(crate) fn register(&mut self, run: &Arc<Run<H>>) -> SlotKey {
-        let stage = |run: &Run<H>, ask: Ask<'_>| run.stage(|pipeline| ask(pipeline));
-        self.asks = Some(Asks { resume_dispatch: Run::resume_dispatch, notify: Run::notify, stage });
-        self.registered.insert(Arc::clone(run))
+impl<L: RawMutex> Runs<L> {
+    pub(super) fn new() -> Self {
+        Self { registered: Slots::default(), changed: SmallVec::new() }
     }
 
-    /// Removes a run. What is answered is to be dropped once the lock is open.
-    pub(crate) fn unregister(&mut self, key: SlotKey) -> Option<Arc<Run<H>>> {
+    pub(super) fn register(&mut self, run: Arc<RunLock<L>>) -> SlotKey {
+        self.registered.insert(run)
+    }
+
+    /// Removes a run. The caller drops the returned state after the gate's lock is released.
+    pub(super) fn unregister(&mut self, key: SlotKey) -> Option<Arc<RunLock<L>>> {
         self.registered.remove(key)
     }
 
-    /// Lets the runs that changed do what they left undone.
-    pub(super) fn resume_dispatch(&mut self, now: Instant) {
-        let Some(asks) = &self.asks else { return };
-        for key in &self.changed {
-            if let Some(run) = self.registered.get(*key) {
-                (asks.resume_dispatch)(run, now);
-            }
-        }
-    }
-
-    /// Whether no run calls through the gate: then there is never any news.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.registered.len() == 0
     }
 
-    pub(super) fn has_notifications(&self) -> bool {
-        !self.changed.is_empty()
+    /// Lets the runs that changed dispatch again, and collects their wakers.
+    pub(super) fn notify_changed(&mut self, now: Instant, wakes: &mut WakeList) {
+        for key in self.changed.drain(..) {
+            if let Some(run) = self.registered.get(key) {
+                let mut run = run.lock();
+                run.resume_dispatch(now);
+                run.collect_wakers(now, wakes);
+            }
+        }
     }
 
-    pub(super) fn take_notifications(&mut self) -> PendingNotifications<H> {
-        let runs = self.changed.drain(..).filter_map(|key| self.registered.get(key).cloned()).collect();
-        PendingNotifications { runs, notify: self.asks.as_ref().map(|asks| asks.notify) }
-    }
-
-    /// What the task stage of the run with this `key` answers; `None` for a run that is over.
-    fn ask<R>(&self, key: SlotKey, ask: impl FnOnce(&mut dyn TaskResources) -> R) -> Option<R> {
-        let (run, asks) = (self.registered.get(key)?, self.asks.as_ref()?);
-        let (mut ask, mut answer) = (Some(ask), None);
-        (asks.stage)(run, &mut |stage| answer = ask.take().map(|ask| ask(stage)));
-        answer
-    }
-
-    fn note(&mut self, key: SlotKey) {
+    fn note_change(&mut self, key: SlotKey) {
         if !self.changed.contains(&key) {
             self.changed.push(key);
         }
     }
 }
 
-/// A run that is over holds nothing: its workers may go at once.
-impl<H: Host> TaskResources for Runs<H> {
+/// Workers of an unregistered run hold nothing: they resume at once.
+impl<L: RawMutex> TaskResources for Runs<L> {
     fn suspend(&mut self, now: Instant, tie: &YieldToken) -> bool {
-        let is_suspended = self.ask(tie.run, |stage| stage.suspend(now, tie)) == Some(true);
+        let is_suspended = self.registered.get(tie.run).is_some_and(|run| run.lock().suspend(now, tie));
         if is_suspended {
-            self.note(tie.run);
+            self.note_change(tie.run);
         }
         is_suspended
     }
 
     fn resume(&mut self, now: Instant, tie: &YieldToken) -> bool {
-        self.ask(tie.run, |stage| stage.resume(now, tie)).unwrap_or(true)
+        self.registered.get(tie.run).is_none_or(|run| run.lock().resume(now, tie))
     }
 
     fn can_resume(&self, tie: &YieldToken) -> bool {
-        self.ask(tie.run, |stage| stage.can_resume(tie)).unwrap_or(true)
+        self.registered.get(tie.run).is_none_or(|run| run.lock().can_resume(tie))
     }
 
     fn blocks(&self, holder: &YieldToken, token: &YieldToken) -> bool {
-        holder.run == token.run && self.ask(token.run, |stage| stage.blocks(holder, token)) == Some(true)
+        holder.run == token.run && self.registered.get(token.run).is_some_and(|run| run.lock().blocks(holder, token))
     }
 }

@@ -1,140 +1,139 @@
-//! Where the answers to those who wait arrive.
+//! Where waiting acquires find their answers.
 //!
-//! A seat has a number, which its future keeps: there it finds its answer without a search. Until there is one, the seat is
-//! found by its waiter too, by the slot that the machine keeps it in. A slot is the machine's to use again once its waiter is
-//! answered, and the news of that may be still on its way: the entries of one slot are a list, nearly always of one.
+//! A waiter has two numbers. The future keeps its [`WaiterSlot`], where it finds its answer without a search. The machine
+//! knows it by its [`WaiterId`], whose slot the machine reuses as soon as it has decided on an answer. The gate stores
+//! every answer before it releases its lock. So two waiters of one slot of the machine meet only within one command: when
+//! it decides on the answer of the earlier one and then queues the later one.
 
 use alloc::vec::Vec;
-use core::task::{Poll, Waker};
+use core::task::Waker;
 
-use super::shared::Answer;
-use crate::request::{Denial, DenialReason, WaiterId};
+use slab::Slab;
 
-/// The end of a list.
-const END: u32 = u32::MAX;
+use crate::request::{Denial, RequestLease, WaiterId};
 
-/// The number of a seat.
-pub(super) type WaiterSlot = u32;
+/// The answer to a waiter.
+pub(super) type Answer = Result<RequestLease, Denial>;
 
-enum State {
-    Free,
-    /// Not answered. Without a waker only between the command and the end of the same poll.
-    Waiting(Option<Waker>),
+/// No entry.
+const NONE: usize = usize::MAX;
+
+/// The place of one waiter, from its first poll until it has taken its answer or is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WaiterSlot(usize);
+
+enum Entry {
+    /// Not answered. Without a waker until the first poll has left one.
+    Waiting(WaiterId, Option<Waker>),
     Answered(Answer),
 }
 
-struct Entry {
-    waiter: WaiterId,
-    /// The seat after this one in the list of its slot, or among those that are free.
-    next: u32,
-    state: State,
+impl Entry {
+    #[inline]
+    fn waits_as(&self, waiter: WaiterId) -> bool {
+        matches!(self, Self::Waiting(id, _) if *id == waiter)
+    }
+
+    /// Returns the waker of a waiter that waited.
+    #[inline]
+    fn set_answer(&mut self, answer: Answer) -> Option<Waker> {
+        match core::mem::replace(self, Self::Answered(answer)) {
+            Self::Waiting(_, waker) => waker,
+            Self::Answered(_) => None,
+        }
+    }
 }
 
-/// What was at a seat that was given up.
+/// What a waiter had when it was removed.
 pub(super) enum Removed {
     Waiting(WaiterId, Option<Waker>),
     Answered(Answer),
 }
 
 /// The waiters of one gate.
+#[derive(Default)]
 pub(super) struct WaiterSlab {
-    slab: Vec<Entry>,
-    free: u32,
-    /// The entries that wait, by the slot of their waiter.
-    by_slot: Vec<u32>,
+    entries: Slab<Entry>,
+    /// The entries that wait, by the slot of their waiter in the machine.
+    waiting: Vec<usize>,
+    /// Entries whose slot in the machine was reused before their answer was stored. Empty between two commands.
+    displaced: Vec<usize>,
 }
 
 impl WaiterSlab {
-    pub(super) const fn new() -> Self {
-        Self { slab: Vec::new(), free: END, by_slot: Vec::new() }
-    }
-
-    /// A seat for a waiter that is not answered. O(1) amortised.
+    /// Adds a waiter. O(1) amortised; allocates only past the largest number of waiters so far.
     #[inline]
-    pub(super) fn take(&mut self, waiter: WaiterId, waker: Option<Waker>) -> WaiterSlot {
+    pub(super) fn insert(&mut self, waiter: WaiterId) -> WaiterSlot {
+        let number = self.entries.insert(Entry::Waiting(waiter, None));
         let slot = waiter.slot();
-        if slot >= self.by_slot.len() {
-            self.by_slot.resize(slot + 1, END);
+        if slot >= self.waiting.len() {
+            self.waiting.resize(slot + 1, NONE);
         }
-        let seat = Entry { waiter, next: self.by_slot[slot], state: State::Waiting(waker) };
-        let mut number = self.free;
-        if let Some(unused) = self.slab.get_mut(number as usize) {
-            self.free = unused.next;
-            *unused = seat;
-        } else {
-            number = self.slab.len() as u32;
-            self.slab.push(seat);
+        let before = core::mem::replace(&mut self.waiting[slot], number);
+        if let Some(Entry::Waiting(id, _)) = self.entries.get(before)
+            && id.slot() == slot
+            && *id != waiter
+        {
+            self.displaced.push(before);
         }
-        self.by_slot[slot] = number;
-        number
+        WaiterSlot(number)
     }
 
-    /// Puts an answer where its waiter will look; gives it back if nobody waits for it any more.
+    /// Stores an answer and returns the waker to wake. Gives the answer back if this slab does not know the waiter.
     #[inline]
     pub(super) fn answer(&mut self, waiter: WaiterId, answer: Answer) -> Result<Option<Waker>, Answer> {
-        let Some(seat) = self.unlist(waiter) else { return Err(answer) };
-        match core::mem::replace(&mut seat.state, State::Answered(answer)) {
-            State::Waiting(waker) => Ok(waker),
-            State::Free | State::Answered(_) => Ok(None),
+        let number = self.waiting.get(waiter.slot()).copied().unwrap_or(NONE);
+        match self.entries.get_mut(number) {
+            Some(entry) if entry.waits_as(waiter) => Ok(entry.set_answer(answer)),
+            _ => self.answer_displaced(waiter, answer),
         }
     }
 
-    /// The answer at a seat, which is free from then on.
+    #[cold]
+    fn answer_displaced(&mut self, waiter: WaiterId, answer: Answer) -> Result<Option<Waker>, Answer> {
+        let entries = &self.entries;
+        let is_it = |number: &usize| entries.get(*number).is_some_and(|entry| entry.waits_as(waiter));
+        let Some(position) = self.displaced.iter().position(is_it) else { return Err(answer) };
+        let number = self.displaced.swap_remove(position);
+        match self.entries.get_mut(number) {
+            Some(entry) => Ok(entry.set_answer(answer)),
+            None => Err(answer),
+        }
+    }
+
+    /// Takes an answer that has arrived, and frees the slot. The caller must not use the slot again.
     #[inline]
-    pub(super) fn take_answer(&mut self, number: WaiterSlot) -> Option<Answer> {
-        if let State::Waiting(_) = self.slab[number as usize].state {
+    pub(super) fn take_answer(&mut self, slot: WaiterSlot) -> Option<Answer> {
+        if !matches!(self.entries.get(slot.0), Some(Entry::Answered(_))) {
             return None;
         }
-        Some(match self.free(number) {
-            State::Answered(answer) => answer,
-            // A seat is only ever left by the one future that has its number; without it there is nothing to wait for.
-            State::Free | State::Waiting(_) => Err(Denial { reason: DenialReason::Cancelled, changes_at: None }),
-        })
-    }
-
-    /// The same, or leaves `waker` there. Also returns a waker to drop once the lock is open.
-    pub(super) fn poll(&mut self, number: WaiterSlot, waker: Waker) -> (Poll<Answer>, Option<Waker>) {
-        if let State::Waiting(kept) = &mut self.slab[number as usize].state {
-            return (Poll::Pending, kept.replace(waker));
-        }
-        (self.take_answer(number).map_or(Poll::Pending, Poll::Ready), Some(waker))
-    }
-
-    /// Gives a seat up, answered or not.
-    pub(super) fn leave(&mut self, number: WaiterSlot) -> Option<Removed> {
-        let waiter = self.slab[number as usize].waiter;
-        if let State::Waiting(_) = self.slab[number as usize].state {
-            self.unlist(waiter);
-        }
-        match self.free(number) {
-            State::Free => None,
-            State::Waiting(waker) => Some(Removed::Waiting(waiter, waker)),
-            State::Answered(answer) => Some(Removed::Answered(answer)),
+        match self.entries.remove(slot.0) {
+            Entry::Answered(answer) => Some(answer),
+            Entry::Waiting(..) => None,
         }
     }
 
-    fn free(&mut self, number: WaiterSlot) -> State {
-        let seat = &mut self.slab[number as usize];
-        seat.next = core::mem::replace(&mut self.free, number);
-        core::mem::replace(&mut seat.state, State::Free)
-    }
-
-    /// Takes the seat of `waiter` out of the list of its slot.
+    /// Sets the waker that the answer wakes, and returns the one before. Gives the waker back if the answer is there.
     #[inline]
-    fn unlist(&mut self, waiter: WaiterId) -> Option<&mut Entry> {
-        let first = self.by_slot.get_mut(waiter.slot())?;
-        let (mut before, mut number) = (END, *first);
-        let mut seat = self.slab.get(number as usize)?;
-        while seat.waiter != waiter {
-            before = core::mem::replace(&mut number, seat.next);
-            seat = self.slab.get(number as usize)?;
+    pub(super) fn set_waker(&mut self, slot: WaiterSlot, waker: Waker) -> Result<Option<Waker>, Waker> {
+        match self.entries.get_mut(slot.0) {
+            Some(Entry::Waiting(_, current)) => Ok(current.replace(waker)),
+            _ => Err(waker),
         }
-        let next = seat.next;
-        match self.slab.get_mut(before as usize) {
-            None => *first = next,
-            Some(before) => before.next = next,
-        }
-        self.slab.get_mut(number as usize)
+    }
+
+    /// Removes a waiter, answered or not. The caller must not use the slot again.
+    pub(super) fn remove(&mut self, slot: WaiterSlot) -> Option<Removed> {
+        Some(match self.entries.try_remove(slot.0)? {
+            Entry::Answered(answer) => Removed::Answered(answer),
+            Entry::Waiting(waiter, waker) => {
+                match &mut self.waiting[waiter.slot()] {
+                    current if *current == slot.0 => *current = NONE,
+                    _ => self.displaced.retain(|number| *number != slot.0),
+                }
+                Removed::Waiting(waiter, waker)
+            }
+        })
     }
 }
 
@@ -143,52 +142,77 @@ mod tests {
     use super::*;
     use crate::id::SlotKey;
     use crate::lease::LeaseId;
-    use crate::request::RequestLease;
+    use crate::request::DenialReason;
 
     const CANCELLED: Answer = Err(Denial { reason: DenialReason::Cancelled, changes_at: None });
-    const SHUT: Answer = Err(Denial { reason: DenialReason::Shutdown, changes_at: None });
+    const SHUTDOWN: Answer = Err(Denial { reason: DenialReason::Shutdown, changes_at: None });
 
     fn waiter(slot: u32, generation: u32) -> WaiterId {
         WaiterId::from_bits(SlotKey { slot, generation }.to_bits())
     }
 
+    fn lease(slot: u32) -> RequestLease {
+        RequestLease::from_id(LeaseId { controller: 0, key: SlotKey { slot, generation: 0 }, item: 0 })
+    }
+
     #[test]
-    fn waiters_of_one_slot_whose_news_is_still_on_its_way_each_find_their_own() {
-        let mut waiters = WaiterSlab::new();
-        let numbers: Vec<_> = (0..3).map(|generation| waiters.take(waiter(5, generation), None)).collect();
-        assert!(waiters.answer(waiter(5, 1), Ok(RequestLease::from_id(lease(1)))).is_ok());
-        assert!(waiters.answer(waiter(5, 0), SHUT).is_ok());
-        assert_eq!(waiters.take_answer(numbers[2]), None);
+    fn a_slot_of_the_machine_that_is_reused_leaves_earlier_answers_in_place() {
+        let mut waiters = WaiterSlab::default();
+        let first = waiters.insert(waiter(5, 0));
+        assert!(matches!(waiters.answer(waiter(5, 0), Ok(lease(1))), Ok(None)));
+        let second = waiters.insert(waiter(5, 1));
+        assert_eq!(waiters.take_answer(second), None);
+        assert!(waiters.answer(waiter(5, 1), SHUTDOWN).is_ok());
+        assert_eq!(waiters.take_answer(first), Some(Ok(lease(1))));
+        assert_eq!(waiters.take_answer(second), Some(SHUTDOWN));
+    }
+
+    #[test]
+    fn waiters_that_share_a_slot_of_the_machine_within_one_command_each_find_their_own_answer() {
+        let mut waiters = WaiterSlab::default();
+        let slots = [0, 1, 2].map(|generation| waiters.insert(waiter(5, generation)));
+        assert!(waiters.answer(waiter(5, 1), Ok(lease(1))).is_ok());
+        assert!(waiters.answer(waiter(5, 0), SHUTDOWN).is_ok());
+        assert_eq!(waiters.take_answer(slots[2]), None);
         assert!(waiters.answer(waiter(5, 2), CANCELLED).is_ok());
-        assert_eq!(waiters.take_answer(numbers[0]), Some(SHUT));
-        assert_eq!(waiters.take_answer(numbers[1]), Some(Ok(RequestLease::from_id(lease(1)))));
-        assert_eq!(waiters.take_answer(numbers[2]), Some(CANCELLED));
+        assert!(waiters.displaced.is_empty());
+        let answers = slots.map(|slot| waiters.take_answer(slot));
+        assert_eq!(answers, [Some(SHUTDOWN), Some(Ok(lease(1))), Some(CANCELLED)]);
     }
 
     #[test]
-    fn an_answer_to_somebody_who_left_comes_back() {
-        let mut waiters = WaiterSlab::new();
-        let number = waiters.take(waiter(0, 0), None);
-        let behind = waiters.take(waiter(0, 1), None);
-        assert!(matches!(waiters.leave(number), Some(Removed::Waiting(who, None)) if who == waiter(0, 0)));
-        assert!(matches!(waiters.answer(waiter(0, 0), SHUT), Err(answer) if answer == SHUT));
-        assert!(matches!(waiters.answer(waiter(9, 0), SHUT), Err(answer) if answer == SHUT));
-        assert!(waiters.answer(waiter(0, 1), SHUT).is_ok());
-        assert!(matches!(waiters.leave(behind), Some(Removed::Answered(answer)) if answer == SHUT));
+    fn an_answer_wakes_the_waker_that_was_set_last() {
+        let mut waiters = WaiterSlab::default();
+        let slot = waiters.insert(waiter(0, 0));
+        assert!(matches!(waiters.set_waker(slot, Waker::noop().clone()), Ok(None)));
+        assert!(matches!(waiters.set_waker(slot, Waker::noop().clone()), Ok(Some(_))));
+        assert!(matches!(waiters.answer(waiter(0, 0), CANCELLED), Ok(Some(_))));
+        assert!(waiters.set_waker(slot, Waker::noop().clone()).is_err(), "the answer is there");
+        assert_eq!(waiters.take_answer(slot), Some(CANCELLED));
     }
 
     #[test]
-    fn a_seat_is_used_again() {
-        let mut waiters = WaiterSlab::new();
+    fn an_answer_to_a_waiter_that_was_removed_comes_back() {
+        let mut waiters = WaiterSlab::default();
+        let slot = waiters.insert(waiter(0, 0));
+        assert!(matches!(waiters.remove(slot), Some(Removed::Waiting(id, None)) if id == waiter(0, 0)));
+        assert!(matches!(waiters.answer(waiter(0, 0), SHUTDOWN), Err(answer) if answer == SHUTDOWN));
+        assert!(matches!(waiters.answer(waiter(9, 0), SHUTDOWN), Err(answer) if answer == SHUTDOWN));
+        let slot = waiters.insert(waiter(0, 1));
+        assert!(waiters.answer(waiter(0, 1), SHUTDOWN).is_ok());
+        assert!(matches!(waiters.remove(slot), Some(Removed::Answered(answer)) if answer == SHUTDOWN));
+        assert!(waiters.remove(slot).is_none());
+    }
+
+    #[test]
+    fn memory_is_bounded_by_the_waiters_at_one_time() {
+        let mut waiters = WaiterSlab::default();
         for generation in 0..1_000 {
-            let number = waiters.take(waiter(0, generation), None);
-            assert!(waiters.answer(waiter(0, generation), SHUT).is_ok());
-            assert_eq!(waiters.take_answer(number), Some(SHUT));
+            let slot = waiters.insert(waiter(0, generation));
+            assert!(waiters.answer(waiter(0, generation), SHUTDOWN).is_ok());
+            assert_eq!(waiters.take_answer(slot), Some(SHUTDOWN));
         }
-        assert_eq!((waiters.slab.len(), waiters.by_slot.len()), (1, 1));
-    }
-
-    fn lease(slot: u32) -> LeaseId {
-        LeaseId { controller: 0, key: SlotKey { slot, generation: 0 }, item: 0 }
+        assert!(waiters.entries.capacity() <= 4);
+        assert_eq!(waiters.waiting.len(), 1);
     }
 }

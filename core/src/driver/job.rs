@@ -1,0 +1,138 @@
+//! What a run spawns on its host: a future of the workload that reports its end to the machine exactly once.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker, ready};
+
+use pin_project_lite::pin_project;
+
+use super::shared::Shared;
+use crate::panics;
+use crate::runtime::Host;
+
+/// One kind of job: what it calls in the workload, and where it reports.
+pub trait JobKind: fmt::Debug {
+    /// What the future is made from.
+    type Start;
+    /// The code of the workload.
+    type Work: Future<Output = Result<Self::Output, Self::Error>>;
+    /// What a job that succeeds returns.
+    type Output;
+    /// Why a job failed.
+    type Error: From<Failure>;
+
+    /// What an error says that comes from a panic.
+    const PANICKED: &'static str;
+    /// The same for a panic while the future is dropped.
+    const PANICKED_IN_DROP: &'static str;
+
+    /// Calls the workload.
+    fn start(start: Self::Start) -> Self::Work;
+
+    /// Returns the result of a job that must stop. If it need not, `waker` is woken when it must.
+    fn poll_stop<H: Host>(&mut self, _shared: &Shared<H>, _waker: &Waker) -> Option<Self::Output> {
+        None
+    }
+
+    /// Reports the result to the machine; `None` if the job was dropped before its end.
+    fn report<H: Host>(&mut self, shared: &Shared<H>, result: Option<Result<Self::Output, Self::Error>>);
+}
+
+/// A failure of a job that is not an error of its workload: a panic, or the loss of its future.
+pub struct Failure(pub(super) String);
+
+pin_project! {
+    /// A job of a run, spawned on the host by [`Run`](super::Run). Its kinds are [`Worker`](super::Worker),
+    /// [`Checkpoint`](super::Checkpoint) and [`HookCall`](super::HookCall).
+    ///
+    /// However it ends, dropped half-way included, the machine gets its result once, after its future is dropped. A panic
+    /// in the workload is an error with the panic's message, and does not reach the host where it can be caught (feature
+    /// `std`).
+    #[must_use = "a job that is not polled ends as lost"]
+    pub struct Job<H, K>
+    where
+        H: Host,
+        K: JobKind,
+    {
+        // Dropped in this order: what the job owns first, the report to the machine last.
+        #[pin]
+        work: Option<K::Work>,
+        // Taken at the first poll.
+        start: Option<K::Start>,
+        report: Report<H, K>,
+    }
+}
+
+impl<H: Host, K: JobKind> Job<H, K> {
+    pub(super) fn new(shared: Arc<Shared<H>>, kind: K, start: K::Start) -> Self {
+        Self { work: None, start: Some(start), report: Report { shared, kind, is_made: false } }
+    }
+}
+
+impl<H: Host, K: JobKind> Future for Job<H, K> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        if this.report.is_made {
+            return Poll::Ready(());
+        }
+        let polled = panics::catch(K::PANICKED, || {
+            if let Some(output) = this.report.kind.poll_stop(&this.report.shared, context.waker()) {
+                return Poll::Ready(Some(Ok(output)));
+            }
+            if let Some(start) = this.start.take() {
+                this.work.set(Some(K::start(start)));
+            }
+            match this.work.as_mut().as_pin_mut() {
+                Some(work) => work.poll(context).map(Some),
+                // Only after a panic in `K::start` that unwound to a host which polls again.
+                None => Poll::Ready(None),
+            }
+        });
+        let failed = |message| Poll::Ready(Some(Err(K::Error::from(Failure(message)))));
+        let result = ready!(polled.unwrap_or_else(failed));
+        let dropped = panics::catch(K::PANICKED_IN_DROP, || {
+            *this.start = None;
+            this.work.set(None);
+        });
+        let result = match (result, dropped) {
+            (Some(Ok(_)), Err(message)) => Some(Err(K::Error::from(Failure(message)))),
+            (result, _) => result,
+        };
+        this.report.make(result);
+        Poll::Ready(())
+    }
+}
+
+impl<H: Host, K: JobKind> fmt::Debug for Job<H, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job").field("kind", &self.report.kind).finish_non_exhaustive()
+    }
+}
+
+/// The report that the machine waits for. Dropped before it is made, it reports the job as lost.
+struct Report<H: Host, K: JobKind> {
+    shared: Arc<Shared<H>>,
+    kind: K,
+    is_made: bool,
+}
+
+impl<H: Host, K: JobKind> Report<H, K> {
+    fn make(&mut self, result: Option<Result<K::Output, K::Error>>) {
+        // First, so that a waker that panics does not make it twice.
+        self.is_made = true;
+        self.kind.report(&self.shared, result);
+    }
+}
+
+impl<H: Host, K: JobKind> Drop for Report<H, K> {
+    fn drop(&mut self) {
+        if !self.is_made {
+            self.make(None);
+        }
+    }
+}

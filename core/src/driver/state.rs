@@ -1,0 +1,263 @@
+//! The state of a run under its lock: the machine, its workers, and how far the run is.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::task::Waker;
+
+use smallvec::SmallVec;
+
+use super::workers::WorkerTable;
+use crate::gate::runs::YieldingRun;
+use crate::id::SlotKey;
+use crate::pipeline::{
+    Batch, Effect, FatalError, FinishedRowGroup, HookError, Pipeline, ProviderDegraded, RunReport, SaveError, Task,
+    TaskOutcome, WorkerId,
+};
+use crate::request::{RequestAdmission, ResourceId};
+use crate::time::Instant;
+use crate::wake_list::WakeList;
+use crate::yielding::{TaskResources, YieldToken};
+
+/// Why a worker failed that its host dropped.
+pub(super) const LOST: &str = "the worker was dropped before it ended: a panic in its task, or the runtime shut down";
+
+/// How many effects are drained under one hold of the lock.
+const BATCH: usize = 32;
+
+/// Something that the run does for its machine outside the lock.
+pub(super) enum Action {
+    Spawn(Task),
+    Hook(PendingHook),
+    Save(FinishedRowGroup),
+    Warn(ProviderDegraded),
+}
+
+/// A hook to call.
+#[derive(Debug)]
+pub(super) enum PendingHook {
+    PreBatch(Batch),
+    PostBatch(FinishedRowGroup),
+}
+
+/// The actions that were drained under one hold of the lock.
+pub(super) type Actions = SmallVec<[Action; BATCH]>;
+pub(super) type ActionIter = smallvec::IntoIter<[Action; BATCH]>;
+
+/// How far the run is. It only ever moves down this list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lifecycle {
+    /// Never polled.
+    Idle,
+    Running,
+    /// Cancelled: a worker that is lost from now on counts as cancelled.
+    Cancelled,
+    /// Dropped, and so cancelled. Nothing is spawned any more: effects are carried out under the lock.
+    Abandoned,
+    Over,
+}
+
+pub(super) struct RunState {
+    pipeline: Pipeline,
+    workers: WorkerTable,
+    lifecycle: Lifecycle,
+    /// The waker of the [`Run`](super::Run). Taken to wake it; it leaves a new one when it is polled.
+    waker: Option<Waker>,
+    /// The key of the run at its gate, until the run is over.
+    registration: Option<SlotKey>,
+    /// Set before the first worker is told to stop. Workers read it without the lock.
+    is_stopping: Arc<AtomicBool>,
+}
+
+impl RunState {
+    pub(super) fn new(pipeline: Pipeline, is_stopping: Arc<AtomicBool>) -> Self {
+        let (workers, lifecycle) = (WorkerTable::default(), Lifecycle::Idle);
+        Self { pipeline, workers, lifecycle, waker: None, registration: None, is_stopping }
+    }
+
+    /// Notes under which key the gate knows the run, and which task resources stand for resources of the gate.
+    pub(super) fn register(&mut self, registration: SlotKey, calls: &[(&str, ResourceId)]) {
+        self.registration = Some(registration);
+        self.pipeline.call_through(registration, calls);
+    }
+
+    pub(super) fn take_registration(&mut self) -> Option<SlotKey> {
+        self.registration.take()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.lifecycle == Lifecycle::Over
+    }
+
+    /// Whether the run was dropped before it was over.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.lifecycle == Lifecycle::Abandoned
+    }
+
+    pub(super) fn pipeline(&mut self) -> &mut Pipeline {
+        &mut self.pipeline
+    }
+
+    /// Passes on which calls through the gate would have to wait.
+    pub(super) fn update_pressure(&mut self, now: Instant, admission: &RequestAdmission) {
+        self.pipeline.look_at(now, admission);
+    }
+}
+
+/// Commands.
+impl RunState {
+    /// Starts the run if it has not started, and runs what is due.
+    pub(super) fn catch_up(&mut self, now: Instant) {
+        if self.lifecycle == Lifecycle::Idle {
+            self.lifecycle = Lifecycle::Running;
+            self.pipeline.start(now);
+        }
+        if self.pipeline.poll_timeout().is_some_and(|at| at <= now) {
+            self.pipeline.handle_timeout(now);
+        }
+    }
+
+    pub(super) fn cancel(&mut self, now: Instant) {
+        self.lifecycle = self.lifecycle.max(Lifecycle::Cancelled);
+        self.pipeline.cancel(now);
+    }
+
+    /// Cancels a run that nothing polls any more. Returns the waker that it left.
+    pub(super) fn abandon(&mut self, now: Instant) -> Option<Waker> {
+        self.lifecycle = self.lifecycle.max(Lifecycle::Abandoned);
+        self.pipeline.cancel(now);
+        self.take_waker()
+    }
+
+    /// Takes the waker of the run, to wake it.
+    pub(super) fn take_waker(&mut self) -> Option<Waker> {
+        self.waker.take()
+    }
+
+    /// Reports the end of a worker; `None` if it was dropped before its end. Returns the waker that it left.
+    pub(super) fn end_worker(
+        &mut self,
+        now: Instant,
+        worker: WorkerId,
+        result: Option<Result<TaskOutcome, FatalError>>,
+    ) -> Option<Waker> {
+        let entry = self.workers.remove(worker)?;
+        let is_cancelled = matches!(self.lifecycle, Lifecycle::Cancelled | Lifecycle::Abandoned);
+        let result = result.unwrap_or_else(|| {
+            if entry.is_stopped || is_cancelled { Ok(TaskOutcome::Cancelled) } else { Err(FatalError::from(LOST)) }
+        });
+        // The machine counts a worker that is not live; the caller can do nothing about it.
+        let _ = match result {
+            Ok(outcome) => self.pipeline.task_finished(now, worker, outcome),
+            Err(error) => self.pipeline.task_broke(now, worker, error),
+        };
+        entry.waker
+    }
+
+    /// Returns whether a worker must stop, and the waker that `waker` replaces. `waker` is woken when it must.
+    pub(super) fn watch_stop(&mut self, worker: WorkerId, waker: Waker) -> (bool, Option<Waker>) {
+        // A worker without an entry has ended: nothing is left to do for it.
+        let Some(entry) = self.workers.get_mut(worker) else { return (true, Some(waker)) };
+        (entry.is_stopped, entry.waker.replace(waker))
+    }
+}
+
+/// Effects.
+impl RunState {
+    /// Takes up to a batch of effects. Returns whether there may be more.
+    pub(super) fn drain(&mut self, now: Instant, actions: &mut Actions, wakes: &mut WakeList) -> bool {
+        for _ in 0..BATCH {
+            let Some(effect) = self.pipeline.poll_effect() else { return false };
+            actions.extend(self.apply_effect(now, effect, wakes));
+        }
+        true
+    }
+
+    /// Leaves `waker` to be woken by the next change. Returns the next deadline, the report of a run that is over, and
+    /// the waker that is replaced.
+    pub(super) fn park(&mut self, waker: Waker) -> (Option<Instant>, Option<RunReport>, Option<Waker>) {
+        debug_assert!(!self.is_over() || self.pipeline.report().is_some(), "a run that is over has its report");
+        let report = if self.is_over() { self.pipeline.report().cloned() } else { None };
+        (self.pipeline.poll_timeout(), report, self.waker.replace(waker))
+    }
+
+    /// Carries one effect out, or returns the action for the run to carry out outside the lock.
+    fn apply_effect(&mut self, now: Instant, effect: Effect, wakes: &mut WakeList) -> Option<Action> {
+        let is_abandoned = self.is_abandoned();
+        match effect {
+            Effect::Spawn(task) if is_abandoned => {
+                let _ = self.pipeline.task_finished(now, task.worker, TaskOutcome::Cancelled);
+            }
+            Effect::PreBatch(batch) if is_abandoned => {
+                self.pipeline.pre_batch_finished(now, batch.row_group, Err(hook_not_called()));
+            }
+            Effect::PostBatch(group) if is_abandoned => {
+                self.pipeline.post_batch_finished(now, group.row_group, Err(hook_not_called()));
+            }
+            Effect::Checkpoint(group) if is_abandoned => {
+                let not_saved = SaveError(String::from("the run was dropped before this row group was saved"));
+                self.pipeline.checkpoint_finished(now, group.row_group, Err(not_saved));
+            }
+            Effect::Spawn(task) => {
+                self.workers.insert(task.worker);
+                return Some(Action::Spawn(task));
+            }
+            Effect::PreBatch(batch) => return Some(Action::Hook(PendingHook::PreBatch(batch))),
+            Effect::PostBatch(group) => return Some(Action::Hook(PendingHook::PostBatch(group))),
+            Effect::Checkpoint(group) => return Some(Action::Save(group)),
+            Effect::Warn(_) if is_abandoned => {}
+            Effect::Warn(warning) => return Some(Action::Warn(warning)),
+            Effect::Abort(worker) => {
+                // Before the worker is woken: it reads the flag without the lock.
+                self.is_stopping.store(true, Ordering::Release);
+                wakes.push(self.workers.stop(worker));
+            }
+            Effect::Finished => self.lifecycle = Lifecycle::Over,
+        }
+        None
+    }
+}
+
+fn hook_not_called() -> HookError {
+    HookError(String::from("the run was dropped before the hook was called"))
+}
+
+impl YieldingRun for RunState {
+    fn has_postponed_dispatch(&self) -> bool {
+        self.pipeline.is_waiting_for_suspended()
+    }
+
+    fn resume_dispatch(&mut self, now: Instant) {
+        self.pipeline.go_on(now);
+    }
+
+    /// A run that nothing polls any more has its effects carried out here. There are at most as many as there are
+    /// workers, hooks and checkpoints out.
+    fn collect_wakers(&mut self, now: Instant, wakes: &mut WakeList) {
+        wakes.push(self.take_waker());
+        while self.is_abandoned()
+            && let Some(effect) = self.pipeline.poll_effect()
+        {
+            let action = self.apply_effect(now, effect, wakes);
+            debug_assert!(action.is_none(), "an abandoned run starts nothing");
+        }
+    }
+}
+
+impl TaskResources for RunState {
+    fn suspend(&mut self, now: Instant, token: &YieldToken) -> bool {
+        self.pipeline.suspend(now, token)
+    }
+
+    fn resume(&mut self, now: Instant, token: &YieldToken) -> bool {
+        self.pipeline.resume(now, token)
+    }
+
+    fn can_resume(&self, token: &YieldToken) -> bool {
+        self.pipeline.can_resume(token)
+    }
+
+    fn blocks(&self, holder: &YieldToken, token: &YieldToken) -> bool {
+        self.pipeline.blocks(holder, token)
+    }
+}
