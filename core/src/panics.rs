@@ -22,8 +22,8 @@ pub(crate) fn catch<R>(_what: &str, code: impl FnOnce() -> R) -> Result<R, Strin
 
 /// Runs `code` for every item. A panic in one call does not keep the others from being made.
 ///
-/// The first panic resumes after the last call, unless the thread is unwinding already: a second panic would then abort
-/// the process.
+/// The first panic resumes after the last call, unless the thread is unwinding already: a second panic would
+/// then abort the process.
 #[cfg(feature = "std")]
 pub(crate) fn for_each<T>(mut items: impl Iterator<Item = T>, mut code: impl FnMut(T)) {
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

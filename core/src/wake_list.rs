@@ -11,8 +11,9 @@ const INLINE: usize = 8;
 
 /// Wakers to wake, in order.
 ///
-/// A waker is foreign code: it may call back, and it may panic. So a list is woken after every lock is released, and a
-/// panic in one waker does not keep the others from being woken. A list that is dropped wakes what is left of it.
+/// A waker is foreign code: it may call back, and it may panic. So a list is woken after every lock is
+/// released, and a panic in one waker does not keep the others from being woken. A list that is dropped wakes
+/// what is left of it.
 #[derive(Default)]
 pub(crate) struct WakeList {
     wakers: SmallVec<[Waker; INLINE]>,
@@ -22,7 +23,9 @@ impl WakeList {
     /// Adds a waker, if there is one.
     #[inline]
     pub(crate) fn push(&mut self, waker: Option<Waker>) {
-        self.wakers.extend(waker);
+        if let Some(waker) = waker {
+            self.wakers.push(waker);
+        }
     }
 
     /// Wakes all, and resumes the first panic: see [`panics::for_each`].

@@ -17,7 +17,8 @@ use crate::runtime::Host;
 
 /// A hook of a row group that is being called, spawned on the host by [`Run`](super::Run).
 ///
-/// It runs to its end also when the run is cancelled or dropped. Dropped half-way, it reports that the hook failed.
+/// It runs to its end also when the run is cancelled or dropped. Dropped half-way, it reports that the hook
+/// failed.
 pub type HookCall<H, W> = Job<H, HookKind<W>>;
 
 /// The kind of job that calls a hook.

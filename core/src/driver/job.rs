@@ -48,9 +48,9 @@ pin_project! {
     /// A job of a run, spawned on the host by [`Run`](super::Run). Its kinds are [`Worker`](super::Worker),
     /// [`Checkpoint`](super::Checkpoint) and [`HookCall`](super::HookCall).
     ///
-    /// However it ends, dropped half-way included, the machine gets its result once, after its future is dropped. A panic
-    /// in the workload is an error with the panic's message, and does not reach the host where it can be caught (feature
-    /// `std`).
+    /// However it ends, dropped half-way included, the machine gets its result once, after its future is
+    /// dropped. A panic in the workload is an error with the panic's message, and does not reach the host
+    /// where it can be caught (feature `std`).
     #[must_use = "a job that is not polled ends as lost"]
     pub struct Job<H, K>
     where

@@ -1,19 +1,21 @@
 //! The async loop that runs a pipeline: the same in every host.
 //!
-//! [`run`] returns a future, [`Run`], that drives the [`Pipeline`]. It spawns a [`Worker`] for every task the machine
-//! dispatches, a [`Checkpoint`] for every finished row group and a [`HookCall`] for every hook of one. It keeps one sleep
-//! for the machine's next deadline, and resolves with the report. Each of these [jobs](Job) reports its end to the machine
-//! itself and wakes the run, which then spawns what became possible. Nothing polls in between.
+//! [`run`] returns a future, [`Run`], that drives the [`Pipeline`]. It spawns a [`Worker`] for every task the
+//! machine dispatches, a [`Checkpoint`] for every finished row group and a [`HookCall`] for every hook of
+//! one. It keeps one sleep for the machine's next deadline, and resolves with the report. Each of these
+//! [jobs](Job) reports its end to the machine itself and wakes the run, which then spawns what became
+//! possible. Nothing polls in between.
 //!
-//! Only the run spawns. A host may drop what it was given to spawn, at once or later. A worker that is dropped before its
-//! end, as by a runtime that shuts down, is reported as lost. That makes the run fatal, or counts as cancelled if the run
-//! is cancelled anyway. Either way its lease is released. What a worker's future owns is dropped before the machine gets
-//! the outcome, so a run that has ended holds nothing.
+//! Only the run spawns. A host may drop what it was given to spawn, at once or later. A worker that is
+//! dropped before its end, as by a runtime that shuts down, is reported as lost. That makes the run fatal, or
+//! counts as cancelled if the run is cancelled anyway. Either way its lease is released. What a worker's
+//! future owns is dropped before the machine gets the outcome, so a run that has ended holds nothing.
 //!
-//! No waker, no sink and no code of a workload runs under a lock. A panic in a [`Workload`] stops the run and is in its
-//! report: as a fatal error if it was in a task, as a failed hook or checkpoint otherwise. With the feature `std` it is
-//! caught where it happened and the report has its message; without, it unwinds to the host, and the report says that the
-//! worker was lost. A waker that panics keeps no other task from being woken: see [`gate`](crate::gate).
+//! No waker, no sink and no code of a workload runs under a lock. A panic in a [`Workload`] stops the run and
+//! is in its report: as a fatal error if it was in a task, as a failed hook or checkpoint otherwise. With the
+//! feature `std` it is caught where it happened and the report has its message; without, it unwinds to the
+//! host, and the report says that the worker was lost. A waker that panics keeps no other task from being
+//! woken: see [`gate`](crate::gate).
 
 mod checkpoint;
 mod hook;
@@ -56,29 +58,31 @@ const ROUNDS: usize = 16;
 
 /// What a run does: the tasks, and how finished rows are kept. Values of cells live here, never in the core.
 pub trait Workload: 'static {
-    /// One task under way. An error is a bug in the host or in user code, and stops the run; whatever is the matter with
-    /// one row, or passes, is an outcome.
+    /// One task under way. An error is a bug in the host or in user code, and stops the run; whatever is the
+    /// matter with one row, or passes, is an outcome.
     type Work: Future<Output = Result<TaskOutcome, FatalError>>;
     /// One row group being saved.
     type Save: Future<Output = Result<(), SaveError>>;
 
-    /// Begins `task`. Called in the worker that runs it, so that hosts with threads begin tasks on all of them.
+    /// Begins `task`. Called in the worker that runs it, so that hosts with threads begin tasks on all of
+    /// them.
     ///
     /// The future is dropped when the task is to stop; it then leaves nothing behind.
     ///
-    /// A task of several calls should keep the answers it has for its next try: if each try began anew, tasks could refuse
-    /// each other for ever where a provider serves fewer calls in a row than a task makes.
+    /// A task of several calls should keep the answers it has for its next try: if each try began anew, tasks
+    /// could refuse each other for ever where a provider serves fewer calls in a row than a task makes.
     fn work(&self, task: Task) -> Self::Work;
 
-    /// Begins to save a row group: called once for each, after all its tasks have ended. It is never told to stop, so
-    /// that nothing is saved by half.
+    /// Begins to save a row group: called once for each, after all its tasks have ended. It is never told to
+    /// stop, so that nothing is saved by half.
     fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save;
 
-    /// Works on the pre-batch hook of a row group; ready with the rows to leave out, counted from 0 within it. Only for
-    /// pipelines with [`pre_batch_hook`](crate::pipeline::PipelineConfig::pre_batch_hook). Leaves out none by default.
+    /// Works on the pre-batch hook of a row group; ready with the rows to leave out, counted from 0 within
+    /// it. Only for pipelines with [`pre_batch_hook`](crate::pipeline::PipelineConfig::pre_batch_hook).
+    /// Leaves out none by default.
     ///
-    /// Called once, and after each pending answer again when the waker of `context` was woken, so that a hook that awaits
-    /// something keeps its future in the workload. It is never told to stop.
+    /// Called once, and after each pending answer again when the waker of `context` was woken, so that a hook
+    /// that awaits something keeps its future in the workload. It is never told to stop.
     fn poll_pre_batch(&self, batch: Batch, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
         let _ = (batch, context);
         Poll::Ready(Ok(Vec::new()))
@@ -96,7 +100,8 @@ pub trait Workload: 'static {
     fn warn(&self, _warning: &ProviderDegraded) {}
 }
 
-/// Runs `pipeline` with the tasks of `workload` on `host`. Nothing begins before the returned future is polled.
+/// Runs `pipeline` with the tasks of `workload` on `host`. Nothing begins before the returned future is
+/// polled.
 pub fn run<H, W>(host: H, pipeline: Pipeline, workload: Arc<W>) -> Run<H, W>
 where
     H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
@@ -108,10 +113,11 @@ where
 
 /// The same for tasks that make their calls through `gate`: the run and the gate decide together.
 ///
-/// `calls` names the resources of the task stage that stand for one of the gate's, such as `request:model`: tasks that
-/// would only wait there are passed over while others could call at once. And a worker that asks the gate with the
-/// [`tie`](Task::tie) of its task ([`AcquireOf::yielding`](crate::gate::AcquireOf::yielding)) gives back what it holds while it
-/// waits, and gets it back together with its permit: see [`tie`](crate::yielding).
+/// `calls` names the resources of the task stage that stand for one of the gate's, such as `request:model`:
+/// tasks that would only wait there are passed over while others could call at once. And a worker that asks
+/// the gate with the [`tie`](Task::tie) of its task
+/// ([`AcquireOf::yielding`](crate::gate::AcquireOf::yielding)) gives back what it holds while it waits, and
+/// gets it back together with its permit: see [`tie`](crate::yielding).
 ///
 /// Any number of runs may share one gate, and others may use it beside them. `host` is the gate's.
 pub fn run_through<H, W>(
@@ -132,8 +138,8 @@ where
 pin_project! {
     /// A run of a pipeline. Made by [`run`] and [`run_through`].
     ///
-    /// Dropping it before it is ready cancels the run: tasks under way are told to stop and every lease comes back,
-    /// with nobody to await it. A checkpoint under way finishes by itself.
+    /// Dropping it before it is ready cancels the run: tasks under way are told to stop and every lease comes
+    /// back, with nobody to await it. A checkpoint under way finishes by itself.
     #[must_use = "a run that is not awaited does nothing, and is cancelled when it is dropped"]
     pub struct Run<H, W>
     where
@@ -155,9 +161,9 @@ impl<H: Host, W: Workload> Run<H, W> {
         RunHandle { shared: Arc::clone(&self.owner.shared) }
     }
 
-    /// Lets `sinks` hear the events of the run and, of one that calls through a gate, the gate's: those of others who use the
-    /// gate too. Call it before the run is polled. Events wait until the run is polled next, and are handed on outside any
-    /// lock; a run that is dropped before its end tells no more.
+    /// Lets `sinks` hear the events of the run and, of one that calls through a gate, the gate's: those of
+    /// others who use the gate too. Call it before the run is polled. Events wait until the run is polled
+    /// next, and are handed on outside any lock; a run that is dropped before its end tells no more.
     ///
     /// The gate's events go to one run only: of several that share a gate, give sinks for them to one.
     pub fn with_sinks(mut self, sinks: Sinks) -> Self {
@@ -181,7 +187,7 @@ where
             let mut step = shared.step(context.waker());
             // A panic of the host loses no wake-up, and a panic of a waker loses no action.
             Outbox::new(shared, this.workload, step.actions).carry_out();
-            step.wakes.wake_all();
+            step.stopped.wake_all();
             drop(step.replaced);
             if let Some(sinks) = this.sinks {
                 sinks.feed(|requests, scheduler| shared.take_events(requests, scheduler));
@@ -217,14 +223,15 @@ pub struct RunHandle<H: Host> {
 }
 
 impl<H: Host> RunHandle<H> {
-    /// Winds the run down: no further row group is begun, and those in work are finished and saved. The report's reason is
-    /// then [`StopReason::DrainedActions`](crate::pipeline::StopReason::DrainedActions). A run may still be cancelled meanwhile.
+    /// Winds the run down: no further row group is begun, and those in work are finished and saved. The
+    /// report's reason is then [`StopReason::DrainedActions`](crate::pipeline::StopReason::DrainedActions). A
+    /// run may still be cancelled meanwhile.
     pub fn drain(&self) {
         self.shared.drain();
     }
 
-    /// Stops the run: nothing more is begun, tasks under way are told to stop, and the run resolves once every lease is
-    /// back. Row groups that are complete by then are kept.
+    /// Stops the run: nothing more is begun, tasks under way are told to stop, and the run resolves once
+    /// every lease is back. Row groups that are complete by then are kept.
     pub fn cancel(&self) {
         self.shared.cancel();
     }
@@ -236,7 +243,8 @@ impl<H: Host> RunHandle<H> {
         self.shared.read(Pipeline::take_commands)
     }
 
-    /// The hash over its decisions so far: see [`Pipeline::decision_digest`](crate::pipeline::Pipeline::decision_digest).
+    /// The hash over its decisions so far: see
+    /// [`Pipeline::decision_digest`](crate::pipeline::Pipeline::decision_digest).
     #[must_use]
     pub fn decision_digest(&self) -> u64 {
         self.shared.read(|pipeline| pipeline.decision_digest())
@@ -248,20 +256,21 @@ impl<H: Host> RunHandle<H> {
         self.shared.progress()
     }
 
-    /// Reads the run's machine, for what [`RunHandle::progress`] does not say. `read` runs under the run's lock: it must be
-    /// short, and must not call back into the run.
+    /// Reads the run's machine, for what [`RunHandle::progress`] does not say. `read` runs under the run's
+    /// lock: it must be short, and must not call back into the run.
     pub fn look<R>(&self, read: impl FnOnce(&Pipeline) -> R) -> R {
         self.shared.read(|pipeline| read(pipeline))
     }
 
-    /// Asks for the run's events of these kinds from now on, and for no others: for a host that takes events itself, with
-    /// [`RunHandle::take_events`]. A run that was given [sinks](Run::with_sinks) takes them first.
+    /// Asks for the run's events of these kinds from now on, and for no others: for a host that takes events
+    /// itself, with [`RunHandle::take_events`]. A run that was given [sinks](Run::with_sinks) takes them
+    /// first.
     pub fn listen(&self, interest: Interest) {
         self.shared.read(|pipeline| pipeline.set_interest(interest));
     }
 
-    /// Moves the events that wait to the end of `into`. They come whenever the run was polled or given a command; no more
-    /// than [`MAX_PENDING`](crate::event::MAX_PENDING) wait.
+    /// Moves the events that wait to the end of `into`. They come whenever the run was polled or given a
+    /// command; no more than [`MAX_PENDING`](crate::event::MAX_PENDING) wait.
     pub fn take_events(&self, into: &mut Vec<SchedulerEvent>) {
         self.shared.read(|pipeline| into.extend(core::iter::from_fn(|| pipeline.poll_event())));
     }

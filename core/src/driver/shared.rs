@@ -1,7 +1,9 @@
-//! What a run, its jobs and its handles share: the state under its lock, and the gate that its tasks call through.
+//! What a run, its jobs and its handles share: the state under its lock, and the gate that its tasks call
+//! through.
 //!
-//! Every command takes the same steps: take the lock, give the machine the command, release the lock, wake the run.
-//! With a gate the command is one step with what the gate decides because of it, and the gate's lock is taken first.
+//! Every command takes the same steps: take the lock, give the machine the command, release the lock, wake
+//! the run. With a gate the command is one step with what the gate decides because of it, and the gate's lock
+//! is taken first.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -35,7 +37,7 @@ pub struct Shared<H: Host> {
 pub(super) struct Step {
     pub(super) actions: Actions,
     /// Workers that were told to stop.
-    pub(super) wakes: WakeList,
+    pub(super) stopped: WakeList,
     /// The waker that the run left before.
     pub(super) replaced: Option<Waker>,
     /// Whether there may be more to do at this very instant.
@@ -59,7 +61,8 @@ impl<H: Host> Shared<H> {
         Arc::new(Self::with(host, pipeline, None))
     }
 
-    /// The same for tasks that call through a gate: `calls` names the task resources that stand for request resources.
+    /// The same for tasks that call through a gate: `calls` names the task resources that stand for request
+    /// resources.
     pub(super) fn through(host: H, pipeline: Pipeline, gate: &Gate<H>, calls: &[(&str, ResourceId)]) -> Arc<Self> {
         let run = Self::with(host, pipeline, Some(gate.clone()));
         let registration = gate.register_run(Arc::clone(&run.state) as _);
@@ -110,19 +113,20 @@ impl<H: Host> Shared<H> {
         wakes.wake_all();
     }
 
-    /// Brings the machine up to date, takes a batch of its effects, and leaves `waker` to be woken by the next change.
+    /// Brings the machine up to date, takes a batch of its effects, and leaves `waker` to be woken by the
+    /// next change.
     pub(super) fn step(&self, waker: &Waker) -> Step {
         let waker = waker.clone();
         let now = self.apply(|state, now| {
             state.catch_up(now);
             now
         });
-        let (mut actions, mut wakes) = (Actions::new(), WakeList::default());
+        let (mut actions, mut stopped) = (Actions::new(), WakeList::default());
         let mut state = self.state.lock();
-        let has_more = state.drain(now, &mut actions, &mut wakes);
+        let has_more = state.drain(now, &mut actions, &mut stopped);
         let (next, report, replaced) = state.park(waker);
         drop(state);
-        Step { actions, wakes, replaced, has_more, next, report }
+        Step { actions, stopped, replaced, has_more, next, report }
     }
 
     /// Unregisters a run that is over from its gate. No worker is left that could wait there.

@@ -75,7 +75,8 @@ impl RunState {
         Self { pipeline, workers, lifecycle, waker: None, registration: None, is_stopping }
     }
 
-    /// Notes under which key the gate knows the run, and which task resources stand for resources of the gate.
+    /// Notes under which key the gate knows the run, and which task resources stand for resources of the
+    /// gate.
     pub(super) fn register(&mut self, registration: SlotKey, calls: &[(&str, ResourceId)]) {
         self.registration = Some(registration);
         self.pipeline.call_through(registration, calls);
@@ -154,7 +155,8 @@ impl RunState {
         entry.waker
     }
 
-    /// Returns whether a worker must stop, and the waker that `waker` replaces. `waker` is woken when it must.
+    /// Returns whether a worker must stop, and the waker that `waker` replaces. `waker` is woken when it
+    /// must.
     pub(super) fn watch_stop(&mut self, worker: WorkerId, waker: Waker) -> (bool, Option<Waker>) {
         // A worker without an entry has ended: nothing is left to do for it.
         let Some(entry) = self.workers.get_mut(worker) else { return (true, Some(waker)) };
@@ -173,8 +175,8 @@ impl RunState {
         true
     }
 
-    /// Leaves `waker` to be woken by the next change. Returns the next deadline, the report of a run that is over, and
-    /// the waker that is replaced.
+    /// Leaves `waker` to be woken by the next change. Returns the next deadline, the report of a run that is
+    /// over, and the waker that is replaced.
     pub(super) fn park(&mut self, waker: Waker) -> (Option<Instant>, Option<RunReport>, Option<Waker>) {
         debug_assert!(!self.is_over() || self.pipeline.report().is_some(), "a run that is over has its report");
         let report = if self.is_over() { self.pipeline.report().cloned() } else { None };
@@ -231,8 +233,8 @@ impl YieldingRun for RunState {
         self.pipeline.go_on(now);
     }
 
-    /// A run that nothing polls any more has its effects carried out here. There are at most as many as there are
-    /// workers, hooks and checkpoints out.
+    /// A run that nothing polls any more has its effects carried out here. There are at most as many as there
+    /// are workers, hooks and checkpoints out.
     fn collect_wakers(&mut self, now: Instant, wakes: &mut WakeList) {
         wakes.push(self.take_waker());
         while self.is_abandoned()

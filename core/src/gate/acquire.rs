@@ -19,9 +19,9 @@ pub type AcquireOwned<H> = AcquireOf<Gate<H>>;
 
 /// Waits for a permit.
 ///
-/// Nothing happens before the first poll: only then is a place in the queue taken, and only then does the request's
-/// timeout begin. Dropping it at any moment is safe: a place in the queue is given up, and a permit that was granted
-/// but not yet seen is released as local cancelled. That holds after a panic in a waker too.
+/// Nothing happens before the first poll: only then is a place in the queue taken, and only then does the
+/// request's timeout begin. Dropping it at any moment is safe: a place in the queue is given up, and a permit
+/// that was granted but not yet seen is released as local cancelled. That holds after a panic in a waker too.
 #[must_use = "a future does nothing until it is polled"]
 pub struct AcquireOf<G: GateRef> {
     /// Moves into the permit; `None` once there is an answer.
@@ -38,8 +38,8 @@ impl<G: GateRef> AcquireOf<G> {
         Self { gate: Some(gate), request, token: None, slot: None }
     }
 
-    /// Asks on behalf of a worker of a run: while it waits, the worker gives back what it holds. `token` is the one of
-    /// its task; `None` changes nothing. See [`yielding`](crate::yielding).
+    /// Asks on behalf of a worker of a run: while it waits, the worker gives back what it holds. `token` is
+    /// the one of its task; `None` changes nothing. See [`yielding`](crate::yielding).
     #[must_use = "a future does nothing until it is polled"]
     pub fn yielding(mut self, token: Option<YieldToken>) -> Self {
         self.token = token;
@@ -52,7 +52,8 @@ impl<G: GateRef> Future for AcquireOf<G> {
 
     /// # Panics
     ///
-    /// When polled again after it was ready. Also when the waker of another waiter panics that this poll wakes.
+    /// When polled again after it was ready. Also when the waker of another waiter panics that this poll
+    /// wakes.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { gate: held_gate, request, token, slot } = &mut *self;

@@ -26,7 +26,8 @@ impl<T: Timer> Alarm<T> {
         Self { sleep: None, armed: None }
     }
 
-    /// Ready once `at` has come; pending for ever without one. A different `at` takes the place of the one before.
+    /// Ready once `at` has come; pending for ever without one. A different `at` takes the place of the one
+    /// before.
     pub(crate) fn poll_until(
         self: Pin<&mut Self>,
         timer: &T,

@@ -1,17 +1,20 @@
-//! The async face of request admission: `acquire().await` returns a permit, and the permit is released whatever happens.
+//! The async face of request admission: `acquire().await` returns a permit, and the permit is released
+//! whatever happens.
 //!
-//! A [`Gate`] puts one [`RequestAdmission`] behind a lock. Every command takes the same steps: read the clock if anything
-//! depends on the time, take the lock, give the machine the command, store the answers it decided on, release the lock,
-//! and only then wake. No waker and no code of the host runs under the lock, so a waker may call back into the gate.
+//! A [`Gate`] puts one [`RequestAdmission`] behind a lock. Every command takes the same steps: read the clock
+//! if anything depends on the time, take the lock, give the machine the command, store the answers it decided
+//! on, release the lock, and only then wake. No waker and no code of the host runs under the lock, so a waker
+//! may call back into the gate.
 //!
-//! A waker that panics keeps no other waiter from being woken, and loses no permit and no place in the queue. With the
-//! feature `std` the panic resumes in the caller once every other waker has run; a panic while the thread is unwinding
-//! already is dropped. Without `std` the others are woken while it unwinds.
+//! A waker that panics keeps no other waiter from being woken, and loses no permit and no place in the queue.
+//! With the feature `std` the panic resumes in the caller once every other waker has run; a panic while the
+//! thread is unwinding already is dropped. Without `std` the others are woken while it unwinds.
 //!
-//! No task polls. A waiter is woken when its own answer is there. Time reaches the machine through one [`GateTimer`],
-//! which sleeps until the machine's next deadline and is woken only when that moves forward.
+//! No task polls. A waiter is woken when its own answer is there. Time reaches the machine through one
+//! [`GateTimer`], which sleeps until the machine's next deadline and is woken only when that moves forward.
 //!
-//! A [`Permit`] borrows the gate, an [`OwnedPermit`] keeps it alive, and [`Gate::run`] keeps the permit to itself.
+//! A [`Permit`] borrows the gate, an [`OwnedPermit`] keeps it alive, and [`Gate::run`] keeps the permit to
+//! itself.
 
 mod acquire;
 pub(crate) mod alarm;
@@ -47,9 +50,10 @@ pub struct Gate<H: Host> {
 impl<H: Host> Gate<H> {
     /// Creates a gate in front of `machine`, and spawns the gate's one timer on `host`.
     ///
-    /// If the host drops that timer while the gate is in use, as a runtime does that shuts down, the gate shuts down with
-    /// it: every waiter and every later request is denied with
-    /// [`DenialReason::Shutdown`](crate::request::DenialReason::Shutdown). Nothing waits for a deadline without a timer.
+    /// If the host drops that timer while the gate is in use, as a runtime does that shuts down, the gate
+    /// shuts down with it: every waiter and every later request is denied with
+    /// [`DenialReason::Shutdown`](crate::request::DenialReason::Shutdown). Nothing waits for a deadline
+    /// without a timer.
     pub fn new(host: H, machine: RequestAdmission) -> Self
     where
         H: Spawn<GateTimer<H>>,
@@ -60,8 +64,8 @@ impl<H: Host> Gate<H> {
         Self { shared }
     }
 
-    /// Returns a permit as soon as it is this request's turn. The returned future asks at its first poll; dropping it at
-    /// any moment leaks nothing.
+    /// Returns a permit as soon as it is this request's turn. The returned future asks at its first poll;
+    /// dropping it at any moment leaks nothing.
     #[inline]
     pub fn acquire(&self, request: Request) -> Acquire<'_, H> {
         AcquireOf::new(self, request)
@@ -85,10 +89,11 @@ impl<H: Host> Gate<H> {
         self.try_acquire_permit(&request).map(|permit| PermitOf::new(self.clone(), permit.into_lease()))
     }
 
-    /// Makes `call` as soon as it is this request's turn, and finishes the permit with the outcome that its result means.
+    /// Makes `call` as soon as it is this request's turn, and finishes the permit with the outcome that its
+    /// result means.
     ///
-    /// Returns the output of `call`, or the denial. `call` is not polled before there is a permit. Dropped half-way, the
-    /// permit is released as local cancelled.
+    /// Returns the output of `call`, or the denial. `call` is not polled before there is a permit. Dropped
+    /// half-way, the permit is released as local cancelled.
     ///
     /// ```
     /// # use tidegate_core::gate::Gate;
@@ -140,8 +145,8 @@ impl<H: Host> Gate<H> {
 
     /// Gives the machine any other command, such as a registration, and delivers what follows from it.
     ///
-    /// `command` runs under the gate's lock: it must be short, and must not call back into the gate. If it panics, what
-    /// it changed until then is delivered.
+    /// `command` runs under the gate's lock: it must be short, and must not call back into the gate. If it
+    /// panics, what it changed until then is delivered.
     pub fn with<R>(&self, command: impl FnOnce(&mut RequestAdmission, Instant) -> R) -> R {
         self.shared.command(|state, now| command(&mut state.machine, now))
     }

@@ -6,7 +6,8 @@ use super::Gate;
 use crate::request::{Completion, Outcome, RequestLease};
 use crate::runtime::Host;
 
-/// A gate by reference or by handle: `&Gate<H>` or `Gate<H>`. It decides whether a permit is borrowed or owned.
+/// A gate by reference or by handle: `&Gate<H>` or `Gate<H>`. It decides whether a permit is borrowed or
+/// owned.
 ///
 /// Sealed: a permit is released to the gate that granted it.
 pub trait GateRef: sealed::Sealed {
@@ -51,7 +52,8 @@ pub type OwnedPermit<H> = PermitOf<Gate<H>>;
 
 /// The right to make one call. Release it with [`PermitOf::finish`] and the outcome of the call.
 ///
-/// A permit that is dropped, by an early return, a cancelled future or a panic, is released as local cancelled.
+/// A permit that is dropped, by an early return, a cancelled future or a panic, is released as local
+/// cancelled.
 #[must_use = "a permit that is dropped releases its slot at once"]
 pub struct PermitOf<G: GateRef> {
     gate: G,

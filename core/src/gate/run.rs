@@ -13,16 +13,17 @@ use crate::request::{Completion, Denial};
 use crate::runtime::Host;
 use crate::yielding::YieldToken;
 
-/// How [`Gate::run`](super::Gate::run) learns what became of a call: [`Classify::completion`](super::Classify).
+/// How [`Gate::run`](super::Gate::run) learns what became of a call:
+/// [`Classify::completion`](super::Classify).
 pub type ByResult<F> = fn(&<F as Future>::Output) -> Completion;
 
 pin_project! {
     /// Waits for a permit, makes the call, and finishes the permit with what became of it. Made by
     /// [`Gate::run`](super::Gate::run) and [`Gate::run_with`](super::Gate::run_with).
     ///
-    /// The call is not polled before there is a permit. Dropping this future at any moment is safe: a place in the queue
-    /// is given up, and a call under way is dropped first and its permit then released as local cancelled; so is the
-    /// permit of a call that panics.
+    /// The call is not polled before there is a permit. Dropping this future at any moment is safe: a place
+    /// in the queue is given up, and a call under way is dropped first and its permit then released as local
+    /// cancelled; so is the permit of a call that panics.
     #[must_use = "a future does nothing until it is polled"]
     pub struct Run<'a, H, F, C>
     where

@@ -1,7 +1,7 @@
 //! The runs whose workers yield while they wait for the gate.
 //!
-//! A run keeps its state behind a lock of its own, which is only ever taken inside the gate's. So a worker gets its
-//! permit and its task resources in one step. [`YieldingRun`] is all that the gate knows of a run.
+//! A run keeps its state behind a lock of its own, which is only ever taken inside the gate's. So a worker
+//! gets its permit and its task resources in one step. [`YieldingRun`] is all that the gate knows of a run.
 
 use alloc::sync::Arc;
 

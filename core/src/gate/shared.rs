@@ -1,8 +1,8 @@
 //! What all handles of one gate share: the machine under its lock, and where each waiter finds its answer.
 //!
-//! Every command takes the same steps: read the clock, take the lock, give the machine the command, store the answers
-//! it decided on, collect the wakers of their waiters, release the lock, wake. The clock is the host's code and a waker
-//! is anybody's, so neither runs under the lock.
+//! Every command takes the same steps: read the clock, take the lock, give the machine the command, store the
+//! answers it decided on, collect the wakers of their waiters, release the lock, wake. The clock is the
+//! host's code and a waker is anybody's, so neither runs under the lock.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -46,38 +46,44 @@ struct TimerSlot {
     waker: Option<Waker>,
 }
 
-/// The lock, held for one command. When it is dropped, it delivers what the command decided, releases the lock and
-/// wakes. It does so too if the command panics.
+/// The lock, held for one command. When it is dropped, it delivers what the command decided: also if the
+/// command panics.
 struct Command<'a, L: RawMutex> {
-    // Dropped in this order: the lock is released before anything is woken.
-    state: MutexGuard<'a, L, GateState<L>>,
-    wakes: WakeList,
+    /// `None` only while it is dropped.
+    state: Option<MutexGuard<'a, L, GateState<L>>>,
     now: Instant,
 }
 
 impl<L: RawMutex> Drop for Command<'_, L> {
     #[inline]
     fn drop(&mut self) {
+        let Some(mut state) = self.state.take() else { return };
         // Most commands of a gate without a queue have nothing to deliver.
-        let effect = self.state.machine.poll_effect();
-        let timer = self.state.advance_timer();
-        if effect.is_some() || timer.is_some() || !self.state.runs.is_empty() {
-            self.deliver(effect, timer);
+        let effect = state.machine.poll_effect();
+        let timer = state.advance_timer();
+        if effect.is_some() || timer.is_some() || !state.runs.is_empty() {
+            deliver(state, self.now, effect, timer);
         }
     }
 }
 
-impl<L: RawMutex> Command<'_, L> {
-    /// Stores all answers, and collects the wakers: the timer's first, then those of waiters in the order of their answers.
-    #[inline(never)]
-    fn deliver(&mut self, effect: Option<Effect>, timer: Option<Waker>) {
-        let Self { state, wakes, now } = self;
-        wakes.push(timer);
-        if let Some(effect) = effect {
-            wakes.push(state.store(*now, effect));
-        }
-        state.drain(*now, wakes);
+/// Stores all answers, releases the lock and wakes: the timer first, then waiters in the order of their
+/// answers.
+#[inline(never)]
+fn deliver<L: RawMutex>(
+    mut state: MutexGuard<'_, L, GateState<L>>,
+    now: Instant,
+    effect: Option<Effect>,
+    timer: Option<Waker>,
+) {
+    let mut wakes = WakeList::default();
+    wakes.push(timer);
+    if let Some(effect) = effect {
+        wakes.push(state.store(now, effect));
     }
+    state.drain(now, &mut wakes);
+    drop(state);
+    wakes.wake_all();
 }
 
 impl<H: Host> Shared<H> {
@@ -88,16 +94,21 @@ impl<H: Host> Shared<H> {
 
     /// Gives the machine one command and delivers what follows from it.
     ///
-    /// A waker that panics makes this panic after every other waker is woken. `R` is dropped then: a lease in it must
-    /// be in a permit. What `command` returns is dropped by the caller, outside the lock.
+    /// A waker that panics makes this panic after every other waker is woken. `R` is dropped then: a lease in
+    /// it must be in a permit. What `command` returns is dropped by the caller, outside the lock.
     #[inline]
     pub(super) fn command<R>(&self, command: impl FnOnce(&mut GateState<H::Lock>, Instant) -> R) -> R {
         let now = self.host.now();
         Self::run(self.state.lock(), now, command)
     }
 
-    /// [`Shared::command`] for a command that seldom depends on the time: see
-    /// [`RequestAdmission::needs_clock`].
+    /// [`Shared::command`] for a command that seldom depends on the time.
+    ///
+    /// While no deadline, pause or ramp is under way, the machine decides the same at any time, and reading
+    /// the clock twice would be a good part of what an uncontended call costs (the row `gate: acquire().await
+    /// + finish` of the benches). So the machine is asked first, under the lock. If it needs the time, the
+    /// lock is released for the reading: the clock is the host's code. Otherwise the command gets the latest
+    /// instant that the machine knows.
     #[inline]
     fn untimed_command<R>(
         &self,
@@ -122,10 +133,10 @@ impl<H: Host> Shared<H> {
         now: Instant,
         command: impl FnOnce(&mut GateState<H::Lock>, Instant) -> R,
     ) -> R {
-        let mut held = Command { state, wakes: WakeList::default(), now };
-        let result = command(&mut held.state, now);
+        let mut held = Command { state: Some(state), now };
+        let result = held.state.as_mut().map(|state| command(state, now));
         drop(held);
-        result
+        result.expect("the lock is held until the command is dropped")
     }
 
     /// Reads the state without a command.
@@ -151,7 +162,8 @@ impl<H: Host> Shared<H> {
 
     /// The same for a waiter that is new, and so is hardly answered yet.
     fn wait(&self, slot: WaiterSlot, waker: &Waker) -> Poll<Answer> {
-        // Cloning and dropping a waker may panic. Neither happens under the lock or while an answer is out of its slot.
+        // Cloning and dropping a waker may panic. Neither happens under the lock or while an answer is out of
+        // its slot.
         let waker = waker.clone();
         let waits = self.state.lock().waiters.set_waker(slot, waker);
         match waits {
@@ -192,10 +204,11 @@ impl<H: Host> Shared<H> {
         let _ = self.untimed_command(needs_clock, |state, now| state.machine.release(now, lease, completion));
     }
 
-    /// Runs what is due, and returns the next instant at which something is. `waker` is woken if that becomes sooner.
+    /// Runs what is due, and returns the next instant at which something is. `waker` is woken if that becomes
+    /// sooner.
     ///
-    /// A waker of somebody else that panics does not end the timer, which serves all others: the panic is dropped. Where
-    /// panics cannot be caught it unwinds to the host, after every other waker is woken.
+    /// A waker of somebody else that panics does not end the timer, which serves all others: the panic is
+    /// dropped. Where panics cannot be caught it unwinds to the host, after every other waker is woken.
     pub(super) fn tick(&self, waker: &Waker) -> Option<Instant> {
         let waker = waker.clone();
         let (mut next, mut replaced) = (None, None);
@@ -222,8 +235,8 @@ impl<H: Host> Drop for Shared<H> {
 
 /// Asking for a permit.
 impl<H: Host> Gate<H> {
-    /// Asks for a permit. The answer is pending when a waiter was queued: its slot is in `slot` before any foreign code
-    /// runs, so that a panic does not lose its place.
+    /// Asks for a permit. The answer is pending when a waiter was queued: its slot is in `slot` before any
+    /// foreign code runs, so that a panic does not lose its place.
     #[inline]
     pub(super) fn start_acquire(
         &self,
@@ -274,7 +287,8 @@ impl<H: Host> Gate<H> {
         drop(run);
     }
 
-    /// Gives a run one command, in one step with what this gate decides because of it. `command` runs under both locks.
+    /// Gives a run one command, in one step with what this gate decides because of it. `command` runs under
+    /// both locks.
     pub(crate) fn command_run<R, S: YieldingRun>(
         &self,
         run: &Mutex<H::Lock, S>,
@@ -300,8 +314,8 @@ impl<H: Host> Gate<H> {
 }
 
 impl<L: RawMutex> GateState<L> {
-    /// Stores the answers of all pending effects. Adds the wakers of their waiters, of runs that changed, and of the
-    /// timer if it is armed for too late.
+    /// Stores the answers of all pending effects. Adds the wakers of their waiters, of runs that changed, and
+    /// of the timer if it is armed for too late.
     fn drain(&mut self, now: Instant, wakes: &mut WakeList) {
         loop {
             if !self.runs.is_empty() {
@@ -322,8 +336,8 @@ impl<L: RawMutex> GateState<L> {
         self.runs.notify_changed(now, wakes);
     }
 
-    /// Arms the timer for the next deadline if it is armed for later or not at all, and returns its waker then. A timer
-    /// that fires early is harmless and is left alone.
+    /// Arms the timer for the next deadline if it is armed for later or not at all, and returns its waker
+    /// then. A timer that fires early is harmless and is left alone.
     #[inline]
     fn advance_timer(&mut self) -> Option<Waker> {
         let next = self.machine.poll_timeout()?;

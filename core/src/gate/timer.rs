@@ -11,16 +11,16 @@ use super::alarm::Alarm;
 use super::shared::Shared;
 use crate::runtime::Host;
 
-/// How often one poll fires before it lets others run. A sleep that ends early, or a machine with much to do at one
-/// instant, then costs turns of the executor and never the executor itself.
+/// How often one poll fires before it lets others run. A sleep that ends early, or a machine with much to do
+/// at one instant, then costs turns of the executor and never the executor itself.
 const ROUNDS: usize = 16;
 
 pin_project! {
     /// The one timer of a [`Gate`](super::Gate), spawned by [`Gate::new`](super::Gate::new).
     ///
-    /// It keeps one sleep, armed for the gate's next deadline, however many waiters there are. It does not keep the
-    /// gate alive: it ends when the last handle, permit and acquire of the gate is gone. A host that drops it earlier
-    /// shuts the gate down.
+    /// It keeps one sleep, armed for the gate's next deadline, however many waiters there are. It does not
+    /// keep the gate alive: it ends when the last handle, permit and acquire of the gate is gone. A host that
+    /// drops it earlier shuts the gate down.
     #[must_use = "a gate without its timer refuses everybody"]
     pub struct GateTimer<H>
     where
@@ -34,7 +34,8 @@ pin_project! {
 
     impl<H: Host> PinnedDrop for GateTimer<H> {
         fn drop(this: Pin<&mut Self>) {
-            // Without a timer no deadline would be kept and no cooldown would end: refused is better than stuck.
+            // Without a timer no deadline would be kept and no cooldown would end: refused is better than
+            // stuck.
             if let Some(shared) = this.shared.upgrade() {
                 shared.command(|state, now| state.machine.shutdown(now));
             }
@@ -54,7 +55,8 @@ impl<H: Host> Future for GateTimer<H> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
         for _ in 0..ROUNDS {
-            // Held only while ticking: if it turns out to be the last handle, dropping it wakes this future to its end.
+            // Held only while ticking: if it turns out to be the last handle, dropping it wakes this future
+            // to its end.
             let Some(shared) = this.shared.upgrade() else { return Poll::Ready(()) };
             let next = shared.tick(context.waker());
             drop(shared);

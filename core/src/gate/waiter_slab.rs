@@ -1,9 +1,10 @@
 //! Where waiting acquires find their answers.
 //!
-//! A waiter has two numbers. The future keeps its [`WaiterSlot`], where it finds its answer without a search. The machine
-//! knows it by its [`WaiterId`], whose slot the machine reuses as soon as it has decided on an answer. The gate stores
-//! every answer before it releases its lock. So two waiters of one slot of the machine meet only within one command: when
-//! it decides on the answer of the earlier one and then queues the later one.
+//! A waiter has two numbers. The future keeps its [`WaiterSlot`], where it finds its answer without a search.
+//! The machine knows it by its [`WaiterId`], whose slot the machine reuses as soon as it has decided on an
+//! answer. The gate stores every answer before it releases its lock. So two waiters of one slot of the
+//! machine meet only within one command: when it decides on the answer of the earlier one and then queues the
+//! later one.
 
 use alloc::vec::Vec;
 use core::task::Waker;
@@ -56,7 +57,8 @@ pub(super) struct WaiterSlab {
     entries: Slab<Entry>,
     /// The entries that wait, by the slot of their waiter in the machine.
     waiting: Vec<usize>,
-    /// Entries whose slot in the machine was reused before their answer was stored. Empty between two commands.
+    /// Entries whose slot in the machine was reused before their answer was stored. Empty between two
+    /// commands.
     displaced: Vec<usize>,
 }
 
@@ -79,7 +81,8 @@ impl WaiterSlab {
         WaiterSlot(number)
     }
 
-    /// Stores an answer and returns the waker to wake. Gives the answer back if this slab does not know the waiter.
+    /// Stores an answer and returns the waker to wake. Gives the answer back if this slab does not know the
+    /// waiter.
     #[inline]
     pub(super) fn answer(&mut self, waiter: WaiterId, answer: Answer) -> Result<Option<Waker>, Answer> {
         let number = self.waiting.get(waiter.slot()).copied().unwrap_or(NONE);
@@ -113,7 +116,8 @@ impl WaiterSlab {
         }
     }
 
-    /// Sets the waker that the answer wakes, and returns the one before. Gives the waker back if the answer is there.
+    /// Sets the waker that the answer wakes, and returns the one before. Gives the waker back if the answer
+    /// is there.
     #[inline]
     pub(super) fn set_waker(&mut self, slot: WaiterSlot, waker: Waker) -> Result<Option<Waker>, Waker> {
         match self.entries.get_mut(slot.0) {

@@ -17,3 +17,5 @@ mod run;
 mod sinks;
 mod support;
 mod tied;
+#[cfg(feature = "std")]
+mod wakers;

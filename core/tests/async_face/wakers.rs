@@ -1,0 +1,472 @@
+//! Wakers that panic: no other waiter sleeps for ever, no place in the queue and no lease is lost, and the
+//! panic reaches the caller once everything else is done.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, Pending, pending};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+
+use tidegate_core::driver::{self, Run, RunHandle};
+use tidegate_core::gate::{Acquire, Gate, OwnedPermit};
+use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, StopReason, Strategy, TaskOutcome};
+use tidegate_core::request::{Completion, DenialReason, Outcome, Request};
+use tidegate_core::runtime::{Host, Spawn, Timer};
+use tidegate_core::time::{Clock, Instant};
+
+use crate::driver::{Work, chain};
+use crate::support::{OnceAtATime, Runtime, StillHost, Wakes, at, gate_of, held, ms, poll};
+
+/// Panics when it is woken, and counts how often.
+#[derive(Default)]
+struct Panics(AtomicUsize);
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        resume_unwind(Box::new("a waker panicked"));
+    }
+}
+
+/// A waker whose clone panics while the flag is set.
+fn panicking_clone(panics: &'static Cell<bool>) -> Waker {
+    fn clone(data: *const ()) -> RawWaker {
+        // SAFETY: `data` is the reference that `panicking_clone` was given, which is static.
+        #[allow(unsafe_code)]
+        let panics = unsafe { &*data.cast::<Cell<bool>>() };
+        if panics.get() {
+            resume_unwind(Box::new("a clone panicked"));
+        }
+        RawWaker::new(data, &TABLE)
+    }
+    static TABLE: RawWakerVTable = RawWakerVTable::new(clone, |_| {}, |_| {}, |_| {});
+    // SAFETY: `clone` makes wakers of the same kind, the other functions do nothing, and the test has one
+    // thread.
+    #[allow(unsafe_code)]
+    unsafe {
+        Waker::from_raw(RawWaker::new(std::ptr::from_ref(panics).cast(), &TABLE))
+    }
+}
+
+fn panics(code: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(code)).is_err()
+}
+
+/// Waiters of one gate, of which one has a waker that panics.
+struct Queue<'a> {
+    waiters: Vec<(Acquire<'a, StillHost>, Arc<Wakes>)>,
+    panics: Arc<Panics>,
+}
+
+impl<'a> Queue<'a> {
+    fn new(gate: &'a Gate<StillHost>, request: Request, len: usize, panics_at: usize) -> Self {
+        let panics = Arc::<Panics>::default();
+        let waiter = |position| {
+            let (mut acquire, wakes) = (gate.acquire(request), Arc::<Wakes>::default());
+            let waker = if position == panics_at { Arc::clone(&panics).into() } else { Arc::clone(&wakes).into() };
+            assert!(poll(&mut acquire, &waker).is_pending());
+            (acquire, wakes)
+        };
+        Self { waiters: (0..len).map(waiter).collect(), panics }
+    }
+
+    /// How often each waiter was woken; the one that panics counts as any other.
+    fn woken(&self) -> Vec<usize> {
+        let mut woken: Vec<_> = self.waiters.iter().map(|(_, wakes)| wakes.count()).collect();
+        let panicked = self.panics.0.load(Ordering::Relaxed);
+        if panicked > 0 {
+            let silent = woken.iter().position(|count| *count == 0).expect("it is among them");
+            woken[silent] = panicked;
+        }
+        woken
+    }
+}
+
+const WAITERS: usize = 40;
+
+fn full_gate(cap: u32) -> (Gate<StillHost>, Request) {
+    let (gate, resource) = gate_of(StillHost, cap);
+    (gate, Request::new(resource))
+}
+
+#[test]
+fn a_raised_cap_wakes_every_waiter_whichever_waker_panics() {
+    for panics_at in [0, 1, WAITERS - 1] {
+        let (gate, request) = full_gate(1);
+        let _held = gate.try_acquire(request).unwrap();
+        let queue = Queue::new(&gate, request, WAITERS, panics_at);
+        let raise = || drop(gate.with(|machine, now| machine.register(now, "provider", "model", "alias", 1_000)));
+        assert!(panics(raise));
+        let granted = held(&gate).0 - 1;
+        assert!(granted > 0);
+        let woken = queue.woken();
+        assert!(woken.iter().take(granted).all(|count| *count == 1), "{panics_at}: {woken:?}");
+        drop(queue);
+        assert_eq!(held(&gate), (1, 0));
+    }
+}
+
+#[test]
+fn a_shutdown_wakes_every_waiter_whichever_waker_panics() {
+    for panics_at in [0, 1, WAITERS - 1] {
+        let (gate, request) = full_gate(1);
+        let _held = gate.try_acquire(request).unwrap();
+        let queue = Queue::new(&gate, request, WAITERS, panics_at);
+        assert!(panics(|| gate.shutdown()));
+        assert_eq!(queue.woken(), [1; WAITERS]);
+        for (mut acquire, _) in queue.waiters {
+            let Poll::Ready(Err(denial)) = poll(&mut acquire, Waker::noop()) else { panic!("it was denied") };
+            assert_eq!(denial.reason, DenialReason::Shutdown);
+        }
+    }
+}
+
+/// What ends a call, or gives its slot to the next waiter in another way.
+type Release = fn(&Gate<StillHost>, OwnedPermit<StillHost>);
+
+const RELEASES: [(&str, Release); 3] = [
+    ("finish", |_, permit| permit.finish(Outcome::Success)),
+    ("drop", |_, permit| drop(permit)),
+    ("with", |gate, permit| {
+        gate.with(|machine, now| machine.register(now, "provider", "model", "alias", 2)).unwrap();
+        drop(permit);
+    }),
+];
+
+#[test]
+fn a_slot_that_is_released_to_a_waiter_whose_waker_panics_is_its_own() {
+    for (name, release) in RELEASES {
+        let (gate, request) = full_gate(1);
+        let permit = gate.try_acquire_owned(request).unwrap();
+        let mut queue = Queue::new(&gate, request, 2, 0);
+        assert!(panics(|| release(&gate, permit)), "{name}");
+        assert_eq!(queue.panics.0.load(Ordering::Relaxed), 1, "{name}");
+        let Poll::Ready(Ok(permit)) = poll(&mut queue.waiters[0].0, Waker::noop()) else { panic!("{name}") };
+        permit.finish(Outcome::Success);
+        assert_eq!(queue.waiters[1].1.count(), 1, "{name}: the slot goes on to the next");
+        drop(queue);
+        assert_eq!(held(&gate), (0, 0), "{name}");
+    }
+}
+
+#[test]
+fn a_permit_that_is_dropped_while_a_thread_unwinds_wakes_a_waker_that_panics_without_an_abort() {
+    let (gate, request) = full_gate(1);
+    let permit = gate.try_acquire(request).unwrap();
+    let queue = Queue::new(&gate, request, 1, 0);
+    let unwound = catch_unwind(AssertUnwindSafe(|| {
+        let _permit = permit;
+        resume_unwind(Box::new("user code broke"));
+    }));
+    assert_eq!(unwound.unwrap_err().downcast_ref(), Some(&"user code broke"), "the first panic goes on");
+    assert_eq!(queue.panics.0.load(Ordering::Relaxed), 1);
+    drop(queue);
+    assert_eq!(held(&gate), (0, 0));
+}
+
+#[test]
+fn an_acquire_that_is_dropped_hands_its_unseen_permit_to_a_waiter_whose_waker_panics() {
+    let (gate, request) = full_gate(1);
+    let first = gate.try_acquire(request).unwrap();
+    let mut unseen = gate.acquire(request);
+    assert!(poll(&mut unseen, Waker::noop()).is_pending());
+    let mut queue = Queue::new(&gate, request, 1, 0);
+    first.finish(Outcome::Success);
+    assert!(panics(|| drop(unseen)));
+    assert!(matches!(poll(&mut queue.waiters[0].0, Waker::noop()), Poll::Ready(Ok(_))));
+    drop(queue);
+    assert_eq!(held(&gate), (0, 0));
+}
+
+#[test]
+fn a_command_of_with_that_panics_itself_delivers_what_it_decided() {
+    let (gate, request) = full_gate(1);
+    let _held = gate.try_acquire(request).unwrap();
+    let queue = Queue::new(&gate, request, 2, 9);
+    assert!(panics(|| {
+        gate.with(|machine, now| {
+            machine.shutdown(now);
+            resume_unwind(Box::new("the command broke"))
+        })
+    }));
+    assert_eq!(queue.woken(), [1, 1]);
+}
+
+/// A host whose clock is set by hand, whose timer never fires, and that keeps what it spawns to be polled by
+/// hand.
+#[derive(Clone, Default)]
+struct HandHost {
+    now_ms: Rc<Cell<u64>>,
+    spawned: Rc<RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>>,
+}
+
+impl Clock for HandHost {
+    fn now(&self) -> Instant {
+        at(self.now_ms.get())
+    }
+}
+
+impl Timer for HandHost {
+    type Sleep = Pending<()>;
+
+    fn sleep_until(&self, _at: Instant) -> Pending<()> {
+        pending()
+    }
+}
+
+impl<F: Future<Output = ()> + 'static> Spawn<F> for HandHost {
+    fn spawn(&self, future: F) {
+        self.spawned.borrow_mut().push(Box::pin(future));
+    }
+}
+
+impl Host for HandHost {
+    type Lock = OnceAtATime;
+}
+
+/// A gate with one slot, which is taken, and a waiter whose deadline has passed unnoticed. The next command
+/// denies it, and its waker panics.
+fn gate_with_an_overdue_waiter(check: impl FnOnce(&Gate<HandHost>, Request, OwnedPermit<HandHost>)) {
+    let host = HandHost::default();
+    let (gate, resource) = gate_of(host.clone(), 1);
+    let request = Request::new(resource);
+    let permit = gate.try_acquire_owned(request).unwrap();
+    let panics = Arc::<Panics>::default();
+    let mut overdue = gate.acquire(request.within(ms(5)));
+    assert!(poll(&mut overdue, &Arc::clone(&panics).into()).is_pending());
+    host.now_ms.set(6);
+    check(&gate, request, permit);
+    assert_eq!(panics.0.load(Ordering::Relaxed), 1);
+    assert!(matches!(poll(&mut overdue, Waker::noop()), Poll::Ready(Err(_))));
+    assert_eq!(held(&gate), (0, 0));
+}
+
+#[test]
+fn a_first_poll_that_wakes_a_waker_that_panics_keeps_its_place() {
+    gate_with_an_overdue_waiter(|gate, request, permit| {
+        let mut acquire = gate.acquire(request);
+        assert!(panics(|| drop(poll(&mut acquire, Waker::noop()))));
+        assert_eq!(held(gate), (1, 1), "it is queued");
+        permit.finish(Outcome::Success);
+        assert!(matches!(poll(&mut acquire, Waker::noop()), Poll::Ready(Ok(_))));
+    });
+    gate_with_an_overdue_waiter(|gate, request, permit| {
+        let mut acquire = gate.acquire(request);
+        assert!(panics(|| drop(poll(&mut acquire, Waker::noop()))));
+        drop(acquire);
+        assert_eq!(held(gate), (1, 0));
+        drop(permit);
+    });
+}
+
+#[test]
+fn a_try_that_wakes_a_waker_that_panics_loses_no_lease() {
+    gate_with_an_overdue_waiter(|gate, request, permit| {
+        let unwound = panics(|| drop(gate.try_acquire(request)));
+        assert_eq!(held(gate).0, 1);
+        let released = panics(|| drop(permit));
+        assert!(unwound != released, "the overdue waiter is denied by one of them");
+    });
+}
+
+#[test]
+fn the_timer_denies_and_grants_all_that_are_due_although_one_waker_panics() {
+    for panics_at in 0..3 {
+        let runtime = Runtime::new();
+        let (gate, resource) = gate_of(runtime.host(), 8);
+        runtime.run_ready();
+        let request = Request::new(resource);
+        let permits: Vec<_> = (0..8).map(|_| gate.try_acquire(request).unwrap()).collect();
+        let panics = Arc::<Panics>::default();
+        let mut waiters: Vec<_> =
+            (0..3).map(|_| (gate.acquire(request.within(ms(5))), Arc::<Wakes>::default())).collect();
+        for (position, (acquire, wakes)) in waiters.iter_mut().enumerate() {
+            let waker = if position == panics_at { Waker::from(Arc::clone(&panics)) } else { Arc::clone(wakes).into() };
+            assert!(poll(acquire, &waker).is_pending());
+        }
+        runtime.run_until(at(5));
+        assert_eq!(panics.0.load(Ordering::Relaxed), 1);
+        assert_eq!(waiters.iter().map(|(_, wakes)| wakes.count()).sum::<usize>(), 2, "{panics_at}");
+        for (acquire, _) in &mut waiters {
+            assert!(matches!(poll(acquire, Waker::noop()), Poll::Ready(Err(_))));
+        }
+        // The timer goes on: it serves others too.
+        let late = runtime.block_on(gate.acquire(request.within(ms(7)))).unwrap();
+        assert_eq!((late.unwrap_err().reason, runtime.host().now()), (DenialReason::QueueTimeout, at(12)));
+        drop(permits);
+        assert_eq!(held(&gate), (0, 0));
+    }
+}
+
+#[test]
+fn a_cooldown_that_ends_grants_to_all_it_has_room_for_although_one_waker_panics() {
+    for panics_at in 0..2 {
+        let runtime = Runtime::new();
+        let (gate, resource) = gate_of(runtime.host(), 8);
+        let request = Request::new(resource);
+        gate.try_acquire(request).unwrap().finish(Completion::rate_limited(Some(ms(100))));
+        let panics = Arc::<Panics>::default();
+        let mut waiters: Vec<_> = (0..2).map(|_| (gate.acquire(request), Arc::<Wakes>::default())).collect();
+        for (position, (acquire, wakes)) in waiters.iter_mut().enumerate() {
+            let waker = if position == panics_at { Waker::from(Arc::clone(&panics)) } else { Arc::clone(wakes).into() };
+            assert!(poll(acquire, &waker).is_pending());
+        }
+        runtime.run_until(at(60_000));
+        assert_eq!(panics.0.load(Ordering::Relaxed), 1);
+        for (acquire, _) in waiters {
+            drop(runtime.block_on(acquire).expect("the timer is alive").expect("it is granted"));
+        }
+        assert_eq!(held(&gate), (0, 0));
+    }
+}
+
+#[test]
+fn a_clone_that_panics_in_the_first_poll_keeps_the_place_in_the_queue() {
+    let (gate, request) = full_gate(1);
+    let first = gate.try_acquire(request).unwrap();
+    let does_panic = Box::leak(Box::new(Cell::new(true)));
+    let waker = panicking_clone(does_panic);
+    let mut acquire = gate.acquire(request);
+    assert!(panics(|| drop(poll(&mut acquire, &waker))));
+    assert_eq!(held(&gate), (1, 1));
+    let mut dropped = gate.acquire(request);
+    assert!(panics(|| drop(poll(&mut dropped, &waker))));
+    drop(dropped);
+    assert_eq!(held(&gate), (1, 1));
+    first.finish(Outcome::Success);
+    assert!(matches!(poll(&mut acquire, &waker), Poll::Ready(Ok(_))), "an answer is taken without a clone");
+    assert_eq!(held(&gate), (0, 0));
+}
+
+#[test]
+fn a_clone_that_panics_in_a_later_poll_leaves_the_waker_before_in_place() {
+    let (gate, request) = full_gate(1);
+    let first = gate.try_acquire(request).unwrap();
+    let waker = panicking_clone(Box::leak(Box::new(Cell::new(true))));
+    let (mut acquire, wakes) = (gate.acquire(request), Arc::<Wakes>::default());
+    assert!(poll(&mut acquire, &Arc::clone(&wakes).into()).is_pending());
+    assert!(panics(|| drop(poll(&mut acquire, &waker))));
+    assert_eq!(held(&gate), (1, 1));
+    first.finish(Outcome::Success);
+    assert_eq!(wakes.count(), 1);
+    assert!(matches!(poll(&mut acquire, &waker), Poll::Ready(Ok(_))));
+    assert_eq!(held(&gate), (0, 0));
+}
+
+/// A run that is polled by hand, with its jobs.
+struct ByHand {
+    host: HandHost,
+    run: Run<HandHost, Work>,
+    handle: RunHandle<HandHost>,
+}
+
+impl ByHand {
+    fn new(pipeline: Pipeline, work: Work) -> Self {
+        let host = HandHost::default();
+        let run = driver::run(host.clone(), pipeline, Arc::new(work));
+        let handle = run.handle();
+        Self { host, run, handle }
+    }
+
+    fn poll(&mut self, waker: &Waker) -> Poll<tidegate_core::pipeline::RunReport> {
+        Pin::new(&mut self.run).poll(&mut Context::from_waker(waker))
+    }
+
+    fn jobs(&self) -> Vec<Pin<Box<dyn Future<Output = ()>>>> {
+        self.host.spawned.take()
+    }
+}
+
+fn poll_job(job: &mut Pin<Box<dyn Future<Output = ()>>>, waker: &Waker) -> bool {
+    job.as_mut().poll(&mut Context::from_waker(waker)).is_ready()
+}
+
+#[test]
+fn the_ends_of_workers_hooks_and_checkpoints_count_although_the_waker_of_the_run_panics() {
+    let plan = PlanBuilder::new().column(Column::new("a", Strategy::Cell)).build().expect("a valid plan");
+    let config = PipelineConfig { rows: 3, pre_batch_hook: true, post_batch_hook: true, ..PipelineConfig::default() };
+    let pipeline = Pipeline::new(plan, config).expect("valid settings");
+    let mut run = ByHand::new(pipeline, Work::new(|_| async { TaskOutcome::Success }));
+    let waker = Arc::<Panics>::default();
+    let report = loop {
+        if let Poll::Ready(report) = run.poll(&Arc::clone(&waker).into()) {
+            break report;
+        }
+        let mut jobs = run.jobs();
+        // The first to end wakes the run, and the panic reaches its host.
+        assert!(panics(|| assert!(!poll_job(&mut jobs[0], Waker::noop()), "it panics")));
+        for job in &mut jobs {
+            assert!(poll_job(job, Waker::noop()), "it ends once");
+        }
+    };
+    assert_eq!((report.stop, report.rows_out), (StopReason::Completed, 3));
+    // The pre-batch hook, the workers, the post-batch hook, the checkpoint.
+    assert_eq!(waker.0.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn every_worker_is_told_to_stop_whichever_waker_panics() {
+    for panics_at in 0..3 {
+        for drops_the_run in [false, true] {
+            let mut run = ByHand::new(chain(3, 3), Work::new(|_| pending()));
+            assert!(run.poll(Waker::noop()).is_pending());
+            let mut jobs = run.jobs();
+            let (panicking, wakes) = (Arc::<Panics>::default(), Arc::<Wakes>::default());
+            for (position, job) in jobs.iter_mut().enumerate() {
+                let waker =
+                    if position == panics_at { Waker::from(Arc::clone(&panicking)) } else { Arc::clone(&wakes).into() };
+                assert!(!poll_job(job, &waker));
+            }
+            let handle = run.handle.clone();
+            if drops_the_run {
+                assert!(panics(|| drop(run)));
+            } else {
+                handle.cancel();
+                assert!(panics(|| drop(run.poll(Waker::noop()))));
+            }
+            assert_eq!((panicking.0.load(Ordering::Relaxed), wakes.count()), (1, 2));
+            assert!(jobs.iter_mut().all(|job| poll_job(job, Waker::noop())));
+            assert_eq!((handle.progress().running, handle.progress().finished), (0, true));
+        }
+    }
+}
+
+#[test]
+fn a_worker_whose_waker_cannot_be_cloned_gives_its_lease_back() {
+    for is_first_poll in [true, false] {
+        let mut run = ByHand::new(chain(1, 1), Work::new(|_| pending()));
+        assert!(run.poll(Waker::noop()).is_pending());
+        let mut jobs = run.jobs();
+        if !is_first_poll {
+            assert!(!poll_job(&mut jobs[0], Waker::noop()));
+        }
+        let waker = panicking_clone(Box::leak(Box::new(Cell::new(true))));
+        assert!(poll_job(&mut jobs[0], &waker));
+        assert_eq!(run.handle.progress().running, 0);
+        let Poll::Ready(report) = run.poll(Waker::noop()) else { panic!("a panic in a task stops the run") };
+        let StopReason::Fatal { cause, .. } = report.stop else { panic!("{:?}", report.stop) };
+        assert_eq!(cause, "a task panicked: a clone panicked");
+    }
+}
+
+#[test]
+fn a_run_whose_waker_cannot_be_cloned_loses_no_task() {
+    for is_first_poll in [true, false] {
+        let mut run = ByHand::new(chain(2, 2), Work::new(|_| async { TaskOutcome::Success }));
+        if !is_first_poll {
+            assert!(run.poll(Waker::noop()).is_pending());
+        }
+        let waker = panicking_clone(Box::leak(Box::new(Cell::new(true))));
+        assert!(panics(|| drop(run.poll(&waker))));
+        let report = loop {
+            if let Poll::Ready(report) = run.poll(Waker::noop()) {
+                break report;
+            }
+            assert!(run.jobs().iter_mut().all(|job| poll_job(job, Waker::noop())));
+        };
+        assert_eq!((report.stop, report.rows_out), (StopReason::Completed, 2));
+    }
+}
