@@ -4,10 +4,10 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::plan::Plan;
-use super::row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_ROW_GROUPS};
-use super::row_group_target::AdaptiveRowGroups;
 use crate::error::{ConfigError, require};
+use crate::pipeline::plan::Plan;
+use crate::pipeline::row_group::target::AdaptiveRowGroups;
+use crate::pipeline::row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_ROW_GROUPS};
 use crate::task::{BoundedBorrow, BoundedBorrowConfig, BoxedPolicy, DemandError, StrictFair};
 use crate::time::Duration;
 
@@ -42,7 +42,7 @@ impl PolicyChoice {
         unknown.map_or_else(|| BoundedBorrow::new(config.clone()).map(drop), Err)
     }
 
-    pub(super) fn make(self) -> Result<BoxedPolicy, ConfigError> {
+    pub(in crate::pipeline) fn make(self) -> Result<BoxedPolicy, ConfigError> {
         Ok(match self {
             Self::StrictFair => Box::new(StrictFair),
             Self::BoundedBorrow(config) => Box::new(BoundedBorrow::new(config)?),
@@ -55,7 +55,7 @@ impl PolicyChoice {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct PipelineConfig {
-    /// Names the run in its [events](super::event), among those that share a host. Default 0.
+    /// Names the run in its [events](crate::pipeline::event), among those that share a host. Default 0.
     pub run: u32,
     /// Rows of the whole run, those of `done_row_groups` included. `0` is a run that completes at once.
     pub rows: u64,
@@ -69,7 +69,7 @@ pub struct PipelineConfig {
     pub submission_limit: u32,
     /// When a fairness group may start more workers than its share. Default bounded borrowing.
     pub policy: PolicyChoice,
-    /// Further named resources and their limits, for [`Column::demand`](super::Column::demand).
+    /// Further named resources and their limits, for [`Column::demand`](crate::pipeline::Column::demand).
     pub resources: Vec<(String, u32)>,
     /// Rounds in which a task that failed for now is tried again, 0 to 255. Default 2.
     pub salvage_rounds: u32,
@@ -91,14 +91,14 @@ pub struct PipelineConfig {
     pub retry_floor: Duration,
     /// The longest such pause, whatever the provider asked for; not below `retry_floor`. Default 10 minutes.
     pub retry_ceiling: Duration,
-    /// Whether workers of columns that [yield](super::Column::yields) give back what they hold while they wait for a request
+    /// Whether workers of columns that [yield](crate::pipeline::Column::yields) give back what they hold while they wait for a request
     /// lease. Default yes.
     pub yield_while_waiting: bool,
     /// Whether a hook is called for each row group after its seeds, which are the columns made for whole row groups that
-    /// need no cell, and before all others: see [`Effect::PreBatch`](super::Effect::PreBatch). Default no.
+    /// need no cell, and before all others: see [`Effect::PreBatch`](crate::pipeline::Effect::PreBatch). Default no.
     pub pre_batch_hook: bool,
     /// Whether a hook is called for each row group before its checkpoint: see
-    /// [`Effect::PostBatch`](super::Effect::PostBatch). Default no.
+    /// [`Effect::PostBatch`](crate::pipeline::Effect::PostBatch). Default no.
     pub post_batch_hook: bool,
     /// Row groups that an earlier run has saved, in any order: they are skipped and count as done.
     pub done_row_groups: Vec<u32>,
@@ -134,7 +134,7 @@ impl Default for PipelineConfig {
 
 impl PipelineConfig {
     /// Checks the fields that [`TaskConfig`](crate::task::TaskConfig) does not check itself.
-    pub(super) fn validate(&self, plan: &Plan) -> Result<(), ConfigError> {
+    pub(in crate::pipeline) fn validate(&self, plan: &Plan) -> Result<(), ConfigError> {
         let size = self.row_group_size;
         require((1..=MAX_ROW_GROUP_SIZE).contains(&size), "row_group_size", size, "1 to 16777215")?;
         let groups = self.rows.div_ceil(u64::from(size));

@@ -4,8 +4,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::plan::ColumnId;
 use crate::id::SlotKey;
+use crate::pipeline::plan::ColumnId;
 use crate::time::Duration;
 use crate::yielding::YieldToken;
 
@@ -13,7 +13,7 @@ use crate::yielding::YieldToken;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
-pub struct WorkerId(pub(super) SlotKey);
+pub struct WorkerId(pub(in crate::pipeline) SlotKey);
 
 impl WorkerId {
     /// Slot and generation. Slots are dense: they index per-worker state of a driver or tracks of a trace.
@@ -138,7 +138,7 @@ pub enum TaskOutcome {
     /// The column is made for the row, or for every row of the group that is alive.
     Success,
     /// The column's condition says that the row does without it: the task is done, and nothing was asked of a provider.
-    /// Columns that need it follow it or not: see [`Column::skip_with_upstream`](super::Column::skip_with_upstream).
+    /// Columns that need it follow it or not: see [`Column::skip_with_upstream`](crate::pipeline::Column::skip_with_upstream).
     Skipped,
     /// It may work later.
     Retryable {
@@ -310,18 +310,18 @@ impl fmt::Display for ProviderDegraded {
 /// What a driver must carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Start a worker; answer with [`Pipeline::task_finished`](super::Pipeline::task_finished), for a bug with
-    /// [`Pipeline::task_broke`](super::Pipeline::task_broke), or with
-    /// [`Pipeline::spawn_failed`](super::Pipeline::spawn_failed) if it could not be started.
+    /// Start a worker; answer with [`Pipeline::task_finished`](crate::pipeline::Pipeline::task_finished), for a bug with
+    /// [`Pipeline::task_broke`](crate::pipeline::Pipeline::task_broke), or with
+    /// [`Pipeline::spawn_failed`](crate::pipeline::Pipeline::spawn_failed) if it could not be started.
     Spawn(Task),
     /// Call the pre-batch hook of a row group, which may leave rows out; answer with
-    /// [`Pipeline::pre_batch_finished`](super::Pipeline::pre_batch_finished). Comes once for a row group, before any
+    /// [`Pipeline::pre_batch_finished`](crate::pipeline::Pipeline::pre_batch_finished). Comes once for a row group, before any
     /// task that is not a seed; not for one whose rows were all dropped before.
     PreBatch(Batch),
     /// Call the post-batch hook of a row group that will be saved next; answer with
-    /// [`Pipeline::post_batch_finished`](super::Pipeline::post_batch_finished).
+    /// [`Pipeline::post_batch_finished`](crate::pipeline::Pipeline::post_batch_finished).
     PostBatch(FinishedRowGroup),
-    /// Save a row group; answer with [`Pipeline::checkpoint_finished`](super::Pipeline::checkpoint_finished).
+    /// Save a row group; answer with [`Pipeline::checkpoint_finished`](crate::pipeline::Pipeline::checkpoint_finished).
     Checkpoint(FinishedRowGroup),
     /// Cancel a worker. It must still be answered for; a worker that ends in another way first may say so.
     Abort(WorkerId),

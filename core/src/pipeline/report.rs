@@ -10,9 +10,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::outcome::{DropReason, Hook};
-use super::plan::ColumnId;
-use super::row_group_target::RowGroupBlock;
+use crate::pipeline::outcome::{DropReason, Hook};
+use crate::pipeline::plan::ColumnId;
+use crate::pipeline::row_group::target::RowGroupBlock;
 use crate::time::{Duration, Instant};
 
 /// Why a run ended.
@@ -233,20 +233,20 @@ impl RunReport {
 
 /// The counters behind both.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
-    pub(super) rows_in: u64,
-    pub(super) rows_out: u64,
-    pub(super) row_groups_saved: u32,
-    pub(super) columns: Vec<TaskCounts>,
+pub(in crate::pipeline) struct Tally {
+    pub(in crate::pipeline) rows_in: u64,
+    pub(in crate::pipeline) rows_out: u64,
+    pub(in crate::pipeline) row_groups_saved: u32,
+    pub(in crate::pipeline) columns: Vec<TaskCounts>,
     /// Tasks in the queue, by column.
-    pub(super) queued: Vec<u32>,
+    pub(in crate::pipeline) queued: Vec<u32>,
     /// Ascending by column and reason.
     dropped: Vec<DroppedCount>,
-    pub(super) rows_dropped: u64,
+    pub(in crate::pipeline) rows_dropped: u64,
 }
 
 impl Tally {
-    pub(super) fn new(columns: usize) -> Self {
+    pub(in crate::pipeline) fn new(columns: usize) -> Self {
         Self {
             columns: alloc::vec![TaskCounts::default(); columns],
             queued: alloc::vec![0; columns],
@@ -254,7 +254,7 @@ impl Tally {
         }
     }
 
-    pub(super) fn drop_rows(&mut self, column: Option<ColumnId>, reason: DropReason, rows: u64) {
+    pub(in crate::pipeline) fn drop_rows(&mut self, column: Option<ColumnId>, reason: DropReason, rows: u64) {
         if rows > 0 {
             let place = self.dropped.binary_search_by(|known| (known.column, known.reason).cmp(&(column, reason)));
             match place {
@@ -265,11 +265,11 @@ impl Tally {
         }
     }
 
-    pub(super) fn dropped_for(&self, column: ColumnId) -> u64 {
+    pub(in crate::pipeline) fn dropped_for(&self, column: ColumnId) -> u64 {
         self.dropped.iter().filter(|known| known.column == Some(column)).map(|known| known.rows).sum()
     }
 
-    pub(super) fn dropped(&self) -> Vec<DroppedCount> {
+    pub(in crate::pipeline) fn dropped(&self) -> Vec<DroppedCount> {
         self.dropped.clone()
     }
 }

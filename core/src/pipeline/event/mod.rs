@@ -1,0 +1,410 @@
+//! What happened in a run, for whoever wants to know.
+//!
+//! A pipeline makes only the events that [`Pipeline::set_interest`](crate::pipeline::Pipeline::set_interest) asked for; any other
+//! costs one branch. They are drained with [`Pipeline::poll_event`](crate::pipeline::Pipeline::poll_event), apart from the effects,
+//! which must be: at most [`MAX_PENDING`] are kept for a host that does not drain them, and those beyond are counted as
+//! dropped. No event holds a row value, a name or the words of an error.
+//!
+//! The events of one try of a task come in this order:
+//!
+//! ```text
+//! dependency ready     -.
+//! salvage redispatched -+-> ready enqueued --> selected --> task lease acquired --> worker spawned
+//!                                 |                                                      |
+//!                    cancelled <--'                        task completed, or worker spawn failed
+//!                                                                                        |
+//!               nothing more, retry deferred, non-retryable dropped or cancelled <-- task lease released
+//! ```
+//!
+//! ```
+//! use tidegate_core::pipeline::event::{Interest, SchedulerEventKind};
+//! use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, Strategy};
+//! use tidegate_core::time::Instant;
+//!
+//! let plan = PlanBuilder::new().column(Column::new("answer", Strategy::Cell)).build()?;
+//! let mut pipeline = Pipeline::new(plan, PipelineConfig { rows: 1, ..PipelineConfig::default() })?;
+//! pipeline.set_interest(Interest::of(&[SchedulerEventKind::WorkerSpawned]));
+//! pipeline.start(Instant::ZERO);
+//! let event = pipeline.poll_event().expect("one worker was spawned");
+//! assert_eq!((event.correlation.row_group, event.correlation.attempt), (Some(0), Some(1)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub(in crate::pipeline) mod emitter;
+
+use crate::event::event_kinds;
+use crate::lease::{LeaseId, ReleaseAnswer};
+use crate::pipeline::outcome::{DropReason, Hook, RetryKind, TaskOutcome, WorkerId};
+use crate::pipeline::plan::{ColumnId, Strategy};
+use crate::pipeline::report::StopReason;
+use crate::pipeline::row_group::target::RowGroupBlock;
+use crate::request::RequestPressure;
+use crate::task::{DenialReason, GroupKind};
+use crate::time::Instant;
+
+pub use crate::event::MAX_PENDING;
+
+/// One event of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct SchedulerEvent {
+    /// Its number among the run's events, from 0; a gap is an event that was dropped.
+    pub sequence: u64,
+    /// When it happened.
+    pub at: Instant,
+    /// What it happened to.
+    pub correlation: Correlation,
+    /// What happened.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub fact: SchedulerFact,
+}
+
+/// What an event is about, as it was when the event was made. What does not apply is `None`, and left out of JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Correlation {
+    /// The run: [`PipelineConfig::run`](crate::pipeline::PipelineConfig::run).
+    pub run: u32,
+    /// The row group, counted from 0 over the whole run.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub row_group: Option<u32>,
+    /// The column.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub column: Option<ColumnId>,
+    /// The row of a cell, counted from 0 within the row group.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub row: Option<u32>,
+    /// How the column is made: the type of the task.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub strategy: Option<Strategy>,
+    /// What the tasks of its fairness group do.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub group_kind: Option<GroupKind>,
+    /// A hash of the fairness group's kind and identity, equal in every process. 16 hexadecimal digits in JSON, whose
+    /// numbers do not hold 64 bits everywhere.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "crate::hex::some"))]
+    pub group: Option<u64>,
+    /// The task, the same for all its tries. In JSON as `group`.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "crate::hex::some"))]
+    pub task: Option<u64>,
+    /// The try that is under way, or was last; 1 for the first, 0 before it.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub attempt: Option<u32>,
+}
+
+/// Why a run ended: [`StopReason`] without its particulars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum StopKind {
+    /// [`StopReason::Completed`]
+    Completed,
+    /// [`StopReason::Drained`]
+    Drained,
+    /// [`StopReason::Cancelled`]
+    Cancelled,
+    /// [`StopReason::EarlyShutdown`]
+    EarlyShutdown,
+    /// [`StopReason::ProviderExhausted`]
+    ProviderExhausted,
+    /// [`StopReason::CheckpointFailed`]
+    CheckpointFailed,
+    /// [`StopReason::HookFailed`]
+    HookFailed,
+    /// [`StopReason::Fatal`]
+    Fatal,
+    /// [`StopReason::Stuck`]
+    Stuck,
+}
+
+impl From<&StopReason> for StopKind {
+    fn from(reason: &StopReason) -> Self {
+        match reason {
+            StopReason::Completed => Self::Completed,
+            StopReason::Drained => Self::Drained,
+            StopReason::Cancelled => Self::Cancelled,
+            StopReason::EarlyShutdown { .. } => Self::EarlyShutdown,
+            StopReason::ProviderExhausted { .. } => Self::ProviderExhausted,
+            StopReason::CheckpointFailed { .. } => Self::CheckpointFailed,
+            StopReason::HookFailed { .. } => Self::HookFailed,
+            StopReason::Fatal { .. } => Self::Fatal,
+            StopReason::Stuck { .. } => Self::Stuck,
+        }
+    }
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(tag = "kind", rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum SchedulerFact {
+    /// The run began.
+    JobStarted {
+        /// Rows of the whole run.
+        rows: u64,
+        /// Row groups of the whole run.
+        row_groups: u32,
+        /// Those of them that an earlier run has saved.
+        resumed: u32,
+    },
+    /// The run stops before everything is made: nothing is admitted or started any more; only a drained run still makes what is
+    /// left of the row groups in work. Told again when a stop becomes stricter, or its reason is replaced by a worse one. What a stop throws away comes next:
+    /// [`SchedulerFact::QueueDrained`], and [`SchedulerFact::RowGroupDiscarded`] for each row group once it is quiet.
+    JobStopping {
+        /// Why, as things stand.
+        stop: StopKind,
+        /// Whether workers are aborted; otherwise they finish.
+        aborts: bool,
+    },
+    /// The run is over: every lease is back, every hook and checkpoint answered.
+    JobCompleted {
+        /// Why it ended.
+        stop: StopKind,
+        /// Complete rows that it saved.
+        rows_out: u64,
+        /// Rows that it admitted and did not save.
+        rows_dropped: u64,
+    },
+    /// Where the run stands. Told whenever a row group has left, and before the run is over.
+    HealthSnapshot {
+        /// Workers.
+        running: u32,
+        /// Tasks ready and waiting for a lease.
+        queued: u32,
+        /// Tasks paused until an instant.
+        delayed: u32,
+        /// Row groups admitted and not yet gone.
+        row_groups_active: u32,
+        /// Row groups saved, by earlier runs too.
+        row_groups_done: u32,
+        /// Rows saved by this run.
+        rows_out: u64,
+        /// Rows given up.
+        rows_dropped: u64,
+    },
+    /// A task waits for no upstream any more.
+    DependencyReady,
+    /// A task came into the queue.
+    ReadyEnqueued {
+        /// Tasks queued, this one included.
+        queued: u32,
+    },
+    /// A row group was admitted.
+    RowGroupAdmitted {
+        /// Its rows.
+        rows: u32,
+        /// Row groups admitted and not yet gone, this one included.
+        active: u32,
+    },
+    /// No further row group is admitted, for another reason than before.
+    RowGroupAdmissionBlocked {
+        /// Why.
+        reason: RowGroupBlock,
+    },
+    /// The control loop wants another number of row groups.
+    RowGroupTargetChanged {
+        /// The number before.
+        from: u32,
+        /// The number in force.
+        to: u32,
+    },
+    /// A row group was saved and is gone.
+    RowGroupCheckpointed {
+        /// The complete rows that were saved.
+        rows: u32,
+    },
+    /// A row group was not saved and never will be by this run, because it stops, or because its hook or its checkpoint
+    /// failed. Each row group that is admitted is checkpointed or discarded, once.
+    RowGroupDiscarded {
+        /// Why.
+        reason: DropReason,
+        /// The rows that it had left: those that were not dropped before.
+        rows: u32,
+    },
+    /// A hook failed. Its words are in the report.
+    HookFailed {
+        /// Which one.
+        hook: Hook,
+    },
+    /// The run stops itself: too many of the latest final outcomes were failures.
+    EarlyShutdown {
+        /// Failures among them.
+        failures: u32,
+        /// How many outcomes were judged.
+        window: u32,
+    },
+    /// A provider mostly fails, though not for good. The correlation names the fairness group.
+    ProviderDegraded {
+        /// The group's last answers that were failures that may pass.
+        retryable: u32,
+        /// Of how many.
+        window: u32,
+    },
+    /// A task is about to be started against the policy, because nothing runs.
+    LivenessOverride,
+    /// A task's turn came, and it left the queue.
+    Selected {
+        /// Tasks still queued.
+        queued: u32,
+    },
+    /// Nothing is queued any more that could be selected.
+    QueueEmpty,
+    /// Tasks are queued and none may start, or none for another reason than before. The correlation names the first
+    /// group's head.
+    AdmissionBlocked {
+        /// What keeps that head.
+        reason: DenialReason,
+        /// The resource that binds, by its place among the run's: 0 is `submission`, then come the configured ones.
+        resource: Option<u32>,
+        /// Tasks queued.
+        queued: u32,
+    },
+    /// A task may not start, because its group is at its limit while another could. At most once for a group in a round
+    /// of dispatching, with [`SchedulerFact::AdmissionDenied`].
+    GroupCapped {
+        /// The resource of which the group holds its share, numbered as in [`SchedulerFact::AdmissionBlocked`]; `None`:
+        /// it is at its limit on leases.
+        resource: Option<u32>,
+    },
+    /// A task was passed over, because its call would only wait. The correlation names it.
+    PressureAdvisorySkipped {
+        /// Why its call would wait.
+        pressure: RequestPressure,
+        /// The task that starts instead; in JSON as [`Correlation::task`].
+        #[cfg_attr(feature = "serde", serde(with = "crate::hex::one"))]
+        preferred: u64,
+    },
+    /// A task holds all that its column demands.
+    TaskLeaseAcquired {
+        /// The lease.
+        lease: LeaseId,
+        /// Leases that are out, this one included.
+        active: u32,
+    },
+    /// A task may not start, though its turn came.
+    AdmissionDenied {
+        /// Why.
+        reason: DenialReason,
+        /// The resource that is short or refused, numbered as in [`SchedulerFact::AdmissionBlocked`].
+        resource: Option<u32>,
+    },
+    /// A worker is asked for; it holds its lease already.
+    WorkerSpawned {
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// The host could not start a worker. All of its spawn is rolled back.
+    WorkerSpawnFailed {
+        /// The worker that never was.
+        worker: WorkerId,
+    },
+    /// A task was selected that had gone by then. An internal error: selecting and leasing are one step.
+    StaleSelection,
+    /// A worker gave its lease back while it waits for something else.
+    TaskYielded {
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// A worker that had yielded holds a lease again.
+    TaskResumed {
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// A task is kept, to be tried again.
+    RetryDeferred {
+        /// How it failed; `None`: its worker was lost, or never started.
+        failure: Option<RetryKind>,
+        /// Not before this instant.
+        until: Instant,
+        /// The salvage round of its row group that it waits for, from 1; `None`: it waits for the instant alone.
+        round: Option<u32>,
+    },
+    /// Rows were given up because of a task, or by the pre-batch hook, and then the correlation names the row alone.
+    NonRetryableDropped {
+        /// Why.
+        reason: DropReason,
+        /// How many rows.
+        rows: u32,
+    },
+    /// A task is not made: a stop, or the drop of its row, came first.
+    Cancelled {
+        /// Whether it was still queued. The tasks that a stop throws out of the queue are in
+        /// [`SchedulerFact::QueueDrained`] instead.
+        queued: bool,
+    },
+    /// A task that was kept is tried again.
+    SalvageRedispatched,
+    /// The last task left the queue.
+    QueueDrained {
+        /// The tasks that left it together because the run stops; 0 for one that was started or dropped.
+        discarded: u32,
+    },
+    /// A worker ended.
+    TaskCompleted {
+        /// The worker.
+        worker: WorkerId,
+        /// How; `None`: it met a bug, which ends the run.
+        outcome: Option<TaskOutcome>,
+    },
+    /// What a task held is free again.
+    TaskLeaseReleased {
+        /// The lease.
+        lease: LeaseId,
+        /// Leases that are still out.
+        active: u32,
+    },
+    /// A worker was answered for that does not run. Nothing changed.
+    ReleaseDiagnostic {
+        /// The worker that was named.
+        worker: WorkerId,
+        /// What it was instead.
+        answer: ReleaseAnswer,
+    },
+}
+
+event_kinds!(
+    SchedulerFact, SchedulerEventKind:
+    JobStarted,
+    JobStopping,
+    JobCompleted,
+    HealthSnapshot,
+    DependencyReady,
+    ReadyEnqueued,
+    RowGroupAdmitted,
+    RowGroupAdmissionBlocked,
+    RowGroupTargetChanged,
+    RowGroupCheckpointed,
+    RowGroupDiscarded,
+    HookFailed,
+    EarlyShutdown,
+    ProviderDegraded,
+    LivenessOverride,
+    Selected,
+    QueueEmpty,
+    AdmissionBlocked,
+    GroupCapped,
+    PressureAdvisorySkipped,
+    TaskLeaseAcquired,
+    AdmissionDenied,
+    WorkerSpawned,
+    WorkerSpawnFailed,
+    StaleSelection,
+    TaskYielded,
+    TaskResumed,
+    RetryDeferred,
+    NonRetryableDropped,
+    Cancelled,
+    SalvageRedispatched,
+    QueueDrained,
+    TaskCompleted,
+    TaskLeaseReleased,
+    ReleaseDiagnostic,
+);
+
+/// A set of these kinds.
+pub type Interest = crate::event::Interest<SchedulerEventKind>;
+
+/// The events that wait to be drained.
+pub(in crate::pipeline) type EventLog = crate::event::EventLog<SchedulerEventKind, SchedulerEvent>;

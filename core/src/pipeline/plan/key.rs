@@ -1,0 +1,58 @@
+//! The one recipe for a task's id.
+//!
+//! ```text
+//! 63            36 35       24 23            0
+//! +---------------+-----------+---------------+
+//! | row group: 28 | column 12 | row in group  |   all ones in the last field: the whole row group
+//! +---------------+-----------+---------------+
+//! ```
+
+use crate::pipeline::plan::ColumnId;
+
+const COLUMN_BITS: u32 = 12;
+const ROW_BITS: u32 = 24;
+const WHOLE_GROUP: u64 = (1 << ROW_BITS) - 1;
+
+/// Which task: a column for one row of a row group, or for the whole group (`row` is `None`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::pipeline) struct TaskKey {
+    pub(in crate::pipeline) row_group: u32,
+    pub(in crate::pipeline) column: ColumnId,
+    pub(in crate::pipeline) row: Option<u32>,
+}
+
+impl TaskKey {
+    /// The key as an item id of the queue. Distinct for all keys within the bounds that construction enforces.
+    pub(in crate::pipeline) fn to_bits(self) -> u64 {
+        let row = self.row.map_or(WHOLE_GROUP, u64::from);
+        u64::from(self.row_group) << (COLUMN_BITS + ROW_BITS) | u64::from(self.column.0) << ROW_BITS | row
+    }
+
+    /// The key that [`TaskKey::to_bits`] turned into `bits`.
+    pub(in crate::pipeline) fn from_bits(bits: u64) -> Self {
+        let row = bits & WHOLE_GROUP;
+        Self {
+            row_group: (bits >> (COLUMN_BITS + ROW_BITS)) as u32,
+            column: ColumnId((bits >> ROW_BITS) as u32 & ((1 << COLUMN_BITS) - 1)),
+            row: (row != WHOLE_GROUP).then_some(row as u32),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::{MAX_COLUMNS, MAX_ROW_GROUP_SIZE, MAX_ROW_GROUPS};
+
+    #[test]
+    fn every_key_within_the_bounds_survives_the_trip_through_one_number() {
+        for row_group in [0, 1, MAX_ROW_GROUPS - 1] {
+            for column in [0, 1, MAX_COLUMNS as u32 - 1] {
+                for row in [None, Some(0), Some(7), Some(MAX_ROW_GROUP_SIZE - 1)] {
+                    let key = TaskKey { row_group, column: ColumnId(column), row };
+                    assert_eq!(TaskKey::from_bits(key.to_bits()), key);
+                }
+            }
+        }
+    }
+}

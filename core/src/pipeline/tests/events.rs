@@ -1,0 +1,553 @@
+//! What a run tells of itself, kind by kind.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::error::ConfigError;
+use crate::lease::ReleaseAnswer;
+use crate::pipeline::event::{
+    Correlation, Interest, MAX_PENDING, SchedulerEvent, SchedulerEventKind, SchedulerFact, StopKind,
+};
+use crate::pipeline::plan::key::TaskKey;
+use crate::pipeline::tests::event_checker::Books;
+use crate::pipeline::tests::harness::*;
+use crate::request::RequestPressure;
+use crate::task::{
+    Allowed, DenialReason, GroupKind, PolicyView, Refusal, ResourceId, TaskGroup, TaskGroupId, TaskPolicy,
+};
+use crate::time::{Duration, Instant};
+use SchedulerEventKind::*;
+
+fn watched(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Rig {
+    Rig::start_with(columns, config, Interest::ALL)
+}
+
+/// A watched run whose events up to here were read.
+fn begun(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Rig {
+    let mut rig = watched(columns, config);
+    rig.events();
+    rig
+}
+
+fn kinds(rig: &mut Rig) -> Vec<SchedulerEventKind> {
+    rig.events().iter().map(|event| event.fact.kind()).collect()
+}
+
+/// The events of this kind since the last call; the others are gone too.
+fn only(rig: &mut Rig, kind: SchedulerEventKind) -> Vec<SchedulerEvent> {
+    rig.events().into_iter().filter(|event| event.fact.kind() == kind).collect()
+}
+
+fn facts(rig: &mut Rig, kind: SchedulerEventKind) -> Vec<SchedulerFact> {
+    only(rig, kind).iter().map(|event| event.fact).collect()
+}
+
+/// A column in a group of its own that holds one of `gpu`.
+fn on_gpu(name: &str, amount: u32) -> Column {
+    Column::new(name, Strategy::Cell).with_demand("gpu", amount)
+}
+
+fn gpus(row_count: u64, limit: u32) -> PipelineConfig {
+    PipelineConfig { resources: [("gpu".into(), limit)].into(), ..rows(row_count, row_count as u32) }
+}
+
+fn limited_group(name: &str, limit: u32) -> TaskGroup {
+    TaskGroup { admitted_limit: Some(limit), ..TaskGroup::local(name) }
+}
+
+#[test]
+fn a_run_is_told_from_its_start_to_its_end() {
+    let mut rig = watched([cell("a", &[])], PipelineConfig { done_row_groups: [1].into(), ..rows(2, 1) });
+    let spawned = [DependencyReady, ReadyEnqueued, Selected, TaskLeaseAcquired, WorkerSpawned];
+    let events = rig.events();
+    let told: Vec<_> = events.iter().map(|event| event.fact.kind()).collect();
+    assert_eq!(told[..2], [JobStarted, RowGroupAdmitted]);
+    assert_eq!(told[2..7], spawned);
+    assert_eq!(told[7..], [QueueDrained, QueueEmpty, RowGroupAdmissionBlocked]);
+    assert_eq!(events[0].fact, SchedulerFact::JobStarted { rows: 2, row_groups: 2, resumed: 1 });
+    assert_eq!(events[1].fact, SchedulerFact::RowGroupAdmitted { rows: 1, active: 1 });
+
+    rig.succeed("a:0.0");
+    assert_eq!(kinds(&mut rig), [TaskCompleted, TaskLeaseReleased]);
+    rig.advance(Duration::from_millis(7));
+    rig.saved(0);
+    let events = rig.events();
+    let told: Vec<_> = events.iter().map(|event| event.fact.kind()).collect();
+    assert_eq!(told, [RowGroupCheckpointed, HealthSnapshot, HealthSnapshot, JobCompleted]);
+    assert_eq!(events[0].fact, SchedulerFact::RowGroupCheckpointed { rows: 1 });
+    let health = SchedulerFact::HealthSnapshot {
+        running: 0,
+        queued: 0,
+        delayed: 0,
+        row_groups_active: 0,
+        row_groups_done: 2,
+        rows_out: 1,
+        rows_dropped: 0,
+    };
+    assert_eq!((events[1].fact, events[2].fact), (health, health));
+    let over = SchedulerFact::JobCompleted { stop: StopKind::Completed, rows_out: 1, rows_dropped: 0 };
+    assert_eq!((events[3].fact, events[3].at), (over, Instant::ZERO + Duration::from_millis(7)));
+}
+
+#[test]
+fn an_event_names_its_task_by_everything_that_it_belongs_to() {
+    let group = TaskGroup::model("provider", "scribe", 1.0);
+    let columns = [Column::new("a", Strategy::Cell).with_group(group), whole("b", &["a"])];
+    let mut rig = watched(columns, PipelineConfig { run: 3, done_row_groups: [0].into(), ..rows(4, 2) });
+    let events = rig.events();
+    let of_task = |event: &&SchedulerEvent| event.correlation.row == Some(1);
+    let told: Vec<Correlation> = events.iter().filter(of_task).map(|event| event.correlation).collect();
+    let expected = Correlation {
+        run: 3,
+        row_group: Some(1),
+        column: Some(ColumnId(0)),
+        row: Some(1),
+        strategy: Some(Strategy::Cell),
+        group_kind: Some(GroupKind::Model),
+        group: told[0].group,
+        task: Some(TaskKey { row_group: 1, column: ColumnId(0), row: Some(1) }.to_bits()),
+        attempt: Some(0),
+    };
+    let started = Correlation { attempt: Some(1), ..expected };
+    assert_eq!(told, [expected, expected, started, started, started]);
+    assert!(events.iter().all(|event| event.correlation.run == 3));
+
+    rig.run_well();
+    let full: Vec<Correlation> = only(&mut rig, WorkerSpawned).iter().map(|event| event.correlation).collect();
+    assert_eq!((full[0].row, full[0].strategy, full[0].row_group), (None, Some(Strategy::FullColumn), Some(1)));
+    assert_ne!(full[0].group, expected.group);
+    assert_eq!(expected.group, Some(0x80c0_85cf_d983_ff5b), "the same in every process");
+}
+
+#[test]
+fn no_spawned_worker_ever_waits_for_a_resource_as_the_stream_alone_shows() {
+    let columns = [on_gpu("a", 2), on_gpu("b", 1).with_upstream("a"), on_gpu("c", 3), cell("d", &["b"])];
+    let amounts = [2, 1, 3, 0];
+    let config = PipelineConfig { submission_limit: 3, ..gpus(12, 4) };
+    let mut rig = watched(columns, config);
+    rig.run(|rig, task| {
+        if rig.spawned.len() % 5 == 0 && task.attempt == 1 { retry(RetryKind::Timeout) } else { TaskOutcome::Success }
+    });
+    let (mut leased, mut running, mut gpu, mut most) = (Vec::new(), Vec::new(), 0, 0);
+    for event in rig.events() {
+        let Some(task) = event.correlation.task else { continue };
+        let amount = amounts[event.correlation.column.expect("a task has a column").index()];
+        match event.fact {
+            SchedulerFact::TaskLeaseAcquired { .. } => {
+                leased.push(task);
+                gpu += amount;
+            }
+            SchedulerFact::WorkerSpawned { .. } => {
+                assert!(leased.contains(&task), "{event:?} before its lease");
+                running.push(task);
+            }
+            SchedulerFact::TaskCompleted { .. } => running.retain(|other| *other != task),
+            SchedulerFact::TaskLeaseReleased { .. } => {
+                leased.retain(|other| *other != task);
+                gpu -= amount;
+            }
+            _ => {}
+        }
+        let waiting = running.iter().filter(|task| !leased.contains(task)).count();
+        assert_eq!(waiting, 0, "after {event:?}");
+        assert!(leased.len() <= 3 && gpu <= 4);
+        most = most.max(leased.len());
+    }
+    assert_eq!((leased.len(), gpu, most), (0, 0, 3));
+}
+
+#[test]
+fn a_task_that_came_too_early_is_told_with_its_pause_and_its_next_try() {
+    let mut rig = begun([cell("a", &[])], rows(1, 1));
+    rig.end("a:0.0", rate_limited(Duration::from_millis(700)));
+    let events = rig.events();
+    let told: Vec<_> = events.iter().map(|event| event.fact.kind()).collect();
+    assert_eq!(told, [TaskCompleted, TaskLeaseReleased, RetryDeferred]);
+    let until = Instant::ZERO + Duration::from_millis(700);
+    assert_eq!(
+        events[2].fact,
+        SchedulerFact::RetryDeferred { failure: Some(RetryKind::RateLimited), until, round: None }
+    );
+    rig.advance(Duration::from_millis(700));
+    let events = rig.events();
+    assert_eq!(events[0].fact.kind(), SalvageRedispatched);
+    assert_eq!((events[0].correlation.attempt, events[0].at), (Some(1), until));
+    assert_eq!(events[4].fact.kind(), WorkerSpawned);
+    assert_eq!(events[4].correlation.attempt, Some(2));
+}
+
+#[test]
+fn a_failure_that_may_pass_is_told_with_the_round_it_waits_for_and_dropped_when_there_is_none() {
+    let mut rig = begun([cell("a", &[])], rows(1, 1));
+    let kept = |round| SchedulerFact::RetryDeferred {
+        failure: Some(RetryKind::Timeout),
+        until: Instant::ZERO,
+        round: Some(round),
+    };
+    for round in [1, 2] {
+        rig.end("a:0.0", retry(RetryKind::Timeout));
+        assert_eq!(facts(&mut rig, RetryDeferred), [kept(round)]);
+    }
+    rig.end("a:0.0", retry(RetryKind::Timeout));
+    let reason = DropReason::RetriesExhausted(RetryKind::Timeout);
+    assert_eq!(facts(&mut rig, NonRetryableDropped), [SchedulerFact::NonRetryableDropped { reason, rows: 1 }]);
+}
+
+#[test]
+fn what_waits_for_a_row_that_is_dropped_is_told_as_cancelled() {
+    let config = PipelineConfig { submission_limit: 1, ..rows(2, 2) };
+    let mut rig = begun([cell("a", &[]), cell("b", &[])], config);
+    assert_eq!((rig.running_names(), rig.pipeline.queued()), (["a:0.0".into()].into(), 3));
+    rig.end("a:0.0", FAILED);
+    let events = rig.events();
+    let told: Vec<_> = events.iter().map(|event| event.fact.kind()).collect();
+    assert_eq!(told[..4], [TaskCompleted, TaskLeaseReleased, Cancelled, NonRetryableDropped]);
+    assert_eq!(events[2].fact, SchedulerFact::Cancelled { queued: true });
+    assert_eq!((events[2].correlation.column, events[2].correlation.row), (Some(ColumnId(1)), Some(0)));
+    let reason = DropReason::Failed(FailureKind::Request);
+    assert_eq!(events[3].fact, SchedulerFact::NonRetryableDropped { reason, rows: 1 });
+    assert_eq!(events[3].correlation.column, Some(ColumnId(0)));
+}
+
+#[test]
+fn a_stop_is_told_by_what_it_throws_away_and_by_the_workers_it_ends() {
+    let mut rig = begun([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(5, 5) });
+    rig.cancel();
+    let stopping = SchedulerFact::JobStopping { stop: StopKind::Cancelled, aborts: true };
+    let told: Vec<_> = rig.events().iter().map(|event| event.fact).collect();
+    assert_eq!(told, [stopping, SchedulerFact::QueueDrained { discarded: 4 }]);
+    rig.end("a:0.0", TaskOutcome::Cancelled);
+    let events = rig.events();
+    let told: Vec<_> = events.iter().map(|event| event.fact.kind()).collect();
+    let ended = [TaskCompleted, TaskLeaseReleased, Cancelled];
+    assert_eq!(told, [&ended[..], &[RowGroupDiscarded, HealthSnapshot, HealthSnapshot, JobCompleted]].concat());
+    assert_eq!(events[2].fact, SchedulerFact::Cancelled { queued: false });
+    assert_eq!(events[3].fact, SchedulerFact::RowGroupDiscarded { reason: DropReason::Stopped, rows: 5 });
+    assert_eq!(events[3].correlation.row_group, Some(0));
+    let over = SchedulerFact::JobCompleted { stop: StopKind::Cancelled, rows_out: 0, rows_dropped: 5 };
+    assert_eq!(events[6].fact, over);
+}
+
+#[test]
+fn a_run_that_was_cancelled_before_it_began_has_a_start_and_an_end() {
+    let mut rig = Rig::new([cell("a", &[])], rows(1, 1));
+    rig.pipeline.set_interest(Interest::ALL);
+    rig.cancel();
+    assert_eq!(kinds(&mut rig), [JobStarted, JobStopping, HealthSnapshot, JobCompleted]);
+}
+
+#[test]
+fn a_spawn_that_failed_is_rolled_back_and_tried_again_in_a_salvage_round() {
+    let mut rig = begun([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(2, 2) });
+    rig.fail_spawn("a:0.0");
+    let events = rig.events();
+    let told: Vec<_> = events.iter().map(|event| event.fact.kind()).take(3).collect();
+    assert_eq!(told, [WorkerSpawnFailed, TaskLeaseReleased, RetryDeferred]);
+    assert_eq!(events[2].fact, SchedulerFact::RetryDeferred { failure: None, until: Instant::ZERO, round: Some(1) });
+    assert_eq!(rig.running_names(), ["a:0.1"], "the other row goes first: a host that is short is given time");
+    assert_eq!(rig.pipeline.progress().columns[0].spawned, 1);
+    rig.succeed("a:0.1");
+    assert_eq!(rig.running_names(), ["a:0.0"]);
+    assert_eq!(rig.spawned.last().map(|task| task.attempt), Some(1), "the try that never was is not counted");
+    rig.run_well();
+    assert_eq!((rig.report().rows_out, rig.report().columns[0].tasks.spawned), (2, 2));
+}
+
+#[test]
+fn a_host_that_can_start_no_worker_ends_its_run_and_does_not_spin() {
+    let mut rig = begun([cell("a", &[])], rows(2, 2));
+    while let Some(label) = rig.running_names().first() {
+        rig.fail_spawn(label);
+    }
+    assert_eq!(only(&mut rig, WorkerSpawnFailed).len(), 6, "one try and two rounds for each row");
+    rig.saved(0);
+    assert_eq!(rig.dropped(), [(Some("a".into()), DropReason::WorkerLost, 2)]);
+    assert_eq!(rig.report().columns[0].tasks, TaskCounts::default());
+}
+
+#[test]
+fn an_answer_for_a_worker_that_does_not_run_is_told_and_changes_nothing() {
+    let mut rig = begun([cell("a", &[])], rows(1, 1));
+    let worker = rig.running[0].worker;
+    rig.succeed("a:0.0");
+    rig.events();
+    assert_eq!(rig.pipeline.task_finished(rig.now, worker, TaskOutcome::Success), ReleaseAnswer::Duplicate);
+    assert_eq!(rig.pipeline.spawn_failed(rig.now, worker), ReleaseAnswer::Duplicate);
+    let stranger = WorkerId::from_bits(77);
+    assert_eq!(rig.pipeline.spawn_failed(rig.now, stranger), ReleaseAnswer::UnknownLease);
+    let told = |worker, answer| SchedulerFact::ReleaseDiagnostic { worker, answer };
+    let twice = told(worker, ReleaseAnswer::Duplicate);
+    let events: Vec<_> = rig.events().iter().map(|event| event.fact).collect();
+    assert_eq!(events, [twice, twice, told(stranger, ReleaseAnswer::UnknownLease)]);
+}
+
+#[test]
+fn queued_work_that_may_not_start_is_told_once_with_what_binds() {
+    let mut rig = watched([on_gpu("a", 1)], PipelineConfig { submission_limit: 9, ..gpus(6, 2) });
+    let blocked =
+        |queued| SchedulerFact::AdmissionBlocked { reason: DenialReason::NoCapacity, resource: Some(1), queued };
+    assert_eq!(facts(&mut rig, AdmissionBlocked), [blocked(4)]);
+    for label in ["a:0.0", "a:0.1", "a:0.2"] {
+        rig.succeed(label);
+        assert_eq!(facts(&mut rig, AdmissionBlocked), [], "for the same reason still");
+    }
+    rig.succeed("a:0.3");
+    assert_eq!(kinds(&mut rig)[2..], [Selected, TaskLeaseAcquired, WorkerSpawned, QueueDrained, QueueEmpty]);
+}
+
+#[test]
+fn a_round_tells_of_each_group_at_most_once_that_it_was_denied() {
+    let columns = ["a", "b", "c"].map(|name| on_gpu(name, if name == "c" { 2 } else { 1 }));
+    let mut rig = watched(columns, gpus(8, 2));
+    let denied = only(&mut rig, AdmissionDenied);
+    let short = SchedulerFact::AdmissionDenied { reason: DenialReason::NoCapacity, resource: Some(1) };
+    assert!(denied.iter().all(|event| event.fact == short), "{denied:?}");
+    let groups: alloc::collections::BTreeSet<_> = denied.iter().map(|event| event.correlation.group).collect();
+    assert_eq!(groups.len(), denied.len());
+    assert!(!denied.is_empty());
+    while let Some(label) = rig.running_names().first() {
+        rig.succeed(label);
+        let denied = only(&mut rig, AdmissionDenied);
+        let groups: alloc::collections::BTreeSet<_> = denied.iter().map(|event| event.correlation.group).collect();
+        assert_eq!(groups.len(), denied.len(), "{denied:?}");
+    }
+}
+
+/// Refuses one group, and says that anything might change its mind.
+#[derive(Debug, Default)]
+struct Never(Option<TaskGroupId>);
+
+impl TaskPolicy for Never {
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+        if self.0 == Some(view.group()) { Err(DenialReason::Policy.into()) } else { Ok(Allowed::freely()) }
+    }
+
+    fn group_registered(
+        &mut self,
+        id: TaskGroupId,
+        group: &TaskGroup,
+        _find: &dyn Fn(&str) -> Option<ResourceId>,
+    ) -> Result<(), ConfigError> {
+        if group.identity == ["never"] {
+            self.0 = Some(id);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_group_that_is_asked_again_and_again_in_a_round_is_told_of_once() {
+    let columns = [Column::new("never", Strategy::Cell), Column::new("other", Strategy::Cell)];
+    let mut rig = Rig::new(columns, rows(3, 3));
+    let plan = rig.pipeline.plan().clone();
+    rig.pipeline = Pipeline::with_policy(plan, rows(3, 3), Box::new(Never::default())).expect("valid settings");
+    rig.pipeline.set_interest(Interest::ALL);
+    rig.pipeline.start(rig.now);
+    rig.drain();
+    assert_eq!(rig.running.len(), 3, "it was asked before each of them, and after");
+    let denied = SchedulerFact::AdmissionDenied { reason: DenialReason::Policy, resource: None };
+    assert_eq!(facts(&mut rig, AdmissionDenied), [denied]);
+    rig.succeed("other:0.0");
+    assert_eq!(facts(&mut rig, AdmissionDenied), [denied], "another round");
+}
+
+#[test]
+fn a_group_at_its_limit_while_another_could_start_is_told_as_capped() {
+    let limited = |name| on_gpu(name, 1).with_group(limited_group(name, 1));
+    let config = PipelineConfig { policy: PolicyChoice::StrictFair, ..gpus(3, 4) };
+    let mut rig = watched([limited("a"), limited("b")], config);
+    assert_eq!(rig.running_names(), ["a:0.0", "b:0.0"]);
+    let events = rig.events();
+    let capped: Vec<_> = events.iter().filter(|event| event.fact.kind() == GroupCapped).collect();
+    // 0 is `submission`, 1 the first that was configured.
+    assert!(capped.iter().all(|event| event.fact == SchedulerFact::GroupCapped { resource: Some(1) }), "{capped:?}");
+    let rows: Vec<_> = capped.iter().map(|event| (event.correlation.column, event.correlation.row)).collect();
+    assert_eq!(rows, [(Some(ColumnId(0)), Some(1)), (Some(ColumnId(1)), Some(1))]);
+    let blocked = events.iter().find(|event| event.fact.kind() == AdmissionBlocked).expect("two wait");
+    let reason = DenialReason::GroupCap;
+    assert_eq!(blocked.fact, SchedulerFact::AdmissionBlocked { reason, resource: Some(1), queued: 4 });
+}
+
+#[test]
+fn a_task_that_is_started_against_the_policy_is_told_as_such() {
+    let greedy = |name| on_gpu(name, 5).with_group(limited_group(name, 100));
+    // Five of a resource of eight are more than either group's half, so the policy alone would start none.
+    let mut rig = watched([greedy("a"), greedy("b")], gpus(1, 8));
+    let events = rig.events();
+    let at = events.iter().position(|event| event.fact.kind() == LivenessOverride).expect("nothing else could start");
+    assert_eq!(events[at + 1].fact.kind(), Selected);
+    assert_eq!(events[at].correlation, Correlation { attempt: Some(1), ..events[at + 1].correlation });
+    let capped = events[..at].iter().filter(|event| event.fact.kind() == GroupCapped).count();
+    assert_eq!(capped, 2, "both were refused before");
+    rig.run_well();
+    assert_eq!(only(&mut rig, LivenessOverride).len(), 0, "the second one is alone");
+}
+
+#[test]
+fn a_task_that_is_passed_over_for_its_requests_sake_is_told_with_the_one_that_starts() {
+    let model = |name: &str| {
+        let group = TaskGroup::model("provider", name, 1.0);
+        Column::new(name, Strategy::Cell).with_group(group).with_demand(name, 1)
+    };
+    let resources = [("busy".into(), 9), ("open".into(), 9)].into();
+    let config = PipelineConfig { submission_limit: 1, resources, ..rows(2, 2) };
+    let mut rig = Rig::new([model("busy"), model("open")], config);
+    rig.pipeline.set_interest(Interest::of(&[PressureAdvisorySkipped]));
+    rig.pipeline.set_request_pressure(rig.now, "open", None);
+    rig.pipeline.set_request_pressure(rig.now, "busy", Some(RequestPressure::CoolingDown));
+    rig.pipeline.start(rig.now);
+    rig.drain();
+    assert_eq!(rig.running_names(), ["open:0.0"]);
+    let events = rig.events();
+    let preferred = TaskKey { row_group: 0, column: ColumnId(1), row: Some(0) }.to_bits();
+    let pressure = RequestPressure::CoolingDown;
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0].fact, SchedulerFact::PressureAdvisorySkipped { pressure, preferred });
+    assert_eq!((events[0].correlation.column, events[0].correlation.row), (Some(ColumnId(0)), Some(0)));
+}
+
+#[test]
+fn the_target_of_row_groups_is_told_when_it_changes_and_the_block_when_its_reason_does() {
+    let model = Column::new("a", Strategy::Cell).with_group(TaskGroup::model("p", "m", 1.0)).with_demand("gpu", 1);
+    let adaptive = Some(AdaptiveRowGroups::default());
+    let config = PipelineConfig { row_group_size: 1, row_groups: 9, adaptive, ..gpus(6, 2) };
+    let mut rig = watched([model], config);
+    let events = rig.events();
+    let changed: Vec<_> = events.iter().filter(|event| event.fact.kind() == RowGroupTargetChanged).collect();
+    assert_eq!(changed[0].fact, SchedulerFact::RowGroupTargetChanged { from: 1, to: 2 });
+    let mut last = None;
+    for _ in 0..6 {
+        let label = rig.running_names().remove(0);
+        rig.succeed(&label);
+        rig.saved(rig.saving[0]);
+        for fact in facts(&mut rig, RowGroupAdmissionBlocked) {
+            assert_ne!(last.replace(fact), Some(fact));
+        }
+    }
+    let reason = RowGroupBlock::NoPendingRowGroups;
+    assert_eq!(last, Some(SchedulerFact::RowGroupAdmissionBlocked { reason }));
+}
+
+#[test]
+fn a_fixed_number_of_row_groups_is_told_as_the_cap_once() {
+    let mut rig = watched([cell("a", &[])], PipelineConfig { row_groups: 1, ..rows(3, 1) });
+    let blocked = |reason| SchedulerFact::RowGroupAdmissionBlocked { reason };
+    assert_eq!(facts(&mut rig, RowGroupAdmissionBlocked), [blocked(RowGroupBlock::AtCap)]);
+    rig.run_well();
+    assert_eq!(facts(&mut rig, RowGroupAdmissionBlocked), [blocked(RowGroupBlock::NoPendingRowGroups)]);
+}
+
+#[test]
+fn a_failed_hook_is_told_with_its_row_group() {
+    let mut rig = begun([scratch("seed"), cell("a", &["seed"])], PipelineConfig { pre_batch_hook: true, ..rows(1, 1) });
+    rig.succeed("seed:0");
+    rig.answer_pre_batch(0, Err("bad".into()));
+    let failed = only(&mut rig, HookFailed);
+    assert_eq!(failed.len(), 1);
+    assert_eq!(failed[0].fact, SchedulerFact::HookFailed { hook: Hook::PreBatch });
+    assert_eq!(failed[0].correlation, Correlation { row_group: Some(0), ..Correlation::default() });
+}
+
+#[test]
+fn a_row_that_a_hook_leaves_out_is_told_on_account_of_no_task() {
+    let mut rig = begun([scratch("seed"), cell("a", &["seed"])], PipelineConfig { pre_batch_hook: true, ..rows(2, 2) });
+    rig.succeed("seed:0");
+    rig.answer_pre_batch(0, Ok([1].into()));
+    let dropped = only(&mut rig, NonRetryableDropped);
+    assert_eq!(dropped[0].fact, SchedulerFact::NonRetryableDropped { reason: DropReason::PreBatch, rows: 1 });
+    assert_eq!(dropped[0].correlation, Correlation { row_group: Some(0), row: Some(1), ..Correlation::default() });
+}
+
+#[test]
+fn an_early_shutdown_is_told_once() {
+    let mut rig = begun([cell("a", &[])], PipelineConfig { shutdown_window: 2, ..rows(4, 4) });
+    rig.end_all(FAILED);
+    assert_eq!(facts(&mut rig, EarlyShutdown), [SchedulerFact::EarlyShutdown { failures: 2, window: 2 }]);
+}
+
+#[test]
+fn a_degraded_provider_is_told_with_its_group() {
+    let config = PipelineConfig { degraded_window: 2, ..rows(2, 2) };
+    let mut rig = watched([cell("a", &[])], config);
+    let group = only(&mut rig, WorkerSpawned)[0].correlation.group;
+    rig.end("a:0.0", retry(RetryKind::ServerError));
+    rig.end("a:0.1", retry(RetryKind::ServerError));
+    let told = only(&mut rig, ProviderDegraded);
+    assert_eq!(told[0].fact, SchedulerFact::ProviderDegraded { retryable: 2, window: 2 });
+    let group_kind = Some(GroupKind::Local);
+    assert_eq!(told[0].correlation, Correlation { group_kind, group, ..Correlation::default() });
+    assert_eq!(rig.warnings.len(), told.len());
+}
+
+#[test]
+fn the_books_of_a_run_with_retries_drops_and_a_cap_agree_with_it_at_every_step() {
+    let columns = [scratch("seed"), on_gpu("a", 1).with_upstream("seed"), on_gpu("b", 2).with_upstream("a")];
+    let mut rig = watched(columns, PipelineConfig { row_group_size: 4, shutdown_rate: None, ..gpus(12, 3) });
+    let mut books = Books::default();
+    books.look(&mut rig);
+    for turn in 0.. {
+        if let Some(row_group) = rig.saving.first().copied() {
+            rig.saved(row_group);
+        } else if let Some(label) = rig.running_names().pop() {
+            match turn % 5 {
+                0 => rig.end(&label, retry(RetryKind::Timeout)),
+                1 if turn % 2 == 0 => rig.end(&label, FAILED),
+                2 if turn % 4 == 0 => rig.fail_spawn(&label),
+                _ => rig.succeed(&label),
+            }
+        } else if let Some(due) = rig.pipeline.poll_timeout() {
+            rig.advance(due - rig.now);
+        }
+        books.look(&mut rig);
+        if rig.ends > 0 {
+            break;
+        }
+    }
+    assert_eq!(books.queued, 0);
+    assert!(rig.report().is_complete());
+}
+
+#[test]
+fn only_what_was_asked_for_is_told_and_is_numbered_without_gaps() {
+    let all = watched([cell("a", &[])], rows(3, 3)).events();
+    let wanted = [Selected, WorkerSpawned];
+    let some = Rig::start_with([cell("a", &[])], rows(3, 3), Interest::of(&wanted)).events();
+    let expected: Vec<_> =
+        all.iter().filter(|event| wanted.contains(&event.fact.kind())).map(|event| event.fact).collect();
+    assert_eq!(some.iter().map(|event| event.fact).collect::<Vec<_>>(), expected);
+    assert!(some.iter().zip(0..).all(|(event, number)| event.sequence == number));
+    assert_eq!(Rig::start([cell("a", &[])], rows(3, 3)).events(), []);
+}
+
+#[test]
+fn interest_may_come_late_and_go_early() {
+    let mut rig = Rig::start([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(3, 3) });
+    rig.pipeline.set_interest(Interest::ALL);
+    rig.succeed("a:0.0");
+    let told = kinds(&mut rig);
+    assert_eq!(told[..5], [TaskCompleted, TaskLeaseReleased, Selected, TaskLeaseAcquired, WorkerSpawned]);
+    assert!(told.contains(&AdmissionBlocked), "told anew");
+    rig.pipeline.set_interest(Interest::NONE);
+    rig.run_well();
+    assert_eq!(rig.events(), []);
+}
+
+#[test]
+fn events_that_nobody_drains_are_bounded_and_the_lost_ones_are_counted() {
+    let row_count = MAX_PENDING as u64 + 3;
+    let config = PipelineConfig { row_group_size: 1 << 17, ..rows(row_count, 1) };
+    let mut rig = Rig::start_with([cell("a", &[])], config, Interest::of(&[DependencyReady]));
+    assert_eq!(rig.pipeline.dropped_events(), 3);
+    assert_eq!(rig.events().len(), MAX_PENDING);
+}
+
+#[test]
+fn every_kind_has_a_bit_of_its_own() {
+    for (at, kind) in SchedulerEventKind::ALL.iter().enumerate() {
+        let only = Interest::of(&[*kind]);
+        let held = SchedulerEventKind::ALL.iter().filter(|other| only.contains(**other)).count();
+        assert_eq!((held, *kind as usize), (1, at));
+    }
+    assert_eq!(SchedulerEventKind::ALL.len(), 35);
+}

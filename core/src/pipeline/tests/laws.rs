@@ -1,0 +1,438 @@
+//! Laws that hold for every run, tried on plans, sizes, outcomes, saves and cancellations drawn from a seed.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::*;
+use crate::pipeline::event::Interest;
+use crate::pipeline::tests::event_checker::Books;
+use crate::pipeline::tests::harness::*;
+use crate::sim::rng::Rng;
+use crate::time::Duration;
+
+fn random_columns(rng: &mut Rng) -> Vec<Column> {
+    let count = 1 + rng.below(6);
+    let mut columns: Vec<Column> = Vec::new();
+    for n in 0..count {
+        let strategy = match rng.below(4) {
+            0 => Strategy::FromScratch,
+            1 => Strategy::FullColumn,
+            _ => Strategy::Cell,
+        };
+        let name = rng.below(3).to_string();
+        let group = match rng.below(2) {
+            0 => crate::task::TaskGroup::local(&name),
+            _ => crate::task::TaskGroup::model("provider", &name, 1.0),
+        };
+        let mut column = Column::new(&alloc::format!("c{n}"), strategy).with_group(group);
+        for upstream in &columns {
+            let allowed = strategy != Strategy::FromScratch || upstream.strategy != Strategy::Cell;
+            if allowed && rng.below(2) == 0 {
+                column = column.with_upstream(&upstream.name);
+            }
+        }
+        column.ordered = rng.below(4) == 0;
+        column.skips_with_upstream = rng.below(2) == 0;
+        columns.push(column.with_demand("slot", 1 + rng.below(3) as u32));
+    }
+    columns
+}
+
+fn random_config(rng: &mut Rng) -> PipelineConfig {
+    let row_count = rng.below(40);
+    let row_group_size = 1 + rng.below(9) as u32;
+    let groups = row_count.div_ceil(u64::from(row_group_size)) as u32;
+    let row_groups = 1 + rng.below(4) as u32;
+    let adaptive = AdaptiveRowGroups {
+        initial: 1 + rng.below(u64::from(row_groups)) as u32,
+        max_admitted_rows: (rng.below(2) == 0).then(|| 1 + rng.below(30)),
+        shrink_after: 1 + rng.below(5) as u32,
+    };
+    PipelineConfig {
+        row_groups,
+        adaptive: (rng.below(2) == 0).then_some(adaptive),
+        submission_limit: 1 + rng.below(12) as u32,
+        resources: [("slot".to_string(), 3 + rng.below(9) as u32)].into(),
+        salvage_rounds: rng.below(3) as u32,
+        shutdown_rate: (rng.below(2) == 0).then_some(0.5),
+        rate_limit_patience: (rng.below(3) == 0).then_some(Duration::from_secs(2)),
+        pre_batch_hook: rng.below(3) == 0,
+        post_batch_hook: rng.below(3) == 0,
+        done_row_groups: (0..groups).filter(|_| rng.below(5) == 0).collect(),
+        ..rows(row_count, row_group_size)
+    }
+}
+
+/// How unkind one world is: out of 100 answers, how many are of each kind.
+struct Weather {
+    skipped: u64,
+    failed: u64,
+    retryable: u64,
+    fatal: u64,
+    lost: u64,
+    /// Out of 100 workers, how many cannot be started.
+    unspawned: u64,
+    /// Nobody answers anything but rate limits.
+    storm: bool,
+}
+
+impl Weather {
+    fn random(rng: &mut Rng) -> Self {
+        let fatal = u64::from(rng.below(10) == 0);
+        let storm = rng.below(20) == 0;
+        let skipped = rng.below(2) * rng.below(30);
+        Self {
+            skipped,
+            failed: rng.below(30),
+            retryable: rng.below(40),
+            fatal,
+            lost: rng.below(5),
+            unspawned: rng.below(4),
+            storm,
+        }
+    }
+
+    fn end(&self, rng: &mut Rng) -> Result<TaskOutcome, FatalError> {
+        if self.storm && rng.below(60) > 0 {
+            return Ok(rate_limited(Duration::from_millis(rng.below(900))));
+        }
+        if rng.below(100) < self.skipped {
+            return Ok(TaskOutcome::Skipped);
+        }
+        let draw = rng.below(100);
+        let kinds = [
+            RetryKind::RateLimited,
+            RetryKind::Timeout,
+            RetryKind::ServerError,
+            RetryKind::Connection,
+            RetryKind::AdmissionTimeout,
+        ];
+        Ok(if draw < self.failed {
+            FAILED
+        } else if draw < self.failed + self.retryable {
+            let kind = kinds[rng.below(5) as usize];
+            let retry_after = (rng.below(2) == 0).then(|| Duration::from_millis(rng.below(900)));
+            TaskOutcome::Retryable { kind, retry_after }
+        } else if draw < self.failed + self.retryable + self.fatal {
+            return Err("a bug".into());
+        } else if draw < self.failed + self.retryable + self.fatal + self.lost {
+            TaskOutcome::Cancelled
+        } else {
+            TaskOutcome::Success
+        })
+    }
+}
+
+/// Row group, column, row.
+type Id = (u32, ColumnId, Option<u32>);
+
+/// Keeps its own books of a run and compares.
+#[derive(Default)]
+struct Checker {
+    /// Each try of each task, seen once.
+    tries: BTreeSet<(u32, ColumnId, Option<u32>, u32)>,
+    done: BTreeSet<Id>,
+    /// Those of them that a worker skipped.
+    skipped: BTreeSet<Id>,
+    /// Tasks that can have no further try.
+    failed: BTreeSet<Id>,
+    /// The latest place in the line of each ordered column.
+    places: BTreeMap<ColumnId, (u32, Option<u32>)>,
+    /// Row groups whose pre-batch hook is over, and the rows it left out.
+    begun: BTreeMap<u32, Vec<u32>>,
+    /// Row groups whose post-batch hook is over.
+    ended: BTreeSet<u32>,
+    seen: usize,
+    saved: BTreeMap<u32, usize>,
+}
+
+impl Checker {
+    fn look(&mut self, rig: &Rig, config: &PipelineConfig) {
+        let hooks = rig.pre_batch.iter().map(|batch| batch.row_group);
+        let hooks = hooks.chain(rig.post_batch.iter().map(|group| group.row_group));
+        let busy = rig.running.iter().map(|task| task.row_group).chain(rig.saving.iter().copied());
+        let open: BTreeSet<u32> = busy.chain(hooks).collect();
+        for batch in &rig.pre_batch {
+            assert!(rig.running.iter().all(|task| task.row_group != batch.row_group), "{batch:?} too early");
+            assert!(!self.begun.contains_key(&batch.row_group), "{batch:?} twice");
+        }
+        for group in &rig.post_batch {
+            assert!(rig.running.iter().all(|task| task.row_group != group.row_group), "{group:?} too early");
+            assert!(!self.ended.contains(&group.row_group), "{group:?} twice");
+        }
+        assert!(open.len() <= config.row_groups as usize, "the cap on row groups");
+        assert!(rig.running.len() <= config.submission_limit as usize, "the submission limit");
+        let demand = |task: &Task| rig.pipeline.plan().columns()[task.column.index()].demand[0].1;
+        let held: u32 = rig.running.iter().map(demand).sum();
+        assert!(held <= config.resources[0].1, "the limit of a resource");
+        for task in &rig.spawned[self.seen..] {
+            self.check_spawn(rig, config, task);
+        }
+        self.seen = rig.spawned.len();
+        for row_group in &rig.saving {
+            assert!(!config.post_batch_hook || self.ended.contains(row_group), "{row_group} without its hook");
+            self.saved.insert(*row_group, 0);
+        }
+        assert_eq!(rig.handed_out.len(), self.saved.len(), "a row group is handed out once");
+    }
+
+    fn check_spawn(&mut self, rig: &Rig, config: &PipelineConfig, task: &Task) {
+        let id = (task.row_group, task.column, task.row);
+        assert!(self.tries.insert((task.row_group, task.column, task.row, task.attempt)), "{task:?} twice");
+        assert!(
+            task.attempt == 1 || self.tries.contains(&(id.0, id.1, id.2, task.attempt - 1)),
+            "{task:?} skips a try"
+        );
+        assert!(!self.done.contains(&id) && !self.failed.contains(&id), "{task:?} after its end");
+        assert!(!config.done_row_groups.contains(&task.row_group), "{task:?} of a row group that is done");
+        assert!(!self.saved.contains_key(&task.row_group), "{task:?} after its checkpoint");
+        let plan = rig.pipeline.plan();
+        if config.pre_batch_hook {
+            let left_out = self.begun.get(&task.row_group);
+            assert_eq!(left_out.is_none(), plan.is_seed(task.column), "{task:?} on the wrong side of its hook");
+            let is_left_out = left_out.is_some_and(|rows| rows.iter().any(|row| Some(*row) == task.row));
+            assert!(!is_left_out, "{task:?} of a row that was left out");
+        }
+        if plan.columns()[task.column.index()].ordered {
+            let place = (task.row_group, task.row);
+            let before = self.places.insert(task.column, place);
+            assert!(before.is_none_or(|before| before <= place), "{task:?} after {before:?}");
+            let at_once = rig.running.iter().filter(|other| other.column == task.column).count();
+            assert_eq!(at_once, 1, "{task:?} is not alone");
+        }
+        assert!(!self.follows(plan, id), "{task:?} should have been skipped");
+        for upstream in plan.upstreams(task.column) {
+            if let Some(upstream) = upstream_of(plan, id, *upstream) {
+                assert!(self.is_done(plan, upstream), "{task:?} too early");
+            } else {
+                let mut rows = (0..task.rows).map(|row| (task.row_group, *upstream, Some(row)));
+                assert!(rows.any(|cell| self.is_done(plan, cell)), "{task:?} for a row group without rows");
+            }
+        }
+    }
+
+    /// Whether a task is skipped with an upstream, rather than run.
+    fn follows(&self, plan: &Plan, id: Id) -> bool {
+        let upstreams = || plan.upstreams(id.1).iter().filter_map(|upstream| upstream_of(plan, id, *upstream));
+        plan.columns()[id.1.index()].skips_with_upstream
+            && upstreams().any(|upstream| self.skipped.contains(&upstream) || self.follows(plan, upstream))
+            && upstreams().all(|upstream| self.is_done(plan, upstream))
+    }
+
+    fn is_done(&self, plan: &Plan, id: Id) -> bool {
+        self.done.contains(&id) || self.follows(plan, id)
+    }
+
+    fn never_ran(&mut self, task: &Task) {
+        let was_tried = self.tries.remove(&(task.row_group, task.column, task.row, task.attempt));
+        assert!(was_tried, "{task:?} was never asked for");
+    }
+
+    fn answered(&mut self, task: &Task, ended: &Result<TaskOutcome, FatalError>) {
+        let id = (task.row_group, task.column, task.row);
+        match ended {
+            Ok(TaskOutcome::Success) => drop(self.done.insert(id)),
+            Ok(TaskOutcome::Skipped) => drop((self.done.insert(id), self.skipped.insert(id))),
+            Ok(TaskOutcome::Failed(_)) => drop(self.failed.insert(id)),
+            _ => {}
+        }
+    }
+
+    fn finish(&self, rig: &Rig, config: &PipelineConfig) {
+        let report = rig.report();
+        let mut out = 0;
+        for group in &rig.handed_out {
+            assert_eq!(group.live.len() + group.dropped.len(), group.rows as usize);
+            let rows: BTreeSet<u32> =
+                group.live.iter().copied().chain(group.dropped.iter().map(|row| row.row)).collect();
+            assert_eq!(rows.len(), group.rows as usize, "each row is in one of the lists");
+            for row in &group.live {
+                let left_out = self.begun.get(&group.row_group).is_some_and(|rows| rows.contains(row));
+                assert!(!left_out, "row {row} of {group:?} was left out");
+                assert!(!config.pre_batch_hook || self.begun.contains_key(&group.row_group), "{group:?}");
+                for id in rig.pipeline.plan().order() {
+                    let is_cell = rig.pipeline.plan().columns()[id.index()].strategy == Strategy::Cell;
+                    let task = (group.row_group, *id, is_cell.then_some(*row));
+                    assert!(self.is_done(rig.pipeline.plan(), task), "{task:?} is saved and was never made");
+                }
+            }
+            out += group.live.len() as u64;
+        }
+        let unsaved = rig.pipeline.unsaved().filter(|group| self.saved.contains_key(&group.row_group));
+        let unsaved: u64 = unsaved.map(|group| group.live.len() as u64).sum();
+        assert_eq!(report.rows_out, out - unsaved);
+        for (column, definition) in report.columns.iter().zip(rig.pipeline.plan().columns()) {
+            let of = |(_, id, _): &&Id| *id == column.column;
+            assert!(column.tasks.skipped <= self.skipped.iter().filter(of).count() as u64, "{column:?}");
+            assert!(column.tasks.skipped_with_upstream == 0 || definition.skips_with_upstream, "{column:?}");
+        }
+        if report.is_complete() {
+            assert_eq!(report.rows_not_started, 0);
+            assert_eq!(rig.handed_out.len() + config.done_row_groups.len(), report.row_groups as usize);
+        }
+    }
+}
+
+/// The one task that a column's task needs of an upstream; `None` when it needs the cells of all rows.
+fn upstream_of(plan: &Plan, (row_group, _, row): Id, upstream: ColumnId) -> Option<Id> {
+    let is_cell = plan.columns()[upstream.index()].strategy == Strategy::Cell;
+    if is_cell { row.map(|row| (row_group, upstream, Some(row))) } else { Some((row_group, upstream, None)) }
+}
+
+fn run_world(seed: u64) -> RunReport {
+    run_watched(seed, true)
+}
+
+/// The same, its events told and checked or not.
+fn run_watched(seed: u64, is_watched: bool) -> RunReport {
+    let mut rng = Rng::new(seed);
+    let columns = random_columns(&mut rng);
+    let config = random_config(&mut rng);
+    let weather = Weather::random(&mut rng);
+    let cancel_at = (rng.below(5) == 0).then(|| rng.below(60));
+    let drain_at = (rng.below(6) == 0).then(|| rng.below(60));
+    let bad_disk = rng.below(12) == 0;
+    let bad_hooks = rng.below(6) == 0;
+    let mut rig = Rig::start_with(columns, config.clone(), if is_watched { Interest::ALL } else { Interest::NONE });
+    let mut checker = Checker::default();
+    let mut books = is_watched.then(Books::default);
+    checker.look(&rig, &config);
+    for step in 0_u64.. {
+        if let Some(books) = &mut books {
+            books.look(&mut rig);
+        }
+        assert!(step < 100_000, "the run does not end");
+        if rig.ends > 0 {
+            break;
+        }
+        if cancel_at == Some(step) {
+            rig.cancel();
+        } else if drain_at == Some(step) {
+            rig.wind_down();
+        } else if (!rig.pre_batch.is_empty() || !rig.post_batch.is_empty())
+            && (rng.below(3) == 0 || rig.running.is_empty())
+        {
+            answer_hook(&mut rig, &mut checker, &mut rng, bad_hooks);
+        } else if !rig.saving.is_empty() && (rng.below(3) == 0 || rig.running.is_empty()) {
+            let row_group = rig.saving[rng.below(rig.saving.len() as u64) as usize];
+            let result = if bad_disk && rng.below(3) == 0 { Err("no space".into()) } else { Ok(()) };
+            rig.answer_save(row_group, result);
+        } else if !rig.running.is_empty() {
+            let task = rig.running[rng.below(rig.running.len() as u64) as usize];
+            if rng.below(100) < weather.unspawned {
+                checker.never_ran(&task);
+                rig.fail_spawn(&rig.label(&task));
+                checker.look(&rig, &config);
+                continue;
+            }
+            let aborted = rig.aborted.contains(&task.worker) && rng.below(4) > 0;
+            let ended = if aborted { Ok(TaskOutcome::Cancelled) } else { weather.end(&mut rng) };
+            checker.answered(&task, &ended);
+            rig.end_or_break(&rig.label(&task), ended);
+            rig.advance(Duration::from_millis(rng.below(20)));
+        } else {
+            let due = rig.pipeline.poll_timeout().expect("something is always going on before the end");
+            rig.advance(due - rig.now);
+        }
+        checker.look(&rig, &config);
+    }
+    checker.finish(&rig, &config);
+    rig.report().clone()
+}
+
+/// Answers a hook that is out.
+fn answer_hook(rig: &mut Rig, checker: &mut Checker, rng: &mut Rng, bad: bool) {
+    let fails = bad && rng.below(4) == 0;
+    if let Some(batch) = rig.pre_batch.last().copied() {
+        let left_out: Vec<u32> = (0..batch.rows).filter(|_| rng.below(5) == 0).collect();
+        checker.begun.insert(batch.row_group, left_out.clone());
+        rig.answer_pre_batch(batch.row_group, if fails { Err("bad".into()) } else { Ok(left_out) });
+    } else if let Some(group) = rig.post_batch.first() {
+        let row_group = group.row_group;
+        checker.ended.insert(row_group);
+        rig.answer_post_batch(row_group, if fails { Err("bad".into()) } else { Ok(()) });
+    }
+}
+
+/// How many of the worlds that ended are of each kind of ending.
+type Endings = BTreeMap<String, u32>;
+
+/// Runs every `stride`th of the seeds.
+fn run_worlds(seeds: core::ops::Range<u64>, stride: usize) -> Endings {
+    /// How far apart the signs of progress are.
+    const STEP: u64 = 10_000;
+    let mut endings = Endings::new();
+    for seed in seeds.step_by(stride) {
+        let world = std::panic::catch_unwind(|| run_world(seed));
+        let report = world.unwrap_or_else(|_| panic!("{}", replay(seed)));
+        assert!(!matches!(report.stop, StopReason::Stuck { .. }), "{}\n{}", report.stop, replay(seed));
+        let ending = alloc::format!("{:?}", report.stop);
+        let kind = ending.split(' ').next().unwrap_or_default();
+        *endings.entry(kind.to_string()).or_default() += 1;
+        if seed > 0 && seed % STEP == 0 {
+            std::println!("{seed} worlds");
+        }
+    }
+    endings
+}
+
+fn replay(seed: u64) -> String {
+    alloc::format!(
+        "replay with\n    TIDEGATE_SEED={seed} cargo test -p tidegate-core --features std,sim every_random_run"
+    )
+}
+
+/// As many worlds as `TIDEGATE_WORLDS` says, on two threads; only one when `TIDEGATE_SEED` is set: the way to replay a
+/// failure.
+#[test]
+fn every_random_run_makes_each_task_once_accounts_for_each_row_and_returns_each_lease() {
+    const THREADS: u64 = 2;
+    let number = |name| {
+        let value = std::env::var(name).ok()?;
+        Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a whole number")))
+    };
+    if let Some(seed) = number("TIDEGATE_SEED") {
+        run_worlds(seed..seed + 1, 1);
+        return;
+    }
+    let worlds = number("TIDEGATE_WORLDS").unwrap_or(2_000);
+    let mut endings = Endings::new();
+    std::thread::scope(|scope| {
+        let shares = (0..THREADS).map(|first| scope.spawn(move || run_worlds(first..worlds, THREADS as usize)));
+        for share in shares.collect::<Vec<_>>() {
+            // The thread has printed how its world failed, and how to replay it.
+            for (kind, count) in share.join().expect("every world keeps the laws") {
+                *endings.entry(kind).or_default() += count;
+            }
+        }
+    });
+    std::println!("{worlds} worlds: {endings:?}");
+    assert_eq!(u64::from(endings.values().sum::<u32>()), worlds, "every world ran");
+    for kind in [
+        "Completed",
+        "Drained",
+        "Cancelled",
+        "EarlyShutdown",
+        "Fatal",
+        "CheckpointFailed",
+        "HookFailed",
+        "ProviderExhausted",
+    ] {
+        assert!(worlds < 2_000 || endings.contains_key(kind), "no world ended as {kind}: {endings:?}");
+    }
+}
+
+#[test]
+fn a_run_goes_the_same_way_whether_it_is_watched_or_not() {
+    for seed in 0..200 {
+        assert_eq!(run_watched(seed, true), run_watched(seed, false), "seed {seed}");
+    }
+}
+
+#[test]
+fn equal_seeds_give_equal_runs() {
+    for seed in 0..50 {
+        assert_eq!(run_world(seed), run_world(seed), "seed {seed}");
+    }
+}

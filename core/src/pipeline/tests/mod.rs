@@ -1,0 +1,18 @@
+//! Tests of whole runs.
+
+mod adaptive;
+mod event_checker;
+mod events;
+mod explain;
+mod harness;
+mod hooks;
+#[cfg(feature = "sim")]
+mod laws;
+mod ordered;
+mod plan;
+mod runs;
+mod skips;
+mod stop;
+mod yielding;
+
+use super::*;

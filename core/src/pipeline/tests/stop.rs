@@ -1,0 +1,341 @@
+//! Runs that end before they are complete: each returns every lease and accounts for every row.
+
+use alloc::collections::BTreeSet;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::pipeline::event::{Interest, SchedulerEventKind, SchedulerFact, StopKind};
+use crate::pipeline::tests::harness::*;
+use crate::time::Duration;
+
+fn stop(rig: &Rig) -> &StopReason {
+    &rig.report().stop
+}
+
+#[test]
+fn cancel_aborts_every_worker_and_waits_for_each() {
+    let mut rig = Rig::start([cell("a", &[])], PipelineConfig { submission_limit: 3, ..rows(8, 4) });
+    rig.succeed("a:0.0");
+    rig.cancel();
+    let workers: BTreeSet<WorkerId> = rig.running.iter().map(|task| task.worker).collect();
+    assert_eq!((rig.aborted.iter().copied().collect(), rig.pipeline.queued()), (workers, 0));
+    rig.cancel();
+    assert_eq!((rig.aborted.len(), rig.ends), (3, 0));
+    rig.end_all(TaskOutcome::Cancelled);
+    assert_eq!((rig.ends, rig.handed_out.len()), (1, 0));
+    assert_eq!(*stop(&rig), StopReason::Cancelled);
+    assert_eq!((rig.report().rows_in, rig.report().rows_out), (8, 0));
+    let stopped = |column: Option<&str>, rows| (column.map(ToString::to_string), DropReason::Stopped, rows);
+    assert_eq!(rig.dropped(), [stopped(None, 1), stopped(Some("a"), 7)]);
+}
+
+#[test]
+fn cancel_leaves_row_groups_alone_that_are_saved_or_being_saved() {
+    let mut rig = Rig::start([cell("a", &[])], PipelineConfig { row_groups: 2, ..rows(4, 1) });
+    rig.succeed("a:0.0");
+    rig.saved(0);
+    rig.succeed("a:1.0");
+    rig.cancel();
+    rig.end_all(TaskOutcome::Cancelled);
+    assert_eq!(rig.ends, 0, "the checkpoint is not answered");
+    rig.saved(1);
+    let report = rig.report();
+    assert_eq!((report.rows_out, report.rows_dropped, report.rows_not_started), (2, 1, 1));
+}
+
+#[test]
+fn a_row_group_that_its_last_worker_completes_in_spite_of_a_cancel_is_saved() {
+    let mut rig = Rig::start([cell("a", &[])], rows(1, 1));
+    rig.cancel();
+    rig.succeed("a:0.0");
+    rig.saved(0);
+    assert_eq!((rig.report().rows_out, stop(&rig)), (1, &StopReason::Cancelled));
+}
+
+#[test]
+fn cancel_before_the_start_ends_the_run_at_once() {
+    let mut rig = Rig::new([cell("a", &[])], rows(4, 2));
+    rig.cancel();
+    rig.pipeline.start(rig.now);
+    rig.drain();
+    assert_eq!((rig.ends, rig.spawned.len(), rig.report().rows_not_started), (1, 0, 4));
+}
+
+#[test]
+fn a_drained_run_finishes_the_row_groups_in_work_and_begins_no_other() {
+    let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], PipelineConfig { row_groups: 2, ..rows(10, 2) });
+    rig.succeed("a:0.0");
+    rig.wind_down();
+    rig.run(|_, task| {
+        let first_try = task.row == Some(1) && task.attempt == 1;
+        if first_try { retry(RetryKind::Timeout) } else { TaskOutcome::Success }
+    });
+    let report = rig.report();
+    assert_eq!((&report.stop, report.rows_out, report.rows_dropped), (&StopReason::Drained, 4, 0));
+    assert_eq!((report.rows_not_started, rig.ends), (6, 1));
+}
+
+#[test]
+fn what_a_drained_run_left_is_what_a_resumed_run_makes() {
+    let mut rig = Rig::start([cell("a", &[])], PipelineConfig { row_groups: 1, ..rows(6, 2) });
+    rig.wind_down();
+    rig.run(|_, _| TaskOutcome::Success);
+    assert_eq!(rig.handed_out.iter().map(|group| group.row_group).collect::<Vec<_>>(), [0]);
+    let mut rest = Rig::start([cell("a", &[])], PipelineConfig { done_row_groups: [0].into(), ..rows(6, 2) });
+    rest.run(|_, _| TaskOutcome::Success);
+    assert_eq!(rest.handed_out.iter().map(|group| group.row_group).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(rest.report().stop, StopReason::Completed);
+}
+
+#[test]
+fn to_drain_a_run_that_has_admitted_everything_changes_nothing() {
+    let mut rig = Rig::start([cell("a", &[])], rows(4, 2));
+    rig.wind_down();
+    rig.run(|_, _| TaskOutcome::Success);
+    assert_eq!((stop(&rig), rig.report().rows_out), (&StopReason::Completed, 4));
+}
+
+#[test]
+fn a_run_that_is_drained_before_its_start_ends_at_once() {
+    let mut rig = Rig::new([cell("a", &[])], rows(4, 2));
+    rig.wind_down();
+    rig.pipeline.start(rig.now);
+    rig.drain();
+    assert_eq!((rig.ends, rig.spawned.len(), stop(&rig)), (1, 0, &StopReason::Drained));
+}
+
+#[test]
+fn a_drained_run_may_be_cancelled_or_fail_after_all() {
+    let config = PipelineConfig { row_groups: 1, submission_limit: 1, ..rows(4, 2) };
+    let mut rig = listening([cell("a", &[])], config.clone());
+    rig.wind_down();
+    rig.wind_down();
+    rig.cancel();
+    assert_eq!(told(&mut rig), [stopping(StopKind::Drained, false), stopping(StopKind::Cancelled, true)]);
+    assert_eq!(rig.pipeline.queued(), 0, "what was queued is thrown away as by any stop");
+    rig.end_all(TaskOutcome::Cancelled);
+    assert_eq!(*stop(&rig), StopReason::Cancelled);
+    let mut rig = Rig::start([cell("a", &[])], PipelineConfig { shutdown_window: 1, ..config });
+    rig.wind_down();
+    rig.end("a:0.0", FAILED);
+    rig.run(|_, _| TaskOutcome::Success);
+    assert!(matches!(stop(&rig), StopReason::EarlyShutdown { .. }));
+}
+
+#[test]
+fn delayed_and_deferred_tasks_do_not_survive_a_cancel() {
+    let mut rig = Rig::start([cell("a", &[])], rows(3, 3));
+    rig.end("a:0.0", rate_limited(Duration::from_secs(9)));
+    rig.end("a:0.1", retry(RetryKind::Timeout));
+    rig.cancel();
+    rig.end("a:0.2", TaskOutcome::Cancelled);
+    assert_eq!((rig.ends, rig.report().rows_dropped), (1, 3));
+}
+
+#[test]
+fn early_shutdown_saves_the_complete_rows_of_partial_groups_and_says_which_are_lost() {
+    let config = PipelineConfig { shutdown_window: 4, row_groups: 1, ..rows(20, 10) };
+    let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], config);
+    for label in ["a:0.0", "a:0.1", "b:0.0"] {
+        rig.succeed(label);
+    }
+    rig.end("a:0.2", FAILED);
+    assert!(rig.running.len() > 1);
+    rig.end("a:0.3", FAILED);
+    // What runs may finish: row 1 becomes complete, row 4 does not.
+    assert_eq!((rig.aborted.len(), rig.handed_out.len()), (0, 0));
+    rig.succeed("b:0.1");
+    rig.succeed("a:0.4");
+    rig.end_all(FAILED);
+    assert_eq!(rig.handed_out[0].live, [0, 1]);
+    assert_eq!(rig.handed_out[0].dropped.len(), 8);
+    rig.saved(0);
+    assert_eq!(*stop(&rig), StopReason::EarlyShutdown { failures: 2, window: 4 });
+    assert_eq!((rig.report().rows_out, rig.report().rows_dropped, rig.report().rows_not_started), (2, 8, 10));
+    let (a, b) = (Some("a".to_string()), Some("b".to_string()));
+    let failed = DropReason::Failed(FailureKind::Request);
+    assert_eq!(rig.dropped(), [(a, failed, 7), (b, DropReason::Stopped, 1)]);
+}
+
+#[test]
+fn a_partial_row_group_without_a_complete_row_is_not_saved() {
+    let config = PipelineConfig { shutdown_window: 1, ..rows(4, 2) };
+    let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], config);
+    rig.end("a:0.0", FAILED);
+    rig.end_all(TaskOutcome::Success);
+    assert_eq!((rig.handed_out.len(), rig.ends, rig.report().rows_dropped), (0, 1, 4));
+}
+
+#[test]
+fn failures_that_may_pass_do_not_count_towards_early_shutdown() {
+    let config = PipelineConfig { shutdown_window: 2, ..rows(8, 8) };
+    let mut rig = Rig::start([cell("a", &[])], config);
+    rig.run(|_, _| retry(RetryKind::ServerError));
+    assert_eq!((stop(&rig), rig.report().rows_dropped), (&StopReason::Completed, 8));
+}
+
+#[test]
+fn early_shutdown_can_be_switched_off() {
+    let config = PipelineConfig { shutdown_rate: None, ..rows(100, 10) };
+    let mut rig = Rig::start([cell("a", &[])], config);
+    rig.run(|_, _| FAILED);
+    assert_eq!((stop(&rig), rig.report().rows_dropped), (&StopReason::Completed, 100));
+}
+
+#[test]
+fn a_provider_that_only_ever_says_no_stops_the_run_when_patience_ends() {
+    let config = PipelineConfig { rate_limit_patience: Some(Duration::from_secs(3)), ..rows(2, 2) };
+    let columns = [cell("a", &[]), cell("b", &[]).with_group(crate::task::TaskGroup::model("p", "m", 1.0))];
+    let mut rig = Rig::start(columns, config);
+    rig.run(
+        |rig, task| if rig.name(task) == "b" { rate_limited(Duration::from_secs(1)) } else { TaskOutcome::Success },
+    );
+    let group = ["p".to_string(), "m".to_string()].into();
+    assert_eq!(*stop(&rig), StopReason::ProviderExhausted { group, waited: Duration::from_secs(3) });
+    assert_eq!(rig.dropped(), [(Some("b".to_string()), DropReason::Stopped, 2)]);
+}
+
+#[test]
+fn a_failed_checkpoint_stops_the_run_and_keeps_its_row_group() {
+    let mut rig = Rig::start([cell("a", &[])], PipelineConfig { row_groups: 2, ..rows(8, 2) });
+    rig.succeed("a:0.0");
+    rig.succeed("a:0.1");
+    rig.succeed("a:1.0");
+    rig.answer_save(0, Err("disk full".into()));
+    assert_eq!((rig.running_names().len(), rig.ends), (1, 0));
+    rig.end("a:1.1", FAILED);
+    // The other one is complete: it is still worth a try.
+    rig.saved(1);
+    let why = "disk full".to_string();
+    assert_eq!(*stop(&rig), StopReason::CheckpointFailed { row_group: 0, why });
+    assert_eq!((rig.report().rows_out, rig.report().rows_not_started), (1, 4));
+    let unsaved: Vec<_> = rig.pipeline.unsaved().map(|group| (group.row_group, group.live)).collect();
+    assert_eq!(unsaved, [(0, [0, 1].into())]);
+    let failed = DropReason::Failed(FailureKind::Request);
+    assert_eq!(rig.dropped(), [(None, DropReason::Unsaved, 2), (Some("a".to_string()), failed, 1)]);
+}
+
+#[test]
+fn a_bug_stops_the_run_with_its_cause_and_is_no_dropped_row() {
+    let mut rig = Rig::start([cell("a", &[])], rows(4, 2));
+    rig.break_down("a:1.0", "index out of bounds");
+    assert_eq!(rig.aborted.len(), 3);
+    rig.end_all(TaskOutcome::Cancelled);
+    let column = rig.pipeline.plan().column_id("a").unwrap();
+    let cause = "index out of bounds".to_string();
+    assert_eq!(*stop(&rig), StopReason::Fatal { column, row_group: 1, cause });
+    assert_eq!(stop(&rig).to_string(), "fatal error in column number 0 of row group 1: index out of bounds");
+    assert_eq!(rig.report().columns[0].tasks.fatal, 1);
+    assert_eq!(rig.dropped(), [(Some("a".to_string()), DropReason::Stopped, 4)]);
+}
+
+#[test]
+fn a_worse_reason_replaces_the_one_the_run_is_stopping_for() {
+    let mut rig = Rig::start([cell("a", &[])], PipelineConfig { shutdown_window: 1, ..rows(3, 3) });
+    rig.end("a:0.0", FAILED);
+    assert_eq!(rig.aborted.len(), 0);
+    rig.break_down("a:0.1", "worse");
+    assert_eq!(rig.aborted.len(), 1);
+    rig.end("a:0.2", TaskOutcome::Cancelled);
+    assert!(matches!(stop(&rig), StopReason::Fatal { .. }));
+}
+
+#[test]
+fn a_bug_in_a_worker_whose_row_is_dropped_still_stops_the_run() {
+    let mut rig = Rig::start([cell("a", &[]), cell("b", &[])], rows(1, 1));
+    rig.end("a:0.0", FAILED);
+    rig.break_down("b:0.0", "a bug");
+    rig.saved(0);
+    assert!(matches!(stop(&rig), StopReason::Fatal { .. }));
+}
+
+#[test]
+fn work_that_nothing_can_move_is_reported_as_stuck_with_the_reason() {
+    let mut rig = Rig::new([cell("a", &[])], rows(2, 2));
+    // Not reachable from outside: the machine shuts its dispatcher only when it stops.
+    rig.pipeline.dispatcher.shutdown();
+    rig.pipeline.start(rig.now);
+    rig.drain();
+    let StopReason::Stuck { why } = stop(&rig) else { panic!("{:?}", rig.report()) };
+    assert!(why.contains("2 tasks of 1 row groups are open, 2 of them queued"), "{why}");
+    assert!(why.contains("shut"), "{why}");
+    assert_eq!(rig.report().rows_dropped, 2);
+}
+
+#[test]
+fn a_degraded_provider_is_warned_of_and_the_run_goes_on() {
+    let group = crate::task::TaskGroup::model("provider", "model", 9.0);
+    let column = Column::new("a", Strategy::Cell).with_group(group);
+    let config = PipelineConfig { degraded_window: 4, submission_limit: 1, ..rows(8, 8) };
+    let mut rig = Rig::start([column], config);
+    for outcome in [TaskOutcome::Success, retry(RetryKind::AdmissionTimeout), retry(RetryKind::Timeout)] {
+        let first = rig.running_names().remove(0);
+        rig.end(&first, outcome);
+    }
+    for outcome in [retry(RetryKind::ServerError), retry(RetryKind::ServerError)] {
+        assert_eq!(rig.warnings, [], "what request admission did is no answer of the provider");
+        let first = rig.running_names().remove(0);
+        rig.end(&first, outcome);
+    }
+    let text = rig.warnings[0].to_string();
+    assert_eq!(text, "`provider/model` is degraded: 3 of its last 4 answers were failures that may pass");
+    rig.run_well();
+    assert_eq!((stop(&rig), rig.report().rows_out, rig.warnings.len()), (&StopReason::Completed, 8, 1));
+}
+
+/// The stops that were told, and the row groups that were discarded.
+fn told(rig: &mut Rig) -> Vec<(Option<u32>, SchedulerFact)> {
+    rig.events().into_iter().map(|event| (event.correlation.row_group, event.fact)).collect()
+}
+
+fn listening(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Rig {
+    let wanted = [SchedulerEventKind::JobStopping, SchedulerEventKind::RowGroupDiscarded];
+    Rig::start_with(columns, config, Interest::of(&wanted))
+}
+
+fn stopping(stop: StopKind, aborts: bool) -> (Option<u32>, SchedulerFact) {
+    (None, SchedulerFact::JobStopping { stop, aborts })
+}
+
+fn discarded(row_group: u32, reason: DropReason, rows: u32) -> (Option<u32>, SchedulerFact) {
+    (Some(row_group), SchedulerFact::RowGroupDiscarded { reason, rows })
+}
+
+#[test]
+fn a_stop_with_nothing_queued_is_told_and_so_is_each_row_group_that_it_discards() {
+    let mut rig = listening([cell("a", &[])], PipelineConfig { row_groups: 2, ..rows(4, 2) });
+    rig.succeed("a:1.0");
+    assert_eq!(rig.pipeline.progress().queued, 0);
+    rig.cancel();
+    assert_eq!(told(&mut rig), [stopping(StopKind::Cancelled, true)]);
+    rig.end_all(TaskOutcome::Cancelled);
+    let gone = |row_group| discarded(row_group, DropReason::Stopped, 2);
+    assert_eq!(told(&mut rig), [gone(0), gone(1)], "a complete row is lost with its row group");
+}
+
+#[test]
+fn a_stop_that_becomes_stricter_or_has_a_worse_reason_is_told_again_and_any_other_is_not() {
+    let config = PipelineConfig { shutdown_window: 1, row_groups: 3, ..rows(6, 2) };
+    let mut rig = listening([cell("a", &[])], config);
+    rig.end("a:0.0", FAILED);
+    assert_eq!(told(&mut rig), [stopping(StopKind::EarlyShutdown, false)]);
+    rig.end("a:0.1", FAILED);
+    assert_eq!(told(&mut rig), [], "it stops already");
+    rig.answer_save(0, Err("disk full".into()));
+    let unsaved = discarded(0, DropReason::Unsaved, 0);
+    assert_eq!(told(&mut rig), [stopping(StopKind::CheckpointFailed, false), unsaved]);
+    rig.cancel();
+    assert_eq!(told(&mut rig), [stopping(StopKind::CheckpointFailed, true)]);
+    rig.break_down("a:1.0", "worse");
+    assert_eq!(told(&mut rig), [stopping(StopKind::Fatal, true)]);
+    rig.end_all(TaskOutcome::Cancelled);
+    assert_eq!(told(&mut rig).len(), 2);
+}
+
+#[test]
+fn a_run_that_makes_everything_tells_of_no_stop_and_of_nothing_discarded() {
+    let mut rig = listening([cell("a", &[])], rows(4, 2));
+    rig.run_well();
+    assert_eq!(told(&mut rig), []);
+}

@@ -1,0 +1,481 @@
+//! Workers that hold nothing while they wait for a request lease: both machines together.
+
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::*;
+use crate::id::SlotKey;
+use crate::pipeline::tests::event_checker::Books;
+use crate::pipeline::tests::harness::rows;
+use crate::request::{Acquire, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestLease};
+use crate::request::{Effect as Answer, ResourceId, WaiterId};
+use crate::task::TaskGroup;
+use crate::time::{Duration, Instant};
+use crate::yielding::{YIELD_FACTOR, YieldToken};
+
+/// What a worker is doing.
+#[derive(Debug)]
+enum Doing {
+    /// It was started and has asked for nothing.
+    Nothing,
+    Waiting(WaiterId),
+    Calling(RequestLease),
+    /// Its wait was refused.
+    Refused,
+}
+
+/// A pipeline, request admission, and workers that do what the test says.
+struct Duo {
+    pipeline: Pipeline,
+    admission: RequestAdmission,
+    /// By column: what it calls.
+    calls: Vec<Option<ResourceId>>,
+    now: Instant,
+    workers: BTreeMap<String, (Task, Doing)>,
+    saved: u32,
+    ended: bool,
+    books: Books,
+}
+
+/// A column of one cell per row that calls `model`, if one is named.
+fn calling(name: &str, model: Option<&str>) -> Column {
+    let column = Column::new(name, Strategy::Cell);
+    match model {
+        Some(model) => column.with_group(TaskGroup::model(model, name, 1.0)),
+        None => column,
+    }
+}
+
+impl Duo {
+    fn start(models: &[(&str, u32)], columns: &[(&str, Option<&str>)], config: PipelineConfig) -> Self {
+        Self::of(models, columns.iter().map(|(name, model)| (calling(name, *model), *model)), config)
+    }
+
+    fn of<'a>(
+        models: &[(&str, u32)],
+        columns: impl Iterator<Item = (Column, Option<&'a str>)>,
+        config: PipelineConfig,
+    ) -> Self {
+        let now = Instant::ZERO;
+        let mut admission = RequestAdmission::new(RequestConfig::default()).unwrap();
+        let mut resources = BTreeMap::new();
+        for (model, cap) in models {
+            let id = admission.register(now, model, model, "default", *cap).unwrap();
+            resources.insert(model.to_string(), admission.resource(id, Domain::Chat).expect("a known model"));
+        }
+        let (columns, calls): (Vec<Column>, Vec<_>) =
+            columns.map(|(column, model)| (column, model.map(|model| resources[model]))).unzip();
+        let plan = columns.into_iter().fold(PlanBuilder::new(), PlanBuilder::column).build().unwrap();
+        let mut pipeline = Pipeline::new(plan, config).unwrap();
+        pipeline.call_through(SlotKey::from_bits(0), &[]);
+        let mut duo = Self {
+            pipeline,
+            admission,
+            calls,
+            now,
+            workers: BTreeMap::new(),
+            saved: 0,
+            ended: false,
+            books: Books::default(),
+        };
+        duo.pipeline.set_interest(event::Interest::ALL);
+        duo.pipeline.start(now);
+        duo.settle();
+        duo
+    }
+
+    fn settle(&mut self) {
+        loop {
+            self.pipeline.settle_with(self.now, &mut self.admission);
+            if let Some(effect) = self.pipeline.poll_effect() {
+                self.carry_out(effect);
+            } else if let Some(answer) = self.admission.poll_effect() {
+                self.deliver(answer);
+            } else {
+                break;
+            }
+        }
+        while let Some(event) = self.pipeline.poll_event() {
+            self.books.enter(&event);
+        }
+        assert_eq!(self.books.yielded(), self.suspended(), "the events say who holds nothing");
+        self.check();
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Spawn(task) => {
+                let name = &self.pipeline.plan().columns()[task.column.index()].name;
+                let label = alloc::format!("{name}{}", task.first_row + u64::from(task.row.unwrap_or(0)));
+                let before = self.workers.insert(label, (task, Doing::Nothing));
+                assert!(before.is_none(), "{task:?} runs already");
+            }
+            Effect::Checkpoint(group) => {
+                self.saved += 1;
+                self.pipeline.checkpoint_finished(self.now, group.row_group, Ok(()));
+            }
+            Effect::Finished => self.ended = true,
+            Effect::Abort(worker) => {
+                let found = self.workers.iter().find(|(_, (task, _))| task.worker == worker);
+                let label = found.unwrap().0.clone();
+                self.end(&label, TaskOutcome::Cancelled);
+            }
+            Effect::Warn(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn deliver(&mut self, answer: Answer) {
+        let (waiter, doing) = match answer {
+            Answer::Granted { waiter, lease } => (waiter, Doing::Calling(lease)),
+            Answer::Refused { waiter, .. } => (waiter, Doing::Refused),
+        };
+        let is_it = |doing: &Doing| matches!(doing, Doing::Waiting(other) if *other == waiter);
+        let found = self.workers.values_mut().find(|(_, doing)| is_it(doing));
+        found.expect("a worker waits").1 = doing;
+    }
+
+    /// The worker asks for its call.
+    fn ask(&mut self, label: &str) {
+        self.ask_within(label, None);
+    }
+
+    fn ask_within(&mut self, label: &str, timeout: Option<Duration>) {
+        let (task, _) = self.workers[label];
+        let mut request = Request::new(self.calls[task.column.index()].expect("the column calls"));
+        request.timeout = timeout;
+        let answer = match task.yield_token {
+            Some(tie) => self.admission.acquire_yielding(self.now, &request, tie, &mut self.pipeline),
+            None => self.admission.acquire(self.now, &request),
+        };
+        self.workers.get_mut(label).unwrap().1 = match answer {
+            Acquire::Granted(lease) => Doing::Calling(lease),
+            Acquire::Waiting(waiter) => Doing::Waiting(waiter),
+            Acquire::Denied(_) => Doing::Refused,
+        };
+        self.settle();
+    }
+
+    /// The call of a worker ends; the worker does not.
+    fn hang_up(&mut self, label: &str, outcome: Completion) {
+        let (_, doing) = self.workers.get_mut(label).unwrap();
+        let Doing::Calling(lease) = core::mem::replace(doing, Doing::Nothing) else { panic!("{label} calls nobody") };
+        let _ = self.admission.release(self.now, lease, &outcome);
+        self.settle();
+    }
+
+    /// The worker ends, whatever it is doing.
+    fn end(&mut self, label: &str, outcome: TaskOutcome) {
+        while let Some(answer) = self.admission.poll_effect() {
+            self.deliver(answer);
+        }
+        let (task, doing) = self.workers.remove(label).unwrap_or_else(|| panic!("{label} of {:?}", self.labels()));
+        match doing {
+            Doing::Waiting(waiter) => assert!(self.admission.cancel(self.now, waiter)),
+            Doing::Calling(lease) => {
+                let _ = self.admission.release(self.now, lease, &Outcome::Success.into());
+                self.pipeline.settle_with(self.now, &mut self.admission);
+            }
+            Doing::Nothing | Doing::Refused => {}
+        }
+        let _ = self.pipeline.task_finished(self.now, task.worker, outcome);
+        self.settle();
+    }
+
+    fn succeed(&mut self, label: &str) {
+        self.end(label, TaskOutcome::Success);
+    }
+
+    fn advance(&mut self, span: Duration) {
+        self.now += span;
+        self.admission.handle_timeout(self.now);
+        self.pipeline.settle_with(self.now, &mut self.admission);
+        self.pipeline.handle_timeout(self.now);
+        self.settle();
+    }
+
+    fn labels(&self) -> Vec<&str> {
+        self.workers.keys().map(String::as_str).collect()
+    }
+
+    fn calling(&self) -> Vec<&str> {
+        let calling = self.workers.iter().filter(|(_, (_, doing))| matches!(doing, Doing::Calling(_)));
+        calling.map(|(label, _)| label.as_str()).collect()
+    }
+
+    fn suspended(&self) -> usize {
+        self.pipeline.progress().suspended
+    }
+
+    /// What holds at every moment.
+    fn check(&self) {
+        for (name, leased, limit) in self.pipeline.usage() {
+            assert!(leased <= limit, "{name}: {leased} of {limit}");
+        }
+        assert_eq!(self.pipeline.active_leases(), self.workers.len(), "one lease per worker");
+        assert!(!self.pipeline.is_waiting_for_suspended() && !self.admission.needs_resume());
+        for (label, (task, doing)) in &self.workers {
+            if matches!(doing, Doing::Calling(_)) {
+                assert!(!self.pipeline.is_suspended(task.worker), "{label} calls and holds no worker slot");
+            }
+        }
+        for resource in self.calls.iter().flatten() {
+            let state = self.admission.snapshot(self.now, *resource).unwrap();
+            assert!(state.in_flight <= state.effective_max);
+            // One vector may need what several hold who came later; they yield beyond the limit.
+            let is_uniform = self.pipeline.plan().columns().iter().all(|column| column.demand.is_empty());
+            assert!(!is_uniform || state.suspended <= YIELD_FACTOR * state.effective_max, "{state:?}");
+        }
+    }
+
+    /// What holds at the end.
+    fn check_end(&self) {
+        assert!(self.ended && self.workers.is_empty());
+        assert_eq!((self.pipeline.active_leases(), self.suspended(), self.pipeline.queued()), (0, 0, 0));
+        assert_eq!((self.admission.active_leases(), self.admission.waiting()), (0, 0));
+    }
+}
+
+fn slots(submission_limit: u32, row_count: u64) -> PipelineConfig {
+    PipelineConfig { submission_limit, ..rows(row_count, 64) }
+}
+
+const TWO: &[(&str, u32)] = &[("a", 1), ("b", 1)];
+
+#[test]
+fn a_worker_that_must_wait_gives_its_slot_to_work_that_can_go_elsewhere() {
+    let mut duo = Duo::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
+    assert_eq!(duo.labels(), ["a0", "a1", "b0"]);
+    duo.ask("a0");
+    duo.ask("a1");
+    assert_eq!(duo.labels(), ["a0", "a1", "b0", "b1"], "`a1` waits without a slot");
+    assert_eq!((duo.suspended(), duo.pipeline.yields()), (1, 1));
+    duo.ask("b1");
+    assert_eq!(duo.calling(), ["a0", "b1"]);
+}
+
+#[test]
+fn without_yielding_it_keeps_the_slot() {
+    let config = PipelineConfig { yield_while_waiting: false, ..slots(3, 3) };
+    let mut duo = Duo::start(TWO, &[("a", Some("a")), ("b", Some("b"))], config);
+    assert_eq!(duo.workers["a0"].0.yield_token, None);
+    duo.ask("a0");
+    duo.ask("a1");
+    assert_eq!(duo.labels(), ["a0", "a1", "b0"]);
+}
+
+#[test]
+fn a_column_may_say_for_itself_whether_it_yields() {
+    let columns = [calling("a", Some("a")).yields(false), calling("own", None).yields(true), calling("own2", None)];
+    let duo = Duo::of(TWO, columns.into_iter().map(|column| (column, Some("a"))), slots(8, 1));
+    let ties = ["a0", "own0", "own20"].map(|label| duo.workers[label].0.yield_token.is_some());
+    assert_eq!(ties, [false, true, false]);
+}
+
+#[test]
+fn a_suspended_worker_resumes_before_anything_new_is_started() {
+    let mut duo = Duo::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
+    duo.ask("a0");
+    duo.ask("a1");
+    assert_eq!(duo.labels(), ["a0", "a1", "b0", "b1"]);
+    duo.succeed("a0");
+    // Its slot could also have been the next cell's of column `a` or `b`.
+    assert_eq!((duo.calling(), duo.suspended()), (["a1"].to_vec(), 0));
+    assert_eq!(duo.labels(), ["a1", "b0", "b1"]);
+}
+
+#[test]
+fn the_request_lease_and_the_slot_come_together_or_not_at_all() {
+    let mut duo = Duo::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
+    duo.ask("a0");
+    duo.ask("a1");
+    assert_eq!(duo.labels(), ["a0", "a1", "b0", "b1"]);
+    // The call ends, its worker and the other go on: there is room at the provider, and no slot.
+    duo.hang_up("a0", Outcome::Success.into());
+    assert_eq!((duo.calling(), duo.suspended()), (Vec::new(), 1));
+    assert_eq!(duo.admission.active_leases(), 0, "the request lease is not held while the slot is awaited");
+    duo.succeed("b1");
+    assert_eq!((duo.calling(), duo.suspended()), (["a1"].to_vec(), 0));
+}
+
+#[test]
+fn only_so_many_yield_and_the_others_wait_with_what_they_hold() {
+    let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 9));
+    duo.ask("a0");
+    for n in 1..=4 {
+        duo.ask(&alloc::format!("a{n}"));
+    }
+    // One calls, two wait without a slot, two wait with one.
+    assert_eq!((duo.suspended(), duo.workers.len()), (2, 5));
+    let state = duo.admission.snapshot(duo.now, duo.calls[0].unwrap()).unwrap();
+    assert_eq!((state.waiters, state.suspended), (4, 2));
+}
+
+#[test]
+fn who_waits_with_a_slot_gives_it_up_to_an_earlier_one_that_lacks_only_that() {
+    let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 9));
+    for n in 0..=4 {
+        duo.ask(&alloc::format!("a{n}"));
+    }
+    // The call ends and the worker stays: every slot is held, by it and by two who wait behind.
+    duo.hang_up("a0", Outcome::Success.into());
+    assert_eq!((duo.calling(), duo.suspended()), (["a1"].to_vec(), 2), "`a4` has given its slot to `a1`");
+    let suspended = ["a0", "a1", "a2", "a3", "a4"].map(|label| duo.pipeline.is_suspended(duo.workers[label].0.worker));
+    assert_eq!(suspended, [false, false, true, false, true]);
+}
+
+#[test]
+fn a_worker_that_asks_again_while_everybody_waits_does_not_bring_all_to_a_stand() {
+    let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 5));
+    for n in 0..=4 {
+        duo.ask(&alloc::format!("a{n}"));
+    }
+    duo.hang_up("a0", Outcome::Success.into());
+    duo.ask("a0");
+    for expected in ["a1", "a2", "a3", "a4", "a0"] {
+        assert_eq!(duo.calling(), [expected]);
+        duo.succeed(expected);
+    }
+    duo.check_end();
+}
+
+#[test]
+fn a_suspended_worker_that_ends_gives_nothing_back_twice() {
+    let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
+    duo.ask("a0");
+    duo.ask("a1");
+    assert_eq!((duo.suspended(), duo.labels()), (1, ["a0", "a1", "a2"].to_vec()));
+    duo.succeed("a1");
+    assert_eq!(duo.suspended(), 0);
+    duo.succeed("a0");
+    duo.succeed("a2");
+    duo.check_end();
+}
+
+#[test]
+fn a_worker_whose_wait_was_refused_asks_again_without_a_slot_and_gets_both() {
+    let mut duo = Duo::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
+    duo.ask("a0");
+    duo.ask_within("a1", Some(Duration::from_millis(10)));
+    assert_eq!(duo.labels(), ["a0", "a1", "b0", "b1"]);
+    duo.advance(Duration::from_millis(10));
+    assert!(matches!(duo.workers["a1"].1, Doing::Refused));
+    duo.hang_up("a0", Outcome::Success.into());
+    duo.ask("a1");
+    assert_eq!((duo.calling(), duo.suspended()), (Vec::new(), 1), "there is room at the provider, and no slot");
+    duo.succeed("a0");
+    assert_eq!((duo.calling(), duo.suspended()), (["a1"].to_vec(), 0));
+}
+
+#[test]
+fn a_cancelled_run_takes_suspended_workers_with_it() {
+    let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 9));
+    duo.ask("a0");
+    duo.ask("a1");
+    duo.ask("a2");
+    assert_eq!(duo.suspended(), 2);
+    duo.pipeline.cancel(duo.now);
+    duo.settle();
+    duo.check_end();
+}
+
+#[test]
+fn a_provider_that_pauses_keeps_no_slot_from_another() {
+    let mut duo = Duo::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(2, 6));
+    duo.ask("a0");
+    duo.hang_up("a0", Completion::rate_limited(Some(Duration::from_secs(2))));
+    duo.end("a0", TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: Some(Duration::from_secs(2)) });
+    // Whatever of column `a` starts waits without a slot, so column `b` is never without one.
+    for n in 0..6 {
+        let waiting: Vec<String> =
+            duo.labels().iter().filter(|label| label.starts_with('a')).map(ToString::to_string).collect();
+        for label in waiting {
+            if matches!(duo.workers[&label].1, Doing::Nothing) {
+                duo.ask(&label);
+            }
+        }
+        let label = alloc::format!("b{n}");
+        assert!(duo.workers.contains_key(&label), "{label} runs: {:?}", duo.labels());
+        duo.ask(&label);
+        duo.succeed(&label);
+    }
+    assert!(duo.now == Instant::ZERO && duo.suspended() > 0);
+}
+
+#[test]
+fn a_forged_tie_changes_nothing() {
+    let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
+    duo.ask("a0");
+    let request = Request::new(duo.calls[0].unwrap());
+    let stranger = YieldToken { run: SlotKey::from_bits(7), worker: SlotKey::from_bits(u64::MAX), vector: 9 };
+    let answer = duo.admission.acquire_yielding(duo.now, &request, stranger, &mut duo.pipeline);
+    let Acquire::Waiting(waiter) = answer else { panic!("{answer:?}") };
+    duo.pipeline.settle_with(duo.now, &mut duo.admission);
+    assert_eq!(duo.suspended(), 0);
+    assert!(duo.admission.cancel(duo.now, waiter));
+}
+
+/// Draws what the workers do; answers the number of commands it took.
+#[cfg(feature = "sim")]
+fn random_run(seed: u64) -> u64 {
+    let mut rng = crate::sim::rng::Rng::new(seed);
+    let caps = [1 + rng.below(3) as u32, 1 + rng.below(3) as u32];
+    let columns = (0..=rng.below(4)).map(|n| {
+        let model = ["a", "b"][rng.below(2) as usize];
+        let column = calling(&alloc::format!("c{n}-"), Some(model)).with_demand("gpu", 1 + rng.below(3) as u32);
+        (if rng.below(5) == 0 { column.yields(false) } else { column }, Some(model))
+    });
+    let columns: Vec<_> = columns.collect();
+    let resources = [("gpu".to_string(), 3 + rng.below(4) as u32)].into();
+    let config = PipelineConfig { resources, ..slots(1 + rng.below(8) as u32, 1 + rng.below(12)) };
+    let mut duo = Duo::of(&[("a", caps[0]), ("b", caps[1])], columns.into_iter(), config);
+    let mut commands = 0;
+    while !duo.ended {
+        commands += 1;
+        assert!(commands < 20_000, "it does not come to an end");
+        let labels: Vec<String> = duo.workers.keys().cloned().collect();
+        // Only a worker that waits cannot move by itself.
+        let movable = |label: &&String| !matches!(duo.workers[*label].1, Doing::Waiting(_));
+        let movable: Vec<&String> = labels.iter().filter(movable).collect();
+        if movable.is_empty() {
+            let next = duo.admission.poll_timeout().into_iter().chain(duo.pipeline.poll_timeout()).min();
+            let next = next.expect("somebody can move, now or later");
+            duo.advance(next - duo.now);
+            continue;
+        }
+        let label = movable[rng.below(movable.len() as u64) as usize].clone();
+        match (&duo.workers[&label].1, rng.below(10)) {
+            (Doing::Nothing | Doing::Refused, 0..5) => {
+                let timeout = (rng.below(6) == 0).then(|| Duration::from_millis(rng.below(40)));
+                duo.ask_within(&label, timeout);
+            }
+            (Doing::Calling(_), 0..5) => {
+                let completion = match rng.below(4) {
+                    0 => Completion::rate_limited(Some(Duration::from_millis(1 + rng.below(90)))),
+                    _ => Outcome::Success.into(),
+                };
+                duo.hang_up(&label, completion);
+            }
+            (_, 5) => duo.end(&label, TaskOutcome::Cancelled),
+            (_, 6) => duo.end(&label, TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: None }),
+            (_, 7) => duo.advance(Duration::from_millis(rng.below(60))),
+            _ if rng.below(400) == 0 => {
+                duo.pipeline.cancel(duo.now);
+                duo.settle();
+            }
+            _ => duo.succeed(&label),
+        }
+    }
+    duo.check_end();
+    commands
+}
+
+#[test]
+#[cfg(feature = "sim")]
+fn whatever_the_workers_do_every_one_of_them_gets_on() {
+    for seed in 0..3_000 {
+        let run = std::panic::catch_unwind(|| random_run(seed));
+        assert!(run.is_ok(), "seed {seed} failed: random_run({seed}) replays it");
+    }
+}
