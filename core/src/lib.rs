@@ -65,6 +65,7 @@ pub mod sim;
 pub mod task;
 pub mod time;
 mod wake_list;
+mod timer_queue;
 #[cfg(feature = "serde")]
 mod written;
 pub mod yielding;
