@@ -15,7 +15,7 @@ use std::time::Duration as StdDuration;
 use tidegate_core::driver::{self, Progress, RunHandle};
 use tidegate_core::observe::{RunFigures, Sinks};
 use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig, Plan, Strategy, TaskCounts};
-use tidegate_core::replay::{Header, Sequence, merge};
+use tidegate_core::replay::{Header, Recorded, Sequence, merge};
 use tidegate_core::request::RequestConfig;
 
 use crate::dataset::{Dataset, DatasetError};
@@ -89,7 +89,8 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let watch = Watch::new(&job.plan, &config, &file.run, models.gate());
     let mut watch = watch.with_file(&file, request.max_cost);
     let header = Header::new(&job.plan, &config, &RequestConfig::default());
-    let mut pipeline = Pipeline::new(job.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
+    let pipeline = Pipeline::new(job.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
+    let mut pipeline = Recorded::new(pipeline);
     if let Some(sequence) = &sequence {
         pipeline.record(sequence);
     }

@@ -46,8 +46,10 @@ use crate::gate::Gate;
 use crate::gate::alarm::Alarm;
 use crate::observe::Sinks;
 use crate::pipeline::event::{Interest, SchedulerEvent};
-use crate::pipeline::{Batch, FinishedRowGroup, HookError, Pipeline, ProviderDegraded, RunReport, Task, TaskOutcome};
-use crate::replay::{RunCommand, Stamped};
+use crate::pipeline::{
+    Batch, FinishedRowGroup, HookError, Pipeline, PipelineCommand, ProviderDegraded, RunReport, Task, TaskOutcome,
+};
+use crate::replay::{Recorded, Stamped};
 use crate::request::ResourceId;
 use crate::runtime::{Host, Spawn};
 use outbox::Outbox;
@@ -100,14 +102,13 @@ pub trait Workload: 'static {
     fn warn(&self, _warning: &ProviderDegraded) {}
 }
 
-/// Runs `pipeline` with the tasks of `workload` on `host`. Nothing begins before the returned future is
-/// polled.
-pub fn run<H, W>(host: H, pipeline: Pipeline, workload: Arc<W>) -> Run<H, W>
+/// Runs `pipeline` with the tasks of `workload` on `host`. Nothing begins before the returned future is polled.
+pub fn run<H, W>(host: H, pipeline: impl Into<Recorded<Pipeline>>, workload: Arc<W>) -> Run<H, W>
 where
     H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
     W: Workload,
 {
-    let shared = Shared::new(host, pipeline);
+    let shared = Shared::new(host, pipeline.into());
     Run { alarm: Alarm::new(), workload, owner: Owner { shared }, sinks: None }
 }
 
@@ -122,7 +123,7 @@ where
 /// Any number of runs may share one gate, and others may use it beside them. `host` is the gate's.
 pub fn run_through<H, W>(
     host: H,
-    pipeline: Pipeline,
+    pipeline: impl Into<Recorded<Pipeline>>,
     workload: Arc<W>,
     gate: &Gate<H>,
     calls: &[(&str, ResourceId)],
@@ -131,7 +132,7 @@ where
     H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
     W: Workload,
 {
-    let shared = Shared::through(host, pipeline, gate, calls);
+    let shared = Shared::through(host, pipeline.into(), gate, calls);
     Run { alarm: Alarm::new(), workload, owner: Owner { shared }, sinks: None }
 }
 
@@ -236,15 +237,13 @@ impl<H: Host> RunHandle<H> {
         self.shared.cancel();
     }
 
-    /// The commands that the run's pipeline has taken down since the last call: see
-    /// [`Pipeline::record`](crate::pipeline::Pipeline::record).
+    /// The commands of the run's pipeline that were recorded since the last call: see [`Recorded::record`].
     #[must_use]
-    pub fn take_commands(&self) -> Vec<Stamped<RunCommand>> {
-        self.shared.read(Pipeline::take_commands)
+    pub fn take_commands(&self) -> Vec<Stamped<PipelineCommand>> {
+        self.shared.read(Recorded::take_commands)
     }
 
-    /// The hash over its decisions so far: see
-    /// [`Pipeline::decision_digest`](crate::pipeline::Pipeline::decision_digest).
+    /// The hash over its decisions so far: see [`Recorded::decision_digest`].
     #[must_use]
     pub fn decision_digest(&self) -> u64 {
         self.shared.read(|pipeline| pipeline.decision_digest())

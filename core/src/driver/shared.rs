@@ -17,6 +17,7 @@ use crate::gate::Gate;
 use crate::gate::runs::YieldingRun as _;
 use crate::pipeline::event::{Interest, SchedulerEvent};
 use crate::pipeline::{FatalError, HookError, Pipeline, Progress, RunReport, SaveError, TaskOutcome, WorkerId};
+use crate::replay::Recorded;
 use crate::request::ResourceId;
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
 use crate::runtime::Host;
@@ -57,20 +58,25 @@ impl<H: Host> Drop for NotifyOnDrop<'_, H> {
 }
 
 impl<H: Host> Shared<H> {
-    pub(super) fn new(host: H, pipeline: Pipeline) -> Arc<Self> {
+    pub(super) fn new(host: H, pipeline: Recorded<Pipeline>) -> Arc<Self> {
         Arc::new(Self::with(host, pipeline, None))
     }
 
     /// The same for tasks that call through a gate: `calls` names the task resources that stand for request
     /// resources.
-    pub(super) fn through(host: H, pipeline: Pipeline, gate: &Gate<H>, calls: &[(&str, ResourceId)]) -> Arc<Self> {
+    pub(super) fn through(
+        host: H,
+        pipeline: Recorded<Pipeline>,
+        gate: &Gate<H>,
+        calls: &[(&str, ResourceId)],
+    ) -> Arc<Self> {
         let run = Self::with(host, pipeline, Some(gate.clone()));
         let registration = gate.register_run(Arc::clone(&run.state) as _);
         run.state.lock().register(registration, calls);
         Arc::new(run)
     }
 
-    fn with(host: H, pipeline: Pipeline, gate: Option<Gate<H>>) -> Self {
+    fn with(host: H, pipeline: Recorded<Pipeline>, gate: Option<Gate<H>>) -> Self {
         let is_stopping = Arc::new(AtomicBool::new(false));
         let state = Arc::new(Mutex::new(RunState::new(pipeline, Arc::clone(&is_stopping))));
         Self { host, gate, state, is_stopping }
@@ -138,7 +144,7 @@ impl<H: Host> Shared<H> {
     }
 
     /// Reads the machine, or gives it a command that changes nothing for others.
-    pub(super) fn read<R>(&self, read: impl FnOnce(&mut Pipeline) -> R) -> R {
+    pub(super) fn read<R>(&self, read: impl FnOnce(&mut Recorded<Pipeline>) -> R) -> R {
         read(self.state.lock().pipeline())
     }
 

@@ -14,6 +14,7 @@ use crate::pipeline::{
     Batch, Effect, FatalError, FinishedRowGroup, HookError, Pipeline, ProviderDegraded, RunReport, SaveError, Task,
     TaskOutcome, WorkerId,
 };
+use crate::replay::Recorded;
 use crate::request::{RequestAdmission, ResourceId};
 use crate::time::Instant;
 use crate::wake_list::WakeList;
@@ -58,7 +59,7 @@ enum Lifecycle {
 }
 
 pub(super) struct RunState {
-    pipeline: Pipeline,
+    pipeline: Recorded<Pipeline>,
     workers: WorkerTable,
     lifecycle: Lifecycle,
     /// The waker of the [`Run`](super::Run). Taken to wake it; it leaves a new one when it is polled.
@@ -70,7 +71,7 @@ pub(super) struct RunState {
 }
 
 impl RunState {
-    pub(super) fn new(pipeline: Pipeline, is_stopping: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(pipeline: Recorded<Pipeline>, is_stopping: Arc<AtomicBool>) -> Self {
         let (workers, lifecycle) = (WorkerTable::default(), Lifecycle::Idle);
         Self { pipeline, workers, lifecycle, waker: None, registration: None, is_stopping }
     }
@@ -95,13 +96,13 @@ impl RunState {
         self.lifecycle == Lifecycle::Abandoned
     }
 
-    pub(super) fn pipeline(&mut self) -> &mut Pipeline {
+    pub(super) fn pipeline(&mut self) -> &mut Recorded<Pipeline> {
         &mut self.pipeline
     }
 
     /// Passes on which calls through the gate would have to wait.
     pub(super) fn update_pressure(&mut self, now: Instant, admission: &RequestAdmission) {
-        self.pipeline.look_at(now, admission);
+        self.pipeline.update_pressure(now, admission);
     }
 }
 
@@ -150,7 +151,7 @@ impl RunState {
         // The machine counts a worker that is not live; the caller can do nothing about it.
         let _ = match result {
             Ok(outcome) => self.pipeline.task_finished(now, worker, outcome),
-            Err(error) => self.pipeline.task_broke(now, worker, error),
+            Err(error) => self.pipeline.task_panicked(now, worker, error),
         };
         entry.waker
     }
@@ -230,7 +231,7 @@ impl YieldingRun for RunState {
     }
 
     fn resume_dispatch(&mut self, now: Instant) {
-        self.pipeline.go_on(now);
+        self.pipeline.resume_dispatch(now);
     }
 
     /// A run that nothing polls any more has its effects carried out here. There are at most as many as there

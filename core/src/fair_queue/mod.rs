@@ -149,6 +149,10 @@ pub struct Selection {
 #[error("the queue changed after this selection was made")]
 pub struct StaleSelection;
 
+/// Bytes that a queued item takes: its node, and its entry in the index by id.
+#[cfg(test)]
+pub(crate) const ITEM_BYTES: usize = size_of::<records::Node>() + size_of::<(u64, u32)>();
+
 /// The queue. See the [module documentation](self) for the order of service.
 #[derive(Clone, Debug, Default)]
 pub struct FairQueue {

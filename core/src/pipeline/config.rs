@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::error::{ConfigError, require};
 use crate::pipeline::plan::Plan;
-use crate::pipeline::row_group::target::AdaptiveRowGroups;
+use crate::pipeline::row_group::AdaptiveRowGroups;
 use crate::pipeline::row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_ROW_GROUPS};
 use crate::task::{BoundedBorrow, BoundedBorrowConfig, BoxedPolicy, DemandError, StrictFair};
 use crate::time::Duration;
@@ -42,7 +42,7 @@ impl PolicyChoice {
         unknown.map_or_else(|| BoundedBorrow::new(config.clone()).map(drop), Err)
     }
 
-    pub(in crate::pipeline) fn make(self) -> Result<BoxedPolicy, ConfigError> {
+    pub(crate) fn make(self) -> Result<BoxedPolicy, ConfigError> {
         Ok(match self {
             Self::StrictFair => Box::new(StrictFair),
             Self::BoundedBorrow(config) => Box::new(BoundedBorrow::new(config)?),
@@ -134,7 +134,7 @@ impl Default for PipelineConfig {
 
 impl PipelineConfig {
     /// Checks the fields that [`TaskConfig`](crate::task::TaskConfig) does not check itself.
-    pub(in crate::pipeline) fn validate(&self, plan: &Plan) -> Result<(), ConfigError> {
+    pub(crate) fn validate(&self, plan: &Plan) -> Result<(), ConfigError> {
         let size = self.row_group_size;
         require((1..=MAX_ROW_GROUP_SIZE).contains(&size), "row_group_size", size, "1 to 16777215")?;
         let groups = self.rows.div_ceil(u64::from(size));

@@ -26,27 +26,31 @@
 //! | [`event`] | what happened |
 //! | `report` | what is counted |
 
+mod command;
 mod config;
 mod dispatch;
 pub mod event;
+mod explain;
+mod lifecycle;
 mod machine;
 mod outcome;
 mod plan;
 mod report;
 mod retry;
 mod row_group;
+mod stats;
 #[cfg(test)]
 mod tests;
 
+pub use command::PipelineCommand;
 pub use config::{PipelineConfig, PipelineError, PolicyChoice};
+pub use explain::{SlotWait, TaskWait};
 pub use machine::Pipeline;
-pub use machine::explain::{SlotWait, TaskWait};
-pub use machine::stats::{ColumnGauges, GroupGauges};
 pub use outcome::{
     Batch, DropReason, DroppedRow, Effect, FailureKind, FatalError, FinishedRowGroup, Hook, HookError,
     ProviderDegraded, RetryKind, SaveError, Task, TaskOutcome, WorkerId,
 };
 pub use plan::{Column, ColumnId, MAX_COLUMNS, Plan, PlanBuilder, PlanError, Strategy};
 pub use report::{ColumnReport, DroppedCount, Progress, RunReport, StopReason, TaskCounts};
-pub use row_group::target::{AdaptiveRowGroups, RowGroupBlock};
-pub use row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_ROW_GROUPS};
+pub use row_group::{AdaptiveRowGroups, MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_ROW_GROUPS, RowGroupBlock};
+pub use stats::{ColumnGauges, GroupGauges};

@@ -13,7 +13,7 @@ use crate::yielding::YieldToken;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
-pub struct WorkerId(pub(in crate::pipeline) SlotKey);
+pub struct WorkerId(pub(crate) SlotKey);
 
 impl WorkerId {
     /// Slot and generation. Slots are dense: they index per-worker state of a driver or tracks of a trace.
@@ -311,7 +311,7 @@ impl fmt::Display for ProviderDegraded {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Start a worker; answer with [`Pipeline::task_finished`](crate::pipeline::Pipeline::task_finished), for a bug with
-    /// [`Pipeline::task_broke`](crate::pipeline::Pipeline::task_broke), or with
+    /// [`Pipeline::task_panicked`](crate::pipeline::Pipeline::task_panicked), or with
     /// [`Pipeline::spawn_failed`](crate::pipeline::Pipeline::spawn_failed) if it could not be started.
     Spawn(Task),
     /// Call the pre-batch hook of a row group, which may leave rows out; answer with

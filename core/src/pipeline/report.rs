@@ -12,7 +12,7 @@ use core::fmt;
 
 use crate::pipeline::outcome::{DropReason, Hook};
 use crate::pipeline::plan::ColumnId;
-use crate::pipeline::row_group::target::RowGroupBlock;
+use crate::pipeline::row_group::RowGroupBlock;
 use crate::time::{Duration, Instant};
 
 /// Why a run ended.
@@ -233,28 +233,72 @@ impl RunReport {
 
 /// The counters behind both.
 #[derive(Clone, Debug, Default)]
-pub(in crate::pipeline) struct Tally {
-    pub(in crate::pipeline) rows_in: u64,
-    pub(in crate::pipeline) rows_out: u64,
-    pub(in crate::pipeline) row_groups_saved: u32,
-    pub(in crate::pipeline) columns: Vec<TaskCounts>,
-    /// Tasks in the queue, by column.
-    pub(in crate::pipeline) queued: Vec<u32>,
+pub(crate) struct Tally {
+    rows_in: u64,
+    rows_out: u64,
+    row_groups_saved: u32,
+    /// By column.
+    tasks: Vec<TaskCounts>,
     /// Ascending by column and reason.
     dropped: Vec<DroppedCount>,
-    pub(in crate::pipeline) rows_dropped: u64,
+    rows_dropped: u64,
 }
 
 impl Tally {
-    pub(in crate::pipeline) fn new(columns: usize) -> Self {
-        Self {
-            columns: alloc::vec![TaskCounts::default(); columns],
-            queued: alloc::vec![0; columns],
-            ..Self::default()
-        }
+    pub(crate) fn new(columns: usize) -> Self {
+        Self { tasks: alloc::vec![TaskCounts::default(); columns], ..Self::default() }
     }
 
-    pub(in crate::pipeline) fn drop_rows(&mut self, column: Option<ColumnId>, reason: DropReason, rows: u64) {
+    /// The tasks of a column of the plan.
+    pub(crate) fn tasks(&self, column: ColumnId) -> &TaskCounts {
+        &self.tasks[column.index()]
+    }
+
+    pub(crate) fn tasks_mut(&mut self, column: ColumnId) -> &mut TaskCounts {
+        &mut self.tasks[column.index()]
+    }
+
+    /// The tasks of every column, in the order of definition.
+    pub(crate) fn columns(&self) -> &[TaskCounts] {
+        &self.tasks
+    }
+
+    pub(crate) fn rows_in(&self) -> u64 {
+        self.rows_in
+    }
+
+    pub(crate) fn rows_out(&self) -> u64 {
+        self.rows_out
+    }
+
+    pub(crate) fn rows_dropped(&self) -> u64 {
+        self.rows_dropped
+    }
+
+    /// Row groups saved by this run.
+    pub(crate) fn row_groups_saved(&self) -> u32 {
+        self.row_groups_saved
+    }
+
+    /// Dropped rows, ascending by column and reason.
+    pub(crate) fn dropped(&self) -> &[DroppedCount] {
+        &self.dropped
+    }
+
+    pub(crate) fn dropped_for(&self, column: ColumnId) -> u64 {
+        self.dropped.iter().filter(|known| known.column == Some(column)).map(|known| known.rows).sum()
+    }
+
+    pub(crate) fn row_group_admitted(&mut self, rows: u32) {
+        self.rows_in += u64::from(rows);
+    }
+
+    pub(crate) fn row_group_saved(&mut self, complete_rows: u32) {
+        self.rows_out += u64::from(complete_rows);
+        self.row_groups_saved += 1;
+    }
+
+    pub(crate) fn drop_rows(&mut self, column: Option<ColumnId>, reason: DropReason, rows: u64) {
         if rows > 0 {
             let place = self.dropped.binary_search_by(|known| (known.column, known.reason).cmp(&(column, reason)));
             match place {
@@ -265,11 +309,28 @@ impl Tally {
         }
     }
 
-    pub(in crate::pipeline) fn dropped_for(&self, column: ColumnId) -> u64 {
-        self.dropped.iter().filter(|known| known.column == Some(column)).map(|known| known.rows).sum()
+    /// Checks the equations of the module at the end of a run, in debug builds.
+    pub(crate) fn check(&self) {
+        debug_assert_eq!(self.rows_in, self.rows_out + self.rows_dropped, "every row is out or dropped");
+        let is_answered = |tasks: &TaskCounts| tasks.spawned == tasks.ended();
+        debug_assert!(self.tasks.iter().all(is_answered), "every worker answered once");
     }
+}
 
-    pub(in crate::pipeline) fn dropped(&self) -> Vec<DroppedCount> {
-        self.dropped.clone()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropped_rows_are_counted_by_column_and_reason() {
+        let mut tally = Tally::new(2);
+        tally.row_group_admitted(4);
+        for (column, rows) in [(1, 1), (0, 2), (1, 1), (0, 0)] {
+            tally.drop_rows(Some(ColumnId(column)), DropReason::WorkerLost, rows);
+        }
+        let counted: Vec<_> = tally.dropped().iter().map(|known| (known.column, known.rows)).collect();
+        assert_eq!(counted, [(Some(ColumnId(0)), 2), (Some(ColumnId(1)), 2)]);
+        assert_eq!((tally.rows_dropped(), tally.dropped_for(ColumnId(1))), (4, 2));
+        tally.check();
     }
 }

@@ -14,8 +14,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::command::Command;
-use super::machine::{Header, Replay, ReplayError};
 use super::recorder::Stamped;
+use super::replayer::{Header, Replay, ReplayError};
 use crate::pipeline::RunReport;
 
 /// A line of a log.

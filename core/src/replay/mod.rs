@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, Strategy};
-//! use tidegate_core::replay::{Header, Replay, Sequence, merge};
+//! use tidegate_core::replay::{Header, Recorded, Replay, Sequence, merge};
 //! use tidegate_core::request::{RequestAdmission, RequestConfig};
 //! use tidegate_core::time::Instant;
 //!
@@ -16,7 +16,7 @@
 //!
 //! // The run itself: both machines take down what they are told.
 //! let sequence = Sequence::default();
-//! let mut pipeline = Pipeline::new(plan, config)?;
+//! let mut pipeline = Recorded::new(Pipeline::new(plan, config)?);
 //! let mut admission = RequestAdmission::new(RequestConfig::default())?;
 //! pipeline.record(&sequence);
 //! admission.record(&sequence);
@@ -43,19 +43,23 @@
 mod command;
 mod digest;
 mod log;
-mod machine;
+mod pipeline;
+mod recorded;
 mod recorder;
+mod replayer;
 #[cfg(all(test, feature = "sim"))]
 mod tests;
 #[cfg(all(test, feature = "sim"))]
 mod tests_log;
 
-pub use command::{Command, RequestCommand, RunCommand};
+pub use command::{Command, RequestCommand};
 pub use log::{Line, Log, LogError, LogReader, NoLine, Replayed, Unread};
-pub use machine::{Header, Replay, ReplayError};
+pub use recorded::{Machine, Recorded};
 pub use recorder::{MAX_PENDING, Sequence, Stamped, merge};
+
+pub use replayer::{Header, Replay, ReplayError};
 
 pub(crate) use recorder::Recorder;
 
 /// The version of the format of headers and entries.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;

@@ -5,8 +5,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::command::{Command, RequestCommand, RunCommand};
+use super::command::{Command, RequestCommand};
 use super::digest::Digest;
+use crate::pipeline::PipelineCommand;
 
 /// The most commands that wait to be taken from one machine. Those beyond are lost, and with them the use of the log:
 /// the numbers of its entries have a gap.
@@ -34,8 +35,8 @@ pub struct Stamped<C> {
 
 /// Joins the commands of both machines in the order in which they were given.
 #[must_use]
-pub fn merge(run: Vec<Stamped<RunCommand>>, requests: Vec<Stamped<RequestCommand>>) -> Vec<Stamped<Command>> {
-    let run = run.into_iter().map(|Stamped { n, command }| Stamped { n, command: Command::Run(command) });
+pub fn merge(run: Vec<Stamped<PipelineCommand>>, requests: Vec<Stamped<RequestCommand>>) -> Vec<Stamped<Command>> {
+    let run = run.into_iter().map(|Stamped { n, command }| Stamped { n, command: Command::Pipeline(command) });
     let requests = requests.into_iter().map(|Stamped { n, command }| Stamped { n, command: Command::Request(command) });
     let mut all: Vec<_> = run.chain(requests).collect();
     all.sort_by_key(|entry| entry.n);

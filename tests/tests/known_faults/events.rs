@@ -135,7 +135,7 @@ fn no_report_holds_an_object_that_does_not_serialise() {
     pipeline.start(Instant::ZERO);
     while let Some(effect) = pipeline.poll_effect() {
         match effect {
-            Effect::Spawn(task) => drop(pipeline.task_broke(at(1), task.worker, "a bug".into())),
+            Effect::Spawn(task) => drop(pipeline.task_panicked(at(1), task.worker, "a bug".into())),
             Effect::Abort(_) | Effect::Finished => {}
             other => panic!("{other:?}"),
         }

@@ -1,4 +1,15 @@
-//! How ready tasks are queued, and whose turn it is in an ordered column.
+//! From a ready task to a worker: how tasks are queued, what each holds while it runs, and whose turn it is.
+//!
+//! | file | what it has |
+//! | --- | --- |
+//! | `queue` | the fair queue and the resources of the task stage, by column |
+//! | `workers` | the workers with their leases, and which of them have yielded |
+//! | `turns` | whose turn it is in a column that keeps an order |
 
-pub(in crate::pipeline) mod route;
-pub(in crate::pipeline) mod turns;
+mod queue;
+mod turns;
+mod workers;
+
+pub(crate) use queue::TaskQueue;
+pub(crate) use turns::Turns;
+pub(crate) use workers::{EndedWorker, Workers};

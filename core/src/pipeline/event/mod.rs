@@ -30,19 +30,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub(in crate::pipeline) mod emitter;
+mod emitter;
 
 use crate::event::event_kinds;
 use crate::lease::{LeaseId, ReleaseAnswer};
 use crate::pipeline::outcome::{DropReason, Hook, RetryKind, TaskOutcome, WorkerId};
 use crate::pipeline::plan::{ColumnId, Strategy};
 use crate::pipeline::report::StopReason;
-use crate::pipeline::row_group::target::RowGroupBlock;
+use crate::pipeline::row_group::RowGroupBlock;
 use crate::request::RequestPressure;
 use crate::task::{DenialReason, GroupKind};
 use crate::time::Instant;
 
 pub use crate::event::MAX_PENDING;
+pub(crate) use emitter::{EventEmitter, QueueState};
 
 /// One event of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -407,4 +408,4 @@ event_kinds!(
 pub type Interest = crate::event::Interest<SchedulerEventKind>;
 
 /// The events that wait to be drained.
-pub(in crate::pipeline) type EventLog = crate::event::EventLog<SchedulerEventKind, SchedulerEvent>;
+type EventLog = crate::event::EventLog<SchedulerEventKind, SchedulerEvent>;

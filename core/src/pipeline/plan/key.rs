@@ -15,21 +15,29 @@ const WHOLE_GROUP: u64 = (1 << ROW_BITS) - 1;
 
 /// Which task: a column for one row of a row group, or for the whole group (`row` is `None`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::pipeline) struct TaskKey {
-    pub(in crate::pipeline) row_group: u32,
-    pub(in crate::pipeline) column: ColumnId,
-    pub(in crate::pipeline) row: Option<u32>,
+pub(crate) struct TaskKey {
+    pub(crate) row_group: u32,
+    pub(crate) column: ColumnId,
+    pub(crate) row: Option<u32>,
 }
 
+/// A task within a row group: the column, and the row of a cell.
+pub(crate) type LocalKey = (ColumnId, Option<u32>);
+
 impl TaskKey {
+    /// The key without the row group.
+    pub(crate) fn local(self) -> LocalKey {
+        (self.column, self.row)
+    }
+
     /// The key as an item id of the queue. Distinct for all keys within the bounds that construction enforces.
-    pub(in crate::pipeline) fn to_bits(self) -> u64 {
+    pub(crate) fn to_bits(self) -> u64 {
         let row = self.row.map_or(WHOLE_GROUP, u64::from);
         u64::from(self.row_group) << (COLUMN_BITS + ROW_BITS) | u64::from(self.column.0) << ROW_BITS | row
     }
 
     /// The key that [`TaskKey::to_bits`] turned into `bits`.
-    pub(in crate::pipeline) fn from_bits(bits: u64) -> Self {
+    pub(crate) fn from_bits(bits: u64) -> Self {
         let row = bits & WHOLE_GROUP;
         Self {
             row_group: (bits >> (COLUMN_BITS + ROW_BITS)) as u32,

@@ -3,7 +3,7 @@
 //! [`PlanBuilder`] takes columns in any order; [`PlanBuilder::build`] resolves every name once, refuses what cannot
 //! work, and fixes one topological order: among the columns whose upstreams are placed, the first defined comes first.
 
-pub(in crate::pipeline) mod key;
+pub(crate) mod key;
 
 use alloc::collections::BinaryHeap;
 use alloc::string::{String, ToString};
@@ -21,7 +21,7 @@ pub const MAX_COLUMNS: usize = 1 << 12;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
-pub struct ColumnId(pub(in crate::pipeline) u32);
+pub struct ColumnId(pub(crate) u32);
 
 impl ColumnId {
     /// Index into [`Plan::columns`].
@@ -316,33 +316,33 @@ impl Plan {
         self.downstreams.get(id.index()).map_or(&[], Vec::as_slice)
     }
 
-    pub(in crate::pipeline) fn is_cell(&self, id: ColumnId) -> bool {
+    pub(crate) fn is_cell(&self, id: ColumnId) -> bool {
         self.columns[id.index()].strategy == Strategy::Cell
     }
 
     /// Whether the column is made for whole row groups and needs no cell, not even through others: it comes before the
     /// pre-batch hook.
-    pub(in crate::pipeline) fn is_seed(&self, id: ColumnId) -> bool {
+    pub(crate) fn is_seed(&self, id: ColumnId) -> bool {
         self.seeds[id.index()]
     }
 
-    pub(in crate::pipeline) fn is_ordered(&self, id: ColumnId) -> bool {
+    pub(crate) fn is_ordered(&self, id: ColumnId) -> bool {
         self.columns[id.index()].ordered
     }
 
-    pub(in crate::pipeline) fn skips_with_upstream(&self, id: ColumnId) -> bool {
+    pub(crate) fn skips_with_upstream(&self, id: ColumnId) -> bool {
         self.columns[id.index()].skips_with_upstream
     }
 
-    pub(in crate::pipeline) fn rank(&self, id: ColumnId) -> usize {
+    pub(crate) fn rank(&self, id: ColumnId) -> usize {
         self.ranks[id.index()]
     }
 
-    pub(in crate::pipeline) fn whole_columns(&self) -> &[ColumnId] {
+    pub(crate) fn whole_columns(&self) -> &[ColumnId] {
         &self.whole
     }
 
-    pub(in crate::pipeline) fn cell_columns(&self) -> &[ColumnId] {
+    pub(crate) fn cell_columns(&self) -> &[ColumnId] {
         &self.cells
     }
 }

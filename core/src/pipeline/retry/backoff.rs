@@ -1,160 +1,166 @@
-//! When a task that failed for now is tried again.
+//! When a failed task is tried again.
 //!
 //! | the failure | what happens |
 //! | --- | --- |
 //! | rate limited, admission timeout | *delayed*: queued again after `max(retry_floor, retry_after)`, as often as it takes |
-//! | any other that may pass | *deferred* to the next round of its row group, or dropped when its rounds are used up |
+//! | any other retryable failure | *deferred* to the next round of its row group, or dropped when its rounds are used up |
 //!
 //! A round begins when no worker has a task of the row group and none is queued; delayed tasks do not hold it up.
 
-use alloc::collections::BinaryHeap;
-use core::cmp::Reverse;
-
 use crate::pipeline::outcome::{DropReason, RetryKind};
+use crate::pipeline::plan::key::TaskKey;
 use crate::time::{Duration, Instant};
+use crate::timer_queue::TimerQueue;
 
-/// The settings that decide.
+/// The settings of retries.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::pipeline) struct Salvage {
-    pub(in crate::pipeline) rounds: u32,
-    pub(in crate::pipeline) floor: Duration,
-    pub(in crate::pipeline) ceiling: Duration,
+pub(crate) struct RetryPolicy {
+    pub(crate) rounds: u32,
+    pub(crate) floor: Duration,
+    pub(crate) ceiling: Duration,
 }
 
-/// What becomes of a task that did not end for good.
+/// What becomes of a task whose failure is not final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::pipeline) enum Verdict {
+pub(crate) enum RetryDecision {
+    /// Queue it again at an instant.
     Delay { until: Instant },
+    /// Keep it for the next salvage round of its row group, and until an instant at least.
     Defer { not_before: Instant },
+    /// Give its row up.
     Drop(DropReason),
 }
 
-impl Salvage {
-    /// Judges a retryable failure of a task that has used up `rounds` salvage rounds.
-    pub(in crate::pipeline) fn judge(
+impl RetryPolicy {
+    /// Decides on a retryable failure of a task that has used up `rounds` salvage rounds.
+    pub(crate) fn after_failure(
         self,
         now: Instant,
         kind: RetryKind,
         retry_after: Option<Duration>,
         rounds: u8,
-    ) -> Verdict {
+    ) -> RetryDecision {
         let pause = retry_after.unwrap_or(Duration::ZERO).min(self.ceiling);
         if kind.is_preserved() {
-            return Verdict::Delay { until: now + pause.max(self.floor) };
+            return RetryDecision::Delay { until: now + pause.max(self.floor) };
         }
         self.defer(now + pause, DropReason::RetriesExhausted(kind), rounds)
     }
 
-    /// Judges a task whose worker was lost.
-    pub(in crate::pipeline) fn judge_lost(self, now: Instant, rounds: u8) -> Verdict {
+    /// Decides on a task whose worker was lost, or never started.
+    pub(crate) fn after_lost_worker(self, now: Instant, rounds: u8) -> RetryDecision {
         self.defer(now, DropReason::WorkerLost, rounds)
     }
 
-    fn defer(self, not_before: Instant, reason: DropReason, rounds: u8) -> Verdict {
-        if u32::from(rounds) < self.rounds { Verdict::Defer { not_before } } else { Verdict::Drop(reason) }
+    fn defer(self, not_before: Instant, reason: DropReason, rounds: u8) -> RetryDecision {
+        if u32::from(rounds) < self.rounds { RetryDecision::Defer { not_before } } else { RetryDecision::Drop(reason) }
     }
 }
 
-/// The delayed tasks, by the instant each is due and then by the order they came.
+/// The policy of retries, and the tasks that wait for an instant.
 ///
-/// A task whose row is dropped while it waits leaves its entry behind; such entries are swept once they are half of
-/// all, so memory is bounded by twice the tasks that wait.
-#[derive(Clone, Debug, Default)]
-pub(in crate::pipeline) struct Delays {
-    heap: BinaryHeap<Reverse<(Instant, u64, u64)>>,
+/// The entry of a task that is dropped while it waits stays behind, outdated: the state of the task says so.
+#[derive(Clone, Debug)]
+pub(crate) struct Retries {
+    policy: RetryPolicy,
+    /// By instant, and then in the order they came.
+    delayed: TimerQueue<Delayed>,
     sequence: u64,
-    dead: usize,
 }
 
-impl Delays {
-    pub(in crate::pipeline) fn len(&self) -> usize {
-        self.heap.len() - self.dead
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Delayed {
+    sequence: u64,
+    task: TaskKey,
+}
+
+impl Retries {
+    pub(crate) fn new(policy: RetryPolicy) -> Self {
+        Self { policy, delayed: TimerQueue::default(), sequence: 0 }
     }
 
-    pub(in crate::pipeline) fn push(&mut self, due: Instant, task: u64) {
-        self.heap.push(Reverse((due, self.sequence, task)));
+    pub(crate) fn policy(&self) -> RetryPolicy {
+        self.policy
+    }
+
+    /// Keeps a task until `due`. `is_delayed` tells whether a task waits for its instant.
+    pub(crate) fn delay(&mut self, due: Instant, task: TaskKey, is_delayed: impl Fn(TaskKey) -> bool) {
+        let entry = Delayed { sequence: self.sequence, task };
         self.sequence += 1;
+        self.delayed.arm(due, entry, |_, entry| is_delayed(entry.task));
     }
 
-    /// The entry of one task is dead: its row was dropped.
-    pub(in crate::pipeline) fn bury(&mut self) {
-        self.dead += 1;
+    /// Takes the next task that is due.
+    pub(crate) fn pop_due(&mut self, now: Instant, is_delayed: impl Fn(TaskKey) -> bool) -> Option<TaskKey> {
+        self.delayed.pop_due(now, |_, entry| is_delayed(entry.task)).map(|(_, entry)| entry.task)
+    }
+
+    /// Discards what is outdated at the front, after which [`Retries::next_due`] is exact.
+    pub(crate) fn trim(&mut self, is_delayed: impl Fn(TaskKey) -> bool) {
+        self.delayed.trim(|_, entry| is_delayed(entry.task));
+    }
+
+    /// When the next task is due.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.delayed.next()
     }
 
     /// When a delayed task is due. O(delayed tasks).
-    pub(in crate::pipeline) fn due_of(&self, task: u64) -> Option<Instant> {
-        self.heap.iter().filter(|Reverse((_, _, other))| *other == task).map(|Reverse((due, ..))| *due).min()
+    pub(crate) fn due_of(&self, task: TaskKey) -> Option<Instant> {
+        self.delayed.iter().filter(|(_, entry)| entry.task == task).map(|(due, _)| due).min()
     }
 
-    /// The instant of the first entry. Exact after a [`Delays::sweep`].
-    pub(in crate::pipeline) fn next_due(&self) -> Option<Instant> {
-        self.heap.peek().map(|Reverse((due, ..))| *due)
-    }
-
-    /// Takes a task that is due, in order, if `is_alive`.
-    pub(in crate::pipeline) fn pop_due(&mut self, now: Instant, is_alive: impl Fn(u64) -> bool) -> Option<u64> {
-        while self.next_due()? <= now {
-            let Reverse((_, _, task)) = self.heap.pop()?;
-            if is_alive(task) {
-                return Some(task);
-            }
-            self.dead -= 1;
-        }
-        None
-    }
-
-    /// Removes dead entries from the front, and all of them when they are many. O(log n) amortised per dead entry.
-    pub(in crate::pipeline) fn sweep(&mut self, is_alive: impl Fn(u64) -> bool) {
-        if self.dead * 2 > self.heap.len() {
-            self.heap.retain(|Reverse((_, _, task))| is_alive(*task));
-            self.dead = 0;
-        }
-        while self.dead > 0 && self.heap.peek().is_some_and(|Reverse((_, _, task))| !is_alive(*task)) {
-            self.heap.pop();
-            self.dead -= 1;
-        }
-    }
-
-    pub(in crate::pipeline) fn clear(&mut self) {
-        self.heap.clear();
-        self.dead = 0;
+    /// Forgets every task: the run stops.
+    pub(crate) fn clear(&mut self) {
+        self.delayed.clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipeline::ColumnId;
 
-    #[test]
-    fn dead_entries_neither_wake_the_machine_nor_pile_up() {
-        let mut delays = Delays::default();
-        for task in 0..100 {
-            delays.push(Instant::from_nanos(task), task);
-        }
-        let alive = |task: u64| task >= 60;
-        for _ in 0..60 {
-            delays.bury();
-        }
-        delays.sweep(alive);
-        assert_eq!((delays.len(), delays.heap.len()), (40, 40));
-        assert_eq!(delays.next_due(), Some(Instant::from_nanos(60)));
+    fn policy(rounds: u32) -> RetryPolicy {
+        RetryPolicy { rounds, floor: Duration::from_millis(50), ceiling: Duration::from_secs(600) }
+    }
+
+    fn task(row: u32) -> TaskKey {
+        TaskKey { row_group: 0, column: ColumnId(0), row: Some(row) }
     }
 
     #[test]
     fn tasks_due_at_one_instant_keep_their_order() {
-        let mut delays = Delays::default();
-        for task in [7, 3, 5] {
-            delays.push(Instant::ZERO, task);
+        let mut retries = Retries::new(policy(2));
+        for row in [7, 3, 5] {
+            retries.delay(Instant::ZERO, task(row), |_| true);
         }
-        let order: [Option<u64>; 4] = core::array::from_fn(|_| delays.pop_due(Instant::ZERO, |_| true));
-        assert_eq!(order, [Some(7), Some(3), Some(5), None]);
+        let order: [Option<TaskKey>; 4] = core::array::from_fn(|_| retries.pop_due(Instant::ZERO, |_| true));
+        assert_eq!(order, [Some(task(7)), Some(task(3)), Some(task(5)), None]);
+    }
+
+    #[test]
+    fn a_task_that_was_dropped_while_it_waited_wakes_nothing() {
+        let mut retries = Retries::new(policy(2));
+        for row in 0..9 {
+            retries.delay(Instant::from_nanos(u64::from(row)), task(row), |_| true);
+        }
+        retries.trim(|task| task.row >= Some(6));
+        assert_eq!(retries.next_due(), Some(Instant::from_nanos(6)));
+        assert_eq!(retries.due_of(task(8)), Some(Instant::from_nanos(8)));
+    }
+
+    #[test]
+    fn a_failure_that_may_pass_is_deferred_until_the_rounds_are_used_up() {
+        let decide = |rounds| policy(2).after_failure(Instant::ZERO, RetryKind::Timeout, None, rounds);
+        assert_eq!(decide(1), RetryDecision::Defer { not_before: Instant::ZERO });
+        assert_eq!(decide(2), RetryDecision::Drop(DropReason::RetriesExhausted(RetryKind::Timeout)));
     }
 
     #[test]
     fn a_provider_cannot_ask_for_a_pause_beyond_the_ceiling() {
-        let salvage = Salvage { rounds: 0, floor: Duration::from_millis(50), ceiling: Duration::from_secs(600) };
-        let until = |kind, after| salvage.judge(Instant::ZERO, kind, after, 9);
-        let delay = |span| Verdict::Delay { until: Instant::ZERO + span };
+        let until = |kind, after| policy(0).after_failure(Instant::ZERO, kind, after, 9);
+        let delay = |span| RetryDecision::Delay { until: Instant::ZERO + span };
         assert_eq!(until(RetryKind::RateLimited, Some(Duration::MAX)), delay(Duration::from_secs(600)));
         assert_eq!(until(RetryKind::AdmissionTimeout, None), delay(Duration::from_millis(50)));
     }

@@ -1,87 +1,50 @@
-//! What the control loop over row groups knows of the models that columns call.
+//! Whether failures keep new row groups from being of use.
+//!
+//! A new row group is of no use while all that it could do first would wait behind tasks that are to be tried again.
+//! This is judged by fairness group, so that a provider that fails does not hold back work for another one.
 
 use alloc::vec::Vec;
 
-use crate::order::insert_distinct;
-use crate::pipeline::dispatch::route::Route;
+use crate::pipeline::dispatch::TaskQueue;
 use crate::pipeline::plan::{ColumnId, Plan};
-use crate::pipeline::row_group::target::ModelLoad;
-use crate::task::{BoxedPolicy, Dispatcher, GroupKind};
+use crate::pipeline::row_group::StateCounts;
+use crate::task::GroupKind;
 
-/// The resources that model columns hold while they run, and the fairness groups that have something held back.
+/// The columns behind the first work of a row group.
 #[derive(Clone, Debug)]
-pub(in crate::pipeline) struct Models {
-    /// By place among the dispatcher's resources.
-    resources: Vec<usize>,
-    loads: Vec<ModelLoad>,
-    /// Tasks of each fairness group that are deferred or delayed.
-    held_back: Vec<u32>,
-    /// The fairness groups that a new row group needs first: those of its model columns that come after no other model
-    /// column, or of its first columns if it calls no model.
-    first: Vec<usize>,
+pub(crate) struct Deferral {
+    /// For each fairness group that a new row group needs first, the columns of that group. Those are the groups of
+    /// model columns that come after no other model column, or of the root columns if no column calls a model.
+    first: Vec<Vec<ColumnId>>,
 }
 
-impl Models {
-    pub(in crate::pipeline) fn of(
-        plan: &Plan,
-        routes: &[Route],
-        dispatcher: &Dispatcher<BoxedPolicy>,
-        groups: usize,
-    ) -> Self {
+impl Deferral {
+    pub(crate) fn new(plan: &Plan, tasks: &TaskQueue) -> Self {
         let is_model = |id: ColumnId| plan.columns()[id.index()].group.kind != GroupKind::Local;
-        let names: Vec<&str> = dispatcher.usage().map(|(name, ..)| name).collect();
-        let mut resources = Vec::new();
         // Whether a column is a model's or comes after one.
         let mut is_late = alloc::vec![false; plan.columns().len()];
         let (mut first, mut roots) = (Vec::new(), Vec::new());
         for id in plan.order().iter().copied() {
             let comes_after = plan.upstreams(id).iter().any(|upstream| is_late[upstream.index()]);
             is_late[id.index()] = comes_after || is_model(id);
-            let group = routes[id.index()].patience;
+            let group = tasks.route(id).group_index;
             if plan.upstreams(id).is_empty() {
                 roots.push(group);
             }
-            if !is_model(id) {
-                continue;
-            }
-            if !comes_after {
+            if is_model(id) && !comes_after {
                 first.push(group);
-            }
-            for (resource, _) in &plan.columns()[id.index()].demand {
-                let at = names.iter().position(|name| name == resource);
-                if let Some(at) = at.filter(|at| *at > 0) {
-                    insert_distinct(&mut resources, at);
-                }
             }
         }
         let first = if first.is_empty() { roots } else { first };
-        Self { resources, loads: Vec::new(), held_back: alloc::vec![0; groups], first }
+        let columns_of = |group: usize| {
+            let columns = plan.order().iter().copied();
+            columns.filter(|column| tasks.route(*column).group_index == group).collect()
+        };
+        Self { first: first.into_iter().map(columns_of).collect() }
     }
 
-    /// A task of this fairness group waits to be tried again.
-    pub(in crate::pipeline) fn hold_back(&mut self, group: usize) {
-        self.held_back[group] += 1;
-    }
-
-    /// It waits no longer.
-    pub(in crate::pipeline) fn let_go(&mut self, group: usize) {
-        debug_assert!(self.held_back[group] > 0, "a task is let go once for each time it was held back");
-        self.held_back[group] -= 1;
-    }
-
-    /// Whether all that a new row group could do first stands behind tasks that were held back.
-    pub(in crate::pipeline) fn is_held_back(&self) -> bool {
-        self.first.iter().all(|group| self.held_back[*group] > 0)
-    }
-
-    /// How loaded the model resources are. O(resources x demands).
-    pub(in crate::pipeline) fn loads(&mut self, dispatcher: &Dispatcher<BoxedPolicy>) -> &[ModelLoad] {
-        self.loads.clear();
-        for ((_, leased, limit), at) in dispatcher.usage().zip(0..) {
-            if self.resources.binary_search(&at).is_ok() {
-                self.loads.push(ModelLoad { limit, leased, queued: dispatcher.queued_demand(at) });
-            }
-        }
-        &self.loads
+    /// Whether every fairness group that a new row group needs first has a task that is to be tried again.
+    pub(crate) fn blocks_row_groups(&self, counts: &StateCounts) -> bool {
+        self.first.iter().all(|columns| columns.iter().any(|column| counts.is_retrying(*column)))
     }
 }

@@ -8,11 +8,73 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use crate::pipeline::config::PipelineConfig;
+use crate::pipeline::outcome::{RetryKind, TaskOutcome};
 use crate::time::{Duration, Instant};
+
+/// Watches the outcomes of tasks.
+#[derive(Clone, Debug)]
+pub(crate) struct Health {
+    failures: FailureWindow,
+    patience: Patience,
+    degraded: DegradedWatch,
+}
+
+impl Health {
+    /// `groups`: distinct fairness groups. The settings were validated.
+    pub(crate) fn new(config: &PipelineConfig, groups: usize) -> Self {
+        Self {
+            failures: FailureWindow::new(config.shutdown_window, config.shutdown_rate),
+            patience: Patience::new(config.rate_limit_patience, groups),
+            degraded: DegradedWatch::new(config.degraded_window, config.degraded_rate, config.degraded_pause, groups),
+        }
+    }
+
+    /// Records a final outcome. Returns the failures in the window and its length if they are too many. O(1).
+    pub(crate) fn record_final(&mut self, is_failure: bool) -> Option<(u32, u32)> {
+        self.failures.observe(is_failure).map(|failures| (failures, self.failures.window as u32))
+    }
+
+    /// Records how a task of a fairness group ended. Returns the retryable outcomes in the window and its length if it
+    /// is time for a warning. O(1).
+    pub(crate) fn record_outcome(&mut self, now: Instant, group: usize, outcome: TaskOutcome) -> Option<(u32, u32)> {
+        let is_retryable = match outcome {
+            _ if !is_provider_answer(outcome) => return None,
+            TaskOutcome::Retryable { .. } => true,
+            _ => false,
+        };
+        let retryable = self.degraded.observe(now, group, is_retryable)?;
+        Some((retryable, self.degraded.window as u32))
+    }
+
+    /// Records how a task of a fairness group ended. Returns for how long the group has been answered nothing but rate
+    /// limits, if that is too long.
+    pub(crate) fn exhausted_for(&mut self, now: Instant, group: usize, outcome: TaskOutcome) -> Option<Duration> {
+        match outcome {
+            TaskOutcome::Retryable { kind: RetryKind::RateLimited, .. } => self.patience.rate_limited(now, group),
+            _ => {
+                if is_provider_answer(outcome) {
+                    self.patience.answered(group);
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Whether an outcome comes from the provider, and not from this side.
+fn is_provider_answer(outcome: TaskOutcome) -> bool {
+    !matches!(
+        outcome,
+        TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, .. }
+            | TaskOutcome::Cancelled
+            | TaskOutcome::Skipped
+    )
+}
 
 /// A sliding window over final outcomes.
 #[derive(Clone, Debug)]
-pub(in crate::pipeline) struct FailureWindow {
+struct FailureWindow {
     window: usize,
     rate: Option<f64>,
     failed: VecDeque<bool>,
@@ -20,12 +82,12 @@ pub(in crate::pipeline) struct FailureWindow {
 }
 
 impl FailureWindow {
-    pub(in crate::pipeline) fn new(window: u32, rate: Option<f64>) -> Self {
+    fn new(window: u32, rate: Option<f64>) -> Self {
         Self { window: window as usize, rate, failed: VecDeque::new(), failures: 0 }
     }
 
     /// Takes one final outcome in; answers the failures in the window when they are too many. O(1).
-    pub(in crate::pipeline) fn observe(&mut self, failed: bool) -> Option<u32> {
+    fn observe(&mut self, failed: bool) -> Option<u32> {
         let rate = self.rate?;
         if self.failed.len() == self.window && self.failed.pop_front() == Some(true) {
             self.failures -= 1;
@@ -39,32 +101,32 @@ impl FailureWindow {
 
 /// Since when each fairness group has been answered nothing but rate limits.
 #[derive(Clone, Debug)]
-pub(in crate::pipeline) struct Patience {
+struct Patience {
     limit: Option<Duration>,
     limited_since: Vec<Option<Instant>>,
 }
 
 impl Patience {
-    pub(in crate::pipeline) fn new(limit: Option<Duration>, groups: usize) -> Self {
+    fn new(limit: Option<Duration>, groups: usize) -> Self {
         Self { limit, limited_since: alloc::vec![None; groups] }
     }
 
     /// A group was answered with a rate limit; answers for how long by now, when that is too long.
-    pub(in crate::pipeline) fn rate_limited(&mut self, now: Instant, group: usize) -> Option<Duration> {
+    fn rate_limited(&mut self, now: Instant, group: usize) -> Option<Duration> {
         let since = *self.limited_since[group].get_or_insert(now);
         let waited = now - since;
         (waited >= self.limit?).then_some(waited)
     }
 
     /// A group was answered with anything else.
-    pub(in crate::pipeline) fn answered(&mut self, group: usize) {
+    fn answered(&mut self, group: usize) {
         self.limited_since[group] = None;
     }
 }
 
 /// How many of a fairness group's last answers were failures that may pass.
 #[derive(Clone, Debug)]
-pub(in crate::pipeline) struct DegradedWatch {
+struct DegradedWatch {
     window: usize,
     rate: Option<f64>,
     pause: Duration,
@@ -80,17 +142,12 @@ struct Recent {
 }
 
 impl DegradedWatch {
-    pub(in crate::pipeline) fn new(window: u32, rate: Option<f64>, pause: Duration, groups: usize) -> Self {
+    fn new(window: u32, rate: Option<f64>, pause: Duration, groups: usize) -> Self {
         Self { window: window as usize, rate, pause, groups: alloc::vec![Recent::default(); groups] }
     }
 
-    /// How many answers are judged together.
-    pub(in crate::pipeline) fn window(&self) -> u32 {
-        self.window as u32
-    }
-
     /// Takes one answer in; answers how many of the window were retryable when it is time for a warning. O(1).
-    pub(in crate::pipeline) fn observe(&mut self, now: Instant, group: usize, is_retryable: bool) -> Option<u32> {
+    fn observe(&mut self, now: Instant, group: usize, is_retryable: bool) -> Option<u32> {
         let rate = self.rate?;
         let recent = &mut self.groups[group];
         if recent.answers.len() == self.window && recent.answers.pop_front() == Some(true) {

@@ -16,11 +16,12 @@
 
 use alloc::vec::Vec;
 
+use crate::pipeline::plan::key::LocalKey;
 use crate::pipeline::plan::{ColumnId, Plan};
 
-/// Where a task stands.
+/// The state of a task. Kept here and nowhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::pipeline) enum Stage {
+pub(crate) enum TaskState {
     /// An upstream is not complete, or the task is about to be queued, or it is not its turn in an ordered column.
     Waiting,
     /// An upstream was skipped, and the task will be too, once all of them are complete.
@@ -41,25 +42,22 @@ pub(in crate::pipeline) enum Stage {
 
 /// One task of an admitted row group.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::pipeline) struct Entry {
+pub(crate) struct TaskEntry {
     /// Tries so far.
-    pub(in crate::pipeline) attempts: u32,
+    pub(crate) attempts: u32,
     pending: u16,
-    /// Salvage rounds used up.
-    pub(in crate::pipeline) rounds: u8,
-    pub(in crate::pipeline) stage: Stage,
+    /// RetryPolicy rounds used up.
+    pub(crate) rounds: u8,
+    pub(crate) state: TaskState,
 }
-
-/// A task of the row group: the column, and the row of a cell.
-pub(in crate::pipeline) type Place = (ColumnId, Option<u32>);
 
 /// In `row_open`: the row was dropped.
 const DROPPED: u16 = u16::MAX;
 
 #[derive(Clone, Debug)]
-pub(in crate::pipeline) struct Frontier {
+pub(crate) struct Frontier {
     /// Whole-group tasks by rank, then the cells row by row.
-    entries: Vec<Entry>,
+    entries: Vec<TaskEntry>,
     row_open: Vec<u16>,
     column_open: Vec<u32>,
     whole_open: usize,
@@ -73,15 +71,15 @@ pub(in crate::pipeline) struct Frontier {
 impl Frontier {
     /// The tasks of a row group; those with no upstream go to `ready`, in topological and then row order. If `gated`, all
     /// but the seeds wait for [`Frontier::open_gate`] too.
-    pub(in crate::pipeline) fn new(plan: &Plan, rows: u32, gated: bool, ready: &mut Vec<Place>) -> Self {
+    pub(super) fn new(plan: &Plan, rows: u32, gated: bool, ready: &mut Vec<LocalKey>) -> Self {
         let waits_for_hook = |column: ColumnId| u16::from(gated && !plan.is_seed(column));
         let (whole, cells) = (plan.whole_columns(), plan.cell_columns());
-        let entry = |column: &ColumnId| Entry {
+        let entry = |column: &ColumnId| TaskEntry {
             attempts: 0,
             // A plan has at most 4096 columns.
             pending: plan.upstreams(*column).len() as u16 + waits_for_hook(*column),
             rounds: 0,
-            stage: Stage::Waiting,
+            state: TaskState::Waiting,
         };
         let mut entries = Vec::with_capacity(whole.len() + cells.len() * rows as usize);
         entries.extend(whole.iter().map(entry));
@@ -109,74 +107,83 @@ impl Frontier {
     }
 
     /// Tasks neither done nor dropped.
-    pub(in crate::pipeline) fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.open
     }
 
     /// Whether a row is left, and every seed is done.
-    pub(in crate::pipeline) fn is_seeded(&self) -> bool {
+    pub(crate) fn is_seeded(&self) -> bool {
         self.live > 0 && self.seeds_open == 0
     }
 
-    pub(in crate::pipeline) fn has_live_rows(&self) -> bool {
+    pub(crate) fn has_live_rows(&self) -> bool {
         self.live > 0
     }
 
     /// Live rows for which every task is done.
-    pub(in crate::pipeline) fn complete_rows(&self) -> u32 {
+    pub(crate) fn complete_rows(&self) -> u32 {
         self.complete
     }
 
-    pub(in crate::pipeline) fn is_live(&self, row: u32) -> bool {
+    pub(crate) fn is_live(&self, row: u32) -> bool {
         self.row_open[row as usize] != DROPPED
     }
 
-    pub(in crate::pipeline) fn is_complete(&self, row: u32) -> bool {
+    pub(crate) fn is_complete(&self, row: u32) -> bool {
         self.whole_open == 0 && self.row_open[row as usize] == 0
     }
 
-    pub(in crate::pipeline) fn entry_mut(&mut self, plan: &Plan, (column, row): Place) -> &mut Entry {
+    pub(super) fn entry_mut(&mut self, plan: &Plan, (column, row): LocalKey) -> &mut TaskEntry {
         let at = index(plan, column, row);
         &mut self.entries[at]
     }
 
-    pub(in crate::pipeline) fn stage(&self, plan: &Plan, (column, row): Place) -> Stage {
-        self.entries[index(plan, column, row)].stage
+    pub(crate) fn entry(&self, plan: &Plan, (column, row): LocalKey) -> TaskEntry {
+        self.entries[index(plan, column, row)]
+    }
+
+    pub(crate) fn state(&self, plan: &Plan, task: LocalKey) -> TaskState {
+        self.entry(plan, task).state
+    }
+
+    /// Returns every task that is queued, deferred or delayed to waiting. `changed` gets the state before of each, and its
+    /// index: tasks of the whole group come first, then the cells row by row.
+    pub(super) fn discard_waiting(&mut self, mut changed: impl FnMut(TaskState, usize)) {
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            if matches!(entry.state, TaskState::Queued | TaskState::Deferred | TaskState::Delayed) {
+                changed(entry.state, index);
+                entry.state = TaskState::Waiting;
+            }
+        }
     }
 
     /// Whether a task waits for no upstream and was not queued.
-    pub(in crate::pipeline) fn is_ready(&self, plan: &Plan, (column, row): Place) -> bool {
+    pub(crate) fn is_ready(&self, plan: &Plan, (column, row): LocalKey) -> bool {
         let entry = self.entries[index(plan, column, row)];
-        entry.stage == Stage::Waiting && entry.pending == 0
+        entry.state == TaskState::Waiting && entry.pending == 0
     }
 
     /// Whether a task is done or dropped.
-    pub(in crate::pipeline) fn is_settled(&self, plan: &Plan, place: Place) -> bool {
-        matches!(self.stage(plan, place), Stage::Done | Stage::Dropped)
+    pub(crate) fn is_settled(&self, plan: &Plan, place: LocalKey) -> bool {
+        matches!(self.state(plan, place), TaskState::Done | TaskState::Dropped)
     }
 
     /// The first column, in topological order, that a row still lacks.
-    pub(in crate::pipeline) fn first_missing(&self, plan: &Plan, row: u32) -> Option<ColumnId> {
+    pub(crate) fn first_missing(&self, plan: &Plan, row: u32) -> Option<ColumnId> {
         plan.order().iter().copied().find(|column| {
             let row = plan.is_cell(*column).then_some(row);
-            self.stage(plan, (*column, row)) != Stage::Done
+            self.state(plan, (*column, row)) != TaskState::Done
         })
     }
 
     /// Marks a task done, made or `skipped`; tasks that wait for nothing more go to `ready`. A second call changes
     /// nothing.
-    pub(in crate::pipeline) fn complete(
-        &mut self,
-        plan: &Plan,
-        (column, row): Place,
-        skipped: bool,
-        ready: &mut Vec<Place>,
-    ) {
+    pub(super) fn complete(&mut self, plan: &Plan, (column, row): LocalKey, skipped: bool, ready: &mut Vec<LocalKey>) {
         let at = index(plan, column, row);
-        if matches!(self.entries[at].stage, Stage::Done | Stage::Dropped) {
+        if matches!(self.entries[at].state, TaskState::Done | TaskState::Dropped) {
             return;
         }
-        self.entries[at].stage = Stage::Done;
+        self.entries[at].state = TaskState::Done;
         self.open -= 1;
         match row {
             Some(row) => self.cell_done(plan, column, row, skipped, ready),
@@ -184,7 +191,7 @@ impl Frontier {
         }
     }
 
-    fn cell_done(&mut self, plan: &Plan, column: ColumnId, row: u32, skipped: bool, ready: &mut Vec<Place>) {
+    fn cell_done(&mut self, plan: &Plan, column: ColumnId, row: u32, skipped: bool, ready: &mut Vec<LocalKey>) {
         let row_open = &mut self.row_open[row as usize];
         *row_open -= 1;
         if *row_open == 0 && self.whole_open == 0 {
@@ -198,7 +205,7 @@ impl Frontier {
         self.row_settled(plan, column, ready);
     }
 
-    fn whole_done(&mut self, plan: &Plan, column: ColumnId, skipped: bool, ready: &mut Vec<Place>) {
+    fn whole_done(&mut self, plan: &Plan, column: ColumnId, skipped: bool, ready: &mut Vec<LocalKey>) {
         self.whole_open -= 1;
         self.seeds_open -= usize::from(plan.is_seed(column));
         if self.whole_open == 0 {
@@ -216,7 +223,7 @@ impl Frontier {
     }
 
     /// One row of a cell column is done or dropped; after the last one, the column is complete for the group.
-    fn row_settled(&mut self, plan: &Plan, column: ColumnId, ready: &mut Vec<Place>) {
+    fn row_settled(&mut self, plan: &Plan, column: ColumnId, ready: &mut Vec<LocalKey>) {
         let open = &mut self.column_open[plan.rank(column)];
         *open -= 1;
         if *open > 0 {
@@ -230,13 +237,13 @@ impl Frontier {
     }
 
     /// One upstream of a task is complete: made, or `skipped`.
-    fn resolve(&mut self, plan: &Plan, place: Place, skipped: bool, ready: &mut Vec<Place>) {
+    fn resolve(&mut self, plan: &Plan, place: LocalKey, skipped: bool, ready: &mut Vec<LocalKey>) {
         let entry = self.entry_mut(plan, place);
-        if !matches!(entry.stage, Stage::Waiting | Stage::Skipping) {
+        if !matches!(entry.state, TaskState::Waiting | TaskState::Skipping) {
             return;
         }
         if skipped && plan.skips_with_upstream(place.0) {
-            entry.stage = Stage::Skipping;
+            entry.state = TaskState::Skipping;
         }
         debug_assert!(entry.pending > 0, "an upstream completed twice for {place:?}");
         entry.pending -= 1;
@@ -247,7 +254,7 @@ impl Frontier {
 
     /// The pre-batch hook is over: tasks that waited for nothing else go to `ready`. Called once, if the frontier is
     /// gated. O(tasks).
-    pub(in crate::pipeline) fn open_gate(&mut self, plan: &Plan, ready: &mut Vec<Place>) {
+    pub(super) fn open_gate(&mut self, plan: &Plan, ready: &mut Vec<LocalKey>) {
         for column in plan.order().iter().filter(|column| !plan.is_seed(**column)) {
             if plan.is_cell(*column) {
                 for row in 0..self.row_open.len() as u32 {
@@ -262,12 +269,12 @@ impl Frontier {
     /// Drops a row: every task of it that is not done is reported to `gone` as it was. When it was the
     /// last live one, the whole-group tasks go too. Tasks that waited only for this row go to `ready`. Answers whether
     /// the row was live; a second call changes nothing.
-    pub(in crate::pipeline) fn drop_row(
+    pub(super) fn drop_row(
         &mut self,
         plan: &Plan,
         row: u32,
-        ready: &mut Vec<Place>,
-        gone: &mut impl FnMut(Place, Entry),
+        ready: &mut Vec<LocalKey>,
+        gone: &mut impl FnMut(LocalKey, TaskEntry),
     ) -> bool {
         if !self.is_live(row) {
             return false;
@@ -290,19 +297,19 @@ impl Frontier {
     }
 
     /// Drops the tasks for the whole group that are not done. The caller drops every row after it.
-    pub(in crate::pipeline) fn drop_whole(&mut self, plan: &Plan, gone: &mut impl FnMut(Place, Entry)) {
+    pub(super) fn drop_whole(&mut self, plan: &Plan, gone: &mut impl FnMut(LocalKey, TaskEntry)) {
         for column in plan.whole_columns() {
             self.drop_task(plan, (*column, None), gone);
         }
     }
 
-    fn drop_task(&mut self, plan: &Plan, place: Place, gone: &mut impl FnMut(Place, Entry)) -> bool {
+    fn drop_task(&mut self, plan: &Plan, place: LocalKey, gone: &mut impl FnMut(LocalKey, TaskEntry)) -> bool {
         let entry = self.entry_mut(plan, place);
         let before = *entry;
-        if matches!(before.stage, Stage::Done | Stage::Dropped) {
+        if matches!(before.state, TaskState::Done | TaskState::Dropped) {
             return false;
         }
-        entry.stage = Stage::Dropped;
+        entry.state = TaskState::Dropped;
         self.open -= 1;
         gone(place, before);
         true

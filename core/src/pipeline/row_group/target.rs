@@ -40,7 +40,7 @@ impl Default for AdaptiveRowGroups {
 }
 
 impl AdaptiveRowGroups {
-    pub(in crate::pipeline) fn validate(&self, cap: u32) -> Result<(), ConfigError> {
+    pub(crate) fn validate(&self, cap: u32) -> Result<(), ConfigError> {
         let initial = self.initial;
         require((1..=cap).contains(&initial), "adaptive.initial", initial, "from 1 to `row_groups`")?;
         require(self.max_admitted_rows != Some(0), "adaptive.max_admitted_rows", 0, "at least 1")?;
@@ -76,11 +76,11 @@ pub enum RowGroupBlock {
 
 /// A model resource, as one tick finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::pipeline) struct ModelLoad {
-    pub(in crate::pipeline) limit: u32,
-    pub(in crate::pipeline) leased: u32,
+pub(crate) struct ModelLoad {
+    pub(crate) limit: u32,
+    pub(crate) leased: u32,
     /// What queued tasks want of it.
-    pub(in crate::pipeline) queued: u64,
+    pub(crate) queued: u64,
 }
 
 impl ModelLoad {
@@ -104,23 +104,23 @@ impl ModelLoad {
 
 /// What one tick sees.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::pipeline) struct Sight<'a> {
+pub(crate) struct Sample<'a> {
     /// Row groups in work.
-    pub(in crate::pipeline) active: u32,
+    pub(crate) active: u32,
     /// Their rows.
-    pub(in crate::pipeline) rows: u64,
+    pub(crate) rows: u64,
     /// Rows of the next row group, if one is pending.
-    pub(in crate::pipeline) next_rows: Option<u64>,
-    pub(in crate::pipeline) is_held_back: bool,
-    pub(in crate::pipeline) queued: usize,
+    pub(crate) next_rows: Option<u64>,
+    pub(crate) is_deferred: bool,
+    pub(crate) queued: usize,
     /// Workers at once.
-    pub(in crate::pipeline) worker_cap: u32,
-    pub(in crate::pipeline) models: &'a [ModelLoad],
+    pub(crate) worker_cap: u32,
+    pub(crate) models: &'a [ModelLoad],
 }
 
 /// The number of row groups to have in work.
 #[derive(Clone, Debug)]
-pub(in crate::pipeline) struct RowGroupTarget {
+pub(crate) struct RowGroupTarget {
     adaptive: Option<AdaptiveRowGroups>,
     cap: u32,
     target: u32,
@@ -128,7 +128,7 @@ pub(in crate::pipeline) struct RowGroupTarget {
     ticks: u64,
     /// Ticks of overload on end.
     pressure: u32,
-    pub(in crate::pipeline) blocked: Option<RowGroupBlock>,
+    blocked: Option<RowGroupBlock>,
 }
 
 /// Queued tasks for each that may run, from which on nothing is added to them.
@@ -138,7 +138,7 @@ const ROW_FLOOR: u64 = 8_192;
 
 impl RowGroupTarget {
     /// The settings were validated.
-    pub(in crate::pipeline) fn new(adaptive: Option<AdaptiveRowGroups>, cap: u32, row_group_size: u32) -> Self {
+    pub(crate) fn new(adaptive: Option<AdaptiveRowGroups>, cap: u32, row_group_size: u32) -> Self {
         let by_size = (3 * u64::from(row_group_size)).max(ROW_FLOOR);
         Self {
             adaptive,
@@ -151,50 +151,55 @@ impl RowGroupTarget {
         }
     }
 
-    pub(in crate::pipeline) fn is_adaptive(&self) -> bool {
+    pub(crate) fn is_adaptive(&self) -> bool {
         self.adaptive.is_some()
     }
 
-    pub(in crate::pipeline) fn get(&self) -> u32 {
+    /// Why the target did not grow in the last tick.
+    pub(crate) fn block(&self) -> Option<RowGroupBlock> {
+        self.blocked
+    }
+
+    pub(crate) fn get(&self) -> u32 {
         self.target
     }
 
     /// Whether one more row group of `next` rows fits beside `active` groups of `rows` rows.
-    pub(in crate::pipeline) fn has_room(&self, active: u32, rows: u64, next: u64) -> bool {
+    pub(crate) fn has_room(&self, active: u32, rows: u64, next: u64) -> bool {
         active < self.target && (self.adaptive.is_none() || active == 0 || rows + next <= self.max_rows)
     }
 
     /// One tick of the loop; answers whether the target grew.
-    pub(in crate::pipeline) fn tick(&mut self, sight: &Sight<'_>) -> bool {
+    pub(crate) fn tick(&mut self, sample: &Sample<'_>) -> bool {
         let Some(AdaptiveRowGroups { initial, shrink_after, .. }) = self.adaptive else { return false };
         self.ticks += 1;
-        let is_overloaded = !sight.models.is_empty() && sight.models.iter().all(|model| model.is_overloaded());
+        let is_overloaded = !sample.models.is_empty() && sample.models.iter().all(|model| model.is_overloaded());
         self.pressure = if is_overloaded { self.pressure + 1 } else { 0 };
         if self.pressure >= shrink_after {
             self.pressure = 0;
             self.target = (self.target - 1).max(initial);
         }
-        self.blocked = self.reason(sight);
+        self.blocked = self.reason(sample);
         if self.blocked.is_none() {
             self.target += 1;
         }
         self.blocked.is_none()
     }
 
-    fn reason(&self, sight: &Sight<'_>) -> Option<RowGroupBlock> {
-        let too_many_rows = |next| sight.active > 0 && sight.rows + next > self.max_rows;
-        let models = sight.models;
+    fn reason(&self, sample: &Sample<'_>) -> Option<RowGroupBlock> {
+        let too_many_rows = |next| sample.active > 0 && sample.rows + next > self.max_rows;
+        let models = sample.models;
         if self.target >= self.cap {
             return Some(RowGroupBlock::AtCap);
         }
-        match sight.next_rows {
+        match sample.next_rows {
             None => return Some(RowGroupBlock::NoPendingRowGroups),
             Some(next) if too_many_rows(next) => return Some(RowGroupBlock::MaxAdmittedRows),
             Some(_) => {}
         }
-        if sight.is_held_back {
+        if sample.is_deferred {
             Some(RowGroupBlock::DeferredTasks)
-        } else if sight.queued >= QUEUE_FACTOR * sight.worker_cap as usize {
+        } else if sample.queued >= QUEUE_FACTOR * sample.worker_cap as usize {
             Some(RowGroupBlock::QueuedTasks)
         } else if models.is_empty() {
             Some(RowGroupBlock::NoModelResource)
@@ -202,7 +207,7 @@ impl RowGroupTarget {
             Some(RowGroupBlock::ModelSaturated)
         } else if models.iter().all(|model| model.is_saturated() || model.is_spoken_for()) {
             Some(RowGroupBlock::QueuedModelDemand)
-        } else if sight.queued > 0 && self.ticks % 2 == 1 {
+        } else if sample.queued > 0 && self.ticks % 2 == 1 {
             Some(RowGroupBlock::QueuedWork)
         } else {
             None
@@ -222,27 +227,27 @@ mod tests {
         RowGroupTarget::new(Some(AdaptiveRowGroups { shrink_after: 3, ..AdaptiveRowGroups::default() }), cap, 64)
     }
 
-    fn sight(models: &[ModelLoad]) -> Sight<'_> {
-        Sight { active: 1, rows: 64, next_rows: Some(64), is_held_back: false, queued: 0, worker_cap: 16, models }
+    fn sample(models: &[ModelLoad]) -> Sample<'_> {
+        Sample { active: 1, rows: 64, next_rows: Some(64), is_deferred: false, queued: 0, worker_cap: 16, models }
     }
 
     #[test]
     fn the_target_rises_by_one_for_each_tick_in_which_nothing_blocks() {
         let mut target = target(3);
-        assert!(target.tick(&sight(&[IDLE])) && target.tick(&sight(&[IDLE])));
-        assert!(!target.tick(&sight(&[IDLE])));
+        assert!(target.tick(&sample(&[IDLE])) && target.tick(&sample(&[IDLE])));
+        assert!(!target.tick(&sample(&[IDLE])));
         assert_eq!((target.get(), target.blocked), (3, Some(RowGroupBlock::AtCap)));
     }
 
     #[test]
     fn the_first_reason_in_order_is_told() {
         use RowGroupBlock::*;
-        // Each sight has every reason of those below it too.
-        let all = Sight { next_rows: None, rows: 8_192, is_held_back: true, queued: 64, ..sight(&[]) };
-        let some_rows = Sight { next_rows: Some(64), ..all };
-        let few_rows = Sight { rows: 64, ..some_rows };
-        let free = Sight { is_held_back: false, ..few_rows };
-        let short_queue = Sight { queued: 1, ..free };
+        // Each sample has every reason of those below it too.
+        let all = Sample { next_rows: None, rows: 8_192, is_deferred: true, queued: 64, ..sample(&[]) };
+        let some_rows = Sample { next_rows: Some(64), ..all };
+        let few_rows = Sample { rows: 64, ..some_rows };
+        let free = Sample { is_deferred: false, ..few_rows };
+        let short_queue = Sample { queued: 1, ..free };
         let spoken_for = ModelLoad { leased: 6, queued: 2, ..FULL };
         let expected = [
             (all, NoPendingRowGroups),
@@ -250,13 +255,13 @@ mod tests {
             (few_rows, DeferredTasks),
             (free, QueuedTasks),
             (short_queue, NoModelResource),
-            (Sight { models: &[FULL, FULL], ..short_queue }, ModelSaturated),
-            (Sight { models: &[FULL, spoken_for], ..short_queue }, QueuedModelDemand),
-            (Sight { models: &[IDLE], ..short_queue }, QueuedWork),
+            (Sample { models: &[FULL, FULL], ..short_queue }, ModelSaturated),
+            (Sample { models: &[FULL, spoken_for], ..short_queue }, QueuedModelDemand),
+            (Sample { models: &[IDLE], ..short_queue }, QueuedWork),
         ];
-        for (sight, reason) in expected {
+        for (sample, reason) in expected {
             let mut target = target(9);
-            assert!(!target.tick(&sight));
+            assert!(!target.tick(&sample));
             assert_eq!(target.blocked, Some(reason));
         }
     }
@@ -264,21 +269,21 @@ mod tests {
     #[test]
     fn saturation_is_not_reported_as_queued_demand() {
         let mut target = target(9);
-        target.tick(&sight(&[FULL]));
+        target.tick(&sample(&[FULL]));
         assert_eq!(target.blocked, Some(RowGroupBlock::ModelSaturated));
     }
 
     #[test]
     fn demand_that_is_queued_where_nothing_is_leased_yet_does_not_block() {
         let cold = ModelLoad { limit: 8, leased: 0, queued: 9 };
-        assert!(target(9).tick(&sight(&[cold])));
+        assert!(target(9).tick(&sample(&[cold])));
     }
 
     #[test]
     fn with_queued_work_it_grows_in_every_second_tick() {
         let mut target = target(9);
         let busy = [IDLE];
-        let busy = Sight { queued: 1, ..sight(&busy) };
+        let busy = Sample { queued: 1, ..sample(&busy) };
         let grown: [bool; 4] = core::array::from_fn(|_| target.tick(&busy));
         assert_eq!(grown, [false, true, false, true]);
     }
@@ -286,10 +291,10 @@ mod tests {
     #[test]
     fn it_shrinks_under_sustained_pressure_and_never_below_where_it_began() {
         let mut target = target(3);
-        target.tick(&sight(&[IDLE]));
-        target.tick(&sight(&[IDLE]));
+        target.tick(&sample(&[IDLE]));
+        target.tick(&sample(&[IDLE]));
         let mut at = |ticks, load: ModelLoad| {
-            (0..ticks).for_each(|_| _ = target.tick(&sight(&[load])));
+            (0..ticks).for_each(|_| _ = target.tick(&sample(&[load])));
             target.get()
         };
         assert_eq!(at(2, OVERLOADED), 3);

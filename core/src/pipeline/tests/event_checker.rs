@@ -28,7 +28,7 @@ enum Step {
 
 /// What the events of one run add up to.
 #[derive(Debug, Default)]
-pub(in crate::pipeline) struct Books {
+pub(crate) struct Books {
     next: u64,
     last: Option<SchedulerEvent>,
     tasks: BTreeMap<u64, Step>,
@@ -36,17 +36,17 @@ pub(in crate::pipeline) struct Books {
     leases: BTreeSet<LeaseId>,
     /// Row groups that were admitted, and neither saved nor discarded.
     row_groups: BTreeSet<u32>,
-    pub(in crate::pipeline) queued: usize,
+    pub(crate) queued: usize,
 }
 
 impl Books {
     /// Workers that hold nothing while they wait for a request lease.
-    pub(in crate::pipeline) fn yielded(&self) -> usize {
+    pub(crate) fn yielded(&self) -> usize {
         self.tasks.values().filter(|step| matches!(step, Step::Yielded(..))).count()
     }
 
     /// Reads what was told since the last call, and compares.
-    pub(in crate::pipeline) fn look(&mut self, rig: &mut Rig) {
+    pub(crate) fn look(&mut self, rig: &mut Rig) {
         for event in rig.events() {
             self.enter(&event);
         }
@@ -58,7 +58,7 @@ impl Books {
         assert_eq!(self.workers, running);
     }
 
-    pub(in crate::pipeline) fn enter(&mut self, event: &SchedulerEvent) {
+    pub(crate) fn enter(&mut self, event: &SchedulerEvent) {
         assert_eq!(event.sequence, self.next, "no gap");
         assert!(self.last.is_none_or(|last| last.at <= event.at), "time goes on");
         assert_eq!(event.sequence == 0, matches!(event.fact, SchedulerFact::JobStarted { .. }), "{event:?}");

@@ -9,34 +9,34 @@ use crate::pipeline::event::{Interest, SchedulerEvent};
 use crate::time::{Duration, Instant};
 
 /// A pipeline, its clock, and what it has asked for so far.
-pub(in crate::pipeline) struct Rig {
-    pub(in crate::pipeline) pipeline: Pipeline,
-    pub(in crate::pipeline) now: Instant,
+pub(crate) struct Rig {
+    pub(crate) pipeline: Pipeline,
+    pub(crate) now: Instant,
     /// Workers that have not answered, in the order they were spawned.
-    pub(in crate::pipeline) running: Vec<Task>,
+    pub(crate) running: Vec<Task>,
     /// Every worker ever spawned.
-    pub(in crate::pipeline) spawned: Vec<Task>,
+    pub(crate) spawned: Vec<Task>,
     /// Row groups handed out, in order.
-    pub(in crate::pipeline) handed_out: Vec<FinishedRowGroup>,
+    pub(crate) handed_out: Vec<FinishedRowGroup>,
     /// Those of them that are not answered yet.
-    pub(in crate::pipeline) saving: Vec<u32>,
+    pub(crate) saving: Vec<u32>,
     /// Pre-batch hooks that are not answered.
-    pub(in crate::pipeline) pre_batch: Vec<Batch>,
+    pub(crate) pre_batch: Vec<Batch>,
     /// Row groups whose post-batch hook is not answered.
-    pub(in crate::pipeline) post_batch: Vec<FinishedRowGroup>,
-    pub(in crate::pipeline) aborted: Vec<WorkerId>,
-    pub(in crate::pipeline) warnings: Vec<ProviderDegraded>,
-    pub(in crate::pipeline) ends: u32,
+    pub(crate) post_batch: Vec<FinishedRowGroup>,
+    pub(crate) aborted: Vec<WorkerId>,
+    pub(crate) warnings: Vec<ProviderDegraded>,
+    pub(crate) ends: u32,
 }
 
 impl Rig {
     /// A started pipeline over the columns.
-    pub(in crate::pipeline) fn start(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Self {
+    pub(crate) fn start(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Self {
         Self::start_with(columns, config, Interest::NONE)
     }
 
     /// The same, telling these events.
-    pub(in crate::pipeline) fn start_with(
+    pub(crate) fn start_with(
         columns: impl IntoIterator<Item = Column>,
         config: PipelineConfig,
         interest: Interest,
@@ -49,11 +49,11 @@ impl Rig {
     }
 
     /// The events since the last call.
-    pub(in crate::pipeline) fn events(&mut self) -> Vec<SchedulerEvent> {
+    pub(crate) fn events(&mut self) -> Vec<SchedulerEvent> {
         core::iter::from_fn(|| self.pipeline.poll_event()).collect()
     }
 
-    pub(in crate::pipeline) fn new(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Self {
+    pub(crate) fn new(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Self {
         let plan = columns.into_iter().fold(PlanBuilder::new(), PlanBuilder::column).build().unwrap();
         Self {
             pipeline: Pipeline::new(plan, config).unwrap(),
@@ -70,7 +70,7 @@ impl Rig {
         }
     }
 
-    pub(in crate::pipeline) fn drain(&mut self) {
+    pub(crate) fn drain(&mut self) {
         while let Some(effect) = self.pipeline.poll_effect() {
             assert_eq!(self.ends, 0, "nothing comes after the end, but {effect:?} did");
             match effect {
@@ -97,16 +97,16 @@ impl Rig {
         assert_eq!(self.pipeline.active_leases(), self.running.len(), "one lease per worker");
     }
 
-    pub(in crate::pipeline) fn name(&self, task: &Task) -> String {
+    pub(crate) fn name(&self, task: &Task) -> String {
         self.pipeline.plan().columns()[task.column.index()].name.clone()
     }
 
     /// What runs now, as `column:row-group` or `column:row-group.row`.
-    pub(in crate::pipeline) fn running_names(&self) -> Vec<String> {
+    pub(crate) fn running_names(&self) -> Vec<String> {
         self.running.iter().map(|task| self.label(task)).collect()
     }
 
-    pub(in crate::pipeline) fn label(&self, task: &Task) -> String {
+    pub(crate) fn label(&self, task: &Task) -> String {
         let name = self.name(task);
         task.row.map_or_else(
             || alloc::format!("{name}:{}", task.row_group),
@@ -115,27 +115,27 @@ impl Rig {
     }
 
     /// Ends the worker with this label.
-    pub(in crate::pipeline) fn end(&mut self, label: &str, outcome: TaskOutcome) {
+    pub(crate) fn end(&mut self, label: &str, outcome: TaskOutcome) {
         self.end_or_break(label, Ok(outcome));
     }
 
     /// Ends the worker with this label with a bug.
-    pub(in crate::pipeline) fn break_down(&mut self, label: &str, cause: &str) {
+    pub(crate) fn break_down(&mut self, label: &str, cause: &str) {
         self.end_or_break(label, Err(cause.into()));
     }
 
-    pub(in crate::pipeline) fn end_or_break(&mut self, label: &str, ended: Result<TaskOutcome, FatalError>) {
+    pub(crate) fn end_or_break(&mut self, label: &str, ended: Result<TaskOutcome, FatalError>) {
         let task = self.take(label);
         let answer = match ended {
             Ok(outcome) => self.pipeline.task_finished(self.now, task.worker, outcome),
-            Err(error) => self.pipeline.task_broke(self.now, task.worker, error),
+            Err(error) => self.pipeline.task_panicked(self.now, task.worker, error),
         };
         assert_eq!(answer, ReleaseAnswer::Released);
         self.drain();
     }
 
     /// Says that the worker with this label could not be started.
-    pub(in crate::pipeline) fn fail_spawn(&mut self, label: &str) {
+    pub(crate) fn fail_spawn(&mut self, label: &str) {
         let task = self.take(label);
         assert_eq!(self.pipeline.spawn_failed(self.now, task.worker), ReleaseAnswer::Released);
         self.drain();
@@ -146,57 +146,57 @@ impl Rig {
         self.running.remove(at.unwrap_or_else(|| panic!("{label} runs not: {:?}", self.running_names())))
     }
 
-    pub(in crate::pipeline) fn succeed(&mut self, label: &str) {
+    pub(crate) fn succeed(&mut self, label: &str) {
         self.end(label, TaskOutcome::Success);
     }
 
     /// Ends every worker that runs now, in order.
-    pub(in crate::pipeline) fn end_all(&mut self, outcome: TaskOutcome) {
+    pub(crate) fn end_all(&mut self, outcome: TaskOutcome) {
         for label in self.running_names() {
             self.end(&label, outcome);
         }
     }
 
-    pub(in crate::pipeline) fn saved(&mut self, row_group: u32) {
+    pub(crate) fn saved(&mut self, row_group: u32) {
         self.answer_save(row_group, Ok(()));
     }
 
-    pub(in crate::pipeline) fn answer_save(&mut self, row_group: u32, result: Result<(), SaveError>) {
+    pub(crate) fn answer_save(&mut self, row_group: u32, result: Result<(), SaveError>) {
         self.saving.retain(|group| *group != row_group);
         self.pipeline.checkpoint_finished(self.now, row_group, result);
         self.drain();
     }
 
-    pub(in crate::pipeline) fn answer_pre_batch(&mut self, row_group: u32, result: Result<Vec<u32>, HookError>) {
+    pub(crate) fn answer_pre_batch(&mut self, row_group: u32, result: Result<Vec<u32>, HookError>) {
         self.pre_batch.retain(|batch| batch.row_group != row_group);
         self.pipeline.pre_batch_finished(self.now, row_group, result);
         self.drain();
     }
 
-    pub(in crate::pipeline) fn answer_post_batch(&mut self, row_group: u32, result: Result<(), HookError>) {
+    pub(crate) fn answer_post_batch(&mut self, row_group: u32, result: Result<(), HookError>) {
         self.post_batch.retain(|group| group.row_group != row_group);
         self.pipeline.post_batch_finished(self.now, row_group, result);
         self.drain();
     }
 
-    pub(in crate::pipeline) fn advance(&mut self, span: Duration) {
+    pub(crate) fn advance(&mut self, span: Duration) {
         self.now += span;
         self.pipeline.handle_timeout(self.now);
         self.drain();
     }
 
-    pub(in crate::pipeline) fn wind_down(&mut self) {
+    pub(crate) fn wind_down(&mut self) {
         self.pipeline.drain(self.now);
         self.drain();
     }
 
-    pub(in crate::pipeline) fn cancel(&mut self) {
+    pub(crate) fn cancel(&mut self) {
         self.pipeline.cancel(self.now);
         self.drain();
     }
 
     /// Runs to the end, each worker as `outcome` says, every save and every hook going well.
-    pub(in crate::pipeline) fn run(&mut self, mut outcome: impl FnMut(&Self, &Task) -> TaskOutcome) {
+    pub(crate) fn run(&mut self, mut outcome: impl FnMut(&Self, &Task) -> TaskOutcome) {
         while self.ends == 0 {
             if let Some(row_group) = self.saving.first().copied() {
                 self.saved(row_group);
@@ -214,12 +214,12 @@ impl Rig {
         }
     }
 
-    pub(in crate::pipeline) fn run_well(&mut self) {
+    pub(crate) fn run_well(&mut self) {
         self.run(|_, _| TaskOutcome::Success);
     }
 
     /// The report of a run that is over, after its equations held.
-    pub(in crate::pipeline) fn report(&self) -> &RunReport {
+    pub(crate) fn report(&self) -> &RunReport {
         let report = self.pipeline.report().expect("the run is over");
         assert_eq!(report.rows_in, report.rows_out + report.rows_dropped, "{report:?}");
         assert_eq!(report.rows, report.rows_resumed + report.rows_in + report.rows_not_started, "{report:?}");
@@ -233,22 +233,22 @@ impl Rig {
     }
 
     /// `(column, reason, rows)` of each dropped count.
-    pub(in crate::pipeline) fn dropped(&self) -> Vec<(Option<String>, DropReason, u64)> {
+    pub(crate) fn dropped(&self) -> Vec<(Option<String>, DropReason, u64)> {
         let columns = self.pipeline.plan().columns();
         let name = |id: ColumnId| columns[id.index()].name.clone();
         self.report().dropped.iter().map(|count| (count.column.map(name), count.reason, count.rows)).collect()
     }
 }
 
-pub(in crate::pipeline) fn cell(name: &str, upstreams: &[&str]) -> Column {
+pub(crate) fn cell(name: &str, upstreams: &[&str]) -> Column {
     column(name, Strategy::Cell, upstreams)
 }
 
-pub(in crate::pipeline) fn whole(name: &str, upstreams: &[&str]) -> Column {
+pub(crate) fn whole(name: &str, upstreams: &[&str]) -> Column {
     column(name, Strategy::FullColumn, upstreams)
 }
 
-pub(in crate::pipeline) fn scratch(name: &str) -> Column {
+pub(crate) fn scratch(name: &str) -> Column {
     column(name, Strategy::FromScratch, &[])
 }
 
@@ -258,16 +258,16 @@ fn column(name: &str, strategy: Strategy, upstreams: &[&str]) -> Column {
     upstreams.iter().fold(column, |column, upstream| column.with_upstream(upstream))
 }
 
-pub(in crate::pipeline) fn rows(rows: u64, row_group_size: u32) -> PipelineConfig {
+pub(crate) fn rows(rows: u64, row_group_size: u32) -> PipelineConfig {
     PipelineConfig { rows, row_group_size, ..PipelineConfig::default() }
 }
 
-pub(in crate::pipeline) fn retry(kind: RetryKind) -> TaskOutcome {
+pub(crate) fn retry(kind: RetryKind) -> TaskOutcome {
     TaskOutcome::Retryable { kind, retry_after: None }
 }
 
-pub(in crate::pipeline) fn rate_limited(retry_after: Duration) -> TaskOutcome {
+pub(crate) fn rate_limited(retry_after: Duration) -> TaskOutcome {
     TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: Some(retry_after) }
 }
 
-pub(in crate::pipeline) const FAILED: TaskOutcome = TaskOutcome::Failed(FailureKind::Request);
+pub(crate) const FAILED: TaskOutcome = TaskOutcome::Failed(FailureKind::Request);

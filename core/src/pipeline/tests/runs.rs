@@ -263,10 +263,10 @@ fn a_run_with_nothing_left_to_do_completes_at_once() {
 #[test]
 fn a_million_row_groups_cost_nothing_before_they_are_admitted() {
     let mut rig = Rig::new([cell("a", &[])], rows(3_000_000, 3));
-    assert_eq!(rig.pipeline.groups.len(), 0);
+    assert_eq!(rig.pipeline.progress().row_groups_active, 0);
     rig.pipeline.start(rig.now);
     rig.drain();
-    assert_eq!((rig.pipeline.groups.len(), rig.running.len(), rig.pipeline.queued()), (3, 9, 0));
+    assert_eq!((rig.pipeline.progress().row_groups_active, rig.running.len(), rig.pipeline.queued()), (3, 9, 0));
     assert_eq!(rig.pipeline.progress().row_groups_total, 1_000_000);
 }
 
@@ -293,12 +293,12 @@ fn early_late_second_and_foreign_calls_change_nothing() {
     rig.pipeline.checkpoint_finished(rig.now, 0, Ok(()));
     rig.pipeline.checkpoint_finished(rig.now, 9, Ok(()));
     let foreign = WorkerId::from_bits(worker.to_bits() + 99);
-    let answer = rig.pipeline.task_broke(rig.now, foreign, "not mine".into());
+    let answer = rig.pipeline.task_panicked(rig.now, foreign, "not mine".into());
     assert_eq!(answer, ReleaseAnswer::UnknownLease);
     rig.drain();
     assert_eq!((rig.running.len(), rig.ends), (1, 0));
     rig.succeed("a:0.0");
-    let answer = rig.pipeline.task_broke(rig.now, worker, "too late".into());
+    let answer = rig.pipeline.task_panicked(rig.now, worker, "too late".into());
     assert_eq!(answer, ReleaseAnswer::Duplicate);
     rig.saved(0);
     rig.cancel();

@@ -254,7 +254,7 @@ fn a_bug_in_a_worker_whose_row_is_dropped_still_stops_the_run() {
 fn work_that_nothing_can_move_is_reported_as_stuck_with_the_reason() {
     let mut rig = Rig::new([cell("a", &[])], rows(2, 2));
     // Not reachable from outside: the machine shuts its dispatcher only when it stops.
-    rig.pipeline.dispatcher.shutdown();
+    rig.pipeline.start_nothing_more();
     rig.pipeline.start(rig.now);
     rig.drain();
     let StopReason::Stuck { why } = stop(&rig) else { panic!("{:?}", rig.report()) };

@@ -320,7 +320,7 @@ impl World {
         self.tell_pressure();
         let _ = match outcome {
             Some(outcome) => self.pipeline.task_finished(self.now, worker, outcome),
-            None => self.pipeline.task_broke(self.now, worker, FatalError::from("the scenario has a bug here")),
+            None => self.pipeline.task_panicked(self.now, worker, FatalError::from("the scenario has a bug here")),
         };
     }
 }

@@ -60,7 +60,7 @@ use crate::id::{FixedHasher, FixedMap, SlotKey, Slots};
 use crate::limit::LimitChoice;
 use crate::observe::IdleAccount;
 use crate::pipeline::{Effect as RunEffect, Pipeline, RunReport};
-use crate::replay::{Command, Header, Sequence, Stamped, merge};
+use crate::replay::{Command, Header, Recorded, Sequence, Stamped, merge};
 use crate::request::{Domain, RequestAdmission, RequestConfig, ResourceId};
 use crate::task::BoxedPolicy;
 use crate::time::{Duration, Instant};
@@ -103,7 +103,7 @@ enum Due {
 /// A simulated run. See the [module documentation](self).
 pub struct World {
     now: Instant,
-    pipeline: Pipeline,
+    pipeline: Recorded<Pipeline>,
     admission: RequestAdmission,
     providers: Vec<Provider>,
     kinds: Vec<Kind>,
@@ -166,10 +166,10 @@ impl World {
     ) -> Result<Self, ScenarioError> {
         scenario.validate()?;
         let (plan, config) = (scenario.plan()?, scenario.pipeline_config());
-        let mut pipeline = match policy {
+        let mut pipeline = Recorded::new(match policy {
             Some(policy) => Pipeline::with_policy(plan, config, policy)?,
             None => Pipeline::new(plan, config)?,
-        };
+        });
         let mut admission = RequestAdmission::new(RequestConfig::default())?;
         if let Some(sequence) = record {
             pipeline.record(sequence);
@@ -441,7 +441,7 @@ impl World {
     /// Shows the pipeline which models a call would have to wait for. To be called before every command that may start
     /// workers.
     fn tell_pressure(&mut self) {
-        self.pipeline.look_at(self.now, &self.admission);
+        self.pipeline.update_pressure(self.now, &self.admission);
     }
 
     fn note(&mut self, kind: u64, what: u64) {

@@ -11,6 +11,7 @@ use crate::limit::LimitChoice;
 use crate::observe::{RunAccount, RunFigures};
 use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
 use crate::pipeline::{Effect, Pipeline, RunReport};
+use crate::replay::Recorded;
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
 use crate::request::{RequestAdmission, ResourceId};
 use crate::sim::check::{Handover, RunChecker, Standing, Violation};
@@ -151,7 +152,7 @@ impl Watch {
         self.heard.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
-    fn drain(&mut self, pipeline: &mut Pipeline, admission: &mut RequestAdmission) {
+    fn drain(&mut self, pipeline: &mut Recorded<Pipeline>, admission: &mut RequestAdmission) {
         while let Some(event) = admission.poll_event() {
             if let Some(account) = &mut self.account {
                 account.on_request(&event);

@@ -3,12 +3,11 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::command::{Command, RequestCommand, RunCommand};
+use super::command::{Command, RequestCommand};
+use super::recorded::Recorded;
 use super::recorder::{Sequence, Stamped};
 use crate::error::ConfigError;
-use crate::pipeline::{
-    Column, FatalError, HookError, Pipeline, PipelineConfig, PipelineError, Plan, PlanBuilder, PlanError, SaveError,
-};
+use crate::pipeline::{Column, Pipeline, PipelineConfig, PipelineError, Plan, PlanBuilder, PlanError};
 use crate::request::{RequestAdmission, RequestConfig, RequestLease};
 use crate::task::BoxedPolicy;
 
@@ -75,7 +74,7 @@ pub enum ReplayError {
 /// The two machines of a run, being told what those of another were told.
 #[derive(Debug)]
 pub struct Replay {
-    pipeline: Pipeline,
+    pipeline: Recorded<Pipeline>,
     admission: RequestAdmission,
     next: u32,
 }
@@ -96,7 +95,8 @@ impl Replay {
             return Err(ReplayError::Schema { found: header.schema });
         }
         let columns = header.columns.iter().cloned();
-        let mut pipeline = make(columns.fold(PlanBuilder::new(), PlanBuilder::column).build()?)?;
+        let plan = columns.fold(PlanBuilder::new(), PlanBuilder::column).build()?;
+        let mut pipeline = Recorded::new(make(plan)?);
         let mut admission = RequestAdmission::new(header.requests.clone())?;
         // For their digests.
         let sequence = Sequence::default();
@@ -113,7 +113,7 @@ impl Replay {
         }
         self.next += 1;
         match &entry.command {
-            Command::Run(command) => self.run(command),
+            Command::Pipeline(command) => self.pipeline.apply(command),
             Command::Request(command) => self.request(entry.n, command)?,
         }
         while self.pipeline.poll_effect().is_some() {}
@@ -122,42 +122,6 @@ impl Replay {
         self.pipeline.take_commands();
         self.admission.take_commands();
         Ok(())
-    }
-
-    fn run(&mut self, command: &RunCommand) {
-        let pipeline = &mut self.pipeline;
-        match command.clone() {
-            RunCommand::CallThrough { run, calls } => {
-                let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
-                pipeline.call_through(run, &calls);
-            }
-            RunCommand::Start { now } => pipeline.start(now),
-            RunCommand::HandleTimeout { now } => pipeline.handle_timeout(now),
-            RunCommand::TaskFinished { now, worker, outcome } => drop(pipeline.task_finished(now, worker, outcome)),
-            RunCommand::TaskBroke { now, worker, cause } => drop(pipeline.task_broke(now, worker, FatalError(cause))),
-            RunCommand::SpawnFailed { now, worker } => drop(pipeline.spawn_failed(now, worker)),
-            RunCommand::PreBatchFinished { now, row_group, result } => {
-                pipeline.pre_batch_finished(now, row_group, result.map_err(HookError));
-            }
-            RunCommand::PostBatchFinished { now, row_group, result } => {
-                pipeline.post_batch_finished(now, row_group, result.map_err(HookError));
-            }
-            RunCommand::CheckpointFinished { now, row_group, result } => {
-                pipeline.checkpoint_finished(now, row_group, result.map_err(SaveError));
-            }
-            RunCommand::SetRequestPressure { now, resource, pressure, looked: true } => {
-                pipeline.see_again(now, &resource, pressure);
-            }
-            RunCommand::SetRequestPressure { now, resource, pressure, looked: false } => {
-                pipeline.set_request_pressure(now, &resource, pressure);
-            }
-            RunCommand::GoOn { now } => pipeline.go_on(now),
-            // What was refused then is refused now.
-            RunCommand::SetPolicy { now, policy } => drop(pipeline.set_policy(now, policy)),
-            RunCommand::SetWeight { now, column, weight } => drop(pipeline.set_weight(now, column, weight)),
-            RunCommand::Drain { now } => pipeline.drain(now),
-            RunCommand::Cancel { now } => pipeline.cancel(now),
-        }
     }
 
     fn request(&mut self, n: u32, command: &RequestCommand) -> Result<(), ReplayError> {
@@ -208,7 +172,7 @@ impl Replay {
     }
 
     /// Hashes over every decision so far: of the pipeline, and of request admission. Equal to
-    /// [`Pipeline::decision_digest`] and [`RequestAdmission::decision_digest`] of the run, once it has drained its effects.
+    /// [`Recorded::decision_digest`] and [`RequestAdmission::decision_digest`] of the run, once it has drained its effects.
     #[must_use]
     pub fn digest(&self) -> (u64, u64) {
         (self.pipeline.decision_digest(), self.admission.decision_digest())

@@ -1,0 +1,129 @@
+//! The commands of a pipeline as values, so that they can be recorded and applied again.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::{ColumnId, FatalError, HookError, Pipeline, PolicyChoice, SaveError, TaskOutcome, WorkerId};
+use crate::id::SlotKey;
+use crate::request::{RequestPressure, ResourceId};
+use crate::time::Instant;
+
+/// A command of a [`Pipeline`]: its methods by name.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", tag = "do"))]
+#[expect(missing_docs, reason = "the arguments of the method of that name")]
+#[non_exhaustive]
+pub enum PipelineCommand {
+    CallThrough {
+        run: SlotKey,
+        calls: Vec<(String, ResourceId)>,
+    },
+    Start {
+        now: Instant,
+    },
+    HandleTimeout {
+        now: Instant,
+    },
+    TaskFinished {
+        now: Instant,
+        worker: WorkerId,
+        outcome: TaskOutcome,
+    },
+    TaskPanicked {
+        now: Instant,
+        worker: WorkerId,
+        cause: String,
+    },
+    SpawnFailed {
+        now: Instant,
+        worker: WorkerId,
+    },
+    /// With the rows left out, or the error.
+    PreBatchFinished {
+        now: Instant,
+        row_group: u32,
+        result: Result<Vec<u32>, String>,
+    },
+    PostBatchFinished {
+        now: Instant,
+        row_group: u32,
+        result: Result<(), String>,
+    },
+    CheckpointFinished {
+        now: Instant,
+        row_group: u32,
+        result: Result<(), String>,
+    },
+    /// One call whose pressure changed: see [`Pipeline::update_pressure`].
+    UpdatePressure {
+        resource: String,
+        #[cfg_attr(feature = "serde", serde(default))]
+        pressure: Option<RequestPressure>,
+    },
+    SetRequestPressure {
+        now: Instant,
+        resource: String,
+        #[cfg_attr(feature = "serde", serde(default))]
+        pressure: Option<RequestPressure>,
+    },
+    ResumeDispatch {
+        now: Instant,
+    },
+    SetPolicy {
+        now: Instant,
+        policy: PolicyChoice,
+    },
+    SetWeight {
+        now: Instant,
+        column: ColumnId,
+        weight: f64,
+    },
+    Drain {
+        now: Instant,
+    },
+    Cancel {
+        now: Instant,
+    },
+}
+
+impl Pipeline {
+    /// Gives the machine a command, as the method of that name does. What the method returns is not kept.
+    pub fn apply(&mut self, command: PipelineCommand) {
+        match command {
+            PipelineCommand::CallThrough { run, calls } => {
+                let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
+                self.call_through(run, &calls);
+            }
+            PipelineCommand::Start { now } => self.start(now),
+            PipelineCommand::HandleTimeout { now } => self.handle_timeout(now),
+            PipelineCommand::TaskFinished { now, worker, outcome } => drop(self.task_finished(now, worker, outcome)),
+            PipelineCommand::TaskPanicked { now, worker, cause } => {
+                let _ = self.task_panicked(now, worker, FatalError(cause));
+            }
+            PipelineCommand::SpawnFailed { now, worker } => drop(self.spawn_failed(now, worker)),
+            PipelineCommand::PreBatchFinished { now, row_group, result } => {
+                self.pre_batch_finished(now, row_group, result.map_err(HookError));
+            }
+            PipelineCommand::PostBatchFinished { now, row_group, result } => {
+                self.post_batch_finished(now, row_group, result.map_err(HookError));
+            }
+            PipelineCommand::CheckpointFinished { now, row_group, result } => {
+                self.checkpoint_finished(now, row_group, result.map_err(SaveError));
+            }
+            PipelineCommand::UpdatePressure { resource, pressure } => {
+                let call = self.calls().iter().position(|(name, _)| *name == resource);
+                call.map(|call| self.note_pressure(call, pressure));
+            }
+            PipelineCommand::SetRequestPressure { now, resource, pressure } => {
+                self.set_request_pressure(now, &resource, pressure);
+            }
+            PipelineCommand::ResumeDispatch { now } => self.resume_dispatch(now),
+            // A command that was refused is refused again.
+            PipelineCommand::SetPolicy { now, policy } => drop(self.set_policy(now, policy)),
+            PipelineCommand::SetWeight { now, column, weight } => drop(self.set_weight(now, column, weight)),
+            PipelineCommand::Drain { now } => self.drain(now),
+            PipelineCommand::Cancel { now } => self.cancel(now),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The fair queue of ready tasks and the resources of the task stage, by column.
+
+use alloc::vec::Vec;
+
+use crate::error::ConfigError;
+use crate::lease::ReleaseAnswer;
+use crate::order::insert_distinct;
+use crate::pipeline::config::{PipelineConfig, PipelineError};
+use crate::pipeline::plan::key::TaskKey;
+use crate::pipeline::plan::{ColumnId, Plan};
+use crate::pipeline::row_group::ModelLoad;
+use crate::request::RequestPressure;
+use crate::task::{
+    BoxedPolicy, DemandId, Denied, Dispatched, Dispatcher, GroupKind, TaskConfig, TaskGroupId, TaskLease,
+};
+
+/// Queues tasks by column, and starts them under the task policy.
+#[derive(Debug)]
+pub(crate) struct TaskQueue {
+    dispatcher: Dispatcher<BoxedPolicy>,
+    /// By column.
+    routes: Vec<Route>,
+    /// The number of distinct fairness groups.
+    groups: usize,
+    worker_cap: u32,
+    /// The resources that tasks of models hold, by place among the dispatcher's.
+    model_resources: Vec<usize>,
+    /// Scratch.
+    loads: Vec<ModelLoad>,
+    /// Scratch.
+    denied: Vec<Denied>,
+}
+
+/// How the tasks of a column are queued.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    pub(crate) group: TaskGroupId,
+    pub(crate) demand: DemandId,
+    /// The place of `group` among the distinct groups of the plan, in order of first mention.
+    pub(crate) group_index: usize,
+}
+
+/// Set-up and what there is to read.
+impl TaskQueue {
+    /// Registers the fairness group and the demand of every column.
+    pub(crate) fn new(plan: &Plan, config: &PipelineConfig, policy: BoxedPolicy) -> Result<Self, PipelineError> {
+        let (submission_limit, resources) = (config.submission_limit, config.resources.clone());
+        let task_config = TaskConfig { submission_limit, resources, ..TaskConfig::default() };
+        let mut dispatcher = Dispatcher::with_policy(task_config, policy)?;
+        let mut distinct: Vec<TaskGroupId> = Vec::new();
+        let mut routes = Vec::with_capacity(plan.columns().len());
+        for column in plan.columns() {
+            let name = || column.name.clone();
+            let group =
+                dispatcher.group(&column.group).map_err(|source| PipelineError::Group { column: name(), source })?;
+            let demand =
+                dispatcher.demand(&column.demand).map_err(|source| PipelineError::Demand { column: name(), source })?;
+            let known = distinct.iter().position(|other| *other == group);
+            let group_index = known.unwrap_or_else(|| {
+                distinct.push(group);
+                distinct.len() - 1
+            });
+            routes.push(Route { group, demand, group_index });
+        }
+        let model_resources = model_resources(plan, &dispatcher);
+        Ok(Self {
+            dispatcher,
+            routes,
+            groups: distinct.len(),
+            worker_cap: submission_limit,
+            model_resources,
+            loads: Vec::new(),
+            denied: Vec::new(),
+        })
+    }
+
+    /// The dispatcher, to read.
+    pub(crate) fn tasks(&self) -> &Dispatcher<BoxedPolicy> {
+        &self.dispatcher
+    }
+
+    /// The route of each column.
+    pub(crate) fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// The route of a column of the plan.
+    pub(crate) fn route(&self, column: ColumnId) -> Route {
+        self.routes[column.index()]
+    }
+
+    /// Distinct fairness groups.
+    pub(crate) fn groups(&self) -> usize {
+        self.groups
+    }
+
+    /// Workers at once.
+    pub(crate) fn worker_cap(&self) -> u32 {
+        self.worker_cap
+    }
+
+    /// How loaded the model resources are. O(resources x demands).
+    pub(crate) fn model_loads(&mut self) -> &[ModelLoad] {
+        let Self { dispatcher, model_resources, loads, .. } = self;
+        loads.clear();
+        for ((_, leased, limit), at) in dispatcher.usage().zip(0..) {
+            if model_resources.binary_search(&at).is_ok() {
+                loads.push(ModelLoad { limit, leased, queued: dispatcher.queued_demand(at) });
+            }
+        }
+        loads
+    }
+}
+
+/// Commands.
+impl TaskQueue {
+    /// Queues a ready task. Returns how many tasks are queued.
+    pub(crate) fn enqueue(&mut self, key: TaskKey) -> u32 {
+        let Route { group, demand, .. } = self.route(key.column);
+        let is_accepted = self.dispatcher.enqueue(key.to_bits(), group, demand);
+        debug_assert!(is_accepted, "a task becomes ready once");
+        self.dispatcher.queued() as u32
+    }
+
+    /// Removes a queued task.
+    pub(crate) fn discard(&mut self, key: TaskKey) {
+        let is_found = self.dispatcher.discard(key.to_bits());
+        debug_assert!(is_found, "a queued task is in the queue");
+    }
+
+    /// Selects and leases the next task that may start.
+    pub(crate) fn dispatch(&mut self) -> Option<Dispatched> {
+        self.dispatcher.dispatch()
+    }
+
+    pub(crate) fn release(&mut self, lease: TaskLease) -> ReleaseAnswer {
+        self.dispatcher.release(lease)
+    }
+
+    /// Gives back for the time being what a worker holds. Returns whether it held anything.
+    pub(crate) fn suspend(&mut self, lease: &TaskLease) -> bool {
+        self.dispatcher.suspend(lease)
+    }
+
+    /// Takes again what a suspended worker held, if it is free.
+    pub(crate) fn resume(&mut self, lease: &TaskLease) -> bool {
+        self.dispatcher.resume(lease)
+    }
+
+    /// Starts nothing from now on and empties the queue. Returns how many tasks were queued.
+    pub(crate) fn shut_down(&mut self) -> u32 {
+        self.dispatcher.shutdown();
+        self.dispatcher.discard_where(|_| true) as u32
+    }
+
+    #[cfg(test)]
+    pub(crate) fn start_nothing_more(&mut self) {
+        self.dispatcher.shutdown();
+    }
+
+    pub(crate) fn set_request_pressure(&mut self, resource: &str, pressure: Option<RequestPressure>) -> bool {
+        self.dispatcher.set_request_pressure(resource, pressure)
+    }
+
+    pub(crate) fn set_policy(&mut self, policy: BoxedPolicy) -> Result<(), ConfigError> {
+        self.dispatcher.set_policy(policy)
+    }
+
+    /// Gives the fairness group of a column another weight.
+    pub(crate) fn set_weight(&mut self, column: ColumnId, weight: f64) -> Result<(), ConfigError> {
+        let route = self.routes.get(column.index());
+        let route = route.ok_or_else(|| ConfigError::new("column", column.index(), "a column of the plan"))?;
+        self.dispatcher.set_weight(route.group, weight)
+    }
+
+    /// Whether denials are recorded, for events.
+    pub(crate) fn watch_denials(&mut self, is_on: bool) {
+        self.dispatcher.watch_denials(is_on);
+    }
+
+    /// The denials since the last call. Give the list back with [`TaskQueue::return_denials`].
+    pub(crate) fn take_denials(&mut self) -> Vec<Denied> {
+        let mut denied = core::mem::take(&mut self.denied);
+        self.dispatcher.take_denials(&mut denied);
+        denied
+    }
+
+    /// Keeps the room of an emptied list for the next call of [`TaskQueue::take_denials`].
+    pub(crate) fn return_denials(&mut self, emptied: Vec<Denied>) {
+        self.denied = emptied;
+    }
+
+    /// A round of dispatching is over: a group is denied anew in the next.
+    pub(crate) fn end_round(&mut self) {
+        self.dispatcher.end_round();
+    }
+}
+
+/// The resources, other than `submission`, that tasks of models hold: ascending, by place among the dispatcher's.
+fn model_resources(plan: &Plan, dispatcher: &Dispatcher<BoxedPolicy>) -> Vec<usize> {
+    let names: Vec<&str> = dispatcher.usage().map(|(name, ..)| name).collect();
+    let mut resources = Vec::new();
+    for column in plan.columns().iter().filter(|column| column.group.kind != GroupKind::Local) {
+        for (resource, _) in &column.demand {
+            let at = names.iter().position(|name| name == resource);
+            if let Some(at) = at.filter(|at| *at > 0) {
+                insert_distinct(&mut resources, at);
+            }
+        }
+    }
+    resources
+}

@@ -1,0 +1,202 @@
+//! The workers of a run: what each holds, and which of them hold nothing while they wait for a request lease.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::queue::TaskQueue;
+use crate::id::{KeyState, SlotKey, Slots};
+use crate::lease::{LeaseId, ReleaseAnswer};
+use crate::pipeline::outcome::WorkerId;
+use crate::pipeline::plan::key::TaskKey;
+use crate::pipeline::plan::{ColumnId, Plan};
+use crate::request::ResourceId;
+use crate::task::{DemandId, GroupKind, TaskLease};
+use crate::yielding::YieldToken;
+
+/// The workers that have not answered.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    live: Slots<Worker>,
+    /// By column: whether its workers yield.
+    yields: Vec<bool>,
+    /// Suspended workers, by demand.
+    suspended_by_demand: Vec<u32>,
+    /// Suspended workers, by column.
+    suspended_by_column: Vec<u32>,
+    /// The number of this run among those of one request controller. Without one no worker yields.
+    run: Option<SlotKey>,
+    /// The request resources that stand behind resources of the task stage.
+    calls: Vec<(String, ResourceId)>,
+    /// Tasks could be started once the suspended workers have had their chance.
+    is_dispatch_pending: bool,
+    yield_count: u64,
+}
+
+#[derive(Debug)]
+struct Worker {
+    key: TaskKey,
+    lease: TaskLease,
+    is_aborted: bool,
+}
+
+/// A worker that is gone, and whose lease was released.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EndedWorker {
+    pub(crate) key: TaskKey,
+    pub(crate) lease: LeaseId,
+    pub(crate) answer: ReleaseAnswer,
+}
+
+impl Workers {
+    pub(crate) fn new(plan: &Plan, tasks: &TaskQueue, yield_while_waiting: bool) -> Self {
+        let columns = plan.columns().iter();
+        let yields =
+            columns.map(|column| yield_while_waiting && column.yields.unwrap_or(column.group.kind != GroupKind::Local));
+        let demands = tasks.routes().iter().map(|route| route.demand.0 + 1).max().unwrap_or(0);
+        Self {
+            live: Slots::default(),
+            yields: yields.collect(),
+            suspended_by_demand: alloc::vec![0; demands as usize],
+            suspended_by_column: alloc::vec![0; plan.columns().len()],
+            run: None,
+            calls: Vec::new(),
+            is_dispatch_pending: false,
+            yield_count: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Adds a worker for a task, with the lease that it holds.
+    pub(crate) fn start(&mut self, key: TaskKey, lease: TaskLease) -> WorkerId {
+        WorkerId(self.live.insert(Worker { key, lease, is_aborted: false }))
+    }
+
+    /// Removes a worker and releases its lease; or what is wrong with its id.
+    pub(crate) fn end(&mut self, worker: WorkerId, tasks: &mut TaskQueue) -> Result<EndedWorker, ReleaseAnswer> {
+        let Some(Worker { key, lease, .. }) = self.live.remove(worker.key()) else {
+            return Err(match self.live.state(worker.key()) {
+                KeyState::Spent => ReleaseAnswer::Duplicate,
+                _ => ReleaseAnswer::UnknownLease,
+            });
+        };
+        if tasks.tasks().is_suspended(&lease) {
+            self.suspended_by_demand[tasks.route(key.column).demand.0 as usize] -= 1;
+            self.suspended_by_column[key.column.index()] -= 1;
+        }
+        let id = lease.id();
+        let answer = tasks.release(lease);
+        debug_assert_eq!(answer, ReleaseAnswer::Released, "the lease of a worker is live until it answers");
+        Ok(EndedWorker { key, lease: id, answer })
+    }
+
+    /// Marks every worker as aborted. Returns those that were not.
+    pub(crate) fn abort_all(&mut self) -> Vec<WorkerId> {
+        let keys: Vec<SlotKey> =
+            self.live.iter().filter(|(_, worker)| !worker.is_aborted).map(|(key, _)| key).collect();
+        for key in &keys {
+            if let Some(worker) = self.live.get_mut(*key) {
+                worker.is_aborted = true;
+            }
+        }
+        keys.into_iter().map(WorkerId).collect()
+    }
+}
+
+/// Yielding.
+impl Workers {
+    /// Lets the workers call through the controller of requests that knows the run by `run`.
+    pub(crate) fn call_through(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
+        self.run = Some(run);
+        self.calls = calls.iter().map(|(name, resource)| (String::from(*name), *resource)).collect();
+    }
+
+    /// The request resources that stand behind resources of the task stage.
+    pub(crate) fn calls(&self) -> &[(String, ResourceId)] {
+        &self.calls
+    }
+
+    /// What a worker asks for request leases with; `None` if it does not yield.
+    pub(crate) fn yield_token(&self, worker: WorkerId, column: ColumnId, tasks: &TaskQueue) -> Option<YieldToken> {
+        let run = self.run.filter(|_| self.yields[column.index()])?;
+        Some(YieldToken { run, worker: worker.key(), vector: tasks.route(column).demand.0 })
+    }
+
+    /// Takes what a worker holds, if its column yields. `Ok` has its task; `Err` whether it held nothing already.
+    pub(crate) fn suspend(&mut self, worker: SlotKey, tasks: &mut TaskQueue) -> Result<TaskKey, bool> {
+        let Some(Worker { key, lease, .. }) = self.live.get(worker) else { return Err(false) };
+        let column = key.column.index();
+        let is_suspended = tasks.tasks().is_suspended(lease);
+        if is_suspended || !self.yields[column] || !tasks.suspend(lease) {
+            return Err(is_suspended);
+        }
+        self.suspended_by_demand[tasks.route(key.column).demand.0 as usize] += 1;
+        self.suspended_by_column[column] += 1;
+        self.yield_count += 1;
+        // What came back is for other tasks, once it is known whether a suspended worker goes first.
+        self.is_dispatch_pending = true;
+        Ok(*key)
+    }
+
+    /// Gives a suspended worker what it held. `Ok` has its task; `Err` whether it holds it already or is gone.
+    pub(crate) fn resume(&mut self, worker: SlotKey, tasks: &mut TaskQueue) -> Result<TaskKey, bool> {
+        let Some(Worker { key, lease, .. }) = self.live.get(worker) else { return Err(true) };
+        if !tasks.tasks().is_suspended(lease) {
+            return Err(true);
+        }
+        if !tasks.resume(lease) {
+            return Err(false);
+        }
+        self.suspended_by_demand[tasks.route(key.column).demand.0 as usize] -= 1;
+        self.suspended_by_column[key.column.index()] -= 1;
+        Ok(*key)
+    }
+
+    /// Whether a worker holds nothing while it waits for a request lease.
+    pub(crate) fn is_suspended(&self, worker: SlotKey, tasks: &TaskQueue) -> bool {
+        self.live.get(worker).is_some_and(|worker| tasks.tasks().is_suspended(&worker.lease))
+    }
+
+    /// The demand of a worker that has not answered.
+    pub(crate) fn demand_of(&self, worker: SlotKey, tasks: &TaskQueue) -> Option<DemandId> {
+        self.live.get(worker).map(|worker| tasks.route(worker.key.column).demand)
+    }
+
+    /// The worker that has a task and has yielded. O(workers).
+    pub(crate) fn yielded_worker_of(&self, task: TaskKey, tasks: &TaskQueue) -> Option<WorkerId> {
+        let mut workers = self.live.iter();
+        let found = workers.find(|(_, worker)| worker.key == task && tasks.tasks().is_suspended(&worker.lease));
+        found.map(|(key, _)| WorkerId(key))
+    }
+
+    /// Suspended workers of each column.
+    pub(crate) fn suspended_by_column(&self) -> &[u32] {
+        &self.suspended_by_column
+    }
+
+    /// How often a worker gave back what it held.
+    pub(crate) fn yield_count(&self) -> u64 {
+        self.yield_count
+    }
+
+    /// Whether suspended workers go first now; then dispatching is pending.
+    pub(crate) fn defer_dispatch(&mut self, tasks: &TaskQueue) -> bool {
+        if tasks.tasks().suspended_leases() == 0 {
+            return false;
+        }
+        let is_free = |(demand, count): (u32, &u32)| *count > 0 && tasks.tasks().is_available(DemandId(demand));
+        self.is_dispatch_pending = self.is_dispatch_pending || (0..).zip(&self.suspended_by_demand).any(is_free);
+        self.is_dispatch_pending
+    }
+
+    pub(crate) fn is_dispatch_pending(&self) -> bool {
+        self.is_dispatch_pending
+    }
+
+    /// Whether dispatching was pending. It no longer is.
+    pub(crate) fn take_pending_dispatch(&mut self) -> bool {
+        core::mem::take(&mut self.is_dispatch_pending)
+    }
+}

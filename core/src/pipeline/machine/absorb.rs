@@ -1,0 +1,270 @@
+//! The end of a worker: what it means for its task, its row and its row group.
+
+use super::Pipeline;
+use crate::lease::ReleaseAnswer;
+use crate::pipeline::dispatch::EndedWorker;
+use crate::pipeline::event::SchedulerFact;
+use crate::pipeline::lifecycle::{RunState, StopMode};
+use crate::pipeline::outcome::{DropReason, Effect, FatalError, ProviderDegraded, RetryKind, TaskOutcome, WorkerId};
+use crate::pipeline::plan::ColumnId;
+use crate::pipeline::plan::key::TaskKey;
+use crate::pipeline::report::StopReason;
+use crate::pipeline::retry::RetryDecision;
+use crate::pipeline::row_group::TaskState;
+use crate::time::Instant;
+
+/// Tasks for which room is kept in the scratch list.
+const SCRATCH: usize = 256;
+
+/// Commands.
+impl Pipeline {
+    /// A worker ended: its lease is released. A second call, or one for a worker that never started, changes nothing and
+    /// returns so.
+    pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseAnswer {
+        let now = self.clock.observe(now);
+        let fact = SchedulerFact::TaskCompleted { worker, outcome: Some(outcome) };
+        let ended = match self.end_worker(now, worker, fact) {
+            Ok(ended) => ended,
+            Err(answer) => return answer,
+        };
+        self.absorb(now, ended.key, outcome);
+        self.settle(now, ended.key.row_group);
+        self.pump(now);
+        ended.answer
+    }
+
+    /// A worker met a bug in the host or in user code, such as a panic: its lease is released, and the run stops with
+    /// that cause in its report. Returns what [`Pipeline::task_finished`] does.
+    pub fn task_panicked(&mut self, now: Instant, worker: WorkerId, error: FatalError) -> ReleaseAnswer {
+        let now = self.clock.observe(now);
+        let fact = SchedulerFact::TaskCompleted { worker, outcome: None };
+        let ended = match self.end_worker(now, worker, fact) {
+            Ok(ended) => ended,
+            Err(answer) => return answer,
+        };
+        self.absorb_panic(now, ended.key, error);
+        self.settle(now, ended.key.row_group);
+        self.pump(now);
+        ended.answer
+    }
+
+    /// A worker could not be started: an answer to [`Effect::Spawn`] in place of [`Pipeline::task_finished`].
+    ///
+    /// A failed spawn is rolled back: its lease is released, and its try is not counted. The task has used up a salvage
+    /// round, is tried again once its row group is quiet, and is dropped as [`WorkerLost`](DropReason::WorkerLost) when
+    /// no round is left, so a host that can start nothing at all ends its run. A second answer for one worker, or one
+    /// for a worker that was never requested, changes nothing and returns so.
+    pub fn spawn_failed(&mut self, now: Instant, worker: WorkerId) -> ReleaseAnswer {
+        let now = self.clock.observe(now);
+        let ended = match self.end_worker(now, worker, SchedulerFact::WorkerSpawnFailed { worker }) {
+            Ok(ended) => ended,
+            Err(answer) => return answer,
+        };
+        self.absorb_failed_spawn(now, ended.key);
+        self.settle(now, ended.key.row_group);
+        self.pump(now);
+        ended.answer
+    }
+}
+
+/// Absorbing what happened.
+impl Pipeline {
+    /// Removes a worker and releases its lease; or records that there is no such worker.
+    fn end_worker(
+        &mut self,
+        now: Instant,
+        worker: WorkerId,
+        fact: SchedulerFact,
+    ) -> Result<EndedWorker, ReleaseAnswer> {
+        match self.workers.end(worker, &mut self.tasks) {
+            Ok(ended) => {
+                if self.emitter.is_on() {
+                    self.emit_ended(now, ended.key, fact, ended.lease);
+                }
+                Ok(ended)
+            }
+            Err(answer) => {
+                self.emitter.run(now, SchedulerFact::ReleaseDiagnostic { worker, answer });
+                Err(answer)
+            }
+        }
+    }
+
+    fn absorb(&mut self, now: Instant, key: TaskKey, outcome: TaskOutcome) {
+        self.judge_provider(now, key.column, outcome);
+        let Some(entry) = self.row_groups.worker_ended(&self.plan, key) else {
+            debug_assert!(false, "a row group stays while it has workers");
+            return;
+        };
+        let counts = self.tally.tasks_mut(key.column);
+        if entry.state == TaskState::Dropped {
+            counts.ignored += 1;
+            return;
+        }
+        match outcome {
+            TaskOutcome::Success => {
+                counts.succeeded += 1;
+                self.row_groups.complete(&self.plan, key, false, &mut self.ready);
+                self.record_final(false);
+            }
+            TaskOutcome::Skipped => {
+                counts.skipped += 1;
+                self.row_groups.complete(&self.plan, key, true, &mut self.ready);
+            }
+            TaskOutcome::Failed(kind) => {
+                counts.failed += 1;
+                self.drop_rows(key, DropReason::Failed(kind));
+                self.record_final(true);
+            }
+            TaskOutcome::Retryable { kind, retry_after } => {
+                counts.retryable += 1;
+                let decision = self.retries.policy().after_failure(now, kind, retry_after, entry.rounds);
+                self.keep_or_drop(key, decision, Some(kind));
+            }
+            TaskOutcome::Cancelled => {
+                counts.cancelled += 1;
+                let decision = self.after_lost_worker(now, entry.rounds);
+                self.keep_or_drop(key, decision, None);
+            }
+        }
+        self.enqueue_ready(key.row_group);
+    }
+
+    fn absorb_panic(&mut self, now: Instant, key: TaskKey, FatalError(cause): FatalError) {
+        let (column, row_group) = (key.column, key.row_group);
+        if self.row_groups.worker_ended(&self.plan, key).is_none() {
+            debug_assert!(false, "a row group stays while it has workers");
+            return;
+        }
+        self.tally.tasks_mut(column).fatal += 1;
+        self.stop(StopReason::Fatal { column, row_group, cause }, StopMode::Abort);
+        // Whatever became of its row, the task is not done.
+        self.keep_or_drop(key, RetryDecision::Defer { not_before: now }, None);
+    }
+
+    fn absorb_failed_spawn(&mut self, now: Instant, key: TaskKey) {
+        self.tally.tasks_mut(key.column).spawned -= 1;
+        if let Some(entry) = self.row_groups.worker_ended(&self.plan, key) {
+            self.row_groups.undo_attempt(&self.plan, key);
+            if entry.state != TaskState::Dropped {
+                let decision = self.after_lost_worker(now, entry.rounds);
+                self.keep_or_drop(key, decision, None);
+            }
+        }
+        self.enqueue_ready(key.row_group);
+    }
+
+    fn after_lost_worker(&self, now: Instant, rounds: u8) -> RetryDecision {
+        match self.lifecycle.state() {
+            // Aborted by the stop: not the fault of the row.
+            RunState::Stopping(_) => RetryDecision::Defer { not_before: now },
+            _ => self.retries.policy().after_lost_worker(now, rounds),
+        }
+    }
+
+    /// Warns of the provider behind a column's group, or stops the run, if its answers are bad enough.
+    fn judge_provider(&mut self, now: Instant, column: ColumnId, outcome: TaskOutcome) {
+        let group = self.tasks.route(column).group_index;
+        if let Some((retryable, window)) = self.health.record_outcome(now, group, outcome) {
+            self.emitter.group(now, column, SchedulerFact::ProviderDegraded { retryable, window });
+            let group = self.plan.columns()[column.index()].group.identity.clone();
+            self.effects.push_back(Effect::Warn(ProviderDegraded { group, retryable, window }));
+        }
+        if let Some(waited) = self.health.exhausted_for(now, group, outcome) {
+            let group = self.plan.columns()[column.index()].group.identity.clone();
+            self.stop(StopReason::ProviderExhausted { group, waited }, StopMode::DrainPartial);
+        }
+    }
+
+    fn record_final(&mut self, is_failure: bool) {
+        if let Some((failures, window)) = self.health.record_final(is_failure) {
+            self.stop(StopReason::EarlyShutdown { failures, window }, StopMode::DrainPartial);
+        }
+    }
+
+    /// Keeps a task for another try, which it needs because of `failure` or of a worker that was lost, or drops its row.
+    fn keep_or_drop(&mut self, key: TaskKey, decision: RetryDecision, failure: Option<RetryKind>) {
+        if let RetryDecision::Drop(reason) = decision {
+            return self.drop_rows(key, reason);
+        }
+        let Some(entry) = self.row_groups.task(&self.plan, key) else { return };
+        if entry.state == TaskState::Dropped {
+            return;
+        }
+        let is_running = self.lifecycle.is_running();
+        if self.emitter.is_on() {
+            self.emit_kept(key, entry, decision, failure);
+        }
+        match decision {
+            // A run that stops tries nothing again: the task only has to count as not done.
+            _ if !is_running => self.row_groups.wait(&self.plan, key),
+            RetryDecision::Delay { until } => {
+                self.row_groups.delay(&self.plan, key);
+                self.retry_at(until, key);
+            }
+            RetryDecision::Defer { not_before } => self.row_groups.defer(&self.plan, key, not_before),
+            RetryDecision::Drop(_) => {}
+        }
+    }
+
+    /// Sets the instant at which a delayed task is queued again.
+    pub(super) fn retry_at(&mut self, until: Instant, key: TaskKey) {
+        let Self { retries, row_groups, plan, .. } = self;
+        retries.delay(until, key, |task| row_groups.is_delayed(plan, task));
+    }
+
+    /// Drops the row of a cell, or the rows of a whole group, and discards what waits for them.
+    pub(super) fn drop_rows(&mut self, key: TaskKey, reason: DropReason) {
+        let Self { plan, row_groups, tasks, emitter, ready, .. } = self;
+        let now = self.clock.latest();
+        let mut is_any_queued = false;
+        // A run that stops has nothing queued, deferred or delayed.
+        let rows = row_groups.drop_rows(plan, key, reason, ready, |gone, entry| {
+            emitter.dropped(now, gone, entry);
+            if entry.state == TaskState::Queued {
+                tasks.discard(gone);
+                is_any_queued = true;
+            }
+        });
+        self.tally.drop_rows(Some(key.column), reason, u64::from(rows));
+        if self.emitter.is_on() {
+            self.emit_dropped(key, reason, rows, is_any_queued);
+        }
+    }
+
+    /// Skips or queues the tasks of a row group that became ready. A run that stops queues none; it still skips, since a
+    /// row that lacks nothing else is complete.
+    pub(super) fn enqueue_ready(&mut self, row_group: u32) {
+        let (now, is_running) = (self.clock.latest(), self.lifecycle.is_running());
+        let mut at = 0;
+        // The list grows while it is processed, by one task for each edge of the plan at most.
+        while let Some((column, row)) = self.ready.get(at).copied() {
+            at += 1;
+            let key = TaskKey { row_group, column, row };
+            let Some(entry) = self.row_groups.task(&self.plan, key) else { break };
+            if self.emitter.is_on() && is_running {
+                self.emitter.ready(now, key, entry);
+            }
+            match entry.state {
+                TaskState::Done | TaskState::Dropped => {}
+                TaskState::Skipping => {
+                    self.tally.tasks_mut(column).skipped_with_upstream += 1;
+                    self.row_groups.complete(&self.plan, key, true, &mut self.ready);
+                }
+                _ if !is_running => {}
+                // Queued by `pass_turns`.
+                _ if self.plan.is_ordered(column) => self.row_groups.wait(&self.plan, key),
+                _ => self.queue_task(now, key),
+            }
+        }
+        self.ready.clear();
+        // A large row group fills the list once, when it is admitted; its room is not kept for the rest of the run.
+        self.ready.shrink_to(SCRATCH);
+    }
+
+    pub(super) fn queue_task(&mut self, now: Instant, key: TaskKey) {
+        let attempts = self.row_groups.queue(&self.plan, key);
+        let queued = self.tasks.enqueue(key);
+        self.emitter.task(now, key, attempts, SchedulerFact::ReadyEnqueued { queued });
+    }
+}

@@ -1,0 +1,254 @@
+//! The events of the machine, in the order in which things happen.
+
+use super::Pipeline;
+use crate::lease::LeaseId;
+use crate::pipeline::event::{Interest, QueueState, SchedulerEvent, SchedulerEventKind, SchedulerFact, StopKind};
+use crate::pipeline::outcome::{DropReason, RetryKind, WorkerId};
+use crate::pipeline::plan::key::TaskKey;
+use crate::pipeline::report::StopReason;
+use crate::pipeline::retry::RetryDecision;
+use crate::pipeline::row_group::{RowGroupBlock, Span, TaskEntry};
+use crate::task::{DenialReason, Denied};
+use crate::time::Instant;
+
+/// Events.
+impl Pipeline {
+    /// Emits these kinds of events from now on, and no others. O(1). What is emitted only when it changes is emitted anew.
+    pub fn set_interest(&mut self, interest: Interest) {
+        let denials = [SchedulerEventKind::AdmissionDenied, SchedulerEventKind::GroupCapped];
+        self.tasks.watch_denials(denials.iter().any(|kind| interest.contains(*kind)));
+        let (overrides, skips) = (self.tasks.tasks().liveness_overrides(), self.tasks.tasks().advisory_skips());
+        self.emitter.set_interest(interest, overrides, skips);
+    }
+
+    /// The next event of a wanted kind.
+    pub fn poll_event(&mut self) -> Option<SchedulerEvent> {
+        self.emitter.pop()
+    }
+
+    /// Events that were lost because they were not drained.
+    #[must_use]
+    pub fn dropped_events(&self) -> u64 {
+        self.emitter.lost()
+    }
+}
+
+/// The run and its row groups.
+impl Pipeline {
+    pub(super) fn emit_started(&mut self, now: Instant) {
+        let pending = self.row_groups.pending();
+        let (rows, row_groups, resumed) = (pending.rows(), pending.total(), pending.done_groups());
+        self.emitter.run(now, SchedulerFact::JobStarted { rows, row_groups, resumed });
+    }
+
+    /// What makes the run stop. A run that stops already is not stopped again by what it still sees.
+    #[cold]
+    pub(super) fn emit_cause(&mut self, reason: &StopReason) {
+        let now = self.clock.latest();
+        match *reason {
+            StopReason::EarlyShutdown { failures, window } if self.lifecycle.is_running() => {
+                self.emitter.run(now, SchedulerFact::EarlyShutdown { failures, window });
+            }
+            StopReason::HookFailed { row_group, hook, .. } => {
+                self.emitter.row_group(now, row_group, SchedulerFact::HookFailed { hook });
+            }
+            _ => {}
+        }
+    }
+
+    #[cold]
+    pub(super) fn emit_finished(&mut self, now: Instant) {
+        self.emit_health(now);
+        let (rows_out, rows_dropped) = (self.tally.rows_out(), self.tally.rows_dropped());
+        let Some(report) = self.lifecycle.report() else { return };
+        let stop = StopKind::from(&report.stop);
+        self.emitter.run(now, SchedulerFact::JobCompleted { stop, rows_out, rows_dropped });
+    }
+
+    /// The run ends once the row groups in work are finished.
+    pub(super) fn emit_wound_down(&mut self) {
+        let fact = SchedulerFact::JobStopping { stop: StopKind::Drained, aborts: false };
+        self.emitter.run(self.clock.latest(), fact);
+    }
+
+    fn emit_health(&mut self, now: Instant) {
+        let fact = SchedulerFact::HealthSnapshot {
+            running: self.workers.len() as u32,
+            queued: self.tasks.tasks().queued() as u32,
+            delayed: self.row_groups.counts().delayed() as u32,
+            row_groups_active: self.row_groups.active().len() as u32,
+            row_groups_done: self.row_groups.pending().done_groups() + self.tally.row_groups_saved(),
+            rows_out: self.tally.rows_out(),
+            rows_dropped: self.tally.rows_dropped(),
+        };
+        self.emitter.run(now, fact);
+    }
+
+    #[cold]
+    pub(super) fn emit_admitted(&mut self, span: Span) {
+        let fact = SchedulerFact::RowGroupAdmitted { rows: span.rows, active: self.row_groups.active().len() as u32 };
+        self.emitter.row_group(self.clock.latest(), span.row_group, fact);
+    }
+
+    #[cold]
+    pub(super) fn emit_saved(&mut self, now: Instant, row_group: u32, rows: u32) {
+        self.emitter.row_group(now, row_group, SchedulerFact::RowGroupCheckpointed { rows });
+        self.emit_health(now);
+    }
+
+    #[cold]
+    pub(super) fn emit_discarded(&mut self, row_group: u32, reason: DropReason, rows: u32) {
+        let now = self.clock.latest();
+        self.emitter.row_group(now, row_group, SchedulerFact::RowGroupDiscarded { reason, rows });
+        self.emit_health(now);
+    }
+
+    #[inline]
+    pub(super) fn emit_target(&mut self, from: u32) {
+        let to = self.row_groups.target().get();
+        if from != to {
+            self.emitter.run(self.clock.latest(), SchedulerFact::RowGroupTargetChanged { from, to });
+        }
+    }
+
+    /// Why no further row group is admitted, if that is another reason than the last one.
+    #[cold]
+    pub(super) fn emit_row_group_block(&mut self, now: Instant) {
+        let reason = match self.row_groups.target().block() {
+            _ if self.row_groups.pending().is_empty() => RowGroupBlock::NoPendingRowGroups,
+            Some(reason) => reason,
+            None if self.row_groups.target().is_adaptive() => return,
+            None => RowGroupBlock::AtCap,
+        };
+        if self.emitter.block_changed(reason) {
+            self.emitter.run(now, SchedulerFact::RowGroupAdmissionBlocked { reason });
+        }
+    }
+}
+
+/// Tasks.
+impl Pipeline {
+    /// A task was selected, leased and handed out, in one step.
+    #[cold]
+    pub(super) fn emit_spawned(&mut self, key: TaskKey, attempt: u32, worker: WorkerId, lease: LeaseId) {
+        let now = self.clock.latest();
+        self.emit_denials(now);
+        let (overrides, skips) = (self.tasks.tasks().liveness_overrides(), self.tasks.tasks().advisory_skips());
+        let (is_override, is_skip) = self.emitter.count_exceptions(overrides, skips);
+        if is_skip && let Some(skip) = self.tasks.tasks().last_advisory_skip() {
+            let (pressure, preferred) = (skip.pressure, skip.preferred);
+            self.emit_task(now, skip.skipped, SchedulerFact::PressureAdvisorySkipped { pressure, preferred });
+        }
+        let active = self.tasks.tasks().active_leases() as u32;
+        let queued = self.tasks.tasks().queued() as u32;
+        if is_override {
+            self.emitter.task(now, key, attempt, SchedulerFact::LivenessOverride);
+        }
+        self.emitter.task(now, key, attempt, SchedulerFact::Selected { queued });
+        self.emitter.task(now, key, attempt, SchedulerFact::TaskLeaseAcquired { lease, active });
+        self.emitter.task(now, key, attempt, SchedulerFact::WorkerSpawned { worker });
+        if queued == 0 {
+            self.emitter.run(now, SchedulerFact::QueueDrained { discarded: 0 });
+        }
+    }
+
+    /// Nothing more can be started for now.
+    #[cold]
+    pub(super) fn emit_round(&mut self) {
+        let now = self.clock.latest();
+        self.emit_denials(now);
+        self.tasks.end_round();
+        let queued = self.tasks.tasks().queued() as u32;
+        if queued == 0 {
+            if self.emitter.queue_changed(QueueState::Empty) {
+                self.emitter.run(now, SchedulerFact::QueueEmpty);
+            }
+        } else if let Some(Denied { task, reason, resource }) = self.tasks.tasks().first_denial() {
+            if self.emitter.queue_changed(QueueState::Blocked { reason, resource }) {
+                let resource = resource.map(|resource| resource.0);
+                self.emit_task(now, task, SchedulerFact::AdmissionBlocked { reason, resource, queued });
+            }
+        }
+    }
+
+    fn emit_denials(&mut self, now: Instant) {
+        let mut denied = self.tasks.take_denials();
+        for Denied { task, reason, resource } in denied.drain(..) {
+            let resource = resource.map(|resource| resource.0);
+            let fact = match reason {
+                DenialReason::GroupCap => SchedulerFact::GroupCapped { resource },
+                _ => SchedulerFact::AdmissionDenied { reason, resource },
+            };
+            self.emit_task(now, task, fact);
+        }
+        self.tasks.return_denials(denied);
+    }
+
+    /// A worker gave back what it holds, or has it again.
+    #[inline]
+    pub(super) fn emit_worker(&mut self, now: Instant, key: TaskKey, fact: SchedulerFact) {
+        if self.emitter.is_on() {
+            let attempt = self.attempts_of(key);
+            self.emitter.task(now, key, attempt, fact);
+        }
+    }
+
+    /// A worker is gone: how, and what it held.
+    #[cold]
+    pub(super) fn emit_ended(&mut self, now: Instant, key: TaskKey, fact: SchedulerFact, lease: LeaseId) {
+        let active = self.tasks.tasks().active_leases() as u32;
+        let attempt = self.attempts_of(key);
+        self.emitter.task(now, key, attempt, fact);
+        self.emitter.task(now, key, attempt, SchedulerFact::TaskLeaseReleased { lease, active });
+    }
+
+    /// Rows were given up for a task, or because a hook does not want them.
+    #[cold]
+    pub(super) fn emit_dropped(&mut self, key: TaskKey, reason: DropReason, rows: u32, from_queue: bool) {
+        let now = self.clock.latest();
+        if rows > 0 {
+            let fact = SchedulerFact::NonRetryableDropped { reason, rows };
+            // A hook leaves rows out on account of no task.
+            if reason == DropReason::PreBatch {
+                self.emitter.row(now, key.row_group, key.row, fact);
+            } else {
+                let attempt = self.attempts_of(key);
+                self.emitter.task(now, key, attempt, fact);
+            }
+        }
+        if from_queue && self.tasks.tasks().queued() == 0 {
+            self.emitter.run(now, SchedulerFact::QueueDrained { discarded: 0 });
+        }
+    }
+
+    fn emit_task(&mut self, now: Instant, task: u64, fact: SchedulerFact) {
+        let key = TaskKey::from_bits(task);
+        let attempt = self.attempts_of(key);
+        self.emitter.task(now, key, attempt, fact);
+    }
+
+    fn attempts_of(&self, key: TaskKey) -> u32 {
+        self.row_groups.attempts(&self.plan, key)
+    }
+
+    /// A task that did not end for good is kept, or cancelled if the run stops.
+    #[cold]
+    pub(super) fn emit_kept(
+        &mut self,
+        key: TaskKey,
+        entry: TaskEntry,
+        decision: RetryDecision,
+        failure: Option<RetryKind>,
+    ) {
+        let fact = match decision {
+            RetryDecision::Delay { until } if self.lifecycle.is_running() => {
+                SchedulerFact::RetryDeferred { failure, until, round: None }
+            }
+            RetryDecision::Defer { not_before: until } if self.lifecycle.is_running() => {
+                SchedulerFact::RetryDeferred { failure, until, round: Some(u32::from(entry.rounds) + 1) }
+            }
+            _ => SchedulerFact::Cancelled { queued: false },
+        };
+        self.emitter.task(self.clock.latest(), key, entry.attempts, fact);
+    }
+}

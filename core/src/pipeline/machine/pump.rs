@@ -1,0 +1,118 @@
+//! What every command ends with: due tasks are queued, row groups admitted, tasks dispatched.
+
+use super::Pipeline;
+use crate::pipeline::event::SchedulerFact;
+use crate::pipeline::outcome::{Effect, Task};
+use crate::pipeline::plan::key::TaskKey;
+use crate::pipeline::row_group::{Sample, StartedTask};
+use crate::task::Dispatched;
+use crate::time::Instant;
+
+impl Pipeline {
+    /// Pumps, unless a suspended worker goes first.
+    pub(super) fn pump(&mut self, now: Instant) {
+        if !self.workers.defer_dispatch(&self.tasks) {
+            self.pump_now(now);
+        }
+    }
+
+    pub(super) fn pump_now(&mut self, now: Instant) {
+        if self.lifecycle.is_running() {
+            self.queue_due(now);
+            self.admit();
+            self.dispatch();
+            if self.row_groups.target().is_adaptive() && self.tick() {
+                self.admit();
+                self.dispatch();
+            }
+            if self.emitter.is_on() {
+                self.emit_row_group_block(now);
+            }
+            let Self { retries, row_groups, plan, .. } = self;
+            retries.trim(|task| row_groups.is_delayed(plan, task));
+        }
+        self.conclude(now);
+    }
+
+    fn queue_due(&mut self, now: Instant) {
+        loop {
+            let Self { retries, row_groups, plan, .. } = self;
+            let Some(key) = retries.pop_due(now, |task| row_groups.is_delayed(plan, task)) else { return };
+            self.ready.push(key.local());
+            self.enqueue_ready(key.row_group);
+        }
+    }
+
+    fn admit(&mut self) {
+        while let Some(span) = self.row_groups.admit_next(&self.plan, &mut self.ready) {
+            self.tally.row_group_admitted(span.rows);
+            if self.emitter.is_on() {
+                self.emit_admitted(span);
+            }
+            self.enqueue_ready(span.row_group);
+            self.begin_pre_batch(span.row_group);
+        }
+    }
+
+    /// One tick of the control loop over row groups. Returns whether it admits more of them.
+    fn tick(&mut self) -> bool {
+        let Self { row_groups, tasks, deferral, .. } = self;
+        let sample = Sample {
+            active: row_groups.active().len() as u32,
+            rows: row_groups.rows_in_work(),
+            next_rows: row_groups.pending().next_rows().map(u64::from),
+            is_deferred: deferral.blocks_row_groups(row_groups.counts()),
+            queued: tasks.tasks().queued(),
+            worker_cap: tasks.worker_cap(),
+            models: tasks.model_loads(),
+        };
+        let from = row_groups.target().get();
+        let grew = row_groups.tick(&sample);
+        self.emit_target(from);
+        grew
+    }
+
+    fn dispatch(&mut self) {
+        self.pass_turns();
+        while let Some(Dispatched { task, lease }) = self.tasks.dispatch() {
+            let key = TaskKey::from_bits(task);
+            let Some(StartedTask { span, attempt }) = self.row_groups.start(&self.plan, key) else {
+                debug_assert!(false, "a row group stays while it has queued tasks");
+                let _ = self.tasks.release(lease);
+                self.emitter.run(self.clock.latest(), SchedulerFact::StaleSelection);
+                continue;
+            };
+            self.tally.tasks_mut(key.column).spawned += 1;
+            let id = lease.id();
+            let worker = self.workers.start(key, lease);
+            if self.emitter.is_on() {
+                self.emit_spawned(key, attempt, worker, id);
+            }
+            let TaskKey { row_group, column, row } = key;
+            let (first_row, rows) = (span.first_row, span.rows);
+            let yield_token = self.workers.yield_token(worker, column, &self.tasks);
+            let task = Task { worker, column, row_group, first_row, rows, row, attempt, yield_token };
+            self.effects.push_back(Effect::Spawn(task));
+        }
+        if self.emitter.is_on() {
+            self.emit_round();
+        }
+    }
+
+    /// Queues, for every ordered column, the task that has the turn, if it is ready. O(ordered columns), and once for
+    /// each task that was passed.
+    pub(super) fn pass_turns(&mut self) {
+        if !self.lifecycle.is_running() {
+            return;
+        }
+        for at in 0..self.turns.len() {
+            let tasks = self.tally.tasks(self.turns.column(at));
+            if tasks.spawned > tasks.ended() {
+                continue;
+            }
+            if let Some(key) = self.turns.next_ready(at, &self.plan, &self.row_groups) {
+                self.queue_task(self.clock.latest(), key);
+            }
+        }
+    }
+}

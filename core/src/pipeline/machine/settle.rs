@@ -1,0 +1,188 @@
+//! A row group that has nothing running or queued: its hooks, its salvage rounds and its checkpoint.
+//!
+//! ```text
+//! admitted --seeds done--> pre-batch hook --> the rest --nothing left--> post-batch hook --> checkpoint
+//! ```
+//!
+//! The hooks are called only if the configuration says so. While the answer of one is awaited, in a run that stops too,
+//! the row group has no other work, and the machine asks for no wake-up on its account.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::Pipeline;
+use crate::pipeline::lifecycle::{RunState, StopMode};
+use crate::pipeline::outcome::{Batch, DropReason, Effect, Hook, HookError, SaveError};
+use crate::pipeline::plan::key::TaskKey;
+use crate::pipeline::report::StopReason;
+use crate::pipeline::row_group::{RoundTask, RowGroupPhase, Span};
+use crate::time::Instant;
+
+/// Commands: the answers of the host.
+impl Pipeline {
+    /// A pre-batch hook ended: with the rows to leave out, counted from 0 within the row group, in any order and number;
+    /// or it failed, as it did if there is no such row, and the run stops. Any other call changes nothing.
+    pub fn pre_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<Vec<u32>, HookError>) {
+        let now = self.clock.observe(now);
+        let Some(group) = self.row_groups.in_phase(row_group, RowGroupPhase::PreBatch) else { return };
+        let count = group.span().rows;
+        self.row_groups.set_phase(row_group, RowGroupPhase::Open);
+        match result.and_then(|rows| check_rows(rows, count)) {
+            Ok(rows) => {
+                for row in rows {
+                    self.leave_out(row_group, row);
+                }
+                self.row_groups.open_gate(&self.plan, row_group, &mut self.ready);
+                self.enqueue_ready(row_group);
+            }
+            Err(HookError(why)) => {
+                let hook = Hook::PreBatch;
+                self.stop(StopReason::HookFailed { row_group, hook, why }, StopMode::Drain);
+            }
+        }
+        self.settle(now, row_group);
+        self.pump(now);
+    }
+
+    /// A post-batch hook ended: its row group is saved next, or the run stops. Any other call changes nothing.
+    pub fn post_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<(), HookError>) {
+        let now = self.clock.observe(now);
+        let Some(group) = self.row_groups.in_phase(row_group, RowGroupPhase::PostBatch) else { return };
+        let complete = group.frontier().complete_rows();
+        match result {
+            Ok(()) => self.save(row_group),
+            Err(HookError(why)) => {
+                let hook = Hook::PostBatch;
+                self.stop(StopReason::HookFailed { row_group, hook, why }, StopMode::Drain);
+                self.keep_unsaved(row_group, DropReason::HookFailed, complete);
+            }
+        }
+        self.pump(now);
+    }
+
+    /// A checkpoint ended: its row group is gone, or the run stops. Any other call changes nothing.
+    pub fn checkpoint_finished(&mut self, now: Instant, row_group: u32, result: Result<(), SaveError>) {
+        let now = self.clock.observe(now);
+        let Some(group) = self.row_groups.in_phase(row_group, RowGroupPhase::Saving) else { return };
+        let complete = group.frontier().complete_rows();
+        match result {
+            Ok(()) => {
+                self.row_groups.remove(row_group);
+                self.tally.row_group_saved(complete);
+                if self.emitter.is_on() {
+                    self.emit_saved(now, row_group, complete);
+                }
+            }
+            Err(SaveError(why)) => {
+                self.stop(StopReason::CheckpointFailed { row_group, why }, StopMode::Drain);
+                self.keep_unsaved(row_group, DropReason::Unsaved, complete);
+            }
+        }
+        self.pump(now);
+    }
+}
+
+/// Settling.
+impl Pipeline {
+    /// Moves a row group on once nothing of it is running or queued.
+    pub(super) fn settle(&mut self, now: Instant, row_group: u32) {
+        // A row group is not done with a task whose turn has come.
+        self.pass_turns();
+        self.begin_pre_batch(row_group);
+        let Some(group) = self.row_groups.in_phase(row_group, RowGroupPhase::Open) else { return };
+        if !group.is_quiet() {
+            return;
+        }
+        let is_done = group.is_done();
+        match self.lifecycle.state() {
+            _ if is_done => self.hand_out(row_group),
+            RunState::Stopping(mode) => self.settle_stopped(row_group, mode),
+            _ => self.begin_salvage_round(now, row_group),
+        }
+    }
+
+    /// Calls the pre-batch hook of a row group if its seeds are done and it was not called before.
+    pub(super) fn begin_pre_batch(&mut self, row_group: u32) {
+        let Some(group) = self.row_groups.get(row_group) else { return };
+        if !self.lifecycle.is_running() || !group.is_ready_for_pre_batch() {
+            return;
+        }
+        let Span { row_group, first_row, rows } = group.span();
+        self.row_groups.set_phase(row_group, RowGroupPhase::PreBatch);
+        self.effects.push_back(Effect::PreBatch(Batch { row_group, first_row, rows }));
+    }
+
+    /// Drops a row that the pre-batch hook left out.
+    fn leave_out(&mut self, row_group: u32, row: u32) {
+        let Some(group) = self.row_groups.get(row_group) else { return };
+        let missing = group.frontier().first_missing(&self.plan, row);
+        let Some(column) = missing.or(self.plan.order().last().copied()) else { return };
+        self.drop_rows(TaskKey { row_group, column, row: Some(row) }, DropReason::PreBatch);
+    }
+
+    fn begin_salvage_round(&mut self, now: Instant, row_group: u32) {
+        for task in self.row_groups.begin_salvage_round(&self.plan, row_group, now) {
+            match task {
+                RoundTask::Ready(task) => self.ready.push(task),
+                RoundTask::Delayed(key, until) => self.retry_at(until, key),
+            }
+        }
+        self.enqueue_ready(row_group);
+    }
+
+    /// Gives a row group to its post-batch hook, if there is one, and then to its checkpoint. Rows that are not complete
+    /// by now are dropped.
+    fn hand_out(&mut self, row_group: u32) {
+        let Some(group) = self.row_groups.get(row_group) else { return };
+        for row in group.unfinished(&self.plan) {
+            self.tally.drop_rows(Some(row.column), row.reason, 1);
+        }
+        if !self.has_post_batch_hook {
+            return self.save(row_group);
+        }
+        self.effects.push_back(Effect::PostBatch(group.finished(&self.plan)));
+        self.row_groups.set_phase(row_group, RowGroupPhase::PostBatch);
+    }
+
+    fn save(&mut self, row_group: u32) {
+        let Some(group) = self.row_groups.get(row_group) else { return };
+        self.effects.push_back(Effect::Checkpoint(group.finished(&self.plan)));
+        self.row_groups.set_phase(row_group, RowGroupPhase::Saving);
+    }
+
+    /// Keeps a row group whose hook or checkpoint failed.
+    fn keep_unsaved(&mut self, row_group: u32, reason: DropReason, complete: u32) {
+        self.row_groups.set_phase(row_group, RowGroupPhase::Unsaved);
+        self.tally.drop_rows(None, reason, u64::from(complete));
+        if self.emitter.is_on() {
+            self.emit_discarded(row_group, reason, complete);
+        }
+    }
+
+    /// Ends a row group that is not complete and has no worker left.
+    fn settle_stopped(&mut self, row_group: u32, mode: StopMode) {
+        let Some(group) = self.row_groups.get(row_group) else { return };
+        let complete = group.frontier().complete_rows();
+        if mode == StopMode::DrainPartial && complete > 0 && !group.is_gated() {
+            return self.hand_out(row_group);
+        }
+        let mut rows = complete;
+        for row in group.unfinished(&self.plan) {
+            self.tally.drop_rows(Some(row.column), row.reason, 1);
+            rows += 1;
+        }
+        self.tally.drop_rows(None, DropReason::Stopped, u64::from(complete));
+        self.row_groups.remove(row_group);
+        if self.emitter.is_on() {
+            self.emit_discarded(row_group, DropReason::Stopped, rows);
+        }
+    }
+}
+
+/// The rows, if the row group has all of them.
+fn check_rows(rows: Vec<u32>, count: u32) -> Result<Vec<u32>, HookError> {
+    match rows.iter().find(|row| **row >= count) {
+        Some(row) => Err(HookError(format!("it left out row {row}, counted from 0, of a row group of {count} rows"))),
+        None => Ok(rows),
+    }
+}

@@ -1,0 +1,61 @@
+//! How many tasks of the active row groups are in each state that something waits for.
+
+use alloc::vec::Vec;
+
+use super::frontier::TaskState;
+use crate::pipeline::plan::ColumnId;
+
+/// Derived from the states of tasks. [`RowGroups`](super::RowGroups) updates it whenever a state changes.
+#[derive(Clone, Debug)]
+pub(crate) struct StateCounts {
+    /// By column: tasks in the dispatcher's queue.
+    queued: Vec<u32>,
+    /// By column: tasks that failed and wait to be tried again.
+    retrying: Vec<u32>,
+    delayed: usize,
+}
+
+impl StateCounts {
+    pub(super) fn new(columns: usize) -> Self {
+        Self { queued: alloc::vec![0; columns], retrying: alloc::vec![0; columns], delayed: 0 }
+    }
+
+    pub(super) fn enter(&mut self, column: usize, state: TaskState) {
+        match state {
+            TaskState::Queued => self.queued[column] += 1,
+            TaskState::Deferred => self.retrying[column] += 1,
+            TaskState::Delayed => {
+                self.retrying[column] += 1;
+                self.delayed += 1;
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn leave(&mut self, column: usize, state: TaskState) {
+        match state {
+            TaskState::Queued => self.queued[column] -= 1,
+            TaskState::Deferred => self.retrying[column] -= 1,
+            TaskState::Delayed => {
+                self.retrying[column] -= 1;
+                self.delayed -= 1;
+            }
+            _ => {}
+        }
+    }
+
+    /// Tasks of each column in the dispatcher's queue.
+    pub(crate) fn queued(&self) -> &[u32] {
+        &self.queued
+    }
+
+    /// Whether a task of the column is deferred or delayed.
+    pub(crate) fn is_retrying(&self, column: ColumnId) -> bool {
+        self.retrying[column.index()] > 0
+    }
+
+    /// Tasks of all columns that wait for an instant.
+    pub(crate) fn delayed(&self) -> usize {
+        self.delayed
+    }
+}

@@ -1,0 +1,357 @@
+//! The row groups of a run: those to come, those admitted, and how many of them to have in work.
+
+use alloc::vec::Vec;
+
+use super::active::ActiveRowGroups;
+use super::counts::StateCounts;
+use super::frontier::{TaskEntry, TaskState};
+use super::group::{Deferred, RowGroup, RowGroupPhase};
+use super::pending::{Pending, Span};
+use super::target::{RowGroupTarget, Sample};
+use crate::pipeline::outcome::DropReason;
+use crate::pipeline::plan::Plan;
+use crate::pipeline::plan::key::{LocalKey, TaskKey};
+use crate::time::Instant;
+
+/// The row groups of a run and the states of their tasks.
+///
+/// The state of a task is kept once, in the frontier of its row group. All counts are derived from it here, where every
+/// change of a state passes.
+#[derive(Debug)]
+pub(crate) struct RowGroups {
+    pending: Pending,
+    active: ActiveRowGroups,
+    target: RowGroupTarget,
+    counts: StateCounts,
+    /// Rows of the active row groups.
+    rows_in_work: u64,
+    /// Active row groups whose phase is handed out.
+    handed_out: usize,
+    /// Whether a pre-batch hook is called for each row group.
+    is_gated: bool,
+}
+
+/// A task that was given to a worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StartedTask {
+    pub(crate) span: Span,
+    /// 1 for the first try.
+    pub(crate) attempt: u32,
+}
+
+/// What becomes of a deferred task when the salvage round of its row group begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoundTask {
+    Ready(LocalKey),
+    /// Its retry-after is not over: it became delayed.
+    Delayed(TaskKey, Instant),
+}
+
+/// What there is to read.
+impl RowGroups {
+    pub(crate) fn new(pending: Pending, target: RowGroupTarget, is_gated: bool, columns: usize) -> Self {
+        let (active, counts) = (ActiveRowGroups::default(), StateCounts::new(columns));
+        Self { pending, active, target, counts, rows_in_work: 0, handed_out: 0, is_gated }
+    }
+
+    pub(crate) fn pending(&self) -> &Pending {
+        &self.pending
+    }
+
+    pub(crate) fn active(&self) -> &ActiveRowGroups {
+        &self.active
+    }
+
+    pub(crate) fn target(&self) -> &RowGroupTarget {
+        &self.target
+    }
+
+    pub(crate) fn counts(&self) -> &StateCounts {
+        &self.counts
+    }
+
+    pub(crate) fn rows_in_work(&self) -> u64 {
+        self.rows_in_work
+    }
+
+    /// Row groups that are with a hook or a checkpoint.
+    pub(crate) fn handed_out(&self) -> usize {
+        self.handed_out
+    }
+
+    /// Whether every row group was admitted and is gone.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.active.is_empty() && self.pending.is_empty()
+    }
+
+    pub(crate) fn get(&self, row_group: u32) -> Option<&RowGroup> {
+        self.active.get(row_group)
+    }
+
+    /// An active row group in this phase.
+    pub(crate) fn in_phase(&self, row_group: u32, phase: RowGroupPhase) -> Option<&RowGroup> {
+        self.active.get(row_group).filter(|group| group.phase() == phase)
+    }
+
+    /// A task; `None` unless its row group is active.
+    pub(crate) fn task(&self, plan: &Plan, key: TaskKey) -> Option<TaskEntry> {
+        Some(self.active.get(key.row_group)?.frontier().entry(plan, key.local()))
+    }
+
+    /// Whether a task waits for an instant.
+    pub(crate) fn is_delayed(&self, plan: &Plan, key: TaskKey) -> bool {
+        self.task(plan, key).is_some_and(|entry| entry.state == TaskState::Delayed)
+    }
+
+    /// Tries of a task so far; 0 if its row group is not active.
+    pub(crate) fn attempts(&self, plan: &Plan, key: TaskKey) -> u32 {
+        self.task(plan, key).map_or(0, |entry| entry.attempts)
+    }
+}
+
+/// Admission and the end of row groups.
+impl RowGroups {
+    /// Admits the next row group if the target has room for it; `ready` gets its first tasks.
+    pub(crate) fn admit_next(&mut self, plan: &Plan, ready: &mut Vec<LocalKey>) -> Option<Span> {
+        let next = u64::from(self.pending.next_rows()?);
+        if !self.target.has_room(self.active.len() as u32, self.rows_in_work, next) {
+            return None;
+        }
+        let span = self.pending.take()?;
+        self.rows_in_work += u64::from(span.rows);
+        self.active.push(RowGroup::admit(plan, span, self.is_gated, ready));
+        Some(span)
+    }
+
+    /// Admits no further row group. Returns whether any was left.
+    pub(crate) fn close(&mut self) -> bool {
+        self.pending.close()
+    }
+
+    /// One tick of the control loop over the target. Returns whether the target grew.
+    pub(crate) fn tick(&mut self, sample: &Sample<'_>) -> bool {
+        self.target.tick(sample)
+    }
+
+    pub(crate) fn set_phase(&mut self, row_group: u32, phase: RowGroupPhase) {
+        let Some(group) = self.active.get_mut(row_group) else { return };
+        let before = core::mem::replace(&mut group.phase, phase);
+        self.handed_out += usize::from(phase.is_handed_out());
+        self.handed_out -= usize::from(before.is_handed_out());
+    }
+
+    /// Forgets a row group that was saved or discarded.
+    pub(crate) fn remove(&mut self, row_group: u32) {
+        let Some(group) = self.active.get(row_group) else { return };
+        self.rows_in_work -= u64::from(group.span().rows);
+        self.handed_out -= usize::from(group.phase().is_handed_out());
+        self.active.remove(row_group);
+    }
+}
+
+/// Changes of task states.
+impl RowGroups {
+    fn set_state(&mut self, plan: &Plan, key: TaskKey, state: TaskState) -> Option<&mut RowGroup> {
+        let group = self.active.get_mut(key.row_group)?;
+        let before = group.set_state(plan, key.local(), state);
+        self.counts.leave(key.column.index(), before);
+        self.counts.enter(key.column.index(), state);
+        Some(group)
+    }
+
+    /// The task is in the dispatcher's queue. Returns its tries so far.
+    pub(crate) fn queue(&mut self, plan: &Plan, key: TaskKey) -> u32 {
+        let group = self.set_state(plan, key, TaskState::Queued);
+        group.map_or(0, |group| group.entry_mut(plan, key.local()).attempts)
+    }
+
+    /// The task waits, for its turn in an ordered column or because the run stops.
+    pub(crate) fn wait(&mut self, plan: &Plan, key: TaskKey) {
+        self.set_state(plan, key, TaskState::Waiting);
+    }
+
+    /// A worker gets the task. `None` if the row group is not active.
+    pub(crate) fn start(&mut self, plan: &Plan, key: TaskKey) -> Option<StartedTask> {
+        let group = self.set_state(plan, key, TaskState::Running)?;
+        group.worker_started();
+        let entry = group.entry_mut(plan, key.local());
+        entry.attempts = entry.attempts.saturating_add(1);
+        let attempt = entry.attempts;
+        Some(StartedTask { span: group.span(), attempt })
+    }
+
+    /// The worker of a task is gone. Returns the task as it stands.
+    pub(crate) fn worker_ended(&mut self, plan: &Plan, key: TaskKey) -> Option<TaskEntry> {
+        let group = self.active.get_mut(key.row_group)?;
+        group.worker_ended();
+        Some(*group.entry_mut(plan, key.local()))
+    }
+
+    /// The worker of a task never started: its try does not count.
+    pub(crate) fn undo_attempt(&mut self, plan: &Plan, key: TaskKey) {
+        if let Some(group) = self.active.get_mut(key.row_group) {
+            let entry = group.entry_mut(plan, key.local());
+            entry.attempts = entry.attempts.saturating_sub(1);
+        }
+    }
+
+    /// The task is done: made, or skipped. `ready` gets the tasks that waited for nothing else.
+    pub(crate) fn complete(&mut self, plan: &Plan, key: TaskKey, is_skipped: bool, ready: &mut Vec<LocalKey>) {
+        if let Some(group) = self.active.get_mut(key.row_group) {
+            group.complete(plan, key.local(), is_skipped, ready);
+        }
+    }
+
+    /// The pre-batch hook of a row group has answered; `ready` gets the tasks that waited for nothing else.
+    pub(crate) fn open_gate(&mut self, plan: &Plan, row_group: u32, ready: &mut Vec<LocalKey>) {
+        if let Some(group) = self.active.get_mut(row_group) {
+            group.open_gate(plan, ready);
+        }
+    }
+
+    /// The task waits for an instant.
+    pub(crate) fn delay(&mut self, plan: &Plan, key: TaskKey) {
+        self.set_state(plan, key, TaskState::Delayed);
+    }
+
+    /// The task waits for the next salvage round of its row group.
+    pub(crate) fn defer(&mut self, plan: &Plan, key: TaskKey, not_before: Instant) {
+        if let Some(group) = self.set_state(plan, key, TaskState::Deferred) {
+            group.defer(Deferred { task: key.local(), not_before });
+        }
+    }
+
+    /// Begins a salvage round: every deferred task uses up a round, and is ready or delayed from now on.
+    pub(crate) fn begin_salvage_round(&mut self, plan: &Plan, row_group: u32, now: Instant) -> Vec<RoundTask> {
+        let Some(group) = self.active.get_mut(row_group) else { return Vec::new() };
+        let mut tasks = Vec::new();
+        for Deferred { task, not_before } in group.take_deferred() {
+            let entry = group.entry_mut(plan, task);
+            if entry.state != TaskState::Deferred {
+                continue;
+            }
+            entry.rounds += 1;
+            tasks.push(if not_before <= now {
+                RoundTask::Ready(task)
+            } else {
+                RoundTask::Delayed(group.key(task), not_before)
+            });
+        }
+        for task in &tasks {
+            if let RoundTask::Delayed(key, _) = task {
+                self.delay(plan, *key);
+            }
+        }
+        tasks
+    }
+
+    /// The run stops: no task is queued, deferred or delayed any more. O(tasks of the active row groups).
+    pub(crate) fn discard_waiting(&mut self, plan: &Plan) {
+        let Self { active, counts, .. } = self;
+        let whole = plan.whole_columns();
+        let cells = plan.cell_columns();
+        for group in active.iter_mut() {
+            group.discard_waiting(|state, index| {
+                let column = match index.checked_sub(whole.len()) {
+                    None => whole[index],
+                    Some(cell) => cells[cell % cells.len()],
+                };
+                counts.leave(column.index(), state);
+            });
+        }
+    }
+
+    /// Drops the row of a cell, or every row for a task of a whole row group. `ready` gets tasks that waited for nothing
+    /// else, and `gone` each dropped task as it was. Returns how many rows were dropped.
+    pub(crate) fn drop_rows(
+        &mut self,
+        plan: &Plan,
+        key: TaskKey,
+        reason: DropReason,
+        ready: &mut Vec<LocalKey>,
+        mut gone: impl FnMut(TaskKey, TaskEntry),
+    ) -> u32 {
+        let Self { active, counts, .. } = self;
+        let Some(group) = active.get_mut(key.row_group) else { return 0 };
+        group.drop_rows(plan, key.local(), reason, ready, |(column, row), entry| {
+            counts.leave(column.index(), entry.state);
+            gone(TaskKey { column, row, ..key }, entry);
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::{Column, ColumnId, PlanBuilder, Strategy};
+
+    /// Two cell columns without upstreams over one row group of three rows.
+    fn admitted() -> (Plan, RowGroups, Vec<TaskKey>) {
+        let columns = [Column::new("a", Strategy::Cell), Column::new("b", Strategy::Cell)];
+        let plan = columns.into_iter().fold(PlanBuilder::new(), PlanBuilder::column).build().unwrap();
+        let mut groups = RowGroups::new(Pending::new(3, 3, Vec::new()), RowGroupTarget::new(None, 1, 3), false, 2);
+        let mut ready = Vec::new();
+        assert_eq!(groups.admit_next(&plan, &mut ready).map(|span| span.rows), Some(3));
+        let keys = ready.iter().map(|(column, row)| TaskKey { row_group: 0, column: *column, row: *row }).collect();
+        (plan, groups, keys)
+    }
+
+    fn counted(groups: &RowGroups) -> ([u32; 2], [bool; 2], usize) {
+        let counts = groups.counts();
+        let retrying = [0, 1].map(|column| counts.is_retrying(ColumnId(column)));
+        ([counts.queued()[0], counts.queued()[1]], retrying, counts.delayed())
+    }
+
+    #[test]
+    fn the_counts_follow_the_state_of_each_task() {
+        let (plan, mut groups, keys) = admitted();
+        keys.iter().for_each(|key| _ = groups.queue(&plan, *key));
+        assert_eq!(counted(&groups), ([3, 3], [false, false], 0));
+        assert_eq!(groups.start(&plan, keys[0]).map(|started| started.attempt), Some(1));
+        groups.worker_ended(&plan, keys[0]);
+        groups.delay(&plan, keys[0]);
+        assert_eq!(counted(&groups), ([2, 3], [true, false], 1));
+        // The row of the delayed task: its other cell is queued.
+        let mut gone = Vec::new();
+        let reason = DropReason::WorkerLost;
+        let rows =
+            groups.drop_rows(&plan, keys[0], reason, &mut Vec::new(), |key, entry| gone.push((key, entry.state)));
+        assert_eq!((rows, gone), (1, [(keys[0], TaskState::Delayed), (keys[3], TaskState::Queued)].into()));
+        assert_eq!(counted(&groups), ([2, 2], [false, false], 0));
+        groups.discard_waiting(&plan);
+        assert_eq!(counted(&groups), ([0, 0], [false, false], 0));
+        assert!(groups.get(0).unwrap().is_quiet());
+    }
+
+    #[test]
+    fn a_deferred_task_waits_for_its_round_and_then_for_its_retry_after() {
+        let (plan, mut groups, keys) = admitted();
+        let later = Instant::from_nanos(9);
+        for (key, not_before) in [(keys[0], Instant::ZERO), (keys[1], later)] {
+            groups.queue(&plan, key);
+            groups.start(&plan, key);
+            groups.worker_ended(&plan, key);
+            groups.defer(&plan, key, not_before);
+        }
+        let round = groups.begin_salvage_round(&plan, 0, Instant::ZERO);
+        assert_eq!(round, [RoundTask::Ready(keys[0].local()), RoundTask::Delayed(keys[1], later)]);
+        assert_eq!(groups.counts().delayed(), 1);
+        assert_eq!(groups.task(&plan, keys[1]).map(|entry| entry.rounds), Some(1));
+    }
+
+    #[test]
+    fn a_row_group_with_a_hook_or_a_checkpoint_is_counted_until_it_is_gone() {
+        let (_, mut groups, _) = admitted();
+        groups.set_phase(0, RowGroupPhase::PostBatch);
+        groups.set_phase(0, RowGroupPhase::Saving);
+        assert_eq!((groups.handed_out(), groups.rows_in_work()), (1, 3));
+        groups.remove(0);
+        assert_eq!((groups.handed_out(), groups.rows_in_work(), groups.is_exhausted()), (0, 0, true));
+    }
+
+    #[test]
+    fn a_queued_task_takes_at_most_64_bytes() {
+        let bytes = size_of::<TaskEntry>() + crate::fair_queue::ITEM_BYTES;
+        assert!(bytes <= 64, "{bytes} bytes");
+    }
+}

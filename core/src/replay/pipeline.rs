@@ -1,0 +1,202 @@
+//! The commands of a recorded pipeline. See [`Pipeline`] for what each does.
+
+use alloc::vec::Vec;
+
+use super::recorded::{Machine, Recorded};
+use crate::error::ConfigError;
+use crate::id::SlotKey;
+use crate::lease::ReleaseAnswer;
+use crate::pipeline::event::{Interest, SchedulerEvent};
+use crate::pipeline::{
+    ColumnId, Effect, FatalError, HookError, Pipeline, PipelineCommand, PolicyChoice, SaveError, TaskOutcome, WorkerId,
+};
+use crate::request::{RequestAdmission, RequestPressure, ResourceId};
+use crate::time::Instant;
+use crate::yielding::{TaskResources, YieldToken};
+
+impl Machine for Pipeline {
+    type Command = PipelineCommand;
+
+    fn pending_effects(&self) -> usize {
+        self.pending_effects()
+    }
+}
+
+/// Commands.
+impl Recorded<Pipeline> {
+    /// Records a command and applies it.
+    pub fn apply(&mut self, command: &PipelineCommand) {
+        self.note(|| command.clone());
+        self.machine.apply(command.clone());
+    }
+
+    /// [`Pipeline::call_through`]
+    pub fn call_through(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
+        self.note(|| {
+            let calls = calls.iter().map(|(name, resource)| ((*name).into(), *resource)).collect();
+            PipelineCommand::CallThrough { run, calls }
+        });
+        self.machine.call_through(run, calls);
+    }
+
+    /// [`Pipeline::start`]
+    pub fn start(&mut self, now: Instant) {
+        self.note(|| PipelineCommand::Start { now });
+        self.machine.start(now);
+    }
+
+    /// [`Pipeline::handle_timeout`]
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.note(|| PipelineCommand::HandleTimeout { now });
+        self.machine.handle_timeout(now);
+    }
+
+    /// [`Pipeline::task_finished`]
+    pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseAnswer {
+        self.note(|| PipelineCommand::TaskFinished { now, worker, outcome });
+        self.machine.task_finished(now, worker, outcome)
+    }
+
+    /// [`Pipeline::task_panicked`]
+    pub fn task_panicked(&mut self, now: Instant, worker: WorkerId, error: FatalError) -> ReleaseAnswer {
+        self.note(|| PipelineCommand::TaskPanicked { now, worker, cause: error.0.clone() });
+        self.machine.task_panicked(now, worker, error)
+    }
+
+    /// [`Pipeline::spawn_failed`]
+    pub fn spawn_failed(&mut self, now: Instant, worker: WorkerId) -> ReleaseAnswer {
+        self.note(|| PipelineCommand::SpawnFailed { now, worker });
+        self.machine.spawn_failed(now, worker)
+    }
+
+    /// [`Pipeline::pre_batch_finished`]
+    pub fn pre_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<Vec<u32>, HookError>) {
+        self.note(|| {
+            let result = result.clone().map_err(|error| error.0);
+            PipelineCommand::PreBatchFinished { now, row_group, result }
+        });
+        self.machine.pre_batch_finished(now, row_group, result);
+    }
+
+    /// [`Pipeline::post_batch_finished`]
+    pub fn post_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<(), HookError>) {
+        self.note(|| {
+            let result = result.clone().map_err(|error| error.0);
+            PipelineCommand::PostBatchFinished { now, row_group, result }
+        });
+        self.machine.post_batch_finished(now, row_group, result);
+    }
+
+    /// [`Pipeline::checkpoint_finished`]
+    pub fn checkpoint_finished(&mut self, now: Instant, row_group: u32, result: Result<(), SaveError>) {
+        self.note(|| {
+            let result = result.clone().map_err(|error| error.0);
+            PipelineCommand::CheckpointFinished { now, row_group, result }
+        });
+        self.machine.checkpoint_finished(now, row_group, result);
+    }
+
+    /// [`Pipeline::set_request_pressure`]
+    pub fn set_request_pressure(&mut self, now: Instant, resource: &str, pressure: Option<RequestPressure>) {
+        self.note(|| PipelineCommand::SetRequestPressure { now, resource: resource.into(), pressure });
+        self.machine.set_request_pressure(now, resource, pressure);
+    }
+
+    /// [`Pipeline::update_pressure`]. Records the calls whose pressure changed.
+    pub fn update_pressure(&mut self, now: Instant, admission: &RequestAdmission) {
+        for call in 0..self.machine.calls_to_sample() {
+            let pressure = admission.pressure(now, self.machine.calls()[call].1);
+            if self.machine.note_pressure(call, pressure) {
+                let Self { machine, recorder } = self;
+                let resource = &machine.calls()[call].0;
+                recorder.note(machine.pending_effects(), || PipelineCommand::UpdatePressure {
+                    resource: resource.clone(),
+                    pressure,
+                });
+            }
+        }
+    }
+
+    /// [`Pipeline::settle_with`]
+    pub fn settle_with(&mut self, now: Instant, admission: &mut RequestAdmission) {
+        if self.machine.is_waiting_for_suspended() || admission.needs_resume() {
+            admission.resume_yielded(now, self);
+            self.resume_dispatch(now);
+        }
+    }
+
+    /// [`Pipeline::resume_dispatch`]. Not recorded if it does nothing.
+    pub fn resume_dispatch(&mut self, now: Instant) {
+        if self.machine.is_waiting_for_suspended() {
+            self.note(|| PipelineCommand::ResumeDispatch { now });
+            self.machine.resume_dispatch(now);
+        }
+    }
+
+    /// [`Pipeline::set_policy`]. Not recorded if it is refused.
+    pub fn set_policy(&mut self, now: Instant, policy: PolicyChoice) -> Result<(), ConfigError> {
+        let pending = self.machine.pending_effects();
+        self.machine.set_policy(now, policy.clone())?;
+        self.recorder.note(pending, || PipelineCommand::SetPolicy { now, policy });
+        Ok(())
+    }
+
+    /// [`Pipeline::set_weight`]. Not recorded if it is refused.
+    pub fn set_weight(&mut self, now: Instant, column: ColumnId, weight: f64) -> Result<(), ConfigError> {
+        let pending = self.machine.pending_effects();
+        self.machine.set_weight(now, column, weight)?;
+        self.recorder.note(pending, || PipelineCommand::SetWeight { now, column, weight });
+        Ok(())
+    }
+
+    /// [`Pipeline::drain`]
+    pub fn drain(&mut self, now: Instant) {
+        self.note(|| PipelineCommand::Drain { now });
+        self.machine.drain(now);
+    }
+
+    /// [`Pipeline::cancel`]
+    pub fn cancel(&mut self, now: Instant) {
+        self.note(|| PipelineCommand::Cancel { now });
+        self.machine.cancel(now);
+    }
+}
+
+/// Effects and events. They are no commands: polling decides nothing.
+impl Recorded<Pipeline> {
+    /// [`Pipeline::poll_effect`]
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        let effect = self.machine.poll_effect()?;
+        self.recorder.polled(|digest| digest.run(&effect));
+        Some(effect)
+    }
+
+    /// [`Pipeline::set_interest`]
+    pub fn set_interest(&mut self, interest: Interest) {
+        self.machine.set_interest(interest);
+    }
+
+    /// [`Pipeline::poll_event`]
+    pub fn poll_event(&mut self) -> Option<SchedulerEvent> {
+        self.machine.poll_event()
+    }
+}
+
+/// Not recorded: the commands of request admission that call it are.
+impl TaskResources for Recorded<Pipeline> {
+    fn suspend(&mut self, now: Instant, token: &YieldToken) -> bool {
+        self.machine.suspend(now, token)
+    }
+
+    fn resume(&mut self, now: Instant, token: &YieldToken) -> bool {
+        self.machine.resume(now, token)
+    }
+
+    fn can_resume(&self, token: &YieldToken) -> bool {
+        self.machine.can_resume(token)
+    }
+
+    fn blocks(&self, holder: &YieldToken, token: &YieldToken) -> bool {
+        self.machine.blocks(holder, token)
+    }
+}

@@ -1,0 +1,72 @@
+//! A machine whose commands are recorded.
+
+use alloc::vec::Vec;
+use core::fmt::Debug;
+use core::ops::Deref;
+
+use super::recorder::{Recorder, Sequence, Stamped};
+
+/// A machine that can be recorded: its commands exist as values.
+pub trait Machine {
+    /// A command of the machine.
+    type Command: Clone + Debug;
+
+    /// Effects that were not polled yet.
+    fn pending_effects(&self) -> usize;
+}
+
+/// Wraps a machine and records its commands, once [`Recorded::record`] was called.
+///
+/// It has the methods of the machine that change it, with the same signatures: each records the command and passes it
+/// on. Everything that only reads is reached through [`Deref`]. Without a recording a command costs one branch more.
+#[derive(Debug)]
+pub struct Recorded<M: Machine> {
+    pub(super) machine: M,
+    pub(super) recorder: Recorder<M::Command>,
+}
+
+impl<M: Machine> Recorded<M> {
+    /// Wraps a machine. Nothing is recorded yet.
+    pub fn new(machine: M) -> Self {
+        Self { machine, recorder: Recorder::default() }
+    }
+
+    /// Records every command from now on, numbered by `sequence`. To be replayed, a log has to begin with the first
+    /// command of the machine.
+    pub fn record(&mut self, sequence: &Sequence) {
+        self.recorder.begin(sequence);
+    }
+
+    /// The commands that were recorded since the last call.
+    pub fn take_commands(&mut self) -> Vec<Stamped<M::Command>> {
+        self.recorder.take()
+    }
+
+    /// A hash over every decision since [`Recorded::record`]: the answers to commands, and the effects that were polled.
+    #[must_use]
+    pub fn decision_digest(&self) -> u64 {
+        self.recorder.digest()
+    }
+
+    /// Records the command that is about to be given to the machine.
+    #[inline]
+    pub(super) fn note(&mut self, command: impl FnOnce() -> M::Command) {
+        if self.recorder.is_on() {
+            self.recorder.note(self.machine.pending_effects(), command);
+        }
+    }
+}
+
+impl<M: Machine> From<M> for Recorded<M> {
+    fn from(machine: M) -> Self {
+        Self::new(machine)
+    }
+}
+
+impl<M: Machine> Deref for Recorded<M> {
+    type Target = M;
+
+    fn deref(&self) -> &M {
+        &self.machine
+    }
+}
