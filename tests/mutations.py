@@ -81,7 +81,7 @@ FAULTS = [
     Fault("a spawn that failed counts as a try", "pipeline/row_group/set.rs",
           "entry.attempts = entry.attempts.saturating_sub(1);", "let _ = entry;"),
     Fault("a queue that stays blocked has an event in every round", "pipeline/machine/events.rs",
-          "if self.emitter.queue_changed(QueueState::Blocked { reason, resource }) {", "{"),
+          "            && self.emitter.queue_changed(QueueState::Blocked { reason, resource })\n", ""),
     Fault("a group is told twice in a round that it is denied", "task/denials.rs",
           "self.round + 1) <= self.round {", "self.round + 1) <= self.round + 1 {"),
     Fault("a short cooldown replaces a long one", "request/cooldown.rs",

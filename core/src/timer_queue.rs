@@ -1,7 +1,8 @@
 //! A queue of instants that something waits for: the one deadline heap of every machine.
 //!
-//! Entries are never removed from the middle. What an entry was armed for may be over before the entry is due: the
-//! entry is then *outdated*, which the owner decides, and the queue discards it when it reaches the front.
+//! Entries are never removed from the middle. What an entry was armed for may be over before the entry is
+//! due: the entry is then *outdated*, which the owner decides, and the queue discards it when it reaches the
+//! front.
 //!
 //! ```text
 //! arm       pushes; sweeps first once the entries are twice as many as the last sweep left, and at least 64
@@ -9,8 +10,8 @@
 //! trim      discards outdated entries from the front, so that `next` is exact
 //! ```
 //!
-//! Memory is bounded: there are at most `max(64, 2 * n)` entries, where `n` is the largest number that were current at
-//! any sweep. The cost of sweeps is O(1) amortised for each armed entry.
+//! Memory is bounded: there are at most `max(64, 2 * n)` entries, where `n` is the largest number that were
+//! current at any sweep. The cost of sweeps is O(1) amortised for each armed entry.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
@@ -65,7 +66,8 @@ impl<T: Ord> TimerQueue<T> {
         }
     }
 
-    /// The instant of the first entry. It may be outdated, and so early, unless [`TimerQueue::trim`] ran since.
+    /// The instant of the first entry. It may be outdated, and so early, unless [`TimerQueue::trim`] ran
+    /// since.
     #[inline]
     pub(crate) fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse((at, _))| *at)

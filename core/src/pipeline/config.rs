@@ -50,7 +50,8 @@ impl PolicyChoice {
     }
 }
 
-/// The settings of a run. `..PipelineConfig::default()` fills in what is not said; only `rows` has no useful default.
+/// The settings of a run. `..PipelineConfig::default()` fills in what is not said; only `rows` has no useful
+/// default.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
@@ -75,15 +76,16 @@ pub struct PipelineConfig {
     pub salvage_rounds: u32,
     /// Final outcomes that are judged together, 1 to 65536. Default 10.
     pub shutdown_window: u32,
-    /// The share of failures in a full window at which the run stops, above 0 and at most 1; `None`: never. Default 0.5.
+    /// The share of failures in a full window at which the run stops, above 0 and at most 1; `None`: never.
+    /// Default 0.5.
     pub shutdown_rate: Option<f64>,
-    /// Stops the run once a fairness group has been answered nothing but rate limits for this long; `None`: never.
-    /// Default 10 minutes.
+    /// Stops the run once a fairness group has been answered nothing but rate limits for this long; `None`:
+    /// never. Default 10 minutes.
     pub rate_limit_patience: Option<Duration>,
     /// Answers of one fairness group that are judged together for a warning, 1 to 65536. Default 20.
     pub degraded_window: u32,
-    /// The share of failures that may pass at which a provider counts as degraded, above 0 and at most 1; `None`: never.
-    /// Default 0.5.
+    /// The share of failures that may pass at which a provider counts as degraded, above 0 and at most 1;
+    /// `None`: never. Default 0.5.
     pub degraded_rate: Option<f64>,
     /// The shortest pause between two such warnings about one fairness group. Default 60 s.
     pub degraded_pause: Duration,
@@ -91,11 +93,12 @@ pub struct PipelineConfig {
     pub retry_floor: Duration,
     /// The longest such pause, whatever the provider asked for; not below `retry_floor`. Default 10 minutes.
     pub retry_ceiling: Duration,
-    /// Whether workers of columns that [yield](crate::pipeline::Column::yields) give back what they hold while they wait for a request
-    /// lease. Default yes.
+    /// Whether workers of columns that [yield](crate::pipeline::Column::yields) give back what they hold
+    /// while they wait for a request lease. Default yes.
     pub yield_while_waiting: bool,
-    /// Whether a hook is called for each row group after its seeds, which are the columns made for whole row groups that
-    /// need no cell, and before all others: see [`Effect::PreBatch`](crate::pipeline::Effect::PreBatch). Default no.
+    /// Whether a hook is called for each row group after its seeds, which are the columns made for whole row
+    /// groups that need no cell, and before all others: see
+    /// [`Effect::PreBatch`](crate::pipeline::Effect::PreBatch). Default no.
     pub pre_batch_hook: bool,
     /// Whether a hook is called for each row group before its checkpoint: see
     /// [`Effect::PostBatch`](crate::pipeline::Effect::PostBatch). Default no.

@@ -8,10 +8,10 @@
 //! | checkpoint failed, hook failed, stuck | finish | not saved: a resumed run makes them anew |
 //! | cancelled, fatal | aborted, and waited for | not saved |
 //!
-//! A row group that is complete is saved whatever the reason. A later stop can only make the first one stricter; it
-//! replaces the reported reason only if it is worse (fatal, then checkpoint or hook failed, then all others, then
-//! drained). A hook or a checkpoint that is under way is waited for, whatever the reason; no pre-batch hook is called
-//! any more.
+//! A row group that is complete is saved whatever the reason. A later stop can only make the first one
+//! stricter; it replaces the reported reason only if it is worse (fatal, then checkpoint or hook failed, then
+//! all others, then drained). A hook or a checkpoint that is under way is waited for, whatever the reason; no
+//! pre-batch hook is called any more.
 
 use super::event::StopKind;
 use super::report::{RunReport, StopReason};

@@ -1,9 +1,9 @@
-//! What is ready, what is next, what is finished, what failed?
+//! Runs a plan of columns over row groups: what is ready, what is next, what is finished, what failed?
 //!
-//! A [`Plan`] is a directed acyclic graph of columns. Rows come in row groups. A task makes one column for one row
-//! ([`Strategy::Cell`]) or for a whole row group (the other strategies). The [`Pipeline`] machine admits row groups,
-//! finds the tasks whose upstreams are complete, passes each through the queue and the lease of
-//! [`task`](crate::task), and hands a row group out for its checkpoint once nothing of it is left to do.
+//! A [`Plan`] is a directed acyclic graph of columns. Rows come in row groups. A task makes one column for
+//! one row ([`Strategy::Cell`]) or for a whole row group (the other strategies). The [`Pipeline`] machine
+//! admits row groups, finds the tasks whose upstreams are complete, passes each through the queue and the
+//! lease of [`task`](crate::task), and requests the checkpoint of a row group once all its tasks are done.
 //!
 //! ```text
 //! row group:  pending --admit--> open --last worker done--> saving --saved--> gone
@@ -21,10 +21,13 @@
 //! | `plan` | which columns there are, in which order they can be made, and what a task's id is |
 //! | `row_group` | which row group is next, which of its tasks are ready, done or dropped, and how many are in work |
 //! | `retry` | when a failed task is tried again, and when the run should stop by itself |
-//! | `dispatch` | in which fairness group tasks are queued, and whose turn it is in an ordered column |
-//! | `machine` | the commands and effects of a run |
+//! | `dispatch` | in which fairness group tasks are queued, which workers run, whose turn it is in an ordered column |
+//! | `lifecycle` | how a run begins, stops and ends |
+//! | `machine` | the commands and effects of a run: the facade [`Pipeline`] over the parts above |
+//! | `command` | the commands as values, to be recorded and applied again |
 //! | [`event`] | what happened |
-//! | `report` | what is counted |
+//! | `report`, `stats`, `explain` | what is counted, what there is to watch, and why a task waits |
+//! | `config`, `outcome` | the settings of a run, and the values that go in and out |
 
 mod command;
 mod config;

@@ -77,8 +77,8 @@ pub enum RetryKind {
 }
 
 impl RetryKind {
-    /// Whether the task did nothing wrong and only came too early: it is tried again after a pause, as often as it
-    /// takes, and no such try uses up a salvage round.
+    /// Whether the task did nothing wrong and only came too early: it is tried again after a pause, as often
+    /// as it takes, and no such try uses up a salvage round.
     #[must_use]
     pub const fn is_preserved(self) -> bool {
         matches!(self, Self::RateLimited | Self::AdmissionTimeout)
@@ -137,8 +137,9 @@ impl fmt::Display for FailureKind {
 pub enum TaskOutcome {
     /// The column is made for the row, or for every row of the group that is alive.
     Success,
-    /// The column's condition says that the row does without it: the task is done, and nothing was asked of a provider.
-    /// Columns that need it follow it or not: see [`Column::skip_with_upstream`](crate::pipeline::Column::skip_with_upstream).
+    /// The column's condition says that the row does without it: the task is done, and nothing was asked of a
+    /// provider. Columns that need it follow it or not: see
+    /// [`Column::skip_with_upstream`](crate::pipeline::Column::skip_with_upstream).
     Skipped,
     /// It may work later.
     Retryable {
@@ -150,7 +151,8 @@ pub enum TaskOutcome {
     },
     /// It will not work: drops the row, or the row group when the task was for a whole one.
     Failed(FailureKind),
-    /// The worker was aborted, or lost before it ended. Outside of a stop this is deferred like a retryable failure.
+    /// The worker was aborted, or lost before it ended. Outside of a stop this is deferred like a retryable
+    /// failure.
     Cancelled,
 }
 
@@ -196,8 +198,8 @@ impl fmt::Display for DropReason {
 pub struct DroppedRow {
     /// Counted from 0 within the row group.
     pub row: u32,
-    /// The column that failed, or the first one still missing when the run stopped or a hook left the row out (the last
-    /// one, if none was missing).
+    /// The column that failed, or the first one still missing when the run stopped or a hook left the row out
+    /// (the last one, if none was missing).
     pub column: ColumnId,
     /// Why.
     pub reason: DropReason,
@@ -251,7 +253,8 @@ impl fmt::Display for Hook {
     }
 }
 
-/// A bug in the host or in user code, in words for the report: stops the run and is never disguised as a dropped row.
+/// A bug in the host or in user code, in words for the report: stops the run and is never disguised as a
+/// dropped row.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FatalError(pub String);
@@ -310,23 +313,25 @@ impl fmt::Display for ProviderDegraded {
 /// What a driver must carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Start a worker; answer with [`Pipeline::task_finished`](crate::pipeline::Pipeline::task_finished), for a bug with
-    /// [`Pipeline::task_panicked`](crate::pipeline::Pipeline::task_panicked), or with
+    /// Start a worker; answer with [`Pipeline::task_finished`](crate::pipeline::Pipeline::task_finished), for
+    /// a bug with [`Pipeline::task_panicked`](crate::pipeline::Pipeline::task_panicked), or with
     /// [`Pipeline::spawn_failed`](crate::pipeline::Pipeline::spawn_failed) if it could not be started.
     Spawn(Task),
     /// Call the pre-batch hook of a row group, which may leave rows out; answer with
-    /// [`Pipeline::pre_batch_finished`](crate::pipeline::Pipeline::pre_batch_finished). Comes once for a row group, before any
-    /// task that is not a seed; not for one whose rows were all dropped before.
+    /// [`Pipeline::pre_batch_finished`](crate::pipeline::Pipeline::pre_batch_finished). Comes once for a row
+    /// group, before any task that is not a seed; not for one whose rows were all dropped before.
     PreBatch(Batch),
     /// Call the post-batch hook of a row group that will be saved next; answer with
     /// [`Pipeline::post_batch_finished`](crate::pipeline::Pipeline::post_batch_finished).
     PostBatch(FinishedRowGroup),
-    /// Save a row group; answer with [`Pipeline::checkpoint_finished`](crate::pipeline::Pipeline::checkpoint_finished).
+    /// Save a row group; answer with
+    /// [`Pipeline::checkpoint_finished`](crate::pipeline::Pipeline::checkpoint_finished).
     Checkpoint(FinishedRowGroup),
     /// Cancel a worker. It must still be answered for; a worker that ends in another way first may say so.
     Abort(WorkerId),
     /// Tell somebody. Nothing has to be answered.
     Warn(ProviderDegraded),
-    /// The run is over: every lease is back, every hook and checkpoint answered, the report is there. Comes once, last.
+    /// The run is over: every lease is back, every hook and checkpoint answered, the report is there. Comes
+    /// once, last.
     Finished,
 }

@@ -6,8 +6,8 @@
 //! end           the digests of the run: always the last line, and missing if the run was cut short
 //! ```
 //!
-//! A log without an end was cut: it is told up to the first number that is missing, and has nothing to be compared with. Its
-//! last line may then be half a line. A log with an end must be whole.
+//! A log without an end was cut: it is told up to the first number that is missing, and has nothing to be
+//! compared with. Its last line may then be half a line. A log with an end must be whole.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -66,7 +66,8 @@ impl Line {
 /// Why a host has no [`Line`] for a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// It is not JSON. As the last line of a log without an end it is what a run that was killed leaves behind.
+    /// It is not JSON. As the last line of a log without an end it is what a run that was killed leaves
+    /// behind.
     NotJson(String),
     /// It is JSON of another shape.
     OtherShape(String),
@@ -198,8 +199,8 @@ impl LogReader {
 pub struct Log {
     /// What the machines are made of.
     pub header: Header,
-    /// The commands, in their order. Those of a log that was cut have no gap; those of one that has its end may have one if it
-    /// was changed, and are then refused at it.
+    /// The commands, in their order. Those of a log that was cut have no gap; those of one that has its end
+    /// may have one if it was changed, and are then refused at it.
     pub entries: Vec<Stamped<Command>>,
     /// Commands of a log that was cut that stand behind its first gap, and are not among `entries`.
     pub left_out: u64,
@@ -242,7 +243,8 @@ pub struct Replayed {
 }
 
 impl Replayed {
-    /// Whether the replay decided as the run did; `None` if the log was cut, and has nothing to be compared with.
+    /// Whether the replay decided as the run did; `None` if the log was cut, and has nothing to be compared
+    /// with.
     #[must_use]
     pub fn is_equal(&self) -> Option<bool> {
         self.recorded.map(|recorded| recorded == self.digests)

@@ -1,8 +1,17 @@
-//! The decisions of a run, again: what the machines were told is taken down, and told to new ones.
+//! Records the commands of a run, and runs them again.
 //!
-//! Machines decide by nothing but their commands, so the commands of a run, each with its instant, are the run: told again,
-//! in another process or on another target, they give the same effects byte for byte. [`Replay::digest`] says so in one
-//! number.
+//! A machine decides by nothing but its commands. The commands of a run, each with its instant, therefore
+//! determine the run: applied again, in another process or on another target, they give the same effects byte
+//! for byte. [`Replay::digest`] compares them in one number.
+//!
+//! | file | what it has |
+//! | --- | --- |
+//! | `recorded` | [`Recorded`], which wraps a machine and records its commands |
+//! | `pipeline` | the commands of a recorded pipeline |
+//! | `command` | the commands of both machines, and those of request admission |
+//! | `recorder`, `digest` | the recorded commands in their order, and a hash over the decisions |
+//! | `replayer` | new machines, and the commands applied to them |
+//! | `log` | a recording as lines, and the reader of those lines |
 //!
 //! ```
 //! use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, Strategy};
@@ -14,7 +23,7 @@
 //! let config = PipelineConfig { rows: 3, ..PipelineConfig::default() };
 //! let header = Header::new(&plan, &config, &RequestConfig::default());
 //!
-//! // The run itself: both machines take down what they are told.
+//! // The run itself: the commands of both machines are recorded.
 //! let sequence = Sequence::default();
 //! let mut pipeline = Recorded::new(Pipeline::new(plan, config)?);
 //! let mut admission = RequestAdmission::new(RequestConfig::default())?;
@@ -33,12 +42,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A log that is kept is [`Line`]s: a header, the commands, and an end with the digests of the run. [`LogReader`] takes them
-//! back, and says of a log that was cut, shuffled or changed what it is; a host parses lines, and no more.
+//! A log is stored as [`Line`]s: a header, the commands, and an end with the digests of the run.
+//! [`LogReader`] reads them, and reports a log that was cut, shuffled or changed; a host only parses lines.
 //!
-//! What cannot be taken down is code: a [task policy](crate::task::TaskPolicy) or a [limit
-//! algorithm](crate::limit::LimitAlgorithm) of one's own. A run under a policy of one's own is replayed with
-//! [`Replay::with_policy`]; a log in which a limit algorithm of one's own was set says so when it is replayed.
+//! Code cannot be recorded: a [task policy](crate::task::TaskPolicy) or a [limit
+//! algorithm](crate::limit::LimitAlgorithm) of the host's own. A run under such a policy is replayed with
+//! [`Replay::with_policy`]. A log in which such a limit algorithm was set is refused when it is replayed.
 
 mod command;
 mod digest;

@@ -17,8 +17,9 @@ pub trait Machine {
 
 /// Wraps a machine and records its commands, once [`Recorded::record`] was called.
 ///
-/// It has the methods of the machine that change it, with the same signatures: each records the command and passes it
-/// on. Everything that only reads is reached through [`Deref`]. Without a recording a command costs one branch more.
+/// It has the methods of the machine that change it, with the same signatures: each records the command and
+/// passes it on. Everything that only reads is reached through [`Deref`]. Without a recording a command costs
+/// one branch more.
 #[derive(Debug)]
 pub struct Recorded<M: Machine> {
     pub(super) machine: M,
@@ -31,8 +32,8 @@ impl<M: Machine> Recorded<M> {
         Self { machine, recorder: Recorder::default() }
     }
 
-    /// Records every command from now on, numbered by `sequence`. To be replayed, a log has to begin with the first
-    /// command of the machine.
+    /// Records every command from now on, numbered by `sequence`. To be replayed, a log has to begin with the
+    /// first command of the machine.
     pub fn record(&mut self, sequence: &Sequence) {
         self.recorder.begin(sequence);
     }
@@ -42,7 +43,8 @@ impl<M: Machine> Recorded<M> {
         self.recorder.take()
     }
 
-    /// A hash over every decision since [`Recorded::record`]: the answers to commands, and the effects that were polled.
+    /// A hash over every decision since [`Recorded::record`]: the answers to commands, and the effects that
+    /// were polled.
     #[must_use]
     pub fn decision_digest(&self) -> u64 {
         self.recorder.digest()

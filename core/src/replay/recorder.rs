@@ -1,4 +1,4 @@
-//! Taking commands down.
+//! The recorded commands of one machine, in their order.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -9,8 +9,8 @@ use super::command::{Command, RequestCommand};
 use super::digest::Digest;
 use crate::pipeline::PipelineCommand;
 
-/// The most commands that wait to be taken from one machine. Those beyond are lost, and with them the use of the log:
-/// the numbers of its entries have a gap.
+/// The most recorded commands that are kept for one machine. Those beyond are lost: the log then has a gap
+/// and cannot be replayed.
 pub const MAX_PENDING: usize = 1 << 20;
 
 /// Numbers the commands of machines that work together, in the order in which they are given: 2^32 of them.
@@ -43,7 +43,7 @@ pub fn merge(run: Vec<Stamped<PipelineCommand>>, requests: Vec<Stamped<RequestCo
     all
 }
 
-/// Takes down the commands of one machine, once it is told to.
+/// Records the commands of one machine, once it has begun.
 #[derive(Debug)]
 pub(crate) struct Recorder<C>(Option<Box<Recording<C>>>);
 
@@ -51,7 +51,8 @@ pub(crate) struct Recorder<C>(Option<Box<Recording<C>>>);
 struct Recording<C> {
     sequence: Sequence,
     commands: Vec<Stamped<C>>,
-    /// Of what commands answered, and of effects: apart, since effects may be polled later than the next command is given.
+    /// Of what commands answered, and of effects: apart, since effects may be polled later than the next
+    /// command is given.
     answers: Digest,
     effects: Digest,
     polled: u64,
@@ -70,13 +71,13 @@ impl<C> Recorder<C> {
         self.0 = Some(Box::new(Recording { sequence, commands, answers, effects, polled: 0 }));
     }
 
-    /// Whether commands are taken down. The one branch that a run without a log pays.
+    /// Whether commands are recorded. The one branch that a run without a log pays.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Takes down a command, and with it how many effects those before it had: `waiting` are not polled yet.
+    /// Records a command, and with it how many effects those before it had: `waiting` are not polled yet.
     #[inline]
     pub(crate) fn note(&mut self, waiting: usize, command: impl FnOnce() -> C) {
         if let Some(recording) = &mut self.0 {

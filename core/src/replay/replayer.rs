@@ -1,4 +1,4 @@
-//! Telling new machines what others were told.
+//! New machines, and the recorded commands of others applied to them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -71,7 +71,7 @@ pub enum ReplayError {
     },
 }
 
-/// The two machines of a run, being told what those of another were told.
+/// The two machines of a run, to which the commands of another run are applied.
 #[derive(Debug)]
 pub struct Replay {
     pipeline: Recorded<Pipeline>,
@@ -105,7 +105,7 @@ impl Replay {
         Ok(Self { pipeline, admission, next: 0 })
     }
 
-    /// Tells a machine the next command, and drains what follows from it.
+    /// Applies the next command to its machine, and drains the effects.
     pub fn apply(&mut self, entry: &Stamped<Command>) -> Result<(), ReplayError> {
         let expected = self.next;
         if entry.n != expected {
@@ -118,7 +118,7 @@ impl Replay {
         }
         while self.pipeline.poll_effect().is_some() {}
         while self.admission.poll_effect().is_some() {}
-        // What they take down themselves is what they were told.
+        // The same commands again.
         self.pipeline.take_commands();
         self.admission.take_commands();
         Ok(())
@@ -172,7 +172,8 @@ impl Replay {
     }
 
     /// Hashes over every decision so far: of the pipeline, and of request admission. Equal to
-    /// [`Recorded::decision_digest`] and [`RequestAdmission::decision_digest`] of the run, once it has drained its effects.
+    /// [`Recorded::decision_digest`] and [`RequestAdmission::decision_digest`] of the run, once it has
+    /// drained its effects.
     #[must_use]
     pub fn digest(&self) -> (u64, u64) {
         (self.pipeline.decision_digest(), self.admission.decision_digest())

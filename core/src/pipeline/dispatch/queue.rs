@@ -196,7 +196,8 @@ impl TaskQueue {
     }
 }
 
-/// The resources, other than `submission`, that tasks of models hold: ascending, by place among the dispatcher's.
+/// The resources, other than `submission`, that tasks of models hold: ascending, by place among the
+/// dispatcher's.
 fn model_resources(plan: &Plan, dispatcher: &Dispatcher<BoxedPolicy>) -> Vec<usize> {
     let names: Vec<&str> = dispatcher.usage().map(|(name, ..)| name).collect();
     let mut resources = Vec::new();

@@ -1,12 +1,14 @@
 //! Whose turn it is in a column that keeps an order.
 //!
-//! The tasks of an ordered column form one line: by row group, then by row. The first task that is neither done nor
-//! dropped has the turn. Only that task is queued; the others stay out of the queue, where they block nothing. The task
-//! keeps the turn while it is deferred or delayed, and while a worker still runs it after its row was dropped.
+//! The tasks of an ordered column form one line: by row group, then by row. The first task that is neither
+//! done nor dropped has the turn. Only that task is queued; the others stay out of the queue, where they
+//! block nothing. The task keeps the turn while it is deferred or delayed, and while a worker still runs it
+//! after its row was dropped.
 //!
-//! No two columns can wait for each other's turn: a task waits for the same row group's earlier columns and for its own
-//! column's earlier tasks, both of which come before it in the order by row group, column and row. Row groups are
-//! admitted in their order, so the task that has the turn was admitted, or is the next to be.
+//! No two columns can wait for each other's turn: a task waits for the same row group's earlier columns and
+//! for its own column's earlier tasks, both of which come before it in the order by row group, column and
+//! row. Row groups are admitted in their order, so the task that has the turn was admitted, or is the next to
+//! be.
 
 use alloc::vec::Vec;
 
@@ -48,8 +50,9 @@ impl Turns {
         self.0[at].column
     }
 
-    /// Passes the tasks that are done or dropped. Returns the task that has the turn, if it is ready and not queued yet.
-    /// Call it while no worker has a task of the column. O(1), and once for each task that is passed.
+    /// Passes the tasks that are done or dropped. Returns the task that has the turn, if it is ready and not
+    /// queued yet. Call it while no worker has a task of the column. O(1), and once for each task that is
+    /// passed.
     pub(crate) fn next_ready(&mut self, at: usize, plan: &Plan, groups: &RowGroups) -> Option<TaskKey> {
         let turn = &mut self.0[at];
         let column = turn.column;

@@ -124,7 +124,8 @@ impl Workers {
         Some(YieldToken { run, worker: worker.key(), vector: tasks.route(column).demand.0 })
     }
 
-    /// Takes what a worker holds, if its column yields. `Ok` has its task; `Err` whether it held nothing already.
+    /// Takes what a worker holds, if its column yields. `Ok` has its task; `Err` whether it held nothing
+    /// already.
     pub(crate) fn suspend(&mut self, worker: SlotKey, tasks: &mut TaskQueue) -> Result<TaskKey, bool> {
         let Some(Worker { key, lease, .. }) = self.live.get(worker) else { return Err(false) };
         let column = key.column.index();
@@ -140,7 +141,8 @@ impl Workers {
         Ok(*key)
     }
 
-    /// Gives a suspended worker what it held. `Ok` has its task; `Err` whether it holds it already or is gone.
+    /// Gives a suspended worker what it held. `Ok` has its task; `Err` whether it holds it already or is
+    /// gone.
     pub(crate) fn resume(&mut self, worker: SlotKey, tasks: &mut TaskQueue) -> Result<TaskKey, bool> {
         let Some(Worker { key, lease, .. }) = self.live.get(worker) else { return Err(true) };
         if !tasks.tasks().is_suspended(lease) {

@@ -62,8 +62,8 @@ impl EventEmitter {
         self.log.is_on()
     }
 
-    /// Emits these kinds of events from now on. What is emitted only when it changes is emitted anew; liveness overrides
-    /// and advisory skips count from these numbers.
+    /// Emits these kinds of events from now on. What is emitted only when it changes is emitted anew;
+    /// liveness overrides and advisory skips count from these numbers.
     pub(crate) fn set_interest(&mut self, interest: Interest, overrides: u64, skips: u64) {
         self.last = LastEmitted { overrides, skips, ..LastEmitted::default() };
         self.log.set_interest(interest);
@@ -134,7 +134,7 @@ impl EventEmitter {
         match entry.state {
             TaskState::Waiting => self.task(at, key, entry.attempts, SchedulerFact::DependencyReady),
             TaskState::Deferred | TaskState::Delayed => {
-                self.task(at, key, entry.attempts, SchedulerFact::SalvageRedispatched)
+                self.task(at, key, entry.attempts, SchedulerFact::SalvageRedispatched);
             }
             _ => {}
         }

@@ -1,8 +1,9 @@
 //! What happened in a run, for whoever wants to know.
 //!
-//! A pipeline makes only the events that [`Pipeline::set_interest`](crate::pipeline::Pipeline::set_interest) asked for; any other
-//! costs one branch. They are drained with [`Pipeline::poll_event`](crate::pipeline::Pipeline::poll_event), apart from the effects,
-//! which must be: at most [`MAX_PENDING`] are kept for a host that does not drain them, and those beyond are counted as
+//! A pipeline makes only the events that [`Pipeline::set_interest`](crate::pipeline::Pipeline::set_interest)
+//! asked for; any other costs one branch. They are drained with
+//! [`Pipeline::poll_event`](crate::pipeline::Pipeline::poll_event), apart from the effects, which must be: at
+//! most [`MAX_PENDING`] are kept for a host that does not drain them, and those beyond are counted as
 //! dropped. No event holds a row value, a name or the words of an error.
 //!
 //! The events of one try of a task come in this order:
@@ -60,7 +61,8 @@ pub struct SchedulerEvent {
     pub fact: SchedulerFact,
 }
 
-/// What an event is about, as it was when the event was made. What does not apply is `None`, and left out of JSON.
+/// What an event is about, as it was when the event was made. What does not apply is `None`, and left out of
+/// JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Correlation {
@@ -81,8 +83,8 @@ pub struct Correlation {
     /// What the tasks of its fairness group do.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub group_kind: Option<GroupKind>,
-    /// A hash of the fairness group's kind and identity, equal in every process. 16 hexadecimal digits in JSON, whose
-    /// numbers do not hold 64 bits everywhere.
+    /// A hash of the fairness group's kind and identity, equal in every process. 16 hexadecimal digits in
+    /// JSON, whose numbers do not hold 64 bits everywhere.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "crate::hex::some"))]
     pub group: Option<u64>,
     /// The task, the same for all its tries. In JSON as `group`.
@@ -150,9 +152,11 @@ pub enum SchedulerFact {
         /// Those of them that an earlier run has saved.
         resumed: u32,
     },
-    /// The run stops before everything is made: nothing is admitted or started any more; only a drained run still makes what is
-    /// left of the row groups in work. Told again when a stop becomes stricter, or its reason is replaced by a worse one. What a stop throws away comes next:
-    /// [`SchedulerFact::QueueDrained`], and [`SchedulerFact::RowGroupDiscarded`] for each row group once it is quiet.
+    /// The run stops before everything is made: nothing is admitted or started any more; only a drained run
+    /// still makes what is left of the row groups in work. Told again when a stop becomes stricter, or its
+    /// reason is replaced by a worse one. What a stop throws away comes next:
+    /// [`SchedulerFact::QueueDrained`], and [`SchedulerFact::RowGroupDiscarded`] for each row group once it
+    /// is quiet.
     JobStopping {
         /// Why, as things stand.
         stop: StopKind,
@@ -216,8 +220,8 @@ pub enum SchedulerFact {
         /// The complete rows that were saved.
         rows: u32,
     },
-    /// A row group was not saved and never will be by this run, because it stops, or because its hook or its checkpoint
-    /// failed. Each row group that is admitted is checkpointed or discarded, once.
+    /// A row group was not saved and never will be by this run, because it stops, or because its hook or its
+    /// checkpoint failed. Each row group that is admitted is checkpointed or discarded, once.
     RowGroupDiscarded {
         /// Why.
         reason: DropReason,
@@ -252,21 +256,22 @@ pub enum SchedulerFact {
     },
     /// Nothing is queued any more that could be selected.
     QueueEmpty,
-    /// Tasks are queued and none may start, or none for another reason than before. The correlation names the first
-    /// group's head.
+    /// Tasks are queued and none may start, or none for another reason than before. The correlation names the
+    /// first group's head.
     AdmissionBlocked {
         /// What keeps that head.
         reason: DenialReason,
-        /// The resource that binds, by its place among the run's: 0 is `submission`, then come the configured ones.
+        /// The resource that binds, by its place among the run's: 0 is `submission`, then come the configured
+        /// ones.
         resource: Option<u32>,
         /// Tasks queued.
         queued: u32,
     },
-    /// A task may not start, because its group is at its limit while another could. At most once for a group in a round
-    /// of dispatching, with [`SchedulerFact::AdmissionDenied`].
+    /// A task may not start, because its group is at its limit while another could. At most once for a group
+    /// in a round of dispatching, with [`SchedulerFact::AdmissionDenied`].
     GroupCapped {
-        /// The resource of which the group holds its share, numbered as in [`SchedulerFact::AdmissionBlocked`]; `None`:
-        /// it is at its limit on leases.
+        /// The resource of which the group holds its share, numbered as in
+        /// [`SchedulerFact::AdmissionBlocked`]; `None`: it is at its limit on leases.
         resource: Option<u32>,
     },
     /// A task was passed over, because its call would only wait. The correlation names it.
@@ -319,10 +324,12 @@ pub enum SchedulerFact {
         failure: Option<RetryKind>,
         /// Not before this instant.
         until: Instant,
-        /// The salvage round of its row group that it waits for, from 1; `None`: it waits for the instant alone.
+        /// The salvage round of its row group that it waits for, from 1; `None`: it waits for the instant
+        /// alone.
         round: Option<u32>,
     },
-    /// Rows were given up because of a task, or by the pre-batch hook, and then the correlation names the row alone.
+    /// Rows were given up because of a task, or by the pre-batch hook, and then the correlation names the row
+    /// alone.
     NonRetryableDropped {
         /// Why.
         reason: DropReason,

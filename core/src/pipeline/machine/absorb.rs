@@ -18,8 +18,8 @@ const SCRATCH: usize = 256;
 
 /// Commands.
 impl Pipeline {
-    /// A worker ended: its lease is released. A second call, or one for a worker that never started, changes nothing and
-    /// returns so.
+    /// A worker ended: its lease is released. A second call, or one for a worker that never started, changes
+    /// nothing and returns so.
     pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseAnswer {
         let now = self.clock.observe(now);
         let fact = SchedulerFact::TaskCompleted { worker, outcome: Some(outcome) };
@@ -33,8 +33,8 @@ impl Pipeline {
         ended.answer
     }
 
-    /// A worker met a bug in the host or in user code, such as a panic: its lease is released, and the run stops with
-    /// that cause in its report. Returns what [`Pipeline::task_finished`] does.
+    /// A worker met a bug in the host or in user code, such as a panic: its lease is released, and the run
+    /// stops with that cause in its report. Returns what [`Pipeline::task_finished`] does.
     pub fn task_panicked(&mut self, now: Instant, worker: WorkerId, error: FatalError) -> ReleaseAnswer {
         let now = self.clock.observe(now);
         let fact = SchedulerFact::TaskCompleted { worker, outcome: None };
@@ -50,10 +50,11 @@ impl Pipeline {
 
     /// A worker could not be started: an answer to [`Effect::Spawn`] in place of [`Pipeline::task_finished`].
     ///
-    /// A failed spawn is rolled back: its lease is released, and its try is not counted. The task has used up a salvage
-    /// round, is tried again once its row group is quiet, and is dropped as [`WorkerLost`](DropReason::WorkerLost) when
-    /// no round is left, so a host that can start nothing at all ends its run. A second answer for one worker, or one
-    /// for a worker that was never requested, changes nothing and returns so.
+    /// A failed spawn is rolled back: its lease is released, and its try is not counted. The task has used up
+    /// a salvage round, is tried again once its row group is quiet, and is dropped as
+    /// [`WorkerLost`](DropReason::WorkerLost) when no round is left, so a host that can start nothing at all
+    /// ends its run. A second answer for one worker, or one for a worker that was never requested, changes
+    /// nothing and returns so.
     pub fn spawn_failed(&mut self, now: Instant, worker: WorkerId) -> ReleaseAnswer {
         let now = self.clock.observe(now);
         let ended = match self.end_worker(now, worker, SchedulerFact::WorkerSpawnFailed { worker }) {
@@ -182,7 +183,8 @@ impl Pipeline {
         }
     }
 
-    /// Keeps a task for another try, which it needs because of `failure` or of a worker that was lost, or drops its row.
+    /// Keeps a task for another try, which it needs because of `failure` or of a worker that was lost, or
+    /// drops its row.
     fn keep_or_drop(&mut self, key: TaskKey, decision: RetryDecision, failure: Option<RetryKind>) {
         if let RetryDecision::Drop(reason) = decision {
             return self.drop_rows(key, reason);
@@ -232,8 +234,8 @@ impl Pipeline {
         }
     }
 
-    /// Skips or queues the tasks of a row group that became ready. A run that stops queues none; it still skips, since a
-    /// row that lacks nothing else is complete.
+    /// Skips or queues the tasks of a row group that became ready. A run that stops queues none; it still
+    /// skips, since a row that lacks nothing else is complete.
     pub(super) fn enqueue_ready(&mut self, row_group: u32) {
         let (now, is_running) = (self.clock.latest(), self.lifecycle.is_running());
         let mut at = 0;
@@ -258,7 +260,8 @@ impl Pipeline {
             }
         }
         self.ready.clear();
-        // A large row group fills the list once, when it is admitted; its room is not kept for the rest of the run.
+        // A large row group fills the list once, when it is admitted; its room is not kept for the rest of
+        // the run.
         self.ready.shrink_to(SCRATCH);
     }
 

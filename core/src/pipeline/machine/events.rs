@@ -13,7 +13,8 @@ use crate::time::Instant;
 
 /// Events.
 impl Pipeline {
-    /// Emits these kinds of events from now on, and no others. O(1). What is emitted only when it changes is emitted anew.
+    /// Emits these kinds of events from now on, and no others. O(1). What is emitted only when it changes is
+    /// emitted anew.
     pub fn set_interest(&mut self, interest: Interest) {
         let denials = [SchedulerEventKind::AdmissionDenied, SchedulerEventKind::GroupCapped];
         self.tasks.watch_denials(denials.iter().any(|kind| interest.contains(*kind)));
@@ -163,11 +164,11 @@ impl Pipeline {
             if self.emitter.queue_changed(QueueState::Empty) {
                 self.emitter.run(now, SchedulerFact::QueueEmpty);
             }
-        } else if let Some(Denied { task, reason, resource }) = self.tasks.tasks().first_denial() {
-            if self.emitter.queue_changed(QueueState::Blocked { reason, resource }) {
-                let resource = resource.map(|resource| resource.0);
-                self.emit_task(now, task, SchedulerFact::AdmissionBlocked { reason, resource, queued });
-            }
+        } else if let Some(Denied { task, reason, resource }) = self.tasks.tasks().first_denial()
+            && self.emitter.queue_changed(QueueState::Blocked { reason, resource })
+        {
+            let resource = resource.map(|resource| resource.0);
+            self.emit_task(now, task, SchedulerFact::AdmissionBlocked { reason, resource, queued });
         }
     }
 

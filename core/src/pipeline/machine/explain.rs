@@ -1,4 +1,5 @@
-//! Why not now: what keeps a task, and why slots of the task stage stand empty, read from the figures that decide.
+//! Why not now: what keeps a task, and why slots of the task stage stand empty, read from the figures that
+//! decide.
 
 use alloc::vec::Vec;
 
@@ -12,8 +13,8 @@ use crate::pipeline::row_group::{Frontier, MAX_ROW_GROUP_SIZE, MAX_ROW_GROUPS, R
 
 /// Why not now.
 impl Pipeline {
-    /// The number of a task in [events](crate::pipeline::event::Correlation::task) and for [`Pipeline::why_waiting`]; `None` for a row
-    /// group, a column or a row that no run can have.
+    /// The number of a task in [events](crate::pipeline::event::Correlation::task) and for
+    /// [`Pipeline::why_waiting`]; `None` for a row group, a column or a row that no run can have.
     #[must_use]
     pub fn task_number(column: ColumnId, row_group: u32, row: Option<u32>) -> Option<u64> {
         let is_known = row_group < MAX_ROW_GROUPS
@@ -22,8 +23,9 @@ impl Pipeline {
         is_known.then(|| TaskKey { row_group, column, row }.to_bits())
     }
 
-    /// What keeps a task, named as in [events](crate::pipeline::event::Correlation::task); `None` for one that runs, is made or dropped, or
-    /// that the run does not have. Changes nothing. O(row group's rows, queued or paused tasks, workers), whichever applies.
+    /// What keeps a task, named as in [events](crate::pipeline::event::Correlation::task); `None` for one
+    /// that runs, is made or dropped, or that the run does not have. Changes nothing. O(row group's rows,
+    /// queued or paused tasks, workers), whichever applies.
     #[must_use]
     pub fn why_waiting(&self, task: u64) -> Option<TaskWait> {
         let key = TaskKey::from_bits(task);
@@ -55,8 +57,9 @@ impl Pipeline {
         }
     }
 
-    /// What keeps the tasks of a column that have no worker and are in work: each reason with how many tasks it keeps, those that
-    /// are queued first. Of tasks that wait for the same, the first is told. Changes nothing. O(rows in work).
+    /// What keeps the tasks of a column that have no worker and are in work: each reason with how many tasks
+    /// it keeps, those that are queued first. Of tasks that wait for the same, the first is told. Changes
+    /// nothing. O(rows in work).
     #[must_use]
     pub fn why_column(&self, column: ColumnId) -> Vec<(TaskWait, u32)> {
         let mut waits: Vec<(TaskWait, u32)> = Vec::new();
@@ -103,7 +106,8 @@ impl Pipeline {
         Some(judged.map_or_else(|denial| TaskWait::Denied { denial }, |()| TaskWait::Queue))
     }
 
-    /// Why no further row group is begun, how many are not, and how many of those in work are with a hook or a checkpoint.
+    /// Why no further row group is begun, how many are not, and how many of those in work are with a hook or
+    /// a checkpoint.
     #[must_use]
     pub fn why_row_groups(&self) -> (RowGroupBlock, u32, u32) {
         let waiting =
@@ -117,8 +121,9 @@ impl Pipeline {
         (reason, waiting.saturating_sub(self.row_groups.active().len() as u32), handed_out as u32)
     }
 
-    /// Why a resource of the task stage has slots that are not used: 0 is `submission`, then come the configured ones. `None`
-    /// if it has none, or if there is no such resource. Changes nothing. O(groups + row groups in work).
+    /// Why a resource of the task stage has slots that are not used: 0 is `submission`, then come the
+    /// configured ones. `None` if it has none, or if there is no such resource. Changes nothing. O(groups +
+    /// row groups in work).
     #[must_use]
     pub fn why_idle_now(&self, resource: usize) -> Option<SlotWait> {
         let (name, leased, limit) = self.tasks.tasks().usage().nth(resource)?;

@@ -1,4 +1,5 @@
-//! The commands and effects of a run: a thin facade over row groups, tasks, workers, retries and the life cycle.
+//! The commands and effects of a run: a thin facade over row groups, tasks, workers, retries and the life
+//! cycle.
 //!
 //! Every command does three things, in this order:
 //!
@@ -6,8 +7,8 @@
 //! 2. *settle* the row group it happened to: hand it out for its checkpoint, or begin a salvage round;
 //! 3. *pump*: queue the delayed tasks that are due, admit row groups, dispatch, and check whether the run is over.
 //!
-//! Work per command is bounded by the size of the row groups it admits or drops from and by the leases it grants;
-//! one finished cell costs O(out-degree).
+//! Work per command is bounded by the size of the row groups it admits or drops from and by the leases it
+//! grants; one finished cell costs O(out-degree).
 //!
 //! | file | what it has |
 //! | --- | --- |
@@ -49,10 +50,10 @@ use crate::time::{Instant, Monotonic};
 /// Runs a [`Plan`] over row groups: a machine for a driver to own.
 ///
 /// Call [`Pipeline::start`] once, then carry out what [`Pipeline::poll_effect`] returns and report back with
-/// [`Pipeline::task_finished`] or [`Pipeline::task_panicked`] and with [`Pipeline::checkpoint_finished`], and for the
-/// configured hooks with [`Pipeline::pre_batch_finished`] and [`Pipeline::post_batch_finished`]. Arm one timer for
-/// [`Pipeline::poll_timeout`]. Spurious, late and foreign calls are harmless. The run is over after
-/// [`Effect::Finished`].
+/// [`Pipeline::task_finished`] or [`Pipeline::task_panicked`] and with [`Pipeline::checkpoint_finished`], and
+/// for the configured hooks with [`Pipeline::pre_batch_finished`] and [`Pipeline::post_batch_finished`]. Arm
+/// one timer for [`Pipeline::poll_timeout`]. Spurious, late and foreign calls are harmless. The run is over
+/// after [`Effect::Finished`].
 #[derive(Debug)]
 pub struct Pipeline {
     plan: Plan,
@@ -76,8 +77,8 @@ pub struct Pipeline {
 
 /// Set-up.
 impl Pipeline {
-    /// Creates a run that has not started. Cost and memory do not depend on the number of row groups, but for the list
-    /// of those that are done.
+    /// Creates a run that has not started. Cost and memory do not depend on the number of row groups, but for
+    /// the list of those that are done.
     pub fn new(plan: Plan, config: PipelineConfig) -> Result<Self, PipelineError> {
         let policy = config.policy.clone().make()?;
         Self::with_policy(plan, config, policy)
@@ -155,8 +156,9 @@ impl Pipeline {
         self.pump(now);
     }
 
-    /// Sets whether a call of the request resource that `resource` stands for would have to wait, and why: call it
-    /// whenever that changes. Tasks that would only wait are then passed over while others could call at once.
+    /// Sets whether a call of the request resource that `resource` stands for would have to wait, and why:
+    /// call it whenever that changes. Tasks that would only wait are then passed over while others could call
+    /// at once.
     pub fn set_request_pressure(&mut self, now: Instant, resource: &str, pressure: Option<RequestPressure>) {
         let now = self.clock.observe(now);
         if self.tasks.set_request_pressure(resource, pressure) {
@@ -164,12 +166,12 @@ impl Pipeline {
         }
     }
 
-    /// Replaces the task policy. Workers stay, and so does what a group owes, as far as it holds as much; under a policy
-    /// that lends nothing it is repaid by what comes back. O(fairness groups).
+    /// Replaces the task policy. Workers stay, and so does what a group owes, as far as it holds as much;
+    /// under a policy that lends nothing it is repaid by what comes back. O(fairness groups).
     ///
     /// # Errors
-    /// A setting of the policy that is out of range, or about a resource that the run does not have. Nothing is changed
-    /// then.
+    /// A setting of the policy that is out of range, or about a resource that the run does not have. Nothing
+    /// is changed then.
     pub fn set_policy(&mut self, now: Instant, policy: PolicyChoice) -> Result<(), ConfigError> {
         self.tasks.set_policy(policy.make()?)?;
         let now = self.clock.observe(now);
@@ -177,8 +179,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Gives a column's fairness group, which other columns may share, another weight from its next turn on. What it may
-    /// hold while others press stays.
+    /// Gives a column's fairness group, which other columns may share, another weight from its next turn on.
+    /// What it may hold while others press stays.
     ///
     /// # Errors
     /// A weight outside 2^-20 to 2^20, or a column of another plan.
@@ -189,8 +191,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Winds the run down: no further row group is admitted, and those in work are finished and saved. What is left is
-    /// for a resumed run. Nothing changes if there is none, or if the run is stopping already.
+    /// Winds the run down: no further row group is admitted, and those in work are finished and saved. What
+    /// is left is for a resumed run. Nothing changes if there is none, or if the run is stopping already.
     pub fn drain(&mut self, now: Instant) {
         let now = self.clock.observe(now);
         if matches!(self.lifecycle.state(), RunState::Idle | RunState::Running) && self.row_groups.close() {
@@ -202,8 +204,8 @@ impl Pipeline {
         }
     }
 
-    /// Stops the run: nothing more is started, every worker is aborted and waited for, row groups that are not
-    /// complete are not saved.
+    /// Stops the run: nothing more is started, every worker is aborted and waited for, row groups that are
+    /// not complete are not saved.
     pub fn cancel(&mut self, now: Instant) {
         let now = self.clock.observe(now);
         if self.lifecycle.mark_start(now) {

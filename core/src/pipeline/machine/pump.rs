@@ -99,8 +99,8 @@ impl Pipeline {
         }
     }
 
-    /// Queues, for every ordered column, the task that has the turn, if it is ready. O(ordered columns), and once for
-    /// each task that was passed.
+    /// Queues, for every ordered column, the task that has the turn, if it is ready. O(ordered columns), and
+    /// once for each task that was passed.
     pub(super) fn pass_turns(&mut self) {
         if !self.lifecycle.is_running() {
             return;

@@ -4,8 +4,8 @@
 //! admitted --seeds done--> pre-batch hook --> the rest --nothing left--> post-batch hook --> checkpoint
 //! ```
 //!
-//! The hooks are called only if the configuration says so. While the answer of one is awaited, in a run that stops too,
-//! the row group has no other work, and the machine asks for no wake-up on its account.
+//! The hooks are called only if the configuration says so. While the answer of one is awaited, in a run that
+//! stops too, the row group has no other work, and the machine asks for no wake-up on its account.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -20,8 +20,9 @@ use crate::time::Instant;
 
 /// Commands: the answers of the host.
 impl Pipeline {
-    /// A pre-batch hook ended: with the rows to leave out, counted from 0 within the row group, in any order and number;
-    /// or it failed, as it did if there is no such row, and the run stops. Any other call changes nothing.
+    /// A pre-batch hook ended: with the rows to leave out, counted from 0 within the row group, in any order
+    /// and number; or it failed, as it did if there is no such row, and the run stops. Any other call changes
+    /// nothing.
     pub fn pre_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<Vec<u32>, HookError>) {
         let now = self.clock.observe(now);
         let Some(group) = self.row_groups.in_phase(row_group, RowGroupPhase::PreBatch) else { return };
@@ -44,7 +45,8 @@ impl Pipeline {
         self.pump(now);
     }
 
-    /// A post-batch hook ended: its row group is saved next, or the run stops. Any other call changes nothing.
+    /// A post-batch hook ended: its row group is saved next, or the run stops. Any other call changes
+    /// nothing.
     pub fn post_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<(), HookError>) {
         let now = self.clock.observe(now);
         let Some(group) = self.row_groups.in_phase(row_group, RowGroupPhase::PostBatch) else { return };
@@ -130,8 +132,8 @@ impl Pipeline {
         self.enqueue_ready(row_group);
     }
 
-    /// Gives a row group to its post-batch hook, if there is one, and then to its checkpoint. Rows that are not complete
-    /// by now are dropped.
+    /// Gives a row group to its post-batch hook, if there is one, and then to its checkpoint. Rows that are
+    /// not complete by now are dropped.
     fn hand_out(&mut self, row_group: u32) {
         let Some(group) = self.row_groups.get(row_group) else { return };
         for row in group.unfinished(&self.plan) {

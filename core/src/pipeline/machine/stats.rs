@@ -47,8 +47,8 @@ impl Pipeline {
         unsaved.map(|group| group.finished(&self.plan))
     }
 
-    /// The rows of a row group in work that were not dropped, counted from 0 within it, ascending: those that a task for the
-    /// whole row group makes. None of any other row group.
+    /// The rows of a row group in work that were not dropped, counted from 0 within it, ascending: those that
+    /// a task for the whole row group makes. None of any other row group.
     pub fn live_rows(&self, row_group: u32) -> impl Iterator<Item = u32> {
         let group = self.row_groups.get(row_group);
         group.into_iter().flat_map(|group| (0..group.span().rows).filter(|row| group.frontier().is_live(*row)))
@@ -77,8 +77,8 @@ impl Pipeline {
         self.tasks.tasks().usage()
     }
 
-    /// Why no queued task is started: what binds, with its figures, and how many fairness groups it keeps. Empty heads say
-    /// that nothing but the next command is missing. O(groups).
+    /// Why no queued task is started: what binds, with its figures, and how many fairness groups it keeps.
+    /// Empty heads say that nothing but the next command is missing. O(groups).
     #[must_use]
     pub fn blocked(&self) -> Blocked {
         self.tasks.tasks().explain()
@@ -101,7 +101,8 @@ impl Pipeline {
         })
     }
 
-    /// The fairness groups in order of first mention by a column, each with the first of its columns. O(columns).
+    /// The fairness groups in order of first mention by a column, each with the first of its columns.
+    /// O(columns).
     pub fn groups(&self) -> impl Iterator<Item = GroupGauges> {
         let distinct = (0..).map(ColumnId).zip(self.tasks.routes()).scan(0, |known, (column, route)| {
             let is_new = route.group_index == *known;
@@ -121,7 +122,8 @@ impl Pipeline {
         })
     }
 
-    /// What queued tasks want of each resource of the task stage, in the order of [`Pipeline::usage`]. O(resources x demands).
+    /// What queued tasks want of each resource of the task stage, in the order of [`Pipeline::usage`].
+    /// O(resources x demands).
     pub fn demand(&self) -> impl Iterator<Item = u64> {
         (0..self.tasks.tasks().usage().count()).map(|resource| self.tasks.tasks().queued_demand(resource))
     }

@@ -10,7 +10,7 @@ use crate::pipeline::lifecycle::{RunState, StopMode};
 use crate::pipeline::outcome::Effect;
 use crate::pipeline::plan::ColumnId;
 use crate::pipeline::report::{ColumnReport, RunReport, StopReason};
-use crate::pipeline::row_group::RowGroupPhase;
+use crate::pipeline::row_group::{RowGroup, RowGroupPhase};
 use crate::time::Instant;
 
 impl Pipeline {
@@ -69,7 +69,7 @@ impl Pipeline {
     fn settle_quiet(&mut self, now: Instant) {
         let groups = self.row_groups.active().iter();
         let open = groups.filter(|group| group.phase() == RowGroupPhase::Open && group.is_quiet());
-        let quiet: Vec<u32> = open.map(|group| group.number()).collect();
+        let quiet: Vec<u32> = open.map(RowGroup::number).collect();
         for row_group in quiet {
             self.settle(now, row_group);
         }

@@ -1,11 +1,13 @@
 //! Workers that hold nothing while they wait for a request lease.
 //!
-//! The pipeline is the [`TaskResources`] of yielding requests: it gives a [`YieldToken`] to the workers of columns that
-//! yield, takes back what they hold when request admission says so, and gives it again when it is their turn.
+//! The pipeline is the [`TaskResources`] of yielding requests: it gives a [`YieldToken`] to the workers of
+//! columns that yield, takes back what they hold when request admission says so, and gives it again when it
+//! is their turn.
 //!
-//! Suspended workers go before new ones. While one of them could have what it needs, the pipeline starts nothing, and
-//! [`Pipeline::is_waiting_for_suspended`] returns so. A driver of both machines calls [`Pipeline::settle_with`] after
-//! each command of either, before anything else happens; it joins the two decisions into one.
+//! Suspended workers go before new ones. While one of them could have what it needs, the pipeline starts
+//! nothing, and [`Pipeline::is_waiting_for_suspended`] returns so. A driver of both machines calls
+//! [`Pipeline::settle_with`] after each command of either, before anything else happens; it joins the two
+//! decisions into one.
 
 use alloc::string::String;
 
@@ -19,23 +21,26 @@ use crate::yielding::{TaskResources, YieldToken};
 
 /// Yielding while waiting.
 impl Pipeline {
-    /// Lets the tasks make their calls through a controller of requests. Call it before the run starts. `run` is its
-    /// number among those that share the controller; `calls` names the resources of the task stage that stand for a
-    /// request resource, each with that resource.
+    /// Lets the tasks make their calls through a controller of requests. Call it before the run starts. `run`
+    /// is its number among those that share the controller; `calls` names the resources of the task stage
+    /// that stand for a request resource, each with that resource.
     ///
-    /// From now on its tasks come with a [`YieldToken`], and [`Pipeline::update_pressure`] has calls to sample.
+    /// From now on its tasks come with a [`YieldToken`], and [`Pipeline::update_pressure`] has calls to
+    /// sample.
     pub fn call_through(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
         self.workers.call_through(run, calls);
     }
 
-    /// The request resources that stand behind resources of the task stage, as given to [`Pipeline::call_through`].
+    /// The request resources that stand behind resources of the task stage, as given to
+    /// [`Pipeline::call_through`].
     #[must_use]
     pub fn calls(&self) -> &[(String, ResourceId)] {
         self.workers.calls()
     }
 
-    /// Samples which calls would have to wait. Call it before every command: tasks that would only wait are then passed
-    /// over while others could call at once. O(request resources), nothing where there is only one.
+    /// Samples which calls would have to wait. Call it before every command: tasks that would only wait are
+    /// then passed over while others could call at once. O(request resources), nothing where there is only
+    /// one.
     pub fn update_pressure(&mut self, now: Instant, admission: &RequestAdmission) {
         for call in 0..self.calls_to_sample() {
             let pressure = admission.pressure(now, self.workers.calls()[call].1);
@@ -49,19 +54,21 @@ impl Pipeline {
         if calls > 1 { calls } else { 0 }
     }
 
-    /// Takes the pressure on one of its calls into account from the next command on. Returns whether it changed.
+    /// Takes the pressure on one of its calls into account from the next command on. Returns whether it
+    /// changed.
     pub(crate) fn note_pressure(&mut self, call: usize, pressure: Option<RequestPressure>) -> bool {
         let Self { workers, tasks, .. } = self;
         let call = workers.calls().get(call);
         call.is_some_and(|(resource, _)| tasks.set_request_pressure(resource, pressure))
     }
 
-    /// Lets those suspended workers resume whose turn it is, then does what the pipeline has left undone for their sake.
+    /// Lets those suspended workers resume whose turn it is, then does what the pipeline has left undone for
+    /// their sake.
     ///
     /// For the one run of a controller. Where several share one, call
-    /// [`resume_yielded`](RequestAdmission::resume_yielded) with task resources that tell the runs apart, and then
-    /// [`Pipeline::resume_dispatch`] of each run. Call it after every command of either machine; it does nothing unless
-    /// one of them has something to do.
+    /// [`resume_yielded`](RequestAdmission::resume_yielded) with task resources that tell the runs apart, and
+    /// then [`Pipeline::resume_dispatch`] of each run. Call it after every command of either machine; it does
+    /// nothing unless one of them has something to do.
     pub fn settle_with(&mut self, now: Instant, admission: &mut RequestAdmission) {
         if self.is_waiting_for_suspended() || admission.needs_resume() {
             admission.resume_yielded(now, self);

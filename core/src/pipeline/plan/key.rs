@@ -30,7 +30,8 @@ impl TaskKey {
         (self.column, self.row)
     }
 
-    /// The key as an item id of the queue. Distinct for all keys within the bounds that construction enforces.
+    /// The key as an item id of the queue. Distinct for all keys within the bounds that construction
+    /// enforces.
     pub(crate) fn to_bits(self) -> u64 {
         let row = self.row.map_or(WHOLE_GROUP, u64::from);
         u64::from(self.row_group) << (COLUMN_BITS + ROW_BITS) | u64::from(self.column.0) << ROW_BITS | row

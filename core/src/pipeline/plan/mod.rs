@@ -1,7 +1,8 @@
 //! The columns of a run and the order in which they can be made.
 //!
-//! [`PlanBuilder`] takes columns in any order; [`PlanBuilder::build`] resolves every name once, refuses what cannot
-//! work, and fixes one topological order: among the columns whose upstreams are placed, the first defined comes first.
+//! [`PlanBuilder`] takes columns in any order; [`PlanBuilder::build`] resolves every name once, refuses what
+//! cannot work, and fixes one topological order: among the columns whose upstreams are placed, the first
+//! defined comes first.
 
 pub(crate) mod key;
 
@@ -64,8 +65,8 @@ pub struct Column {
     pub ordered: bool,
     /// Whether it is skipped where an upstream is: see [`Column::skip_with_upstream`]. Default no.
     pub skips_with_upstream: bool,
-    /// Whether its workers give back what they hold while they wait for a request lease: see [`Column::yields`].
-    /// Default `None`: if its group is a model's.
+    /// Whether its workers give back what they hold while they wait for a request lease: see
+    /// [`Column::yields`]. Default `None`: if its group is a model's.
     #[cfg_attr(feature = "serde", serde(default))]
     pub yields: Option<bool>,
 }
@@ -118,26 +119,30 @@ impl Column {
         self
     }
 
-    /// Makes the order of its tasks a promise: they run one at a time, in the order of the row groups, and of the rows
-    /// within one. A task that has to be tried again keeps its turn; one that is dropped passes it on.
+    /// Makes the order of its tasks a promise: they run one at a time, in the order of the row groups, and of
+    /// the rows within one. A task that has to be tried again keeps its turn; one that is dropped passes it
+    /// on.
     #[must_use]
     pub fn ordered(mut self) -> Self {
         self.ordered = true;
         self
     }
 
-    /// Says what it does where an upstream is [skipped](crate::pipeline::TaskOutcome::Skipped): it is skipped too, without a
-    /// worker, once all its upstreams are complete; or (the default) it runs as if the upstream had been made.
+    /// Says what it does where an upstream is [skipped](crate::pipeline::TaskOutcome::Skipped): it is skipped
+    /// too, without a worker, once all its upstreams are complete; or (the default) it runs as if the
+    /// upstream had been made.
     ///
-    /// A column for whole row groups is skipped with an upstream for whole row groups, never with single cells.
+    /// A column for whole row groups is skipped with an upstream for whole row groups, never with single
+    /// cells.
     #[must_use]
     pub fn skip_with_upstream(mut self, skip: bool) -> Self {
         self.skips_with_upstream = skip;
         self
     }
 
-    /// Says whether its workers give back what they hold while they wait for a request lease, and take it again together
-    /// with that: see [`tie`](crate::yielding). A provider that pauses then keeps no worker slot from others.
+    /// Says whether its workers give back what they hold while they wait for a request lease, and take it
+    /// again together with that: see [`tie`](crate::yielding). A provider that pauses then keeps no worker
+    /// slot from others.
     #[must_use]
     pub fn yields(mut self, yields: bool) -> Self {
         self.yields = Some(yields);
@@ -320,8 +325,8 @@ impl Plan {
         self.columns[id.index()].strategy == Strategy::Cell
     }
 
-    /// Whether the column is made for whole row groups and needs no cell, not even through others: it comes before the
-    /// pre-batch hook.
+    /// Whether the column is made for whole row groups and needs no cell, not even through others: it comes
+    /// before the pre-batch hook.
     pub(crate) fn is_seed(&self, id: ColumnId) -> bool {
         self.seeds[id.index()]
     }
@@ -428,7 +433,8 @@ fn topological_order(
     Err(path)
 }
 
-/// The name that differs least from `wanted`, if by no more than a third of its length; the first defined of equals.
+/// The name that differs least from `wanted`, if by no more than a third of its length; the first defined of
+/// equals.
 fn nearest_name(columns: &[Column], asking: &Column, wanted: &str) -> Option<String> {
     let tolerance = (wanted.chars().count() / 3).max(1);
     columns

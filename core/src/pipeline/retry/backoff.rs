@@ -5,7 +5,8 @@
 //! | rate limited, admission timeout | *delayed*: queued again after `max(retry_floor, retry_after)`, as often as it takes |
 //! | any other retryable failure | *deferred* to the next round of its row group, or dropped when its rounds are used up |
 //!
-//! A round begins when no worker has a task of the row group and none is queued; delayed tasks do not hold it up.
+//! A round begins when no worker has a task of the row group and none is queued; delayed tasks do not hold it
+//! up.
 
 use crate::pipeline::outcome::{DropReason, RetryKind};
 use crate::pipeline::plan::key::TaskKey;

@@ -1,7 +1,8 @@
 //! Whether failures keep new row groups from being of use.
 //!
-//! A new row group is of no use while all that it could do first would wait behind tasks that are to be tried again.
-//! This is judged by fairness group, so that a provider that fails does not hold back work for another one.
+//! A new row group is of no use while all that it could do first would wait behind tasks that are to be tried
+//! again. This is judged by fairness group, so that a provider that fails does not hold back work for another
+//! one.
 
 use alloc::vec::Vec;
 
@@ -13,8 +14,9 @@ use crate::task::GroupKind;
 /// The columns behind the first work of a row group.
 #[derive(Clone, Debug)]
 pub(crate) struct Deferral {
-    /// For each fairness group that a new row group needs first, the columns of that group. Those are the groups of
-    /// model columns that come after no other model column, or of the root columns if no column calls a model.
+    /// For each fairness group that a new row group needs first, the columns of that group. Those are the
+    /// groups of model columns that come after no other model column, or of the root columns if no column
+    /// calls a model.
     first: Vec<Vec<ColumnId>>,
 }
 

@@ -1,9 +1,10 @@
 //! When the run should stop by itself.
 //!
-//! *Early shutdown*: over the last `window` final outcomes (successes and failures for good), the share of failures
-//! reached the rate. *Provider exhausted*: every answer of a fairness group since its last other answer was a rate
-//! limit, for as long as patience lasts. *Provider degraded*: a warning, and no more: of the last `window` answers of a
-//! fairness group, the share that may pass (5xx, timeouts, rate limits) reached the rate; at most one in each pause.
+//! *Early shutdown*: over the last `window` final outcomes (successes and failures for good), the share of
+//! failures reached the rate. *Provider exhausted*: every answer of a fairness group since its last other
+//! answer was a rate limit, for as long as patience lasts. *Provider degraded*: a warning, and no more: of
+//! the last `window` answers of a fairness group, the share that may pass (5xx, timeouts, rate limits)
+//! reached the rate; at most one in each pause.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -35,8 +36,8 @@ impl Health {
         self.failures.observe(is_failure).map(|failures| (failures, self.failures.window as u32))
     }
 
-    /// Records how a task of a fairness group ended. Returns the retryable outcomes in the window and its length if it
-    /// is time for a warning. O(1).
+    /// Records how a task of a fairness group ended. Returns the retryable outcomes in the window and its
+    /// length if it is time for a warning. O(1).
     pub(crate) fn record_outcome(&mut self, now: Instant, group: usize, outcome: TaskOutcome) -> Option<(u32, u32)> {
         let is_retryable = match outcome {
             _ if !is_provider_answer(outcome) => return None,
@@ -47,18 +48,16 @@ impl Health {
         Some((retryable, self.degraded.window as u32))
     }
 
-    /// Records how a task of a fairness group ended. Returns for how long the group has been answered nothing but rate
-    /// limits, if that is too long.
+    /// Records how a task of a fairness group ended. Returns for how long the group has been answered nothing
+    /// but rate limits, if that is too long.
     pub(crate) fn exhausted_for(&mut self, now: Instant, group: usize, outcome: TaskOutcome) -> Option<Duration> {
-        match outcome {
-            TaskOutcome::Retryable { kind: RetryKind::RateLimited, .. } => self.patience.rate_limited(now, group),
-            _ => {
-                if is_provider_answer(outcome) {
-                    self.patience.answered(group);
-                }
-                None
-            }
+        if let TaskOutcome::Retryable { kind: RetryKind::RateLimited, .. } = outcome {
+            return self.patience.rate_limited(now, group);
         }
+        if is_provider_answer(outcome) {
+            self.patience.answered(group);
+        }
+        None
     }
 }
 
@@ -146,7 +145,8 @@ impl DegradedWatch {
         Self { window: window as usize, rate, pause, groups: alloc::vec![Recent::default(); groups] }
     }
 
-    /// Takes one answer in; answers how many of the window were retryable when it is time for a warning. O(1).
+    /// Takes one answer in; answers how many of the window were retryable when it is time for a warning.
+    /// O(1).
     fn observe(&mut self, now: Instant, group: usize, is_retryable: bool) -> Option<u32> {
         let rate = self.rate?;
         let recent = &mut self.groups[group];

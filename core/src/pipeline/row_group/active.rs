@@ -5,9 +5,11 @@ use alloc::collections::VecDeque;
 
 use super::group::RowGroup;
 
-/// Row groups are admitted in the order of their numbers, and end in about that order: a queue that is searched.
+/// Row groups are admitted in the order of their numbers, and end in about that order: a queue that is
+/// searched.
 ///
-/// Finding one is O(log admitted); the end of one moves a pointer for each of those between it and the nearer end.
+/// Finding one is O(log admitted); the end of one moves a pointer for each of those between it and the nearer
+/// end.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveRowGroups(VecDeque<Box<RowGroup>>);
 

@@ -1,8 +1,9 @@
 //! Which tasks of one row group are ready, done or dropped.
 //!
-//! Every task has a counter of upstreams that are not complete for it; at zero it is ready. For a cell, an upstream
-//! cell counts by row, an upstream made for the whole group counts once for all rows. A task for the whole group waits
-//! for each upstream column as one: a cell column is complete for the group when each of its rows is done or dropped.
+//! Every task has a counter of upstreams that are not complete for it; at zero it is ready. For a cell, an
+//! upstream cell counts by row, an upstream made for the whole group counts once for all rows. A task for the
+//! whole group waits for each upstream column as one: a cell column is complete for the group when each of
+//! its rows is done or dropped.
 //!
 //! ```text
 //! open         = tasks neither done nor dropped
@@ -11,8 +12,8 @@
 //! complete     = live rows r with row_open[r] = 0, once all whole-group tasks are done
 //! ```
 //!
-//! Completing a cell costs O(out-degree); completing a whole-group task O(out-degree * rows), once per column;
-//! dropping a row O(columns). Eight bytes per task, allocated when the row group is admitted.
+//! Completing a cell costs O(out-degree); completing a whole-group task O(out-degree * rows), once per
+//! column; dropping a row O(columns). Eight bytes per task, allocated when the row group is admitted.
 
 use alloc::vec::Vec;
 
@@ -22,7 +23,8 @@ use crate::pipeline::plan::{ColumnId, Plan};
 /// The state of a task. Kept here and nowhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskState {
-    /// An upstream is not complete, or the task is about to be queued, or it is not its turn in an ordered column.
+    /// An upstream is not complete, or the task is about to be queued, or it is not its turn in an ordered
+    /// column.
     Waiting,
     /// An upstream was skipped, and the task will be too, once all of them are complete.
     Skipping,
@@ -46,7 +48,7 @@ pub(crate) struct TaskEntry {
     /// Tries so far.
     pub(crate) attempts: u32,
     pending: u16,
-    /// RetryPolicy rounds used up.
+    /// Salvage rounds used up.
     pub(crate) rounds: u8,
     pub(crate) state: TaskState,
 }
@@ -69,8 +71,8 @@ pub(crate) struct Frontier {
 }
 
 impl Frontier {
-    /// The tasks of a row group; those with no upstream go to `ready`, in topological and then row order. If `gated`, all
-    /// but the seeds wait for [`Frontier::open_gate`] too.
+    /// The tasks of a row group; those with no upstream go to `ready`, in topological and then row order. If
+    /// `gated`, all but the seeds wait for [`Frontier::open_gate`] too.
     pub(super) fn new(plan: &Plan, rows: u32, gated: bool, ready: &mut Vec<LocalKey>) -> Self {
         let waits_for_hook = |column: ColumnId| u16::from(gated && !plan.is_seed(column));
         let (whole, cells) = (plan.whole_columns(), plan.cell_columns());
@@ -146,8 +148,8 @@ impl Frontier {
         self.entry(plan, task).state
     }
 
-    /// Returns every task that is queued, deferred or delayed to waiting. `changed` gets the state before of each, and its
-    /// index: tasks of the whole group come first, then the cells row by row.
+    /// Returns every task that is queued, deferred or delayed to waiting. `changed` gets the state before of
+    /// each, and its index: tasks of the whole group come first, then the cells row by row.
     pub(super) fn discard_waiting(&mut self, mut changed: impl FnMut(TaskState, usize)) {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             if matches!(entry.state, TaskState::Queued | TaskState::Deferred | TaskState::Delayed) {
@@ -176,8 +178,8 @@ impl Frontier {
         })
     }
 
-    /// Marks a task done, made or `skipped`; tasks that wait for nothing more go to `ready`. A second call changes
-    /// nothing.
+    /// Marks a task done, made or `skipped`; tasks that wait for nothing more go to `ready`. A second call
+    /// changes nothing.
     pub(super) fn complete(&mut self, plan: &Plan, (column, row): LocalKey, skipped: bool, ready: &mut Vec<LocalKey>) {
         let at = index(plan, column, row);
         if matches!(self.entries[at].state, TaskState::Done | TaskState::Dropped) {
@@ -252,8 +254,8 @@ impl Frontier {
         }
     }
 
-    /// The pre-batch hook is over: tasks that waited for nothing else go to `ready`. Called once, if the frontier is
-    /// gated. O(tasks).
+    /// The pre-batch hook is over: tasks that waited for nothing else go to `ready`. Called once, if the
+    /// frontier is gated. O(tasks).
     pub(super) fn open_gate(&mut self, plan: &Plan, ready: &mut Vec<LocalKey>) {
         for column in plan.order().iter().filter(|column| !plan.is_seed(**column)) {
             if plan.is_cell(*column) {
@@ -266,9 +268,9 @@ impl Frontier {
         }
     }
 
-    /// Drops a row: every task of it that is not done is reported to `gone` as it was. When it was the
-    /// last live one, the whole-group tasks go too. Tasks that waited only for this row go to `ready`. Answers whether
-    /// the row was live; a second call changes nothing.
+    /// Drops a row: every task of it that is not done is reported to `gone` as it was. When it was the last
+    /// live one, the whole-group tasks go too. Tasks that waited only for this row go to `ready`. Answers
+    /// whether the row was live; a second call changes nothing.
     pub(super) fn drop_row(
         &mut self,
         plan: &Plan,

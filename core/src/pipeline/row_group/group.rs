@@ -109,8 +109,8 @@ impl RowGroup {
         FinishedRowGroup { row_group, first_row, rows, live, dropped }
     }
 
-    /// The rows that the end of the run left incomplete, each with the first column it lacks. None if every task is done
-    /// or dropped.
+    /// The rows that the end of the run left incomplete, each with the first column it lacks. None if every
+    /// task is done or dropped.
     pub(crate) fn unfinished(&self, plan: &Plan) -> impl Iterator<Item = DroppedRow> {
         let reason = DropReason::Stopped;
         (0..self.span.rows).filter(|row| self.frontier.is_live(*row) && !self.frontier.is_complete(*row)).filter_map(
@@ -124,8 +124,8 @@ impl RowGroup {
 
 /// Changes. Only [`RowGroups`](super::RowGroups) makes them, since it counts tasks by state.
 impl RowGroup {
-    /// Sets up the tasks of a row group; `ready` gets those with no upstream. If `is_gated`, all but its seeds wait for
-    /// its pre-batch hook.
+    /// Sets up the tasks of a row group; `ready` gets those with no upstream. If `is_gated`, all but its
+    /// seeds wait for its pre-batch hook.
     pub(super) fn admit(plan: &Plan, span: Span, is_gated: bool, ready: &mut Vec<LocalKey>) -> Self {
         let frontier = Frontier::new(plan, span.rows, is_gated, ready);
         let (deferred, dropped) = (Vec::new(), Vec::new());
@@ -172,16 +172,16 @@ impl RowGroup {
         core::mem::take(&mut self.deferred)
     }
 
-    /// Returns every task that is queued, deferred or delayed to waiting: the run stops. `changed` gets each with the
-    /// state before. O(tasks).
+    /// Returns every task that is queued, deferred or delayed to waiting: the run stops. `changed` gets each
+    /// with the state before. O(tasks).
     pub(super) fn discard_waiting(&mut self, changed: impl FnMut(TaskState, usize)) {
         self.queued = 0;
         self.deferred.clear();
         self.frontier.discard_waiting(changed);
     }
 
-    /// Drops the row of a failed cell, or all rows for a task of the whole group. `ready` gets tasks that waited for
-    /// nothing else, and `gone` each dropped task as it was. Returns how many rows were dropped.
+    /// Drops the row of a failed cell, or all rows for a task of the whole group. `ready` gets tasks that
+    /// waited for nothing else, and `gone` each dropped task as it was. Returns how many rows were dropped.
     pub(super) fn drop_rows(
         &mut self,
         plan: &Plan,

@@ -6,8 +6,8 @@ use crate::order::sorted;
 
 /// The largest number of row groups in a run.
 pub const MAX_ROW_GROUPS: u32 = 1 << 28;
-/// The largest number of rows in a row group: one less than 2^24, as the last value means "the whole group" in a task's
-/// id.
+/// The largest number of rows in a row group: one less than 2^24, as the last value means "the whole group"
+/// in a task's id.
 pub const MAX_ROW_GROUP_SIZE: u32 = (1 << 24) - 1;
 /// The largest number of tasks in a row group. Its frontier takes eight bytes for each.
 pub const MAX_ROW_GROUP_TASKS: u64 = 1 << 26;

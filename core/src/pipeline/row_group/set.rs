@@ -15,8 +15,8 @@ use crate::time::Instant;
 
 /// The row groups of a run and the states of their tasks.
 ///
-/// The state of a task is kept once, in the frontier of its row group. All counts are derived from it here, where every
-/// change of a state passes.
+/// The state of a task is kept once, in the frontier of its row group. All counts are derived from it here,
+/// where every change of a state passes.
 #[derive(Debug)]
 pub(crate) struct RowGroups {
     pending: Pending,
@@ -261,8 +261,8 @@ impl RowGroups {
         }
     }
 
-    /// Drops the row of a cell, or every row for a task of a whole row group. `ready` gets tasks that waited for nothing
-    /// else, and `gone` each dropped task as it was. Returns how many rows were dropped.
+    /// Drops the row of a cell, or every row for a task of a whole row group. `ready` gets tasks that waited
+    /// for nothing else, and `gone` each dropped task as it was. Returns how many rows were dropped.
     pub(crate) fn drop_rows(
         &mut self,
         plan: &Plan,

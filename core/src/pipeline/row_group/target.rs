@@ -1,8 +1,8 @@
 //! How many row groups to have in work: a fixed number, or a control loop.
 //!
-//! More row groups in work keep models busy across the dependencies of one group; each costs memory and delays its first
-//! checkpoint. The loop starts low. Once in a *tick*, which is one command to the pipeline, it looks for the first reason
-//! not to grow; if there is none, it raises its target by one.
+//! More row groups in work keep models busy across the dependencies of one group; each costs memory and
+//! delays its first checkpoint. The loop starts low. Once in a *tick*, which is one command to the pipeline,
+//! it looks for the first reason not to grow; if there is none, it raises its target by one.
 //!
 //! | reason, in this order | what it means |
 //! | --- | --- |
@@ -15,8 +15,9 @@
 //! | queued model demand | what is queued already suffices for what is free |
 //! | queued work | something is queued: grow in every second tick only |
 //!
-//! It lowers its target by one, never below where it began, once every model resource has been fully leased, with twice
-//! its limit queued behind it, for `shrink_after` ticks on end. Groups in work are never taken back.
+//! It lowers its target by one, never below where it began, once every model resource has been fully leased,
+//! with twice its limit queued behind it, for `shrink_after` ticks on end. Groups in work are never taken
+//! back.
 
 use crate::error::{ConfigError, require};
 
@@ -27,7 +28,8 @@ use crate::error::{ConfigError, require};
 pub struct AdaptiveRowGroups {
     /// Row groups to begin with, from 1 to the cap `row_groups`. 1.
     pub initial: u32,
-    /// The most rows in work at once, at least 1; `None` is three row groups or 8192 rows, whichever is more. `None`.
+    /// The most rows in work at once, at least 1; `None` is three row groups or 8192 rows, whichever is more.
+    /// `None`.
     pub max_admitted_rows: Option<u64>,
     /// Ticks of sustained pressure after which the target falls by one. At least 1; 64.
     pub shrink_after: u32,

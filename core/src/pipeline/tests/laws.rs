@@ -383,8 +383,8 @@ fn replay(seed: u64) -> String {
     )
 }
 
-/// As many worlds as `TIDEGATE_WORLDS` says, on two threads; only one when `TIDEGATE_SEED` is set: the way to replay a
-/// failure.
+/// As many worlds as `TIDEGATE_WORLDS` says, on two threads; only one when `TIDEGATE_SEED` is set: the way to
+/// replay a failure.
 #[test]
 fn every_random_run_makes_each_task_once_accounts_for_each_row_and_returns_each_lease() {
     const THREADS: u64 = 2;

@@ -359,7 +359,8 @@ fn the_task_policy_is_chosen_by_setting_or_is_one_s_own() {
     let column = || Column::new("a", Strategy::Cell).with_group(crate::task::TaskGroup::model("p", "m", 4.0));
     let config = || PipelineConfig { submission_limit: 8, ..rows(16, 16) };
     let strict = PipelineConfig { policy: PolicyChoice::StrictFair, ..config() };
-    // Alone, a group takes all there is under either policy: under one because nobody presses, under the other as a debt.
+    // Alone, a group takes all there is under either policy: under one because nobody presses, under the
+    // other as a debt.
     for config in [strict, config()] {
         assert_eq!(Rig::start([column()], config).running.len(), 8);
     }
