@@ -64,8 +64,8 @@ pub mod runtime;
 pub mod sim;
 pub mod task;
 pub mod time;
-mod wake_list;
 mod timer_queue;
+mod wake_list;
 #[cfg(feature = "serde")]
 mod written;
 pub mod yielding;
