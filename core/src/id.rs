@@ -8,7 +8,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
-pub(crate) use crate::fixed_map::FixedMap;
+use crate::map::IndexSet;
 
 /// Multiply-and-fold hashing of integers, byte by byte hashing (FNV-1a) of strings. Not for untrusted keys at scale:
 /// integer keys here are handles the core made, and names are interned once.
@@ -180,34 +180,29 @@ impl<T> Slots<T> {
 
 /// Names that became small numbers, in the order they came.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Interner {
-    names: Vec<String>,
-    index: FixedMap<String, u32>,
-}
+pub(crate) struct Interner(IndexSet<String>);
 
 impl Interner {
     /// The number of `name`, a new one if it has none yet.
     pub(crate) fn intern(&mut self, name: &str) -> u32 {
-        if let Some(id) = self.index.get(name) {
-            return *id;
-        }
-        let id = u32::try_from(self.names.len()).expect("fewer than 2^32 names");
-        self.names.push(name.to_string());
-        self.index.insert(name.to_string(), id);
-        id
+        self.get(name).unwrap_or_else(|| number(self.0.insert_full(name.to_string()).0))
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<u32> {
-        self.index.get(name).copied()
+        self.0.get_index_of(name).map(number)
     }
 
     pub(crate) fn name(&self, id: u32) -> &str {
-        &self.names[id as usize]
+        &self.0[id as usize]
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().map(String::as_str)
+        self.0.iter().map(String::as_str)
     }
+}
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index).expect("fewer than 2^32 names")
 }
 
 #[cfg(test)]

@@ -44,13 +44,13 @@ pub mod driver;
 pub mod error;
 pub mod event;
 pub mod fair_queue;
-mod fixed_map;
 pub mod gate;
 #[cfg(feature = "serde")]
 mod hex;
 pub mod id;
 pub mod lease;
 pub mod limit;
+mod map;
 #[cfg(feature = "serde")]
 mod millis;
 pub mod observe;

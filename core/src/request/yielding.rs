@@ -9,7 +9,8 @@ use alloc::vec::Vec;
 use super::keys::{ProviderModelId, ResourceId};
 use super::shared::Waiter;
 use crate::fair_queue::{BlockedSetId, ClassId};
-use crate::id::{FixedMap, SlotKey, Slots};
+use crate::id::{SlotKey, Slots};
+use crate::map::Map;
 use crate::time::Instant;
 use crate::yielding::{TaskResources, YieldToken};
 
@@ -51,8 +52,8 @@ type Holding = BTreeMap<(u32, ResourceId, u32, u64), SlotKey>;
 /// All yielding waiters of a controller.
 #[derive(Clone, Debug, Default)]
 pub(super) struct YieldingWaiters {
-    classes: FixedMap<(ResourceId, u32, u32), YieldClass>,
-    entries: FixedMap<SlotKey, YieldingWaiter>,
+    classes: Map<(ResourceId, u32, u32), YieldClass>,
+    entries: Map<SlotKey, YieldingWaiter>,
     holding: Holding,
     blocked: Vec<BlockedYield>,
     /// Yielded waiters by the index of their resource.

@@ -14,8 +14,8 @@ use crate::error::{ConfigError, require};
 use crate::fair_queue::{
     BlockedSetId, Candidate, ClassId, Eligibility, FairQueue, GroupId, MAX_WEIGHT, MIN_WEIGHT, Selection,
 };
-use crate::id::FixedMap;
 use crate::lease::{Ledger, ReleaseAnswer, ReleaseDiagnostics};
+use crate::map::IndexSet;
 use crate::request::RequestPressure;
 
 /// A task that may start now.
@@ -56,8 +56,8 @@ pub struct Dispatcher<P = StrictFair> {
     pub(super) queue: FairQueue,
     pub(super) accounts: Accounts,
     pub(super) parking: Parking,
-    /// The number of each group, by kind and identity.
-    known: FixedMap<GroupKey, GroupId>,
+    /// The groups by kind and identity, in the order of their numbers.
+    known: IndexSet<GroupKey>,
     /// The queue's class of each demand.
     pub(super) classes: Vec<ClassId>,
     /// By resource: the blocked_sets of what waits for it, by ascending amount.
@@ -90,7 +90,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
             queue: FairQueue::new(),
             accounts: Accounts::new(Resources::new(&config)?),
             parking: Parking::default(),
-            known: FixedMap::default(),
+            known: IndexSet::default(),
             classes: Vec::new(),
             blocked_sets: Vec::new(),
             ledger: Ledger::new(u32::MAX),
@@ -110,14 +110,14 @@ impl<P: TaskPolicy> Dispatcher<P> {
         require(in_range, "weight", spec.weight, "a number from 2^-20 to 2^20")?;
         let next = GroupId(self.known.len() as u32);
         let key = (spec.kind, spec.identity.clone());
-        let id = self.known.get(&key).copied().unwrap_or(next);
+        let id = self.known.get_index_of(&key).map_or(next, |known| GroupId(known as u32));
         let resources = &self.accounts.resources;
         self.policy.group_registered(TaskGroupId(id), spec, &|name| resources.find(name))?;
         if id == next {
             self.queue.add_group(spec.weight)?;
             self.accounts.add_group(spec.weight, spec.admitted_limit);
             self.parking.add_group();
-            self.known.insert(key, id);
+            self.known.insert(key);
         } else {
             self.queue.set_weight(id, spec.weight)?;
             self.accounts.change_group(id.0, spec.weight, spec.admitted_limit);
@@ -171,8 +171,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// The first group's that the policy refuses; nothing is changed then.
     pub fn set_policy(&mut self, mut policy: P) -> Result<(), ConfigError> {
         let resources = &self.accounts.resources;
-        for (key, group) in self.known.iter() {
-            policy.group_registered(TaskGroupId(*group), &self.spec(key, *group), &|name| resources.find(name))?;
+        for (key, group) in self.known.iter().zip((0..).map(GroupId)) {
+            policy.group_registered(TaskGroupId(group), &self.spec(key, group), &|name| resources.find(name))?;
         }
         self.policy = policy;
         for group in self.queue.groups() {
@@ -185,7 +185,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
 
     /// Gives a group another weight from its next turn on, 2^-20 to 2^20. O(groups).
     pub fn set_weight(&mut self, group: TaskGroupId, weight: f64) -> Result<(), ConfigError> {
-        let Some((key, _)) = self.known.iter().find(|(_, known)| **known == group.0) else { return Ok(()) };
+        let Some(key) = self.known.get_index(group.0.index()) else { return Ok(()) };
         let spec = TaskGroup { weight, ..self.spec(key, group.0) };
         self.group(&spec).map(drop)
     }

@@ -9,7 +9,7 @@ use super::denials::Denied;
 use super::dispatch::Dispatcher;
 use super::policy::{PolicyView, Refusal, TaskPolicy, Until};
 use super::resources::{DemandId, ResourceId};
-use crate::id::FixedMap;
+use crate::map::Map;
 
 /// Why nothing more is dispatched: one entry for each reason and resource among the heads of the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     #[must_use]
     pub fn explain(&self) -> Blocked {
         let mut blocked = Blocked { queued: self.queue.len(), heads: Vec::new() };
-        let mut known: FixedMap<(DenialReason, Option<ResourceId>), usize> = FixedMap::default();
+        let mut known: Map<(DenialReason, Option<ResourceId>), usize> = Map::default();
         for head in self.queue.groups().filter_map(|group| self.queue.first(group)) {
             let Err(refusal) = self.judge(head.group.0, head.class.0) else { continue };
             let at = *known.entry((refusal.reason, refusal.resource)).or_insert(blocked.heads.len());

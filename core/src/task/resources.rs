@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use crate::error::{ConfigError, require};
-use crate::id::{FixedMap, Interner};
+use crate::id::Interner;
+use crate::map::Map;
 
 /// The resource that every task takes one of.
 pub(crate) const SUBMISSION: &str = "submission";
@@ -78,7 +79,7 @@ pub(super) struct Resources {
     limits: Vec<u32>,
     leased: Vec<u32>,
     demands: Vec<Amounts>,
-    known: FixedMap<Amounts, u32>,
+    known: Map<Amounts, u32>,
 }
 
 impl Resources {

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::cause::IdleCause;
 use super::slots::{Blame, Slots};
-use crate::id::FixedMap;
+use crate::map::Map;
 use crate::observe::Histogram;
 use crate::request::event::{EventPlace, RequestEvent, RequestFact};
 use crate::request::{CallStanding, ProviderModelId, ResourceId};
@@ -33,7 +33,7 @@ struct Model {
 pub(super) struct Calls {
     all: Vec<Call>,
     models: Vec<Model>,
-    known: FixedMap<usize, usize>,
+    known: Map<usize, usize>,
     pub(super) waits: Histogram,
     pub(super) waiters: u32,
     in_flight: u32,

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::id::FixedMap;
+use crate::map::Map;
 use crate::observe::Histogram;
 use crate::pipeline::event::Correlation;
 use crate::pipeline::{Plan, Strategy};
@@ -12,7 +12,7 @@ use crate::time::Instant;
 #[derive(Clone, Debug)]
 pub(super) struct Gaps {
     columns: Vec<Column>,
-    row_groups: FixedMap<u32, Completions>,
+    row_groups: Map<u32, Completions>,
     pub(super) gap: Histogram,
 }
 
@@ -28,9 +28,9 @@ struct Column {
 #[derive(Clone, Debug, Default)]
 struct Completions {
     /// The latest of each column.
-    latest: FixedMap<usize, Instant>,
+    latest: Map<usize, Instant>,
     /// Of each cell that a cell waits for.
-    cells: FixedMap<(usize, u32), Instant>,
+    cells: Map<(usize, u32), Instant>,
 }
 
 impl Gaps {
@@ -48,7 +48,7 @@ impl Gaps {
                 feeds: !downstreams.is_empty(),
             }
         });
-        Self { columns: columns.collect(), row_groups: FixedMap::default(), gap: Histogram::default() }
+        Self { columns: columns.collect(), row_groups: Map::default(), gap: Histogram::default() }
     }
 
     pub(super) fn completed(&mut self, at: Instant, about: &Correlation) {

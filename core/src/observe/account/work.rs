@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::cause::IdleCause;
 use super::slots::{Blame, Slots};
-use crate::id::FixedMap;
+use crate::map::Map;
 use crate::observe::Histogram;
 use crate::pipeline::event::{Correlation, SchedulerFact, StopKind};
 use crate::pipeline::{PipelineConfig, Plan};
@@ -51,9 +51,9 @@ pub(super) struct TaskResources {
     wanted_by: Vec<Vec<usize>>,
     /// By fairness group: the policy's last word. A group that was refused is not asked about again before something changes.
     refusals: Vec<Option<IdleCause>>,
-    live: FixedMap<u64, Live>,
+    live: Map<u64, Live>,
     /// Row groups in work: their tasks that are live.
-    row_groups: FixedMap<u32, u32>,
+    row_groups: Map<u32, u32>,
     /// Row groups in work without any.
     handed_over: u32,
     pending_row_groups: u32,
@@ -93,8 +93,8 @@ impl TaskResources {
             refusals: alloc::vec![None; groups.len()],
             resources,
             routes,
-            live: FixedMap::default(),
-            row_groups: FixedMap::default(),
+            live: Map::default(),
+            row_groups: Map::default(),
             handed_over: 0,
             pending_row_groups: 0,
             kept: 0,
@@ -186,11 +186,7 @@ impl TaskResources {
     /// A row group is gone. What its tasks were told to wait for does not come any more.
     fn forget(&mut self, row_group: u32) {
         if self.row_groups.get(&row_group).is_some_and(|tasks| *tasks > 0) {
-            let left = self.live.iter().filter(|(_, live)| live.row_group == row_group);
-            let left: Vec<u64> = left.map(|(task, _)| *task).collect();
-            for task in left {
-                self.leave(task);
-            }
+            self.leave_all(|live| live.row_group == row_group);
         }
         if self.row_groups.remove(&row_group).is_some() {
             self.handed_over -= 1;
@@ -199,8 +195,15 @@ impl TaskResources {
 
     /// A stop threw out what was queued.
     fn discard_queue(&mut self) {
-        let queued = |live: &Live| matches!(live.stage, Stage::Queued(_));
-        let tasks: Vec<u64> = self.live.iter().filter(|(_, live)| queued(live)).map(|(task, _)| *task).collect();
+        self.leave_all(|live| matches!(live.stage, Stage::Queued(_)));
+    }
+
+    /// Every task that `leaves` holds of is gone.
+    fn leave_all(&mut self, leaves: impl Fn(&Live) -> bool) {
+        #[expect(clippy::disallowed_methods, reason = "sorted below")]
+        let live = self.live.iter();
+        let mut tasks: Vec<u64> = live.filter(|(_, live)| leaves(live)).map(|(task, _)| *task).collect();
+        tasks.sort_unstable();
         for task in tasks {
             self.leave(task);
         }

@@ -1,12 +1,12 @@
 //! Provider resources: calls, waits, cooldowns, and their figures.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::lanes::Lanes;
 use super::{Out, RESOURCES, Track};
-use crate::id::FixedMap;
 use crate::lease::LeaseId;
 use crate::request::event::{EventPlace, RequestEvent, RequestFact};
 use crate::request::{ResourceId, WaiterId};
@@ -16,8 +16,8 @@ use crate::time::Instant;
 #[derive(Clone, Debug)]
 pub(super) struct Calls {
     resources: Vec<Resource>,
-    leases: FixedMap<LeaseId, (usize, Track, Instant)>,
-    waits: FixedMap<WaiterId, usize>,
+    leases: BTreeMap<LeaseId, (usize, Track, Instant)>,
+    waits: BTreeMap<WaiterId, usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ impl Calls {
             out.track((pid, COOLDOWN), "cooldown".to_string());
             Resource { id: *id, pid, lanes: Lanes::new(pid, "call"), cooldown: None, waiting: 0, limit: 0 }
         });
-        Self { resources: resources.collect(), leases: FixedMap::default(), waits: FixedMap::default() }
+        Self { resources: resources.collect(), leases: BTreeMap::default(), waits: BTreeMap::default() }
     }
 
     pub(super) fn on_event(&mut self, event: &RequestEvent, out: &mut Out) {
@@ -91,14 +91,10 @@ impl Calls {
     }
 
     pub(super) fn finish(&mut self, now: Instant, out: &mut Out) {
-        let mut waits: Vec<WaiterId> = self.waits.keys().copied().collect();
-        waits.sort_unstable();
-        for waiter in waits {
+        while let Some((&waiter, _)) = self.waits.first_key_value() {
             self.end_wait(now, waiter, out);
         }
-        let mut leases: Vec<LeaseId> = self.leases.keys().copied().collect();
-        leases.sort_unstable();
-        for lease in leases {
+        while let Some((&lease, _)) = self.leases.first_key_value() {
             self.end_call(now, lease, "open at the end", out);
         }
         for resource in &mut self.resources {

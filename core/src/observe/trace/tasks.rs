@@ -1,12 +1,12 @@
 //! Worker slots and row groups.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::lanes::Lanes;
 use super::{Args, Out, ROW_GROUPS, Track, WORKERS};
-use crate::id::FixedMap;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
 use crate::pipeline::{TaskOutcome, WorkerId};
 use crate::time::Instant;
@@ -17,8 +17,8 @@ pub(super) struct Tasks {
     columns: Vec<String>,
     /// Worker slots that have a name.
     named: u32,
-    workers: FixedMap<WorkerId, Worker>,
-    row_groups: FixedMap<u32, (Track, Instant)>,
+    workers: BTreeMap<WorkerId, Worker>,
+    row_groups: BTreeMap<u32, (Track, Instant)>,
     lanes: Lanes,
     queued: u64,
 }
@@ -36,7 +36,7 @@ struct Worker {
 impl Tasks {
     pub(super) fn new(columns: Vec<String>) -> Self {
         let lanes = Lanes::new(ROW_GROUPS, "row group");
-        let (workers, row_groups) = (FixedMap::default(), FixedMap::default());
+        let (workers, row_groups) = (BTreeMap::default(), BTreeMap::default());
         Self { columns, named: 0, workers, row_groups, lanes, queued: 0 }
     }
 
@@ -112,14 +112,10 @@ impl Tasks {
     }
 
     pub(super) fn finish(&mut self, at: Instant, out: &mut Out) {
-        let mut open: Vec<WorkerId> = self.workers.keys().copied().collect();
-        open.sort_unstable();
-        for worker in open {
+        while let Some((&worker, _)) = self.workers.first_key_value() {
             self.end(at, worker, "open at the end".to_string(), out);
         }
-        let mut open: Vec<u32> = self.row_groups.keys().copied().collect();
-        open.sort_unstable();
-        for row_group in open {
+        while let Some((&row_group, _)) = self.row_groups.first_key_value() {
             self.end_row_group(at, row_group, out);
         }
     }

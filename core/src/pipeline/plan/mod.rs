@@ -11,7 +11,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::id::FixedMap;
+use crate::map::Map;
 use crate::order::insert_distinct;
 use crate::task::TaskGroup;
 
@@ -271,7 +271,7 @@ impl PlanBuilder {
 pub struct Plan {
     columns: Vec<Column>,
     /// Name to the column that fills it.
-    fillers: FixedMap<String, ColumnId>,
+    fillers: Map<String, ColumnId>,
     upstreams: Vec<Vec<ColumnId>>,
     downstreams: Vec<Vec<ColumnId>>,
     order: Vec<ColumnId>,
@@ -352,8 +352,8 @@ impl Plan {
     }
 }
 
-fn index_names(columns: &[Column]) -> Result<FixedMap<String, ColumnId>, PlanError> {
-    let mut fillers = FixedMap::default();
+fn index_names(columns: &[Column]) -> Result<Map<String, ColumnId>, PlanError> {
+    let mut fillers = Map::default();
     for (id, column) in (0..).map(ColumnId).zip(columns) {
         for name in core::iter::once(&column.name).chain(&column.also_fills) {
             if name.is_empty() {
@@ -367,10 +367,7 @@ fn index_names(columns: &[Column]) -> Result<FixedMap<String, ColumnId>, PlanErr
     Ok(fillers)
 }
 
-fn resolve_upstreams(
-    columns: &[Column],
-    fillers: &FixedMap<String, ColumnId>,
-) -> Result<Vec<Vec<ColumnId>>, PlanError> {
+fn resolve_upstreams(columns: &[Column], fillers: &Map<String, ColumnId>) -> Result<Vec<Vec<ColumnId>>, PlanError> {
     let mut resolved = Vec::with_capacity(columns.len());
     for column in columns {
         let mut needed = Vec::new();

@@ -12,7 +12,7 @@
 
 use super::resource::Place;
 use crate::fair_queue::{BlockedSetId, ClassId, FairQueue, FifoId, GroupId as QueueGroup};
-use crate::id::FixedMap;
+use crate::map::Map;
 use crate::request::yielding::YieldClass;
 
 /// What tells the FIFOs of one group apart: the resource's slot, and the run whose workers yield, if any.
@@ -22,8 +22,8 @@ type FifoKey = (QueueGroup, u32, Option<u32>);
 pub(super) struct WaitQueue {
     pub(super) fair: FairQueue,
     /// The queue's groups by the index of the request group. Each is made by the first request that names it here.
-    groups: FixedMap<u32, QueueGroup>,
-    fifos: FixedMap<FifoKey, FifoId>,
+    groups: Map<u32, QueueGroup>,
+    fifos: Map<FifoKey, FifoId>,
 }
 
 /// Where a waiter is queued.

@@ -1,10 +1,10 @@
 //! What the laws share: the rules of the run, and which tasks are made.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::{Handover, TaskName};
-use crate::id::FixedMap;
+use crate::map::Map;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
 use crate::pipeline::{ColumnId, PipelineConfig, Plan, Strategy, TaskOutcome};
 
@@ -67,7 +67,7 @@ pub(super) enum Done {
 #[derive(Clone, Debug, Default)]
 pub(super) struct GroupBook {
     pub(super) rows: u32,
-    done: FixedMap<Place, Done>,
+    done: Map<Place, Done>,
     pub(super) dropped: BTreeSet<u32>,
     /// Workers.
     pub(super) running: u32,
@@ -120,7 +120,7 @@ fn needed(plan: &Plan, row: Option<u32>, upstream: ColumnId) -> Option<Place> {
 /// The row groups in work.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Books {
-    pub(super) groups: FixedMap<u32, GroupBook>,
+    pub(super) groups: BTreeMap<u32, GroupBook>,
 }
 
 /// The task that an event is about.

@@ -5,8 +5,8 @@ use alloc::format;
 
 use super::books::Rules;
 use super::{Check, Law, Verdict, hold};
-use crate::id::FixedMap;
 use crate::lease::LeaseId;
+use crate::map::Map;
 use crate::pipeline::RunReport;
 use crate::request::event::{EventPlace, RequestEvent, RequestFact};
 use crate::request::{ResourceId, WaiterId};
@@ -14,8 +14,8 @@ use crate::request::{ResourceId, WaiterId};
 /// What is out of each request resource, and who waits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calls {
-    caps: FixedMap<ResourceId, u32>,
-    in_flight: FixedMap<ResourceId, u32>,
+    caps: Map<ResourceId, u32>,
+    in_flight: Map<ResourceId, u32>,
     leases: BTreeSet<LeaseKey>,
     waiters: BTreeSet<WaiterId>,
 }

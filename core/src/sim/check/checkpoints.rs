@@ -6,7 +6,7 @@ use alloc::format;
 
 use super::books::{Books, GroupBook, Rules};
 use super::{Check, Handover, Law, Verdict, hold};
-use crate::id::FixedMap;
+use crate::map::Map;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
 use crate::pipeline::{ColumnId, DropReason, FinishedRowGroup, RunReport};
 
@@ -14,7 +14,7 @@ use crate::pipeline::{ColumnId, DropReason, FinishedRowGroup, RunReport};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Checkpoints {
     /// With the rows to be saved; those of done ones are kept for the end.
-    out: FixedMap<u32, u32>,
+    out: Map<u32, u32>,
     saved: BTreeSet<u32>,
     /// Admitted, and neither saved nor discarded.
     in_work: BTreeSet<u32>,

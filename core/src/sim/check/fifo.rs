@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::books::{Books, Rules, task_of};
 use super::{Check, Law, TaskName, Verdict, hold};
-use crate::id::FixedMap;
+use crate::map::Map;
 use crate::pipeline::RunReport;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
 
@@ -19,7 +19,7 @@ pub(super) struct Fifo {
     /// The tasks with their tickets; those whose ticket is void have left.
     lines: Vec<VecDeque<(TaskName, u64)>>,
     /// The valid tickets.
-    tickets: FixedMap<TaskName, u64>,
+    tickets: Map<TaskName, u64>,
     issued: u64,
 }
 

@@ -4,14 +4,14 @@ use alloc::format;
 
 use super::books::{Books, Rules, task_of};
 use super::{Check, Handover, Law, Verdict, hold};
-use crate::id::FixedMap;
+use crate::map::Map;
 use crate::pipeline::FinishedRowGroup;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
 
 /// How far each row group in work is with its hooks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hooks {
-    groups: FixedMap<u32, Called>,
+    groups: Map<u32, Called>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

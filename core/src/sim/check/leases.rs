@@ -4,18 +4,18 @@ use alloc::format;
 
 use super::books::{Books, Rules, task_of};
 use super::{Check, Law, TaskName, Verdict, hold};
-use crate::id::FixedMap;
 use crate::lease::LeaseId;
+use crate::map::Map;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
 use crate::pipeline::{RunReport, WorkerId};
 
 /// Who holds what.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leases {
-    held: FixedMap<TaskName, LeaseId>,
-    workers: FixedMap<TaskName, Worker>,
+    held: Map<TaskName, LeaseId>,
+    workers: Map<TaskName, Worker>,
     /// The task of each, so that none has to be looked for among all.
-    at_work_on: FixedMap<WorkerId, TaskName>,
+    at_work_on: Map<WorkerId, TaskName>,
 }
 
 #[derive(Clone, Copy, Debug)]

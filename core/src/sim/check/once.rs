@@ -1,17 +1,17 @@
 //! Every task is made once: tries are numbered, one follows another, and none follows a success or a failure for good.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 
 use super::books::{Books, Place, Rules, task_of};
 use super::{Check, Law, Verdict, hold};
-use crate::id::FixedMap;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
 use crate::pipeline::{RunReport, TaskOutcome, WorkerId};
 
 /// Where each task of the row groups in work stands.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Once {
-    groups: FixedMap<u32, FixedMap<Place, Task>>,
+    groups: BTreeMap<u32, BTreeMap<Place, Task>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,7 +80,7 @@ impl Check for Once {
     fn on_event(&mut self, _: &Rules, books: &Books, event: &SchedulerEvent) -> Verdict {
         match (&event.fact, task_of(event), event.correlation.row_group) {
             (SchedulerFact::RowGroupAdmitted { .. }, _, Some(row_group)) => {
-                let before = self.groups.insert(row_group, FixedMap::default());
+                let before = self.groups.insert(row_group, BTreeMap::default());
                 hold(before.is_none(), || format!("row group {row_group} was admitted twice"))
             }
             (
@@ -92,7 +92,7 @@ impl Check for Once {
                 Ok(())
             }
             (SchedulerFact::QueueDrained { discarded: 1.. }, ..) => {
-                for task in self.groups.values_mut().flat_map(FixedMap::values_mut) {
+                for task in self.groups.values_mut().flat_map(BTreeMap::values_mut) {
                     if task.stage == Stage::Queued {
                         task.stage = Stage::Idle;
                     }
@@ -115,7 +115,7 @@ impl Check for Once {
 
     fn on_end(&mut self, _: &Rules, _: &RunReport) -> Verdict {
         let open = |task: &&Task| !matches!(task.stage, Stage::Idle | Stage::Ended);
-        let open = self.groups.values().flat_map(FixedMap::values).find(open);
+        let open = self.groups.values().flat_map(BTreeMap::values).find(open);
         open.map_or(Ok(()), |task| Err(format!("a task is still {:?} at the end", task.stage)))
     }
 }

@@ -11,7 +11,7 @@
 use alloc::format;
 
 use super::{Check, Law, Verdict, hold};
-use crate::id::FixedMap;
+use crate::map::Map;
 use crate::request::event::{EventPlace, RequestEvent, RequestFact};
 use crate::request::{ProviderModelId, ResourceId};
 use crate::time::Instant;
@@ -38,8 +38,8 @@ pub struct Standing {
 /// How many calls are out and how many wait, by resource.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Room {
-    in_flight: FixedMap<ResourceId, u32>,
-    waiters: FixedMap<ResourceId, u32>,
+    in_flight: Map<ResourceId, u32>,
+    waiters: Map<ResourceId, u32>,
 }
 
 impl Room {

@@ -4,7 +4,7 @@ use alloc::format;
 
 use super::books::{Books, Rules};
 use super::{Check, Handover, Law, Verdict, hold};
-use crate::id::FixedMap;
+use crate::map::Map;
 use crate::pipeline::RunReport;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
 
@@ -14,7 +14,7 @@ pub(super) struct Balance {
     rows_in: u64,
     rows_out: u64,
     /// Rows of the row groups that are handed out and not answered.
-    handed_out: FixedMap<u32, u64>,
+    handed_out: Map<u32, u64>,
 }
 
 impl Balance {

@@ -55,7 +55,9 @@ impl World {
     /// Keeps the moves of the workers in the first `slots` slots from now on, until [`World::moves`] takes them. What they
     /// are doing now counts as begun now. O(workers).
     pub fn follow(&mut self, slots: u32) {
-        let present = self.workers.iter().filter_map(|(bits, worker)| {
+        #[expect(clippy::disallowed_methods, reason = "sorted below")]
+        let workers = self.workers.iter();
+        let present = workers.filter_map(|(bits, worker)| {
             let (column, doing) = match *worker {
                 Worker::Waiting(waiter) => (self.waiting.get(&waiter.to_bits())?.column(), Doing::Waiting),
                 Worker::Busy(key) => self.activities.get(key)?.doing(),
@@ -63,7 +65,9 @@ impl World {
             let worker = WorkerId::from_bits(*bits);
             (worker.key().slot < slots).then_some(Move { at: self.now, worker, now: Some((column, doing)) })
         });
-        self.moves = Some(Moves { slots, latest: present.collect() });
+        let mut latest: Vec<Move> = present.collect();
+        latest.sort_unstable_by_key(|at| at.worker);
+        self.moves = Some(Moves { slots, latest });
     }
 
     /// The moves since the last call, in their order. None in a world that nobody [follows](World::follow).

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::World;
-use crate::id::FixedMap;
+use crate::map::Map;
 use crate::request::{Acquire, Outcome, Request, RequestLease, WaiterId};
 use crate::sim::scenario::Holder;
 
@@ -15,7 +15,7 @@ pub(super) struct Holders {
     leases: Vec<(usize, RequestLease)>,
     waiting: Vec<(usize, WaiterId)>,
     /// The holder of each waiter.
-    by_waiter: FixedMap<u64, usize>,
+    by_waiter: Map<u64, usize>,
 }
 
 impl Holders {

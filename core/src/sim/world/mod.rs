@@ -56,8 +56,10 @@ use super::check::Handover;
 use super::provider::{MockProvider, as_written};
 use super::rng::Rng;
 use super::scenario::{Change, Model, Scenario, ScenarioError};
-use crate::id::{FixedHasher, FixedMap, SlotKey, Slots};
+use crate::id::{FixedHasher, SlotKey, Slots};
+
 use crate::limit::LimitChoice;
+use crate::map::Map;
 use crate::observe::IdleAccount;
 use crate::pipeline::{Effect as RunEffect, Pipeline, RunReport};
 use crate::replay::{Command, Header, Recorded, Sequence, Stamped, merge};
@@ -111,10 +113,10 @@ pub struct World {
     holders: Holders,
     draws: Draws,
     activities: Slots<Activity>,
-    workers: FixedMap<u64, Worker>,
-    waiting: FixedMap<u64, Work>,
+    workers: Map<u64, Worker>,
+    waiting: Map<u64, Work>,
     /// Calls of tasks of several calls that are answered already, for their next try.
-    kept: FixedMap<Place, u32>,
+    kept: Map<Place, u32>,
     events: BinaryHeap<Reverse<(Instant, u64, Due)>>,
     scheduled: u64,
     /// In order of time.
@@ -198,9 +200,9 @@ impl World {
             holders: Holders::new(holders.collect()),
             draws: Draws::of(&seeds),
             activities: Slots::default(),
-            workers: FixedMap::default(),
-            waiting: FixedMap::default(),
-            kept: FixedMap::default(),
+            workers: Map::default(),
+            waiting: Map::default(),
+            kept: Map::default(),
             events: BinaryHeap::new(),
             scheduled: FIRST_EVENT,
             changes: scenario.changes.clone(),

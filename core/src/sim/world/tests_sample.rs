@@ -115,6 +115,7 @@ fn every_worker_is_told_what_it_waits_for_or_does() {
     let mut world = World::watched(&draft_and_check(), 1).unwrap();
     world.advance_to(Instant::ZERO + millis(5));
     let mut whys: Vec<String> = Vec::new();
+    #[expect(clippy::disallowed_methods, reason = "what is told of them is sorted below")]
     let workers: Vec<u64> = world.workers.keys().copied().collect();
     for worker in workers {
         whys.extend(told(&world, About::Worker(worker)));

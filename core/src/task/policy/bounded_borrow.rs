@@ -6,7 +6,7 @@ use core::ops::RangeInclusive;
 
 use super::{Allowed, PolicyView, Refusal, TaskPolicy, Until};
 use crate::error::{ConfigError, require};
-use crate::id::FixedMap;
+use crate::map::Map;
 use crate::task::admission::{DenialReason, Figures, GroupKey, GroupKind, TaskGroup, TaskGroupId};
 use crate::task::resources::ResourceId;
 use crate::task::shares::ShareRounding;
@@ -89,23 +89,23 @@ pub struct BorrowCeiling {
 pub struct BoundedBorrow {
     config: BoundedBorrowConfig,
     /// The ceilings of a group, by its name.
-    named: FixedMap<GroupKey, Vec<(String, u32)>>,
+    named: Map<GroupKey, Vec<(String, u32)>>,
     /// The same by its number, for the groups that have any.
-    ceilings: FixedMap<u32, Vec<(ResourceId, u32)>>,
+    ceilings: Map<u32, Vec<(ResourceId, u32)>>,
 }
 
 impl BoundedBorrow {
     /// The policy with these settings.
     pub fn new(config: BoundedBorrowConfig) -> Result<Self, ConfigError> {
         config.validate()?;
-        let mut named: FixedMap<_, Vec<(String, u32)>> = FixedMap::default();
+        let mut named: Map<_, Vec<(String, u32)>> = Map::default();
         for BorrowCeiling { kind, identity, resource, ceiling } in &config.ceilings {
             let of_group = named.entry((*kind, identity.clone())).or_default();
             let is_new = of_group.iter().all(|(known, _)| known != resource);
             require(is_new, "ceilings", resource, "each resource of a group once")?;
             of_group.push((resource.clone(), *ceiling));
         }
-        Ok(Self { config, named, ceilings: FixedMap::default() })
+        Ok(Self { config, named, ceilings: Map::default() })
     }
 
     /// What the candidate borrows of one resource.

@@ -8,7 +8,8 @@ use super::case::Case;
 use super::contender::Contender;
 use super::figures::Run;
 use crate::error::ConfigError;
-use crate::id::{FixedMap, SlotKey, Slots};
+use crate::id::{SlotKey, Slots};
+use crate::map::Map;
 use crate::request::{
     Acquire, Completion, Domain, Effect, GroupId, Outcome, Request, RequestAdmission, RequestConfig, RequestLease,
 };
@@ -62,7 +63,7 @@ struct Loop {
     costs: Costs,
     calls: Slots<Call>,
     ends: BinaryHeap<Reverse<(Instant, u64, SlotKey)>>,
-    waiting: FixedMap<u64, usize>,
+    waiting: Map<u64, usize>,
     run: Run,
 }
 
@@ -102,7 +103,7 @@ impl Loop {
             costs: Costs::new(case, seed),
             calls: Slots::default(),
             ends: BinaryHeap::new(),
-            waiting: FixedMap::default(),
+            waiting: Map::default(),
             run: Run::default(),
         })
     }
