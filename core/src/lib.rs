@@ -39,7 +39,6 @@ extern crate std;
 
 pub mod budget;
 pub mod call;
-mod chains;
 pub mod driver;
 pub mod error;
 pub mod event;

@@ -8,7 +8,6 @@ use alloc::vec::Vec;
 
 use super::records::{NOWHERE, Node};
 use super::{ClassId, FairQueue, FifoId, GroupId, MAX_WEIGHT, MIN_WEIGHT, work};
-use crate::order::sorted;
 
 /// Items that come, and items that go without service.
 impl FairQueue {
@@ -41,7 +40,7 @@ impl FairQueue {
     /// The same for an item that is queued in `slot`.
     pub(crate) fn withdraw(&mut self, slot: u32) {
         self.version += 1;
-        let fifo = self.nodes[slot].fifo;
+        let fifo = self.nodes[slot].fifo();
         let was_head = self.fifos[fifo as usize].head == slot;
         if was_head {
             self.leave(fifo);
@@ -54,9 +53,9 @@ impl FairQueue {
 
     /// Removes every item that `unwanted` names, without service; answers how many. O(queued).
     pub fn discard_where(&mut self, mut unwanted: impl FnMut(u64) -> bool) -> usize {
-        let doomed: Vec<u64> = self.nodes.ids().filter(|item| unwanted(*item)).collect();
-        // The order of a map decides nothing: tags do not move, but free slots are reused in this order.
-        let doomed = sorted(doomed);
+        let mut doomed: Vec<u64> = self.nodes.ids().filter(|item| unwanted(*item)).collect();
+        // Free slots are reused in the order in which they became free.
+        doomed.sort_unstable();
         for item in &doomed {
             self.discard(*item);
         }
@@ -69,7 +68,7 @@ impl FairQueue {
     fn node(&self, item: u64, fifo: FifoId, class: ClassId, cost: f64) -> Node {
         let cost = if cost.is_nan() { 1.0 } else { cost.clamp(MIN_WEIGHT, MAX_WEIGHT) };
         let previous = self.fifos[fifo.0 as usize].tail;
-        Node { id: item, cost, fifo: fifo.0, class: class.0, next: NOWHERE, previous }
+        Node::new(item, cost, fifo, class, previous)
     }
 
     /// Appends a node to its group.
@@ -105,7 +104,8 @@ impl FairQueue {
     /// Removes a node from its FIFO's list, its counters and the index.
     #[inline]
     pub(super) fn unlink(&mut self, slot: u32) {
-        let Node { fifo, class, next, previous, .. } = self.nodes[slot];
+        let ref node @ Node { class, next, previous, .. } = self.nodes[slot];
+        let fifo = node.fifo();
         let line = &mut self.fifos[fifo as usize];
         line.len -= 1;
         let group = &mut self.groups[line.group as usize];

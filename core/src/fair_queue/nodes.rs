@@ -1,77 +1,75 @@
-//! Where queued items are kept, found by their slot, and by their id if they are in the index.
+//! Stores queued items in a slab, and finds the slot of an item by its id if the item is indexed.
 //!
-//! A slab of nodes and an index of slots. The index holds no ids of its own, since the nodes have them, and the slab
-//! grows by a quarter: an item takes 32 bytes in the slab, at most 40 with its room to grow, and 8 to 13 in the index
-//! if it is there.
+//! The index stores slots only, since the nodes have the ids. An item takes 32 bytes in the slab, at most 40 with the room
+//! to grow by a quarter, and 6 to 12 bytes in the index.
 
-use alloc::vec::Vec;
+use core::hash::BuildHasher;
 use core::ops::{Index, IndexMut};
 
-use super::records::Node;
-use crate::chains::{Chains, hash};
+use hashbrown::HashTable;
+use rustc_hash::FxBuildHasher;
+use slab::Slab;
 
-/// The least number of nodes that the slab grows by.
+use super::records::Node;
+
+/// The least number of items that the slab grows by.
 const SMALLEST_GROWTH: usize = 16;
 
 /// The queued items of one queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Nodes {
-    slab: Vec<Node>,
-    free: Vec<u32>,
+    slab: Slab<Node>,
     /// Slots by the id of their node: of all items, or of none.
-    index: Chains,
+    index: HashTable<u32>,
 }
 
 impl Nodes {
     pub(super) fn len(&self) -> usize {
-        self.slab.len() - self.free.len()
+        self.slab.len()
     }
 
-    /// The slot of an item. O(1).
+    /// Returns the slot of an indexed item. O(1).
     pub(super) fn find(&self, id: u64) -> Option<u32> {
-        self.index.find(hash(&id), |slot| self.slab[slot as usize].id == id)
+        self.index.find(hash_of(id), |slot| self[*slot].id == id).copied()
     }
 
-    /// The ids of all items, in no particular order.
+    /// Iterates over the ids of all items, in the order of their slots.
     pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
-        self.index.iter().map(|slot| self.slab[slot as usize].id)
+        self.slab.iter().map(|(_, node)| node.id)
     }
 
-    /// Keeps an item in the index and answers its slot, unless one of this id is kept. O(1) amortised.
+    /// Stores an item with an entry in the index and returns its slot; `None` if an item of this id is stored. O(1) amortised.
     pub(super) fn insert(&mut self, node: Node) -> Option<u32> {
-        let hash_of_id = hash(&node.id);
-        if self.index.find(hash_of_id, |slot| self.slab[slot as usize].id == node.id).is_some() {
+        if self.find(node.id).is_some() {
             return None;
         }
+        let hash = hash_of(node.id);
         let slot = self.add(node);
-        let Self { slab, index, .. } = self;
-        index.insert(hash_of_id, slot, &|known| hash(&slab[known as usize].id));
+        let Self { slab, index } = self;
+        index.insert_unique(hash, slot, |known| hash_of(slab[*known as usize].id));
         Some(slot)
     }
 
-    /// Keeps an item that only its slot will find, and answers that. O(1) amortised.
+    /// Stores an item that only its slot will find, and returns the slot. O(1) amortised.
     pub(super) fn add(&mut self, node: Node) -> u32 {
-        let Self { slab, free, .. } = self;
-        let slot = free.pop().unwrap_or(slab.len() as u32);
-        if let Some(unused) = slab.get_mut(slot as usize) {
-            *unused = node;
-        } else {
-            if slab.len() == slab.capacity() {
-                slab.reserve_exact((slab.len() / 4).max(SMALLEST_GROWTH));
-            }
-            slab.push(node);
+        if self.slab.len() == self.slab.capacity() {
+            self.slab.reserve_exact((self.slab.len() / 4).max(SMALLEST_GROWTH));
         }
-        slot
+        self.slab.insert(node) as u32
     }
 
-    /// Forgets the item in a slot. O(1).
+    /// Removes the item in a slot. O(1).
     #[inline]
     pub(super) fn remove(&mut self, slot: u32) {
-        if self.index.len() > 0 {
-            self.index.remove(hash(&self.slab[slot as usize].id), slot);
+        let node = self.slab.remove(slot as usize);
+        if let Ok(entry) = self.index.find_entry(hash_of(node.id), |known| *known == slot) {
+            entry.remove();
         }
-        self.free.push(slot);
     }
+}
+
+fn hash_of(id: u64) -> u64 {
+    FxBuildHasher.hash_one(id)
 }
 
 impl Index<u32> for Nodes {
@@ -85,5 +83,21 @@ impl Index<u32> for Nodes {
 impl IndexMut<u32> for Nodes {
     fn index_mut(&mut self, slot: u32) -> &mut Node {
         &mut self.slab[slot as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slab_keeps_a_node_in_32_bytes() {
+        // A slab's entries are nodes or links to the next free one, as here.
+        #[allow(dead_code)]
+        enum Entry {
+            Vacant(usize),
+            Occupied(Node),
+        }
+        assert_eq!(size_of::<Entry>(), 32);
     }
 }

@@ -1,11 +1,12 @@
 //! What the queue keeps of items, groups, classes and blocked_sets.
 
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 
 use smallvec::SmallVec;
 
-use super::ClassId;
 use super::scheduling::{Places, SchedulingHeap};
+use super::{ClassId, FifoId};
 
 /// "In no heap", "in no list", "no neighbour".
 pub(super) const NOWHERE: u32 = u32::MAX;
@@ -14,10 +15,24 @@ pub(super) const NOWHERE: u32 = u32::MAX;
 pub(super) struct Node {
     pub(super) id: u64,
     pub(super) cost: f64,
-    pub(super) fifo: u32,
+    /// One more than the number of its FIFO: since it is never 0, a slab needs no more room than the node itself.
+    fifo_and_one: NonZeroU32,
     pub(super) class: u32,
     pub(super) next: u32,
     pub(super) previous: u32,
+}
+
+impl Node {
+    /// Creates the node of an item that goes to the end of its FIFO, after `previous`.
+    pub(super) fn new(id: u64, cost: f64, fifo: FifoId, class: ClassId, previous: u32) -> Self {
+        let fifo_and_one = NonZeroU32::MIN.saturating_add(fifo.0);
+        Self { id, cost, fifo_and_one, class: class.0, next: NOWHERE, previous }
+    }
+
+    /// The number of its FIFO.
+    pub(super) fn fifo(&self) -> u32 {
+        self.fifo_and_one.get() - 1
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -25,7 +25,7 @@ impl FairQueue {
     /// The group an item is queued in.
     #[must_use]
     pub fn group_of(&self, item: u64) -> Option<GroupId> {
-        self.nodes.find(item).map(|slot| GroupId(self.fifos[self.nodes[slot].fifo as usize].group))
+        self.nodes.find(item).map(|slot| GroupId(self.fifos[self.nodes[slot].fifo() as usize].group))
     }
 
     /// Items queued in a group.
