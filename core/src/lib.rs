@@ -53,7 +53,6 @@ mod map;
 #[cfg(feature = "serde")]
 mod millis;
 pub mod observe;
-mod order;
 mod panics;
 pub mod pipeline;
 pub mod replay;

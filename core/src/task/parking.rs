@@ -8,12 +8,12 @@
 //! its bound with one sum. Bounds are kept apart by demand, since a sum says nothing to a group whose own demand is not
 //! available: it is not in that sum.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::accounts::Accounts;
 use super::policy::Until;
 use super::shares::most_competing;
-use crate::order::WordMap;
 
 /// The parked groups.
 #[derive(Clone, Debug, Default)]
@@ -168,37 +168,27 @@ impl Yard {
     }
 }
 
-/// Groups by demand and then by competing weight.
+/// Demand, competing weight and group of each bound.
 #[derive(Clone, Debug, Default)]
-struct Bounds(WordMap);
+struct Bounds(BTreeSet<(u32, u128, u32)>);
 
 impl Bounds {
     fn insert(&mut self, demand: u32, competing: u128, group: u32) {
-        self.0.insert(key_of(demand, competing, group), u64::from(group));
+        self.0.insert((demand, competing, group));
     }
 
     fn remove(&mut self, demand: u32, competing: u128, group: u32) {
-        self.0.remove(key_of(demand, competing, group));
+        self.0.remove(&(demand, competing, group));
     }
 
     /// The demands that have bounds, each once.
     fn demands(&self) -> impl Iterator<Item = u32> {
-        let from = |demand| self.0.range_from(key_of(demand, 0, 0)).next().map(|(key, _)| (key[0] >> 32) as u32);
+        let from = |demand| self.0.range((demand, 0, 0)..).next().map(|(demand, ..)| *demand);
         core::iter::successors(from(0), move |demand| from(demand.checked_add(1)?))
     }
 
     /// The groups of one demand whose bound is from `low` to `high`.
     fn groups(&self, demand: u32, low: u128, high: u128) -> impl Iterator<Item = u32> {
-        let last = key_of(demand, high, u32::MAX);
-        self.0
-            .range_from(key_of(demand, low, 0))
-            .take_while(move |(key, _)| *key <= last)
-            .map(|(_, group)| group as u32)
+        self.0.range((demand, low, 0)..=(demand, high, u32::MAX)).map(|(.., group)| *group)
     }
-}
-
-/// Demand, competing weight and group, end to end.
-fn key_of(demand: u32, competing: u128, group: u32) -> [u64; 3] {
-    let (first, last) = ((competing >> 96) as u64, u64::from(competing as u32));
-    [u64::from(demand) << 32 | first, (competing >> 32) as u64, last << 32 | u64::from(group)]
 }

@@ -1,10 +1,10 @@
 //! The fair queue of ready tasks and the resources of the task stage, by column.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::error::ConfigError;
 use crate::lease::ReleaseAnswer;
-use crate::order::insert_distinct;
 use crate::pipeline::config::{PipelineConfig, PipelineError};
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::plan::{ColumnId, Plan};
@@ -200,14 +200,14 @@ impl TaskQueue {
 /// dispatcher's.
 fn model_resources(plan: &Plan, dispatcher: &Dispatcher<BoxedPolicy>) -> Vec<usize> {
     let names: Vec<&str> = dispatcher.usage().map(|(name, ..)| name).collect();
-    let mut resources = Vec::new();
+    let mut resources = BTreeSet::new();
     for column in plan.columns().iter().filter(|column| column.group.kind != GroupKind::Local) {
         for (resource, _) in &column.demand {
             let at = names.iter().position(|name| name == resource);
             if let Some(at) = at.filter(|at| *at > 0) {
-                insert_distinct(&mut resources, at);
+                resources.insert(at);
             }
         }
     }
-    resources
+    resources.into_iter().collect()
 }

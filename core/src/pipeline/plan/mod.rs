@@ -6,13 +6,12 @@
 
 pub(crate) mod key;
 
-use alloc::collections::BinaryHeap;
+use alloc::collections::{BTreeSet, BinaryHeap};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::map::Map;
-use crate::order::insert_distinct;
 use crate::task::TaskGroup;
 
 /// The largest number of columns in a plan, and so of fairness groups in a pipeline: a column is in one.
@@ -370,7 +369,7 @@ fn index_names(columns: &[Column]) -> Result<Map<String, ColumnId>, PlanError> {
 fn resolve_upstreams(columns: &[Column], fillers: &Map<String, ColumnId>) -> Result<Vec<Vec<ColumnId>>, PlanError> {
     let mut resolved = Vec::with_capacity(columns.len());
     for column in columns {
-        let mut needed = Vec::new();
+        let mut needed = BTreeSet::new();
         for upstream in &column.upstreams {
             let Some(id) = fillers.get(upstream) else {
                 return Err(PlanError::UnknownUpstream {
@@ -383,9 +382,9 @@ fn resolve_upstreams(columns: &[Column], fillers: &Map<String, ColumnId>) -> Res
                 let upstream = upstream.clone();
                 return Err(PlanError::CellBeforeFromScratch { column: column.name.clone(), upstream });
             }
-            insert_distinct(&mut needed, *id);
+            needed.insert(*id);
         }
-        resolved.push(needed);
+        resolved.push(needed.into_iter().collect());
     }
     Ok(resolved)
 }

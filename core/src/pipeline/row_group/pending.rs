@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-use crate::order::sorted;
 
 /// The largest number of row groups in a run.
 pub const MAX_ROW_GROUPS: u32 = 1 << 28;
@@ -37,8 +36,8 @@ pub(crate) struct Pending {
 
 impl Pending {
     /// The caller has checked the bounds: at least one row per group, at most [`MAX_ROW_GROUPS`] groups.
-    pub(crate) fn new(rows: u64, size: u32, done: Vec<u32>) -> Self {
-        let mut done = sorted(done);
+    pub(crate) fn new(rows: u64, size: u32, mut done: Vec<u32>) -> Self {
+        done.sort_unstable();
         done.dedup();
         let total = rows.div_ceil(u64::from(size)) as u32;
         let mut pending = Self { rows, size, total, next: 0, done, passed: 0, closed: false };

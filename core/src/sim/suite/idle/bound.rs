@@ -15,7 +15,6 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::order::sorted;
 use crate::pipeline::Strategy;
 use crate::sim::latency::{Latency, scaled};
 use crate::sim::provider::{Capacity, Overload};
@@ -194,7 +193,8 @@ fn beside(holders: &[(u64, u32)], work: u128, cap: u32, served: u32) -> u64 {
         let kept: u32 = holders.iter().filter(|(until, _)| *until > since).map(|(_, slots)| *slots).sum();
         cap.saturating_sub(kept).min(served)
     };
-    let ends: Vec<u64> = sorted(holders.iter().map(|(until, _)| *until).collect());
+    let mut ends: Vec<u64> = holders.iter().map(|(until, _)| *until).collect();
+    ends.sort_unstable();
     let (mut left, mut since) = (work, 0);
     for end in ends {
         let done = u128::from(free_from(since)) * u128::from(end - since);
