@@ -64,6 +64,4 @@ pub mod task;
 pub mod time;
 mod timer_queue;
 mod wake_list;
-#[cfg(feature = "serde")]
-mod written;
 pub mod yielding;

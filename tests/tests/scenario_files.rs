@@ -103,7 +103,7 @@ fn a_change_is_read_as_it_is_written_and_strictly() {
         (json!({ "set": "capacity", "model": "m" }), "missing field `at_ms`"),
         (json!({ "at_ms": 4, "set": "capacity" }), "missing field `model`"),
         (json!({ "at_ms": 4, "set": "slow", "model": "m", "for_ms": 2 }), "missing field `factor`"),
-        (json!({ "at_ms": 4, "set": "refuse", "model": "m", "for_ms": 2, "slots": 1 }), "`slots` does not belong"),
+        (json!({ "at_ms": 4, "set": "refuse", "model": "m", "for_ms": 2, "slots": 1 }), "unknown field `slots`"),
         (json!({ "at_ms": 4, "set": "capacity", "model": "m", "slots": 1.5 }), "a whole number from 0"),
         (json!({ "at_ms": 4, "set": "capacity", "model": "m", "slot": 1 }), "unknown field `slot`"),
         (json!({ "at_ms": 4, "set": "capacities", "model": "m" }), "unknown variant `capacities`"),

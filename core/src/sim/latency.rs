@@ -17,14 +17,11 @@
 //! `{ law = "log_normal", median_ms = 400, sigma = 0.35, tail = { probability = 0.01, factor = 8 } }`. Durations are in
 //! milliseconds, whole or decimal.
 
-use alloc::string::String;
-
 use serde::{Deserialize, Serialize};
 
 use super::rng::Rng;
 use crate::error::{ConfigError, require};
 use crate::time::Duration;
-use crate::written::{nothing_left, taken};
 
 use crate::millis;
 
@@ -33,7 +30,7 @@ pub(crate) const LONGEST_SPAN: Duration = Duration::from_secs(365 * 24 * 60 * 60
 
 /// A law that latencies are drawn from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "law", rename_all = "snake_case", try_from = "Written")]
+#[serde(tag = "law", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Latency {
     /// Always the same.
     Constant {
@@ -61,60 +58,6 @@ pub enum Latency {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tail: Option<Tail>,
     },
-}
-
-/// A law as it is written.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    law: Law,
-    #[serde(default, rename = "latency_ms", with = "millis::option")]
-    latency: Option<Duration>,
-    #[serde(default, rename = "low_ms", with = "millis::option")]
-    low: Option<Duration>,
-    #[serde(default, rename = "high_ms", with = "millis::option")]
-    high: Option<Duration>,
-    #[serde(default, rename = "median_ms", with = "millis::option")]
-    median: Option<Duration>,
-    #[serde(default)]
-    sigma: Option<f64>,
-    #[serde(default)]
-    tail: Option<Tail>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Law {
-    Constant,
-    Uniform,
-    LogNormal,
-}
-
-impl TryFrom<Written> for Latency {
-    type Error = String;
-
-    fn try_from(mut written: Written) -> Result<Self, String> {
-        let law = match written.law {
-            Law::Constant => Self::Constant { latency: taken(&mut written.latency, "latency_ms")? },
-            Law::Uniform => {
-                Self::Uniform { low: taken(&mut written.low, "low_ms")?, high: taken(&mut written.high, "high_ms")? }
-            }
-            Law::LogNormal => Self::LogNormal {
-                median: taken(&mut written.median, "median_ms")?,
-                sigma: taken(&mut written.sigma, "sigma")?,
-                tail: written.tail.take(),
-            },
-        };
-        let left = [
-            ("latency_ms", written.latency.is_some()),
-            ("low_ms", written.low.is_some()),
-            ("high_ms", written.high.is_some()),
-            ("median_ms", written.median.is_some()),
-            ("sigma", written.sigma.is_some()),
-            ("tail", written.tail.is_some()),
-        ];
-        nothing_left(&left, "law").map(|()| law)
-    }
 }
 
 /// The stragglers of a [`Latency::LogNormal`].

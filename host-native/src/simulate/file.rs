@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde::de::Unexpected;
 use tidegate_core::pipeline::{PipelineError, PlanError};
 use tidegate_core::sim::provider::ProviderSpec;
 use tidegate_core::sim::scenario::{Scenario, ScenarioError};
@@ -22,7 +23,7 @@ pub fn load(path: &Path) -> Result<Scenario, FileError> {
 /// Reads a scenario, and makes sure that it can run.
 pub fn parse(source: &SourceText) -> Result<Scenario, FileError> {
     let root = document(source)?;
-    let scenario: Scenario = toml::from_str(source.text()).map_err(|error| misread(source, &error))?;
+    let scenario: Scenario = toml::from_str(source.text()).map_err(|error| misread(source, &root, &error))?;
     World::new(&scenario, 0).map_err(|error| refused(source, &root, &scenario, &error))?;
     Ok(scenario)
 }
@@ -39,7 +40,7 @@ pub fn parse_providers(source: &SourceText) -> Result<Providers, FileError> {
         let models = parse(source)?.models;
         return Ok(models.into_iter().map(|model| (model.name, model.provider)).collect());
     }
-    let read: ModelsAlone = toml::from_str(source.text()).map_err(|error| misread(source, &error))?;
+    let read: ModelsAlone = toml::from_str(source.text()).map_err(|error| misread(source, &root, &error))?;
     for (nth, model) in read.models.iter().enumerate() {
         if read.models[..nth].iter().any(|other| other.name == model.name) {
             let message = format!("there are two models called `{}`", model.name);
@@ -86,12 +87,14 @@ pub fn dump(scenario: &Scenario) -> Result<String, Error> {
 }
 
 /// Says in the words of the other files what serde found: the key, what was expected, and what was perhaps meant.
-fn misread(source: &SourceText, error: &toml::de::Error) -> FileError {
+fn misread(source: &SourceText, root: &Spanned<DeValue<'_>>, error: &toml::de::Error) -> FileError {
     let span = error.span().unwrap_or(0..0);
     let (what, expected) = match error.message().split_once(", expected ") {
         Some((what, expected)) => (what, Some(expected)),
         None => (error.message(), None),
     };
+    let table = value_at(root, &span).filter(|value| value.get_ref().is_table());
+    let span = table.and_then(|table| place_of(table, what)).unwrap_or(span);
     let key = key_before(source.text(), &span);
     let names_a_key =
         what.starts_with("unknown field") || what.starts_with("missing field") || what.contains("duplicate");
@@ -106,6 +109,48 @@ fn misread(source: &SourceText, error: &toml::de::Error) -> FileError {
     match wrong {
         Some(wrong) => told.suggest(wrong, expected.split('`').skip(1).step_by(2)),
         None => told,
+    }
+}
+
+/// Returns the value that has this span.
+fn value_at<'v, 't>(value: &'v Spanned<DeValue<'t>>, span: &Range<usize>) -> Option<&'v Spanned<DeValue<'t>>> {
+    if value.span() == *span {
+        return Some(value);
+    }
+    match value.get_ref() {
+        DeValue::Table(table) => table.values().find_map(|value| value_at(value, span)),
+        DeValue::Array(items) => items.iter().find_map(|value| value_at(value, span)),
+        _ => None,
+    }
+}
+
+/// Finds the key or value inside `table` that a message is about.
+///
+/// Serde reads a table whose type depends on one of its keys into a buffer, which keeps no places: the error has the place of
+/// the whole table. The message quotes the wrong key or value, and the first of that kind is the one that was read first.
+fn place_of(table: &Spanned<DeValue<'_>>, what: &str) -> Option<Range<usize>> {
+    let is_meant = |value: &DeValue<'_>| match value {
+        DeValue::String(text) => {
+            what.ends_with(&Unexpected::Str(text).to_string()) || what == format!("unknown variant `{text}`")
+        }
+        DeValue::Integer(number) => what.ends_with(&format!("integer `{number}`")),
+        DeValue::Float(number) => {
+            number.as_str().parse().is_ok_and(|number| what.ends_with(&Unexpected::Float(number).to_string()))
+        }
+        DeValue::Boolean(value) => what.ends_with(&Unexpected::Bool(*value).to_string()),
+        DeValue::Array(_) => what.ends_with("sequence"),
+        DeValue::Table(_) => what.ends_with("map"),
+        DeValue::Datetime(_) => false,
+    };
+    match table.get_ref() {
+        DeValue::Table(entries) => entries.iter().find_map(|(key, value)| {
+            if what == format!("unknown field `{}`", key.get_ref()) {
+                return Some(key.span());
+            }
+            if is_meant(value.get_ref()) { Some(value.span()) } else { place_of(value, what) }
+        }),
+        DeValue::Array(items) => items.iter().find_map(|item| place_of(item, what)),
+        _ => None,
     }
 }
 

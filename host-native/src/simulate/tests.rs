@@ -97,6 +97,11 @@ fn a_value_of_the_wrong_type_is_refused_with_its_key_and_what_is_expected() {
     let told = refusal("\"cell\"", "\"cel\"");
     assert!(told.starts_with("s.toml:16:12: `strategy`: unknown variant `cel`"), "{told}");
     assert!(told.contains("did you mean `cell`?"), "{told}");
+    let told = refusal("provider = {}", "provider = { latency = { law = \"constant\", latency_ms = true } }");
+    assert!(told.starts_with("s.toml:11:56: `latency_ms`: invalid type: boolean `true`"), "{told}");
+    assert!(told.contains("a number of milliseconds"), "{told}");
+    let told = refusal("provider = {}", "provider = { latency = { law = \"konstant\" } }");
+    assert!(told.starts_with("s.toml:11:32: `law`: unknown variant `konstant`"), "{told}");
     let told = refusal("submission_limit = 4\n", "");
     assert!(told.contains("missing field `submission_limit`"), "{told}");
     let told = refusal("rows = 8", "rows = ");
@@ -140,6 +145,10 @@ fn a_change_is_read_from_a_file_and_refused_at_its_place() {
         ),
         ("set = \"slow\"\nmodl = \"m\"", format!("s.toml:{}:1: unknown field `modl`", line + 1)),
         ("set = \"slow\"\nmodel = \"m\"", "missing field `factor`".to_string()),
+        (
+            "set = \"slow\"\nmodel = \"m\"\nfor_ms = 1\nfactor = \"x\"",
+            format!("s.toml:{}:10: `factor`: invalid type: string \"x\"", line + 3),
+        ),
         (
             "set = \"request\"\nmodel = \"m\"\nrequest = { decrease_factor = 2.0 }",
             format!("s.toml:{}:31: `changes[0].request.decrease_factor`", line + 2),

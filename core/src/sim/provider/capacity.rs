@@ -1,6 +1,5 @@
 //! Capacity schedules: how many calls a provider can serve at once, as time goes by.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +10,6 @@ use crate::error::{ConfigError, require};
 use crate::millis;
 use crate::sim::latency::{in_millis, require_span};
 use crate::time::{Duration, Instant};
-use crate::written::{nothing_left, taken};
 
 /// The most steps one schedule may have.
 const MOST_STEPS: usize = 10_000;
@@ -20,7 +18,7 @@ const MOST_STEPS: usize = 10_000;
 ///
 /// In a file: `{ shape = "warm_up", slots = 8, warm_up_ms = 20000 }`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "shape", rename_all = "snake_case", try_from = "Written")]
+#[serde(tag = "shape", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Capacity {
     /// A fixed cap.
     Constant {
@@ -53,67 +51,9 @@ pub enum Capacity {
         #[serde(rename = "over_ms", with = "millis")]
         over: Duration,
         /// Turns back at each end, for ever, instead of staying at `to`.
+        #[serde(default)]
         back_and_forth: bool,
     },
-}
-
-/// A schedule as it is written.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    shape: Shape,
-    #[serde(default)]
-    slots: Option<u32>,
-    #[serde(default, rename = "warm_up_ms", with = "millis::option")]
-    warm_up: Option<Duration>,
-    #[serde(default)]
-    steps: Option<Vec<Step>>,
-    #[serde(default)]
-    from: Option<u32>,
-    #[serde(default)]
-    to: Option<u32>,
-    #[serde(default, rename = "over_ms", with = "millis::option")]
-    over: Option<Duration>,
-    #[serde(default)]
-    back_and_forth: Option<bool>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Shape {
-    Constant,
-    WarmUp,
-    Steps,
-    Drift,
-}
-
-impl TryFrom<Written> for Capacity {
-    type Error = String;
-
-    fn try_from(mut written: Written) -> Result<Self, String> {
-        let mut slots = || taken(&mut written.slots, "slots");
-        let capacity = match written.shape {
-            Shape::Constant => Self::Constant { slots: slots()? },
-            Shape::WarmUp => Self::WarmUp { slots: slots()?, warm_up: taken(&mut written.warm_up, "warm_up_ms")? },
-            Shape::Steps => Self::Steps { slots: slots()?, steps: taken(&mut written.steps, "steps")? },
-            Shape::Drift => Self::Drift {
-                from: taken(&mut written.from, "from")?,
-                to: taken(&mut written.to, "to")?,
-                over: taken(&mut written.over, "over_ms")?,
-                back_and_forth: written.back_and_forth.take().unwrap_or(false),
-            },
-        };
-        let left = [
-            ("slots", written.slots.is_some()),
-            ("warm_up_ms", written.warm_up.is_some()),
-            ("steps", written.steps.is_some()),
-            ("from", written.from.is_some()),
-            ("to", written.to.is_some()),
-            ("over_ms", written.over.is_some()),
-            ("back_and_forth", written.back_and_forth.is_some()),
-        ];
-        nothing_left(&left, "shape").map(|()| capacity)
-    }
 }
 
 /// One sudden change of capacity.

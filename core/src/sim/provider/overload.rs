@@ -1,25 +1,22 @@
 //! What a provider does with more calls at once than it has slots for.
 
-use alloc::string::String;
-
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, require};
 use crate::millis;
 use crate::sim::latency::require_span;
 use crate::time::Duration;
-use crate::written::nothing_left;
 
 /// The answer to a call beyond the capacity.
 ///
 /// In a file: `{ response = "refuse", retry_after_ms = 500 }` or `{ response = "slow_down", slope = 1.5 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "response", rename_all = "snake_case", try_from = "Written")]
+#[serde(tag = "response", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Overload {
     /// 429.
     Refuse {
         /// What the 429 says about when to come back, if anything, up to 365 days.
-        #[serde(rename = "retry_after_ms", skip_serializing_if = "Option::is_none", with = "millis::option")]
+        #[serde(rename = "retry_after_ms", default, skip_serializing_if = "Option::is_none", with = "millis::option")]
         retry_after: Option<Duration>,
     },
     /// Nothing is refused: the capacity is a *knee*, past which every call takes longer (a vLLM-like server that batches
@@ -28,42 +25,14 @@ pub enum Overload {
     SlowDown {
         /// How steeply latency grows, 0 to 100 \[1\]. At 1 the throughput stays what it was at the knee (Little's law);
         /// above 1 it falls, as on a server that thrashes; below 1 it still rises.
+        #[serde(default = "constant_throughput")]
         slope: f64,
     },
 }
 
-/// At this slope the throughput stays what it was at the knee.
-const CONSTANT_THROUGHPUT: f64 = 1.0;
-
-/// An answer as it is written.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    response: Response,
-    #[serde(default, rename = "retry_after_ms", with = "millis::option")]
-    retry_after: Option<Duration>,
-    #[serde(default)]
-    slope: Option<f64>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Response {
-    Refuse,
-    SlowDown,
-}
-
-impl TryFrom<Written> for Overload {
-    type Error = String;
-
-    fn try_from(mut written: Written) -> Result<Self, String> {
-        let overload = match written.response {
-            Response::Refuse => Self::Refuse { retry_after: written.retry_after.take() },
-            Response::SlowDown => Self::SlowDown { slope: written.slope.take().unwrap_or(CONSTANT_THROUGHPUT) },
-        };
-        let left = [("retry_after_ms", written.retry_after.is_some()), ("slope", written.slope.is_some())];
-        nothing_left(&left, "response").map(|()| overload)
-    }
+/// The slope at which the throughput stays what it was at the knee.
+fn constant_throughput() -> f64 {
+    1.0
 }
 
 impl Default for Overload {

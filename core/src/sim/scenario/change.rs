@@ -7,7 +7,7 @@ use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
-use super::never::Slots;
+use super::never::slots;
 use super::{Known, MOST_PARALLEL};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
@@ -18,21 +18,21 @@ use crate::request::AimdConfig;
 use crate::sim::latency::{in_millis, require_span};
 use crate::sim::provider::{as_written, inside, inside_item, require_slots};
 use crate::time::Duration;
-use crate::written::{nothing_left, taken};
 
 /// Something that is changed at an instant of a run. It comes before everything else of that instant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "Written")]
 pub struct Change {
     /// When, counted from the start: in files `at_ms`.
+    #[serde(rename = "at_ms", with = "millis")]
     pub at: Duration,
     /// What: in files the keys beside it.
+    #[serde(flatten)]
     pub what: Intervention,
 }
 
 /// What is changed. In files and in JSON the key `set` names it, in snake case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(tag = "set", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Intervention {
     /// The provider bears `slots` calls from now on, whatever its schedule and its neighbour say. An outage still stops
     /// everything, and calls that are out stay.
@@ -40,6 +40,7 @@ pub enum Intervention {
         /// The model.
         model: String,
         /// 0 to 1000000; `None`, in files `"schedule"` or left out: as scheduled again.
+        #[serde(default, with = "slots")]
         slots: Option<u32>,
     },
     /// The provider refuses every call for a while, as it refuses those for which it has no slot.
@@ -47,6 +48,7 @@ pub enum Intervention {
         /// The model.
         model: String,
         /// For how long: in files `for_ms`. 0 ends what is left of an earlier one.
+        #[serde(rename = "for_ms", with = "millis")]
         span: Duration,
     },
     /// The provider takes longer for a while: calls that begin in it take `factor` times as long.
@@ -56,6 +58,7 @@ pub enum Intervention {
         /// 0.001 to 1000.
         factor: f64,
         /// For how long: in files `for_ms`. 0 ends what is left of an earlier one.
+        #[serde(rename = "for_ms", with = "millis")]
         span: Duration,
     },
     /// Another algorithm decides the model's limit from now on. It starts afresh.
@@ -157,155 +160,4 @@ pub(super) fn validate_all(changes: &[Change], known: &Known<'_>) -> Result<(), 
         before = change.at;
     }
     Ok(())
-}
-
-/// What is set.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Set {
-    Capacity,
-    Refuse,
-    Slow,
-    Algorithm,
-    Request,
-    Policy,
-    Weight,
-    MaxParallel,
-}
-
-/// A change as it is written: one table for all of them, so that every value is read where it stands.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    #[serde(default, rename = "at_ms", skip_serializing_if = "Option::is_none", with = "millis::option")]
-    at: Option<Duration>,
-    set: Set,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    model: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    slots: Option<Slots>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    factor: Option<f64>,
-    #[serde(default, rename = "for_ms", skip_serializing_if = "Option::is_none", with = "millis::option")]
-    span: Option<Duration>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    column: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    weight: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    calls: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    algorithm: Option<LimitChoice>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    request: Option<AimdConfig>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    policy: Option<PolicyChoice>,
-}
-
-impl Written {
-    fn of(set: Set, model: Option<String>) -> Self {
-        Self {
-            at: None,
-            set,
-            model,
-            slots: None,
-            factor: None,
-            span: None,
-            column: None,
-            weight: None,
-            calls: None,
-            algorithm: None,
-            request: None,
-            policy: None,
-        }
-    }
-
-    /// Refuses keys that are left once all that belong there were taken.
-    fn end(&self) -> Result<(), String> {
-        let left = [
-            ("at_ms", self.at.is_some()),
-            ("model", self.model.is_some()),
-            ("slots", self.slots.is_some()),
-            ("factor", self.factor.is_some()),
-            ("for_ms", self.span.is_some()),
-            ("column", self.column.is_some()),
-            ("weight", self.weight.is_some()),
-            ("calls", self.calls.is_some()),
-            ("algorithm", self.algorithm.is_some()),
-            ("request", self.request.is_some()),
-            ("policy", self.policy.is_some()),
-        ];
-        nothing_left(&left, "change")
-    }
-
-    fn take(&mut self) -> Result<Intervention, String> {
-        let mut model = || taken(&mut self.model, "model");
-        Ok(match self.set {
-            Set::Capacity => {
-                Intervention::Capacity { model: model()?, slots: self.slots.take().and_then(|Slots(slots)| slots) }
-            }
-            Set::Refuse => Intervention::Refuse { model: model()?, span: taken(&mut self.span, "for_ms")? },
-            Set::Slow => Intervention::Slow {
-                model: model()?,
-                factor: taken(&mut self.factor, "factor")?,
-                span: taken(&mut self.span, "for_ms")?,
-            },
-            Set::Algorithm => {
-                Intervention::Algorithm { model: model()?, algorithm: taken(&mut self.algorithm, "algorithm")? }
-            }
-            Set::Request => Intervention::Request { model: model()?, request: taken(&mut self.request, "request")? },
-            Set::Policy => Intervention::Policy { policy: taken(&mut self.policy, "policy")? },
-            Set::Weight => Intervention::Weight {
-                column: taken(&mut self.column, "column")?,
-                weight: taken(&mut self.weight, "weight")?,
-            },
-            Set::MaxParallel => Intervention::MaxParallel { model: model()?, calls: taken(&mut self.calls, "calls")? },
-        })
-    }
-}
-
-impl TryFrom<Written> for Intervention {
-    type Error = String;
-
-    fn try_from(mut written: Written) -> Result<Self, String> {
-        let what = written.take()?;
-        written.end().map(|()| what)
-    }
-}
-
-impl TryFrom<Written> for Change {
-    type Error = String;
-
-    fn try_from(mut written: Written) -> Result<Self, String> {
-        let at = taken(&mut written.at, "at_ms")?;
-        Ok(Self { at, what: written.try_into()? })
-    }
-}
-
-impl From<Intervention> for Written {
-    fn from(what: Intervention) -> Self {
-        let of = |set, model| Self::of(set, Some(model));
-        match what {
-            Intervention::Capacity { model, slots } => Self { slots: Some(Slots(slots)), ..of(Set::Capacity, model) },
-            Intervention::Refuse { model, span } => Self { span: Some(span), ..of(Set::Refuse, model) },
-            Intervention::Slow { model, factor, span } => {
-                Self { factor: Some(factor), span: Some(span), ..of(Set::Slow, model) }
-            }
-            Intervention::Algorithm { model, algorithm } => {
-                Self { algorithm: Some(algorithm), ..of(Set::Algorithm, model) }
-            }
-            Intervention::Request { model, request } => Self { request: Some(request), ..of(Set::Request, model) },
-            Intervention::Policy { policy } => Self { policy: Some(policy), ..Self::of(Set::Policy, None) },
-            Intervention::Weight { column, weight } => {
-                Self { column: Some(column), weight: Some(weight), ..Self::of(Set::Weight, None) }
-            }
-            Intervention::MaxParallel { model, calls } => Self { calls: Some(calls), ..of(Set::MaxParallel, model) },
-        }
-    }
-}
-
-impl From<Change> for Written {
-    fn from(change: Change) -> Self {
-        Self { at: Some(change.at), ..change.what.into() }
-    }
 }

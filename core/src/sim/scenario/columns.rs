@@ -1,11 +1,12 @@
 //! What a column of the simulated table does, and how its tasks end.
 
+use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Amounts, Model, require_share};
+use super::{Model, require_share};
 use crate::error::{ConfigError, require};
 use crate::millis;
 use crate::pipeline::{Column, Strategy};
@@ -50,7 +51,7 @@ pub struct ScenarioColumn {
     /// What each task holds while it runs, besides a place of its model: [resources of the scenario](super::Scenario::resources)
     /// and how much of each \[nothing\].
     #[serde(default)]
-    pub holds: Amounts,
+    pub holds: BTreeMap<String, u32>,
     /// Its fairness group, which it shares with every column of the same kind that names the same one \[its own\].
     #[serde(default)]
     pub group: Option<String>,
@@ -109,7 +110,7 @@ impl ScenarioColumn {
             calls: one_call(),
             tenant: None,
             tokens: 0,
-            holds: Amounts::default(),
+            holds: BTreeMap::new(),
             group: None,
             kind: None,
             weight: one(),
@@ -143,7 +144,7 @@ impl ScenarioColumn {
         column.ordered = self.ordered;
         column.upstreams.clone_from(&self.after);
         column.also_fills.clone_from(&self.also_fills);
-        column.demand = self.holds.iter().map(|(resource, amount)| (resource.into(), amount)).collect();
+        column.demand = self.holds.clone().into_iter().collect();
         let group = self.group.as_ref().unwrap_or(&self.name);
         column.group = match model {
             Some(model) => TaskGroup::model(&model.name, group, self.weight),

@@ -35,19 +35,18 @@
 //! | file | what it describes |
 //! | --- | --- |
 //! | `mod` | the run: its rows, limits and settings |
-//! | `amounts` | resources by name, with how much of each |
 //! | `columns` | what each column does, and how its tasks end |
 //! | `surroundings` | hooks, checkpoints, and somebody else who calls the same models |
 //! | `change` | what is changed in its midst |
 //! | `builtin` | the scenarios that come with the crate |
 
-mod amounts;
 mod builtin;
 mod change;
 mod columns;
 mod never;
 mod surroundings;
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -62,7 +61,6 @@ use crate::pipeline::{AdaptiveRowGroups, PipelineConfig, PipelineError, Plan, Pl
 use crate::request::AimdConfig;
 use crate::time::Duration;
 
-pub use amounts::Amounts;
 pub use builtin::builtin;
 pub use change::{Change, Intervention};
 pub use columns::ScenarioColumn;
@@ -94,7 +92,7 @@ pub struct Scenario {
     pub models: Vec<Model>,
     /// Further resources that [tasks hold](ScenarioColumn::holds) while they run, with their limits \[none\].
     #[serde(default)]
-    pub resources: Amounts,
+    pub resources: BTreeMap<String, u32>,
     /// Columns, in any order.
     pub columns: Vec<ScenarioColumn>,
     /// When a fairness group may start more workers than its share \[bounded borrowing\].
@@ -178,7 +176,7 @@ impl Default for Scenario {
             row_groups: config.row_groups,
             submission_limit: config.submission_limit,
             models: Vec::new(),
-            resources: Amounts::default(),
+            resources: BTreeMap::new(),
             columns: Vec::new(),
             policy: config.policy,
             adaptive: config.adaptive,
@@ -356,7 +354,7 @@ impl Scenario {
     #[must_use]
     pub fn task_resources(&self) -> Vec<(String, u32)> {
         let of_models = self.models.iter().map(|model| (model.task_resource(), model.task_limit()));
-        of_models.chain(self.resources.iter().map(|(name, limit)| (name.into(), limit))).collect()
+        of_models.chain(self.resources.clone()).collect()
     }
 
     /// The settings of its run.
@@ -418,7 +416,7 @@ impl Scenario {
             columns: &|name| self.columns.iter().any(|column| column.name == name),
             resources: &|name| {
                 let of_models = self.models.iter().any(|model| model.task_resource() == name);
-                of_models || name == "submission" || self.resources.get(name).is_some()
+                of_models || name == "submission" || self.resources.contains_key(name)
             },
         };
         Ok(change::validate_all(&self.changes, &known)?)

@@ -5,8 +5,8 @@
 
 use core::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
-use serde::ser::{Serialize, Serializer};
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
+use serde::ser::Serializer;
 
 const NEVER: &str = "never";
 /// As the schedule says.
@@ -51,21 +51,19 @@ pub(super) mod millis {
 }
 
 /// Slots, or `"schedule"`: as many as are scheduled.
-#[derive(Clone, Copy)]
-pub(super) struct Slots(pub(super) Option<u32>);
+pub(super) mod slots {
+    use super::{Deserializer, Or, SCHEDULE, Serializer, Whole};
 
-impl Serialize for Slots {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            Some(slots) => serializer.serialize_u32(slots),
+    #[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "the signature that the derive calls")]
+    pub(in super::super) fn serialize<S: Serializer>(slots: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
+        match slots {
+            Some(slots) => serializer.serialize_u32(*slots),
             None => serializer.serialize_str(SCHEDULE),
         }
     }
-}
 
-impl<'de> Deserialize<'de> for Slots {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Or(Whole, SCHEDULE)).map(Self)
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+        deserializer.deserialize_any(Or(Whole, SCHEDULE))
     }
 }
 

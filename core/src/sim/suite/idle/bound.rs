@@ -55,8 +55,8 @@ impl LowerBound {
         bounds.push(("row groups".to_string(), divided(groups * u128::from(path), scenario.row_groups)));
         let submission = costs.iter().map(|cost| u128::from(cost.tasks) * u128::from(cost.whole)).sum();
         bounds.push(("work of `submission`".to_string(), divided(submission, scenario.submission_limit)));
-        for (name, limit) in scenario.resources.iter() {
-            bounds.push((format!("work of `{name}`"), divided(held(&costs, name), limit)));
+        for (name, limit) in &scenario.resources {
+            bounds.push((format!("work of `{name}`"), divided(held(&costs, name), *limit)));
         }
         for model in &best.models {
             bounds.extend(best.of_model(&costs, model));
@@ -170,7 +170,7 @@ fn shortest(law: &Latency) -> Duration {
 /// What the tasks hold of a resource of the scenario, in slot-nanoseconds.
 fn held(costs: &[Cost<'_>], name: &str) -> u128 {
     let of_one = |cost: &Cost<'_>| {
-        let amount = cost.column.holds.get(name).unwrap_or(0);
+        let amount = cost.column.holds.get(name).copied().unwrap_or(0);
         u128::from(amount) * u128::from(cost.tasks) * u128::from(cost.whole)
     };
     costs.iter().map(of_one).sum()

@@ -1,5 +1,6 @@
 //! Further cases: what a table of one shape does not show.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -9,7 +10,7 @@ use super::sweeps::MODEL;
 use super::{Case, Target};
 use crate::pipeline::{MAX_COLUMNS, PolicyChoice, Strategy};
 use crate::sim::provider::{Capacity, Overload, ProviderSpec, Step};
-use crate::sim::scenario::{Amounts, Model, Scenario, ScenarioColumn};
+use crate::sim::scenario::{Model, Scenario, ScenarioColumn};
 use crate::task::GroupKind;
 use crate::time::Duration;
 
@@ -37,7 +38,7 @@ fn names(names: &[&str]) -> Vec<String> {
 fn working(name: &str, after: &[&str], local: Duration) -> ScenarioColumn {
     ScenarioColumn {
         after: names(after),
-        holds: Amounts::from([(MODEL.to_string(), 1)]),
+        holds: BTreeMap::from([(MODEL.to_string(), 1)]),
         kind: Some(GroupKind::CustomModel),
         local,
         ..ScenarioColumn::new(name, Strategy::Cell)
@@ -58,7 +59,7 @@ fn sized(columns: Vec<ScenarioColumn>, model_limit: u32) -> Scenario {
         row_group_size: 64,
         row_groups: 4,
         submission_limit: 2 * model_limit,
-        resources: Amounts::from([(MODEL.to_string(), model_limit)]),
+        resources: BTreeMap::from([(MODEL.to_string(), model_limit)]),
         columns,
         ..Scenario::default()
     }
@@ -101,7 +102,7 @@ fn cooldown() -> [Case; 2] {
     let models: Vec<Model> =
         [Model { provider: blocked, ..model("a", 4, millis(20)) }, model("b", 4, millis(80))].into();
     let columns = [seed(), calling("at_a", &["seed"], "a"), calling("at_b", &["seed"], "b")];
-    let base = Scenario { resources: Amounts::default(), models, ..sized(columns.into(), 4) };
+    let base = Scenario { resources: BTreeMap::new(), models, ..sized(columns.into(), 4) };
     let case = |name: &str, on: bool, targets: &[Target]| {
         let scenario = Scenario { advisory: on, yields: on, ..base.clone() };
         let title = "One provider cools down for 2 s, the other is open";
@@ -116,7 +117,7 @@ fn dynamic_calls() -> Case {
     let column = |name: &str, calls| ScenarioColumn { calls, ..calling(name, &["seed"], "api") };
     let columns = [seed(), column("none", 0), column("one", 1), column("five", 5)];
     let scenario = Scenario {
-        resources: Amounts::default(),
+        resources: BTreeMap::new(),
         models: [model("api", 8, millis(10))].into(),
         ..sized(columns.into(), 8)
     };
@@ -145,7 +146,7 @@ fn fans() -> [Case; 2] {
 /// A column that one at a time can make, between two that eight can.
 fn bottleneck() -> Case {
     let neck =
-        ScenarioColumn { holds: Amounts::from([("neck".to_string(), 1)]), ..working("neck", &["before"], millis(2)) };
+        ScenarioColumn { holds: BTreeMap::from([("neck".to_string(), 1)]), ..working("neck", &["before"], millis(2)) };
     let columns = [seed(), working("before", &["seed"], millis(8)), neck, working("after", &["neck"], millis(8))];
     let mut scenario = sized(columns.into(), 8);
     scenario.resources.insert("neck".to_string(), 1);
@@ -158,7 +159,7 @@ fn bottleneck() -> Case {
 fn generate_then_judge() -> Case {
     let columns = [seed(), calling("draft", &["seed"], "writer"), calling("score", &["draft"], "judge")];
     let models = [model("writer", 8, millis(40)), model("judge", 2, millis(8))];
-    let scenario = Scenario { resources: Amounts::default(), models: models.into(), ..sized(columns.into(), 8) };
+    let scenario = Scenario { resources: BTreeMap::new(), models: models.into(), ..sized(columns.into(), 8) };
     let targets = [Target::Greedy].into();
     let title = "A slow model writes, a fast one judges";
     Case { targets, ..Case::new("generate-judge", "two-models", title, scenario).about("writer") }

@@ -6,13 +6,14 @@
 //!
 //! Heavy and fast work is local time that holds one of the model's task resource, `model`: half of the workers at most.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::{Case, Target};
 use crate::pipeline::{AdaptiveRowGroups, Strategy};
-use crate::sim::scenario::{Amounts, Scenario, ScenarioColumn};
+use crate::sim::scenario::{Scenario, ScenarioColumn};
 use crate::task::GroupKind;
 use crate::time::Duration;
 
@@ -59,7 +60,7 @@ impl Shape {
         let weight = self.weight.unwrap_or(limit);
         let column = |name: String, after: String, local| ScenarioColumn {
             after: [after].into(),
-            holds: Amounts::from([(MODEL.to_string(), 1)]),
+            holds: BTreeMap::from([(MODEL.to_string(), 1)]),
             group: Some(MODEL.to_string()),
             kind: Some(GroupKind::CustomModel),
             weight: f64::from(weight),
@@ -78,7 +79,7 @@ impl Shape {
             row_group_size: self.buffer,
             row_groups: self.row_groups,
             submission_limit: self.capacity,
-            resources: Amounts::from([(MODEL.to_string(), limit)]),
+            resources: BTreeMap::from([(MODEL.to_string(), limit)]),
             columns: core::iter::once(seed).chain(pairs).collect(),
             adaptive: self.adaptive.then(AdaptiveRowGroups::default),
             ..Scenario::default()
