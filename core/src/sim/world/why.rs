@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use super::activity::Worker;
 use super::words::{At, many, of_block, of_call, of_slots, of_task, slots_of};
 use super::{Provider, World};
-use crate::error::Decimal;
 use crate::request::ResourceGauges;
 
 /// What is asked about, by its place in a [`Sample`](super::Sample).
@@ -134,7 +133,7 @@ impl World {
             told.push(Why { what: format!("`{name}` refuses every call"), why, count: 0 });
         }
         if let Some((until, factor)) = provider.machine.slowed_until(now) {
-            let what = format!("calls to `{name}` take {} times as long", Decimal(factor));
+            let what = format!("calls to `{name}` take {factor} times as long");
             told.push(Why { what, why: format!("a slow patch, until {}", At(until)), count: 0 });
         }
     }
