@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-
 /// The largest number of row groups in a run.
 pub const MAX_ROW_GROUPS: u32 = 1 << 28;
 /// The largest number of rows in a row group: one less than 2^24, as the last value means "the whole group"
