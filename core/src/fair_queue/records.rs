@@ -1,4 +1,4 @@
-//! What the queue keeps of items, groups, classes and blocked_sets.
+//! The records of items, groups, FIFOs, classes and blocked sets.
 
 use alloc::vec::Vec;
 use core::num::NonZeroU32;

@@ -105,8 +105,8 @@ impl<H: Host> Shared<H> {
     /// [`Shared::command`] for a command that seldom depends on the time.
     ///
     /// While no deadline, pause or ramp is under way, the machine decides the same at any time, and reading
-    /// the clock twice would be a good part of what an uncontended call costs (the row `gate: acquire().await
-    /// + finish` of the benches). So the machine is asked first, under the lock. If it needs the time, the
+    /// the clock twice would be a good part of what an uncontended call costs: see the benches' row for a gate's
+    /// acquire and finish. So the machine is asked first, under the lock. If it needs the time, the
     /// lock is released for the reading: the clock is the host's code. Otherwise the command gets the latest
     /// instant that the machine knows.
     #[inline]

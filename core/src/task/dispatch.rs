@@ -60,7 +60,7 @@ pub struct Dispatcher<P = StrictFair> {
     known: IndexSet<GroupKey>,
     /// The queue's class of each demand.
     pub(super) classes: Vec<ClassId>,
-    /// By resource: the blocked_sets of what waits for it, by ascending amount.
+    /// By resource: the blocked sets of what waits for it, by ascending amount.
     blocked_sets: Vec<Vec<ResourceBlockedSet>>,
     pub(super) ledger: Ledger<Held>,
     /// Leases that hold nothing for the time being.

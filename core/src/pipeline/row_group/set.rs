@@ -305,7 +305,9 @@ mod tests {
     #[test]
     fn the_counts_follow_the_state_of_each_task() {
         let (plan, mut groups, keys) = admitted();
-        keys.iter().for_each(|key| _ = groups.queue(&plan, *key));
+        for key in &keys {
+            let _ = groups.queue(&plan, *key);
+        }
         assert_eq!(counted(&groups), ([3, 3], [false, false], 0));
         assert_eq!(groups.start(&plan, keys[0]).map(|started| started.attempt), Some(1));
         groups.worker_ended(&plan, keys[0]);

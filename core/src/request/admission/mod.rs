@@ -26,14 +26,14 @@ use super::answer::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterI
 use super::config::RequestConfig;
 use super::event::{EventPlace, RequestFact};
 use super::keys::{Request, ResourceId};
-use super::provider::{ProviderModel, Resource, TaskSide, reborrow};
+use super::provider::{Ended, Joining, ProviderModel, Resource, TaskSide, reborrow};
 use super::shared::{Shared, Waiter};
 use super::timers::Timer;
 use crate::call::Completion;
 use crate::error::ConfigError;
 use crate::fair_queue::GroupId as QueueGroup;
 use crate::id::{SlotKey, Slots};
-use crate::lease::ReleaseAnswer;
+use crate::lease::{LeaseId, ReleaseAnswer};
 use crate::replay::{Recorder, RequestCommand};
 use crate::time::{Duration, Instant, Monotonic};
 use groups::Groups;
@@ -68,6 +68,13 @@ struct Located {
     provider: usize,
     slot: usize,
     group: QueueGroup,
+}
+
+impl Located {
+    /// The request as a waiter that does not yield and has no deadline.
+    fn joining(&self) -> Joining {
+        Joining { slot: self.slot, group: self.group, yielding: None, deadline: None }
+    }
 }
 
 impl RequestAdmission {
@@ -149,7 +156,7 @@ impl RequestAdmission {
         }
         let deadline = timeout.map(|span| now + span);
         let provider = &mut self.providers[at.provider];
-        let key = provider.enqueue(now, request, at.slot, at.group, None, deadline, &mut self.shared);
+        let key = provider.enqueue(now, request, &Joining { deadline, ..at.joining() }, &mut self.shared);
         let granted = self.serve(now, at.provider, Some(key), None);
         self.serve_unserved(now, None);
         match granted {
@@ -199,7 +206,7 @@ impl RequestAdmission {
         let now = self.begin(now);
         let held = match self.shared.ledger.release(lease.id) {
             Ok(held) => held,
-            Err(answer) => return self.irregular(now, lease, answer),
+            Err(answer) => return self.irregular(now, lease.id, answer),
         };
         let Address { provider: at, slot } = self.address(held.resource);
         let (at, slot) = (at as usize, slot as usize);
@@ -208,7 +215,7 @@ impl RequestAdmission {
         let before = if is_watched { Some(provider.before_outcome(now, slot, &mut self.shared)) } else { None };
         provider.end(now, slot, &held, done);
         if let Some(before) = before {
-            provider.emit_outcome(now, slot, &held, lease.id, done, before, &mut self.shared);
+            provider.emit_outcome(now, slot, &Ended { held, lease: lease.id, done: *done, before }, &mut self.shared);
         }
         // While nothing waits here every blocked set is empty and no wake-up is armed.
         if provider.has_waiters() {
@@ -221,11 +228,11 @@ impl RequestAdmission {
     }
 
     #[cold]
-    fn irregular(&mut self, now: Instant, lease: RequestLease, answer: ReleaseAnswer) -> ReleaseAnswer {
-        if let Some(Address { provider, slot }) = self.addresses.get(lease.id.item as usize).copied() {
+    fn irregular(&mut self, now: Instant, lease: LeaseId, answer: ReleaseAnswer) -> ReleaseAnswer {
+        if let Some(Address { provider, slot }) = self.addresses.get(lease.item as usize).copied() {
             self.providers[provider as usize].resources[slot as usize].irregular.count(answer);
         }
-        let fact = RequestFact::ReleaseDiagnostic { lease: lease.id, answer };
+        let fact = RequestFact::ReleaseDiagnostic { lease, answer };
         self.shared.events.push(now, EventPlace::Controller, fact);
         answer
     }

@@ -4,6 +4,7 @@ use super::{Located, RequestAdmission};
 use crate::replay::RequestCommand;
 use crate::request::answer::Acquire;
 use crate::request::keys::{Request, ResourceId};
+use crate::request::provider::Joining;
 use crate::request::yielding::{YieldClass, YieldState, YieldingWaiter};
 use crate::time::Instant;
 use crate::yielding::{TaskResources, YIELD_FACTOR, YieldToken};
@@ -49,7 +50,12 @@ impl RequestAdmission {
         let state = if holds { YieldState::Holding(self.shared.yielding.arrival()) } else { YieldState::Yielded };
         let entry = YieldingWaiter { token, class: self.yield_class(request.resource, &at, &token), state };
         let provider = &mut self.providers[at.provider];
-        let key = provider.enqueue(now, request, at.slot, at.group, Some(entry), deadline, &mut self.shared);
+        let key = provider.enqueue(
+            now,
+            request,
+            &Joining { yielding: Some(entry), deadline, ..at.joining() },
+            &mut self.shared,
+        );
         let granted = self.serve(now, at.provider, Some(key), Some(tasks));
         self.serve_unserved(now, Some(tasks));
         if let Some(lease) = granted {

@@ -16,6 +16,15 @@ pub(in crate::request) struct Before {
     was_ramping: bool,
 }
 
+/// A call that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::request) struct Ended {
+    pub(in crate::request) held: Held,
+    pub(in crate::request) lease: LeaseId,
+    pub(in crate::request) done: Completion,
+    pub(in crate::request) before: Before,
+}
+
 /// Limits.
 impl ProviderModel {
     /// Emits the steps of a ramp since the limit was last emitted.
@@ -141,22 +150,14 @@ impl ProviderModel {
 
     /// Emits what an outcome did to the limit and the cooldown, and the released lease.
     #[cold]
-    pub(in crate::request) fn emit_outcome(
-        &mut self,
-        now: Instant,
-        slot: usize,
-        held: &Held,
-        lease: LeaseId,
-        done: &Completion,
-        before: Before,
-        shared: &mut Shared,
-    ) {
+    pub(in crate::request) fn emit_outcome(&mut self, now: Instant, slot: usize, ended: &Ended, shared: &mut Shared) {
+        let Ended { held, lease, done, before } = *ended;
         let outcome = done.outcome;
         let took = held.grant.since().map_or(Duration::ZERO, |since| now - since);
         self.emit(now, slot, RequestFact::CallCompleted { lease, outcome, took }, shared);
         self.emit_moved_limit(now, slot, before, shared);
         if done.outcome == Outcome::RateLimited {
-            self.emit_rate_limited(now, slot, done, before, shared);
+            self.emit_rate_limited(now, slot, &done, before, shared);
         }
         let in_flight = self.resources[slot].controller.in_flight();
         self.emit(now, slot, RequestFact::LeaseReleased { lease, outcome, held: took, in_flight }, shared);

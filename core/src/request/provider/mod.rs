@@ -20,7 +20,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 pub(super) use controller::Since;
+pub(super) use emit::Ended;
 pub(super) use resource::{Block, Held, Resource};
+pub(super) use serve::Joining;
 
 use super::answer::Denial;
 use super::keys::{Domain, ProviderModelId, Request, ResourceId};

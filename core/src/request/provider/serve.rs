@@ -11,6 +11,15 @@ use crate::request::shared::{Shared, Waiter};
 use crate::request::yielding::{YieldState, YieldingWaiter};
 use crate::time::Instant;
 
+/// How a request joins the queue.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::request) struct Joining {
+    pub(in crate::request) slot: usize,
+    pub(in crate::request) group: QueueGroup,
+    pub(in crate::request) yielding: Option<YieldingWaiter>,
+    pub(in crate::request) deadline: Option<Instant>,
+}
+
 /// Grants.
 impl ProviderModel {
     /// Lets a call out past an empty queue, if nothing blocks it.
@@ -170,12 +179,10 @@ impl ProviderModel {
         &mut self,
         now: Instant,
         request: &Request,
-        slot: usize,
-        group: QueueGroup,
-        yielding: Option<YieldingWaiter>,
-        deadline: Option<Instant>,
+        joining: &Joining,
         shared: &mut Shared,
     ) -> SlotKey {
+        let Joining { slot, group, yielding, deadline } = *joining;
         let Request { resource, estimate, .. } = *request;
         let key = shared.waiters.insert(Waiter {
             resource,
