@@ -104,11 +104,10 @@ impl<H: Host> Shared<H> {
 
     /// [`Shared::command`] for a command that seldom depends on the time.
     ///
-    /// While no deadline, pause or ramp is under way, the machine decides the same at any time, and reading
-    /// the clock twice would be a good part of what an uncontended call costs: see the benches' row for a gate's
-    /// acquire and finish. So the machine is asked first, under the lock. If it needs the time, the
-    /// lock is released for the reading: the clock is the host's code. Otherwise the command gets the latest
-    /// instant that the machine knows.
+    /// While no deadline, pause or ramp is under way, the machine decides the same at any time. Reading the clock
+    /// twice would make an uncontended acquire and finish half as expensive again (see the admission bench). So the
+    /// machine is asked first, under the lock. If it needs the time, the lock is released for the reading, because
+    /// the clock is the host's code. Otherwise the command gets the latest instant that the machine knows.
     #[inline]
     fn untimed_command<R>(
         &self,

@@ -1,6 +1,9 @@
 //! Wakers that panic: no other waiter sleeps for ever, no place in the queue and no lease is lost, and the
 //! panic reaches the caller once everything else is done.
 
+// A waker and its count of wakes go together.
+#![allow(clippy::similar_names)]
+
 use std::cell::{Cell, RefCell};
 use std::future::{Future, Pending, pending};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -190,17 +193,19 @@ fn a_command_of_with_that_panics_itself_delivers_what_it_decided() {
         gate.with(|machine, now| {
             machine.shutdown(now);
             resume_unwind(Box::new("the command broke"))
-        })
+        });
     }));
     assert_eq!(queue.woken(), [1, 1]);
 }
+
+type Job = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A host whose clock is set by hand, whose timer never fires, and that keeps what it spawns to be polled by
 /// hand.
 #[derive(Clone, Default)]
 struct HandHost {
     now_ms: Rc<Cell<u64>>,
-    spawned: Rc<RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>>,
+    spawned: Rc<RefCell<Vec<Job>>>,
 }
 
 impl Clock for HandHost {
@@ -375,12 +380,12 @@ impl ByHand {
         Pin::new(&mut self.run).poll(&mut Context::from_waker(waker))
     }
 
-    fn jobs(&self) -> Vec<Pin<Box<dyn Future<Output = ()>>>> {
+    fn jobs(&self) -> Vec<Job> {
         self.host.spawned.take()
     }
 }
 
-fn poll_job(job: &mut Pin<Box<dyn Future<Output = ()>>>, waker: &Waker) -> bool {
+fn poll_job(job: &mut Job, waker: &Waker) -> bool {
     job.as_mut().poll(&mut Context::from_waker(waker)).is_ready()
 }
 

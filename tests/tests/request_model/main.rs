@@ -47,7 +47,7 @@ fn every_answer_and_effect_equals_that_of_a_model_with_one_queue_for_each_provid
     let config = cases::config(cases());
     let RngSeed::Fixed(seed) = config.rng_seed else { panic!("the seed is fixed") };
     let replay = format!("PROPTEST_RNG_SEED={seed} REQUEST_MODEL_CASES={}", config.cases);
-    let seen = RefCell::new(Seen::new());
+    let tally = RefCell::new(Seen::new());
     let drawn =
         (history::settings(), history::layout(), prop::collection::vec(history::command(), 1..160), any::<bool>());
     let tried = TestRunner::new(config).run(&drawn, |(settings, layout, commands, by_shutdown)| {
@@ -57,12 +57,12 @@ fn every_answer_and_effect_equals_that_of_a_model_with_one_queue_for_each_provid
         }
         pair.finish(by_shutdown)?;
         for (what, count) in &pair.seen {
-            *seen.borrow_mut().entry(what).or_default() += count;
+            *tally.borrow_mut().entry(what).or_default() += count;
         }
         Ok(())
     });
     match tried {
-        Ok(()) => assert_eq!(seen.borrow().keys().copied().collect::<Vec<_>>(), ANSWERS),
+        Ok(()) => assert_eq!(tally.borrow().keys().copied().collect::<Vec<_>>(), ANSWERS),
         Err(TestError::Fail(why, history)) => panic!("{why}\nsmallest history: {history:#?}\nreplay with {replay}"),
         Err(abort) => panic!("{abort}"),
     }
