@@ -93,8 +93,7 @@ fn misread(source: &SourceText, root: &Spanned<DeValue<'_>>, error: &toml::de::E
         Some((what, expected)) => (what, Some(expected)),
         None => (error.message(), None),
     };
-    let table = value_at(root, &span).filter(|value| value.get_ref().is_table());
-    let span = table.and_then(|table| place_of(table, what)).unwrap_or(span);
+    let span = table_at(root, &span).and_then(|table| place_of(table, what)).unwrap_or(span);
     let key = key_before(source.text(), &span);
     let names_a_key =
         what.starts_with("unknown field") || what.starts_with("missing field") || what.contains("duplicate");
@@ -112,14 +111,15 @@ fn misread(source: &SourceText, root: &Spanned<DeValue<'_>>, error: &toml::de::E
     }
 }
 
-/// Returns the value that has this span.
-fn value_at<'v, 't>(value: &'v Spanned<DeValue<'t>>, span: &Range<usize>) -> Option<&'v Spanned<DeValue<'t>>> {
-    if value.span() == *span {
+/// Returns the table that has this span.
+fn table_at<'v, 't>(value: &'v Spanned<DeValue<'t>>, span: &Range<usize>) -> Option<&'v Spanned<DeValue<'t>>> {
+    // A list of tables has the span of its first one.
+    if value.span() == *span && value.get_ref().is_table() {
         return Some(value);
     }
     match value.get_ref() {
-        DeValue::Table(table) => table.values().find_map(|value| value_at(value, span)),
-        DeValue::Array(items) => items.iter().find_map(|value| value_at(value, span)),
+        DeValue::Table(table) => table.values().find_map(|value| table_at(value, span)),
+        DeValue::Array(items) => items.iter().find_map(|value| table_at(value, span)),
         _ => None,
     }
 }

@@ -98,7 +98,7 @@ fn a_value_of_the_wrong_type_is_refused_with_its_key_and_what_is_expected() {
     assert!(told.starts_with("s.toml:16:12: `strategy`: unknown variant `cel`"), "{told}");
     assert!(told.contains("did you mean `cell`?"), "{told}");
     let told = refusal("provider = {}", "provider = { latency = { law = \"constant\", latency_ms = true } }");
-    assert!(told.starts_with("s.toml:11:56: `latency_ms`: invalid type: boolean `true`"), "{told}");
+    assert!(told.starts_with("s.toml:11:57: `latency_ms`: invalid type: boolean `true`"), "{told}");
     assert!(told.contains("a number of milliseconds"), "{told}");
     let told = refusal("provider = {}", "provider = { latency = { law = \"konstant\" } }");
     assert!(told.starts_with("s.toml:11:32: `law`: unknown variant `konstant`"), "{told}");
