@@ -4,16 +4,11 @@
 //! library behind `wasm-bindgen`, pinned to the version that the crate was compiled with. Beside those that run scenarios by
 //! name lie the scenarios, as data.
 //!
-//! The standard library is compiled along, for size, and with panics that are bare traps. A panic ends a module either way
-//! (there is no unwinding), and its message is a tenth of what a page would load. Cargo calls this unstable; the toolchain is
-//! pinned to one version, so it cannot change unseen. Builds for tests keep the messages. The first build fetches what the
-//! standard library is made of; later ones need no network.
+//! The profile `wasm-release` of the workspace compiles all modules for speed, by the stable compiler.
 
-mod order;
 mod scenarios;
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,21 +16,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use wasm_bindgen_cli_support::Bindgen;
 
-use self::order::order_functions;
-
 const TARGET: &str = "wasm32-unknown-unknown";
 const PACKAGE: &str = "tidegate-wasm";
 const PROFILE: &str = "wasm-release";
-/// What makes the modules small, each measured by itself (gzip): traps for panics and a standard library of our own 8 %, inlining
-/// before code generation 3 %, and loops as they are written 1 %. Inlining less would be 1 % smaller, and a tenth slower.
-const FLAGS: [&str; 5] = [
-    "-Zunstable-options",
-    "-Cpanic=immediate-abort",
-    "-Zlocation-detail=none",
-    "-Zinline-mir=yes",
-    "-Cllvm-args=-disable-lsr",
-];
-
 /// One of the modules that the crate is compiled to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Module {
@@ -89,22 +72,12 @@ impl Module {
     fn wants_scenarios(self) -> bool {
         matches!(self, Self::Sim | Self::Playground)
     }
-
-    /// Its level of optimisation. The gate is small, and every call passes through it twice: speed comes first there.
-    fn opt_level(self) -> &'static str {
-        match self {
-            Self::Gate => "3",
-            _ => "\"z\"",
-        }
-    }
 }
 
 /// Compiles `module` and returns the folder with its bindings: an ES module, its types and the wasm, and the scenarios beside
 /// [`Module::Sim`] and [`Module::Playground`]. `home` is any folder of the workspace.
 pub fn build(home: &Path, module: Module) -> Result<PathBuf> {
-    let library = sysroot(home)?.join("lib/rustlib");
-    ensure_part(home, &library.join(TARGET).join("lib"), "target", TARGET)?;
-    ensure_part(home, &library.join("src/rust/library/std"), "component", "rust-src")?;
+    ensure_target(home)?;
     eprintln!("Building {} ...", module.name());
     let compiled = compile(home, module)?;
     let out = compiled.with_file_name("bindings").join(module.name());
@@ -127,19 +100,19 @@ fn sysroot(home: &Path) -> Result<PathBuf> {
     Ok(PathBuf::from(sysroot.trim()))
 }
 
-/// Adds the `kind` called `name` to the toolchain, unless its `folder` is there.
-fn ensure_part(home: &Path, folder: &Path, kind: &str, name: &str) -> Result<()> {
-    if folder.is_dir() {
+/// Adds the wasm target to the toolchain, unless it is there.
+fn ensure_target(home: &Path) -> Result<()> {
+    if sysroot(home)?.join("lib/rustlib").join(TARGET).join("lib").is_dir() {
         return Ok(());
     }
-    eprintln!("Adding the {kind} {name} to the toolchain (rustup {kind} add {name}) ...");
-    let added = Command::new("rustup").args([kind, "add", name]).current_dir(home).status();
-    let advice = format!("add the {kind} {name} to this Rust toolchain, then try again");
+    eprintln!("Adding the target {TARGET} to the toolchain (rustup target add {TARGET}) ...");
+    let added = Command::new("rustup").args(["target", "add", TARGET]).current_dir(home).status();
+    let advice = format!("add the target {TARGET} to this Rust toolchain, then try again");
     match added {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => bail!("`rustup {kind} add {name}` failed (see above); {advice}"),
+        Ok(_) => bail!("`rustup target add {TARGET}` failed (see above); {advice}"),
         Err(error) => {
-            Err(error).context(format!("the {kind} {name} is missing and `rustup` could not be run; {advice}"))
+            Err(error).context(format!("the target {TARGET} is missing and `rustup` could not be run; {advice}"))
         }
     }
 }
@@ -150,12 +123,9 @@ fn compile(home: &Path, module: Module) -> Result<PathBuf> {
     let mut child = Command::new(&cargo)
         .args(["build", "--package", PACKAGE, "--target", TARGET, "--profile", PROFILE, "--lib"])
         .args(["--no-default-features", "--features", module.short_name()])
-        .args(["-Zbuild-std=std,panic_abort", "-Zbuild-std-features=optimize_for_size"])
-        .args(["--config", &format!("profile.{PROFILE}.opt-level={}", module.opt_level())])
-        // In place of any flags of the surroundings: the modules are the same wherever they are built.
-        .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}"))
+        // Without any flags of the surroundings: the modules are the same wherever they are built.
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTFLAGS")
-        .env("RUSTC_BOOTSTRAP", "1")
         .arg("--message-format=json-render-diagnostics")
         .current_dir(home)
         .stdout(Stdio::piped())
@@ -193,10 +163,7 @@ fn generate_bindings(compiled: &Path, module: Module, out: &Path) -> Result<()> 
         .typescript(true)
         .remove_name_section(true)
         .remove_producers_section(true)
-        .generate(out)?;
-    let wasm = out.join(format!("{}_bg.wasm", module.name()));
-    let bytes = fs::read(&wasm).with_context(|| format!("could not read {}", wasm.display()))?;
-    fs::write(&wasm, order_functions(&bytes)?).with_context(|| format!("could not write {}", wasm.display()))
+        .generate(out)
 }
 
 #[cfg(test)]
