@@ -55,6 +55,7 @@ mod millis;
 pub mod observe;
 mod panics;
 pub mod pipeline;
+mod recording;
 pub mod replay;
 pub mod request;
 pub mod runtime;

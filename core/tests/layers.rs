@@ -15,6 +15,8 @@ const LAYERS: &[&str] = &[
     "id",
     "lease",
     "timer_queue",
+    "wake_list",
+    "recording",
     "call",
     "runtime",
     "event",
@@ -100,9 +102,10 @@ fn imports(module: &str) -> Vec<Import> {
     all
 }
 
+/// Test code: a file or a folder whose name begins with `test`.
 fn is_test(file: &Path) -> bool {
-    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name.starts_with("tests") || name.starts_with("testing")
+    let below = file.strip_prefix(source()).unwrap_or(file);
+    below.components().any(|part| part.as_os_str().to_str().is_some_and(|name| name.starts_with("test")))
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {

@@ -1,15 +1,10 @@
 //! The commands of both machines.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::budget::{BudgetConfig, Correction};
-use crate::lease::LeaseId;
-use crate::limit::LimitChoice;
 use crate::pipeline::PipelineCommand;
-use crate::request::{AimdConfig, Completion, Domain, ProviderModelId, Request, ResourceId, WaiterId};
-use crate::time::Instant;
-use crate::yielding::YieldToken;
+use crate::recording::Stamped;
+use crate::request::RequestCommand;
 
 /// A command of either machine.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,91 +17,12 @@ pub enum Command {
     Request(RequestCommand),
 }
 
-/// A command of a [`RequestAdmission`](crate::request::RequestAdmission): its methods by name.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", tag = "do"))]
-#[expect(missing_docs, reason = "the arguments of the method of that name")]
-#[non_exhaustive]
-pub enum RequestCommand {
-    Register {
-        now: Instant,
-        provider: String,
-        model: String,
-        alias: String,
-        max_parallel: u32,
-    },
-    Resource {
-        owner: ProviderModelId,
-        domain: Domain,
-    },
-    Configure {
-        now: Instant,
-        resource: ResourceId,
-        config: AimdConfig,
-    },
-    Reconfigure {
-        now: Instant,
-        resource: ResourceId,
-        config: AimdConfig,
-    },
-    ChooseAlgorithm {
-        now: Instant,
-        resource: ResourceId,
-        choice: LimitChoice,
-    },
-    /// Code cannot be taken down: replaying this is an error.
-    SetAlgorithm {
-        now: Instant,
-        resource: ResourceId,
-    },
-    SetBudgets {
-        now: Instant,
-        resource: ResourceId,
-        budgets: Vec<BudgetConfig>,
-    },
-    CorrectBudget {
-        now: Instant,
-        resource: ResourceId,
-        said: Correction,
-    },
-    Group {
-        name: String,
-        weight: f64,
-    },
-    SetResourceWeight {
-        resource: ResourceId,
-        weight: f64,
-    },
-    TryAcquire {
-        now: Instant,
-        request: Request,
-    },
-    Acquire {
-        now: Instant,
-        request: Request,
-    },
-    AcquireYielding {
-        now: Instant,
-        request: Request,
-        token: YieldToken,
-    },
-    ResumeYielded {
-        now: Instant,
-    },
-    Cancel {
-        now: Instant,
-        waiter: WaiterId,
-    },
-    Release {
-        now: Instant,
-        lease: LeaseId,
-        done: Completion,
-    },
-    HandleTimeout {
-        now: Instant,
-    },
-    Shutdown {
-        now: Instant,
-    },
+/// Joins the commands of both machines in the order in which they were given.
+#[must_use]
+pub fn merge(run: Vec<Stamped<PipelineCommand>>, requests: Vec<Stamped<RequestCommand>>) -> Vec<Stamped<Command>> {
+    let run = run.into_iter().map(|Stamped { n, command }| Stamped { n, command: Command::Pipeline(command) });
+    let requests = requests.into_iter().map(|Stamped { n, command }| Stamped { n, command: Command::Request(command) });
+    let mut all: Vec<_> = run.chain(requests).collect();
+    all.sort_by_key(|entry| entry.n);
+    all
 }

@@ -54,21 +54,18 @@ mod digest;
 mod log;
 mod pipeline;
 mod recorded;
-mod recorder;
 mod replayer;
 #[cfg(all(test, feature = "sim"))]
 mod tests;
 #[cfg(all(test, feature = "sim"))]
 mod tests_log;
 
-pub use command::{Command, RequestCommand};
+pub use crate::recording::{MAX_PENDING, Sequence, Stamped};
+pub use command::{Command, merge};
 pub use log::{Line, Log, LogError, LogReader, NoLine, Replayed, Unread};
 pub use recorded::{Machine, Recorded};
-pub use recorder::{MAX_PENDING, Sequence, Stamped, merge};
 
 pub use replayer::{Header, Replay, ReplayError};
-
-pub(crate) use recorder::Recorder;
 
 /// The version of the format of headers and entries.
 pub const SCHEMA: u32 = 3;

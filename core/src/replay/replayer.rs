@@ -3,11 +3,12 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::command::{Command, RequestCommand};
+use super::command::Command;
 use super::recorded::Recorded;
-use super::recorder::{Sequence, Stamped};
 use crate::error::ConfigError;
 use crate::pipeline::{Column, Pipeline, PipelineConfig, PipelineError, Plan, PlanBuilder, PlanError};
+use crate::recording::{Sequence, Stamped};
+use crate::request::RequestCommand;
 use crate::request::{RequestAdmission, RequestConfig, RequestLease};
 use crate::task::BoxedPolicy;
 

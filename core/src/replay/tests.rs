@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::limit::Fixed;
 use crate::pipeline::{Column, PipelineConfig, PlanBuilder, Strategy};
+use crate::request::RequestCommand;
 use crate::request::{Domain, RequestAdmission, RequestConfig};
 use crate::sim::scenario::builtin;
 use crate::sim::world::World;

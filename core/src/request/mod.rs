@@ -29,7 +29,9 @@
 
 mod admission;
 mod answer;
+mod command;
 mod config;
+mod digest;
 pub mod event;
 mod keys;
 mod pressure;
@@ -53,6 +55,7 @@ pub use crate::call::{Completion, Outcome};
 pub use crate::limit::{AimdConfig, CooldownRule, CutRule};
 pub use admission::{CallWait, MAX_UNREGISTERED_TENANTS, RequestAdmission};
 pub use answer::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
+pub use command::RequestCommand;
 pub use config::RequestConfig;
 pub use keys::{Domain, GroupId, MAX_IDS, ProviderModelId, Request, ResourceId};
 pub use pressure::RequestPressure;

@@ -23,6 +23,7 @@ pub use explain::CallWait;
 pub use groups::MAX_UNREGISTERED_TENANTS;
 
 use super::answer::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
+use super::command::RequestCommand;
 use super::config::RequestConfig;
 use super::event::{EventPlace, RequestFact};
 use super::keys::{Request, ResourceId};
@@ -34,7 +35,7 @@ use crate::error::ConfigError;
 use crate::fair_queue::GroupId as QueueGroup;
 use crate::id::{SlotKey, Slots};
 use crate::lease::{LeaseId, ReleaseAnswer};
-use crate::replay::{Recorder, RequestCommand};
+use crate::recording::Recorder;
 use crate::time::{Duration, Instant, Monotonic};
 use groups::Groups;
 

@@ -8,7 +8,7 @@ use crate::budget::{BudgetConfig, Corrected, Correction};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
 use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
-use crate::replay::RequestCommand;
+use crate::request::command::RequestCommand;
 use crate::request::event::{EventPlace, RequestFact};
 use crate::request::keys::{Domain, GroupId, MAX_IDS, ProviderModelId, ResourceId};
 use crate::request::provider::ProviderModel;

@@ -1,8 +1,8 @@
 //! Requests of workers that hold nothing while they wait: see [`yielding`](crate::yielding).
 
 use super::{Located, RequestAdmission};
-use crate::replay::RequestCommand;
 use crate::request::answer::Acquire;
+use crate::request::command::RequestCommand;
 use crate::request::keys::{Request, ResourceId};
 use crate::request::provider::Joining;
 use crate::request::yielding::{YieldClass, YieldState, YieldingWaiter};

@@ -1,13 +1,15 @@
-//! The recorded commands of one machine, in their order.
+//! Recording: the commands of a machine, numbered, and a hash over its decisions.
+//!
+//! What a command or an effect is, is up to the machine. [`replay`](crate::replay) joins the commands of several machines and
+//! gives them to new ones.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::hash::Hasher;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::command::{Command, RequestCommand};
-use super::digest::Digest;
-use crate::pipeline::PipelineCommand;
+use crate::id::FixedHasher;
 
 /// The most recorded commands that are kept for one machine. Those beyond are lost: the log then has a gap
 /// and cannot be replayed.
@@ -31,16 +33,6 @@ pub struct Stamped<C> {
     pub n: u32,
     /// The command.
     pub command: C,
-}
-
-/// Joins the commands of both machines in the order in which they were given.
-#[must_use]
-pub fn merge(run: Vec<Stamped<PipelineCommand>>, requests: Vec<Stamped<RequestCommand>>) -> Vec<Stamped<Command>> {
-    let run = run.into_iter().map(|Stamped { n, command }| Stamped { n, command: Command::Pipeline(command) });
-    let requests = requests.into_iter().map(|Stamped { n, command }| Stamped { n, command: Command::Request(command) });
-    let mut all: Vec<_> = run.chain(requests).collect();
-    all.sort_by_key(|entry| entry.n);
-    all
 }
 
 /// Records the commands of one machine, once it has begun.
@@ -119,5 +111,40 @@ impl<C> Recording<C> {
         if self.commands.len() < MAX_PENDING {
             self.commands.push(Stamped { n, command });
         }
+    }
+}
+
+/// Hashes decisions one after another.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Digest(FixedHasher);
+
+impl core::fmt::Debug for Digest {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:016x}", self.0.finish())
+    }
+}
+
+impl Digest {
+    /// One number for two digests.
+    pub(crate) fn and(self, other: Self) -> u64 {
+        let mut both = self;
+        both.words([other.0.finish()]);
+        both.0.finish()
+    }
+
+    pub(crate) fn words<const N: usize>(&mut self, words: [u64; N]) {
+        for word in words {
+            self.0.write_u64(word);
+        }
+    }
+
+    /// So many effects had been made before the next command.
+    pub(crate) fn made(&mut self, effects: u64) {
+        self.words([4, effects]);
+    }
+
+    /// Hashes bytes.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
     }
 }

@@ -1,0 +1,102 @@
+//! The commands of request admission, as values.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::answer::WaiterId;
+use super::keys::{Domain, ProviderModelId, Request, ResourceId};
+use crate::budget::{BudgetConfig, Correction};
+use crate::call::Completion;
+use crate::lease::LeaseId;
+use crate::limit::{AimdConfig, LimitChoice};
+use crate::time::Instant;
+use crate::yielding::YieldToken;
+
+/// A command of a [`RequestAdmission`](super::RequestAdmission): its methods by name.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", tag = "do"))]
+#[expect(missing_docs, reason = "the arguments of the method of that name")]
+#[non_exhaustive]
+pub enum RequestCommand {
+    Register {
+        now: Instant,
+        provider: String,
+        model: String,
+        alias: String,
+        max_parallel: u32,
+    },
+    Resource {
+        owner: ProviderModelId,
+        domain: Domain,
+    },
+    Configure {
+        now: Instant,
+        resource: ResourceId,
+        config: AimdConfig,
+    },
+    Reconfigure {
+        now: Instant,
+        resource: ResourceId,
+        config: AimdConfig,
+    },
+    ChooseAlgorithm {
+        now: Instant,
+        resource: ResourceId,
+        choice: LimitChoice,
+    },
+    /// Code cannot be taken down: replaying this is an error.
+    SetAlgorithm {
+        now: Instant,
+        resource: ResourceId,
+    },
+    SetBudgets {
+        now: Instant,
+        resource: ResourceId,
+        budgets: Vec<BudgetConfig>,
+    },
+    CorrectBudget {
+        now: Instant,
+        resource: ResourceId,
+        said: Correction,
+    },
+    Group {
+        name: String,
+        weight: f64,
+    },
+    SetResourceWeight {
+        resource: ResourceId,
+        weight: f64,
+    },
+    TryAcquire {
+        now: Instant,
+        request: Request,
+    },
+    Acquire {
+        now: Instant,
+        request: Request,
+    },
+    AcquireYielding {
+        now: Instant,
+        request: Request,
+        token: YieldToken,
+    },
+    ResumeYielded {
+        now: Instant,
+    },
+    Cancel {
+        now: Instant,
+        waiter: WaiterId,
+    },
+    Release {
+        now: Instant,
+        lease: LeaseId,
+        done: Completion,
+    },
+    HandleTimeout {
+        now: Instant,
+    },
+    Shutdown {
+        now: Instant,
+    },
+}
