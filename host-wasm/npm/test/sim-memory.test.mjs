@@ -30,5 +30,6 @@ test("runs that are let go of leave their memory to longer ones", () => {
   run(8 * 4096);
   const before = external();
   for (let rows = 8 * 512; rows <= 8 * 4096; rows += 8 * 64) run(rows);
-  assert.ok(external() - before < 8 * MIB, `${(external() - before) / MIB} MiB`);
+  // Together these runs take hundreds of MiB; what one leaves is used by the next.
+  assert.ok(external() - before < 16 * MIB, `${(external() - before) / MIB} MiB`);
 });
