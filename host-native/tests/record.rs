@@ -53,7 +53,7 @@ fn a_file_that_is_no_log_is_refused_at_its_line() {
     let mut lines: Vec<&str> = log.lines().collect();
     // The number of one that stands elsewhere too, so that the count is right.
     let gap = log.replacen(lines[9], lines[10], 1);
-    lines[4] = "{\"n\":3,\"command\":{\"run\":{\"do\":\"strat\"}}}";
+    lines[4] = "{\"n\":3,\"command\":{\"pipeline\":{\"do\":\"strat\"}}}";
     for (name, text, message) in [
         ("empty.jsonl", String::new(), "empty.jsonl:1: this is no line of a decision log: the log is empty"),
         ("other.jsonl", "{\"x\":1}\n".to_owned(), "other.jsonl:1: this is no line of a decision log"),
@@ -66,7 +66,7 @@ fn a_file_that_is_no_log_is_refused_at_its_line() {
         ("after.jsonl", format!("{log}{}", lines[1]), "the line before it is the end"),
         ("short.jsonl", log.replacen(lines[9], "", 1).replace("\n\n", "\n"), "short.jsonl:"),
         ("gap.jsonl", gap, "gap.jsonl: entry 8 is missing"),
-        ("later.jsonl", log.replacen("\"schema\":2", "\"schema\":9", 1), "later.jsonl: the log has schema 9"),
+        ("later.jsonl", log.replacen("\"schema\":3", "\"schema\":9", 1), "later.jsonl: the log has schema 9"),
     ] {
         scratch.write(name, &text);
         scratch.run(&["replay", name]).assert(2, &[message]);

@@ -6,7 +6,7 @@ use reference::{Integrals, Record, task_resources};
 use tidegate_core::observe::{Distribution, IdleCause, ResourceFigures, RunAccount, RunFigures, Sink, SinkError};
 use tidegate_core::pipeline::event::SchedulerEvent;
 use tidegate_core::request::event::RequestEvent;
-use tidegate_core::sim::scenario::{Intervention, Scenario, builtin};
+use tidegate_core::sim::scenario::{Intervention, Model, Scenario, builtin};
 use tidegate_core::sim::world::World;
 use tidegate_tests::worlds::draw;
 
@@ -125,10 +125,14 @@ fn figures_are_what_the_definitions_say_when_every_instant_is_counted_anew() {
             assert_eq!(integrals(resource), record.task_resource(&plan, &name, limit), "world {seed}, {name}");
         }
         for (at, (resource, model)) in figures.requests.iter().zip(&scenario.models).enumerate() {
-            if is_capped_anew(&scenario, Some(&model.name)) {
+            // Domains of one provider and model share the lowest of their caps.
+            let owner = |model: &Model| model.domain_of.clone().unwrap_or_else(|| model.name.clone());
+            let siblings: Vec<_> = scenario.models.iter().filter(|other| owner(other) == owner(model)).collect();
+            if siblings.iter().any(|sibling| is_capped_anew(&scenario, Some(&sibling.name))) {
                 continue;
             }
-            let cap = model.request.max_limit.map_or(model.max_parallel, |max| max.min(model.max_parallel)).max(1);
+            let shared = siblings.iter().map(|sibling| sibling.max_parallel).min().unwrap_or(model.max_parallel);
+            let cap = model.request.max_limit.map_or(shared, |max| max.min(shared)).max(1);
             assert_eq!(integrals(resource), record.request_resource(at, cap), "world {seed}, {}", model.name);
         }
         is_distribution_of(&figures.queue_age, &record.queue_ages());
