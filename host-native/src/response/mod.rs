@@ -1,6 +1,6 @@
 //! What an HTTP or gRPC answer tells the gate, and the slot that its call holds until it has ended.
 //!
-//! What status and headers mean is decided by [`head`] in the core; [`read_head`] hands it the headers and the date.
+//! What status and headers mean is decided by [`response`] in the core; [`read_head`] hands it the headers and the date.
 //!
 //! A call is out until its body has ended. [`HeldBody`] holds the slot so long, streamed answers included, and lets go of
 //! it when it is dropped half-way.
