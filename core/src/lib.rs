@@ -26,7 +26,7 @@
 //! | [`observe`] | why is capacity idle? |
 //! | [`replay`] | what was decided, again |
 //!
-//! Above the machines sit two async drivers, generic over [`executor::Host`]: [`gate`] for request admission and
+//! Above the machines sit two async drivers, generic over [`runtime::Host`]: [`gate`] for request admission and
 //! [`driver`] for whole pipelines. With the feature `sim`, the `sim` module runs all of it in virtual time against
 //! mock providers.
 #![no_std]

@@ -116,7 +116,7 @@ where
 ///
 /// `calls` names the resources of the task stage that stand for one of the gate's, such as `request:model`:
 /// tasks that would only wait there are passed over while others could call at once. And a worker that asks
-/// the gate with the [`tie`](Task::tie) of its task
+/// the gate with the [`yield_token`](Task::yield_token) of its task
 /// ([`AcquireOf::yielding`](crate::gate::AcquireOf::yielding)) gives back what it holds while it waits, and
 /// gets it back together with its permit: see [`tie`](crate::yielding).
 ///
@@ -225,7 +225,7 @@ pub struct RunHandle<H: Host> {
 
 impl<H: Host> RunHandle<H> {
     /// Winds the run down: no further row group is begun, and those in work are finished and saved. The
-    /// report's reason is then [`StopReason::DrainedActions`](crate::pipeline::StopReason::DrainedActions). A
+    /// report's reason is then [`StopReason::Drained`](crate::pipeline::StopReason::Drained). A
     /// run may still be cancelled meanwhile.
     pub fn drain(&self) {
         self.shared.drain();
