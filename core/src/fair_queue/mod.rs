@@ -398,6 +398,7 @@ impl FairQueue {
     }
 }
 
-fn check_weight(weight: f64) -> Result<(), ConfigError> {
+/// Refuses a weight out of range.
+pub(crate) fn check_weight(weight: f64) -> Result<(), ConfigError> {
     require((MIN_WEIGHT..=MAX_WEIGHT).contains(&weight), "weight", weight, "a number from 2^-20 to 2^20")
 }

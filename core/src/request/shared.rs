@@ -7,12 +7,13 @@ use super::config::RequestConfig;
 use super::event::{EventLog, EventPlace, RequestFact};
 use super::keys::ResourceId;
 use super::provider::{Held, Since};
-use super::timers::Timers;
+use super::timers::Timer;
 use super::yielding::YieldingWaiters;
 use crate::budget::Usage;
 use crate::id::{SlotKey, Slots};
 use crate::lease::Ledger;
 use crate::time::Instant;
+use crate::timer_queue::TimerQueue;
 
 /// A request that waits.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +47,7 @@ pub(super) struct Shared {
     pub(super) ledger: Ledger<Held>,
     pub(super) waiters: Slots<Waiter>,
     pub(super) yielding: YieldingWaiters,
-    pub(super) timers: Timers,
+    pub(super) timers: TimerQueue<Timer>,
     pub(super) effects: VecDeque<Effect>,
     pub(super) events: EventLog,
 }
@@ -58,7 +59,7 @@ impl Shared {
             ledger: Ledger::new(config.controller),
             waiters: Slots::default(),
             yielding: YieldingWaiters::default(),
-            timers: Timers::default(),
+            timers: TimerQueue::default(),
             effects: VecDeque::new(),
             events: EventLog::default(),
             config,

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::error::{ConfigError, require};
-use crate::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
+use crate::fair_queue::check_weight;
 use crate::id::Interner;
 use crate::request::keys::{GroupId, MAX_IDS};
 
@@ -36,7 +36,7 @@ impl Groups {
 
     /// Adds a group, or sets the weight of the one of this name.
     pub(super) fn set(&mut self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
-        require((MIN_WEIGHT..=MAX_WEIGHT).contains(&weight), "weight", weight, "a number from 2^-20 to 2^20")?;
+        check_weight(weight)?;
         let count = self.weights.len() as u32;
         let is_new = self.names.get(name).is_none();
         require(!is_new || count < MAX_IDS, "group", count, "at most 2^20 groups")?;

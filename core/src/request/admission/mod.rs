@@ -424,20 +424,14 @@ impl RequestAdmission {
 
     #[inline(never)]
     fn expire_due(&mut self, now: Instant) {
-        while let Some((at, timer)) = self.shared.timers.pop_due(now) {
+        while let Some(timer) = self.pop_due(now) {
             match timer {
-                Timer::Deadline(key) => {
-                    if self.shared.waiters.get(key).is_some_and(|waiter| waiter.deadline == Some(at)) {
-                        self.reject(now, key, DenialReason::QueueTimeout);
-                    }
-                }
-                Timer::Wake(at_provider) => {
-                    let provider = &mut self.providers[at_provider as usize];
-                    if provider.wake_at == Some(at) {
-                        provider.wake_at = None;
-                        provider.wake(now, &mut self.shared);
-                        self.mark_unserved(at_provider);
-                    }
+                Timer::Deadline(key) => self.reject(now, key, DenialReason::QueueTimeout),
+                Timer::Wake(at) => {
+                    let provider = &mut self.providers[at as usize];
+                    provider.wake_at = None;
+                    provider.wake(now, &mut self.shared);
+                    self.mark_unserved(at);
                 }
             }
         }
@@ -470,14 +464,19 @@ impl RequestAdmission {
 impl RequestAdmission {
     fn arm(&mut self, at: Instant, timer: Timer) {
         let Self { shared: Shared { timers, waiters, .. }, providers, .. } = self;
-        let live = waiters.len() + providers.len();
-        timers.arm(at, timer, live, |at, timer| is_current(waiters, providers, at, timer));
+        timers.arm(at, timer, |at, timer| is_current(waiters, providers, at, *timer));
+    }
+
+    fn pop_due(&mut self, now: Instant) -> Option<Timer> {
+        let Self { shared: Shared { timers, waiters, .. }, providers, .. } = self;
+        let due = timers.pop_due(now, |at, timer| is_current(waiters, providers, at, *timer));
+        due.map(|(_, timer)| timer)
     }
 
     #[inline]
     fn trim(&mut self) {
         let Self { shared: Shared { timers, waiters, .. }, providers, .. } = self;
-        timers.trim(|at, timer| is_current(waiters, providers, at, timer));
+        timers.trim(|at, timer| is_current(waiters, providers, at, *timer));
     }
 }
 

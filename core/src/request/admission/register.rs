@@ -6,7 +6,7 @@ use alloc::string::ToString;
 use super::{Address, RequestAdmission};
 use crate::budget::{BudgetConfig, Corrected, Correction};
 use crate::error::{ConfigError, require};
-use crate::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
+use crate::fair_queue::check_weight;
 use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
 use crate::request::command::RequestCommand;
 use crate::request::event::{EventPlace, RequestFact};
@@ -260,7 +260,7 @@ impl RequestAdmission {
     pub fn set_resource_weight(&mut self, resource: ResourceId, weight: f64) -> Result<(), ConfigError> {
         let waiting = self.shared.effects.len();
         self.recorder.note(waiting, || RequestCommand::SetResourceWeight { resource, weight });
-        require((MIN_WEIGHT..=MAX_WEIGHT).contains(&weight), "weight", weight, "a number from 2^-20 to 2^20")?;
+        check_weight(weight)?;
         let Address { provider, slot } = self.known(resource)?;
         self.providers[provider as usize].set_own_weight(slot as usize, weight);
         Ok(())
