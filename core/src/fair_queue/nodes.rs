@@ -62,6 +62,9 @@ impl Nodes {
     #[inline]
     pub(super) fn remove(&mut self, slot: u32) {
         let node = self.slab.remove(slot as usize);
+        if self.index.is_empty() {
+            return;
+        }
         if let Ok(entry) = self.index.find_entry(hash_of(node.id), |known| *known == slot) {
             entry.remove();
         }

@@ -10,20 +10,26 @@
 //! blocked resource delays no waiter of another. A request that names no group waits in the resource's own group, of
 //! weight 1.
 
+use alloc::vec::Vec;
+
+use smallvec::SmallVec;
+
 use super::resource::Place;
 use crate::fair_queue::{BlockedSetId, ClassId, FairQueue, FifoId, GroupId as QueueGroup};
 use crate::map::Map;
 use crate::request::yielding::YieldClass;
 
-/// What tells the FIFOs of one group apart: the resource's slot, and the run whose workers yield, if any.
-type FifoKey = (QueueGroup, u32, Option<u32>);
+/// A FIFO of a group, with what tells it from the group's others: the resource's slot, and the run whose workers yield,
+/// if any.
+type GroupFifo = ((u32, Option<u32>), FifoId);
 
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     pub(super) fair: FairQueue,
     /// The queue's groups by the index of the request group. Each is made by the first request that names it here.
     groups: Map<u32, QueueGroup>,
-    fifos: Map<FifoKey, FifoId>,
+    /// The FIFOs in use, by the queue's group. Most groups have one.
+    fifos: Vec<SmallVec<[GroupFifo; 1]>>,
 }
 
 /// Where a waiter is queued.
@@ -38,7 +44,7 @@ pub(super) struct Line {
 impl WaitQueue {
     /// The place of one more resource.
     pub(super) fn add_resource(&mut self) -> Place {
-        let own_group = self.fair.add_unit_group();
+        let own_group = self.add_group();
         Place { class: self.fair.add_class(), blocked_set: self.fair.add_blocked_set(), own_group }
     }
 
@@ -47,11 +53,16 @@ impl WaitQueue {
         if let Some(group) = self.groups.get(&index) {
             return *group;
         }
-        let group = self.fair.add_unit_group();
+        let group = self.add_group();
         // The weight of a request group was validated.
         let _ = self.fair.set_weight(group, weight);
         self.groups.insert(index, group);
         group
+    }
+
+    fn add_group(&mut self) -> QueueGroup {
+        self.fifos.push(SmallVec::new());
+        self.fair.add_unit_group()
     }
 
     /// Follows a change of weight, if the request group has waited or called here.
@@ -61,14 +72,22 @@ impl WaitQueue {
         }
     }
 
-    /// The FIFO of a line, made by its first waiter.
+    /// The FIFO of a line, made by its first waiter. O(resources and runs that the group has waited for).
+    #[inline]
     pub(super) fn fifo(&mut self, line: Line) -> FifoId {
-        let key = (line.group, line.slot, line.run);
-        if let Some(fifo) = self.fifos.get(&key) {
-            return *fifo;
+        let known = &self.fifos[line.group.index()];
+        match known.iter().find(|(key, _)| *key == (line.slot, line.run)) {
+            Some((_, fifo)) => *fifo,
+            None => self.add_fifo(line),
         }
-        let fifo = self.fair.add_fifo(line.group);
-        self.fifos.insert(key, fifo);
+    }
+
+    #[cold]
+    fn add_fifo(&mut self, line: Line) -> FifoId {
+        let known = &mut self.fifos[line.group.index()];
+        let is_first = known.is_empty();
+        let fifo = if is_first { self.fair.first_fifo(line.group) } else { self.fair.add_fifo(line.group) };
+        known.push(((line.slot, line.run), fifo));
         fifo
     }
 
