@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidegate_core::error::ConfigError;
 use tidegate_core::gate::Gate;
-use tidegate_core::replay::Sequence;
+use tidegate_core::replay::{Recorded, Sequence};
 use tidegate_core::request::{GroupId, RequestAdmission, RequestConfig, ResourceId};
 
 use crate::client::command::Command;
@@ -135,7 +135,7 @@ fn register(file: &PipelineFile, host: &TokioHost, record: Option<&Sequence>) ->
         Error::from(file.source.error(model.span.clone(), format!("the model `{}`: {error}", model.name)))
     };
     let internal = |error: ConfigError| Error::Internal(error.to_string());
-    let mut machine = RequestAdmission::new(RequestConfig::default()).map_err(internal)?;
+    let mut machine = Recorded::new(RequestAdmission::new(RequestConfig::default()).map_err(internal)?);
     if let Some(sequence) = record {
         machine.record(sequence);
     }

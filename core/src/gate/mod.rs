@@ -37,6 +37,7 @@ pub use run::{ByResult, Run};
 pub use timer::GateTimer;
 
 use crate::observe::Sinks;
+use crate::replay::Recorded;
 use crate::request::{Completion, Denial, Request, RequestAdmission, ResourceId, ResourceSnapshot};
 use crate::runtime::{Host, Spawn};
 use crate::time::Instant;
@@ -54,11 +55,11 @@ impl<H: Host> Gate<H> {
     /// shuts down with it: every waiter and every later request is denied with
     /// [`DenialReason::Shutdown`](crate::request::DenialReason::Shutdown). Nothing waits for a deadline
     /// without a timer.
-    pub fn new(host: H, machine: RequestAdmission) -> Self
+    pub fn new(host: H, machine: impl Into<Recorded<RequestAdmission>>) -> Self
     where
         H: Spawn<GateTimer<H>>,
     {
-        let shared = Shared::new(host, machine);
+        let shared = Shared::new(host, machine.into());
         let timer = GateTimer::new(shared.host.clone(), Arc::downgrade(&shared));
         shared.host.spawn(timer);
         Self { shared }
@@ -145,9 +146,10 @@ impl<H: Host> Gate<H> {
 
     /// Gives the machine any other command, such as a registration, and delivers what follows from it.
     ///
+    /// [`Recorded`] has the methods of [`RequestAdmission`].
     /// `command` runs under the gate's lock: it must be short, and must not call back into the gate. If it
     /// panics, what it changed until then is delivered.
-    pub fn with<R>(&self, command: impl FnOnce(&mut RequestAdmission, Instant) -> R) -> R {
+    pub fn with<R>(&self, command: impl FnOnce(&mut Recorded<RequestAdmission>, Instant) -> R) -> R {
         self.shared.command(|state, now| command(&mut state.machine, now))
     }
 

@@ -16,6 +16,7 @@ use super::runs::{RunLock, Runs, YieldingRun};
 use super::waiter_slab::{Answer, Removed, WaiterSlab, WaiterSlot};
 use crate::id::SlotKey;
 use crate::panics;
+use crate::replay::Recorded;
 use crate::request::event::RequestEvent;
 use crate::request::{
     Acquire, Completion, Denial, Effect, Outcome, Request, RequestAdmission, RequestLease, ResourceId,
@@ -31,7 +32,7 @@ pub(crate) struct Shared<H: Host> {
 }
 
 pub(super) struct GateState<L> {
-    pub(super) machine: RequestAdmission,
+    pub(super) machine: Recorded<RequestAdmission>,
     runs: Runs<L>,
     waiters: WaiterSlab,
     timer: TimerSlot,
@@ -87,7 +88,7 @@ fn deliver<L: RawMutex>(
 }
 
 impl<H: Host> Shared<H> {
-    pub(super) fn new(host: H, machine: RequestAdmission) -> Arc<Self> {
+    pub(super) fn new(host: H, machine: Recorded<RequestAdmission>) -> Arc<Self> {
         let (runs, waiters, timer) = (Runs::new(), WaiterSlab::default(), TimerSlot::default());
         Arc::new(Self { host, state: Mutex::new(GateState { machine, runs, waiters, timer }) })
     }

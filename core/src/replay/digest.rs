@@ -1,10 +1,14 @@
-//! What the digest of decisions takes in of a pipeline.
+//! What the digest of decisions takes in of each machine.
 
+use crate::lease::LeaseId;
 use crate::pipeline::{Effect, FinishedRowGroup, Task};
 use crate::recording::Digest;
+use crate::request::{self, Acquire, Denial, RequestLease};
+use crate::time::Instant;
 
+/// Of a pipeline.
 impl Digest {
-    pub(crate) fn run(&mut self, effect: &Effect) {
+    pub(super) fn run(&mut self, effect: &Effect) {
         match effect {
             Effect::Spawn(task) => self.task(task),
             Effect::PreBatch(batch) => self.words([11, u64::from(batch.row_group)]),
@@ -30,5 +34,39 @@ impl Digest {
         self.words([kind, u64::from(group.row_group), group.live.len() as u64]);
         group.live.iter().for_each(|row| self.words([u64::from(*row)]));
         group.dropped.iter().for_each(|row| self.words([u64::from(row.row), row.column.index() as u64]));
+    }
+}
+
+/// Of request admission.
+impl Digest {
+    pub(super) fn acquired(&mut self, answer: &Acquire) {
+        match answer {
+            Acquire::Granted(lease) => self.granted(0, lease.id()),
+            Acquire::Waiting(waiter) => self.words([2, waiter.to_bits()]),
+            Acquire::Denied(denial) => self.denied(0, denial),
+        }
+    }
+
+    pub(super) fn tried(&mut self, answer: &Result<RequestLease, Denial>) {
+        match answer {
+            Ok(lease) => self.granted(0, lease.id()),
+            Err(denial) => self.denied(0, denial),
+        }
+    }
+
+    pub(super) fn request(&mut self, effect: &request::Effect) {
+        match effect {
+            request::Effect::Granted { waiter, lease } => self.granted(waiter.to_bits(), lease.id()),
+            request::Effect::Refused { waiter, denial } => self.denied(waiter.to_bits(), denial),
+        }
+    }
+
+    fn granted(&mut self, waiter: u64, lease: LeaseId) {
+        self.words([1, waiter, lease.key.to_bits(), u64::from(lease.item)]);
+    }
+
+    fn denied(&mut self, waiter: u64, denial: &Denial) {
+        let changes_at = denial.changes_at.map_or(u64::MAX, Instant::as_nanos);
+        self.words([3, waiter, denial.reason as u64, changes_at]);
     }
 }

@@ -7,8 +7,8 @@
 //! | file | what it has |
 //! | --- | --- |
 //! | `recorded` | [`Recorded`], which wraps a machine and records its commands |
-//! | `pipeline` | the commands of a recorded pipeline |
-//! | `command` | the commands of both machines, and those of request admission |
+//! | `pipeline`, `request` | the commands of a recorded machine |
+//! | `command` | the commands of both machines, joined |
 //! | `recorder`, `digest` | the recorded commands in their order, and a hash over the decisions |
 //! | `replayer` | new machines, and the commands applied to them |
 //! | `log` | a recording as lines, and the reader of those lines |
@@ -26,7 +26,7 @@
 //! // The run itself: the commands of both machines are recorded.
 //! let sequence = Sequence::default();
 //! let mut pipeline = Recorded::new(Pipeline::new(plan, config)?);
-//! let mut admission = RequestAdmission::new(RequestConfig::default())?;
+//! let mut admission = Recorded::new(RequestAdmission::new(RequestConfig::default())?);
 //! pipeline.record(&sequence);
 //! admission.record(&sequence);
 //! pipeline.start(Instant::ZERO);
@@ -55,6 +55,7 @@ mod log;
 mod pipeline;
 mod recorded;
 mod replayer;
+mod request;
 #[cfg(all(test, feature = "sim"))]
 mod tests;
 #[cfg(all(test, feature = "sim"))]

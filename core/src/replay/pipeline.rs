@@ -118,7 +118,7 @@ impl Recorded<Pipeline> {
     }
 
     /// [`Pipeline::settle_with`]
-    pub fn settle_with(&mut self, now: Instant, admission: &mut RequestAdmission) {
+    pub fn settle_with(&mut self, now: Instant, admission: &mut Recorded<RequestAdmission>) {
         if self.machine.is_waiting_for_suspended() || admission.needs_resume() {
             admission.resume_yielded(now, self);
             self.resume_dispatch(now);
@@ -135,18 +135,16 @@ impl Recorded<Pipeline> {
 
     /// [`Pipeline::set_policy`]. Not recorded if it is refused.
     pub fn set_policy(&mut self, now: Instant, policy: PolicyChoice) -> Result<(), ConfigError> {
-        let pending = self.machine.pending_effects();
-        self.machine.set_policy(now, policy.clone())?;
-        self.recorder.note(pending, || PipelineCommand::SetPolicy { now, policy });
-        Ok(())
+        let command = self.prepare(|| PipelineCommand::SetPolicy { now, policy: policy.clone() });
+        let answer = self.machine.set_policy(now, policy);
+        self.note_accepted(command, answer)
     }
 
     /// [`Pipeline::set_weight`]. Not recorded if it is refused.
     pub fn set_weight(&mut self, now: Instant, column: ColumnId, weight: f64) -> Result<(), ConfigError> {
-        let pending = self.machine.pending_effects();
-        self.machine.set_weight(now, column, weight)?;
-        self.recorder.note(pending, || PipelineCommand::SetWeight { now, column, weight });
-        Ok(())
+        let command = self.prepare(|| PipelineCommand::SetWeight { now, column, weight });
+        let answer = self.machine.set_weight(now, column, weight);
+        self.note_accepted(command, answer)
     }
 
     /// [`Pipeline::drain`]

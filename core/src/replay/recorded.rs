@@ -57,6 +57,31 @@ impl<M: Machine> Recorded<M> {
             self.recorder.note(self.machine.pending_effects(), command);
         }
     }
+
+    /// Makes the record of a command that the machine may refuse, before it is given: `None` while nothing is
+    /// recorded.
+    pub(super) fn prepare(&self, command: impl FnOnce() -> M::Command) -> Option<Prepared<M::Command>> {
+        let is_on = self.recorder.is_on();
+        is_on.then(|| Prepared { pending_effects: self.machine.pending_effects(), command: command() })
+    }
+
+    /// Records a prepared command, unless the machine refused it: it changed nothing then.
+    pub(super) fn note_accepted<T, E>(
+        &mut self,
+        prepared: Option<Prepared<M::Command>>,
+        answer: Result<T, E>,
+    ) -> Result<T, E> {
+        if let (Some(Prepared { pending_effects, command }), Ok(_)) = (prepared, &answer) {
+            self.recorder.note(pending_effects, || command);
+        }
+        answer
+    }
+}
+
+/// A command that is recorded if the machine accepts it.
+pub(super) struct Prepared<C> {
+    pending_effects: usize,
+    command: C,
 }
 
 impl<M: Machine> From<M> for Recorded<M> {

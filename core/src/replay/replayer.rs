@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 
 use super::command::Command;
 use super::recorded::Recorded;
+use super::request::ForeignCode;
 use crate::error::ConfigError;
 use crate::pipeline::{Column, Pipeline, PipelineConfig, PipelineError, Plan, PlanBuilder, PlanError};
 use crate::recording::{Sequence, Stamped};
-use crate::request::RequestCommand;
-use crate::request::{RequestAdmission, RequestConfig, RequestLease};
+use crate::request::{RequestAdmission, RequestConfig};
 use crate::task::BoxedPolicy;
 
 /// What the machines of a run are made of: the first line of a log.
@@ -76,7 +76,7 @@ pub enum ReplayError {
 #[derive(Debug)]
 pub struct Replay {
     pipeline: Recorded<Pipeline>,
-    admission: RequestAdmission,
+    admission: Recorded<RequestAdmission>,
     next: u32,
 }
 
@@ -98,7 +98,7 @@ impl Replay {
         let columns = header.columns.iter().cloned();
         let plan = columns.fold(PlanBuilder::new(), PlanBuilder::column).build()?;
         let mut pipeline = Recorded::new(make(plan)?);
-        let mut admission = RequestAdmission::new(header.requests.clone())?;
+        let mut admission = Recorded::new(RequestAdmission::new(header.requests.clone())?);
         // For their digests.
         let sequence = Sequence::default();
         pipeline.record(&sequence);
@@ -115,7 +115,10 @@ impl Replay {
         self.next += 1;
         match &entry.command {
             Command::Pipeline(command) => self.pipeline.apply(command),
-            Command::Request(command) => self.request(entry.n, command)?,
+            Command::Request(command) => {
+                let applied = self.admission.apply(command, &mut self.pipeline);
+                applied.map_err(|ForeignCode(what)| ReplayError::Foreign { n: entry.n, what: what.into() })?;
+            }
         }
         while self.pipeline.poll_effect().is_some() {}
         while self.admission.poll_effect().is_some() {}
@@ -125,56 +128,8 @@ impl Replay {
         Ok(())
     }
 
-    fn request(&mut self, n: u32, command: &RequestCommand) -> Result<(), ReplayError> {
-        let (admission, pipeline) = (&mut self.admission, &mut self.pipeline);
-        match command {
-            RequestCommand::Register { now, provider, model, alias, max_parallel } => {
-                let _ = admission.register(*now, provider, model, alias, *max_parallel);
-            }
-            RequestCommand::Resource { owner, domain } => drop(admission.resource(*owner, domain.clone())),
-            RequestCommand::Configure { now, resource, config } => {
-                let _ = admission.configure(*now, *resource, config.clone());
-            }
-            RequestCommand::Reconfigure { now, resource, config } => {
-                let _ = admission.reconfigure(*now, *resource, config.clone());
-            }
-            RequestCommand::ChooseAlgorithm { now, resource, choice } => {
-                let _ = admission.choose_algorithm(*now, *resource, *choice);
-            }
-            RequestCommand::SetAlgorithm { .. } => {
-                return Err(ReplayError::Foreign { n, what: "a limit algorithm".into() });
-            }
-            RequestCommand::SetBudgets { now, resource, budgets } => {
-                let _ = admission.set_budgets(*now, *resource, budgets);
-            }
-            RequestCommand::CorrectBudget { now, resource, said } => {
-                admission.correct_budget(*now, *resource, said);
-            }
-            RequestCommand::Group { name, weight } => drop(admission.group(name, *weight)),
-            RequestCommand::SetResourceWeight { resource, weight } => {
-                let _ = admission.set_resource_weight(*resource, *weight);
-            }
-            RequestCommand::TryAcquire { now, request } => drop(admission.try_acquire(*now, request)),
-            RequestCommand::Acquire { now, request } => drop(admission.acquire(*now, request)),
-            RequestCommand::AcquireYielding { now, request, token } => {
-                drop(admission.acquire_yielding(*now, request, *token, pipeline));
-            }
-            RequestCommand::ResumeYielded { now } => admission.resume_yielded(*now, pipeline),
-            RequestCommand::Cancel { now, waiter } => {
-                admission.cancel(*now, *waiter);
-            }
-            RequestCommand::Release { now, lease, done } => {
-                let _ = admission.release(*now, RequestLease::from_id(*lease), done);
-            }
-            RequestCommand::HandleTimeout { now } => admission.handle_timeout(*now),
-            RequestCommand::Shutdown { now } => admission.shutdown(*now),
-        }
-        Ok(())
-    }
-
     /// Hashes over every decision so far: of the pipeline, and of request admission. Equal to
-    /// [`Recorded::decision_digest`] and [`RequestAdmission::decision_digest`] of the run, once it has
-    /// drained its effects.
+    /// [`Recorded::decision_digest`] of the run's machines, once it has drained their effects.
     #[must_use]
     pub fn digest(&self) -> (u64, u64) {
         (self.pipeline.decision_digest(), self.admission.decision_digest())

@@ -77,7 +77,7 @@ fn a_header_of_another_version_or_with_columns_that_make_no_plan_is_refused() {
 fn a_limit_algorithm_of_ones_own_cannot_be_replayed_and_the_log_says_so() {
     let plan = PlanBuilder::new().column(Column::new("a", Strategy::Cell)).build().unwrap();
     let header = Header::new(&plan, &PipelineConfig::default(), &RequestConfig::default());
-    let mut admission = RequestAdmission::new(RequestConfig::default()).unwrap();
+    let mut admission = Recorded::new(RequestAdmission::new(RequestConfig::default()).unwrap());
     admission.record(&Sequence::default());
     let model = admission.register(Instant::ZERO, "p", "m", "a", 4).unwrap();
     let chat = admission.resource(model, Domain::Chat).expect("a known model");

@@ -31,7 +31,6 @@ mod admission;
 mod answer;
 mod command;
 mod config;
-mod digest;
 pub mod event;
 mod keys;
 mod pressure;

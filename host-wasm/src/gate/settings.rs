@@ -15,6 +15,7 @@ use tidegate_core::budget::{BudgetConfig, Dimension};
 use tidegate_core::error::ConfigError;
 use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
 use tidegate_core::limit::{LimitChoice, TideConfig, VegasConfig};
+use tidegate_core::replay::Recorded;
 use tidegate_core::request::{AimdConfig, Domain, RequestAdmission, ResourceId};
 use tidegate_core::time::{Duration, Instant};
 use wasm_bindgen::JsValue;
@@ -62,7 +63,7 @@ impl Limits {
 
     pub(super) fn apply(
         self,
-        machine: &mut RequestAdmission,
+        machine: &mut Recorded<RequestAdmission>,
         now: Instant,
         provider: &str,
         model: &str,

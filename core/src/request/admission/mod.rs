@@ -23,19 +23,18 @@ pub use explain::CallWait;
 pub use groups::MAX_UNREGISTERED_TENANTS;
 
 use super::answer::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
-use super::command::RequestCommand;
 use super::config::RequestConfig;
 use super::event::{EventPlace, RequestFact};
 use super::keys::{Request, ResourceId};
 use super::provider::{Ended, Joining, ProviderModel, Resource, TaskSide, reborrow};
 use super::shared::{Shared, Waiter};
 use super::timers::Timer;
+use super::yielding::YieldingWaiter;
 use crate::call::Completion;
 use crate::error::ConfigError;
 use crate::fair_queue::GroupId as QueueGroup;
 use crate::id::{SlotKey, Slots};
 use crate::lease::{LeaseId, ReleaseAnswer};
-use crate::recording::Recorder;
 use crate::time::{Duration, Instant, Monotonic};
 use groups::Groups;
 
@@ -54,7 +53,6 @@ pub struct RequestAdmission {
     /// Providers and models whose waiters may be free to go, and that no command has served since.
     unserved: Vec<u32>,
     shared: Shared,
-    recorder: Recorder<RequestCommand>,
 }
 
 /// The place of a resource: the index of its provider and model, and its slot there.
@@ -71,13 +69,6 @@ struct Located {
     group: QueueGroup,
 }
 
-impl Located {
-    /// The request as a waiter that does not yield and has no deadline.
-    fn joining(&self) -> Joining {
-        Joining { slot: self.slot, group: self.group, yielding: None, deadline: None }
-    }
-}
-
 impl RequestAdmission {
     /// A controller with no resources yet.
     pub fn new(config: RequestConfig) -> Result<Self, ConfigError> {
@@ -90,7 +81,6 @@ impl RequestAdmission {
             addresses: Vec::new(),
             unserved: Vec::new(),
             shared: Shared::new(config),
-            recorder: Recorder::default(),
         })
     }
 }
@@ -99,36 +89,16 @@ impl RequestAdmission {
 impl RequestAdmission {
     /// Lets a call out now or says why not. Never overtakes a waiter that could go, never serves one.
     pub fn try_acquire(&mut self, now: Instant, request: &Request) -> Result<RequestLease, Denial> {
-        let waiting = self.shared.effects.len();
-        self.recorder.note(waiting, || RequestCommand::TryAcquire { now, request: *request });
         let now = self.begin(now);
         let answer = self.locate(now, request).and_then(|at| self.try_grant(now, request, &at));
         if self.shared.events.is_on() {
             self.emit_try(now, request, &answer);
         }
-        self.recorder.answered(|digest| digest.tried(&answer, RequestLease::id));
         answer
     }
 
     /// Lets a call out now, or queues it in its group until it may go, its deadline passes or it is cancelled.
     pub fn acquire(&mut self, now: Instant, request: &Request) -> Acquire {
-        if self.recorder.is_on() {
-            return self.acquire_recorded(now, request);
-        }
-        self.acquire_now(now, request)
-    }
-
-    #[cold]
-    fn acquire_recorded(&mut self, now: Instant, request: &Request) -> Acquire {
-        let waiting = self.shared.effects.len();
-        self.recorder.note(waiting, || RequestCommand::Acquire { now, request: *request });
-        let answer = self.acquire_now(now, request);
-        self.recorder.answered(|digest| digest.acquired(&answer));
-        answer
-    }
-
-    #[inline]
-    fn acquire_now(&mut self, now: Instant, request: &Request) -> Acquire {
         let now = self.begin(now);
         let at = match self.locate(now, request) {
             Ok(at) => at,
@@ -148,18 +118,36 @@ impl RequestAdmission {
     #[inline(never)]
     fn wait(&mut self, now: Instant, request: &Request, at: &Located) -> Acquire {
         self.expire(now);
-        let timeout = request.timeout.or(self.shared.config.default_timeout);
-        if self.shared.config.compatibility && timeout == Some(Duration::ZERO) {
+        if self.shared.config.compatibility && self.timeout(request) == Some(Duration::ZERO) {
             let fact = RequestFact::WaitTimeout { waiter: None, waited: Duration::ZERO };
             self.shared.emit(now, request.resource, fact);
             self.serve_unserved(now, None);
             return self.timed_out(now, at);
         }
-        let deadline = timeout.map(|span| now + span);
-        let provider = &mut self.providers[at.provider];
-        let key = provider.enqueue(now, request, &Joining { deadline, ..at.joining() }, &mut self.shared);
-        let granted = self.serve(now, at.provider, Some(key), None);
-        self.serve_unserved(now, None);
+        self.enqueue(now, request, at, None, None)
+    }
+
+    /// How long a request may wait.
+    #[inline]
+    fn timeout(&self, request: &Request) -> Option<Duration> {
+        request.timeout.or(self.shared.config.default_timeout)
+    }
+
+    /// Queues a request, and serves what may go now.
+    #[inline]
+    fn enqueue(
+        &mut self,
+        now: Instant,
+        request: &Request,
+        at: &Located,
+        yielding: Option<YieldingWaiter>,
+        mut tasks: TaskSide<'_>,
+    ) -> Acquire {
+        let deadline = self.timeout(request).map(|span| now + span);
+        let joining = Joining { slot: at.slot, group: at.group, yielding, deadline };
+        let key = self.providers[at.provider].enqueue(now, request, &joining, &mut self.shared);
+        let granted = self.serve(now, at.provider, Some(key), reborrow(&mut tasks));
+        self.serve_unserved(now, tasks);
         match granted {
             Some(lease) => Acquire::Granted(lease),
             None => self.stay(now, at, key, deadline),
@@ -186,8 +174,6 @@ impl RequestAdmission {
     ///
     /// Where it was not, an [`Effect`] has been or will be polled: a granted lease must be released by its owner.
     pub fn cancel(&mut self, now: Instant, waiter: WaiterId) -> bool {
-        let waiting = self.shared.effects.len();
-        self.recorder.note(waiting, || RequestCommand::Cancel { now, waiter });
         let now = self.begin(now);
         if waiter.controller != self.shared.config.controller {
             return false;
@@ -202,8 +188,6 @@ impl RequestAdmission {
     /// Ends a call. Never panics; only [`ReleaseAnswer::Released`] changed anything.
     #[expect(clippy::needless_pass_by_value, reason = "a lease is given back, not lent")]
     pub fn release(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> ReleaseAnswer {
-        let waiting = self.shared.effects.len();
-        self.recorder.note(waiting, || RequestCommand::Release { now, lease: lease.id, done: *done });
         let now = self.begin(now);
         let held = match self.shared.ledger.release(lease.id) {
             Ok(held) => held,
@@ -241,8 +225,6 @@ impl RequestAdmission {
     /// Does what fell due by `now`: rejects waiters whose deadline passed, ends cooldowns, opens ramp steps, refills budgets.
     /// Harmless at any time.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let waiting = self.shared.effects.len();
-        self.recorder.note(waiting, || RequestCommand::HandleTimeout { now });
         let now = self.begin(now);
         self.expire(now);
         self.serve_unserved(now, None);
@@ -251,8 +233,6 @@ impl RequestAdmission {
 
     /// Refuses every waiter and every later request. Leases that are out stay valid until released.
     pub fn shutdown(&mut self, now: Instant) {
-        let waiting = self.shared.effects.len();
-        self.recorder.note(waiting, || RequestCommand::Shutdown { now });
         let now = self.begin(now);
         self.is_shut = true;
         let waiting: Vec<SlotKey> = self.shared.waiters.iter().map(|(key, _)| key).collect();
@@ -290,7 +270,8 @@ impl RequestAdmission {
     }
 
     /// Rejects a request that can never be granted, and reports the attempt to the limit algorithm.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a tenth of an uncontended call is otherwise spent on entering it")]
     fn locate(&mut self, now: Instant, request: &Request) -> Result<Located, Denial> {
         let refuse = |reason| Err(Denial { reason, changes_at: None });
         let Some(Address { provider, slot }) = self.find(request.resource) else {

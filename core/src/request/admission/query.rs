@@ -1,13 +1,9 @@
 //! What a controller shows: effects, events, timers and state.
 
-use alloc::vec::Vec;
-
 use super::{Address, RequestAdmission};
 use crate::lease::ReleaseDiagnostics;
 use crate::limit::AimdConfig;
-use crate::recording::{Sequence, Stamped};
 use crate::request::answer::Effect;
-use crate::request::command::RequestCommand;
 use crate::request::event::{Interest, RequestEvent};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::pressure::RequestPressure;
@@ -20,26 +16,13 @@ impl RequestAdmission {
     /// The next piece of news for a waiter. Drain it after every command.
     #[inline]
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        let effect = self.shared.effects.pop_front()?;
-        self.recorder.polled(|digest| digest.request(&effect));
-        Some(effect)
+        self.shared.effects.pop_front()
     }
 
-    /// Takes down every command from now on, numbered by `sequence`: see [`replay`](crate::replay). To be replayed, a log
-    /// has to begin before the first registration.
-    pub fn record(&mut self, sequence: &Sequence) {
-        self.recorder.begin(sequence);
-    }
-
-    /// The commands that were taken down since the last call.
-    pub fn take_commands(&mut self) -> Vec<Stamped<RequestCommand>> {
-        self.recorder.take()
-    }
-
-    /// A hash over every decision since [`RequestAdmission::record`]: answers, and effects as they were polled.
+    /// Effects that were not polled yet.
     #[must_use]
-    pub fn decision_digest(&self) -> u64 {
-        self.recorder.digest()
+    pub fn pending_effects(&self) -> usize {
+        self.shared.effects.len()
     }
 
     /// Makes these kinds of events from now on, and no others. Decides nothing, and does not advance time.

@@ -1,14 +1,12 @@
 //! What may be called, and how much of it.
 
 use alloc::boxed::Box;
-use alloc::string::ToString;
 
 use super::{Address, RequestAdmission};
 use crate::budget::{BudgetConfig, Corrected, Correction};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::check_weight;
 use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
-use crate::request::command::RequestCommand;
 use crate::request::event::{EventPlace, RequestFact};
 use crate::request::keys::{Domain, GroupId, MAX_IDS, ProviderModelId, ResourceId};
 use crate::request::provider::ProviderModel;
@@ -28,19 +26,12 @@ impl RequestAdmission {
         max_parallel: u32,
     ) -> Result<ProviderModelId, ConfigError> {
         require(max_parallel > 0, "max_parallel", max_parallel, "at least 1")?;
-        self.recorder.note(self.shared.effects.len(), || RequestCommand::Register {
-            now,
-            provider: provider.to_string(),
-            model: model.to_string(),
-            alias: alias.to_string(),
-            max_parallel,
-        });
-        let now = self.begin(now);
         let known = self.providers.iter().position(|known| known.provider == provider && known.model == model);
         let at = match known {
             Some(at) => at,
             None => self.add_provider(provider, model, max_parallel)?,
         };
+        let now = self.begin(now);
         let entry = &mut self.providers[at];
         let before = known.map(|_| entry.cap);
         entry.set_alias(alias, max_parallel);
@@ -69,8 +60,6 @@ impl RequestAdmission {
     /// # Errors
     /// A provider and model that this controller did not register, or more than [`MAX_IDS`] resources.
     pub fn resource(&mut self, owner: ProviderModelId, domain: Domain) -> Result<ResourceId, ConfigError> {
-        let waiting = self.shared.effects.len();
-        self.recorder.note(waiting, || RequestCommand::Resource { owner, domain: domain.clone() });
         let controller = self.shared.config.controller;
         let Some(entry) = self.providers.get_mut(owner.index()).filter(|_| owner.controller() == controller) else {
             return Err(ConfigError::new("owner", owner.index(), "a provider and model of this controller"));
@@ -89,12 +78,10 @@ impl RequestAdmission {
     /// Gives a resource limit settings of its own, and starts its limit afresh under them.
     pub fn configure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         config.validate()?;
-        self.recorder.note(self.shared.effects.len(), || RequestCommand::Configure {
-            now,
-            resource,
-            config: config.clone(),
-        });
-        self.put_config(now, resource, config)
+        self.change(now, resource, |now, provider, slot, _| {
+            let cap = provider.cap;
+            provider.resources[slot].controller.configure(now, config, cap);
+        })
     }
 
     /// Gives a resource other limit settings, and keeps its limit, its cooldown and its algorithm: as far as the settings
@@ -102,20 +89,11 @@ impl RequestAdmission {
     /// [`configure`](Self::configure).
     pub fn reconfigure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         config.validate()?;
-        let noted = || RequestCommand::Reconfigure { now, resource, config: config.clone() };
-        self.recorder.note(self.shared.effects.len(), noted);
         let lifts = !self.shared.config.compatibility;
         self.change(now, resource, |now, provider, slot, shared| {
             provider.emit_ramp_steps(now, slot, shared);
             let cap = provider.cap;
             provider.resources[slot].controller.reconfigure(now, config, cap, lifts);
-        })
-    }
-
-    fn put_config(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
-        self.change(now, resource, |now, provider, slot, _| {
-            let cap = provider.cap;
-            provider.resources[slot].controller.configure(now, config, cap);
         })
     }
 
@@ -126,8 +104,8 @@ impl RequestAdmission {
         resource: ResourceId,
         change: impl FnOnce(Instant, &mut ProviderModel, usize, &mut Shared),
     ) -> Result<(), ConfigError> {
-        let now = self.begin(now);
         let Address { provider: at, slot } = self.known(resource)?;
+        let now = self.begin(now);
         let (at, slot) = (at as usize, slot as usize);
         let provider = &mut self.providers[at];
         change(now, provider, slot, &mut self.shared);
@@ -156,8 +134,9 @@ impl RequestAdmission {
         resource: ResourceId,
         algorithm: Box<dyn LimitAlgorithm>,
     ) -> Result<(), ConfigError> {
-        self.recorder.note(self.shared.effects.len(), || RequestCommand::SetAlgorithm { now, resource });
-        self.put_algorithm(now, resource, algorithm)
+        self.change(now, resource, |now, provider, slot, _| {
+            provider.resources[slot].controller.set_algorithm(now, algorithm);
+        })
     }
 
     /// The same for an algorithm that comes with the crate, as a setting. AIMD starts afresh, under the resource's settings.
@@ -171,23 +150,10 @@ impl RequestAdmission {
         choice: LimitChoice,
     ) -> Result<(), ConfigError> {
         let algorithm = choice.make()?;
-        self.recorder.note(self.shared.effects.len(), || RequestCommand::ChooseAlgorithm { now, resource, choice });
-        if let Some(algorithm) = algorithm {
-            return self.put_algorithm(now, resource, algorithm);
-        }
-        let Address { provider, slot } = self.known(resource)?;
-        let fresh = self.providers[provider as usize].resources[slot as usize].controller.fresh_aimd();
-        self.put_algorithm(now, resource, fresh)
-    }
-
-    fn put_algorithm(
-        &mut self,
-        now: Instant,
-        resource: ResourceId,
-        algorithm: Box<dyn LimitAlgorithm>,
-    ) -> Result<(), ConfigError> {
         self.change(now, resource, |now, provider, slot, _| {
-            provider.resources[slot].controller.set_algorithm(now, algorithm);
+            let controller = &mut provider.resources[slot].controller;
+            let algorithm = algorithm.unwrap_or_else(|| controller.fresh_aimd());
+            controller.set_algorithm(now, algorithm);
         })
     }
 
@@ -199,18 +165,11 @@ impl RequestAdmission {
         budgets: &[BudgetConfig],
     ) -> Result<(), ConfigError> {
         budgets.iter().try_for_each(BudgetConfig::validate)?;
-        self.recorder.note(self.shared.effects.len(), || RequestCommand::SetBudgets {
-            now,
-            resource,
-            budgets: budgets.to_vec(),
-        });
         self.change(now, resource, |now, provider, slot, _| provider.resources[slot].set_budgets(now, budgets))
     }
 
     /// Takes over what the provider said about a budget, and answers whether that changed one.
     pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, said: &Correction) -> bool {
-        let waiting = self.shared.effects.len();
-        self.recorder.note(waiting, || RequestCommand::CorrectBudget { now, resource, said: *said });
         let now = self.begin(now);
         let Some(Address { provider: at, slot }) = self.find(resource) else { return false };
         let (at, slot) = (at as usize, slot as usize);
@@ -226,8 +185,6 @@ impl RequestAdmission {
 
     /// The fairness group of this name, with this weight from now on. `weight` lies in 2^-20..=2^20.
     pub fn group(&mut self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
-        let waiting = self.shared.effects.len();
-        self.recorder.note(waiting, || RequestCommand::Group { name: name.to_string(), weight });
         let group = self.groups.set(name, weight)?;
         for provider in &mut self.providers {
             provider.set_group_weight(group.index() as u32, weight);
@@ -239,14 +196,19 @@ impl RequestAdmission {
     /// [`MAX_UNREGISTERED_TENANTS`](super::MAX_UNREGISTERED_TENANTS) of these have a group each; further ones share the
     /// overflow group, so that names from outside cannot grow the controller without bound.
     pub fn group_of_tenant(&mut self, name: &str) -> Result<GroupId, ConfigError> {
+        match self.tenant_group(name) {
+            Ok(group) => Ok(group),
+            Err(new) => self.group(new, 1.0),
+        }
+    }
+
+    /// The group of a tenant, or the name of the group that has to be added for it.
+    pub(crate) fn tenant_group<'a>(&mut self, name: &'a str) -> Result<GroupId, &'a str> {
         if let Some(group) = self.groups.find(name) {
             return Ok(group);
         }
         let name = self.groups.name_for_tenant(name);
-        match self.groups.find(name) {
-            Some(group) => Ok(group),
-            None => self.group(name, 1.0),
-        }
+        self.groups.find(name).ok_or(name)
     }
 
     /// Whether this is the overflow group of [`RequestAdmission::group_of_tenant`]. A host that caches groups by name caches
@@ -258,8 +220,6 @@ impl RequestAdmission {
 
     /// Changes the weight of a resource's own group.
     pub fn set_resource_weight(&mut self, resource: ResourceId, weight: f64) -> Result<(), ConfigError> {
-        let waiting = self.shared.effects.len();
-        self.recorder.note(waiting, || RequestCommand::SetResourceWeight { resource, weight });
         check_weight(weight)?;
         let Address { provider, slot } = self.known(resource)?;
         self.providers[provider as usize].set_own_weight(slot as usize, weight);

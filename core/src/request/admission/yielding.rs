@@ -2,9 +2,7 @@
 
 use super::{Located, RequestAdmission};
 use crate::request::answer::Acquire;
-use crate::request::command::RequestCommand;
 use crate::request::keys::{Request, ResourceId};
-use crate::request::provider::Joining;
 use crate::request::yielding::{YieldClass, YieldState, YieldingWaiter};
 use crate::time::Instant;
 use crate::yielding::{TaskResources, YIELD_FACTOR, YieldToken};
@@ -14,20 +12,6 @@ impl RequestAdmission {
     ///
     /// `tasks` may have dispatches pending when this returns: more or less of its resources are free.
     pub fn acquire_yielding(
-        &mut self,
-        now: Instant,
-        request: &Request,
-        token: YieldToken,
-        tasks: &mut dyn TaskResources,
-    ) -> Acquire {
-        let waiting = self.shared.effects.len();
-        self.recorder.note(waiting, || RequestCommand::AcquireYielding { now, request: *request, token });
-        let answer = self.acquire_or_yield(now, request, token, tasks);
-        self.recorder.answered(|digest| digest.acquired(&answer));
-        answer
-    }
-
-    fn acquire_or_yield(
         &mut self,
         now: Instant,
         request: &Request,
@@ -46,22 +30,11 @@ impl RequestAdmission {
             return Acquire::Granted(lease);
         }
         self.expire(now);
-        let deadline = request.timeout.or(self.shared.config.default_timeout).map(|span| now + span);
         let state = if holds { YieldState::Holding(self.shared.yielding.arrival()) } else { YieldState::Yielded };
         let entry = YieldingWaiter { token, class: self.yield_class(request.resource, &at, &token), state };
-        let provider = &mut self.providers[at.provider];
-        let key = provider.enqueue(
-            now,
-            request,
-            &Joining { yielding: Some(entry), deadline, ..at.joining() },
-            &mut self.shared,
-        );
-        let granted = self.serve(now, at.provider, Some(key), Some(tasks));
-        self.serve_unserved(now, Some(tasks));
-        if let Some(lease) = granted {
-            return Acquire::Granted(lease);
-        }
-        let answer = self.stay(now, &at, key, deadline);
+        let answer = self.enqueue(now, request, &at, Some(entry), Some(tasks));
+        let Acquire::Waiting(waiter) = &answer else { return answer };
+        let key = waiter.key();
         let is_holding = self.shared.waiters.get(key).is_some() && !self.shared.yielding.is_yielded(key);
         if is_holding {
             let effective_max = self.providers[at.provider].resources[at.slot].controller.effective_max();
@@ -88,8 +61,6 @@ impl RequestAdmission {
     /// Grants to waiters in order of turn, yielded ones together with what they gave back. To be called too whenever `tasks`
     /// got resources back, before it starts anything new with them.
     pub fn resume_yielded(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
-        let waiting = self.shared.effects.len();
-        self.recorder.note(waiting, || RequestCommand::ResumeYielded { now });
         let now = self.begin(now);
         self.expire(now);
         self.serve_all(now, tasks);

@@ -106,7 +106,7 @@ enum Due {
 pub struct World {
     now: Instant,
     pipeline: Recorded<Pipeline>,
-    admission: RequestAdmission,
+    admission: Recorded<RequestAdmission>,
     providers: Vec<Provider>,
     kinds: Vec<Kind>,
     answers: Answers,
@@ -172,7 +172,7 @@ impl World {
             Some(policy) => Pipeline::with_policy(plan, config, policy)?,
             None => Pipeline::new(plan, config)?,
         });
-        let mut admission = RequestAdmission::new(RequestConfig::default())?;
+        let mut admission = Recorded::new(RequestAdmission::new(RequestConfig::default())?);
         if let Some(sequence) = record {
             pipeline.record(sequence);
             admission.record(sequence);
@@ -335,7 +335,7 @@ impl World {
 fn providers(
     scenario: &Scenario,
     seeds: &Rng,
-    admission: &mut RequestAdmission,
+    admission: &mut Recorded<RequestAdmission>,
 ) -> Result<Vec<Provider>, ScenarioError> {
     let mut providers = Vec::new();
     for (stream, model) in (0..).zip(&scenario.models) {

@@ -152,7 +152,7 @@ impl Watch {
         self.heard.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
-    fn drain(&mut self, pipeline: &mut Recorded<Pipeline>, admission: &mut RequestAdmission) {
+    fn drain(&mut self, pipeline: &mut Recorded<Pipeline>, admission: &mut Recorded<RequestAdmission>) {
         while let Some(event) = admission.poll_event() {
             if let Some(account) = &mut self.account {
                 account.on_request(&event);

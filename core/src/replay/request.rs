@@ -1,0 +1,269 @@
+//! The commands of recorded request admission. See [`RequestAdmission`] for what each does.
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+
+use super::recorded::{Machine, Recorded};
+use crate::budget::{BudgetConfig, Correction};
+use crate::error::ConfigError;
+use crate::lease::ReleaseAnswer;
+use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
+use crate::request::event::{Interest, RequestEvent};
+use crate::request::{
+    Acquire, Completion, Denial, Domain, Effect, GroupId, ProviderModelId, Request, RequestAdmission, RequestCommand,
+    RequestLease, ResourceId, WaiterId,
+};
+use crate::time::Instant;
+use crate::yielding::{TaskResources, YieldToken};
+
+impl Machine for RequestAdmission {
+    type Command = RequestCommand;
+
+    fn pending_effects(&self) -> usize {
+        self.pending_effects()
+    }
+}
+
+/// Code of the host's own, which a log cannot hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ForeignCode(pub(super) &'static str);
+
+/// Registration. A command that is refused changes nothing and is not recorded.
+impl Recorded<RequestAdmission> {
+    /// [`RequestAdmission::register`]
+    pub fn register(
+        &mut self,
+        now: Instant,
+        provider: &str,
+        model: &str,
+        alias: &str,
+        max_parallel: u32,
+    ) -> Result<ProviderModelId, ConfigError> {
+        let command = self.prepare(|| RequestCommand::Register {
+            now,
+            provider: provider.to_string(),
+            model: model.to_string(),
+            alias: alias.to_string(),
+            max_parallel,
+        });
+        let answer = self.machine.register(now, provider, model, alias, max_parallel);
+        self.note_accepted(command, answer)
+    }
+
+    /// [`RequestAdmission::resource`]
+    pub fn resource(&mut self, owner: ProviderModelId, domain: Domain) -> Result<ResourceId, ConfigError> {
+        let command = self.prepare(|| RequestCommand::Resource { owner, domain: domain.clone() });
+        let answer = self.machine.resource(owner, domain);
+        self.note_accepted(command, answer)
+    }
+
+    /// [`RequestAdmission::configure`]
+    pub fn configure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
+        let command = self.prepare(|| RequestCommand::Configure { now, resource, config: config.clone() });
+        let answer = self.machine.configure(now, resource, config);
+        self.note_accepted(command, answer)
+    }
+
+    /// [`RequestAdmission::reconfigure`]
+    pub fn reconfigure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
+        let command = self.prepare(|| RequestCommand::Reconfigure { now, resource, config: config.clone() });
+        let answer = self.machine.reconfigure(now, resource, config);
+        self.note_accepted(command, answer)
+    }
+
+    /// [`RequestAdmission::set_algorithm`]. The log then says that it cannot be replayed.
+    pub fn set_algorithm(
+        &mut self,
+        now: Instant,
+        resource: ResourceId,
+        algorithm: Box<dyn LimitAlgorithm>,
+    ) -> Result<(), ConfigError> {
+        let command = self.prepare(|| RequestCommand::SetAlgorithm { now, resource });
+        let answer = self.machine.set_algorithm(now, resource, algorithm);
+        self.note_accepted(command, answer)
+    }
+
+    /// [`RequestAdmission::choose_algorithm`]
+    pub fn choose_algorithm(
+        &mut self,
+        now: Instant,
+        resource: ResourceId,
+        choice: LimitChoice,
+    ) -> Result<(), ConfigError> {
+        let command = self.prepare(|| RequestCommand::ChooseAlgorithm { now, resource, choice });
+        let answer = self.machine.choose_algorithm(now, resource, choice);
+        self.note_accepted(command, answer)
+    }
+
+    /// [`RequestAdmission::set_budgets`]
+    pub fn set_budgets(
+        &mut self,
+        now: Instant,
+        resource: ResourceId,
+        budgets: &[BudgetConfig],
+    ) -> Result<(), ConfigError> {
+        let command = self.prepare(|| RequestCommand::SetBudgets { now, resource, budgets: budgets.to_vec() });
+        let answer = self.machine.set_budgets(now, resource, budgets);
+        self.note_accepted(command, answer)
+    }
+
+    /// [`RequestAdmission::correct_budget`]
+    pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, said: &Correction) -> bool {
+        self.note(|| RequestCommand::CorrectBudget { now, resource, said: *said });
+        self.machine.correct_budget(now, resource, said)
+    }
+
+    /// [`RequestAdmission::group`]
+    pub fn group(&mut self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
+        let command = self.prepare(|| RequestCommand::Group { name: name.to_string(), weight });
+        let answer = self.machine.group(name, weight);
+        self.note_accepted(command, answer)
+    }
+
+    /// [`RequestAdmission::group_of_tenant`]. Recorded as the group that it adds, if it adds one.
+    pub fn group_of_tenant(&mut self, name: &str) -> Result<GroupId, ConfigError> {
+        match self.machine.tenant_group(name) {
+            Ok(group) => Ok(group),
+            Err(new) => self.group(new, 1.0),
+        }
+    }
+
+    /// [`RequestAdmission::set_resource_weight`]
+    pub fn set_resource_weight(&mut self, resource: ResourceId, weight: f64) -> Result<(), ConfigError> {
+        let command = self.prepare(|| RequestCommand::SetResourceWeight { resource, weight });
+        let answer = self.machine.set_resource_weight(resource, weight);
+        self.note_accepted(command, answer)
+    }
+}
+
+/// Calls and time.
+impl Recorded<RequestAdmission> {
+    /// [`RequestAdmission::try_acquire`]
+    #[inline]
+    pub fn try_acquire(&mut self, now: Instant, request: &Request) -> Result<RequestLease, Denial> {
+        self.note(|| RequestCommand::TryAcquire { now, request: *request });
+        let answer = self.machine.try_acquire(now, request);
+        self.recorder.answered(|digest| digest.tried(&answer));
+        answer
+    }
+
+    /// [`RequestAdmission::acquire`]
+    #[inline]
+    pub fn acquire(&mut self, now: Instant, request: &Request) -> Acquire {
+        self.note(|| RequestCommand::Acquire { now, request: *request });
+        let answer = self.machine.acquire(now, request);
+        self.recorder.answered(|digest| digest.acquired(&answer));
+        answer
+    }
+
+    /// [`RequestAdmission::acquire_yielding`]
+    pub fn acquire_yielding(
+        &mut self,
+        now: Instant,
+        request: &Request,
+        token: YieldToken,
+        tasks: &mut dyn TaskResources,
+    ) -> Acquire {
+        self.note(|| RequestCommand::AcquireYielding { now, request: *request, token });
+        let answer = self.machine.acquire_yielding(now, request, token, tasks);
+        self.recorder.answered(|digest| digest.acquired(&answer));
+        answer
+    }
+
+    /// [`RequestAdmission::resume_yielded`]
+    pub fn resume_yielded(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
+        self.note(|| RequestCommand::ResumeYielded { now });
+        self.machine.resume_yielded(now, tasks);
+    }
+
+    /// [`RequestAdmission::cancel`]
+    pub fn cancel(&mut self, now: Instant, waiter: WaiterId) -> bool {
+        self.note(|| RequestCommand::Cancel { now, waiter });
+        self.machine.cancel(now, waiter)
+    }
+
+    /// [`RequestAdmission::release`]
+    #[inline]
+    pub fn release(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> ReleaseAnswer {
+        self.note(|| RequestCommand::Release { now, lease: lease.id(), done: *done });
+        self.machine.release(now, lease, done)
+    }
+
+    /// [`RequestAdmission::handle_timeout`]
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.note(|| RequestCommand::HandleTimeout { now });
+        self.machine.handle_timeout(now);
+    }
+
+    /// [`RequestAdmission::shutdown`]
+    pub fn shutdown(&mut self, now: Instant) {
+        self.note(|| RequestCommand::Shutdown { now });
+        self.machine.shutdown(now);
+    }
+
+    /// Applies a recorded command. What it answers is not kept.
+    pub(super) fn apply(&mut self, command: &RequestCommand, tasks: &mut dyn TaskResources) -> Result<(), ForeignCode> {
+        match command {
+            RequestCommand::Register { now, provider, model, alias, max_parallel } => {
+                drop(self.register(*now, provider, model, alias, *max_parallel));
+            }
+            RequestCommand::Resource { owner, domain } => drop(self.resource(*owner, domain.clone())),
+            RequestCommand::Configure { now, resource, config } => {
+                drop(self.configure(*now, *resource, config.clone()));
+            }
+            RequestCommand::Reconfigure { now, resource, config } => {
+                drop(self.reconfigure(*now, *resource, config.clone()));
+            }
+            RequestCommand::ChooseAlgorithm { now, resource, choice } => {
+                drop(self.choose_algorithm(*now, *resource, *choice));
+            }
+            RequestCommand::SetAlgorithm { .. } => return Err(ForeignCode("a limit algorithm")),
+            RequestCommand::SetBudgets { now, resource, budgets } => {
+                drop(self.set_budgets(*now, *resource, budgets));
+            }
+            RequestCommand::CorrectBudget { now, resource, said } => {
+                self.correct_budget(*now, *resource, said);
+            }
+            RequestCommand::Group { name, weight } => drop(self.group(name, *weight)),
+            RequestCommand::SetResourceWeight { resource, weight } => {
+                drop(self.set_resource_weight(*resource, *weight));
+            }
+            RequestCommand::TryAcquire { now, request } => drop(self.try_acquire(*now, request)),
+            RequestCommand::Acquire { now, request } => drop(self.acquire(*now, request)),
+            RequestCommand::AcquireYielding { now, request, token } => {
+                drop(self.acquire_yielding(*now, request, *token, tasks));
+            }
+            RequestCommand::ResumeYielded { now } => self.resume_yielded(*now, tasks),
+            RequestCommand::Cancel { now, waiter } => {
+                self.cancel(*now, *waiter);
+            }
+            RequestCommand::Release { now, lease, done } => {
+                let _ = self.release(*now, RequestLease::from_id(*lease), done);
+            }
+            RequestCommand::HandleTimeout { now } => self.handle_timeout(*now),
+            RequestCommand::Shutdown { now } => self.shutdown(*now),
+        }
+        Ok(())
+    }
+}
+
+/// Effects and events. They are no commands: polling decides nothing.
+impl Recorded<RequestAdmission> {
+    /// [`RequestAdmission::poll_effect`]
+    #[inline]
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        let effect = self.machine.poll_effect()?;
+        self.recorder.polled(|digest| digest.request(&effect));
+        Some(effect)
+    }
+
+    /// [`RequestAdmission::set_interest`]
+    pub fn set_interest(&mut self, now: Instant, interest: Interest) {
+        self.machine.set_interest(now, interest);
+    }
+
+    /// [`RequestAdmission::poll_event`]
+    pub fn poll_event(&mut self) -> Option<RequestEvent> {
+        self.machine.poll_event()
+    }
+}
