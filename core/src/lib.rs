@@ -55,7 +55,6 @@ mod millis;
 pub mod observe;
 mod panics;
 pub mod pipeline;
-mod recording;
 pub mod replay;
 pub mod request;
 pub mod runtime;

@@ -16,7 +16,6 @@ const LAYERS: &[&str] = &[
     "lease",
     "timer_queue",
     "wake_list",
-    "recording",
     "call",
     "runtime",
     "event",

@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
+use super::recorder::Stamped;
 use crate::pipeline::PipelineCommand;
-use crate::recording::Stamped;
 use crate::request::RequestCommand;
 
 /// A command of either machine.

@@ -1,8 +1,8 @@
 //! What the digest of decisions takes in of each machine.
 
+use super::recorder::Digest;
 use crate::lease::LeaseId;
 use crate::pipeline::{Effect, FinishedRowGroup, Task};
-use crate::recording::Digest;
 use crate::request::{self, Acquire, Denial, RequestLease};
 use crate::time::Instant;
 

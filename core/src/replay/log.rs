@@ -14,9 +14,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::command::Command;
+use super::recorder::Stamped;
 use super::replayer::{Header, Replay, ReplayError};
 use crate::pipeline::RunReport;
-use crate::recording::Stamped;
 
 /// A line of a log.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -54,6 +54,7 @@ mod digest;
 mod log;
 mod pipeline;
 mod recorded;
+mod recorder;
 mod replayer;
 mod request;
 #[cfg(all(test, feature = "sim"))]
@@ -61,10 +62,10 @@ mod tests;
 #[cfg(all(test, feature = "sim"))]
 mod tests_log;
 
-pub use crate::recording::{MAX_PENDING, Sequence, Stamped};
 pub use command::{Command, merge};
 pub use log::{Line, Log, LogError, LogReader, NoLine, Replayed, Unread};
 pub use recorded::{Machine, Recorded};
+pub use recorder::{MAX_PENDING, Sequence, Stamped};
 
 pub use replayer::{Header, Replay, ReplayError};
 

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::ops::Deref;
 
-use crate::recording::{Recorder, Sequence, Stamped};
+use super::recorder::{Recorder, Sequence, Stamped};
 
 /// A machine that can be recorded: its commands exist as values.
 pub trait Machine {

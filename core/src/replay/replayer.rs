@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 
 use super::command::Command;
 use super::recorded::Recorded;
+use super::recorder::{Sequence, Stamped};
 use super::request::ForeignCode;
 use crate::error::ConfigError;
 use crate::pipeline::{Column, Pipeline, PipelineConfig, PipelineError, Plan, PlanBuilder, PlanError};
-use crate::recording::{Sequence, Stamped};
 use crate::request::{RequestAdmission, RequestConfig};
 use crate::task::BoxedPolicy;
 

@@ -1,7 +1,6 @@
 //! Recording: the commands of a machine, numbered, and a hash over its decisions.
 //!
-//! What a command or an effect is, is up to the machine. [`replay`](crate::replay) joins the commands of several machines and
-//! gives them to new ones.
+//! What a command or an effect is, is up to the machine.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -37,7 +36,7 @@ pub struct Stamped<C> {
 
 /// Records the commands of one machine, once it has begun.
 #[derive(Debug)]
-pub(crate) struct Recorder<C>(Option<Box<Recording<C>>>);
+pub(super) struct Recorder<C>(Option<Box<Recording<C>>>);
 
 #[derive(Debug)]
 struct Recording<C> {
@@ -57,7 +56,7 @@ impl<C> Default for Recorder<C> {
 }
 
 impl<C> Recorder<C> {
-    pub(crate) fn begin(&mut self, sequence: &Sequence) {
+    pub(super) fn begin(&mut self, sequence: &Sequence) {
         let (sequence, commands) = (sequence.clone(), Vec::new());
         let (answers, effects) = (Digest::default(), Digest::default());
         self.0 = Some(Box::new(Recording { sequence, commands, answers, effects, polled: 0 }));
@@ -65,13 +64,13 @@ impl<C> Recorder<C> {
 
     /// Whether commands are recorded. The one branch that a run without a log pays.
     #[inline]
-    pub(crate) fn is_on(&self) -> bool {
+    pub(super) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
     /// Records a command, and with it how many effects those before it had: `waiting` are not polled yet.
     #[inline]
-    pub(crate) fn note(&mut self, waiting: usize, command: impl FnOnce() -> C) {
+    pub(super) fn note(&mut self, waiting: usize, command: impl FnOnce() -> C) {
         if let Some(recording) = &mut self.0 {
             recording.answers.made(recording.polled + waiting as u64);
             recording.push(command());
@@ -80,7 +79,7 @@ impl<C> Recorder<C> {
 
     /// Adds the answer to a command to the digest.
     #[inline]
-    pub(crate) fn answered(&mut self, feed: impl FnOnce(&mut Digest)) {
+    pub(super) fn answered(&mut self, feed: impl FnOnce(&mut Digest)) {
         if let Some(recording) = &mut self.0 {
             feed(&mut recording.answers);
         }
@@ -88,18 +87,18 @@ impl<C> Recorder<C> {
 
     /// Adds an effect to the digest.
     #[inline]
-    pub(crate) fn polled(&mut self, feed: impl FnOnce(&mut Digest)) {
+    pub(super) fn polled(&mut self, feed: impl FnOnce(&mut Digest)) {
         if let Some(recording) = &mut self.0 {
             recording.polled += 1;
             feed(&mut recording.effects);
         }
     }
 
-    pub(crate) fn take(&mut self) -> Vec<Stamped<C>> {
+    pub(super) fn take(&mut self) -> Vec<Stamped<C>> {
         self.0.as_mut().map(|recording| core::mem::take(&mut recording.commands)).unwrap_or_default()
     }
 
-    pub(crate) fn digest(&self) -> u64 {
+    pub(super) fn digest(&self) -> u64 {
         self.0.as_ref().map_or(0, |recording| recording.answers.and(recording.effects))
     }
 }
@@ -116,7 +115,7 @@ impl<C> Recording<C> {
 
 /// Hashes decisions one after another.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Digest(FixedHasher);
+pub(super) struct Digest(FixedHasher);
 
 impl core::fmt::Debug for Digest {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -126,25 +125,25 @@ impl core::fmt::Debug for Digest {
 
 impl Digest {
     /// One number for two digests.
-    pub(crate) fn and(self, other: Self) -> u64 {
+    pub(super) fn and(self, other: Self) -> u64 {
         let mut both = self;
         both.words([other.0.finish()]);
         both.0.finish()
     }
 
-    pub(crate) fn words<const N: usize>(&mut self, words: [u64; N]) {
+    pub(super) fn words<const N: usize>(&mut self, words: [u64; N]) {
         for word in words {
             self.0.write_u64(word);
         }
     }
 
     /// So many effects had been made before the next command.
-    pub(crate) fn made(&mut self, effects: u64) {
+    pub(super) fn made(&mut self, effects: u64) {
         self.words([4, effects]);
     }
 
     /// Hashes bytes.
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
         self.0.write(bytes);
     }
 }
