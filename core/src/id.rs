@@ -10,39 +10,6 @@ use core::hash::{Hash, Hasher};
 
 use crate::map::IndexSet;
 
-/// Multiply-and-fold hashing of integers, byte by byte hashing (FNV-1a) of strings. Not for untrusted keys at scale:
-/// integer keys here are handles the core made, and names are interned once.
-#[derive(Clone, Copy)]
-pub(crate) struct FixedHasher(u64);
-
-impl Default for FixedHasher {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Hasher for FixedHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-        self.0 ^= self.0 >> 32;
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.write_u64(u64::from(word));
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
-        self.0 = (product as u64) ^ ((product >> 64) as u64);
-    }
-}
-
 /// A key into a slot table. Two keys are equal only if they name the same issue of the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -55,6 +55,7 @@ mod millis;
 pub mod observe;
 mod panics;
 pub mod pipeline;
+mod portable_hasher;
 pub mod replay;
 pub mod request;
 pub mod runtime;

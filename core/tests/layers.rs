@@ -12,6 +12,7 @@ const LAYERS: &[&str] = &[
     "hex",
     "millis",
     "map",
+    "portable_hasher",
     "id",
     "lease",
     "timer_queue",

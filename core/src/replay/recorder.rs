@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::hash::Hasher;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::id::FixedHasher;
+use crate::portable_hasher::PortableHasher;
 
 /// The most recorded commands that are kept for one machine. Those beyond are lost: the log then has a gap
 /// and cannot be replayed.
@@ -115,7 +115,7 @@ impl<C> Recording<C> {
 
 /// Hashes decisions one after another.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Digest(FixedHasher);
+pub(super) struct Digest(PortableHasher);
 
 impl core::fmt::Debug for Digest {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

@@ -4,10 +4,10 @@ use alloc::vec::Vec;
 use core::hash::Hasher;
 
 use super::{Correlation, EventLog, Interest, SchedulerEvent, SchedulerFact};
-use crate::id::FixedHasher;
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::plan::{ColumnId, Plan, Strategy};
 use crate::pipeline::row_group::{RowGroupBlock, TaskEntry, TaskState};
+use crate::portable_hasher::PortableHasher;
 use crate::task::{DenialReason, GroupKind, ResourceId, TaskGroup};
 use crate::time::Instant;
 
@@ -182,7 +182,7 @@ impl EventEmitter {
 
 /// The same on every target and in every process.
 fn hash_of(group: &TaskGroup) -> u64 {
-    let mut hasher = FixedHasher::default();
+    let mut hasher = PortableHasher::default();
     hasher.write_u32(group.kind as u32);
     for part in &group.identity {
         hasher.write(part.as_bytes());

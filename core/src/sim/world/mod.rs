@@ -56,7 +56,8 @@ use super::check::Handover;
 use super::provider::{MockProvider, as_written};
 use super::rng::Rng;
 use super::scenario::{Change, Model, Scenario, ScenarioError};
-use crate::id::{FixedHasher, SlotKey, Slots};
+use crate::id::{SlotKey, Slots};
+use crate::portable_hasher::PortableHasher;
 
 use crate::limit::LimitChoice;
 use crate::map::Map;
@@ -124,7 +125,7 @@ pub struct World {
     /// How many of them have come.
     changed: usize,
     steps: u64,
-    digest: FixedHasher,
+    digest: PortableHasher,
     finished: Option<RunReport>,
     watch: Option<Box<Watch>>,
     moves: Option<Moves>,
@@ -208,7 +209,7 @@ impl World {
             changes: scenario.changes.clone(),
             changed: 0,
             steps: 0,
-            digest: FixedHasher::default(),
+            digest: PortableHasher::default(),
             finished: None,
             watch: None,
             moves: None,
