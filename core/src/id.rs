@@ -145,6 +145,45 @@ impl<T> Slots<T> {
     }
 }
 
+/// Values by the keys of [`Slots`] elsewhere. At most one key of each slot has a value.
+///
+/// Memory is bounded by the largest slot.
+#[derive(Debug)]
+pub(crate) struct SecondaryMap<T> {
+    /// Generation and value by slot.
+    entries: Vec<Option<(u32, T)>>,
+}
+
+impl<T> Default for SecondaryMap<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new() }
+    }
+}
+
+impl<T> SecondaryMap<T> {
+    /// Sets the value of a key, and returns what its slot had: a value of this key or of one before it. O(1) amortised.
+    #[inline]
+    pub(crate) fn insert(&mut self, key: SlotKey, value: T) -> Option<(SlotKey, T)> {
+        let slot = key.slot as usize;
+        if slot >= self.entries.len() {
+            self.entries.resize_with(slot + 1, || None);
+        }
+        let before = self.entries[slot].replace((key.generation, value));
+        before.map(|(generation, value)| (SlotKey { generation, ..key }, value))
+    }
+
+    pub(crate) fn get_mut(&mut self, key: SlotKey) -> Option<&mut T> {
+        let entry = self.entries.get_mut(key.slot as usize)?.as_mut();
+        entry.filter(|(generation, _)| *generation == key.generation).map(|(_, value)| value)
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, key: SlotKey) -> Option<T> {
+        let entry = self.entries.get_mut(key.slot as usize)?;
+        entry.take_if(|(generation, _)| *generation == key.generation).map(|(_, value)| value)
+    }
+}
+
 /// Names that became small numbers, in the order they came.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interner(IndexSet<String>);
@@ -210,6 +249,19 @@ mod tests {
             slots.remove(key);
         }
         assert_eq!((slots.entries.len(), slots.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_value_of_another_table_belongs_to_one_issue_of_its_slot() {
+        let mut values = SecondaryMap::default();
+        let first = SlotKey { slot: 3, generation: 0 };
+        let second = SlotKey { generation: 1, ..first };
+        assert_eq!(values.insert(first, 'a'), None);
+        assert_eq!((values.get_mut(second).copied(), values.remove(second)), (None, None));
+        assert_eq!(values.insert(second, 'b'), Some((first, 'a')));
+        assert_eq!((values.remove(first), values.get_mut(second).copied()), (None, Some('b')));
+        assert_eq!((values.remove(second), values.remove(second)), (Some('b'), None));
+        assert_eq!(values.remove(SlotKey { slot: 9, generation: 0 }), None);
     }
 
     #[test]

@@ -24,7 +24,6 @@ mod outbox;
 mod shared;
 mod state;
 mod worker;
-mod workers;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

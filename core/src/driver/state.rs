@@ -7,9 +7,8 @@ use core::task::Waker;
 
 use smallvec::SmallVec;
 
-use super::workers::WorkerTable;
 use crate::gate::runs::YieldingRun;
-use crate::id::SlotKey;
+use crate::id::{SecondaryMap, SlotKey};
 use crate::pipeline::{
     Batch, Effect, FatalError, FinishedRowGroup, HookError, Pipeline, ProviderDegraded, RunReport, SaveError, Task,
     TaskOutcome, WorkerId,
@@ -58,9 +57,17 @@ enum Lifecycle {
     Over,
 }
 
+/// A worker, from its dispatch until it has ended.
+#[derive(Default)]
+struct WorkerEntry {
+    must_stop: bool,
+    /// Woken when the worker must stop.
+    waker: Option<Waker>,
+}
+
 pub(super) struct RunState {
     pipeline: Recorded<Pipeline>,
-    workers: WorkerTable,
+    workers: SecondaryMap<WorkerEntry>,
     lifecycle: Lifecycle,
     /// The waker of the [`Run`](super::Run). Taken to wake it; it leaves a new one when it is polled.
     waker: Option<Waker>,
@@ -72,7 +79,7 @@ pub(super) struct RunState {
 
 impl RunState {
     pub(super) fn new(pipeline: Recorded<Pipeline>, is_stopping: Arc<AtomicBool>) -> Self {
-        let (workers, lifecycle) = (WorkerTable::default(), Lifecycle::Idle);
+        let (workers, lifecycle) = (SecondaryMap::default(), Lifecycle::Idle);
         Self { pipeline, workers, lifecycle, waker: None, registration: None, is_stopping }
     }
 
@@ -143,10 +150,10 @@ impl RunState {
         worker: WorkerId,
         result: Option<Result<TaskOutcome, FatalError>>,
     ) -> Option<Waker> {
-        let entry = self.workers.remove(worker)?;
+        let entry = self.workers.remove(worker.key())?;
         let is_cancelled = matches!(self.lifecycle, Lifecycle::Cancelled | Lifecycle::Abandoned);
         let result = result.unwrap_or_else(|| {
-            if entry.is_stopped || is_cancelled { Ok(TaskOutcome::Cancelled) } else { Err(FatalError::from(LOST)) }
+            if entry.must_stop || is_cancelled { Ok(TaskOutcome::Cancelled) } else { Err(FatalError::from(LOST)) }
         });
         // The machine counts a worker that is not live; the caller can do nothing about it.
         let _ = match result {
@@ -160,8 +167,8 @@ impl RunState {
     /// must.
     pub(super) fn watch_stop(&mut self, worker: WorkerId, waker: Waker) -> (bool, Option<Waker>) {
         // A worker without an entry has ended: nothing is left to do for it.
-        let Some(entry) = self.workers.get_mut(worker) else { return (true, Some(waker)) };
-        (entry.is_stopped, entry.waker.replace(waker))
+        let Some(entry) = self.workers.get_mut(worker.key()) else { return (true, Some(waker)) };
+        (entry.must_stop, entry.waker.replace(waker))
     }
 }
 
@@ -202,7 +209,7 @@ impl RunState {
                 self.pipeline.checkpoint_finished(now, group.row_group, Err(not_saved));
             }
             Effect::Spawn(task) => {
-                self.workers.insert(task.worker);
+                self.workers.insert(task.worker.key(), WorkerEntry::default());
                 return Some(Action::Spawn(task));
             }
             Effect::PreBatch(batch) => return Some(Action::Hook(PendingHook::PreBatch(batch))),
@@ -213,7 +220,10 @@ impl RunState {
             Effect::Abort(worker) => {
                 // Before the worker is woken: it reads the flag without the lock.
                 self.is_stopping.store(true, Ordering::Release);
-                wakes.push(self.workers.stop(worker));
+                if let Some(entry) = self.workers.get_mut(worker.key()) {
+                    entry.must_stop = true;
+                    wakes.push(entry.waker.take());
+                }
             }
             Effect::Finished => self.lifecycle = Lifecycle::Over,
         }

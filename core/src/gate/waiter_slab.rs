@@ -11,13 +11,11 @@ use core::task::Waker;
 
 use slab::Slab;
 
+use crate::id::{SecondaryMap, SlotKey};
 use crate::request::{Denial, RequestLease, WaiterId};
 
 /// The answer to a waiter.
 pub(super) type Answer = Result<RequestLease, Denial>;
-
-/// No entry.
-const NONE: usize = usize::MAX;
 
 /// The place of one waiter, from its first poll until it has taken its answer or is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +28,6 @@ enum Entry {
 }
 
 impl Entry {
-    #[inline]
-    fn waits_as(&self, waiter: WaiterId) -> bool {
-        matches!(self, Self::Waiting(id, _) if *id == waiter)
-    }
-
     /// Returns the waker of a waiter that waited.
     #[inline]
     fn set_answer(&mut self, answer: Answer) -> Option<Waker> {
@@ -55,11 +48,11 @@ pub(super) enum Removed {
 #[derive(Default)]
 pub(super) struct WaiterSlab {
     entries: Slab<Entry>,
-    /// The entries that wait, by the slot of their waiter in the machine.
-    waiting: Vec<usize>,
+    /// The entries that wait, by the key of their waiter in the machine.
+    waiting: SecondaryMap<usize>,
     /// Entries whose slot in the machine was reused before their answer was stored. Empty between two
     /// commands.
-    displaced: Vec<usize>,
+    displaced: Vec<(SlotKey, usize)>,
 }
 
 impl WaiterSlab {
@@ -67,15 +60,7 @@ impl WaiterSlab {
     #[inline]
     pub(super) fn insert(&mut self, waiter: WaiterId) -> WaiterSlot {
         let number = self.entries.insert(Entry::Waiting(waiter, None));
-        let slot = waiter.slot();
-        if slot >= self.waiting.len() {
-            self.waiting.resize(slot + 1, NONE);
-        }
-        let before = core::mem::replace(&mut self.waiting[slot], number);
-        if let Some(Entry::Waiting(id, _)) = self.entries.get(before)
-            && id.slot() == slot
-            && *id != waiter
-        {
+        if let Some(before) = self.waiting.insert(waiter.key(), number) {
             self.displaced.push(before);
         }
         WaiterSlot(number)
@@ -85,23 +70,17 @@ impl WaiterSlab {
     /// waiter.
     #[inline]
     pub(super) fn answer(&mut self, waiter: WaiterId, answer: Answer) -> Result<Option<Waker>, Answer> {
-        let number = self.waiting.get(waiter.slot()).copied().unwrap_or(NONE);
-        match self.entries.get_mut(number) {
-            Some(entry) if entry.waits_as(waiter) => Ok(entry.set_answer(answer)),
-            _ => self.answer_displaced(waiter, answer),
+        let number = self.waiting.remove(waiter.key()).or_else(|| self.take_displaced(waiter.key()));
+        match number.and_then(|number| self.entries.get_mut(number)) {
+            Some(entry) => Ok(entry.set_answer(answer)),
+            None => Err(answer),
         }
     }
 
     #[cold]
-    fn answer_displaced(&mut self, waiter: WaiterId, answer: Answer) -> Result<Option<Waker>, Answer> {
-        let entries = &self.entries;
-        let is_it = |number: &usize| entries.get(*number).is_some_and(|entry| entry.waits_as(waiter));
-        let Some(position) = self.displaced.iter().position(is_it) else { return Err(answer) };
-        let number = self.displaced.swap_remove(position);
-        match self.entries.get_mut(number) {
-            Some(entry) => Ok(entry.set_answer(answer)),
-            None => Err(answer),
-        }
+    fn take_displaced(&mut self, waiter: SlotKey) -> Option<usize> {
+        let position = self.displaced.iter().position(|(key, _)| *key == waiter)?;
+        Some(self.displaced.swap_remove(position).1)
     }
 
     /// Takes an answer that has arrived, and frees the slot. The caller must not use the slot again.
@@ -131,9 +110,8 @@ impl WaiterSlab {
         Some(match self.entries.try_remove(slot.0)? {
             Entry::Answered(answer) => Removed::Answered(answer),
             Entry::Waiting(waiter, waker) => {
-                match &mut self.waiting[waiter.slot()] {
-                    current if *current == slot.0 => *current = NONE,
-                    _ => self.displaced.retain(|number| *number != slot.0),
+                if self.waiting.remove(waiter.key()).is_none() {
+                    self.take_displaced(waiter.key());
                 }
                 Removed::Waiting(waiter, waker)
             }
@@ -144,7 +122,6 @@ impl WaiterSlab {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::SlotKey;
     use crate::lease::LeaseId;
     use crate::request::DenialReason;
 
@@ -217,6 +194,5 @@ mod tests {
             assert_eq!(waiters.take_answer(slot), Some(SHUTDOWN));
         }
         assert!(waiters.entries.capacity() <= 4);
-        assert_eq!(waiters.waiting.len(), 1);
     }
 }

@@ -93,7 +93,7 @@ impl WaiterId {
         Self { controller, slot: key.slot, generation: key.generation }
     }
 
-    pub(super) const fn key(self) -> SlotKey {
+    pub(crate) const fn key(self) -> SlotKey {
         SlotKey { slot: self.slot, generation: self.generation }
     }
 
@@ -106,11 +106,6 @@ impl WaiterId {
     #[cfg(test)]
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self::new(0, SlotKey::from_bits(bits))
-    }
-
-    /// Its slot in the controller. No two waiters that wait have the same one.
-    pub(crate) const fn slot(self) -> usize {
-        self.slot as usize
     }
 }
 
