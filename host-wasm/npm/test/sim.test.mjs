@@ -11,11 +11,12 @@ const LONG_MS = 24 * 3.6e6;
 /** The most that a native program prints: one scenario alone has more than a megabyte. */
 const MOST_BYTES = 16 << 20;
 
-/** The lines of the native program. */
+/** The lines of the native program: the one in the folder TIDEGATE_BIN, or what cargo builds. */
 function native(...args) {
-  const cargo = process.env.CARGO ?? "cargo";
-  const all = ["run", "--quiet", "--release", "--package", "tidegate-tests", "--bin", "digests", "--", ...args];
-  const text = execFileSync(cargo, all, { cwd: WORKSPACE, encoding: "utf8", maxBuffer: MOST_BYTES, stdio: ["ignore", "pipe", "inherit"] });
+  const built = process.env.TIDEGATE_BIN;
+  const cargo = [process.env.CARGO ?? "cargo", "run", "--quiet", "--package", "tidegate-tests", "--bin", "digests", "--"];
+  const [program, ...first] = built ? [`${built}/digests`] : cargo;
+  const text = execFileSync(program, [...first, ...args], { cwd: WORKSPACE, encoding: "utf8", maxBuffer: MOST_BYTES, stdio: ["ignore", "pipe", "inherit"] });
   return text.trim().split("\n");
 }
 
