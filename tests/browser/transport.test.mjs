@@ -7,6 +7,22 @@ import { linkTo } from "./playground-page.mjs";
 
 const kit = playground();
 
+test("a clock that steps back does not stop a run", () =>
+  kit.withPage(async (playground, page) => {
+    const [worker] = page.workers();
+    // The first readings are each earlier than the one before.
+    await worker.evaluate(() => {
+      const read = performance.now.bind(performance);
+      let back = 0;
+      performance.now = () => {
+        back = Math.min(back + 10, 200);
+        return read() - back;
+      };
+    });
+    await playground.playTo(500, 0);
+    assert.equal(await playground.phase(), "Paused");
+  }));
+
 test("the page opens on the first scenario, ready, and its controls have names", () =>
   kit.withPage(async (playground, page) => {
     assert.equal(await playground.phase(), "Ready");
@@ -85,11 +101,13 @@ test("a person can seek back and forth, and everything is as it was", () =>
     const back = Math.floor(late.at / 3e6);
     await playground.seek.fill(String(back));
     await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) === at, back * 1e6);
+    await playground.stands();
     assert.deepEqual(await playground.sample(), shown(kit.replay(kit.first(), 1, back).sample()));
     await page.locator("#branch", { hasText: "before the end of what has run" }).waitFor();
     await playground.seek.focus();
     await page.keyboard.press("End");
     await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) === at, late.at);
+    await playground.stands();
     assert.deepEqual(await playground.sample(), late);
     await page.evaluate(() => document.activeElement.blur());
     await page.keyboard.press("ArrowLeft");
@@ -118,6 +136,7 @@ test("reset goes back to the start, and forgets what was changed by hand", () =>
     await page.getByRole("button", { name: "Reset" }).click();
     await playground.reaches("Ready");
     await page.waitForFunction(() => document.getElementById("virtual-time").dataset.value === "0");
+    await playground.stands();
     assert.deepEqual(await playground.sample(), shown(new kit.core.Playground(kit.core.scenario(kit.first()), 1).sample()));
     assert.equal((await playground.linked()).setUp.changes, undefined);
   }));

@@ -39,6 +39,8 @@ let speed = 1;
 /** Virtual time was `virtual` at the real time `real`. */
 let anchor = { virtual: 0, real: 0 };
 let lastTurn = 0;
+/** The latest reading of the clock. */
+let latest = 0;
 /** Where the present measurement of the speed began. */
 let lap = { virtual: 0, real: 0 };
 /** The speed of the last lap, where it fell short. @type {number | undefined} */
@@ -90,9 +92,15 @@ function now() {
 
 const ended = () => runs.every((one) => one.isFinished());
 
+/** Real time in ms. It never steps back, as clocks of browsers may by a fraction of a millisecond. */
+function realTime() {
+  latest = Math.max(latest, performance.now());
+  return latest;
+}
+
 /** Virtual time follows real time from here on. */
 function reanchor() {
-  anchor = { virtual: now(), real: performance.now() };
+  anchor = { virtual: now(), real: realTime() };
 }
 
 /** The same, and the speed is measured afresh. */
@@ -150,7 +158,7 @@ function turn() {
 }
 
 function goOnPlaying() {
-  const real = performance.now();
+  const real = realTime();
   if (real - lastTurn > ASLEEP_MS) restart();
   const done = slice(anchor.virtual + (real - anchor.real) * speed);
   changed = true;
