@@ -195,5 +195,6 @@ test("the single run is found as it was left", () =>
     await playground.waits(() => Number(document.querySelector('tr[data-figure="time"] td')?.dataset.value) > 1_000);
     await playground.tab("Stage");
     await page.waitForFunction((at) => Number(document.getElementById("virtual-time").dataset.value) === at, left.at);
+    await playground.stands();
     assert.deepEqual(await playground.sample(), left);
   }));

@@ -60,6 +60,7 @@ test("a fixed limit begins at the present one, and can be moved", () =>
     assert.equal((await playground.sample()).providers[0].limit, 7);
     await playground.seek.fill("1000");
     await page.waitForFunction(() => document.getElementById("virtual-time").dataset.value === "1000000000");
+    await playground.stands();
     assert.equal(await fieldset.getByLabel("Limit", { exact: true }).inputValue(), "aimd", "the controls show what was in force then");
   }));
 

@@ -23,7 +23,9 @@ export class PlaygroundPage {
     });
     page.on("pageerror", (error) => this.complaints.push(`page error: ${error.message}`));
     page.on("requestfailed", (request) => {
-      if (!this.isOffline && !request.url().startsWith("blob:")) this.complaints.push(`request failed: ${request.url()}`);
+      // What is on its way when a page is left or loaded again is given up.
+      const isGivenUp = request.failure()?.errorText === "net::ERR_ABORTED";
+      if (!this.isOffline && !isGivenUp && !request.url().startsWith("blob:")) this.complaints.push(`request failed: ${request.url()}`);
     });
     page.on("request", (request) => {
       const { host, protocol } = new URL(request.url());

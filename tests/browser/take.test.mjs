@@ -52,6 +52,7 @@ test("a link of a comparison brings both sides back, on its view", () =>
     await kit.withPage(
       async (other) => {
         await other.page.waitForFunction((time) => document.querySelector('tr[data-figure="time"] td')?.dataset.value === time, before[0]);
+        await other.stands();
         assert.deepEqual(await cells(other.page), before);
         assert.equal(await other.page.getByRole("tab", { selected: true }).textContent(), "Compare");
       },
@@ -70,6 +71,7 @@ test("an edited scenario travels in its link", () =>
     await kit.withPage(
       async (other) => {
         await other.page.waitForFunction(() => document.querySelector('#stage [data-figure="rows_total"]')?.dataset.value === "77");
+        await other.stands();
         assert.match(await other.page.getByRole("combobox", { name: "Scenario" }).first().inputValue(), /\(edited\)$/);
       },
       { hash: new URL(address).hash },
@@ -123,7 +125,7 @@ test("a link that is not followed for want of a file is followed when the page i
         await page.unroute(`**/${file}*`);
         await page.reload();
         await page.waitForFunction(() => document.querySelector("#seed")?.value === "7");
-        assert.equal(new URL(page.url()).hash, "#/stage");
+        await page.waitForFunction(() => location.hash === "#/stage");
       }
     },
     { serviceWorkers: "block" },

@@ -97,7 +97,11 @@ export function countByFrame() {
 export const countPictures = (page, pictures) =>
   page.evaluate(async (pictures) => {
     counts.reset();
-    while (counts.pictures < pictures) await new Promise(requestAnimationFrame);
+    while (counts.pictures < pictures) {
+      const phase = document.getElementById("phase").textContent;
+      if (phase !== "Running") throw new Error(`the run is ${phase} after ${counts.pictures} pictures: ${document.getElementById("failure").textContent}`);
+      await new Promise(requestAnimationFrame);
+    }
     return { frames: counts.frames, ...counts.most };
   }, pictures);
 
