@@ -5,14 +5,14 @@ use alloc::vec::Vec;
 
 use crate::task::TaskGroup;
 
-/// A column of a [`Plan`], by its place in the order of definition.
+/// A column of a [`Plan`](super::Plan), by its place in the order of definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct ColumnId(pub(crate) u32);
 
 impl ColumnId {
-    /// Index into [`Plan::columns`].
+    /// Index into [`Plan::columns`](super::Plan::columns).
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
