@@ -39,10 +39,11 @@ fn start(scratch: &Scratch, arguments: &[&str]) -> Child {
 }
 
 /// A run that is killed at any of 200 moments, again and again, and resumed each time, leaves what an undisturbed one does.
-/// The moments are drawn; a failure names the seed.
+/// The moments are drawn; a failure names the seed. Most of a run is waiting, so several are under way side by side.
 #[test]
 fn a_run_that_is_killed_at_any_moment_and_resumed_makes_exactly_the_rows_of_an_undisturbed_one() {
-    const KILLS: u32 = 200;
+    const LANES: u64 = 4;
+    const KILLS_PER_LANE: u32 = 50;
     let scratch = scratch();
     let began = Instant::now();
     scratch.run(&["p.toml", "--out", "whole", "-q"]).assert(0, &[]);
@@ -50,29 +51,35 @@ fn a_run_that_is_killed_at_any_moment_and_resumed_makes_exactly_the_rows_of_an_u
     let whole = result(&scratch, "whole");
     assert_eq!(whole.0.len(), 10);
 
-    let seed = 20_261_121;
-    let mut rng = Rng::new(seed);
-    let (mut kills, mut runs) = (0, 0);
-    while kills < KILLS {
-        runs += 1;
-        let out = format!("out{runs}");
-        let arguments = ["p.toml", "--out", &out, "--resume", "-q"];
-        loop {
-            let mut program = start(&scratch, &arguments);
-            let moment = Duration::from_nanos(rng.below(span.as_nanos() as u64 * 5 / 4));
-            std::thread::sleep(moment);
-            program.kill().unwrap();
-            let ended = program.wait().unwrap();
-            if let Some(code) = ended.code() {
-                assert_eq!(code, 0, "seed {seed}, run {runs}");
-                break;
+    let lane = &|seed: u64| {
+        let mut rng = Rng::new(seed);
+        let (mut kills, mut runs) = (0, 0);
+        while kills < KILLS_PER_LANE {
+            runs += 1;
+            let out = format!("out{seed}-{runs}");
+            let arguments = ["p.toml", "--out", &out, "--resume", "-q"];
+            loop {
+                let mut program = start(&scratch, &arguments);
+                let moment = Duration::from_nanos(rng.below(span.as_nanos() as u64 * 5 / 4));
+                std::thread::sleep(moment);
+                program.kill().unwrap();
+                let ended = program.wait().unwrap();
+                if let Some(code) = ended.code() {
+                    assert_eq!(code, 0, "seed {seed}, run {runs}");
+                    break;
+                }
+                kills += 1;
             }
-            kills += 1;
+            assert_eq!(result(&scratch, &out), whole, "seed {seed}, run {runs}");
+            scratch.run(&arguments).assert(0, &["resumed         96   10 row groups of an earlier run"]);
+            assert_eq!(result(&scratch, &out), whole, "seed {seed}, run {runs}, resumed once more");
         }
-        assert_eq!(result(&scratch, &out), whole, "seed {seed}, run {runs}");
-        scratch.run(&arguments).assert(0, &["resumed         96   10 row groups of an earlier run"]);
-        assert_eq!(result(&scratch, &out), whole, "seed {seed}, run {runs}, resumed once more");
-    }
+    };
+    std::thread::scope(|threads| {
+        for seed in 20_261_121..20_261_121 + LANES {
+            threads.spawn(move || lane(seed));
+        }
+    });
 }
 
 #[test]
