@@ -265,6 +265,17 @@ mod tests {
     }
 
     #[test]
+    fn values_of_another_table_take_one_place_for_each_slot() {
+        let mut values = SecondaryMap::default();
+        for generation in 0..1_000 {
+            let key = SlotKey { slot: 0, generation };
+            assert_eq!(values.insert(key, ()), None);
+            assert_eq!(values.remove(key), Some(()));
+        }
+        assert_eq!(values.entries.len(), 1);
+    }
+
+    #[test]
     fn a_key_survives_the_trip_through_one_number() {
         let key = SlotKey { slot: 7, generation: u32::MAX };
         assert_eq!(SlotKey::from_bits(key.to_bits()), key);

@@ -62,6 +62,7 @@ impl Nodes {
     #[inline]
     pub(super) fn remove(&mut self, slot: u32) {
         let node = self.slab.remove(slot as usize);
+        // The items of this queue are found by their slots only.
         if self.index.is_empty() {
             return;
         }

@@ -19,8 +19,7 @@ use crate::fair_queue::{BlockedSetId, ClassId, FairQueue, FifoId, GroupId as Que
 use crate::map::Map;
 use crate::request::yielding::YieldClass;
 
-/// A FIFO of a group, with what tells it from the group's others: the resource's slot, and the run whose workers yield,
-/// if any.
+/// A FIFO of a group, by the slot of its resource and, for yielding waiters, the run of their workers.
 type GroupFifo = ((u32, Option<u32>), FifoId);
 
 #[derive(Debug, Default)]
