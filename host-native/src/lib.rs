@@ -73,7 +73,7 @@ pub mod observe;
 #[cfg(feature = "cli")]
 pub mod output;
 #[cfg(test)]
-#[path = "../tests/support/patience.rs"]
+#[path = "../tests/integration/support/patience.rs"]
 mod patience;
 #[cfg(feature = "cli")]
 pub mod pipeline_file;

@@ -1,0 +1,17 @@
+//! The program and the host over real sockets, files and signals: one program, so that all of it is linked once.
+
+#[cfg(all(feature = "reqwest-middleware", feature = "tower"))]
+mod admitted_clients;
+mod bad_input;
+mod blocking;
+mod columns;
+mod mock_command;
+mod panics;
+mod providers;
+mod proxy;
+mod proxy_program;
+mod record;
+mod resume;
+mod runs;
+mod simulator;
+mod support;

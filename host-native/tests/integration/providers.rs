@@ -1,0 +1,163 @@
+//! Providers that fail in every way, over real sockets: a clear error or an explained drop, and no row lost from disk.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::support::{Scratch, remote_pipeline, serve};
+use axum::Router;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse;
+use axum::routing::post;
+use serde_json::json;
+
+const PATH: &str = "/v1/chat/completions";
+
+/// A server that gives every call the same answer.
+fn always(status: u16, body: &'static str) -> String {
+    let status = StatusCode::from_u16(status).unwrap();
+    serve(Router::new().route(PATH, post(move || async move { (status, body) }))) + "/v1"
+}
+
+/// A server that answers the first `good` calls well and every other as `bad` says.
+fn good_then<R: IntoResponse + 'static>(good: usize, bad: fn() -> R) -> String {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let answer = move || {
+        let call = calls.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if call < good {
+                let body = json!({ "choices": [{ "message": { "role": "assistant", "content": format!("{call}") } }] });
+                return axum::Json(body).into_response();
+            }
+            bad().into_response()
+        }
+    };
+    serve(Router::new().route(PATH, post(answer))) + "/v1"
+}
+
+#[test]
+fn a_refused_connection_drops_every_row_with_the_reason_and_exits_4() {
+    let scratch = Scratch::new(4);
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let ended = scratch.run_pipeline(&remote_pipeline(&format!("http://{closed}/v1"), "", ""));
+    ended.assert(4, &["no connection", "refused", "such as row 0"]);
+    assert_eq!(scratch.dropped("out").len(), 4);
+}
+
+#[test]
+fn an_answer_that_is_not_json_is_explained_and_exits_4() {
+    let scratch = Scratch::new(40);
+    let ended = scratch.run_pipeline(&remote_pipeline(&always(200, "<html>busy</html>"), "", ""));
+    ended.assert(4, &["the answer is not a chat completion: it is not JSON"]);
+}
+
+#[test]
+fn a_401_stops_the_run_early_and_the_key_is_shown_nowhere() {
+    let mut scratch = Scratch::new(400);
+    scratch.env("TIDEGATE_TEST_KEY", "sk-very-secret");
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
+    let answer = move |headers: HeaderMap| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        let echo = format!("{{\"error\":{{\"message\":\"bad key {:?}\"}}}}", headers["authorization"]);
+        async move { (StatusCode::UNAUTHORIZED, echo) }
+    };
+    let server = serve(Router::new().route(PATH, post(answer))) + "/v1";
+    let ended = scratch.run_pipeline(&remote_pipeline(&server, "api_key_env = \"TIDEGATE_TEST_KEY\"", ""));
+    ended.assert(4, &["the API key was refused or is missing (HTTP 401)"]);
+    assert!(!ended.all().contains("secret"), "{}", ended.all());
+    for entry in std::fs::read_dir(scratch.path("out/rows")).unwrap() {
+        assert!(!std::fs::read_to_string(entry.unwrap().path()).unwrap().contains("secret"));
+    }
+    let calls = calls.load(Ordering::SeqCst);
+    assert!(calls < 100, "{calls} calls went out although every one was refused");
+}
+
+#[test]
+fn a_key_that_a_server_repeats_in_another_answer_is_cut_out() {
+    let mut scratch = Scratch::new(4);
+    scratch.env("TIDEGATE_TEST_KEY", "sk-very-secret");
+    let server = always(400, r#"{"error":{"message":"cannot use sk-very-secret here"}}"#);
+    let ended = scratch.run_pipeline(&remote_pipeline(&server, "api_key_env = \"TIDEGATE_TEST_KEY\"", ""));
+    ended.assert(4, &["the request was refused (HTTP 400): cannot use [key] here"]);
+    assert!(!ended.all().contains("secret"), "{}", ended.all());
+}
+
+#[test]
+fn a_404_says_that_the_model_or_address_does_not_exist_and_exits_4() {
+    let scratch = Scratch::new(40);
+    let server = always(404, r#"{"error":{"message":"the model m does not exist"}}"#);
+    let ended = scratch.run_pipeline(&remote_pipeline(&server, "", ""));
+    ended.assert(4, &["no such model or address (HTTP 404): the model m does not exist"]);
+}
+
+#[test]
+fn an_endless_500_is_retried_a_bounded_number_of_times_and_exits_4() {
+    let scratch = Scratch::new(4);
+    let ended = scratch.run_pipeline(&remote_pipeline(&always(500, "oops"), "", "salvage_rounds = 1"));
+    ended.assert(4, &["the server failed (HTTP 500)"]);
+    ended.assert(4, &["calls            8"]);
+    assert_eq!(scratch.dropped("out").len(), 4);
+}
+
+#[test]
+fn endless_429s_end_the_run_after_the_patience_and_finished_row_groups_stay() {
+    let scratch = Scratch::new(40);
+    let server = good_then(9, || (StatusCode::TOO_MANY_REQUESTS, [("retry-after-ms", "20")], "slow down"));
+    let ended = scratch.run_pipeline(&remote_pipeline(&server, "", "rate_limit_patience = \"600ms\"\nrow_groups = 1"));
+    ended.assert(4, &["rate limit", "remote/m"]);
+    ended.assert(4, &["is degraded: "]);
+    let rows = scratch.rows("out");
+    assert!(rows.len() >= 8, "{} rows", rows.len());
+    // The ninth good answer may have been for any row of the group that was in work.
+    assert!(rows.iter().take(8).enumerate().all(|(index, row)| row["row"] == index));
+    assert_eq!(scratch.manifest("out")["state"], "ended");
+}
+
+#[test]
+fn finished_row_groups_stay_when_the_provider_breaks_later() {
+    let scratch = Scratch::new(40);
+    let server = good_then(13, || (StatusCode::NOT_FOUND, "gone"));
+    let ended = scratch.run_pipeline(&remote_pipeline(&server, "", "row_groups = 1"));
+    ended.assert(4, &["no such model or address (HTTP 404)"]);
+    assert_eq!(std::fs::read_to_string(scratch.path("out/rows/000002.jsonl")).unwrap().lines().count(), 4);
+}
+
+#[test]
+fn some_rows_that_fail_are_dropped_explained_and_exit_6() {
+    let scratch = Scratch::new(20);
+    let answer = |body: String| async move {
+        if body.contains("entry 7 ") {
+            return (StatusCode::BAD_REQUEST, "{\"error\":{\"message\":\"unlucky\"}}").into_response();
+        }
+        axum::Json(json!({ "choices": [{ "message": { "content": "fine" } }] })).into_response()
+    };
+    let server = serve(Router::new().route(PATH, post(answer))) + "/v1";
+    let ended = scratch.run_pipeline(&remote_pipeline(&server, "", ""));
+    ended.assert(6, &["such as row 7: the request was refused (HTTP 400): unlucky"]);
+    assert_eq!(scratch.rows("out").len(), 19);
+    let dropped = scratch.dropped("out");
+    assert_eq!((dropped.len(), &dropped[0]["row"], &dropped[0]["column"]), (1, &json!(7), &json!("title")));
+}
+
+#[test]
+fn a_call_that_takes_too_long_is_a_timeout() {
+    let scratch = Scratch::new(2);
+    let server = serve(Router::new().route(PATH, post(std::future::pending::<()>))) + "/v1";
+    let pipeline = remote_pipeline(&server, "timeout = \"50ms\"", "salvage_rounds = 0");
+    scratch.run_pipeline(&pipeline).assert(4, &["no answer in time"]);
+}
+
+#[test]
+fn the_request_holds_the_model_the_messages_and_the_key() {
+    let mut scratch = Scratch::new(1);
+    scratch.env("TIDEGATE_TEST_KEY", "sk-1");
+    let answer = |headers: HeaderMap, axum::Json(body): axum::Json<serde_json::Value>| async move {
+        let content = format!("{} {body}", headers["authorization"].to_str().unwrap());
+        axum::Json(json!({ "choices": [{ "message": { "content": content } }] }))
+    };
+    let server = serve(Router::new().route(PATH, post(answer))) + "/v1/";
+    let extra = "api_key_env = \"TIDEGATE_TEST_KEY\"\nmodel = \"big\"";
+    scratch.run_pipeline(&remote_pipeline(&server, extra, "")).assert(0, &[]);
+    let expected = r#"Bearer sk-1 {"messages":[{"content":"A title for: entry 0 of the breakwater log","role":"user"}],"model":"big"}"#;
+    assert_eq!(scratch.rows("out")[0]["title"], expected);
+}

@@ -1,0 +1,616 @@
+//! The proxy over real sockets: clients on one side, a provider that pushes back on the other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::patience::{PATIENCE, until};
+use crate::support::provider::{Seen, provider};
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use serde_json::{Value, json};
+use tidegate_native::pipeline_file::SourceText;
+use tidegate_native::proxy::Proxy;
+use tidegate_native::proxy::config::ProxyConfig;
+use tokio::task::JoinSet;
+
+/// A proxy before a provider, and a client of it.
+struct World {
+    proxy: Proxy,
+    seen: Arc<Seen>,
+    http: Client,
+}
+
+impl World {
+    async fn new(provider_extra: &str, extra: &str) -> Self {
+        let (base_url, seen) = provider();
+        Self::of(&base_url, seen, provider_extra, extra).await
+    }
+
+    async fn of(base_url: &str, seen: Arc<Seen>, provider_extra: &str, extra: &str) -> Self {
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\n[[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"\n{provider_extra}\n{extra}"
+        );
+        let key = |name: &str| (name == "PROVIDER_KEY").then(|| "sk-provider".to_string());
+        let config = ProxyConfig::parse(&SourceText::new("proxy.toml", text), &key).unwrap();
+        let proxy = Proxy::start(config, false).await.unwrap();
+        let http = Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+        Self { proxy, seen, http }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.proxy.address())
+    }
+
+    fn chat(&self, model: &str) -> RequestBuilder {
+        self.http.post(self.url("/v1/chat/completions")).json(&json!({ "model": model, "messages": [] }))
+    }
+
+    async fn page(&self, path: &str) -> Value {
+        self.http.get(self.url(path)).send().await.unwrap().json().await.unwrap()
+    }
+
+    async fn standing(&self) -> (u64, u64) {
+        let health = self.page("/healthz").await;
+        (health["waiting"].as_u64().unwrap(), health["in_flight"].as_u64().unwrap())
+    }
+
+    /// Waits until so many requests wait and so many calls are in flight.
+    async fn until_standing(&self, expected: (u64, u64)) {
+        until(async || self.standing().await, |standing| *standing == expected).await;
+    }
+}
+
+async fn error_code(answer: Response) -> String {
+    let body: Value = answer.json().await.unwrap();
+    assert!(body["error"]["message"].is_string() && body["error"]["type"].is_string(), "{body}");
+    body["error"]["code"].as_str().unwrap().to_string()
+}
+
+#[tokio::test]
+async fn two_hundred_clients_of_a_provider_that_bears_eight_see_no_refusal() {
+    let world = World::new("max_parallel = 64", "").await;
+    let mut clients = JoinSet::new();
+    for _ in 0..200 {
+        clients.spawn(world.chat("bears-8").send());
+    }
+    while let Some(answer) = clients.join_next().await {
+        assert_eq!(answer.unwrap().unwrap().status(), StatusCode::OK);
+    }
+    assert!(world.seen.refused.load(Ordering::SeqCst) > 0, "the provider never pushed back");
+    world.until_standing((0, 0)).await;
+}
+
+#[tokio::test]
+async fn a_call_that_is_refused_goes_again_and_its_answer_is_the_only_one_the_client_sees() {
+    let world = World::new("aimd = { cooldown = \"10ms\" }", "").await;
+    for model in ["refuses-3", "overloaded-3"] {
+        world.seen.calls.store(0, Ordering::SeqCst);
+        let answer = world.chat(model).send().await.unwrap();
+        assert_eq!(
+            (answer.status(), &answer.headers()["x-tidegate-attempts"]),
+            (StatusCode::OK, &"4".parse().unwrap())
+        );
+        assert!(answer.text().await.unwrap().contains("at last"));
+        assert_eq!(world.seen.calls(), 4);
+    }
+}
+
+/// The provider asks for a pause of one model's chat. Calls to another model, and to another domain of the same model, come
+/// from the same tenant a while later: they are answered during the pause, and the paused calls after it.
+#[tokio::test]
+async fn a_pause_of_one_model_never_delays_calls_to_an_idle_model_of_the_same_tenant() {
+    let world = World::new("max_parallel = 8", "").await;
+    let mut clients = JoinSet::new();
+    let spawn = |clients: &mut JoinSet<_>, name: &'static str, call: RequestBuilder| {
+        let answer = call.send();
+        clients.spawn(async move { (name, answer.await.unwrap().status()) });
+    };
+    spawn(&mut clients, "paused", world.chat("pauses-3000"));
+    world.until_standing((1, 0)).await;
+    assert_eq!(world.seen.refused.load(Ordering::SeqCst), 1);
+    for _ in 0..3 {
+        spawn(&mut clients, "paused", world.chat("pauses-3000"));
+    }
+    world.until_standing((4, 0)).await;
+    for _ in 0..6 {
+        spawn(&mut clients, "idle model", world.chat("slow-50"));
+    }
+    let embeddings = json!({ "model": "pauses-3000", "input": "text" });
+    for _ in 0..2 {
+        spawn(&mut clients, "idle domain", world.http.post(world.url("/v1/embeddings")).json(&embeddings));
+    }
+    let mut order = Vec::new();
+    while let Some(answer) = clients.join_next().await {
+        let (name, status) = answer.unwrap();
+        assert_eq!(status, StatusCode::OK, "{name}");
+        order.push(name);
+    }
+    assert_eq!(order.split_off(8), ["paused"; 4], "first came {order:?}");
+    order.sort_unstable();
+    assert_eq!(order, [["idle domain"; 2].as_slice(), &["idle model"; 6]].concat());
+    world.until_standing((0, 0)).await;
+}
+
+#[tokio::test]
+async fn attempts_are_bounded_and_the_providers_own_refusal_is_the_last_word() {
+    let world = World::new("", "[retry]\nmax_attempts = 2").await;
+    let answer = world.chat("refuses-9").send().await.unwrap();
+    assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after-ms"]), (429, &"10".parse().unwrap()));
+    assert_eq!((error_code(answer).await.as_str(), world.seen.calls()), ("rate_limit_exceeded", 2));
+    world.until_standing((0, 0)).await;
+}
+
+#[tokio::test]
+async fn a_refusal_that_no_waiting_helps_against_is_handed_on_and_not_tried_again() {
+    let world = World::new("", "").await;
+    for (model, code) in [("quota", "insufficient_quota"), ("never", "rate_limit_exceeded")] {
+        let answer = world.chat(model).header("x-tidegate-timeout", "30s").send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), 429);
+        assert_eq!(error_code(answer).await, code);
+    }
+    assert_eq!(world.seen.calls(), 2);
+}
+
+#[tokio::test]
+async fn an_answer_of_5xx_is_handed_on_unless_it_is_to_be_tried_again() {
+    let once = World::new("", "").await;
+    assert_eq!(once.chat("fails-1").send().await.unwrap().status().as_u16(), 500);
+    let again = World::new("", "[retry]\nserver_errors = 1").await;
+    assert_eq!(again.chat("fails-1").send().await.unwrap().status().as_u16(), 200);
+    assert_eq!((once.seen.calls(), again.seen.calls()), (1, 2));
+}
+
+#[tokio::test]
+async fn the_first_piece_of_a_stream_arrives_before_the_last_is_sent() {
+    let world = World::new("", "").await;
+    let mut answer = world.chat("stream-4").send().await.unwrap();
+    assert_eq!(answer.headers()["content-type"], "text/event-stream");
+    for piece in 0..3 {
+        let chunk = answer.chunk().await.unwrap().unwrap();
+        assert!(std::str::from_utf8(&chunk).unwrap().contains(&format!("\"{piece}\"")));
+        assert_eq!(world.standing().await, (0, 1));
+        world.seen.go.add_permits(1);
+    }
+    while answer.chunk().await.unwrap().is_some() {}
+    world.until_standing((0, 0)).await;
+    let text = world.http.get(world.url("/metrics")).send().await.unwrap().text().await.unwrap();
+    let tokens = "tidegate_tokens_total{provider=\"p\",model=\"stream-4\",domain=\"chat\",direction=\"output\"} 4";
+    assert!(text.contains(tokens), "{text}");
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_is_not_called_again() {
+    let world = World::new("", "[retry]\nserver_errors = 3").await;
+    let mut answer = world.chat("breaks-1").send().await.unwrap();
+    assert!(answer.chunk().await.unwrap().is_some());
+    assert!(answer.chunk().await.is_err());
+    world.until_standing((0, 0)).await;
+    assert_eq!(world.seen.calls(), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_gives_up_its_place_its_call_and_its_stream_at_once() {
+    let world = World::new("max_parallel = 1", "").await;
+    let first = tokio::spawn(world.chat("held").send());
+    world.until_standing((0, 1)).await;
+    let second = tokio::spawn(world.chat("held").send());
+    world.until_standing((1, 1)).await;
+    second.abort();
+    world.until_standing((0, 1)).await;
+    first.abort();
+    world.until_standing((0, 0)).await;
+    until(async || world.seen.in_flight(), |calls| *calls == 0).await;
+
+    let mut answer = world.chat("stream-9").send().await.unwrap();
+    assert!(answer.chunk().await.unwrap().is_some());
+    assert_eq!(world.standing().await, (0, 1));
+    drop(answer);
+    world.until_standing((0, 0)).await;
+    until(async || world.seen.in_flight(), |calls| *calls == 0).await;
+}
+
+/// How many of the first `of` answers each tenant got, if all of them always have more to ask for.
+async fn shares(world: &World, header: &'static str, names: [&'static str; 2], of: u32) -> [u32; 2] {
+    let counts = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+    let mut clients = JoinSet::new();
+    for (index, name) in names.into_iter().enumerate() {
+        for _ in 0..24 {
+            let (request, counts) = (world.chat("slow-4").header(header, name), Arc::clone(&counts));
+            clients.spawn(async move {
+                loop {
+                    let answer = request.try_clone().unwrap().send().await.unwrap();
+                    assert_eq!(answer.status(), StatusCode::OK);
+                    drop(answer.bytes().await);
+                    counts[index].fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+    }
+    let now = || [counts[0].load(Ordering::SeqCst), counts[1].load(Ordering::SeqCst)];
+    until(async || now().iter().sum::<u32>(), |answers| *answers >= of).await;
+    now()
+}
+
+const FEW: &str = "max_parallel = 4\nlimit = \"fixed\"";
+
+#[tokio::test]
+async fn tenants_share_a_contended_model_by_weight() {
+    let tenants = "[tenants]\nby = \"header:x-tenant\"\n[[tenants.known]]\nname = \"people\"\nweight = 3";
+    let world = World::new(FEW, tenants).await;
+    let [people, batch] = shares(&world, "x-tenant", ["people", "batch"], 400).await;
+    let share = f64::from(people) / f64::from(people + batch);
+    assert!((0.70..0.80).contains(&share), "{people} of {}", people + batch);
+}
+
+#[tokio::test]
+async fn the_urgent_get_more_and_the_others_are_not_starved() {
+    let world = World::new(FEW, "[priority]\nlow = 0.25\nnormal = 1\nhigh = 1").await;
+    let [normal, low] = shares(&world, "x-tidegate-priority", ["normal", "low"], 400).await;
+    let share = f64::from(normal) / f64::from(normal + low);
+    assert!((0.75..0.85).contains(&share), "{normal} of {}", normal + low);
+}
+
+#[tokio::test]
+async fn a_request_waits_no_longer_than_its_client_or_the_proxy_allows() {
+    // The shorter of the two ends the wait; the other would be long past any patience.
+    for (proxy, client, least) in [("1h", "50ms", 50), ("300ms", "3600", 300)] {
+        let world = World::new("max_parallel = 1", &format!("[queue]\ndeadline = \"{proxy}\"")).await;
+        let held = tokio::spawn(world.chat("held").send());
+        world.until_standing((0, 1)).await;
+        let since = Instant::now();
+        let late = world.chat("held").header("x-tidegate-timeout", client).send();
+        let answer = tokio::time::timeout(PATIENCE, late).await.expect("it is answered").unwrap();
+        assert!(since.elapsed() >= Duration::from_millis(least));
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let body: Value = answer.json().await.unwrap();
+        assert_eq!(body["error"]["code"], "tidegate_deadline");
+        assert!(body["error"]["message"].as_str().unwrap().contains("all 1 calls that may be in flight are"), "{body}");
+        let nonsense = world.chat("held").header("x-tidegate-timeout", "soon").send().await.unwrap();
+        assert_eq!(error_code(nonsense).await, "tidegate_bad_header");
+        world.seen.go.add_permits(1);
+        assert_eq!(held.await.unwrap().unwrap().status(), StatusCode::OK);
+    }
+}
+
+#[tokio::test]
+async fn beyond_the_bound_of_the_queue_clients_are_told_when_to_come_back() {
+    let world = World::new("max_parallel = 1", "[queue]\nmax_waiting = 2").await;
+    let mut clients = JoinSet::new();
+    for _ in 0..3 {
+        clients.spawn(world.chat("held").send());
+    }
+    world.until_standing((2, 1)).await;
+    let answer = world.chat("held").send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    let seconds: u64 = answer.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=60).contains(&seconds));
+    assert_eq!(error_code(answer).await, "tidegate_queue_full");
+    world.seen.go.add_permits(3);
+    while let Some(answer) = clients.join_next().await {
+        assert_eq!(answer.unwrap().unwrap().status(), StatusCode::OK);
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_too_long_is_refused_whether_it_says_so_or_not() {
+    let world = World::new("", "[queue]\nmax_body = 100").await;
+    let long = "x".repeat(101);
+    let announced = world.http.post(world.url("/v1/chat/completions")).body(long.clone()).send().await.unwrap();
+    assert_eq!(announced.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(error_code(announced).await, "tidegate_too_large");
+    let pieces = http_body_util::StreamBody::new(Once(Some(long.into())));
+    let chunked = world.http.post(world.url("/v1/chat/completions")).body(reqwest::Body::wrap(pieces)).send();
+    assert_eq!(chunked.await.unwrap().status(), StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(world.seen.calls(), 0);
+}
+
+#[tokio::test]
+async fn requests_that_wait_hold_no_more_memory_than_they_may() {
+    let world = World::new("max_parallel = 1", "[queue]\nmax_bytes = 100").await;
+    let first = tokio::spawn(world.chat("held").send());
+    world.until_standing((0, 1)).await;
+    let second = tokio::spawn(world.chat("held").send());
+    world.until_standing((1, 1)).await;
+    let long = "x".repeat(60);
+    let refused = world.http.post(world.url("/v1/chat/completions")).body(long).send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(error_code(refused).await, "tidegate_queue_full");
+    world.seen.go.add_permits(2);
+    for held in [first, second] {
+        assert_eq!(held.await.unwrap().unwrap().status(), StatusCode::OK);
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_stalls_counts_with_what_it_has_sent() {
+    use tokio::io::AsyncWriteExt as _;
+    let world = World::new("", "[queue]\nmax_bytes = 100").await;
+    let mut stalled = tokio::net::TcpStream::connect(world.proxy.address()).await.unwrap();
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 90\r\n\r\n";
+    stalled.write_all(format!("{head}{}", "x".repeat(80)).as_bytes()).await.unwrap();
+    let status = async || {
+        let answer = world.http.post(world.url("/v1/chat/completions")).body("y".repeat(60)).send().await.unwrap();
+        answer.status().as_u16()
+    };
+    until(async || status().await, |status| *status == 429).await;
+    drop(stalled);
+    until(async || status().await, |status| *status == 200).await;
+}
+
+/// One piece of unknown length.
+struct Once(Option<bytes::Bytes>);
+
+impl futures_core::Stream for Once {
+    type Item = Result<http_body::Frame<bytes::Bytes>, std::convert::Infallible>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        std::task::Poll::Ready(self.0.take().map(|piece| Ok(http_body::Frame::data(piece))))
+    }
+}
+
+#[tokio::test]
+async fn the_provider_sees_the_request_as_it_was_but_for_what_is_between_neighbours() {
+    let world = World::new("api_key_env = \"PROVIDER_KEY\"\nrename = { small = \"echo-7\" }", "").await;
+    let answer = world
+        .http
+        .post(world.url("/v1/chat/completions?a=b%2Fc"))
+        .header("authorization", "Bearer sk-client")
+        .header("connection", "x-secret")
+        .header("x-secret", "1")
+        .header("x-request-id", "mine")
+        .header("accept-encoding", "gzip, br")
+        .header("openai-organization", "org")
+        .body(r#"{ "model" : "small", "seed": 1.50 }"#)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        (&answer.headers()["x-request-id"], &answer.headers()["x-kept"]),
+        (&"mine".parse().unwrap(), &"2".parse().unwrap())
+    );
+    assert!(!answer.headers().contains_key("x-hop"));
+    let echo: Value = answer.json().await.unwrap();
+    assert_eq!(echo["uri"], "/v1/chat/completions?a=b%2Fc");
+    assert_eq!((&echo["body"]["model"], &echo["body"]["seed"]), (&json!("echo-7"), &json!(1.5)));
+    let headers = &echo["headers"];
+    assert_eq!(
+        (&headers["authorization"], &headers["openai-organization"]),
+        (&json!("Bearer sk-provider"), &json!("org"))
+    );
+    assert_eq!((&headers["x-request-id"], &headers["x-secret"]), (&json!("mine"), &Value::Null));
+    assert_eq!(headers["accept-encoding"], Value::Null, "answers have to be read");
+
+    let forwarded = World::new("", "").await;
+    let answer = forwarded.chat("echo").header("authorization", "Bearer sk-client").send().await.unwrap();
+    assert!(answer.headers()["x-request-id"].to_str().unwrap().starts_with("tg-"));
+    assert_eq!(answer.json::<Value>().await.unwrap()["headers"]["authorization"], "Bearer sk-client");
+}
+
+#[tokio::test]
+async fn a_refused_key_of_the_proxy_is_not_shown_to_clients() {
+    let world = World::new("api_key_env = \"PROVIDER_KEY\"", "").await;
+    let answer = world.chat("key").send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::BAD_GATEWAY);
+    let text = answer.text().await.unwrap();
+    assert!(text.contains("tidegate_provider_key") && !text.contains("sk-"), "{text}");
+    let own = World::new("", "").await;
+    assert_eq!(own.chat("key").send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    world.until_standing((0, 0)).await;
+}
+
+#[tokio::test]
+async fn what_nobody_serves_is_refused() {
+    let world = World::new("serves = [\"held\", \"echo-*\"]\nat_most_models = 2", "").await;
+    let answer = world.chat("gpt").send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+    assert_eq!(error_code(answer).await, "model_not_found");
+    for (model, status) in [("echo-1", 200), ("echo-2", 200), ("echo-1", 200), ("echo-3", 404)] {
+        assert_eq!(world.chat(model).send().await.unwrap().status().as_u16(), status, "{model}");
+    }
+}
+
+#[tokio::test]
+async fn no_address_escapes_from_the_providers_own() {
+    let world = World::new("", "").await;
+    let get =
+        async |path: &str| raw(&world, &format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).await;
+    // What one part of a path holds is that part's own.
+    assert!(get("/v1/a/b%2fc").await.starts_with("HTTP/1.1 200 OK\r\n"));
+    assert_eq!(world.seen.calls(), 1);
+    for path in [
+        "/",
+        "/v2/chat/completions",
+        "/v1",
+        "/v1/%2e%2e/admin",
+        "/v1/a/../../admin",
+        "/v1/..\\admin",
+        "/v1/a\\..\\..\\admin",
+        "/v1/..%5cadmin",
+        "/v1/a/..%2f",
+    ] {
+        let answer = get(path).await;
+        assert!(answer.starts_with("HTTP/1.1 404 Not Found\r\n"), "{path}: {answer}");
+        assert!(answer.contains("\"tidegate_no_such_address\""), "{path}: {answer}");
+    }
+    assert_eq!(world.seen.calls(), 1);
+}
+
+/// Sends bytes as they are, and reads what comes back.
+async fn raw(world: &World, request: &str) -> String {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = tokio::net::TcpStream::connect(world.proxy.address()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn a_provider_that_is_down_is_tried_again_and_then_named() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (_, seen) = provider();
+    let world = World::of(&format!("http://{free}/v1"), seen, "", "").await;
+    let since = Instant::now();
+    let answer = world.chat("held").send().await.unwrap();
+    assert_eq!(
+        (answer.status(), &answer.headers()["x-tidegate-attempts"]),
+        (StatusCode::BAD_GATEWAY, &"3".parse().unwrap())
+    );
+    assert!(since.elapsed() >= Duration::from_millis(150));
+    let text = answer.text().await.unwrap();
+    assert!(text.contains("the provider p could not be reached") && !text.contains("127.0.0.1"), "{text}");
+    world.until_standing((0, 0)).await;
+}
+
+#[tokio::test]
+async fn a_provider_that_stays_silent_is_given_up() {
+    let world = World::new("timeout = \"100ms\"", "").await;
+    let answer = world.chat("held").send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
+    assert_eq!(error_code(answer).await, "tidegate_provider_timeout");
+    world.until_standing((0, 0)).await;
+}
+
+#[tokio::test]
+async fn budgets_are_settled_by_what_answers_say_they_used() {
+    let world = World::new("budgets = { tokens_per_minute = 1000 }", "").await;
+    let answer = world.chat("slow-1").send().await.unwrap();
+    drop(answer.bytes().await);
+    world.until_standing((0, 0)).await;
+    let why = world.page("/why").await;
+    let budget = &why["resources"][0]["budgets"][0];
+    let available = budget["available"].as_i64().unwrap();
+    assert!((900..=905).contains(&available), "{budget}");
+    assert_eq!(budget["reserved"], 0);
+}
+
+#[tokio::test]
+async fn a_stream_that_its_client_drops_has_used_what_went_by() {
+    let world = World::new("budgets = { tokens_per_day = 1000, requests_per_day = 10 }", "").await;
+    let mut answer = world.chat("stream-9").send().await.unwrap();
+    for _ in 0..3 {
+        assert!(answer.chunk().await.unwrap().is_some());
+        world.seen.go.add_permits(1);
+    }
+    drop(answer);
+    world.until_standing((0, 0)).await;
+    let budgets = &world.page("/why").await["resources"][0]["budgets"];
+    let mut left: Vec<_> = budgets.as_array().unwrap().iter().map(|one| one["available"].as_i64().unwrap()).collect();
+    left.sort_unstable();
+    assert_eq!(left[0], 9, "{budgets}");
+    assert!((900..999).contains(&left[1]), "{budgets}");
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_or_reaches_nobody_leaves_the_budget_to_others() {
+    let budget = "budgets = { tokens_per_day = 1000 }";
+    let world = World::new(budget, "").await;
+    let asks = |world: &World, model: &str| {
+        let body = json!({ "model": model, "messages": [], "max_tokens": 4_000_000_000_u32 });
+        world.http.post(world.url("/v1/chat/completions")).json(&body).send()
+    };
+    for _ in 0..3 {
+        let answer = asks(&world, "key").await.unwrap();
+        assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
+        drop(answer.bytes().await);
+    }
+    let budgets = async |world: &World| {
+        world.until_standing((0, 0)).await;
+        world.page("/why").await["resources"][0]["budgets"][0].clone()
+    };
+    assert_eq!(budgets(&world).await["available"], 1000);
+
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let down = World::of(&format!("http://{free}/v1"), provider().1, budget, "").await;
+    assert_eq!(asks(&down, "slow-1").await.unwrap().status(), StatusCode::BAD_GATEWAY);
+    assert_eq!(budgets(&down).await["available"], 1000);
+}
+
+#[tokio::test]
+async fn why_says_what_everybody_waits_for() {
+    let world = World::new("max_parallel = 1", "[tenants]\nby = \"header:x-tenant\"").await;
+    let mut clients = JoinSet::new();
+    for _ in 0..3 {
+        clients.spawn(world.chat("held").header("x-tenant", "a<b").send());
+    }
+    world.until_standing((2, 1)).await;
+    let why = world.page("/why").await;
+    assert_eq!((&why["waiting"], &why["in_flight"]), (&json!(2), &json!(1)));
+    assert_eq!(why["resources"][0]["why"], "all 1 calls that may be in flight are");
+    let group = &why["tenants"][0];
+    assert_eq!((&group["tenant"], &group["waiting"], &group["in_flight"]), (&json!("a<b"), &json!(2), &json!(1)));
+    let text = |kind| world.http.get(world.url("/why")).header("accept", kind).send();
+    let html = text("text/html").await.unwrap().text().await.unwrap();
+    assert!(html.contains("tenant a&lt;b, normal (weight 1): 2 wait, 1 in flight"), "{html}");
+    let plain = text("text/plain").await.unwrap().text().await.unwrap();
+    assert!(plain.contains("p/held/chat: 1 in flight of 1 (at most 1), 2 wait: all 1 calls"), "{plain}");
+    let metrics = world.http.get(world.url("/metrics")).send().await.unwrap().text().await.unwrap();
+    assert!(metrics.contains("tidegate_waiting{provider=\"p\",model=\"held\",domain=\"chat\"} 2"), "{metrics}");
+    assert!(!metrics.contains("a<b"), "a tenant that nobody configured is no label: {metrics}");
+    until(async || world.seen.calls(), |calls| *calls == 1).await;
+}
+
+#[tokio::test]
+async fn the_list_of_models_is_that_of_all_providers() {
+    let (other, _) = provider();
+    let second = format!("[[providers]]\nname = \"q\"\nbase_url = \"{other}\"");
+    let world = World::new("serves = [\"held\"]", &second).await;
+    let list = world.page("/v1/models").await;
+    let ids: Vec<_> = list["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["held", "other"]);
+    let why = world.page("/why").await;
+    assert_eq!(why["resources"].as_array().unwrap().len(), 2, "they went through the gate: {why}");
+    let single = World::new("", "").await;
+    assert_eq!(single.page("/v1/models").await["data"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_list_of_all_models_shows_no_provider_the_key_of_a_client_and_is_kept_a_while() {
+    let (other, keyless) = provider();
+    let second = format!("[[providers]]\nname = \"q\"\nbase_url = \"{other}\"");
+    let world = World::new("api_key_env = \"PROVIDER_KEY\"", &second).await;
+    for _ in 0..3 {
+        let list = world.http.get(world.url("/v1/models")).header("authorization", "Bearer sk-client");
+        assert_eq!(list.send().await.unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(*world.seen.list_keys.lock().unwrap(), [Some("Bearer sk-provider".to_string())]);
+    assert_eq!(*keyless.list_keys.lock().unwrap(), [None]);
+}
+
+#[tokio::test]
+async fn a_proxy_that_stops_lets_calls_end_and_sends_away_who_waits() {
+    let world = World::new("max_parallel = 1", "").await;
+    let out = tokio::spawn(world.chat("held").send());
+    world.until_standing((0, 1)).await;
+    let waits = tokio::spawn(world.chat("held").send());
+    world.until_standing((1, 1)).await;
+    let World { proxy, seen, .. } = world;
+    let stopped = tokio::spawn(proxy.stop());
+    let sent_away = waits.await.unwrap().unwrap();
+    assert_eq!(sent_away.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(error_code(sent_away).await, "tidegate_shutting_down");
+    assert!(!stopped.is_finished());
+    seen.go.add_permits(1);
+    let answer = out.await.unwrap().unwrap();
+    assert!(answer.text().await.unwrap().contains("held"));
+    assert_eq!(stopped.await.unwrap().cut, 0);
+}
+
+#[tokio::test]
+async fn calls_that_do_not_end_in_time_are_cut_and_counted() {
+    let (base_url, seen) = provider();
+    let text =
+        format!("listen = \"127.0.0.1:0\"\ndrain = \"50ms\"\n[[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"");
+    let config = ProxyConfig::parse(&SourceText::new("p", text), &|_| None).unwrap();
+    let proxy = Proxy::start(config, false).await.unwrap();
+    let url = format!("http://{}/v1/chat/completions", proxy.address());
+    let http = Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+    let out = tokio::spawn(http.post(url).json(&json!({ "model": "held" })).send());
+    until(async || seen.in_flight(), |calls| *calls == 1).await;
+    assert_eq!(proxy.stop().await.cut, 1);
+    assert!(out.await.unwrap().is_err());
+    until(async || seen.in_flight(), |calls| *calls == 0).await;
+}

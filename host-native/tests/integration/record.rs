@@ -1,0 +1,102 @@
+//! Decision logs: a real run over real sockets and threads, told again.
+
+use std::fs;
+
+use crate::support::{Scratch, mock_pipeline};
+
+/// A provider that refuses now and then, so that there is something to decide.
+const NARROW: &str =
+    "capacity = { shape = \"constant\", slots = 3 }, latency = { law = \"uniform\", low_ms = 1, high_ms = 9 }";
+
+/// A recorded run of 40 rows.
+fn recorded() -> Scratch {
+    let scratch = Scratch::new(40);
+    scratch.write("pipeline.toml", &mock_pipeline(8, "cooldown = \"10ms\"", NARROW));
+    scratch.run(&["run", "pipeline.toml", "--out", "out", "--record", "log.jsonl"]).assert(0, &["rows out        40"]);
+    scratch
+}
+
+#[test]
+fn a_recorded_run_is_replayed_to_the_same_decisions() {
+    let scratch = recorded();
+    let replayed = scratch.run(&["replay", "log.jsonl"]);
+    replayed.assert(0, &["the run: completed; 40 of 40 rows out, 0 dropped", "every decision is the same"]);
+    assert_eq!(replayed.stdout, scratch.run(&["replay", "log.jsonl"]).stdout, "twice the same");
+}
+
+#[test]
+fn a_log_that_was_changed_differs_and_says_so() {
+    let scratch = recorded();
+    let log = fs::read_to_string(scratch.path("log.jsonl")).unwrap();
+    // Every call was refused that went well.
+    let well = "\"outcome\":\"success\",\"retry_after\":null";
+    let changed = log.replace(well, "\"outcome\":\"rate_limited\",\"retry_after\":null");
+    assert_ne!(log, changed);
+    scratch.write("changed.jsonl", &changed);
+    scratch.run(&["replay", "changed.jsonl"]).assert(7, &["THE DECISIONS DIFFER"]);
+}
+
+#[test]
+fn the_log_of_a_run_that_was_killed_is_replayed_as_far_as_it_goes() {
+    let scratch = recorded();
+    let log = fs::read_to_string(scratch.path("log.jsonl")).unwrap();
+    scratch.write("cut.jsonl", &log[..log.len() * 2 / 3]);
+    scratch.run(&["replay", "cut.jsonl"]).assert(0, &["the log has no end", "there is nothing to compare"]);
+}
+
+#[test]
+fn a_file_that_is_no_log_is_refused_at_its_line() {
+    let scratch = recorded();
+    let log = fs::read_to_string(scratch.path("log.jsonl")).unwrap();
+    let mut lines: Vec<&str> = log.lines().collect();
+    // The number of one that stands elsewhere too, so that the count is right.
+    let gap = log.replacen(lines[9], lines[10], 1);
+    lines[4] = "{\"n\":3,\"command\":{\"pipeline\":{\"do\":\"strat\"}}}";
+    for (name, text, message) in [
+        ("empty.jsonl", String::new(), "empty.jsonl:1: this is no line of a decision log: the log is empty"),
+        ("other.jsonl", "{\"x\":1}\n".to_owned(), "other.jsonl:1: this is no line of a decision log"),
+        (
+            "headless.jsonl",
+            lines[1..].join("\n"),
+            "headless.jsonl:1: this is no line of a decision log: the first line is not a header",
+        ),
+        ("typo.jsonl", lines.join("\n"), "typo.jsonl:5: this is no line of a decision log: unknown variant `strat`"),
+        ("after.jsonl", format!("{log}{}", lines[1]), "the line before it is the end"),
+        ("short.jsonl", log.replacen(lines[9], "", 1).replace("\n\n", "\n"), "short.jsonl:"),
+        ("gap.jsonl", gap, "gap.jsonl: entry 8 is missing"),
+        ("later.jsonl", log.replacen("\"schema\":3", "\"schema\":9", 1), "later.jsonl: the log has schema 9"),
+    ] {
+        scratch.write(name, &text);
+        scratch.run(&["replay", name]).assert(2, &[message]);
+    }
+    scratch.run(&["replay", "nowhere.jsonl"]).assert(2, &["nowhere.jsonl: No such file"]);
+}
+
+#[test]
+fn a_log_that_cannot_be_made_keeps_the_run_from_starting_and_one_that_fills_the_disk_does_not_stop_it() {
+    let scratch = Scratch::new(4);
+    scratch.write("pipeline.toml", &mock_pipeline(8, "cooldown = \"10ms\"", NARROW));
+    let refused = scratch.run(&["run", "pipeline.toml", "--out", "out", "--record", "no/such/log.jsonl"]);
+    refused.assert(5, &["cannot write to no/such/log.jsonl: No such file"]);
+    assert!(!scratch.path("out").exists(), "{}", refused.all());
+    if std::path::Path::new("/dev/full").exists() {
+        let full = scratch.run(&["run", "pipeline.toml", "--out", "out", "--record", "/dev/full"]);
+        full.assert(0, &["rows out         4", "the decision log /dev/full is not complete: No space left"]);
+    }
+}
+
+#[test]
+fn no_prompt_no_answer_and_no_row_value_is_in_a_log() {
+    let scratch = recorded();
+    let log = fs::read_to_string(scratch.path("log.jsonl")).unwrap();
+    let title = scratch.rows("out")[0]["title"].as_str().unwrap().to_owned();
+    for secret in ["breakwater", "A title for", &title] {
+        assert!(!log.contains(secret), "{secret:?} is in the log");
+    }
+}
+
+#[test]
+fn the_log_that_the_wasm_tests_replay_is_replayed_here_too() {
+    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../host-wasm/tests/data/decision_log.jsonl");
+    Scratch::new(1).run(&["replay", log]).assert(0, &["every decision is the same"]);
+}

@@ -1,0 +1,41 @@
+//! `tidegate simulate` and `tidegate regress` as a shell sees them: output, files, exit codes.
+
+use crate::support::Scratch;
+
+#[test]
+fn a_dumped_scenario_runs_as_the_built_in_one_does() {
+    let scratch = Scratch::new(0);
+    let dumped = scratch.run(&["simulate", "generate-judge/two-models", "--dump"]);
+    dumped.assert(0, &["[[models]]"]);
+    scratch.write("mine.toml", &dumped.stdout);
+    let own = scratch.run(&["simulate", "mine.toml", "--json", "--seed", "9"]);
+    own.assert(0, &["\"schema\": 1"]);
+    assert_eq!(own.stdout, scratch.run(&["simulate", "generate-judge/two-models", "--json", "--seed", "9"]).stdout);
+}
+
+#[test]
+fn a_wrong_scenario_exits_2_with_its_place() {
+    let scratch = Scratch::new(0);
+    scratch.write("mine.toml", "name = \"n\"\nrwos = 3\n");
+    scratch.run(&["simulate", "mine.toml"]).assert(2, &["mine.toml:2:1: unknown field `rwos`", "did you mean `rows`?"]);
+    scratch.run(&["simulate", "outagee"]).assert(2, &["did you mean `outage`?"]);
+    scratch.run(&["simulate", "tide", "--policy", "first_come"]).assert(2, &["strict_fair, bounded_borrow"]);
+}
+
+#[test]
+fn a_difference_from_the_baseline_exits_7_and_is_told() {
+    let scratch = Scratch::new(0);
+    let files = ["--update-baseline", "idle.json", "--report", "idle.html"];
+    scratch
+        .run(&[&["regress", "--quick"], &files[..]].concat())
+        .assert(0, &["adaptive-row-groups/adaptive", " 0 missed"]);
+    let again = ["regress", "--quick", "--baseline", "idle.json"];
+    scratch.run(&again).assert(0, &["every figure is that of the baseline"]);
+    let read = |name: &str| std::fs::read_to_string(scratch.path(name)).expect(name);
+    assert!(read("idle.html").starts_with("<!doctype html>"));
+    let baseline = read("idle.json").replacen("\"wall_ns\": 1689600000", "\"wall_ns\": 1600000000", 1);
+    scratch.write("idle.json", &baseline);
+    scratch.run(&again).assert(7, &["1 figures are not", "wall_ns: 1600000000 -> 1689600000  (+5.60 %)"]);
+    scratch.write("idle.json", "{}");
+    scratch.run(&again).assert(2, &["the baseline idle.json: missing field `schema`"]);
+}

@@ -1,0 +1,175 @@
+//! A provider that does what the name of the model says, for tests of what stands before it.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::sleep;
+
+/// What the provider has seen, and what holds it back.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// Calls that came.
+    pub(crate) calls: AtomicU32,
+    /// Calls that are in work.
+    pub(crate) in_flight: AtomicU32,
+    /// Calls that were refused.
+    pub(crate) refused: AtomicU32,
+    /// The keys that lists of models were asked for with, one for each call.
+    pub(crate) list_keys: Mutex<Vec<Option<String>>>,
+    /// What `held` waits for, and each piece of a `stream` but the first.
+    pub(crate) go: Semaphore,
+}
+
+impl Seen {
+    pub(crate) fn calls(&self) -> u32 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::SeqCst)
+    }
+}
+
+/// Serves the provider until the test process ends, and gives its base address.
+pub(crate) fn provider() -> (String, Arc<Seen>) {
+    let seen = Arc::new(Seen {
+        calls: AtomicU32::new(0),
+        in_flight: AtomicU32::new(0),
+        refused: AtomicU32::new(0),
+        list_keys: Mutex::default(),
+        go: Semaphore::new(0),
+    });
+    let address = super::serve(Router::new().fallback(answer).with_state(Arc::clone(&seen)));
+    (format!("{address}/v1"), seen)
+}
+
+/// In work for as long as it lives.
+struct InWork(Arc<Seen>);
+
+impl InWork {
+    fn begin(seen: &Arc<Seen>) -> (Self, u32) {
+        let now = seen.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+        (Self(Arc::clone(seen)), now)
+    }
+}
+
+impl Drop for InWork {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn refusal(seen: &Seen, status: u16, retry_after_ms: &str, code: &str) -> Response {
+    seen.refused.fetch_add(1, Ordering::SeqCst);
+    let status = StatusCode::from_u16(status).unwrap();
+    (
+        status,
+        [("retry-after-ms", retry_after_ms)],
+        Json(json!({ "error": { "message": "no", "type": "error", "code": code } })),
+    )
+        .into_response()
+}
+
+fn completion(content: &str) -> Response {
+    let choice = json!({ "index": 0, "message": { "role": "assistant", "content": content }, "finish_reason": "stop" });
+    let usage = json!({ "prompt_tokens": 40, "completion_tokens": 60, "total_tokens": 100 });
+    Json(json!({ "id": "c", "object": "chat.completion", "choices": [choice], "usage": usage })).into_response()
+}
+
+async fn answer(State(seen): State<Arc<Seen>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
+    if uri.path() == "/v1/models" {
+        let key = headers.get("authorization").map(|key| key.to_str().unwrap().to_string());
+        seen.list_keys.lock().unwrap().push(key);
+        return Json(json!({ "object": "list", "data": [{ "id": "held" }, { "id": "other" }] })).into_response();
+    }
+    let call = seen.calls.fetch_add(1, Ordering::SeqCst) + 1;
+    let said: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let model = said["model"].as_str().unwrap_or("echo");
+    let (kind, number) = model.split_once('-').unwrap_or((model, "0"));
+    let number: u32 = number.parse().unwrap_or(0);
+    let (in_work, now) = InWork::begin(&seen);
+    match kind {
+        // Bears so many calls at once.
+        "bears" if now > number => refusal(&seen, 429, "20", "rate_limit_exceeded"),
+        "bears" => {
+            sleep(Duration::from_millis(5)).await;
+            drop(in_work);
+            completion("done")
+        }
+        // Refuses the first so many calls.
+        "refuses" if call <= number => refusal(&seen, 429, "10", "rate_limit_exceeded"),
+        // Asks for a pause of so many milliseconds, if it is the first call of all.
+        "pauses" if call == 1 => refusal(&seen, 429, &number.to_string(), "rate_limit_exceeded"),
+        "pauses" => completion("after the pause"),
+        "overloaded" if call <= number => refusal(&seen, 529, "10", "overloaded"),
+        "fails" if call <= number => refusal(&seen, 500, "10", "server_error"),
+        "refuses" | "overloaded" | "fails" => completion("at last"),
+        "quota" => refusal(&seen, 429, "10", "insufficient_quota"),
+        "never" => refusal(&seen, 429, "60000", "rate_limit_exceeded"),
+        "key" => (StatusCode::UNAUTHORIZED, "Incorrect API key provided: sk-prov**der").into_response(),
+        "slow" => {
+            sleep(Duration::from_millis(u64::from(number))).await;
+            completion("slow")
+        }
+        "held" => {
+            seen.go.acquire().await.unwrap().forget();
+            completion("held")
+        }
+        "stream" => stream(seen, in_work, number, false),
+        "breaks" => stream(seen, in_work, number, true),
+        _ => echo(&uri, &headers, &said),
+    }
+}
+
+fn echo(uri: &Uri, headers: &HeaderMap, said: &Value) -> Response {
+    let headers: serde_json::Map<String, Value> = headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), Value::from(value.to_str().unwrap_or_default())))
+        .collect();
+    let hop = [("connection", "x-hop"), ("x-hop", "1"), ("x-kept", "2")];
+    (hop, Json(json!({ "uri": uri.to_string(), "headers": headers, "body": said }))).into_response()
+}
+
+/// So many pieces, each but the first once it may go; then the end, or a break.
+fn stream(seen: Arc<Seen>, in_work: InWork, pieces: u32, breaks: bool) -> Response {
+    let (sender, receiver) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);
+    tokio::spawn(async move {
+        let _in_work = in_work;
+        for piece in 0..pieces {
+            if piece > 0 {
+                // Also looks out for a client that has left.
+                tokio::select! {
+                    go = seen.go.acquire() => go.unwrap().forget(),
+                    () = sender.closed() => return,
+                }
+            }
+            let event = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{piece}\"}}}}]}}\n\n");
+            if sender.send(Ok(event.into())).await.is_err() {
+                return;
+            }
+        }
+        let end = if breaks { Err(std::io::Error::other("broken")) } else { Ok("data: [DONE]\n\n".into()) };
+        let _ = sender.send(end).await;
+    });
+    ([("content-type", "text/event-stream")], Body::from_stream(Pieces(receiver))).into_response()
+}
+
+struct Pieces(mpsc::Receiver<Result<Bytes, std::io::Error>>);
+
+impl futures_core::Stream for Pieces {
+    type Item = Result<Bytes, std::io::Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(context)
+    }
+}
