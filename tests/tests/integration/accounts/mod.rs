@@ -3,6 +3,8 @@
 mod reference;
 
 use self::reference::{Integrals, Record, task_resources};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tidegate_core::observe::{Distribution, IdleCause, ResourceFigures, RunAccount, RunFigures, Sink, SinkError};
 use tidegate_core::pipeline::event::SchedulerEvent;
 use tidegate_core::request::event::RequestEvent;
@@ -13,12 +15,13 @@ use tidegate_tests::worlds::draw;
 /// Events above which the reference would take too long.
 const MOST: usize = 2_500;
 
-/// What a run came to, and its events in JSON lines in the order in which they were heard.
+/// What a run came to, and what was heard of it.
 struct Heard {
     empty: RunAccount,
     figures: RunFigures,
     record: Record,
-    lines: Vec<String>,
+    /// Whether each event is one of the scheduler, in the order in which they were heard.
+    order: Vec<bool>,
 }
 
 fn hear(scenario: &Scenario, seed: u64) -> Heard {
@@ -27,41 +30,48 @@ fn hear(scenario: &Scenario, seed: u64) -> Heard {
     let mut world = World::listened(scenario, seed, prepare).unwrap();
     let account = empty.clone();
     let record = Record { scheduler: Vec::new(), requests: Vec::new() };
-    let mut ears = Ears { account, record, lines: Vec::new() };
+    let mut ears = Ears { account, record, order: Vec::new() };
     world.run_feeding(&mut ears).unwrap();
     assert!(world.finished().is_some());
-    let Ears { account, record, lines } = ears;
-    Heard { empty, figures: account.figures(), record, lines }
+    let Ears { account, record, order } = ears;
+    Heard { empty, figures: account.figures(), record, order }
 }
 
 /// What is kept of a run while it goes on.
 struct Ears {
     account: RunAccount,
     record: Record,
-    lines: Vec<String>,
+    order: Vec<bool>,
 }
 
 impl Sink for Ears {
     fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
         self.account.on_scheduler(event);
-        self.lines.push(format!("s{}", serde_json::to_string(event).unwrap()));
+        self.order.push(true);
         self.record.scheduler.push(*event);
         Ok(())
     }
 
     fn on_request(&mut self, event: &RequestEvent) -> Result<(), SinkError> {
         self.account.on_request(event);
-        self.lines.push(format!("r{}", serde_json::to_string(event).unwrap()));
+        self.order.push(false);
         self.record.requests.push(*event);
         Ok(())
     }
 }
 
-fn replay(mut account: RunAccount, lines: &[String]) -> RunFigures {
-    for line in lines {
-        match line.split_at(1) {
-            ("r", event) => account.on_request(&serde_json::from_str::<RequestEvent>(event).unwrap()),
-            (_, event) => account.on_scheduler(&serde_json::from_str::<SchedulerEvent>(event).unwrap()),
+/// The event, out of its line of a recording.
+fn read_back<Event: Serialize + DeserializeOwned>(event: &Event) -> Event {
+    serde_json::from_str(&serde_json::to_string(event).unwrap()).unwrap()
+}
+
+fn replay(mut account: RunAccount, record: &Record, order: &[bool]) -> RunFigures {
+    let (mut scheduler, mut requests) = (record.scheduler.iter(), record.requests.iter());
+    for of_scheduler in order {
+        if *of_scheduler {
+            account.on_scheduler(&read_back(scheduler.next().unwrap()));
+        } else {
+            account.on_request(&read_back(requests.next().unwrap()));
         }
     }
     account.figures()
@@ -103,7 +113,7 @@ fn a_recorded_run_comes_to_the_same_figures_as_the_run_itself_to_the_byte() {
     // No event tells of other settings.
     for seed in (0..60).filter(|seed| !is_capped_anew(&draw(*seed), None)) {
         let heard = hear(&draw(seed), seed);
-        let again = replay(heard.empty, &heard.lines);
+        let again = replay(heard.empty, &heard.record, &heard.order);
         assert_eq!(again, heard.figures, "world {seed}");
         assert_eq!(serde_json::to_string(&again).unwrap(), serde_json::to_string(&heard.figures).unwrap());
     }
