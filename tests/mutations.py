@@ -98,7 +98,7 @@ FAULTS = [
           "                shared.yielding.needs_resume = true;\n                break;",
           "                shared.yielding.needs_resume = true;"),
     Fault("waiters of one resource delay those of another of their group", "request/provider/wait_queue.rs",
-          "|(key, _)| *key == (line.slot, line.run)", "|(key, _)| key.1 == line.run"),
+          "|(of, _)| *of == line", "|(of, _)| of.run == line.run"),
     Fault("a newcomer overtakes a waiter that could go", "request/provider/serve.rs",
           "self.has_waiters() && self.select(now, None, shared).is_some()", "false"),
     Fault("the FIFOs of a group keep the tags they had", "fair_queue/mod.rs",

@@ -249,6 +249,9 @@ fn irregular_releases_are_told_apart_counted_and_change_nothing_else() {
     assert_eq!(answer(id), ReleaseAnswer::Duplicate);
     let counted = bench.machine.release_diagnostics();
     assert_eq!((counted.duplicate, counted.stale, counted.wrong_controller), (1, 1, 1));
+    // The stale lease names a resource that there is not, and the strange one a resource of another controller.
+    let of_resource = bench.state().irregular_releases;
+    assert_eq!((of_resource.duplicate, of_resource.stale, of_resource.wrong_controller), (1, 0, 0));
     assert_eq!(bench.machine.active_leases(), 0);
 }
 

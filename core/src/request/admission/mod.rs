@@ -214,7 +214,9 @@ impl RequestAdmission {
 
     #[cold]
     fn irregular(&mut self, now: Instant, lease: LeaseId, answer: ReleaseAnswer) -> ReleaseAnswer {
-        if let Some(Address { provider, slot }) = self.addresses.get(lease.item as usize).copied() {
+        // A lease of another controller names no resource of this one.
+        let is_own = answer != ReleaseAnswer::WrongController;
+        if let Some(Address { provider, slot }) = self.addresses.get(lease.item as usize).filter(|_| is_own).copied() {
             self.providers[provider as usize].resources[slot as usize].irregular.count(answer);
         }
         let fact = RequestFact::ReleaseDiagnostic { lease, answer };

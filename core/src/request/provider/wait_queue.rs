@@ -19,24 +19,22 @@ use crate::fair_queue::{BlockedSetId, ClassId, FairQueue, FifoId, GroupId as Que
 use crate::map::Map;
 use crate::request::yielding::YieldClass;
 
-/// A FIFO of a group, by the slot of its resource and, for yielding waiters, the run of their workers.
-type GroupFifo = ((u32, Option<u32>), FifoId);
-
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     pub(super) fair: FairQueue,
     /// The queue's groups by the index of the request group. Each is made by the first request that names it here.
     groups: Map<u32, QueueGroup>,
     /// The FIFOs in use, by the queue's group. Most groups have one.
-    fifos: Vec<SmallVec<[GroupFifo; 1]>>,
+    fifos: Vec<SmallVec<[(Line, FifoId); 1]>>,
 }
 
 /// Where a waiter is queued.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) group: QueueGroup,
+    /// The slot of its resource.
     pub(super) slot: u32,
-    /// The run of a yielding waiter.
+    /// The run of a yielding waiter's worker.
     pub(super) run: Option<u32>,
 }
 
@@ -75,7 +73,7 @@ impl WaitQueue {
     #[inline]
     pub(super) fn fifo(&mut self, line: Line) -> FifoId {
         let known = &self.fifos[line.group.index()];
-        match known.iter().find(|(key, _)| *key == (line.slot, line.run)) {
+        match known.iter().find(|(of, _)| *of == line) {
             Some((_, fifo)) => *fifo,
             None => self.add_fifo(line),
         }
@@ -86,7 +84,7 @@ impl WaitQueue {
         let known = &mut self.fifos[line.group.index()];
         let is_first = known.is_empty();
         let fifo = if is_first { self.fair.first_fifo(line.group) } else { self.fair.add_fifo(line.group) };
-        known.push(((line.slot, line.run), fifo));
+        known.push((line, fifo));
         fifo
     }
 
