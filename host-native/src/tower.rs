@@ -88,7 +88,7 @@ pub trait Settle<T, E> {
     fn settle(&self, result: Result<T, E>, slot: Admitted) -> Result<Self::Response, E>;
 }
 
-/// Answers of HTTP and gRPC: read by [`Head`](crate::response::Head), held by [`HeldBody`]. An error of the service is a provider failure.
+/// Answers of HTTP and gRPC: read by [`ResponseInfo`](crate::response::ResponseInfo), held by [`HeldBody`]. An error of the service is a provider failure.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HttpAnswers;
 

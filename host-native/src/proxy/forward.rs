@@ -33,7 +33,7 @@ use super::tenant::{Group, Level, Tenant};
 use super::watch::Watcher;
 use super::{ReplyBody, Shared, models};
 use crate::gate::Admitted;
-use crate::response::{self, Head, Held, HeldBody};
+use crate::response::{self, Held, HeldBody, ResponseInfo};
 
 /// The longest refusal that is read to its end, so that its connection can be used again.
 const REFUSAL_BYTES: usize = 64 << 10;
@@ -238,7 +238,7 @@ impl Trip<'_> {
     async fn judge(
         &mut self,
         answer: Answer,
-        head: &Head,
+        head: &ResponseInfo,
         mut call: Call,
         journey: &Journey,
     ) -> Result<Option<Response<ReplyBody>>, Refusal> {
@@ -290,7 +290,7 @@ impl Trip<'_> {
 }
 
 /// Reads the head of an answer. A refusal of the request itself has used nothing; of what failed otherwise nobody knows.
-fn read_head(answer: &reqwest::Response) -> Head {
+fn read_head(answer: &reqwest::Response) -> ResponseInfo {
     let mut head = response::read_head(answer.status(), answer.headers(), SystemTime::now());
     if answer.status().is_client_error() && head.completion.outcome == Outcome::ProviderFailure {
         head.completion = head.completion.used(Usage::default());

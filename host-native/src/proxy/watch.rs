@@ -13,7 +13,7 @@ use super::Shared;
 use super::route::Resource;
 use super::tenant::{Level, Tenant};
 use super::usage::UsageReader;
-use crate::response::{Head, Observe};
+use crate::response::{Observe, ResponseInfo};
 
 /// Counts one call of a provider: in flight for as long as it lives, and then by how it ended.
 pub(super) struct Watcher {
@@ -49,7 +49,7 @@ impl Watcher {
     }
 
     /// The head of the answer is there.
-    pub(super) fn head(&mut self, head: &Head, headers: &HeaderMap) {
+    pub(super) fn head(&mut self, head: &ResponseInfo, headers: &HeaderMap) {
         match head.completion.outcome {
             Outcome::RateLimited => self.ended(Outcome::RateLimited),
             Outcome::Success => {

@@ -9,7 +9,7 @@ use pin_project_lite::pin_project;
 use tidegate_core::budget::Usage;
 use tidegate_core::request::{Completion, Outcome};
 
-use super::{Head, grpc};
+use super::{ResponseInfo, grpc};
 use crate::gate::Admitted;
 
 /// The slot of a call whose answer is under way.
@@ -32,7 +32,7 @@ impl Held {
 
     /// Takes in the head of the answer. A refusal gives the slot back at once: what it says is known, it holds nothing at
     /// the provider, and whoever waits must hear of it before the next call goes out.
-    pub fn read(&mut self, head: &Head) {
+    pub fn read(&mut self, head: &ResponseInfo) {
         if let Some(slot) = &self.slot {
             slot.correct(&head.corrections);
         }

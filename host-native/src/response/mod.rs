@@ -15,12 +15,12 @@ use tidegate_core::request::response::{self, Headers};
 use tidegate_core::time::Duration;
 
 pub use body::{Held, HeldBody, Observe};
-pub use tidegate_core::request::response::Head;
+pub use tidegate_core::request::response::ResponseInfo;
 
 /// Reads status and headers at wall-clock time `now`.
 #[must_use]
-pub fn read_head(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Head {
-    Head::read(status.as_u16(), &Sent { headers, now })
+pub fn read_head(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> ResponseInfo {
+    ResponseInfo::read(status.as_u16(), &Sent { headers, now })
 }
 
 /// How a gRPC call ended, by the headers of an answer without a body or by its trailers; `None` if they do not say.

@@ -1,7 +1,7 @@
 //! The head of an answer, read by the core.
 
 use tidegate_core::budget::Dimension;
-use tidegate_core::request::response::{Head, Headers, NAMES};
+use tidegate_core::request::response::{Headers, NAMES, ResponseInfo};
 use tidegate_core::time::Duration;
 use wasm_bindgen::prelude::*;
 
@@ -39,7 +39,7 @@ pub fn head_names() -> String {
 #[wasm_bindgen(js_name = readHead)]
 #[must_use]
 pub fn read_head(status: u32, headers: &str, until_ms: f64) -> Vec<f64> {
-    let head = Head::read(status as u16, &Lines { text: headers, until: span(until_ms) });
+    let head = ResponseInfo::read(status as u16, &Lines { text: headers, until: span(until_ms) });
     let mut numbers =
         vec![outcome_number(head.completion.outcome), head.completion.retry_after.map_or(f64::NAN, millis)];
     for said in &head.corrections {

@@ -23,7 +23,7 @@
 //!
 //! ```
 //! use tidegate_core::request::Completion;
-//! use tidegate_core::request::response::{Head, Headers};
+//! use tidegate_core::request::response::{ResponseInfo, Headers};
 //! use tidegate_core::time::Duration;
 //!
 //! struct Pairs(&'static [(&'static str, &'static str)]);
@@ -38,7 +38,7 @@
 //!     }
 //! }
 //!
-//! let head = Head::read(429, &Pairs(&[("retry-after", "2"), ("x-ratelimit-remaining-requests", "0")]));
+//! let head = ResponseInfo::read(429, &Pairs(&[("retry-after", "2"), ("x-ratelimit-remaining-requests", "0")]));
 //! assert_eq!(head.completion, Completion::rate_limited(Some(Duration::from_secs(2))));
 //! assert_eq!(head.corrections[0].remaining, Some(0));
 //! ```
@@ -101,14 +101,14 @@ pub trait Headers {
 
 /// What the head of an answer says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct ResponseInfo {
     /// How the call ends, if its body comes through whole.
     pub completion: Completion,
     /// What the provider said about its budgets.
     pub corrections: Vec<Correction>,
 }
 
-impl Head {
+impl ResponseInfo {
     /// Reads an HTTP status and headers.
     #[must_use]
     pub fn read(status: u16, headers: &dyn Headers) -> Self {

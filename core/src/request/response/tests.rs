@@ -19,7 +19,7 @@ impl Headers for Sent<'_> {
 }
 
 fn read(status: u16, headers: &[(&str, &str)]) -> Completion {
-    Head::read(status, &Sent(headers)).completion
+    ResponseInfo::read(status, &Sent(headers)).completion
 }
 
 fn wait_for(headers: &[(&str, &str)]) -> Option<Duration> {
