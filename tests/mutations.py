@@ -104,6 +104,12 @@ FAULTS = [
     Fault("the FIFOs of a group keep the tags they had", "fair_queue/mod.rs",
           "if group.len > self.fifos[fifo as usize].len {", "if false {"),
     Fault("every rate limit of a burst cuts", "limit/mod.rs", "call.grant >= self.known", "true"),
+    Fault("a connection that failed keeps its estimate spent", "budget/mod.rs",
+          "(Outcome::RateLimited | Outcome::ConnectionFailed, _)", "(Outcome::RateLimited, _)"),
+    Fault("every 403 is a refused key", "request/response/mod.rs",
+          "                401 => Outcome::KeyRefused.into(),", "                401 | 403 => Outcome::KeyRefused.into(),"),
+    Fault("an empty account is waited for", "request/response/error.rs",
+          "self.has_code(QUOTA_CODES) || may_be_account", "may_be_account"),
 ]
 
 

@@ -13,7 +13,7 @@ pub enum Outcome {
     Success,
     /// The provider refused for too many calls: 429 and the like.
     RateLimited,
-    /// The provider failed: 5xx, a broken connection, a refusal of this one request.
+    /// The provider failed: 5xx, or an answer that breaks off or cannot be read.
     ProviderFailure,
     /// The provider did not answer in time.
     ProviderTimeout,
@@ -23,6 +23,58 @@ pub enum Outcome {
     LocalTimeout,
     /// Something else went wrong on the caller's side.
     Unexpected,
+    /// No answer at all: the connection was refused, reset, or never made.
+    ConnectionFailed,
+    /// The provider refused this one request, and would refuse it again: most 4xx.
+    RequestRefused,
+    /// The provider refused the key, whatever it is asked with it.
+    KeyRefused,
+    /// The account behind the key is out of funds or of quota.
+    QuotaExhausted,
+    /// The provider has no such model.
+    ModelNotFound,
+}
+
+impl Outcome {
+    /// All, in the order of their numbers in foreign languages.
+    pub const ALL: [Self; 12] = [
+        Self::Success,
+        Self::RateLimited,
+        Self::ProviderFailure,
+        Self::ProviderTimeout,
+        Self::LocalCancelled,
+        Self::LocalTimeout,
+        Self::Unexpected,
+        Self::ConnectionFailed,
+        Self::RequestRefused,
+        Self::KeyRefused,
+        Self::QuotaExhausted,
+        Self::ModelNotFound,
+    ];
+
+    /// The name in recordings and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::RateLimited => "rate_limited",
+            Self::ProviderFailure => "provider_failure",
+            Self::ProviderTimeout => "provider_timeout",
+            Self::LocalCancelled => "local_cancelled",
+            Self::LocalTimeout => "local_timeout",
+            Self::Unexpected => "unexpected",
+            Self::ConnectionFailed => "connection_failed",
+            Self::RequestRefused => "request_refused",
+            Self::KeyRefused => "key_refused",
+            Self::QuotaExhausted => "quota_exhausted",
+            Self::ModelNotFound => "model_not_found",
+        }
+    }
+
+    /// Whether the provider answered without doing any work: it has counted one request, and no tokens.
+    pub(crate) const fn is_refusal(self) -> bool {
+        matches!(self, Self::RequestRefused | Self::KeyRefused | Self::QuotaExhausted | Self::ModelNotFound)
+    }
 }
 
 /// An outcome with what the provider said about it.
@@ -110,6 +162,18 @@ impl Usage {
             Dimension::InputTokens => u64::from(self.input_tokens),
             Dimension::OutputTokens => u64::from(self.output_tokens),
             Dimension::TotalTokens => u64::from(self.input_tokens) + u64::from(self.output_tokens),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_stands_at_its_number_in_the_list() {
+        for (number, outcome) in Outcome::ALL.into_iter().enumerate() {
+            assert_eq!(outcome as usize, number);
         }
     }
 }

@@ -6,7 +6,8 @@
 //! ```text
 //! reserve     when a call goes out its estimate is taken from every budget at once, or the call waits
 //! settle      when it ends, what it used takes the place of the estimate; what was too much comes back
-//! give back   a call that was refused (429) or cancelled returns all of it
+//! give back   a call that was refused for too many calls (429), never reached its provider or was cancelled returns all of it;
+//!             one whose request, key, account or model was refused returns all but the request
 //! correct     what the provider says is left overrules the bucket
 //! ```
 //!
@@ -225,7 +226,8 @@ impl Budgets {
 
     fn settle_all(&mut self, now: Instant, estimate: Usage, done: &Completion) {
         let used = match (done.outcome, done.usage) {
-            (Outcome::RateLimited, _) | (Outcome::LocalCancelled, None) => None,
+            (Outcome::RateLimited | Outcome::ConnectionFailed, _) | (Outcome::LocalCancelled, None) => None,
+            (outcome, None) if outcome.is_refusal() => Some(Usage::default()),
             // What failed on the way may have been counted: only a refusal or the caller's own word says it was not.
             (_, usage) => Some(usage.unwrap_or(estimate)),
         };

@@ -79,14 +79,28 @@ fn a_call_takes_from_all_budgets_or_from_none() {
 }
 
 #[test]
-fn a_refused_or_cancelled_call_gives_everything_back() {
-    for outcome in [Outcome::RateLimited, Outcome::LocalCancelled] {
+fn a_call_that_came_too_early_was_cancelled_or_never_arrived_gives_everything_back() {
+    for outcome in [Outcome::RateLimited, Outcome::LocalCancelled, Outcome::ConnectionFailed] {
         let mut bench = bench(&[tokens(), BudgetConfig::per_day(Dimension::Requests, 5)]);
         let lease = go(&mut bench, 60);
         bench.end(lease, outcome);
         let budgets = bench.state().budgets;
         assert_eq!((budgets[0].available, budgets[1].available), (60, 5), "{outcome:?}");
         assert_eq!((budgets[0].reserved, budgets[1].reserved), (0, 0));
+    }
+}
+
+#[test]
+fn a_call_that_was_refused_counts_as_a_request_without_tokens() {
+    for outcome in [Outcome::RequestRefused, Outcome::KeyRefused, Outcome::QuotaExhausted, Outcome::ModelNotFound] {
+        let mut bench = bench(&[tokens(), BudgetConfig::per_day(Dimension::Requests, 5)]);
+        let lease = go(&mut bench, 60);
+        bench.end(lease, outcome);
+        let budgets = bench.state().budgets;
+        assert_eq!((budgets[0].available, budgets[1].available), (60, 4), "{outcome:?}");
+        let lease = go(&mut bench, 60);
+        bench.end(lease, Completion::new(outcome).used(Usage::tokens(10, 0)));
+        assert_eq!(available(&bench), 50, "what the provider says it used counts all the same");
     }
 }
 

@@ -72,6 +72,8 @@ pub enum RetryKind {
     ServerError,
     /// The connection was refused or broke.
     Connection,
+    /// The answer broke off, is empty, or is of another form than the protocol promises.
+    UnreadableAnswer,
     /// Request admission did not let the call out in time. Never dropped: see [`RetryKind::is_preserved`].
     AdmissionTimeout,
 }
@@ -92,6 +94,7 @@ impl fmt::Display for RetryKind {
             Self::Timeout => "timeout",
             Self::ServerError => "server error",
             Self::Connection => "connection failed",
+            Self::UnreadableAnswer => "unreadable answer",
             Self::AdmissionTimeout => "admission timeout",
         })
     }
@@ -105,11 +108,11 @@ impl fmt::Display for RetryKind {
 pub enum FailureKind {
     /// The provider refuses this request (other 4xx).
     Request,
-    /// The provider refuses the credentials (401, 403).
+    /// The provider refuses the credentials (401).
     Authentication,
     /// No such model or address (404).
     NotFound,
-    /// The answer is not what the protocol promises.
+    /// The answer came whole and is not what was asked for.
     MalformedAnswer,
     /// The prompt could not be made from the row.
     Template,

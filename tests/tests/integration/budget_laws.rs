@@ -12,8 +12,15 @@ use tidegate_core::time::{Duration, Instant};
 const DIMENSIONS: [Dimension; 4] =
     [Dimension::Requests, Dimension::InputTokens, Dimension::OutputTokens, Dimension::TotalTokens];
 
-const OUTCOMES: [Outcome; 5] =
-    [Outcome::Success, Outcome::RateLimited, Outcome::ProviderFailure, Outcome::LocalCancelled, Outcome::LocalTimeout];
+const OUTCOMES: [Outcome; 7] = [
+    Outcome::Success,
+    Outcome::RateLimited,
+    Outcome::ProviderFailure,
+    Outcome::LocalCancelled,
+    Outcome::LocalTimeout,
+    Outcome::ConnectionFailed,
+    Outcome::RequestRefused,
+];
 
 #[derive(Clone, Debug)]
 enum Command {
@@ -124,7 +131,8 @@ impl World {
                 let says = share % 2 == 0 && outcome == Outcome::Success;
                 let (input, output) = (call.estimate.input_tokens, call.estimate.output_tokens);
                 let (usage_back, requests) = match outcome {
-                    Outcome::RateLimited | Outcome::LocalCancelled => (call.estimate, 1),
+                    Outcome::RateLimited | Outcome::LocalCancelled | Outcome::ConnectionFailed => (call.estimate, 1),
+                    Outcome::RequestRefused => (call.estimate, 0),
                     _ if says => (Usage::tokens(input - usage.input_tokens, output - usage.output_tokens), 0),
                     _ => (Usage::default(), 0),
                 };

@@ -4,6 +4,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use tidegate_core::pipeline::event::{Interest, SchedulerEventKind};
 use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, Strategy, TaskOutcome, WorkerId};
+use tidegate_core::request::Outcome;
 use tidegate_core::task::TaskGroup;
 use tidegate_core::time::Instant;
 
@@ -17,6 +18,14 @@ fn told() -> Result<Vec<Value>> {
     let _ = pipeline.task_finished(Instant::from_nanos(5), WorkerId::from_bits(0), TaskOutcome::Success);
     pipeline.checkpoint_finished(Instant::from_nanos(9), 0, Ok(()));
     std::iter::from_fn(|| pipeline.poll_event()).map(|event| Ok(serde_json::to_value(event)?)).collect()
+}
+
+#[test]
+fn an_outcome_has_one_name_everywhere() -> Result<()> {
+    for outcome in Outcome::ALL {
+        assert_eq!(serde_json::to_value(outcome)?, outcome.name());
+    }
+    Ok(())
 }
 
 #[test]

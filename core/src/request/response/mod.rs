@@ -1,12 +1,20 @@
-//! What the head of an HTTP or gRPC answer tells admission: how the call ended, when to come back, what is left of the rates.
+//! What an HTTP or gRPC answer tells admission: how the call ended, when to come back, what is left of the rates.
+//!
+//! This is the one table of what an answer means; hosts only fetch headers and parse bodies. The head decides first:
 //!
 //! | answer | outcome |
 //! | --- | --- |
 //! | 429, 529, or 503 with Retry-After; gRPC `RESOURCE_EXHAUSTED` | rate limited |
 //! | 408, 504; gRPC `DEADLINE_EXCEEDED` | provider timeout |
-//! | other 4xx and 5xx; any other gRPC status but `OK` and `CANCELLED` | provider failure |
+//! | other 5xx; gRPC `UNAVAILABLE`, `INTERNAL`, `UNKNOWN`, `ABORTED`, `DATA_LOSS` | provider failure |
+//! | 401; gRPC `UNAUTHENTICATED` | key refused |
+//! | 402 | quota exhausted |
+//! | other 4xx; any other gRPC status but `OK` and `CANCELLED` | request refused |
 //! | gRPC `CANCELLED` | local cancelled |
 //! | anything else, once its body has ended | success |
+//!
+//! The body of an error may say more, since providers put very different things under one status:
+//! [`ResponseInfo::refine`] and the table in [`ErrorDetails`].
 //!
 //! Retry-After is read as seconds, as a date, and as `retry-after-ms`; gRPC says it as `grpc-retry-pushback-ms`. A
 //! refusal that has none takes the wait from the `x-ratelimit-reset-*` headers of what is used up:
@@ -43,12 +51,17 @@
 //! assert_eq!(head.corrections[0].remaining, Some(0));
 //! ```
 
+mod error;
 mod wait;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_error;
 
 use alloc::vec::Vec;
+
+pub use error::{ErrorDetails, Refusal};
 
 use crate::budget::{Correction, Dimension};
 use crate::call::{Completion, Outcome};
@@ -99,11 +112,28 @@ pub trait Headers {
     fn until(&self, date: &str) -> Option<Duration>;
 }
 
-/// What the head of an answer says.
+/// An answer without headers.
+struct NoHeaders;
+
+impl Headers for NoHeaders {
+    fn get(&self, _name: &str) -> Option<&str> {
+        None
+    }
+
+    fn until(&self, _date: &str) -> Option<Duration> {
+        None
+    }
+}
+
+/// What an answer says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseInfo {
+    /// The HTTP status.
+    pub status: u16,
     /// How the call ends, if its body comes through whole.
     pub completion: Completion,
+    /// Why a request was refused, where its outcome is [`Outcome::RequestRefused`].
+    pub refusal: Option<Refusal>,
     /// What the provider said about its budgets.
     pub corrections: Vec<Correction>,
 }
@@ -119,11 +149,15 @@ impl ResponseInfo {
                 429 | OVERLOADED => Completion::rate_limited(asked.or_else(|| wait_of_exhausted(&corrections))),
                 503 if asked.is_some() => Completion::rate_limited(asked),
                 408 | 504 => Outcome::ProviderTimeout.into(),
-                400.. => Outcome::ProviderFailure.into(),
+                401 => Outcome::KeyRefused.into(),
+                402 => Outcome::QuotaExhausted.into(),
+                400..=499 => Outcome::RequestRefused.into(),
+                500.. => Outcome::ProviderFailure.into(),
                 _ => Outcome::Success.into(),
             }
         });
-        Self { completion, corrections }
+        let refusal = (completion.outcome == Outcome::RequestRefused).then_some(Refusal::of_status(status));
+        Self { status, completion, refusal, corrections }
     }
 
     /// Whether the provider refused the call for too many calls.
@@ -140,7 +174,10 @@ pub fn grpc(metadata: &dyn Headers) -> Option<Completion> {
     Some(match number(GRPC_STATUS)? {
         0 => Outcome::Success.into(),
         1 => Outcome::LocalCancelled.into(),
+        // Invalid argument, not found, already exists, permission denied, failed precondition, out of range, unimplemented.
+        3 | 5 | 6 | 7 | 9 | 11 | 12 => Outcome::RequestRefused.into(),
         4 => Outcome::ProviderTimeout.into(),
+        16 => Outcome::KeyRefused.into(),
         // A negative pushback means "do not try again", which is not the gate's to decide.
         8 => {
             let pushback = number(GRPC_PUSHBACK).and_then(|millis| u64::try_from(millis).ok());

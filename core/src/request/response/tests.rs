@@ -49,13 +49,17 @@ fn a_refusal_without_retry_after_waits_for_what_is_used_up() {
 }
 
 #[test]
-fn every_other_status_is_a_success_a_timeout_or_a_failure() {
+fn every_other_status_is_a_success_a_refusal_a_timeout_or_a_failure() {
     for (status, outcome) in [
         (200, Outcome::Success),
         (304, Outcome::Success),
-        (400, Outcome::ProviderFailure),
-        (404, Outcome::ProviderFailure),
+        (400, Outcome::RequestRefused),
+        (401, Outcome::KeyRefused),
+        (402, Outcome::QuotaExhausted),
+        (403, Outcome::RequestRefused),
+        (404, Outcome::RequestRefused),
         (408, Outcome::ProviderTimeout),
+        (422, Outcome::RequestRefused),
         (500, Outcome::ProviderFailure),
         (504, Outcome::ProviderTimeout),
     ] {
@@ -71,6 +75,9 @@ fn a_grpc_status_counts_more_than_the_http_status_that_carries_it() {
     assert_eq!(read(503, &[("grpc-status", "0")]), Outcome::Success.into());
     assert_eq!(read(200, &[("grpc-status", "4")]), Outcome::ProviderTimeout.into());
     assert_eq!(read(200, &[("grpc-status", "1")]), Outcome::LocalCancelled.into());
+    assert_eq!(read(200, &[("grpc-status", "3")]), Outcome::RequestRefused.into());
+    assert_eq!(read(200, &[("grpc-status", "14")]), Outcome::ProviderFailure.into());
+    assert_eq!(read(200, &[("grpc-status", "16")]), Outcome::KeyRefused.into());
     assert_eq!(read(200, &[("grpc-status", "eight")]), Outcome::Success.into());
 }
 

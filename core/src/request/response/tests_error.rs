@@ -1,0 +1,103 @@
+use super::*;
+use crate::call::Outcome;
+use crate::time::Duration;
+
+fn refined(status: u16, codes: &[&str], message: &str) -> ResponseInfo {
+    let mut info = ResponseInfo::read(status, &NoHeaders);
+    info.refine(&ErrorDetails { codes, message, retry_delay: None });
+    info
+}
+
+fn outcome(status: u16, codes: &[&str], message: &str) -> Outcome {
+    refined(status, codes, message).completion.outcome
+}
+
+#[test]
+fn a_code_of_quota_turns_a_rate_limit_into_an_empty_account() {
+    assert_eq!(outcome(429, &["insufficient_quota"], ""), Outcome::QuotaExhausted);
+    assert_eq!(outcome(429, &["rate_limit_exceeded", "tokens"], "Rate limit reached"), Outcome::RateLimited);
+    assert_eq!(outcome(403, &["BILLING_DISABLED"], ""), Outcome::QuotaExhausted);
+    // An overloaded provider that speaks of credits is overloaded.
+    assert_eq!(outcome(429, &[], "your credit balance is too low for a higher limit"), Outcome::RateLimited);
+}
+
+#[test]
+fn a_403_is_a_refused_key_only_if_it_says_so() {
+    assert_eq!(outcome(403, &["API_KEY_INVALID"], ""), Outcome::KeyRefused);
+    let info = refined(403, &["unsupported_country_region_territory"], "Country not supported");
+    assert_eq!((info.completion.outcome, info.refusal), (Outcome::RequestRefused, Some(Refusal::Forbidden)));
+}
+
+#[test]
+fn a_404_is_a_missing_model_only_if_it_speaks_of_one() {
+    assert_eq!(outcome(404, &["404"], "The model `x` does not exist."), Outcome::ModelNotFound);
+    assert_eq!(outcome(404, &[], "Invalid URL (POST /v1/chat)"), Outcome::RequestRefused);
+    assert_eq!(refined(404, &[], "").refusal, Some(Refusal::NotFound));
+    assert_eq!(outcome(400, &[], "the model does not take images"), Outcome::RequestRefused);
+}
+
+#[test]
+fn what_a_server_says_while_it_fails_is_no_refusal() {
+    assert_eq!(outcome(500, &["api_error"], "model not found in cache"), Outcome::ProviderFailure);
+    assert_eq!(outcome(503, &["unavailable_error"], "Loading model"), Outcome::ProviderFailure);
+}
+
+#[test]
+fn a_request_that_is_too_long_is_refused_whatever_the_status() {
+    for (status, codes, message) in [
+        (400, &["context_length_exceeded"][..], ""),
+        (400, &[], "This model's maximum context length is 4096 tokens."),
+        (413, &[], ""),
+        (
+            429,
+            &["rate_limit_exceeded"],
+            "Request too large for m on tokens per min (TPM): Limit 10000, Requested 12000.",
+        ),
+    ] {
+        let info = refined(status, codes, message);
+        assert_eq!(
+            (info.completion.outcome, info.refusal),
+            (Outcome::RequestRefused, Some(Refusal::TooLong)),
+            "{status}"
+        );
+    }
+}
+
+#[test]
+fn a_delay_in_the_body_counts_where_the_headers_have_none() {
+    let wait = |headers: &dyn Headers, status| {
+        let mut info = ResponseInfo::read(status, headers);
+        let retry_delay = Some(Duration::from_secs(34));
+        info.refine(&ErrorDetails { codes: &["RESOURCE_EXHAUSTED"], message: "", retry_delay });
+        info.completion
+    };
+    assert_eq!(wait(&NoHeaders, 429), Completion::rate_limited(Some(Duration::from_secs(34))));
+    assert_eq!(wait(&NoHeaders, 503), Completion::rate_limited(Some(Duration::from_secs(34))));
+    assert_eq!(wait(&NoHeaders, 500), Outcome::ProviderFailure.into());
+
+    struct TwoSeconds;
+    impl Headers for TwoSeconds {
+        fn get(&self, name: &str) -> Option<&str> {
+            (name == RETRY_AFTER).then_some("2")
+        }
+        fn until(&self, _date: &str) -> Option<Duration> {
+            None
+        }
+    }
+    assert_eq!(wait(&TwoSeconds, 429), Completion::rate_limited(Some(Duration::from_secs(2))));
+}
+
+#[test]
+fn an_error_that_comes_as_a_success_is_what_it_says_it_is() {
+    let info = refined(200, &["502"], "Provider returned error");
+    assert_eq!((info.status, info.completion.outcome), (502, Outcome::ProviderFailure));
+    assert_eq!(outcome(200, &["429"], "slow down"), Outcome::RateLimited);
+    assert_eq!(outcome(200, &["overloaded_error"], "Overloaded"), Outcome::ProviderFailure);
+}
+
+#[test]
+fn a_body_that_says_nothing_changes_nothing() {
+    for status in [200, 400, 401, 404, 429, 503] {
+        assert_eq!(refined(status, &[], ""), ResponseInfo::read(status, &NoHeaders));
+    }
+}
