@@ -189,16 +189,18 @@ impl<'a> CallOut<'a> {
         };
         count.fetch_add(1, Ordering::Relaxed);
         match answer {
-            Ok(Answer { usage: Some(used), .. }) | Err(CallError::Malformed { usage: Some(used), .. }) => {
+            Ok(Answer { usage: Some(used), .. })
+            | Err(CallError::Malformed { usage: Some(used), .. } | CallError::Unreadable { usage: Some(used), .. }) => {
                 provider.tokens.input.fetch_add(u64::from(used.input_tokens), Ordering::Relaxed);
                 provider.tokens.output.fetch_add(u64::from(used.output_tokens), Ordering::Relaxed);
                 self.cost = provider.cost(*used);
             }
-            Ok(Answer { usage: None, .. }) | Err(CallError::Malformed { usage: None, .. }) => {
+            Ok(Answer { usage: None, .. })
+            | Err(CallError::Malformed { usage: None, .. } | CallError::Unreadable { usage: None, .. }) => {
                 provider.tokens.unbilled.fetch_add(1, Ordering::Relaxed);
             }
-            // Cut short by this side: whether the provider worked on it, nobody says.
-            Err(CallError::Timeout) => {}
+            // Cut short: whether the provider worked on it, nobody says.
+            Err(CallError::Timeout | CallError::Broken { .. }) => {}
             Err(_) => self.cost = Money::default(),
         }
         if let Some(permit) = self.permit.take() {
@@ -223,14 +225,18 @@ fn completion<T>(answer: &Result<Answer<T>, CallError>) -> Completion {
         Ok(_) => Outcome::Success.into(),
         Err(CallError::RateLimited { retry_after, .. }) => Completion::rate_limited(*retry_after),
         Err(CallError::Timeout | CallError::ServerTimeout { .. }) => Outcome::ProviderTimeout.into(),
-        Err(CallError::Malformed { usage: Some(used), .. }) => Completion::from(Outcome::ProviderFailure).used(*used),
+        // Nothing else keeps the other calls back until somebody fills the account.
+        Err(CallError::QuotaExhausted { .. }) => Completion::rate_limited(None),
+        Err(CallError::Unreadable { usage, .. } | CallError::Malformed { usage, .. }) => {
+            Completion { usage: *usage, ..Outcome::ProviderFailure.into() }
+        }
+        Err(CallError::Connection { .. }) => Outcome::ConnectionFailed.into(),
+        Err(CallError::KeyRefused { .. }) => Outcome::KeyRefused.into(),
+        Err(CallError::ModelNotFound { .. }) => Outcome::ModelNotFound.into(),
+        Err(CallError::Rejected { .. }) => Outcome::RequestRefused.into(),
         Err(
             CallError::Server { .. }
-            | CallError::Connection { .. }
-            | CallError::Authentication { .. }
-            | CallError::NotFound { .. }
-            | CallError::Rejected { .. }
-            | CallError::Malformed { usage: None, .. }
+            | CallError::Broken { .. }
             | CallError::Command { .. }
             | CallError::CommandBusy { .. },
         ) => Outcome::ProviderFailure.into(),

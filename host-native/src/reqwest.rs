@@ -107,6 +107,7 @@ fn hold(answer: Response, mut held: Held) -> Response {
 fn outcome(error: &Error) -> Outcome {
     match error {
         Error::Reqwest(error) if error.is_builder() => Outcome::Unexpected,
+        Error::Reqwest(error) if error.is_connect() => Outcome::ConnectionFailed,
         Error::Reqwest(error) => broken(error),
         Error::Middleware(_) => Outcome::Unexpected,
     }

@@ -1,18 +1,15 @@
-//! What an HTTP answer means to a client. Which refusals are rate limits and timeouts is decided by the core, as for every
-//! other caller ([`read_head`]); here the rest is told apart, by status and body.
+//! What an HTTP answer means to a client. What status, headers and the body of an error mean is decided by the core, as for every
+//! other caller: [`response`](tidegate_core::request::response). Here it gets words, and the answers that are no error are judged:
 //!
 //! | answer | meaning | retried |
 //! | --- | --- | --- |
 //! | 200 to 299 with what was asked for, such as a chat completion | success | |
-//! | 200 to 299 with anything else | malformed answer, which still costs what it says or its estimate | no |
-//! | 429, 529 | rate limited | yes, never given up |
-//! | 503 with a Retry-After that can be read | rate limited: the server says when to come back | yes, never given up |
-//! | other 5xx | server failure | yes, a bounded number of times |
-//! | no answer in time, 408, 504 | timeout, of which the first costs its estimate | yes, a bounded number of times |
+//! | 200 to 299 with an error in it | what the error says | as that |
+//! | 200 to 299 with anything else, or nothing | unreadable answer, which still costs what it says or its estimate | yes, a bounded number of times |
+//! | an answer of the right form without what was asked for | malformed answer, at the same cost | no |
+//! | an answer that breaks off | broken answer, which costs its estimate | yes, a bounded number of times |
+//! | no answer in time | timeout, which costs its estimate | yes, a bounded number of times |
 //! | refused, reset or unresolved connection | no connection | yes, a bounded number of times |
-//! | 401, 403 | key refused | no |
-//! | 404 | no such URL or model | no |
-//! | any other status | request refused | no |
 
 use std::fmt;
 use std::time::SystemTime;
@@ -21,8 +18,11 @@ use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use tidegate_core::budget::Usage;
 use tidegate_core::request::Outcome;
+use tidegate_core::request::response::{Refusal, ResponseInfo};
 use tidegate_core::time::Duration;
 
+use super::error_body::ErrorBody;
+use super::usage_said;
 use crate::response::read_head;
 
 /// Characters of a provider's own message that are worth repeating.
@@ -52,29 +52,54 @@ pub enum CallError {
         /// The HTTP status.
         status: u16,
     },
-    /// No connection, or one that broke.
+    /// No connection, or one that broke before an answer.
     Connection {
         /// Why, without the address.
         detail: String,
     },
+    /// The answer broke off.
+    Broken {
+        /// Why, without the address.
+        detail: String,
+    },
     /// The key was refused.
-    Authentication {
+    KeyRefused {
         /// The HTTP status.
         status: u16,
     },
-    /// The address or the model does not exist.
-    NotFound {
+    /// The account is out of funds or of quota.
+    QuotaExhausted {
+        /// The HTTP status.
+        status: u16,
         /// The server's message, cut.
         detail: String,
     },
-    /// The request was refused for another reason.
+    /// The model does not exist.
+    ModelNotFound {
+        /// The HTTP status.
+        status: u16,
+        /// The server's message, cut.
+        detail: String,
+    },
+    /// This one request was refused.
     Rejected {
         /// The HTTP status.
         status: u16,
+        /// Why.
+        refusal: Refusal,
         /// The server's message, cut.
         detail: String,
     },
-    /// Success by status, but not what was asked for.
+    /// Success by status, but of another form than it should have.
+    Unreadable {
+        /// What it should have been, such as `a chat completion`.
+        what: &'static str,
+        /// What is wrong with it.
+        detail: String,
+        /// The tokens it took, where it said so: they are paid for like those of a good answer.
+        usage: Option<Usage>,
+    },
+    /// Of the right form, but without what was asked for.
     Malformed {
         /// What it should have been, such as `a chat completion`.
         what: &'static str,
@@ -116,16 +141,33 @@ impl fmt::Display for CallError {
                 f.write_str("no connection")?;
                 with(f, detail)
             }
-            Self::Authentication { status } => write!(f, "the API key was refused or is missing (HTTP {status})"),
-            Self::NotFound { detail } => {
-                f.write_str("no such model or address (HTTP 404)")?;
+            Self::Broken { detail } => {
+                f.write_str("the answer broke off")?;
                 with(f, detail)
             }
-            Self::Rejected { status, detail } => {
-                write!(f, "the request was refused (HTTP {status})")?;
+            Self::KeyRefused { status } => write!(f, "the API key was refused or is missing (HTTP {status})"),
+            Self::QuotaExhausted { status, detail } => {
+                write!(f, "the account is out of funds or quota (HTTP {status})")?;
                 with(f, detail)
             }
-            Self::Malformed { what, detail, .. } => write!(f, "the answer is not {what}: {detail}"),
+            Self::ModelNotFound { status, detail } => {
+                write!(f, "no such model (HTTP {status})")?;
+                with(f, detail)
+            }
+            Self::Rejected { status, refusal, detail } => {
+                let what = match refusal {
+                    Refusal::NotFound => "no such address",
+                    Refusal::TooLong => "the request is too long",
+                    Refusal::UnsupportedParameter => "the model does not take a parameter",
+                    Refusal::Forbidden => "the request is forbidden",
+                    _ => "the request was refused",
+                };
+                write!(f, "{what} (HTTP {status})")?;
+                with(f, detail)
+            }
+            Self::Unreadable { what, detail, .. } | Self::Malformed { what, detail, .. } => {
+                write!(f, "the answer is not {what}: {detail}")
+            }
             Self::Command { detail } => write!(f, "the command failed ({detail})"),
             Self::CommandBusy { detail } => write!(f, "the command asks to be run again later ({detail})"),
         }
@@ -141,12 +183,15 @@ impl CallError {
         match &mut self {
             Self::Server { detail, .. }
             | Self::Connection { detail }
-            | Self::NotFound { detail }
+            | Self::Broken { detail }
+            | Self::QuotaExhausted { detail, .. }
+            | Self::ModelNotFound { detail, .. }
             | Self::Rejected { detail, .. }
+            | Self::Unreadable { detail, .. }
             | Self::Malformed { detail, .. }
             | Self::Command { detail }
             | Self::CommandBusy { detail } => *detail = change(detail),
-            Self::RateLimited { .. } | Self::Timeout | Self::ServerTimeout { .. } | Self::Authentication { .. } => {}
+            Self::RateLimited { .. } | Self::Timeout | Self::ServerTimeout { .. } | Self::KeyRefused { .. } => {}
         }
         self
     }
@@ -158,27 +203,42 @@ pub fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], now: System
     if status.is_success() {
         return None;
     }
-    let code = status.as_u16();
-    let said = read_head(status, headers, now).completion;
-    Some(match status {
-        _ if said.outcome == Outcome::RateLimited => {
-            CallError::RateLimited { status: code, retry_after: said.retry_after }
-        }
-        _ if said.outcome == Outcome::ProviderTimeout => CallError::ServerTimeout { status: code },
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => CallError::Authentication { status: code },
-        StatusCode::NOT_FOUND => CallError::NotFound { detail: server_message(body) },
-        status if status.is_server_error() => CallError::Server { status: code, detail: server_message(body) },
-        _ => CallError::Rejected { status: code, detail: server_message(body) },
-    })
+    Some(explain(read_head(status, headers, now), &ErrorBody::read(body)))
 }
 
-/// Says whether a body is no JSON at all or JSON of another shape. The body itself is not shown: it may hold anything.
-pub(super) fn json_complaint(error: &serde_json::Error, body: &[u8]) -> String {
-    match error.classify() {
+/// The error that a body of a success holds, if it holds one.
+pub(super) fn error_in_success(body: &[u8]) -> Option<CallError> {
+    let said = ErrorBody::in_success(body)?;
+    Some(explain(read_head(StatusCode::OK, &HeaderMap::new(), SystemTime::UNIX_EPOCH), &said))
+}
+
+/// The words for what the core makes of an answer.
+fn explain(mut info: ResponseInfo, said: &ErrorBody) -> CallError {
+    said.refine(&mut info);
+    let (status, detail) = (info.status, one_line(&said.message));
+    match info.completion.outcome {
+        Outcome::RateLimited => CallError::RateLimited { status, retry_after: info.completion.retry_after },
+        Outcome::ProviderTimeout => CallError::ServerTimeout { status },
+        Outcome::ProviderFailure => CallError::Server { status, detail },
+        Outcome::KeyRefused => CallError::KeyRefused { status },
+        Outcome::QuotaExhausted => CallError::QuotaExhausted { status, detail },
+        Outcome::ModelNotFound => CallError::ModelNotFound { status, detail },
+        _ => CallError::Rejected { status, refusal: info.refusal.unwrap_or(Refusal::Other), detail },
+    }
+}
+
+/// A body of a success that has not the form of `what`: the error in it, or a complaint. The body itself is not shown: it may hold
+/// anything.
+pub(super) fn unreadable(what: &'static str, error: &serde_json::Error, body: &[u8]) -> CallError {
+    if let Some(error) = error_in_success(body) {
+        return error;
+    }
+    let detail = match error.classify() {
         serde_json::error::Category::Data => error.to_string(),
         _ if body.is_empty() => "it is empty".to_string(),
         _ => format!("it is not JSON ({error})"),
-    }
+    };
+    CallError::Unreadable { what, detail, usage: usage_said(body) }
 }
 
 /// `text` on one line, cut.
@@ -186,14 +246,6 @@ pub(super) fn one_line(text: &str) -> String {
     let text = text.trim();
     let one_line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT_CHARS).collect();
     if text.chars().count() > EXCERPT_CHARS { one_line + "…" } else { one_line }
-}
-
-/// The message of an error body in the form most providers share, cut; empty for any other body.
-fn server_message(body: &[u8]) -> String {
-    let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) else { return String::new() };
-    let error = &value["error"];
-    let text = error["message"].as_str().or(error.as_str()).or(value["message"].as_str()).unwrap_or_default();
-    one_line(text)
 }
 
 #[cfg(test)]
@@ -227,13 +279,25 @@ mod tests {
 
     #[test]
     fn every_other_status_has_its_own_meaning() {
-        assert_eq!(meaning(401, None, "{}"), Err(CallError::Authentication { status: 401 }));
-        assert_eq!(meaning(403, None, "{}"), Err(CallError::Authentication { status: 403 }));
-        assert!(matches!(meaning(404, None, "{}"), Err(CallError::NotFound { .. })));
+        let refused = |status, refusal| Err(CallError::Rejected { status, refusal, detail: String::new() });
+        assert_eq!(meaning(401, None, "{}"), Err(CallError::KeyRefused { status: 401 }));
+        assert_eq!(meaning(403, None, "{}"), refused(403, Refusal::Forbidden));
+        assert_eq!(meaning(404, None, "{}"), refused(404, Refusal::NotFound));
+        assert!(matches!(meaning(402, None, "{}"), Err(CallError::QuotaExhausted { status: 402, .. })));
         assert!(matches!(meaning(500, None, "<html>"), Err(CallError::Server { status: 500, .. })));
         assert!(matches!(meaning(400, None, "{}"), Err(CallError::Rejected { status: 400, .. })));
         assert!(matches!(meaning(302, None, ""), Err(CallError::Rejected { status: 302, .. })));
         assert_eq!(meaning(504, None, ""), Err(CallError::ServerTimeout { status: 504 }));
+    }
+
+    #[test]
+    fn a_success_with_an_error_in_it_is_that_error() {
+        let error = |body: &str| error_in_success(body.as_bytes());
+        let failed = CallError::Server { status: 502, detail: "Provider returned error".to_string() };
+        assert_eq!(error(r#"{"error":{"code":502,"message":"Provider returned error"}}"#), Some(failed));
+        let limited = CallError::RateLimited { status: 429, retry_after: None };
+        assert_eq!(error(r#"{"error":{"code":429,"message":"slow down"}}"#), Some(limited));
+        assert_eq!(error(r#"{"choices":[]}"#), None);
     }
 
     #[test]

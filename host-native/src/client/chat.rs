@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tidegate_core::time::Duration;
 
-use super::answer::{CallError, json_complaint, one_line};
+use super::answer::{CallError, one_line, unreadable};
 use super::http::{HttpClient, HttpEndpoint};
-use super::{Answer, ApiKey, TokenCounts, usage_said};
+use super::{Answer, ApiKey, TokenCounts};
 
 /// Where and how to reach one model.
 #[derive(Clone, Debug)]
@@ -176,7 +176,7 @@ impl Choice {
 pub(super) fn read_completion(body: &[u8]) -> Result<Answer<String>, CallError> {
     let malformed = |detail, usage| CallError::Malformed { what: "a chat completion", detail, usage };
     let completion: ChatCompletion =
-        serde_json::from_slice(body).map_err(|error| malformed(json_complaint(&error, body), usage_said(body)))?;
+        serde_json::from_slice(body).map_err(|error| unreadable("a chat completion", &error, body))?;
     let usage = completion.usage.known();
     let Some(mut choice) = completion.choices.into_iter().next() else {
         return Err(malformed("it has no choices".to_string(), usage));
@@ -227,7 +227,9 @@ mod tests {
             (r#"[{"message":{"content":[]}}]"#, "invalid type: sequence, expected a string"),
         ] {
             let body = format!(r#"{{"choices":{choices},{usage}}}"#);
-            let CallError::Malformed { detail, usage, .. } = read_completion(body.as_bytes()).unwrap_err() else {
+            let (CallError::Malformed { detail, usage, .. } | CallError::Unreadable { detail, usage, .. }) =
+                read_completion(body.as_bytes()).unwrap_err()
+            else {
                 panic!("{body}")
             };
             assert!(detail.starts_with(expected), "{detail}");

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
-use super::answer::{CallError, json_complaint};
+use super::answer::{CallError, unreadable};
 use super::chat::ChatEndpoint;
 use super::http::HttpClient;
-use super::{Answer, TokenCounts, usage_said};
+use super::{Answer, TokenCounts};
 
 /// Calls one embedding model.
 #[derive(Clone, Debug)]
@@ -52,8 +52,7 @@ struct Embedding {
 
 fn read_embedding(body: &[u8], dimensions: Option<u32>) -> Result<Answer<Value>, CallError> {
     let malformed = |detail, usage| CallError::Malformed { what: "an embedding", detail, usage };
-    let read: Embeddings =
-        serde_json::from_slice(body).map_err(|error| malformed(json_complaint(&error, body), usage_said(body)))?;
+    let read: Embeddings = serde_json::from_slice(body).map_err(|error| unreadable("an embedding", &error, body))?;
     let usage = read.usage.known();
     let Some(Embedding { embedding }) = read.data.into_iter().next() else {
         return Err(malformed("it has no data".to_string(), usage));
@@ -92,7 +91,9 @@ mod tests {
         for data in [r#"[{"embedding":[1]}]"#, "[]", "null"] {
             let body = format!(r#"{{"data":{data},"usage":{{"prompt_tokens":4}}}}"#);
             let error = read_embedding(body.as_bytes(), Some(3)).unwrap_err();
-            let CallError::Malformed { usage, .. } = error else { panic!("{error}") };
+            let (CallError::Malformed { usage, .. } | CallError::Unreadable { usage, .. }) = error else {
+                panic!("{error}")
+            };
             assert_eq!(usage, Some(Usage::tokens(4, 0)), "{body}");
         }
     }

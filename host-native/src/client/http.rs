@@ -85,16 +85,16 @@ impl HttpClient {
         }
         let body = read_what_comes(response).await;
         let refusal = answer::refusal(status, &headers, &body, SystemTime::now());
-        Err(refusal.unwrap_or(CallError::Rejected { status: status.as_u16(), detail: String::new() }))
+        refusal.map_or(Ok(body), Err)
     }
 }
 
 async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, CallError> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(transport_error)? {
+    while let Some(chunk) = response.chunk().await.map_err(body_error)? {
         if body.len() + chunk.len() > MAX_BODY_BYTES {
             let detail = format!("it is longer than {MAX_BODY_BYTES} bytes");
-            return Err(CallError::Malformed { what: "usable", detail, usage: None });
+            return Err(CallError::Unreadable { what: "usable", detail, usage: None });
         }
         body.extend_from_slice(&chunk);
     }
@@ -116,6 +116,14 @@ async fn read_what_comes(mut response: reqwest::Response) -> Vec<u8> {
 fn transport_error(error: reqwest::Error) -> CallError {
     let error = error.without_url();
     if error.is_timeout() { CallError::Timeout } else { CallError::Connection { detail: without_address(&error) } }
+}
+
+/// The answer had begun: the provider has worked on it.
+fn body_error(error: reqwest::Error) -> CallError {
+    match transport_error(error) {
+        CallError::Connection { detail } => CallError::Broken { detail },
+        late => late,
+    }
 }
 
 /// The innermost cause: the outer layers only say that a request was being made, and may repeat the address.
@@ -162,6 +170,8 @@ mod tests {
         let failed = meaning_of(head("500 Oops") + "{", false).await;
         assert!(matches!(failed, CallError::Server { status: 500, .. }), "{failed}");
         let broken = meaning_of(head("200 OK") + "{", false).await;
-        assert!(matches!(broken, CallError::Connection { .. }), "{broken}");
+        assert!(matches!(broken, CallError::Broken { .. }), "{broken}");
+        let empty = meaning_of(String::new(), false).await;
+        assert!(matches!(empty, CallError::Connection { .. }), "{empty}");
     }
 }

@@ -7,6 +7,7 @@ pub mod answer;
 pub mod chat;
 pub mod command;
 pub mod embedding;
+pub mod error_body;
 pub mod http;
 pub mod key;
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::{FailureKind, FatalError, RetryKind, TaskOutcome};
+use tidegate_core::request::response::Refusal;
 use tidegate_core::request::{Denial, DenialReason, GroupId};
 use tidegate_core::yielding::YieldToken;
 
@@ -163,11 +164,16 @@ fn explain(failure: CallFailure) -> Unfilled {
                 CallError::RateLimited { retry_after, .. } => {
                     TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: *retry_after }
                 }
+                // No row is to blame for an empty account: the run's patience ends with it.
+                CallError::QuotaExhausted { .. } => retryable(RetryKind::RateLimited),
                 CallError::Server { .. } | CallError::CommandBusy { .. } => retryable(RetryKind::ServerError),
                 CallError::Timeout | CallError::ServerTimeout { .. } => retryable(RetryKind::Timeout),
                 CallError::Connection { .. } => retryable(RetryKind::Connection),
-                CallError::Authentication { .. } => TaskOutcome::Failed(FailureKind::Authentication),
-                CallError::NotFound { .. } => TaskOutcome::Failed(FailureKind::NotFound),
+                CallError::Broken { .. } | CallError::Unreadable { .. } => retryable(RetryKind::UnreadableAnswer),
+                CallError::KeyRefused { .. } => TaskOutcome::Failed(FailureKind::Authentication),
+                CallError::ModelNotFound { .. } | CallError::Rejected { refusal: Refusal::NotFound, .. } => {
+                    TaskOutcome::Failed(FailureKind::NotFound)
+                }
                 CallError::Rejected { .. } => TaskOutcome::Failed(FailureKind::Request),
                 CallError::Malformed { .. } => TaskOutcome::Failed(FailureKind::MalformedAnswer),
                 CallError::Command { .. } => TaskOutcome::Failed(FailureKind::Other),

@@ -19,9 +19,8 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
-use memchr::memmem;
 use tidegate_core::budget::Usage;
-use tidegate_core::request::{Completion, DenialReason, Outcome};
+use tidegate_core::request::{DenialReason, Outcome};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::Refusal;
@@ -32,6 +31,7 @@ use super::route::{NO_MODEL, Resource, Upstream, leaves_its_base};
 use super::tenant::{Group, Level, Tenant};
 use super::watch::Watcher;
 use super::{ReplyBody, Shared, models};
+use crate::client::error_body::ErrorBody;
 use crate::gate::Admitted;
 use crate::response::{self, Held, HeldBody, ResponseInfo};
 
@@ -170,7 +170,7 @@ impl Trip<'_> {
             let mut call = Call { held: Held::new(slot), watcher };
             match self.upstream.http.execute(request).await {
                 Ok(answer) => {
-                    let head = read_head(&answer);
+                    let head = response::read_head(answer.status(), answer.headers(), SystemTime::now());
                     call.held.read(&head);
                     call.watcher.head(&head, answer.headers());
                     if let Some(answer) = self.judge(answer.into(), &head, call, journey).await? {
@@ -179,8 +179,7 @@ impl Trip<'_> {
                 }
                 Err(error) => {
                     call.watcher.ended(outcome(&error));
-                    let end = Completion::from(outcome(&error));
-                    call.held.end_as(if error.is_connect() { end.used(Usage::default()) } else { end });
+                    call.held.end_as(outcome(&error));
                     drop(call);
                     self.after_error(&error, journey).await?;
                 }
@@ -245,7 +244,7 @@ impl Trip<'_> {
         let status = answer.status();
         if self.upstream.authorization.is_some() && status == StatusCode::UNAUTHORIZED {
             // Its text may hold parts of a key that is none of the client's.
-            call.watcher.ended(Outcome::ProviderFailure);
+            call.watcher.ended(Outcome::KeyRefused);
             return Err(Refusal::ProviderKey { provider: self.upstream.config.name.clone() });
         }
         if head.is_rate_limited() {
@@ -255,7 +254,7 @@ impl Trip<'_> {
                 return Ok(Some(hand_on(answer, call)));
             }
             drop(call);
-            return Ok(refused(answer).await);
+            return Ok(refused(answer, head.clone()).await);
         }
         if status.is_server_error() && self.server_errors < self.shared.retry.server_errors && self.may_repeat(journey)
         {
@@ -289,15 +288,6 @@ impl Trip<'_> {
     }
 }
 
-/// Reads the head of an answer. A refusal of the request itself has used nothing; of what failed otherwise nobody knows.
-fn read_head(answer: &reqwest::Response) -> ResponseInfo {
-    let mut head = response::read_head(answer.status(), answer.headers(), SystemTime::now());
-    if answer.status().is_client_error() && head.completion.outcome == Outcome::ProviderFailure {
-        head.completion = head.completion.used(Usage::default());
-    }
-    head
-}
-
 fn hand_on(answer: Answer, Call { held, watcher }: Call) -> Response<ReplyBody> {
     let (mut parts, body) = answer.into_parts();
     headers::strip_hop_by_hop(&mut parts.headers);
@@ -305,15 +295,15 @@ fn hand_on(answer: Answer, Call { held, watcher }: Call) -> Response<ReplyBody> 
 }
 
 /// A refusal for too many calls is to be tried again, unless it is one that no waiting helps against.
-async fn refused(answer: Answer) -> Option<Response<ReplyBody>> {
+async fn refused(answer: Answer, mut info: ResponseInfo) -> Option<Response<ReplyBody>> {
     let (mut parts, body) = answer.into_parts();
-    match read_refusal(body).await {
-        Some(body) if memmem::find(&body, b"\"insufficient_quota\"").is_some() => {
-            headers::strip_hop_by_hop(&mut parts.headers);
-            Some(Response::from_parts(parts, Either::Left(Full::new(body))))
-        }
-        _ => None,
+    let body = read_refusal(body).await?;
+    ErrorBody::read(&body).refine(&mut info);
+    if info.is_rate_limited() {
+        return None;
     }
+    headers::strip_hop_by_hop(&mut parts.headers);
+    Some(Response::from_parts(parts, Either::Left(Full::new(body))))
 }
 
 /// Reads a refusal to its end if it is short, so that its connection can be used again.
@@ -323,7 +313,13 @@ async fn read_refusal(body: reqwest::Body) -> Option<Bytes> {
 }
 
 pub(super) fn outcome(error: &reqwest::Error) -> Outcome {
-    if error.is_timeout() { Outcome::ProviderTimeout } else { Outcome::ProviderFailure }
+    if error.is_connect() {
+        Outcome::ConnectionFailed
+    } else if error.is_timeout() {
+        Outcome::ProviderTimeout
+    } else {
+        Outcome::ProviderFailure
+    }
 }
 
 #[cfg(test)]

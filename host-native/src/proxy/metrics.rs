@@ -69,30 +69,16 @@ pub(super) struct Metrics {
 /// The figures of one resource, at hand.
 #[derive(Clone, Debug)]
 pub(super) struct ResourceMeters {
-    /// By [`outcome_index`].
-    attempts: [Counter; OUTCOMES.len()],
+    /// In the order of [`Outcome::ALL`].
+    attempts: [Counter; Outcome::ALL.len()],
     tokens: [Counter; 2],
     waits: Histogram,
-}
-
-const OUTCOMES: [(Outcome, &str); 7] = [
-    (Outcome::Success, "success"),
-    (Outcome::RateLimited, "rate_limited"),
-    (Outcome::ProviderFailure, "provider_failure"),
-    (Outcome::ProviderTimeout, "provider_timeout"),
-    (Outcome::LocalCancelled, "local_cancelled"),
-    (Outcome::LocalTimeout, "local_timeout"),
-    (Outcome::Unexpected, "unexpected"),
-];
-
-fn outcome_index(outcome: Outcome) -> usize {
-    OUTCOMES.iter().position(|(known, _)| *known == outcome).unwrap_or(OUTCOMES.len() - 1)
 }
 
 impl ResourceMeters {
     /// An attempt ended.
     pub(super) fn attempt(&self, outcome: Outcome) {
-        self.attempts[outcome_index(outcome)].inc();
+        self.attempts[outcome as usize].inc();
     }
 
     /// A call used so much.
@@ -142,7 +128,7 @@ impl Metrics {
             direction,
         };
         ResourceMeters {
-            attempts: OUTCOMES.map(|(_, name)| self.attempts.get_or_create_owned(&attempt(name))),
+            attempts: Outcome::ALL.map(|outcome| self.attempts.get_or_create_owned(&attempt(outcome.name()))),
             tokens: ["input", "output"].map(|name| self.tokens.get_or_create_owned(&direction(name))),
             waits: self.waits.get_or_create_owned(&labels),
         }

@@ -1,5 +1,7 @@
 //! Providers that fail in every way, over real sockets: a clear error or an explained drop, and no row lost from disk.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -43,6 +45,85 @@ fn a_refused_connection_drops_every_row_with_the_reason_and_exits_4() {
     assert_eq!(scratch.dropped("out").len(), 4);
 }
 
+/// A server that answers every third call well, and every other with what `bad` gives, in turn.
+fn mostly(bad: [&'static str; 2]) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for (call, socket) in listener.incoming().enumerate() {
+            let mut socket = socket.unwrap();
+            read_request(&mut socket);
+            let good = r#"{"choices":[{"message":{"content":"fine"}}]}"#;
+            let answer = match call % 3 {
+                2 => format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{good}", good.len()),
+                at => bad[at].to_string(),
+            };
+            let _ = socket.write_all(answer.as_bytes());
+        }
+    });
+    url
+}
+
+/// Reads one request, so that the connection can be closed without a reset.
+fn read_request(socket: &mut TcpStream) {
+    let mut reader = BufReader::new(socket);
+    let (mut line, mut length) = (String::new(), 0);
+    while reader.read_line(&mut line).unwrap_or(0) > 2 {
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        line.clear();
+    }
+    let _ = reader.read_exact(&mut vec![0; length]);
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_empty_or_is_none_of_the_protocol_costs_no_row() {
+    let truncated = "HTTP/1.1 200 OK\r\ncontent-length: 9000\r\n\r\n{\"choices\":[{\"mess";
+    let empty = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    let foreign = "HTTP/1.1 200 OK\r\ncontent-length: 13\r\nconnection: close\r\n\r\n<html></html>";
+    for bad in [[truncated, empty], [foreign, truncated], ["", foreign]] {
+        let scratch = Scratch::new(6);
+        let ended = scratch.run_pipeline(&remote_pipeline(&mostly(bad), "", "salvage_rounds = 20"));
+        ended.assert(0, &[]);
+        assert_eq!(scratch.rows("out").len(), 6, "{bad:?}");
+    }
+}
+
+#[test]
+fn a_gateways_error_in_a_200_is_what_it_says_it_is() {
+    let busy = r#"{"error":{"code":502,"message":"Provider returned error"}}"#;
+    let scratch = Scratch::new(4);
+    let ended = scratch.run_pipeline(&remote_pipeline(&always(200, busy), "", "salvage_rounds = 1"));
+    ended.assert(4, &["the server failed (HTTP 502): Provider returned error", "calls            8"]);
+}
+
+#[test]
+fn a_403_that_is_about_one_prompt_drops_one_row_and_says_why() {
+    let scratch = Scratch::new(20);
+    let answer = |body: String| async move {
+        if body.contains("entry 7 ") {
+            let flagged =
+                r#"{"error":{"code":403,"message":"your input was flagged","metadata":{"reasons":["violence"]}}}"#;
+            return (StatusCode::FORBIDDEN, flagged).into_response();
+        }
+        axum::Json(json!({ "choices": [{ "message": { "content": "fine" } }] })).into_response()
+    };
+    let server = serve(Router::new().route(PATH, post(answer))) + "/v1";
+    let ended = scratch.run_pipeline(&remote_pipeline(&server, "", ""));
+    ended.assert(6, &["such as row 7: the request is forbidden (HTTP 403): your input was flagged"]);
+    assert_eq!(scratch.rows("out").len(), 19);
+}
+
+#[test]
+fn an_account_without_quota_is_no_fault_of_a_row_and_ends_the_run_with_its_patience() {
+    let scratch = Scratch::new(12);
+    let quota = r#"{"error":{"message":"No funds.","type":"insufficient_quota","code":"insufficient_quota"}}"#;
+    let ended = scratch.run_pipeline(&remote_pipeline(&always(429, quota), "", "rate_limit_patience = \"300ms\""));
+    ended.assert(4, &["rate limit", "remote/m"]);
+    assert!(!ended.all().contains("failed for good"), "{}", ended.all());
+}
+
 #[test]
 fn an_answer_that_is_not_json_is_explained_and_exits_4() {
     let scratch = Scratch::new(40);
@@ -83,11 +164,11 @@ fn a_key_that_a_server_repeats_in_another_answer_is_cut_out() {
 }
 
 #[test]
-fn a_404_says_that_the_model_or_address_does_not_exist_and_exits_4() {
+fn a_404_that_speaks_of_the_model_says_that_there_is_none_and_exits_4() {
     let scratch = Scratch::new(40);
     let server = always(404, r#"{"error":{"message":"the model m does not exist"}}"#);
     let ended = scratch.run_pipeline(&remote_pipeline(&server, "", ""));
-    ended.assert(4, &["no such model or address (HTTP 404): the model m does not exist"]);
+    ended.assert(4, &["no such model (HTTP 404): the model m does not exist"]);
 }
 
 #[test]
@@ -118,7 +199,7 @@ fn finished_row_groups_stay_when_the_provider_breaks_later() {
     let scratch = Scratch::new(40);
     let server = good_then(13, || (StatusCode::NOT_FOUND, "gone"));
     let ended = scratch.run_pipeline(&remote_pipeline(&server, "", "row_groups = 1"));
-    ended.assert(4, &["no such model or address (HTTP 404)"]);
+    ended.assert(4, &["no such address (HTTP 404)"]);
     assert_eq!(std::fs::read_to_string(scratch.path("out/rows/000002.jsonl")).unwrap().lines().count(), 4);
 }
 
