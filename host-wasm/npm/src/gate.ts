@@ -10,7 +10,7 @@ import { ADAPTIVE_NAMES, type AdaptiveSettings, LimitNumbers, type Limits } from
 import { dispose, Permit } from "./gate-permit.js";
 import { readSnapshot, readWhy, type ResourceSnapshot, type Why } from "./gate-state.js";
 import { type GateModule, NONE, type Tickets, Waiter } from "./gate-tickets.js";
-import { PROVIDER_FAILURE, readUsage, type Usage } from "./outcome.js";
+import { CONNECTION_FAILED, PROVIDER_FAILURE, readUsage, type Usage } from "./outcome.js";
 import { holdBody, signalOf } from "./response.js";
 
 /** A gate of the wasm module. */
@@ -284,7 +284,7 @@ export class RequestGate {
       answer = await fetch(input, { ...init, signal: call.signal });
       call.observe(answer);
     } catch (error) {
-      call.failed(error, PROVIDER_FAILURE);
+      call.failed(error, CONNECTION_FAILED);
       throw error;
     }
     if (call.isRefused) {

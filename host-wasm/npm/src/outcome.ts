@@ -9,11 +9,16 @@ import { onlyKnown, shown, spanMs, whole } from "./errors.js";
  * | --- | --- | --- |
  * | `success` | the provider answered | good news: the limit may rise |
  * | `rate_limited` | refused for too many calls: 429 and the like | a pause, and a lower limit |
- * | `provider_failure` | 5xx, a broken connection, a refusal of this one request | neither |
+ * | `provider_failure` | 5xx, or an answer that breaks off or cannot be read | neither |
  * | `provider_timeout` | the provider did not answer in time | neither |
  * | `local_cancelled` | the caller gave up | neither; what it had reserved in budgets comes back |
  * | `local_timeout` | the caller's own deadline passed | neither |
  * | `unexpected` | something else went wrong on the caller's side | neither |
+ * | `connection_failed` | no answer at all: the connection was refused, reset, or never made | neither; what it had reserved in budgets comes back |
+ * | `request_refused` | the provider refused this one request, and would refuse it again: most 4xx | neither; it counts as a request without tokens |
+ * | `key_refused` | the provider refused the key: 401 | the same |
+ * | `quota_exhausted` | the account is out of funds or of quota: 402 | the same |
+ * | `model_not_found` | the provider has no such model | the same |
  */
 export type Outcome =
   | "success"
@@ -22,7 +27,12 @@ export type Outcome =
   | "provider_timeout"
   | "local_cancelled"
   | "local_timeout"
-  | "unexpected";
+  | "unexpected"
+  | "connection_failed"
+  | "request_refused"
+  | "key_refused"
+  | "quota_exhausted"
+  | "model_not_found";
 
 /** @internal In the order of the core. */
 export const OUTCOMES: readonly Outcome[] = [
@@ -33,6 +43,11 @@ export const OUTCOMES: readonly Outcome[] = [
   "local_cancelled",
   "local_timeout",
   "unexpected",
+  "connection_failed",
+  "request_refused",
+  "key_refused",
+  "quota_exhausted",
+  "model_not_found",
 ];
 
 /** What a call uses or used of the token budgets, besides being one request. */
@@ -108,6 +123,8 @@ export const LOCAL_CANCELLED = 4;
 export const LOCAL_TIMEOUT = 5;
 /** @internal */
 export const UNEXPECTED = 6;
+/** @internal */
+export const CONNECTION_FAILED = 7;
 
 /** @internal What the name of an error says: who aborts or times out says so, in every platform alike. */
 export function outcomeOfError(error: unknown, otherwise: number): number {

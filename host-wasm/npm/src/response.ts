@@ -78,7 +78,10 @@ function untilDate(value: string): number {
  * | --- | --- |
  * | 429, 529, or 503 with Retry-After; gRPC `RESOURCE_EXHAUSTED` | `rate_limited` |
  * | 408, 504; gRPC `DEADLINE_EXCEEDED` | `provider_timeout` |
- * | other 4xx and 5xx | `provider_failure` |
+ * | other 5xx | `provider_failure` |
+ * | 401; gRPC `UNAUTHENTICATED` | `key_refused` |
+ * | 402 | `quota_exhausted` |
+ * | other 4xx | `request_refused` |
  * | anything else | `success` |
  *
  * Retry-After is read as seconds, as a date, and as `retry-after-ms`. A refusal without one takes its wait from the

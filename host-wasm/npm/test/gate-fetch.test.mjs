@@ -106,14 +106,14 @@ test("a body that is given up counts as given up", async () => {
   assert.deepEqual(stateOf(gate), [0, "local_cancelled"]);
 });
 
-test("a body that breaks, and no connection at all, are failures of the provider", async () => {
+test("a body that breaks is a failure of the provider, and no connection at all a failure of that", async () => {
   const gate = gateOf();
   const answer = await gate.fetch(KEY, `${address}/broken`);
   await assert.rejects(answer.text());
   assert.deepEqual(stateOf(gate), [0, "provider_failure"]);
   const nowhere = gateOf();
   await assert.rejects(nowhere.fetch(KEY, "http://127.0.0.1:1/"), TypeError);
-  assert.deepEqual(stateOf(nowhere), [0, "provider_failure"]);
+  assert.deepEqual(stateOf(nowhere), [0, "connection_failed"]);
 });
 
 test("an aborted fetch leaves the queue, or ends as given up", async () => {

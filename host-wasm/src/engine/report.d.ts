@@ -11,7 +11,7 @@ export type StopReason =
   | { reason: "stuck"; why: string };
 
 /** A failure that may pass. */
-export type RetryKind = "rate_limited" | "timeout" | "server_error" | "connection" | "admission_timeout";
+export type RetryKind = "rate_limited" | "timeout" | "server_error" | "connection" | "admission_timeout" | "unreadable_answer";
 
 /** A failure that the same work would meet again. */
 export type FailureKind = "request" | "authentication" | "not_found" | "malformed_answer" | "template" | "other";

@@ -194,19 +194,8 @@ pub fn cancel(ticket: u32) -> u32 {
     news::count()
 }
 
-/// The outcomes by number.
-const OUTCOMES: [Outcome; 7] = [
-    Outcome::Success,
-    Outcome::RateLimited,
-    Outcome::ProviderFailure,
-    Outcome::ProviderTimeout,
-    Outcome::LocalCancelled,
-    Outcome::LocalTimeout,
-    Outcome::Unexpected,
-];
-
 fn outcome_of(number: u32) -> Outcome {
-    OUTCOMES.get(number as usize).copied().unwrap_or(Outcome::Unexpected)
+    Outcome::ALL.get(number as usize).copied().unwrap_or(Outcome::Unexpected)
 }
 
 fn outcome_number(outcome: Outcome) -> f64 {

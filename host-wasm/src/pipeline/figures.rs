@@ -26,6 +26,7 @@ pub(super) fn retry_code(kind: RetryKind) -> u32 {
         RetryKind::ServerError => 2,
         RetryKind::Connection => 3,
         RetryKind::AdmissionTimeout => 4,
+        RetryKind::UnreadableAnswer => 5,
         _ => 15,
     }
 }

@@ -30,12 +30,13 @@ pub struct PipelineRun {
 }
 
 /// The failures that may pass, and those for good, by the number of an answer.
-const RETRIES: [RetryKind; 5] = [
+const RETRIES: [RetryKind; 6] = [
     RetryKind::RateLimited,
     RetryKind::Timeout,
     RetryKind::ServerError,
     RetryKind::Connection,
     RetryKind::AdmissionTimeout,
+    RetryKind::UnreadableAnswer,
 ];
 const FAILURES: [FailureKind; 6] = [
     FailureKind::Request,

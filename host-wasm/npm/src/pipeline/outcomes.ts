@@ -3,13 +3,20 @@ import { nameOf } from "../outcome.js";
 import type { Task } from "./task.js";
 
 /** A failure that may pass. */
-export type RetryKind = "rate_limited" | "timeout" | "server_error" | "connection" | "admission_timeout";
+export type RetryKind = "rate_limited" | "timeout" | "server_error" | "connection" | "admission_timeout" | "unreadable_answer";
 
 /** A failure that the same work would meet again. */
 export type FailureKind = "request" | "authentication" | "not_found" | "malformed_answer" | "template" | "other";
 
 /** The kinds in the order of their numbers. */
-export const RETRY_KINDS: readonly RetryKind[] = ["rate_limited", "timeout", "server_error", "connection", "admission_timeout"];
+export const RETRY_KINDS: readonly RetryKind[] = [
+  "rate_limited",
+  "timeout",
+  "server_error",
+  "connection",
+  "admission_timeout",
+  "unreadable_answer",
+];
 export const FAILURE_KINDS: readonly FailureKind[] = [
   "request",
   "authentication",
@@ -191,9 +198,11 @@ function meaningOf({ status, head }: Refusal, message: string): Retry | Drop {
       return new Retry("rate_limited", { message, afterMs });
     case "provider_timeout":
       return new Retry("timeout", { message, afterMs });
+    case "provider_failure":
+      return new Retry("server_error", { message, afterMs });
+    case "key_refused":
+      return new Drop("authentication", { message });
     default:
-      if (status >= 500) return new Retry("server_error", { message, afterMs });
-      if (status === 401 || status === 403) return new Drop("authentication", { message });
       return new Drop(status === 404 ? "not_found" : "request", { message });
   }
 }
