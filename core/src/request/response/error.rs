@@ -45,7 +45,7 @@ impl Refusal {
 /// | 429 or 503 with a delay in the body and none in the headers | rate limited for so long |
 /// | a success whose body is an error | what the status in the body says, or provider failure |
 ///
-/// The codes are those of OpenAI, Anthropic, Azure, Google, Mistral, OpenRouter, vLLM, Ollama and llama.cpp.
+/// The codes are those of `OpenAI`, Anthropic, Azure, Google, Mistral, `OpenRouter`, `vLLM`, Ollama and `llama.cpp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorDetails<'a> {
     /// Every short text that names the error: the fields `code`, `type`, `status` and `reason`, wherever they stand. A number counts as

@@ -2,6 +2,19 @@ use super::*;
 use crate::call::Outcome;
 use crate::time::Duration;
 
+/// Headers that ask for two seconds.
+struct TwoSeconds;
+
+impl Headers for TwoSeconds {
+    fn get(&self, name: &str) -> Option<&str> {
+        (name == RETRY_AFTER).then_some("2")
+    }
+
+    fn until(&self, _date: &str) -> Option<Duration> {
+        None
+    }
+}
+
 fn refined(status: u16, codes: &[&str], message: &str) -> ResponseInfo {
     let mut info = ResponseInfo::read(status, &NoHeaders);
     info.refine(&ErrorDetails { codes, message, retry_delay: None });
@@ -75,15 +88,6 @@ fn a_delay_in_the_body_counts_where_the_headers_have_none() {
     assert_eq!(wait(&NoHeaders, 503), Completion::rate_limited(Some(Duration::from_secs(34))));
     assert_eq!(wait(&NoHeaders, 500), Outcome::ProviderFailure.into());
 
-    struct TwoSeconds;
-    impl Headers for TwoSeconds {
-        fn get(&self, name: &str) -> Option<&str> {
-            (name == RETRY_AFTER).then_some("2")
-        }
-        fn until(&self, _date: &str) -> Option<Duration> {
-            None
-        }
-    }
     assert_eq!(wait(&TwoSeconds, 429), Completion::rate_limited(Some(Duration::from_secs(2))));
 }
 
