@@ -85,7 +85,9 @@ export class PlaygroundPage {
 
   /** Waits until the phase is this one. */
   async reaches(phase) {
-    await this.waits((phase) => document.querySelector("#phase").textContent === phase, phase);
+    await this.waits((phase) => [phase, "Stopped"].includes(document.querySelector("#phase").textContent), phase);
+    const why = await this.page.locator("#failure").textContent();
+    assert.ok(phase === "Stopped" || (await this.phase()) !== "Stopped", `it is to become ${phase}: ${why}`);
   }
 
   /** Waits until nothing is under way, nothing moves, and the last picture is drawn. */
@@ -150,11 +152,23 @@ export class PlaygroundPage {
   /** Plays until this many virtual ms have passed, and pauses. */
   async playTo(ms, exponent = 1) {
     await this.setSpeed(exponent);
-    await this.play.click();
-    await this.until("virtual-time", ms * 1e6);
-    if ((await this.phase()) === "Running") await this.play.click();
+    await this.#playUntil("#virtual-time", ms * 1e6);
     await this.page.locator('#phase[data-shown="still"]').waitFor();
     await this.settles();
+  }
+
+  /** Plays until a figure is at least this large. The page itself pauses then: until a word from outside is there, the run may have come
+   * to its end on a busy machine. */
+  async #playUntil(selector, atLeast) {
+    await this.play.click();
+    await this.waits(
+      ([selector, atLeast]) => {
+        const isReached = Number(document.querySelector(selector)?.dataset.value) >= atLeast;
+        if (isReached && document.querySelector("#phase").textContent === "Running") document.querySelector("#play").click();
+        return isReached;
+      },
+      [selector, atLeast],
+    );
   }
 
   /** Begins a comparison of one of the pairs worth a look, and plays it until this many virtual ms have passed. */
@@ -168,9 +182,7 @@ export class PlaygroundPage {
   /** Plays the comparison until this many virtual ms have passed, and pauses. */
   async playBothTo(ms) {
     await this.setSpeed(1);
-    await this.play.click();
-    await this.waits((ms) => Number(document.querySelector('tr[data-figure="time"] td')?.dataset.value) > ms, ms);
-    await this.play.click();
+    await this.#playUntil('tr[data-figure="time"] td', ms);
     await this.stands();
   }
 

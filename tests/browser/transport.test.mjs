@@ -23,6 +23,22 @@ test("a clock that steps back does not stop a run", () =>
     assert.equal(await playground.phase(), "Paused");
   }));
 
+test("a worker that sleeps right after a run has begun goes on with it", () =>
+  kit.withPage(async (playground, page) => {
+    const [worker] = page.workers();
+    // Each reading is later than the one before, and between the first and the second the machine was asleep.
+    await worker.evaluate(() => {
+      let [now, readings] = [performance.now(), 0];
+      performance.now = () => {
+        readings += 1;
+        now += readings === 2 ? 60_000 : 0.1;
+        return now;
+      };
+    });
+    await playground.playTo(1, 0);
+    assert.equal(await playground.phase(), "Paused");
+  }));
+
 test("the page opens on the first scenario, ready, and its controls have names", () =>
   kit.withPage(async (playground, page) => {
     assert.equal(await playground.phase(), "Ready");

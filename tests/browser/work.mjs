@@ -12,8 +12,14 @@ import assert from "node:assert/strict";
  */
 export async function workDuring(browser, page, act) {
   await browser.startTracing(page, { categories: ["disabled-by-default-devtools.timeline", "devtools.timeline"] });
-  const result = await act();
-  const { traceEvents } = JSON.parse((await browser.stopTracing()).toString());
+  let result, trace;
+  try {
+    result = await act();
+  } finally {
+    // Also after a failure: a browser records one trace at a time.
+    trace = await browser.stopTracing();
+  }
+  const { traceEvents } = JSON.parse(trace.toString());
   // Other pages of the browser have main threads of their own.
   const { origin } = new URL(page.url());
   const frames = traceEvents.flatMap(({ name, args }) => (name === "TracingStartedInBrowser" ? args.data.frames : []));

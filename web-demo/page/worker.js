@@ -98,14 +98,14 @@ function realTime() {
   return latest;
 }
 
-/** Virtual time follows real time from here on. */
-function reanchor() {
-  anchor = { virtual: now(), real: realTime() };
+/** Virtual time follows real time from `real` on. */
+function reanchor(real = realTime()) {
+  anchor = { virtual: now(), real };
 }
 
 /** The same, and the speed is measured afresh. */
-function restart() {
-  reanchor();
+function restart(real = realTime()) {
+  reanchor(real);
   lap = anchor;
   lastTurn = anchor.real;
   meeting = anchor.virtual;
@@ -159,7 +159,7 @@ function turn() {
 
 function goOnPlaying() {
   const real = realTime();
-  if (real - lastTurn > ASLEEP_MS) restart();
+  if (real - lastTurn > ASLEEP_MS) restart(real);
   const done = slice(anchor.virtual + (real - anchor.real) * speed);
   changed = true;
   if (!done) reanchor();
