@@ -107,7 +107,7 @@ FAULTS = [
     Fault("a connection that failed keeps its estimate spent", "budget/mod.rs",
           "(Outcome::RateLimited | Outcome::ConnectionFailed, _)", "(Outcome::RateLimited, _)"),
     Fault("every 403 is a refused key", "request/response/mod.rs",
-          "                401 => Outcome::KeyRefused.into(),", "                401 | 403 => Outcome::KeyRefused.into(),"),
+          "        401 => Outcome::KeyRefused.into(),", "        401 | 403 => Outcome::KeyRefused.into(),"),
     Fault("an empty account is waited for", "request/response/error.rs",
           "self.has_code(QUOTA_CODES) || may_be_account", "may_be_account"),
 ]

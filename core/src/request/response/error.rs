@@ -1,6 +1,6 @@
 //! What the body of an error adds to its status.
 
-use super::ResponseInfo;
+use super::{ResponseInfo, of_status};
 use crate::call::{Completion, Outcome};
 use crate::time::Duration;
 
@@ -23,13 +23,14 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    pub(super) const fn of_status(status: u16) -> Self {
-        match status {
+    /// Why a call of this status was refused, if that is its outcome.
+    pub(super) fn of(status: u16, outcome: Outcome) -> Option<Self> {
+        (outcome == Outcome::RequestRefused).then_some(match status {
             403 => Self::Forbidden,
             404 => Self::NotFound,
             413 => Self::TooLong,
             _ => Self::Other,
-        }
+        })
     }
 }
 
@@ -141,8 +142,8 @@ impl ResponseInfo {
         }
         if self.status < 400 {
             self.status = error.status().unwrap_or(500);
-            let of_status = Self::read(self.status, &super::NoHeaders);
-            (self.completion, self.refusal) = (of_status.completion, of_status.refusal);
+            self.completion = of_status(self.status, None);
+            self.refusal = Refusal::of(self.status, self.completion.outcome);
         }
         if let Some((outcome, refusal)) = error.refused(self.status) {
             (self.completion, self.refusal) = (outcome.into(), refusal);

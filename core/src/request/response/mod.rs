@@ -1,4 +1,4 @@
-//! What an HTTP or gRPC answer tells admission: how the call ended, when to come back, what is left of the rates.
+//! What an HTTP or gRPC answer means for admission: how the call ended, when to try again, what is left of the rate limits.
 //!
 //! This is the one table of what an answer means; hosts only fetch headers and parse bodies. The head decides first:
 //!
@@ -62,6 +62,7 @@ mod tests_error;
 use alloc::vec::Vec;
 
 pub use error::{ErrorDetails, Refusal};
+pub use wait::seconds;
 
 use crate::budget::{Correction, Dimension};
 use crate::call::{Completion, Outcome};
@@ -112,19 +113,6 @@ pub trait Headers {
     fn until(&self, date: &str) -> Option<Duration>;
 }
 
-/// An answer without headers.
-struct NoHeaders;
-
-impl Headers for NoHeaders {
-    fn get(&self, _name: &str) -> Option<&str> {
-        None
-    }
-
-    fn until(&self, _date: &str) -> Option<Duration> {
-        None
-    }
-}
-
 /// What an answer says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseInfo {
@@ -144,26 +132,33 @@ impl ResponseInfo {
     pub fn read(status: u16, headers: &dyn Headers) -> Self {
         let corrections = rate_limits(headers);
         let completion = grpc(headers).unwrap_or_else(|| {
-            let asked = retry_after(headers);
-            match status {
-                429 | OVERLOADED => Completion::rate_limited(asked.or_else(|| wait_of_exhausted(&corrections))),
-                503 if asked.is_some() => Completion::rate_limited(asked),
-                408 | 504 => Outcome::ProviderTimeout.into(),
-                401 => Outcome::KeyRefused.into(),
-                402 => Outcome::QuotaExhausted.into(),
-                400..=499 => Outcome::RequestRefused.into(),
-                500.. => Outcome::ProviderFailure.into(),
-                _ => Outcome::Success.into(),
+            let mut completion = of_status(status, retry_after(headers));
+            if completion.outcome == Outcome::RateLimited && completion.retry_after.is_none() {
+                completion.retry_after = wait_of_exhausted(&corrections);
             }
+            completion
         });
-        let refusal = (completion.outcome == Outcome::RequestRefused).then_some(Refusal::of_status(status));
-        Self { status, completion, refusal, corrections }
+        Self { status, completion, refusal: Refusal::of(status, completion.outcome), corrections }
     }
 
     /// Whether the provider refused the call for too many calls.
     #[must_use]
     pub fn is_rate_limited(&self) -> bool {
         self.completion.outcome == Outcome::RateLimited
+    }
+}
+
+/// How a call of this HTTP status ended. `asked`: its Retry-After.
+fn of_status(status: u16, asked: Option<Duration>) -> Completion {
+    match status {
+        429 | OVERLOADED => Completion::rate_limited(asked),
+        503 if asked.is_some() => Completion::rate_limited(asked),
+        408 | 504 => Outcome::ProviderTimeout.into(),
+        401 => Outcome::KeyRefused.into(),
+        402 => Outcome::QuotaExhausted.into(),
+        400..=499 => Outcome::RequestRefused.into(),
+        500.. => Outcome::ProviderFailure.into(),
+        _ => Outcome::Success.into(),
     }
 }
 
@@ -197,7 +192,7 @@ pub fn retry_after(headers: &dyn Headers) -> Option<Duration> {
         return Some(wait);
     }
     let standard = text(headers, RETRY_AFTER)?;
-    wait::seconds(standard).or_else(|| headers.until(standard))
+    seconds(standard).or_else(|| headers.until(standard))
 }
 
 /// What `headers` say about requests and about tokens; nothing for a dimension that no header names.

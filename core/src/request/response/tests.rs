@@ -1,7 +1,7 @@
 use super::*;
 
 /// Headers at Sun, 06 Nov 1994 08:49:37 GMT, the date of the HTTP specification.
-struct Sent<'a>(&'a [(&'a str, &'a str)]);
+pub(super) struct Sent<'a>(pub(super) &'a [(&'a str, &'a str)]);
 
 impl Headers for Sent<'_> {
     fn get(&self, name: &str) -> Option<&str> {

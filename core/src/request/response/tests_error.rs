@@ -1,22 +1,10 @@
+use super::tests::Sent;
 use super::*;
 use crate::call::Outcome;
 use crate::time::Duration;
 
-/// Headers that ask for two seconds.
-struct TwoSeconds;
-
-impl Headers for TwoSeconds {
-    fn get(&self, name: &str) -> Option<&str> {
-        (name == RETRY_AFTER).then_some("2")
-    }
-
-    fn until(&self, _date: &str) -> Option<Duration> {
-        None
-    }
-}
-
 fn refined(status: u16, codes: &[&str], message: &str) -> ResponseInfo {
-    let mut info = ResponseInfo::read(status, &NoHeaders);
+    let mut info = ResponseInfo::read(status, &Sent(&[]));
     info.refine(&ErrorDetails { codes, message, retry_delay: None });
     info
 }
@@ -84,11 +72,11 @@ fn a_delay_in_the_body_counts_where_the_headers_have_none() {
         info.refine(&ErrorDetails { codes: &["RESOURCE_EXHAUSTED"], message: "", retry_delay });
         info.completion
     };
-    assert_eq!(wait(&NoHeaders, 429), Completion::rate_limited(Some(Duration::from_secs(34))));
-    assert_eq!(wait(&NoHeaders, 503), Completion::rate_limited(Some(Duration::from_secs(34))));
-    assert_eq!(wait(&NoHeaders, 500), Outcome::ProviderFailure.into());
+    assert_eq!(wait(&Sent(&[]), 429), Completion::rate_limited(Some(Duration::from_secs(34))));
+    assert_eq!(wait(&Sent(&[]), 503), Completion::rate_limited(Some(Duration::from_secs(34))));
+    assert_eq!(wait(&Sent(&[]), 500), Outcome::ProviderFailure.into());
 
-    assert_eq!(wait(&TwoSeconds, 429), Completion::rate_limited(Some(Duration::from_secs(2))));
+    assert_eq!(wait(&Sent(&[(RETRY_AFTER, "2")]), 429), Completion::rate_limited(Some(Duration::from_secs(2))));
 }
 
 #[test]
@@ -102,6 +90,6 @@ fn an_error_that_comes_as_a_success_is_what_it_says_it_is() {
 #[test]
 fn a_body_that_says_nothing_changes_nothing() {
     for status in [200, 400, 401, 404, 429, 503] {
-        assert_eq!(refined(status, &[], ""), ResponseInfo::read(status, &NoHeaders));
+        assert_eq!(refined(status, &[], ""), ResponseInfo::read(status, &Sent(&[])));
     }
 }

@@ -7,8 +7,9 @@ const NANOS_PER_SEC: u64 = 1_000_000_000;
 /// Seconds from here on are a date and no wait: some providers send the epoch second of the reset.
 const LONGEST_RESET: Duration = Duration::from_secs(100_000_000);
 
-/// `12` or `12.5`, in seconds.
-pub(super) fn seconds(text: &str) -> Option<Duration> {
+/// A wait written as `12` or `12.5` seconds; `None` for anything else.
+#[must_use]
+pub fn seconds(text: &str) -> Option<Duration> {
     times(text, NANOS_PER_SEC)
 }
 
