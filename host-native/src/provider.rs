@@ -189,17 +189,18 @@ impl<'a> CallOut<'a> {
         };
         count.fetch_add(1, Ordering::Relaxed);
         match answer {
-            Ok(Answer { usage: Some(used), .. })
-            | Err(CallError::Malformed { usage: Some(used), .. } | CallError::Unreadable { usage: Some(used), .. }) => {
-                provider.tokens.input.fetch_add(u64::from(used.input_tokens), Ordering::Relaxed);
-                provider.tokens.output.fetch_add(u64::from(used.output_tokens), Ordering::Relaxed);
-                self.cost = provider.cost(*used);
-            }
-            Ok(Answer { usage: None, .. })
-            | Err(CallError::Malformed { usage: None, .. } | CallError::Unreadable { usage: None, .. }) => {
-                provider.tokens.unbilled.fetch_add(1, Ordering::Relaxed);
-            }
-            // Cut short: whether the provider worked on it, nobody says.
+            Ok(Answer { usage, .. })
+            | Err(CallError::Malformed { usage, .. } | CallError::Unreadable { usage, .. }) => match usage {
+                Some(used) => {
+                    provider.tokens.input.fetch_add(u64::from(used.input_tokens), Ordering::Relaxed);
+                    provider.tokens.output.fetch_add(u64::from(used.output_tokens), Ordering::Relaxed);
+                    self.cost = provider.cost(*used);
+                }
+                None => {
+                    provider.tokens.unbilled.fetch_add(1, Ordering::Relaxed);
+                }
+            },
+            // Cut short: the provider may have worked on it, so its estimate stands.
             Err(CallError::Timeout | CallError::Broken { .. }) => {}
             Err(_) => self.cost = Money::default(),
         }
@@ -225,7 +226,7 @@ fn completion<T>(answer: &Result<Answer<T>, CallError>) -> Completion {
         Ok(_) => Outcome::Success.into(),
         Err(CallError::RateLimited { retry_after, .. }) => Completion::rate_limited(*retry_after),
         Err(CallError::Timeout | CallError::ServerTimeout { .. }) => Outcome::ProviderTimeout.into(),
-        // Nothing else keeps the other calls back until somebody fills the account.
+        // As a rate limit, so that other calls pause, too, instead of meeting the same answer one by one.
         Err(CallError::QuotaExhausted { .. }) => Completion::rate_limited(None),
         Err(CallError::Unreadable { usage, .. } | CallError::Malformed { usage, .. }) => {
             Completion { usage: *usage, ..Outcome::ProviderFailure.into() }

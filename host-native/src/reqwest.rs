@@ -33,7 +33,7 @@ use reqwest_middleware::{Error, Middleware, Next};
 use tidegate_core::request::Outcome;
 
 use crate::gate::{Admitted, RequestGate};
-use crate::response::{Held, HeldBody, read_head};
+use crate::response::{Held, HeldBody, of_transport_error, read_head};
 use crate::tower::{HttpAnswers, KeyExtractor, Settle};
 
 /// Admits every request of a client.
@@ -80,7 +80,7 @@ impl Settle<Response, reqwest::Error> for HttpAnswers {
         match result {
             Ok(answer) => Ok(hold(answer, Held::new(slot))),
             Err(error) => {
-                slot.finish(broken(&error));
+                slot.finish(of_transport_error(&error));
                 Err(error)
             }
         }
@@ -92,7 +92,7 @@ fn hold(answer: Response, mut held: Held) -> Response {
     held.read(&read_head(answer.status(), answer.headers(), SystemTime::now()));
     let url = answer.url().clone();
     let (parts, body) = http::Response::from(answer).into_parts();
-    let body = reqwest::Body::wrap(HeldBody::with_errors(body, held, broken));
+    let body = reqwest::Body::wrap(HeldBody::with_errors(body, held, of_transport_error));
     // The address is kept apart from the other parts.
     let Ok(mut held) = http::Response::builder().url(url).body(body) else {
         unreachable!("an address is a valid part")
@@ -107,12 +107,7 @@ fn hold(answer: Response, mut held: Held) -> Response {
 fn outcome(error: &Error) -> Outcome {
     match error {
         Error::Reqwest(error) if error.is_builder() => Outcome::Unexpected,
-        Error::Reqwest(error) if error.is_connect() => Outcome::ConnectionFailed,
-        Error::Reqwest(error) => broken(error),
+        Error::Reqwest(error) => of_transport_error(error),
         Error::Middleware(_) => Outcome::Unexpected,
     }
-}
-
-fn broken(error: &reqwest::Error) -> Outcome {
-    if error.is_timeout() { Outcome::ProviderTimeout } else { Outcome::ProviderFailure }
 }

@@ -10,7 +10,7 @@
 //! ```
 
 use serde_json::Value;
-use tidegate_core::request::response::{ErrorDetails, ResponseInfo};
+use tidegate_core::request::response::{self, ErrorDetails, ResponseInfo};
 use tidegate_core::time::Duration;
 
 /// What the body of an error says.
@@ -51,7 +51,10 @@ impl ErrorBody {
         Self {
             codes: fields.chain(reasons).filter_map(text).collect(),
             message: message.unwrap_or_default().to_string(),
-            retry_delay: details.iter().find_map(|detail| seconds(detail["retryDelay"].as_str()?)),
+            // As protocol buffers write a span: `34s`, `1.5s`.
+            retry_delay: details
+                .iter()
+                .find_map(|detail| response::seconds(detail["retryDelay"].as_str()?.strip_suffix('s')?)),
         }
     }
 
@@ -60,12 +63,6 @@ impl ErrorBody {
         let codes: Vec<&str> = self.codes.iter().map(String::as_str).collect();
         info.refine(&ErrorDetails { codes: &codes, message: &self.message, retry_delay: self.retry_delay });
     }
-}
-
-/// A span as protocol buffers write it: `34s`, `1.5s`.
-fn seconds(text: &str) -> Option<Duration> {
-    let seconds = text.strip_suffix('s')?.parse::<f64>().ok()?;
-    std::time::Duration::try_from_secs_f64(seconds).ok().map(Duration::from)
 }
 
 #[cfg(test)]

@@ -80,12 +80,8 @@ impl HttpClient {
         let sent = self.http.post(self.url.clone()).headers(headers).json(body).send().await;
         let response = sent.map_err(transport_error)?;
         let (status, headers) = (response.status(), response.headers().clone());
-        if status.is_success() {
-            return read_body(response).await;
-        }
-        let body = read_what_comes(response).await;
-        let refusal = answer::refusal(status, &headers, &body, SystemTime::now());
-        refusal.map_or(Ok(body), Err)
+        let body = if status.is_success() { read_body(response).await? } else { read_what_comes(response).await };
+        answer::refusal(status, &headers, &body, SystemTime::now()).map_or(Ok(body), Err)
     }
 }
 

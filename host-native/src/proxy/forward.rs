@@ -33,7 +33,7 @@ use super::watch::Watcher;
 use super::{ReplyBody, Shared, models};
 use crate::client::error_body::ErrorBody;
 use crate::gate::Admitted;
-use crate::response::{self, Held, HeldBody, ResponseInfo};
+use crate::response::{Held, HeldBody, ResponseInfo, of_transport_error, read_head};
 
 /// The longest refusal that is read to its end, so that its connection can be used again.
 const REFUSAL_BYTES: usize = 64 << 10;
@@ -170,7 +170,7 @@ impl Trip<'_> {
             let mut call = Call { held: Held::new(slot), watcher };
             match self.upstream.http.execute(request).await {
                 Ok(answer) => {
-                    let head = response::read_head(answer.status(), answer.headers(), SystemTime::now());
+                    let head = read_head(answer.status(), answer.headers(), SystemTime::now());
                     call.held.read(&head);
                     call.watcher.head(&head, answer.headers());
                     if let Some(answer) = self.judge(answer.into(), &head, call, journey).await? {
@@ -178,8 +178,9 @@ impl Trip<'_> {
                     }
                 }
                 Err(error) => {
-                    call.watcher.ended(outcome(&error));
-                    call.held.end_as(outcome(&error));
+                    let outcome = of_transport_error(&error);
+                    call.watcher.ended(outcome);
+                    call.held.end_as(outcome);
                     drop(call);
                     self.after_error(&error, journey).await?;
                 }
@@ -291,7 +292,7 @@ impl Trip<'_> {
 fn hand_on(answer: Answer, Call { held, watcher }: Call) -> Response<ReplyBody> {
     let (mut parts, body) = answer.into_parts();
     headers::strip_hop_by_hop(&mut parts.headers);
-    Response::from_parts(parts, Either::Right(HeldBody::observed(body, held, outcome, watcher)))
+    Response::from_parts(parts, Either::Right(HeldBody::observed(body, held, of_transport_error, watcher)))
 }
 
 /// A refusal for too many calls is to be tried again, unless it is one that no waiting helps against.
@@ -310,16 +311,6 @@ async fn refused(answer: Answer, mut info: ResponseInfo) -> Option<Response<Repl
 async fn read_refusal(body: reqwest::Body) -> Option<Bytes> {
     let whole = timeout(REFUSAL_PATIENCE, Limited::new(body, REFUSAL_BYTES).collect()).await;
     Some(whole.ok()?.ok()?.to_bytes())
-}
-
-pub(super) fn outcome(error: &reqwest::Error) -> Outcome {
-    if error.is_connect() {
-        Outcome::ConnectionFailed
-    } else if error.is_timeout() {
-        Outcome::ProviderTimeout
-    } else {
-        Outcome::ProviderFailure
-    }
 }
 
 #[cfg(test)]

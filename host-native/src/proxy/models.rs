@@ -18,12 +18,11 @@ use tokio::time::Instant;
 
 use super::answer::{Refusal, json_answer};
 use super::ask::domain;
-use super::forward::outcome;
 use super::route::{NO_MODEL, Upstream};
 use super::tenant::{Level, Tenant};
 use super::watch::Watcher;
 use super::{ReplyBody, Shared, headers};
-use crate::response::{Held, HeldBody, read_head};
+use crate::response::{Held, HeldBody, of_transport_error, read_head};
 
 /// A list is a courtesy: a provider that takes longer for its turn, or for its answer, is left out.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -114,8 +113,9 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
     let answer = match upstream.http.get(url).headers(sent).timeout(PATIENCE).send().await {
         Ok(answer) => answer,
         Err(error) => {
-            watcher.ended(outcome(&error));
-            slot.end_as(outcome(&error));
+            let outcome = of_transport_error(&error);
+            watcher.ended(outcome);
+            slot.end_as(outcome);
             return None;
         }
     };
@@ -127,7 +127,8 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
         return None;
     }
     let body = Response::from(answer).into_body();
-    let whole = Limited::new(HeldBody::observed(body, slot, outcome, watcher), LONGEST).collect().await.ok()?;
+    let whole =
+        Limited::new(HeldBody::observed(body, slot, of_transport_error, watcher), LONGEST).collect().await.ok()?;
     let mut list: Value = serde_json::from_slice(&whole.to_bytes()).ok()?;
     Some(std::mem::take(list["data"].as_array_mut()?))
 }

@@ -11,6 +11,8 @@ use std::time::SystemTime;
 
 use http::{HeaderMap, StatusCode};
 use tidegate_core::request::Completion;
+#[cfg(any(feature = "cli", feature = "reqwest-middleware"))]
+use tidegate_core::request::Outcome;
 use tidegate_core::request::response::{self, Headers};
 use tidegate_core::time::Duration;
 
@@ -21,6 +23,18 @@ pub use tidegate_core::request::response::ResponseInfo;
 #[must_use]
 pub fn read_head(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> ResponseInfo {
     ResponseInfo::read(status.as_u16(), &Sent { headers, now })
+}
+
+/// How a call ended that brought no answer, or an answer that broke off.
+#[cfg(any(feature = "cli", feature = "reqwest-middleware"))]
+pub(crate) fn of_transport_error(error: &reqwest::Error) -> Outcome {
+    if error.is_connect() {
+        Outcome::ConnectionFailed
+    } else if error.is_timeout() {
+        Outcome::ProviderTimeout
+    } else {
+        Outcome::ProviderFailure
+    }
 }
 
 /// How a gRPC call ended, by the headers of an answer without a body or by its trailers; `None` if they do not say.
