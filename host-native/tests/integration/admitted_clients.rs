@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use http_body_util::BodyExt;
@@ -13,7 +13,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-use tidegate_core::request::DenialReason;
+use tidegate_core::request::{DenialReason, Outcome};
 use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
 use tidegate_native::reqwest::AdmissionMiddleware;
 use tidegate_native::tower::{Admission, AdmissionError, AdmissionLayer, Always};
@@ -74,12 +74,16 @@ impl futures_core::Stream for Chunks {
     }
 }
 
-fn client(gate: &RequestGate, key: &ResourceKey) -> ClientWithMiddleware {
+fn plain_client() -> reqwest::Client {
     // Fails when it is there already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let http =
-        reqwest::Client::builder().no_proxy().tls_certs_only([]).timeout(support::patience::PATIENCE).build().unwrap();
-    ClientBuilder::new(http).with(AdmissionMiddleware::new(gate.clone(), Always(Call::of(key.clone())))).build()
+    reqwest::Client::builder().no_proxy().tls_certs_only([]).timeout(support::patience::PATIENCE).build().unwrap()
+}
+
+fn client(gate: &RequestGate, key: &ResourceKey) -> ClientWithMiddleware {
+    ClientBuilder::new(plain_client())
+        .with(AdmissionMiddleware::new(gate.clone(), Always(Call::of(key.clone()))))
+        .build()
 }
 
 type Hyper = Client<HttpConnector, String>;
@@ -192,9 +196,16 @@ async fn a_call_that_is_not_admitted_in_time_says_why() {
 async fn a_server_that_is_not_there_is_a_failure_and_no_slot_is_lost() {
     let (gate, key) = gate();
     let dead = "http://127.0.0.1:9/";
+    let last = || gate.snapshot(&key).unwrap().last_outcome;
     let error = client(&gate, &key).get(dead).send().await.unwrap_err();
     assert!(error.is_connect(), "{error}");
+    assert_eq!(last(), Some(Outcome::ConnectionFailed));
     let error = hyper(&gate, &key).oneshot(request(dead)).await.unwrap_err();
     assert!(matches!(error, AdmissionError::Service(_)));
+    assert_eq!(last(), Some(Outcome::ProviderFailure), "the layer knows nothing of hyper's errors");
+    let layered = AdmissionLayer::new(gate.clone(), Always(Call::of(key.clone()))).layer(plain_client());
+    let error = layered.oneshot(reqwest::Request::new(Method::GET, dead.parse().unwrap())).await.unwrap_err();
+    assert!(matches!(error, AdmissionError::Service(_)));
+    assert_eq!(last(), Some(Outcome::ConnectionFailed));
     assert_eq!(out(&gate, &key), 0);
 }
