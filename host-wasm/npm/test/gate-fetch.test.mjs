@@ -184,7 +184,7 @@ test("a body that ends while nobody reads it gives the slot back: aborted, out o
   await quiet();
   assert.deepEqual(stateOf(gate), [0, "local_cancelled"]);
   await assert.rejects(aborted.text(), { name: "AbortError" });
-  const late = await gate.fetch(KEY, `${address}/stream`, {}, { callTimeoutMs: 20 });
+  const late = await gate.fetch(KEY, `${address}/stream`, {}, { callTimeoutMs: 2_000 });
   await until(() => stateOf(gate), ([calls]) => calls === 0);
   assert.deepEqual(stateOf(gate), [0, "local_timeout"]);
   await assert.rejects(late.text(), { name: "TimeoutError" });
