@@ -71,6 +71,17 @@ impl Outcome {
         }
     }
 
+    /// Whether it says that nobody is there: no connection, no answer in time, a failing server. A rate limit and a refusal are
+    /// answers.
+    pub(crate) const fn is_counted_failure(self) -> bool {
+        matches!(self, Self::ConnectionFailed | Self::ProviderFailure | Self::ProviderTimeout)
+    }
+
+    /// Whether the call ended on the caller's side, which says nothing about the provider.
+    pub(crate) const fn is_local(self) -> bool {
+        matches!(self, Self::LocalCancelled | Self::LocalTimeout | Self::Unexpected)
+    }
+
     /// Whether the provider answered without doing any work: it has counted one request, and no tokens.
     pub(crate) const fn is_refusal(self) -> bool {
         matches!(self, Self::RequestRefused | Self::KeyRefused | Self::QuotaExhausted | Self::ModelNotFound)

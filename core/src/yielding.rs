@@ -8,7 +8,8 @@
 //!
 //! - At most [`YIELD_FACTOR`] x effective max workers yield for each resource. Further waiters keep what they hold. Such a
 //!   waiter gives it up when a yielded worker of the same run could continue with it. Waiters for the same resource are
-//!   chosen first, and of those the latest arrival.
+//!   chosen first, and of those the latest arrival. While a provider is not healthy, all that begin to wait for it yield: their number
+//!   is bounded by the rows that a run has in work.
 //! - Yielded workers resume before anything new starts: see
 //!   [`RequestAdmission::resume_yielded`](crate::request::RequestAdmission::resume_yielded).
 //! - The yielding waiters of a run are queued in a group of their own beside the request group, with the same weight. A

@@ -118,6 +118,7 @@ fn name(stop: &StopReason) -> &'static str {
         StopReason::Cancelled => "cancelled",
         StopReason::EarlyShutdown { .. } => "early shutdown",
         StopReason::ProviderExhausted { .. } => "provider exhausted",
+        StopReason::ProviderUnavailable { .. } => "provider unavailable",
         StopReason::CheckpointFailed { .. } => "checkpoint failed",
         StopReason::HookFailed { .. } => "hook failed",
         StopReason::Fatal { .. } => "fatal",

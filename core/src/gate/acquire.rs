@@ -8,7 +8,7 @@ use core::task::{Context, Poll};
 use super::Gate;
 use super::permit::{GateRef, PermitOf};
 use super::waiter_slab::WaiterSlot;
-use crate::request::{Denial, Request};
+use crate::request::{Denial, Request, Retry};
 use crate::yielding::YieldToken;
 
 /// Waits for a permit that borrows the gate. Made by [`Gate::acquire`].
@@ -27,6 +27,7 @@ pub struct AcquireOf<G: GateRef> {
     /// Moves into the permit; `None` once there is an answer.
     gate: Option<G>,
     request: Request,
+    retry: Option<Retry>,
     token: Option<YieldToken>,
     /// Its place among the waiters, from the first poll that does not find an answer.
     slot: Option<WaiterSlot>,
@@ -35,7 +36,14 @@ pub struct AcquireOf<G: GateRef> {
 impl<G: GateRef> AcquireOf<G> {
     #[inline]
     pub(super) fn new(gate: G, request: Request) -> Self {
-        Self { gate: Some(gate), request, token: None, slot: None }
+        Self { gate: Some(gate), request, retry: None, token: None, slot: None }
+    }
+
+    /// Asks for a call again that failed in an outage: see [`PermitOf::finish_call`]. `None` changes nothing.
+    #[must_use = "a future does nothing until it is polled"]
+    pub fn again(mut self, retry: Option<Retry>) -> Self {
+        self.retry = retry;
+        self
     }
 
     /// Asks on behalf of a worker of a run: while it waits, the worker gives back what it holds. `token` is
@@ -56,11 +64,13 @@ impl<G: GateRef> Future for AcquireOf<G> {
     /// wakes.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { gate: held_gate, request, token, slot } = &mut *self;
+        let Self { gate: held_gate, request, retry, token, slot } = &mut *self;
         let Some(gate) = held_gate.as_ref() else { panic!("`Acquire` was polled after it was ready") };
         let gate = gate.gate();
         let answer = match *slot {
-            None => gate.start_acquire(request, token.as_ref(), slot, context.waker()).map_ok(PermitOf::into_lease),
+            None => {
+                gate.start_acquire(request, *retry, token.as_ref(), slot, context.waker()).map_ok(PermitOf::into_lease)
+            }
             Some(slot) => gate.shared.poll_answer(slot, context.waker()).map_ok(Some),
         };
         // No foreign code runs from here on, so the lease reaches its permit.

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::Gate;
-use crate::request::{Completion, Outcome, RequestLease};
+use crate::request::{AfterCall, Completion, Outcome, RequestLease};
 use crate::runtime::Host;
 
 /// A gate by reference or by handle: `&Gate<H>` or `Gate<H>`. It decides whether a permit is borrowed or
@@ -75,6 +75,48 @@ impl<G: GateRef> PermitOf<G> {
     #[inline]
     pub fn finish(mut self, completion: impl Into<Completion>) {
         self.release(&completion.into());
+    }
+
+    /// Releases the slot and reports how the call ended, for a caller that makes it again if it failed in an outage: with
+    /// [`AcquireOf::again`](super::AcquireOf::again).
+    ///
+    /// ```
+    /// # use tidegate_core::gate::Gate;
+    /// # use tidegate_core::request::{Domain, HealthConfig, RequestAdmission, RequestConfig};
+    /// # use tidegate_core::sim::executor::Executor;
+    /// use tidegate_core::request::{AfterCall, DenialReason, Outcome, Request};
+    /// # let runtime = Executor::<parking_lot::RawMutex>::new();
+    /// # let config = RequestConfig { health: Some(HealthConfig::default()), ..RequestConfig::default() };
+    /// # let gate = Gate::new(runtime.host(), RequestAdmission::new(config)?);
+    /// # let chat = gate.with(|machine, now| {
+    /// #     machine.register(now, "provider", "model", "default", 4).and_then(|model| machine.resource(model, Domain::Chat))
+    /// # })?;
+    /// # let mut failures = 7;
+    /// # let mut call = || { failures -= 1; if failures < 0 { Outcome::Success } else { Outcome::ConnectionFailed } };
+    /// # let answer = runtime.block_on(async {
+    /// // Whatever the length of an outage, the call is made once the provider is back.
+    /// let mut retry = None;
+    /// loop {
+    ///     let permit = match gate.acquire(Request::new(chat)).again(retry).await {
+    ///         Ok(permit) => permit,
+    ///         Err(denial) => break Err(denial.reason),
+    ///     };
+    ///     let outcome = call();
+    ///     match permit.finish_call(outcome) {
+    ///         AfterCall::Final => break Ok(outcome),
+    ///         AfterCall::Retry(again) => retry = Some(again),
+    ///         AfterCall::Unavailable => break Err(DenialReason::Unavailable),
+    ///     }
+    /// }
+    /// # });
+    /// # assert_eq!(answer, Ok(Ok(Outcome::Success)));
+    /// # Ok::<(), tidegate_core::error::ConfigError>(())
+    /// ```
+    pub fn finish_call(mut self, completion: impl Into<Completion>) -> AfterCall {
+        match self.lease.take() {
+            Some(lease) => self.gate.gate().shared.finish(lease, &completion.into()),
+            None => AfterCall::Final,
+        }
     }
 
     /// Takes the lease out, for a permit over another reference to the same gate.

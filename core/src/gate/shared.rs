@@ -19,7 +19,7 @@ use crate::panics;
 use crate::replay::Recorded;
 use crate::request::event::RequestEvent;
 use crate::request::{
-    Acquire, Completion, Denial, Effect, Outcome, Request, RequestAdmission, RequestLease, ResourceId,
+    Acquire, AfterCall, Completion, Denial, Effect, Outcome, Request, RequestAdmission, RequestLease, ResourceId, Retry,
 };
 use crate::runtime::Host;
 use crate::time::Instant;
@@ -198,10 +198,14 @@ impl<H: Host> Shared<H> {
     #[inline]
     pub(super) fn release(&self, lease: RequestLease, completion: &Completion) {
         let resource = ResourceId::new(lease.id().controller, lease.id().item);
-        let needs_clock =
-            |machine: &RequestAdmission| completion.outcome == Outcome::RateLimited || machine.needs_clock(resource);
+        let needs_clock = |machine: &RequestAdmission| machine.needs_clock_to_release(resource, completion.outcome);
         // The machine counts a lease that is not live; the caller can do nothing about it.
         let _ = self.untimed_command(needs_clock, |state, now| state.machine.release(now, lease, completion));
+    }
+
+    /// Releases a lease for a caller that makes its call again if need be.
+    pub(super) fn finish(&self, lease: RequestLease, completion: &Completion) -> AfterCall {
+        self.command(|state, now| state.machine.finish(now, lease, completion))
     }
 
     /// Runs what is due, and returns the next instant at which something is. `waker` is woken if that becomes
@@ -241,22 +245,25 @@ impl<H: Host> Gate<H> {
     pub(super) fn start_acquire(
         &self,
         request: &Request,
+        retry: Option<Retry>,
         token: Option<&YieldToken>,
         slot: &mut Option<WaiterSlot>,
         waker: &Waker,
     ) -> Poll<Result<Permit<'_, H>, Denial>> {
         let needs_clock = |machine: &RequestAdmission| match token {
+            _ if retry.is_some() => true,
             None => machine.needs_clock_to_admit(request),
             Some(_) => machine.needs_clock_to_admit_yielding(request),
         };
-        let answer = self.shared.untimed_command(needs_clock, |state, now| match state.acquire(now, request, token) {
-            Acquire::Granted(lease) => Some(Ok(PermitOf::new(self, Some(lease)))),
-            Acquire::Denied(denial) => Some(Err(denial)),
-            Acquire::Waiting(waiter) => {
-                *slot = Some(state.waiters.insert(waiter));
-                None
-            }
-        });
+        let answer =
+            self.shared.untimed_command(needs_clock, |state, now| match state.acquire(now, request, retry, token) {
+                Acquire::Granted(lease) => Some(Ok(PermitOf::new(self, Some(lease)))),
+                Acquire::Denied(denial) => Some(Err(denial)),
+                Acquire::Waiting(waiter) => {
+                    *slot = Some(state.waiters.insert(waiter));
+                    None
+                }
+            });
         match (answer, *slot) {
             (Some(answer), _) => Poll::Ready(answer),
             (None, Some(slot)) => self.shared.wait(slot, waker).map_ok(|lease| PermitOf::new(self, Some(lease))),
@@ -371,15 +378,31 @@ impl<L: RawMutex> GateState<L> {
     }
 
     #[inline]
-    fn acquire(&mut self, now: Instant, request: &Request, token: Option<&YieldToken>) -> Acquire {
-        match token {
-            None => self.machine.acquire(now, request),
-            Some(token) => self.acquire_yielding(now, request, *token),
+    fn acquire(
+        &mut self,
+        now: Instant,
+        request: &Request,
+        retry: Option<Retry>,
+        token: Option<&YieldToken>,
+    ) -> Acquire {
+        match (retry, token) {
+            (None, None) => self.machine.acquire(now, request),
+            (Some(retry), None) => self.machine.retry(now, request, retry),
+            (retry, Some(token)) => self.acquire_yielding(now, request, retry, *token),
         }
     }
 
     #[cold]
-    fn acquire_yielding(&mut self, now: Instant, request: &Request, token: YieldToken) -> Acquire {
-        self.machine.acquire_yielding(now, request, token, &mut self.runs)
+    fn acquire_yielding(
+        &mut self,
+        now: Instant,
+        request: &Request,
+        retry: Option<Retry>,
+        token: YieldToken,
+    ) -> Acquire {
+        match retry {
+            None => self.machine.acquire_yielding(now, request, token, &mut self.runs),
+            Some(retry) => self.machine.retry_yielding(now, request, retry, token, &mut self.runs),
+        }
     }
 }

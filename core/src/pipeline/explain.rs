@@ -39,6 +39,8 @@ pub enum TaskWait {
         /// And its row.
         row: Option<u32>,
     },
+    /// Its provider or model cannot be used any more: it is kept for another run.
+    ProviderUnavailable,
     /// It failed for now, and waits for its row group's next salvage round.
     Round,
     /// It failed for now, and is tried again at an instant.
@@ -79,6 +81,9 @@ impl fmt::Display for TaskWait {
             Self::Turn { row_group, row: None } => write!(f, "it is the turn of row group {row_group}"),
             Self::Turn { row_group, row: Some(row) } => {
                 write!(f, "it is the turn of row {row} of row group {row_group}")
+            }
+            Self::ProviderUnavailable => {
+                f.write_str("its provider or model cannot be used, and it is kept for another run")
             }
             Self::Round => f.write_str("it waits for the next salvage round"),
             Self::Pause { until } => write!(f, "it failed, and is paused until {until}"),

@@ -5,7 +5,7 @@
 //! | completed | none are left | none are left |
 //! | drained | finish | those that were admitted are finished first; no other is |
 //! | early shutdown, provider exhausted | finish | their complete rows are saved, the rest dropped |
-//! | checkpoint failed, hook failed, stuck | finish | not saved: a resumed run makes them anew |
+//! | checkpoint failed, hook failed, provider unavailable, stuck | finish | not saved: a resumed run makes them anew |
 //! | cancelled, fatal | aborted, and waited for | not saved |
 //!
 //! A row group that is complete is saved whatever the reason. A later stop can only make the first one

@@ -41,6 +41,12 @@ pub enum StopReason {
         /// For how long.
         waited: Duration,
     },
+    /// A provider or model could not be used any more, and nothing was left to do without it. No row is dropped for it: a resumed run
+    /// makes those that are missing.
+    ProviderUnavailable {
+        /// The identity of the first fairness group that met it.
+        group: Vec<String>,
+    },
     /// A row group could not be saved.
     CheckpointFailed {
         /// The first one.
@@ -85,6 +91,7 @@ impl fmt::Display for StopReason {
             Self::ProviderExhausted { group, waited } => {
                 write!(f, "`{}` answered nothing but rate limits for {waited}", group.join("/"))
             }
+            Self::ProviderUnavailable { group } => write!(f, "`{}` cannot be used any more", group.join("/")),
             Self::CheckpointFailed { row_group, why } => write!(f, "row group {row_group} could not be saved: {why}"),
             Self::HookFailed { row_group, hook, why } => write!(f, "{hook} of row group {row_group} failed: {why}"),
             Self::Fatal { column, row_group, cause } => {

@@ -3,7 +3,7 @@
 use super::recorder::Digest;
 use crate::lease::LeaseId;
 use crate::pipeline::{Effect, FinishedRowGroup, Task};
-use crate::request::{self, Acquire, Denial, RequestLease};
+use crate::request::{self, Acquire, AfterCall, Denial, RequestLease};
 use crate::time::Instant;
 
 /// Of a pipeline.
@@ -45,6 +45,14 @@ impl Digest {
             Acquire::Waiting(waiter) => self.words([2, waiter.to_bits()]),
             Acquire::Denied(denial) => self.denied(0, denial),
         }
+    }
+
+    pub(super) fn finished(&mut self, after: AfterCall) {
+        self.words([match after {
+            AfterCall::Final => 4,
+            AfterCall::Retry(_) => 5,
+            AfterCall::Unavailable => 6,
+        }]);
     }
 
     pub(super) fn tried(&mut self, answer: &Result<RequestLease, Denial>) {

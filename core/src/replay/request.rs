@@ -10,8 +10,8 @@ use crate::lease::ReleaseAnswer;
 use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
 use crate::request::event::{Interest, RequestEvent};
 use crate::request::{
-    Acquire, Completion, Denial, Domain, Effect, GroupId, ProviderModelId, Request, RequestAdmission, RequestCommand,
-    RequestLease, ResourceId, WaiterId,
+    Acquire, AfterCall, Completion, Denial, Domain, Effect, GroupId, ProviderModelId, Request, RequestAdmission,
+    RequestCommand, RequestLease, ResourceId, Retry, WaiterId,
 };
 use crate::time::Instant;
 use crate::yielding::{TaskResources, YieldToken};
@@ -189,6 +189,44 @@ impl Recorded<RequestAdmission> {
         self.machine.release(now, lease, done)
     }
 
+    /// [`RequestAdmission::finish`]
+    #[inline]
+    pub fn finish(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> AfterCall {
+        self.note(|| RequestCommand::Finish { now, lease: lease.id(), done: *done });
+        let answer = self.machine.finish(now, lease, done);
+        self.recorder.answered(|digest| digest.finished(answer));
+        answer
+    }
+
+    /// [`RequestAdmission::retry`]
+    pub fn retry(&mut self, now: Instant, request: &Request, retry: Retry) -> Acquire {
+        self.note(|| RequestCommand::Retry { now, request: *request, retry });
+        let answer = self.machine.retry(now, request, retry);
+        self.recorder.answered(|digest| digest.acquired(&answer));
+        answer
+    }
+
+    /// [`RequestAdmission::retry_yielding`]
+    pub fn retry_yielding(
+        &mut self,
+        now: Instant,
+        request: &Request,
+        retry: Retry,
+        token: YieldToken,
+        tasks: &mut dyn TaskResources,
+    ) -> Acquire {
+        self.note(|| RequestCommand::RetryYielding { now, request: *request, retry, token });
+        let answer = self.machine.retry_yielding(now, request, retry, token, tasks);
+        self.recorder.answered(|digest| digest.acquired(&answer));
+        answer
+    }
+
+    /// [`RequestAdmission::reopen`]
+    pub fn reopen(&mut self, now: Instant, model: ProviderModelId) -> bool {
+        self.note(|| RequestCommand::Reopen { now, model });
+        self.machine.reopen(now, model)
+    }
+
     /// [`RequestAdmission::handle_timeout`]
     pub fn handle_timeout(&mut self, now: Instant) {
         self.note(|| RequestCommand::HandleTimeout { now });
@@ -232,6 +270,16 @@ impl Recorded<RequestAdmission> {
             RequestCommand::Acquire { now, request } => drop(self.acquire(*now, request)),
             RequestCommand::AcquireYielding { now, request, token } => {
                 drop(self.acquire_yielding(*now, request, *token, tasks));
+            }
+            RequestCommand::Retry { now, request, retry } => drop(self.retry(*now, request, *retry)),
+            RequestCommand::RetryYielding { now, request, retry, token } => {
+                drop(self.retry_yielding(*now, request, *retry, *token, tasks));
+            }
+            RequestCommand::Finish { now, lease, done } => {
+                let _ = self.finish(*now, RequestLease::from_id(*lease), done);
+            }
+            RequestCommand::Reopen { now, model } => {
+                self.reopen(*now, *model);
             }
             RequestCommand::ResumeYielded { now } => self.resume_yielded(*now, tasks),
             RequestCommand::Cancel { now, waiter } => {

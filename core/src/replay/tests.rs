@@ -50,7 +50,7 @@ fn other_decisions_have_another_digest() {
     assert_ne!(log_of(2).2, digests);
     // The first answer, as a refusal.
     let late = log.iter_mut().find_map(|entry| match &mut entry.command {
-        Command::Request(RequestCommand::Release { done, .. }) if done.retry_after.is_none() => Some(done),
+        Command::Request(RequestCommand::Finish { done, .. }) if done.retry_after.is_none() => Some(done),
         _ => None,
     });
     *late.unwrap() = crate::request::Completion::rate_limited(None);

@@ -28,6 +28,13 @@ pub enum DenialReason {
     Shutdown,
     /// The resource, or the group, was never registered here.
     Unregistered,
+    /// The provider is down: nothing goes out but a probe now and then.
+    Outage,
+    /// Nothing goes out any more, until a person changes something or reopens the provider: see
+    /// [`UnavailableCause`](super::UnavailableCause).
+    Unavailable,
+    /// The call was to be made again, and is not: the provider answers other calls, so the failure was its own.
+    FailureStands,
 }
 
 /// A refusal, with the instant from which asking again is known to make sense.
@@ -44,6 +51,9 @@ impl fmt::Display for Denial {
         f.write_str(match self.reason {
             DenialReason::NoCapacity => "the limit of calls in flight is reached",
             DenialReason::Cooldown => "the provider asked for a pause",
+            DenialReason::Outage => "the provider is down",
+            DenialReason::Unavailable => "the provider or model cannot be used",
+            DenialReason::FailureStands => "the provider answers other calls",
             DenialReason::BudgetExhausted => "a rate budget is spent",
             DenialReason::QueuedWaitersAhead => "an earlier waiter goes first",
             DenialReason::QueueTimeout => "the deadline passed while waiting",
@@ -119,6 +129,31 @@ pub enum Acquire {
     Waiting(WaiterId),
     /// The call may not go out.
     Denied(Denial),
+}
+
+/// What becomes of a call that has ended: the answer to [`RequestAdmission::finish`](super::RequestAdmission::finish).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum AfterCall {
+    /// Its outcome is final.
+    Final,
+    /// It failed in an outage, or in what may become one, and is made again:
+    /// [`RequestAdmission::retry`](super::RequestAdmission::retry).
+    Retry(Retry),
+    /// Its provider or model cannot be used any more. The work is kept for another time.
+    Unavailable,
+}
+
+/// How a call failed that is made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Retry {
+    /// The health epoch of its grant.
+    pub(super) epoch: u32,
+    /// The streak of failures that it belongs to.
+    pub(super) streak: u32,
+    /// How often it has failed as a probe.
+    pub(super) failed_probes: u8,
 }
 
 /// News for a waiter.

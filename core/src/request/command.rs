@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::answer::WaiterId;
+use super::answer::{Retry, WaiterId};
 use super::keys::{Domain, ProviderModelId, Request, ResourceId};
 use crate::budget::{BudgetConfig, Correction};
 use crate::call::Completion;
@@ -87,6 +87,26 @@ pub enum RequestCommand {
     Cancel {
         now: Instant,
         waiter: WaiterId,
+    },
+    Retry {
+        now: Instant,
+        request: Request,
+        retry: Retry,
+    },
+    RetryYielding {
+        now: Instant,
+        request: Request,
+        retry: Retry,
+        token: YieldToken,
+    },
+    Finish {
+        now: Instant,
+        lease: LeaseId,
+        done: Completion,
+    },
+    Reopen {
+        now: Instant,
+        model: ProviderModelId,
     },
     Release {
         now: Instant,

@@ -1,5 +1,6 @@
 //! Settings of request admission.
 
+use crate::error::{ConfigError, require};
 use crate::limit::AimdConfig;
 use crate::time::Duration;
 
@@ -10,6 +11,8 @@ use crate::time::Duration;
 pub struct RequestConfig {
     /// The limit settings of resources that have none of their own.
     pub aimd: AimdConfig,
+    /// When a provider counts as down, and how it is probed then. `None`: never.
+    pub health: Option<HealthConfig>,
     /// How long a request without a timeout of its own may wait; `None` is for ever.
     pub default_timeout: Option<Duration>,
     /// Number of this controller, so that a lease of another one is recognised.
@@ -18,4 +21,58 @@ pub struct RequestConfig {
     /// a raised cap lifts a limit that stood at its old maximum and was never cut, and a timeout of zero is granted
     /// what is free.
     pub compatibility: bool,
+}
+
+/// When a provider and model counts as down, and how it is probed then: see [`HealthState`](super::HealthState).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct HealthConfig {
+    /// Counted failures in a row that take a provider down. At least 1; 5.
+    pub failures: u32,
+    /// For so long nothing must have succeeded, too. 1 s.
+    #[cfg_attr(feature = "serde", serde(rename = "quiet_ms", with = "crate::millis"))]
+    pub quiet: Duration,
+    /// The first pause of an outage; each further one is twice as long. Above zero; 0.5 s.
+    #[cfg_attr(feature = "serde", serde(rename = "first_pause_ms", with = "crate::millis"))]
+    pub first_pause: Duration,
+    /// The longest pause. At least the first; 30 s.
+    #[cfg_attr(feature = "serde", serde(rename = "longest_pause_ms", with = "crate::millis"))]
+    pub longest_pause: Duration,
+    /// How long a limit takes from 1 to what it was, once the provider is back. 1 s.
+    #[cfg_attr(feature = "serde", serde(rename = "recovery_ms", with = "crate::millis"))]
+    pub recovery: Duration,
+    /// Successes after which the next outage begins with the first pause again. At least 1; 20.
+    pub calm: u32,
+    /// How long an outage may last, from its first failure, before the provider counts as unavailable and everything that waits for it is
+    /// rejected; `None`: for ever. `None`.
+    #[cfg_attr(feature = "serde", serde(rename = "patience_ms", with = "crate::millis::option"))]
+    pub patience: Option<Duration>,
+    /// Tells the jitter of one process from that of another. Any number; 0.
+    pub seed: u64,
+}
+
+impl Default for HealthConfig {
+    fn default() -> Self {
+        Self {
+            failures: 5,
+            quiet: Duration::from_secs(1),
+            first_pause: Duration::from_millis(500),
+            longest_pause: Duration::from_secs(30),
+            recovery: Duration::from_secs(1),
+            calm: 20,
+            patience: None,
+            seed: 0,
+        }
+    }
+}
+
+impl HealthConfig {
+    /// Refuses a value out of range, naming its field.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        require(self.failures > 0, "failures", 0, "at least 1")?;
+        require(!self.first_pause.is_zero(), "first_pause", self.first_pause, "longer than zero")?;
+        require(self.longest_pause >= self.first_pause, "longest_pause", self.longest_pause, "at least `first_pause`")?;
+        require(self.calm > 0, "calm", 0, "at least 1")
+    }
 }

@@ -7,6 +7,7 @@
 
 use super::answer::{DenialReason, WaiterId};
 use super::keys::{ProviderModelId, ResourceId};
+use super::snapshot::UnavailableCause;
 use crate::budget::Dimension;
 use crate::call::Outcome;
 use crate::event::event_kinds;
@@ -198,6 +199,28 @@ pub enum RequestFact {
         /// What may be spent now.
         after: i64,
     },
+    /// The provider is down, or still: a probe has failed.
+    ProviderDown {
+        /// The first failure of the outage.
+        since: Instant,
+        /// When the next probe is due.
+        probe_at: Instant,
+    },
+    /// The one call goes out that finds out whether the provider is back.
+    ProviderProbed {
+        /// Its lease.
+        lease: LeaseId,
+    },
+    /// The provider is back.
+    ProviderRecovered {
+        /// The first failure of the outage.
+        since: Instant,
+    },
+    /// Nothing goes out to the provider any more.
+    ProviderUnavailable {
+        /// Why.
+        cause: UnavailableCause,
+    },
 }
 
 event_kinds!(
@@ -225,6 +248,10 @@ event_kinds!(
     RampStep,
     RampAborted,
     BudgetCorrected,
+    ProviderDown,
+    ProviderProbed,
+    ProviderRecovered,
+    ProviderUnavailable,
 );
 
 /// A set of these kinds.

@@ -48,14 +48,18 @@ mod tests;
 #[cfg(test)]
 mod tests_event;
 #[cfg(test)]
+mod tests_health;
+#[cfg(test)]
 mod tests_why;
 
 pub use crate::call::{Completion, Outcome};
 pub use crate::limit::{AimdConfig, CooldownRule, CutRule};
 pub use admission::{CallWait, MAX_UNREGISTERED_TENANTS, RequestAdmission};
-pub use answer::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
+pub use answer::{Acquire, AfterCall, Denial, DenialReason, Effect, RequestLease, Retry, WaiterId};
 pub use command::RequestCommand;
-pub use config::RequestConfig;
+pub use config::{HealthConfig, RequestConfig};
 pub use keys::{Domain, GroupId, MAX_IDS, ProviderModelId, Request, ResourceId};
 pub use pressure::RequestPressure;
-pub use snapshot::{CallStanding, ProviderModelSnapshot, ResourceGauges, ResourceLoad, ResourceSnapshot};
+pub use snapshot::{
+    CallStanding, HealthState, ProviderModelSnapshot, ResourceGauges, ResourceLoad, ResourceSnapshot, UnavailableCause,
+};

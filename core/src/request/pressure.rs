@@ -13,4 +13,6 @@ pub enum RequestPressure {
     Waiters,
     /// As many calls are out as the limit allows.
     LimitReached,
+    /// The provider is down.
+    Outage,
 }

@@ -27,6 +27,10 @@ pub(super) struct Waiter {
     pub(super) since: Since,
     pub(super) deadline: Option<Instant>,
     pub(super) estimate: Usage,
+    /// How often it has failed as a probe.
+    pub(super) failed_probes: u8,
+    /// Whether it is made again and its last failure is not decided yet: see `provider/health.rs`.
+    pub(super) is_undecided: bool,
     /// Whether [`YieldingWaiters`] has an entry for it.
     pub(super) is_yielding: bool,
     /// Its node in the queue of its provider and model.

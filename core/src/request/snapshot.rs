@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 use super::keys::{Domain, ProviderModelId, ResourceId};
 use crate::budget::BudgetSnapshot;
@@ -9,6 +10,88 @@ use crate::call::Outcome;
 use crate::lease::ReleaseDiagnostics;
 use crate::limit::RampState;
 use crate::time::{Duration, Instant};
+
+/// Whether a provider and model answers at all.
+///
+/// An outage is a state of the provider, and no fault of the calls that meet it. So many counted failures in a row (no connection, 5xx,
+/// no answer in time, an answer that breaks off) while nothing succeeds take it down. Then nothing goes out for a pause, and after that
+/// one call, the probe: any answer to it, a refusal included, means that the provider is back, and limits climb from 1 to what they
+/// were. The pause doubles with each probe that fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(tag = "state", rename_all = "snake_case"))]
+pub enum HealthState {
+    /// It answers, or nobody knows better.
+    #[default]
+    Healthy,
+    /// Its latest calls failed, and others succeeded a moment before: calls go out one by one.
+    Suspected {
+        /// The first failure.
+        since: Instant,
+    },
+    /// It does not.
+    Down {
+        /// The first failure of the outage.
+        since: Instant,
+        /// When the next probe is due.
+        probe_at: Instant,
+    },
+    /// A probe is out.
+    Probing {
+        /// The first failure of the outage.
+        since: Instant,
+    },
+    /// Nothing goes out any more.
+    Unavailable {
+        /// Since when.
+        since: Instant,
+        /// Why.
+        cause: UnavailableCause,
+    },
+}
+
+/// Why nothing goes out to a provider and model any more, until a person changes something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum UnavailableCause {
+    /// It was down for longer than the patience lasts.
+    Outage,
+    /// The key is refused. This concerns every model of the provider.
+    KeyRefused,
+    /// The account is out of funds or of quota. This concerns every model of the provider.
+    QuotaExhausted,
+    /// The provider has no such model.
+    ModelNotFound,
+}
+
+impl UnavailableCause {
+    /// What an outcome makes of a provider, if it closes it.
+    pub(super) const fn of(outcome: Outcome) -> Option<Self> {
+        match outcome {
+            Outcome::KeyRefused => Some(Self::KeyRefused),
+            Outcome::QuotaExhausted => Some(Self::QuotaExhausted),
+            Outcome::ModelNotFound => Some(Self::ModelNotFound),
+            _ => None,
+        }
+    }
+
+    /// Whether it concerns all models that the key is used for.
+    pub(super) const fn is_of_account(self) -> bool {
+        matches!(self, Self::KeyRefused | Self::QuotaExhausted)
+    }
+}
+
+impl fmt::Display for UnavailableCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Outage => "it did not answer",
+            Self::KeyRefused => "the key is refused",
+            Self::QuotaExhausted => "the account is out of funds or quota",
+            Self::ModelNotFound => "there is no such model",
+        })
+    }
+}
 
 /// The state of one resource at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +123,8 @@ pub struct ResourceSnapshot {
     pub waiters: u32,
     /// Those of them whose workers have given their task resources back while they wait.
     pub suspended: u32,
+    /// Whether the provider and model answers, in any domain.
+    pub health: HealthState,
     /// The end of the cooldown in force.
     pub blocked_until: Option<Instant>,
     /// What is left of it.
@@ -76,6 +161,8 @@ pub struct ProviderModelSnapshot {
     pub in_flight: u32,
     /// Leases that are out, as the ledger has them.
     pub active_leases: u32,
+    /// Whether it answers.
+    pub health: HealthState,
     /// Every alias with the cap it asked for, in order of registration.
     pub aliases: Vec<(String, u32)>,
     /// The limit of each domain that was mentioned.
@@ -85,6 +172,10 @@ pub struct ProviderModelSnapshot {
 /// What changes of a resource while it is used, as of one instant: what a snapshot has that costs nothing to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourceGauges {
+    /// Whether the provider and model answers, in any domain.
+    pub health: HealthState,
+    /// Calls of the provider and model, in any domain, that failed and wait until it shows whether it is down.
+    pub undecided: u32,
     /// The most the limit can become: the lower of the provider's cap and the resource's own maximum.
     pub effective_max: u32,
     /// The limit in force.
@@ -137,4 +228,6 @@ pub struct CallStanding {
     pub waiters: u32,
     /// The end of the cooldown in force.
     pub blocked_until: Option<Instant>,
+    /// Whether the provider and model is down, or cannot be used any more.
+    pub is_down: bool,
 }

@@ -27,6 +27,7 @@ pub(super) fn of_task_outcome(outcome: Option<TaskOutcome>) -> &'static str {
         Some(TaskOutcome::Failed(_)) => "failed",
         Some(TaskOutcome::Retryable { .. }) => "retryable",
         Some(TaskOutcome::Cancelled) => "cancelled",
+        Some(TaskOutcome::Unavailable) => "provider_unavailable",
         None => "broken",
     }
 }

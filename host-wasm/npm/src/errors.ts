@@ -13,6 +13,9 @@
  * | `cancelled` | the call was withdrawn |
  * | `shutdown` | the gate is shut, or was freed while the call waited |
  * | `unregistered` | the key was never registered with this gate |
+ * | `outage` | the provider is down: nothing goes out but a probe now and then |
+ * | `unavailable` | nothing goes out any more: the key is refused, the account is empty, the model does not exist, or an outage lasts too long |
+ * | `failure_stands` | the call is not made again: the provider answers other calls |
  */
 export type DenialReason =
   | "no_capacity"
@@ -22,7 +25,10 @@ export type DenialReason =
   | "queue_timeout"
   | "cancelled"
   | "shutdown"
-  | "unregistered";
+  | "unregistered"
+  | "outage"
+  | "unavailable"
+  | "failure_stands";
 
 /** In the order of the core. */
 const REASONS: readonly DenialReason[] = [
@@ -34,6 +40,9 @@ const REASONS: readonly DenialReason[] = [
   "cancelled",
   "shutdown",
   "unregistered",
+  "outage",
+  "unavailable",
+  "failure_stands",
 ];
 
 const REASON_TEXTS: Readonly<Record<DenialReason, string>> = {
@@ -45,6 +54,9 @@ const REASON_TEXTS: Readonly<Record<DenialReason, string>> = {
   cancelled: "the call was withdrawn",
   shutdown: "the gate is shut",
   unregistered: "it was never registered with this gate",
+  outage: "the provider is down",
+  unavailable: "the provider or model cannot be used",
+  failure_stands: "the provider answers other calls",
 };
 
 /** @internal The reason of this number. */

@@ -74,7 +74,18 @@ export interface EventFacts {
   ramp_aborted: { readonly limit: number };
   /** What the provider said about a budget changed what may be spent. */
   budget_corrected: { readonly dimension: BudgetDimension; readonly before: number; readonly after: number };
+  /** The provider is down, or still: its first failure and the next probe, on the clock of `atMs`. */
+  provider_down: { readonly sinceMs: number; readonly probeAtMs: number };
+  /** The one call goes out that finds out whether the provider is back. */
+  provider_probed: { readonly lease: number };
+  /** The provider is back, which failed first then. */
+  provider_recovered: { readonly sinceMs: number };
+  /** Nothing goes out to the provider any more. */
+  provider_unavailable: { readonly cause: UnavailableCause };
 }
+
+/** Why nothing goes out to a provider and model any more. */
+export type UnavailableCause = "outage" | "key_refused" | "quota_exhausted" | "model_not_found";
 
 /** The kinds of events. */
 export type GateEventKind = keyof EventFacts;
@@ -90,6 +101,7 @@ const maybe: Read = (value) => known(value);
 const outcome: Read = (value) => OUTCOMES[value];
 const reason: Read = (value) => denialReason(value);
 const dimension: Read = (value) => DIMENSIONS[value];
+const cause: Read = (value) => ["outage", "key_refused", "quota_exhausted", "model_not_found"][value];
 const answer: Read = (value) => ["released", "duplicate", "stale", "unknown_lease", "wrong_controller"][value];
 
 type Fields = readonly (readonly [name: string, read: Read])[];
@@ -122,6 +134,10 @@ const KINDS: readonly (readonly [kind: GateEventKind, fields: Fields])[] = [
   ["ramp_step", FROM_TO],
   ["ramp_aborted", LIMIT],
   ["budget_corrected", [["dimension", dimension], ["before", plain], ["after", plain]]],
+  ["provider_down", [["sinceMs", plain], ["probeAtMs", plain]]],
+  ["provider_probed", [["lease", plain]]],
+  ["provider_recovered", [["sinceMs", plain]]],
+  ["provider_unavailable", [["cause", cause]]],
 ];
 
 /** The kinds of events that there are. */

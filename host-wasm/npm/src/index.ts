@@ -12,6 +12,7 @@ export {
   type GateEvent,
   type GateEventKind,
   type ReleaseAnswer,
+  type UnavailableCause,
 } from "./events.js";
 export { type AcquireOptions, type GateOptions, RequestGate, type RunOptions, type SubscribeOptions } from "./gate.js";
 export type { Call, CallResult, Classify } from "./gate-call.js";

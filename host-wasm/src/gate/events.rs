@@ -49,7 +49,9 @@ fn details(fact: &RequestFact) -> [f64; 4] {
         RequestFact::LeaseAcquired { lease, limit, in_flight } => {
             [lease_number(lease), limit.into(), in_flight.into(), NONE]
         }
-        RequestFact::CallStarted { lease } => [lease_number(lease), NONE, NONE, NONE],
+        RequestFact::CallStarted { lease } | RequestFact::ProviderProbed { lease } => {
+            [lease_number(lease), NONE, NONE, NONE]
+        }
         RequestFact::CallCompleted { lease, outcome, took } => {
             [lease_number(lease), outcome_number(outcome), span(took), NONE]
         }
@@ -70,6 +72,11 @@ fn details(fact: &RequestFact) -> [f64; 4] {
         RequestFact::BudgetCorrected { dimension, before, after } => {
             [dimension_number(dimension), before as f64, after as f64, NONE]
         }
+        RequestFact::ProviderDown { since, probe_at } => {
+            [span(since - Instant::ZERO), span(probe_at - Instant::ZERO), NONE, NONE]
+        }
+        RequestFact::ProviderRecovered { since } => [span(since - Instant::ZERO), NONE, NONE, NONE],
+        RequestFact::ProviderUnavailable { cause } => [f64::from(cause as u32), NONE, NONE, NONE],
         _ => [NONE; 4],
     }
 }

@@ -40,12 +40,13 @@ fn worker(id: WorkerId) -> f64 {
     f64::from(key.generation) * 4_294_967_296.0 + f64::from(key.slot)
 }
 
-/// 0 made, 1 skipped, 2 cancelled, from 16 a failure that may pass, from 32 one for good, 64 a bug.
+/// 0 made, 1 skipped, 2 cancelled, 3 kept because its provider cannot be used, from 16 a failure that may pass, from 32 one for good, 64 a bug.
 fn outcome_code(outcome: Option<TaskOutcome>) -> u32 {
     match outcome {
         Some(TaskOutcome::Success) => 0,
         Some(TaskOutcome::Skipped) => 1,
         Some(TaskOutcome::Cancelled) => 2,
+        Some(TaskOutcome::Unavailable) => 3,
         Some(TaskOutcome::Retryable { kind, .. }) => 16 + retry_code(kind),
         Some(TaskOutcome::Failed(kind)) => 32 + failure_code(kind),
         None => 64,

@@ -130,6 +130,7 @@ fn stop(reason: &StopReason) -> [f64; 3] {
             [6.0, f64::from(*row_group), f64::from(u8::from(*hook == Hook::PostBatch))]
         }
         StopReason::Fatal { column, row_group, .. } => [7.0, f64::from(*row_group), column.index() as f64],
+        StopReason::ProviderUnavailable { .. } => [9.0, 0.0, 0.0],
         _ => [8.0, 0.0, 0.0],
     }
 }
@@ -137,7 +138,9 @@ fn stop(reason: &StopReason) -> [f64; 3] {
 /// The words in a reason to stop.
 pub(super) fn stop_words(reason: &StopReason) -> Option<String> {
     match reason {
-        StopReason::ProviderExhausted { group, .. } => Some(group.join("/")),
+        StopReason::ProviderExhausted { group, .. } | StopReason::ProviderUnavailable { group } => {
+            Some(group.join("/"))
+        }
         StopReason::CheckpointFailed { why, .. } | StopReason::HookFailed { why, .. } | StopReason::Stuck { why } => {
             Some(why.clone())
         }

@@ -45,8 +45,13 @@ impl Requests {
             ..AimdConfig::default()
         };
         let default_timeout = seconds("default_queue_wait_timeout_seconds");
-        let mut machine =
-            RequestAdmission::new(RequestConfig { aimd, default_timeout, controller: 1, compatibility: true })?;
+        let mut machine = RequestAdmission::new(RequestConfig {
+            aimd,
+            health: None,
+            default_timeout,
+            controller: 1,
+            compatibility: true,
+        })?;
         machine.set_interest(Instant::ZERO, Interest::ALL);
         Ok(Self {
             machine,

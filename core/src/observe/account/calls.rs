@@ -26,6 +26,8 @@ struct Model {
     id: ProviderModelId,
     cap: u32,
     in_flight: u32,
+    /// Whether it does not answer.
+    is_down: bool,
 }
 
 /// The request resources.
@@ -47,7 +49,8 @@ impl Calls {
             return;
         }
         let model = self.models.iter().position(|model| model.id == standing.model).unwrap_or_else(|| {
-            self.models.push(Model { id: standing.model, cap: standing.cap, in_flight: 0 });
+            let CallStanding { model: id, cap, is_down, .. } = *standing;
+            self.models.push(Model { id, cap, in_flight: 0, is_down });
             self.models.len() - 1
         });
         let mut slots = Slots::new(&standing.name, effective_max(standing.cap, standing.clamp));
@@ -120,8 +123,19 @@ impl Calls {
     }
 
     fn on_model(&mut self, id: ProviderModelId, fact: RequestFact) {
-        let RequestFact::EffectiveCapChanged { to, .. } = fact else { return };
         let Some(at) = self.models.iter().position(|model| model.id == id) else { return };
+        let to = match fact {
+            RequestFact::EffectiveCapChanged { to, .. } => to,
+            RequestFact::ProviderDown { .. } | RequestFact::ProviderUnavailable { .. } => {
+                self.models[at].is_down = true;
+                return;
+            }
+            RequestFact::ProviderRecovered { .. } => {
+                self.models[at].is_down = false;
+                return;
+            }
+            _ => return,
+        };
         self.models[at].cap = to;
         for call in self.all.iter_mut().filter(|call| call.model == at) {
             call.slots.limit = effective_max(to, call.clamp);
@@ -170,8 +184,12 @@ fn blame(
 ) -> [(Blame, u32); 3] {
     const NONE: (Blame, u32) = ((IdleCause::RequestTurn, None), 0);
     let free = slots.free();
-    if slots.demand == 0 || is_cooling {
-        let cause = if slots.demand == 0 { nobody } else { IdleCause::Cooldown };
+    if slots.demand == 0 || model.is_down || is_cooling {
+        let cause = match slots.demand {
+            0 => nobody,
+            _ if model.is_down => IdleCause::Outage,
+            _ => IdleCause::Cooldown,
+        };
         return [((cause, None), free), NONE, NONE];
     }
     let within_limit = limit.min(slots.limit).saturating_sub(slots.leased);

@@ -37,6 +37,8 @@ pub enum IdleCause {
     TaskAdmission,
     /// Calls wait, and the adaptive limit is below the maximum.
     RequestLimit,
+    /// Calls wait for a provider that is down.
+    Outage,
     /// Calls wait for a cooldown to end.
     Cooldown,
     /// Calls wait: other domains use the cap that the provider and model share.
@@ -80,6 +82,7 @@ impl IdleCause {
             Self::Unexplained => "not told",
             Self::TaskAdmission => "tasks wait for a worker",
             Self::RequestLimit => "the adaptive limit is below the maximum",
+            Self::Outage => "the provider is down",
             Self::Cooldown => "a cooldown is in force",
             Self::ProviderCap => "other domains use the provider's cap",
             Self::TaskSlots => "yielded workers wait for their task resources",

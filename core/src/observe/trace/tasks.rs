@@ -131,6 +131,7 @@ fn outcome_of(outcome: Option<TaskOutcome>) -> String {
         Some(TaskOutcome::Success) => "success".to_string(),
         Some(TaskOutcome::Skipped) => "skipped".to_string(),
         Some(TaskOutcome::Cancelled) => "cancelled".to_string(),
+        Some(TaskOutcome::Unavailable) => "provider unavailable".to_string(),
         Some(TaskOutcome::Retryable { kind, .. }) => kind.to_string(),
         Some(TaskOutcome::Failed(kind)) => kind.to_string(),
     }

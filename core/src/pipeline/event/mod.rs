@@ -119,6 +119,8 @@ pub enum StopKind {
     Fatal,
     /// [`StopReason::Stuck`]
     Stuck,
+    /// [`StopReason::ProviderUnavailable`]
+    ProviderUnavailable,
 }
 
 impl From<&StopReason> for StopKind {
@@ -129,6 +131,7 @@ impl From<&StopReason> for StopKind {
             StopReason::Cancelled => Self::Cancelled,
             StopReason::EarlyShutdown { .. } => Self::EarlyShutdown,
             StopReason::ProviderExhausted { .. } => Self::ProviderExhausted,
+            StopReason::ProviderUnavailable { .. } => Self::ProviderUnavailable,
             StopReason::CheckpointFailed { .. } => Self::CheckpointFailed,
             StopReason::HookFailed { .. } => Self::HookFailed,
             StopReason::Fatal { .. } => Self::Fatal,

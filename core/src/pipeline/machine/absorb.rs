@@ -122,6 +122,10 @@ impl Pipeline {
                 let decision = self.retries.policy().after_failure(now, kind, retry_after, entry.rounds);
                 self.keep_or_drop(key, decision, Some(kind));
             }
+            TaskOutcome::Unavailable => {
+                counts.retryable += 1;
+                self.park(key);
+            }
             TaskOutcome::Cancelled => {
                 counts.cancelled += 1;
                 let decision = self.after_lost_worker(now, entry.rounds);
@@ -161,6 +165,17 @@ impl Pipeline {
             RunState::Stopping(_) => RetryDecision::Defer { not_before: now },
             _ => self.retries.policy().after_lost_worker(now, rounds),
         }
+    }
+
+    /// Keeps a task for another run. What this one can do without its provider is still done, but no further row group could be completed.
+    fn park(&mut self, key: TaskKey) {
+        if !self.lifecycle.is_running() {
+            return self.row_groups.wait(&self.plan, key);
+        }
+        self.row_groups.park(&self.plan, key);
+        self.row_groups.close();
+        let group = &self.plan.columns()[key.column.index()].group.identity;
+        self.unavailable.get_or_insert_with(|| group.clone());
     }
 
     /// Warns of the provider behind a column's group, or stops the run, if its answers are bad enough.

@@ -51,7 +51,7 @@ impl Pipeline {
                 self.workers.yielded_worker_of(key, &self.tasks).map(|worker| TaskWait::Yielded { worker })
             }
             TaskState::Queued => Some(self.why_queued(key, task)),
-            TaskState::Deferred | TaskState::Delayed | TaskState::Waiting | TaskState::Skipping => {
+            TaskState::Deferred | TaskState::Delayed | TaskState::Parked | TaskState::Waiting | TaskState::Skipping => {
                 self.why_unqueued(group, key)
             }
         }
@@ -88,6 +88,7 @@ impl Pipeline {
     fn why_unqueued(&self, group: &RowGroup, key: TaskKey) -> Option<TaskWait> {
         let wait = match group.frontier().state(&self.plan, (key.column, key.row)) {
             TaskState::Deferred => TaskWait::Round,
+            TaskState::Parked => TaskWait::ProviderUnavailable,
             TaskState::Delayed => {
                 let due = self.retries.due_of(key);
                 TaskWait::Pause { until: due.unwrap_or(self.clock.latest()) }

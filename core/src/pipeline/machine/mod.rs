@@ -30,6 +30,7 @@ mod stop;
 mod yielding;
 
 use alloc::collections::VecDeque;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::error::ConfigError;
@@ -71,6 +72,8 @@ pub struct Pipeline {
     emitter: EventEmitter,
     clock: Monotonic,
     effects: VecDeque<Effect>,
+    /// The fairness group of the first task that is parked.
+    unavailable: Option<Vec<String>>,
     /// Scratch: tasks of one row group that became ready during one command.
     ready: Vec<LocalKey>,
 }
@@ -106,6 +109,7 @@ impl Pipeline {
             emitter: EventEmitter::new(config.run, &plan),
             clock: Monotonic::default(),
             effects: VecDeque::new(),
+            unavailable: None,
             ready: Vec::new(),
             tasks,
             plan,

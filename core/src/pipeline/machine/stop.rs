@@ -48,8 +48,11 @@ impl Pipeline {
                 return self.finish(now, reason);
             }
             if self.is_still() && self.row_groups.counts().delayed() == 0 {
-                let why = self.why_stuck();
-                self.stop(StopReason::Stuck { why }, StopMode::Drain);
+                let reason = match self.unavailable.take() {
+                    Some(group) => StopReason::ProviderUnavailable { group },
+                    None => StopReason::Stuck { why: self.why_stuck() },
+                };
+                self.stop(reason, StopMode::Drain);
             }
         }
         if let RunState::Stopping(_) = self.lifecycle.state() {

@@ -66,6 +66,7 @@ fn is_provider_answer(outcome: TaskOutcome) -> bool {
     !matches!(
         outcome,
         TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, .. }
+            | TaskOutcome::Unavailable
             | TaskOutcome::Cancelled
             | TaskOutcome::Skipped
     )

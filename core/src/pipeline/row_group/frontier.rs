@@ -36,6 +36,8 @@ pub(crate) enum TaskState {
     Deferred,
     /// Kept until an instant.
     Delayed,
+    /// Kept for another run: its provider cannot be used in this one.
+    Parked,
     /// Made, or skipped.
     Done,
     /// Its row was dropped. A worker that still runs it is answered for, and its outcome ignored.

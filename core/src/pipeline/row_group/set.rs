@@ -209,6 +209,11 @@ impl RowGroups {
         }
     }
 
+    /// The task is kept for another run.
+    pub(crate) fn park(&mut self, plan: &Plan, key: TaskKey) {
+        self.set_state(plan, key, TaskState::Parked);
+    }
+
     /// The task waits for an instant.
     pub(crate) fn delay(&mut self, plan: &Plan, key: TaskKey) {
         self.set_state(plan, key, TaskState::Delayed);

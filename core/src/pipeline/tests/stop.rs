@@ -339,3 +339,44 @@ fn a_run_that_makes_everything_tells_of_no_stop_and_of_nothing_discarded() {
     rig.run_well();
     assert_eq!(told(&mut rig), []);
 }
+
+fn is_unavailable(rig: &Rig) -> bool {
+    *stop(rig) == StopReason::ProviderUnavailable { group: alloc::vec!["all".to_string()] }
+}
+
+#[test]
+fn a_run_whose_provider_cannot_be_used_finishes_what_it_can_and_then_stops() {
+    let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], PipelineConfig { row_groups: 2, ..rows(10, 2) });
+    for label in ["a:0.0", "a:0.1", "a:1.0"] {
+        rig.succeed(label);
+    }
+    rig.end("a:1.1", TaskOutcome::Unavailable);
+    rig.succeed("b:0.0");
+    rig.end("b:0.1", retry(RetryKind::Timeout));
+    rig.succeed("b:1.0");
+    rig.succeed("b:0.1");
+    assert_eq!(rig.ends, 0);
+    rig.saved(0);
+    assert!(is_unavailable(&rig), "{:?}", stop(&rig));
+    let report = rig.report();
+    assert_eq!((report.rows_out, report.rows_not_started, rig.handed_out.len()), (2, 6, 1));
+    assert!(rig.dropped().iter().all(|(_, reason, _)| *reason == DropReason::Stopped));
+}
+
+#[test]
+fn a_provider_that_cannot_be_used_is_no_failure_and_uses_up_no_retry() {
+    let shutdown = PipelineConfig { shutdown_window: 2, submission_limit: 2, ..rows(4, 4) };
+    let mut rig = Rig::start([cell("a", &[])], shutdown);
+    rig.end_all(TaskOutcome::Unavailable);
+    rig.end_all(TaskOutcome::Unavailable);
+    assert!(is_unavailable(&rig), "{:?}", stop(&rig));
+    assert_eq!((rig.spawned.len(), rig.report().columns[0].tasks.retryable), (4, 4));
+}
+
+#[test]
+fn a_task_that_is_kept_is_not_tried_again_in_its_turn() {
+    let mut rig = Rig::start([cell("a", &[]).ordered()], rows(3, 3));
+    rig.end("a:0.0", TaskOutcome::Unavailable);
+    assert!(is_unavailable(&rig), "{:?}", stop(&rig));
+    assert_eq!(rig.spawned.len(), 1);
+}

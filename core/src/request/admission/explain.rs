@@ -9,7 +9,7 @@ use crate::id::SlotKey;
 use crate::request::answer::WaiterId;
 use crate::request::keys::ResourceId;
 use crate::request::provider::Block;
-use crate::request::snapshot::CallStanding;
+use crate::request::snapshot::{CallStanding, HealthState, UnavailableCause};
 use crate::time::Instant;
 
 /// The one thing that keeps a call from going out, or a slot from being used.
@@ -18,6 +18,22 @@ use crate::time::Instant;
 #[cfg_attr(feature = "serde", serde(tag = "kind", rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum CallWait {
+    /// The provider is down.
+    Outage {
+        /// The first failure of the outage.
+        since: Instant,
+        /// When the next probe is due; `None` while one is out.
+        probe_at: Option<Instant>,
+    },
+    /// Nothing goes out any more.
+    Unavailable {
+        /// Since when.
+        since: Instant,
+        /// Why.
+        cause: UnavailableCause,
+    },
+    /// Whether the failure of the call was its own is not known yet: other calls will show it.
+    Undecided,
     /// A cooldown is in force.
     Cooldown {
         /// Its end.
@@ -51,6 +67,14 @@ pub enum CallWait {
 impl fmt::Display for CallWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Outage { since, probe_at: Some(at) } => {
+                write!(f, "the provider is down since {since}; the next probe is due at {at}")
+            }
+            Self::Outage { since, probe_at: None } => write!(f, "the provider is down since {since}; a probe is out"),
+            Self::Unavailable { since, cause } => {
+                write!(f, "the provider or model cannot be used since {since}: {cause}")
+            }
+            Self::Undecided => f.write_str("it failed, and other calls will show whether the provider is down"),
             Self::Cooldown { until } => write!(f, "a cooldown is in force until {until}"),
             Self::ProviderCap { cap } => write!(f, "all {cap} calls that the provider and model bear are out"),
             Self::Limit { limit, changes_at: None } => write!(f, "the adaptive limit of {limit} is reached"),
@@ -104,7 +128,11 @@ impl RequestAdmission {
     }
 
     fn why(&self, now: Instant, key: SlotKey, waiter: &Waiter) -> CallWait {
-        let otherwise = || if self.shared.yielding.is_yielded(key) { CallWait::TaskSlots } else { CallWait::Turn };
+        let otherwise = || match waiter {
+            Waiter { is_undecided: true, .. } => CallWait::Undecided,
+            _ if self.shared.yielding.is_yielded(key) => CallWait::TaskSlots,
+            _ => CallWait::Turn,
+        };
         self.why_blocked(now, waiter.resource, waiter.estimate).unwrap_or_else(otherwise)
     }
 
@@ -112,7 +140,8 @@ impl RequestAdmission {
     fn why_blocked(&self, now: Instant, resource: ResourceId, estimate: Usage) -> Option<CallWait> {
         let (owner, entry) = self.entry(resource)?;
         let controller = &entry.controller;
-        Some(match entry.block(now, owner.is_cap_full(), estimate)? {
+        Some(match entry.block(now, owner.common_block(now), estimate)? {
+            Block::Outage => outage(owner.health_state(), owner.opens_at()),
             Block::Cooldown => CallWait::Cooldown { until: controller.blocked_until(now).unwrap_or(now) },
             Block::Cap => CallWait::ProviderCap { cap: owner.cap },
             Block::Limit => CallWait::Limit { limit: controller.limit(now), changes_at: entry.next_change(now) },
@@ -135,6 +164,18 @@ impl RequestAdmission {
             in_flight: state.in_flight,
             waiters: state.waiters,
             blocked_until: state.blocked_until,
+            is_down: !matches!(state.health, HealthState::Healthy | HealthState::Suspected { .. }),
         })
+    }
+}
+
+/// What keeps calls back at a provider of this health, which opens then.
+fn outage(health: HealthState, probe_at: Option<Instant>) -> CallWait {
+    match health {
+        HealthState::Suspected { since } | HealthState::Down { since, .. } | HealthState::Probing { since } => {
+            CallWait::Outage { since, probe_at }
+        }
+        HealthState::Unavailable { since, cause } => CallWait::Unavailable { since, cause },
+        HealthState::Healthy => CallWait::Turn,
     }
 }

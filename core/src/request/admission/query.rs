@@ -1,13 +1,14 @@
 //! What a controller shows: effects, events, timers and state.
 
 use super::{Address, RequestAdmission};
+use crate::call::Outcome;
 use crate::lease::ReleaseDiagnostics;
 use crate::limit::AimdConfig;
 use crate::request::answer::Effect;
 use crate::request::event::{Interest, RequestEvent};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::pressure::RequestPressure;
-use crate::request::provider::{Held, ProviderModel};
+use crate::request::provider::{Block, Held, ProviderModel};
 use crate::request::snapshot::{ProviderModelSnapshot, ResourceGauges, ResourceLoad, ResourceSnapshot};
 use crate::time::{Duration, Instant};
 
@@ -55,7 +56,7 @@ impl RequestAdmission {
     }
 
     /// Whether the end of a call of `resource` may change anything that depends on the time. Where it does not, `release`
-    /// may be given [`RequestAdmission::latest`] instead of a fresh instant, unless the call was rate limited.
+    /// may be given [`RequestAdmission::latest`] instead of a fresh instant, if the call succeeded.
     #[inline]
     #[must_use]
     pub fn needs_clock(&self, resource: ResourceId) -> bool {
@@ -64,6 +65,19 @@ impl RequestAdmission {
         self.shared.events.is_on()
             || self.poll_timeout().is_some()
             || self.find(resource).is_none_or(|at| uses_time(&self.providers[at.provider as usize]))
+    }
+
+    /// The same for the release of a call that ended so.
+    #[inline]
+    #[must_use]
+    pub fn needs_clock_to_release(&self, resource: ResourceId, outcome: Outcome) -> bool {
+        let changes_health =
+            || self.shared.config.health.is_some() && (outcome.is_counted_failure() || outcome.is_refusal());
+        match outcome {
+            Outcome::Success => self.needs_clock(resource),
+            Outcome::RateLimited => true,
+            _ => changes_health() || self.needs_clock(resource),
+        }
     }
 
     /// The same for `acquire` and `try_acquire`: also true if the request has a timeout, which begins now.
@@ -97,7 +111,7 @@ impl RequestAdmission {
         let now = self.time.peek(now);
         let (owner, entry) = self.entry(resource)?;
         let controller = &entry.controller;
-        let leases = || self.shared.ledger.values().filter(|held| held.resource == resource);
+        let leases = || self.shared.ledger.values().filter(|held| held.index as usize == resource.index());
         let blocked_until = controller.blocked_until(now);
         let state = controller.limit_state(now);
         Some(ResourceSnapshot {
@@ -114,6 +128,7 @@ impl RequestAdmission {
             irregular_releases: entry.irregular,
             waiters: entry.waiters,
             suspended: self.shared.yielding.yielded(resource),
+            health: owner.health_state(),
             blocked_until,
             cooldown_remaining: blocked_until.map_or(Duration::ZERO, |end| end - now),
             rate_limit_ceiling: state.rate_limit_ceiling,
@@ -131,10 +146,12 @@ impl RequestAdmission {
     #[must_use]
     pub fn gauges(&self, now: Instant, resource: ResourceId) -> Option<ResourceGauges> {
         let now = self.time.peek(now);
-        let (_, entry) = self.entry(resource)?;
+        let (owner, entry) = self.entry(resource)?;
         let controller = &entry.controller;
         let state = controller.limit_state(now);
         Some(ResourceGauges {
+            health: owner.health_state(),
+            undecided: owner.undecided(),
             effective_max: controller.effective_max(),
             limit: controller.limit(now),
             in_flight: controller.in_flight(),
@@ -166,16 +183,13 @@ impl RequestAdmission {
     pub fn pressure(&self, now: Instant, resource: ResourceId) -> Option<RequestPressure> {
         let now = self.time.peek(now);
         let (owner, entry) = self.entry(resource)?;
-        if owner.is_cap_full() {
-            Some(RequestPressure::CapReached)
-        } else if entry.controller.blocked_until(now).is_some() {
-            Some(RequestPressure::CoolingDown)
-        } else if entry.waiters > 0 {
-            Some(RequestPressure::Waiters)
-        } else if !entry.controller.has_room(now) {
-            Some(RequestPressure::LimitReached)
-        } else {
-            None
+        match owner.common_block(now) {
+            Some(Block::Outage) => Some(RequestPressure::Outage),
+            Some(_) => Some(RequestPressure::CapReached),
+            None if entry.controller.blocked_until(now).is_some() => Some(RequestPressure::CoolingDown),
+            None if entry.waiters > 0 => Some(RequestPressure::Waiters),
+            None if !entry.controller.has_room(now) => Some(RequestPressure::LimitReached),
+            None => None,
         }
     }
 
@@ -185,13 +199,14 @@ impl RequestAdmission {
         let is_own = id.controller() == self.shared.config.controller;
         let entry = self.providers.get(id.index()).filter(|_| is_own)?;
         let now = self.time.peek(now);
-        let is_here = |held: &&Held| self.address(held.resource).provider as usize == id.index();
+        let is_here = |held: &&Held| self.addresses[held.index as usize].provider as usize == id.index();
         let limits = entry.resources.iter().map(|resource| (resource.domain.clone(), resource.controller.limit(now)));
         Some(ProviderModelSnapshot {
             provider: entry.provider.clone(),
             model: entry.model.clone(),
             static_cap: entry.cap,
             in_flight: entry.in_flight,
+            health: entry.health_state(),
             active_leases: self.shared.ledger.values().filter(is_here).count() as u32,
             aliases: entry.aliases.clone(),
             limits: limits.collect(),

@@ -51,7 +51,9 @@ impl RequestAdmission {
         let at = self.providers.len();
         require(at < MAX_IDS as usize, "provider", at, "at most 2^20 providers and models")?;
         let id = ProviderModelId::new(self.shared.config.controller, at as u32);
-        self.providers.push(ProviderModel::new(id, provider, model, cap));
+        // The recorded system knows no outages.
+        let health = self.shared.config.health.filter(|_| !self.shared.config.compatibility);
+        self.providers.push(ProviderModel::new(id, provider, model, cap, health));
         Ok(at)
     }
 

@@ -3,6 +3,7 @@
 use super::{Located, RequestAdmission};
 use crate::request::answer::Acquire;
 use crate::request::keys::{Request, ResourceId};
+use crate::request::provider::Attempt;
 use crate::request::yielding::{YieldClass, YieldState, YieldingWaiter};
 use crate::time::Instant;
 use crate::yielding::{TaskResources, YIELD_FACTOR, YieldToken};
@@ -19,27 +20,48 @@ impl RequestAdmission {
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
         let now = self.begin(now);
-        let at = match self.locate(now, request) {
-            Ok(at) => at,
-            Err(denial) => return self.deny(now, request, denial),
-        };
+        match self.locate(now, request) {
+            Ok(at) => self.ask_yielding(now, request, &at, Attempt::default(), token, tasks),
+            Err(denial) => self.deny(now, request, denial),
+        }
+    }
+
+    /// Lets the call of a yielding worker out, or queues it.
+    pub(super) fn ask_yielding(
+        &mut self,
+        now: Instant,
+        request: &Request,
+        at: &Located,
+        attempt: Attempt,
+        token: YieldToken,
+        tasks: &mut dyn TaskResources,
+    ) -> Acquire {
         // Only a worker whose last request was rejected may hold nothing here.
         let holds = tasks.resume(now, &token);
         let provider = &mut self.providers[at.provider];
-        if holds && let Some(lease) = provider.grant_directly(now, at.slot, at.group, request, &mut self.shared) {
+        if holds
+            && attempt == Attempt::default()
+            && let Some(lease) = provider.grant_directly(now, at.slot, at.group, request, &mut self.shared)
+        {
             return Acquire::Granted(lease);
         }
         self.expire(now);
+        if let Some(denial) = self.unavailable(at) {
+            return self.deny(now, request, denial);
+        }
         let state = if holds { YieldState::Holding(self.shared.yielding.arrival()) } else { YieldState::Yielded };
-        let entry = YieldingWaiter { token, class: self.yield_class(request.resource, &at, &token), state };
-        let answer = self.enqueue(now, request, &at, Some(entry), Some(tasks));
+        let entry = YieldingWaiter { token, class: self.yield_class(request.resource, at, &token), state };
+        let answer = self.enqueue(now, request, at, attempt, Some(entry), Some(tasks));
         let Acquire::Waiting(waiter) = &answer else { return answer };
         let key = waiter.key();
         let is_holding = self.shared.waiters.get(key).is_some() && !self.shared.yielding.is_yielded(key);
         if is_holding {
             let effective_max = self.providers[at.provider].resources[at.slot].controller.effective_max();
             let most = effective_max.saturating_mul(YIELD_FACTOR);
-            if self.shared.yielding.yielded(request.resource) < most && tasks.suspend(now, &token) {
+            let may_yield = self.shared.yielding.yielded(request.resource) < most
+                // However many wait for a provider that does not answer, they keep no other work from its resources.
+                || !self.providers[at.provider].is_healthy();
+            if may_yield && tasks.suspend(now, &token) {
                 self.shared.yielding.set_yielded(request.resource, key);
             }
             // What it holds, or has given back, may be just what another waiter lacks.

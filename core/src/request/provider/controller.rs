@@ -21,10 +21,47 @@ pub(in crate::request) struct Controller {
     grants: u64,
     /// The algorithm's latest [`LimitAlgorithm::uses_time`]: `false` is final.
     uses_time: bool,
-    /// The limit since the algorithm's last input. Valid where the algorithm does not use the time.
+    /// The climb of the limit after an outage.
+    recovery: Option<Recovery>,
+    /// Whether the limit may depend on the time: because of either of these.
+    is_timed: bool,
+    /// The limit since the algorithm's last input. Valid where the algorithm does not use the time, and nothing recovers.
     steady_limit: u32,
     /// The first grant whose latency is reported to the algorithm, where it uses the time.
     timed_from: u64,
+}
+
+/// The climb from 1 to the algorithm's limit, after an outage: linear, so that no storm meets a provider that has just come back.
+#[derive(Clone, Copy, Debug)]
+struct Recovery {
+    began: Instant,
+    /// Above zero.
+    span: Duration,
+}
+
+impl Recovery {
+    fn end(self) -> Instant {
+        self.began + self.span
+    }
+
+    /// The most that a limit of `full` may be at `now`.
+    fn limit(self, now: Instant, full: u32) -> u32 {
+        let elapsed = (now - self.began).min(self.span);
+        let climbed =
+            u128::from(full.saturating_sub(1)) * u128::from(elapsed.as_nanos()) / u128::from(self.span.as_nanos());
+        1 + climbed as u32
+    }
+
+    /// When a limit of `full` next rises after `now`; `None` if it is there.
+    fn next_step(self, now: Instant, full: u32) -> Option<Instant> {
+        let steps = full.saturating_sub(1);
+        let next = self.limit(now, full);
+        if now >= self.end() || next > steps {
+            return None;
+        }
+        let nanos = (u128::from(next) * u128::from(self.span.as_nanos())).div_ceil(u128::from(steps));
+        Some(self.began + Duration::from_nanos(nanos as u64))
+    }
 }
 
 /// What a lease remembers of the controller at its grant.
@@ -81,6 +118,8 @@ impl Controller {
             // No ramp has begun yet, so any instant will do.
             steady_limit: algorithm.limit(Instant::ZERO),
             uses_time: algorithm.uses_time(),
+            is_timed: algorithm.uses_time(),
+            recovery: None,
             algorithm: Box::new(algorithm),
             config,
             effective_max,
@@ -135,6 +174,8 @@ impl Controller {
             self.timed_from = self.grants;
         }
         self.uses_time = uses_time;
+        self.recovery = self.recovery.filter(|recovery| now < recovery.end());
+        self.is_timed = uses_time || self.recovery.is_some();
         self.steady_limit = self.clamped_limit(now);
     }
 }
@@ -158,11 +199,12 @@ impl Controller {
     /// The limit in force at `now`.
     #[inline]
     pub(in crate::request) fn limit(&self, now: Instant) -> u32 {
-        if self.uses_time { self.clamped_limit(now) } else { self.steady_limit }
+        if self.is_timed { self.clamped_limit(now) } else { self.steady_limit }
     }
 
     fn clamped_limit(&self, now: Instant) -> u32 {
-        self.algorithm.limit(now).clamp(1, self.effective_max)
+        let full = self.algorithm.limit(now).clamp(1, self.effective_max);
+        self.recovery.map_or(full, |recovery| recovery.limit(now, full))
     }
 
     pub(in crate::request) fn limit_state(&self, now: Instant) -> LimitState {
@@ -181,19 +223,27 @@ impl Controller {
 
     /// When the limit next changes by time alone, if that is known.
     pub(super) fn next_limit_change(&self, now: Instant) -> Option<Instant> {
-        if self.uses_time { self.algorithm.next_change(now) } else { None }
+        if !self.is_timed {
+            return None;
+        }
+        let full = || self.algorithm.limit(now).clamp(1, self.effective_max);
+        let step = self.recovery.and_then(|recovery| recovery.next_step(now, full()));
+        let change = if self.uses_time { self.algorithm.next_change(now) } else { None };
+        step.into_iter().chain(change).min()
     }
 
     /// Whether a grant or an end of a call may depend on the time, which is not before `latest`.
     #[inline]
     pub(super) fn uses_time(&self, latest: Instant) -> bool {
-        self.uses_time || self.cooldown.until(latest).is_some()
+        self.uses_time
+            || self.cooldown.until(latest).is_some()
+            || self.recovery.is_some_and(|recovery| latest < recovery.end())
     }
 
     /// Whether the limit lets one more call out at `now`, cooldowns aside.
     #[inline]
     pub(in crate::request) fn has_room(&self, now: Instant) -> bool {
-        if self.uses_time { self.has_room_in_time(now) } else { self.in_flight < self.steady_limit }
+        if self.is_timed { self.has_room_in_time(now) } else { self.in_flight < self.steady_limit }
     }
 
     fn has_room_in_time(&self, now: Instant) -> bool {
@@ -219,27 +269,49 @@ impl Controller {
         grant
     }
 
-    /// A call has ended.
+    /// A call has ended. `is_hidden`: it was part of an outage, of which limits see nothing but that a call came back.
     #[inline]
-    pub(super) fn end(&mut self, now: Instant, grant: &Grant, done: &Completion) {
+    pub(super) fn end(&mut self, now: Instant, grant: &Grant, done: &Completion, is_hidden: bool) {
         self.in_flight -= 1;
-        if done.outcome == Outcome::RateLimited {
+        let outcome = if is_hidden { Outcome::LocalCancelled } else { done.outcome };
+        if self.recovery.is_some() {
+            self.judge_recovery(now, outcome);
+        }
+        if outcome == Outcome::RateLimited {
             self.rate_limited(now, grant, done);
         } else {
-            self.cooldown.on_outcome(now, done.outcome, self.in_flight);
+            self.cooldown.on_outcome(now, outcome, self.in_flight);
         }
-        if self.uses_time {
-            self.end_timed(now, grant, done.outcome);
+        if self.is_timed {
+            self.end_timed(now, grant, outcome);
         } else {
-            let call = self.report(now, grant, done.outcome, Duration::ZERO);
+            let call = self.report(now, grant, outcome, Duration::ZERO);
             self.algorithm.on_outcome(now, &call);
             self.steady_limit = self.clamped_limit(now);
         }
     }
 
+    /// The provider is back: the limit climbs to what it was.
+    pub(super) fn begin_recovery(&mut self, now: Instant, span: Duration) {
+        self.recovery = (!span.is_zero()).then_some(Recovery { began: now, span });
+        self.refresh(now);
+    }
+
+    /// A call ended while the limit climbs: after a failure or a refusal it stays where it is, and the algorithm goes on from there.
+    #[cold]
+    fn judge_recovery(&mut self, now: Instant, outcome: Outcome) {
+        if outcome == Outcome::RateLimited || outcome.is_counted_failure() {
+            let reached = self.clamped_limit(now);
+            self.algorithm.set_max(now, reached, false);
+            self.algorithm.set_max(now, self.effective_max, false);
+            self.recovery = None;
+        }
+        self.refresh(now);
+    }
+
     /// Reports the end of a call to an algorithm that uses the time.
     fn end_timed(&mut self, now: Instant, grant: &Grant, outcome: Outcome) {
-        let latency = self.latency(now, grant);
+        let latency = if self.uses_time { self.latency(now, grant) } else { Some(Duration::ZERO) };
         // The latency of a call that began before the algorithm is unknown. That it failed is reported all the same.
         if latency.is_some() || outcome != Outcome::Success {
             let call = self.report(now, grant, outcome, latency.unwrap_or(Duration::ZERO));

@@ -1,11 +1,12 @@
 //! The events of one provider and model, in the order in which things happen.
 
-use super::{Held, ProviderModel};
+use super::health::Health;
+use super::{Change, Held, ProviderModel};
 use crate::call::{Completion, Outcome};
 use crate::id::SlotKey;
 use crate::lease::LeaseId;
 use crate::request::answer::{Denial, DenialReason, RequestLease, WaiterId};
-use crate::request::event::RequestFact;
+use crate::request::event::{EventPlace, RequestFact};
 use crate::request::shared::{Shared, Waiter};
 use crate::time::{Duration, Instant};
 
@@ -23,6 +24,7 @@ pub(in crate::request) struct Ended {
     pub(in crate::request) lease: LeaseId,
     pub(in crate::request) done: Completion,
     pub(in crate::request) before: Before,
+    pub(in crate::request) change: Change,
 }
 
 /// Limits.
@@ -134,6 +136,9 @@ impl ProviderModel {
     fn emit_granted(&self, now: Instant, slot: usize, lease: LeaseId, shared: &mut Shared) {
         let controller = &self.resources[slot].controller;
         let (limit, in_flight) = (controller.limit(now), controller.in_flight());
+        if self.health.as_deref().is_some_and(Health::is_probed) {
+            shared.events.push(now, EventPlace::Model(self.id), RequestFact::ProviderProbed { lease });
+        }
         self.emit(now, slot, RequestFact::LeaseAcquired { lease, limit, in_flight }, shared);
         self.emit(now, slot, RequestFact::CallStarted { lease }, shared);
     }
@@ -151,16 +156,27 @@ impl ProviderModel {
     /// Emits what an outcome did to the limit and the cooldown, and the released lease.
     #[cold]
     pub(in crate::request) fn emit_outcome(&mut self, now: Instant, slot: usize, ended: &Ended, shared: &mut Shared) {
-        let Ended { held, lease, done, before } = *ended;
+        let Ended { held, lease, done, before, change } = *ended;
         let outcome = done.outcome;
         let took = held.grant.since().map_or(Duration::ZERO, |since| now - since);
         self.emit(now, slot, RequestFact::CallCompleted { lease, outcome, took }, shared);
+        self.emit_health(now, change, shared);
         self.emit_moved_limit(now, slot, before, shared);
         if done.outcome == Outcome::RateLimited {
             self.emit_rate_limited(now, slot, &done, before, shared);
         }
         let in_flight = self.resources[slot].controller.in_flight();
         self.emit(now, slot, RequestFact::LeaseReleased { lease, outcome, held: took, in_flight }, shared);
+    }
+
+    pub(in crate::request) fn emit_health(&self, now: Instant, change: Change, shared: &mut Shared) {
+        let fact = match change {
+            Change::None | Change::StreakEnded | Change::Cleared | Change::ProbeDue => return,
+            Change::Unavailable { cause } => RequestFact::ProviderUnavailable { cause },
+            Change::Down { since, probe_at } => RequestFact::ProviderDown { since, probe_at },
+            Change::Recovered { since } => RequestFact::ProviderRecovered { since },
+        };
+        shared.events.push(now, EventPlace::Model(self.id), fact);
     }
 
     fn emit_moved_limit(&mut self, now: Instant, slot: usize, before: Before, shared: &mut Shared) {

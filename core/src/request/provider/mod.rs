@@ -4,6 +4,7 @@
 //! ProviderModel --- cap over all domains
 //!      +-- Resource (one a domain): Controller (limit, cooldown, grants), budgets
 //!      +-- WaitQueue: one fair queue, a FIFO for each group and resource
+//!      +-- Health: whether it answers at all
 //! ```
 //!
 //! Nothing here depends on another provider or model: a pause, a full cap or an outage of one delays no waiter of another,
@@ -12,26 +13,33 @@
 mod controller;
 mod cooldown;
 mod emit;
+mod health;
 mod resource;
 mod serve;
 mod wait_queue;
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 pub(super) use controller::Since;
 pub(super) use emit::Ended;
+pub(super) use health::{CallEnd, Change, RetryStanding};
 pub(super) use resource::{Block, Held, Resource};
-pub(super) use serve::Joining;
+pub(super) use serve::{Attempt, Joining};
 
-use super::answer::Denial;
+use super::answer::{Denial, DenialReason, Retry};
+use super::config::HealthConfig;
 use super::keys::{Domain, ProviderModelId, Request, ResourceId};
-use super::shared::Shared;
+use super::shared::{Shared, Waiter};
+use super::snapshot::{HealthState, UnavailableCause};
 use crate::call::Completion;
 use crate::fair_queue::GroupId as QueueGroup;
+use crate::id::SlotKey;
 use crate::limit::AimdConfig;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::yielding::TaskResources;
+use health::Health;
 use wait_queue::WaitQueue;
 
 /// The task resources of the caller, where they are at hand.
@@ -55,15 +63,25 @@ pub(super) struct ProviderModel {
     pub(super) cap: u32,
     /// Calls out over all domains.
     pub(super) in_flight: u32,
+    /// `None`: it is always healthy.
+    health: Option<Box<Health>>,
     pub(super) resources: Vec<Resource>,
     /// The wake-up that is armed for its waiters, if any.
     pub(super) wake_at: Option<Instant>,
+    /// The waiters whose last failure is undecided.
+    undecided: Vec<SlotKey>,
     queue: WaitQueue,
 }
 
 /// Registration.
 impl ProviderModel {
-    pub(super) fn new(id: ProviderModelId, provider: &str, model: &str, cap: u32) -> Self {
+    pub(super) fn new(
+        id: ProviderModelId,
+        provider: &str,
+        model: &str,
+        cap: u32,
+        health: Option<HealthConfig>,
+    ) -> Self {
         Self {
             id,
             provider: provider.to_string(),
@@ -71,8 +89,10 @@ impl ProviderModel {
             aliases: Vec::new(),
             cap,
             in_flight: 0,
+            health: health.map(|config| Box::new(Health::new(config, provider, model))),
             resources: Vec::new(),
             wake_at: None,
+            undecided: Vec::new(),
             queue: WaitQueue::default(),
         }
     }
@@ -132,9 +152,13 @@ impl ProviderModel {
 
 /// Room.
 impl ProviderModel {
+    /// What keeps calls of all domains from going out at `now`.
     #[inline]
-    pub(super) fn is_cap_full(&self) -> bool {
-        self.in_flight >= self.cap
+    pub(super) fn common_block(&self, now: Instant) -> Option<Block> {
+        if self.is_closed(now) {
+            return Some(Block::Outage);
+        }
+        (self.in_flight >= self.cap).then_some(Block::Cap)
     }
 
     pub(super) fn has_waiters(&self) -> bool {
@@ -146,26 +170,64 @@ impl ProviderModel {
     #[expect(clippy::inline_always, reason = "a tenth of an uncontended call is otherwise spent on entering it")]
     pub(super) fn blocked(&self, now: Instant, slot: usize, request: &Request) -> Option<Denial> {
         let resource = &self.resources[slot];
-        let block = resource.block(now, self.is_cap_full(), request.estimate)?;
-        Some(resource.denial(now, block))
+        let block = resource.block(now, self.common_block(now), request.estimate)?;
+        Some(self.denial(now, slot, block))
+    }
+
+    /// The denial of a call that is blocked so.
+    #[cold]
+    pub(super) fn denial(&self, now: Instant, slot: usize, block: Block) -> Denial {
+        let changes_at = match block {
+            Block::Outage => self.opens_at(),
+            Block::Budget(at) => Some(at),
+            Block::Cooldown | Block::Cap | Block::Limit => self.next_change(now, slot),
+        };
+        let reason = if self.is_unavailable() { DenialReason::Unavailable } else { block.reason() };
+        Denial { reason, changes_at }
+    }
+
+    /// When capacity of a resource next changes by time alone, if that is known.
+    pub(super) fn next_change(&self, now: Instant, slot: usize) -> Option<Instant> {
+        if self.is_closed(now) { self.opens_at() } else { self.resources[slot].next_change(now) }
     }
 
     /// Whether serving the waiters, or a grant, or the end of a call may depend on the time, which is not before `latest`.
     #[inline]
     pub(super) fn uses_time(&self, latest: Instant) -> bool {
-        self.resources.iter().any(|resource| resource.uses_time(latest))
+        !self.is_healthy()
+            || !self.undecided.is_empty()
+            || self.resources.iter().any(|resource| resource.uses_time(latest))
     }
 
     /// When waiters have to be looked at again because of the time alone.
     pub(super) fn next_wake(&self, now: Instant) -> Option<Instant> {
+        if !self.has_waiters() {
+            return None;
+        }
+        let health = self.health.as_deref();
+        if self.is_closed(now) {
+            return self.opens_at().into_iter().chain(health.and_then(Health::patience_ends)).min();
+        }
+        let health = health.filter(|_| !self.undecided.is_empty());
+        let undecided = health.and_then(|health| health.undecided_open_at(self.in_flight));
         let waited = self.resources.iter().filter(|resource| resource.waiters > 0);
-        waited.filter_map(|resource| resource.next_change(now)).min()
+        waited.filter_map(|resource| resource.next_change(now)).chain(undecided.filter(|at| *at > now)).min()
     }
 
     /// Lets the waiters of all resources be offered again.
     pub(super) fn unblock_all(&mut self) {
         for resource in &self.resources {
             self.queue.unblock(resource.place.blocked_set);
+        }
+        self.unblock_undecided();
+    }
+
+    /// Lets undecided calls be offered again.
+    fn unblock_undecided(&mut self) {
+        if !self.undecided.is_empty() {
+            for resource in &self.resources {
+                self.queue.unblock(resource.place.undecided.1);
+            }
         }
     }
 
@@ -197,12 +259,112 @@ impl ProviderModel {
                 self.unblock(slot);
             }
         }
+        self.unblock_undecided();
     }
 
-    /// A call has ended.
-    #[inline]
-    pub(super) fn end(&mut self, now: Instant, slot: usize, held: &Held, done: &Completion) {
-        self.resources[slot].end(now, held, done);
+    /// A call has ended. Returns whether something follows from it: [`Self::last_end`].
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is made once for each call that ends, and copied otherwise")]
+    pub(super) fn end(&mut self, now: Instant, slot: usize, held: &Held, done: &Completion) -> bool {
+        let is_news = match &mut self.health {
+            None => false,
+            Some(health) => health.end(now, held.mark, done.outcome, done.retry_after),
+        };
+        let is_hidden = is_news && self.last_end().is_hidden;
+        self.resources[slot].end(now, held, done, is_hidden);
         self.in_flight -= 1;
+        if is_news && let Change::Recovered { .. } = self.last_end().change {
+            self.begin_recovery(now);
+        }
+        is_news
+    }
+
+    /// What followed from the last call for whose end [`Self::end`] was true.
+    #[cold]
+    pub(super) fn last_end(&self) -> CallEnd {
+        self.health.as_deref().map_or(CallEnd::PLAIN, Health::last_end)
+    }
+
+    #[cold]
+    fn begin_recovery(&mut self, now: Instant) {
+        let span = self.health.as_deref().map_or(Duration::ZERO, Health::recovery);
+        for resource in &mut self.resources {
+            resource.controller.begin_recovery(now, span);
+        }
+    }
+}
+
+/// Health.
+impl ProviderModel {
+    #[inline]
+    pub(super) fn is_healthy(&self) -> bool {
+        self.health.as_deref().is_none_or(Health::is_healthy)
+    }
+
+    #[inline]
+    pub(super) fn is_unavailable(&self) -> bool {
+        self.health.as_deref().is_some_and(Health::is_unavailable)
+    }
+
+    /// Whether nothing may go out at `now` because of its health.
+    #[inline]
+    fn is_closed(&self, now: Instant) -> bool {
+        self.health.as_deref().is_some_and(|health| health.is_closed(now))
+    }
+
+    /// When its health lets calls go out again; `None` if that does not depend on the time alone.
+    pub(super) fn opens_at(&self) -> Option<Instant> {
+        self.health.as_deref().and_then(Health::opens_at)
+    }
+
+    /// What a snapshot shows.
+    pub(super) fn health_state(&self) -> HealthState {
+        self.health.as_deref().map_or(HealthState::Healthy, Health::state)
+    }
+
+    /// How a call stands that is made again.
+    pub(super) fn standing(&self, retry: Retry) -> RetryStanding {
+        self.health.as_deref().map_or(RetryStanding::FailureStands, |health| health.standing(retry))
+    }
+
+    /// Calls go out no more.
+    pub(super) fn close(&mut self, now: Instant, cause: UnavailableCause) -> Change {
+        self.health.as_deref_mut().map_or(Change::None, |health| health.close(now, cause))
+    }
+
+    /// Calls go out no more if an outage lasts too long.
+    pub(super) fn lose_patience(&mut self, now: Instant) -> Change {
+        self.health.as_deref_mut().map_or(Change::None, |health| health.lose_patience(now))
+    }
+
+    /// Lets calls go out again, whatever kept them.
+    pub(super) fn reopen(&mut self, now: Instant) -> Change {
+        let change = self.health.as_deref_mut().map_or(Change::None, Health::reopen);
+        if change != Change::None {
+            self.begin_recovery(now);
+        }
+        change
+    }
+
+    /// Waiters whose last failure is undecided.
+    pub(super) fn undecided(&self) -> u32 {
+        self.undecided.len() as u32
+    }
+
+    /// The undecided waiters, which are decided now.
+    pub(super) fn take_undecided(&mut self, shared: &mut Shared) -> Vec<SlotKey> {
+        self.unblock_undecided();
+        let decided = core::mem::take(&mut self.undecided);
+        for key in &decided {
+            if let Some(waiter) = shared.waiters.get_mut(*key) {
+                waiter.is_undecided = false;
+            }
+        }
+        decided
+    }
+
+    /// Whether the failure of a waiter that has failed as a probe stands, now that the provider is back.
+    pub(super) fn charges(&self, waiter: &Waiter) -> bool {
+        self.health.as_deref().is_some_and(|health| health.charges(waiter.failed_probes))
     }
 }

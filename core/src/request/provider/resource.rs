@@ -1,12 +1,13 @@
 //! One resource: a domain of a provider and model, with its controller, its budgets and its place in the queue.
 
 use super::controller::{Controller, Grant};
+use super::health::Mark;
 use crate::budget::{BudgetConfig, Budgets, Usage};
 use crate::call::{Completion, Outcome};
 use crate::fair_queue::{BlockedSetId, ClassId, GroupId};
 use crate::lease::ReleaseDiagnostics;
 use crate::limit::AimdConfig;
-use crate::request::answer::{Denial, DenialReason};
+use crate::request::answer::DenialReason;
 use crate::request::keys::{Domain, ResourceId};
 use crate::time::Instant;
 
@@ -32,6 +33,8 @@ pub(in crate::request) struct Resource {
 pub(super) struct Place {
     pub(super) class: ClassId,
     pub(super) blocked_set: BlockedSetId,
+    /// The same of calls that are undecided.
+    pub(super) undecided: (ClassId, BlockedSetId),
     /// The group of requests that name none.
     pub(super) own_group: GroupId,
 }
@@ -39,7 +42,9 @@ pub(super) struct Place {
 /// What a lease remembers.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::request) struct Held {
-    pub(in crate::request) resource: ResourceId,
+    /// Its resource's.
+    pub(in crate::request) index: u32,
+    pub(super) mark: Mark,
     pub(in crate::request) grant: Grant,
     estimate: Usage,
 }
@@ -47,6 +52,8 @@ pub(in crate::request) struct Held {
 /// What keeps a call from going out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::request) enum Block {
+    /// The provider is down.
+    Outage,
     Cooldown,
     /// The provider's cap is reached, over all domains.
     Cap,
@@ -56,8 +63,9 @@ pub(in crate::request) enum Block {
 }
 
 impl Block {
-    fn reason(self) -> DenialReason {
+    pub(super) fn reason(self) -> DenialReason {
         match self {
+            Self::Outage => DenialReason::Outage,
             Self::Cooldown => DenialReason::Cooldown,
             Self::Cap | Self::Limit => DenialReason::NoCapacity,
             Self::Budget(_) => DenialReason::BudgetExhausted,
@@ -67,7 +75,7 @@ impl Block {
     pub(super) fn budget_fits_at(self) -> Option<Instant> {
         match self {
             Self::Budget(at) => Some(at),
-            Self::Cooldown | Self::Cap | Self::Limit => None,
+            Self::Outage | Self::Cooldown | Self::Cap | Self::Limit => None,
         }
     }
 }
@@ -103,17 +111,17 @@ impl Resource {
 
     /// One more call is out.
     #[inline]
-    pub(super) fn grant(&mut self, now: Instant, estimate: Usage, is_watched: bool) -> Held {
+    pub(super) fn grant(&mut self, now: Instant, mark: Mark, estimate: Usage, is_watched: bool) -> Held {
         let grant = self.controller.grant(now, is_watched);
         self.budgets.reserve(now, estimate);
-        Held { resource: self.id, grant, estimate }
+        Held { index: self.id.index() as u32, mark, grant, estimate }
     }
 
-    /// A call has ended.
+    /// A call has ended. `is_hidden`: it was part of an outage.
     #[inline]
-    pub(super) fn end(&mut self, now: Instant, held: &Held, done: &Completion) {
+    pub(super) fn end(&mut self, now: Instant, held: &Held, done: &Completion, is_hidden: bool) {
         self.last_outcome = Some(done.outcome);
-        self.controller.end(now, &held.grant, done);
+        self.controller.end(now, &held.grant, done, is_hidden);
         self.budgets.settle(now, held.grant.number, held.estimate, done);
     }
 
@@ -123,28 +131,21 @@ impl Resource {
         self.controller.uses_time(latest) || !self.budgets.is_empty()
     }
 
-    /// What keeps a call of this estimate from going out at `now`. `is_cap_full`: all domains together.
+    /// What keeps a call of this estimate from going out at `now`. `common`: what keeps those of all domains.
     #[inline]
-    pub(in crate::request) fn block(&self, now: Instant, is_cap_full: bool, estimate: Usage) -> Option<Block> {
+    pub(in crate::request) fn block(&self, now: Instant, common: Option<Block>, estimate: Usage) -> Option<Block> {
+        if common == Some(Block::Outage) {
+            return common;
+        }
         if self.controller.blocked_until(now).is_some() {
             return Some(Block::Cooldown);
         }
-        if is_cap_full {
-            return Some(Block::Cap);
+        if common.is_some() {
+            return common;
         }
         if !self.controller.has_room(now) {
             return Some(Block::Limit);
         }
         self.budgets.fits_at(now, estimate).map(Block::Budget)
-    }
-
-    /// The denial of a call that is blocked so.
-    #[cold]
-    pub(in crate::request) fn denial(&self, now: Instant, block: Block) -> Denial {
-        let changes_at = match block {
-            Block::Budget(at) => Some(at),
-            Block::Cooldown | Block::Cap | Block::Limit => self.next_change(now),
-        };
-        Denial { reason: block.reason(), changes_at }
     }
 }

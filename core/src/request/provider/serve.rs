@@ -1,5 +1,6 @@
 //! Who goes next at one provider and model.
 
+use super::health::Mark;
 use super::wait_queue::{Line, WaitQueue};
 use super::{Block, ProviderModel, Since, TaskSide, reborrow};
 use crate::budget::Usage;
@@ -11,11 +12,21 @@ use crate::request::shared::{Shared, Waiter};
 use crate::request::yielding::{YieldState, YieldingWaiter};
 use crate::time::Instant;
 
+/// What is to be known of a call that is made again. The default is one that is made for the first time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::request) struct Attempt {
+    /// How often it has failed as a probe.
+    pub(in crate::request) failed_probes: u8,
+    /// Whether its last failure is not decided yet.
+    pub(in crate::request) is_undecided: bool,
+}
+
 /// How a request joins the queue.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::request) struct Joining {
     pub(in crate::request) slot: usize,
     pub(in crate::request) group: QueueGroup,
+    pub(in crate::request) attempt: Attempt,
     pub(in crate::request) yielding: Option<YieldingWaiter>,
     pub(in crate::request) deadline: Option<Instant>,
 }
@@ -37,7 +48,7 @@ impl ProviderModel {
             return None;
         }
         self.queue.fair.serve_directly(group, 1.0);
-        let lease = self.grant(now, slot, request.estimate, shared);
+        let lease = self.grant(now, slot, request.estimate, 0, shared);
         if shared.events.is_on() {
             self.emit_direct(now, slot, lease.id, shared);
         }
@@ -51,10 +62,15 @@ impl ProviderModel {
         now: Instant,
         slot: usize,
         estimate: Usage,
+        failed_probes: u8,
         shared: &mut Shared,
     ) -> RequestLease {
+        let mark = match &mut self.health {
+            None => Mark::default(),
+            Some(health) => health.grant(now, failed_probes),
+        };
         let resource = &mut self.resources[slot];
-        let held = resource.grant(now, estimate, shared.events.is_on());
+        let held = resource.grant(now, mark, estimate, shared.events.is_on());
         self.in_flight += 1;
         RequestLease { id: shared.ledger.grant(resource.id.index() as u32, held) }
     }
@@ -72,7 +88,7 @@ impl ProviderModel {
 
     /// The denial of a newcomer that would overtake.
     pub(in crate::request) fn overtaking(&self, now: Instant, slot: usize) -> Denial {
-        let changes_at = self.resources[slot].next_change(now);
+        let changes_at = self.next_change(now, slot);
         Denial { reason: DenialReason::QueuedWaitersAhead, changes_at }
     }
 }
@@ -81,7 +97,9 @@ impl ProviderModel {
 impl ProviderModel {
     /// The first waiter that could go at `now`. Serves nothing. A yielded waiter has resumed if `tasks` are at hand.
     fn select(&mut self, now: Instant, mut tasks: TaskSide<'_>, shared: &mut Shared) -> Option<(Selection, SlotKey)> {
-        let is_cap_full = self.is_cap_full();
+        let common = self.common_block(now);
+        let health = self.health.as_deref().filter(|_| !self.undecided.is_empty());
+        let holds_undecided = health.is_some_and(|health| health.holds_undecided(now, self.in_flight));
         let Self { queue, resources, id, .. } = self;
         let Shared { waiters, yielding, .. } = shared;
         let selection = queue.fair.select(|candidate| {
@@ -93,7 +111,10 @@ impl ProviderModel {
                 return Eligibility::Skip;
             }
             let resource = &mut resources[waiter.slot()];
-            let block = resource.block(now, is_cap_full, waiter.estimate);
+            if waiter.is_undecided && holds_undecided {
+                return Eligibility::ClassBlocked(resource.place.undecided.1);
+            }
+            let block = resource.block(now, common, waiter.estimate);
             resource.budget_wait = block.and_then(Block::budget_fits_at);
             if block.is_some() {
                 return Eligibility::ClassBlocked(resource.place.blocked_set);
@@ -140,7 +161,7 @@ impl ProviderModel {
             }
             let Some(waiter) = shared.waiters.remove(key) else { break };
             self.forget_waiter(key, &waiter, shared);
-            let lease = self.grant(now, waiter.slot(), waiter.estimate, shared);
+            let lease = self.grant(now, waiter.slot(), waiter.estimate, waiter.failed_probes, shared);
             self.block_if_full(now, waiter.slot());
             let id = shared.waiter_id(key);
             if shared.events.is_on() {
@@ -162,9 +183,9 @@ impl ProviderModel {
 
     /// Spares the next waiter of a resource without room an offer that would be refused.
     fn block_if_full(&mut self, now: Instant, slot: usize) {
-        let is_cap_full = self.is_cap_full();
+        let common = self.common_block(now);
         let resource = &mut self.resources[slot];
-        if is_cap_full || !resource.controller.has_room(now) {
+        if common.is_some() || !resource.controller.has_room(now) {
             resource.budget_wait = None;
             self.queue.fair.block_class(resource.place.class, resource.place.blocked_set);
         }
@@ -182,7 +203,7 @@ impl ProviderModel {
         joining: &Joining,
         shared: &mut Shared,
     ) -> SlotKey {
-        let Joining { slot, group, yielding, deadline } = *joining;
+        let Joining { slot, group, attempt: Attempt { failed_probes, is_undecided }, yielding, deadline } = *joining;
         let Request { resource, estimate, .. } = *request;
         let key = shared.waiters.insert(Waiter {
             resource,
@@ -191,20 +212,27 @@ impl ProviderModel {
             since: Since::at(now, deadline.is_some() || shared.events.is_on()),
             deadline,
             estimate,
+            failed_probes,
+            is_undecided,
             is_yielding: yielding.is_some(),
             node: 0,
         });
         if shared.events.is_on() {
             self.emit_queued(now, slot, key, shared);
         }
-        let class = WaitQueue::class_of(yielding.map(|entry| entry.class), &self.resources[slot].place);
+        let place = &self.resources[slot].place;
+        let usual = WaitQueue::class_of(yielding.map(|entry| entry.class), place);
+        let class = if is_undecided { place.undecided.0 } else { usual };
         let run = yielding.map(|entry| entry.token.run.slot);
-        let fifo = self.queue.fifo(Line { group, slot: slot as u32, run });
+        let fifo = self.queue.fifo(Line { group, slot: slot as u32, run, is_undecided });
         let node = self.queue.fair.append(key.to_bits(), fifo, class, 1.0);
         if let Some(waiter) = shared.waiters.get_mut(key) {
             waiter.node = node;
         }
         self.resources[slot].waiters += 1;
+        if is_undecided {
+            self.undecided.push(key);
+        }
         if let Some(entry) = &yielding {
             shared.yielding.insert(resource, key, entry);
         }
@@ -233,6 +261,9 @@ impl ProviderModel {
         resource.waiters -= 1;
         if waiter.is_yielding {
             shared.yielding.remove(waiter.resource, key);
+        }
+        if waiter.is_undecided {
+            self.undecided.retain(|other| *other != key);
         }
         if resource.waiters == 0 {
             resource.budget_wait = None;

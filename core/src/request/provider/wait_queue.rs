@@ -36,13 +36,17 @@ pub(super) struct Line {
     pub(super) slot: u32,
     /// The run of a yielding waiter's worker.
     pub(super) run: Option<u32>,
+    /// Undecided calls hold up no other of their group and resource.
+    pub(super) is_undecided: bool,
 }
 
 impl WaitQueue {
     /// The place of one more resource.
     pub(super) fn add_resource(&mut self) -> Place {
         let own_group = self.add_group();
-        Place { class: self.fair.add_class(), blocked_set: self.fair.add_blocked_set(), own_group }
+        let (class, blocked_set) = (self.fair.add_class(), self.fair.add_blocked_set());
+        let undecided = (self.fair.add_class(), self.fair.add_blocked_set());
+        Place { class, blocked_set, undecided, own_group }
     }
 
     /// The queue's group of a request group that has this weight now.

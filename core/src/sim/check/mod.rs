@@ -12,6 +12,7 @@
 //! | `order` | no task starts before its upstreams are complete; ordered columns keep their order |
 //! | `caps` | the limits of resources, of workers and of row groups hold |
 //! | `calls` | no more calls are out than the model bears, and the run leaves none behind |
+//! | `outages` | a provider that is down is left alone but for one probe at a time, and one that fails is taken down |
 //! | `room` | no call waits while its model has room for it, whatever else waits |
 //! | `leases` | no worker starts without a lease, none ends twice, and all leases come back |
 //! | `fifo` | tasks that ask for the same in the same fairness group start in the order they came |
@@ -32,6 +33,7 @@ mod hooks;
 mod leases;
 mod once;
 mod order;
+mod outages;
 mod room;
 mod rows;
 mod stops;
@@ -46,8 +48,8 @@ use self::books::{Books, Rules};
 pub use self::room::Standing;
 use crate::pipeline::event::SchedulerEvent;
 use crate::pipeline::{Batch, ColumnId, FinishedRowGroup, PipelineConfig, Plan, RunReport};
-use crate::request::ResourceId;
 use crate::request::event::RequestEvent;
+use crate::request::{ProviderModelId, ResourceId};
 use crate::time::Instant;
 
 /// A law that every run keeps. The [module](self) says what each is about.
@@ -64,6 +66,8 @@ pub enum Law {
     Caps,
     /// Limits of the models hold.
     Calls,
+    /// A provider that is down is left alone.
+    Outages,
     /// No call waits while its model has room for it.
     Room,
     /// Every worker holds a lease, and every lease comes back.
@@ -187,6 +191,7 @@ pub struct RunChecker {
     order: order::Order,
     caps: caps::Caps,
     calls: calls::Calls,
+    outages: outages::Outages,
     room: room::Room,
     leases: leases::Leases,
     fifo: fifo::Fifo,
@@ -228,6 +233,7 @@ impl RunChecker {
             order: order::Order::default(),
             caps: caps::Caps::of(&rules),
             calls: calls::Calls::default(),
+            outages: outages::Outages::default(),
             room: room::Room::default(),
             leases: leases::Leases::default(),
             fifo: fifo::Fifo::default(),
@@ -244,6 +250,11 @@ impl RunChecker {
         self.calls.set_cap(resource, cap);
     }
 
+    /// Says which provider and model a request resource belongs to. Without it, its outages are not checked.
+    pub fn owned_by(&mut self, resource: ResourceId, model: ProviderModelId) {
+        self.outages.owned_by(resource, model);
+    }
+
     /// The next event of the run.
     pub fn on_event(&mut self, event: &SchedulerEvent) -> Result<(), Violation> {
         let (at, task) = (event.at, books::task_of(event));
@@ -258,7 +269,7 @@ impl RunChecker {
 
     /// The next event of request admission.
     pub fn on_request_event(&mut self, event: &RequestEvent) -> Result<(), Violation> {
-        ask_all!(self, event.at, None, stream calls room, |check| check.on_request(event));
+        ask_all!(self, event.at, None, stream calls outages room, |check| check.on_request(event));
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //! fewer of its provider and model than the cap. Where all of that holds and nothing else is due, the
 //! resource has no waiter: whichever group it belongs to, and whatever waits for other models or domains.
 //!
-//! Two kinds of resource are not judged. Where a worker has given its task resources back, its call needs
+//! Three kinds of resource are not judged. A provider that is not healthy has a law of its own: `outages`. Where a worker has given its task resources back, its call needs
 //! those too, and what came later in the same group waits behind it. An algorithm that spaces calls in time
 //! keeps them apart by a rule of its own.
 
@@ -33,6 +33,8 @@ pub struct Standing {
     pub suspended: u32,
     /// Whether its algorithm spaces calls in time.
     pub is_spaced: bool,
+    /// Whether its provider and model is healthy, and no call of that is undecided.
+    pub is_up: bool,
 }
 
 /// How many calls are out and how many wait, by resource.
@@ -51,7 +53,7 @@ impl Room {
     pub(super) fn at_rest(&self, at: Instant, standings: &[Standing]) -> Verdict {
         for standing in standings {
             let waiters = self.waiters.get(&standing.resource).copied().unwrap_or(0);
-            let is_judged = standing.suspended == 0 && !standing.is_spaced;
+            let is_judged = standing.suspended == 0 && !standing.is_spaced && standing.is_up;
             let is_paused = standing.blocked_until.is_some_and(|end| end > at);
             if waiters == 0 || !is_judged || is_paused {
                 continue;

@@ -367,6 +367,7 @@ fn a_call_that_waits_while_there_is_room_for_it_is_found() {
         blocked_until: None,
         suspended: 0,
         is_spaced: false,
+        is_up: true,
     };
     let other = Standing { resource: resources[0], ..open };
     let at = Instant::from_nanos(5);

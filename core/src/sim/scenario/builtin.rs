@@ -41,7 +41,7 @@ pub fn builtin() -> Vec<Scenario> {
             .rows(1_200)
             .model("shared", 24, neighbour(24)),
         base("outage", "An outage and a recovery")
-            .says("The provider fails for two seconds, hangs for two, and recovers. Failed calls get two more rounds; rows that still fail are dropped and counted.")
+            .says("The provider fails for two seconds, hangs for two, and recovers. What fails meanwhile is made again once it is back: no row is lost.")
             .rows(1_200)
             .model("shaky", 16, outage(16)),
         base("storm", "A storm of 429s, without a limit")

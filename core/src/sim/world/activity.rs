@@ -12,7 +12,9 @@ use super::words::At;
 use super::{Due, World};
 use crate::id::SlotKey;
 use crate::pipeline::{ColumnId, FailureKind, FatalError, RetryKind, Task, TaskOutcome, WorkerId};
-use crate::request::{Acquire, Completion, Effect, GroupId, Outcome, Request, RequestLease, WaiterId};
+use crate::request::{
+    Acquire, AfterCall, Completion, DenialReason, Effect, GroupId, Outcome, Request, RequestLease, Retry, WaiterId,
+};
 use crate::sim::provider::Answer;
 use crate::sim::scenario::ScenarioColumn;
 use crate::time::{Duration, Instant};
@@ -78,6 +80,10 @@ impl Kind {
 pub(super) struct Work {
     pub(super) task: Task,
     calls_made: u32,
+    /// How often its present call was made again because of an outage.
+    again: u32,
+    /// How that call failed.
+    failed: Option<TaskOutcome>,
 }
 
 impl Work {
@@ -120,7 +126,7 @@ impl World {
         self.note(1, task.worker.to_bits());
         let kind = &self.kinds[task.column.index()];
         let kept = if kind.calls > 1 { self.kept.remove(&place_of(task)) } else { None };
-        let work = Work { task: *task, calls_made: kept.unwrap_or(0) };
+        let work = Work { task: *task, calls_made: kept.unwrap_or(0), again: 0, failed: None };
         match &kind.chances {
             Some(chances) if self.draws.is_skipped(task, chances.skip) => {
                 self.schedule(self.now, Activity { work, outcome: Some(TaskOutcome::Skipped), call: None });
@@ -137,10 +143,19 @@ impl World {
             self.moved(&work.task, Doing::Local);
             return self.schedule(at, Activity { work, outcome, call: None });
         };
+        self.ask(work, provider, None);
+    }
+
+    /// Asks for a worker's call, or asks for it again.
+    fn ask(&mut self, work: Work, provider: usize, retry: Option<Retry>) {
+        let kind = &self.kinds[work.task.column.index()];
         let request = Request { group: kind.tenant, ..Request::new(self.providers[provider].resource) };
-        let answer = match work.task.yield_token {
-            Some(tie) => self.admission.acquire_yielding(self.now, &request, tie, &mut self.pipeline),
-            None => self.admission.acquire(self.now, &request),
+        let Self { admission, pipeline, now, .. } = self;
+        let answer = match (retry, work.task.yield_token) {
+            (None, Some(token)) => admission.acquire_yielding(*now, &request, token, pipeline),
+            (None, None) => admission.acquire(*now, &request),
+            (Some(retry), Some(token)) => admission.retry_yielding(*now, &request, retry, token, pipeline),
+            (Some(retry), None) => admission.retry(*now, &request, retry),
         };
         match answer {
             Acquire::Granted(lease) => self.call(work, lease),
@@ -150,8 +165,18 @@ impl World {
                 self.kinds[work.task.column.index()].at_work.waiting += 1;
                 self.waiting.insert(waiter.to_bits(), work);
             }
-            Acquire::Denied(_) => self.finish(work.task.worker, Some(not_admitted())),
+            Acquire::Denied(denial) => self.reject(&work, denial.reason),
         }
+    }
+
+    /// Ends a worker whose call does not go out.
+    fn reject(&mut self, work: &Work, reason: DenialReason) {
+        let outcome = match reason {
+            DenialReason::Unavailable => TaskOutcome::Unavailable,
+            DenialReason::FailureStands => work.failed.unwrap_or_else(not_admitted),
+            _ => not_admitted(),
+        };
+        self.end_try(work, Some(outcome));
     }
 
     pub(super) fn deliver(&mut self, effect: Effect) {
@@ -164,9 +189,9 @@ impl World {
                     }
                 }
             },
-            Effect::Refused { waiter, .. } => {
+            Effect::Refused { waiter, denial } => {
                 if let Some(work) = self.take_waiting(waiter) {
-                    self.finish(work.task.worker, Some(not_admitted()));
+                    self.reject(&work, denial.reason);
                 }
             }
         }
@@ -189,7 +214,7 @@ impl World {
         let (task, kind) = (work.task, &self.kinds[work.task.column.index()]);
         let Some(provider) = kind.provider else { return };
         let tokens = kind.tokens;
-        let mut draws = self.draws.call(&task, work.calls_made);
+        let mut draws = self.draws.call(&task, work.calls_made, work.again);
         self.note(3, task.worker.to_bits());
         self.moved(&task, Doing::Calling);
         let answer = self.providers[provider].machine.arrive_drawing(self.now, tokens, &mut draws);
@@ -238,7 +263,15 @@ impl World {
         let Some(Activity { work, outcome, call }) = self.take_activity(key) else { return };
         let Some(call) = call else { return self.finish(work.task.worker, outcome) };
         self.hang_up(call.provider, call.holds_slot);
-        let _ = self.admission.release(self.now, call.lease, &call.completion);
+        match self.admission.finish(self.now, call.lease, &call.completion) {
+            AfterCall::Final => {}
+            AfterCall::Retry(retry) => {
+                let work = Work { calls_made: work.calls_made - 1, again: work.again + 1, failed: outcome, ..work };
+                return self.ask(work, call.provider, Some(retry));
+            }
+            AfterCall::Unavailable => return self.end_try(&work, Some(TaskOutcome::Unavailable)),
+        }
+        let work = Work { again: 0, failed: None, ..work };
         let kind = &self.kinds[work.task.column.index()];
         let is_last = work.calls_made >= kind.calls && kind.local.is_zero();
         match outcome {
@@ -247,13 +280,16 @@ impl World {
                 self.finish(work.task.worker, outcome);
             }
             Some(TaskOutcome::Success) => self.go_on(work),
-            failure => {
-                if kind.calls > 1 {
-                    self.kept.insert(place_of(&work.task), work.calls_made - 1);
-                }
-                self.finish(work.task.worker, failure);
-            }
+            failure => self.end_try(&Work { calls_made: work.calls_made - 1, ..work }, failure),
         }
+    }
+
+    /// Ends a worker before its last call has succeeded.
+    fn end_try(&mut self, work: &Work, outcome: Option<TaskOutcome>) {
+        if self.kinds[work.task.column.index()].calls > 1 {
+            self.kept.insert(place_of(&work.task), work.calls_made);
+        }
+        self.finish(work.task.worker, outcome);
     }
 
     /// How a try ends whose work is done; `None`: it meets a bug.

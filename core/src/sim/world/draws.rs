@@ -41,9 +41,10 @@ impl Draws {
         self.of_try(task).fork(ENDING).unit_f64()
     }
 
-    /// What a call is drawn from, calls counted from 0.
-    pub(super) fn call(&self, task: &Task, call: u32) -> Rng {
-        self.of_try(task).fork(CALLS).fork(u64::from(call))
+    /// What a call is drawn from: calls are counted from 0, and so is how often one was made again.
+    pub(super) fn call(&self, task: &Task, call: u32, again: u32) -> Rng {
+        let first = self.of_try(task).fork(CALLS).fork(u64::from(call));
+        if again == 0 { first } else { first.fork(u64::from(again)) }
     }
 
     /// The rows that a pre-batch hook leaves out.

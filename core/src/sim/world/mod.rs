@@ -64,7 +64,7 @@ use crate::map::Map;
 use crate::observe::IdleAccount;
 use crate::pipeline::{Effect as RunEffect, Pipeline, RunReport};
 use crate::replay::{Command, Header, Recorded, Sequence, Stamped, merge};
-use crate::request::{Domain, RequestAdmission, RequestConfig, ResourceId};
+use crate::request::{Domain, HealthConfig, RequestAdmission, RequestConfig, ResourceId};
 use crate::task::BoxedPolicy;
 use crate::time::{Duration, Instant};
 
@@ -141,7 +141,7 @@ impl World {
 
     /// The same world, with every command of both machines taken down: see [`replay`](crate::replay).
     pub fn recorded(scenario: &Scenario, seed: u64) -> Result<(Header, Self), ScenarioError> {
-        let header = Header::new(&scenario.plan()?, &scenario.pipeline_config(), &RequestConfig::default());
+        let header = Header::new(&scenario.plan()?, &scenario.pipeline_config(), &request_config());
         let mut world = Self::at_rest(scenario, seed, None, Some(&Sequence::default()))?;
         world.begin(scenario);
         Ok((header, world))
@@ -173,7 +173,7 @@ impl World {
             Some(policy) => Pipeline::with_policy(plan, config, policy)?,
             None => Pipeline::new(plan, config)?,
         });
-        let mut admission = Recorded::new(RequestAdmission::new(RequestConfig::default())?);
+        let mut admission = Recorded::new(RequestAdmission::new(request_config())?);
         if let Some(sequence) = record {
             pipeline.record(sequence);
             admission.record(sequence);
@@ -330,6 +330,14 @@ impl World {
     pub fn outstanding(&self) -> [usize; 3] {
         [self.pipeline.active_leases(), self.admission.active_leases(), self.admission.waiting()]
     }
+}
+
+/// How long a run waits for a provider that does not answer.
+const OUTAGE_PATIENCE: Duration = Duration::from_secs(600);
+
+fn request_config() -> RequestConfig {
+    let health = HealthConfig { patience: Some(OUTAGE_PATIENCE), ..HealthConfig::default() };
+    RequestConfig { health: Some(health), ..RequestConfig::default() }
 }
 
 /// Registers the models of a scenario.

@@ -67,3 +67,11 @@ fn ten_thousand_calls_are_out_at_once_for_ten_seconds() {
         assert!(crowded.in_flight >= 9_900 && crowded.refused == 0, "{} after {seconds} s", crowded.in_flight);
     }
 }
+
+#[test]
+fn an_outage_of_four_seconds_costs_no_row_and_few_calls() {
+    let end = finish(&named("outage"));
+    assert_eq!((end.rows_done, end.rows_dropped), (1_200, 0));
+    let shaky = &end.providers[0];
+    assert_eq!(shaky.accepted, 2_400, "two columns, and none twice");
+}

@@ -13,7 +13,7 @@ use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
 use crate::pipeline::{Effect, Pipeline, RunReport};
 use crate::replay::Recorded;
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
-use crate::request::{RequestAdmission, ResourceId};
+use crate::request::{HealthState, RequestAdmission, ResourceId};
 use crate::sim::check::{Handover, RunChecker, Standing, Violation};
 use crate::sim::scenario::{Scenario, ScenarioError};
 use crate::task::BoxedPolicy;
@@ -243,6 +243,9 @@ impl World {
         let mut checker = RunChecker::new(&scenario.plan()?, &scenario.pipeline_config());
         for (provider, model) in self.providers.iter().zip(&scenario.models) {
             checker.cap_calls(provider.resource, model.cap());
+            if let Some(owner) = self.admission.owner(provider.resource) {
+                checker.owned_by(provider.resource, owner);
+            }
         }
         let mut world = self.observed_at_rest(scenario, accounts)?;
         if let Some(watch) = &mut world.watch {
@@ -313,6 +316,7 @@ impl World {
                 blocked_until: gauges.blocked_until,
                 suspended: gauges.suspended,
                 is_spaced: matches!(provider.algorithm, LimitChoice::Tide(_)),
+                is_up: gauges.health == HealthState::Healthy && gauges.undecided == 0,
             })
         });
         watch.violation = checker.on_rest(at, &standings.collect::<Vec<_>>()).err();

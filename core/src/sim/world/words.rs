@@ -41,6 +41,7 @@ pub(super) fn of_task(wait: &TaskWait) -> String {
         TaskWait::Denied { denial } => of_denial(denial),
         TaskWait::Behind { .. } => "another task of its group is before it".to_string(),
         TaskWait::Queue => "could start: others are first".to_string(),
+        TaskWait::ProviderUnavailable => "its provider cannot be used, and it is kept for another run".to_string(),
         TaskWait::Yielded { .. } => "its worker waits for a call, and holds nothing meanwhile".to_string(),
     }
 }
@@ -48,6 +49,14 @@ pub(super) fn of_task(wait: &TaskWait) -> String {
 /// What keeps a call.
 pub(super) fn of_call(wait: &CallWait) -> String {
     match wait {
+        CallWait::Outage { since, probe_at: Some(at) } => {
+            format!("the provider is down since {}; the next probe is due at {}", At(*since), At(*at))
+        }
+        CallWait::Outage { since, probe_at: None } => {
+            format!("the provider is down since {}; a probe is out", At(*since))
+        }
+        CallWait::Unavailable { since, cause } => format!("the provider is unavailable since {}: {cause}", At(*since)),
+        CallWait::Undecided => "it failed, and other calls will show whether the provider is down".to_string(),
         CallWait::Cooldown { until } => format!("the provider asked to be left alone until {}", At(*until)),
         CallWait::ProviderCap { cap } => format!("all {cap} calls that the cap allows are out"),
         CallWait::Limit { limit, changes_at: None } => format!("all {limit} calls that the limit allows are out"),

@@ -3,12 +3,12 @@ import { BLOCKS, type DropReason, dropReason, type Hook, type RowGroupBlock, typ
 
 /** How a task ended. */
 export type TaskEnd =
-  | { readonly outcome: "success" | "skipped" | "cancelled" | "fatal" }
+  | { readonly outcome: "success" | "skipped" | "cancelled" | "unavailable" | "fatal" }
   | { readonly outcome: "retryable"; readonly kind: RetryKind }
   | { readonly outcome: "failed"; readonly kind: FailureKind };
 
 /** Why a call of a task would have to wait. */
-export type Pressure = "cap_reached" | "cooling_down" | "waiters" | "limit_reached";
+export type Pressure = "cap_reached" | "cooling_down" | "waiters" | "limit_reached" | "outage";
 
 /** Why a ready task may not start. */
 export type TaskDenial = "no_capacity" | "group_cap" | "borrow_debt" | "shutdown" | "policy";
@@ -133,9 +133,10 @@ const STOPS = [
   "hook_failed",
   "fatal",
   "stuck",
+  "provider_unavailable",
 ] as const satisfies readonly Stop["reason"][];
 const DENIALS = ["no_capacity", "group_cap", "borrow_debt", "shutdown", "policy"] as const satisfies readonly TaskDenial[];
-const PRESSURES = ["cap_reached", "cooling_down", "waiters", "limit_reached"] as const satisfies readonly Pressure[];
+const PRESSURES = ["cap_reached", "cooling_down", "waiters", "limit_reached", "outage"] as const satisfies readonly Pressure[];
 
 const at = (numbers: readonly number[], place: number): number => numbers[place] ?? NaN;
 const some = (number: number | undefined): number | null => (number === undefined || Number.isNaN(number) ? null : number);
@@ -201,7 +202,7 @@ function taskEnd(code: number): TaskEnd {
   if (code >= 64) return { outcome: "fatal" };
   if (code >= 32) return { outcome: "failed", kind: FAILURE_KINDS[code - 32] ?? "other" };
   if (code >= 16) return { outcome: "retryable", kind: RETRY_KINDS[code - 16] ?? "server_error" };
-  return { outcome: code === 0 ? "success" : code === 1 ? "skipped" : "cancelled" };
+  return { outcome: (["success", "skipped", "cancelled", "unavailable"] as const)[code] ?? "cancelled" };
 }
 
 /** The two halves of the bits for these kinds. */

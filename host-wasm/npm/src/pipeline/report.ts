@@ -48,7 +48,9 @@ export type Stop =
   | { readonly reason: "checkpoint_failed"; readonly rowGroup: number; readonly why: string }
   | { readonly reason: "hook_failed"; readonly rowGroup: number; readonly hook: Hook; readonly why: string }
   | { readonly reason: "fatal"; readonly rowGroup: number; readonly column: string; readonly why: string }
-  | { readonly reason: "stuck"; readonly why: string };
+  | { readonly reason: "stuck"; readonly why: string }
+  /** A provider or model could not be used any more. No row is dropped for it. */
+  | { readonly reason: "provider_unavailable"; readonly group: string };
 
 /** A hook of a row group. */
 export type Hook = "pre_batch" | "post_batch";
@@ -239,6 +241,8 @@ function readStop(reason: number, first: number, second: number, why: string, na
       return { reason: "hook_failed", rowGroup: first, hook: second === 0 ? "pre_batch" : "post_batch", why };
     case 7:
       return { reason: "fatal", rowGroup: first, column: names[second] ?? "", why };
+    case 9:
+      return { reason: "provider_unavailable", group: why };
     default:
       return { reason: "stuck", why };
   }

@@ -7,7 +7,7 @@ use tidegate_core::id::SlotKey;
 use tidegate_core::lease::{LeaseId, ReleaseAnswer};
 use tidegate_core::pipeline::{Column, Effect, Pipeline, PipelineConfig, PlanBuilder, RunReport, Strategy};
 use tidegate_core::request::event::{EventPlace, Interest, MAX_PENDING, RequestEvent, RequestEventKind, RequestFact};
-use tidegate_core::request::{Acquire, AimdConfig, DenialReason, Outcome, Request, WaiterId};
+use tidegate_core::request::{Acquire, AimdConfig, DenialReason, Outcome, Request, UnavailableCause, WaiterId};
 use tidegate_core::time::Instant;
 
 use super::{at, machine_of, ms, take};
@@ -50,11 +50,15 @@ fn facts() -> Vec<RequestFact> {
         RampStep { from: 1, to: 2 },
         RampAborted { limit: 2 },
         BudgetCorrected { dimension: Dimension::InputTokens, before: -1, after: 9 },
+        ProviderDown { since: at(1), probe_at: at(2) },
+        ProviderProbed { lease },
+        ProviderRecovered { since: at(1) },
+        ProviderUnavailable { cause: UnavailableCause::KeyRefused },
     ]
 }
 
 /// The kinds as they are written, for whoever reads them elsewhere: none is ever renamed.
-const KINDS: [&str; 23] = [
+const KINDS: [&str; 27] = [
     "resource_registered",
     "effective_cap_changed",
     "queue_formed",
@@ -78,6 +82,10 @@ const KINDS: [&str; 23] = [
     "ramp_step",
     "ramp_aborted",
     "budget_corrected",
+    "provider_down",
+    "provider_probed",
+    "provider_recovered",
+    "provider_unavailable",
 ];
 
 fn is_snake_case(text: &str) -> bool {

@@ -1,0 +1,176 @@
+//! Calls that are made again because of an outage, and providers that are down, back or unavailable. The rules are in
+//! `provider/health.rs`.
+
+use alloc::vec::Vec;
+
+use super::{Located, RequestAdmission};
+use crate::call::Completion;
+use crate::id::SlotKey;
+use crate::request::answer::{Acquire, AfterCall, Denial, DenialReason, RequestLease, Retry};
+use crate::request::keys::{ProviderModelId, Request};
+use crate::request::provider::{Attempt, Change, RetryStanding};
+use crate::request::shared::Waiter;
+use crate::request::snapshot::HealthState;
+use crate::time::Instant;
+use crate::yielding::{TaskResources, YieldToken};
+
+/// Calls that are made again.
+impl RequestAdmission {
+    /// Ends a call like [`RequestAdmission::release`], for a caller that makes it again if it failed in an outage. A lease that is not
+    /// live is [`AfterCall::Final`].
+    ///
+    /// Without [`RequestConfig::health`](crate::request::RequestConfig::health) every outcome is final.
+    #[expect(clippy::needless_pass_by_value, reason = "a lease is given back, not lent")]
+    pub fn finish(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> AfterCall {
+        match self.end_call(now, lease.id, done) {
+            Ok((at, true)) => self.providers[at].last_end().after,
+            Ok((_, false)) | Err(_) => AfterCall::Final,
+        }
+    }
+
+    /// Asks for a call again that failed in an outage, or in what may become one. It waits for the provider to come back. Its failure
+    /// counts for nothing, unless the provider turns out to be up: then the call is rejected with
+    /// [`DenialReason::FailureStands`].
+    pub fn retry(&mut self, now: Instant, request: &Request, retry: Retry) -> Acquire {
+        let now = self.begin(now);
+        match self.locate_retry(now, request, retry) {
+            Ok((at, attempt)) => {
+                self.expire(now);
+                if let Some(denial) = self.unavailable(&at) {
+                    return self.deny(now, request, denial);
+                }
+                self.enqueue(now, request, &at, attempt, None, None)
+            }
+            Err(denial) => self.deny(now, request, denial),
+        }
+    }
+
+    /// [`RequestAdmission::retry`] for a worker that gives its task resources back if it has to wait.
+    pub fn retry_yielding(
+        &mut self,
+        now: Instant,
+        request: &Request,
+        retry: Retry,
+        token: YieldToken,
+        tasks: &mut dyn TaskResources,
+    ) -> Acquire {
+        let now = self.begin(now);
+        match self.locate_retry(now, request, retry) {
+            Ok((at, attempt)) => self.ask_yielding(now, request, &at, attempt, token, tasks),
+            Err(denial) => self.deny(now, request, denial),
+        }
+    }
+
+    /// The denial of a call that no waiting can help, because its provider or model cannot be used.
+    pub(super) fn unavailable(&self, at: &Located) -> Option<Denial> {
+        let is_unavailable = self.providers[at.provider].is_unavailable();
+        is_unavailable.then_some(Denial { reason: DenialReason::Unavailable, changes_at: None })
+    }
+
+    fn locate_retry(&mut self, now: Instant, request: &Request, retry: Retry) -> Result<(Located, Attempt), Denial> {
+        let at = self.locate(now, request)?;
+        let is_undecided = match self.providers[at.provider].standing(retry) {
+            RetryStanding::FailureStands => {
+                return Err(Denial { reason: DenialReason::FailureStands, changes_at: None });
+            }
+            RetryStanding::Undecided => true,
+            RetryStanding::Preserved => false,
+        };
+        Ok((at, Attempt { failed_probes: retry.failed_probes, is_undecided }))
+    }
+}
+
+/// Health.
+impl RequestAdmission {
+    /// Lets calls go out again to a provider and model that is [unavailable](HealthState::Unavailable), down or suspected: a person has
+    /// paid a bill or changed a key. If the key was refused or the account was empty, every model of the provider is reopened. Limits
+    /// climb from 1 to what they were. Returns whether anything changed.
+    pub fn reopen(&mut self, now: Instant, model: ProviderModelId) -> bool {
+        let now = self.begin(now);
+        let is_own = model.controller() == self.shared.config.controller;
+        let Some(provider) = self.providers.get(model.index()).filter(|_| is_own) else { return false };
+        let is_of_account = |state| matches!(state, HealthState::Unavailable { cause, .. } if cause.is_of_account());
+        let (name, whole) = (provider.provider.clone(), is_of_account(provider.health_state()));
+        let mut is_any = false;
+        for at in 0..self.providers.len() {
+            let other = &mut self.providers[at];
+            let is_meant =
+                at == model.index() || whole && other.provider == name && is_of_account(other.health_state());
+            let change = if is_meant { other.reopen(now) } else { Change::None };
+            if change != Change::None {
+                is_any = true;
+                other.emit_health(now, change, &mut self.shared);
+                other.unblock_all();
+                self.follow(now, at, change);
+                self.serve(now, at, None, None);
+            }
+        }
+        self.expire(now);
+        self.serve_unserved(now, None);
+        is_any
+    }
+
+    /// Does what follows from the last end of a call.
+    #[cold]
+    pub(super) fn follow_last_end(&mut self, now: Instant, at: usize) {
+        self.follow(now, at, self.providers[at].last_end().change);
+        if !self.providers[at].has_waiters() {
+            self.serve_unserved(now, None);
+        }
+    }
+
+    /// Does what follows from a change of health at a provider and model.
+    #[cold]
+    pub(super) fn follow(&mut self, now: Instant, at: usize, change: Change) {
+        match change {
+            Change::None | Change::ProbeDue => {}
+            Change::StreakEnded => {
+                for key in self.providers[at].take_undecided(&mut self.shared) {
+                    self.reject(now, key, DenialReason::FailureStands);
+                }
+            }
+            // They are preserved from now on, and wait like all others.
+            Change::Cleared | Change::Down { .. } => drop(self.providers[at].take_undecided(&mut self.shared)),
+            Change::Recovered { .. } => {
+                let charged = self.waiters_of(at, |this, waiter| this.providers[at].charges(waiter));
+                for key in charged {
+                    self.reject(now, key, DenialReason::FailureStands);
+                }
+            }
+            Change::Unavailable { cause } => {
+                self.reject_all(now, at);
+                if cause.is_of_account() {
+                    self.close_account(now, at, change);
+                }
+            }
+        }
+    }
+
+    /// Closes every other model of the provider at `at`.
+    fn close_account(&mut self, now: Instant, at: usize, change: Change) {
+        let Change::Unavailable { cause } = change else { return };
+        let name = self.providers[at].provider.clone();
+        for other in 0..self.providers.len() {
+            let provider = &mut self.providers[other];
+            if provider.provider == name && provider.close(now, cause) != Change::None {
+                provider.emit_health(now, change, &mut self.shared);
+                self.reject_all(now, other);
+            }
+        }
+    }
+
+    /// Rejects every waiter of a provider and model that became unavailable.
+    fn reject_all(&mut self, now: Instant, at: usize) {
+        drop(self.providers[at].take_undecided(&mut self.shared));
+        for key in self.waiters_of(at, |_, _| true) {
+            self.reject(now, key, DenialReason::Unavailable);
+        }
+    }
+
+    /// O(waiters of all providers and models).
+    fn waiters_of(&self, at: usize, is_meant: impl Fn(&Self, &Waiter) -> bool) -> Vec<SlotKey> {
+        let is_here = |waiter: &Waiter| self.address(waiter.resource).provider as usize == at;
+        let waiters = self.shared.waiters.iter().filter(|(_, waiter)| is_here(waiter) && is_meant(self, waiter));
+        waiters.map(|(key, _)| key).collect()
+    }
+}

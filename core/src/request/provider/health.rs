@@ -1,0 +1,846 @@
+//! Health of one provider and model: whether it answers at all.
+//!
+//! An outage is a state of the provider and no fault of the calls that meet it. While a provider is *down* nothing goes out. When its
+//! pause is over, exactly one call goes out as a *probe*; any answer to it means that the provider is up.
+//!
+//! ```text
+//!            `failures` in a row                 and no success for `quiet`
+//!   healthy ---------------------> suspected ---------------------------> down  (a pause: `first_pause`, doubled up to
+//!    ^   ^                             |                                  | ^     `longest_pause`, jittered by a fifth)
+//!    |   +------- any answer ----------+                                  v | counted failure
+//!    +-------------------- any answer -------------------------------- probing  (one call is out)
+//!
+//!   any but the first --- the key is refused, the account is empty, the model does not exist, `patience` is over ---> unavailable
+//! ```
+//!
+//! *Counted failures* are those after which nobody may be there: a connection that fails, a 5xx that is no rate limit, a timeout, an
+//! answer that breaks off. A rate limit and a refusal are answers. A call that ends on the caller's side counts as nothing.
+//!
+//! Calls of a *suspected* provider go out a tenth of `quiet` apart: what follows a streak of failures is hardly a success, and without
+//! this rule a server that refuses connections at once is called thousands of times until `quiet` is over.
+//!
+//! Each change to down, healthy or unavailable begins a new *epoch*, and every lease carries the epoch of its grant. What a call of an
+//! older epoch meets shows little about the present: its failure is ignored, and its success makes the next probe due at once.
+//!
+//! # What becomes of a call that failed
+//!
+//! A failure of a probe, of an older epoch, or of a streak of at least `failures` is *preserved*: the call is made again and nothing is
+//! counted against it. That holds too where the streak ended before `quiet` was over: a short outage costs no row either. A failure
+//! of a shorter streak is *undecided* until the streak ends. If an answer ends it, the failure stands: it was the call's own. Undecided
+//! calls wait for that. Where nothing else is out that could decide it, one of them is made again: 1, 2, 4, ... s after the latest
+//! failure.
+//!
+//! A *poison request* fails whenever it is made. If it is a probe, it keeps a provider down that is up. After [`CHARGED_PROBES`] failed
+//! probes its failure stands as soon as another call succeeds.
+
+use core::hash::Hasher;
+
+use crate::call::Outcome;
+use crate::portable_hasher::PortableHasher;
+use crate::request::answer::{AfterCall, Retry};
+use crate::request::config::HealthConfig;
+use crate::request::snapshot::{HealthState, UnavailableCause};
+use crate::time::{Duration, Instant};
+
+/// After so many failed probes of one call, its failure stands once another call succeeds.
+const CHARGED_PROBES: u8 = 3;
+
+/// The pause before an undecided call is made again; doubled with each failure of the streak.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
+
+/// So many calls of a suspected provider go out until `quiet` is over.
+const SUSPECTED_CALLS: u64 = 10;
+
+/// The health of one provider and model.
+#[derive(Clone, Debug)]
+pub(in crate::request) struct Health {
+    config: HealthConfig,
+    /// Tells this provider and model from others, for the jitter.
+    place: u64,
+    phase: Phase,
+    epoch: u32,
+    /// Counted failures since the last other answer.
+    streak: u32,
+    /// Streaks that an answer has ended. Tells one streak of an epoch from another.
+    streaks_ended: u32,
+    last_failure: Instant,
+    /// Since when nothing succeeded: not before the first failure of the streak, or `None` if nothing ever did.
+    quiet_since: Option<Instant>,
+    /// Whether a call succeeded since `quiet_since` was set. Successes read no clock.
+    has_succeeded: bool,
+    /// The first failure of the latest outage, or of those that follow one another without calm.
+    failing_since: Instant,
+    /// Pauses since the last calm.
+    pauses: u32,
+    /// Successes since the provider came back.
+    successes: u32,
+    /// Whether a success brought it back.
+    is_proven: bool,
+    /// How often the call that is out as the probe has failed as one before.
+    failed_probes: u8,
+    /// What followed from the last end of a call that was not plain.
+    last_end: CallEnd,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Healthy,
+    /// The next call may go out at this instant.
+    Suspected {
+        next_at: Instant,
+    },
+    /// Nothing goes out before `probe_at`, and then one call.
+    Down {
+        probe_at: Instant,
+    },
+    /// The probe is out.
+    Probing,
+    /// Nothing goes out.
+    Unavailable {
+        since: Instant,
+        cause: UnavailableCause,
+    },
+}
+
+/// What a lease remembers of the health at its grant: the epoch. While a probe is out, no other lease of its epoch is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::request) struct Mark(u32);
+
+/// What follows from the end of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::request) struct CallEnd {
+    pub(in crate::request) change: Change,
+    pub(in crate::request) after: AfterCall,
+    /// Whether its limit algorithm sees nothing of it: it is part of an outage, or of a streak that may become one.
+    pub(in crate::request) is_hidden: bool,
+}
+
+impl CallEnd {
+    /// Nothing follows: the outcome is the call's own.
+    pub(in crate::request) const PLAIN: Self = Self { change: Change::None, after: AfterCall::Final, is_hidden: false };
+}
+
+/// What the end of a call changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::request) enum Change {
+    /// Nothing that matters to another call.
+    None,
+    /// An answer ended a short streak: the failures in it stand.
+    StreakEnded,
+    /// A suspected provider answers: the failures of the streak are preserved.
+    Cleared,
+    /// The provider is down, or still: its next probe is due then.
+    Down { since: Instant, probe_at: Instant },
+    /// Its next probe is due now.
+    ProbeDue,
+    /// The provider is back, which failed first then.
+    Recovered { since: Instant },
+    /// No call goes out any more.
+    Unavailable { cause: UnavailableCause },
+}
+
+/// How a call stands that is made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::request) enum RetryStanding {
+    /// It is made again when it is its turn.
+    Preserved,
+    /// It waits until its failure is decided.
+    Undecided,
+    /// Its failure was its own: it is not made again.
+    FailureStands,
+}
+
+impl Health {
+    pub(super) fn new(config: HealthConfig, provider: &str, model: &str) -> Self {
+        let mut place = PortableHasher::default();
+        for name in [provider, model] {
+            place.write(name.as_bytes());
+            place.write_u32(name.len() as u32);
+        }
+        Self {
+            config,
+            place: place.finish(),
+            phase: Phase::Healthy,
+            epoch: 0,
+            streak: 0,
+            streaks_ended: 0,
+            last_failure: Instant::ZERO,
+            quiet_since: None,
+            has_succeeded: false,
+            failing_since: Instant::ZERO,
+            pauses: 0,
+            successes: 0,
+            is_proven: false,
+            failed_probes: 0,
+            last_end: CallEnd::PLAIN,
+        }
+    }
+}
+
+/// State.
+impl Health {
+    #[inline]
+    pub(in crate::request) fn is_healthy(&self) -> bool {
+        self.phase == Phase::Healthy
+    }
+
+    /// Whether a call that goes out now is a probe.
+    pub(super) fn is_probed(&self) -> bool {
+        matches!(self.phase, Phase::Down { .. } | Phase::Probing)
+    }
+
+    pub(in crate::request) fn is_unavailable(&self) -> bool {
+        matches!(self.phase, Phase::Unavailable { .. })
+    }
+
+    /// Whether nothing may go out at `now`.
+    #[inline]
+    pub(in crate::request) fn is_closed(&self, now: Instant) -> bool {
+        match self.phase {
+            Phase::Healthy => false,
+            Phase::Suspected { next_at: at } | Phase::Down { probe_at: at } => now < at,
+            Phase::Probing | Phase::Unavailable { .. } => true,
+        }
+    }
+
+    /// Whether undecided calls may not go out at `now`, with so many calls out.
+    pub(super) fn holds_undecided(&self, now: Instant, in_flight: u32) -> bool {
+        self.is_healthy() && self.streak > 0 && (in_flight > 0 || now < self.retry_at())
+    }
+
+    /// When calls may go out again; `None` if that does not depend on the time alone.
+    pub(in crate::request) fn opens_at(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Suspected { next_at: at } | Phase::Down { probe_at: at } => Some(at),
+            Phase::Healthy | Phase::Probing | Phase::Unavailable { .. } => None,
+        }
+    }
+
+    /// When undecided calls may go out, while nothing else is out that could decide them.
+    pub(super) fn undecided_open_at(&self, in_flight: u32) -> Option<Instant> {
+        (self.is_healthy() && self.streak > 0 && in_flight == 0).then(|| self.retry_at())
+    }
+
+    /// When the patience with an outage is over.
+    pub(super) fn patience_ends(&self) -> Option<Instant> {
+        let patience = self.config.patience?;
+        matches!(self.phase, Phase::Down { .. }).then(|| self.failing_since + patience)
+    }
+
+    /// How long limits take to climb to what they were.
+    pub(super) fn recovery(&self) -> Duration {
+        self.config.recovery
+    }
+
+    /// What a snapshot shows.
+    pub(in crate::request) fn state(&self) -> HealthState {
+        let since = self.failing_since;
+        match self.phase {
+            Phase::Healthy => HealthState::Healthy,
+            Phase::Suspected { .. } => HealthState::Suspected { since },
+            Phase::Down { probe_at } => HealthState::Down { since, probe_at },
+            Phase::Probing => HealthState::Probing { since },
+            Phase::Unavailable { since, cause } => HealthState::Unavailable { since, cause },
+        }
+    }
+
+    fn retry_at(&self) -> Instant {
+        self.last_failure + self.jittered(doubled(FIRST_BACKOFF, self.streak.saturating_sub(1), LONGEST_BACKOFF))
+    }
+}
+
+/// Calls.
+impl Health {
+    /// One more call is out. It was not [closed](Self::is_closed). `failed_probes`: those that it was before.
+    #[inline]
+    pub(super) fn grant(&mut self, now: Instant, failed_probes: u8) -> Mark {
+        match self.phase {
+            Phase::Healthy => {}
+            Phase::Suspected { .. } => self.suspect(now),
+            _ => (self.phase, self.failed_probes) = (Phase::Probing, failed_probes),
+        }
+        Mark(self.epoch)
+    }
+
+    /// The next call goes out a while after `now`.
+    fn suspect(&mut self, now: Instant) {
+        let apart = Duration::from_nanos(self.config.quiet.as_nanos() / SUSPECTED_CALLS);
+        self.phase = Phase::Suspected { next_at: now + apart };
+    }
+
+    /// A call has ended. `retry_after`: the pause that its provider asked for. Returns whether something follows:
+    /// [`Self::last_end`].
+    #[inline]
+    pub(super) fn end(&mut self, now: Instant, mark: Mark, outcome: Outcome, retry_after: Option<Duration>) -> bool {
+        if outcome == Outcome::Success && self.is_healthy() && self.pauses == 0 && self.streak == 0 {
+            self.has_succeeded = true;
+            return false;
+        }
+        self.last_end = self.judge(now, mark, outcome, retry_after);
+        true
+    }
+
+    /// What followed from the last call for whose end [`Self::end`] was true.
+    pub(super) fn last_end(&self) -> CallEnd {
+        self.last_end
+    }
+
+    #[cold]
+    fn judge(&mut self, now: Instant, mark: Mark, outcome: Outcome, retry_after: Option<Duration>) -> CallEnd {
+        let is_failure = outcome.is_counted_failure();
+        let is_old = mark.0 != self.epoch;
+        let is_probe = !is_old && self.phase == Phase::Probing;
+        let is_hidden = is_failure && (is_probe || is_old || self.streak > 0);
+        let failed_probes = if is_probe { self.failed_probes.saturating_add(1) } else { 0 };
+        let change = self.change(now, outcome, retry_after, (is_old, is_probe));
+        let closes = UnavailableCause::of(outcome).is_some();
+        let after = match () {
+            () if !closes && !is_failure => AfterCall::Final,
+            () if closes || self.is_unavailable() => AfterCall::Unavailable,
+            () => AfterCall::Retry(Retry { epoch: mark.0, streak: self.streaks_ended, failed_probes }),
+        };
+        CallEnd { change, after, is_hidden }
+    }
+
+    /// How a call stands that is made again.
+    pub(super) fn standing(&self, retry: Retry) -> RetryStanding {
+        if retry.epoch != self.epoch {
+            let is_charged = self.charges(retry.failed_probes) && self.is_healthy();
+            return if is_charged { RetryStanding::FailureStands } else { RetryStanding::Preserved };
+        }
+        let is_undecided = retry.streak == self.streaks_ended && self.streak > 0;
+        if is_undecided { RetryStanding::Undecided } else { RetryStanding::FailureStands }
+    }
+
+    /// Whether the failure of a call that was so many failed probes stands, now that the provider is back.
+    pub(super) fn charges(&self, failed_probes: u8) -> bool {
+        self.is_proven && failed_probes >= CHARGED_PROBES
+    }
+
+    /// What the end of a call changes, which was granted in an old epoch, or as the probe.
+    fn change(
+        &mut self,
+        now: Instant,
+        outcome: Outcome,
+        retry_after: Option<Duration>,
+        (is_old, is_probe): (bool, bool),
+    ) -> Change {
+        if let Some(cause) = UnavailableCause::of(outcome) {
+            return self.close(now, cause);
+        }
+        if outcome.is_local() {
+            return if is_probe { self.make_due(now) } else { Change::None };
+        }
+        if is_probe {
+            let has_failed = outcome.is_counted_failure();
+            return if has_failed { self.go_down(now, retry_after) } else { self.recover(outcome) };
+        }
+        if is_old {
+            let is_news = outcome == Outcome::Success && matches!(self.phase, Phase::Down { .. });
+            return if is_news { self.make_due(now) } else { Change::None };
+        }
+        if outcome.is_counted_failure() {
+            return self.fail(now, retry_after);
+        }
+        let was_suspected = !self.is_healthy();
+        let has_streak = self.streak > 0;
+        self.streak = 0;
+        self.phase = Phase::Healthy;
+        if outcome == Outcome::Success {
+            self.succeed();
+        }
+        if was_suspected {
+            self.epoch += 1;
+            return Change::Cleared;
+        }
+        self.streaks_ended += u32::from(has_streak);
+        if has_streak { Change::StreakEnded } else { Change::None }
+    }
+
+    fn fail(&mut self, now: Instant, retry_after: Option<Duration>) -> Change {
+        if self.has_succeeded {
+            self.has_succeeded = false;
+            self.quiet_since = Some(now);
+        }
+        self.streak += 1;
+        self.last_failure = now;
+        if self.streak == 1 && self.pauses == 0 {
+            self.failing_since = now;
+        }
+        if self.streak < self.config.failures {
+            return Change::None;
+        }
+        if self.quiet_since.is_some_and(|since| now - since < self.config.quiet) {
+            self.suspect(now);
+            return Change::None;
+        }
+        self.go_down(now, retry_after)
+    }
+
+    fn succeed(&mut self) {
+        self.has_succeeded = true;
+        self.successes += 1;
+        if self.successes >= self.config.calm {
+            self.pauses = 0;
+        }
+    }
+
+    fn go_down(&mut self, now: Instant, retry_after: Option<Duration>) -> Change {
+        let config = self.config;
+        self.epoch += 1;
+        self.streak = 0;
+        let pause = self.jittered(doubled(config.first_pause, self.pauses, config.longest_pause));
+        let pause = pause.max(retry_after.unwrap_or(Duration::ZERO).min(config.longest_pause));
+        self.pauses = self.pauses.saturating_add(1);
+        let probe_at = now + pause;
+        self.phase = Phase::Down { probe_at };
+        match self.lose_patience(now) {
+            Change::None => Change::Down { since: self.failing_since, probe_at },
+            lost => lost,
+        }
+    }
+
+    /// Closes a provider with which the patience is over.
+    pub(super) fn lose_patience(&mut self, now: Instant) -> Change {
+        match self.patience_ends() {
+            Some(end) if end <= now => self.close(now, UnavailableCause::Outage),
+            _ => Change::None,
+        }
+    }
+
+    /// No call goes out any more. Changes nothing for a provider that is closed already.
+    pub(super) fn close(&mut self, now: Instant, cause: UnavailableCause) -> Change {
+        if self.is_unavailable() {
+            return Change::None;
+        }
+        self.epoch += 1;
+        self.streak = 0;
+        self.phase = Phase::Unavailable { since: now, cause };
+        Change::Unavailable { cause }
+    }
+
+    /// Lets calls go out again, whatever kept them.
+    pub(super) fn reopen(&mut self) -> Change {
+        if self.is_healthy() {
+            return Change::None;
+        }
+        let since = self.failing_since;
+        self.epoch += 1;
+        (self.streak, self.pauses, self.is_proven) = (0, 0, false);
+        self.phase = Phase::Healthy;
+        Change::Recovered { since }
+    }
+
+    fn make_due(&mut self, now: Instant) -> Change {
+        self.phase = Phase::Down { probe_at: now };
+        Change::ProbeDue
+    }
+
+    fn recover(&mut self, outcome: Outcome) -> Change {
+        self.epoch += 1;
+        self.phase = Phase::Healthy;
+        self.is_proven = outcome == Outcome::Success;
+        self.successes = u32::from(self.is_proven);
+        self.has_succeeded = self.is_proven;
+        Change::Recovered { since: self.failing_since }
+    }
+
+    /// Up to a fifth longer or shorter: the same for equal seeds, providers, epochs and streaks, so that processes differ and replays
+    /// do not.
+    fn jittered(&self, span: Duration) -> Duration {
+        let mut hash = PortableHasher::default();
+        hash.write_u64(self.config.seed);
+        hash.write_u64(self.place);
+        hash.write_u32(self.epoch);
+        hash.write_u32(self.streak);
+        // In thousandths: 800 to 1 200.
+        let share = 800 + hash.finish() % 401;
+        Duration::from_nanos((u128::from(span.as_nanos()) * u128::from(share) / 1_000) as u64)
+    }
+}
+
+/// `first`, doubled so many times, and at most `longest`.
+fn doubled(first: Duration, times: u32, longest: Duration) -> Duration {
+    Duration::from_nanos(first.as_nanos().saturating_mul(1 << times.min(32)).min(longest.as_nanos()))
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    const CONFIG: HealthConfig = HealthConfig {
+        failures: 3,
+        quiet: Duration::from_secs(1),
+        first_pause: Duration::from_millis(500),
+        longest_pause: Duration::from_secs(4),
+        recovery: Duration::from_secs(1),
+        calm: 4,
+        patience: None,
+        seed: 7,
+    };
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(millis)
+    }
+
+    fn health() -> Health {
+        Health::new(CONFIG, "p", "m")
+    }
+
+    fn end_call(
+        health: &mut Health,
+        now: Instant,
+        mark: Mark,
+        outcome: Outcome,
+        retry_after: Option<Duration>,
+    ) -> CallEnd {
+        if health.end(now, mark, outcome, retry_after) { health.last_end() } else { CallEnd::PLAIN }
+    }
+
+    /// Lets a call go out and end at `now`.
+    fn call(health: &mut Health, now: Instant, outcome: Outcome) -> Change {
+        assert!(!health.is_closed(now));
+        let mark = health.grant(now, 0);
+        end_call(health, now, mark, outcome, None).change
+    }
+
+    /// The pause of a provider that goes down at `now`.
+    fn down(health: &mut Health, now: Instant) -> Duration {
+        for _ in 0..CONFIG.failures {
+            if let Change::Down { probe_at, .. } = call(health, now, Outcome::ConnectionFailed) {
+                return probe_at - now;
+            }
+        }
+        panic!("it is not down");
+    }
+
+    fn is_back(change: Change) -> bool {
+        matches!(change, Change::Recovered { .. })
+    }
+
+    fn is_about(pause: Duration, millis: u64) -> bool {
+        let (least, most) = (Duration::from_millis(millis * 4 / 5), Duration::from_millis(millis * 6 / 5));
+        (least..=most).contains(&pause)
+    }
+
+    #[test]
+    fn so_many_counted_failures_in_a_row_take_a_provider_down() {
+        let mut health = health();
+        assert!(is_about(down(&mut health, at(0)), 500));
+        assert!(health.is_closed(at(399)) && !health.is_closed(at(601)));
+        assert!(matches!(health.state(), HealthState::Down { since, .. } if since == at(0)));
+    }
+
+    #[test]
+    fn another_answer_between_them_begins_the_row_anew() {
+        for answer in [Outcome::Success, Outcome::RateLimited, Outcome::RequestRefused] {
+            let mut health = health();
+            for outcome in [Outcome::ProviderFailure, Outcome::ProviderTimeout, answer, Outcome::ConnectionFailed] {
+                let change = call(&mut health, at(5_000), outcome);
+                assert!(matches!(change, Change::None | Change::StreakEnded), "{answer:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_ends_on_the_callers_side_says_nothing() {
+        let mut health = health();
+        for outcome in
+            [Outcome::ProviderFailure, Outcome::LocalCancelled, Outcome::ProviderFailure, Outcome::Unexpected]
+        {
+            assert_eq!(call(&mut health, at(0), outcome), Change::None);
+        }
+        assert!(matches!(call(&mut health, at(0), Outcome::ProviderFailure), Change::Down { .. }));
+    }
+
+    #[test]
+    fn a_provider_that_has_just_answered_well_is_suspected_and_not_taken_down() {
+        let mut health = health();
+        call(&mut health, at(0), Outcome::Success);
+        for millis in [100, 200, 300, 400, 1_099] {
+            assert_eq!(call(&mut health, at(millis), Outcome::ProviderFailure), Change::None, "{millis}");
+        }
+        assert!(matches!(health.state(), HealthState::Suspected { since } if since == at(100)));
+        assert!(matches!(call(&mut health, at(1_199), Outcome::ProviderFailure), Change::Down { .. }));
+    }
+
+    #[test]
+    fn calls_of_a_suspected_provider_go_out_a_tenth_of_quiet_apart() {
+        let mut health = health();
+        call(&mut health, at(0), Outcome::Success);
+        for _ in 0..CONFIG.failures {
+            call(&mut health, at(50), Outcome::ConnectionFailed);
+        }
+        assert!(health.is_closed(at(149)) && !health.is_closed(at(150)));
+        let _ = health.grant(at(150), 0);
+        assert_eq!(health.opens_at(), Some(at(250)));
+        assert_eq!(call(&mut health, at(250), Outcome::RateLimited), Change::Cleared);
+        assert!(health.is_healthy());
+    }
+
+    #[test]
+    fn exactly_one_probe_is_out_and_each_that_fails_doubles_the_pause() {
+        let mut health = health();
+        let mut now = at(0) + down(&mut health, at(0));
+        for expected in [1_000, 2_000, 4_000, 4_000] {
+            let probe = health.grant(at(0), 0);
+            assert!(health.is_closed(now + Duration::from_secs(3_600)), "a second one would be out");
+            let Change::Down { probe_at, .. } =
+                end_call(&mut health, now, probe, Outcome::ProviderTimeout, None).change
+            else {
+                panic!()
+            };
+            assert!(is_about(probe_at - now, expected), "{} is not about {expected} ms", probe_at - now);
+            now = probe_at;
+        }
+    }
+
+    #[test]
+    fn any_answer_to_a_probe_means_that_the_provider_is_up() {
+        for answer in [Outcome::Success, Outcome::RateLimited, Outcome::RequestRefused] {
+            let mut health = health();
+            let due = at(0) + down(&mut health, at(0));
+            assert!(is_back(call(&mut health, due, answer)), "{answer:?}");
+            assert_eq!(health.state(), HealthState::Healthy);
+        }
+    }
+
+    #[test]
+    fn a_probe_that_its_caller_gives_up_is_due_again_at_once() {
+        let mut health = health();
+        let due = at(0) + down(&mut health, at(0));
+        assert_eq!(call(&mut health, due, Outcome::LocalCancelled), Change::ProbeDue);
+        assert!(!health.is_closed(due));
+        assert!(is_back(call(&mut health, due, Outcome::Success)));
+    }
+
+    #[test]
+    fn a_failure_from_before_the_outage_is_ignored_and_a_success_makes_the_probe_due() {
+        let mut health = health();
+        let (early, late) = (health.grant(at(0), 0), health.grant(at(0), 0));
+        down(&mut health, at(0));
+        assert_eq!(end_call(&mut health, at(10), early, Outcome::ProviderFailure, None).change, Change::None);
+        assert_eq!(end_call(&mut health, at(20), late, Outcome::Success, None).change, Change::ProbeDue);
+        assert_eq!(health.opens_at(), Some(at(20)));
+        let straggler = Mark(0);
+        call(&mut health, at(20), Outcome::Success);
+        for _ in 0..9 {
+            assert_eq!(
+                end_call(&mut health, at(5_000), straggler, Outcome::ProviderFailure, None).change,
+                Change::None
+            );
+        }
+    }
+
+    #[test]
+    fn a_success_from_before_the_outage_does_not_end_the_probe_that_is_out() {
+        let mut health = health();
+        let late = health.grant(at(0), 0);
+        let due = at(0) + down(&mut health, at(0));
+        let probe = health.grant(at(0), 0);
+        assert_eq!(end_call(&mut health, due, late, Outcome::Success, None).change, Change::None);
+        assert!(health.is_closed(due));
+        assert!(is_back(end_call(&mut health, due, probe, Outcome::Success, None).change));
+    }
+
+    #[test]
+    fn only_calm_makes_the_pauses_short_again() {
+        let mut health = health();
+        let mut now = at(0);
+        for (successes, expected) in [(1, 500), (3, 1_000), (4, 2_000), (1, 500)] {
+            now += Duration::from_secs(60);
+            call(&mut health, now, Outcome::ProviderFailure);
+            now += CONFIG.quiet;
+            let pause = down(&mut health, now);
+            assert!(is_about(pause, expected), "{pause} is not about {expected} ms");
+            now += pause;
+            for _ in 0..successes {
+                call(&mut health, now, Outcome::Success);
+            }
+        }
+    }
+
+    #[test]
+    fn flapping_keeps_the_first_failure_of_all() {
+        let mut health = health();
+        let due = at(0) + down(&mut health, at(0));
+        call(&mut health, due, Outcome::Success);
+        call(&mut health, at(9_000), Outcome::ProviderFailure);
+        down(&mut health, at(10_000));
+        assert!(matches!(health.state(), HealthState::Down { since, .. } if since == at(0)));
+    }
+
+    #[test]
+    fn a_provider_may_ask_for_a_longer_pause_but_for_none_beyond_the_longest() {
+        let pause = |asked| {
+            let mut health = health();
+            for _ in 1..CONFIG.failures {
+                call(&mut health, at(0), Outcome::ProviderFailure);
+            }
+            let mark = health.grant(at(0), 0);
+            end_call(&mut health, at(0), mark, Outcome::ProviderFailure, Some(Duration::from_secs(asked)));
+            health.opens_at().expect("it is down") - at(0)
+        };
+        assert_eq!(pause(3), Duration::from_secs(3));
+        assert_eq!(pause(86_400), CONFIG.longest_pause);
+    }
+
+    #[test]
+    fn pauses_differ_between_processes_and_providers_and_not_between_replays() {
+        let pause = |seed, model: &str| {
+            let mut health = Health::new(HealthConfig { seed, ..CONFIG }, "p", model);
+            down(&mut health, at(0))
+        };
+        assert_eq!(pause(1, "a"), pause(1, "a"));
+        assert_ne!(pause(1, "a"), pause(2, "a"));
+        assert_ne!(pause(1, "a"), pause(1, "b"));
+    }
+
+    /// Lets a call go out and end at `now`, and returns how it would be made again.
+    fn fail(health: &mut Health, now: Instant, failed_probes: u8) -> Retry {
+        let mark = health.grant(now, failed_probes);
+        match end_call(health, now, mark, Outcome::ConnectionFailed, None).after {
+            AfterCall::Retry(retry) => retry,
+            other => panic!("it is made again: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_failures_of_a_streak_that_takes_a_provider_down_are_preserved() {
+        let mut health = health();
+        let failed: Vec<Retry> = (0..CONFIG.failures).map(|_| fail(&mut health, at(0), 0)).collect();
+        assert!(matches!(health.state(), HealthState::Down { .. }));
+        assert!(failed.into_iter().all(|retry| health.standing(retry) == RetryStanding::Preserved));
+    }
+
+    #[test]
+    fn the_failures_of_a_streak_that_an_answer_ends_stand() {
+        for answer in [Outcome::Success, Outcome::RateLimited, Outcome::RequestRefused] {
+            let mut health = health();
+            let failed = fail(&mut health, at(0), 0);
+            assert_eq!(health.standing(failed), RetryStanding::Undecided);
+            assert_eq!(call(&mut health, at(1), answer), Change::StreakEnded);
+            assert_eq!(health.standing(failed), RetryStanding::FailureStands, "{answer:?}");
+            let again = fail(&mut health, at(2), 0);
+            assert_eq!(health.standing(failed), RetryStanding::FailureStands, "the next streak is another");
+            assert_eq!(health.standing(again), RetryStanding::Undecided);
+        }
+    }
+
+    #[test]
+    fn the_failures_of_an_outage_that_ends_within_the_first_second_are_preserved() {
+        let mut health = health();
+        call(&mut health, at(0), Outcome::Success);
+        let failed: Vec<Retry> = (0..CONFIG.failures).map(|_| fail(&mut health, at(50), 0)).collect();
+        assert!(failed.iter().all(|retry| health.standing(*retry) == RetryStanding::Undecided));
+        let early = health.grant(at(0), 0);
+        assert_eq!(call(&mut health, at(150), Outcome::Success), Change::Cleared);
+        assert!(failed.into_iter().all(|retry| health.standing(retry) == RetryStanding::Preserved));
+        let AfterCall::Retry(early) = end_call(&mut health, at(160), early, Outcome::ConnectionFailed, None).after
+        else {
+            panic!()
+        };
+        assert_eq!(health.standing(early), RetryStanding::Preserved, "it was out before");
+    }
+
+    #[test]
+    fn a_call_that_ends_on_the_callers_side_decides_no_streak() {
+        let mut health = health();
+        let failed = fail(&mut health, at(0), 0);
+        call(&mut health, at(1), Outcome::LocalCancelled);
+        assert_eq!(health.standing(failed), RetryStanding::Undecided);
+    }
+
+    #[test]
+    fn undecided_calls_go_out_alone_after_a_backoff_that_doubles() {
+        let mut health = health();
+        for (failures, expected) in [(1, 1_000), (2, 2_000)] {
+            fail(&mut health, at(0), 0);
+            let opens_at = health.undecided_open_at(0).expect("nothing is out");
+            assert!(is_about(opens_at - at(0), expected), "{failures}: {opens_at}");
+            let before = Instant::from_nanos(opens_at.as_nanos() - 1);
+            assert!(health.holds_undecided(before, 0) && !health.holds_undecided(opens_at, 0));
+            assert!(health.holds_undecided(opens_at, 1), "what is out will decide it");
+        }
+    }
+
+    #[test]
+    fn a_failed_probe_and_a_failure_from_before_the_outage_are_preserved() {
+        let mut health = health();
+        let early = health.grant(at(0), 0);
+        let due = at(0) + down(&mut health, at(0));
+        let AfterCall::Retry(early) = end_call(&mut health, at(1), early, Outcome::ProviderTimeout, None).after else {
+            panic!()
+        };
+        let probe = fail(&mut health, due, 0);
+        assert_eq!((early.failed_probes, probe.failed_probes), (0, 1));
+        assert_eq!(
+            (health.standing(early), health.standing(probe)),
+            (RetryStanding::Preserved, RetryStanding::Preserved)
+        );
+    }
+
+    #[test]
+    fn the_failure_of_a_call_that_was_three_probes_stands_once_another_succeeds() {
+        for (answer, expected) in
+            [(Outcome::Success, RetryStanding::FailureStands), (Outcome::RateLimited, RetryStanding::Preserved)]
+        {
+            let mut health = health();
+            let mut due = at(0) + down(&mut health, at(0));
+            let mut poison = 0;
+            for _ in 0..3 {
+                let retry = fail(&mut health, due, poison);
+                assert_eq!(health.standing(retry), RetryStanding::Preserved);
+                poison = retry.failed_probes;
+                due = health.opens_at().expect("it is down");
+            }
+            let retry = Retry { failed_probes: poison, ..fail(&mut health, due, 2) };
+            due = health.opens_at().expect("it is down");
+            call(&mut health, due, answer);
+            assert_eq!(health.standing(retry), expected, "{answer:?}");
+            let probed_twice = Retry { failed_probes: 2, ..retry };
+            assert_eq!(health.standing(probed_twice), RetryStanding::Preserved);
+        }
+    }
+
+    #[test]
+    fn a_refused_key_an_empty_account_and_a_missing_model_close_a_provider_for_good() {
+        for (outcome, cause) in [
+            (Outcome::KeyRefused, UnavailableCause::KeyRefused),
+            (Outcome::QuotaExhausted, UnavailableCause::QuotaExhausted),
+            (Outcome::ModelNotFound, UnavailableCause::ModelNotFound),
+        ] {
+            let mut health = health();
+            let (early, mark) = (health.grant(at(0), 0), health.grant(at(0), 0));
+            let end = end_call(&mut health, at(7), mark, outcome, None);
+            assert_eq!((end.change, end.after), (Change::Unavailable { cause }, AfterCall::Unavailable));
+            assert_eq!(health.state(), HealthState::Unavailable { since: at(7), cause });
+            assert!(health.is_closed(at(86_400_000)));
+            assert_eq!(
+                end_call(&mut health, at(8), early, Outcome::Success, None).change,
+                Change::None,
+                "it was out before"
+            );
+            assert!(health.is_unavailable());
+            assert!(is_back(health.reopen()) && health.is_healthy());
+        }
+    }
+
+    #[test]
+    fn an_outage_that_outlasts_the_patience_closes_a_provider_from_its_first_failure_on() {
+        let config = HealthConfig { patience: Some(Duration::from_secs(10)), ..CONFIG };
+        let mut health = Health::new(config, "p", "m");
+        down(&mut health, at(0));
+        assert_eq!(health.patience_ends(), Some(at(10_000)));
+        assert_eq!(health.lose_patience(at(9_999)), Change::None);
+        let cause = UnavailableCause::Outage;
+        assert_eq!(health.clone().lose_patience(at(10_000)), Change::Unavailable { cause });
+        let probe = health.grant(at(0), 0);
+        assert_eq!(health.lose_patience(at(10_000)), Change::None, "the probe that is out may still bring it back");
+        let end = end_call(&mut health, at(10_001), probe, Outcome::ProviderTimeout, None);
+        assert_eq!((end.change, end.after), (Change::Unavailable { cause }, AfterCall::Unavailable));
+    }
+}

@@ -1,0 +1,557 @@
+//! Outages: what goes out while a provider is down, and what happens when it is back.
+
+use alloc::vec::Vec;
+
+use super::event::{EventPlace, RequestFact};
+use super::*;
+use crate::lease::ReleaseAnswer;
+use crate::time::{Duration, Instant};
+
+const CAP: u32 = 8;
+
+/// A machine with two models of one provider, the first with two domains, and a model of another provider, that looks after their
+/// health.
+struct Bench {
+    machine: RequestAdmission,
+    now: Instant,
+    model: ProviderModelId,
+    chat: ResourceId,
+    embedding: ResourceId,
+    other: ResourceId,
+    elsewhere: ResourceId,
+}
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(HealthConfig::default())
+    }
+
+    fn with(health: HealthConfig) -> Self {
+        let config = RequestConfig { health: Some(health), ..RequestConfig::default() };
+        let mut machine = RequestAdmission::new(config).expect("valid settings");
+        let now = Instant::ZERO + secs(100);
+        let model = machine.register(now, "p", "m", "default", CAP).expect("a valid cap");
+        let second = machine.register(now, "p", "n", "default", CAP).expect("a valid cap");
+        let third = machine.register(now, "q", "m", "default", CAP).expect("a valid cap");
+        let mut resource = |model, domain| machine.resource(model, domain).expect("a known model");
+        let (chat, embedding) = (resource(model, Domain::Chat), resource(model, Domain::Embedding));
+        let (other, elsewhere) = (resource(second, Domain::Chat), resource(third, Domain::Chat));
+        Self { machine, now, model, chat, embedding, other, elsewhere }
+    }
+
+    fn try_one(&mut self, resource: ResourceId) -> Result<RequestLease, Denial> {
+        self.machine.try_acquire(self.now, &Request::new(resource))
+    }
+
+    fn wait(&mut self, resource: ResourceId) -> WaiterId {
+        match self.machine.acquire(self.now, &Request::new(resource)) {
+            Acquire::Waiting(waiter) => waiter,
+            answer => panic!("it waits: {answer:?}"),
+        }
+    }
+
+    fn end(&mut self, lease: RequestLease, outcome: Outcome) {
+        assert_eq!(self.machine.release(self.now, lease, &outcome.into()), ReleaseAnswer::Released);
+    }
+
+    /// Ends a call as one that is made again if it failed in an outage.
+    fn finish(&mut self, lease: RequestLease, outcome: Outcome) -> AfterCall {
+        self.machine.finish(self.now, lease, &outcome.into())
+    }
+
+    /// Lets a call fail that is made again, and asks for it again.
+    fn fail(&mut self, lease: RequestLease) -> Acquire {
+        let resource = ResourceId::new(lease.id().controller, lease.id().item);
+        match self.finish(lease, Outcome::ConnectionFailed) {
+            AfterCall::Retry(retry) => self.machine.retry(self.now, &Request::new(resource), retry),
+            other => panic!("it is made again: {other:?}"),
+        }
+    }
+
+    fn fail_and_wait(&mut self, lease: RequestLease) -> WaiterId {
+        match self.fail(lease) {
+            Acquire::Waiting(waiter) => waiter,
+            answer => panic!("it waits: {answer:?}"),
+        }
+    }
+
+    /// The waiters that were rejected, and why.
+    fn rejected(&mut self) -> Vec<(WaiterId, DenialReason)> {
+        let effects = core::iter::from_fn(|| self.machine.poll_effect());
+        effects
+            .map(|effect| match effect {
+                Effect::Refused { waiter, denial } => (waiter, denial.reason),
+                granted @ Effect::Granted { .. } => panic!("none is granted: {granted:?}"),
+            })
+            .collect()
+    }
+
+    fn granted(&mut self) -> Vec<RequestLease> {
+        let effects = core::iter::from_fn(|| self.machine.poll_effect());
+        effects
+            .filter_map(|effect| if let Effect::Granted { lease, .. } = effect { Some(lease) } else { None })
+            .collect()
+    }
+
+    fn at(&mut self, now: Instant) {
+        self.now = now;
+        self.machine.handle_timeout(now);
+    }
+
+    /// Takes the model down, and answers when its probe is due.
+    fn take_down(&mut self) -> Instant {
+        for _ in 0..5 {
+            let lease = self.try_one(self.chat).expect("it is healthy");
+            self.end(lease, Outcome::ConnectionFailed);
+        }
+        let HealthState::Down { probe_at, .. } = self.health() else { panic!("it is down") };
+        probe_at
+    }
+
+    fn health(&self) -> HealthState {
+        self.machine.provider_model(self.now, self.model).expect("it was registered").health
+    }
+
+    fn limit(&self, resource: ResourceId) -> u32 {
+        self.machine.load(self.now, resource).expect("it was registered").limit
+    }
+}
+
+#[test]
+fn while_a_provider_is_down_nothing_goes_out_in_any_domain_and_other_models_go_on() {
+    let mut bench = Bench::new();
+    let probe_at = bench.take_down();
+    for resource in [bench.chat, bench.embedding] {
+        let denial = bench.try_one(resource).expect_err("the provider is down");
+        assert_eq!(denial, Denial { reason: DenialReason::Outage, changes_at: Some(probe_at) });
+        bench.wait(resource);
+    }
+    bench.at(Instant::from_nanos(probe_at.as_nanos() - 1));
+    assert!(bench.granted().is_empty());
+    assert!(bench.try_one(bench.other).is_ok());
+}
+
+#[test]
+fn when_the_pause_is_over_exactly_one_waiter_goes_out_as_the_probe() {
+    let mut bench = Bench::new();
+    let probe_at = bench.take_down();
+    for _ in 0..6 {
+        bench.wait(bench.chat);
+        bench.wait(bench.embedding);
+    }
+    assert_eq!(bench.machine.poll_timeout(), Some(probe_at));
+    bench.at(probe_at);
+    let probe = bench.granted();
+    assert_eq!(probe.len(), 1);
+    bench.at(probe_at + secs(3_600));
+    assert!(bench.granted().is_empty());
+    assert_eq!(bench.try_one(bench.chat).expect_err("a probe is out").reason, DenialReason::Outage);
+    let why = bench.machine.why_next(bench.now, bench.chat);
+    assert!(matches!(why, Some(CallWait::Outage { probe_at: None, .. })), "{why:?}");
+}
+
+#[test]
+fn a_probe_that_fails_keeps_the_provider_down_and_the_next_goes_to_another_waiter() {
+    let mut bench = Bench::new();
+    let mut due = bench.take_down();
+    let waiters: Vec<_> = (0..3).map(|_| bench.wait(bench.chat)).collect();
+    let mut probed = Vec::new();
+    for _ in 0..3 {
+        bench.at(due);
+        let Some(Effect::Granted { waiter, lease }) = bench.machine.poll_effect() else { panic!("a probe is due") };
+        probed.push(waiter);
+        bench.end(lease, Outcome::ProviderTimeout);
+        let HealthState::Down { probe_at, .. } = bench.health() else { panic!("it is down") };
+        assert!(probe_at > due);
+        due = probe_at;
+    }
+    assert_eq!(probed, waiters);
+}
+
+#[test]
+fn with_nobody_waiting_the_first_who_asks_once_the_pause_is_over_is_the_probe() {
+    let mut bench = Bench::new();
+    let probe_at = bench.take_down();
+    assert_eq!(bench.machine.poll_timeout(), None, "nobody waits for the end of the pause");
+    bench.at(probe_at);
+    let probe = bench.try_one(bench.embedding).expect("it is due");
+    assert!(matches!(bench.health(), HealthState::Probing { .. }));
+    bench.end(probe, Outcome::Success);
+    assert_eq!(bench.health(), HealthState::Healthy);
+}
+
+#[test]
+fn after_an_outage_calls_come_back_one_by_one_and_not_all_at_once() {
+    let mut bench = Bench::new();
+    let probe_at = bench.take_down();
+    for _ in 0..20 {
+        bench.wait(bench.chat);
+    }
+    bench.at(probe_at);
+    let probe = bench.granted().remove(0);
+    bench.end(probe, Outcome::Success);
+    let mut out = bench.granted().len();
+    assert_eq!(out, 1);
+    let mut seen = Vec::new();
+    while let Some(next) = bench.machine.poll_timeout().filter(|next| *next <= probe_at + secs(1)) {
+        bench.at(next);
+        out += bench.granted().len();
+        seen.push((next - probe_at, out));
+    }
+    // Seven steps from 1 to 8, evenly over one second.
+    assert_eq!(seen.len(), 7);
+    for (step, (after, out)) in seen.into_iter().enumerate() {
+        assert_eq!(out, step + 2);
+        assert_eq!(after, Duration::from_nanos(((step as u64 + 1) * 1_000_000_000).div_ceil(7)));
+    }
+}
+
+#[test]
+fn the_limit_sees_nothing_of_an_outage() {
+    let mut bench = Bench::new();
+    let aimd = AimdConfig { initial_limit: Some(5), ..AimdConfig::default() };
+    bench.machine.configure(bench.now, bench.chat, aimd).expect("valid settings");
+    let vegas = crate::limit::Vegas::new(crate::limit::VegasConfig::default()).expect("valid settings");
+    let vegas = alloc::boxed::Box::new(vegas);
+    bench.machine.set_algorithm(bench.now, bench.embedding, vegas).expect("a known resource");
+    let before = (bench.limit(bench.chat), bench.limit(bench.embedding));
+    let probe_at = bench.take_down();
+    bench.at(probe_at);
+    let probe = bench.try_one(bench.embedding).expect("it is due");
+    bench.end(probe, Outcome::ProviderTimeout);
+    let HealthState::Down { probe_at, .. } = bench.health() else { panic!("it is down") };
+    bench.at(probe_at);
+    let probe = bench.try_one(bench.chat).expect("it is due");
+    bench.end(probe, Outcome::RequestRefused);
+    assert_eq!((bench.limit(bench.chat), bench.limit(bench.embedding)), (1, 1));
+    bench.at(probe_at + secs(1));
+    assert_eq!((bench.limit(bench.chat), bench.limit(bench.embedding)), before);
+}
+
+#[test]
+fn a_refusal_while_limits_climb_ends_the_climb_where_it_is() {
+    let mut bench = Bench::new();
+    let probe_at = bench.take_down();
+    bench.at(probe_at);
+    let probe = bench.try_one(bench.chat).expect("it is due");
+    bench.end(probe, Outcome::Success);
+    bench.at(probe_at + Duration::from_millis(600));
+    assert_eq!(bench.limit(bench.chat), 5);
+    let lease = bench.try_one(bench.chat).expect("there is room");
+    bench.end(lease, Outcome::ProviderFailure);
+    bench.at(probe_at + secs(60));
+    assert_eq!(bench.limit(bench.chat), 5, "from there it grows as its algorithm lets it");
+}
+
+#[test]
+fn a_waiters_deadline_holds_during_an_outage() {
+    let mut bench = Bench::new();
+    bench.take_down();
+    let timeout = Some(Duration::from_millis(50));
+    let answer = bench.machine.acquire(bench.now, &Request { timeout, ..Request::new(bench.chat) });
+    assert!(matches!(answer, Acquire::Waiting(_)));
+    let end = bench.now + Duration::from_millis(50);
+    assert_eq!(bench.machine.poll_timeout(), Some(end));
+    bench.at(end);
+    let Some(Effect::Refused { denial, .. }) = bench.machine.poll_effect() else { panic!("its time is up") };
+    assert_eq!(denial.reason, DenialReason::QueueTimeout);
+}
+
+#[test]
+fn a_success_of_a_call_from_before_the_outage_lets_the_probe_go_at_once() {
+    let mut bench = Bench::new();
+    let early = bench.try_one(bench.embedding).expect("it is healthy");
+    bench.take_down();
+    bench.wait(bench.chat);
+    bench.end(early, Outcome::Success);
+    assert_eq!(bench.granted().len(), 1);
+}
+
+#[test]
+fn a_probe_whose_caller_leaves_is_followed_by_the_next_at_once() {
+    let mut bench = Bench::new();
+    let probe_at = bench.take_down();
+    bench.wait(bench.chat);
+    bench.wait(bench.chat);
+    bench.at(probe_at);
+    let probe = bench.granted().remove(0);
+    bench.end(probe, Outcome::LocalCancelled);
+    assert_eq!(bench.granted().len(), 1);
+}
+
+#[test]
+fn the_events_tell_an_outage_from_its_first_failure_to_its_end() {
+    let mut bench = Bench::new();
+    bench.machine.set_interest(bench.now, event::Interest::ALL);
+    let began = bench.now;
+    let probe_at = bench.take_down();
+    bench.at(probe_at);
+    let probe = bench.try_one(bench.chat).expect("it is due");
+    let lease = probe.id();
+    bench.end(probe, Outcome::Success);
+    let events = core::iter::from_fn(|| bench.machine.poll_event());
+    let told: Vec<_> =
+        events.filter(|event| event.place == EventPlace::Model(bench.model)).map(|event| event.fact).collect();
+    let expected = [
+        RequestFact::ProviderDown { since: began, probe_at },
+        RequestFact::ProviderProbed { lease },
+        RequestFact::ProviderRecovered { since: began },
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn time_is_read_while_a_provider_is_down_and_while_it_recovers() {
+    let mut bench = Bench::new();
+    assert!(!bench.machine.needs_clock(bench.chat));
+    let probe_at = bench.take_down();
+    assert!(bench.machine.needs_clock(bench.chat));
+    bench.at(probe_at);
+    let probe = bench.try_one(bench.chat).expect("it is due");
+    bench.end(probe, Outcome::Success);
+    assert!(bench.machine.needs_clock(bench.chat));
+    bench.at(probe_at + secs(2));
+    let lease = bench.try_one(bench.chat).expect("it is healthy");
+    bench.end(lease, Outcome::Success);
+    assert!(!bench.machine.needs_clock(bench.chat));
+}
+
+#[test]
+fn settings_of_health_that_make_no_sense_are_refused_by_name() {
+    let refused = |health| {
+        let config = RequestConfig { health: Some(health), ..RequestConfig::default() };
+        RequestAdmission::new(config).expect_err("it makes no sense").field
+    };
+    assert_eq!(refused(HealthConfig { failures: 0, ..HealthConfig::default() }), "failures");
+    assert_eq!(refused(HealthConfig { first_pause: Duration::ZERO, ..HealthConfig::default() }), "first_pause");
+    assert_eq!(refused(HealthConfig { longest_pause: Duration::ZERO, ..HealthConfig::default() }), "longest_pause");
+    assert_eq!(refused(HealthConfig { calm: 0, ..HealthConfig::default() }), "calm");
+}
+
+#[test]
+fn the_calls_that_an_outage_met_are_made_again_when_it_is_over_and_none_is_lost() {
+    let mut bench = Bench::new();
+    let leases: Vec<_> = (0..CAP).map(|_| bench.try_one(bench.chat).expect("there is room")).collect();
+    for lease in leases {
+        bench.fail_and_wait(lease);
+    }
+    assert!(bench.granted().is_empty() && bench.rejected().is_empty());
+    let HealthState::Down { probe_at, .. } = bench.health() else { panic!("it is down") };
+    bench.at(probe_at);
+    let probe = bench.granted().remove(0);
+    assert_eq!(bench.finish(probe, Outcome::Success), AfterCall::Final);
+    bench.at(probe_at + secs(1));
+    let out = bench.granted();
+    assert_eq!(out.len(), CAP as usize - 1);
+    for lease in out {
+        assert_eq!(bench.finish(lease, Outcome::Success), AfterCall::Final);
+    }
+    assert_eq!(bench.machine.waiting(), 0);
+}
+
+#[test]
+fn a_failure_stands_once_another_call_shows_that_the_provider_is_up() {
+    let mut bench = Bench::new();
+    let [poison, good, late] = [(); 3].map(|()| bench.try_one(bench.chat).expect("there is room"));
+    let waiter = bench.fail_and_wait(poison);
+    assert_eq!(bench.machine.why_waiting(bench.now, waiter), Some(CallWait::Undecided));
+    let AfterCall::Retry(retry) = bench.finish(late, Outcome::ProviderFailure) else { panic!("it is undecided") };
+    bench.end(good, Outcome::Success);
+    assert_eq!(bench.rejected(), [(waiter, DenialReason::FailureStands)]);
+    let answer = bench.machine.retry(bench.now, &Request::new(bench.chat), retry);
+    assert_eq!(answer, Acquire::Denied(Denial { reason: DenialReason::FailureStands, changes_at: None }));
+}
+
+#[test]
+fn an_undecided_call_holds_up_no_other_of_its_resource() {
+    let mut bench = Bench::new();
+    let lease = bench.try_one(bench.chat).expect("there is room");
+    bench.fail_and_wait(lease);
+    for _ in 0..CAP {
+        assert!(matches!(bench.machine.acquire(bench.now, &Request::new(bench.chat)), Acquire::Granted(_)));
+    }
+}
+
+#[test]
+fn the_only_call_of_an_idle_provider_is_made_again_after_1_2_and_4_seconds_and_then_as_a_probe() {
+    let mut bench = Bench::new();
+    let mut lease = bench.try_one(bench.chat).expect("there is room");
+    let mut pauses = Vec::new();
+    while bench.health() == HealthState::Healthy {
+        bench.fail_and_wait(lease);
+        let next = bench.machine.poll_timeout().expect("it is made again");
+        pauses.push((next - bench.now).as_nanos() / 1_000_000);
+        bench.at(next);
+        lease = bench.granted().remove(0);
+    }
+    let about = |millis: u64, expected: u64| (expected * 4 / 5..=expected * 6 / 5).contains(&millis);
+    assert!(pauses.len() == 5 && pauses.iter().zip([1_000, 2_000, 4_000, 8_000, 500]).all(|(a, b)| about(*a, b)));
+    assert!(matches!(bench.health(), HealthState::Probing { .. }));
+    assert_eq!(bench.finish(lease, Outcome::Success), AfterCall::Final);
+}
+
+#[test]
+fn a_server_that_refuses_connections_at_once_is_called_a_bounded_number_of_times() {
+    let mut bench = Bench::new();
+    let lease = bench.try_one(bench.chat).expect("there is room");
+    bench.end(lease, Outcome::Success);
+    let mut out = Vec::new();
+    for _ in 0..5_000 {
+        if let Acquire::Granted(lease) = bench.machine.acquire(bench.now, &Request::new(bench.chat)) {
+            out.push(lease);
+        }
+    }
+    let (mut calls, until) = (0, bench.now + secs(60));
+    loop {
+        for lease in out.drain(..) {
+            calls += 1;
+            bench.fail_and_wait(lease);
+        }
+        out = bench.granted();
+        if out.is_empty() {
+            match bench.machine.poll_timeout().filter(|next| *next < until) {
+                Some(next) => bench.at(next),
+                None => break,
+            }
+            out = bench.granted();
+        }
+    }
+    // 8 at once, one in each tenth of the first second, and then 0.5, 1, 2, 4, 8, 16, 30 s apart.
+    assert!(calls < 30, "{calls} calls");
+    assert_eq!(bench.machine.waiting(), 5_000, "each of them waits");
+}
+
+#[test]
+fn a_poison_request_keeps_a_provider_down_for_three_probes_and_then_goes_alone() {
+    let mut bench = Bench::new();
+    let mut due = bench.take_down();
+    bench.at(due);
+    let mut poison = bench.try_one(bench.chat).expect("it is due");
+    for _ in 0..2 {
+        bench.fail_and_wait(poison);
+        due = bench.machine.poll_timeout().expect("a probe is due");
+        bench.at(due);
+        poison = bench.granted().remove(0);
+    }
+    let poisoned = bench.fail_and_wait(poison);
+    let good = bench.wait(bench.embedding);
+    loop {
+        due = bench.machine.poll_timeout().expect("a probe is due");
+        bench.at(due);
+        let Some(Effect::Granted { waiter, lease }) = bench.machine.poll_effect() else { panic!("a probe is due") };
+        if waiter == good {
+            bench.end(lease, Outcome::Success);
+            break;
+        }
+        bench.fail_and_wait(lease);
+    }
+    let rejected = bench.rejected();
+    assert!(rejected.len() == 1 && rejected[0].1 == DenialReason::FailureStands, "{rejected:?}");
+    let _ = poisoned;
+    assert_eq!(bench.health(), HealthState::Healthy);
+}
+
+#[test]
+fn a_refused_key_ends_the_calls_of_all_models_of_its_provider_and_of_no_other() {
+    for (outcome, cause) in [
+        (Outcome::KeyRefused, UnavailableCause::KeyRefused),
+        (Outcome::QuotaExhausted, UnavailableCause::QuotaExhausted),
+    ] {
+        let mut bench = Bench::new();
+        let lease = bench.try_one(bench.chat).expect("there is room");
+        for resource in [bench.chat, bench.other, bench.elsewhere] {
+            for _ in 0..CAP {
+                let _ = bench.try_one(resource).map(|lease| lease.id());
+            }
+        }
+        let waiters = [bench.wait(bench.chat), bench.wait(bench.other)];
+        let far = bench.wait(bench.elsewhere);
+        assert_eq!(bench.finish(lease, outcome), AfterCall::Unavailable);
+        let expected = waiters.map(|waiter| (waiter, DenialReason::Unavailable));
+        assert_eq!(bench.rejected(), expected);
+        assert!(matches!(bench.health(), HealthState::Unavailable { cause: known, .. } if known == cause));
+        let reason = |answer: Result<RequestLease, Denial>| answer.expect_err("it is full or closed").reason;
+        assert_eq!(reason(bench.try_one(bench.other)), DenialReason::Unavailable);
+        assert_ne!(reason(bench.try_one(bench.elsewhere)), DenialReason::Unavailable);
+        assert!(bench.machine.cancel(bench.now, far), "it waits");
+    }
+}
+
+#[test]
+fn a_missing_model_ends_the_calls_of_that_model_alone() {
+    let mut bench = Bench::new();
+    let lease = bench.try_one(bench.chat).expect("there is room");
+    assert_eq!(bench.finish(lease, Outcome::ModelNotFound), AfterCall::Unavailable);
+    assert_eq!(bench.try_one(bench.embedding).expect_err("no such model").reason, DenialReason::Unavailable);
+    assert!(bench.try_one(bench.other).is_ok());
+    let why = bench.machine.why_next(bench.now, bench.chat);
+    assert!(matches!(why, Some(CallWait::Unavailable { cause: UnavailableCause::ModelNotFound, .. })), "{why:?}");
+}
+
+#[test]
+fn when_the_patience_with_an_outage_is_over_everything_that_waits_is_rejected_at_that_instant() {
+    let patience = Some(secs(10));
+    let mut bench = Bench::with(HealthConfig { patience, ..HealthConfig::default() });
+    let began = bench.now;
+    bench.take_down();
+    let waiter = bench.wait(bench.chat);
+    let mut leases = Vec::new();
+    while bench.now < began + secs(10) {
+        let next = bench.machine.poll_timeout().expect("a probe or the end of the patience");
+        bench.at(next);
+        if bench.now < began + secs(10) {
+            leases.extend(bench.granted());
+        }
+        for lease in leases.drain(..) {
+            bench.fail_and_wait(lease);
+        }
+    }
+    assert_eq!(bench.now, began + secs(10));
+    let rejected = bench.rejected();
+    assert!(rejected.len() == 1 && rejected[0].1 == DenialReason::Unavailable, "{rejected:?}");
+    assert_ne!(rejected[0].0, waiter, "it was probed meanwhile, and waited again");
+    assert_eq!(bench.try_one(bench.embedding).expect_err("it is over").reason, DenialReason::Unavailable);
+    assert_eq!(bench.machine.poll_timeout(), None);
+}
+
+#[test]
+fn a_provider_is_reopened_with_all_models_that_its_key_had_closed() {
+    let mut bench = Bench::new();
+    let lease = bench.try_one(bench.chat).expect("there is room");
+    bench.end(lease, Outcome::KeyRefused);
+    assert!(bench.machine.reopen(bench.now, bench.model));
+    assert!(!bench.machine.reopen(bench.now, bench.model), "it is open");
+    for resource in [bench.chat, bench.other] {
+        assert!(bench.try_one(resource).is_ok());
+        assert_eq!(bench.try_one(resource).expect_err("limits climb").reason, DenialReason::NoCapacity);
+    }
+    assert!(!bench.machine.reopen(bench.now, ProviderModelId::new(7, 0)), "it is of another controller");
+}
+
+#[test]
+fn a_provider_that_is_unavailable_is_told_with_its_cause() {
+    let mut bench = Bench::new();
+    bench.machine.set_interest(bench.now, event::Interest::ALL);
+    let lease = bench.try_one(bench.chat).expect("there is room");
+    bench.end(lease, Outcome::QuotaExhausted);
+    let events = core::iter::from_fn(|| bench.machine.poll_event());
+    let fact = RequestFact::ProviderUnavailable { cause: UnavailableCause::QuotaExhausted };
+    assert_eq!(events.filter(|event| event.fact == fact).count(), 2, "for both models of the account");
+}
+
+#[test]
+fn without_settings_of_health_a_provider_is_always_healthy() {
+    let mut machine = RequestAdmission::new(RequestConfig::default()).expect("valid settings");
+    let now = Instant::ZERO;
+    let model = machine.register(now, "p", "m", "default", CAP).expect("a valid cap");
+    let chat = machine.resource(model, Domain::Chat).expect("a known model");
+    for outcome in [Outcome::ConnectionFailed, Outcome::KeyRefused].repeat(50) {
+        let lease = machine.try_acquire(now, &Request::new(chat)).expect("there is room");
+        assert_eq!(machine.finish(now, lease, &outcome.into()), AfterCall::Final);
+    }
+    assert_eq!(machine.provider_model(now, model).expect("it was registered").health, HealthState::Healthy);
+}

@@ -1,0 +1,190 @@
+//! A provider that is down is left alone, and one that fails is taken down.
+//!
+//! Five counted failures in a row and no success for a second take a provider and model down, and nothing less does. While it is down,
+//! nothing goes out but one probe at a time, and none before its pause is over. An answer to the probe brings it back. After five
+//! failures in a row, before the second is over, calls go out a tenth of it apart. Nothing goes out any more once it is unavailable.
+//!
+//! A call that was out before the latest of these changes counts for nothing, but its success makes the next probe due.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+
+use super::{Check, Law, Verdict, hold};
+use crate::call::Outcome;
+use crate::id::SlotKey;
+use crate::lease::LeaseId;
+use crate::map::Map;
+use crate::request::event::{EventPlace, RequestEvent, RequestFact};
+use crate::request::{ProviderModelId, ResourceId};
+use crate::time::{Duration, Instant};
+
+/// Failures in a row that take a provider down.
+const FAILURES: u32 = 5;
+/// For so long nothing must have succeeded, too.
+const QUIET: Duration = Duration::from_secs(1);
+/// So far calls are apart until then.
+const APART: Duration = Duration::from_millis(100);
+
+/// All providers and models that were named.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outages {
+    owners: Map<ResourceId, ProviderModelId>,
+    models: BTreeMap<ProviderModelId, Model>,
+    /// The model that must be said to be down next.
+    due: Option<ProviderModelId>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Model {
+    state: State,
+    /// Changes of the state.
+    epoch: u32,
+    /// The calls that are out, each with the epoch of its grant.
+    out: BTreeMap<SlotKey, u32>,
+    failures: u32,
+    first_failure: Option<Instant>,
+    /// The latest failure, or the latest call that went out after five.
+    last_failure: Instant,
+    last_success: Option<Instant>,
+    /// The lease that was said to be a probe.
+    probe: Option<LeaseId>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Up,
+    Down {
+        probe_at: Instant,
+    },
+    Closed,
+}
+
+impl Model {
+    fn change(&mut self, state: State) {
+        self.state = state;
+        self.epoch += 1;
+        (self.failures, self.first_failure, self.probe) = (0, None, None);
+    }
+
+    fn acquired(&mut self, at: Instant, lease: LeaseId) -> Verdict {
+        match self.state {
+            State::Closed => return Err(format!("{lease:?} goes out though its provider is unavailable")),
+            State::Down { probe_at } => {
+                hold(self.probe == Some(lease), || {
+                    format!("{lease:?} goes out to a provider that is down, as no probe")
+                })?;
+                hold(probe_at <= at, || format!("the probe {lease:?} goes out before {probe_at}"))?;
+                let probes = self.out.values().filter(|epoch| **epoch == self.epoch).count();
+                hold(probes == 0, || format!("the probe {lease:?} goes out beside another"))?;
+            }
+            State::Up if self.failures >= FAILURES => {
+                let next = self.last_failure + APART;
+                hold(next <= at, || {
+                    format!("{lease:?} goes out before {next}, after {} failures in a row", self.failures)
+                })?;
+                self.last_failure = at;
+            }
+            State::Up => {}
+        }
+        self.out.insert(lease.key, self.epoch);
+        Ok(())
+    }
+
+    /// Takes the end of a call in; answers whether the provider must be down now.
+    fn completed(&mut self, at: Instant, lease: LeaseId, outcome: Outcome) -> bool {
+        let is_current = self.out.remove(&lease.key) == Some(self.epoch);
+        let is_failure =
+            matches!(outcome, Outcome::ConnectionFailed | Outcome::ProviderFailure | Outcome::ProviderTimeout);
+        let is_local = matches!(outcome, Outcome::LocalCancelled | Outcome::LocalTimeout | Outcome::Unexpected);
+        match self.state {
+            State::Closed => false,
+            State::Down { .. } => {
+                let is_news = if is_current { is_local } else { outcome == Outcome::Success && self.probe.is_none() };
+                if is_news {
+                    self.state = State::Down { probe_at: at };
+                }
+                if is_current {
+                    self.probe = None;
+                }
+                is_current && is_failure
+            }
+            State::Up if !is_current || is_local => false,
+            State::Up if is_failure => {
+                self.failures += 1;
+                self.last_failure = at;
+                let first = *self.first_failure.get_or_insert(at);
+                self.failures >= FAILURES && (self.last_success.is_none() || at - first >= QUIET)
+            }
+            State::Up => {
+                if self.failures >= FAILURES {
+                    self.epoch += 1;
+                }
+                (self.failures, self.first_failure) = (0, None);
+                if outcome == Outcome::Success {
+                    self.last_success = Some(at);
+                }
+                false
+            }
+        }
+    }
+
+    /// Whether it may be said to be down at this instant.
+    fn may_be_down(&self, at: Instant) -> bool {
+        self.failures >= FAILURES && self.last_success.is_none_or(|success| at - success >= QUIET)
+    }
+}
+
+impl Outages {
+    pub(super) fn owned_by(&mut self, resource: ResourceId, model: ProviderModelId) {
+        self.owners.insert(resource, model);
+        self.models.entry(model).or_default();
+    }
+
+    fn on_model(&mut self, at: Instant, id: ProviderModelId, fact: RequestFact) -> Verdict {
+        let Some(model) = self.models.get_mut(&id) else { return Ok(()) };
+        match fact {
+            RequestFact::ProviderDown { probe_at, .. } => {
+                let is_due = self.due.take() == Some(id) || model.may_be_down(at);
+                hold(is_due, || format!("it is down after {} failures in a row", model.failures))?;
+                model.change(State::Down { probe_at });
+            }
+            RequestFact::ProviderProbed { lease } => {
+                hold(matches!(model.state, State::Down { .. }), || "a probe of a provider that is up".into())?;
+                model.probe = Some(lease);
+            }
+            RequestFact::ProviderRecovered { .. } => model.change(State::Up),
+            RequestFact::ProviderUnavailable { .. } => {
+                self.due = None;
+                model.change(State::Closed);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Check for Outages {
+    const LAW: Law = Law::Outages;
+
+    fn on_request(&mut self, event: &RequestEvent) -> Verdict {
+        let resource = match event.place {
+            EventPlace::Model(id) => return self.on_model(event.at, id, event.fact),
+            EventPlace::Resource(resource) => resource,
+            EventPlace::Controller => return Ok(()),
+        };
+        hold(self.due.is_none(), || format!("{:?} comes before it is said that its provider is down", event.fact))?;
+        let Some(id) = self.owners.get(&resource).copied() else { return Ok(()) };
+        let Some(model) = self.models.get_mut(&id) else { return Ok(()) };
+        match event.fact {
+            RequestFact::LeaseAcquired { lease, .. } => model.acquired(event.at, lease),
+            RequestFact::CallCompleted { lease, outcome, .. } => {
+                if model.completed(event.at, lease, outcome) {
+                    self.due = Some(id);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
