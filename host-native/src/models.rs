@@ -48,11 +48,12 @@ impl Models {
     pub async fn start(
         file: &PipelineFile,
         host: &TokioHost,
+        requests: &RequestConfig,
         record: Option<&Sequence>,
         ledger: Ledger,
     ) -> Result<Self, Error> {
         let clients = Clients::start(file).await?;
-        let (gate, places, shared) = register(file, host, record)?;
+        let (gate, places, shared) = register(file, host, requests, record)?;
         let callers = clients.clients.into_iter().zip(places).collect();
         let ledger = Arc::new(SharedLedger::new(ledger));
         let provider = |shared: Shared| {
@@ -123,19 +124,24 @@ fn lowest_cap(file: &PipelineFile, model: &ModelSpec) -> u32 {
 
 /// A gate that knows the models of `file`, and nothing behind it: for a plan of a run that makes no call.
 pub fn plan_gate(file: &PipelineFile, host: &TokioHost) -> Result<Gate<TokioHost>, Error> {
-    register(file, host, None).map(|(gate, _, _)| gate)
+    register(file, host, &RequestConfig::default(), None).map(|(gate, _, _)| gate)
 }
 
 /// A gate; by model the place of its resource; and the resources.
 type Registered = (Gate<TokioHost>, Vec<usize>, Vec<Shared>);
 
 /// A gate that knows the models of `file`.
-fn register(file: &PipelineFile, host: &TokioHost, record: Option<&Sequence>) -> Result<Registered, Error> {
+fn register(
+    file: &PipelineFile,
+    host: &TokioHost,
+    requests: &RequestConfig,
+    record: Option<&Sequence>,
+) -> Result<Registered, Error> {
     let refused = |model: &ModelSpec, error: &ConfigError| {
         Error::from(file.source.error(model.span.clone(), format!("the model `{}`: {error}", model.name)))
     };
     let internal = |error: ConfigError| Error::Internal(error.to_string());
-    let mut machine = Recorded::new(RequestAdmission::new(RequestConfig::default()).map_err(internal)?);
+    let mut machine = Recorded::new(RequestAdmission::new(requests.clone()).map_err(internal)?);
     if let Some(sequence) = record {
         machine.record(sequence);
     }

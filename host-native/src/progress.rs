@@ -7,6 +7,8 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde::Serialize;
+use tidegate_core::request::HealthState;
+use tidegate_core::time::{Duration, Instant};
 
 use crate::table::format_seconds;
 
@@ -70,6 +72,9 @@ pub struct ProviderView {
     pub rate_limited: u64,
     /// Whether it is cooling down.
     pub cooling_down: bool,
+    /// What is the matter with it, if it does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outage: Option<String>,
 }
 
 /// Where progress is shown.
@@ -226,7 +231,7 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 fn provider_text(provider: &ProviderView, elapsed: f64) -> String {
-    let ProviderView { label, in_flight, limit, waiting, answered, rate_limited, cooling_down } = provider;
+    let ProviderView { label, in_flight, limit, waiting, answered, rate_limited, cooling_down, outage } = provider;
     let rate = provider.rate(elapsed);
     let mut text =
         format!("{label}: {in_flight}/{limit} in flight, {waiting} waiting, {answered} answered ({rate:.1}/s)");
@@ -236,7 +241,28 @@ fn provider_text(provider: &ProviderView, elapsed: f64) -> String {
     if *cooling_down {
         text.push_str(", cooling down");
     }
+    if let Some(outage) = outage {
+        let _ = write!(text, ", {outage}");
+    }
     text
+}
+
+/// What is the matter at `now` with a provider of this health; `None` if nothing is.
+#[must_use]
+pub fn outage_text(health: HealthState, now: Instant) -> Option<String> {
+    let seconds = |span: Duration| format_seconds(span.as_nanos() as f64 / 1e9);
+    Some(match health {
+        HealthState::Healthy => return None,
+        HealthState::Suspected { .. } => "its latest calls failed".to_string(),
+        HealthState::Down { since, probe_at } if probe_at <= now => {
+            format!("down for {}, a probe is due", seconds(now - since))
+        }
+        HealthState::Down { since, probe_at } => {
+            format!("down for {}, next probe in {}", seconds(now - since), seconds(probe_at - now))
+        }
+        HealthState::Probing { since } => format!("down for {}, a probe is out", seconds(now - since)),
+        HealthState::Unavailable { cause, .. } => format!("cannot be used: {cause}"),
+    })
 }
 
 fn column_text(column: &ColumnView) -> String {
@@ -296,6 +322,15 @@ mod tests {
             "12/240 rows, 1 dropped | mock/a: 3/8 in flight, 0 waiting, 40 answered (10.0/s) \
              | mock/b: 0/0 in flight, 2 waiting, 0 answered (0.0/s), 5 x 429, cooling down | about 36.0 s left"
         );
+    }
+
+    #[test]
+    fn an_outage_is_told_with_its_length_and_the_next_probe() {
+        let at = |millis| Instant::ZERO + Duration::from_millis(millis);
+        let mut view = view();
+        view.providers[0].outage = outage_text(HealthState::Down { since: at(1_000), probe_at: at(5_500) }, at(4_000));
+        assert!(line(&view).contains("(10.0/s), down for 3.0 s, next probe in 1.5 s |"), "{}", line(&view));
+        assert_eq!(outage_text(HealthState::Healthy, at(0)), None);
     }
 
     #[test]

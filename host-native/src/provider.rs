@@ -4,9 +4,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use tidegate_core::budget::Usage as Tokens;
 use tidegate_core::gate::{Gate, Permit};
-use tidegate_core::request::{Completion, Denial, GroupId, Outcome, Request, ResourceId, ResourceSnapshot};
+use tidegate_core::request::{
+    AfterCall, Completion, Denial, DenialReason, GroupId, HealthState, Outcome, Request, ResourceId, ResourceSnapshot,
+    UnavailableCause,
+};
 use tidegate_core::yielding::YieldToken;
 
 use crate::client::{Answer, CallError};
@@ -25,6 +29,8 @@ pub struct Provider {
     meter: UsageMeter,
     calls: Calls,
     tokens: Bill,
+    /// The last failure of an outage, or the one after which it cannot be used any more, in words.
+    trouble: Mutex<Option<String>>,
     price: Option<Price>,
     ledger: Arc<SharedLedger>,
 }
@@ -64,6 +70,8 @@ pub enum CallFailure {
     NotAdmitted(Denial),
     /// It went out and failed.
     Failed(CallError),
+    /// Its provider or model cannot be used any more. What the provider said, if this call went out.
+    Unavailable(Option<CallError>),
 }
 
 impl Provider {
@@ -81,30 +89,69 @@ impl Provider {
     ) -> Self {
         let snapshot = gate.snapshot(resource).expect("a provider is made of a gate and its own resource");
         let meter = UsageMeter::new(snapshot.at, level(&snapshot));
-        Self { label, gate, resource, meter, calls: Calls::default(), tokens: Bill::default(), price, ledger }
+        Self {
+            label,
+            gate,
+            resource,
+            meter,
+            calls: Calls::default(),
+            tokens: Bill::default(),
+            trouble: Mutex::default(),
+            price,
+            ledger,
+        }
     }
 
-    /// Waits for a turn, makes the call that is `attempt`, and tells the gate how it ended. The slot is held for exactly
-    /// as long as the call is out, and given back also when this future is dropped.
+    /// Waits for a turn, makes the call that is `attempt`, and tells the gate how it ended; and again as often as the gate says,
+    /// which is while the provider is down. A slot is held for exactly as long as a call is out, and given back also when this future
+    /// is dropped.
     ///
     /// A call that the cost limit keeps back never ends: the run is about to stop.
-    pub async fn call<T>(
-        &self,
-        admission: Admission,
-        attempt: impl Future<Output = Result<Answer<T>, CallError>>,
-    ) -> Result<T, CallFailure> {
+    pub async fn call<T, F>(&self, admission: Admission, mut attempt: impl FnMut() -> F) -> Result<T, CallFailure>
+    where
+        F: Future<Output = Result<Answer<T>, CallError>>,
+    {
         let request = Request { group: Some(admission.group), ..Request::new(self.resource) };
         let request = request.estimated(admission.estimate);
-        let permit = self.gate.acquire(request).yielding(admission.tie).await.map_err(CallFailure::NotAdmitted)?;
         let estimate = self.cost(admission.estimate);
-        if !self.ledger.lock().reserve(estimate) {
-            drop(permit);
-            return std::future::pending().await;
+        let (mut retry, mut failed) = (None, None);
+        loop {
+            let permit = match self.gate.acquire(request).again(retry).yielding(admission.tie).await {
+                Ok(permit) => permit,
+                Err(denial) => return Err(not_made(denial, failed)),
+            };
+            if !self.ledger.lock().reserve(estimate) {
+                drop(permit);
+                return std::future::pending().await;
+            }
+            let out = CallOut::new(self, permit, estimate);
+            let answer = attempt().await;
+            let after = out.end(&answer);
+            let error = match answer {
+                Ok(answer) => return Ok(answer.value),
+                Err(error) if after == AfterCall::Final => return Err(CallFailure::Failed(error)),
+                Err(error) => error,
+            };
+            *self.trouble.lock() = Some(error.to_string());
+            match after {
+                AfterCall::Retry(again) => (retry, failed) = (Some(again), Some(error)),
+                _ => return Err(CallFailure::Unavailable(Some(error))),
+            }
         }
-        let out = CallOut::new(self, permit, estimate);
-        let answer = attempt.await;
-        out.end(&answer);
-        answer.map(|answer| answer.value).map_err(CallFailure::Failed)
+    }
+
+    /// Why it cannot be used any more, and what to do about it; `None` if it can.
+    #[must_use]
+    pub fn unavailable(&self) -> Option<String> {
+        let HealthState::Unavailable { cause, .. } = self.snapshot().health else { return None };
+        let what_to_do = match cause {
+            UnavailableCause::KeyRefused => "check its key",
+            UnavailableCause::QuotaExhausted => "add funds, or raise the quota",
+            UnavailableCause::ModelNotFound => "check its `model` and `base_url`",
+            UnavailableCause::Outage => "wait until it answers, or see `outage_patience`",
+        };
+        let said = self.trouble.lock().as_ref().map_or_else(|| cause.to_string(), String::clone);
+        Some(format!("{} cannot be used: {said}; {what_to_do}", self.label))
     }
 
     /// What so many tokens cost here.
@@ -180,7 +227,7 @@ impl<'a> CallOut<'a> {
         Self { provider, permit: Some(permit), estimate, cost: estimate }
     }
 
-    fn end<T>(mut self, answer: &Result<Answer<T>, CallError>) {
+    fn end<T>(mut self, answer: &Result<Answer<T>, CallError>) -> AfterCall {
         let provider = self.provider;
         let count = match answer {
             Ok(_) => &provider.calls.succeeded,
@@ -204,9 +251,7 @@ impl<'a> CallOut<'a> {
             Err(CallError::Timeout | CallError::Broken { .. }) => {}
             Err(_) => self.cost = Money::default(),
         }
-        if let Some(permit) = self.permit.take() {
-            permit.finish(completion(answer));
-        }
+        self.permit.take().map_or(AfterCall::Final, |permit| permit.finish_call(completion(answer)))
     }
 }
 
@@ -219,6 +264,15 @@ impl Drop for CallOut<'_> {
     }
 }
 
+/// What became of a call that may not go out, or not again after it `failed` so.
+fn not_made(denial: Denial, failed: Option<CallError>) -> CallFailure {
+    match (denial.reason, failed) {
+        (DenialReason::Unavailable, failed) => CallFailure::Unavailable(failed),
+        (DenialReason::FailureStands, Some(error)) => CallFailure::Failed(error),
+        _ => CallFailure::NotAdmitted(denial),
+    }
+}
+
 /// What the gate should learn from an answer.
 fn completion<T>(answer: &Result<Answer<T>, CallError>) -> Completion {
     match answer {
@@ -226,21 +280,18 @@ fn completion<T>(answer: &Result<Answer<T>, CallError>) -> Completion {
         Ok(_) => Outcome::Success.into(),
         Err(CallError::RateLimited { retry_after, .. }) => Completion::rate_limited(*retry_after),
         Err(CallError::Timeout | CallError::ServerTimeout { .. }) => Outcome::ProviderTimeout.into(),
-        // As a rate limit, so that other calls pause, too, instead of meeting the same answer one by one.
-        Err(CallError::QuotaExhausted { .. }) => Completion::rate_limited(None),
-        Err(CallError::Unreadable { usage, .. } | CallError::Malformed { usage, .. }) => {
-            Completion { usage: *usage, ..Outcome::ProviderFailure.into() }
-        }
+        Err(CallError::QuotaExhausted { .. }) => Outcome::QuotaExhausted.into(),
+        Err(CallError::Unreadable { usage, .. }) => Completion { usage: *usage, ..Outcome::ProviderFailure.into() },
+        // The provider has done its work: what is wrong is in the answer.
+        Err(CallError::Malformed { usage, .. }) => Completion { usage: *usage, ..Outcome::Success.into() },
         Err(CallError::Connection { .. }) => Outcome::ConnectionFailed.into(),
         Err(CallError::KeyRefused { .. }) => Outcome::KeyRefused.into(),
         Err(CallError::ModelNotFound { .. }) => Outcome::ModelNotFound.into(),
-        Err(CallError::Rejected { .. }) => Outcome::RequestRefused.into(),
-        Err(
-            CallError::Server { .. }
-            | CallError::Broken { .. }
-            | CallError::Command { .. }
-            | CallError::CommandBusy { .. },
-        ) => Outcome::ProviderFailure.into(),
+        // A command that fails, and does not say that it may work later, fails for its row.
+        Err(CallError::Rejected { .. } | CallError::Command { .. }) => Outcome::RequestRefused.into(),
+        Err(CallError::Server { .. } | CallError::Broken { .. } | CallError::CommandBusy { .. }) => {
+            Outcome::ProviderFailure.into()
+        }
     }
 }
 
@@ -268,12 +319,14 @@ mod tests {
         Admission { group, tie: None, estimate: Tokens::tokens(tokens, 0) }
     }
 
-    fn answer(usage: Option<Tokens>) -> std::future::Ready<Result<Answer<()>, CallError>> {
-        std::future::ready(Ok(Answer { value: (), usage }))
+    type Attempt = std::future::Ready<Result<Answer<()>, CallError>>;
+
+    fn answer(usage: Option<Tokens>) -> impl FnMut() -> Attempt {
+        move || std::future::ready(Ok(Answer { value: (), usage }))
     }
 
-    fn failure(error: CallError) -> std::future::Ready<Result<Answer<()>, CallError>> {
-        std::future::ready(Err(error))
+    fn failure(error: CallError) -> impl FnMut() -> Attempt {
+        move || std::future::ready(Err(error.clone()))
     }
 
     fn money(tokens: u32) -> Money {
@@ -309,13 +362,13 @@ mod tests {
         let totals = provider.tokens();
         assert_eq!((totals.input, totals.output, totals.unbilled, totals.cost), (3, 4, 1, Some(money(7))));
         let told = completion::<()>(&Err(malformed(Some(Tokens::tokens(3, 4)))));
-        assert_eq!(told, Completion::from(Outcome::ProviderFailure).used(Tokens::tokens(3, 4)));
+        assert_eq!(told, Completion::from(Outcome::Success).used(Tokens::tokens(3, 4)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_is_cut_short_gives_its_slot_back_and_costs_its_estimate() {
         let (provider, group, ledger) = provider(None);
-        let endless = std::future::pending::<Result<Answer<()>, CallError>>();
+        let endless = std::future::pending::<Result<Answer<()>, CallError>>;
         let short = std::time::Duration::from_secs(1);
         assert!(tokio::time::timeout(short, provider.call(estimated(group, 50), endless)).await.is_err());
         assert_eq!((ledger.lock().spent(), provider.snapshot().in_flight), (money(50), 0));
@@ -325,9 +378,9 @@ mod tests {
     async fn a_call_that_would_pass_the_limit_is_never_made_and_holds_no_slot() {
         let (provider, group, ledger) = provider(Some(money(60)));
         provider.call(estimated(group, 50), answer(None)).await.unwrap();
-        let made = async { panic!("it is not to be made") };
+        let made = || async { panic!("it is not to be made") };
         let short = std::time::Duration::from_hours(1);
-        let kept = tokio::time::timeout(short, provider.call::<()>(estimated(group, 20), made)).await;
+        let kept = tokio::time::timeout(short, provider.call::<(), _>(estimated(group, 20), made)).await;
         assert!(kept.is_err() && ledger.lock().is_closed());
         assert_eq!((provider.snapshot().in_flight, provider.calls().made), (0, 1));
     }

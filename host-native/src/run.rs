@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write as _};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use tidegate_core::driver::{self, Progress, RunHandle};
 use tidegate_core::observe::{RunFigures, Sinks};
 use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig, Plan, Strategy, TaskCounts};
 use tidegate_core::replay::{Header, Recorded, Sequence, merge};
-use tidegate_core::request::RequestConfig;
+use tidegate_core::request::{HealthConfig, RequestConfig};
 
 use crate::dataset::{Dataset, DatasetError};
 use crate::error::{Error, Exit};
@@ -32,7 +33,7 @@ use crate::output::{
     DoneRowGroups, Existing, FilePlace, Identity, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputError, RunState,
 };
 use crate::pipeline_file::{ColumnKind, Endpoint, ModelSpec, PipelineFile};
-use crate::progress::{ColumnView, ProviderView, REFRESH, Screen, View};
+use crate::progress::{ColumnView, ProviderView, REFRESH, Screen, View, outage_text};
 use crate::provider::Provider;
 use crate::record::LogWriter;
 use crate::report::{Timeline, page};
@@ -75,7 +76,8 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let (name, file, mut job) = load(request)?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let sequence = request.record.as_ref().map(|_| Sequence::default());
-    let models = Models::start(&file, &host, sequence.as_ref(), Ledger::new(request.max_cost)).await?;
+    let requests = request_config(&file);
+    let models = Models::start(&file, &host, &requests, sequence.as_ref(), Ledger::new(request.max_cost)).await?;
     let callers = callers(&file, &job, &models)?;
     let rows = job.rows.end - job.rows.start;
     let config = pipeline_config(&file, rows);
@@ -88,7 +90,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let config = PipelineConfig { done_row_groups: output.done().iter().collect(), ..config };
     let watch = Watch::new(&job.plan, &config, &file.run, models.gate());
     let mut watch = watch.with_file(&file, request.max_cost);
-    let header = Header::new(&job.plan, &config, &RequestConfig::default());
+    let header = Header::new(&job.plan, &config, &requests);
     let pipeline = Pipeline::new(job.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
     let mut pipeline = Recorded::new(pipeline);
     if let Some(sequence) = &sequence {
@@ -229,6 +231,14 @@ fn callers(file: &PipelineFile, job: &Job, models: &Models) -> Result<Vec<Option
         Ok(Some(Caller { provider, client, group }))
     };
     job.columns.iter().zip(&file.columns).map(caller).collect()
+}
+
+/// The settings of the calls of a run.
+fn request_config(file: &PipelineFile) -> RequestConfig {
+    // Processes that met one outage together are not to come back together. Few enough digits for a log that others read.
+    let seed = u64::from(RandomState::new().hash_one(()) as u32);
+    let health = HealthConfig { patience: file.run.outage_patience, seed, ..HealthConfig::default() };
+    RequestConfig { health: Some(health), ..RequestConfig::default() }
 }
 
 /// The settings of a run of `rows` rows.
@@ -389,6 +399,7 @@ fn view(progress: &Progress, elapsed: StdDuration, &Watched { columns, models, .
             answered: calls.succeeded,
             rate_limited: calls.rate_limited,
             cooling_down: snapshot.blocked_until.is_some_and(|until| until > snapshot.at),
+            outage: outage_text(snapshot.health, snapshot.at),
         }
     };
     let column = |((name, total), tasks): (&(String, u64), &TaskCounts)| ColumnView {

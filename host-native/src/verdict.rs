@@ -49,7 +49,10 @@ pub fn summarise(
         Some(limit) if ending.is_cancelled() && !ending.interrupted => {
             (Exit::CostLimit, Some(format!("the next call might pass the cost limit of {limit} {}", file.currency)))
         }
-        _ => verdict(ending, output.earlier()),
+        _ => {
+            let unavailable: Vec<String> = models.providers().iter().filter_map(|one| one.unavailable()).collect();
+            verdict(ending, output.earlier(), &unavailable.join("; "))
+        }
     };
     // From the writer and not from the report, which a second interrupt does not wait for.
     let written = work.written();
@@ -122,8 +125,9 @@ fn dropped(report: &RunReport, work: &JobWork) -> Vec<Dropped> {
     report.dropped.iter().filter(for_good).map(one).collect()
 }
 
-/// The exit code, and why the run stopped if it did not come to its end.
-fn verdict(ending: &Ending, earlier: Earlier) -> (Exit, Option<String>) {
+/// The exit code, and why the run stopped if it did not come to its end. `unavailable`: the providers that cannot be used any more,
+/// in words.
+fn verdict(ending: &Ending, earlier: Earlier, unavailable: &str) -> (Exit, Option<String>) {
     let Some(report) = &ending.report else {
         return (Exit::Interrupted, Some("interrupted twice, without waiting for row groups in work".to_string()));
     };
@@ -133,7 +137,7 @@ fn verdict(ending: &Ending, earlier: Earlier) -> (Exit, Option<String>) {
             Exit::RowsDropped
         }
         StopReason::Completed | StopReason::EarlyShutdown { .. } => blame(report),
-        StopReason::ProviderExhausted { .. } => Exit::Provider,
+        StopReason::ProviderExhausted { .. } | StopReason::ProviderUnavailable { .. } => Exit::Provider,
         StopReason::Cancelled | StopReason::Drained => Exit::Interrupted,
         StopReason::CheckpointFailed { .. } => Exit::Output,
         _ => Exit::Internal,
@@ -147,6 +151,9 @@ fn verdict(ending: &Ending, earlier: Earlier) -> (Exit, Option<String>) {
             let known = report.columns.iter().find(|known| known.column == *column);
             let name = known.map_or("?", |known| &known.name);
             Some(format!("a bug, in column `{name}` of row group {row_group}: {cause}"))
+        }
+        StopReason::ProviderUnavailable { .. } => {
+            Some(format!("{unavailable}. No row is dropped for that: the same command with `--resume` makes the rest"))
         }
         stop => Some(stop.to_string()),
     };
@@ -195,7 +202,7 @@ mod tests {
     const TEMPLATE: DropReason = DropReason::Failed(FailureKind::Template);
 
     fn verdict(ending: &Ending) -> (Exit, Option<String>) {
-        super::verdict(ending, Earlier::default())
+        super::verdict(ending, Earlier::default(), "acme/m cannot be used: no connection")
     }
 
     #[test]
@@ -220,6 +227,11 @@ mod tests {
         let waited = tidegate_core::time::Duration::from_secs(60);
         for (stop, code, part) in [
             (StopReason::ProviderExhausted { group, waited }, Exit::Provider, "acme/m"),
+            (
+                StopReason::ProviderUnavailable { group: Vec::new() },
+                Exit::Provider,
+                "acme/m cannot be used: no connection",
+            ),
             (StopReason::CheckpointFailed { row_group: 3, why: "disk full".to_string() }, Exit::Output, "disk full"),
             (StopReason::Cancelled, Exit::Interrupted, "interrupted"),
             (StopReason::Stuck { why: "x".to_string() }, Exit::Internal, "stuck"),

@@ -28,6 +28,6 @@ impl EmbeddingFill {
     pub(super) async fn fill(&self, scene: Scene<'_>, calls: Calls<'_>) -> Result<Value, Unfilled> {
         let Some(Client::Embedding(client)) = calls.client() else { return Err(Unfilled::wrong_client(scene.column)) };
         let input = scene.render(&self.input)?;
-        calls.call(scene.column, Self::estimate(&input), client.embed(&input, self.dimensions)).await
+        calls.call(scene.column, Self::estimate(&input), || client.embed(&input, self.dimensions)).await
     }
 }

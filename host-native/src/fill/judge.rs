@@ -59,10 +59,10 @@ impl JudgeFill {
         let text = match calls.client() {
             Some(Client::Command(command)) => {
                 let line = format!("{question}\n");
-                calls.call(scene.column, Usage::default(), command.ask(line.as_bytes())).await?
+                calls.call(scene.column, Usage::default(), || command.ask(line.as_bytes())).await?
             }
             Some(Client::Http(client)) => {
-                calls.call(scene.column, Usage::default(), client.post(&question, read_text)).await?
+                calls.call(scene.column, Usage::default(), || client.post(&question, read_text)).await?
             }
             _ => return Err(Unfilled::wrong_client(scene.column)),
         };

@@ -105,8 +105,8 @@ impl LlmFill {
         let asked = conversation.messages.len();
         let mut retries = self.structure.as_ref().map_or(0, |structure| structure.retries);
         loop {
-            let answer = client.chat(&conversation);
-            let text = calls.call(scene.column, self.estimate(&conversation), answer).await?;
+            let attempt = || client.chat(&conversation);
+            let text = calls.call(scene.column, self.estimate(&conversation), attempt).await?;
             let Some(structure) = &self.structure else { return Ok(Value::String(text)) };
             let complaint = match structure.read(&text) {
                 Ok(value) => return Ok(value),

@@ -123,12 +123,10 @@ impl<'a> Calls<'a> {
     }
 
     /// One call, which waits for its turn.
-    async fn call<T>(
-        &self,
-        column: &str,
-        estimate: Usage,
-        attempt: impl Future<Output = Result<Answer<T>, CallError>>,
-    ) -> Result<T, Unfilled> {
+    async fn call<T, F>(&self, column: &str, estimate: Usage, attempt: impl FnMut() -> F) -> Result<T, Unfilled>
+    where
+        F: Future<Output = Result<Answer<T>, CallError>>,
+    {
         let caller = self.caller.ok_or_else(|| Unfilled::wrong_client(column))?;
         let admission = Admission { group: caller.group, tie: self.tie, estimate };
         caller.provider.call(admission, attempt).await.map_err(explain)
@@ -159,6 +157,10 @@ fn explain(failure: CallFailure) -> Unfilled {
     let retryable = |kind| TaskOutcome::Retryable { kind, retry_after: None };
     match failure {
         CallFailure::NotAdmitted(denial) => not_admitted(&denial),
+        CallFailure::Unavailable(error) => {
+            let why = error.map_or_else(|| "its model cannot be used any more".to_string(), |error| error.to_string());
+            Unfilled::Ended(TaskOutcome::Unavailable, why)
+        }
         CallFailure::Failed(error) => {
             let outcome = match &error {
                 CallError::RateLimited { retry_after, .. } => {

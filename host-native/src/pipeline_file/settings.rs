@@ -8,7 +8,9 @@ use tidegate_core::pipeline::PolicyChoice;
 use tidegate_core::task::BoundedBorrowConfig;
 use tidegate_core::time::Duration;
 
-use super::reader::TableReader;
+use toml::de::DeValue;
+
+use super::reader::{FromToml, TableReader, parse_duration};
 use super::source::{FileError, SourceText};
 use crate::dataset::DatasetFormat;
 
@@ -46,6 +48,8 @@ pub struct RunSettings {
     pub shutdown_rate: f64,
     /// How long a model may answer nothing but rate limits before the run stops \[10 min\].
     pub rate_limit_patience: Duration,
+    /// How long a provider may be down before the run stops without the rows that need it; none: for ever \[10 min\].
+    pub outage_patience: Option<Duration>,
     /// The seed of all samplers \[0\].
     pub seed: u64,
 }
@@ -122,8 +126,24 @@ pub(super) const RUN_KEYS: &[&str] = &[
     "shutdown_window",
     "shutdown_rate",
     "rate_limit_patience",
+    "outage_patience",
     "seed",
 ];
+
+/// A duration, or `"never"` for one that does not end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Patience(Option<Duration>);
+
+impl FromToml for Patience {
+    const EXPECTED: &'static str = "a duration such as \"10m\", or \"never\"";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        match value.as_str()? {
+            "never" => Some(Self(None)),
+            span => parse_duration(span).map(|span| Self(Some(span))),
+        }
+    }
+}
 
 const fn non_zero(number: u32) -> NonZeroU32 {
     match NonZeroU32::new(number) {
@@ -146,6 +166,7 @@ impl Default for RunSettings {
             shutdown_window: non_zero(10),
             shutdown_rate: 0.5,
             rate_limit_patience: Duration::from_secs(600),
+            outage_patience: Some(Duration::from_secs(600)),
             seed: 0,
         }
     }
@@ -174,6 +195,7 @@ pub(super) fn parse_run(source: &SourceText, root: &TableReader<'_>) -> Result<R
         shutdown_window: table.or("shutdown_window", default.shutdown_window)?,
         shutdown_rate,
         rate_limit_patience: table.or("rate_limit_patience", default.rate_limit_patience)?,
+        outage_patience: table.or("outage_patience", Patience(default.outage_patience))?.0,
         seed: table.or("seed", default.seed)?,
     })
 }

@@ -6,6 +6,7 @@ mod bad_input;
 mod blocking;
 mod columns;
 mod mock_command;
+mod outages;
 mod panics;
 mod providers;
 mod proxy;

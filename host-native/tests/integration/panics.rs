@@ -117,7 +117,7 @@ async fn the_summary_of_a_run_that_met_a_bug_names_column_row_group_and_cause_an
     let file = PipelineFile::parse(SourceText::new("p.toml", PIPELINE), Path::new("")).unwrap();
     let dataset = Dataset::parse(Path::new("d.csv"), b"id,note\n1,x\n2,y\n", DatasetFormat::Csv).unwrap();
     let host = TokioHost::current().unwrap();
-    let models = Models::start(&file, &host, None, Ledger::default()).await.unwrap();
+    let models = Models::start(&file, &host, &RequestConfig::default(), None, Ledger::default()).await.unwrap();
     let job = Job::resolve(&file, dataset).unwrap();
     let manifest = Manifest {
         schema: MANIFEST_SCHEMA,

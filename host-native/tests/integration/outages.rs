@@ -1,0 +1,227 @@
+//! Providers that die, come back, or refuse for good, over real sockets: every row is made once, or kept for a resumed run.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::post;
+use serde_json::{Value, json};
+
+use crate::support::{Ended, Scratch, remote_pipeline, serve};
+
+const PATH: &str = "/v1/chat/completions";
+
+/// A free port of the loopback interface, at which nothing listens.
+fn closed_port() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// `tidegate mock` at one address, which can be killed and started again.
+struct Mock<'a> {
+    scratch: &'a Scratch,
+    address: SocketAddr,
+    child: Option<Child>,
+}
+
+impl<'a> Mock<'a> {
+    fn at(scratch: &'a Scratch, address: SocketAddr) -> Self {
+        Self { scratch, address, child: None }
+    }
+
+    fn start(&mut self) {
+        let address = self.address.to_string();
+        let arguments = ["mock", "--listen", &address, "--model", "m=slots=64,latency_ms=20", "--any-model"];
+        let mut child = self.scratch.command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        assert!(lines.into_iter().any(|line| line.starts_with("listening on ")), "it listens");
+        self.child = Some(child);
+    }
+
+    /// Ends it as a crash would: connections are reset.
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
+
+impl Drop for Mock<'_> {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn base_url(address: SocketAddr) -> String {
+    format!("http://{address}/v1")
+}
+
+/// Each row of the dataset is in the output once, and none is dropped.
+fn assert_all_made(scratch: &Scratch, rows: usize) {
+    let mut made: Vec<u64> = scratch.rows("out").iter().map(|row| row["row"].as_u64().unwrap()).collect();
+    made.sort_unstable();
+    assert_eq!(made, (0..rows as u64).collect::<Vec<_>>());
+    assert_eq!(scratch.dropped("out"), Vec::<Value>::new());
+}
+
+/// Starts a run of `text` that writes its progress as JSON lines, waits until some rows are done, and gives it with what is left to read.
+fn start(scratch: &Scratch, text: &str) -> (Child, BufReader<std::process::ChildStdout>) {
+    scratch.write("pipeline.toml", text);
+    let arguments = ["run", "pipeline.toml", "--out", "out", "--json"];
+    let mut run = scratch.command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(run.stdout.take().unwrap());
+    (run, lines)
+}
+
+/// Reads progress until `is_there` holds of a line.
+fn read_until(lines: &mut BufReader<std::process::ChildStdout>, is_there: impl Fn(&Value) -> bool) -> Value {
+    loop {
+        let mut line = String::new();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "the run ended first");
+        let value: Value = serde_json::from_str(&line).unwrap();
+        if is_there(&value) {
+            return value;
+        }
+    }
+}
+
+fn wait(mut run: Child, mut lines: BufReader<std::process::ChildStdout>) -> Ended {
+    let mut stdout = String::new();
+    std::io::Read::read_to_string(&mut lines, &mut stdout).unwrap();
+    Ended { code: run.wait().unwrap().code().unwrap_or(-1), stdout, stderr: String::new() }
+}
+
+fn outage_of(value: &Value) -> Option<&str> {
+    value["providers"][0]["outage"].as_str()
+}
+
+#[test]
+fn a_provider_that_is_killed_and_started_again_loses_no_row() {
+    for (rows, pause) in [(1_200, 500), (1_200, 3_000)] {
+        let scratch = Scratch::new(rows);
+        let mut mock = Mock::at(&scratch, closed_port());
+        mock.start();
+        let text = remote_pipeline(&base_url(mock.address), "", "row_groups = 8")
+            .replace("max_parallel = 4", "max_parallel = 16");
+        let (run, mut lines) = start(&scratch, &text);
+        read_until(&mut lines, |line| line["rows_done"].as_u64() > Some(20));
+        mock.kill();
+        read_until(&mut lines, |line| outage_of(line).is_some());
+        std::thread::sleep(Duration::from_millis(pause));
+        mock.start();
+        let ended = wait(run, lines);
+        ended.assert(0, &[]);
+        assert_all_made(&scratch, rows);
+    }
+}
+
+#[test]
+fn a_provider_that_is_there_only_later_is_waited_for() {
+    let scratch = Scratch::new(60);
+    let mut mock = Mock::at(&scratch, closed_port());
+    let (run, mut lines) = start(&scratch, &remote_pipeline(&base_url(mock.address), "", ""));
+    let down = read_until(&mut lines, |line| outage_of(line).is_some_and(|text| text.contains("next probe in")));
+    assert!(outage_of(&down).unwrap().starts_with("down for "), "{down}");
+    mock.start();
+    wait(run, lines).assert(0, &[]);
+    assert_all_made(&scratch, 60);
+}
+
+#[test]
+fn a_provider_that_never_comes_ends_the_run_with_the_patience_and_a_resumed_run_makes_every_row() {
+    let scratch = Scratch::new(60);
+    let mut mock = Mock::at(&scratch, closed_port());
+    let text = remote_pipeline(&base_url(mock.address), "", "outage_patience = \"1s\"");
+    let ended = scratch.run_pipeline(&text);
+    ended.assert(
+        4,
+        &["remote/m cannot be used: no connection", "refused", "outage_patience", "No row is dropped", "--resume"],
+    );
+    assert_eq!(scratch.dropped("out"), Vec::<Value>::new());
+    mock.start();
+    scratch.run(&["run", "pipeline.toml", "--out", "out", "--resume"]).assert(0, &[]);
+    assert_all_made(&scratch, 60);
+}
+
+/// A server that answers as `bad` says while its calls are numbered so, and well otherwise. Gives its address and the count of calls.
+fn serve_badly<R: IntoResponse + 'static>(
+    bad_calls: std::ops::Range<usize>,
+    bad: fn() -> R,
+) -> (String, Arc<AtomicUsize>) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
+    let answer = move || {
+        let call = calls.fetch_add(1, Ordering::SeqCst);
+        let bad_calls = bad_calls.clone();
+        async move {
+            if bad_calls.contains(&call) {
+                return bad().into_response();
+            }
+            axum::Json(json!({ "choices": [{ "message": { "content": "fine" } }] })).into_response()
+        }
+    };
+    (serve(Router::new().route(PATH, post(answer))) + "/v1", seen)
+}
+
+#[test]
+fn a_provider_that_answers_503_for_a_while_is_called_little_and_loses_no_row() {
+    let scratch = Scratch::new(200);
+    let (server, calls) = serve_badly(40..50, || (StatusCode::SERVICE_UNAVAILABLE, "overloaded"));
+    scratch.run_pipeline(&remote_pipeline(&server, "", "salvage_rounds = 0")).assert(0, &[]);
+    assert_all_made(&scratch, 200);
+    assert_eq!(calls.load(Ordering::SeqCst), 210, "each failure is a call that is made again, once");
+}
+
+#[test]
+fn a_provider_that_answers_only_500_is_called_a_few_times_and_not_three_times_for_each_row() {
+    let scratch = Scratch::new(400);
+    let (server, calls) = serve_badly(0..usize::MAX, || (StatusCode::INTERNAL_SERVER_ERROR, "oops"));
+    let ended = scratch.run_pipeline(&remote_pipeline(&server, "", "outage_patience = \"2s\"\nrow_groups = 100"));
+    ended.assert(4, &["remote/m cannot be used: the server failed (HTTP 500)"]);
+    assert_eq!(scratch.dropped("out"), Vec::<Value>::new());
+    let calls = calls.load(Ordering::SeqCst);
+    assert!(calls < 20, "{calls} calls");
+}
+
+#[test]
+fn a_key_that_is_revoked_during_the_run_stops_it_with_the_rows_it_has_and_drops_none() {
+    let scratch = Scratch::new(100);
+    let (server, calls) = serve_badly(30..usize::MAX, || (StatusCode::UNAUTHORIZED, "{}"));
+    let ended = scratch.run_pipeline(&remote_pipeline(&server, "", ""));
+    ended.assert(4, &["remote/m cannot be used: the API key was refused or is missing (HTTP 401)", "check its key"]);
+    assert_eq!(scratch.dropped("out"), Vec::<Value>::new());
+    let made = scratch.rows("out").len();
+    assert!((4..=30).contains(&made), "{made} rows of finished row groups");
+    let calls = calls.load(Ordering::SeqCst);
+    assert!(calls <= 30 + 4, "{calls} calls: those that were out, and none after");
+}
+
+#[test]
+fn a_prompt_that_always_fails_is_dropped_alone_wherever_it_stands() {
+    for poison in [0, 11, 19] {
+        let scratch = Scratch::new(20);
+        let answer = move |body: String| async move {
+            if body.contains(&format!("entry {poison} ")) {
+                return (StatusCode::INTERNAL_SERVER_ERROR, "cannot do that one").into_response();
+            }
+            axum::Json(json!({ "choices": [{ "message": { "content": "fine" } }] })).into_response()
+        };
+        let server = serve(Router::new().route(PATH, post(answer))) + "/v1";
+        let run = "salvage_rounds = 1\noutage_patience = \"2s\"";
+        let ended = scratch.run_pipeline(&remote_pipeline(&server, "", run));
+        let dropped = scratch.dropped("out");
+        if dropped.is_empty() {
+            // It was the last one left: nothing was there to show that the provider is up, and it is kept.
+            ended.assert(4, &["the server failed (HTTP 500)", "No row is dropped"]);
+        } else {
+            ended.assert(6, &["the server failed (HTTP 500)"]);
+            assert_eq!((dropped.len(), &dropped[0]["row"], scratch.rows("out").len()), (1, &json!(poison), 19));
+        }
+    }
+}
