@@ -1,0 +1,360 @@
+use alloc::vec::Vec;
+
+use super::*;
+
+const CONFIG: HealthConfig = HealthConfig {
+    failures: 3,
+    quiet: Duration::from_secs(1),
+    first_pause: Duration::from_millis(500),
+    longest_pause: Duration::from_secs(4),
+    recovery: Duration::from_secs(1),
+    calm: 4,
+    patience: None,
+    seed: 7,
+};
+
+fn at(millis: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(millis)
+}
+
+fn health() -> Health {
+    Health::new(CONFIG, "p", "m")
+}
+
+fn end_call(health: &mut Health, now: Instant, mark: Mark, outcome: Outcome, retry_after: Option<Duration>) -> CallEnd {
+    if health.end(now, mark, outcome, retry_after) { health.last_end() } else { CallEnd::PLAIN }
+}
+
+/// Lets a call go out and end at `now`.
+fn call(health: &mut Health, now: Instant, outcome: Outcome) -> Change {
+    assert!(!health.is_closed(now));
+    let mark = health.grant(now, 0);
+    end_call(health, now, mark, outcome, None).change
+}
+
+/// The pause of a provider that goes down at `now`.
+fn down(health: &mut Health, now: Instant) -> Duration {
+    for _ in 0..CONFIG.failures {
+        if let Change::Down { probe_at, .. } = call(health, now, Outcome::ConnectionFailed) {
+            return probe_at - now;
+        }
+    }
+    panic!("it is not down");
+}
+
+fn is_back(change: Change) -> bool {
+    matches!(change, Change::Recovered { .. })
+}
+
+fn is_about(pause: Duration, millis: u64) -> bool {
+    let (least, most) = (Duration::from_millis(millis * 4 / 5), Duration::from_millis(millis * 6 / 5));
+    (least..=most).contains(&pause)
+}
+
+#[test]
+fn so_many_counted_failures_in_a_row_take_a_provider_down() {
+    let mut health = health();
+    assert!(is_about(down(&mut health, at(0)), 500));
+    assert!(health.is_closed(at(399)) && !health.is_closed(at(601)));
+    assert!(matches!(health.state(), HealthState::Down { since, .. } if since == at(0)));
+}
+
+#[test]
+fn another_answer_between_them_begins_the_row_anew() {
+    for answer in [Outcome::Success, Outcome::RateLimited, Outcome::RequestRefused] {
+        let mut health = health();
+        for outcome in [Outcome::ProviderFailure, Outcome::ProviderTimeout, answer, Outcome::ConnectionFailed] {
+            let change = call(&mut health, at(5_000), outcome);
+            assert!(matches!(change, Change::None | Change::StreakEnded), "{answer:?}");
+        }
+    }
+}
+
+#[test]
+fn what_ends_on_the_callers_side_says_nothing() {
+    let mut health = health();
+    for outcome in [Outcome::ProviderFailure, Outcome::LocalCancelled, Outcome::ProviderFailure, Outcome::Unexpected] {
+        assert_eq!(call(&mut health, at(0), outcome), Change::None);
+    }
+    assert!(matches!(call(&mut health, at(0), Outcome::ProviderFailure), Change::Down { .. }));
+}
+
+#[test]
+fn a_provider_that_has_just_answered_well_is_suspected_and_not_taken_down() {
+    let mut health = health();
+    call(&mut health, at(0), Outcome::Success);
+    for millis in [100, 200, 300, 400, 1_099] {
+        assert_eq!(call(&mut health, at(millis), Outcome::ProviderFailure), Change::None, "{millis}");
+    }
+    assert!(matches!(health.state(), HealthState::Suspected { since } if since == at(100)));
+    assert!(matches!(call(&mut health, at(1_199), Outcome::ProviderFailure), Change::Down { .. }));
+}
+
+#[test]
+fn calls_of_a_suspected_provider_go_out_a_tenth_of_quiet_apart() {
+    let mut health = health();
+    call(&mut health, at(0), Outcome::Success);
+    for _ in 0..CONFIG.failures {
+        call(&mut health, at(50), Outcome::ConnectionFailed);
+    }
+    assert!(health.is_closed(at(149)) && !health.is_closed(at(150)));
+    let _ = health.grant(at(150), 0);
+    assert_eq!(health.opens_at(), Some(at(250)));
+    assert_eq!(call(&mut health, at(250), Outcome::RateLimited), Change::Cleared);
+    assert!(health.is_healthy());
+}
+
+#[test]
+fn exactly_one_probe_is_out_and_each_that_fails_doubles_the_pause() {
+    let mut health = health();
+    let mut now = at(0) + down(&mut health, at(0));
+    for expected in [1_000, 2_000, 4_000, 4_000] {
+        let probe = health.grant(at(0), 0);
+        assert!(health.is_closed(now + Duration::from_secs(3_600)), "a second one would be out");
+        let Change::Down { probe_at, .. } = end_call(&mut health, now, probe, Outcome::ProviderTimeout, None).change
+        else {
+            panic!()
+        };
+        assert!(is_about(probe_at - now, expected), "{} is not about {expected} ms", probe_at - now);
+        now = probe_at;
+    }
+}
+
+#[test]
+fn any_answer_to_a_probe_means_that_the_provider_is_up() {
+    for answer in [Outcome::Success, Outcome::RateLimited, Outcome::RequestRefused] {
+        let mut health = health();
+        let due = at(0) + down(&mut health, at(0));
+        assert!(is_back(call(&mut health, due, answer)), "{answer:?}");
+        assert_eq!(health.state(), HealthState::Healthy);
+    }
+}
+
+#[test]
+fn a_probe_that_its_caller_gives_up_is_due_again_at_once() {
+    let mut health = health();
+    let due = at(0) + down(&mut health, at(0));
+    assert_eq!(call(&mut health, due, Outcome::LocalCancelled), Change::ProbeDue);
+    assert!(!health.is_closed(due));
+    assert!(is_back(call(&mut health, due, Outcome::Success)));
+}
+
+#[test]
+fn a_failure_from_before_the_outage_is_ignored_and_a_success_makes_the_probe_due() {
+    let mut health = health();
+    let (early, late) = (health.grant(at(0), 0), health.grant(at(0), 0));
+    down(&mut health, at(0));
+    assert_eq!(end_call(&mut health, at(10), early, Outcome::ProviderFailure, None).change, Change::None);
+    assert_eq!(end_call(&mut health, at(20), late, Outcome::Success, None).change, Change::ProbeDue);
+    assert_eq!(health.opens_at(), Some(at(20)));
+    let straggler = Mark(0);
+    call(&mut health, at(20), Outcome::Success);
+    for _ in 0..9 {
+        assert_eq!(end_call(&mut health, at(5_000), straggler, Outcome::ProviderFailure, None).change, Change::None);
+    }
+}
+
+#[test]
+fn a_success_from_before_the_outage_does_not_end_the_probe_that_is_out() {
+    let mut health = health();
+    let late = health.grant(at(0), 0);
+    let due = at(0) + down(&mut health, at(0));
+    let probe = health.grant(at(0), 0);
+    assert_eq!(end_call(&mut health, due, late, Outcome::Success, None).change, Change::None);
+    assert!(health.is_closed(due));
+    assert!(is_back(end_call(&mut health, due, probe, Outcome::Success, None).change));
+}
+
+#[test]
+fn only_calm_makes_the_pauses_short_again() {
+    let mut health = health();
+    let mut now = at(0);
+    for (successes, expected) in [(1, 500), (3, 1_000), (4, 2_000), (1, 500)] {
+        now += Duration::from_secs(60);
+        call(&mut health, now, Outcome::ProviderFailure);
+        now += CONFIG.quiet;
+        let pause = down(&mut health, now);
+        assert!(is_about(pause, expected), "{pause} is not about {expected} ms");
+        now += pause;
+        for _ in 0..successes {
+            call(&mut health, now, Outcome::Success);
+        }
+    }
+}
+
+#[test]
+fn flapping_keeps_the_first_failure_of_all() {
+    let mut health = health();
+    let due = at(0) + down(&mut health, at(0));
+    call(&mut health, due, Outcome::Success);
+    call(&mut health, at(9_000), Outcome::ProviderFailure);
+    down(&mut health, at(10_000));
+    assert!(matches!(health.state(), HealthState::Down { since, .. } if since == at(0)));
+}
+
+#[test]
+fn a_provider_may_ask_for_a_longer_pause_but_for_none_beyond_the_longest() {
+    let pause = |asked| {
+        let mut health = health();
+        for _ in 1..CONFIG.failures {
+            call(&mut health, at(0), Outcome::ProviderFailure);
+        }
+        let mark = health.grant(at(0), 0);
+        end_call(&mut health, at(0), mark, Outcome::ProviderFailure, Some(Duration::from_secs(asked)));
+        health.opens_at().expect("it is down") - at(0)
+    };
+    assert_eq!(pause(3), Duration::from_secs(3));
+    assert_eq!(pause(86_400), CONFIG.longest_pause);
+}
+
+#[test]
+fn pauses_differ_between_processes_and_providers_and_not_between_replays() {
+    let pause = |seed, model: &str| {
+        let mut health = Health::new(HealthConfig { seed, ..CONFIG }, "p", model);
+        down(&mut health, at(0))
+    };
+    assert_eq!(pause(1, "a"), pause(1, "a"));
+    assert_ne!(pause(1, "a"), pause(2, "a"));
+    assert_ne!(pause(1, "a"), pause(1, "b"));
+}
+
+/// Lets a call go out and end at `now`, and returns how it would be made again.
+fn fail(health: &mut Health, now: Instant, failed_probes: u8) -> Retry {
+    let mark = health.grant(now, failed_probes);
+    match end_call(health, now, mark, Outcome::ConnectionFailed, None).after {
+        AfterCall::Retry(retry) => retry,
+        other => panic!("it is made again: {other:?}"),
+    }
+}
+
+#[test]
+fn the_failures_of_a_streak_that_takes_a_provider_down_are_preserved() {
+    let mut health = health();
+    let failed: Vec<Retry> = (0..CONFIG.failures).map(|_| fail(&mut health, at(0), 0)).collect();
+    assert!(matches!(health.state(), HealthState::Down { .. }));
+    assert!(failed.into_iter().all(|retry| health.standing(retry) == RetryStanding::Preserved));
+}
+
+#[test]
+fn the_failures_of_a_streak_that_an_answer_ends_stand() {
+    for answer in [Outcome::Success, Outcome::RateLimited, Outcome::RequestRefused] {
+        let mut health = health();
+        let failed = fail(&mut health, at(0), 0);
+        assert_eq!(health.standing(failed), RetryStanding::Undecided);
+        assert_eq!(call(&mut health, at(1), answer), Change::StreakEnded);
+        assert_eq!(health.standing(failed), RetryStanding::FailureStands, "{answer:?}");
+        let again = fail(&mut health, at(2), 0);
+        assert_eq!(health.standing(failed), RetryStanding::FailureStands, "the next streak is another");
+        assert_eq!(health.standing(again), RetryStanding::Undecided);
+    }
+}
+
+#[test]
+fn the_failures_of_an_outage_that_ends_within_the_first_second_are_preserved() {
+    let mut health = health();
+    call(&mut health, at(0), Outcome::Success);
+    let failed: Vec<Retry> = (0..CONFIG.failures).map(|_| fail(&mut health, at(50), 0)).collect();
+    assert!(failed.iter().all(|retry| health.standing(*retry) == RetryStanding::Undecided));
+    let early = health.grant(at(0), 0);
+    assert_eq!(call(&mut health, at(150), Outcome::Success), Change::Cleared);
+    assert!(failed.into_iter().all(|retry| health.standing(retry) == RetryStanding::Preserved));
+    let AfterCall::Retry(early) = end_call(&mut health, at(160), early, Outcome::ConnectionFailed, None).after else {
+        panic!()
+    };
+    assert_eq!(health.standing(early), RetryStanding::Preserved, "it was out before");
+}
+
+#[test]
+fn a_call_that_ends_on_the_callers_side_decides_no_streak() {
+    let mut health = health();
+    let failed = fail(&mut health, at(0), 0);
+    call(&mut health, at(1), Outcome::LocalCancelled);
+    assert_eq!(health.standing(failed), RetryStanding::Undecided);
+}
+
+#[test]
+fn undecided_calls_go_out_alone_after_a_backoff_that_doubles() {
+    let mut health = health();
+    for (failures, expected) in [(1, 1_000), (2, 2_000)] {
+        fail(&mut health, at(0), 0);
+        let opens_at = health.undecided_open_at(0).expect("nothing is out");
+        assert!(is_about(opens_at - at(0), expected), "{failures}: {opens_at}");
+        let before = Instant::from_nanos(opens_at.as_nanos() - 1);
+        assert!(health.holds_undecided(before, 0) && !health.holds_undecided(opens_at, 0));
+        assert!(health.holds_undecided(opens_at, 1), "what is out will decide it");
+    }
+}
+
+#[test]
+fn a_failed_probe_and_a_failure_from_before_the_outage_are_preserved() {
+    let mut health = health();
+    let early = health.grant(at(0), 0);
+    let due = at(0) + down(&mut health, at(0));
+    let AfterCall::Retry(early) = end_call(&mut health, at(1), early, Outcome::ProviderTimeout, None).after else {
+        panic!()
+    };
+    let probe = fail(&mut health, due, 0);
+    assert_eq!((early.failed_probes, probe.failed_probes), (0, 1));
+    assert_eq!((health.standing(early), health.standing(probe)), (RetryStanding::Preserved, RetryStanding::Preserved));
+}
+
+#[test]
+fn the_failure_of_a_call_that_was_three_probes_stands_once_another_succeeds() {
+    for (answer, expected) in
+        [(Outcome::Success, RetryStanding::FailureStands), (Outcome::RateLimited, RetryStanding::Preserved)]
+    {
+        let mut health = health();
+        let mut due = at(0) + down(&mut health, at(0));
+        let mut poison = 0;
+        for _ in 0..3 {
+            let retry = fail(&mut health, due, poison);
+            assert_eq!(health.standing(retry), RetryStanding::Preserved);
+            poison = retry.failed_probes;
+            due = health.opens_at().expect("it is down");
+        }
+        let retry = Retry { failed_probes: poison, ..fail(&mut health, due, 2) };
+        due = health.opens_at().expect("it is down");
+        call(&mut health, due, answer);
+        assert_eq!(health.standing(retry), expected, "{answer:?}");
+        let probed_twice = Retry { failed_probes: 2, ..retry };
+        assert_eq!(health.standing(probed_twice), RetryStanding::Preserved);
+    }
+}
+
+#[test]
+fn a_refused_key_an_empty_account_and_a_missing_model_close_a_provider_for_good() {
+    for (outcome, cause) in [
+        (Outcome::KeyRefused, UnavailableCause::KeyRefused),
+        (Outcome::QuotaExhausted, UnavailableCause::QuotaExhausted),
+        (Outcome::ModelNotFound, UnavailableCause::ModelNotFound),
+    ] {
+        let mut health = health();
+        let (early, mark) = (health.grant(at(0), 0), health.grant(at(0), 0));
+        let end = end_call(&mut health, at(7), mark, outcome, None);
+        assert_eq!((end.change, end.after), (Change::Unavailable { cause }, AfterCall::Unavailable));
+        assert_eq!(health.state(), HealthState::Unavailable { since: at(7), cause });
+        assert!(health.is_closed(at(86_400_000)));
+        assert_eq!(
+            end_call(&mut health, at(8), early, Outcome::Success, None).change,
+            Change::None,
+            "it was out before"
+        );
+        assert!(health.is_unavailable());
+        assert!(is_back(health.reopen()) && health.is_healthy());
+    }
+}
+
+#[test]
+fn an_outage_that_outlasts_the_patience_closes_a_provider_from_its_first_failure_on() {
+    let config = HealthConfig { patience: Some(Duration::from_secs(10)), ..CONFIG };
+    let mut health = Health::new(config, "p", "m");
+    down(&mut health, at(0));
+    assert_eq!(health.patience_ends(), Some(at(10_000)));
+    assert_eq!(health.lose_patience(at(9_999)), Change::None);
+    let cause = UnavailableCause::Outage;
+    assert_eq!(health.clone().lose_patience(at(10_000)), Change::Unavailable { cause });
+    let probe = health.grant(at(0), 0);
+    assert_eq!(health.lose_patience(at(10_000)), Change::None, "the probe that is out may still bring it back");
+    let end = end_call(&mut health, at(10_001), probe, Outcome::ProviderTimeout, None);
+    assert_eq!((end.change, end.after), (Change::Unavailable { cause }, AfterCall::Unavailable));
+}
