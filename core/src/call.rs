@@ -71,7 +71,7 @@ impl Outcome {
         }
     }
 
-    /// Whether it says that nobody is there: no connection, no answer in time, a failing server. A rate limit and a refusal are
+    /// Whether the provider may be unreachable: no connection, no answer in time, a failing server. A rate limit and a refusal are
     /// answers.
     pub(crate) const fn is_counted_failure(self) -> bool {
         matches!(self, Self::ConnectionFailed | Self::ProviderFailure | Self::ProviderTimeout)

@@ -102,8 +102,8 @@ impl Provider {
         }
     }
 
-    /// Waits for a turn, makes the call that is `attempt`, and tells the gate how it ended; and again as often as the gate says,
-    /// which is while the provider is down. A slot is held for exactly as long as a call is out, and given back also when this future
+    /// Waits for a turn, makes the call that is `attempt`, and reports its outcome to the gate. Repeats that while the provider is down,
+    /// as the gate decides. A slot is held for exactly as long as a call is out, and given back also when this future
     /// is dropped.
     ///
     /// A call that the cost limit keeps back never ends: the run is about to stop.

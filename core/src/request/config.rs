@@ -48,7 +48,7 @@ pub struct HealthConfig {
     /// rejected; `None`: for ever. `None`.
     #[cfg_attr(feature = "serde", serde(rename = "patience_ms", with = "crate::millis::option"))]
     pub patience: Option<Duration>,
-    /// Tells the jitter of one process from that of another. Any number; 0.
+    /// Makes the jitter of one process differ from that of another. Any number; 0.
     pub seed: u64,
 }
 

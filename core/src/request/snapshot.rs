@@ -21,7 +21,7 @@ use crate::time::{Duration, Instant};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "state", rename_all = "snake_case"))]
 pub enum HealthState {
-    /// It answers, or nobody knows better.
+    /// It is not known to fail.
     #[default]
     Healthy,
     /// Its latest calls failed, and others succeeded a moment before: calls go out one by one.

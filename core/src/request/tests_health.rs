@@ -176,7 +176,7 @@ fn a_probe_that_fails_keeps_the_provider_down_and_the_next_goes_to_another_waite
 fn with_nobody_waiting_the_first_who_asks_once_the_pause_is_over_is_the_probe() {
     let mut bench = Bench::new();
     let probe_at = bench.take_down();
-    assert_eq!(bench.machine.poll_timeout(), None, "nobody waits for the end of the pause");
+    assert_eq!(bench.machine.poll_timeout(), None, "no call waits for the end of the pause");
     bench.at(probe_at);
     let probe = bench.try_one(bench.embedding).expect("it is due");
     assert!(matches!(bench.health(), HealthState::Probing { .. }));
@@ -294,14 +294,14 @@ fn the_events_tell_an_outage_from_its_first_failure_to_its_end() {
     let lease = probe.id();
     bench.end(probe, Outcome::Success);
     let events = core::iter::from_fn(|| bench.machine.poll_event());
-    let told: Vec<_> =
+    let emitted: Vec<_> =
         events.filter(|event| event.place == EventPlace::Model(bench.model)).map(|event| event.fact).collect();
     let expected = [
         RequestFact::ProviderDown { since: began, probe_at },
         RequestFact::ProviderProbed { lease },
         RequestFact::ProviderRecovered { since: began },
     ];
-    assert_eq!(told, expected);
+    assert_eq!(emitted, expected);
 }
 
 #[test]
@@ -533,7 +533,7 @@ fn a_provider_is_reopened_with_all_models_that_its_key_had_closed() {
 }
 
 #[test]
-fn a_provider_that_is_unavailable_is_told_with_its_cause() {
+fn a_provider_that_becomes_unavailable_is_an_event_with_its_cause() {
     let mut bench = Bench::new();
     bench.machine.set_interest(bench.now, event::Interest::ALL);
     let lease = bench.try_one(bench.chat).expect("there is room");

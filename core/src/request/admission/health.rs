@@ -10,7 +10,7 @@ use crate::request::answer::{Acquire, AfterCall, Denial, DenialReason, RequestLe
 use crate::request::keys::{ProviderModelId, Request};
 use crate::request::provider::{Attempt, Change, RetryStanding};
 use crate::request::shared::Waiter;
-use crate::request::snapshot::HealthState;
+use crate::request::snapshot::{HealthState, UnavailableCause};
 use crate::time::Instant;
 use crate::yielding::{TaskResources, YieldToken};
 
@@ -36,9 +36,6 @@ impl RequestAdmission {
         match self.locate_retry(now, request, retry) {
             Ok((at, attempt)) => {
                 self.expire(now);
-                if let Some(denial) = self.unavailable(&at) {
-                    return self.deny(now, request, denial);
-                }
                 self.enqueue(now, request, &at, attempt, None, None)
             }
             Err(denial) => self.deny(now, request, denial),
@@ -59,12 +56,6 @@ impl RequestAdmission {
             Ok((at, attempt)) => self.ask_yielding(now, request, &at, attempt, token, tasks),
             Err(denial) => self.deny(now, request, denial),
         }
-    }
-
-    /// The denial of a call that no waiting can help, because its provider or model cannot be used.
-    pub(super) fn unavailable(&self, at: &Located) -> Option<Denial> {
-        let is_unavailable = self.providers[at.provider].is_unavailable();
-        is_unavailable.then_some(Denial { reason: DenialReason::Unavailable, changes_at: None })
     }
 
     fn locate_retry(&mut self, now: Instant, request: &Request, retry: Retry) -> Result<(Located, Attempt), Denial> {
@@ -132,27 +123,26 @@ impl RequestAdmission {
             // They are preserved from now on, and wait like all others.
             Change::Cleared | Change::Down { .. } => drop(self.providers[at].take_undecided(&mut self.shared)),
             Change::Recovered { .. } => {
-                let charged = self.waiters_of(at, |this, waiter| this.providers[at].charges(waiter));
-                for key in charged {
+                for key in self.waiters_of(at, |waiter| self.providers[at].charges(waiter)) {
                     self.reject(now, key, DenialReason::FailureStands);
                 }
             }
             Change::Unavailable { cause } => {
                 self.reject_all(now, at);
                 if cause.is_of_account() {
-                    self.close_account(now, at, change);
+                    self.close_account(now, at, cause);
                 }
             }
         }
     }
 
     /// Closes every other model of the provider at `at`.
-    fn close_account(&mut self, now: Instant, at: usize, change: Change) {
-        let Change::Unavailable { cause } = change else { return };
+    fn close_account(&mut self, now: Instant, at: usize, cause: UnavailableCause) {
         let name = self.providers[at].provider.clone();
         for other in 0..self.providers.len() {
             let provider = &mut self.providers[other];
-            if provider.provider == name && provider.close(now, cause) != Change::None {
+            let change = if provider.provider == name { provider.close(now, cause) } else { Change::None };
+            if change != Change::None {
                 provider.emit_health(now, change, &mut self.shared);
                 self.reject_all(now, other);
             }
@@ -162,15 +152,15 @@ impl RequestAdmission {
     /// Rejects every waiter of a provider and model that became unavailable.
     fn reject_all(&mut self, now: Instant, at: usize) {
         drop(self.providers[at].take_undecided(&mut self.shared));
-        for key in self.waiters_of(at, |_, _| true) {
+        for key in self.waiters_of(at, |_| true) {
             self.reject(now, key, DenialReason::Unavailable);
         }
     }
 
     /// O(waiters of all providers and models).
-    fn waiters_of(&self, at: usize, is_meant: impl Fn(&Self, &Waiter) -> bool) -> Vec<SlotKey> {
+    fn waiters_of(&self, at: usize, is_meant: impl Fn(&Waiter) -> bool) -> Vec<SlotKey> {
         let is_here = |waiter: &Waiter| self.address(waiter.resource).provider as usize == at;
-        let waiters = self.shared.waiters.iter().filter(|(_, waiter)| is_here(waiter) && is_meant(self, waiter));
+        let waiters = self.shared.waiters.iter().filter(|(_, waiter)| is_here(waiter) && is_meant(waiter));
         waiters.map(|(key, _)| key).collect()
     }
 }

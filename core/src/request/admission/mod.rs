@@ -121,9 +121,6 @@ impl RequestAdmission {
     #[inline(never)]
     fn wait(&mut self, now: Instant, request: &Request, at: &Located) -> Acquire {
         self.expire(now);
-        if let Some(denial) = self.unavailable(at) {
-            return self.deny(now, request, denial);
-        }
         if self.shared.config.compatibility && self.timeout(request) == Some(Duration::ZERO) {
             let fact = RequestFact::WaitTimeout { waiter: None, waited: Duration::ZERO };
             self.shared.emit(now, request.resource, fact);
@@ -139,7 +136,7 @@ impl RequestAdmission {
         request.timeout.or(self.shared.config.default_timeout)
     }
 
-    /// Queues a request, and serves what may go now.
+    /// Queues a request, unless no waiting can help it, and serves what may go now.
     #[inline]
     fn enqueue(
         &mut self,
@@ -150,6 +147,9 @@ impl RequestAdmission {
         yielding: Option<YieldingWaiter>,
         mut tasks: TaskSide<'_>,
     ) -> Acquire {
+        if self.providers[at.provider].is_unavailable() {
+            return self.deny(now, request, Denial { reason: DenialReason::Unavailable, changes_at: None });
+        }
         let deadline = self.timeout(request).map(|span| now + span);
         let joining = Joining { slot: at.slot, group: at.group, attempt, yielding, deadline };
         let key = self.providers[at.provider].enqueue(now, request, &joining, &mut self.shared);

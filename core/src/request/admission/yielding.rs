@@ -46,9 +46,6 @@ impl RequestAdmission {
             return Acquire::Granted(lease);
         }
         self.expire(now);
-        if let Some(denial) = self.unavailable(at) {
-            return self.deny(now, request, denial);
-        }
         let state = if holds { YieldState::Holding(self.shared.yielding.arrival()) } else { YieldState::Yielded };
         let entry = YieldingWaiter { token, class: self.yield_class(request.resource, at, &token), state };
         let answer = self.enqueue(now, request, at, attempt, Some(entry), Some(tasks));

@@ -13,8 +13,8 @@
 //!   any but the first --- the key is refused, the account is empty, the model does not exist, `patience` is over ---> unavailable
 //! ```
 //!
-//! *Counted failures* are those after which nobody may be there: a connection that fails, a 5xx that is no rate limit, a timeout, an
-//! answer that breaks off. A rate limit and a refusal are answers. A call that ends on the caller's side counts as nothing.
+//! *Counted failures* are those of a provider that may be unreachable: a connection that fails, a 5xx that is no rate limit, a timeout,
+//! an answer that breaks off. A rate limit and a refusal are answers. A call that ends on the caller's side counts as nothing.
 //!
 //! Calls of a *suspected* provider go out a tenth of `quiet` apart: what follows a streak of failures is hardly a success, and without
 //! this rule a server that refuses connections at once is called thousands of times until `quiet` is over.
@@ -57,15 +57,15 @@ const SUSPECTED_CALLS: u64 = 10;
 
 /// The health of one provider and model.
 #[derive(Clone, Debug)]
-pub(in crate::request) struct Health {
+pub(super) struct Health {
     config: HealthConfig,
-    /// Tells this provider and model from others, for the jitter.
+    /// Identifies this provider and model in the jitter.
     place: u64,
     phase: Phase,
     epoch: u32,
     /// Counted failures since the last other answer.
     streak: u32,
-    /// Streaks that an answer has ended. Tells one streak of an epoch from another.
+    /// Streaks that an answer has ended. Identifies a streak within its epoch.
     streaks_ended: u32,
     last_failure: Instant,
     /// Since when nothing succeeded: not before the first failure of the streak, or `None` if nothing ever did.
@@ -143,6 +143,17 @@ pub(in crate::request) enum Change {
     Unavailable { cause: UnavailableCause },
 }
 
+/// How a call that has ended was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Granted {
+    /// As the probe.
+    AsProbe,
+    /// In the present epoch.
+    InEpoch,
+    /// In an older epoch.
+    Before,
+}
+
 /// How a call stands that is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::request) enum RetryStanding {
@@ -184,7 +195,7 @@ impl Health {
 /// State.
 impl Health {
     #[inline]
-    pub(in crate::request) fn is_healthy(&self) -> bool {
+    pub(super) fn is_healthy(&self) -> bool {
         self.phase == Phase::Healthy
     }
 
@@ -193,13 +204,13 @@ impl Health {
         matches!(self.phase, Phase::Down { .. } | Phase::Probing)
     }
 
-    pub(in crate::request) fn is_unavailable(&self) -> bool {
+    pub(super) fn is_unavailable(&self) -> bool {
         matches!(self.phase, Phase::Unavailable { .. })
     }
 
     /// Whether nothing may go out at `now`.
     #[inline]
-    pub(in crate::request) fn is_closed(&self, now: Instant) -> bool {
+    pub(super) fn is_closed(&self, now: Instant) -> bool {
         match self.phase {
             Phase::Healthy => false,
             Phase::Suspected { next_at: at } | Phase::Down { probe_at: at } => now < at,
@@ -213,7 +224,7 @@ impl Health {
     }
 
     /// When calls may go out again; `None` if that does not depend on the time alone.
-    pub(in crate::request) fn opens_at(&self) -> Option<Instant> {
+    pub(super) fn opens_at(&self) -> Option<Instant> {
         match self.phase {
             Phase::Suspected { next_at: at } | Phase::Down { probe_at: at } => Some(at),
             Phase::Healthy | Phase::Probing | Phase::Unavailable { .. } => None,
@@ -237,7 +248,7 @@ impl Health {
     }
 
     /// What a snapshot shows.
-    pub(in crate::request) fn state(&self) -> HealthState {
+    pub(super) fn state(&self) -> HealthState {
         let since = self.failing_since;
         match self.phase {
             Phase::Healthy => HealthState::Healthy,
@@ -291,17 +302,22 @@ impl Health {
 
     #[cold]
     fn judge(&mut self, now: Instant, mark: Mark, outcome: Outcome, retry_after: Option<Duration>) -> CallEnd {
+        let granted = match self.phase {
+            _ if mark.0 != self.epoch => Granted::Before,
+            Phase::Probing => Granted::AsProbe,
+            _ => Granted::InEpoch,
+        };
         let is_failure = outcome.is_counted_failure();
-        let is_old = mark.0 != self.epoch;
-        let is_probe = !is_old && self.phase == Phase::Probing;
-        let is_hidden = is_failure && (is_probe || is_old || self.streak > 0);
-        let failed_probes = if is_probe { self.failed_probes.saturating_add(1) } else { 0 };
-        let change = self.change(now, outcome, retry_after, (is_old, is_probe));
+        let is_hidden = is_failure && (granted != Granted::InEpoch || self.streak > 0);
+        let failed_probes = if granted == Granted::AsProbe { self.failed_probes.saturating_add(1) } else { 0 };
+        let change = self.change(now, granted, outcome, retry_after);
         let closes = UnavailableCause::of(outcome).is_some();
-        let after = match () {
-            () if !closes && !is_failure => AfterCall::Final,
-            () if closes || self.is_unavailable() => AfterCall::Unavailable,
-            () => AfterCall::Retry(Retry { epoch: mark.0, streak: self.streaks_ended, failed_probes }),
+        let after = if closes || is_failure && self.is_unavailable() {
+            AfterCall::Unavailable
+        } else if is_failure {
+            AfterCall::Retry(Retry { epoch: mark.0, streak: self.streaks_ended, failed_probes })
+        } else {
+            AfterCall::Final
         };
         CallEnd { change, after, is_hidden }
     }
@@ -321,31 +337,26 @@ impl Health {
         self.is_proven && failed_probes >= CHARGED_PROBES
     }
 
-    /// What the end of a call changes, which was granted in an old epoch, or as the probe.
-    fn change(
-        &mut self,
-        now: Instant,
-        outcome: Outcome,
-        retry_after: Option<Duration>,
-        (is_old, is_probe): (bool, bool),
-    ) -> Change {
+    /// What the end of a call changes.
+    fn change(&mut self, now: Instant, granted: Granted, outcome: Outcome, retry_after: Option<Duration>) -> Change {
         if let Some(cause) = UnavailableCause::of(outcome) {
             return self.close(now, cause);
         }
-        if outcome.is_local() {
-            return if is_probe { self.make_due(now) } else { Change::None };
+        match granted {
+            Granted::AsProbe if outcome.is_local() => self.make_due(now),
+            Granted::AsProbe if outcome.is_counted_failure() => self.go_down(now, retry_after),
+            Granted::AsProbe => self.recover(outcome),
+            Granted::Before if outcome == Outcome::Success && matches!(self.phase, Phase::Down { .. }) => {
+                self.make_due(now)
+            }
+            Granted::InEpoch if outcome.is_counted_failure() => self.fail(now, retry_after),
+            Granted::InEpoch if !outcome.is_local() => self.answer(outcome),
+            Granted::Before | Granted::InEpoch => Change::None,
         }
-        if is_probe {
-            let has_failed = outcome.is_counted_failure();
-            return if has_failed { self.go_down(now, retry_after) } else { self.recover(outcome) };
-        }
-        if is_old {
-            let is_news = outcome == Outcome::Success && matches!(self.phase, Phase::Down { .. });
-            return if is_news { self.make_due(now) } else { Change::None };
-        }
-        if outcome.is_counted_failure() {
-            return self.fail(now, retry_after);
-        }
+    }
+
+    /// An answer ends the streak.
+    fn answer(&mut self, outcome: Outcome) -> Change {
         let was_suspected = !self.is_healthy();
         let has_streak = self.streak > 0;
         self.streak = 0;
