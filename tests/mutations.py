@@ -153,6 +153,8 @@ FAULTS = [
           "matches!(self, Self::KeyRefused | Self::QuotaExhausted)", "!matches!(self, Self::Outage)"),
     Fault("the patience with an outage has no end", "request/provider/health.rs",
           "Some(end) if end <= now => self.close(now, UnavailableCause::Outage),", "Some(end) if end > now && false => self.close(now, UnavailableCause::Outage),"),
+    Fault("an outage of yesterday makes the next one longer", "request/provider/health.rs",
+          "if now - self.last_failure >= self.calm_span() {", "if false {"),
     Fault("an undecided call holds up those behind it", "request/provider/serve.rs",
           "let fifo = self.queue.fifo(Line { group, slot: slot as u32, run, is_undecided });",
           "let fifo = self.queue.fifo(Line { group, slot: slot as u32, run, is_undecided: false });"),

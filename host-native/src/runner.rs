@@ -90,10 +90,11 @@ impl Work {
 pub struct NotAdmitted(pub Denial);
 
 impl From<NotAdmitted> for Result<TaskOutcome, FatalError> {
-    /// What it means for the task: try again, unless the gate is shut or does not know the model.
+    /// What it means for the task: try again, unless the gate is shut, does not know the model, or the model cannot be used any more.
     fn from(NotAdmitted(denial): NotAdmitted) -> Self {
         match denial.reason {
             DenialReason::Shutdown | DenialReason::Cancelled => Ok(TaskOutcome::Cancelled),
+            DenialReason::Unavailable => Ok(TaskOutcome::Unavailable),
             DenialReason::Unregistered => Err(FatalError(NotAdmitted(denial).to_string())),
             _ => Ok(TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, retry_after: None }),
         }

@@ -42,7 +42,8 @@ pub struct HealthConfig {
     /// How long a limit takes from 1 to what it was, once the provider is back. 1 s.
     #[cfg_attr(feature = "serde", serde(rename = "recovery_ms", with = "crate::millis"))]
     pub recovery: Duration,
-    /// Successes after which the next outage begins with the first pause again. At least 1; 20.
+    /// Successes after which the next outage begins with the first pause again, and its patience anew. So does one that comes more than
+    /// ten longest pauses after the last failure. At least 1; 20.
     pub calm: u32,
     /// How long an outage may last, from its first failure, before the provider counts as unavailable and everything that waits for it is
     /// rejected; `None`: for ever. `None`.

@@ -99,5 +99,6 @@ fn a_call_that_was_not_let_out_in_time_is_tried_again() {
     let again = TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, retry_after: None };
     assert_eq!(outcome(DenialReason::QueueTimeout), Ok(again));
     assert_eq!(outcome(DenialReason::Shutdown), Ok(TaskOutcome::Cancelled));
+    assert_eq!(outcome(DenialReason::Unavailable), Ok(TaskOutcome::Unavailable));
     assert!(outcome(DenialReason::Unregistered).is_err());
 }

@@ -52,6 +52,9 @@ const CHARGED_PROBES: u8 = 3;
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 
+/// After so many longest pauses without a failure, the next outage begins with the first pause again.
+const CALM_PAUSES: u64 = 10;
+
 /// So many calls of a suspected provider go out until `quiet` is over.
 const SUSPECTED_CALLS: u64 = 10;
 
@@ -377,6 +380,10 @@ impl Health {
             self.has_succeeded = false;
             self.quiet_since = Some(now);
         }
+        // Few calls make no calm by their number: an outage of yesterday says nothing of this one.
+        if now - self.last_failure >= self.calm_span() {
+            self.pauses = 0;
+        }
         self.streak += 1;
         self.last_failure = now;
         if self.streak == 1 && self.pauses == 0 {
@@ -392,6 +399,11 @@ impl Health {
         self.go_down(now, retry_after)
     }
 
+    /// How long nothing must fail for the last outage to be over and done with.
+    fn calm_span(&self) -> Duration {
+        Duration::from_nanos(self.config.longest_pause.as_nanos().saturating_mul(CALM_PAUSES))
+    }
+
     fn succeed(&mut self) {
         self.has_succeeded = true;
         self.successes += 1;
@@ -402,6 +414,7 @@ impl Health {
 
     fn go_down(&mut self, now: Instant, retry_after: Option<Duration>) -> Change {
         let config = self.config;
+        self.last_failure = now;
         self.epoch += 1;
         self.streak = 0;
         let pause = self.jittered(doubled(config.first_pause, self.pauses, config.longest_pause));

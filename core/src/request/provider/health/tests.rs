@@ -170,7 +170,7 @@ fn only_calm_makes_the_pauses_short_again() {
     let mut health = health();
     let mut now = at(0);
     for (successes, expected) in [(1, 500), (3, 1_000), (4, 2_000), (1, 500)] {
-        now += Duration::from_secs(60);
+        now += Duration::from_secs(20);
         call(&mut health, now, Outcome::ProviderFailure);
         now += CONFIG.quiet;
         let pause = down(&mut health, now);
@@ -179,6 +179,19 @@ fn only_calm_makes_the_pauses_short_again() {
         for _ in 0..successes {
             call(&mut health, now, Outcome::Success);
         }
+    }
+}
+
+#[test]
+fn an_outage_of_yesterday_says_nothing_of_the_next() {
+    for (apart, pause, since_first) in [(39_999, 1_000, true), (40_000, 500, false)] {
+        let mut health = health();
+        down(&mut health, at(0));
+        assert!(is_back(call(&mut health, at(1_000), Outcome::RateLimited)));
+        let next = at(apart);
+        assert!(is_about(down(&mut health, next), pause), "{apart}");
+        let HealthState::Down { since, .. } = health.state() else { panic!("it is down") };
+        assert_eq!(since, if since_first { at(0) } else { next }, "{apart}");
     }
 }
 
