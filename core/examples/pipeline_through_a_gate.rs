@@ -49,7 +49,7 @@ impl Workload for Calls {
         let steady_until = Rc::clone(&self.steady_until);
         Box::pin(async move {
             // The tie lets the worker hold nothing while it waits.
-            let Ok(permit) = gate.acquire(request).yielding(task.yield_token).await else {
+            let Ok(permit) = gate.acquire(request).for_task(task.token).await else {
                 return Err(FatalError::from("the gate is shut"));
             };
             host.sleep_until(host.now() + CALL).await;

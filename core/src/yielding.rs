@@ -1,7 +1,7 @@
 //! Yielding: a worker gives its task resources back while it waits for a request lease.
 //!
 //! A request that is made through [`RequestAdmission::acquire_yielding`](crate::request::RequestAdmission::acquire_yielding)
-//! carries the [`YieldToken`] of the worker that makes it. If the request must wait, the worker *yields*: it holds no task
+//! carries the [`TaskToken`] of the worker that makes it. If the request must wait, the worker *yields*: it holds no task
 //! resource, so a paused provider never occupies a slot that work for another provider could use. The worker gets its
 //! request lease only together with everything it gave back, in one transaction. It never holds one while it waits for
 //! the other.
@@ -29,7 +29,7 @@ pub const YIELD_FACTOR: u32 = 2;
 /// The worker behind a tied request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct YieldToken {
+pub struct TaskToken {
     /// The run, among those that share the controller. A number that is used again needs another generation.
     pub run: SlotKey,
     /// The worker, among those of its run.
@@ -42,14 +42,14 @@ pub struct YieldToken {
 /// The task stage, as request admission sees it.
 pub trait TaskResources {
     /// Takes back all that a worker holds. False if it goes on holding it: it may not yield, or it is unknown.
-    fn suspend(&mut self, now: Instant, token: &YieldToken) -> bool;
+    fn suspend(&mut self, now: Instant, token: &TaskToken) -> bool;
 
     /// Gives a worker all that it gave back, or nothing. True too for a worker that holds it still.
-    fn resume(&mut self, now: Instant, token: &YieldToken) -> bool;
+    fn resume(&mut self, now: Instant, token: &TaskToken) -> bool;
 
     /// Whether [`TaskResources::resume`] would answer true.
-    fn can_resume(&self, token: &YieldToken) -> bool;
+    fn can_resume(&self, token: &TaskToken) -> bool;
 
     /// Whether `holder` holds some of what the worker of `token` is short of, which cannot resume.
-    fn blocks(&self, holder: &YieldToken, token: &YieldToken) -> bool;
+    fn blocks(&self, holder: &TaskToken, token: &TaskToken) -> bool;
 }

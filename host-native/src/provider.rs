@@ -11,7 +11,7 @@ use tidegate_core::request::{
     AfterCall, Completion, Denial, DenialReason, GroupId, HealthState, Outcome, Request, ResourceId, ResourceSnapshot,
     UnavailableCause,
 };
-use tidegate_core::yielding::YieldToken;
+use tidegate_core::yielding::TaskToken;
 
 use crate::client::{Answer, CallError};
 use crate::host::TokioHost;
@@ -41,7 +41,7 @@ pub struct Admission {
     /// In which fairness group it waits.
     pub group: GroupId,
     /// The worker that makes it, if that is to hold nothing of the task stage while it waits.
-    pub tie: Option<YieldToken>,
+    pub token: Option<TaskToken>,
     /// The tokens it is estimated to take, for budgets and for the cost limit.
     pub estimate: Tokens,
 }
@@ -116,7 +116,7 @@ impl Provider {
         let estimate = self.cost(admission.estimate);
         let (mut retry, mut failed) = (None, None);
         loop {
-            let permit = match self.gate.acquire(request).again(retry).yielding(admission.tie).await {
+            let permit = match self.gate.acquire(request).again(retry).for_task(admission.token).await {
                 Ok(permit) => permit,
                 Err(denial) => return Err(not_made(denial, failed)),
             };
@@ -316,7 +316,7 @@ mod tests {
     }
 
     fn estimated(group: GroupId, tokens: u32) -> Admission {
-        Admission { group, tie: None, estimate: Tokens::tokens(tokens, 0) }
+        Admission { group, token: None, estimate: Tokens::tokens(tokens, 0) }
     }
 
     type Attempt = std::future::Ready<Result<Answer<()>, CallError>>;

@@ -79,7 +79,7 @@ impl Work {
         let refused = Denial { reason: DenialReason::Unregistered, changes_at: None };
         let gate = self.gate.as_ref().ok_or(NotAdmitted(refused))?;
         let request = gate.request(call).map_err(NotAdmitted)?;
-        let permit = gate.core().acquire_owned(request).yielding(self.task.yield_token).await.map_err(NotAdmitted)?;
+        let permit = gate.core().acquire_owned(request).for_task(self.task.token).await.map_err(NotAdmitted)?;
         Ok(gate.admitted(permit, request.resource))
     }
 }

@@ -173,7 +173,7 @@ impl Shared {
                 return Ok((Arc::clone(&column.otherwise), TaskOutcome::Skipped));
             }
         }
-        let calls = Calls::new(self.callers[index].as_ref(), task.yield_token);
+        let calls = Calls::new(self.callers[index].as_ref(), task.token);
         column.fill.fill(scene, calls).await.map(|value| (Arc::new(value), TaskOutcome::Success))
     }
 

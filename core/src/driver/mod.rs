@@ -115,9 +115,9 @@ where
 ///
 /// `calls` names the resources of the task stage that stand for one of the gate's, such as `request:model`:
 /// tasks that would only wait there are passed over while others could call at once. And a worker that asks
-/// the gate with the [`yield_token`](Task::yield_token) of its task
-/// ([`AcquireOf::yielding`](crate::gate::AcquireOf::yielding)) gives back what it holds while it waits, and
-/// gets it back together with its permit: see [`tie`](crate::yielding).
+/// the gate with the [`token`](Task::token) of its task
+/// ([`AcquireOf::for_task`](crate::gate::AcquireOf::for_task)) gives back what it holds while it waits, and
+/// gets it back together with its permit: see [`yielding`](crate::yielding).
 ///
 /// Any number of runs may share one gate, and others may use it beside them. `host` is the gate's.
 pub fn run_through<H, W>(

@@ -17,7 +17,7 @@ use crate::replay::Recorded;
 use crate::request::{RequestAdmission, ResourceId};
 use crate::time::Instant;
 use crate::wake_list::WakeList;
-use crate::yielding::{TaskResources, YieldToken};
+use crate::yielding::{TaskResources, TaskToken};
 
 /// Why a worker failed that its host dropped.
 pub(super) const LOST: &str = "the worker was dropped before it ended: a panic in its task, or the runtime shut down";
@@ -258,19 +258,19 @@ impl YieldingRun for RunState {
 }
 
 impl TaskResources for RunState {
-    fn suspend(&mut self, now: Instant, token: &YieldToken) -> bool {
+    fn suspend(&mut self, now: Instant, token: &TaskToken) -> bool {
         self.pipeline.suspend(now, token)
     }
 
-    fn resume(&mut self, now: Instant, token: &YieldToken) -> bool {
+    fn resume(&mut self, now: Instant, token: &TaskToken) -> bool {
         self.pipeline.resume(now, token)
     }
 
-    fn can_resume(&self, token: &YieldToken) -> bool {
+    fn can_resume(&self, token: &TaskToken) -> bool {
         self.pipeline.can_resume(token)
     }
 
-    fn blocks(&self, holder: &YieldToken, token: &YieldToken) -> bool {
+    fn blocks(&self, holder: &TaskToken, token: &TaskToken) -> bool {
         self.pipeline.blocks(holder, token)
     }
 }

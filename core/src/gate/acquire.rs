@@ -9,7 +9,7 @@ use super::Gate;
 use super::permit::{GateRef, PermitOf};
 use super::waiter_slab::WaiterSlot;
 use crate::request::{Denial, Request, Retry};
-use crate::yielding::YieldToken;
+use crate::yielding::TaskToken;
 
 /// Waits for a permit that borrows the gate. Made by [`Gate::acquire`].
 pub type Acquire<'a, H> = AcquireOf<&'a Gate<H>>;
@@ -28,7 +28,7 @@ pub struct AcquireOf<G: GateRef> {
     gate: Option<G>,
     request: Request,
     retry: Option<Retry>,
-    token: Option<YieldToken>,
+    token: Option<TaskToken>,
     /// Its place among the waiters, from the first poll that does not find an answer.
     slot: Option<WaiterSlot>,
 }
@@ -49,7 +49,7 @@ impl<G: GateRef> AcquireOf<G> {
     /// Asks on behalf of a worker of a run: while it waits, the worker gives back what it holds. `token` is
     /// the one of its task; `None` changes nothing. See [`yielding`](crate::yielding).
     #[must_use = "a future does nothing until it is polled"]
-    pub fn yielding(mut self, token: Option<YieldToken>) -> Self {
+    pub fn for_task(mut self, token: Option<TaskToken>) -> Self {
         self.token = token;
         self
     }

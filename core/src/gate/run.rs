@@ -11,7 +11,7 @@ use super::acquire::Acquire;
 use super::permit::Permit;
 use crate::request::{Completion, Denial};
 use crate::runtime::Host;
-use crate::yielding::YieldToken;
+use crate::yielding::TaskToken;
 
 /// How [`Gate::run`](super::Gate::run) learns what became of a call:
 /// [`Classify::completion`](super::Classify).
@@ -44,10 +44,10 @@ impl<'a, H: Host, F, C> Run<'a, H, F, C> {
         Self { call, permit: None, acquire, classify: Some(classify) }
     }
 
-    /// Asks on behalf of a worker: see [`AcquireOf::yielding`](super::AcquireOf::yielding).
+    /// Asks on behalf of a worker: see [`AcquireOf::for_task`](super::AcquireOf::for_task).
     #[must_use = "a future does nothing until it is polled"]
-    pub fn yielding(self, tie: Option<YieldToken>) -> Self {
-        Self { acquire: self.acquire.yielding(tie), ..self }
+    pub fn for_task(self, token: Option<TaskToken>) -> Self {
+        Self { acquire: self.acquire.for_task(token), ..self }
     }
 }
 

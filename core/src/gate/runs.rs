@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::id::{SlotKey, Slots};
 use crate::time::Instant;
 use crate::wake_list::WakeList;
-use crate::yielding::{TaskResources, YieldToken};
+use crate::yielding::{TaskResources, TaskToken};
 
 /// The state of a run, as the gate sees it. The gate calls it under both locks.
 ///
@@ -76,7 +76,7 @@ impl<L: RawMutex> Runs<L> {
 
 /// Workers of an unregistered run hold nothing: they resume at once.
 impl<L: RawMutex> TaskResources for Runs<L> {
-    fn suspend(&mut self, now: Instant, tie: &YieldToken) -> bool {
+    fn suspend(&mut self, now: Instant, tie: &TaskToken) -> bool {
         let is_suspended = self.registered.get(tie.run).is_some_and(|run| run.lock().suspend(now, tie));
         if is_suspended {
             self.note_change(tie.run);
@@ -84,15 +84,15 @@ impl<L: RawMutex> TaskResources for Runs<L> {
         is_suspended
     }
 
-    fn resume(&mut self, now: Instant, tie: &YieldToken) -> bool {
+    fn resume(&mut self, now: Instant, tie: &TaskToken) -> bool {
         self.registered.get(tie.run).is_none_or(|run| run.lock().resume(now, tie))
     }
 
-    fn can_resume(&self, tie: &YieldToken) -> bool {
+    fn can_resume(&self, tie: &TaskToken) -> bool {
         self.registered.get(tie.run).is_none_or(|run| run.lock().can_resume(tie))
     }
 
-    fn blocks(&self, holder: &YieldToken, token: &YieldToken) -> bool {
+    fn blocks(&self, holder: &TaskToken, token: &TaskToken) -> bool {
         holder.run == token.run && self.registered.get(token.run).is_some_and(|run| run.lock().blocks(holder, token))
     }
 }

@@ -24,7 +24,7 @@ use crate::request::{
 use crate::runtime::Host;
 use crate::time::Instant;
 use crate::wake_list::WakeList;
-use crate::yielding::YieldToken;
+use crate::yielding::TaskToken;
 
 pub(crate) struct Shared<H: Host> {
     pub(super) host: H,
@@ -246,7 +246,7 @@ impl<H: Host> Gate<H> {
         &self,
         request: &Request,
         retry: Option<Retry>,
-        token: Option<&YieldToken>,
+        token: Option<&TaskToken>,
         slot: &mut Option<WaiterSlot>,
         waker: &Waker,
     ) -> Poll<Result<Permit<'_, H>, Denial>> {
@@ -378,13 +378,7 @@ impl<L: RawMutex> GateState<L> {
     }
 
     #[inline]
-    fn acquire(
-        &mut self,
-        now: Instant,
-        request: &Request,
-        retry: Option<Retry>,
-        token: Option<&YieldToken>,
-    ) -> Acquire {
+    fn acquire(&mut self, now: Instant, request: &Request, retry: Option<Retry>, token: Option<&TaskToken>) -> Acquire {
         match (retry, token) {
             (None, None) => self.machine.acquire(now, request),
             (Some(retry), None) => self.machine.retry(now, request, retry),
@@ -393,13 +387,7 @@ impl<L: RawMutex> GateState<L> {
     }
 
     #[cold]
-    fn acquire_yielding(
-        &mut self,
-        now: Instant,
-        request: &Request,
-        retry: Option<Retry>,
-        token: YieldToken,
-    ) -> Acquire {
+    fn acquire_yielding(&mut self, now: Instant, request: &Request, retry: Option<Retry>, token: TaskToken) -> Acquire {
         match retry {
             None => self.machine.acquire_yielding(now, request, token, &mut self.runs),
             Some(retry) => self.machine.retry_yielding(now, request, retry, token, &mut self.runs),

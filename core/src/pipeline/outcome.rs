@@ -7,7 +7,7 @@ use core::fmt;
 use crate::id::SlotKey;
 use crate::pipeline::plan::ColumnId;
 use crate::time::Duration;
-use crate::yielding::YieldToken;
+use crate::yielding::TaskToken;
 
 /// Names one running worker. Generational: the id of a worker that has answered is never a live one again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,7 +55,7 @@ pub struct Task {
     pub attempt: u32,
     /// What to ask for request leases with, if the worker is to hold nothing while it waits for one: see
     /// [`yielding`](crate::yielding).
-    pub yield_token: Option<YieldToken>,
+    pub token: Option<TaskToken>,
 }
 
 /// A failure that may pass.

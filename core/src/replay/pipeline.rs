@@ -12,7 +12,7 @@ use crate::pipeline::{
 };
 use crate::request::{RequestAdmission, RequestPressure, ResourceId};
 use crate::time::Instant;
-use crate::yielding::{TaskResources, YieldToken};
+use crate::yielding::{TaskResources, TaskToken};
 
 impl Machine for Pipeline {
     type Command = PipelineCommand;
@@ -182,19 +182,19 @@ impl Recorded<Pipeline> {
 
 /// Not recorded: the commands of request admission that call it are.
 impl TaskResources for Recorded<Pipeline> {
-    fn suspend(&mut self, now: Instant, token: &YieldToken) -> bool {
+    fn suspend(&mut self, now: Instant, token: &TaskToken) -> bool {
         self.machine.suspend(now, token)
     }
 
-    fn resume(&mut self, now: Instant, token: &YieldToken) -> bool {
+    fn resume(&mut self, now: Instant, token: &TaskToken) -> bool {
         self.machine.resume(now, token)
     }
 
-    fn can_resume(&self, token: &YieldToken) -> bool {
+    fn can_resume(&self, token: &TaskToken) -> bool {
         self.machine.can_resume(token)
     }
 
-    fn blocks(&self, holder: &YieldToken, token: &YieldToken) -> bool {
+    fn blocks(&self, holder: &TaskToken, token: &TaskToken) -> bool {
         self.machine.blocks(holder, token)
     }
 }

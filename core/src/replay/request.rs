@@ -14,7 +14,7 @@ use crate::request::{
     RequestCommand, RequestLease, ResourceId, Retry, WaiterId,
 };
 use crate::time::Instant;
-use crate::yielding::{TaskResources, YieldToken};
+use crate::yielding::{TaskResources, TaskToken};
 
 impl Machine for RequestAdmission {
     type Command = RequestCommand;
@@ -161,7 +161,7 @@ impl Recorded<RequestAdmission> {
         &mut self,
         now: Instant,
         request: &Request,
-        token: YieldToken,
+        token: TaskToken,
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
         self.note(|| RequestCommand::AcquireYielding { now, request: *request, token });
@@ -212,7 +212,7 @@ impl Recorded<RequestAdmission> {
         now: Instant,
         request: &Request,
         retry: Retry,
-        token: YieldToken,
+        token: TaskToken,
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
         self.note(|| RequestCommand::RetryYielding { now, request: *request, retry, token });

@@ -10,7 +10,7 @@ use crate::call::Completion;
 use crate::lease::LeaseId;
 use crate::limit::{AimdConfig, LimitChoice};
 use crate::time::Instant;
-use crate::yielding::YieldToken;
+use crate::yielding::TaskToken;
 
 /// A command of a [`RequestAdmission`](super::RequestAdmission): its methods by name.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,7 +79,7 @@ pub enum RequestCommand {
     AcquireYielding {
         now: Instant,
         request: Request,
-        token: YieldToken,
+        token: TaskToken,
     },
     ResumeYielded {
         now: Instant,
@@ -97,7 +97,7 @@ pub enum RequestCommand {
         now: Instant,
         request: Request,
         retry: Retry,
-        token: YieldToken,
+        token: TaskToken,
     },
     Finish {
         now: Instant,

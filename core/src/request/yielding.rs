@@ -12,12 +12,12 @@ use crate::fair_queue::{BlockedSetId, ClassId};
 use crate::id::{SlotKey, Slots};
 use crate::map::Map;
 use crate::time::Instant;
-use crate::yielding::{TaskResources, YieldToken};
+use crate::yielding::{TaskResources, TaskToken};
 
 /// The yielding part of a waiter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct YieldingWaiter {
-    pub(super) token: YieldToken,
+    pub(super) token: TaskToken,
     pub(super) class: YieldClass,
     pub(super) state: YieldState,
 }
@@ -43,7 +43,7 @@ pub(super) struct YieldClass {
 struct BlockedYield {
     provider: ProviderModelId,
     set: BlockedSetId,
-    token: YieldToken,
+    token: TaskToken,
 }
 
 /// Waiters that hold task resources which they would give up, by run, resource, vector and arrival.
@@ -68,11 +68,11 @@ pub(super) struct YieldingWaiters {
 
 /// Classes and blocked sets.
 impl YieldingWaiters {
-    pub(super) fn class(&self, resource: ResourceId, token: &YieldToken) -> Option<YieldClass> {
+    pub(super) fn class(&self, resource: ResourceId, token: &TaskToken) -> Option<YieldClass> {
         self.classes.get(&(resource, token.run.slot, token.vector)).copied()
     }
 
-    pub(super) fn add_class(&mut self, resource: ResourceId, token: &YieldToken, class: YieldClass) {
+    pub(super) fn add_class(&mut self, resource: ResourceId, token: &TaskToken, class: YieldClass) {
         self.classes.insert((resource, token.run.slot, token.vector), class);
     }
 
@@ -83,7 +83,7 @@ impl YieldingWaiters {
     }
 
     /// Remembers that the waiters in `set` are blocked by the task resources of `token`.
-    pub(super) fn block(&mut self, provider: ProviderModelId, set: BlockedSetId, token: YieldToken) {
+    pub(super) fn block(&mut self, provider: ProviderModelId, set: BlockedSetId, token: TaskToken) {
         if !self.blocked.iter().any(|known| known.provider == provider && known.set == set) {
             self.blocked.push(BlockedYield { provider, set, token });
         }
@@ -92,7 +92,7 @@ impl YieldingWaiters {
     /// Takes out the blocked sets that are worth another offer, by `can_resume` of one of their tokens.
     pub(super) fn unblock(
         &mut self,
-        mut can_resume: impl FnMut(&YieldToken) -> bool,
+        mut can_resume: impl FnMut(&TaskToken) -> bool,
         mut unblock: impl FnMut(ProviderModelId, BlockedSetId),
     ) {
         self.blocked.retain(|blocked| {
@@ -179,7 +179,7 @@ impl YieldingWaiters {
         &mut self,
         now: Instant,
         tasks: &mut dyn TaskResources,
-        token: &YieldToken,
+        token: &TaskToken,
         resource: ResourceId,
         waiters: &Slots<Waiter>,
     ) -> bool {
@@ -200,7 +200,7 @@ impl YieldingWaiters {
 
     /// The waiter that is to give up what `token` is short of: of those that wait for the same resource the last to arrive,
     /// else the last to arrive of all. O(resources and vectors that waiters of its run hold).
-    fn victim(&self, resource: ResourceId, token: &YieldToken, tasks: &dyn TaskResources) -> Option<SlotKey> {
+    fn victim(&self, resource: ResourceId, token: &TaskToken, tasks: &dyn TaskResources) -> Option<SlotKey> {
         let blocks = |waiter: &SlotKey| self.entries.get(waiter).is_some_and(|other| tasks.blocks(&other.token, token));
         let candidates = self.latest_holders(token.run.slot).filter(|(.., waiter)| blocks(waiter));
         candidates.max_by_key(|(of, arrival, _)| (*of == resource, *arrival)).map(|(.., waiter)| waiter)
@@ -218,6 +218,6 @@ impl YieldingWaiters {
     }
 }
 
-fn holding_key(resource: ResourceId, token: &YieldToken, arrival: u64) -> (u32, ResourceId, u32, u64) {
+fn holding_key(resource: ResourceId, token: &TaskToken, arrival: u64) -> (u32, ResourceId, u32, u64) {
     (token.run.slot, resource, token.vector, arrival)
 }

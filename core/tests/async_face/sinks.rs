@@ -79,8 +79,7 @@ fn ride(sinks: impl FnOnce(&PlanBuilder, &PipelineConfig) -> Sinks) -> RunReport
         Arc::new(Work::new(move |task| {
             let (gate, host) = (gate.clone(), host.clone());
             async move {
-                let permit =
-                    gate.acquire(Request::new(resource)).yielding(task.yield_token).await.expect("the gate is open");
+                let permit = gate.acquire(Request::new(resource)).for_task(task.token).await.expect("the gate is open");
                 host.sleep_until(host.now() + ms(10)).await;
                 permit.finish(Outcome::Success);
                 TaskOutcome::Success

@@ -63,8 +63,7 @@ fn beside_a_pause(is_on: bool) -> Instant {
             let (gate, resource, host, last) =
                 (gate.clone(), resources[task.column.index()], host.clone(), Rc::clone(&last));
             async move {
-                let permit =
-                    gate.acquire(Request::new(resource)).yielding(task.yield_token).await.expect("the gate is open");
+                let permit = gate.acquire(Request::new(resource)).for_task(task.token).await.expect("the gate is open");
                 host.sleep_until(host.now() + ms(10)).await;
                 permit.finish(Outcome::Success);
                 if task.column.index() == 1 {
@@ -121,8 +120,8 @@ fn random_play(rng: &mut Rng) -> Play {
                     if roll(4) == 0 {
                         request = request.within(ms(roll(30)));
                     }
-                    let tie = task.yield_token.filter(|_| roll(8) > 0);
-                    let Ok(permit) = gate.acquire(request).yielding(tie).await else {
+                    let token = task.token.filter(|_| roll(8) > 0);
+                    let Ok(permit) = gate.acquire(request).for_task(token).await else {
                         return TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, retry_after: None };
                     };
                     host.sleep_until(host.now() + ms(roll(20))).await;

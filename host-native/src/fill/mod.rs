@@ -17,7 +17,7 @@ use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::{FailureKind, FatalError, RetryKind, TaskOutcome};
 use tidegate_core::request::response::Refusal;
 use tidegate_core::request::{Denial, DenialReason, GroupId};
-use tidegate_core::yielding::YieldToken;
+use tidegate_core::yielding::TaskToken;
 
 use crate::client::{Answer, CallError, Client};
 use crate::provider::{Admission, CallFailure, Provider};
@@ -108,14 +108,14 @@ impl Unfilled {
 #[derive(Clone, Copy, Debug)]
 pub struct Calls<'a> {
     caller: Option<&'a Caller>,
-    tie: Option<YieldToken>,
+    token: Option<TaskToken>,
 }
 
 impl<'a> Calls<'a> {
-    /// Calls through `caller`, of a worker that holds nothing while it waits if it has a `tie`.
+    /// Calls through `caller`, of a worker that holds nothing while it waits if it has a `token`.
     #[must_use]
-    pub fn new(caller: Option<&'a Caller>, tie: Option<YieldToken>) -> Self {
-        Self { caller, tie }
+    pub fn new(caller: Option<&'a Caller>, token: Option<TaskToken>) -> Self {
+        Self { caller, token }
     }
 
     fn client(&self) -> Option<&'a Client> {
@@ -128,7 +128,7 @@ impl<'a> Calls<'a> {
         F: Future<Output = Result<Answer<T>, CallError>>,
     {
         let caller = self.caller.ok_or_else(|| Unfilled::wrong_client(column))?;
-        let admission = Admission { group: caller.group, tie: self.tie, estimate };
+        let admission = Admission { group: caller.group, token: self.token, estimate };
         caller.provider.call(admission, attempt).await.map_err(explain)
     }
 }

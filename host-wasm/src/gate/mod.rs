@@ -93,7 +93,7 @@ impl RequestGate {
     /// Asks for a permit: see the module. `group` below 0 is the resource's own; `timeout_ms` NaN is the gate's default.
     pub fn acquire(&self, resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) -> i32 {
         let request = request(resource, group, timeout_ms, input, output);
-        news::ask(self.gate.acquire_owned(request).yielding(tie::take()))
+        news::ask(self.gate.acquire_owned(request).for_task(tie::take()))
     }
 
     /// A permit at once, or [`DENIED`]. Never overtakes a waiting call.

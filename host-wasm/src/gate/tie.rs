@@ -5,18 +5,18 @@
 
 use std::cell::Cell;
 
-use tidegate_core::yielding::YieldToken;
+use tidegate_core::yielding::TaskToken;
 
 thread_local! {
-    static LENT: Cell<Option<YieldToken>> = const { Cell::new(None) };
+    static LENT: Cell<Option<TaskToken>> = const { Cell::new(None) };
 }
 
 /// The next permit is asked for with `tie`; `None` takes back what was lent.
-pub fn lend(tie: Option<YieldToken>) {
+pub fn lend(tie: Option<TaskToken>) {
     LENT.set(tie);
 }
 
 /// The tie to ask with; it is lent once.
-pub(super) fn take() -> Option<YieldToken> {
+pub(super) fn take() -> Option<TaskToken> {
     LENT.take()
 }

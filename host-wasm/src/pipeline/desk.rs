@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_core::driver::{FatalError, SaveError, Workload};
 use tidegate_core::pipeline::{Batch, FinishedRowGroup, HookError, ProviderDegraded, Task, TaskOutcome};
-use tidegate_core::yielding::YieldToken;
+use tidegate_core::yielding::TaskToken;
 use wasm_bindgen::prelude::*;
 
 /// What a run calls, for TypeScript.
@@ -63,7 +63,7 @@ type StepAnswer = Result<Vec<u32>, String>;
 /// One task under way.
 struct Desk {
     generation: u32,
-    tie: Option<YieldToken>,
+    tie: Option<TaskToken>,
     answer: Option<Result<TaskOutcome, FatalError>>,
     waker: Option<Waker>,
 }
@@ -110,7 +110,7 @@ impl Office {
     }
 
     /// What a task is to ask for permits with.
-    pub(super) fn tie(&self, slot: u32, generation: u32) -> Option<YieldToken> {
+    pub(super) fn tie(&self, slot: u32, generation: u32) -> Option<TaskToken> {
         self.books.borrow_mut().desk(slot, generation)?.tie
     }
 
@@ -234,7 +234,7 @@ impl Workload for JsWorkload {
             if desks.len() <= place {
                 desks.resize_with(place + 1, || None);
             }
-            desks[place] = Some(Desk { generation, tie: task.yield_token, answer: None, waker: None });
+            desks[place] = Some(Desk { generation, tie: task.token, answer: None, waker: None });
         }
         let work = Work { office: Rc::clone(&self.0), slot, generation, is_answered: false };
         let (column, first_row) = (task.column.index() as u32, task.first_row as f64);

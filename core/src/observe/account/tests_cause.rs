@@ -120,9 +120,9 @@ fn a_slot_is_kept_for_a_worker_that_yielded_until_the_two_machines_are_settled()
     let (mut admission, [chat, _]) = calls(1);
     let Acquire::Granted(_elsewhere) = admission.acquire(at(0), &Request::new(chat)) else { panic!("it is free") };
     let mut scene = Scene::under(Box::new(StrictFair), column, rows(3, 1), admission);
-    let tie = scene.working.remove(0).yield_token.expect("it yields");
+    let token = scene.working.remove(0).token.expect("it yields");
     let Scene { pipeline, admission, .. } = &mut scene;
-    let Acquire::Waiting(_) = admission.acquire_yielding(at(0), &Request::new(chat), tie, pipeline) else {
+    let Acquire::Waiting(_) = admission.acquire_yielding(at(0), &Request::new(chat), token, pipeline) else {
         panic!("the call is out elsewhere")
     };
     pipeline.settle_with(at(0), admission);

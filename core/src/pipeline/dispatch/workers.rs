@@ -11,7 +11,7 @@ use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::plan::{ColumnId, Plan};
 use crate::request::ResourceId;
 use crate::task::{DemandId, GroupKind, TaskLease};
-use crate::yielding::YieldToken;
+use crate::yielding::TaskToken;
 
 /// The workers that have not answered.
 #[derive(Debug)]
@@ -119,9 +119,9 @@ impl Workers {
     }
 
     /// What a worker asks for request leases with; `None` if it does not yield.
-    pub(crate) fn yield_token(&self, worker: WorkerId, column: ColumnId, tasks: &TaskQueue) -> Option<YieldToken> {
+    pub(crate) fn token(&self, worker: WorkerId, column: ColumnId, tasks: &TaskQueue) -> Option<TaskToken> {
         let run = self.run.filter(|_| self.yields[column.index()])?;
-        Some(YieldToken { run, worker: worker.key(), vector: tasks.route(column).demand.0 })
+        Some(TaskToken { run, worker: worker.key(), vector: tasks.route(column).demand.0 })
     }
 
     /// Takes what a worker holds, if its column yields. `Ok` has its task; `Err` whether it held nothing

@@ -90,8 +90,8 @@ impl Pipeline {
             }
             let TaskKey { row_group, column, row } = key;
             let (first_row, rows) = (span.first_row, span.rows);
-            let yield_token = self.workers.yield_token(worker, column, &self.tasks);
-            let task = Task { worker, column, row_group, first_row, rows, row, attempt, yield_token };
+            let token = self.workers.token(worker, column, &self.tasks);
+            let task = Task { worker, column, row_group, first_row, rows, row, attempt, token };
             self.effects.push_back(Effect::Spawn(task));
         }
         if self.emitter.is_on() {

@@ -1,6 +1,6 @@
 //! Workers that hold nothing while they wait for a request lease.
 //!
-//! The pipeline is the [`TaskResources`] of yielding requests: it gives a [`YieldToken`] to the workers of
+//! The pipeline is the [`TaskResources`] of yielding requests: it gives a [`TaskToken`] to the workers of
 //! columns that yield, takes back what they hold when request admission says so, and gives it again when it
 //! is their turn.
 //!
@@ -17,7 +17,7 @@ use crate::pipeline::event::SchedulerFact;
 use crate::pipeline::outcome::WorkerId;
 use crate::request::{RequestAdmission, RequestPressure, ResourceId};
 use crate::time::Instant;
-use crate::yielding::{TaskResources, YieldToken};
+use crate::yielding::{TaskResources, TaskToken};
 
 /// Yielding while waiting.
 impl Pipeline {
@@ -25,7 +25,7 @@ impl Pipeline {
     /// is its number among those that share the controller; `calls` names the resources of the task stage
     /// that stand for a request resource, each with that resource.
     ///
-    /// From now on its tasks come with a [`YieldToken`], and [`Pipeline::update_pressure`] has calls to
+    /// From now on its tasks come with a [`TaskToken`], and [`Pipeline::update_pressure`] has calls to
     /// sample.
     pub fn call_through(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
         self.workers.call_through(run, calls);
@@ -105,7 +105,7 @@ impl Pipeline {
 
 /// The tokens are taken to be of this run: a driver of several runs tells them apart.
 impl TaskResources for Pipeline {
-    fn suspend(&mut self, now: Instant, token: &YieldToken) -> bool {
+    fn suspend(&mut self, now: Instant, token: &TaskToken) -> bool {
         let now = self.clock.observe(now);
         match self.workers.suspend(token.worker, &mut self.tasks) {
             Ok(key) => {
@@ -116,7 +116,7 @@ impl TaskResources for Pipeline {
         }
     }
 
-    fn resume(&mut self, now: Instant, token: &YieldToken) -> bool {
+    fn resume(&mut self, now: Instant, token: &TaskToken) -> bool {
         match self.workers.resume(token.worker, &mut self.tasks) {
             Ok(key) => {
                 let now = self.clock.observe(now);
@@ -127,13 +127,13 @@ impl TaskResources for Pipeline {
         }
     }
 
-    fn can_resume(&self, token: &YieldToken) -> bool {
+    fn can_resume(&self, token: &TaskToken) -> bool {
         let Some(demand) = self.workers.demand_of(token.worker, &self.tasks) else { return true };
         !self.workers.is_suspended(token.worker, &self.tasks) || self.tasks.tasks().is_available(demand)
     }
 
-    fn blocks(&self, holder: &YieldToken, token: &YieldToken) -> bool {
-        let demand_of = |token: &YieldToken| self.workers.demand_of(token.worker, &self.tasks);
+    fn blocks(&self, holder: &TaskToken, token: &TaskToken) -> bool {
+        let demand_of = |token: &TaskToken| self.workers.demand_of(token.worker, &self.tasks);
         let (Some(demand), Some(held)) = (demand_of(token), demand_of(holder)) else { return false };
         self.tasks.tasks().shares_shortage(demand, held)
     }

@@ -12,7 +12,7 @@ use crate::request::{Acquire, Completion, Domain, Outcome, Request, RequestAdmis
 use crate::request::{Effect as Answer, ResourceId, WaiterId};
 use crate::task::TaskGroup;
 use crate::time::{Duration, Instant};
-use crate::yielding::{YIELD_FACTOR, YieldToken};
+use crate::yielding::{TaskToken, YIELD_FACTOR};
 
 /// What a worker is doing.
 #[derive(Debug)]
@@ -145,8 +145,8 @@ impl Duo {
         let (task, _) = self.workers[label];
         let mut request = Request::new(self.calls[task.column.index()].expect("the column calls"));
         request.timeout = timeout;
-        let answer = match task.yield_token {
-            Some(tie) => self.admission.acquire_yielding(self.now, &request, tie, &mut self.pipeline),
+        let answer = match task.token {
+            Some(token) => self.admission.acquire_yielding(self.now, &request, token, &mut self.pipeline),
             None => self.admission.acquire(self.now, &request),
         };
         self.workers.get_mut(label).unwrap().1 = match answer {
@@ -259,7 +259,7 @@ fn a_worker_that_must_wait_gives_its_slot_to_work_that_can_go_elsewhere() {
 fn without_yielding_it_keeps_the_slot() {
     let config = PipelineConfig { yield_while_waiting: false, ..slots(3, 3) };
     let mut duo = Duo::start(TWO, &[("a", Some("a")), ("b", Some("b"))], config);
-    assert_eq!(duo.workers["a0"].0.yield_token, None);
+    assert_eq!(duo.workers["a0"].0.token, None);
     duo.ask("a0");
     duo.ask("a1");
     assert_eq!(duo.labels(), ["a0", "a1", "b0"]);
@@ -269,7 +269,7 @@ fn without_yielding_it_keeps_the_slot() {
 fn a_column_may_say_for_itself_whether_it_yields() {
     let columns = [calling("a", Some("a")).yields(false), calling("own", None).yields(true), calling("own2", None)];
     let duo = Duo::of(TWO, columns.into_iter().map(|column| (column, Some("a"))), slots(8, 1));
-    let ties = ["a0", "own0", "own20"].map(|label| duo.workers[label].0.yield_token.is_some());
+    let ties = ["a0", "own0", "own20"].map(|label| duo.workers[label].0.token.is_some());
     assert_eq!(ties, [false, true, false]);
 }
 
@@ -408,7 +408,7 @@ fn a_forged_tie_changes_nothing() {
     let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
     duo.ask("a0");
     let request = Request::new(duo.calls[0].unwrap());
-    let stranger = YieldToken { run: SlotKey::from_bits(7), worker: SlotKey::from_bits(u64::MAX), vector: 9 };
+    let stranger = TaskToken { run: SlotKey::from_bits(7), worker: SlotKey::from_bits(u64::MAX), vector: 9 };
     let answer = duo.admission.acquire_yielding(duo.now, &request, stranger, &mut duo.pipeline);
     let Acquire::Waiting(waiter) = answer else { panic!("{answer:?}") };
     duo.pipeline.settle_with(duo.now, &mut duo.admission);

@@ -12,7 +12,7 @@ use crate::request::provider::{Attempt, Change, RetryStanding};
 use crate::request::shared::Waiter;
 use crate::request::snapshot::{HealthState, UnavailableCause};
 use crate::time::Instant;
-use crate::yielding::{TaskResources, YieldToken};
+use crate::yielding::{TaskResources, TaskToken};
 
 /// Calls that are made again.
 impl RequestAdmission {
@@ -48,7 +48,7 @@ impl RequestAdmission {
         now: Instant,
         request: &Request,
         retry: Retry,
-        token: YieldToken,
+        token: TaskToken,
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
         let now = self.begin(now);

@@ -6,7 +6,7 @@ use crate::request::keys::{Request, ResourceId};
 use crate::request::provider::Attempt;
 use crate::request::yielding::{YieldClass, YieldState, YieldingWaiter};
 use crate::time::Instant;
-use crate::yielding::{TaskResources, YIELD_FACTOR, YieldToken};
+use crate::yielding::{TaskResources, TaskToken, YIELD_FACTOR};
 
 impl RequestAdmission {
     /// [`RequestAdmission::acquire`] for a worker that gives its task resources back if it has to wait.
@@ -16,7 +16,7 @@ impl RequestAdmission {
         &mut self,
         now: Instant,
         request: &Request,
-        token: YieldToken,
+        token: TaskToken,
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
         let now = self.begin(now);
@@ -33,7 +33,7 @@ impl RequestAdmission {
         request: &Request,
         at: &Located,
         attempt: Attempt,
-        token: YieldToken,
+        token: TaskToken,
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
         // Only a worker whose last request was rejected may hold nothing here.
@@ -98,12 +98,12 @@ impl RequestAdmission {
         self.unserved.clear();
     }
 
-    fn unblock_yielded(&mut self, is_open: impl FnMut(&YieldToken) -> bool) {
+    fn unblock_yielded(&mut self, is_open: impl FnMut(&TaskToken) -> bool) {
         let Self { shared, providers, .. } = self;
         shared.yielding.unblock(is_open, |provider, set| providers[provider.index()].unblock_yielded(set));
     }
 
-    fn yield_class(&mut self, resource: ResourceId, at: &Located, token: &YieldToken) -> YieldClass {
+    fn yield_class(&mut self, resource: ResourceId, at: &Located, token: &TaskToken) -> YieldClass {
         self.shared.yielding.class(resource, token).unwrap_or_else(|| {
             let class = self.providers[at.provider].add_yield_class();
             self.shared.yielding.add_class(resource, token, class);

@@ -151,7 +151,7 @@ impl World {
         let kind = &self.kinds[work.task.column.index()];
         let request = Request { group: kind.tenant, ..Request::new(self.providers[provider].resource) };
         let Self { admission, pipeline, now, .. } = self;
-        let answer = match (retry, work.task.yield_token) {
+        let answer = match (retry, work.task.token) {
             (None, Some(token)) => admission.acquire_yielding(*now, &request, token, pipeline),
             (None, None) => admission.acquire(*now, &request),
             (Some(retry), Some(token)) => admission.retry_yielding(*now, &request, retry, token, pipeline),
