@@ -119,7 +119,7 @@ fn judge(error: Option<&CallError>) -> (Completion, TaskOutcome) {
     }
 }
 
-/// A pipeline of two columns against a server that bears fewer calls than the cap, for a while, then drained.
+/// A pipeline of two columns against a server that bears fewer calls than the cap, for a while, then wound down.
 #[tokio::main]
 async fn in_real_time(span: StdDuration) -> Result<(), Failure> {
     let spec = ProviderSpec {
@@ -177,7 +177,7 @@ async fn in_real_time(span: StdDuration) -> Result<(), Failure> {
         memory.look(began.elapsed().as_millis() as u64, span.as_millis() as u64)?;
     }
     eprintln!();
-    handle.drain();
+    handle.wind_down();
     let report = run.await?;
     let counters = server.counters();
     let state = gate.snapshot(&key).ok_or("it was registered")?;
@@ -191,7 +191,7 @@ async fn in_real_time(span: StdDuration) -> Result<(), Failure> {
     let leases = gate.core().with(|machine, _| machine.active_leases() + machine.waiting());
     println!("  held at the end: {leases} leases, {} in flight here, {} there", state.in_flight, server.in_flight());
     let all_back = leases == 0 && state.in_flight == 0 && server.in_flight() == 0;
-    if !all_back || report.stop != StopReason::Drained || report.rows_dropped > 0 {
+    if !all_back || report.stop != StopReason::WoundDown || report.rows_dropped > 0 {
         return Err(format!("something was lost: {report:?}").into());
     }
     memory.verdict()

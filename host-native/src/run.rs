@@ -373,7 +373,7 @@ async fn drive(
                 }
                 interrupted = true;
                 screen.say("interrupted: finishing the row groups in work, beginning no other (once more to stop at once)");
-                handle.drain();
+                handle.wind_down();
             }
         }
     };

@@ -224,10 +224,10 @@ pub struct RunHandle<H: Host> {
 
 impl<H: Host> RunHandle<H> {
     /// Winds the run down: no further row group is begun, and those in work are finished and saved. The
-    /// report's reason is then [`StopReason::Drained`](crate::pipeline::StopReason::Drained). A
+    /// report's reason is then [`StopReason::WoundDown`](crate::pipeline::StopReason::WoundDown). A
     /// run may still be cancelled meanwhile.
-    pub fn drain(&self) {
-        self.shared.drain();
+    pub fn wind_down(&self) {
+        self.shared.wind_down();
     }
 
     /// Stops the run: nothing more is begun, tasks under way are told to stop, and the run resolves once

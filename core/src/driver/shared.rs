@@ -171,8 +171,8 @@ impl<H: Host> Shared<H> {
 
 /// Commands of handles.
 impl<H: Host> Shared<H> {
-    pub(super) fn drain(&self) {
-        self.command(|state, now| state.pipeline().drain(now));
+    pub(super) fn wind_down(&self) {
+        self.command(|state, now| state.pipeline().wind_down(now));
     }
 
     pub(super) fn cancel(&self) {

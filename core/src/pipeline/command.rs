@@ -79,7 +79,7 @@ pub enum PipelineCommand {
         column: ColumnId,
         weight: f64,
     },
-    Drain {
+    WindDown {
         now: Instant,
     },
     Cancel {
@@ -122,7 +122,7 @@ impl Pipeline {
             // A command that was refused is refused again.
             PipelineCommand::SetPolicy { now, policy } => drop(self.set_policy(now, policy)),
             PipelineCommand::SetWeight { now, column, weight } => drop(self.set_weight(now, column, weight)),
-            PipelineCommand::Drain { now } => self.drain(now),
+            PipelineCommand::WindDown { now } => self.wind_down(now),
             PipelineCommand::Cancel { now } => self.cancel(now),
         }
     }

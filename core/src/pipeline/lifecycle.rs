@@ -3,14 +3,14 @@
 //! | reason | workers | row groups that are not complete |
 //! | --- | --- | --- |
 //! | completed | none are left | none are left |
-//! | drained | finish | those that were admitted are finished first; no other is |
+//! | wound down | finish | those that were admitted are finished first; no other is |
 //! | early shutdown, provider exhausted | finish | their complete rows are saved, the rest dropped |
 //! | checkpoint failed, hook failed, provider unavailable, stuck | finish | not saved: a resumed run makes them anew |
 //! | cancelled, fatal | aborted, and waited for | not saved |
 //!
 //! A row group that is complete is saved whatever the reason. A later stop can only make the first one
 //! stricter; it replaces the reported reason only if it is worse (fatal, then checkpoint or hook failed, then
-//! all others, then drained). A hook or a checkpoint that is under way is waited for, whatever the reason; no
+//! all others, then wound down). A hook or a checkpoint that is under way is waited for, whatever the reason; no
 //! pre-batch hook is called any more.
 
 use super::event::StopKind;
@@ -102,7 +102,7 @@ impl Lifecycle {
 
     /// Lets the run end once the row groups in work are finished.
     pub(crate) fn wind_down(&mut self) {
-        self.reason = Some(StopReason::Drained);
+        self.reason = Some(StopReason::WoundDown);
     }
 
     /// Stops the run, or makes a stop stricter. `None` once the run is over.
@@ -142,7 +142,7 @@ fn severity(reason: &StopReason) -> u8 {
     match reason {
         StopReason::Fatal { .. } => 3,
         StopReason::CheckpointFailed { .. } | StopReason::HookFailed { .. } => 2,
-        StopReason::Drained => 0,
+        StopReason::WoundDown => 0,
         _ => 1,
     }
 }

@@ -24,7 +24,7 @@ pub enum StopReason {
     /// Every row group was saved.
     Completed,
     /// It was asked to finish what was in work and to begin no more.
-    Drained,
+    WoundDown,
     /// It was asked to stop.
     Cancelled,
     /// Too many of the latest final outcomes were failures.
@@ -83,7 +83,7 @@ impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Completed => f.write_str("completed"),
-            Self::Drained => f.write_str("drained"),
+            Self::WoundDown => f.write_str("wound down"),
             Self::Cancelled => f.write_str("cancelled"),
             Self::EarlyShutdown { failures, window } => {
                 write!(f, "shut down early: {failures} of the last {window} final outcomes were failures")

@@ -147,10 +147,10 @@ impl Recorded<Pipeline> {
         self.note_accepted(command, answer)
     }
 
-    /// [`Pipeline::drain`]
-    pub fn drain(&mut self, now: Instant) {
-        self.note(|| PipelineCommand::Drain { now });
-        self.machine.drain(now);
+    /// [`Pipeline::wind_down`]
+    pub fn wind_down(&mut self, now: Instant) {
+        self.note(|| PipelineCommand::WindDown { now });
+        self.machine.wind_down(now);
     }
 
     /// [`Pipeline::cancel`]

@@ -249,10 +249,10 @@ export class Pipeline<Seed extends object = object, Made extends object = object
    *   .column("square", { fill: ({ n }) => n * n })
    *   .start();
    * run.on("row_group_checkpointed", () => {
-   *   if (run.progress().rowsDone >= 500) run.drain();
+   *   if (run.progress().rowsDone >= 500) run.windDown();
    * });
    * const { stop } = await run.report;
-   * console.log(stop.reason); // drained
+   * console.log(stop.reason); // wound_down
    * ```
    *
    * @throws RangeError and Error, which name the setting or the column that cannot work

@@ -251,7 +251,7 @@ test("a task that ignores its signal keeps nobody waiting, and its answer is nob
   await quiet();
 });
 
-test("drain finishes the row groups in work and begins no more", async () => {
+test("winding down finishes the row groups in work and begins no more", async () => {
   const saved = [];
   const held = gate();
   let began = 0;
@@ -264,10 +264,10 @@ test("drain finishes the row groups in work and begins no more", async () => {
     .save((_, group) => saved.push(group.rowGroup))
     .start();
   await until(() => began, (rows) => rows === 20);
-  run.drain();
+  run.windDown();
   held.open();
   const report = await run.report;
-  assert.deepEqual([report.stop.reason, report.rowsOut, report.rowsNotStarted], ["drained", 20, 80]);
+  assert.deepEqual([report.stop.reason, report.rowsOut, report.rowsNotStarted], ["wound_down", 20, 80]);
   assert.deepEqual(sorted(saved), [0, 1]);
 });
 
@@ -299,12 +299,12 @@ test("callbacks may cancel, ask, subscribe and start other runs at any moment", 
     .start();
   const unsubscribe = run.subscribe((event) => {
     run.progress();
-    if (event.kind === "row_group_checkpointed") run.drain();
+    if (event.kind === "row_group_checkpointed") run.windDown();
     if (event.kind === "job_stopping") unsubscribe();
     assert.ok(event.sequence >= 0);
   });
   const report = await run.report;
-  assert.ok(["drained", "cancelled"].includes(report.stop.reason), report.stop.reason);
+  assert.ok(["wound_down", "cancelled"].includes(report.stop.reason), report.stop.reason);
   for (const { rowsOut } of inner) assert.equal(rowsOut, 3);
   assert.equal(run.progress().finished, true);
 });

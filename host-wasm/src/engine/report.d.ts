@@ -1,7 +1,7 @@
 /** Why a run ended. */
 export type StopReason =
   | { reason: "completed" }
-  | { reason: "drained" }
+  | { reason: "wound_down" }
   | { reason: "cancelled" }
   | { reason: "early_shutdown"; failures: number; window: number }
   | { reason: "provider_exhausted"; group: string[]; waited: Nanos }

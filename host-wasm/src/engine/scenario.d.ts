@@ -60,8 +60,8 @@ export interface Scenario {
   post_batch?: Answering | null;
   /** How row groups are saved [at once, and it works]. */
   checkpoint?: Answering;
-  /** When the run is drained: it finishes what it has admitted, and admits no more [never]. */
-  drain_at_ms?: Millis | null;
+  /** When the run is wound down: it finishes what it has admitted, and admits no more [never]. */
+  wind_down_at_ms?: Millis | null;
   /** When the run is cancelled [never]. */
   cancel_at_ms?: Millis | null;
   /** Other callers of the same models [none]. */

@@ -121,7 +121,7 @@ pub(super) fn report(report: &RunReport) -> Vec<f64> {
 fn stop(reason: &StopReason) -> [f64; 3] {
     match reason {
         StopReason::Completed => [0.0, 0.0, 0.0],
-        StopReason::Drained => [1.0, 0.0, 0.0],
+        StopReason::WoundDown => [1.0, 0.0, 0.0],
         StopReason::Cancelled => [2.0, 0.0, 0.0],
         StopReason::EarlyShutdown { failures, window } => [3.0, f64::from(*failures), f64::from(*window)],
         StopReason::ProviderExhausted { waited, .. } => [4.0, waited.as_nanos() as f64 / 1e6, 0.0],

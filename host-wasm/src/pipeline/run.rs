@@ -134,8 +134,9 @@ impl PipelineRun {
     }
 
     /// Winds the run down: row groups in work are finished and saved.
-    pub fn drain(&self) {
-        self.handle.drain();
+    #[wasm_bindgen(js_name = windDown)]
+    pub fn wind_down(&self) {
+        self.handle.wind_down();
         news::announce();
     }
 

@@ -331,7 +331,7 @@ fn around(chance: &mut Chance, scenario: Scenario) -> Scenario {
         pre_batch,
         post_batch: chance.some(30, answering),
         checkpoint: answering(chance),
-        drain_at: chance.some(16, |chance| chance.millis(0, 600)),
+        wind_down_at: chance.some(16, |chance| chance.millis(0, 600)),
         cancel_at: chance.some(12, |chance| chance.millis(0, 600)),
         holders,
         ..scenario

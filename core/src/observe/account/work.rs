@@ -177,7 +177,7 @@ impl TaskResources {
                 about.row_group.into_iter().for_each(|row_group| self.forget(row_group));
             }
             SchedulerFact::QueueDrained { discarded: 1.. } => self.discard_queue(),
-            SchedulerFact::JobStopping { stop: StopKind::Drained, .. } => {}
+            SchedulerFact::JobStopping { stop: StopKind::WoundDown, .. } => {}
             SchedulerFact::JobStopping { .. } | SchedulerFact::JobCompleted { .. } => self.stopping = true,
             _ => {}
         }

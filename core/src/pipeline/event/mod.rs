@@ -103,8 +103,8 @@ pub struct Correlation {
 pub enum StopKind {
     /// [`StopReason::Completed`]
     Completed,
-    /// [`StopReason::Drained`]
-    Drained,
+    /// [`StopReason::WoundDown`]
+    WoundDown,
     /// [`StopReason::Cancelled`]
     Cancelled,
     /// [`StopReason::EarlyShutdown`]
@@ -127,7 +127,7 @@ impl From<&StopReason> for StopKind {
     fn from(reason: &StopReason) -> Self {
         match reason {
             StopReason::Completed => Self::Completed,
-            StopReason::Drained => Self::Drained,
+            StopReason::WoundDown => Self::WoundDown,
             StopReason::Cancelled => Self::Cancelled,
             StopReason::EarlyShutdown { .. } => Self::EarlyShutdown,
             StopReason::ProviderExhausted { .. } => Self::ProviderExhausted,
@@ -155,8 +155,8 @@ pub enum SchedulerFact {
         /// Those of them that an earlier run has saved.
         resumed: u32,
     },
-    /// The run stops before everything is made: nothing is admitted or started any more; only a drained run
-    /// still makes what is left of the row groups in work. Told again when a stop becomes stricter, or its
+    /// The run stops before everything is made: nothing is admitted or started any more; only a run that is
+    /// wound down still makes what is left of the row groups in work. Told again when a stop becomes stricter, or its
     /// reason is replaced by a worse one. What a stop throws away comes next:
     /// [`SchedulerFact::QueueDrained`], and [`SchedulerFact::RowGroupDiscarded`] for each row group once it
     /// is quiet.

@@ -68,7 +68,7 @@ impl Pipeline {
 
     /// The run ends once the row groups in work are finished.
     pub(super) fn emit_wound_down(&mut self) {
-        let fact = SchedulerFact::JobStopping { stop: StopKind::Drained, aborts: false };
+        let fact = SchedulerFact::JobStopping { stop: StopKind::WoundDown, aborts: false };
         self.emitter.run(self.clock.latest(), fact);
     }
 

@@ -197,7 +197,7 @@ impl Pipeline {
 
     /// Winds the run down: no further row group is admitted, and those in work are finished and saved. What
     /// is left is for a resumed run. Nothing changes if there is none, or if the run is stopping already.
-    pub fn drain(&mut self, now: Instant) {
+    pub fn wind_down(&mut self, now: Instant) {
         let now = self.clock.observe(now);
         if matches!(self.lifecycle.state(), RunState::Idle | RunState::Running) && self.row_groups.close() {
             self.lifecycle.wind_down();

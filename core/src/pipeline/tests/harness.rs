@@ -186,7 +186,7 @@ impl Rig {
     }
 
     pub(crate) fn wind_down(&mut self) {
-        self.pipeline.drain(self.now);
+        self.pipeline.wind_down(self.now);
         self.drain();
     }
 

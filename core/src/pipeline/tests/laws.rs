@@ -291,7 +291,7 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
     let config = random_config(&mut rng);
     let weather = Weather::random(&mut rng);
     let cancel_at = (rng.below(5) == 0).then(|| rng.below(60));
-    let drain_at = (rng.below(6) == 0).then(|| rng.below(60));
+    let wind_down_at = (rng.below(6) == 0).then(|| rng.below(60));
     let bad_disk = rng.below(12) == 0;
     let bad_hooks = rng.below(6) == 0;
     let mut rig = Rig::start_with(columns, config.clone(), if is_watched { Interest::ALL } else { Interest::NONE });
@@ -308,7 +308,7 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
         }
         if cancel_at == Some(step) {
             rig.cancel();
-        } else if drain_at == Some(step) {
+        } else if wind_down_at == Some(step) {
             rig.wind_down();
         } else if (!rig.pre_batch.is_empty() || !rig.post_batch.is_empty())
             && (rng.below(3) == 0 || rig.running.is_empty())

@@ -63,7 +63,7 @@ fn cancel_before_the_start_ends_the_run_at_once() {
 }
 
 #[test]
-fn a_drained_run_finishes_the_row_groups_in_work_and_begins_no_other() {
+fn a_run_that_is_wound_down_finishes_the_row_groups_in_work_and_begins_no_other() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], PipelineConfig { row_groups: 2, ..rows(10, 2) });
     rig.succeed("a:0.0");
     rig.wind_down();
@@ -72,12 +72,12 @@ fn a_drained_run_finishes_the_row_groups_in_work_and_begins_no_other() {
         if first_try { retry(RetryKind::Timeout) } else { TaskOutcome::Success }
     });
     let report = rig.report();
-    assert_eq!((&report.stop, report.rows_out, report.rows_dropped), (&StopReason::Drained, 4, 0));
+    assert_eq!((&report.stop, report.rows_out, report.rows_dropped), (&StopReason::WoundDown, 4, 0));
     assert_eq!((report.rows_not_started, rig.ends), (6, 1));
 }
 
 #[test]
-fn what_a_drained_run_left_is_what_a_resumed_run_makes() {
+fn what_a_run_that_is_wound_down_left_is_what_a_resumed_run_makes() {
     let mut rig = Rig::start([cell("a", &[])], PipelineConfig { row_groups: 1, ..rows(6, 2) });
     rig.wind_down();
     rig.run(|_, _| TaskOutcome::Success);
@@ -97,22 +97,22 @@ fn to_drain_a_run_that_has_admitted_everything_changes_nothing() {
 }
 
 #[test]
-fn a_run_that_is_drained_before_its_start_ends_at_once() {
+fn a_run_that_is_wound_down_before_its_start_ends_at_once() {
     let mut rig = Rig::new([cell("a", &[])], rows(4, 2));
     rig.wind_down();
     rig.pipeline.start(rig.now);
     rig.drain();
-    assert_eq!((rig.ends, rig.spawned.len(), stop(&rig)), (1, 0, &StopReason::Drained));
+    assert_eq!((rig.ends, rig.spawned.len(), stop(&rig)), (1, 0, &StopReason::WoundDown));
 }
 
 #[test]
-fn a_drained_run_may_be_cancelled_or_fail_after_all() {
+fn a_run_that_is_wound_down_may_be_cancelled_or_fail_after_all() {
     let config = PipelineConfig { row_groups: 1, submission_limit: 1, ..rows(4, 2) };
     let mut rig = listening([cell("a", &[])], config.clone());
     rig.wind_down();
     rig.wind_down();
     rig.cancel();
-    assert_eq!(told(&mut rig), [stopping(StopKind::Drained, false), stopping(StopKind::Cancelled, true)]);
+    assert_eq!(told(&mut rig), [stopping(StopKind::WoundDown, false), stopping(StopKind::Cancelled, true)]);
     assert_eq!(rig.pipeline.queued(), 0, "what was queued is thrown away as by any stop");
     rig.end_all(TaskOutcome::Cancelled);
     assert_eq!(*stop(&rig), StopReason::Cancelled);

@@ -1,4 +1,4 @@
-//! After a stop nothing starts: no row group and no task; once a run is drained, no row group. Whatever is under way ends, hooks that were asked for included. A
+//! After a stop nothing starts: no row group and no task; once a run is wound down, no row group. Whatever is under way ends, hooks that were asked for included. A
 //! stop is told before the end, and for the same reason.
 
 use alloc::format;
@@ -12,7 +12,7 @@ use crate::pipeline::event::{SchedulerEvent, SchedulerFact, StopKind};
 pub(super) struct Stops {
     because: Option<&'static str>,
     told: Option<StopKind>,
-    drains: bool,
+    winds_down: bool,
 }
 
 impl Stops {
@@ -31,9 +31,9 @@ impl Check for Stops {
     fn on_event(&mut self, _: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
         match event.fact {
             SchedulerFact::JobStopping { stop, .. } => {
-                // A drained run goes on with what it has admitted.
-                self.drains = stop == StopKind::Drained;
-                if !self.drains {
+                // A run that is wound down goes on with what it has admitted.
+                self.winds_down = stop == StopKind::WoundDown;
+                if !self.winds_down {
                     self.stop("a stop was told");
                 }
                 self.told = Some(stop);
@@ -46,8 +46,8 @@ impl Check for Stops {
             SchedulerFact::HookFailed { .. } => self.stop("a hook failed"),
             SchedulerFact::TaskCompleted { outcome: None, .. } => self.stop("a bug was met"),
             SchedulerFact::QueueDrained { discarded: 1.. } => self.stop("a stop emptied the queue"),
-            SchedulerFact::RowGroupAdmitted { .. } if self.drains => {
-                return Err(format!("{:?} though the run is drained", event.fact.kind()));
+            SchedulerFact::RowGroupAdmitted { .. } if self.winds_down => {
+                return Err(format!("{:?} though the run is wound down", event.fact.kind()));
             }
             SchedulerFact::RowGroupAdmitted { .. }
             | SchedulerFact::ReadyEnqueued { .. }

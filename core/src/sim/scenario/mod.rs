@@ -149,9 +149,9 @@ pub struct Scenario {
     /// How row groups are saved \[at once, and it works\].
     #[serde(default)]
     pub checkpoint: Answering,
-    /// When the run is drained: it finishes what it has admitted, and admits no more \[never\].
-    #[serde(default, rename = "drain_at_ms", with = "millis::option")]
-    pub drain_at: Option<Duration>,
+    /// When the run is wound down: it finishes what it has admitted, and admits no more \[never\].
+    #[serde(default, rename = "wind_down_at_ms", with = "millis::option")]
+    pub wind_down_at: Option<Duration>,
     /// When the run is cancelled \[never\].
     #[serde(default, rename = "cancel_at_ms", with = "millis::option")]
     pub cancel_at: Option<Duration>,
@@ -195,7 +195,7 @@ impl Default for Scenario {
             pre_batch: None,
             post_batch: None,
             checkpoint: Answering::default(),
-            drain_at: None,
+            wind_down_at: None,
             cancel_at: None,
             holders: Vec::new(),
             changes: Vec::new(),
@@ -409,7 +409,7 @@ impl Scenario {
             hook.validate("post_batch.takes_ms")?;
         }
         self.checkpoint.validate("checkpoint.takes_ms")?;
-        self.drain_at.map_or(Ok(()), |at| require_span("drain_at_ms", at))?;
+        self.wind_down_at.map_or(Ok(()), |at| require_span("wind_down_at_ms", at))?;
         self.cancel_at.map_or(Ok(()), |at| require_span("cancel_at_ms", at))?;
         let known = Known {
             models: &|name| self.models.iter().any(|model| model.name == name),

@@ -98,7 +98,7 @@ enum Due {
     Checkpoint(u32),
     Hold(usize),
     LetGo(usize),
-    Drain,
+    WindDown,
     Cancel,
     Change,
 }
@@ -228,8 +228,8 @@ impl World {
             }
             self.schedule_at(Instant::ZERO + until, Due::LetGo(holder));
         }
-        if let Some(at) = scenario.drain_at {
-            self.schedule_at(Instant::ZERO + at, Due::Drain);
+        if let Some(at) = scenario.wind_down_at {
+            self.schedule_at(Instant::ZERO + at, Due::WindDown);
         }
         if let Some(at) = scenario.cancel_at {
             self.schedule_at(Instant::ZERO + at, Due::Cancel);
@@ -424,7 +424,7 @@ impl World {
             Due::Checkpoint(row_group) => self.end_checkpoint(row_group),
             Due::Hold(holder) => self.hold(holder),
             Due::LetGo(holder) => self.let_go(holder),
-            Due::Drain => self.pipeline.drain(self.now),
+            Due::WindDown => self.pipeline.wind_down(self.now),
             Due::Cancel => self.give_up(),
             Due::Change => self.carry_out_change(),
         }

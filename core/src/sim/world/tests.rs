@@ -112,10 +112,10 @@ fn hooks_and_checkpoints_take_their_time_and_fail_where_they_are_told_to() {
 }
 
 #[test]
-fn a_run_is_drained_where_the_scenario_says() {
+fn a_run_is_wound_down_where_the_scenario_says() {
     let base = scenario(40, &[model("m", 2)], &[calling("a", "m")]);
-    let report = run(&Scenario { drain_at: Some(millis(15)), ..base });
-    assert_eq!(report.stop, StopReason::Drained);
+    let report = run(&Scenario { wind_down_at: Some(millis(15)), ..base });
+    assert_eq!(report.stop, StopReason::WoundDown);
     assert!(report.rows_out > 0 && report.rows_not_started > 0 && report.rows_dropped == 0, "{report:?}");
 }
 

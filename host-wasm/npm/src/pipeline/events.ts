@@ -125,7 +125,7 @@ type Reading<Facts> = (numbers: readonly number[]) => Facts;
 
 const STOPS = [
   "completed",
-  "drained",
+  "wound_down",
   "cancelled",
   "early_shutdown",
   "provider_exhausted",

@@ -40,7 +40,7 @@ export type DroppedRows = DropReason & {
 
 /** Why a run ended. */
 export type Stop =
-  | { readonly reason: "completed" | "drained" | "cancelled" }
+  | { readonly reason: "completed" | "wound_down" | "cancelled" }
   /** Too many of the latest final outcomes were failures. */
   | { readonly reason: "early_shutdown"; readonly failures: number; readonly window: number }
   /** A fairness group was answered nothing but rate limits for too long. */
@@ -228,7 +228,7 @@ function readStop(reason: number, first: number, second: number, why: string, na
     case 0:
       return { reason: "completed" };
     case 1:
-      return { reason: "drained" };
+      return { reason: "wound_down" };
     case 2:
       return { reason: "cancelled" };
     case 3:

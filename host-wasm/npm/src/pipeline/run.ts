@@ -162,8 +162,8 @@ export class PipelineRun {
   }
 
   /** Winds the run down: no further row group is begun, and those in work are finished and saved. It may still be cancelled. */
-  drain(): void {
-    if (!this.#isFreed) this.#core.drain();
+  windDown(): void {
+    if (!this.#isFreed) this.#core.windDown();
   }
 
   /** Where the run stands. Cost: the row groups in work and the columns. */
