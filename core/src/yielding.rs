@@ -1,7 +1,7 @@
-//! Yielding: a worker gives its task resources back while it waits for a request lease.
+//! Requests of workers: a worker gives its task resources back while it waits for a request lease, and asks for none once its run stops.
 //!
 //! A request that is made through [`RequestAdmission::acquire_yielding`](crate::request::RequestAdmission::acquire_yielding)
-//! carries the [`TaskToken`] of the worker that makes it. If the request must wait, the worker *yields*: it holds no task
+//! carries the [`TaskToken`] of the worker that makes it. If the request must wait and the token says so, the worker *yields*: it holds no task
 //! resource, so a paused provider never occupies a slot that work for another provider could use. The worker gets its
 //! request lease only together with everything it gave back, in one transaction. It never holds one while it waits for
 //! the other.
@@ -16,6 +16,8 @@
 //!   waiter that holds no task resources therefore never blocks waiters that need none.
 //! - A worker whose request was rejected (its deadline passed, for example) stays yielded until its next request is
 //!   granted or it ends.
+//! - Once a run stops, its waiting requests are rejected as cancelled, and so is every later one: calls that are out end, and none begins. See
+//!   [`RequestAdmission::reject_stopping`](crate::request::RequestAdmission::reject_stopping).
 //!
 //! Request admission depends on the task side only through [`TaskResources`], which the
 //! [pipeline](crate::pipeline::Pipeline) implements.
@@ -26,7 +28,7 @@ use crate::time::Instant;
 /// How many workers may be suspended for each call that a resource can ever have out.
 pub const YIELD_FACTOR: u32 = 2;
 
-/// The worker behind a tied request.
+/// The worker behind a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TaskToken {
@@ -34,9 +36,10 @@ pub struct TaskToken {
     pub run: SlotKey,
     /// The worker, among those of its run.
     pub worker: SlotKey,
-    /// What it holds, as a number of its run: workers of equal vectors have equal numbers. Small numbers, please: every
-    /// pair of resource and vector that ever waited is remembered.
-    pub vector: u32,
+    /// What it gives back while it waits, as a number of its run: workers of equal vectors have equal numbers. Small numbers, please:
+    /// every pair of resource and vector that ever waited is remembered. `None` for a worker that keeps what it holds.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub vector: Option<u32>,
 }
 
 /// The task stage, as request admission sees it.
@@ -52,4 +55,7 @@ pub trait TaskResources {
 
     /// Whether `holder` holds some of what the worker of `token` is short of, which cannot resume.
     fn blocks(&self, holder: &TaskToken, token: &TaskToken) -> bool;
+
+    /// Whether a run begins no call any more.
+    fn is_stopping(&self, run: SlotKey) -> bool;
 }

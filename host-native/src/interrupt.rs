@@ -2,6 +2,15 @@
 
 use std::io;
 
+/// Who asks a program to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StopSignal {
+    /// A person, by Ctrl-C.
+    Interrupt,
+    /// Another program, which kills after a while what has not ended by itself.
+    Terminate,
+}
+
 /// Listens for the signals that ask a program to stop.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
@@ -27,18 +36,19 @@ impl Interrupts {
 
     /// Ends when the next signal comes.
     #[cfg(unix)]
-    pub(crate) async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) -> StopSignal {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => StopSignal::Interrupt,
+            _ = self.terminate.recv() => StopSignal::Terminate,
         }
     }
 
     /// Ends when the next signal comes.
     #[cfg(not(unix))]
-    pub(crate) async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) -> StopSignal {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
+        StopSignal::Interrupt
     }
 }

@@ -24,7 +24,7 @@ use crate::error::{Error, Exit};
 use crate::example;
 use crate::fill::Caller;
 use crate::host::TokioHost;
-use crate::interrupt::Interrupts;
+use crate::interrupt::{Interrupts, StopSignal};
 use crate::job::{GeneratedColumn, Job};
 use crate::models::{Models, task_resources};
 use crate::observe::Watch;
@@ -330,8 +330,8 @@ fn take_down(log: &mut Option<LogWriter>, run: &RunHandle<TokioHost>, models: &M
     }
 }
 
-/// Awaits the end of `run`. The first signal drains it: what was paid for is kept. The second does not wait for that; what
-/// was not finished is made anew by a resumed run.
+/// Awaits the end of `run`. A person's first signal winds it down: what was paid for is kept. A program's drains it: the calls that are out
+/// end, whatever pause their providers are in. The second signal waits for neither; what was not finished is made anew by a resumed run.
 async fn drive(
     run: driver::Run<TokioHost, JobWork>,
     watched: &Watched<'_>,
@@ -367,13 +367,21 @@ async fn drive(
                     handle.cancel();
                 }
             }
-            () = interrupts.next() => {
+            signal = interrupts.next() => {
                 if interrupted {
                     break None;
                 }
                 interrupted = true;
-                screen.say("interrupted: finishing the row groups in work, beginning no other (once more to stop at once)");
-                handle.wind_down();
+                match signal {
+                    StopSignal::Interrupt => {
+                        screen.say("interrupted: finishing the row groups in work, beginning no other (once more to stop at once)");
+                        handle.wind_down();
+                    }
+                    StopSignal::Terminate => {
+                        screen.say("terminated: awaiting the calls that are out, making no other (once more to stop at once)");
+                        handle.drain();
+                    }
+                }
             }
         }
     };

@@ -138,7 +138,7 @@ fn verdict(ending: &Ending, earlier: Earlier, unavailable: &str) -> (Exit, Optio
         }
         StopReason::Completed | StopReason::EarlyShutdown { .. } => blame(report),
         StopReason::ProviderExhausted { .. } | StopReason::ProviderUnavailable { .. } => Exit::Provider,
-        StopReason::Cancelled | StopReason::WoundDown => Exit::Interrupted,
+        StopReason::Cancelled | StopReason::WoundDown | StopReason::Drained => Exit::Interrupted,
         StopReason::CheckpointFailed { .. } => Exit::Output,
         _ => Exit::Internal,
     };
@@ -146,6 +146,7 @@ fn verdict(ending: &Ending, earlier: Earlier, unavailable: &str) -> (Exit, Optio
         StopReason::Completed if report.rows_out + earlier.rows_out > 0 || report.rows_dropped == 0 => None,
         StopReason::Completed => Some("not one row could be finished".to_string()),
         StopReason::Cancelled => Some("interrupted".to_string()),
+        StopReason::Drained => Some("terminated; the calls that were out have ended".to_string()),
         StopReason::WoundDown => Some("interrupted; what was in work is finished".to_string()),
         StopReason::Fatal { column, row_group, cause } => {
             let known = report.columns.iter().find(|known| known.column == *column);

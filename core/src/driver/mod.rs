@@ -230,6 +230,13 @@ impl<H: Host> RunHandle<H> {
         self.shared.wind_down();
     }
 
+    /// Drains the run: calls that are out end, and none begins; the run resolves then, whatever pause its providers are in. Row groups that
+    /// are not complete are not saved. That holds for calls that are asked for with the [token](crate::pipeline::Task::token) of their
+    /// task; the run waits for all others.
+    pub fn drain(&self) {
+        self.shared.drain();
+    }
+
     /// Stops the run: nothing more is begun, tasks under way are told to stop, and the run resolves once
     /// every lease is back. Row groups that are complete by then are kept.
     pub fn cancel(&self) {

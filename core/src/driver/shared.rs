@@ -175,6 +175,10 @@ impl<H: Host> Shared<H> {
         self.command(|state, now| state.pipeline().wind_down(now));
     }
 
+    pub(super) fn drain(&self) {
+        self.command(|state, now| state.pipeline().drain(now));
+    }
+
     pub(super) fn cancel(&self) {
         self.command(RunState::cancel);
     }

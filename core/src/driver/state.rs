@@ -236,6 +236,10 @@ fn hook_not_called() -> HookError {
 }
 
 impl YieldingRun for RunState {
+    fn take_stop(&mut self) -> bool {
+        self.pipeline.take_stop()
+    }
+
     fn has_postponed_dispatch(&self) -> bool {
         self.pipeline.is_waiting_for_suspended()
     }
@@ -268,6 +272,10 @@ impl TaskResources for RunState {
 
     fn can_resume(&self, token: &TaskToken) -> bool {
         self.pipeline.can_resume(token)
+    }
+
+    fn is_stopping(&self, run: SlotKey) -> bool {
+        self.pipeline.is_stopping(run)
     }
 
     fn blocks(&self, holder: &TaskToken, token: &TaskToken) -> bool {

@@ -17,6 +17,9 @@ use crate::yielding::{TaskResources, TaskToken};
 ///
 /// It is `Send`, so a lock around it moves between threads exactly where the lock itself does.
 pub(crate) trait YieldingRun: TaskResources + Send + 'static {
+    /// Whether it has begun to stop since this was last asked.
+    fn take_stop(&mut self) -> bool;
+
     /// Whether the run postponed a dispatch until its suspended workers have had their chance to resume.
     fn has_postponed_dispatch(&self) -> bool;
 
@@ -90,6 +93,11 @@ impl<L: RawMutex> TaskResources for Runs<L> {
 
     fn can_resume(&self, tie: &TaskToken) -> bool {
         self.registered.get(tie.run).is_none_or(|run| run.lock().can_resume(tie))
+    }
+
+    /// A run that is over begins nothing either.
+    fn is_stopping(&self, run: SlotKey) -> bool {
+        self.registered.get(run).is_none_or(|run_state| run_state.lock().is_stopping(run))
     }
 
     fn blocks(&self, holder: &TaskToken, token: &TaskToken) -> bool {

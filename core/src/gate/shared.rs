@@ -304,8 +304,12 @@ impl<H: Host> Gate<H> {
         self.shared.command(|state, now| {
             let mut run_state = run.lock();
             let result = command(&mut run_state, &state.machine, now);
+            let stops = run_state.take_stop();
             let has_postponed_dispatch = run_state.has_postponed_dispatch();
             drop(run_state);
+            if stops {
+                state.machine.reject_stopping(now, &mut state.runs);
+            }
             if has_postponed_dispatch {
                 state.machine.resume_yielded(now, &mut state.runs);
                 run.lock().resume_dispatch(now);

@@ -82,6 +82,9 @@ pub enum PipelineCommand {
     WindDown {
         now: Instant,
     },
+    Drain {
+        now: Instant,
+    },
     Cancel {
         now: Instant,
     },
@@ -123,6 +126,7 @@ impl Pipeline {
             PipelineCommand::SetPolicy { now, policy } => drop(self.set_policy(now, policy)),
             PipelineCommand::SetWeight { now, column, weight } => drop(self.set_weight(now, column, weight)),
             PipelineCommand::WindDown { now } => self.wind_down(now),
+            PipelineCommand::Drain { now } => self.drain(now),
             PipelineCommand::Cancel { now } => self.cancel(now),
         }
     }

@@ -5,12 +5,14 @@
 //! | completed | none are left | none are left |
 //! | wound down | finish | those that were admitted are finished first; no other is |
 //! | early shutdown, provider exhausted | finish | their complete rows are saved, the rest dropped |
-//! | checkpoint failed, hook failed, provider unavailable, stuck | finish | not saved: a resumed run makes them anew |
+//! | drained, checkpoint failed, hook failed, provider unavailable, stuck | finish | not saved: a resumed run makes them anew |
 //! | cancelled, fatal | aborted, and waited for | not saved |
+//!
+//! A worker that finishes begins no call any more: its requests are [rejected](crate::request::RequestAdmission::reject_stopping).
 //!
 //! A row group that is complete is saved whatever the reason. A later stop can only make the first one
 //! stricter; it replaces the reported reason only if it is worse (fatal, then checkpoint or hook failed, then
-//! all others, then wound down). A hook or a checkpoint that is under way is waited for, whatever the reason; no
+//! all others, then drained, then wound down). A hook or a checkpoint that is under way is waited for, whatever the reason; no
 //! pre-batch hook is called any more.
 
 use super::event::StopKind;
@@ -140,10 +142,11 @@ impl Lifecycle {
 
 fn severity(reason: &StopReason) -> u8 {
     match reason {
-        StopReason::Fatal { .. } => 3,
-        StopReason::CheckpointFailed { .. } | StopReason::HookFailed { .. } => 2,
+        StopReason::Fatal { .. } => 4,
+        StopReason::CheckpointFailed { .. } | StopReason::HookFailed { .. } => 3,
+        StopReason::Drained => 1,
         StopReason::WoundDown => 0,
-        _ => 1,
+        _ => 2,
     }
 }
 

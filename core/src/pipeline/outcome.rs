@@ -53,8 +53,7 @@ pub struct Task {
     pub row: Option<u32>,
     /// 1 for the first try.
     pub attempt: u32,
-    /// What to ask for request leases with, if the worker is to hold nothing while it waits for one: see
-    /// [`yielding`](crate::yielding).
+    /// What to ask for request leases with, if the run has a controller of requests: see [`yielding`](crate::yielding).
     pub token: Option<TaskToken>,
 }
 

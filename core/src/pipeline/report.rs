@@ -25,7 +25,9 @@ pub enum StopReason {
     Completed,
     /// It was asked to finish what was in work and to begin no more.
     WoundDown,
-    /// It was asked to stop.
+    /// It was asked to begin no call, and those that were out ended.
+    Drained,
+    /// It was asked to stop at once.
     Cancelled,
     /// Too many of the latest final outcomes were failures.
     EarlyShutdown {
@@ -84,6 +86,7 @@ impl fmt::Display for StopReason {
         match self {
             Self::Completed => f.write_str("completed"),
             Self::WoundDown => f.write_str("wound down"),
+            Self::Drained => f.write_str("drained"),
             Self::Cancelled => f.write_str("cancelled"),
             Self::EarlyShutdown { failures, window } => {
                 write!(f, "shut down early: {failures} of the last {window} final outcomes were failures")

@@ -119,10 +119,18 @@ impl Recorded<Pipeline> {
 
     /// [`Pipeline::settle_with`]
     pub fn settle_with(&mut self, now: Instant, admission: &mut Recorded<RequestAdmission>) {
+        if self.machine.take_stop() {
+            admission.reject_stopping(now, self);
+        }
         if self.machine.is_waiting_for_suspended() || admission.needs_resume() {
             admission.resume_yielded(now, self);
             self.resume_dispatch(now);
         }
+    }
+
+    /// [`Pipeline::take_stop`]. Not recorded: what follows from it is.
+    pub fn take_stop(&mut self) -> bool {
+        self.machine.take_stop()
     }
 
     /// [`Pipeline::resume_dispatch`]. Not recorded if it does nothing.
@@ -145,6 +153,12 @@ impl Recorded<Pipeline> {
         let command = self.prepare(|| PipelineCommand::SetWeight { now, column, weight });
         let answer = self.machine.set_weight(now, column, weight);
         self.note_accepted(command, answer)
+    }
+
+    /// [`Pipeline::drain`]
+    pub fn drain(&mut self, now: Instant) {
+        self.note(|| PipelineCommand::Drain { now });
+        self.machine.drain(now);
     }
 
     /// [`Pipeline::wind_down`]
@@ -192,6 +206,10 @@ impl TaskResources for Recorded<Pipeline> {
 
     fn can_resume(&self, token: &TaskToken) -> bool {
         self.machine.can_resume(token)
+    }
+
+    fn is_stopping(&self, run: SlotKey) -> bool {
+        self.machine.is_stopping(run)
     }
 
     fn blocks(&self, holder: &TaskToken, token: &TaskToken) -> bool {

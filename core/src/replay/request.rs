@@ -176,6 +176,12 @@ impl Recorded<RequestAdmission> {
         self.machine.resume_yielded(now, tasks);
     }
 
+    /// [`RequestAdmission::reject_stopping`]
+    pub fn reject_stopping(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
+        self.note(|| RequestCommand::RejectStopping { now });
+        self.machine.reject_stopping(now, tasks);
+    }
+
     /// [`RequestAdmission::cancel`]
     pub fn cancel(&mut self, now: Instant, waiter: WaiterId) -> bool {
         self.note(|| RequestCommand::Cancel { now, waiter });
@@ -282,6 +288,7 @@ impl Recorded<RequestAdmission> {
                 self.reopen(*now, *model);
             }
             RequestCommand::ResumeYielded { now } => self.resume_yielded(*now, tasks),
+            RequestCommand::RejectStopping { now } => self.reject_stopping(*now, tasks),
             RequestCommand::Cancel { now, waiter } => {
                 self.cancel(*now, *waiter);
             }

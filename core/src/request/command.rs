@@ -84,6 +84,9 @@ pub enum RequestCommand {
     ResumeYielded {
         now: Instant,
     },
+    RejectStopping {
+        now: Instant,
+    },
     Cancel {
         now: Instant,
         waiter: WaiterId,

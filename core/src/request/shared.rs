@@ -27,6 +27,8 @@ pub(super) struct Waiter {
     pub(super) since: Since,
     pub(super) deadline: Option<Instant>,
     pub(super) estimate: Usage,
+    /// The run whose worker asks, if it is known.
+    pub(super) run: Option<SlotKey>,
     /// How often it has failed as a probe.
     pub(super) failed_probes: u8,
     /// Whether it is made again and its last failure is not decided yet: see `provider/health.rs`.

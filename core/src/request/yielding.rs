@@ -47,12 +47,12 @@ struct BlockedYield {
 }
 
 /// Waiters that hold task resources which they would give up, by run, resource, vector and arrival.
-type Holding = BTreeMap<(u32, ResourceId, u32, u64), SlotKey>;
+type Holding = BTreeMap<(u32, ResourceId, Option<u32>, u64), SlotKey>;
 
 /// All yielding waiters of a controller.
 #[derive(Clone, Debug, Default)]
 pub(super) struct YieldingWaiters {
-    classes: Map<(ResourceId, u32, u32), YieldClass>,
+    classes: Map<(ResourceId, u32, Option<u32>), YieldClass>,
     entries: Map<SlotKey, YieldingWaiter>,
     holding: Holding,
     blocked: Vec<BlockedYield>,
@@ -208,8 +208,8 @@ impl YieldingWaiters {
 
     /// The last to arrive for each resource and vector that waiters of `run` hold. O(log waiters) for each.
     fn latest_holders(&self, run: u32) -> impl Iterator<Item = (ResourceId, u64, SlotKey)> {
-        let lowest = (run, ResourceId::new(0, 0), 0, 0);
-        let mut below = (run + 1, ResourceId::new(0, 0), 0, 0);
+        let lowest = (run, ResourceId::new(0, 0), None, 0);
+        let mut below = (run + 1, ResourceId::new(0, 0), None, 0);
         core::iter::from_fn(move || {
             let ((_, resource, vector, arrival), waiter) = self.holding.range(lowest..below).next_back()?;
             below = (run, *resource, *vector, 0);
@@ -218,6 +218,6 @@ impl YieldingWaiters {
     }
 }
 
-fn holding_key(resource: ResourceId, token: &TaskToken, arrival: u64) -> (u32, ResourceId, u32, u64) {
+fn holding_key(resource: ResourceId, token: &TaskToken, arrival: u64) -> (u32, ResourceId, Option<u32>, u64) {
     (token.run.slot, resource, token.vector, arrival)
 }

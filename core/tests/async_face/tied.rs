@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use tidegate_core::driver::{self, Run};
 use tidegate_core::gate::Gate;
-use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, RetryKind, Strategy, Task, TaskOutcome};
+use tidegate_core::pipeline::{
+    Column, Pipeline, PipelineConfig, PlanBuilder, RetryKind, StopReason, Strategy, Task, TaskOutcome,
+};
 use tidegate_core::request::{Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, ResourceId};
 use tidegate_core::runtime::{Spawn, Timer};
 use tidegate_core::sim::rng::Rng;
@@ -95,6 +97,44 @@ fn with_slots_kept_while_waiting_and_no_advice_the_neighbour_has_to_share_what_i
     assert!(neighbour >= at(500), "{neighbour}");
 }
 
+#[test]
+fn a_run_that_is_drained_ends_with_the_last_call_that_is_out_whatever_pause_its_provider_is_in() {
+    for yield_while_waiting in [true, false] {
+        let models = [("m", 2)];
+        let runtime = Runtime::new();
+        let host = runtime.host();
+        let (gate, resources) = gate_of_models(host.clone(), &models);
+        let work = {
+            let (gate, resource, host) = (gate.clone(), resources[0], host.clone());
+            Work::new(move |task: Task| {
+                let (gate, host) = (gate.clone(), host.clone());
+                async move {
+                    let Ok(permit) = gate.acquire(Request::new(resource)).for_task(task.token).await else {
+                        return TaskOutcome::Cancelled;
+                    };
+                    host.sleep_until(host.now() + ms(if task.row == Some(0) { 10 } else { 700 })).await;
+                    // The first answer pauses the provider for an hour.
+                    permit.finish(Completion::rate_limited(Some(ms(3_600_000))));
+                    TaskOutcome::Success
+                }
+            })
+        };
+        let config = PipelineConfig { yield_while_waiting, ..PipelineConfig::default() };
+        let names = names(&models);
+        let pipeline = side_by_side(&models, 20, config);
+        let run = driver::run_through(host.clone(), pipeline, Arc::new(work), &gate, &calls(&names, &resources));
+        let handle = run.handle();
+        let ended = Rc::new(Cell::new(None));
+        let told = Rc::clone(&ended);
+        host.clone().spawn(async move { told.set(Some((run.await.stop, host.now()))) });
+        runtime.run_until(at(500));
+        handle.drain();
+        runtime.run_until(at(1_000));
+        assert_eq!(ended.take(), Some((StopReason::Drained, at(700))), "yields: {yield_while_waiting}");
+        assert_eq!(held(&gate), (0, 0));
+    }
+}
+
 /// What one random play is made of.
 struct Play {
     runtime: Runtime,
@@ -159,7 +199,7 @@ fn whatever_the_tasks_do_at_the_gate_every_run_ends_and_nothing_is_left() {
         let Play { runtime, gate, work, runs } = random_play(rng);
         let (mut kept, mut awaited, ends) = (Vec::new(), 0, Rc::new(Cell::new(0)));
         for run in runs {
-            match rng.below(4) {
+            match rng.below(5) {
                 // Dropped after a while, or at once.
                 0 => kept.push(run),
                 fate => {
@@ -170,9 +210,9 @@ fn whatever_the_tasks_do_at_the_gate_every_run_ends_and_nothing_is_left() {
                         assert_eq!(report.rows_in, report.rows_out + report.rows_dropped);
                         ends.set(ends.get() + 1);
                     });
-                    if fate == 1 {
+                    if fate < 3 {
                         runtime.run_until(at(rng.below(60)));
-                        handle.cancel();
+                        if fate == 1 { handle.cancel() } else { handle.drain() }
                     }
                 }
             }

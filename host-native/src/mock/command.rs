@@ -44,7 +44,7 @@ pub async fn serve_until_interrupted(args: &MockArgs) -> Result<(String, Exit), 
     loop {
         status.set_message(status_text(&server.stats()));
         tokio::select! {
-            () = interrupts.next() => break,
+            _ = interrupts.next() => break,
             () = tokio::time::sleep(REFRESH), if !status.is_hidden() => {}
         }
     }

@@ -32,7 +32,7 @@ pub async fn proxy(args: &ProxyArgs) -> Result<Exit, Error> {
     let _ = writeln!(std::io::stderr(), "stopping: calls that are out may end, interrupt again to cut them");
     let cut = tokio::select! {
         drained = proxy.stop() => drained.cut > 0,
-        () = interrupts.next() => true,
+        _ = interrupts.next() => true,
     };
     Ok(if cut { Exit::Interrupted } else { Exit::Done })
 }

@@ -149,6 +149,37 @@ fn a_provider_that_never_comes_ends_the_run_with_the_patience_and_a_resumed_run_
     assert_all_made(&scratch, 60);
 }
 
+/// Tells a run to end as an orchestrator does.
+fn terminate(run: &Child) {
+    assert!(std::process::Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn a_run_that_is_told_to_end_does_not_wait_for_a_provider_that_is_down() {
+    let scratch = Scratch::new(60);
+    let (run, mut lines) =
+        start(&scratch, &remote_pipeline(&base_url(closed_port()), "", "outage_patience = \"never\""));
+    read_until(&mut lines, |line| outage_of(line).is_some());
+    terminate(&run);
+    wait(run, lines)
+        .assert(130, &["awaiting the calls that are out", "terminated; the calls that were out have ended"]);
+    assert_eq!(scratch.dropped("out"), Vec::<Value>::new());
+}
+
+#[test]
+fn a_run_that_is_told_to_end_awaits_the_calls_that_are_out_and_no_pause() {
+    let scratch = Scratch::new(60);
+    let (server, calls) =
+        serve_badly(8..usize::MAX, || (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "500")], "slow down"));
+    let (run, mut lines) = start(&scratch, &remote_pipeline(&server, "", "row_groups = 1"));
+    read_until(&mut lines, |line| line["providers"][0]["cooling_down"] == true);
+    let made = calls.load(Ordering::SeqCst);
+    terminate(&run);
+    wait(run, lines).assert(130, &["terminated"]);
+    assert_eq!(calls.load(Ordering::SeqCst), made, "no call begins after that");
+    assert_eq!((scratch.rows("out").len(), scratch.dropped("out").len()), (8, 0));
+}
+
 /// A server that answers as `bad` says while its calls are numbered so, and well otherwise. Gives its address and the count of calls.
 fn serve_badly<R: IntoResponse + 'static>(
     bad_calls: std::ops::Range<usize>,

@@ -2,6 +2,7 @@
 export type StopReason =
   | { reason: "completed" }
   | { reason: "wound_down" }
+  | { reason: "drained" }
   | { reason: "cancelled" }
   | { reason: "early_shutdown"; failures: number; window: number }
   | { reason: "provider_exhausted"; group: string[]; waited: Nanos }

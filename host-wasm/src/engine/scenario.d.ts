@@ -62,6 +62,8 @@ export interface Scenario {
   checkpoint?: Answering;
   /** When the run is wound down: it finishes what it has admitted, and admits no more [never]. */
   wind_down_at_ms?: Millis | null;
+  /** When the run is drained: calls that are out end, and none begins [never]. */
+  drain_at_ms?: Millis | null;
   /** When the run is cancelled [never]. */
   cancel_at_ms?: Millis | null;
   /** Other callers of the same models [none]. */

@@ -131,6 +131,7 @@ fn stop(reason: &StopReason) -> [f64; 3] {
         }
         StopReason::Fatal { column, row_group, .. } => [7.0, f64::from(*row_group), column.index() as f64],
         StopReason::ProviderUnavailable { .. } => [9.0, 0.0, 0.0],
+        StopReason::Drained => [10.0, 0.0, 0.0],
         _ => [8.0, 0.0, 0.0],
     }
 }

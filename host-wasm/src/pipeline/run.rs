@@ -133,6 +133,12 @@ impl PipelineRun {
         news::announce();
     }
 
+    /// Drains the run: calls that are out end, and none begins.
+    pub fn drain(&self) {
+        self.handle.drain();
+        news::announce();
+    }
+
     /// Winds the run down: row groups in work are finished and saved.
     #[wasm_bindgen(js_name = windDown)]
     pub fn wind_down(&self) {

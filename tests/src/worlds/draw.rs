@@ -332,6 +332,7 @@ fn around(chance: &mut Chance, scenario: Scenario) -> Scenario {
         post_batch: chance.some(30, answering),
         checkpoint: answering(chance),
         wind_down_at: chance.some(16, |chance| chance.millis(0, 600)),
+        drain_at: chance.some(12, |chance| chance.millis(0, 600)),
         cancel_at: chance.some(12, |chance| chance.millis(0, 600)),
         holders,
         ..scenario

@@ -39,6 +39,7 @@ fn whole_world(seed: u64) -> Scenario {
         pre_batch: None,
         post_batch: None,
         checkpoint: Answering::default(),
+        drain_at: None,
         cancel_at: None,
         ..scenario
     }

@@ -29,6 +29,8 @@ pub(crate) struct Workers {
     calls: Vec<(String, ResourceId)>,
     /// Tasks could be started once the suspended workers have had their chance.
     is_dispatch_pending: bool,
+    /// The run has begun to stop, and its waiting requests are not rejected yet.
+    is_rejection_pending: bool,
     yield_count: u64,
 }
 
@@ -61,6 +63,7 @@ impl Workers {
             run: None,
             calls: Vec::new(),
             is_dispatch_pending: false,
+            is_rejection_pending: false,
             yield_count: 0,
         }
     }
@@ -118,10 +121,10 @@ impl Workers {
         &self.calls
     }
 
-    /// What a worker asks for request leases with; `None` if it does not yield.
+    /// What a worker asks for request leases with; `None` without a controller of requests.
     pub(crate) fn token(&self, worker: WorkerId, column: ColumnId, tasks: &TaskQueue) -> Option<TaskToken> {
-        let run = self.run.filter(|_| self.yields[column.index()])?;
-        Some(TaskToken { run, worker: worker.key(), vector: tasks.route(column).demand.0 })
+        let vector = self.yields[column.index()].then(|| tasks.route(column).demand.0);
+        Some(TaskToken { run: self.run?, worker: worker.key(), vector })
     }
 
     /// Takes what a worker holds, if its column yields. `Ok` has its task; `Err` whether it held nothing
@@ -195,6 +198,16 @@ impl Workers {
 
     pub(crate) fn is_dispatch_pending(&self) -> bool {
         self.is_dispatch_pending
+    }
+
+    /// The run begins to stop: requests that wait are to be rejected.
+    pub(crate) fn note_stop(&mut self) {
+        self.is_rejection_pending = self.run.is_some();
+    }
+
+    /// Whether it has begun to stop since this was last asked.
+    pub(crate) fn take_stop(&mut self) -> bool {
+        core::mem::take(&mut self.is_rejection_pending)
     }
 
     /// Whether dispatching was pending. It no longer is.

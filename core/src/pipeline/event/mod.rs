@@ -121,6 +121,8 @@ pub enum StopKind {
     Stuck,
     /// [`StopReason::ProviderUnavailable`]
     ProviderUnavailable,
+    /// [`StopReason::Drained`]
+    Drained,
 }
 
 impl From<&StopReason> for StopKind {
@@ -128,6 +130,7 @@ impl From<&StopReason> for StopKind {
         match reason {
             StopReason::Completed => Self::Completed,
             StopReason::WoundDown => Self::WoundDown,
+            StopReason::Drained => Self::Drained,
             StopReason::Cancelled => Self::Cancelled,
             StopReason::EarlyShutdown { .. } => Self::EarlyShutdown,
             StopReason::ProviderExhausted { .. } => Self::ProviderExhausted,

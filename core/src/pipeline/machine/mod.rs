@@ -208,14 +208,24 @@ impl Pipeline {
         }
     }
 
+    /// Drains the run: calls that are out end, and nothing else is started, no call of a task that is under way either. Row groups that are
+    /// not complete then are not saved.
+    pub fn drain(&mut self, now: Instant) {
+        self.stop_by_hand(now, StopReason::Drained, StopMode::Drain);
+    }
+
     /// Stops the run: nothing more is started, every worker is aborted and waited for, row groups that are
     /// not complete are not saved.
     pub fn cancel(&mut self, now: Instant) {
+        self.stop_by_hand(now, StopReason::Cancelled, StopMode::Abort);
+    }
+
+    fn stop_by_hand(&mut self, now: Instant, reason: StopReason, mode: StopMode) {
         let now = self.clock.observe(now);
         if self.lifecycle.mark_start(now) {
             self.emit_started(now);
         }
-        self.stop(StopReason::Cancelled, StopMode::Abort);
+        self.stop(reason, mode);
         self.pump(now);
     }
 }

@@ -14,6 +14,7 @@ use alloc::string::String;
 use super::Pipeline;
 use crate::id::SlotKey;
 use crate::pipeline::event::SchedulerFact;
+use crate::pipeline::lifecycle::RunState;
 use crate::pipeline::outcome::WorkerId;
 use crate::request::{RequestAdmission, RequestPressure, ResourceId};
 use crate::time::Instant;
@@ -66,14 +67,23 @@ impl Pipeline {
     /// their sake.
     ///
     /// For the one run of a controller. Where several share one, call
-    /// [`resume_yielded`](RequestAdmission::resume_yielded) with task resources that tell the runs apart, and
-    /// then [`Pipeline::resume_dispatch`] of each run. Call it after every command of either machine; it does
+    /// [`resume_yielded`](RequestAdmission::resume_yielded) with task resources that tell the runs apart, after
+    /// [`reject_stopping`](RequestAdmission::reject_stopping) where [`Pipeline::take_stop`] says so, and then [`Pipeline::resume_dispatch`] of each run. Call it after every command of either machine; it does
     /// nothing unless one of them has something to do.
     pub fn settle_with(&mut self, now: Instant, admission: &mut RequestAdmission) {
+        if self.take_stop() {
+            admission.reject_stopping(now, self);
+        }
         if self.is_waiting_for_suspended() || admission.needs_resume() {
             admission.resume_yielded(now, self);
             self.resume_dispatch(now);
         }
+    }
+
+    /// Whether the run has begun to stop since this was last asked: then
+    /// [`reject_stopping`](RequestAdmission::reject_stopping) is due, so that none of its workers begins a call.
+    pub fn take_stop(&mut self) -> bool {
+        self.workers.take_stop()
     }
 
     /// Whether the pipeline has left its own work undone because a suspended worker could have what it needs.
@@ -130,6 +140,10 @@ impl TaskResources for Pipeline {
     fn can_resume(&self, token: &TaskToken) -> bool {
         let Some(demand) = self.workers.demand_of(token.worker, &self.tasks) else { return true };
         !self.workers.is_suspended(token.worker, &self.tasks) || self.tasks.tasks().is_available(demand)
+    }
+
+    fn is_stopping(&self, _: SlotKey) -> bool {
+        matches!(self.lifecycle.state(), RunState::Stopping(_) | RunState::Finished)
     }
 
     fn blocks(&self, holder: &TaskToken, token: &TaskToken) -> bool {

@@ -185,6 +185,11 @@ impl Rig {
         self.drain();
     }
 
+    pub(crate) fn drain_run(&mut self) {
+        self.pipeline.drain(self.now);
+        self.drain();
+    }
+
     pub(crate) fn wind_down(&mut self) {
         self.pipeline.wind_down(self.now);
         self.drain();

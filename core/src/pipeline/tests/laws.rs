@@ -292,6 +292,7 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
     let weather = Weather::random(&mut rng);
     let cancel_at = (rng.below(5) == 0).then(|| rng.below(60));
     let wind_down_at = (rng.below(6) == 0).then(|| rng.below(60));
+    let drain_at = (rng.below(6) == 0).then(|| rng.below(60));
     let bad_disk = rng.below(12) == 0;
     let bad_hooks = rng.below(6) == 0;
     let mut rig = Rig::start_with(columns, config.clone(), if is_watched { Interest::ALL } else { Interest::NONE });
@@ -310,6 +311,8 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
             rig.cancel();
         } else if wind_down_at == Some(step) {
             rig.wind_down();
+        } else if drain_at == Some(step) {
+            rig.drain_run();
         } else if (!rig.pre_batch.is_empty() || !rig.post_batch.is_empty())
             && (rng.below(3) == 0 || rig.running.is_empty())
         {

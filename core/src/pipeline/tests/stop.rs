@@ -124,6 +124,33 @@ fn a_run_that_is_wound_down_may_be_cancelled_or_fail_after_all() {
 }
 
 #[test]
+fn a_drained_run_starts_nothing_and_ends_with_what_is_out() {
+    let config = PipelineConfig { submission_limit: 2, row_groups: 2, ..rows(6, 2) };
+    let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], config);
+    rig.end("a:0.0", rate_limited(Duration::from_secs(9)));
+    let spawned = rig.spawned.len();
+    rig.drain_run();
+    assert_eq!((rig.aborted.len(), rig.pipeline.queued(), rig.pipeline.poll_timeout()), (0, 0, None));
+    rig.end_all(TaskOutcome::Success);
+    assert_eq!((rig.spawned.len(), rig.ends, rig.handed_out.len()), (spawned, 1, 0));
+    let report = rig.report();
+    assert_eq!((&report.stop, report.rows_out, report.rows_not_started), (&StopReason::Drained, 0, 2));
+}
+
+#[test]
+fn a_run_that_is_wound_down_may_be_drained_and_one_that_is_drained_cancelled() {
+    let mut rig = listening([cell("a", &[])], PipelineConfig { row_groups: 1, ..rows(4, 2) });
+    rig.wind_down();
+    rig.drain_run();
+    rig.wind_down();
+    rig.cancel();
+    let stops = [(StopKind::WoundDown, false), (StopKind::Drained, false), (StopKind::Cancelled, true)];
+    assert_eq!(told(&mut rig), stops.map(|(stop, aborts)| stopping(stop, aborts)));
+    rig.end_all(TaskOutcome::Cancelled);
+    assert_eq!(*stop(&rig), StopReason::Cancelled);
+}
+
+#[test]
 fn delayed_and_deferred_tasks_do_not_survive_a_cancel() {
     let mut rig = Rig::start([cell("a", &[])], rows(3, 3));
     rig.end("a:0.0", rate_limited(Duration::from_secs(9)));

@@ -259,7 +259,7 @@ fn a_worker_that_must_wait_gives_its_slot_to_work_that_can_go_elsewhere() {
 fn without_yielding_it_keeps_the_slot() {
     let config = PipelineConfig { yield_while_waiting: false, ..slots(3, 3) };
     let mut duo = Duo::start(TWO, &[("a", Some("a")), ("b", Some("b"))], config);
-    assert_eq!(duo.workers["a0"].0.token, None);
+    assert_eq!(duo.workers["a0"].0.token.and_then(|token| token.vector), None);
     duo.ask("a0");
     duo.ask("a1");
     assert_eq!(duo.labels(), ["a0", "a1", "b0"]);
@@ -269,8 +269,8 @@ fn without_yielding_it_keeps_the_slot() {
 fn a_column_may_say_for_itself_whether_it_yields() {
     let columns = [calling("a", Some("a")).yields(false), calling("own", None).yields(true), calling("own2", None)];
     let duo = Duo::of(TWO, columns.into_iter().map(|column| (column, Some("a"))), slots(8, 1));
-    let ties = ["a0", "own0", "own20"].map(|label| duo.workers[label].0.token.is_some());
-    assert_eq!(ties, [false, true, false]);
+    let yields = ["a0", "own0", "own20"].map(|label| duo.workers[label].0.token.is_some_and(|it| it.vector.is_some()));
+    assert_eq!(yields, [false, true, false]);
 }
 
 #[test]
@@ -404,11 +404,38 @@ fn a_provider_that_pauses_keeps_no_slot_from_another() {
 }
 
 #[test]
-fn a_forged_tie_changes_nothing() {
+fn a_run_that_is_drained_begins_no_call_whether_its_workers_yield_or_not() {
+    for yields in [true, false] {
+        let config = PipelineConfig { yield_while_waiting: yields, ..slots(4, 4) };
+        let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], config);
+        duo.ask("a0");
+        duo.ask("a1");
+        duo.ask("a2");
+        assert_eq!((duo.calling(), duo.suspended()), (alloc::vec!["a0"], if yields { 2 } else { 0 }));
+        duo.pipeline.drain(duo.now);
+        duo.settle();
+        for waited in ["a1", "a2"] {
+            assert!(matches!(duo.workers[waited].1, Doing::Refused), "{waited}");
+        }
+        // One that asks only now, and one whose first call goes on.
+        duo.ask("a3");
+        assert!(matches!(duo.workers["a3"].1, Doing::Refused));
+        duo.hang_up("a0", Outcome::Success.into());
+        duo.ask("a0");
+        assert!(matches!(duo.workers["a0"].1, Doing::Refused));
+        for label in ["a0", "a1", "a2", "a3"] {
+            duo.end(label, TaskOutcome::Cancelled);
+        }
+        assert!(duo.ended);
+    }
+}
+
+#[test]
+fn a_forged_token_changes_nothing() {
     let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
     duo.ask("a0");
     let request = Request::new(duo.calls[0].unwrap());
-    let stranger = TaskToken { run: SlotKey::from_bits(7), worker: SlotKey::from_bits(u64::MAX), vector: 9 };
+    let stranger = TaskToken { run: SlotKey::from_bits(7), worker: SlotKey::from_bits(u64::MAX), vector: Some(9) };
     let answer = duo.admission.acquire_yielding(duo.now, &request, stranger, &mut duo.pipeline);
     let Acquire::Waiting(waiter) = answer else { panic!("{answer:?}") };
     duo.pipeline.settle_with(duo.now, &mut duo.admission);

@@ -34,9 +34,9 @@ impl RequestAdmission {
     pub fn retry(&mut self, now: Instant, request: &Request, retry: Retry) -> Acquire {
         let now = self.begin(now);
         match self.locate_retry(now, request, retry) {
-            Ok((at, attempt)) => {
+            Ok(at) => {
                 self.expire(now);
-                self.enqueue(now, request, &at, attempt, None, None)
+                self.enqueue(now, request, &at, None, None)
             }
             Err(denial) => self.deny(now, request, denial),
         }
@@ -53,12 +53,12 @@ impl RequestAdmission {
     ) -> Acquire {
         let now = self.begin(now);
         match self.locate_retry(now, request, retry) {
-            Ok((at, attempt)) => self.ask_yielding(now, request, &at, attempt, token, tasks),
+            Ok(at) => self.ask_for_worker(now, request, at, token, tasks),
             Err(denial) => self.deny(now, request, denial),
         }
     }
 
-    fn locate_retry(&mut self, now: Instant, request: &Request, retry: Retry) -> Result<(Located, Attempt), Denial> {
+    fn locate_retry(&mut self, now: Instant, request: &Request, retry: Retry) -> Result<Located, Denial> {
         let at = self.locate(now, request)?;
         let is_undecided = match self.providers[at.provider].standing(retry) {
             RetryStanding::FailureStands => {
@@ -67,7 +67,7 @@ impl RequestAdmission {
             RetryStanding::Undecided => true,
             RetryStanding::Preserved => false,
         };
-        Ok((at, Attempt { failed_probes: retry.failed_probes, is_undecided }))
+        Ok(Located { attempt: Attempt { failed_probes: retry.failed_probes, is_undecided }, ..at })
     }
 }
 

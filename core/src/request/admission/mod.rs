@@ -69,6 +69,9 @@ struct Located {
     provider: usize,
     slot: usize,
     group: QueueGroup,
+    attempt: Attempt,
+    /// The run whose worker asks, if it is known.
+    run: Option<SlotKey>,
 }
 
 impl RequestAdmission {
@@ -127,7 +130,7 @@ impl RequestAdmission {
             self.serve_unserved(now, None);
             return self.timed_out(now, at);
         }
-        self.enqueue(now, request, at, Attempt::default(), None, None)
+        self.enqueue(now, request, at, None, None)
     }
 
     /// How long a request may wait.
@@ -143,7 +146,6 @@ impl RequestAdmission {
         now: Instant,
         request: &Request,
         at: &Located,
-        attempt: Attempt,
         yielding: Option<YieldingWaiter>,
         mut tasks: TaskSide<'_>,
     ) -> Acquire {
@@ -151,7 +153,8 @@ impl RequestAdmission {
             return self.deny(now, request, Denial { reason: DenialReason::Unavailable, changes_at: None });
         }
         let deadline = self.timeout(request).map(|span| now + span);
-        let joining = Joining { slot: at.slot, group: at.group, attempt, yielding, deadline };
+        let Located { slot, group, attempt, run, .. } = *at;
+        let joining = Joining { slot, group, attempt, run, yielding, deadline };
         let key = self.providers[at.provider].enqueue(now, request, &joining, &mut self.shared);
         let granted = self.serve(now, at.provider, Some(key), reborrow(&mut tasks));
         self.serve_unserved(now, tasks);
@@ -316,7 +319,7 @@ impl RequestAdmission {
         let (provider, slot) = (provider as usize, slot as usize);
         let entry = &mut self.providers[provider];
         entry.on_attempt(now, slot, &mut self.shared);
-        Ok(Located { provider, slot, group: entry.group(slot, named) })
+        Ok(Located { provider, slot, group: entry.group(slot, named), attempt: Attempt::default(), run: None })
     }
 
     #[cold]

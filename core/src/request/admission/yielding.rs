@@ -1,7 +1,10 @@
 //! Requests of workers that hold nothing while they wait: see [`yielding`](crate::yielding).
 
+use alloc::vec::Vec;
+
 use super::{Located, RequestAdmission};
-use crate::request::answer::Acquire;
+use crate::id::SlotKey;
+use crate::request::answer::{Acquire, Denial, DenialReason};
 use crate::request::keys::{Request, ResourceId};
 use crate::request::provider::Attempt;
 use crate::request::yielding::{YieldClass, YieldState, YieldingWaiter};
@@ -9,7 +12,8 @@ use crate::time::Instant;
 use crate::yielding::{TaskResources, TaskToken, YIELD_FACTOR};
 
 impl RequestAdmission {
-    /// [`RequestAdmission::acquire`] for a worker that gives its task resources back if it has to wait.
+    /// [`RequestAdmission::acquire`] for a worker of a run. Rejected as cancelled once its run stops. Gives the worker's task resources back
+    /// if it has to wait and its token says so.
     ///
     /// `tasks` may have dispatches pending when this returns: more or less of its resources are free.
     pub fn acquire_yielding(
@@ -21,34 +25,40 @@ impl RequestAdmission {
     ) -> Acquire {
         let now = self.begin(now);
         match self.locate(now, request) {
-            Ok(at) => self.ask_yielding(now, request, &at, Attempt::default(), token, tasks),
+            Ok(at) => self.ask_for_worker(now, request, at, token, tasks),
             Err(denial) => self.deny(now, request, denial),
         }
     }
 
-    /// Lets the call of a yielding worker out, or queues it.
-    pub(super) fn ask_yielding(
+    /// Lets the call of a worker out, or queues it.
+    pub(super) fn ask_for_worker(
         &mut self,
         now: Instant,
         request: &Request,
-        at: &Located,
-        attempt: Attempt,
+        at: Located,
         token: TaskToken,
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
+        if tasks.is_stopping(token.run) {
+            return self.deny(now, request, Denial { reason: DenialReason::Cancelled, changes_at: None });
+        }
+        let at = &Located { run: Some(token.run), ..at };
         // Only a worker whose last request was rejected may hold nothing here.
         let holds = tasks.resume(now, &token);
         let provider = &mut self.providers[at.provider];
         if holds
-            && attempt == Attempt::default()
+            && at.attempt == Attempt::default()
             && let Some(lease) = provider.grant_directly(now, at.slot, at.group, request, &mut self.shared)
         {
             return Acquire::Granted(lease);
         }
         self.expire(now);
+        if token.vector.is_none() {
+            return self.enqueue(now, request, at, None, Some(tasks));
+        }
         let state = if holds { YieldState::Holding(self.shared.yielding.arrival()) } else { YieldState::Yielded };
         let entry = YieldingWaiter { token, class: self.yield_class(request.resource, at, &token), state };
-        let answer = self.enqueue(now, request, at, attempt, Some(entry), Some(tasks));
+        let answer = self.enqueue(now, request, at, Some(entry), Some(tasks));
         let Acquire::Waiting(waiter) = &answer else { return answer };
         let key = waiter.key();
         let is_holding = self.shared.waiters.get(key).is_some() && !self.shared.yielding.is_yielded(key);
@@ -83,6 +93,20 @@ impl RequestAdmission {
         let now = self.begin(now);
         self.expire(now);
         self.serve_all(now, tasks);
+    }
+
+    /// Rejects the waiting requests of runs that stop, as cancelled: a call that is out ends, and none begins. To be called once `tasks`
+    /// begin to stop. O(waiters).
+    pub fn reject_stopping(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
+        let now = self.begin(now);
+        self.expire(now);
+        let waiters = self.shared.waiters.iter();
+        let stopping = waiters.filter(|(_, waiter)| waiter.run.is_some_and(|run| tasks.is_stopping(run)));
+        for key in stopping.map(|(key, _)| key).collect::<Vec<SlotKey>>() {
+            self.reject(now, key, DenialReason::Cancelled);
+        }
+        self.serve_all(now, tasks);
+        self.trim();
     }
 
     /// Serves every provider and model that has something to offer.

@@ -27,6 +27,8 @@ pub(in crate::request) struct Joining {
     pub(in crate::request) slot: usize,
     pub(in crate::request) group: QueueGroup,
     pub(in crate::request) attempt: Attempt,
+    /// The run whose worker asks, if it is known.
+    pub(in crate::request) run: Option<SlotKey>,
     pub(in crate::request) yielding: Option<YieldingWaiter>,
     pub(in crate::request) deadline: Option<Instant>,
 }
@@ -203,7 +205,8 @@ impl ProviderModel {
         joining: &Joining,
         shared: &mut Shared,
     ) -> SlotKey {
-        let Joining { slot, group, attempt: Attempt { failed_probes, is_undecided }, yielding, deadline } = *joining;
+        let Joining { slot, group, attempt: Attempt { failed_probes, is_undecided }, run, yielding, deadline } =
+            *joining;
         let Request { resource, estimate, .. } = *request;
         let key = shared.waiters.insert(Waiter {
             resource,
@@ -212,6 +215,7 @@ impl ProviderModel {
             since: Since::at(now, deadline.is_some() || shared.events.is_on()),
             deadline,
             estimate,
+            run,
             failed_probes,
             is_undecided,
             is_yielding: yielding.is_some(),
@@ -223,8 +227,8 @@ impl ProviderModel {
         let place = &self.resources[slot].place;
         let usual = WaitQueue::class_of(yielding.map(|entry| entry.class), place);
         let class = if is_undecided { place.undecided.0 } else { usual };
-        let run = yielding.map(|entry| entry.token.run.slot);
-        let fifo = self.queue.fifo(Line { group, slot: slot as u32, run, is_undecided });
+        let yields_in = yielding.map(|entry| entry.token.run.slot);
+        let fifo = self.queue.fifo(Line { group, slot: slot as u32, run: yields_in, is_undecided });
         let node = self.queue.fair.append(key.to_bits(), fifo, class, 1.0);
         if let Some(waiter) = shared.waiters.get_mut(key) {
             waiter.node = node;

@@ -19,7 +19,7 @@
 //! | `hooks` | hooks are called once and in their place, and rows that one left out are gone |
 //! | `checkpoints` | a row group is saved once, when every row of it is complete or dropped; each leaves once, saved or discarded |
 //! | `rows` | rows in = rows out + rows dropped, each with a counted reason |
-//! | `stops` | after a stop nothing starts, and every stop is told |
+//! | `stops` | after a stop nothing starts, no call either, and every stop is told |
 //!
 //! Memory is bounded by the row groups in work; each event costs O(out-degree of its column) or less, but for a task of
 //! a whole row group and for a checkpoint, which cost O(rows).
@@ -253,6 +253,11 @@ impl RunChecker {
     /// Says which provider and model a request resource belongs to. Without it, its outages are not checked.
     pub fn owned_by(&mut self, resource: ResourceId, model: ProviderModelId) {
         self.outages.owned_by(resource, model);
+    }
+
+    /// Says that nobody else makes calls through the controller. Without it, calls that begin after a stop are not checked.
+    pub fn call_alone(&mut self) {
+        self.stops.call_alone();
     }
 
     /// The next event of the run.

@@ -1,4 +1,4 @@
-//! After a stop nothing starts: no row group and no task; once a run is wound down, no row group. Whatever is under way ends, hooks that were asked for included. A
+//! After a stop nothing starts: no row group, no task and no call; once a run is wound down, no row group. Whatever is under way ends, hooks that were asked for included. A
 //! stop is told before the end, and for the same reason.
 
 use alloc::format;
@@ -6,16 +6,26 @@ use alloc::format;
 use super::books::{Books, Rules};
 use super::{Check, Handover, Law, Verdict, hold};
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact, StopKind};
+use crate::request::event::{RequestEvent, RequestFact};
+use crate::time::Instant;
 
 /// Whether the run is stopping.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stops {
     because: Option<&'static str>,
+    /// The first instant at which it was to stop.
+    since: Option<Instant>,
+    /// Whether all calls are the run's.
+    calls_alone: bool,
     told: Option<StopKind>,
     winds_down: bool,
 }
 
 impl Stops {
+    pub(super) fn call_alone(&mut self) {
+        self.calls_alone = true;
+    }
+
     fn stop(&mut self, because: &'static str) {
         self.because.get_or_insert(because);
     }
@@ -35,6 +45,9 @@ impl Check for Stops {
                 self.winds_down = stop == StopKind::WoundDown;
                 if !self.winds_down {
                     self.stop("a stop was told");
+                }
+                if self.because.is_some() {
+                    self.since.get_or_insert(event.at);
                 }
                 self.told = Some(stop);
             }
@@ -56,6 +69,14 @@ impl Check for Stops {
             _ => {}
         }
         Ok(())
+    }
+
+    fn on_request(&mut self, event: &RequestEvent) -> Verdict {
+        let is_late = self.calls_alone && self.since.is_some_and(|since| since < event.at);
+        match event.fact {
+            RequestFact::LeaseAcquired { .. } if is_late => self.refuse(&event.fact.kind()),
+            _ => Ok(()),
+        }
     }
 
     fn on_handover(&mut self, _: &Rules, _: &Books, what: &Handover<'_>) -> Verdict {

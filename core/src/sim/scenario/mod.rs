@@ -152,6 +152,9 @@ pub struct Scenario {
     /// When the run is wound down: it finishes what it has admitted, and admits no more \[never\].
     #[serde(default, rename = "wind_down_at_ms", with = "millis::option")]
     pub wind_down_at: Option<Duration>,
+    /// When the run is drained: calls that are out end, and none begins \[never\].
+    #[serde(default, rename = "drain_at_ms", with = "millis::option")]
+    pub drain_at: Option<Duration>,
     /// When the run is cancelled \[never\].
     #[serde(default, rename = "cancel_at_ms", with = "millis::option")]
     pub cancel_at: Option<Duration>,
@@ -196,6 +199,7 @@ impl Default for Scenario {
             post_batch: None,
             checkpoint: Answering::default(),
             wind_down_at: None,
+            drain_at: None,
             cancel_at: None,
             holders: Vec::new(),
             changes: Vec::new(),
@@ -410,6 +414,7 @@ impl Scenario {
         }
         self.checkpoint.validate("checkpoint.takes_ms")?;
         self.wind_down_at.map_or(Ok(()), |at| require_span("wind_down_at_ms", at))?;
+        self.drain_at.map_or(Ok(()), |at| require_span("drain_at_ms", at))?;
         self.cancel_at.map_or(Ok(()), |at| require_span("cancel_at_ms", at))?;
         let known = Known {
             models: &|name| self.models.iter().any(|model| model.name == name),

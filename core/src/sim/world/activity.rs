@@ -173,6 +173,7 @@ impl World {
     fn reject(&mut self, work: &Work, reason: DenialReason) {
         let outcome = match reason {
             DenialReason::Unavailable => TaskOutcome::Unavailable,
+            DenialReason::Cancelled => TaskOutcome::Cancelled,
             DenialReason::FailureStands => work.failed.unwrap_or_else(not_admitted),
             _ => not_admitted(),
         };

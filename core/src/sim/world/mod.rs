@@ -99,6 +99,7 @@ enum Due {
     Hold(usize),
     LetGo(usize),
     WindDown,
+    Drain,
     Cancel,
     Change,
 }
@@ -230,6 +231,9 @@ impl World {
         }
         if let Some(at) = scenario.wind_down_at {
             self.schedule_at(Instant::ZERO + at, Due::WindDown);
+        }
+        if let Some(at) = scenario.drain_at {
+            self.schedule_at(Instant::ZERO + at, Due::Drain);
         }
         if let Some(at) = scenario.cancel_at {
             self.schedule_at(Instant::ZERO + at, Due::Cancel);
@@ -425,6 +429,7 @@ impl World {
             Due::Hold(holder) => self.hold(holder),
             Due::LetGo(holder) => self.let_go(holder),
             Due::WindDown => self.pipeline.wind_down(self.now),
+            Due::Drain => self.pipeline.drain(self.now),
             Due::Cancel => self.give_up(),
             Due::Change => self.carry_out_change(),
         }

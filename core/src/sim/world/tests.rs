@@ -120,6 +120,15 @@ fn a_run_is_wound_down_where_the_scenario_says() {
 }
 
 #[test]
+fn a_run_that_is_drained_ends_with_the_last_call_that_is_out() {
+    let base = scenario(40, &[model("m", 2)], &[calling("a", "m")]);
+    for yields in [true, false] {
+        let report = run(&Scenario { drain_at: Some(millis(15)), yields, ..base.clone() });
+        assert_eq!((&report.stop, report.elapsed()), (&StopReason::Drained, millis(20)));
+    }
+}
+
+#[test]
 fn a_run_is_cancelled_and_meets_its_bug_where_the_scenario_says() {
     let base = scenario(8, &[model("m", 2)], &[calling("a", "m")]);
     let cancelled = run(&Scenario { cancel_at: Some(millis(15)), ..base.clone() });

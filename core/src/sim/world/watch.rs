@@ -247,6 +247,9 @@ impl World {
                 checker.owned_by(provider.resource, owner);
             }
         }
+        if scenario.holders.is_empty() {
+            checker.call_alone();
+        }
         let mut world = self.observed_at_rest(scenario, accounts)?;
         if let Some(watch) = &mut world.watch {
             watch.checker = Some(Box::new(checker));

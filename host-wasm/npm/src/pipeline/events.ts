@@ -134,6 +134,7 @@ const STOPS = [
   "fatal",
   "stuck",
   "provider_unavailable",
+  "drained",
 ] as const satisfies readonly Stop["reason"][];
 const DENIALS = ["no_capacity", "group_cap", "borrow_debt", "shutdown", "policy"] as const satisfies readonly TaskDenial[];
 const PRESSURES = ["cap_reached", "cooling_down", "waiters", "limit_reached", "outage"] as const satisfies readonly Pressure[];

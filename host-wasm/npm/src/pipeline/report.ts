@@ -40,7 +40,7 @@ export type DroppedRows = DropReason & {
 
 /** Why a run ended. */
 export type Stop =
-  | { readonly reason: "completed" | "wound_down" | "cancelled" }
+  | { readonly reason: "completed" | "wound_down" | "drained" | "cancelled" }
   /** Too many of the latest final outcomes were failures. */
   | { readonly reason: "early_shutdown"; readonly failures: number; readonly window: number }
   /** A fairness group was answered nothing but rate limits for too long. */
@@ -243,6 +243,8 @@ function readStop(reason: number, first: number, second: number, why: string, na
       return { reason: "fatal", rowGroup: first, column: names[second] ?? "", why };
     case 9:
       return { reason: "provider_unavailable", group: why };
+    case 10:
+      return { reason: "drained" };
     default:
       return { reason: "stuck", why };
   }

@@ -161,6 +161,11 @@ export class PipelineRun {
     if (!this.#isFreed) this.#core.cancel();
   }
 
+  /** Drains the run: calls that are out end, and none begins. Row groups that are not complete then are not saved. It may still be cancelled. */
+  drain(): void {
+    if (!this.#isFreed) this.#core.drain();
+  }
+
   /** Winds the run down: no further row group is begun, and those in work are finished and saved. It may still be cancelled. */
   windDown(): void {
     if (!this.#isFreed) this.#core.windDown();
