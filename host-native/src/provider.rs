@@ -129,13 +129,16 @@ impl Provider {
             let after = out.end(&answer);
             let error = match answer {
                 Ok(answer) => return Ok(answer.value),
-                Err(error) if after == AfterCall::Final => return Err(CallFailure::Failed(error)),
                 Err(error) => error,
             };
-            *self.trouble.lock() = Some(error.to_string());
+            // What it says then is about itself, and not about one request.
+            if after != AfterCall::Final || matches!(error, CallError::RateLimited { .. }) {
+                *self.trouble.lock() = Some(error.to_string());
+            }
             match after {
+                AfterCall::Final => return Err(CallFailure::Failed(error)),
                 AfterCall::Retry(again) => (retry, failed) = (Some(again), Some(error)),
-                _ => return Err(CallFailure::Unavailable(Some(error))),
+                AfterCall::Unavailable => return Err(CallFailure::Unavailable(Some(error))),
             }
         }
     }
@@ -149,6 +152,7 @@ impl Provider {
             UnavailableCause::QuotaExhausted => "add funds, or raise the quota",
             UnavailableCause::ModelNotFound => "check its `model` and `base_url`",
             UnavailableCause::Outage => "wait until it answers, or see `outage_patience`",
+            UnavailableCause::RateLimited => "wait until it takes calls again, or see `rate_limit_patience`",
         };
         let said = self.trouble.lock().as_ref().map_or_else(|| cause.to_string(), String::clone);
         Some(format!("{} cannot be used: {said}; {what_to_do}", self.label))

@@ -237,7 +237,9 @@ fn callers(file: &PipelineFile, job: &Job, models: &Models) -> Result<Vec<Option
 fn request_config(file: &PipelineFile) -> RequestConfig {
     // Processes that met one outage together are not to come back together. Few enough digits for a log that others read.
     let seed = u64::from(RandomState::new().hash_one(()) as u32);
-    let health = HealthConfig { patience: file.run.outage_patience, seed, ..HealthConfig::default() };
+    let run = &file.run;
+    let (patience, rate_limit_patience) = (run.outage_patience, Some(run.rate_limit_patience));
+    let health = HealthConfig { patience, rate_limit_patience, seed, ..HealthConfig::default() };
     RequestConfig { health: Some(health), ..RequestConfig::default() }
 }
 
@@ -256,7 +258,8 @@ pub(crate) fn pipeline_config(file: &PipelineFile, rows: u64) -> PipelineConfig 
         salvage_rounds: run.salvage_rounds,
         shutdown_window: run.shutdown_window.get(),
         shutdown_rate: Some(run.shutdown_rate),
-        rate_limit_patience: Some(run.rate_limit_patience),
+        // The gate has it.
+        rate_limit_patience: None,
         ..PipelineConfig::default()
     }
 }

@@ -49,6 +49,10 @@ pub struct HealthConfig {
     /// rejected; `None`: for ever. `None`.
     #[cfg_attr(feature = "serde", serde(rename = "patience_ms", with = "crate::millis::option"))]
     pub patience: Option<Duration>,
+    /// How long a provider may answer nothing but rate limits, or ask to be left alone for, before it counts as unavailable; `None`: for
+    /// ever. `None`.
+    #[cfg_attr(feature = "serde", serde(rename = "rate_limit_patience_ms", with = "crate::millis::option"))]
+    pub rate_limit_patience: Option<Duration>,
     /// Makes the jitter of one process differ from that of another. Any number; 0.
     pub seed: u64,
 }
@@ -63,6 +67,7 @@ impl Default for HealthConfig {
             recovery: Duration::from_secs(1),
             calm: 20,
             patience: None,
+            rate_limit_patience: None,
             seed: 0,
         }
     }

@@ -63,6 +63,8 @@ pub enum UnavailableCause {
     QuotaExhausted,
     /// The provider has no such model.
     ModelNotFound,
+    /// It answered nothing but rate limits for longer than the patience lasts, or asked to be left alone for longer.
+    RateLimited,
 }
 
 impl UnavailableCause {
@@ -89,6 +91,7 @@ impl fmt::Display for UnavailableCause {
             Self::KeyRefused => "the key is refused",
             Self::QuotaExhausted => "the account is out of funds or quota",
             Self::ModelNotFound => "there is no such model",
+            Self::RateLimited => "it answered nothing but rate limits",
         })
     }
 }

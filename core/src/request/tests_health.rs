@@ -54,6 +54,12 @@ impl Bench {
         }
     }
 
+    /// Ends a call, and asks for another that has to wait.
+    fn wait_behind(&mut self, lease: RequestLease, done: &Completion) -> WaiterId {
+        assert_eq!(self.machine.release(self.now, lease, done), ReleaseAnswer::Released);
+        self.wait(self.chat)
+    }
+
     fn end(&mut self, lease: RequestLease, outcome: Outcome) {
         assert_eq!(self.machine.release(self.now, lease, &outcome.into()), ReleaseAnswer::Released);
     }
@@ -516,6 +522,30 @@ fn when_the_patience_with_an_outage_is_over_everything_that_waits_is_rejected_at
     assert_ne!(rejected[0].0, waiter, "it was probed meanwhile, and waited again");
     assert_eq!(bench.try_one(bench.embedding).expect_err("it is over").reason, DenialReason::Unavailable);
     assert_eq!(bench.machine.poll_timeout(), None);
+}
+
+#[test]
+fn when_the_patience_with_rate_limits_is_over_everything_that_waits_is_rejected_though_a_pause_is_not() {
+    let mut bench = Bench::with(HealthConfig { rate_limit_patience: Some(secs(30)), ..HealthConfig::default() });
+    let began = bench.now;
+    let lease = bench.try_one(bench.chat).expect("it is healthy");
+    let limited = Completion::rate_limited(Some(secs(25)));
+    assert_eq!(bench.machine.finish(bench.now, lease, &limited), AfterCall::Final);
+    let first = bench.wait(bench.chat);
+    bench.now += secs(25);
+    bench.machine.handle_timeout(bench.now);
+    let Some(Effect::Granted { waiter, lease }) = bench.machine.poll_effect() else { panic!("the pause is over") };
+    assert_eq!(waiter, first);
+    let second = bench.wait_behind(lease, &limited);
+    let _elsewhere = bench.try_one(bench.elsewhere).expect("another provider goes on");
+    assert_eq!(bench.machine.poll_timeout(), Some(began + secs(30)));
+    bench.now = began + secs(30);
+    bench.machine.handle_timeout(bench.now);
+    let Some(Effect::Refused { waiter, denial }) = bench.machine.poll_effect() else { panic!("it is rejected") };
+    assert_eq!((waiter, denial.reason), (second, DenialReason::Unavailable));
+    let cause = UnavailableCause::RateLimited;
+    let state = bench.machine.snapshot(bench.now, bench.chat).expect("a known resource").health;
+    assert_eq!(state, HealthState::Unavailable { since: bench.now, cause });
 }
 
 #[test]

@@ -163,11 +163,8 @@ fn explain(failure: CallFailure) -> Unfilled {
         }
         CallFailure::Failed(error) => {
             let outcome = match &error {
-                CallError::RateLimited { retry_after, .. } => {
-                    TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: *retry_after }
-                }
-                // No row is to blame for an empty account: the run's patience ends with it.
-                CallError::QuotaExhausted { .. } => retryable(RetryKind::RateLimited),
+                // The gate knows how long its provider wants to be left alone. No row is to blame for an empty account.
+                CallError::RateLimited { .. } | CallError::QuotaExhausted { .. } => retryable(RetryKind::RateLimited),
                 CallError::Server { .. } | CallError::CommandBusy { .. } => retryable(RetryKind::ServerError),
                 CallError::Timeout | CallError::ServerTimeout { .. } => retryable(RetryKind::Timeout),
                 CallError::Connection { .. } => retryable(RetryKind::Connection),

@@ -172,12 +172,40 @@ fn a_run_that_is_told_to_end_awaits_the_calls_that_are_out_and_no_pause() {
     let (server, calls) =
         serve_badly(8..usize::MAX, || (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "500")], "slow down"));
     let (run, mut lines) = start(&scratch, &remote_pipeline(&server, "", "row_groups = 1"));
-    read_until(&mut lines, |line| line["providers"][0]["cooling_down"] == true);
+    read_until(&mut lines, |line| {
+        let provider = &line["providers"][0];
+        provider["cooling_down"] == true && provider["in_flight"] == 0
+    });
     let made = calls.load(Ordering::SeqCst);
     terminate(&run);
     wait(run, lines).assert(130, &["terminated"]);
     assert_eq!(calls.load(Ordering::SeqCst), made, "no call begins after that");
     assert_eq!((scratch.rows("out").len(), scratch.dropped("out").len()), (8, 0));
+}
+
+#[test]
+fn a_provider_that_wants_to_be_left_alone_for_a_day_ends_the_run_at_once_and_costs_no_row() {
+    let scratch = Scratch::new(60);
+    let (server, calls) = serve_badly(8..usize::MAX, || {
+        (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "86400")], "come back tomorrow")
+    });
+    let ended = scratch.run_pipeline(&remote_pipeline(&server, "", "row_groups = 1"));
+    ended.assert(4, &["remote/m cannot be used: rate limited (HTTP 429, come back in ", "--resume"]);
+    assert_eq!((scratch.rows("out").len(), scratch.dropped("out").len()), (8, 0));
+    assert!(calls.load(Ordering::SeqCst) <= 12, "only those that were out");
+}
+
+#[test]
+fn the_patience_with_rate_limits_ends_while_everything_waits_for_a_pause() {
+    let scratch = Scratch::new(60);
+    let (server, calls) =
+        serve_badly(8..usize::MAX, || (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "3")], "slow down"));
+    let run = "row_groups = 1\nrate_limit_patience = \"4s\"";
+    scratch.run_pipeline(&remote_pipeline(&server, "", run)).assert(4, &["remote/m cannot be used: rate limited"]);
+    assert_eq!((scratch.rows("out").len(), scratch.dropped("out").len()), (8, 0));
+    // Four that were out, and what one pause later could go.
+    let calls = calls.load(Ordering::SeqCst);
+    assert!((9..=16).contains(&calls), "{calls} calls");
 }
 
 /// A server that answers as `bad` says while its calls are numbered so, and well otherwise. Gives its address and the count of calls.
@@ -204,7 +232,8 @@ fn serve_badly<R: IntoResponse + 'static>(
 fn a_provider_that_answers_503_for_a_while_is_called_little_and_loses_no_row() {
     let scratch = Scratch::new(200);
     let (server, calls) = serve_badly(40..50, || (StatusCode::SERVICE_UNAVAILABLE, "overloaded"));
-    scratch.run_pipeline(&remote_pipeline(&server, "", "salvage_rounds = 0")).assert(0, &[]);
+    // A good answer that comes late, between the first two or three bad ones, makes those failures of their own rows.
+    scratch.run_pipeline(&remote_pipeline(&server, "", "")).assert(0, &[]);
     assert_all_made(&scratch, 200);
     assert_eq!(calls.load(Ordering::SeqCst), 210, "each failure is a call that is made again, once");
 }

@@ -85,7 +85,7 @@ export interface EventFacts {
 }
 
 /** Why nothing goes out to a provider and model any more. */
-export type UnavailableCause = "outage" | "key_refused" | "quota_exhausted" | "model_not_found";
+export type UnavailableCause = "outage" | "key_refused" | "quota_exhausted" | "model_not_found" | "rate_limited";
 
 /** The kinds of events. */
 export type GateEventKind = keyof EventFacts;
@@ -101,7 +101,7 @@ const maybe: Read = (value) => known(value);
 const outcome: Read = (value) => OUTCOMES[value];
 const reason: Read = (value) => denialReason(value);
 const dimension: Read = (value) => DIMENSIONS[value];
-const cause: Read = (value) => ["outage", "key_refused", "quota_exhausted", "model_not_found"][value];
+const cause: Read = (value) => ["outage", "key_refused", "quota_exhausted", "model_not_found", "rate_limited"][value];
 const answer: Read = (value) => ["released", "duplicate", "stale", "unknown_lease", "wrong_controller"][value];
 
 type Fields = readonly (readonly [name: string, read: Read])[];

@@ -10,11 +10,14 @@
 //!    |   +------- any answer ----------+                                  v | counted failure
 //!    +-------------------- any answer -------------------------------- probing  (one call is out)
 //!
-//!   any but the first --- the key is refused, the account is empty, the model does not exist, `patience` is over ---> unavailable
+//!   any --- the key is refused, the account is empty, the model does not exist, a patience is over ---> unavailable
 //! ```
 //!
 //! *Counted failures* are those of a provider that may be unreachable: a connection that fails, a 5xx that is no rate limit, a timeout,
 //! an answer that breaks off. A rate limit and a refusal are answers. A call that ends on the caller's side counts as nothing.
+//!
+//! A provider that answers nothing but rate limits answers, and stays healthy until `rate_limit_patience` is over. It becomes unavailable at
+//! once if it asks for a pause that is longer.
 //!
 //! Calls of a *suspected* provider go out a tenth of `quiet` apart: what follows a streak of failures is hardly a success, and without
 //! this rule a server that refuses connections at once is called thousands of times until `quiet` is over.
@@ -77,6 +80,8 @@ pub(super) struct Health {
     has_succeeded: bool,
     /// The first failure of the latest outage, or of those that follow one another without calm.
     failing_since: Instant,
+    /// The first rate limit since its last other answer.
+    limited_since: Option<Instant>,
     /// Pauses since the last calm.
     pauses: u32,
     /// Successes since the provider came back.
@@ -186,6 +191,7 @@ impl Health {
             quiet_since: None,
             has_succeeded: false,
             failing_since: Instant::ZERO,
+            limited_since: None,
             pauses: 0,
             successes: 0,
             is_proven: false,
@@ -239,10 +245,13 @@ impl Health {
         (self.is_healthy() && self.streak > 0 && in_flight == 0).then(|| self.retry_at())
     }
 
-    /// When the patience with an outage is over.
+    /// When the patience with it is over.
     pub(super) fn patience_ends(&self) -> Option<Instant> {
-        let patience = self.config.patience?;
-        matches!(self.phase, Phase::Down { .. }).then(|| self.failing_since + patience)
+        match self.phase {
+            Phase::Healthy | Phase::Suspected { .. } => Some(self.limited_since? + self.config.rate_limit_patience?),
+            Phase::Down { .. } => Some(self.failing_since + self.config.patience?),
+            Phase::Probing | Phase::Unavailable { .. } => None,
+        }
     }
 
     /// How long limits take to climb to what they were.
@@ -290,7 +299,8 @@ impl Health {
     /// [`Self::last_end`].
     #[inline]
     pub(super) fn end(&mut self, now: Instant, mark: Mark, outcome: Outcome, retry_after: Option<Duration>) -> bool {
-        if outcome == Outcome::Success && self.is_healthy() && self.pauses == 0 && self.streak == 0 {
+        let is_calm = self.is_healthy() && self.pauses == 0 && self.streak == 0 && self.limited_since.is_none();
+        if outcome == Outcome::Success && is_calm {
             self.has_succeeded = true;
             return false;
         }
@@ -313,9 +323,9 @@ impl Health {
         let is_failure = outcome.is_counted_failure();
         let is_hidden = is_failure && (granted != Granted::InEpoch || self.streak > 0);
         let failed_probes = if granted == Granted::AsProbe { self.failed_probes.saturating_add(1) } else { 0 };
+        let is_refused = outcome == Outcome::RateLimited || UnavailableCause::of(outcome).is_some();
         let change = self.change(now, granted, outcome, retry_after);
-        let closes = UnavailableCause::of(outcome).is_some();
-        let after = if closes || is_failure && self.is_unavailable() {
+        let after = if self.is_unavailable() && (is_failure || is_refused) {
             AfterCall::Unavailable
         } else if is_failure {
             AfterCall::Retry(Retry { epoch: mark.0, streak: self.streaks_ended, failed_probes })
@@ -342,8 +352,22 @@ impl Health {
 
     /// What the end of a call changes.
     fn change(&mut self, now: Instant, granted: Granted, outcome: Outcome, retry_after: Option<Duration>) -> Change {
-        if let Some(cause) = UnavailableCause::of(outcome) {
-            return self.close(now, cause);
+        let is_too_long = |pause| self.config.rate_limit_patience.is_some_and(|patience| pause > patience);
+        match outcome {
+            _ if let Some(cause) = UnavailableCause::of(outcome) => return self.close(now, cause),
+            Outcome::RateLimited if retry_after.is_some_and(is_too_long) => {
+                return self.close(now, UnavailableCause::RateLimited);
+            }
+            Outcome::RateLimited => {
+                self.limited_since.get_or_insert(now);
+                // Nobody may have waited when it was over.
+                let change = self.lose_patience(now);
+                if change != Change::None {
+                    return change;
+                }
+            }
+            _ if outcome.is_local() => {}
+            _ => self.limited_since = None,
         }
         match granted {
             Granted::AsProbe if outcome.is_local() => self.make_due(now),
@@ -430,10 +454,11 @@ impl Health {
 
     /// Closes a provider with which the patience is over.
     pub(super) fn lose_patience(&mut self, now: Instant) -> Change {
-        match self.patience_ends() {
-            Some(end) if end <= now => self.close(now, UnavailableCause::Outage),
-            _ => Change::None,
+        if self.patience_ends().is_none_or(|end| now < end) {
+            return Change::None;
         }
+        let is_down = matches!(self.phase, Phase::Down { .. });
+        self.close(now, if is_down { UnavailableCause::Outage } else { UnavailableCause::RateLimited })
     }
 
     /// No call goes out any more. Changes nothing for a provider that is closed already.
@@ -442,7 +467,7 @@ impl Health {
             return Change::None;
         }
         self.epoch += 1;
-        self.streak = 0;
+        (self.streak, self.limited_since) = (0, None);
         self.phase = Phase::Unavailable { since: now, cause };
         Change::Unavailable { cause }
     }

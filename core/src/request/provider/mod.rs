@@ -205,13 +205,18 @@ impl ProviderModel {
             return None;
         }
         let health = self.health.as_deref();
+        let patience = health.and_then(Health::patience_ends);
         if self.is_closed(now) {
-            return self.opens_at().into_iter().chain(health.and_then(Health::patience_ends)).min();
+            return self.opens_at().into_iter().chain(patience).min();
         }
         let health = health.filter(|_| !self.undecided.is_empty());
         let undecided = health.and_then(|health| health.undecided_open_at(self.in_flight));
         let waited = self.resources.iter().filter(|resource| resource.waiters > 0);
-        waited.filter_map(|resource| resource.next_change(now)).chain(undecided.filter(|at| *at > now)).min()
+        waited
+            .filter_map(|resource| resource.next_change(now))
+            .chain(undecided.filter(|at| *at > now))
+            .chain(patience)
+            .min()
     }
 
     /// Lets the waiters of all resources be offered again.

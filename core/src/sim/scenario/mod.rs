@@ -376,7 +376,8 @@ impl Scenario {
             salvage_rounds: self.salvage_rounds,
             shutdown_window: self.shutdown_window,
             shutdown_rate: self.shutdown_rate,
-            rate_limit_patience: self.rate_limit_patience,
+            // The models have it.
+            rate_limit_patience: None,
             degraded_window: self.degraded_window,
             degraded_rate: self.degraded_rate,
             degraded_pause: self.degraded_pause,

@@ -142,7 +142,7 @@ impl World {
 
     /// The same world, with every command of both machines taken down: see [`replay`](crate::replay).
     pub fn recorded(scenario: &Scenario, seed: u64) -> Result<(Header, Self), ScenarioError> {
-        let header = Header::new(&scenario.plan()?, &scenario.pipeline_config(), &request_config());
+        let header = Header::new(&scenario.plan()?, &scenario.pipeline_config(), &request_config(scenario));
         let mut world = Self::at_rest(scenario, seed, None, Some(&Sequence::default()))?;
         world.begin(scenario);
         Ok((header, world))
@@ -174,7 +174,7 @@ impl World {
             Some(policy) => Pipeline::with_policy(plan, config, policy)?,
             None => Pipeline::new(plan, config)?,
         });
-        let mut admission = Recorded::new(RequestAdmission::new(request_config())?);
+        let mut admission = Recorded::new(RequestAdmission::new(request_config(scenario))?);
         if let Some(sequence) = record {
             pipeline.record(sequence);
             admission.record(sequence);
@@ -339,8 +339,9 @@ impl World {
 /// How long a run waits for a provider that does not answer.
 const OUTAGE_PATIENCE: Duration = Duration::from_secs(600);
 
-fn request_config() -> RequestConfig {
-    let health = HealthConfig { patience: Some(OUTAGE_PATIENCE), ..HealthConfig::default() };
+fn request_config(scenario: &Scenario) -> RequestConfig {
+    let (patience, rate_limit_patience) = (Some(OUTAGE_PATIENCE), scenario.rate_limit_patience);
+    let health = HealthConfig { patience, rate_limit_patience, ..HealthConfig::default() };
     RequestConfig { health: Some(health), ..RequestConfig::default() }
 }
 

@@ -10,6 +10,7 @@ const CONFIG: HealthConfig = HealthConfig {
     recovery: Duration::from_secs(1),
     calm: 4,
     patience: None,
+    rate_limit_patience: Some(Duration::from_secs(60)),
     seed: 7,
 };
 
@@ -354,6 +355,35 @@ fn a_refused_key_an_empty_account_and_a_missing_model_close_a_provider_for_good(
         );
         assert!(health.is_unavailable());
         assert!(is_back(health.reopen()) && health.is_healthy());
+    }
+}
+
+#[test]
+fn a_provider_that_answers_nothing_but_rate_limits_is_closed_when_the_patience_is_over() {
+    let mut health = health();
+    for (millis, outcome) in [(5, Outcome::RateLimited), (9, Outcome::RequestRefused), (20, Outcome::RateLimited)] {
+        assert_eq!(call(&mut health, at(millis), outcome), Change::None);
+    }
+    // What ends on the caller's side is no answer.
+    for outcome in [Outcome::RateLimited, Outcome::LocalTimeout] {
+        call(&mut health, at(30_000), outcome);
+    }
+    assert_eq!(health.patience_ends(), Some(at(60_020)));
+    let closed = Change::Unavailable { cause: UnavailableCause::RateLimited };
+    assert_eq!(health.clone().lose_patience(at(60_019)), Change::None);
+    assert_eq!(health.clone().lose_patience(at(60_020)), closed);
+    assert_eq!(call(&mut health.clone(), at(70_000), Outcome::RateLimited), closed, "nobody waited in between");
+    assert_eq!(call(&mut health, at(70_000), Outcome::Success), Change::None);
+    assert_eq!(health.patience_ends(), None);
+}
+
+#[test]
+fn a_provider_that_asks_for_a_pause_longer_than_the_patience_is_closed_at_once() {
+    for (pause, is_closed) in [(60, false), (61, true)] {
+        let mut health = health();
+        let mark = health.grant(at(0), 0);
+        let end = end_call(&mut health, at(7), mark, Outcome::RateLimited, Some(Duration::from_secs(pause)));
+        assert_eq!((health.is_unavailable(), end.after == AfterCall::Unavailable), (is_closed, is_closed), "{pause} s");
     }
 }
 
