@@ -158,7 +158,7 @@ FAULTS = [
     Fault("a pause of any length is waited for", "request/provider/health.rs",
           "retry_after.is_some_and(is_too_long)", "retry_after.is_some_and(is_too_long) && false"),
     Fault("the patience with rate limits wakes nobody", "request/provider/mod.rs",
-          ".chain(undecided.filter(|at| *at > now)).chain(patience).min()", ".chain(undecided.filter(|at| *at > now)).min()"),
+          "            .chain(patience)\n            .min()", "            .min()"),
     Fault("calls that wait outlive a drain", "request/admission/yielding.rs",
           "waiter.run.is_some_and(|run| tasks.is_stopping(run))", "false && waiter.run.is_some_and(|run| tasks.is_stopping(run))"),
     Fault("a task of a run that stops begins another call", "request/admission/yielding.rs",
