@@ -13,6 +13,7 @@ const LAYERS: &[&str] = &[
     "millis",
     "map",
     "portable_hasher",
+    "backoff",
     "id",
     "lease",
     "timer_queue",

@@ -238,7 +238,7 @@ fn request_config(file: &PipelineFile) -> RequestConfig {
     // Processes that met one outage together are not to come back together. Few enough digits for a log that others read.
     let seed = u64::from(RandomState::new().hash_one(()) as u32);
     let run = &file.run;
-    let (patience, rate_limit_patience) = (run.outage_patience, Some(run.rate_limit_patience));
+    let (patience, rate_limit_patience) = (run.outage_patience, run.rate_limit_patience);
     let health = HealthConfig { patience, rate_limit_patience, seed, ..HealthConfig::default() };
     RequestConfig { health: Some(health), ..RequestConfig::default() }
 }
@@ -255,7 +255,7 @@ pub(crate) fn pipeline_config(file: &PipelineFile, rows: u64) -> PipelineConfig 
         yield_while_waiting: run.yield_while_waiting,
         submission_limit: run.submission_limit.get(),
         resources: task_resources(file),
-        salvage_rounds: run.salvage_rounds,
+        retries: run.retries,
         shutdown_window: run.shutdown_window.get(),
         shutdown_rate: Some(run.shutdown_rate),
         // The gate has it.

@@ -72,8 +72,9 @@ pub struct PipelineConfig {
     pub policy: PolicyChoice,
     /// Further named resources and their limits, for [`Column::demand`](crate::pipeline::Column::demand).
     pub resources: Vec<(String, u32)>,
-    /// Rounds in which a task that failed for now is tried again, 0 to 255. Default 2.
-    pub salvage_rounds: u32,
+    /// How often a task that failed for now is tried again, after 1, 2, 4, ... s and behind the fresh work of its row group, 0 to 255. Rate
+    /// limits and admission timeouts never count. Default 3.
+    pub retries: u32,
     /// Final outcomes that are judged together, 1 to 65536. Default 10.
     pub shutdown_window: u32,
     /// The share of failures in a full window at which the run stops, above 0 and at most 1; `None`: never.
@@ -118,7 +119,7 @@ impl Default for PipelineConfig {
             submission_limit: 1024,
             policy: PolicyChoice::default(),
             resources: Vec::new(),
-            salvage_rounds: 2,
+            retries: 3,
             shutdown_window: 10,
             shutdown_rate: Some(0.5),
             rate_limit_patience: Some(Duration::from_secs(600)),
@@ -153,7 +154,7 @@ impl PipelineConfig {
         require(self.submission_limit >= 1, "submission_limit", self.submission_limit, "at least 1")?;
         require(self.row_groups >= 1, "row_groups", self.row_groups, "at least 1")?;
         self.adaptive.map_or(Ok(()), |adaptive| adaptive.validate(self.row_groups))?;
-        require(self.salvage_rounds <= 255, "salvage_rounds", self.salvage_rounds, "0 to 255")?;
+        require(self.retries <= 255, "retries", self.retries, "0 to 255")?;
         let window = self.shutdown_window;
         require((1..=MAX_SHUTDOWN_WINDOW).contains(&window), "shutdown_window", window, "1 to 65536")?;
         let window = self.degraded_window;

@@ -79,7 +79,7 @@ pub enum RetryKind {
 
 impl RetryKind {
     /// Whether the task did nothing wrong and only came too early: it is tried again after a pause, as often
-    /// as it takes, and no such try uses up a salvage round.
+    /// as it takes, and no such try uses up a retry.
     #[must_use]
     pub const fn is_preserved(self) -> bool {
         matches!(self, Self::RateLimited | Self::AdmissionTimeout)
@@ -170,9 +170,9 @@ pub enum TaskOutcome {
 pub enum DropReason {
     /// A task failed for good.
     Failed(FailureKind),
-    /// A task failed in its first try and in every salvage round; this is how it failed last.
+    /// A task failed in its first try and in every retry; this is how it failed last.
     RetriesExhausted(RetryKind),
-    /// A task's worker was lost in its first try and in every salvage round.
+    /// A task's worker was lost in its first try and in every retry.
     WorkerLost,
     /// The run stopped before the row, or the row group it would be saved with, was complete.
     Stopped,

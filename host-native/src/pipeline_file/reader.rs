@@ -23,6 +23,14 @@ pub(crate) struct TableReader<'a> {
     span: Range<usize>,
 }
 
+/// What a key is called now that had another name before.
+fn new_name(key: &str) -> &str {
+    match key {
+        "salvage_rounds" => "retries",
+        other => other,
+    }
+}
+
 impl<'a> TableReader<'a> {
     /// Opens `table`, refusing any key that is not in `known`.
     pub(crate) fn open(
@@ -38,7 +46,7 @@ impl<'a> TableReader<'a> {
                 return Err(source
                     .error(key.span(), format!("unknown key `{name}` in {title}"))
                     .expected(format!("one of: {}", known.join(", ")))
-                    .suggest(name, known.iter().copied()));
+                    .suggest(new_name(name), known.iter().copied()));
             }
         }
         Ok(Self { source, title, known, table, span })

@@ -41,13 +41,13 @@ pub struct RunSettings {
     /// Tasks in work at once \[1024\].
     pub submission_limit: NonZeroU32,
     /// Retries of a call that failed for a reason that may pass, rate limits apart \[2\].
-    pub salvage_rounds: u32,
+    pub retries: u32,
     /// Final outcomes that early shutdown looks back on \[10\].
     pub shutdown_window: NonZeroU32,
     /// The share of failures among them that stops the run, above 0 and at most 1 \[0.5\].
     pub shutdown_rate: f64,
     /// How long a model may answer nothing but rate limits before the run stops \[10 min\].
-    pub rate_limit_patience: Duration,
+    pub rate_limit_patience: Option<Duration>,
     /// How long a provider may be down before the run stops without the rows that need it; none: for ever \[10 min\].
     pub outage_patience: Option<Duration>,
     /// The seed of all samplers \[0\].
@@ -122,7 +122,7 @@ pub(super) const RUN_KEYS: &[&str] = &[
     "pressure_advisory",
     "yield_while_waiting",
     "submission_limit",
-    "salvage_rounds",
+    "retries",
     "shutdown_window",
     "shutdown_rate",
     "rate_limit_patience",
@@ -162,10 +162,10 @@ impl Default for RunSettings {
             pressure_advisory: true,
             yield_while_waiting: true,
             submission_limit: non_zero(1_024),
-            salvage_rounds: 2,
+            retries: 3,
             shutdown_window: non_zero(10),
             shutdown_rate: 0.5,
-            rate_limit_patience: Duration::from_secs(600),
+            rate_limit_patience: Some(Duration::from_secs(600)),
             outage_patience: Some(Duration::from_secs(600)),
             seed: 0,
         }
@@ -191,10 +191,10 @@ pub(super) fn parse_run(source: &SourceText, root: &TableReader<'_>) -> Result<R
         pressure_advisory: table.or("pressure_advisory", default.pressure_advisory)?,
         yield_while_waiting: table.or("yield_while_waiting", default.yield_while_waiting)?,
         submission_limit: table.or("submission_limit", default.submission_limit)?,
-        salvage_rounds: table.or("salvage_rounds", default.salvage_rounds)?,
+        retries: table.or("retries", default.retries)?,
         shutdown_window: table.or("shutdown_window", default.shutdown_window)?,
         shutdown_rate,
-        rate_limit_patience: table.or("rate_limit_patience", default.rate_limit_patience)?,
+        rate_limit_patience: table.or("rate_limit_patience", Patience(default.rate_limit_patience))?.0,
         outage_patience: table.or("outage_patience", Patience(default.outage_patience))?.0,
         seed: table.or("seed", default.seed)?,
     })

@@ -26,7 +26,7 @@ fn chat(answer: impl Fn(&Value) -> Response + Clone + Send + Sync + 'static) -> 
 /// A pipeline over `data.csv` with a chat model `m` at `base_url`.
 fn pipeline(base_url: &str, rest: &str) -> String {
     format!(
-        "[seed]\npath = \"data.csv\"\n[run]\nrow_group_size = 4\nsalvage_rounds = 1\n\
+        "[seed]\npath = \"data.csv\"\n[run]\nrow_group_size = 4\nretries = 1\n\
          [[models]]\nname = \"m\"\nprovider = \"remote\"\nbase_url = \"{base_url}\"\nmax_parallel = 4\n\
          aimd = {{ cooldown = \"20ms\" }}\nprice = {{ input_per_million = 1000, output_per_million = 2000 }}\n{rest}"
     )
@@ -342,7 +342,7 @@ fn a_dataset_that_changes_under_way_drops_the_rows_with_the_reason() {
         says("x")
     });
     let columns = "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{ note }}\"\n";
-    let text = pipeline(&server, columns).replace("salvage_rounds = 1", "row_groups = 1\nsalvage_rounds = 0");
+    let text = pipeline(&server, columns).replace("retries = 1", "row_groups = 1\nretries = 0");
     scratch.run_pipeline(&text).assert(6, &["data.csv: the file has changed since the run began"]);
     assert_eq!(scratch.rows("out").len(), 4);
 }

@@ -273,7 +273,7 @@ fn a_prompt_that_always_fails_is_dropped_alone_wherever_it_stands() {
             axum::Json(json!({ "choices": [{ "message": { "content": "fine" } }] })).into_response()
         };
         let server = serve(Router::new().route(PATH, post(answer))) + "/v1";
-        let run = "salvage_rounds = 1\noutage_patience = \"2s\"";
+        let run = "retries = 1\noutage_patience = \"2s\"";
         let ended = scratch.run_pipeline(&remote_pipeline(&server, "", run));
         let dropped = scratch.dropped("out");
         if dropped.is_empty() {

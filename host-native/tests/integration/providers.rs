@@ -78,7 +78,7 @@ fn an_answer_that_breaks_off_is_empty_or_is_none_of_the_protocol_costs_no_row() 
     let foreign = "HTTP/1.1 200 OK\r\ncontent-length: 13\r\nconnection: close\r\n\r\n<html></html>";
     for bad in [[truncated, empty], [foreign, truncated], ["", foreign]] {
         let scratch = Scratch::new(6);
-        let ended = scratch.run_pipeline(&remote_pipeline(&mostly(bad), "", "salvage_rounds = 20"));
+        let ended = scratch.run_pipeline(&remote_pipeline(&mostly(bad), "", "retries = 20"));
         ended.assert(0, &[]);
         assert_eq!(scratch.rows("out").len(), 6, "{bad:?}");
     }

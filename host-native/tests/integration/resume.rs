@@ -183,7 +183,7 @@ fn rows_that_a_stop_left_unfinished_are_made_when_the_run_is_resumed() {
     let flaky = "[seed]\npath = \"data.csv\"\n\
                  [[models]]\nname = \"j\"\ncommand = [\"sh\", \"judge.sh\"]\nmax_parallel = 2\n\
                  [[columns]]\nname = \"v\"\nkind = \"judge\"\nmodel = \"j\"\ninputs = [\"id\"]\n\
-                 [run]\nrow_group_size = 40\nsalvage_rounds = 0\n";
+                 [run]\nrow_group_size = 40\nretries = 0\n";
     scratch.write("p.toml", flaky);
     scratch.write("judge.sh", "echo x >> calls; [ \"$(wc -l < calls)\" -le 12 ] || exit 1; cat > /dev/null; echo 1\n");
     let ended = scratch.run(&["p.toml", "--out", "out", "-q"]);

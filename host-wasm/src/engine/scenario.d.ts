@@ -34,8 +34,8 @@ export interface Scenario {
   advisory?: boolean;
   /** Whether a worker that waits for a model gives back meanwhile what it holds [yes]. */
   yields?: boolean;
-  /** Rounds in which a task that failed for now is tried again, 0 to 255 [2]. */
-  salvage_rounds?: number;
+  /** How often a task that failed for now is tried again, after 1, 2, 4, ... s, 0 to 255 [3]. */
+  retries?: number;
   /** Final outcomes that are judged together, 1 to 65536 [10]. */
   shutdown_window?: number;
   /** The share of failures in a full window at which the run stops, above 0 and at most 1 [0.5]. */

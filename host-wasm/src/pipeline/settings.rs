@@ -13,7 +13,7 @@ pub(super) fn set(config: &mut PipelineConfig, setting: u32, value: f64) -> bool
         0 => config.row_group_size = whole,
         1 => config.row_groups = whole,
         2 => config.submission_limit = whole,
-        3 => config.salvage_rounds = whole,
+        3 => config.retries = whole,
         4 => config.shutdown_window = whole,
         5 => config.shutdown_rate = some,
         6 => config.rate_limit_patience = some.map(|_| span),

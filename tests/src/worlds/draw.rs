@@ -108,7 +108,7 @@ fn run(chance: &mut Chance) -> Scenario {
         }),
         advisory: chance.percent(60),
         yields: chance.percent(70),
-        salvage_rounds: chance.from(0, 3),
+        retries: chance.from(0, 3),
         shutdown_window: chance.from(1, 12),
         shutdown_rate: chance.some(40, |chance| 0.3 + chance.0.unit_f64() * 0.7),
         rate_limit_patience: chance.some(30, |chance| chance.millis(50, 2_000)),

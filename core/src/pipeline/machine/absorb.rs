@@ -51,7 +51,7 @@ impl Pipeline {
     /// A worker could not be started: an answer to [`Effect::Spawn`] in place of [`Pipeline::task_finished`].
     ///
     /// A failed spawn is rolled back: its lease is released, and its try is not counted. The task has used up
-    /// a salvage round, is tried again once its row group is quiet, and is dropped as
+    /// a retry, is tried again once its row group is quiet, and is dropped as
     /// [`WorkerLost`](DropReason::WorkerLost) when no round is left, so a host that can start nothing at all
     /// ends its run. A second answer for one worker, or one for a worker that was never requested, changes
     /// nothing and returns so.
@@ -119,7 +119,7 @@ impl Pipeline {
             }
             TaskOutcome::Retryable { kind, retry_after } => {
                 counts.retryable += 1;
-                let decision = self.retries.policy().after_failure(now, kind, retry_after, entry.rounds);
+                let decision = self.retries.policy().after_failure(now, key, kind, retry_after, entry.rounds);
                 self.keep_or_drop(key, decision, Some(kind));
             }
             TaskOutcome::Unavailable => {

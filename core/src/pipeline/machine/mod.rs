@@ -91,7 +91,8 @@ impl Pipeline {
     pub fn with_policy(plan: Plan, config: PipelineConfig, policy: BoxedPolicy) -> Result<Self, PipelineError> {
         config.validate(&plan)?;
         let tasks = TaskQueue::new(&plan, &config, policy)?;
-        let (rounds, floor, ceiling) = (config.salvage_rounds, config.retry_floor, config.retry_ceiling);
+        let (retries, floor, ceiling) = (config.retries, config.retry_floor, config.retry_ceiling);
+        let retry = RetryPolicy { run: u64::from(config.run), retries, floor, ceiling };
         let target = RowGroupTarget::new(config.adaptive, config.row_groups, config.row_group_size);
         let columns = plan.columns().len();
         let health = Health::new(&config, tasks.groups());
@@ -101,7 +102,7 @@ impl Pipeline {
             row_groups: RowGroups::new(pending, target, config.pre_batch_hook, columns),
             workers: Workers::new(&plan, &tasks, config.yield_while_waiting),
             turns: Turns::new(&plan),
-            retries: Retries::new(RetryPolicy { rounds, floor, ceiling }),
+            retries: Retries::new(retry),
             deferral: Deferral::new(&plan, &tasks),
             health,
             lifecycle: Lifecycle::new(),

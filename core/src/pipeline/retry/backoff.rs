@@ -3,20 +3,31 @@
 //! | the failure | what happens |
 //! | --- | --- |
 //! | rate limited, admission timeout | *delayed*: queued again after `max(retry_floor, retry_after)`, as often as it takes |
-//! | any other retryable failure | *deferred* to the next round of its row group, or dropped when its rounds are used up |
+//! | any other retryable failure | *deferred* to the next round of its row group, and until its backoff or `retry_after` is over; dropped when its retries are used up |
 //!
-//! A round begins when no worker has a task of the row group and none is queued; delayed tasks do not hold it
-//! up.
+//! A round begins when no worker has a task of the row group and none is queued, so that retries come behind the fresh work of their row
+//! group; delayed tasks do not hold it up. The backoff is 1, 2, 4, ... s, up to a minute, and up to a fifth longer or shorter, so that what
+//! failed together does not come back together.
 
+use core::hash::Hasher;
+
+use crate::backoff::{doubled, jittered};
 use crate::pipeline::outcome::{DropReason, RetryKind};
 use crate::pipeline::plan::key::TaskKey;
+use crate::portable_hasher::PortableHasher;
 use crate::time::{Duration, Instant};
 use crate::timer_queue::TimerQueue;
+
+/// The pause before the first retry; each further one is twice as long.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 
 /// The settings of retries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryPolicy {
-    pub(crate) rounds: u32,
+    /// The number of the run, which makes its jitter differ from that of another.
+    pub(crate) run: u64,
+    pub(crate) retries: u32,
     pub(crate) floor: Duration,
     pub(crate) ceiling: Duration,
 }
@@ -33,28 +44,42 @@ pub(crate) enum RetryDecision {
 }
 
 impl RetryPolicy {
-    /// Decides on a retryable failure of a task that has used up `rounds` salvage rounds.
+    /// Decides on a retryable failure of a task that has used up so many `retries`.
     pub(crate) fn after_failure(
         self,
         now: Instant,
+        task: TaskKey,
         kind: RetryKind,
         retry_after: Option<Duration>,
-        rounds: u8,
+        retries: u8,
     ) -> RetryDecision {
         let pause = retry_after.unwrap_or(Duration::ZERO).min(self.ceiling);
         if kind.is_preserved() {
             return RetryDecision::Delay { until: now + pause.max(self.floor) };
         }
-        self.defer(now + pause, DropReason::RetriesExhausted(kind), rounds)
+        self.defer(now + pause.max(self.backoff(task, retries)), DropReason::RetriesExhausted(kind), retries)
     }
 
     /// Decides on a task whose worker was lost, or never started.
-    pub(crate) fn after_lost_worker(self, now: Instant, rounds: u8) -> RetryDecision {
-        self.defer(now, DropReason::WorkerLost, rounds)
+    pub(crate) fn after_lost_worker(self, now: Instant, retries: u8) -> RetryDecision {
+        self.defer(now, DropReason::WorkerLost, retries)
     }
 
-    fn defer(self, not_before: Instant, reason: DropReason, rounds: u8) -> RetryDecision {
-        if u32::from(rounds) < self.rounds { RetryDecision::Defer { not_before } } else { RetryDecision::Drop(reason) }
+    fn defer(self, not_before: Instant, reason: DropReason, retries: u8) -> RetryDecision {
+        if u32::from(retries) < self.retries {
+            RetryDecision::Defer { not_before }
+        } else {
+            RetryDecision::Drop(reason)
+        }
+    }
+
+    /// The pause before a task's next retry.
+    fn backoff(self, task: TaskKey, retries: u8) -> Duration {
+        let mut hash = PortableHasher::default();
+        hash.write_u64(self.run);
+        hash.write_u64(task.to_bits());
+        hash.write_u32(u32::from(retries));
+        jittered(doubled(FIRST_BACKOFF, u32::from(retries), LONGEST_BACKOFF), &hash)
     }
 }
 
@@ -122,8 +147,8 @@ mod tests {
     use super::*;
     use crate::pipeline::ColumnId;
 
-    fn policy(rounds: u32) -> RetryPolicy {
-        RetryPolicy { rounds, floor: Duration::from_millis(50), ceiling: Duration::from_secs(600) }
+    fn policy(retries: u32) -> RetryPolicy {
+        RetryPolicy { run: 0, retries, floor: Duration::from_millis(50), ceiling: Duration::from_secs(600) }
     }
 
     fn task(row: u32) -> TaskKey {
@@ -152,15 +177,30 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_may_pass_is_deferred_until_the_rounds_are_used_up() {
-        let decide = |rounds| policy(2).after_failure(Instant::ZERO, RetryKind::Timeout, None, rounds);
-        assert_eq!(decide(1), RetryDecision::Defer { not_before: Instant::ZERO });
-        assert_eq!(decide(2), RetryDecision::Drop(DropReason::RetriesExhausted(RetryKind::Timeout)));
+    fn a_failure_that_may_pass_is_deferred_for_1_2_and_4_seconds_and_then_dropped() {
+        let decide = |retries| policy(3).after_failure(Instant::ZERO, task(7), RetryKind::Timeout, None, retries);
+        for (retries, millis) in [(0, 1_000), (1, 2_000), (2, 4_000)] {
+            let RetryDecision::Defer { not_before } = decide(retries) else { panic!("it has retries left") };
+            let pause = not_before - Instant::ZERO;
+            assert!((millis * 4 / 5..=millis * 6 / 5).contains(&(pause.as_nanos() / 1_000_000)), "{pause}");
+        }
+        assert_eq!(decide(3), RetryDecision::Drop(DropReason::RetriesExhausted(RetryKind::Timeout)));
+    }
+
+    #[test]
+    fn tasks_that_failed_together_are_not_tried_again_together() {
+        let defer = |row, run| {
+            let policy = RetryPolicy { run, ..policy(3) };
+            policy.after_failure(Instant::ZERO, task(row), RetryKind::Timeout, None, 0)
+        };
+        assert_ne!(defer(1, 0), defer(2, 0));
+        assert_ne!(defer(1, 0), defer(1, 1));
+        assert_eq!(defer(1, 1), defer(1, 1));
     }
 
     #[test]
     fn a_provider_cannot_ask_for_a_pause_beyond_the_ceiling() {
-        let until = |kind, after| policy(0).after_failure(Instant::ZERO, kind, after, 9);
+        let until = |kind, after| policy(0).after_failure(Instant::ZERO, task(7), kind, after, 9);
         let delay = |span| RetryDecision::Delay { until: Instant::ZERO + span };
         assert_eq!(until(RetryKind::RateLimited, Some(Duration::MAX)), delay(Duration::from_secs(600)));
         assert_eq!(until(RetryKind::AdmissionTimeout, None), delay(Duration::from_millis(50)));

@@ -180,14 +180,14 @@ fn a_task_that_came_too_early_is_told_with_its_pause_and_its_next_try() {
 #[test]
 fn a_failure_that_may_pass_is_told_with_the_round_it_waits_for_and_dropped_when_there_is_none() {
     let mut rig = begun([cell("a", &[])], rows(1, 1));
-    let kept = |round| SchedulerFact::RetryDeferred {
-        failure: Some(RetryKind::Timeout),
-        until: Instant::ZERO,
-        round: Some(round),
-    };
-    for round in [1, 2] {
+    for round in [1, 2, 3] {
+        let failed = rig.now;
         rig.end("a:0.0", retry(RetryKind::Timeout));
-        assert_eq!(facts(&mut rig, RetryDeferred), [kept(round)]);
+        let told = facts(&mut rig, RetryDeferred);
+        let [SchedulerFact::RetryDeferred { failure, until, round: told }] = told[..] else { panic!("{told:?}") };
+        assert_eq!((failure, told, until > failed), (Some(RetryKind::Timeout), Some(round), true));
+        rig.back_off();
+        assert_eq!(rig.now, until);
     }
     rig.end("a:0.0", retry(RetryKind::Timeout));
     let reason = DropReason::RetriesExhausted(RetryKind::Timeout);
@@ -260,7 +260,7 @@ fn a_host_that_can_start_no_worker_ends_its_run_and_does_not_spin() {
     while let Some(label) = rig.running_names().first() {
         rig.fail_spawn(label);
     }
-    assert_eq!(only(&mut rig, WorkerSpawnFailed).len(), 6, "one try and two rounds for each row");
+    assert_eq!(only(&mut rig, WorkerSpawnFailed).len(), 8, "one try and three more for each row");
     rig.saved(0);
     assert_eq!(rig.dropped(), [(Some("a".into()), DropReason::WorkerLost, 2)]);
     assert_eq!(rig.report().columns[0].tasks, TaskCounts::default());

@@ -185,6 +185,12 @@ impl Rig {
         self.drain();
     }
 
+    /// Lets time pass until the next task is due.
+    pub(crate) fn back_off(&mut self) {
+        let due = self.pipeline.poll_timeout().expect("a task waits for its instant");
+        self.advance(due - self.now);
+    }
+
     pub(crate) fn drain_run(&mut self) {
         self.pipeline.drain(self.now);
         self.drain();

@@ -54,7 +54,7 @@ fn random_config(rng: &mut Rng) -> PipelineConfig {
         adaptive: (rng.below(2) == 0).then_some(adaptive),
         submission_limit: 1 + rng.below(12) as u32,
         resources: [("slot".to_string(), 3 + rng.below(9) as u32)].into(),
-        salvage_rounds: rng.below(3) as u32,
+        retries: rng.below(3) as u32,
         shutdown_rate: (rng.below(2) == 0).then_some(0.5),
         rate_limit_patience: (rng.below(3) == 0).then_some(Duration::from_secs(2)),
         pre_batch_hook: rng.below(3) == 0,

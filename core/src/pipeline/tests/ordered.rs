@@ -57,6 +57,7 @@ fn a_task_that_is_deferred_or_delayed_keeps_the_turn() {
     rig.end("a:0.0", retry(RetryKind::Timeout));
     assert_eq!(rig.running_names(), ["b:0.0", "b:1.0"], "its row group has a worker: no salvage round yet");
     rig.succeed("b:0.0");
+    rig.back_off();
     assert_eq!(rig.running_names(), ["b:1.0", "a:0.0"]);
     rig.run_well();
     assert_eq!(rig.report().rows_out, 2);
@@ -67,6 +68,7 @@ fn a_salvage_round_need_not_wait_for_a_turn_that_depends_on_it() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"]).ordered()], rows(2, 2));
     rig.end("a:0.0", retry(RetryKind::ServerError));
     rig.succeed("a:0.1");
+    rig.back_off();
     assert_eq!(rig.running_names(), ["a:0.0"], "b:0.1 waits for b:0.0, which waits for the round");
     rig.run_well();
     assert_eq!(rig.report().rows_out, 2);
@@ -126,5 +128,6 @@ fn a_salvage_round_waits_for_a_task_whose_turn_has_come() {
     rig.succeed("a:0.0");
     assert_eq!(rig.running_names(), ["a:0.1"]);
     rig.succeed("a:0.1");
+    rig.back_off();
     assert_eq!(rig.running_names(), ["b:0.0"]);
 }

@@ -78,7 +78,7 @@ fn a_setting_outside_its_range_is_refused_by_name() {
         ("row_groups", PipelineConfig { row_groups: 0, ..good() }),
         ("rows", PipelineConfig { rows: u64::MAX, ..good() }),
         ("submission_limit", PipelineConfig { submission_limit: 0, ..good() }),
-        ("salvage_rounds", PipelineConfig { salvage_rounds: 256, ..good() }),
+        ("retries", PipelineConfig { retries: 256, ..good() }),
         ("shutdown_window", PipelineConfig { shutdown_window: 0, ..good() }),
         ("shutdown_rate", PipelineConfig { shutdown_rate: Some(0.0), ..good() }),
         ("shutdown_rate", PipelineConfig { shutdown_rate: Some(1.1), ..good() }),

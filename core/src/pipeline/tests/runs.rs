@@ -79,6 +79,7 @@ fn a_row_group_is_handed_out_once_and_only_when_nothing_of_it_is_left() {
     rig.succeed("b:0.0");
     rig.end("a:0.1", retry(RetryKind::Timeout));
     assert_eq!(rig.handed_out, []);
+    rig.back_off();
     assert_eq!(rig.running_names(), ["a:0.1"]);
     rig.succeed("a:0.1");
     rig.succeed("b:0.1");
@@ -92,13 +93,19 @@ fn a_row_group_is_handed_out_once_and_only_when_nothing_of_it_is_left() {
 }
 
 #[test]
-fn a_retryable_failure_is_tried_again_only_once_its_row_group_is_quiet() {
+fn a_retryable_failure_is_tried_again_once_its_row_group_is_quiet_and_its_backoff_over() {
     let mut rig = Rig::start([cell("a", &[])], rows(3, 2));
     rig.end("a:0.0", retry(RetryKind::ServerError));
     assert_eq!(rig.running_names(), ["a:0.1", "a:1.0"]);
+    rig.advance(Duration::from_secs(2));
+    assert_eq!(rig.running_names(), ["a:0.1", "a:1.0"]);
     rig.succeed("a:0.1");
     assert_eq!(rig.running_names(), ["a:1.0", "a:0.0"]);
-    assert_eq!(rig.spawned.last().unwrap().attempt, 2);
+    rig.end("a:0.0", retry(RetryKind::ServerError));
+    assert_eq!(rig.running_names(), ["a:1.0"]);
+    rig.back_off();
+    assert_eq!(rig.running_names(), ["a:1.0", "a:0.0"]);
+    assert_eq!(rig.spawned.last().unwrap().attempt, 3);
 }
 
 #[test]
@@ -108,16 +115,19 @@ fn a_salvage_round_waits_for_the_queued_tasks_of_its_row_group() {
     assert_eq!((rig.running_names(), rig.pipeline.queued()), (["a:0.1".to_string()].into(), 1));
     rig.succeed("a:0.1");
     rig.succeed("a:0.2");
+    rig.back_off();
     assert_eq!(rig.running_names(), ["a:0.0"]);
 }
 
 #[test]
-fn a_retryable_failure_is_dropped_when_its_rounds_are_used_up() {
+fn a_retryable_failure_is_dropped_when_its_retries_are_used_up() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], rows(1, 1));
     for _ in 0..3 {
         rig.end("a:0.0", retry(RetryKind::Connection));
+        rig.back_off();
     }
-    assert_eq!((rig.running_names().len(), rig.spawned.len()), (0, 3));
+    rig.end("a:0.0", retry(RetryKind::Connection));
+    assert_eq!((rig.running_names().len(), rig.spawned.len()), (0, 4));
     rig.saved(0);
     let exhausted = DropReason::RetriesExhausted(RetryKind::Connection);
     assert_eq!(rig.dropped(), [(Some("a".to_string()), exhausted, 1)]);
@@ -127,15 +137,15 @@ fn a_retryable_failure_is_dropped_when_its_rounds_are_used_up() {
 #[test]
 fn a_salvage_round_waits_for_the_providers_retry_after() {
     let mut rig = Rig::start([cell("a", &[])], rows(1, 1));
-    rig.end("a:0.0", TaskOutcome::Retryable { kind: RetryKind::ServerError, retry_after: Some(millis(700)) });
-    assert_eq!((rig.running.len(), rig.pipeline.poll_timeout()), (0, Some(Instant::ZERO + millis(700))));
-    rig.advance(millis(700));
+    rig.end("a:0.0", TaskOutcome::Retryable { kind: RetryKind::ServerError, retry_after: Some(millis(7_000)) });
+    assert_eq!((rig.running.len(), rig.pipeline.poll_timeout()), (0, Some(Instant::ZERO + millis(7_000))));
+    rig.advance(millis(7_000));
     assert_eq!(rig.running_names(), ["a:0.0"]);
 }
 
 #[test]
 fn a_rate_limited_task_is_paced_by_the_provider_and_never_dropped() {
-    let config = PipelineConfig { salvage_rounds: 0, rate_limit_patience: None, ..rows(1, 1) };
+    let config = PipelineConfig { retries: 0, rate_limit_patience: None, ..rows(1, 1) };
     let mut rig = Rig::start([cell("a", &[])], config);
     for _ in 0..1_000 {
         rig.end("a:0.0", rate_limited(millis(200)));
@@ -164,14 +174,15 @@ fn delayed_tasks_do_not_hold_up_the_salvage_round_of_the_others() {
     let mut rig = Rig::start([cell("a", &[])], rows(2, 2));
     rig.end("a:0.0", rate_limited(Duration::from_secs(60)));
     rig.end("a:0.1", retry(RetryKind::Timeout));
+    rig.back_off();
     assert_eq!(rig.running_names(), ["a:0.1"]);
 }
 
 #[test]
-fn a_lost_worker_uses_up_rounds_like_a_failure_that_may_pass() {
+fn a_lost_worker_uses_up_retries_like_a_failure_that_may_pass() {
     let mut rig = Rig::start([cell("a", &[])], rows(1, 1));
     rig.run(|_, _| TaskOutcome::Cancelled);
-    assert_eq!(rig.spawned.len(), 3);
+    assert_eq!(rig.spawned.len(), 4);
     assert_eq!(rig.dropped(), [(Some("a".to_string()), DropReason::WorkerLost, 1)]);
 }
 

@@ -381,6 +381,7 @@ fn a_run_whose_provider_cannot_be_used_finishes_what_it_can_and_then_stops() {
     rig.succeed("b:0.0");
     rig.end("b:0.1", retry(RetryKind::Timeout));
     rig.succeed("b:1.0");
+    rig.back_off();
     rig.succeed("b:0.1");
     assert_eq!(rig.ends, 0);
     rig.saved(0);

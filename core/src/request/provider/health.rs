@@ -41,6 +41,7 @@ mod tests;
 
 use core::hash::Hasher;
 
+use crate::backoff::{doubled, jittered};
 use crate::call::Outcome;
 use crate::portable_hasher::PortableHasher;
 use crate::request::answer::{AfterCall, Retry};
@@ -506,13 +507,6 @@ impl Health {
         hash.write_u64(self.place);
         hash.write_u32(self.epoch);
         hash.write_u32(self.streak);
-        // In thousandths: 800 to 1 200.
-        let share = 800 + hash.finish() % 401;
-        Duration::from_nanos((u128::from(span.as_nanos()) * u128::from(share) / 1_000) as u64)
+        jittered(span, &hash)
     }
-}
-
-/// `first`, doubled so many times, and at most `longest`.
-fn doubled(first: Duration, times: u32, longest: Duration) -> Duration {
-    Duration::from_nanos(first.as_nanos().saturating_mul(1 << times.min(32)).min(longest.as_nanos()))
 }

@@ -63,6 +63,9 @@ impl Host {
                 let answer = self.admission.release(self.now, lease, &Outcome::Success.into());
                 assert_eq!(answer, ReleaseAnswer::Released);
                 let _ = self.pipeline.task_finished(self.now, task.worker, outcome(&task));
+            } else if let Some(due) = self.pipeline.poll_timeout() {
+                self.now = due;
+                self.pipeline.handle_timeout(due);
             } else {
                 break;
             }

@@ -107,9 +107,9 @@ pub struct Scenario {
     /// Whether a worker that waits for a model gives back meanwhile what it holds \[yes\].
     #[serde(default = "yes")]
     pub yields: bool,
-    /// Rounds in which a task that failed for now is tried again, 0 to 255 \[2\].
-    #[serde(default = "salvage_rounds")]
-    pub salvage_rounds: u32,
+    /// How often a task that failed for now is tried again, after 1, 2, 4, ... s, 0 to 255 \[3\].
+    #[serde(default = "retries")]
+    pub retries: u32,
     /// Final outcomes that are judged together, 1 to 65536 \[10\].
     #[serde(default = "shutdown_window")]
     pub shutdown_window: u32,
@@ -185,7 +185,7 @@ impl Default for Scenario {
             adaptive: config.adaptive,
             advisory: true,
             yields: true,
-            salvage_rounds: config.salvage_rounds,
+            retries: config.retries,
             shutdown_window: config.shutdown_window,
             shutdown_rate: config.shutdown_rate,
             rate_limit_patience: config.rate_limit_patience,
@@ -219,8 +219,8 @@ fn degraded_rate() -> Option<f64> {
     PipelineConfig::default().degraded_rate
 }
 
-fn salvage_rounds() -> u32 {
-    PipelineConfig::default().salvage_rounds
+fn retries() -> u32 {
+    PipelineConfig::default().retries
 }
 
 fn shutdown_window() -> u32 {
@@ -373,7 +373,7 @@ impl Scenario {
             policy: self.policy.clone(),
             yield_while_waiting: self.yields,
             resources: self.task_resources(),
-            salvage_rounds: self.salvage_rounds,
+            retries: self.retries,
             shutdown_window: self.shutdown_window,
             shutdown_rate: self.shutdown_rate,
             // The models have it.

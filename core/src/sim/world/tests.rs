@@ -142,7 +142,7 @@ fn a_run_is_cancelled_and_meets_its_bug_where_the_scenario_says() {
 fn a_lost_worker_is_tried_again_and_then_given_up() {
     let lost = ScenarioColumn { lose_share: 1.0, ..calling("a", "m") };
     let report = run(&scenario(1, &[model("m", 1)], &[lost]));
-    assert_eq!((report.columns[0].tasks.cancelled, report.dropped[0].reason), (3, DropReason::WorkerLost));
+    assert_eq!((report.columns[0].tasks.cancelled, report.dropped[0].reason), (4, DropReason::WorkerLost));
 }
 
 #[test]

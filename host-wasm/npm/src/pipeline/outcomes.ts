@@ -45,7 +45,7 @@ export const FAILURE_KINDS: readonly FailureKind[] = [
  */
 export class Retry extends Error {
   override readonly name = "Retry";
-  /** What happened. `rate_limited` and `admission_timeout` are tried again as often as it takes; the others in the run's `salvageRounds`. */
+  /** What happened. `rate_limited` and `admission_timeout` are tried again as often as it takes; the others in the run's `retries`. */
   readonly kind: RetryKind;
   /** The pause that the provider asked for, in milliseconds. */
   readonly afterMs: number | undefined;

@@ -14,8 +14,8 @@ export interface PipelineSettings {
   readonly policy?: Policy;
   /** Further named resources and their limits, for `holds` of a column. */
   readonly resources?: Readonly<Record<string, number>>;
-  /** Rounds in which a task that failed for now is tried again, 0 to 255. Default 2. */
-  readonly salvageRounds?: number;
+  /** How often a task that failed for now is tried again, after 1, 2, 4, ... s, 0 to 255. Default 3. */
+  readonly retries?: number;
   /** Final outcomes that are judged together, 1 to 65536. Default 10. */
   readonly shutdownWindow?: number;
   /** The share of failures in a full window at which the run stops, above 0 and at most 1; `null`: never. Default 0.5. */
@@ -85,7 +85,7 @@ const RULES = {
   rowGroupSize: whole(0, 1, 16_777_215),
   rowGroups: whole(1, 1),
   workers: whole(2, 1),
-  salvageRounds: whole(3, 0, 255),
+  retries: whole(3, 0, 255),
   shutdownWindow: whole(4, 1, 65_536),
   shutdownRate: share(5),
   rateLimitPatienceMs: { ...span(6), off: true },

@@ -49,7 +49,7 @@ template = \"{{ title }}\"
 row_group_size = 4
 row_groups = 2
 submission_limit = 10
-salvage_rounds = 2
+retries = 2
 shutdown_window = 10
 shutdown_rate = 0.5
 rate_limit_patience = \"1m\"
@@ -85,6 +85,8 @@ fn no_unknown_configuration_key_is_refused_without_its_replacement() {
         assert!(refusal.starts_with(&format!("p.toml:{}:1: unknown key `{wrong}` in ", number + 1)), "{refusal}");
         assert!(refusal.contains(&format!("did you mean `{key}`?")), "{key}: {refusal}");
     }
+    let before = refusal(&GOOD.replacen("retries =", "salvage_rounds =", 1));
+    assert!(before.contains("unknown key `salvage_rounds` in [run]") && before.contains("`retries`?"), "{before}");
     // A name from elsewhere is near to none of ours: all that the table may hold are named.
     let foreign = refusal(&GOOD.replacen("max_parallel =", "concurrency =", 1));
     assert!(foreign.contains("unknown key `concurrency` in [[models]]"), "{foreign}");

@@ -1,0 +1,44 @@
+//! Pauses that double and are jittered, so that what failed together does not come back together.
+//!
+//! The jitter is a hash and no draw: equal inputs give equal pauses on every machine.
+
+use core::hash::Hasher;
+
+use crate::time::Duration;
+
+/// `first`, doubled so many times, and at most `longest`.
+pub(crate) fn doubled(first: Duration, times: u32, longest: Duration) -> Duration {
+    Duration::from_nanos(first.as_nanos().saturating_mul(1 << times.min(32)).min(longest.as_nanos()))
+}
+
+/// Up to a fifth longer or shorter, as `hash` says.
+pub(crate) fn jittered(pause: Duration, hash: &impl Hasher) -> Duration {
+    // In thousandths: 800 to 1 200.
+    let share = 800 + hash.finish() % 401;
+    Duration::from_nanos((u128::from(pause.as_nanos()) * u128::from(share) / 1_000) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::portable_hasher::PortableHasher;
+
+    #[test]
+    fn a_pause_doubles_up_to_the_longest_however_often() {
+        let pause = |times| doubled(Duration::from_secs(1), times, Duration::from_secs(60));
+        assert_eq!([0, 1, 5, 6, u32::MAX].map(pause), [1, 2, 32, 60, 60].map(Duration::from_secs));
+        assert_eq!(doubled(Duration::MAX, 9, Duration::MAX), Duration::MAX);
+    }
+
+    #[test]
+    fn jitter_is_a_fifth_at_most_and_uses_all_of_it() {
+        let pauses = (0..10_000_u64).map(|seed| {
+            let mut hash = PortableHasher::default();
+            hash.write_u64(seed);
+            jittered(Duration::from_millis(1_000), &hash)
+        });
+        let (least, most) =
+            pauses.fold((Duration::MAX, Duration::ZERO), |(least, most), it| (least.min(it), most.max(it)));
+        assert_eq!((least, most), (Duration::from_millis(800), Duration::from_millis(1_200)));
+    }
+}
