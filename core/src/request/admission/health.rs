@@ -53,7 +53,7 @@ impl RequestAdmission {
     ) -> Acquire {
         let now = self.begin(now);
         match self.locate_retry(now, request, retry) {
-            Ok(at) => self.ask_for_worker(now, request, at, token, tasks),
+            Ok(at) => self.ask_for_worker(now, request, &at, token, tasks),
             Err(denial) => self.deny(now, request, denial),
         }
     }

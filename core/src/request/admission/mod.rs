@@ -65,6 +65,7 @@ struct Address {
 }
 
 /// A request that may be granted or queued.
+#[derive(Clone, Copy)]
 struct Located {
     provider: usize,
     slot: usize,

@@ -25,7 +25,7 @@ impl RequestAdmission {
     ) -> Acquire {
         let now = self.begin(now);
         match self.locate(now, request) {
-            Ok(at) => self.ask_for_worker(now, request, at, token, tasks),
+            Ok(at) => self.ask_for_worker(now, request, &at, token, tasks),
             Err(denial) => self.deny(now, request, denial),
         }
     }
@@ -35,14 +35,14 @@ impl RequestAdmission {
         &mut self,
         now: Instant,
         request: &Request,
-        at: Located,
+        at: &Located,
         token: TaskToken,
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
         if tasks.is_stopping(token.run) {
             return self.deny(now, request, Denial { reason: DenialReason::Cancelled, changes_at: None });
         }
-        let at = &Located { run: Some(token.run), ..at };
+        let at = &Located { run: Some(token.run), ..*at };
         // Only a worker whose last request was rejected may hold nothing here.
         let holds = tasks.resume(now, &token);
         let provider = &mut self.providers[at.provider];
