@@ -48,9 +48,9 @@ impl Workload for Calls {
         let request = Request::new(self.resources[column]);
         let steady_until = Rc::clone(&self.steady_until);
         Box::pin(async move {
-            // The tie lets the worker hold nothing while it waits.
+            // With the token the worker holds nothing while it waits, and is rejected once its run stops.
             let Ok(permit) = gate.acquire(request).for_task(task.token).await else {
-                return Err(FatalError::from("the gate is shut"));
+                return Ok(TaskOutcome::Cancelled);
             };
             host.sleep_until(host.now() + CALL).await;
             let is_pause = column == 0 && task.row == Some(20) && task.attempt == 1;

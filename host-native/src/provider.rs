@@ -40,7 +40,7 @@ pub struct Provider {
 pub struct Admission {
     /// In which fairness group it waits.
     pub group: GroupId,
-    /// The worker that makes it, if that is to hold nothing of the task stage while it waits.
+    /// The worker that makes it.
     pub token: Option<TaskToken>,
     /// The tokens it is estimated to take, for budgets and for the cost limit.
     pub estimate: Tokens,

@@ -79,25 +79,24 @@ impl<L: RawMutex> Runs<L> {
 
 /// Workers of an unregistered run hold nothing: they resume at once.
 impl<L: RawMutex> TaskResources for Runs<L> {
-    fn suspend(&mut self, now: Instant, tie: &TaskToken) -> bool {
-        let is_suspended = self.registered.get(tie.run).is_some_and(|run| run.lock().suspend(now, tie));
+    fn suspend(&mut self, now: Instant, token: &TaskToken) -> bool {
+        let is_suspended = self.registered.get(token.run).is_some_and(|run| run.lock().suspend(now, token));
         if is_suspended {
-            self.note_change(tie.run);
+            self.note_change(token.run);
         }
         is_suspended
     }
 
-    fn resume(&mut self, now: Instant, tie: &TaskToken) -> bool {
-        self.registered.get(tie.run).is_none_or(|run| run.lock().resume(now, tie))
+    fn resume(&mut self, now: Instant, token: &TaskToken) -> bool {
+        self.registered.get(token.run).is_none_or(|run| run.lock().resume(now, token))
     }
 
-    fn can_resume(&self, tie: &TaskToken) -> bool {
-        self.registered.get(tie.run).is_none_or(|run| run.lock().can_resume(tie))
+    fn can_resume(&self, token: &TaskToken) -> bool {
+        self.registered.get(token.run).is_none_or(|run| run.lock().can_resume(token))
     }
 
-    /// A run that is over begins nothing either.
     fn is_stopping(&self, run: SlotKey) -> bool {
-        self.registered.get(run).is_none_or(|run_state| run_state.lock().is_stopping(run))
+        self.registered.get(run).is_some_and(|run_state| run_state.lock().is_stopping(run))
     }
 
     fn blocks(&self, holder: &TaskToken, token: &TaskToken) -> bool {

@@ -82,6 +82,9 @@ pub struct PipelineConfig {
     pub shutdown_rate: Option<f64>,
     /// Stops the run once a fairness group has been answered nothing but rate limits for this long; `None`:
     /// never. Default 10 minutes.
+    ///
+    /// For calls that no gate with [`RequestConfig::health`](crate::request::RequestConfig::health) lets out: such a gate has a patience of
+    /// its own, which costs no row, and this one should be `None` then.
     pub rate_limit_patience: Option<Duration>,
     /// Answers of one fairness group that are judged together for a warning, 1 to 65536. Default 20.
     pub degraded_window: u32,

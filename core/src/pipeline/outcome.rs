@@ -151,8 +151,8 @@ pub enum TaskOutcome {
         #[cfg_attr(feature = "serde", serde(default))]
         retry_after: Option<Duration>,
     },
-    /// Its provider or model cannot be used any more: the key is refused, the account is empty, or an outage lasts longer than the
-    /// patience. The row is neither made nor dropped. The run finishes what it can without it, admits no further row group, and then stops
+    /// Its provider or model cannot be used any more: the key is refused, the account is empty, or a patience with it
+    /// is over. The row is neither made nor dropped. The run finishes what it can without it, admits no further row group, and then stops
     /// with [`StopReason::ProviderUnavailable`](crate::pipeline::StopReason::ProviderUnavailable).
     Unavailable,
     /// It will not work: drops the row, or the row group when the task was for a whole one.

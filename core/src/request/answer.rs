@@ -22,7 +22,7 @@ pub enum DenialReason {
     QueuedWaitersAhead,
     /// The deadline passed.
     QueueTimeout,
-    /// The caller withdrew.
+    /// The caller withdrew, or its run stops.
     Cancelled,
     /// The gate is shut.
     Shutdown,
@@ -57,7 +57,7 @@ impl fmt::Display for Denial {
             DenialReason::BudgetExhausted => "a rate budget is spent",
             DenialReason::QueuedWaitersAhead => "an earlier waiter goes first",
             DenialReason::QueueTimeout => "the deadline passed while waiting",
-            DenialReason::Cancelled => "the request was withdrawn",
+            DenialReason::Cancelled => "the request was withdrawn, or its run stops",
             DenialReason::Shutdown => "admission is shut down",
             DenialReason::Unregistered => "the provider and model were never registered",
         })?;

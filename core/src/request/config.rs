@@ -49,8 +49,8 @@ pub struct HealthConfig {
     /// rejected; `None`: for ever. `None`.
     #[cfg_attr(feature = "serde", serde(rename = "patience_ms", with = "crate::millis::option"))]
     pub patience: Option<Duration>,
-    /// How long a provider may answer nothing but rate limits, or ask to be left alone for, before it counts as unavailable; `None`: for
-    /// ever. `None`.
+    /// How long a provider may answer nothing but rate limits, before it counts as unavailable, as it does at once if it asks to be left
+    /// alone for as long; `None`: for ever. `None`. Only [`reopen`](super::RequestAdmission::reopen) ends that.
     #[cfg_attr(feature = "serde", serde(rename = "rate_limit_patience_ms", with = "crate::millis::option"))]
     pub rate_limit_patience: Option<Duration>,
     /// Makes the jitter of one process differ from that of another. Any number; 0.

@@ -40,13 +40,13 @@ pub struct RunSettings {
     pub yield_while_waiting: bool,
     /// Tasks in work at once \[1024\].
     pub submission_limit: NonZeroU32,
-    /// Retries of a call that failed for a reason that may pass, rate limits apart \[2\].
+    /// Retries of a call that failed for a reason that may pass, rate limits and outages apart \[3\].
     pub retries: u32,
     /// Final outcomes that early shutdown looks back on \[10\].
     pub shutdown_window: NonZeroU32,
     /// The share of failures among them that stops the run, above 0 and at most 1 \[0.5\].
     pub shutdown_rate: f64,
-    /// How long a model may answer nothing but rate limits before the run stops \[10 min\].
+    /// How long a model may answer nothing but rate limits before the run stops without the rows that need it; none: for ever \[10 min\].
     pub rate_limit_patience: Option<Duration>,
     /// How long a provider may be down before the run stops without the rows that need it; none: for ever \[10 min\].
     pub outage_patience: Option<Duration>,

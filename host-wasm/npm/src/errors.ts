@@ -10,7 +10,7 @@
  * | `budget_exhausted` | a rate budget is spent |
  * | `queued_waiters_ahead` | an earlier call goes first |
  * | `queue_timeout` | `timeoutMs` passed while it waited |
- * | `cancelled` | the call was withdrawn |
+ * | `cancelled` | the call was withdrawn, or its run stops |
  * | `shutdown` | the gate is shut, or was freed while the call waited |
  * | `unregistered` | the key was never registered with this gate |
  * | `outage` | the provider is down: nothing goes out but a probe now and then |
@@ -51,7 +51,7 @@ const REASON_TEXTS: Readonly<Record<DenialReason, string>> = {
   budget_exhausted: "a rate budget is spent",
   queued_waiters_ahead: "an earlier call goes first",
   queue_timeout: "the deadline passed while waiting",
-  cancelled: "the call was withdrawn",
+  cancelled: "the call was withdrawn, or its run stops",
   shutdown: "the gate is shut",
   unregistered: "it was never registered with this gate",
   outage: "the provider is down",

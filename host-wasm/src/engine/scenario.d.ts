@@ -40,7 +40,7 @@ export interface Scenario {
   shutdown_window?: number;
   /** The share of failures in a full window at which the run stops, above 0 and at most 1 [0.5]. */
   shutdown_rate?: number | "never";
-  /** Stops the run once a model has answered nothing but rate limits for this long [10 min]. */
+  /** How long a model may answer nothing but rate limits before the run stops without the rows that need it [10 min]. */
   rate_limit_patience_ms?: Millis | "never";
   /** Answers of one fairness group that are judged together for a warning, 1 to 65536 [20]. */
   degraded_window?: number;

@@ -24,7 +24,9 @@ impl Pipeline {
             self.emitter.run(self.clock.latest(), SchedulerFact::JobStopping { stop, aborts });
         }
         if stopped.is_first {
-            self.workers.note_stop();
+            if !stopped.aborts {
+                self.workers.note_stop();
+            }
             self.discard_waiting();
         }
         if stopped.aborts {

@@ -14,7 +14,7 @@ use alloc::string::String;
 use super::Pipeline;
 use crate::id::SlotKey;
 use crate::pipeline::event::SchedulerFact;
-use crate::pipeline::lifecycle::RunState;
+use crate::pipeline::lifecycle::{RunState, StopMode};
 use crate::pipeline::outcome::WorkerId;
 use crate::request::{RequestAdmission, RequestPressure, ResourceId};
 use crate::time::Instant;
@@ -68,8 +68,9 @@ impl Pipeline {
     ///
     /// For the one run of a controller. Where several share one, call
     /// [`resume_yielded`](RequestAdmission::resume_yielded) with task resources that tell the runs apart, after
-    /// [`reject_stopping`](RequestAdmission::reject_stopping) where [`Pipeline::take_stop`] says so, and then [`Pipeline::resume_dispatch`] of each run. Call it after every command of either machine; it does
-    /// nothing unless one of them has something to do.
+    /// [`reject_stopping`](RequestAdmission::reject_stopping) where [`Pipeline::take_stop`] says so, and then
+    /// [`Pipeline::resume_dispatch`] of each run. Call it after every command of either machine; it does nothing unless one of them has
+    /// something to do.
     pub fn settle_with(&mut self, now: Instant, admission: &mut RequestAdmission) {
         if self.take_stop() {
             admission.reject_stopping(now, self);
@@ -143,7 +144,8 @@ impl TaskResources for Pipeline {
     }
 
     fn is_stopping(&self, _: SlotKey) -> bool {
-        matches!(self.lifecycle.state(), RunState::Stopping(_) | RunState::Finished)
+        // A worker that is aborted withdraws its request by itself, and hears of no rejection.
+        matches!(self.lifecycle.state(), RunState::Stopping(mode) if mode != StopMode::Abort)
     }
 
     fn blocks(&self, holder: &TaskToken, token: &TaskToken) -> bool {

@@ -42,7 +42,7 @@ impl RequestAdmission {
         }
     }
 
-    /// [`RequestAdmission::retry`] for a worker that gives its task resources back if it has to wait.
+    /// [`RequestAdmission::retry`] for a worker of a run, as [`RequestAdmission::acquire_yielding`] is for a first try.
     pub fn retry_yielding(
         &mut self,
         now: Instant,

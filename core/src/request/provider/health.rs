@@ -17,7 +17,7 @@
 //! an answer that breaks off. A rate limit and a refusal are answers. A call that ends on the caller's side counts as nothing.
 //!
 //! A provider that answers nothing but rate limits answers, and stays healthy until `rate_limit_patience` is over. It becomes unavailable at
-//! once if it asks for a pause that is longer.
+//! once if it asks for a pause that is as long. Failures between rate limits do not begin the patience anew.
 //!
 //! Calls of a *suspected* provider go out a tenth of `quiet` apart: what follows a streak of failures is hardly a success, and without
 //! this rule a server that refuses connections at once is called thousands of times until `quiet` is over.
@@ -246,9 +246,10 @@ impl Health {
         (self.is_healthy() && self.streak > 0 && in_flight == 0).then(|| self.retry_at())
     }
 
-    /// When the patience with it is over.
-    pub(super) fn patience_ends(&self) -> Option<Instant> {
+    /// When the patience with it is over. With rate limits that is while nothing is out: a call that is may yet succeed.
+    pub(super) fn patience_ends(&self, in_flight: u32) -> Option<Instant> {
         match self.phase {
+            Phase::Healthy | Phase::Suspected { .. } if in_flight > 0 => None,
             Phase::Healthy | Phase::Suspected { .. } => Some(self.limited_since? + self.config.rate_limit_patience?),
             Phase::Down { .. } => Some(self.failing_since + self.config.patience?),
             Phase::Probing | Phase::Unavailable { .. } => None,
@@ -353,7 +354,7 @@ impl Health {
 
     /// What the end of a call changes.
     fn change(&mut self, now: Instant, granted: Granted, outcome: Outcome, retry_after: Option<Duration>) -> Change {
-        let is_too_long = |pause| self.config.rate_limit_patience.is_some_and(|patience| pause > patience);
+        let is_too_long = |pause| self.config.rate_limit_patience.is_some_and(|patience| pause >= patience);
         match outcome {
             _ if let Some(cause) = UnavailableCause::of(outcome) => return self.close(now, cause),
             Outcome::RateLimited if retry_after.is_some_and(is_too_long) => {
@@ -361,13 +362,14 @@ impl Health {
             }
             Outcome::RateLimited => {
                 self.limited_since.get_or_insert(now);
-                // Nobody may have waited when it was over.
-                let change = self.lose_patience(now);
+                // While a call is out, or nothing waits, no timer ends the patience.
+                let change = self.lose_patience(now, 0);
                 if change != Change::None {
                     return change;
                 }
             }
-            _ if outcome.is_local() => {}
+            // Nothing was answered.
+            _ if outcome.is_local() || outcome.is_counted_failure() => {}
             _ => self.limited_since = None,
         }
         match granted {
@@ -407,7 +409,7 @@ impl Health {
         }
         // Few calls make no calm by their number: an outage of yesterday says nothing of this one.
         if now - self.last_failure >= self.calm_span() {
-            self.pauses = 0;
+            (self.pauses, self.failing_since) = (0, now);
         }
         self.streak += 1;
         self.last_failure = now;
@@ -447,15 +449,15 @@ impl Health {
         self.pauses = self.pauses.saturating_add(1);
         let probe_at = now + pause;
         self.phase = Phase::Down { probe_at };
-        match self.lose_patience(now) {
+        match self.lose_patience(now, 0) {
             Change::None => Change::Down { since: self.failing_since, probe_at },
             lost => lost,
         }
     }
 
     /// Closes a provider with which the patience is over.
-    pub(super) fn lose_patience(&mut self, now: Instant) -> Change {
-        if self.patience_ends().is_none_or(|end| now < end) {
+    pub(super) fn lose_patience(&mut self, now: Instant, in_flight: u32) -> Change {
+        if self.patience_ends(in_flight).is_none_or(|end| now < end) {
             return Change::None;
         }
         let is_down = matches!(self.phase, Phase::Down { .. });
@@ -480,7 +482,7 @@ impl Health {
         }
         let since = self.failing_since;
         self.epoch += 1;
-        (self.streak, self.pauses, self.is_proven) = (0, 0, false);
+        (self.streak, self.pauses, self.is_proven, self.limited_since) = (0, 0, false, None);
         self.phase = Phase::Healthy;
         Change::Recovered { since }
     }

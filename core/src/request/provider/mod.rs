@@ -205,7 +205,7 @@ impl ProviderModel {
             return None;
         }
         let health = self.health.as_deref();
-        let patience = health.and_then(Health::patience_ends);
+        let patience = health.and_then(|health| health.patience_ends(self.in_flight));
         if self.is_closed(now) {
             return self.opens_at().into_iter().chain(patience).min();
         }
@@ -337,9 +337,10 @@ impl ProviderModel {
         self.health.as_deref_mut().map_or(Change::None, |health| health.close(now, cause))
     }
 
-    /// Calls go out no more if an outage lasts too long.
+    /// Calls go out no more if the patience with it is over.
     pub(super) fn lose_patience(&mut self, now: Instant) -> Change {
-        self.health.as_deref_mut().map_or(Change::None, |health| health.lose_patience(now))
+        let in_flight = self.in_flight;
+        self.health.as_deref_mut().map_or(Change::None, |health| health.lose_patience(now, in_flight))
     }
 
     /// Lets calls go out again, whatever kept them.

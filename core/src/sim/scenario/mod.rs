@@ -117,8 +117,8 @@ pub struct Scenario {
     /// `"never"`: never \[0.5\].
     #[serde(default = "shutdown_rate", with = "never")]
     pub shutdown_rate: Option<f64>,
-    /// Stops the run once a model has answered nothing but rate limits for this long; `None`, in files `"never"`: never
-    /// \[10 min\].
+    /// How long a model may answer nothing but rate limits before the run stops without the rows that need it; `None`, in files
+    /// `"never"`: for ever \[10 min\].
     #[serde(default = "rate_limit_patience", rename = "rate_limit_patience_ms", with = "never::millis")]
     pub rate_limit_patience: Option<Duration>,
     /// Answers of one fairness group that are judged together for a warning, 1 to 65536 \[20\].

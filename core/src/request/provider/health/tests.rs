@@ -33,6 +33,11 @@ fn call(health: &mut Health, now: Instant, outcome: Outcome) -> Change {
     end_call(health, now, mark, outcome, None).change
 }
 
+/// Ends a call that was out before the provider was closed.
+fn call_late(health: &mut Health, now: Instant, outcome: Outcome) {
+    end_call(health, now, Mark::default(), outcome, None);
+}
+
 /// The pause of a provider that goes down at `now`.
 fn down(health: &mut Health, now: Instant) -> Duration {
     for _ in 0..CONFIG.failures {
@@ -364,22 +369,28 @@ fn a_provider_that_answers_nothing_but_rate_limits_is_closed_when_the_patience_i
     for (millis, outcome) in [(5, Outcome::RateLimited), (9, Outcome::RequestRefused), (20, Outcome::RateLimited)] {
         assert_eq!(call(&mut health, at(millis), outcome), Change::None);
     }
-    // What ends on the caller's side is no answer.
-    for outcome in [Outcome::RateLimited, Outcome::LocalTimeout] {
+    // What ends on the caller's side is no answer, and a failure is none.
+    for outcome in [Outcome::RateLimited, Outcome::LocalTimeout, Outcome::ProviderTimeout] {
         call(&mut health, at(30_000), outcome);
     }
-    assert_eq!(health.patience_ends(), Some(at(60_020)));
+    assert_eq!(health.patience_ends(0), Some(at(60_020)));
     let closed = Change::Unavailable { cause: UnavailableCause::RateLimited };
-    assert_eq!(health.clone().lose_patience(at(60_019)), Change::None);
-    assert_eq!(health.clone().lose_patience(at(60_020)), closed);
+    assert_eq!(health.clone().lose_patience(at(60_019), 0), Change::None);
+    assert_eq!(health.clone().lose_patience(at(60_020), 0), closed);
+    assert_eq!(health.clone().lose_patience(at(60_020), 1), Change::None, "the call that is out may succeed");
     assert_eq!(call(&mut health.clone(), at(70_000), Outcome::RateLimited), closed, "nobody waited in between");
-    assert_eq!(call(&mut health, at(70_000), Outcome::Success), Change::None);
-    assert_eq!(health.patience_ends(), None);
+    let mut reopened = health.clone();
+    reopened.lose_patience(at(60_020), 0);
+    call_late(&mut reopened, at(60_021), Outcome::RateLimited);
+    assert!(is_back(reopened.reopen()));
+    assert_eq!(call(&mut reopened, at(9_000_000), Outcome::RateLimited), Change::None, "the patience begins anew");
+    assert_eq!(call(&mut health, at(70_000), Outcome::Success), Change::StreakEnded);
+    assert_eq!(health.patience_ends(0), None);
 }
 
 #[test]
-fn a_provider_that_asks_for_a_pause_longer_than_the_patience_is_closed_at_once() {
-    for (pause, is_closed) in [(60, false), (61, true)] {
+fn a_provider_that_asks_for_a_pause_as_long_as_the_patience_is_closed_at_once() {
+    for (pause, is_closed) in [(59, false), (60, true)] {
         let mut health = health();
         let mark = health.grant(at(0), 0);
         let end = end_call(&mut health, at(7), mark, Outcome::RateLimited, Some(Duration::from_secs(pause)));
@@ -392,12 +403,12 @@ fn an_outage_that_outlasts_the_patience_closes_a_provider_from_its_first_failure
     let config = HealthConfig { patience: Some(Duration::from_secs(10)), ..CONFIG };
     let mut health = Health::new(config, "p", "m");
     down(&mut health, at(0));
-    assert_eq!(health.patience_ends(), Some(at(10_000)));
-    assert_eq!(health.lose_patience(at(9_999)), Change::None);
+    assert_eq!(health.patience_ends(0), Some(at(10_000)));
+    assert_eq!(health.lose_patience(at(9_999), 0), Change::None);
     let cause = UnavailableCause::Outage;
-    assert_eq!(health.clone().lose_patience(at(10_000)), Change::Unavailable { cause });
+    assert_eq!(health.clone().lose_patience(at(10_000), 0), Change::Unavailable { cause });
     let probe = health.grant(at(0), 0);
-    assert_eq!(health.lose_patience(at(10_000)), Change::None, "the probe that is out may still bring it back");
+    assert_eq!(health.lose_patience(at(10_000), 0), Change::None, "the probe that is out may still bring it back");
     let end = end_call(&mut health, at(10_001), probe, Outcome::ProviderTimeout, None);
     assert_eq!((end.change, end.after), (Change::Unavailable { cause }, AfterCall::Unavailable));
 }
