@@ -135,6 +135,47 @@ fn a_run_that_is_drained_ends_with_the_last_call_that_is_out_whatever_pause_its_
     }
 }
 
+#[test]
+fn a_run_that_is_drained_takes_no_call_from_another_run_of_the_same_gate() {
+    let models = [("m", 1)];
+    let runtime = Runtime::new();
+    let host = runtime.host();
+    let (gate, resources) = gate_of_models(host.clone(), &models);
+    let work = {
+        let (gate, resource, host) = (gate.clone(), resources[0], host.clone());
+        Arc::new(Work::new(move |task: Task| {
+            let (gate, host) = (gate.clone(), host.clone());
+            async move {
+                let Ok(permit) = gate.acquire(Request::new(resource)).for_task(task.token).await else {
+                    return TaskOutcome::Cancelled;
+                };
+                host.sleep_until(host.now() + ms(10)).await;
+                permit.finish(Outcome::Success);
+                TaskOutcome::Success
+            }
+        }))
+    };
+    let names = names(&models);
+    let ends = Rc::new(RefCell::new(Vec::new()));
+    let handles = ["drained", "other"].map(|name| {
+        let pipeline = side_by_side(&models, 5, PipelineConfig::default());
+        let calls = calls(&names, &resources);
+        let run = driver::run_through(host.clone(), pipeline, Arc::clone(&work), &gate, &calls);
+        let (handle, ends) = (run.handle(), Rc::clone(&ends));
+        host.spawn(async move {
+            let report = run.await;
+            ends.borrow_mut().push((name, report.stop, report.rows_out));
+        });
+        handle
+    });
+    runtime.run_until(at(5));
+    handles[0].drain();
+    runtime.run();
+    let told = ends.take();
+    assert_eq!(told, [("drained", StopReason::Drained, 0), ("other", StopReason::Completed, 5)]);
+    assert_eq!(held(&gate), (0, 0));
+}
+
 /// What one random play is made of.
 struct Play {
     runtime: Runtime,
