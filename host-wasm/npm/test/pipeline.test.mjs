@@ -150,6 +150,7 @@ test("what is thrown is an outcome: tried again, dropped with its words, or told
     { column: "value", reason: "failed", kind: "not_found", rows: 1, messages: ["not found"] },
     { column: "value", reason: "failed", kind: "other", rows: 2, messages: ["a bare text", "of no such thing"] },
     { column: "value", reason: "retries_exhausted", kind: "timeout", rows: 1, messages: ["too slow"] },
+    { column: "value", reason: "retries_exhausted", kind: "unreadable_answer", rows: 1, messages: ["half a body"] },
   ]);
 });
 
