@@ -6,6 +6,14 @@ use core::hash::Hasher;
 
 use crate::time::Duration;
 
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+
+/// The pause after a single failure: 1, 2, 4, ... s, up to a minute, jittered. `failures`: those before it.
+pub(crate) fn before_retry(failures: u32, hash: &impl Hasher) -> Duration {
+    jittered(doubled(FIRST_RETRY, failures, LONGEST_RETRY), hash)
+}
+
 /// `first`, doubled so many times, and at most `longest`.
 pub(crate) fn doubled(first: Duration, times: u32, longest: Duration) -> Duration {
     Duration::from_nanos(first.as_nanos().saturating_mul(1 << times.min(32)).min(longest.as_nanos()))

@@ -11,16 +11,12 @@
 
 use core::hash::Hasher;
 
-use crate::backoff::{doubled, jittered};
+use crate::backoff;
 use crate::pipeline::outcome::{DropReason, RetryKind};
 use crate::pipeline::plan::key::TaskKey;
 use crate::portable_hasher::PortableHasher;
 use crate::time::{Duration, Instant};
 use crate::timer_queue::TimerQueue;
-
-/// The pause before the first retry; each further one is twice as long.
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 
 /// The settings of retries.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +75,7 @@ impl RetryPolicy {
         hash.write_u64(self.run);
         hash.write_u64(task.to_bits());
         hash.write_u32(u32::from(retries));
-        jittered(doubled(FIRST_BACKOFF, u32::from(retries), LONGEST_BACKOFF), &hash)
+        backoff::before_retry(u32::from(retries), &hash)
     }
 }
 

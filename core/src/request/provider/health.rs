@@ -41,7 +41,7 @@ mod tests;
 
 use core::hash::Hasher;
 
-use crate::backoff::{doubled, jittered};
+use crate::backoff;
 use crate::call::Outcome;
 use crate::portable_hasher::PortableHasher;
 use crate::request::answer::{AfterCall, Retry};
@@ -51,10 +51,6 @@ use crate::time::{Duration, Instant};
 
 /// After so many failed probes of one call, its failure stands once another call succeeds.
 const CHARGED_PROBES: u8 = 3;
-
-/// The pause before an undecided call is made again; doubled with each failure of the streak.
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 
 /// After so many longest pauses without a failure, the next outage begins with the first pause again.
 const CALM_PAUSES: u64 = 10;
@@ -274,7 +270,7 @@ impl Health {
     }
 
     fn retry_at(&self) -> Instant {
-        self.last_failure + self.jittered(doubled(FIRST_BACKOFF, self.streak.saturating_sub(1), LONGEST_BACKOFF))
+        self.last_failure + backoff::before_retry(self.streak.saturating_sub(1), &self.jitter())
     }
 }
 
@@ -444,7 +440,8 @@ impl Health {
         self.last_failure = now;
         self.epoch += 1;
         self.streak = 0;
-        let pause = self.jittered(doubled(config.first_pause, self.pauses, config.longest_pause));
+        let pause = backoff::doubled(config.first_pause, self.pauses, config.longest_pause);
+        let pause = backoff::jittered(pause, &self.jitter());
         let pause = pause.max(retry_after.unwrap_or(Duration::ZERO).min(config.longest_pause));
         self.pauses = self.pauses.saturating_add(1);
         let probe_at = now + pause;
@@ -501,14 +498,13 @@ impl Health {
         Change::Recovered { since: self.failing_since }
     }
 
-    /// Up to a fifth longer or shorter: the same for equal seeds, providers, epochs and streaks, so that processes differ and replays
-    /// do not.
-    fn jittered(&self, span: Duration) -> Duration {
+    /// What the jitter is made from: the same for equal seeds, providers, epochs and streaks, so that processes differ and replays do not.
+    fn jitter(&self) -> PortableHasher {
         let mut hash = PortableHasher::default();
         hash.write_u64(self.config.seed);
         hash.write_u64(self.place);
         hash.write_u32(self.epoch);
         hash.write_u32(self.streak);
-        jittered(span, &hash)
+        hash
     }
 }
