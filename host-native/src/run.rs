@@ -239,7 +239,8 @@ fn request_config(file: &PipelineFile) -> RequestConfig {
     let seed = u64::from(RandomState::new().hash_one(()) as u32);
     let run = &file.run;
     let (patience, rate_limit_patience) = (run.outage_patience, run.rate_limit_patience);
-    let health = HealthConfig { patience, rate_limit_patience, seed, ..HealthConfig::default() };
+    // What a person has to mend is not called again.
+    let health = HealthConfig { patience, rate_limit_patience, recheck: None, seed, ..HealthConfig::default() };
     RequestConfig { health: Some(health), ..RequestConfig::default() }
 }
 

@@ -30,8 +30,7 @@ pub enum DenialReason {
     Unregistered,
     /// The provider is down: nothing goes out but a probe now and then.
     Outage,
-    /// Nothing goes out any more, until a person changes something or reopens the provider: see
-    /// [`UnavailableCause`](super::UnavailableCause).
+    /// Calls are rejected, most often until a person changes something: see [`UnavailableCause`](super::UnavailableCause).
     Unavailable,
     /// The call was to be made again, and is not: the provider answers other calls, so the failure was its own.
     FailureStands,

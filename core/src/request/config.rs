@@ -5,13 +5,16 @@ use crate::limit::AimdConfig;
 use crate::time::Duration;
 
 /// Settings of a [`RequestAdmission`](super::RequestAdmission).
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct RequestConfig {
     /// The limit settings of resources that have none of their own.
     pub aimd: AimdConfig,
-    /// When a provider counts as down, and how it is probed then. `None`: never.
+    /// When a provider counts as down, and how it is probed then; `None`: never. The defaults of [`HealthConfig`].
+    ///
+    /// A refused key closes every model of the same provider name, so callers with different keys need different provider names, or
+    /// none of this.
     pub health: Option<HealthConfig>,
     /// How long a request without a timeout of its own may wait; `None` is for ever.
     pub default_timeout: Option<Duration>,
@@ -21,6 +24,18 @@ pub struct RequestConfig {
     /// a raised cap lifts a limit that stood at its old maximum and was never cut, and a timeout of zero is granted
     /// what is free.
     pub compatibility: bool,
+}
+
+impl Default for RequestConfig {
+    fn default() -> Self {
+        Self {
+            aimd: AimdConfig::default(),
+            health: Some(HealthConfig::default()),
+            default_timeout: None,
+            controller: 0,
+            compatibility: false,
+        }
+    }
 }
 
 /// When a provider and model counts as down, and how it is probed then: see [`HealthState`](super::HealthState).
@@ -50,9 +65,13 @@ pub struct HealthConfig {
     #[cfg_attr(feature = "serde", serde(rename = "patience_ms", with = "crate::millis::option"))]
     pub patience: Option<Duration>,
     /// How long a provider may answer nothing but rate limits, before it counts as unavailable, as it does at once if it asks to be left
-    /// alone for as long; `None`: for ever. `None`. Only [`reopen`](super::RequestAdmission::reopen) ends that.
+    /// alone for as long; `None`: for ever. `None`.
     #[cfg_attr(feature = "serde", serde(rename = "rate_limit_patience_ms", with = "crate::millis::option"))]
     pub rate_limit_patience: Option<Duration>,
+    /// How long an unavailable provider rejects every call, unless it asked for a pause, before one call goes out to find out whether it
+    /// can be used again; `None`: until [`reopen`](super::RequestAdmission::reopen). Above zero; 1 min.
+    #[cfg_attr(feature = "serde", serde(rename = "recheck_ms", with = "crate::millis::option"))]
+    pub recheck: Option<Duration>,
     /// Makes the jitter of one process differ from that of another. Any number; 0.
     pub seed: u64,
 }
@@ -68,6 +87,7 @@ impl Default for HealthConfig {
             calm: 20,
             patience: None,
             rate_limit_patience: None,
+            recheck: Some(Duration::from_secs(60)),
             seed: 0,
         }
     }
@@ -79,6 +99,8 @@ impl HealthConfig {
         require(self.failures > 0, "failures", 0, "at least 1")?;
         require(!self.first_pause.is_zero(), "first_pause", self.first_pause, "longer than zero")?;
         require(self.longest_pause >= self.first_pause, "longest_pause", self.longest_pause, "at least `first_pause`")?;
+        let is_pause = self.recheck.is_none_or(|pause| !pause.is_zero());
+        require(is_pause, "recheck", Duration::ZERO, "longer than zero, or none")?;
         require(self.calm > 0, "calm", 0, "at least 1")
     }
 }

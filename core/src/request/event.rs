@@ -216,10 +216,12 @@ pub enum RequestFact {
         /// The first failure of the outage.
         since: Instant,
     },
-    /// Nothing goes out to the provider any more.
+    /// Calls to the provider are rejected.
     ProviderUnavailable {
         /// Why.
         cause: UnavailableCause,
+        /// When one call goes out to find out whether it can be used again; `None`: not before it is reopened.
+        probe_at: Option<Instant>,
     },
 }
 

@@ -41,16 +41,19 @@ pub enum HealthState {
         /// The first failure of the outage.
         since: Instant,
     },
-    /// Nothing goes out any more.
+    /// Calls are rejected.
     Unavailable {
         /// Since when.
         since: Instant,
         /// Why.
         cause: UnavailableCause,
+        /// When one call goes out to find out whether it can be used again; `None`: not before it is
+        /// [reopened](super::RequestAdmission::reopen).
+        probe_at: Option<Instant>,
     },
 }
 
-/// Why nothing goes out to a provider and model any more, until a person changes something.
+/// Why calls to a provider and model are rejected. Most causes last until a person changes something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]

@@ -15,7 +15,8 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new(cap: u32, aimd: AimdConfig) -> Self {
-        let config = RequestConfig { aimd, ..RequestConfig::default() };
+        // Limits and budgets by themselves: whatever ends a call, the next may go out.
+        let config = RequestConfig { aimd, health: None, ..RequestConfig::default() };
         let mut machine = RequestAdmission::new(config).expect("valid settings");
         let model = machine.register(Instant::ZERO, "provider", "model", "default", cap).expect("a valid cap");
         assert_eq!(machine.resource(model, Domain::Chat), Ok(CHAT));

@@ -545,7 +545,30 @@ fn when_the_patience_with_rate_limits_is_over_everything_that_waits_is_rejected_
     assert_eq!((waiter, denial.reason), (second, DenialReason::Unavailable));
     let cause = UnavailableCause::RateLimited;
     let state = bench.machine.snapshot(bench.now, bench.chat).expect("a known resource").health;
-    assert_eq!(state, HealthState::Unavailable { since: bench.now, cause });
+    let probe_at = Some(bench.now + secs(60));
+    assert_eq!(state, HealthState::Unavailable { since: bench.now, cause, probe_at });
+}
+
+#[test]
+fn an_unavailable_provider_says_when_it_is_tried_again_and_those_that_come_then_wait_for_that_call() {
+    let mut bench = Bench::new();
+    let began = bench.now;
+    let lease = bench.try_one(bench.chat).expect("there is room");
+    bench.end(lease, Outcome::QuotaExhausted);
+    let denial = bench.try_one(bench.chat).expect_err("it is unavailable");
+    assert_eq!((denial.reason, denial.changes_at), (DenialReason::Unavailable, Some(began + secs(60))));
+    let denied = bench.machine.acquire(bench.now, &Request::new(bench.other));
+    assert_eq!(denied, Acquire::Denied(denial), "the account is that of both models");
+    bench.at(began + secs(60));
+    let probe = bench.try_one(bench.embedding).expect("it is tried again");
+    let waiter = bench.wait(bench.chat);
+    bench.end(probe, Outcome::QuotaExhausted);
+    assert_eq!(bench.rejected(), [(waiter, DenialReason::Unavailable)]);
+    bench.at(began + secs(120));
+    let probe = bench.try_one(bench.chat).expect("it is tried again");
+    bench.wait(bench.embedding);
+    bench.end(probe, Outcome::Success);
+    assert_eq!((bench.granted().len(), bench.health()), (1, HealthState::Healthy));
 }
 
 #[test]
@@ -569,13 +592,15 @@ fn a_provider_that_becomes_unavailable_is_an_event_with_its_cause() {
     let lease = bench.try_one(bench.chat).expect("there is room");
     bench.end(lease, Outcome::QuotaExhausted);
     let events = core::iter::from_fn(|| bench.machine.poll_event());
-    let fact = RequestFact::ProviderUnavailable { cause: UnavailableCause::QuotaExhausted };
+    let probe_at = Some(bench.now + secs(60));
+    let fact = RequestFact::ProviderUnavailable { cause: UnavailableCause::QuotaExhausted, probe_at };
     assert_eq!(events.filter(|event| event.fact == fact).count(), 2, "for both models of the account");
 }
 
 #[test]
 fn without_settings_of_health_a_provider_is_always_healthy() {
-    let mut machine = RequestAdmission::new(RequestConfig::default()).expect("valid settings");
+    let config = RequestConfig { health: None, ..RequestConfig::default() };
+    let mut machine = RequestAdmission::new(config).expect("valid settings");
     let now = Instant::ZERO;
     let model = machine.register(now, "p", "m", "default", CAP).expect("a valid cap");
     let chat = machine.resource(model, Domain::Chat).expect("a known model");

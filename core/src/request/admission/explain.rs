@@ -25,12 +25,14 @@ pub enum CallWait {
         /// When the next probe is due; `None` while one is out.
         probe_at: Option<Instant>,
     },
-    /// Nothing goes out any more.
+    /// Calls are rejected.
     Unavailable {
         /// Since when.
         since: Instant,
         /// Why.
         cause: UnavailableCause,
+        /// When one call goes out to find out whether it can be used again; `None`: not before it is reopened.
+        probe_at: Option<Instant>,
     },
     /// Whether the failure of the call was its own is not known yet: other calls will show it.
     Undecided,
@@ -71,8 +73,9 @@ impl fmt::Display for CallWait {
                 write!(f, "the provider is down since {since}; the next probe is due at {at}")
             }
             Self::Outage { since, probe_at: None } => write!(f, "the provider is down since {since}; a probe is out"),
-            Self::Unavailable { since, cause } => {
-                write!(f, "the provider or model cannot be used since {since}: {cause}")
+            Self::Unavailable { since, cause, probe_at } => {
+                write!(f, "the provider or model cannot be used since {since}: {cause}")?;
+                probe_at.map_or(Ok(()), |at| write!(f, "; it is tried again at {at}"))
             }
             Self::Undecided => f.write_str("it failed, and other calls will show whether the provider is down"),
             Self::Cooldown { until } => write!(f, "a cooldown is in force until {until}"),
@@ -175,7 +178,7 @@ fn outage(health: HealthState, probe_at: Option<Instant>) -> CallWait {
         HealthState::Suspected { since } | HealthState::Down { since, .. } | HealthState::Probing { since } => {
             CallWait::Outage { since, probe_at }
         }
-        HealthState::Unavailable { since, cause } => CallWait::Unavailable { since, cause },
+        HealthState::Unavailable { since, cause, probe_at } => CallWait::Unavailable { since, cause, probe_at },
         HealthState::Healthy => CallWait::Turn,
     }
 }

@@ -127,7 +127,7 @@ impl RequestAdmission {
                     self.reject(now, key, DenialReason::FailureStands);
                 }
             }
-            Change::Unavailable { cause } => {
+            Change::Unavailable { cause, .. } => {
                 self.reject_all(now, at);
                 if cause.is_of_account() {
                     self.close_account(now, at, cause);

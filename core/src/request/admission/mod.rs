@@ -150,8 +150,10 @@ impl RequestAdmission {
         yielding: Option<YieldingWaiter>,
         mut tasks: TaskSide<'_>,
     ) -> Acquire {
-        if self.providers[at.provider].is_unavailable() {
-            return self.deny(now, request, Denial { reason: DenialReason::Unavailable, changes_at: None });
+        let provider = &self.providers[at.provider];
+        if provider.is_unavailable(now) {
+            let denial = Denial { reason: DenialReason::Unavailable, changes_at: provider.opens_at() };
+            return self.deny(now, request, denial);
         }
         let deadline = self.timeout(request).map(|span| now + span);
         let Located { slot, group, attempt, run, .. } = *at;

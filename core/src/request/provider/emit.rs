@@ -172,7 +172,7 @@ impl ProviderModel {
     pub(in crate::request) fn emit_health(&self, now: Instant, change: Change, shared: &mut Shared) {
         let fact = match change {
             Change::None | Change::StreakEnded | Change::Cleared | Change::ProbeDue => return,
-            Change::Unavailable { cause } => RequestFact::ProviderUnavailable { cause },
+            Change::Unavailable { cause, probe_at } => RequestFact::ProviderUnavailable { cause, probe_at },
             Change::Down { since, probe_at } => RequestFact::ProviderDown { since, probe_at },
             Change::Recovered { since } => RequestFact::ProviderRecovered { since },
         };

@@ -19,6 +19,8 @@
 //! A provider that answers nothing but rate limits answers, and stays healthy until `rate_limit_patience` is over. It becomes unavailable at
 //! once if it asks for a pause that is as long. Failures between rate limits do not begin the patience anew.
 //!
+//! An *unavailable* provider rejects every call, until `recheck` is over, or the pause that it asked for. Then one call goes out as a probe.
+//!
 //! Calls of a *suspected* provider go out a tenth of `quiet` apart: what follows a streak of failures is hardly a success, and without
 //! this rule a server that refuses connections at once is called thousands of times until `quiet` is over.
 //!
@@ -104,10 +106,11 @@ enum Phase {
     },
     /// The probe is out.
     Probing,
-    /// Nothing goes out.
+    /// Nothing goes out before `probe_at`, and then one call; nothing ever if it is `None`.
     Unavailable {
         since: Instant,
         cause: UnavailableCause,
+        probe_at: Option<Instant>,
     },
 }
 
@@ -145,7 +148,7 @@ pub(in crate::request) enum Change {
     /// The provider is back, which failed first then.
     Recovered { since: Instant },
     /// No call goes out any more.
-    Unavailable { cause: UnavailableCause },
+    Unavailable { cause: UnavailableCause, probe_at: Option<Instant> },
 }
 
 /// How a call that has ended was granted.
@@ -207,11 +210,12 @@ impl Health {
 
     /// Whether a call that goes out now is a probe.
     pub(super) fn is_probed(&self) -> bool {
-        matches!(self.phase, Phase::Down { .. } | Phase::Probing)
+        !matches!(self.phase, Phase::Healthy | Phase::Suspected { .. })
     }
 
-    pub(super) fn is_unavailable(&self) -> bool {
-        matches!(self.phase, Phase::Unavailable { .. })
+    /// Whether calls are rejected at `now`.
+    pub(super) fn is_unavailable(&self, now: Instant) -> bool {
+        matches!(self.phase, Phase::Unavailable { .. }) && self.is_closed(now)
     }
 
     /// Whether nothing may go out at `now`.
@@ -220,7 +224,8 @@ impl Health {
         match self.phase {
             Phase::Healthy => false,
             Phase::Suspected { next_at: at } | Phase::Down { probe_at: at } => now < at,
-            Phase::Probing | Phase::Unavailable { .. } => true,
+            Phase::Unavailable { probe_at, .. } => probe_at.is_none_or(|at| now < at),
+            Phase::Probing => true,
         }
     }
 
@@ -233,7 +238,8 @@ impl Health {
     pub(super) fn opens_at(&self) -> Option<Instant> {
         match self.phase {
             Phase::Suspected { next_at: at } | Phase::Down { probe_at: at } => Some(at),
-            Phase::Healthy | Phase::Probing | Phase::Unavailable { .. } => None,
+            Phase::Unavailable { probe_at, .. } => probe_at,
+            Phase::Healthy | Phase::Probing => None,
         }
     }
 
@@ -265,7 +271,7 @@ impl Health {
             Phase::Suspected { .. } => HealthState::Suspected { since },
             Phase::Down { probe_at } => HealthState::Down { since, probe_at },
             Phase::Probing => HealthState::Probing { since },
-            Phase::Unavailable { since, cause } => HealthState::Unavailable { since, cause },
+            Phase::Unavailable { since, cause, probe_at } => HealthState::Unavailable { since, cause, probe_at },
         }
     }
 
@@ -282,9 +288,20 @@ impl Health {
         match self.phase {
             Phase::Healthy => {}
             Phase::Suspected { .. } => self.suspect(now),
-            _ => (self.phase, self.failed_probes) = (Phase::Probing, failed_probes),
+            _ => self.probe(now, failed_probes),
         }
         Mark(self.epoch)
+    }
+
+    #[cold]
+    fn probe(&mut self, now: Instant, failed_probes: u8) {
+        if let Phase::Unavailable { cause, .. } = self.phase
+            && cause != UnavailableCause::Outage
+        {
+            // It answered: an outage that the probe meets is a new one.
+            (self.failing_since, self.pauses) = (now, 0);
+        }
+        (self.phase, self.failed_probes) = (Phase::Probing, failed_probes);
     }
 
     /// The next call goes out a while after `now`.
@@ -323,7 +340,7 @@ impl Health {
         let failed_probes = if granted == Granted::AsProbe { self.failed_probes.saturating_add(1) } else { 0 };
         let is_refused = outcome == Outcome::RateLimited || UnavailableCause::of(outcome).is_some();
         let change = self.change(now, granted, outcome, retry_after);
-        let after = if self.is_unavailable() && (is_failure || is_refused) {
+        let after = if self.is_unavailable(now) && (is_failure || is_refused) {
             AfterCall::Unavailable
         } else if is_failure {
             AfterCall::Retry(Retry { epoch: mark.0, streak: self.streaks_ended, failed_probes })
@@ -352,9 +369,9 @@ impl Health {
     fn change(&mut self, now: Instant, granted: Granted, outcome: Outcome, retry_after: Option<Duration>) -> Change {
         let is_too_long = |pause| self.config.rate_limit_patience.is_some_and(|patience| pause >= patience);
         match outcome {
-            _ if let Some(cause) = UnavailableCause::of(outcome) => return self.close(now, cause),
+            _ if let Some(cause) = UnavailableCause::of(outcome) => return self.close(now, cause, None),
             Outcome::RateLimited if retry_after.is_some_and(is_too_long) => {
-                return self.close(now, UnavailableCause::RateLimited);
+                return self.close(now, UnavailableCause::RateLimited, retry_after);
             }
             Outcome::RateLimited => {
                 self.limited_since.get_or_insert(now);
@@ -458,18 +475,19 @@ impl Health {
             return Change::None;
         }
         let is_down = matches!(self.phase, Phase::Down { .. });
-        self.close(now, if is_down { UnavailableCause::Outage } else { UnavailableCause::RateLimited })
+        self.close(now, if is_down { UnavailableCause::Outage } else { UnavailableCause::RateLimited }, None)
     }
 
-    /// No call goes out any more. Changes nothing for a provider that is closed already.
-    pub(super) fn close(&mut self, now: Instant, cause: UnavailableCause) -> Change {
-        if self.is_unavailable() {
+    /// Rejects calls for `pause`, or else for `recheck`. Changes nothing for a provider that does so already.
+    pub(super) fn close(&mut self, now: Instant, cause: UnavailableCause, pause: Option<Duration>) -> Change {
+        if self.is_unavailable(now) {
             return Change::None;
         }
         self.epoch += 1;
         (self.streak, self.limited_since) = (0, None);
-        self.phase = Phase::Unavailable { since: now, cause };
-        Change::Unavailable { cause }
+        let probe_at = pause.or(self.config.recheck).map(|pause| now + pause);
+        self.phase = Phase::Unavailable { since: now, cause, probe_at };
+        Change::Unavailable { cause, probe_at }
     }
 
     /// Lets calls go out again, whatever kept them.

@@ -182,7 +182,7 @@ impl ProviderModel {
             Block::Budget(at) => Some(at),
             Block::Cooldown | Block::Cap | Block::Limit => self.next_change(now, slot),
         };
-        let reason = if self.is_unavailable() { DenialReason::Unavailable } else { block.reason() };
+        let reason = if self.is_unavailable(now) { DenialReason::Unavailable } else { block.reason() };
         Denial { reason, changes_at }
     }
 
@@ -307,8 +307,8 @@ impl ProviderModel {
     }
 
     #[inline]
-    pub(super) fn is_unavailable(&self) -> bool {
-        self.health.as_deref().is_some_and(Health::is_unavailable)
+    pub(super) fn is_unavailable(&self, now: Instant) -> bool {
+        self.health.as_deref().is_some_and(|health| health.is_unavailable(now))
     }
 
     /// Whether nothing may go out at `now` because of its health.
@@ -334,7 +334,7 @@ impl ProviderModel {
 
     /// Calls go out no more.
     pub(super) fn close(&mut self, now: Instant, cause: UnavailableCause) -> Change {
-        self.health.as_deref_mut().map_or(Change::None, |health| health.close(now, cause))
+        self.health.as_deref_mut().map_or(Change::None, |health| health.close(now, cause, None))
     }
 
     /// Calls go out no more if the patience with it is over.

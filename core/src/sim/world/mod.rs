@@ -341,7 +341,7 @@ const OUTAGE_PATIENCE: Duration = Duration::from_secs(600);
 
 fn request_config(scenario: &Scenario) -> RequestConfig {
     let (patience, rate_limit_patience) = (Some(OUTAGE_PATIENCE), scenario.rate_limit_patience);
-    let health = HealthConfig { patience, rate_limit_patience, ..HealthConfig::default() };
+    let health = HealthConfig { patience, rate_limit_patience, recheck: None, ..HealthConfig::default() };
     RequestConfig { health: Some(health), ..RequestConfig::default() }
 }
 

@@ -79,7 +79,9 @@ impl Pair {
             ..AimdConfig::default()
         };
         let default_timeout = settings.default_timeout.map(Duration::from_nanos);
-        let config = RequestConfig { aimd, controller: CONTROLLER, default_timeout, ..RequestConfig::default() };
+        // The model knows nothing of outages: the tests of health do.
+        let config =
+            RequestConfig { aimd, health: None, controller: CONTROLLER, default_timeout, ..RequestConfig::default() };
         let mut machine = RequestAdmission::new(config).expect("valid settings");
         let groups = layout.weights.iter().zip(GROUPS);
         let groups = groups.map(|(weight, name)| machine.group(name, *weight).expect("a valid weight")).collect();

@@ -11,6 +11,7 @@ const CONFIG: HealthConfig = HealthConfig {
     calm: 4,
     patience: None,
     rate_limit_patience: Some(Duration::from_secs(60)),
+    recheck: None,
     seed: 7,
 };
 
@@ -50,6 +51,11 @@ fn down(health: &mut Health, now: Instant) -> Duration {
 
 fn is_back(change: Change) -> bool {
     matches!(change, Change::Recovered { .. })
+}
+
+/// The provider is closed until it is reopened.
+fn closed(cause: UnavailableCause) -> Change {
+    Change::Unavailable { cause, probe_at: None }
 }
 
 fn is_about(pause: Duration, millis: u64) -> bool {
@@ -350,15 +356,15 @@ fn a_refused_key_an_empty_account_and_a_missing_model_close_a_provider_for_good(
         let mut health = health();
         let (early, mark) = (health.grant(at(0), 0), health.grant(at(0), 0));
         let end = end_call(&mut health, at(7), mark, outcome, None);
-        assert_eq!((end.change, end.after), (Change::Unavailable { cause }, AfterCall::Unavailable));
-        assert_eq!(health.state(), HealthState::Unavailable { since: at(7), cause });
+        assert_eq!((end.change, end.after), (closed(cause), AfterCall::Unavailable));
+        assert_eq!(health.state(), HealthState::Unavailable { since: at(7), cause, probe_at: None });
         assert!(health.is_closed(at(86_400_000)));
         assert_eq!(
             end_call(&mut health, at(8), early, Outcome::Success, None).change,
             Change::None,
             "it was out before"
         );
-        assert!(health.is_unavailable());
+        assert!(health.is_unavailable(at(8)));
         assert!(is_back(health.reopen()) && health.is_healthy());
     }
 }
@@ -374,7 +380,7 @@ fn a_provider_that_answers_nothing_but_rate_limits_is_closed_when_the_patience_i
         call(&mut health, at(30_000), outcome);
     }
     assert_eq!(health.patience_ends(0), Some(at(60_020)));
-    let closed = Change::Unavailable { cause: UnavailableCause::RateLimited };
+    let closed = closed(UnavailableCause::RateLimited);
     assert_eq!(health.clone().lose_patience(at(60_019), 0), Change::None);
     assert_eq!(health.clone().lose_patience(at(60_020), 0), closed);
     assert_eq!(health.clone().lose_patience(at(60_020), 1), Change::None, "the call that is out may succeed");
@@ -394,7 +400,8 @@ fn a_provider_that_asks_for_a_pause_as_long_as_the_patience_is_closed_at_once() 
         let mut health = health();
         let mark = health.grant(at(0), 0);
         let end = end_call(&mut health, at(7), mark, Outcome::RateLimited, Some(Duration::from_secs(pause)));
-        assert_eq!((health.is_unavailable(), end.after == AfterCall::Unavailable), (is_closed, is_closed), "{pause} s");
+        let is_unavailable = health.is_unavailable(at(7));
+        assert_eq!((is_unavailable, end.after == AfterCall::Unavailable), (is_closed, is_closed), "{pause} s");
     }
 }
 
@@ -406,9 +413,61 @@ fn an_outage_that_outlasts_the_patience_closes_a_provider_from_its_first_failure
     assert_eq!(health.patience_ends(0), Some(at(10_000)));
     assert_eq!(health.lose_patience(at(9_999), 0), Change::None);
     let cause = UnavailableCause::Outage;
-    assert_eq!(health.clone().lose_patience(at(10_000), 0), Change::Unavailable { cause });
+    assert_eq!(health.clone().lose_patience(at(10_000), 0), closed(cause));
     let probe = health.grant(at(0), 0);
     assert_eq!(health.lose_patience(at(10_000), 0), Change::None, "the probe that is out may still bring it back");
     let end = end_call(&mut health, at(10_001), probe, Outcome::ProviderTimeout, None);
-    assert_eq!((end.change, end.after), (Change::Unavailable { cause }, AfterCall::Unavailable));
+    assert_eq!((end.change, end.after), (closed(cause), AfterCall::Unavailable));
+}
+
+/// A provider that is unavailable for 20 s at a time.
+fn rechecked() -> Health {
+    Health::new(HealthConfig { recheck: Some(Duration::from_secs(20)), ..CONFIG }, "p", "m")
+}
+
+#[test]
+fn one_call_finds_out_now_and_then_whether_an_unavailable_provider_can_be_used_again() {
+    let mut health = rechecked();
+    let cause = UnavailableCause::QuotaExhausted;
+    let change = call(&mut health, at(0), Outcome::QuotaExhausted);
+    assert_eq!(change, Change::Unavailable { cause, probe_at: Some(at(20_000)) });
+    assert!(health.is_unavailable(at(19_999)) && !health.is_unavailable(at(20_000)));
+    let probe = health.grant(at(25_000), 0);
+    assert!(health.is_closed(at(25_000)) && health.is_probed(), "one at a time");
+    assert_eq!(health.state(), HealthState::Probing { since: at(25_000) });
+    let end = end_call(&mut health, at(25_100), probe, Outcome::QuotaExhausted, None);
+    assert_eq!(end.change, Change::Unavailable { cause, probe_at: Some(at(45_100)) });
+    assert!(is_back(call(&mut health, at(45_100), Outcome::Success)) && health.is_healthy());
+}
+
+#[test]
+fn the_pause_that_a_closed_provider_asked_for_is_kept_to() {
+    for (mut health, pause) in [(rechecked(), 3_600), (health(), 60)] {
+        let mark = health.grant(at(0), 0);
+        let _ = end_call(&mut health, at(0), mark, Outcome::RateLimited, Some(Duration::from_secs(pause)));
+        assert_eq!(health.opens_at(), Some(at(pause * 1_000)));
+    }
+}
+
+#[test]
+fn a_recheck_that_meets_an_outage_begins_one_with_a_patience_of_its_own() {
+    let patience = Some(Duration::from_secs(10));
+    let recheck = Some(Duration::from_secs(20));
+    let mut health = Health::new(HealthConfig { patience, recheck, ..CONFIG }, "p", "m");
+    call(&mut health, at(0), Outcome::KeyRefused);
+    assert!(matches!(call(&mut health, at(20_000), Outcome::ConnectionFailed), Change::Down { .. }));
+    assert_eq!(health.patience_ends(0), Some(at(30_000)));
+    health.lose_patience(at(30_000), 0);
+    // An outage that outlasted its patience is the same one at the next recheck.
+    let change = call(&mut health, at(50_000), Outcome::ConnectionFailed);
+    let probe_at = Some(at(70_000));
+    assert_eq!(change, Change::Unavailable { cause: UnavailableCause::Outage, probe_at });
+}
+
+#[test]
+fn a_recheck_that_is_cancelled_is_due_at_once() {
+    let mut health = rechecked();
+    call(&mut health, at(0), Outcome::ModelNotFound);
+    assert_eq!(call(&mut health, at(20_000), Outcome::LocalCancelled), Change::ProbeDue);
+    assert!(!health.is_closed(at(20_000)));
 }
