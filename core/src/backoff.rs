@@ -4,10 +4,54 @@
 
 use core::hash::Hasher;
 
-use crate::time::Duration;
+use crate::portable_hasher::PortableHasher;
+use crate::time::{Duration, Instant};
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
+
+/// Paces the retries of one piece of work that failed by itself: 1, 2, 4, ... s, up to a minute, jittered.
+///
+/// For callers of a [`Gate`](crate::gate::Gate) that make a call again. A failure in an outage is none of these: see
+/// [`AfterCall`](crate::request::AfterCall).
+///
+/// ```
+/// use tidegate_core::backoff::Backoff;
+/// use tidegate_core::time::{Duration, Instant};
+///
+/// let mut backoff = Backoff::new(2, 7);
+/// let first = backoff.after_failure(Instant::ZERO).expect("there are two retries");
+/// assert!(first >= Instant::ZERO + Duration::from_millis(800) && first <= Instant::ZERO + Duration::from_millis(1_200));
+/// assert!(backoff.after_failure(first).is_some() && backoff.after_failure(first).is_none());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    retries: u32,
+    failures: u32,
+    seed: u64,
+}
+
+impl Backoff {
+    /// Allows so many retries. Equal seeds give equal pauses.
+    #[must_use]
+    pub const fn new(retries: u32, seed: u64) -> Self {
+        Self { retries, failures: 0, seed }
+    }
+
+    /// Returns when to try again after one more failure, at `now`; `None` if that was the last try.
+    #[must_use = "the failure is counted"]
+    pub fn after_failure(&mut self, now: Instant) -> Option<Instant> {
+        if self.failures >= self.retries {
+            return None;
+        }
+        let mut hash = PortableHasher::default();
+        hash.write_u64(self.seed);
+        hash.write_u32(self.failures);
+        let pause = before_retry(self.failures, &hash);
+        self.failures += 1;
+        Some(now + pause)
+    }
+}
 
 /// The pause after a single failure: 1, 2, 4, ... s, up to a minute, jittered. `failures`: those before it.
 pub(crate) fn before_retry(failures: u32, hash: &impl Hasher) -> Duration {
@@ -29,7 +73,6 @@ pub(crate) fn jittered(pause: Duration, hash: &impl Hasher) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::portable_hasher::PortableHasher;
 
     #[test]
     fn a_pause_doubles_up_to_the_longest_however_often() {

@@ -71,6 +71,13 @@ impl Outcome {
         }
     }
 
+    /// What the outcome is to a gate whose callers bring keys of their own: what their provider says about a key, an account or what it may
+    /// call is about that caller's request alone.
+    #[must_use]
+    pub const fn of_own_key(self) -> Self {
+        if self.is_refusal() { Self::RequestRefused } else { self }
+    }
+
     /// Whether the provider may be unreachable: no connection, no answer in time, a failing server. A rate limit and a refusal are
     /// answers.
     pub(crate) const fn is_counted_failure(self) -> bool {

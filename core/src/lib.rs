@@ -37,7 +37,7 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
-mod backoff;
+pub mod backoff;
 pub mod budget;
 pub mod call;
 pub mod driver;

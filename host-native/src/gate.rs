@@ -38,7 +38,7 @@ use tidegate_core::error::ConfigError;
 use tidegate_core::gate::{Gate, OwnedPermit};
 use tidegate_core::limit::LimitChoice;
 use tidegate_core::request::{
-    AimdConfig, CallWait, Completion, Denial, DenialReason, Domain, GroupId, Request, RequestAdmission, RequestConfig,
+    AfterCall, AimdConfig, CallWait, Completion, Denial, DenialReason, Domain, GroupId, Request, RequestAdmission, RequestConfig,
     ResourceId, ResourceSnapshot,
 };
 use tokio::runtime::TryCurrentError;
@@ -357,6 +357,12 @@ impl Admitted {
     /// Gives the slot back and tells the gate how the call ended.
     pub fn finish(self, completion: impl Into<Completion>) {
         self.permit.finish(completion);
+    }
+
+    /// Gives the slot back, for a caller that makes the call again if it failed in an outage: with
+    /// [`again`](tidegate_core::gate::AcquireOf::again).
+    pub fn finish_call(self, completion: impl Into<Completion>) -> AfterCall {
+        self.permit.finish_call(completion)
     }
 
     /// Takes over what the provider said about its budgets.

@@ -488,6 +488,21 @@ fn a_refused_key_ends_the_calls_of_all_models_of_its_provider_and_of_no_other() 
 }
 
 #[test]
+fn a_model_that_is_registered_while_its_account_is_closed_is_closed_for_as_long() {
+    let mut bench = Bench::new();
+    let lease = bench.try_one(bench.chat).expect("there is room");
+    bench.end(lease, Outcome::KeyRefused);
+    bench.at(bench.now + secs(10));
+    let late = bench.machine.register(bench.now, "p", "late", "default", CAP).expect("a valid cap");
+    let late = bench.machine.resource(late, Domain::Chat).expect("a known model");
+    let denial = bench.try_one(late).expect_err("the key is refused");
+    assert_eq!((denial.reason, denial.changes_at), (DenialReason::Unavailable, Some(bench.now + secs(50))));
+    let elsewhere = bench.machine.register(bench.now, "q", "late", "default", CAP).expect("a valid cap");
+    let elsewhere = bench.machine.resource(elsewhere, Domain::Chat).expect("a known model");
+    assert!(bench.try_one(elsewhere).is_ok());
+}
+
+#[test]
 fn a_missing_model_ends_the_calls_of_that_model_alone() {
     let mut bench = Bench::new();
     let lease = bench.try_one(bench.chat).expect("there is room");

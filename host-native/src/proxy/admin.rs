@@ -197,6 +197,16 @@ fn words(now: Instant, wait: CallWait) -> String {
         CallWait::ProviderCap { cap } => format!("all {cap} calls that may be in flight are"),
         CallWait::Limit { limit, .. } => limit_reached(limit),
         CallWait::Budget { until } => format!("a rate budget is spent, and suffices again in {:.1} s", left(until)),
+        CallWait::Outage { since, probe_at: Some(at) } => {
+            format!("the provider is down for {:.1} s, and is tried again in {:.1} s", (now - since).as_secs_f64(), left(at))
+        }
+        CallWait::Outage { since, probe_at: None } => {
+            format!("the provider is down for {:.1} s, and a call is out that finds out", (now - since).as_secs_f64())
+        }
+        CallWait::Unavailable { cause, probe_at, .. } => {
+            let again = probe_at.map(|at| format!("; it is tried again in {:.1} s", left(at)));
+            format!("the provider or model cannot be used: {cause}{}", again.unwrap_or_default())
+        }
         CallWait::Turn => "others go first".to_string(),
         other => other.to_string(),
     }

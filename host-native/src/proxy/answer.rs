@@ -10,6 +10,7 @@ use http_body_util::{Either, Full};
 use serde_json::json;
 
 use super::ReplyBody;
+use tidegate_core::request::UnavailableCause;
 use tidegate_core::request::response::RETRY_AFTER_MS;
 
 /// Why a request gets no answer of a provider.
@@ -37,6 +38,10 @@ pub(super) enum Refusal {
     TooMuchHeld { held: u64, retry_after: Duration },
     /// Its deadline passed while it waited.
     Deadline { waited: Duration, why: String, attempts: u32 },
+    /// Its deadline passed while its provider was down.
+    Outage { provider: String, waited: Duration, retry_after: Option<Duration> },
+    /// Its provider or model cannot be used for now.
+    Unavailable { provider: String, cause: UnavailableCause, retry_after: Option<Duration> },
     /// The proxy is about to stop.
     ShuttingDown,
     /// The provider could not be reached, or broke off.
@@ -55,7 +60,9 @@ impl Refusal {
             Self::BrokenBody | Self::BadJson | Self::BadHeader { .. } => StatusCode::BAD_REQUEST,
             Self::UnknownTenant => StatusCode::UNAUTHORIZED,
             Self::QueueFull { .. } | Self::TooMuchHeld { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::Deadline { .. } | Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Deadline { .. } | Self::Outage { .. } | Self::Unavailable { .. } | Self::ShuttingDown => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::Unreachable { .. } | Self::ProviderKey { .. } => StatusCode::BAD_GATEWAY,
             Self::ProviderTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
         }
@@ -74,6 +81,8 @@ impl Refusal {
             Self::UnknownProvider => "tidegate_unknown_provider",
             Self::QueueFull { .. } | Self::TooMuchHeld { .. } => "tidegate_queue_full",
             Self::Deadline { .. } => "tidegate_deadline",
+            Self::Outage { .. } => "tidegate_outage",
+            Self::Unavailable { .. } => "tidegate_unavailable",
             Self::ShuttingDown => "tidegate_shutting_down",
             Self::Unreachable { .. } => "tidegate_provider_unreachable",
             Self::ProviderTimeout { .. } => "tidegate_provider_timeout",
@@ -94,6 +103,7 @@ impl Refusal {
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::QueueFull { retry_after, .. } | Self::TooMuchHeld { retry_after, .. } => Some(*retry_after),
+            Self::Outage { retry_after, .. } | Self::Unavailable { retry_after, .. } => *retry_after,
             Self::ShuttingDown => Some(Duration::from_secs(1)),
             _ => None,
         }
@@ -136,6 +146,12 @@ impl fmt::Display for Refusal {
                     1 => f.write_str(" (one attempt was refused for too many calls)"),
                     more => write!(f, " ({more} attempts were refused for too many calls)"),
                 }
+            }
+            Self::Outage { provider, waited, .. } => {
+                write!(f, "the provider {provider} is down; waited {:.1} s for it to come back", waited.as_secs_f64())
+            }
+            Self::Unavailable { provider, cause, .. } => {
+                write!(f, "the provider {provider} cannot be used for this model: {cause}")
             }
             Self::ShuttingDown => f.write_str("the proxy is about to stop"),
             Self::Unreachable { provider } => write!(f, "the provider {provider} could not be reached, or broke off"),

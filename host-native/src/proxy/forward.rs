@@ -7,7 +7,9 @@
 //! ```
 //!
 //! A call that was refused for too many calls waits for another turn; the gate has heard of the refusal by then, and says
-//! when that is. Nothing is called again once a byte of an answer was handed on.
+//! when that is. A call that failed in an outage waits until its provider is back, and one that failed by itself is made again after
+//! a pause: both as the core decides, and only where the configuration allows a call to be repeated. Nothing is called again once a
+//! byte of an answer was handed on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,8 +21,11 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
+use tidegate_core::backoff::Backoff;
 use tidegate_core::budget::Usage;
-use tidegate_core::request::{DenialReason, Outcome};
+use tidegate_core::gate::OwnedPermit;
+use tidegate_core::request::{AfterCall, Denial, DenialReason, HealthState, Outcome, Retry};
+use tidegate_core::time::Clock as _;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::Refusal;
@@ -33,6 +38,7 @@ use super::watch::Watcher;
 use super::{ReplyBody, Shared, models};
 use crate::client::error_body::ErrorBody;
 use crate::gate::Admitted;
+use crate::host::TokioHost;
 use crate::response::{Held, HeldBody, ResponseInfo, of_transport_error, read_head};
 
 /// The longest refusal that is read to its end, so that its connection can be used again.
@@ -40,9 +46,6 @@ const REFUSAL_BYTES: usize = 64 << 10;
 
 /// How long that may take.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
-
-/// The pause before a connection is tried again, twice as long each time.
-const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What became of a request so far.
 #[derive(Debug, Default)]
@@ -89,7 +92,10 @@ pub(super) async fn answer(
     journey.resource = Some(Arc::clone(&resource));
     let estimate = resource.estimate(asked.estimate);
     let body = if sent == said { body } else { asked.with_model(&body, sent) };
-    let trip = Trip { shared, upstream, resource, tenant, deadline, estimate, connection_errors: 0, server_errors: 0 };
+    let seed = shared.birth.wrapping_add(shared.requests.load(Ordering::Relaxed));
+    let connection_errors = Backoff::new(shared.retry.connection_errors, seed);
+    let server_errors = Backoff::new(shared.retry.server_errors, seed);
+    let trip = Trip { shared, upstream, resource, tenant, deadline, estimate, connection_errors, server_errors };
     trip.run(parts, body, path, journey).await
 }
 
@@ -133,12 +139,16 @@ struct Trip<'a> {
     tenant: Arc<Tenant>,
     deadline: Instant,
     estimate: Usage,
-    connection_errors: u32,
-    server_errors: u32,
+    /// Pace the repeats after connections that could not be made, and after answers of 5xx.
+    connection_errors: Backoff,
+    server_errors: Backoff,
 }
 
 /// An answer of a provider, of which the head is there.
 type Answer = Response<reqwest::Body>;
+
+/// What a client gets.
+type Reply = Result<Response<ReplyBody>, Refusal>;
 
 /// A call that is out.
 struct Call {
@@ -146,50 +156,74 @@ struct Call {
     watcher: Watcher,
 }
 
+/// What became of one attempt.
+enum Attempted {
+    /// The client gets this.
+    Over(Reply),
+    /// It was refused for too many calls, and waits for another turn.
+    RateLimited,
+    /// It failed, and may be made again.
+    Failed(Failure, AfterCall),
+}
+
+/// A failed attempt that may be made again.
+struct Failure {
+    /// What the client gets if it is not.
+    reply: Reply,
+    kind: FailureKind,
+}
+
+#[derive(Clone, Copy)]
+enum FailureKind {
+    Connection,
+    Server,
+}
+
+/// Why an attempt does not go out.
+enum NotAdmitted {
+    QueueFull { waiting: u32 },
+    Denied(Denial),
+}
+
 impl Trip<'_> {
-    async fn run(
-        mut self,
-        parts: Parts,
-        body: Bytes,
-        path: &str,
-        journey: &mut Journey,
-    ) -> Result<Response<ReplyBody>, Refusal> {
+    async fn run(mut self, parts: Parts, body: Bytes, path: &str, journey: &mut Journey) -> Reply {
         let url = self.upstream.address(path, parts.uri.query()).ok_or(Refusal::NoSuchAddress)?;
         let Parts { method, headers: mut sent, .. } = parts;
         let authorization = self.upstream.authorization.as_ref();
         headers::to_provider(&mut sent, self.shared.tenants.own_headers(), authorization);
+        let (mut retry, mut failure) = (None, None);
         loop {
-            let slot = self.admit(journey).await?;
+            let slot = match self.admit(retry, journey).await {
+                Ok(slot) => slot,
+                Err(NotAdmitted::Denied(Denial { reason: DenialReason::FailureStands, .. })) => {
+                    let Some(failed) = failure.take() else { return Err(Refusal::ShuttingDown) };
+                    retry = None;
+                    match self.pause_after(failed, journey).await {
+                        Some(reply) => return reply,
+                        None => continue,
+                    }
+                }
+                Err(not_admitted) => return Err(self.refusal(&not_admitted, journey)),
+            };
             journey.attempts += 1;
             let mut request = reqwest::Request::new(method.clone(), url.clone());
             *request.headers_mut() = sent.clone();
             if !body.is_empty() {
                 *request.body_mut() = Some(body.clone().into());
             }
-            let watcher = Watcher::new(self.shared, &self.resource, &self.tenant, journey.level, self.estimate);
-            let mut call = Call { held: Held::new(slot), watcher };
-            match self.upstream.http.execute(request).await {
-                Ok(answer) => {
-                    let head = read_head(answer.status(), answer.headers(), SystemTime::now());
-                    call.held.read(&head);
-                    call.watcher.head(&head, answer.headers());
-                    if let Some(answer) = self.judge(answer.into(), &head, call, journey).await? {
-                        return Ok(answer);
-                    }
-                }
-                Err(error) => {
-                    let outcome = of_transport_error(&error);
-                    call.watcher.ended(outcome);
-                    call.held.end_as(outcome);
-                    drop(call);
-                    self.after_error(&error, journey).await?;
-                }
+            match self.attempt(request, slot, journey).await {
+                Attempted::Over(reply) => return reply,
+                Attempted::RateLimited => retry = None,
+                Attempted::Failed(failed, AfterCall::Retry(again)) => (retry, failure) = (Some(again), Some(failed)),
+                Attempted::Failed(failed, AfterCall::Unavailable) => return failed.reply,
+                // The gate looks after health: it would have said so.
+                Attempted::Failed(failed, AfterCall::Final) => return failed.reply,
             }
         }
     }
 
-    /// Waits for this request's turn.
-    async fn admit(&self, journey: &mut Journey) -> Result<Admitted, Refusal> {
+    /// Waits for this request's turn. `retry`: how it failed in what may be an outage.
+    async fn admit(&self, retry: Option<Retry>, journey: &mut Journey) -> Result<Admitted, NotAdmitted> {
         let (gate, resource) = (&self.shared.gate, &self.resource);
         let request = tidegate_core::request::Request {
             resource: resource.id,
@@ -197,75 +231,148 @@ impl Trip<'_> {
             timeout: Some(self.deadline.saturating_duration_since(Instant::now()).into()),
             estimate: self.estimate,
         };
-        let slot = match gate.core().try_acquire_owned(request) {
-            Ok(permit) => gate.admitted(permit, resource.id),
-            Err(denial) if denial.reason == DenialReason::Shutdown => return Err(Refusal::ShuttingDown),
-            Err(_) => {
-                // A request that had its turn once does not lose its place for the bound.
-                let most = if journey.attempts == 0 { self.shared.queue.max_waiting } else { u32::MAX };
-                let pace = &self.shared.pace;
-                let full = |waiting| Refusal::QueueFull { waiting, retry_after: pace.wait_for(waiting) };
-                let _all = OneMore::within(&self.shared.waiting, most).map_err(full)?;
-                let _group = OneMore::of(&self.group(journey).waiting);
-                let since = Instant::now();
-                let end = gate.core().acquire_owned(request).await;
-                let waited = since.elapsed();
-                journey.waited += waited;
-                match end {
-                    Ok(permit) => {
-                        resource.meters.waited(waited);
-                        gate.admitted(permit, resource.id)
-                    }
-                    Err(denial) if denial.reason == DenialReason::Shutdown => return Err(Refusal::ShuttingDown),
-                    Err(_) => return Err(self.too_late(journey)),
-                }
-            }
+        let at_once = if retry.is_none() { gate.core().try_acquire_owned(request).ok() } else { None };
+        let permit = match at_once {
+            Some(permit) => permit,
+            None => self.wait(request, retry, journey).await?,
         };
         self.group(journey).admitted.fetch_add(1, Ordering::Relaxed);
-        Ok(slot)
+        Ok(gate.admitted(permit, resource.id))
+    }
+
+    async fn wait(
+        &self,
+        request: tidegate_core::request::Request,
+        retry: Option<Retry>,
+        journey: &mut Journey,
+    ) -> Result<OwnedPermit<TokioHost>, NotAdmitted> {
+        // A request that had its turn once does not lose its place for the bound.
+        let most = if journey.attempts == 0 { self.shared.queue.max_waiting } else { u32::MAX };
+        let full = |waiting| NotAdmitted::QueueFull { waiting };
+        let _all = OneMore::within(&self.shared.waiting, most).map_err(full)?;
+        let _group = OneMore::of(&self.group(journey).waiting);
+        let since = Instant::now();
+        let end = self.shared.gate.core().acquire_owned(request).again(retry).await;
+        let waited = since.elapsed();
+        journey.waited += waited;
+        if end.is_ok() {
+            self.resource.meters.waited(waited);
+        }
+        end.map_err(NotAdmitted::Denied)
     }
 
     fn group(&self, journey: &Journey) -> &Group {
         self.tenant.group(journey.level)
     }
 
-    fn too_late(&self, journey: &Journey) -> Refusal {
-        let why = self.shared.why(&self.resource).unwrap_or_else(|| "others went first".to_string());
-        Refusal::Deadline { waited: journey.waited, why, attempts: journey.attempts }
+    /// What a client gets whose call did not go out.
+    fn refusal(&self, not_admitted: &NotAdmitted, journey: &Journey) -> Refusal {
+        let denial = match *not_admitted {
+            NotAdmitted::QueueFull { waiting } => {
+                return Refusal::QueueFull { waiting, retry_after: self.shared.pace.wait_for(waiting) };
+            }
+            NotAdmitted::Denied(denial) if denial.reason == DenialReason::Shutdown => return Refusal::ShuttingDown,
+            NotAdmitted::Denied(denial) => denial,
+        };
+        let gate = self.shared.gate.core();
+        let provider = || self.upstream.config.name.clone();
+        let retry_after = denial.changes_at.map(|at| (at - gate.host().now()).into());
+        let waited = journey.waited;
+        let why = || self.shared.why(&self.resource).unwrap_or_else(|| "others went first".to_string());
+        match gate.snapshot(self.resource.id).map(|state| state.health) {
+            Some(HealthState::Unavailable { cause, .. }) if denial.reason == DenialReason::Unavailable => {
+                Refusal::Unavailable { provider: provider(), cause, retry_after }
+            }
+            Some(HealthState::Down { .. } | HealthState::Probing { .. }) => {
+                Refusal::Outage { provider: provider(), waited, retry_after }
+            }
+            _ => Refusal::Deadline { waited, why: why(), attempts: journey.attempts },
+        }
     }
 
-    /// Hands an answer on; `None` if the call is to be made again.
-    async fn judge(
-        &mut self,
-        answer: Answer,
-        head: &ResponseInfo,
-        mut call: Call,
-        journey: &Journey,
-    ) -> Result<Option<Response<ReplyBody>>, Refusal> {
+    /// Makes the call.
+    async fn attempt(&self, request: reqwest::Request, slot: Admitted, journey: &Journey) -> Attempted {
+        let watcher = Watcher::new(self.shared, &self.resource, &self.tenant, journey.level, self.estimate);
+        let mut call = Call { held: Held::new(slot), watcher };
+        match self.upstream.http.execute(request).await {
+            Ok(answer) => {
+                let head = read_head(answer.status(), answer.headers(), SystemTime::now());
+                call.watcher.head(&head, answer.headers());
+                self.judge(answer.into(), self.as_gate_sees(head), call, journey).await
+            }
+            Err(error) => {
+                let outcome = of_transport_error(&error);
+                call.watcher.ended(outcome);
+                let provider = self.upstream.config.name.clone();
+                let reply = Err(if error.is_timeout() {
+                    Refusal::ProviderTimeout { provider }
+                } else {
+                    Refusal::Unreachable { provider }
+                });
+                // Of any other than a connection that was never made the provider may have seen.
+                if error.is_connect() && self.shared.retry.connection_errors > 0 && self.may_repeat(journey) {
+                    let failure = Failure { reply, kind: FailureKind::Connection };
+                    return Attempted::Failed(failure, call.held.finish_call(outcome));
+                }
+                call.held.end_as(outcome);
+                Attempted::Over(reply)
+            }
+        }
+    }
+
+    /// What an answer says about the provider: with a client's own key, what it says about the key is about that client.
+    fn as_gate_sees(&self, mut head: ResponseInfo) -> ResponseInfo {
+        if self.upstream.authorization.is_none() {
+            head.completion.outcome = head.completion.outcome.of_own_key();
+        }
+        head
+    }
+
+    async fn judge(&self, answer: Answer, head: ResponseInfo, mut call: Call, journey: &Journey) -> Attempted {
         let status = answer.status();
+        if head.is_rate_limited() && self.may_wait(&head, journey) {
+            return self.judge_rate_limit(answer, head, call).await;
+        }
+        call.held.read(&head);
         if self.upstream.authorization.is_some() && status == StatusCode::UNAUTHORIZED {
             // Its text may hold parts of a key that is none of the client's.
             call.watcher.ended(Outcome::KeyRefused);
-            return Err(Refusal::ProviderKey { provider: self.upstream.config.name.clone() });
+            let provider = self.upstream.config.name.clone();
+            return Attempted::Over(Err(Refusal::ProviderKey { provider }));
         }
-        if head.is_rate_limited() {
-            let left = self.deadline.saturating_duration_since(Instant::now());
-            let is_too_long = head.completion.retry_after.is_some_and(|asked| Duration::from(asked) > left);
-            if is_too_long || !self.may_repeat(journey) {
-                return Ok(Some(hand_on(answer, call)));
+        if status.is_server_error() && self.shared.retry.server_errors > 0 && self.may_repeat(journey) {
+            call.watcher.ended(head.completion.outcome);
+            let after = call.held.finish_call(head.completion);
+            let reply = Ok(whole(answer).await);
+            return Attempted::Failed(Failure { reply, kind: FailureKind::Server }, after);
+        }
+        Attempted::Over(Ok(hand_on(answer, call)))
+    }
+
+    /// Whether a refusal for too many calls is worth waiting for another turn.
+    fn may_wait(&self, head: &ResponseInfo, journey: &Journey) -> bool {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let is_too_long = head.completion.retry_after.is_some_and(|asked| Duration::from(asked) > left);
+        !is_too_long && self.may_repeat(journey)
+    }
+
+    /// A refusal for too many calls is tried again, unless its body says that no waiting helps: the account is empty.
+    async fn judge_rate_limit(&self, answer: Answer, mut head: ResponseInfo, mut call: Call) -> Attempted {
+        call.held.read_part(&head);
+        let (mut parts, body) = answer.into_parts();
+        let body = read_refusal(body).await;
+        if let Some(body) = &body {
+            ErrorBody::read(body).refine(&mut head);
+        }
+        let head = self.as_gate_sees(head);
+        call.held.end_as(head.completion);
+        match body {
+            Some(body) if !head.is_rate_limited() => {
+                headers::strip_hop_by_hop(&mut parts.headers);
+                Attempted::Over(Ok(Response::from_parts(parts, Either::Left(Full::new(body)))))
             }
-            drop(call);
-            return Ok(refused(answer, head.clone()).await);
+            _ => Attempted::RateLimited,
         }
-        if status.is_server_error() && self.server_errors < self.shared.retry.server_errors && self.may_repeat(journey)
-        {
-            self.server_errors += 1;
-            call.watcher.ended(Outcome::ProviderFailure);
-            drop(call);
-            read_refusal(answer.into_body()).await;
-            return Ok(None);
-        }
-        Ok(Some(hand_on(answer, call)))
     }
 
     fn may_repeat(&self, journey: &Journey) -> bool {
@@ -273,38 +380,36 @@ impl Trip<'_> {
         most.is_none_or(|most| journey.attempts < most.get()) && Instant::now() < self.deadline
     }
 
-    /// Nothing came back. Only a connection that was never made is tried again: of any other the provider may have seen.
-    async fn after_error(&mut self, error: &reqwest::Error, journey: &Journey) -> Result<(), Refusal> {
-        let provider = self.upstream.config.name.clone();
-        if error.is_connect()
-            && self.connection_errors < self.shared.retry.connection_errors
-            && self.may_repeat(journey)
-        {
-            let pause = CONNECT_PAUSE * 2_u32.saturating_pow(self.connection_errors.min(8));
-            self.connection_errors += 1;
-            sleep(pause.min(self.deadline.saturating_duration_since(Instant::now()))).await;
-            return Ok(());
-        }
-        Err(if error.is_timeout() { Refusal::ProviderTimeout { provider } } else { Refusal::Unreachable { provider } })
+    /// Waits until a call that failed by itself may be made again. Returns what its client gets if it may not.
+    async fn pause_after(&mut self, failed: Failure, journey: &Journey) -> Option<Reply> {
+        let backoff = match failed.kind {
+            FailureKind::Connection => &mut self.connection_errors,
+            FailureKind::Server => &mut self.server_errors,
+        };
+        let now = self.shared.gate.core().host().now();
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let pause = backoff.after_failure(now).map(|at| Duration::from(at - now)).filter(|pause| *pause < left);
+        let Some(pause) = pause.filter(|_| self.may_repeat(journey)) else { return Some(failed.reply) };
+        sleep(pause).await;
+        None
     }
+}
+
+/// A short answer as a whole. One that is long, or does not come through, loses its body.
+async fn whole(answer: Answer) -> Response<ReplyBody> {
+    let (mut parts, body) = answer.into_parts();
+    headers::strip_hop_by_hop(&mut parts.headers);
+    let body = read_refusal(body).await.unwrap_or_else(|| {
+        parts.headers.remove(CONTENT_LENGTH);
+        Bytes::new()
+    });
+    Response::from_parts(parts, Either::Left(Full::new(body)))
 }
 
 fn hand_on(answer: Answer, Call { held, watcher }: Call) -> Response<ReplyBody> {
     let (mut parts, body) = answer.into_parts();
     headers::strip_hop_by_hop(&mut parts.headers);
     Response::from_parts(parts, Either::Right(HeldBody::observed(body, held, of_transport_error, watcher)))
-}
-
-/// A refusal for too many calls is to be tried again, unless it is one that no waiting helps against.
-async fn refused(answer: Answer, mut info: ResponseInfo) -> Option<Response<ReplyBody>> {
-    let (mut parts, body) = answer.into_parts();
-    let body = read_refusal(body).await?;
-    ErrorBody::read(&body).refine(&mut info);
-    if info.is_rate_limited() {
-        return None;
-    }
-    headers::strip_hop_by_hop(&mut parts.headers);
-    Some(Response::from_parts(parts, Either::Left(Full::new(body))))
 }
 
 /// Reads a refusal to its end if it is short, so that its connection can be used again.

@@ -119,7 +119,11 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
             return None;
         }
     };
-    let head = read_head(answer.status(), answer.headers(), SystemTime::now());
+    let mut head = read_head(answer.status(), answer.headers(), SystemTime::now());
+    if upstream.authorization.is_none() {
+        // Asked for with no key at all, where clients have theirs.
+        head.completion.outcome = head.completion.outcome.of_own_key();
+    }
     slot.read(&head);
     watcher.head(&head, answer.headers());
     if !answer.status().is_success() {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tidegate_core::budget::Usage;
-use tidegate_core::request::{Completion, Outcome};
+use tidegate_core::request::{AfterCall, Completion, Outcome};
 
 use super::{ResponseInfo, grpc};
 use crate::gate::Admitted;
@@ -33,13 +33,18 @@ impl Held {
     /// Takes in the head of the answer. A refusal gives the slot back at once: what it says is known, it holds nothing at
     /// the provider, and whoever waits must hear of it before the next call goes out.
     pub fn read(&mut self, head: &ResponseInfo) {
+        self.read_part(head);
+        if head.is_rate_limited() {
+            self.end();
+        }
+    }
+
+    /// [`Self::read`] for a refusal whose body says more: its slot is kept.
+    pub fn read_part(&mut self, head: &ResponseInfo) {
         if let Some(slot) = &self.slot {
             slot.correct(&head.corrections);
         }
         self.completion = head.completion;
-        if head.is_rate_limited() {
-            self.end();
-        }
     }
 
     /// Whether the slot has been given back.
@@ -59,6 +64,12 @@ impl Held {
     pub fn end_as(&mut self, completion: impl Into<Completion>) {
         self.completion = completion.into();
         self.end();
+    }
+
+    /// The call ended so, and is made again if it failed in an outage: see [`Admitted::finish_call`].
+    pub fn finish_call(&mut self, completion: impl Into<Completion>) -> AfterCall {
+        self.completion = completion.into();
+        self.slot.take().map_or(AfterCall::Final, |slot| slot.finish_call(self.completion))
     }
 
     /// What else the answer says about its end: a success may turn out to be none.

@@ -10,6 +10,7 @@ mod outages;
 mod panics;
 mod providers;
 mod proxy;
+mod proxy_outages;
 mod proxy_program;
 mod record;
 mod resume;

@@ -136,12 +136,28 @@ impl RequestAdmission {
         }
     }
 
+    /// Closes a new model if the account of its provider is closed.
+    pub(super) fn join_account(&mut self, now: Instant, at: usize) {
+        let name = &self.providers[at].provider;
+        let of_account = self.providers.iter().find_map(|other| match other.health_state() {
+            HealthState::Unavailable { cause, probe_at, .. } if cause.is_of_account() && other.provider == *name => {
+                Some((cause, probe_at))
+            }
+            _ => None,
+        });
+        if let Some((cause, probe_at)) = of_account {
+            let pause = probe_at.map(|probe_at| probe_at.saturating_duration_since(now));
+            let change = self.providers[at].close(now, cause, pause);
+            self.providers[at].emit_health(now, change, &mut self.shared);
+        }
+    }
+
     /// Closes every other model of the provider at `at`.
     fn close_account(&mut self, now: Instant, at: usize, cause: UnavailableCause) {
         let name = self.providers[at].provider.clone();
         for other in 0..self.providers.len() {
             let provider = &mut self.providers[other];
-            let change = if provider.provider == name { provider.close(now, cause) } else { Change::None };
+            let change = if provider.provider == name { provider.close(now, cause, None) } else { Change::None };
             if change != Change::None {
                 provider.emit_health(now, change, &mut self.shared);
                 self.reject_all(now, other);

@@ -43,6 +43,9 @@ impl RequestAdmission {
         }
         let lifts = !self.shared.config.compatibility;
         self.providers[at].apply_cap(now, lifts, &mut self.shared);
+        if known.is_none() {
+            self.join_account(now, at);
+        }
         self.settle(now, at);
         Ok(id)
     }

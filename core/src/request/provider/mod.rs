@@ -332,9 +332,9 @@ impl ProviderModel {
         self.health.as_deref().map_or(RetryStanding::FailureStands, |health| health.standing(retry))
     }
 
-    /// Calls go out no more.
-    pub(super) fn close(&mut self, now: Instant, cause: UnavailableCause) -> Change {
-        self.health.as_deref_mut().map_or(Change::None, |health| health.close(now, cause, None))
+    /// Rejects calls, for `pause` if that is given.
+    pub(super) fn close(&mut self, now: Instant, cause: UnavailableCause, pause: Option<Duration>) -> Change {
+        self.health.as_deref_mut().map_or(Change::None, |health| health.close(now, cause, pause))
     }
 
     /// Calls go out no more if the patience with it is over.

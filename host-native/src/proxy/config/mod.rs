@@ -47,7 +47,7 @@
 //!
 //! [retry]
 //! max_attempts = 8                # of one request, all reasons together; default: until the deadline
-//! connection_errors = 2           # repeats after a connection that could not be made
+//! connection_errors = 3           # repeats after a connection that could not be made
 //! server_errors = 0               # repeats after a 5xx answer; they may be paid for twice
 //! ```
 
@@ -156,9 +156,9 @@ pub struct PriorityConfig {
 pub struct RetryConfig {
     /// Attempts of one request, all reasons together; none is no bound but the deadline \[none\].
     pub max_attempts: Option<NonZeroU32>,
-    /// Repeats after a connection that could not be made \[2\].
+    /// Repeats after a connection that could not be made, outages aside; 0 is none in an outage either \[3\].
     pub connection_errors: u32,
-    /// Repeats after an answer of 5xx \[0\].
+    /// Repeats after an answer of 5xx, outages aside; 0 is none in an outage either \[0\].
     pub server_errors: u32,
 }
 
@@ -182,7 +182,7 @@ impl Default for PriorityConfig {
 
 impl Default for RetryConfig {
     fn default() -> Self {
-        Self { max_attempts: None, connection_errors: 2, server_errors: 0 }
+        Self { max_attempts: None, connection_errors: 3, server_errors: 0 }
     }
 }
 

@@ -174,7 +174,11 @@ fn lines(directory: &Path, wanted: impl Fn(&str) -> bool) -> Vec<Value> {
 
 /// Serves `router` on a loopback port until the test process ends, and gives the address.
 pub(crate) fn serve(router: Router) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    serve_on(TcpListener::bind("127.0.0.1:0").unwrap(), router)
+}
+
+/// The same where `listener` listens.
+pub(crate) fn serve_on(listener: TcpListener, router: Router) -> String {
     listener.set_nonblocking(true).unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {

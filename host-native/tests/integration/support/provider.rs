@@ -1,5 +1,6 @@
 //! A provider that does what the name of the model says, for tests of what stands before it.
 
+use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,6 +43,15 @@ impl Seen {
 
 /// Serves the provider until the test process ends, and gives its base address.
 pub(crate) fn provider() -> (String, Arc<Seen>) {
+    serve_provider(TcpListener::bind("127.0.0.1:0").unwrap())
+}
+
+/// Serves one at this address.
+pub(crate) fn provider_at(address: SocketAddr) -> Arc<Seen> {
+    serve_provider(TcpListener::bind(address).unwrap()).1
+}
+
+fn serve_provider(listener: TcpListener) -> (String, Arc<Seen>) {
     let seen = Arc::new(Seen {
         calls: AtomicU32::new(0),
         in_flight: AtomicU32::new(0),
@@ -49,7 +59,7 @@ pub(crate) fn provider() -> (String, Arc<Seen>) {
         list_keys: Mutex::default(),
         go: Semaphore::new(0),
     });
-    let address = super::serve(Router::new().fallback(answer).with_state(Arc::clone(&seen)));
+    let address = super::serve_on(listener, Router::new().fallback(answer).with_state(Arc::clone(&seen)));
     (format!("{address}/v1"), seen)
 }
 
