@@ -1,0 +1,93 @@
+//! The proxy before a provider that is down, comes back, or refuses the account, over real sockets.
+
+use reqwest::StatusCode;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use crate::proxy::{World, error_code};
+use crate::support::patience::until;
+use crate::support::provider::{provider, provider_at};
+
+/// A proxy before an address at which nothing listens.
+async fn before_nothing(extra: &str) -> (World, std::net::SocketAddr) {
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (_, seen) = provider();
+    (World::of(&format!("http://{address}/v1"), seen, "max_parallel = 4", extra).await, address)
+}
+
+fn attempts(answer: &reqwest::Response) -> u32 {
+    answer.headers()["x-tidegate-attempts"].to_str().unwrap().parse().unwrap()
+}
+
+async fn why(world: &World) -> String {
+    let page: Value = world.page("/why").await;
+    page["resources"][0]["why"].as_str().unwrap_or_default().to_string()
+}
+
+#[tokio::test]
+async fn requests_wait_while_their_provider_is_down_and_are_answered_when_it_is_back() {
+    let (world, address) = before_nothing("").await;
+    let mut clients = JoinSet::new();
+    for _ in 0..50 {
+        clients.spawn(world.chat("slow-1").send());
+    }
+    until(async || why(&world).await, |why| why.starts_with("the provider is down")).await;
+    let seen = provider_at(address);
+    let mut made = 0;
+    while let Some(answer) = clients.join_next().await {
+        let answer = answer.unwrap().unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        made += attempts(&answer);
+    }
+    assert_eq!(seen.calls(), 50, "none is made twice");
+    assert!(made - 50 < 20, "{made} attempts: the provider was left alone while it was down");
+    world.until_standing((0, 0)).await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_wait_for_the_end_of_an_outage_is_told_when_to_come_back() {
+    let (world, _) = before_nothing("").await;
+    let mut clients = JoinSet::new();
+    for _ in 0..8 {
+        clients.spawn(world.chat("slow-1").header("x-tidegate-timeout", "1500ms").send());
+    }
+    let mut told = 0;
+    while let Some(answer) = clients.join_next().await {
+        let answer = answer.unwrap().unwrap();
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        told += u32::from(answer.headers().contains_key("retry-after"));
+        assert_eq!(error_code(answer).await, "tidegate_outage");
+    }
+    assert!(told > 0, "at most one of them was out as the probe");
+    world.until_standing((0, 0)).await;
+}
+
+#[tokio::test]
+async fn where_nothing_may_be_repeated_a_client_hears_of_a_lost_connection_at_once() {
+    let (world, _) = before_nothing("[retry]\nconnection_errors = 0").await;
+    let answer = world.chat("slow-1").send().await.unwrap();
+    assert_eq!((answer.status(), attempts(&answer)), (StatusCode::BAD_GATEWAY, 1));
+    assert_eq!(error_code(answer).await, "tidegate_provider_unreachable");
+}
+
+#[tokio::test]
+async fn an_account_without_quota_is_called_no_more_and_a_clients_own_concerns_that_client_alone() {
+    let world = World::new("api_key_env = \"PROVIDER_KEY\"", "").await;
+    let first = world.chat("quota").send().await.unwrap();
+    assert_eq!(first.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(error_code(first).await, "insufficient_quota");
+    for model in ["quota", "slow-1"] {
+        let next = world.chat(model).send().await.unwrap();
+        assert_eq!(next.status(), StatusCode::SERVICE_UNAVAILABLE, "{model} is of the same account");
+        let seconds: u64 = next.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!((1..=60).contains(&seconds), "{seconds}");
+        assert_eq!(error_code(next).await, "tidegate_unavailable");
+    }
+    assert_eq!(world.seen.calls(), 1);
+
+    let own = World::new("", "").await;
+    for calls in 1..=2 {
+        let answer = own.chat("quota").header("authorization", "Bearer sk-client").send().await.unwrap();
+        assert_eq!((error_code(answer).await.as_str(), own.seen.calls()), ("insufficient_quota", calls));
+    }
+}
