@@ -1,15 +1,16 @@
 //! A pipeline of two columns, each a closure, whose calls go over HTTP to a server that refuses what is too much.
 //!
-//! Not one row is lost to the refusals: a task that was refused is tried again when the server said.
+//! Not one row is lost to the refusals: a task that was refused is tried again when the server said. Nor would one be lost to an
+//! outage: a call that meets one is made again once the server is back.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tidegate_core::pipeline::{Column, PipelineConfig, RetryKind, Strategy, TaskOutcome};
-use tidegate_core::request::{Completion, Outcome};
+use tidegate_core::gate::Classify as _;
+use tidegate_core::pipeline::{Column, PipelineConfig, Strategy, TaskOutcome};
 use tidegate_core::sim::provider::{Capacity, Overload, ProviderSpec};
 use tidegate_core::time::Duration;
-use tidegate_native::client::{CallError, ChatClient, ChatEndpoint, ChatRequest};
+use tidegate_native::client::{ChatClient, ChatEndpoint, ChatRequest};
 use tidegate_native::gate::{Limits, RequestGate, ResourceKey};
 use tidegate_native::mock::MockServer;
 use tidegate_native::runner::PipelineRunner;
@@ -45,26 +46,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .calling(Column::new("title", Strategy::Cell).with_upstream("note"), &writer, move |work, call| {
             let (client, titles) = (client.clone(), Arc::clone(&kept));
             async move {
-                let slot = match work.acquire(&call).await {
-                    Ok(slot) => slot,
-                    Err(denied) => return denied.into(),
-                };
                 let row = work.task.first_row + u64::from(work.task.row.unwrap_or(0));
                 let prompt = format!("A title for note {row}");
-                match client.complete(ChatRequest { prompt: &prompt, ..ChatRequest::default() }).await {
-                    Ok(title) => {
-                        slot.finish(Outcome::Success);
+                // Called for each try: once, unless the provider is down meanwhile.
+                let attempt = || client.complete(ChatRequest { prompt: &prompt, ..ChatRequest::default() });
+                match work.call(&call, attempt).await {
+                    Ok(Ok(title)) => {
                         titles.lock()[row as usize] = Some(title);
                         Ok(TaskOutcome::Success)
                     }
-                    Err(CallError::RateLimited { retry_after, .. }) => {
-                        slot.finish(Completion::rate_limited(retry_after));
-                        Ok(TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after })
-                    }
-                    Err(_) => {
-                        slot.finish(Outcome::ProviderFailure);
-                        Ok(TaskOutcome::Retryable { kind: RetryKind::ServerError, retry_after: None })
-                    }
+                    Ok(Err(error)) => Ok(error.completion().into()),
+                    Err(denied) => denied.into(),
                 }
             }
         })

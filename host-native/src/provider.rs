@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tidegate_core::budget::Usage as Tokens;
-use tidegate_core::gate::{Gate, Permit};
+use tidegate_core::gate::{Classify, Gate, Permit};
 use tidegate_core::request::{
     AfterCall, Completion, Denial, DenialReason, GroupId, HealthState, Outcome, Request, ResourceId, ResourceSnapshot,
     UnavailableCause,
@@ -282,19 +282,25 @@ fn completion<T>(answer: &Result<Answer<T>, CallError>) -> Completion {
     match answer {
         Ok(Answer { usage: Some(used), .. }) => Completion::from(Outcome::Success).used(*used),
         Ok(_) => Outcome::Success.into(),
-        Err(CallError::RateLimited { retry_after, .. }) => Completion::rate_limited(*retry_after),
-        Err(CallError::Timeout | CallError::ServerTimeout { .. }) => Outcome::ProviderTimeout.into(),
-        Err(CallError::QuotaExhausted { .. }) => Outcome::QuotaExhausted.into(),
-        Err(CallError::Unreadable { usage, .. }) => Completion { usage: *usage, ..Outcome::ProviderFailure.into() },
-        // The provider has done its work: what is wrong is in the answer.
-        Err(CallError::Malformed { usage, .. }) => Completion { usage: *usage, ..Outcome::Success.into() },
-        Err(CallError::Connection { .. }) => Outcome::ConnectionFailed.into(),
-        Err(CallError::KeyRefused { .. }) => Outcome::KeyRefused.into(),
-        Err(CallError::ModelNotFound { .. }) => Outcome::ModelNotFound.into(),
-        // A command that fails, and does not say that it may work later, fails for its row.
-        Err(CallError::Rejected { .. } | CallError::Command { .. }) => Outcome::RequestRefused.into(),
-        Err(CallError::Server { .. } | CallError::Broken { .. } | CallError::CommandBusy { .. }) => {
-            Outcome::ProviderFailure.into()
+        Err(error) => error.completion(),
+    }
+}
+
+impl Classify for CallError {
+    fn completion(&self) -> Completion {
+        match self {
+            Self::RateLimited { retry_after, .. } => Completion::rate_limited(*retry_after),
+            Self::Timeout | Self::ServerTimeout { .. } => Outcome::ProviderTimeout.into(),
+            Self::QuotaExhausted { .. } => Outcome::QuotaExhausted.into(),
+            Self::Unreadable { usage, .. } => Completion { usage: *usage, ..Outcome::ProviderFailure.into() },
+            // The provider has done its work: what is wrong is in the answer.
+            Self::Malformed { usage, .. } => Completion { usage: *usage, ..Outcome::Success.into() },
+            Self::Connection { .. } => Outcome::ConnectionFailed.into(),
+            Self::KeyRefused { .. } => Outcome::KeyRefused.into(),
+            Self::ModelNotFound { .. } => Outcome::ModelNotFound.into(),
+            // A command that fails, and does not say that it may work later, fails for its row.
+            Self::Rejected { .. } | Self::Command { .. } => Outcome::RequestRefused.into(),
+            Self::Server { .. } | Self::Broken { .. } | Self::CommandBusy { .. } => Outcome::ProviderFailure.into(),
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use tidegate_core::pipeline::{Column, PipelineConfig, Strategy, TaskOutcome};
-//! use tidegate_core::request::Outcome;
+//! use tidegate_core::request::{Completion, Outcome};
 //! use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
 //! use tidegate_native::runner::PipelineRunner;
 //!
@@ -21,13 +21,12 @@
 //!     .through(&gate)
 //!     .column(Column::new("topic", Strategy::Cell), async |_work| Ok(TaskOutcome::Success))
 //!     .calling(Column::new("title", Strategy::Cell).with_upstream("topic"), &writer, async |work, call| {
-//!         let slot = match work.acquire(&call).await {
-//!             Ok(slot) => slot,
-//!             Err(denied) => return denied.into(),
-//!         };
 //!         // ... make the call for row `work.task.row` ...
-//!         slot.finish(Outcome::Success);
-//!         Ok(TaskOutcome::Success)
+//!         match work.call(&call, async || Ok::<_, Outcome>("a title")).await {
+//!             Ok(Ok(_title)) => Ok(TaskOutcome::Success),
+//!             Ok(Err(outcome)) => Ok(Completion::from(outcome).into()),
+//!             Err(denied) => denied.into(),
+//!         }
 //!     })
 //!     .save(async |group| {
 //!         println!("{} rows of row group {}", group.live.len(), group.row_group);
@@ -46,6 +45,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tidegate_core::driver::{self, FatalError, SaveError, Workload};
+use tidegate_core::gate::Classify;
 use tidegate_core::pipeline::{
     Column, FinishedRowGroup, Pipeline, PipelineConfig, PipelineError, PlanBuilder, PlanError, RetryKind, Task,
     TaskOutcome,
@@ -81,6 +81,20 @@ impl Work {
         let request = gate.request(call).map_err(NotAdmitted)?;
         let permit = gate.core().acquire_owned(request).for_task(self.task.token).await.map_err(NotAdmitted)?;
         Ok(gate.admitted(permit, request.resource))
+    }
+
+    /// Makes a call of this task as soon as it is its turn, and makes it again after a failure in an outage: `attempt` is called for each
+    /// try. Waits as [`acquire`](Self::acquire) does. See [`Gate::run_through_outages`](tidegate_core::gate::Gate::run_through_outages).
+    pub async fn call<F, Fut>(&self, call: &Call, attempt: F) -> Result<Fut::Output, NotAdmitted>
+    where
+        F: FnMut() -> Fut,
+        Fut: Future,
+        Fut::Output: Classify,
+    {
+        let refused = Denial { reason: DenialReason::Unregistered, changes_at: None };
+        let gate = self.gate.as_ref().ok_or(NotAdmitted(refused))?;
+        let request = gate.request(call).map_err(NotAdmitted)?;
+        gate.core().run_through_outages(request, self.task.token, attempt).await.map_err(NotAdmitted)
     }
 }
 

@@ -38,9 +38,12 @@ pub use timer::GateTimer;
 
 use crate::observe::Sinks;
 use crate::replay::Recorded;
-use crate::request::{Completion, Denial, Request, RequestAdmission, ResourceId, ResourceSnapshot};
+use crate::request::{
+    AfterCall, Completion, Denial, DenialReason, Request, RequestAdmission, ResourceId, ResourceSnapshot,
+};
 use crate::runtime::{Host, Spawn};
 use crate::time::Instant;
+use crate::yielding::TaskToken;
 use shared::Shared;
 
 /// Decides when a call may go out, and learns from its outcome. Clones are handles to the same gate.
@@ -142,6 +145,65 @@ impl<H: Host> Gate<H> {
         C: FnOnce(&F::Output) -> Completion,
     {
         Run::new(self.acquire(request), call, classify)
+    }
+
+    /// Makes a call, and makes it again after a failure in an outage: whatever its length, the call is made once the provider is back.
+    ///
+    /// `attempt` is called for each try, once it may go out; `token` is that of the task which makes the call, if there is one: see
+    /// [`AcquireOf::for_task`]. Returns the output of the last try, also where it failed and the failure was its own. Returns a denial if
+    /// no try went out, and [`DenialReason::Unavailable`](crate::request::DenialReason::Unavailable) if the provider or model cannot be
+    /// used any more: the work is then kept for another time. Dropped half-way, the permit is released as local cancelled.
+    ///
+    /// ```
+    /// # use tidegate_core::gate::Gate;
+    /// # use tidegate_core::request::{Domain, RequestAdmission, RequestConfig};
+    /// # use tidegate_core::sim::executor::Executor;
+    /// use tidegate_core::request::{Outcome, Request};
+    /// # let runtime = Executor::<parking_lot::RawMutex>::new();
+    /// # let gate = Gate::new(runtime.host(), RequestAdmission::new(RequestConfig::default())?);
+    /// # let chat = gate.with(|machine, now| {
+    /// #     machine.register(now, "provider", "model", "default", 4).and_then(|model| machine.resource(model, Domain::Chat))
+    /// # })?;
+    /// # let answer = runtime.block_on(async {
+    /// let mut tries = 0;
+    /// let answer = gate
+    ///     .run_through_outages(Request::new(chat), None, || {
+    ///         tries += 1;
+    ///         let is_up = tries > 7;
+    ///         async move { if is_up { Ok("an answer") } else { Err(Outcome::ConnectionFailed) } }
+    ///     })
+    ///     .await;
+    /// # answer
+    /// # });
+    /// # let answer = answer.expect("nothing waits for ever");
+    /// assert_eq!(answer, Ok(Ok("an answer")));
+    /// # Ok::<(), tidegate_core::error::ConfigError>(())
+    /// ```
+    pub async fn run_through_outages<F, Fut>(
+        &self,
+        request: Request,
+        token: Option<TaskToken>,
+        mut attempt: F,
+    ) -> Result<Fut::Output, Denial>
+    where
+        F: FnMut() -> Fut,
+        Fut: Future,
+        Fut::Output: Classify,
+    {
+        let (mut retry, mut failed) = (None, None);
+        loop {
+            let permit = match self.acquire(request).again(retry).for_task(token).await {
+                Ok(permit) => permit,
+                Err(denial) if denial.reason == DenialReason::FailureStands => return failed.ok_or(denial),
+                Err(denial) => return Err(denial),
+            };
+            let output = attempt().await;
+            match permit.finish_call(output.completion()) {
+                AfterCall::Final => return Ok(output),
+                AfterCall::Retry(again) => (retry, failed) = (Some(again), Some(output)),
+                AfterCall::Unavailable => return Err(Denial { reason: DenialReason::Unavailable, changes_at: None }),
+            }
+        }
     }
 
     /// Gives the machine any other command, such as a registration, and delivers what follows from it.

@@ -4,6 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::call::{Completion, Outcome};
 use crate::id::SlotKey;
 use crate::pipeline::plan::ColumnId;
 use crate::time::Duration;
@@ -160,6 +161,24 @@ pub enum TaskOutcome {
     /// The worker was aborted, or lost before it ended. Outside of a stop this is deferred like a retryable
     /// failure.
     Cancelled,
+}
+
+impl From<Completion> for TaskOutcome {
+    /// Returns what the end of a call means for the task that it was made for.
+    fn from(done: Completion) -> Self {
+        let retryable = |kind| Self::Retryable { kind, retry_after: done.retry_after };
+        match done.outcome {
+            Outcome::Success => Self::Success,
+            Outcome::RateLimited => retryable(RetryKind::RateLimited),
+            Outcome::ProviderFailure => retryable(RetryKind::ServerError),
+            Outcome::ProviderTimeout | Outcome::LocalTimeout => retryable(RetryKind::Timeout),
+            Outcome::ConnectionFailed => retryable(RetryKind::Connection),
+            Outcome::LocalCancelled => Self::Cancelled,
+            Outcome::RequestRefused => Self::Failed(FailureKind::Request),
+            Outcome::KeyRefused | Outcome::QuotaExhausted | Outcome::ModelNotFound => Self::Unavailable,
+            Outcome::Unexpected => Self::Failed(FailureKind::Other),
+        }
+    }
 }
 
 /// Why a row is not in the output.

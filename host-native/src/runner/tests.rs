@@ -102,3 +102,60 @@ fn a_call_that_was_not_let_out_in_time_is_tried_again() {
     assert_eq!(outcome(DenialReason::Unavailable), Ok(TaskOutcome::Unavailable));
     assert!(outcome(DenialReason::Unregistered).is_err());
 }
+
+/// The provider refuses every connection for half a minute, in the middle of the run.
+#[tokio::test(start_paused = true)]
+async fn calls_that_meet_an_outage_are_made_again_and_no_row_is_lost() {
+    let gate = RequestGate::new().unwrap();
+    let key = ResourceKey::chat("p", "m");
+    gate.register(&key, &Limits::at_most(4)).unwrap();
+    let began = tokio::time::Instant::now();
+    let failed = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&failed);
+    let report = PipelineRunner::new(rows(64))
+        .through(&gate)
+        .calling(Column::new("text", Strategy::Cell), &key, move |work, call| {
+            let failed = Arc::clone(&counted);
+            async move {
+                let attempt = async || {
+                    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+                    if (2..32).contains(&began.elapsed().as_secs()) {
+                        *failed.lock() += 1;
+                        return Outcome::ConnectionFailed;
+                    }
+                    Outcome::Success
+                };
+                match work.call(&call, attempt).await {
+                    Ok(outcome) => Ok(Completion::from(outcome).into()),
+                    Err(denied) => denied.into(),
+                }
+            }
+        })
+        .start()
+        .unwrap()
+        .await;
+    assert_eq!((report.stop, report.rows_out, report.rows_dropped), (StopReason::Completed, 64, 0));
+    assert_eq!(report.columns[0].tasks.retryable, 0, "no task heard of it");
+    assert!(*failed.lock() < 30, "{} calls failed", failed.lock());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_refused_ends_a_run_and_drops_no_row() {
+    let gate = RequestGate::new().unwrap();
+    let key = ResourceKey::chat("p", "m");
+    gate.register(&key, &Limits::at_most(4)).unwrap();
+    let report = PipelineRunner::new(rows(64))
+        .through(&gate)
+        .calling(Column::new("text", Strategy::Cell), &key, async |work, call| {
+            match work.call(&call, async || Outcome::KeyRefused).await {
+                Ok(outcome) => Ok(Completion::from(outcome).into()),
+                Err(denied) => denied.into(),
+            }
+        })
+        .start()
+        .unwrap()
+        .await;
+    assert!(matches!(report.stop, StopReason::ProviderUnavailable { .. }), "{:?}", report.stop);
+    assert_eq!(report.rows_out, 0);
+    assert!(report.columns[0].tasks.failed == 0 && report.columns[0].tasks.retryable == 0);
+}

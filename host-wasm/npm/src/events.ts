@@ -4,6 +4,7 @@ import { type DenialReason, denialReason, known } from "./errors.js";
 import type { Book } from "./gate-keys.js";
 import { type BudgetDimension, DIMENSIONS } from "./gate-limits.js";
 import { OUTCOMES, type Outcome } from "./outcome.js";
+import { UNAVAILABLE_CAUSES, type UnavailableCause } from "./gate-state.js";
 
 /** What every event has. */
 export interface EventHead {
@@ -80,12 +81,9 @@ export interface EventFacts {
   provider_probed: { readonly lease: number };
   /** The provider is back, which failed first then. */
   provider_recovered: { readonly sinceMs: number };
-  /** Nothing goes out to the provider any more. */
-  provider_unavailable: { readonly cause: UnavailableCause };
+  /** Calls to the provider are denied, until one call finds out whether it can be used again: when, on the clock of `atMs`. */
+  provider_unavailable: { readonly cause: UnavailableCause; readonly probeAtMs: number | undefined };
 }
-
-/** Why nothing goes out to a provider and model any more. */
-export type UnavailableCause = "outage" | "key_refused" | "quota_exhausted" | "model_not_found" | "rate_limited";
 
 /** The kinds of events. */
 export type GateEventKind = keyof EventFacts;
@@ -101,7 +99,7 @@ const maybe: Read = (value) => known(value);
 const outcome: Read = (value) => OUTCOMES[value];
 const reason: Read = (value) => denialReason(value);
 const dimension: Read = (value) => DIMENSIONS[value];
-const cause: Read = (value) => ["outage", "key_refused", "quota_exhausted", "model_not_found", "rate_limited"][value];
+const cause: Read = (value) => UNAVAILABLE_CAUSES[value];
 const answer: Read = (value) => ["released", "duplicate", "stale", "unknown_lease", "wrong_controller"][value];
 
 type Fields = readonly (readonly [name: string, read: Read])[];
@@ -137,7 +135,7 @@ const KINDS: readonly (readonly [kind: GateEventKind, fields: Fields])[] = [
   ["provider_down", [["sinceMs", plain], ["probeAtMs", plain]]],
   ["provider_probed", [["lease", plain]]],
   ["provider_recovered", [["sinceMs", plain]]],
-  ["provider_unavailable", [["cause", cause]]],
+  ["provider_unavailable", [["cause", cause], ["probeAtMs", maybe]]],
 ];
 
 /** The kinds of events that there are. */

@@ -18,6 +18,51 @@ export interface BudgetSnapshot {
   readonly reserved: number;
 }
 
+/** Why calls to a provider and model are denied. */
+export type UnavailableCause = "outage" | "key_refused" | "quota_exhausted" | "model_not_found" | "rate_limited";
+
+/** @internal In the order of the core. */
+export const UNAVAILABLE_CAUSES: readonly UnavailableCause[] = [
+  "outage",
+  "key_refused",
+  "quota_exhausted",
+  "model_not_found",
+  "rate_limited",
+];
+
+const CAUSE_TEXTS: Readonly<Record<UnavailableCause, string>> = {
+  outage: "it did not answer",
+  key_refused: "the key is refused",
+  quota_exhausted: "the account is out of funds or quota",
+  model_not_found: "there is no such model",
+  rate_limited: "it answered nothing but rate limits",
+};
+
+/** Whether a provider and model answers, in any domain. */
+export type Health =
+  | { readonly state: "healthy" }
+  | {
+      /** `suspected`: its latest calls failed, and calls go out one by one. `probing`: it is down, and a call is out that finds out. */
+      readonly state: "suspected" | "probing";
+      /** Since its first failure. */
+      readonly failingForMs: number;
+    }
+  | {
+      /** Nothing goes out before the next probe. */
+      readonly state: "down";
+      /** Since its first failure. */
+      readonly failingForMs: number;
+      readonly probeInMs: number;
+    }
+  | {
+      /** Calls are denied. */
+      readonly state: "unavailable";
+      readonly cause: UnavailableCause;
+      readonly forMs: number;
+      /** When one call goes out to find out whether it can be used again. */
+      readonly probeInMs: number | undefined;
+    };
+
 /** The state of one resource at one instant. */
 export interface ResourceSnapshot {
   /** When it was read, on the clock of `performance.now()`. */
@@ -57,11 +102,13 @@ export interface ResourceSnapshot {
   readonly providerCap: number;
   /** Calls out over all domains of the model. */
   readonly providerInFlight: number;
+  /** Whether the provider and model answers. */
+  readonly health: Health;
   /** The rate budgets, in the order they were given. */
   readonly budgets: readonly BudgetSnapshot[];
 }
 
-const BUDGETS_FROM = 18;
+const BUDGETS_FROM = 22;
 const BUDGET = 5;
 
 /** @internal */
@@ -100,8 +147,28 @@ export function readSnapshot(resource: Resource, numbers: Float64Array): Resourc
     ramp: rampTarget === undefined ? undefined : { target: rampTarget, remainingMs: known(at(15)) },
     providerCap: at(16),
     providerInFlight: at(17),
+    health: readHealth(at(18), at(19), at(20), at(21)),
     budgets,
   };
+}
+
+function readHealth(state: number, sinceMs: number, probeInMs: number, cause: number): Health {
+  switch (state) {
+    case 1:
+      return { state: "suspected", failingForMs: sinceMs };
+    case 2:
+      return { state: "down", failingForMs: sinceMs, probeInMs };
+    case 3:
+      return { state: "probing", failingForMs: sinceMs };
+    case 4:
+      return { state: "unavailable", cause: causeOf(cause), forMs: sinceMs, probeInMs: known(probeInMs) };
+    default:
+      return { state: "healthy" };
+  }
+}
+
+function causeOf(number: number): UnavailableCause {
+  return UNAVAILABLE_CAUSES[number] ?? "outage";
 }
 
 /** Why the next call of a resource would have to wait, or the first one that waits does. `text` says it in words. */
@@ -137,6 +204,21 @@ export type Why =
       readonly fitsInMs: number;
     }
   | {
+      /** The provider is down. */
+      readonly kind: "outage";
+      readonly text: string;
+      /** When the next probe goes out; undefined while one is out. */
+      readonly probeInMs: number | undefined;
+    }
+  | {
+      /** The provider or model cannot be used. */
+      readonly kind: "unavailable";
+      readonly text: string;
+      readonly cause: UnavailableCause;
+      /** When one call goes out to find out whether it can be used again. */
+      readonly probeInMs: number | undefined;
+    }
+  | {
       /**
        * `task_slots`: its pipeline worker has given back what it held, and cannot have it again yet. `turn`: nothing but that
        * it is another's turn. `shutdown`: the gate is shut.
@@ -162,6 +244,16 @@ export function readWhy(resource: Resource, [kind, calls = 0, untilMs = NaN]: Fl
       return { kind: "budget", text: say(`a rate budget is spent for another ${inWords(untilMs)}`), fitsInMs: untilMs };
     case 4:
       return { kind: "task_slots", text: say("its worker has yielded and waits for its task resources") };
+    case 6: {
+      const probeInMs = known(untilMs);
+      const probe = probeInMs === undefined ? "a call is out that finds out" : `it is tried again in ${inWords(probeInMs)}`;
+      return { kind: "outage", text: say(`the provider is down; ${probe}`), probeInMs };
+    }
+    case 7: {
+      const [cause, probeInMs] = [causeOf(calls), known(untilMs)];
+      const again = probeInMs === undefined ? "" : `; it is tried again in ${inWords(probeInMs)}`;
+      return { kind: "unavailable", text: say(`it cannot be used: ${CAUSE_TEXTS[cause]}${again}`), cause, probeInMs };
+    }
     default:
       return { kind: "turn", text: say("it is another's turn") };
   }

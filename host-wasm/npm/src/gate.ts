@@ -20,6 +20,12 @@ type Gate = InstanceType<GateModule["RequestGate"]>;
 export interface GateOptions extends AdaptiveSettings {
   /** The longest wait of a call that names none, in milliseconds from 0 up. Default: no bound. */
   readonly defaultTimeoutMs?: number | undefined;
+  /**
+   * Whether a provider that only fails counts as down: nothing goes out to it then but a probe now and then. A refused key or an empty
+   * account denies calls for a minute at a time, to all models of the provider: a gate whose calls have keys of different accounts wants
+   * `false`, or a provider name for each account. Default: true.
+   */
+  readonly health?: boolean | undefined;
 }
 
 /** How a call asks. */
@@ -99,11 +105,12 @@ export class RequestGate {
    * @throws TypeError for a setting that does not exist, RangeError for one out of its range
    */
   constructor(options: GateOptions = {}) {
-    onlyKnown("a gate", options, [...ADAPTIVE_NAMES, "defaultTimeoutMs"]);
-    const { defaultTimeoutMs, ...defaults } = options;
+    onlyKnown("a gate", options, [...ADAPTIVE_NAMES, "defaultTimeoutMs", "health"]);
+    const { defaultTimeoutMs, health = true, ...defaults } = options;
+    if (typeof health !== "boolean") throw new TypeError(`health is ${shown(health)}; expected true or false`);
     this.#defaults = defaults;
     // What is wrong is told now, and not by the first registration.
-    this.#gate = checked(this.#tickets, new LimitNumbers({ maxParallel: 1 }, defaults), defaultTimeoutMs);
+    this.#gate = checked(this.#tickets, new LimitNumbers({ maxParallel: 1 }, defaults), defaultTimeoutMs, health);
   }
 
   /**
@@ -517,9 +524,10 @@ class Acquiring extends Waiter {
 }
 
 /** A gate of the wasm module, once the defaults of its resources were tried. */
-function checked({ module }: Tickets, defaults: LimitNumbers, defaultTimeoutMs: number | undefined): Gate {
-  const gate = new module.RequestGate(defaultTimeoutMs === undefined ? NaN : spanMs("defaultTimeoutMs", defaultTimeoutMs));
-  const probe = new module.RequestGate(NaN);
+function checked({ module }: Tickets, defaults: LimitNumbers, defaultTimeoutMs: number | undefined, health: boolean): Gate {
+  const timeoutMs = defaultTimeoutMs === undefined ? NaN : spanMs("defaultTimeoutMs", defaultTimeoutMs);
+  const gate = new module.RequestGate(timeoutMs, health);
+  const probe = new module.RequestGate(NaN, false);
   try {
     probe.register("p", "m", "chat", 1, 1, defaults.adaptive, defaults.algorithm, defaults.budgets);
     return gate;

@@ -12,7 +12,6 @@ export {
   type GateEvent,
   type GateEventKind,
   type ReleaseAnswer,
-  type UnavailableCause,
 } from "./events.js";
 export { type AcquireOptions, type GateOptions, RequestGate, type RunOptions, type SubscribeOptions } from "./gate.js";
 export type { Call, CallResult, Classify } from "./gate-call.js";
@@ -29,6 +28,6 @@ export type {
   Vegas,
 } from "./gate-limits.js";
 export { Permit } from "./gate-permit.js";
-export type { BudgetSnapshot, ResourceSnapshot, Why } from "./gate-state.js";
+export type { BudgetSnapshot, Health, ResourceSnapshot, UnavailableCause, Why } from "./gate-state.js";
 export type { Completion, Outcome, Usage } from "./outcome.js";
 export { type AnswerHead, type HeadReading, type RateLimitNote, readHead } from "./response.js";

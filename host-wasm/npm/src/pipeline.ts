@@ -24,7 +24,7 @@ export type {
   TaskEnd,
 } from "./pipeline/events.js";
 export { PIPELINE_EVENT_KINDS } from "./pipeline/events.js";
-export { Drop, Fatal, Retry } from "./pipeline/outcomes.js";
+export { Drop, Fatal, Retry, Unavailable } from "./pipeline/outcomes.js";
 export type { ClassifyError, FailureKind, RetryKind } from "./pipeline/outcomes.js";
 export type {
   DroppedRows,
@@ -149,10 +149,11 @@ const OWN_SETTINGS = ["rows", "seed", "gate", "classify", "onDegraded"];
  * | --- | --- |
  * | {@link Retry} | the task is tried again, after the pause it names |
  * | {@link Drop} | the row is dropped, with this column and kind as the reason |
+ * | {@link Unavailable} | the row is kept for another run; the run does what it can without that provider, and stops |
  * | {@link Fatal} | the run stops |
- * | a `DeniedError` of the gate | the task is tried again; after `shutdown()` of the gate, as after its `free()`, it counts as lost; for a model the gate does not know it is fatal |
+ * | a `DeniedError` of the gate | the task is tried again; for the reason `unavailable` as {@link Unavailable}; after `shutdown()` of the gate, as after its `free()`, it counts as lost; for a model the gate does not know it is fatal |
  * | a `TimeoutError` | the task is tried again |
- * | an error with a `status` from 400 to 599, as API clients throw it | 429 and other refusals for too many calls: tried again after the pause that its `headers` name; 408, 504 and other 5xx: tried again; other 4xx: the row is dropped |
+ * | an error with a `status` from 400 to 599, as API clients throw it | 429 and other refusals for too many calls: tried again after the pause that its `headers` name; 408, 504 and other 5xx: tried again; a refused key, an empty account: as {@link Unavailable}; other 4xx: the row is dropped |
  * | an `AbortError`, once `task.signal` is aborted | nothing: the task was told to stop |
  * | anything else | the row is dropped, as `other` |
  *

@@ -2,11 +2,12 @@
 //!
 //! A snapshot: at, sequence, effective max, current limit, in flight, active leases, age of the oldest lease, waiters,
 //! suspended, cooldown remaining, rate limit ceiling, consecutive rate limits, success streak, last outcome, ramp target, ramp
-//! remaining, provider cap, provider in flight; then for each budget: dimension, limit, available, reserved, window.
+//! remaining, provider cap, provider in flight, state of health, how long it has failed, time to the next probe, why it is unavailable;
+//! then for each budget: dimension, limit, available, reserved, window.
 //!
-//! A wait: its kind, a number of calls, and milliseconds until it may be over.
+//! A wait: its kind, a number of calls or the cause, and milliseconds until it may be over.
 
-use tidegate_core::request::{CallWait, ResourceSnapshot};
+use tidegate_core::request::{CallWait, HealthState, ResourceSnapshot};
 use tidegate_core::time::{Clock, Duration, Instant};
 
 use super::answer::dimension_number;
@@ -36,6 +37,7 @@ pub(super) fn of(state: &ResourceSnapshot) -> Vec<f64> {
         f64::from(state.provider_cap),
         f64::from(state.provider_in_flight),
     ];
+    numbers.extend(of_health(state));
     for budget in &state.budgets {
         numbers.extend([
             dimension_number(budget.config.dimension),
@@ -48,6 +50,19 @@ pub(super) fn of(state: &ResourceSnapshot) -> Vec<f64> {
     numbers
 }
 
+fn of_health(state: &ResourceSnapshot) -> [f64; 4] {
+    let (age, until) = (|since: Instant| millis(state.at - since), |at: Instant| millis(at - state.at));
+    match state.health {
+        HealthState::Healthy => [0.0, f64::NAN, f64::NAN, f64::NAN],
+        HealthState::Suspected { since } => [1.0, age(since), f64::NAN, f64::NAN],
+        HealthState::Down { since, probe_at } => [2.0, age(since), until(probe_at), f64::NAN],
+        HealthState::Probing { since } => [3.0, age(since), f64::NAN, f64::NAN],
+        HealthState::Unavailable { since, cause, probe_at } => {
+            [4.0, age(since), probe_at.map_or(f64::NAN, until), f64::from(cause as u32)]
+        }
+    }
+}
+
 pub(super) fn of_wait(wait: &CallWait) -> Vec<f64> {
     let now = JsHost.now();
     let until = |end: Instant| millis(end - now);
@@ -57,6 +72,10 @@ pub(super) fn of_wait(wait: &CallWait) -> Vec<f64> {
         CallWait::Limit { limit, changes_at } => (2.0, f64::from(limit), changes_at.map_or(f64::NAN, until)),
         CallWait::Budget { until: end } => (3.0, f64::NAN, until(end)),
         CallWait::TaskSlots => (4.0, f64::NAN, f64::NAN),
+        CallWait::Outage { probe_at, .. } => (6.0, f64::NAN, probe_at.map_or(f64::NAN, until)),
+        CallWait::Unavailable { cause, probe_at, .. } => {
+            (7.0, f64::from(cause as u32), probe_at.map_or(f64::NAN, until))
+        }
         _ => (5.0, f64::NAN, f64::NAN),
     };
     vec![kind, calls, until_ms]

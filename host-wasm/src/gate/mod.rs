@@ -22,7 +22,7 @@ use tidegate_core::budget::{Correction, Usage};
 use tidegate_core::gate::Gate;
 use tidegate_core::request::event::Interest;
 use tidegate_core::request::{
-    Completion, Denial, Domain, GroupId, Outcome, Request, RequestAdmission, RequestConfig, ResourceId,
+    Completion, Denial, Domain, GroupId, HealthConfig, Outcome, Request, RequestAdmission, RequestConfig, ResourceId,
 };
 use tidegate_core::time::{Clock, Duration};
 use wasm_bindgen::prelude::*;
@@ -41,9 +41,11 @@ pub struct RequestGate {
 #[wasm_bindgen]
 impl RequestGate {
     /// A gate with no resources yet. `default_timeout_ms` is the longest wait of a call that names none; NaN for no bound.
+    /// `watches_health`: whether providers may count as down or unavailable.
     #[wasm_bindgen(constructor)]
-    pub fn new(default_timeout_ms: f64) -> Result<RequestGate, JsValue> {
-        let config = RequestConfig { default_timeout: span(default_timeout_ms), ..RequestConfig::default() };
+    pub fn new(default_timeout_ms: f64, watches_health: bool) -> Result<RequestGate, JsValue> {
+        let health = watches_health.then(HealthConfig::default);
+        let config = RequestConfig { default_timeout: span(default_timeout_ms), health, ..RequestConfig::default() };
         let machine = RequestAdmission::new(config).map_err(|error| settings::refused(&error))?;
         Ok(Self { gate: Gate::new(JsHost, machine), listens: RefCell::default() })
     }

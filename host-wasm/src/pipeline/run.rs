@@ -101,6 +101,7 @@ impl PipelineRun {
             0 => TaskOutcome::Success,
             1 => TaskOutcome::Skipped,
             2 => TaskOutcome::Cancelled,
+            3 => TaskOutcome::Unavailable,
             16..=21 => {
                 let pause = (!retry_after_ms.is_nan()).then(|| Duration::from_nanos((retry_after_ms * 1e6) as u64));
                 TaskOutcome::Retryable { kind: RETRIES[outcome as usize - 16], retry_after: pause }

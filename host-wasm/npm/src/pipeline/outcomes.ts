@@ -69,6 +69,14 @@ export class Drop extends Error {
   }
 }
 
+/**
+ * Throw it in a column's `fill`: its provider or model cannot be used any more. The row is neither made nor dropped; the run finishes
+ * what it can without it, and stops. A `DeniedError` for that reason means the same.
+ */
+export class Unavailable extends Error {
+  override readonly name = "Unavailable";
+}
+
 /** Throw it in a column's `fill`: a bug. The run stops, and its report says so. */
 export class Fatal extends Error {
   override readonly name = "Fatal";
@@ -78,7 +86,7 @@ export class Fatal extends Error {
  * Says what an error means for its task: what it returns counts in place of the error. `undefined` leaves the error to the
  * rules of {@link Pipeline}.
  */
-export type ClassifyError = (error: unknown, task: Task) => Retry | Drop | Fatal | undefined;
+export type ClassifyError = (error: unknown, task: Task) => Retry | Drop | Unavailable | Fatal | undefined;
 
 /** An outcome as the core takes it. */
 export interface Outcome {
@@ -90,6 +98,7 @@ export interface Outcome {
 export const MADE = 0;
 export const SKIPPED = 1;
 const CANCELLED = 2;
+const UNAVAILABLE = 3;
 const FIRST_RETRY = 16;
 const FIRST_FAILURE = 32;
 /** A bug: told with its message. */
@@ -121,6 +130,7 @@ export function outcomeOf(thrown: unknown, task: Task, classify: ClassifyError |
     return outcome(FIRST_RETRY + Math.max(RETRY_KINDS.indexOf(error.kind), 0), typeof afterMs === "number" && afterMs >= 0 ? afterMs : NaN);
   }
   if (error instanceof Drop) return outcome(FIRST_FAILURE + indexOfFailure(error.kind));
+  if (error instanceof Unavailable) return outcome(UNAVAILABLE);
   if (error instanceof Fatal) return outcome(BROKEN);
   switch (nameOf(error)) {
     case "DeniedError":
@@ -137,7 +147,7 @@ export function outcomeOf(thrown: unknown, task: Task, classify: ClassifyError |
 }
 
 function isOurs(error: unknown): boolean {
-  return error instanceof Retry || error instanceof Drop || error instanceof Fatal;
+  return error instanceof Retry || error instanceof Drop || error instanceof Unavailable || error instanceof Fatal;
 }
 
 function denied(error: unknown, outcome: (code: number) => Outcome): Outcome {
@@ -145,6 +155,8 @@ function denied(error: unknown, outcome: (code: number) => Outcome): Outcome {
     case "shutdown":
     case "cancelled":
       return outcome(CANCELLED);
+    case "unavailable":
+      return outcome(UNAVAILABLE);
     case "unregistered":
       return outcome(BROKEN);
     default:
@@ -191,7 +203,7 @@ function header(headers: unknown, name: string): string | undefined {
 }
 
 /** What such an answer means for the task. */
-function meaningOf({ status, head }: Refusal, message: string): Retry | Drop {
+function meaningOf({ status, head }: Refusal, message: string): Retry | Drop | Unavailable {
   const afterMs = head.retryAfterMs;
   switch (head.outcome) {
     case "rate_limited":
@@ -201,14 +213,16 @@ function meaningOf({ status, head }: Refusal, message: string): Retry | Drop {
     case "provider_failure":
       return new Retry("server_error", { message, afterMs });
     case "key_refused":
-      return new Drop("authentication", { message });
+    case "quota_exhausted":
+    case "model_not_found":
+      return new Unavailable(message);
     default:
       return new Drop(status === 404 ? "not_found" : "request", { message });
   }
 }
 
 /** What the answer of a call means for its task, if it is a `Response` that is not ok. */
-export function refusalOf(answer: unknown): Retry | Drop | undefined {
+export function refusalOf(answer: unknown): Retry | Drop | Unavailable | undefined {
   const refusal = isResponse(answer) ? answerOf(answer) : undefined;
   return refusal && meaningOf(refusal, `status ${refusal.status}`);
 }
