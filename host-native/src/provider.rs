@@ -315,7 +315,9 @@ mod tests {
     /// A provider of one slot and of one unit of the currency for a million tokens, with its group and ledger.
     fn provider(limit: Option<Money>) -> (Provider, GroupId, Arc<SharedLedger>) {
         let host = TokioHost::current().unwrap();
-        let gate = Gate::new(host, RequestAdmission::new(RequestConfig::default()).unwrap());
+        // A call that fails is not made again.
+        let config = RequestConfig { health: None, ..RequestConfig::default() };
+        let gate = Gate::new(host, RequestAdmission::new(config).unwrap());
         let (resource, group) = gate.with(|machine, now| {
             let model = machine.register(now, "p", "m", "m", 1).unwrap();
             (machine.resource(model, Domain::Chat).unwrap(), machine.group("g", 1.0).unwrap())
