@@ -22,6 +22,7 @@
 //! Request admission depends on the task side only through [`TaskResources`], which the
 //! [pipeline](crate::pipeline::Pipeline) implements.
 
+use crate::event::Correlation;
 use crate::id::SlotKey;
 use crate::time::Instant;
 
@@ -55,6 +56,9 @@ pub trait TaskResources {
 
     /// Whether `holder` holds some of what the worker of `token` is short of, which cannot resume.
     fn blocks(&self, holder: &TaskToken, token: &TaskToken) -> bool;
+
+    /// The task of a worker, for the events of its calls; `None` if it is unknown.
+    fn correlation(&self, token: &TaskToken) -> Option<Correlation>;
 
     /// Whether a run begins no call any more.
     fn is_stopping(&self, run: SlotKey) -> bool;

@@ -7,6 +7,7 @@ use core::task::Waker;
 
 use smallvec::SmallVec;
 
+use crate::event::Correlation;
 use crate::gate::runs::YieldingRun;
 use crate::id::{SecondaryMap, SlotKey};
 use crate::pipeline::{
@@ -272,6 +273,10 @@ impl TaskResources for RunState {
 
     fn can_resume(&self, token: &TaskToken) -> bool {
         self.pipeline.can_resume(token)
+    }
+
+    fn correlation(&self, token: &TaskToken) -> Option<Correlation> {
+        self.pipeline.correlation(token)
     }
 
     fn is_stopping(&self, run: SlotKey) -> bool {

@@ -4,9 +4,13 @@
 //! from the effects, which must be: at most [`MAX_PENDING`] are kept for a host that does not drain them, and those beyond
 //! are counted as dropped.
 
+mod correlation;
+
 use alloc::collections::VecDeque;
 use core::fmt;
 use core::marker::PhantomData;
+
+pub use correlation::{ColumnId, Correlation, GroupKind, Strategy};
 
 /// The most events that wait to be drained.
 pub const MAX_PENDING: usize = 65_536;

@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use lock_api::{Mutex, RawMutex};
 use smallvec::SmallVec;
 
+use crate::event::Correlation;
 use crate::id::{SlotKey, Slots};
 use crate::time::Instant;
 use crate::wake_list::WakeList;
@@ -93,6 +94,10 @@ impl<L: RawMutex> TaskResources for Runs<L> {
 
     fn can_resume(&self, token: &TaskToken) -> bool {
         self.registered.get(token.run).is_none_or(|run| run.lock().can_resume(token))
+    }
+
+    fn correlation(&self, token: &TaskToken) -> Option<Correlation> {
+        self.registered.get(token.run).and_then(|run| run.lock().correlation(token))
     }
 
     fn is_stopping(&self, run: SlotKey) -> bool {

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::recorded::{Machine, Recorded};
 use crate::error::ConfigError;
+use crate::event::Correlation;
 use crate::id::SlotKey;
 use crate::lease::ReleaseAnswer;
 use crate::pipeline::event::{Interest, SchedulerEvent};
@@ -206,6 +207,10 @@ impl TaskResources for Recorded<Pipeline> {
 
     fn can_resume(&self, token: &TaskToken) -> bool {
         self.machine.can_resume(token)
+    }
+
+    fn correlation(&self, token: &TaskToken) -> Option<Correlation> {
+        self.machine.correlation(token)
     }
 
     fn is_stopping(&self, run: SlotKey) -> bool {

@@ -10,7 +10,7 @@ use super::keys::{ProviderModelId, ResourceId};
 use super::snapshot::UnavailableCause;
 use crate::budget::Dimension;
 use crate::call::Outcome;
-use crate::event::event_kinds;
+use crate::event::{Correlation, event_kinds};
 use crate::lease::{LeaseId, ReleaseAnswer};
 use crate::time::{Duration, Instant};
 
@@ -26,6 +26,10 @@ pub struct RequestEvent {
     pub at: Instant,
     /// Where: a resource, or a provider and model as a whole.
     pub place: EventPlace,
+    /// The task whose call it is about, as in the events of its run; `None`, and left out of JSON, for a call that was made without the
+    /// [token](crate::pipeline::Task::token) of a task, and for what concerns no single call.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub correlation: Option<Correlation>,
     /// What happened.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub fact: RequestFact,
@@ -263,15 +267,23 @@ pub type Interest = crate::event::Interest<RequestEventKind>;
 pub(super) type EventLog = crate::event::EventLog<RequestEventKind, RequestEvent>;
 
 impl EventLog {
+    /// Records what concerns no single call.
     #[inline]
     pub(super) fn push(&mut self, at: Instant, place: EventPlace, fact: RequestFact) {
         if self.is_on() {
-            self.push_wanted(at, place, fact);
+            self.push_about(at, place, None, fact);
         }
     }
 
+    /// Records what concerns a call of a task, if one is known.
     #[cold]
-    fn push_wanted(&mut self, at: Instant, place: EventPlace, fact: RequestFact) {
-        self.record(fact.kind(), |sequence| RequestEvent { sequence, at, place, fact });
+    pub(super) fn push_about(
+        &mut self,
+        at: Instant,
+        place: EventPlace,
+        correlation: Option<Correlation>,
+        fact: RequestFact,
+    ) {
+        self.record(fact.kind(), |sequence| RequestEvent { sequence, at, place, correlation, fact });
     }
 }

@@ -31,6 +31,7 @@ mod admission;
 mod answer;
 mod command;
 mod config;
+mod correlations;
 pub mod event;
 mod keys;
 mod pressure;

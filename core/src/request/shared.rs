@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 
 use super::answer::{Effect, WaiterId};
 use super::config::RequestConfig;
+use super::correlations::Correlations;
 use super::event::{EventLog, EventPlace, RequestFact};
 use super::keys::ResourceId;
 use super::provider::{Held, Since};
@@ -56,6 +57,7 @@ pub(super) struct Shared {
     pub(super) timers: TimerQueue<Timer>,
     pub(super) effects: VecDeque<Effect>,
     pub(super) events: EventLog,
+    pub(super) correlations: Correlations,
 }
 
 impl Shared {
@@ -68,6 +70,7 @@ impl Shared {
             timers: TimerQueue::default(),
             effects: VecDeque::new(),
             events: EventLog::default(),
+            correlations: Correlations::default(),
             config,
         }
     }

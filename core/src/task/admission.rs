@@ -4,22 +4,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::event::GroupKind;
 use crate::fair_queue::GroupId;
 use crate::lease::LeaseId;
-
-/// What a group's tasks do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum GroupKind {
-    /// Call a model.
-    Model,
-    /// Call a model through code of the user's own.
-    CustomModel,
-    /// Compute here.
-    #[default]
-    Local,
-}
 
 /// Tasks that share a turn: equal kind and identity are one group.
 #[derive(Clone, Debug, PartialEq)]

@@ -44,7 +44,8 @@ mod tests_cost;
 #[cfg(all(test, feature = "sim"))]
 mod tests_model;
 
-pub use admission::{Denial, DenialReason, Figures, GroupKind, TaskGroup, TaskGroupId, TaskLease};
+pub use crate::event::GroupKind;
+pub use admission::{Denial, DenialReason, Figures, TaskGroup, TaskGroupId, TaskLease};
 pub use advisory::AdvisorySkip;
 pub(crate) use denials::Denied;
 pub use dispatch::{Dispatched, Dispatcher};

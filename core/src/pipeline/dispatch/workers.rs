@@ -169,6 +169,11 @@ impl Workers {
         self.live.get(worker).map(|worker| tasks.route(worker.key.column).demand)
     }
 
+    /// The task of a worker that has not answered.
+    pub(crate) fn task_of(&self, worker: SlotKey) -> Option<TaskKey> {
+        self.live.get(worker).map(|worker| worker.key)
+    }
+
     /// The worker that has a task and has yielded. O(workers).
     pub(crate) fn yielded_worker_of(&self, task: TaskKey, tasks: &TaskQueue) -> Option<WorkerId> {
         let mut workers = self.live.iter();

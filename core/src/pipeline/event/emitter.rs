@@ -159,8 +159,13 @@ impl EventEmitter {
 
     #[cold]
     fn push_task(&mut self, at: Instant, key: TaskKey, attempt: u32, fact: SchedulerFact) {
+        self.push(at, self.correlation(key, attempt), fact);
+    }
+
+    /// One execution of a task.
+    pub(crate) fn correlation(&self, key: TaskKey, attempt: u32) -> Correlation {
         let Label { strategy, group_kind, group } = self.columns[key.column.index()];
-        let correlation = Correlation {
+        Correlation {
             run: self.run,
             row_group: Some(key.row_group),
             column: Some(key.column),
@@ -170,8 +175,7 @@ impl EventEmitter {
             group: Some(group),
             task: Some(key.to_bits()),
             attempt: Some(attempt),
-        };
-        self.push(at, correlation, fact);
+        }
     }
 
     #[cold]

@@ -36,14 +36,13 @@ mod emitter;
 use crate::event::event_kinds;
 use crate::lease::{LeaseId, ReleaseAnswer};
 use crate::pipeline::outcome::{DropReason, Hook, RetryKind, TaskOutcome, WorkerId};
-use crate::pipeline::plan::{ColumnId, Strategy};
 use crate::pipeline::report::StopReason;
 use crate::pipeline::row_group::RowGroupBlock;
 use crate::request::RequestPressure;
-use crate::task::{DenialReason, GroupKind};
+use crate::task::DenialReason;
 use crate::time::Instant;
 
-pub use crate::event::MAX_PENDING;
+pub use crate::event::{Correlation, MAX_PENDING};
 pub(crate) use emitter::{EventEmitter, QueueState};
 
 /// One event of a run.
@@ -59,40 +58,6 @@ pub struct SchedulerEvent {
     /// What happened.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub fact: SchedulerFact,
-}
-
-/// What an event is about, as it was when the event was made. What does not apply is `None`, and left out of
-/// JSON.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Correlation {
-    /// The run: [`PipelineConfig::run`](crate::pipeline::PipelineConfig::run).
-    pub run: u32,
-    /// The row group, counted from 0 over the whole run.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub row_group: Option<u32>,
-    /// The column.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub column: Option<ColumnId>,
-    /// The row of a cell, counted from 0 within the row group.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub row: Option<u32>,
-    /// How the column is made: the type of the task.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub strategy: Option<Strategy>,
-    /// What the tasks of its fairness group do.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub group_kind: Option<GroupKind>,
-    /// A hash of the fairness group's kind and identity, equal in every process. 16 hexadecimal digits in
-    /// JSON, whose numbers do not hold 64 bits everywhere.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "crate::hex::some"))]
-    pub group: Option<u64>,
-    /// The task, the same for all its tries. In JSON as `group`.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none", with = "crate::hex::some"))]
-    pub task: Option<u64>,
-    /// The try that is under way, or was last; 1 for the first, 0 before it.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub attempt: Option<u32>,
 }
 
 /// Why a run ended: [`StopReason`] without its particulars.

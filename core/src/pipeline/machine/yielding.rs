@@ -12,6 +12,7 @@
 use alloc::string::String;
 
 use super::Pipeline;
+use crate::event::Correlation;
 use crate::id::SlotKey;
 use crate::pipeline::event::SchedulerFact;
 use crate::pipeline::lifecycle::{RunState, StopMode};
@@ -141,6 +142,11 @@ impl TaskResources for Pipeline {
     fn can_resume(&self, token: &TaskToken) -> bool {
         let Some(demand) = self.workers.demand_of(token.worker, &self.tasks) else { return true };
         !self.workers.is_suspended(token.worker, &self.tasks) || self.tasks.tasks().is_available(demand)
+    }
+
+    fn correlation(&self, token: &TaskToken) -> Option<Correlation> {
+        let key = self.workers.task_of(token.worker)?;
+        Some(self.emitter.correlation(key, self.row_groups.attempts(&self.plan, key)))
     }
 
     fn is_stopping(&self, _: SlotKey) -> bool {

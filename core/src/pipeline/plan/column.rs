@@ -3,34 +3,8 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use crate::event::Strategy;
 use crate::task::TaskGroup;
-
-/// A column of a [`Plan`](super::Plan), by its place in the order of definition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(transparent))]
-pub struct ColumnId(pub(crate) u32);
-
-impl ColumnId {
-    /// Index into [`Plan::columns`](super::Plan::columns).
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// How a column is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum Strategy {
-    /// One task makes the rows of a row group. It cannot depend on cells.
-    FromScratch,
-    /// One task per row group, once its upstreams are complete for all rows that are still alive.
-    FullColumn,
-    /// One task per row, once its upstreams are complete for that row.
-    Cell,
-}
 
 /// One column of a plan, and the generator that fills it.
 #[derive(Clone, Debug, PartialEq)]

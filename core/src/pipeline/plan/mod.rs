@@ -11,7 +11,8 @@ mod order;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-pub use column::{Column, ColumnId, Strategy};
+pub use crate::event::{ColumnId, Strategy};
+pub use column::Column;
 
 use crate::map::Map;
 use order::{index_names, resolve_upstreams, topological_order};

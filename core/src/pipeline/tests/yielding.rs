@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::id::SlotKey;
+use crate::pipeline::event::SchedulerEvent;
 use crate::pipeline::tests::event_checker::Books;
 use crate::pipeline::tests::harness::rows;
 use crate::request::{Acquire, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestLease};
@@ -26,16 +27,18 @@ enum Doing {
 }
 
 /// A pipeline, request admission, and workers that do what the test says.
-struct Duo {
-    pipeline: Pipeline,
-    admission: RequestAdmission,
+pub(super) struct Duo {
+    pub(super) pipeline: Pipeline,
+    pub(super) admission: RequestAdmission,
     /// By column: what it calls.
     calls: Vec<Option<ResourceId>>,
-    now: Instant,
+    pub(super) now: Instant,
     workers: BTreeMap<String, (Task, Doing)>,
     saved: u32,
     ended: bool,
     books: Books,
+    /// The events of the run, from its start.
+    pub(super) events: Vec<SchedulerEvent>,
 }
 
 /// A column of one cell per row that calls `model`, if one is named.
@@ -48,7 +51,7 @@ fn calling(name: &str, model: Option<&str>) -> Column {
 }
 
 impl Duo {
-    fn start(models: &[(&str, u32)], columns: &[(&str, Option<&str>)], config: PipelineConfig) -> Self {
+    pub(super) fn start(models: &[(&str, u32)], columns: &[(&str, Option<&str>)], config: PipelineConfig) -> Self {
         Self::of(models, columns.iter().map(|(name, model)| (calling(name, *model), *model)), config)
     }
 
@@ -78,6 +81,7 @@ impl Duo {
             saved: 0,
             ended: false,
             books: Books::default(),
+            events: Vec::new(),
         };
         duo.pipeline.set_interest(event::Interest::ALL);
         duo.pipeline.start(now);
@@ -98,6 +102,7 @@ impl Duo {
         }
         while let Some(event) = self.pipeline.poll_event() {
             self.books.enter(&event);
+            self.events.push(event);
         }
         assert_eq!(self.books.yielded(), self.suspended(), "the events say who holds nothing");
         self.check();
@@ -137,11 +142,11 @@ impl Duo {
     }
 
     /// The worker asks for its call.
-    fn ask(&mut self, label: &str) {
+    pub(super) fn ask(&mut self, label: &str) {
         self.ask_within(label, None);
     }
 
-    fn ask_within(&mut self, label: &str, timeout: Option<Duration>) {
+    pub(super) fn ask_within(&mut self, label: &str, timeout: Option<Duration>) {
         let (task, _) = self.workers[label];
         let mut request = Request::new(self.calls[task.column.index()].expect("the column calls"));
         request.timeout = timeout;
@@ -158,7 +163,7 @@ impl Duo {
     }
 
     /// The call of a worker ends; the worker does not.
-    fn hang_up(&mut self, label: &str, outcome: Completion) {
+    pub(super) fn hang_up(&mut self, label: &str, outcome: Completion) {
         let (_, doing) = self.workers.get_mut(label).unwrap();
         let Doing::Calling(lease) = core::mem::replace(doing, Doing::Nothing) else { panic!("{label} calls nobody") };
         let _ = self.admission.release(self.now, lease, &outcome);
@@ -166,7 +171,7 @@ impl Duo {
     }
 
     /// The worker ends, whatever it is doing.
-    fn end(&mut self, label: &str, outcome: TaskOutcome) {
+    pub(super) fn end(&mut self, label: &str, outcome: TaskOutcome) {
         while let Some(answer) = self.admission.poll_effect() {
             self.deliver(answer);
         }
@@ -183,11 +188,11 @@ impl Duo {
         self.settle();
     }
 
-    fn succeed(&mut self, label: &str) {
+    pub(super) fn succeed(&mut self, label: &str) {
         self.end(label, TaskOutcome::Success);
     }
 
-    fn advance(&mut self, span: Duration) {
+    pub(super) fn advance(&mut self, span: Duration) {
         self.now += span;
         self.admission.handle_timeout(self.now);
         self.pipeline.settle_with(self.now, &mut self.admission);
@@ -199,7 +204,7 @@ impl Duo {
         self.workers.keys().map(String::as_str).collect()
     }
 
-    fn calling(&self) -> Vec<&str> {
+    pub(super) fn calling(&self) -> Vec<&str> {
         let calling = self.workers.iter().filter(|(_, (_, doing))| matches!(doing, Doing::Calling(_)));
         calling.map(|(label, _)| label.as_str()).collect()
     }
@@ -237,7 +242,7 @@ impl Duo {
     }
 }
 
-fn slots(submission_limit: u32, row_count: u64) -> PipelineConfig {
+pub(super) fn slots(submission_limit: u32, row_count: u64) -> PipelineConfig {
     PipelineConfig { submission_limit, ..rows(row_count, 64) }
 }
 

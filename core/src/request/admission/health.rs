@@ -52,10 +52,8 @@ impl RequestAdmission {
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
         let now = self.begin(now);
-        match self.locate_retry(now, request, retry) {
-            Ok(at) => self.ask_for_worker(now, request, &at, token, tasks),
-            Err(denial) => self.deny(now, request, denial),
-        }
+        let at = self.locate_retry(now, request, retry);
+        self.ask_for_worker(now, request, at, token, tasks)
     }
 
     fn locate_retry(&mut self, now: Instant, request: &Request, retry: Retry) -> Result<Located, Denial> {

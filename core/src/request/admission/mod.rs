@@ -327,7 +327,10 @@ impl RequestAdmission {
 
     #[cold]
     fn deny(&mut self, now: Instant, request: &Request, denial: Denial) -> Acquire {
-        self.shared.emit(now, request.resource, RequestFact::AcquireDenied { reason: denial.reason });
+        if self.shared.events.is_on() {
+            let (place, about) = (EventPlace::Resource(request.resource), self.shared.correlations.asking());
+            self.shared.events.push_about(now, place, about, RequestFact::AcquireDenied { reason: denial.reason });
+        }
         Acquire::Denied(denial)
     }
 

@@ -24,14 +24,30 @@ impl RequestAdmission {
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
         let now = self.begin(now);
-        match self.locate(now, request) {
-            Ok(at) => self.ask_for_worker(now, request, &at, token, tasks),
-            Err(denial) => self.deny(now, request, denial),
-        }
+        let at = self.locate(now, request);
+        self.ask_for_worker(now, request, at, token, tasks)
     }
 
-    /// Lets the call of a worker out, or queues it.
+    /// Lets the call of a worker out, queues it, or denies it. Its events name the worker's task.
     pub(super) fn ask_for_worker(
+        &mut self,
+        now: Instant,
+        request: &Request,
+        at: Result<Located, Denial>,
+        token: TaskToken,
+        tasks: &mut dyn TaskResources,
+    ) -> Acquire {
+        let about = if self.shared.events.is_on() { tasks.correlation(&token) } else { None };
+        self.shared.correlations.set_asking(about);
+        let answer = match at {
+            Ok(at) => self.acquire_for_worker(now, request, &at, token, tasks),
+            Err(denial) => self.deny(now, request, denial),
+        };
+        self.shared.correlations.set_asking(None);
+        answer
+    }
+
+    fn acquire_for_worker(
         &mut self,
         now: Instant,
         request: &Request,

@@ -3,12 +3,16 @@
 use super::health::Health;
 use super::{Change, Held, ProviderModel};
 use crate::call::{Completion, Outcome};
+use crate::event::Correlation;
 use crate::id::SlotKey;
 use crate::lease::LeaseId;
 use crate::request::answer::{Denial, DenialReason, RequestLease, WaiterId};
 use crate::request::event::{EventPlace, RequestFact};
 use crate::request::shared::{Shared, Waiter};
 use crate::time::{Duration, Instant};
+
+/// The task whose call an event concerns, if it is known.
+type About = Option<Correlation>;
 
 /// The state of a limit before the outcome of a call.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +67,11 @@ impl ProviderModel {
     fn emit(&self, now: Instant, slot: usize, fact: RequestFact, shared: &mut Shared) {
         shared.emit(now, self.resources[slot].id, fact);
     }
+
+    /// Emits what concerns a call of the task `about`.
+    fn emit_about(&self, now: Instant, slot: usize, about: About, fact: RequestFact, shared: &mut Shared) {
+        shared.events.push_about(now, EventPlace::Resource(self.resources[slot].id), about, fact);
+    }
 }
 
 /// Waiters.
@@ -87,9 +96,11 @@ impl ProviderModel {
     /// Emits an immediate grant.
     #[cold]
     pub(super) fn emit_direct(&self, now: Instant, slot: usize, lease: LeaseId, shared: &mut Shared) {
-        self.emit(now, slot, RequestFact::WaitStarted { waiter: None }, shared);
-        self.emit(now, slot, RequestFact::WaitCompleted { waiter: None, waited: Duration::ZERO }, shared);
-        self.emit_granted(now, slot, lease, shared);
+        let about = shared.correlations.asking();
+        self.emit_about(now, slot, about, RequestFact::WaitStarted { waiter: None }, shared);
+        let completed = RequestFact::WaitCompleted { waiter: None, waited: Duration::ZERO };
+        self.emit_about(now, slot, about, completed, shared);
+        self.emit_granted(now, slot, about, lease, shared);
     }
 
     /// Emits that a waiter is about to join the queue.
@@ -97,15 +108,17 @@ impl ProviderModel {
         if !self.has_waiters() {
             self.emit(now, slot, RequestFact::QueueFormed, shared);
         }
-        let waiter = Some(shared.waiter_id(key));
-        self.emit(now, slot, RequestFact::WaitStarted { waiter }, shared);
+        let id = shared.waiter_id(key);
+        let about = shared.correlations.queue_asking(id);
+        self.emit_about(now, slot, about, RequestFact::WaitStarted { waiter: Some(id) }, shared);
     }
 
     /// Emits that a waiter has left the queue with a grant.
     pub(super) fn emit_served(&self, now: Instant, id: WaiterId, left: &Waiter, lease: LeaseId, shared: &mut Shared) {
-        let waited = left.since.elapsed(now);
-        self.emit(now, left.slot(), RequestFact::WaitCompleted { waiter: Some(id), waited }, shared);
-        self.emit_granted(now, left.slot(), lease, shared);
+        let about = shared.correlations.take_waiter(id);
+        let completed = RequestFact::WaitCompleted { waiter: Some(id), waited: left.since.elapsed(now) };
+        self.emit_about(now, left.slot(), about, completed, shared);
+        self.emit_granted(now, left.slot(), about, lease, shared);
         self.emit_drained(now, left.slot(), shared);
     }
 
@@ -123,7 +136,8 @@ impl ProviderModel {
             DenialReason::QueueTimeout => RequestFact::WaitTimeout { waiter: Some(id), waited },
             _ => RequestFact::WaitCancelled { waiter: id, waited, reason },
         };
-        self.emit(now, left.slot(), fact, shared);
+        let about = shared.correlations.take_waiter(id);
+        self.emit_about(now, left.slot(), about, fact, shared);
         self.emit_drained(now, left.slot(), shared);
     }
 
@@ -133,14 +147,16 @@ impl ProviderModel {
         }
     }
 
-    fn emit_granted(&self, now: Instant, slot: usize, lease: LeaseId, shared: &mut Shared) {
+    fn emit_granted(&self, now: Instant, slot: usize, about: About, lease: LeaseId, shared: &mut Shared) {
         let controller = &self.resources[slot].controller;
         let (limit, in_flight) = (controller.limit(now), controller.in_flight());
+        shared.correlations.set_lease(lease, about);
         if self.health.as_deref().is_some_and(Health::is_probed) {
-            shared.events.push(now, EventPlace::Model(self.id), RequestFact::ProviderProbed { lease });
+            let probed = RequestFact::ProviderProbed { lease };
+            shared.events.push_about(now, EventPlace::Model(self.id), about, probed);
         }
-        self.emit(now, slot, RequestFact::LeaseAcquired { lease, limit, in_flight }, shared);
-        self.emit(now, slot, RequestFact::CallStarted { lease }, shared);
+        self.emit_about(now, slot, about, RequestFact::LeaseAcquired { lease, limit, in_flight }, shared);
+        self.emit_about(now, slot, about, RequestFact::CallStarted { lease }, shared);
     }
 }
 
@@ -159,56 +175,73 @@ impl ProviderModel {
         let Ended { held, lease, done, before, change } = *ended;
         let outcome = done.outcome;
         let took = held.grant.since().map_or(Duration::ZERO, |since| now - since);
-        self.emit(now, slot, RequestFact::CallCompleted { lease, outcome, took }, shared);
-        self.emit_health(now, change, shared);
-        self.emit_moved_limit(now, slot, before, shared);
+        let about = shared.correlations.take_lease(lease);
+        self.emit_about(now, slot, about, RequestFact::CallCompleted { lease, outcome, took }, shared);
+        self.emit_change(now, change, about, shared);
+        self.emit_moved_limit(now, slot, before, about, shared);
         if done.outcome == Outcome::RateLimited {
-            self.emit_rate_limited(now, slot, &done, before, shared);
+            self.emit_rate_limited(now, slot, &done, before, about, shared);
         }
         let in_flight = self.resources[slot].controller.in_flight();
-        self.emit(now, slot, RequestFact::LeaseReleased { lease, outcome, held: took, in_flight }, shared);
+        let released = RequestFact::LeaseReleased { lease, outcome, held: took, in_flight };
+        self.emit_about(now, slot, about, released, shared);
     }
 
+    /// Emits a change of health that no call made.
     pub(in crate::request) fn emit_health(&self, now: Instant, change: Change, shared: &mut Shared) {
+        self.emit_change(now, change, None, shared);
+    }
+
+    fn emit_change(&self, now: Instant, change: Change, about: About, shared: &mut Shared) {
         let fact = match change {
             Change::None | Change::StreakEnded | Change::Cleared | Change::ProbeDue => return,
             Change::Unavailable { cause, probe_at } => RequestFact::ProviderUnavailable { cause, probe_at },
             Change::Down { since, probe_at } => RequestFact::ProviderDown { since, probe_at },
             Change::Recovered { since } => RequestFact::ProviderRecovered { since },
         };
-        shared.events.push(now, EventPlace::Model(self.id), fact);
+        if shared.events.is_on() {
+            shared.events.push_about(now, EventPlace::Model(self.id), about, fact);
+        }
     }
 
-    fn emit_moved_limit(&mut self, now: Instant, slot: usize, before: Before, shared: &mut Shared) {
+    fn emit_moved_limit(&mut self, now: Instant, slot: usize, before: Before, about: About, shared: &mut Shared) {
         let (_, to) = self.take_limit_change(now, slot);
         let from = before.limit;
         let controller = &self.resources[slot].controller;
         let ceiling = controller.limit_state(now).rate_limit_ceiling;
         let is_full = to == controller.effective_max() && controller.blocked_until(now).is_none();
         if to < from {
-            self.emit(now, slot, RequestFact::LimitDecreased { from, to }, shared);
+            self.emit_about(now, slot, about, RequestFact::LimitDecreased { from, to }, shared);
         } else if to > from {
-            self.emit(now, slot, RequestFact::LimitIncreased { from, to }, shared);
+            self.emit_about(now, slot, about, RequestFact::LimitIncreased { from, to }, shared);
             if ceiling > 0 && from <= ceiling && to > ceiling {
-                self.emit(now, slot, RequestFact::SoftCeilingRecovered { limit: to }, shared);
+                self.emit_about(now, slot, about, RequestFact::SoftCeilingRecovered { limit: to }, shared);
             }
             if is_full {
-                self.emit(now, slot, RequestFact::FullyRecovered { limit: to }, shared);
+                self.emit_about(now, slot, about, RequestFact::FullyRecovered { limit: to }, shared);
             }
         }
     }
 
-    fn emit_rate_limited(&self, now: Instant, slot: usize, done: &Completion, before: Before, shared: &mut Shared) {
+    fn emit_rate_limited(
+        &self,
+        now: Instant,
+        slot: usize,
+        done: &Completion,
+        before: Before,
+        about: About,
+        shared: &mut Shared,
+    ) {
         let controller = &self.resources[slot].controller;
         let (blocked_until, consecutive) = (controller.blocked_until(now), controller.consecutive_rate_limits());
         let taken = controller.config().max_cooldown;
         let ramp_ended = before.was_ramping && controller.limit_state(now).ramp.is_none();
-        self.emit(now, slot, RequestFact::RateLimited { blocked_until, consecutive }, shared);
+        self.emit_about(now, slot, about, RequestFact::RateLimited { blocked_until, consecutive }, shared);
         if let Some(asked) = done.retry_after.filter(|asked| *asked > taken) {
-            self.emit(now, slot, RequestFact::CooldownCapped { asked, taken }, shared);
+            self.emit_about(now, slot, about, RequestFact::CooldownCapped { asked, taken }, shared);
         }
         if ramp_ended {
-            self.emit(now, slot, RequestFact::RampAborted { limit: before.limit }, shared);
+            self.emit_about(now, slot, about, RequestFact::RampAborted { limit: before.limit }, shared);
         }
     }
 }

@@ -6,8 +6,9 @@ use core::ops::RangeInclusive;
 
 use super::{Allowed, PolicyView, Refusal, TaskPolicy, Until};
 use crate::error::{ConfigError, require};
+use crate::event::GroupKind;
 use crate::map::Map;
-use crate::task::admission::{DenialReason, Figures, GroupKey, GroupKind, TaskGroup, TaskGroupId};
+use crate::task::admission::{DenialReason, Figures, GroupKey, TaskGroup, TaskGroupId};
 use crate::task::resources::ResourceId;
 use crate::task::shares::ShareRounding;
 

@@ -1,0 +1,54 @@
+//! Which task is behind a request, for the request's events.
+//!
+//! It is noted only while events are wanted, and beside the waiters and leases: a request costs nothing for it otherwise.
+
+use super::answer::WaiterId;
+use crate::event::Correlation;
+use crate::id::SecondaryMap;
+use crate::lease::LeaseId;
+
+/// The tasks behind the waiters and leases of one controller. Memory is bounded by the waiters and leases live at once.
+#[derive(Debug, Default)]
+pub(super) struct Correlations {
+    /// Of the request that the current command makes.
+    asking: Option<Correlation>,
+    waiters: SecondaryMap<Correlation>,
+    leases: SecondaryMap<Correlation>,
+}
+
+impl Correlations {
+    /// Sets the task behind the request that the current command makes; `None` once that is answered.
+    pub(super) fn set_asking(&mut self, about: Option<Correlation>) {
+        self.asking = about;
+    }
+
+    /// The task behind the request that the current command makes.
+    pub(super) fn asking(&self) -> Option<Correlation> {
+        self.asking
+    }
+
+    /// The request that the current command makes becomes a waiter.
+    pub(super) fn queue_asking(&mut self, waiter: WaiterId) -> Option<Correlation> {
+        if let Some(about) = self.asking {
+            self.waiters.insert(waiter.key(), about);
+        }
+        self.asking
+    }
+
+    /// A waiter leaves the queue. Returns the task behind it.
+    pub(super) fn take_waiter(&mut self, waiter: WaiterId) -> Option<Correlation> {
+        self.waiters.remove(waiter.key())
+    }
+
+    /// A call goes out on account of a task, if one is known.
+    pub(super) fn set_lease(&mut self, lease: LeaseId, about: Option<Correlation>) {
+        if let Some(about) = about {
+            self.leases.insert(lease.key, about);
+        }
+    }
+
+    /// A call has ended. Returns the task behind it.
+    pub(super) fn take_lease(&mut self, lease: LeaseId) -> Option<Correlation> {
+        self.leases.remove(lease.key)
+    }
+}
