@@ -37,6 +37,8 @@ pub enum Command {
         #[arg(value_name = "FILE")]
         log: PathBuf,
     },
+    /// Print what happened to one row, task by task, from the events that `run --events` wrote
+    Timeline(TimelineArgs),
     /// Simulate a run in virtual time: the scheduler as it is, against mock providers
     Simulate(SimulateArgs),
     /// Serve mock models over HTTP: an OpenAI-compatible provider that pushes back, for tests and for trying things out
@@ -72,6 +74,20 @@ pub struct ProxyArgs {
 const PROXY_HELP: &str = "Clients call http://ADDRESS/v1 in the place of the provider. /healthz, /metrics and /why say how \
     it stands. Ctrl-C lets the calls that are out end; a second one cuts them. Exit codes: 0 stopped in good order, \
     2 the command line or the file is wrong, 130 calls were cut.";
+
+/// What `timeline` takes.
+#[derive(Clone, Debug, Args)]
+pub struct TimelineArgs {
+    /// The events of a run
+    #[arg(value_name = "FILE.jsonl")]
+    pub events: PathBuf,
+    /// The row, as the output numbers it
+    #[arg(long, value_name = "N")]
+    pub row: u64,
+    /// Show only this column's task
+    #[arg(long, value_name = "NAME")]
+    pub column: Option<String>,
+}
 
 /// What `simulate` takes.
 #[derive(Clone, Debug, Default, Args)]

@@ -9,6 +9,7 @@ use crate::mock::MockError;
 use crate::output::OutputError;
 use crate::pipeline_file::FileError;
 use crate::record::LogError;
+use crate::task_timeline::TimelineError;
 
 /// How the program ended. The one table of exit codes; `tidegate --help` prints it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +109,9 @@ pub enum Error {
     /// A decision log.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// A file of events.
+    #[error(transparent)]
+    Timeline(#[from] TimelineError),
     /// The dataset.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
@@ -127,9 +131,11 @@ impl Error {
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Pipeline(_) | Self::Setting(_) | Self::Log(_) | Self::Mock(MockError::Listen { .. }) => {
-                Exit::Pipeline
-            }
+            Self::Pipeline(_)
+            | Self::Setting(_)
+            | Self::Log(_)
+            | Self::Timeline(_)
+            | Self::Mock(MockError::Listen { .. }) => Exit::Pipeline,
             Self::Dataset(_) => Exit::Dataset,
             Self::Output(_) => Exit::Output,
             Self::Mock(_) | Self::Internal(_) => Exit::Internal,

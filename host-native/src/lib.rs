@@ -106,6 +106,8 @@ pub mod summary;
 #[cfg(feature = "cli")]
 mod table;
 #[cfg(feature = "cli")]
+pub mod task_timeline;
+#[cfg(feature = "cli")]
 pub mod template;
 #[cfg(feature = "tower")]
 pub mod tower;

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use clap::Parser;
-use tidegate_native::cli::{Cli, Command, MockArgs, ProxyArgs, RunArgs};
+use tidegate_native::cli::{Cli, Command, MockArgs, ProxyArgs, RunArgs, TimelineArgs};
 use tidegate_native::dry_run;
 use tidegate_native::error::{Error, Exit};
 use tidegate_native::mock::command::serve_until_interrupted;
@@ -15,6 +15,7 @@ use tidegate_native::record::replay_log;
 use tidegate_native::regress::regress;
 use tidegate_native::run::{RunRequest, run};
 use tidegate_native::simulate::simulate;
+use tidegate_native::task_timeline::{TimelineRequest, timeline};
 
 /// How long the end waits for file operations that are under way.
 const GRACE: Duration = Duration::from_secs(5);
@@ -24,6 +25,9 @@ fn main() -> Exit {
         Command::Run(args) => run_pipeline(args),
         Command::Schema => ended(Ok((pipeline_file::SCHEMA.to_string(), Exit::Done))),
         Command::Replay { log } => ended(replay_log(&log)),
+        Command::Timeline(TimelineArgs { events, row, column }) => {
+            ended(timeline(&TimelineRequest { events, row, column }))
+        }
         Command::Simulate(args) => ended(simulate(&args)),
         Command::Mock(args) => serve_mock(&args),
         Command::Regress(args) => ended(regress(&args)),

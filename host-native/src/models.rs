@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::host::TokioHost;
 use crate::job::request_resource;
 use crate::mock::MockServer;
+use crate::observe::jsonl::ResourceName;
 use crate::pipeline_file::{Domain, Endpoint, ModelSpec, PipelineFile};
 use crate::provider::Provider;
 use crate::spend::{Ledger, Price, SharedLedger};
@@ -91,6 +92,16 @@ impl Models {
     #[must_use]
     pub fn gate(&self) -> &Gate<TokioHost> {
         &self.gate
+    }
+
+    /// What the resources in events are called.
+    #[must_use]
+    pub fn resource_names(&self) -> Vec<ResourceName> {
+        let name = |provider: &Arc<Provider>| {
+            let model = self.gate.with(|machine, _| machine.owner(provider.resource()))?;
+            Some(ResourceName { resource: provider.resource(), model, name: provider.label.clone() })
+        };
+        self.providers.iter().filter_map(name).collect()
     }
 
     /// The task-stage resources that stand for calls to these models, with what they stand for.

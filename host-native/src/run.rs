@@ -15,7 +15,7 @@ use std::time::Duration as StdDuration;
 
 use tidegate_core::driver::{self, Progress, RunHandle};
 use tidegate_core::observe::{RunFigures, Sinks};
-use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig, Plan, Strategy, TaskCounts};
+use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig, Strategy, TaskCounts};
 use tidegate_core::replay::{Header, Recorded, Sequence, merge};
 use tidegate_core::request::{HealthConfig, RequestConfig};
 
@@ -28,6 +28,7 @@ use crate::interrupt::{Interrupts, StopSignal};
 use crate::job::{GeneratedColumn, Job};
 use crate::models::{Models, task_resources};
 use crate::observe::Watch;
+use crate::observe::jsonl::EventNames;
 use crate::observe::trace::TraceFile;
 use crate::output::{
     DoneRowGroups, Existing, FilePlace, Identity, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputError, RunState,
@@ -98,7 +99,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     }
     let log = place.map(|place| LogWriter::begin(place, &header).map_err(|error| Error::Setting(error.to_string())));
     let mut log = log.transpose()?;
-    let sinks = sinks(request, &job.plan, &models, &mut watch)?;
+    let sinks = sinks(request, &job, &file, &models, &mut watch)?;
     if request.plan {
         // A reader that went away is no reason not to run.
         let _ = writeln!(io::stdout(), "{}", watch.capacity());
@@ -179,13 +180,26 @@ fn close(output: &OutputDirectory, summary: &Summary, written: Written, watch: &
 }
 
 /// Who hears the events of the run.
-fn sinks(request: &RunRequest, plan: &Plan, models: &Models, watch: &mut Watch) -> Result<Sinks, Error> {
+fn sinks(
+    request: &RunRequest,
+    job: &Job,
+    file: &PipelineFile,
+    models: &Models,
+    watch: &mut Watch,
+) -> Result<Sinks, Error> {
     let unwritable =
         |path: &Option<PathBuf>, source| OutputError::Io { path: path.clone().unwrap_or_default(), source };
     let resources: Vec<_> = models.providers().iter().map(|provider| (provider.resource(), &*provider.label)).collect();
-    let trace = request.trace.as_deref().map(|path| TraceFile::create(path, plan, &resources)).transpose();
+    let trace = request.trace.as_deref().map(|path| TraceFile::create(path, &job.plan, &resources)).transpose();
     let trace = trace.map_err(|source| unwritable(&request.trace, source))?;
-    Ok(watch.sinks(request.events.as_deref(), trace).map_err(|source| unwritable(&request.events, source))?)
+    let names = EventNames {
+        columns: job.plan.columns().iter().map(|column| column.name.clone()).collect(),
+        resources: models.resource_names(),
+        first_row: job.rows.start,
+        row_group_size: file.run.row_group_size.get(),
+    };
+    let events = request.events.as_deref().map(|path| (path, &names));
+    Ok(watch.sinks(events, trace).map_err(|source| unwritable(&request.events, source))?)
 }
 
 /// The pipeline's name in messages, the file, and what it means for the rows that are asked for.

@@ -1,6 +1,7 @@
 //! Events as JSON lines in a file.
 //!
-//! Each line is an [`Envelope`]: `{"schema":1,"stream":"request","event":{..}}`. The run hands lines to a thread that writes
+//! Each line is an [`Envelope`]: `{"schema":1,"stream":"request","event":{..}}`. Events hold numbers and no names, so the file of
+//! a run begins with a line that has them: `{"schema":1,"stream":"names","names":{..}}`, an [`EventNames`]. The run hands lines to a thread that writes
 //! them, through a queue of bounded length: a disk that is too slow costs lines, never time. Lines that were lost are counted,
 //! and show as gaps in the events' numbers.
 
@@ -12,13 +13,46 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
-use serde::Serialize;
-use tidegate_core::observe::{Envelope, Sink, SinkError};
+use serde::{Deserialize, Serialize};
+use tidegate_core::observe::{Envelope, SCHEMA, Sink, SinkError};
 use tidegate_core::pipeline::event::SchedulerEvent;
 use tidegate_core::request::event::RequestEvent;
+use tidegate_core::request::{ProviderModelId, ResourceId};
 
 /// Lines that wait to be written at most.
 const QUEUE: usize = 1 << 16;
+
+/// What the numbers in the events of a run stand for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventNames {
+    /// The columns, by their number.
+    pub columns: Vec<String>,
+    /// What is called.
+    pub resources: Vec<ResourceName>,
+    /// The number of the run's first row in the output.
+    pub first_row: u64,
+    /// Rows of each row group but the last.
+    pub row_group_size: u32,
+}
+
+/// The name of a request resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceName {
+    /// The resource.
+    pub resource: ResourceId,
+    /// Its provider and model, which has other resources too.
+    pub model: ProviderModelId,
+    /// Provider, model and domain.
+    pub name: String,
+}
+
+/// The line of the names.
+#[derive(Serialize)]
+struct NamesLine<'a> {
+    schema: u32,
+    stream: &'static str,
+    names: &'a EventNames,
+}
 
 /// Writes events to a file. See the [module documentation](self).
 #[derive(Debug)]
@@ -29,12 +63,15 @@ pub struct JsonLines {
 }
 
 impl JsonLines {
-    /// Creates the file, or empties it.
-    pub fn create(path: &Path) -> io::Result<Self> {
-        Self::writing_to(File::create(path)?, QUEUE)
+    /// Creates the file, or empties it, and begins it with the names.
+    pub fn create(path: &Path, names: &EventNames) -> io::Result<Self> {
+        let mut file = File::create(path)?;
+        serde_json::to_writer(&mut file, &NamesLine { schema: SCHEMA, stream: "names", names })?;
+        file.write_all(b"\n")?;
+        Self::writing_to(file, QUEUE)
     }
 
-    /// The same for any writer, with room for `queue` lines that wait.
+    /// Writes the events alone to any writer, with room for `queue` lines that wait.
     pub fn writing_to(to: impl Write + Send + 'static, queue: usize) -> io::Result<Self> {
         let (lines, waiting) = sync_channel(queue);
         let writer = std::thread::Builder::new().name("tidegate-events".into()).spawn(move || write(to, &waiting))?;

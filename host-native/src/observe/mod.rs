@@ -6,8 +6,8 @@
 pub mod jsonl;
 #[cfg(feature = "metrics")]
 pub mod metrics;
-#[cfg(any(feature = "metrics", feature = "tracing"))]
-mod names;
+#[cfg(any(feature = "cli", feature = "metrics", feature = "tracing"))]
+pub(crate) mod names;
 pub mod trace;
 #[cfg(feature = "tracing")]
 pub mod tracing;

@@ -7,12 +7,12 @@ use tidegate_core::event::EventKind;
 use tidegate_core::pipeline::TaskOutcome;
 
 /// The names of all kinds of a stream, by index.
-pub(super) fn of_kinds<K: EventKind + Serialize>() -> Vec<Arc<str>> {
+pub(crate) fn of_kinds<K: EventKind + Serialize>() -> Vec<Arc<str>> {
     K::ALL.iter().map(|kind| Arc::from(of(kind))).collect()
 }
 
 /// The name of a variant without content.
-pub(super) fn of(variant: &impl Serialize) -> String {
+pub(crate) fn of(variant: &impl Serialize) -> String {
     match serde_json::to_value(variant) {
         Ok(serde_json::Value::String(name)) => name,
         _ => "other".into(),
@@ -20,7 +20,7 @@ pub(super) fn of(variant: &impl Serialize) -> String {
 }
 
 /// The name of how a task ended; `None`: it met a bug.
-pub(super) fn of_task_outcome(outcome: Option<TaskOutcome>) -> &'static str {
+pub(crate) fn of_task_outcome(outcome: Option<TaskOutcome>) -> &'static str {
     match outcome {
         Some(TaskOutcome::Success) => "success",
         Some(TaskOutcome::Skipped) => "skipped",

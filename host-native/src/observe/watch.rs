@@ -12,7 +12,7 @@ use tidegate_core::gate::Gate;
 use tidegate_core::observe::{CapacityPlan, RunAccount, RunFigures, Sinks, Source};
 use tidegate_core::pipeline::{PipelineConfig, Plan};
 
-use super::jsonl::JsonLines;
+use super::jsonl::{EventNames, JsonLines};
 use super::trace::TraceFile;
 use crate::host::TokioHost;
 use crate::pipeline_file::{PipelineFile, RunSettings, budget_name};
@@ -75,13 +75,13 @@ impl Watch {
     }
 
     /// The sinks for the run, with a file for its events if there is to be one, and a trace of it.
-    pub fn sinks(&mut self, events: Option<&Path>, trace: Option<TraceFile>) -> io::Result<Sinks> {
+    pub fn sinks(&mut self, events: Option<(&Path, &EventNames)>, trace: Option<TraceFile>) -> io::Result<Sinks> {
         let mut sinks = Sinks::default();
         let complaints = Arc::clone(&self.complaints);
         sinks.report_to(move |failure| complaints.lock().push(failure.to_string()));
         sinks.add("account", Arc::clone(&self.account));
-        if let Some(path) = events {
-            let lines = JsonLines::create(path)?;
+        if let Some((path, names)) = events {
+            let lines = JsonLines::create(path, names)?;
             self.lost = Some(lines.lost());
             sinks.add("events", lines);
         }

@@ -17,3 +17,4 @@ mod resume;
 mod runs;
 mod simulator;
 mod support;
+mod timeline;

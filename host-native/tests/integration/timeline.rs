@@ -1,0 +1,117 @@
+//! What happened to one row, from the events of a run whose provider refuses and fails.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::post;
+use serde_json::{Value, json};
+
+use crate::support::{Scratch, remote_pipeline, serve};
+
+/// A provider that answers the first call for row 1 with a 429, the second with a 500, and everything else well.
+fn provider() -> String {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let answer = move |body: String| {
+        let calls = Arc::clone(&calls);
+        async move {
+            let call = if body.contains("entry 1 ") { calls.fetch_add(1, Ordering::SeqCst) } else { usize::MAX };
+            match call {
+                0 => (StatusCode::TOO_MANY_REQUESTS, [("retry-after-ms", "30")], "slow down").into_response(),
+                1 => (StatusCode::INTERNAL_SERVER_ERROR, "no").into_response(),
+                _ => axum::Json(json!({ "choices": [{ "message": { "content": "fine" } }] })).into_response(),
+            }
+        }
+    };
+    format!("{}/v1", serve(Router::new().route("/v1/chat/completions", post(answer))))
+}
+
+/// A run of three rows, whose events are in `events.jsonl`.
+fn watched_run() -> Scratch {
+    let scratch = Scratch::new(3);
+    // One call at a time, so that the provider is never thought to be down: a call that succeeds is between two that fail.
+    let text = remote_pipeline(&provider(), "", "").replace("max_parallel = 4", "max_parallel = 1");
+    scratch.write("pipeline.toml", &text);
+    scratch.run(&["pipeline.toml", "--out", "out", "--events", "events.jsonl"]).assert(0, &[]);
+    scratch
+}
+
+/// Where each of `parts` stands, one after the other, in the text after the one before.
+fn assert_in_order(text: &str, parts: &[&str]) {
+    let mut rest = text;
+    for part in parts {
+        let at = rest.find(part).unwrap_or_else(|| panic!("{part:?} is missing, or too early, in:\n{text}"));
+        rest = &rest[at + part.len()..];
+    }
+}
+
+#[test]
+fn the_timeline_of_a_row_joins_its_task_with_its_calls_and_their_retries() {
+    let scratch = watched_run();
+    let ended = scratch.run(&["timeline", "events.jsonl", "--row", "1", "--column", "title"]);
+    ended.assert(0, &["row 1, row 1 of row group 0\n\ntitle\n"]);
+    let steps = [
+        "ready",
+        "queued",
+        "admitted: try 1",
+        "calls remote/m",
+        "the call has ended after ",
+        ": rate limited",
+        "remote/m takes no calls until ",
+        "try 1 has ended: rate limited",
+        "kept for another try, not before ",
+        ": rate limited",
+        "its pause is over",
+        "queued",
+        "admitted: try 2",
+        "calls remote/m",
+        ": provider failure",
+        "calls remote/m",
+        ": success",
+        "has ended: done",
+    ];
+    assert_in_order(&ended.stdout, &steps);
+    let other = scratch.run(&["timeline", "events.jsonl", "--row", "2"]);
+    other.assert(0, &["try 1 has ended: done"]);
+    assert_eq!(other.stdout.matches("calls remote/m").count(), 1, "the calls of another row are not its own");
+}
+
+#[test]
+fn every_event_of_a_call_names_an_execution_that_the_scheduler_started() {
+    let scratch = watched_run();
+    let text = std::fs::read_to_string(scratch.path("events.jsonl")).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["names"]["columns"].as_array().unwrap().last(), Some(&json!("title")));
+    let of = |stream: &str, kind: &str| {
+        let wanted = lines.iter().filter(|line| line["stream"] == stream && line["event"]["kind"] == kind);
+        wanted.map(|line| line["event"]["correlation"].clone()).collect::<Vec<Value>>()
+    };
+    let started = of("scheduler", "worker_spawned");
+    for kind in ["call_started", "call_completed", "lease_released", "rate_limited"] {
+        let calls = of("request", kind);
+        assert!(!calls.is_empty() && calls.iter().all(|call| started.contains(call)), "{kind}: {calls:?}");
+    }
+    assert_eq!(of("request", "call_started").len(), 5);
+}
+
+#[test]
+fn a_timeline_that_cannot_be_printed_says_why() {
+    let scratch = watched_run();
+    let refused = |arguments: &[&str], why: &str| scratch.run(arguments).assert(2, &[why]);
+    refused(&["timeline", "nowhere.jsonl", "--row", "1"], "nowhere.jsonl: No such file");
+    refused(&["timeline", "data.csv", "--row", "1"], "data.csv:1: this is no file that `tidegate run --events` wrote");
+    refused(&["timeline", "events.jsonl", "--row", "3"], "events.jsonl: no event is about row 3");
+    let column = ["timeline", "events.jsonl", "--row", "1", "--column", "tilte"];
+    refused(&column, "no column is called `tilte`; the run has ");
+    let mut text = std::fs::read_to_string(scratch.path("events.jsonl")).unwrap();
+    text.truncate(text.len() - 9);
+    scratch.write("killed.jsonl", &text);
+    scratch.run(&["timeline", "killed.jsonl", "--row", "1"]).assert(0, &["has ended: done"]);
+    scratch.write("broken.jsonl", &text.replacen("\"stream\":\"request\"", "\"stream\":", 1));
+    refused(
+        &["timeline", "broken.jsonl", "--row", "1"],
+        "this is no line of a file that `tidegate run --events` wrote",
+    );
+}
