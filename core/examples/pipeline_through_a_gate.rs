@@ -56,7 +56,11 @@ impl Workload for Calls {
             let is_pause = column == 0 && task.row == Some(20) && task.attempt == 1;
             if is_pause {
                 permit.finish(Completion::rate_limited(Some(PAUSE)));
-                return Ok(TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: Some(PAUSE) });
+                return Ok(TaskOutcome::Retryable {
+                    kind: RetryKind::RateLimited,
+                    status: None,
+                    retry_after: Some(PAUSE),
+                });
             }
             permit.finish(Outcome::Success);
             if column == 1 {

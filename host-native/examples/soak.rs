@@ -109,7 +109,7 @@ fn in_virtual_time(tasks: u64) -> Result<(), Failure> {
 
 /// What an answer means for the gate, and for the task.
 fn judge(error: Option<&CallError>) -> (Completion, TaskOutcome) {
-    let again = |kind, retry_after| TaskOutcome::Retryable { kind, retry_after };
+    let again = |kind, retry_after| TaskOutcome::Retryable { kind, status: None, retry_after };
     match error {
         None => (Outcome::Success.into(), TaskOutcome::Success),
         Some(CallError::RateLimited { retry_after, .. }) => {

@@ -110,7 +110,7 @@ impl From<NotAdmitted> for Result<TaskOutcome, FatalError> {
             DenialReason::Shutdown | DenialReason::Cancelled => Ok(TaskOutcome::Cancelled),
             DenialReason::Unavailable => Ok(TaskOutcome::Unavailable),
             DenialReason::Unregistered => Err(FatalError(NotAdmitted(denial).to_string())),
-            _ => Ok(TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, retry_after: None }),
+            _ => Ok(TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, status: None, retry_after: None }),
         }
     }
 }

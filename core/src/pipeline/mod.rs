@@ -51,7 +51,7 @@ pub use explain::{SlotWait, TaskWait};
 pub use machine::Pipeline;
 pub use outcome::{
     Batch, DropReason, DroppedRow, Effect, FailureKind, FatalError, FinishedRowGroup, Hook, HookError,
-    ProviderDegraded, RetryKind, SaveError, Task, TaskOutcome, WorkerId,
+    ProviderDegraded, RetryKind, RetryableCount, SaveError, Task, TaskOutcome, WorkerId,
 };
 pub use plan::{Column, ColumnId, MAX_COLUMNS, Plan, PlanBuilder, PlanError, Strategy};
 pub use report::{ColumnReport, DroppedCount, Progress, RunReport, StopReason, TaskCounts};

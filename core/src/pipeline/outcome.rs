@@ -100,6 +100,33 @@ impl fmt::Display for RetryKind {
     }
 }
 
+/// Failures that may pass, of one kind and HTTP status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct RetryableCount {
+    /// What happened.
+    pub kind: RetryKind,
+    /// The HTTP status; `None`: there was none, or so many others were seen before that it is not counted apart.
+    pub status: Option<u16>,
+    /// How many of the last answers of each provider, as many as
+    /// [`PipelineConfig::degraded_window`](crate::pipeline::PipelineConfig::degraded_window) says. An admission timeout is no answer.
+    pub recent: u32,
+    /// How many since the run began.
+    pub total: u64,
+}
+
+impl fmt::Display for RetryableCount {
+    /// The total: `3 rate limited (HTTP 429)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_count(f, self.total, self)
+    }
+}
+
+fn write_count(f: &mut fmt::Formatter<'_>, number: u64, of: &RetryableCount) -> fmt::Result {
+    write!(f, "{number} {}", of.kind)?;
+    of.status.map_or(Ok(()), |status| write!(f, " (HTTP {status})"))
+}
+
 /// A failure that the same work would meet again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -148,6 +175,9 @@ pub enum TaskOutcome {
     Retryable {
         /// What happened.
         kind: RetryKind,
+        /// The HTTP status of the answer, if there was one.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        status: Option<u16>,
         /// The pause the provider asked for.
         #[cfg_attr(feature = "serde", serde(default))]
         retry_after: Option<Duration>,
@@ -316,22 +346,33 @@ impl From<&str> for SaveError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProviderDegraded {
-    /// The identity of the fairness group behind which it stands.
+    /// The task resource that stands for what is called; `None`: no request resource is known, and the fairness group is judged.
+    pub resource: Option<String>,
+    /// The identity of the fairness group of the first column that calls it.
     pub group: Vec<String>,
     /// Its last answers that were failures that may pass.
     pub retryable: u32,
     /// Of how many.
     pub window: u32,
+    /// These failures by kind and HTTP status, those of the window and those of the whole run.
+    pub failures: Vec<RetryableCount>,
 }
 
 impl fmt::Display for ProviderDegraded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { group, retryable, window } = self;
-        write!(
-            f,
-            "`{}` is degraded: {retryable} of its last {window} answers were failures that may pass",
-            group.join("/")
-        )
+        let Self { resource, group, retryable, window, failures } = self;
+        match resource {
+            Some(resource) => write!(f, "`{resource}`")?,
+            None => write!(f, "`{}`", group.join("/"))?,
+        }
+        write!(f, " is degraded: {retryable} of its last {window} answers were failures that may pass")?;
+        let mut separator = ": ";
+        for failure in failures.iter().filter(|failure| failure.recent > 0) {
+            f.write_str(separator)?;
+            write_count(f, u64::from(failure.recent), failure)?;
+            separator = ", ";
+        }
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::pipeline::outcome::{DropReason, Hook};
+use crate::pipeline::outcome::{DropReason, Hook, RetryableCount};
 use crate::pipeline::plan::ColumnId;
 use crate::pipeline::row_group::RowGroupBlock;
 use crate::time::{Duration, Instant};
@@ -215,6 +215,9 @@ pub struct RunReport {
     pub rows_not_started: u64,
     /// `rows_dropped` by column and reason, ascending.
     pub dropped: Vec<DroppedCount>,
+    /// Failures that may pass by kind and HTTP status, ascending.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub retryable: Vec<RetryableCount>,
     /// Row groups of the whole run.
     pub row_groups: u32,
     /// Row groups saved, by earlier runs too.

@@ -173,7 +173,7 @@ fn tasks_that_call_through_a_gate_share_its_slots() {
 #[test]
 fn a_task_that_is_rate_limited_is_tried_again_after_its_pause_with_one_timer() {
     let runtime = Runtime::new();
-    let pause = TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: Some(ms(200)) };
+    let pause = TaskOutcome::Retryable { kind: RetryKind::RateLimited, status: None, retry_after: Some(ms(200)) };
     let work =
         Arc::new(Work::new(move |task| async move { if task.attempt == 1 { pause } else { TaskOutcome::Success } }));
     let mut run = driver::run(runtime.host(), chain(20, 60), Arc::clone(&work));

@@ -214,7 +214,7 @@ impl Workload for Panicking {
 
     fn work(&self, task: Task) -> Self::Work {
         // Every first try fails, so that there is something to warn of.
-        let again = TaskOutcome::Retryable { kind: RetryKind::ServerError, retry_after: None };
+        let again = TaskOutcome::Retryable { kind: RetryKind::ServerError, status: None, retry_after: None };
         std::future::ready(Ok(if task.attempt == 1 { again } else { TaskOutcome::Success }))
     }
 

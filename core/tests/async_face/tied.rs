@@ -203,7 +203,11 @@ fn random_play(rng: &mut Rng) -> Play {
                     }
                     let token = task.token.filter(|_| roll(8) > 0);
                     let Ok(permit) = gate.acquire(request).for_task(token).await else {
-                        return TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, retry_after: None };
+                        return TaskOutcome::Retryable {
+                            kind: RetryKind::AdmissionTimeout,
+                            status: None,
+                            retry_after: None,
+                        };
                     };
                     host.sleep_until(host.now() + ms(roll(20))).await;
                     match roll(6) {

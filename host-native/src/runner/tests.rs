@@ -62,7 +62,7 @@ async fn a_refused_call_is_tried_again_and_no_row_is_lost() {
             }
             let pause = Some(Duration::from_millis(20));
             slot.finish(Completion::rate_limited(pause));
-            Ok(TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: pause })
+            Ok(TaskOutcome::Retryable { kind: RetryKind::RateLimited, status: None, retry_after: pause })
         })
         .start()
         .unwrap()
@@ -96,7 +96,7 @@ async fn a_column_that_calls_what_the_gate_does_not_know_is_refused_before_anyth
 #[test]
 fn a_call_that_was_not_let_out_in_time_is_tried_again() {
     let outcome = |reason| Result::from(NotAdmitted(Denial { reason, changes_at: None }));
-    let again = TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, retry_after: None };
+    let again = TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, status: None, retry_after: None };
     assert_eq!(outcome(DenialReason::QueueTimeout), Ok(again));
     assert_eq!(outcome(DenialReason::Shutdown), Ok(TaskOutcome::Cancelled));
     assert_eq!(outcome(DenialReason::Unavailable), Ok(TaskOutcome::Unavailable));

@@ -104,7 +104,7 @@ impl PipelineRun {
             3 => TaskOutcome::Unavailable,
             16..=21 => {
                 let pause = (!retry_after_ms.is_nan()).then(|| Duration::from_nanos((retry_after_ms * 1e6) as u64));
-                TaskOutcome::Retryable { kind: RETRIES[outcome as usize - 16], retry_after: pause }
+                TaskOutcome::Retryable { kind: RETRIES[outcome as usize - 16], status: None, retry_after: pause }
             }
             _ => TaskOutcome::Failed(FAILURES.get(outcome as usize - 32).copied().unwrap_or(FailureKind::Other)),
         };

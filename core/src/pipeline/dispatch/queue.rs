@@ -89,6 +89,12 @@ impl TaskQueue {
         self.routes[column.index()]
     }
 
+    /// The place of a resource among those of the run.
+    pub(crate) fn resource(&self, name: &str) -> Option<u32> {
+        let place = self.dispatcher.usage().position(|(known, ..)| known == name)?;
+        Some(place as u32)
+    }
+
     /// Distinct fairness groups.
     pub(crate) fn groups(&self) -> usize {
         self.groups

@@ -35,7 +35,7 @@ mod emitter;
 
 use crate::event::event_kinds;
 use crate::lease::{LeaseId, ReleaseAnswer};
-use crate::pipeline::outcome::{DropReason, Hook, RetryKind, TaskOutcome, WorkerId};
+use crate::pipeline::outcome::{DropReason, Hook, RetryKind, RetryableCount, TaskOutcome, WorkerId};
 use crate::pipeline::report::StopReason;
 use crate::pipeline::row_group::RowGroupBlock;
 use crate::request::RequestPressure;
@@ -143,7 +143,8 @@ pub enum SchedulerFact {
         /// Rows that it admitted and did not save.
         rows_dropped: u64,
     },
-    /// Where the run stands. Told whenever a row group has left, and before the run is over.
+    /// Where the run stands. Told whenever a row group has left, and before the run is over. [`SchedulerFact::RetryableFailures`] follow
+    /// with the failures that may pass.
     HealthSnapshot {
         /// Workers.
         running: u32,
@@ -211,9 +212,13 @@ pub enum SchedulerFact {
         /// How many outcomes were judged.
         window: u32,
     },
-    /// A provider mostly fails, though not for good. The correlation names the fairness group.
+    /// A provider mostly fails, though not for good. The correlation names the fairness group of a column that calls it;
+    /// [`SchedulerFact::RetryableFailures`] follow with its failures by kind.
     ProviderDegraded {
-        /// The group's last answers that were failures that may pass.
+        /// The task resource that stands for what is called, numbered as in [`SchedulerFact::AdmissionBlocked`]; `None`: the fairness
+        /// group is judged.
+        resource: Option<u32>,
+        /// Its last answers that were failures that may pass.
         retryable: u32,
         /// Of how many.
         window: u32,
@@ -341,6 +346,28 @@ pub enum SchedulerFact {
         /// What it was instead.
         answer: ReleaseAnswer,
     },
+    /// Failures that may pass, of one kind and HTTP status: after a [`SchedulerFact::HealthSnapshot`] those of the whole run, after a
+    /// [`SchedulerFact::ProviderDegraded`] those of that provider. See [`RetryableCount`].
+    RetryableFailures {
+        /// As in [`SchedulerFact::ProviderDegraded`]; `None` also for those of the whole run.
+        resource: Option<u32>,
+        /// What happened.
+        failure: RetryKind,
+        /// The HTTP status; `None`: there was none, or it is not counted apart.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        status: Option<u16>,
+        /// How many among the last answers.
+        recent: u32,
+        /// How many since the run began.
+        total: u64,
+    },
+}
+
+impl SchedulerFact {
+    pub(crate) fn retryable_failures(resource: Option<u32>, count: &RetryableCount) -> Self {
+        let RetryableCount { kind: failure, status, recent, total } = *count;
+        Self::RetryableFailures { resource, failure, status, recent, total }
+    }
 }
 
 event_kinds!(
@@ -380,6 +407,7 @@ event_kinds!(
     TaskCompleted,
     TaskLeaseReleased,
     ReleaseDiagnostic,
+    RetryableFailures,
 );
 
 /// A set of these kinds.

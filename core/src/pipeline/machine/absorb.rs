@@ -117,7 +117,7 @@ impl Pipeline {
                 self.drop_rows(key, DropReason::Failed(kind));
                 self.record_final(true);
             }
-            TaskOutcome::Retryable { kind, retry_after } => {
+            TaskOutcome::Retryable { kind, retry_after, .. } => {
                 counts.retryable += 1;
                 let decision = self.retries.policy().after_failure(now, key, kind, retry_after, entry.rounds);
                 self.keep_or_drop(key, decision, Some(kind));
@@ -178,18 +178,33 @@ impl Pipeline {
         self.unavailable.get_or_insert_with(|| group.clone());
     }
 
-    /// Warns of the provider behind a column's group, or stops the run, if its answers are bad enough.
+    /// Warns of the provider behind a column, or stops the run, if its answers are bad enough.
     fn judge_provider(&mut self, now: Instant, column: ColumnId, outcome: TaskOutcome) {
-        let group = self.tasks.route(column).group_index;
-        if let Some((retryable, window)) = self.health.record_outcome(now, group, outcome) {
-            self.emitter.group(now, column, SchedulerFact::ProviderDegraded { retryable, window });
-            let group = self.plan.columns()[column.index()].group.identity.clone();
-            self.effects.push_back(Effect::Warn(ProviderDegraded { group, retryable, window }));
+        let target = self.targets.of(column);
+        if let Some((retryable, window)) = self.retryable.record(now, target, outcome) {
+            self.warn_of(now, column, retryable, window);
         }
+        let group = self.tasks.route(column).group_index;
         if let Some(waited) = self.health.exhausted_for(now, group, outcome) {
             let group = self.plan.columns()[column.index()].group.identity.clone();
             self.stop(StopReason::ProviderExhausted { group, waited }, StopMode::DrainPartial);
         }
+    }
+
+    /// Warns of what a column's tasks call.
+    #[cold]
+    fn warn_of(&mut self, now: Instant, column: ColumnId, retryable: u32, window: u32) {
+        let number = self.targets.of(column);
+        let target = self.targets.get(number);
+        let failures = self.retryable.counts_of(number);
+        let (place, resource) = target.resource.clone().unzip();
+        let fact = SchedulerFact::ProviderDegraded { resource: place, retryable, window };
+        self.emitter.group(now, column, fact);
+        for count in &failures {
+            self.emitter.group(now, column, SchedulerFact::retryable_failures(place, count));
+        }
+        let group = target.group.clone();
+        self.effects.push_back(Effect::Warn(ProviderDegraded { resource, group, retryable, window, failures }));
     }
 
     fn record_final(&mut self, is_failure: bool) {

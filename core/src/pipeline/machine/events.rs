@@ -83,6 +83,11 @@ impl Pipeline {
             rows_dropped: self.tally.rows_dropped(),
         };
         self.emitter.run(now, fact);
+        if self.emitter.is_on() {
+            for count in self.retryable.counts() {
+                self.emitter.run(now, SchedulerFact::retryable_failures(None, &count));
+            }
+        }
     }
 
     #[cold]

@@ -42,7 +42,7 @@ use crate::pipeline::outcome::Effect;
 use crate::pipeline::plan::key::LocalKey;
 use crate::pipeline::plan::{ColumnId, Plan};
 use crate::pipeline::report::{StopReason, Tally};
-use crate::pipeline::retry::{Deferral, Health, Retries, RetryPolicy};
+use crate::pipeline::retry::{CallTargets, Deferral, Health, Retries, RetryPolicy, RetryableFailures};
 use crate::pipeline::row_group::{Pending, RowGroupTarget, RowGroups};
 use crate::request::RequestPressure;
 use crate::task::BoxedPolicy;
@@ -65,7 +65,9 @@ pub struct Pipeline {
     workers: Workers,
     turns: Turns,
     retries: Retries,
+    targets: CallTargets,
     deferral: Deferral,
+    retryable: RetryableFailures,
     health: Health,
     lifecycle: Lifecycle,
     tally: Tally,
@@ -96,6 +98,8 @@ impl Pipeline {
         let target = RowGroupTarget::new(config.adaptive, config.row_groups, config.row_group_size);
         let columns = plan.columns().len();
         let health = Health::new(&config, tasks.groups());
+        let targets = CallTargets::new(&plan, &tasks, &[]);
+        let retryable = RetryableFailures::new(&config, targets.len());
         let pending = Pending::new(config.rows, config.row_group_size, config.done_row_groups);
         Ok(Self {
             has_post_batch_hook: config.post_batch_hook,
@@ -103,7 +107,9 @@ impl Pipeline {
             workers: Workers::new(&plan, &tasks, config.yield_while_waiting),
             turns: Turns::new(&plan),
             retries: Retries::new(retry),
-            deferral: Deferral::new(&plan, &tasks),
+            deferral: Deferral::new(&plan, &targets),
+            targets,
+            retryable,
             health,
             lifecycle: Lifecycle::new(),
             tally: Tally::new(columns),

@@ -120,6 +120,7 @@ impl Pipeline {
             rows_dropped: tally.rows_dropped(),
             rows_not_started: pending.rows() - pending.done_rows() - tally.rows_in(),
             dropped: tally.dropped().to_vec(),
+            retryable: self.retryable.counts(),
             row_groups: pending.total(),
             row_groups_done: pending.done_groups() + tally.row_groups_saved(),
             columns: columns.collect(),

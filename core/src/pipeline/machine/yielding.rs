@@ -17,6 +17,7 @@ use crate::id::SlotKey;
 use crate::pipeline::event::SchedulerFact;
 use crate::pipeline::lifecycle::{RunState, StopMode};
 use crate::pipeline::outcome::WorkerId;
+use crate::pipeline::retry::{CallTargets, Deferral};
 use crate::request::{RequestAdmission, RequestPressure, ResourceId};
 use crate::time::Instant;
 use crate::yielding::{TaskResources, TaskToken};
@@ -27,10 +28,13 @@ impl Pipeline {
     /// is its number among those that share the controller; `calls` names the resources of the task stage
     /// that stand for a request resource, each with that resource.
     ///
-    /// From now on its tasks come with a [`TaskToken`], and [`Pipeline::update_pressure`] has calls to
-    /// sample.
+    /// From now on its tasks come with a [`TaskToken`], [`Pipeline::update_pressure`] has calls to
+    /// sample, and failures that may pass are judged by request resource instead of by fairness group.
     pub fn call_through(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
         self.workers.call_through(run, calls);
+        self.targets = CallTargets::new(&self.plan, &self.tasks, self.workers.calls());
+        self.deferral = Deferral::new(&self.plan, &self.targets);
+        self.retryable.watch(self.targets.len());
     }
 
     /// The request resources that stand behind resources of the task stage, as given to

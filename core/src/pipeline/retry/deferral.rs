@@ -1,12 +1,12 @@
 //! Whether failures keep new row groups from being of use.
 //!
 //! A new row group is of no use while all that it could do first would wait behind tasks that are to be tried
-//! again. This is judged by fairness group, so that a provider that fails does not hold back work for another
-//! one.
+//! again. This is judged by what tasks [call](super::CallTargets), so that a provider that fails does not hold back work for another
+//! one. Local work is no reason to admit a row group while its models wait: it would only take memory earlier.
 
 use alloc::vec::Vec;
 
-use crate::pipeline::dispatch::TaskQueue;
+use super::CallTargets;
 use crate::pipeline::plan::{ColumnId, Plan};
 use crate::pipeline::row_group::StateCounts;
 use crate::task::GroupKind;
@@ -14,14 +14,13 @@ use crate::task::GroupKind;
 /// The columns behind the first work of a row group.
 #[derive(Clone, Debug)]
 pub(crate) struct Deferral {
-    /// For each fairness group that a new row group needs first, the columns of that group. Those are the
-    /// groups of model columns that come after no other model column, or of the root columns if no column
-    /// calls a model.
+    /// For each target that a new row group calls first, its columns. Those are the targets of model columns that come after no
+    /// other model column, or of the root columns if no column calls a model.
     first: Vec<Vec<ColumnId>>,
 }
 
 impl Deferral {
-    pub(crate) fn new(plan: &Plan, tasks: &TaskQueue) -> Self {
+    pub(crate) fn new(plan: &Plan, targets: &CallTargets) -> Self {
         let is_model = |id: ColumnId| plan.columns()[id.index()].group.kind != GroupKind::Local;
         // Whether a column is a model's or comes after one.
         let mut is_late = alloc::vec![false; plan.columns().len()];
@@ -29,23 +28,23 @@ impl Deferral {
         for id in plan.order().iter().copied() {
             let comes_after = plan.upstreams(id).iter().any(|upstream| is_late[upstream.index()]);
             is_late[id.index()] = comes_after || is_model(id);
-            let group = tasks.route(id).group_index;
+            let target = targets.of(id);
             if plan.upstreams(id).is_empty() {
-                roots.push(group);
+                roots.push(target);
             }
             if is_model(id) && !comes_after {
-                first.push(group);
+                first.push(target);
             }
         }
         let first = if first.is_empty() { roots } else { first };
-        let columns_of = |group: usize| {
+        let columns_of = |target: usize| {
             let columns = plan.order().iter().copied();
-            columns.filter(|column| tasks.route(*column).group_index == group).collect()
+            columns.filter(|column| targets.of(*column) == target).collect()
         };
         Self { first: first.into_iter().map(columns_of).collect() }
     }
 
-    /// Whether every fairness group that a new row group needs first has a task that is to be tried again.
+    /// Whether every target that a new row group calls first has a task that is to be tried again.
     pub(crate) fn blocks_row_groups(&self, counts: &StateCounts) -> bool {
         self.first.iter().all(|columns| columns.iter().any(|column| counts.is_retrying(*column)))
     }

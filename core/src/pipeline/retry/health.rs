@@ -2,13 +2,12 @@
 //!
 //! *Early shutdown*: over the last `window` final outcomes (successes and failures for good), the share of
 //! failures reached the rate. *Provider exhausted*: every answer of a fairness group since its last other
-//! answer was a rate limit, for as long as patience lasts. *Provider degraded*: a warning, and no more: of
-//! the last `window` answers of a fairness group, the share that may pass (5xx, timeouts, rate limits)
-//! reached the rate; at most one in each pause.
+//! answer was a rate limit, for as long as patience lasts.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::retryable::is_provider_answer;
 use crate::pipeline::config::PipelineConfig;
 use crate::pipeline::outcome::{RetryKind, TaskOutcome};
 use crate::time::{Duration, Instant};
@@ -18,7 +17,6 @@ use crate::time::{Duration, Instant};
 pub(crate) struct Health {
     failures: FailureWindow,
     patience: Patience,
-    degraded: DegradedWatch,
 }
 
 impl Health {
@@ -27,25 +25,12 @@ impl Health {
         Self {
             failures: FailureWindow::new(config.shutdown_window, config.shutdown_rate),
             patience: Patience::new(config.rate_limit_patience, groups),
-            degraded: DegradedWatch::new(config.degraded_window, config.degraded_rate, config.degraded_pause, groups),
         }
     }
 
     /// Records a final outcome. Returns the failures in the window and its length if they are too many. O(1).
     pub(crate) fn record_final(&mut self, is_failure: bool) -> Option<(u32, u32)> {
         self.failures.observe(is_failure).map(|failures| (failures, self.failures.window as u32))
-    }
-
-    /// Records how a task of a fairness group ended. Returns the retryable outcomes in the window and its
-    /// length if it is time for a warning. O(1).
-    pub(crate) fn record_outcome(&mut self, now: Instant, group: usize, outcome: TaskOutcome) -> Option<(u32, u32)> {
-        let is_retryable = match outcome {
-            _ if !is_provider_answer(outcome) => return None,
-            TaskOutcome::Retryable { .. } => true,
-            _ => false,
-        };
-        let retryable = self.degraded.observe(now, group, is_retryable)?;
-        Some((retryable, self.degraded.window as u32))
     }
 
     /// Records how a task of a fairness group ended. Returns for how long the group has been answered nothing
@@ -59,17 +44,6 @@ impl Health {
         }
         None
     }
-}
-
-/// Whether an outcome comes from the provider, and not from this side.
-fn is_provider_answer(outcome: TaskOutcome) -> bool {
-    !matches!(
-        outcome,
-        TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, .. }
-            | TaskOutcome::Unavailable
-            | TaskOutcome::Cancelled
-            | TaskOutcome::Skipped
-    )
 }
 
 /// A sliding window over final outcomes.
@@ -124,48 +98,6 @@ impl Patience {
     }
 }
 
-/// How many of a fairness group's last answers were failures that may pass.
-#[derive(Clone, Debug)]
-struct DegradedWatch {
-    window: usize,
-    rate: Option<f64>,
-    pause: Duration,
-    groups: Vec<Recent>,
-}
-
-/// The last answers of one group.
-#[derive(Clone, Debug, Default)]
-struct Recent {
-    answers: VecDeque<bool>,
-    retryable: u32,
-    warned: Option<Instant>,
-}
-
-impl DegradedWatch {
-    fn new(window: u32, rate: Option<f64>, pause: Duration, groups: usize) -> Self {
-        Self { window: window as usize, rate, pause, groups: alloc::vec![Recent::default(); groups] }
-    }
-
-    /// Takes one answer in; answers how many of the window were retryable when it is time for a warning.
-    /// O(1).
-    fn observe(&mut self, now: Instant, group: usize, is_retryable: bool) -> Option<u32> {
-        let rate = self.rate?;
-        let recent = &mut self.groups[group];
-        if recent.answers.len() == self.window && recent.answers.pop_front() == Some(true) {
-            recent.retryable -= 1;
-        }
-        recent.answers.push_back(is_retryable);
-        recent.retryable += u32::from(is_retryable);
-        let is_bad = recent.answers.len() == self.window && f64::from(recent.retryable) >= rate * self.window as f64;
-        let is_quiet = recent.warned.is_none_or(|warned| now - warned >= self.pause);
-        if !is_bad || !is_quiet {
-            return None;
-        }
-        recent.warned = Some(now);
-        Some(recent.retryable)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,19 +112,6 @@ mod tests {
         assert_eq!(window.observe(false), None);
         assert_eq!(window.observe(true), None);
         assert_eq!(window.observe(true), Some(2));
-    }
-
-    #[test]
-    fn a_provider_that_mostly_fails_is_warned_of_once_in_each_pause() {
-        let at = |secs| Instant::ZERO + Duration::from_secs(secs);
-        let mut watch = DegradedWatch::new(4, Some(0.5), Duration::from_secs(60), 2);
-        let first: [Option<u32>; 4] = core::array::from_fn(|n| watch.observe(at(0), 0, n % 2 == 0));
-        assert_eq!(first, [None, None, None, Some(2)], "only a full window is judged");
-        assert_eq!(watch.observe(at(59), 0, true), None);
-        assert_eq!(watch.observe(at(60), 0, true), Some(3));
-        assert_eq!(watch.observe(at(60), 1, true), None, "another provider has answers of its own");
-        let better: [Option<u32>; 4] = core::array::from_fn(|_| watch.observe(at(500), 0, false));
-        assert_eq!(better, [Some(2), None, None, None]);
     }
 
     #[test]

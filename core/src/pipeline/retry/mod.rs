@@ -4,12 +4,18 @@
 //! | --- | --- |
 //! | `backoff` | whether and when a failed task is tried again |
 //! | `deferral` | whether failures keep new row groups from being of use |
-//! | `health` | when a provider counts as degraded, and when the run stops by itself |
+//! | `health` | when the run stops by itself |
+//! | `retryable` | when a provider counts as degraded; failures that may pass, by kind and HTTP status |
+//! | `targets` | what the tasks of a column call, by which the last two and `deferral` judge |
 
 mod backoff;
 mod deferral;
 mod health;
+mod retryable;
+mod targets;
 
 pub(crate) use backoff::{Retries, RetryDecision, RetryPolicy};
 pub(crate) use deferral::Deferral;
 pub(crate) use health::Health;
+pub(crate) use retryable::RetryableFailures;
+pub(crate) use targets::CallTargets;

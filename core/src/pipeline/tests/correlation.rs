@@ -40,7 +40,11 @@ fn every_event_of_a_call_names_the_execution_that_made_it() {
     duo.ask("a0");
     duo.ask("a1");
     duo.hang_up("a0", Completion::rate_limited(Some(Duration::from_secs(1))));
-    let outcome = TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: Some(Duration::from_secs(3)) };
+    let outcome = TaskOutcome::Retryable {
+        kind: RetryKind::RateLimited,
+        status: None,
+        retry_after: Some(Duration::from_secs(3)),
+    };
     duo.end("a0", outcome);
     duo.advance(Duration::from_secs(1));
     assert_eq!(duo.calling(), ["a1"]);

@@ -474,7 +474,7 @@ fn a_degraded_provider_is_told_with_its_group() {
     rig.end("a:0.0", retry(RetryKind::ServerError));
     rig.end("a:0.1", retry(RetryKind::ServerError));
     let told = only(&mut rig, ProviderDegraded);
-    assert_eq!(told[0].fact, SchedulerFact::ProviderDegraded { retryable: 2, window: 2 });
+    assert_eq!(told[0].fact, SchedulerFact::ProviderDegraded { resource: None, retryable: 2, window: 2 });
     let group_kind = Some(GroupKind::Local);
     assert_eq!(told[0].correlation, Correlation { group_kind, group, ..Correlation::default() });
     assert_eq!(rig.warnings.len(), told.len());
@@ -549,5 +549,5 @@ fn every_kind_has_a_bit_of_its_own() {
         let held = SchedulerEventKind::ALL.iter().filter(|other| only.contains(**other)).count();
         assert_eq!((held, *kind as usize), (1, at));
     }
-    assert_eq!(SchedulerEventKind::ALL.len(), 35);
+    assert_eq!(SchedulerEventKind::ALL.len(), 36);
 }

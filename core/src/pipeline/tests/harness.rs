@@ -4,8 +4,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::*;
+use crate::id::SlotKey;
 use crate::lease::ReleaseAnswer;
 use crate::pipeline::event::{Interest, SchedulerEvent};
+use crate::request::ResourceId;
 use crate::time::{Duration, Instant};
 
 /// A pipeline, its clock, and what it has asked for so far.
@@ -33,6 +35,20 @@ impl Rig {
     /// A started pipeline over the columns.
     pub(crate) fn start(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Self {
         Self::start_with(columns, config, Interest::NONE)
+    }
+
+    /// The same, where task resources stand for request resources.
+    pub(crate) fn start_calling(
+        columns: impl IntoIterator<Item = Column>,
+        config: PipelineConfig,
+        calls: &[(&str, ResourceId)],
+    ) -> Self {
+        let mut rig = Self::new(columns, config);
+        rig.pipeline.set_interest(Interest::ALL);
+        rig.pipeline.call_through(SlotKey::from_bits(0), calls);
+        rig.pipeline.start(rig.now);
+        rig.drain();
+        rig
     }
 
     /// The same, telling these events.
@@ -274,11 +290,11 @@ pub(crate) fn rows(rows: u64, row_group_size: u32) -> PipelineConfig {
 }
 
 pub(crate) fn retry(kind: RetryKind) -> TaskOutcome {
-    TaskOutcome::Retryable { kind, retry_after: None }
+    TaskOutcome::Retryable { kind, status: None, retry_after: None }
 }
 
 pub(crate) fn rate_limited(retry_after: Duration) -> TaskOutcome {
-    TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: Some(retry_after) }
+    TaskOutcome::Retryable { kind: RetryKind::RateLimited, status: None, retry_after: Some(retry_after) }
 }
 
 pub(crate) const FAILED: TaskOutcome = TaskOutcome::Failed(FailureKind::Request);

@@ -113,7 +113,7 @@ impl Weather {
         } else if draw < self.failed + self.retryable {
             let kind = kinds[rng.below(5) as usize];
             let retry_after = (rng.below(2) == 0).then(|| Duration::from_millis(rng.below(900)));
-            TaskOutcome::Retryable { kind, retry_after }
+            TaskOutcome::Retryable { kind, status: None, retry_after }
         } else if draw < self.failed + self.retryable + self.fatal {
             return Err("a bug".into());
         } else if draw < self.failed + self.retryable + self.fatal + self.lost {

@@ -5,6 +5,7 @@ mod correlation;
 mod event_checker;
 mod events;
 mod explain;
+mod failures;
 mod harness;
 mod hooks;
 #[cfg(feature = "sim")]

@@ -137,7 +137,10 @@ fn a_retryable_failure_is_dropped_when_its_retries_are_used_up() {
 #[test]
 fn a_salvage_round_waits_for_the_providers_retry_after() {
     let mut rig = Rig::start([cell("a", &[])], rows(1, 1));
-    rig.end("a:0.0", TaskOutcome::Retryable { kind: RetryKind::ServerError, retry_after: Some(millis(7_000)) });
+    rig.end(
+        "a:0.0",
+        TaskOutcome::Retryable { kind: RetryKind::ServerError, status: None, retry_after: Some(millis(7_000)) },
+    );
     assert_eq!((rig.running.len(), rig.pipeline.poll_timeout()), (0, Some(Instant::ZERO + millis(7_000))));
     rig.advance(millis(7_000));
     assert_eq!(rig.running_names(), ["a:0.0"]);

@@ -390,7 +390,14 @@ fn a_provider_that_pauses_keeps_no_slot_from_another() {
     let mut duo = Duo::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(2, 6));
     duo.ask("a0");
     duo.hang_up("a0", Completion::rate_limited(Some(Duration::from_secs(2))));
-    duo.end("a0", TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: Some(Duration::from_secs(2)) });
+    duo.end(
+        "a0",
+        TaskOutcome::Retryable {
+            kind: RetryKind::RateLimited,
+            status: None,
+            retry_after: Some(Duration::from_secs(2)),
+        },
+    );
     // Whatever of column `a` starts waits without a slot, so column `b` is never without one.
     for n in 0..6 {
         let waiting: Vec<String> =
@@ -490,7 +497,8 @@ fn random_run(seed: u64) -> u64 {
                 duo.hang_up(&label, completion);
             }
             (_, 5) => duo.end(&label, TaskOutcome::Cancelled),
-            (_, 6) => duo.end(&label, TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: None }),
+            (_, 6) => duo
+                .end(&label, TaskOutcome::Retryable { kind: RetryKind::RateLimited, status: None, retry_after: None }),
             (_, 7) => duo.advance(Duration::from_millis(rng.below(60))),
             _ if rng.below(400) == 0 => {
                 duo.pipeline.cancel(duo.now);

@@ -39,7 +39,7 @@ struct Record {
     cap: u32,
 }
 
-const RETRY: TaskOutcome = TaskOutcome::Retryable { kind: RetryKind::Timeout, retry_after: None };
+const RETRY: TaskOutcome = TaskOutcome::Retryable { kind: RetryKind::Timeout, status: None, retry_after: None };
 
 /// A host that writes down all it sees, and does one thing after another.
 struct Host {

@@ -227,7 +227,7 @@ impl World {
 
     /// When a call ends, whether it holds one of the provider's slots, and what it comes to.
     fn consequence(&self, answer: Answer) -> (Instant, bool, Completion, TaskOutcome) {
-        let retryable = |kind, retry_after| TaskOutcome::Retryable { kind, retry_after };
+        let retryable = |kind, retry_after| TaskOutcome::Retryable { kind, status: None, retry_after };
         match answer {
             Answer::Accept { finish_at } => (finish_at, true, Outcome::Success.into(), TaskOutcome::Success),
             Answer::Spoil { at, .. } => {
@@ -370,5 +370,5 @@ fn place_of(task: &Task) -> Place {
 }
 
 fn not_admitted() -> TaskOutcome {
-    TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, retry_after: None }
+    TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, status: None, retry_after: None }
 }

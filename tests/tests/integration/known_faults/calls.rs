@@ -241,7 +241,7 @@ fn no_clock_reading_is_used_again_after_a_long_wait() {
 
     let (runtime, begun) = (Runtime::new(), Rc::<RefCell<Vec<Instant>>>::default());
     let (host, log) = (runtime.host(), Rc::clone(&begun));
-    let refused = TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: Some(ms(2_000)) };
+    let refused = TaskOutcome::Retryable { kind: RetryKind::RateLimited, status: None, retry_after: Some(ms(2_000)) };
     let work = Tasks::new(move |task| {
         log.borrow_mut().push(host.now());
         let sleep = host.sleep_until(host.now() + ms(HOUR));

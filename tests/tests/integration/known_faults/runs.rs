@@ -150,8 +150,10 @@ fn no_two_hash_recipes_for_one_task_id() {
     // Every way that a task's id is made or looked for: queued, delayed, deferred, dropped while queued, for rows and
     // for whole row groups.
     let end = |what: &Spawned| match *what {
-        ("a", _, Some(0), 1) => TaskOutcome::Retryable { kind: RetryKind::RateLimited, retry_after: Some(ms(500)) },
-        ("b", _, Some(2), 1) => TaskOutcome::Retryable { kind: RetryKind::Timeout, retry_after: None },
+        ("a", _, Some(0), 1) => {
+            TaskOutcome::Retryable { kind: RetryKind::RateLimited, status: None, retry_after: Some(ms(500)) }
+        }
+        ("b", _, Some(2), 1) => TaskOutcome::Retryable { kind: RetryKind::Timeout, status: None, retry_after: None },
         ("a", _, Some(1), 1) | ("all", 1, None, 1) => TaskOutcome::Failed(FailureKind::Request),
         ("seed", 2, None, 1) => TaskOutcome::Cancelled,
         _ => TaskOutcome::Success,
