@@ -28,7 +28,7 @@ use crate::interrupt::{Interrupts, StopSignal};
 use crate::job::{GeneratedColumn, Job};
 use crate::models::{Models, task_resources};
 use crate::observe::Watch;
-use crate::observe::jsonl::EventNames;
+use crate::observe::jsonl::{EventNames, ResourceName};
 use crate::observe::trace::TraceFile;
 use crate::output::{
     DoneRowGroups, Existing, FilePlace, Identity, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputError, RunState,
@@ -189,15 +189,15 @@ fn sinks(
 ) -> Result<Sinks, Error> {
     let unwritable =
         |path: &Option<PathBuf>, source| OutputError::Io { path: path.clone().unwrap_or_default(), source };
-    let resources: Vec<_> = models.providers().iter().map(|provider| (provider.resource(), &*provider.label)).collect();
-    let trace = request.trace.as_deref().map(|path| TraceFile::create(path, &job.plan, &resources)).transpose();
-    let trace = trace.map_err(|source| unwritable(&request.trace, source))?;
     let names = EventNames {
         columns: job.plan.columns().iter().map(|column| column.name.clone()).collect(),
         resources: models.resource_names(),
         first_row: job.rows.start,
         row_group_size: file.run.row_group_size.get(),
     };
+    let resources: Vec<_> = names.resources.iter().map(ResourceName::traced).collect();
+    let trace = request.trace.as_deref().map(|path| TraceFile::create(path, &job.plan, &resources)).transpose();
+    let trace = trace.map_err(|source| unwritable(&request.trace, source))?;
     let events = request.events.as_deref().map(|path| (path, &names));
     Ok(watch.sinks(events, trace).map_err(|source| unwritable(&request.events, source))?)
 }

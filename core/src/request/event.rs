@@ -219,6 +219,8 @@ pub enum RequestFact {
     ProviderRecovered {
         /// The first failure of the outage.
         since: Instant,
+        /// When limits have climbed to what they were, unless a failure or a rate limit ends the climb before.
+        full_at: Instant,
     },
     /// Calls to the provider are rejected.
     ProviderUnavailable {

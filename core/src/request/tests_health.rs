@@ -305,7 +305,7 @@ fn the_events_tell_an_outage_from_its_first_failure_to_its_end() {
     let expected = [
         RequestFact::ProviderDown { since: began, probe_at },
         RequestFact::ProviderProbed { lease },
-        RequestFact::ProviderRecovered { since: began },
+        RequestFact::ProviderRecovered { since: began, full_at: bench.now + Duration::from_secs(1) },
     ];
     assert_eq!(emitted, expected);
 }

@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 use serde::{Deserialize, Serialize};
+use tidegate_core::observe::trace::TracedResource;
 use tidegate_core::observe::{Envelope, SCHEMA, Sink, SinkError};
 use tidegate_core::pipeline::event::SchedulerEvent;
 use tidegate_core::request::event::RequestEvent;
@@ -44,6 +45,14 @@ pub struct ResourceName {
     pub model: ProviderModelId,
     /// Provider, model and domain.
     pub name: String,
+}
+
+impl ResourceName {
+    /// The resource as a trace shows it.
+    #[must_use]
+    pub fn traced(&self) -> TracedResource<'_> {
+        TracedResource { resource: self.resource, model: self.model, name: &self.name }
+    }
 }
 
 /// The line of the names.

@@ -4,11 +4,10 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use tidegate_core::observe::trace::{Trace, request_interest, scheduler_interest};
+use tidegate_core::observe::trace::{Trace, TracedResource, request_interest, scheduler_interest};
 use tidegate_core::observe::{Sink, SinkError};
 use tidegate_core::pipeline::Plan;
 use tidegate_core::pipeline::event::{Interest, SchedulerEvent};
-use tidegate_core::request::ResourceId;
 use tidegate_core::request::event::{Interest as RequestInterest, RequestEvent};
 use tidegate_core::time::Instant;
 
@@ -24,14 +23,14 @@ pub struct TraceFile<W: Write = BufWriter<File>> {
 
 impl TraceFile {
     /// Creates the file, or empties it.
-    pub fn create(path: &Path, plan: &Plan, resources: &[(ResourceId, &str)]) -> io::Result<Self> {
+    pub fn create(path: &Path, plan: &Plan, resources: &[TracedResource<'_>]) -> io::Result<Self> {
         Self::writing_to(BufWriter::new(File::create(path)?), plan, resources)
     }
 }
 
 impl<W: Write> TraceFile<W> {
     /// The same for any writer.
-    pub fn writing_to(mut to: W, plan: &Plan, resources: &[(ResourceId, &str)]) -> io::Result<Self> {
+    pub fn writing_to(mut to: W, plan: &Plan, resources: &[TracedResource<'_>]) -> io::Result<Self> {
         to.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
         Ok(Self { trace: Trace::new(plan, resources), to, latest: Instant::ZERO, is_first: true })
     }

@@ -79,8 +79,8 @@ export interface EventFacts {
   provider_down: { readonly sinceMs: number; readonly probeAtMs: number };
   /** The one call goes out that finds out whether the provider is back. */
   provider_probed: { readonly lease: number };
-  /** The provider is back, which failed first then. */
-  provider_recovered: { readonly sinceMs: number };
+  /** The provider is back, which failed first then; limits have climbed to what they were at `fullAtMs`. On the clock of `atMs`. */
+  provider_recovered: { readonly sinceMs: number; readonly fullAtMs: number };
   /** Calls to the provider are denied, until one call finds out whether it can be used again: when, on the clock of `atMs`. */
   provider_unavailable: { readonly cause: UnavailableCause; readonly probeAtMs: number | undefined };
 }
@@ -134,7 +134,7 @@ const KINDS: readonly (readonly [kind: GateEventKind, fields: Fields])[] = [
   ["budget_corrected", [["dimension", dimension], ["before", plain], ["after", plain]]],
   ["provider_down", [["sinceMs", plain], ["probeAtMs", plain]]],
   ["provider_probed", [["lease", plain]]],
-  ["provider_recovered", [["sinceMs", plain]]],
+  ["provider_recovered", [["sinceMs", plain], ["fullAtMs", plain]]],
   ["provider_unavailable", [["cause", cause], ["probeAtMs", maybe]]],
 ];
 

@@ -75,7 +75,9 @@ fn details(fact: &RequestFact) -> [f64; 4] {
         RequestFact::ProviderDown { since, probe_at } => {
             [span(since - Instant::ZERO), span(probe_at - Instant::ZERO), NONE, NONE]
         }
-        RequestFact::ProviderRecovered { since } => [span(since - Instant::ZERO), NONE, NONE, NONE],
+        RequestFact::ProviderRecovered { since, full_at } => {
+            [span(since - Instant::ZERO), span(full_at - Instant::ZERO), NONE, NONE]
+        }
         RequestFact::ProviderUnavailable { cause, probe_at } => {
             [f64::from(cause as u32), optional(probe_at.map(|at| at - Instant::ZERO)), NONE, NONE]
         }

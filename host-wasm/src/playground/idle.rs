@@ -24,7 +24,8 @@ struct Part {
 /// That of `submission`, then of each model.
 pub(super) fn splits(world: &World) -> Vec<IdleSplit> {
     let figures = world.figures().unwrap_or_default();
-    let models = figures.requests.iter().zip(world.resources()).map(|(figures, (_, name))| split(name, figures));
+    let models =
+        figures.requests.iter().zip(world.resources()).map(|(figures, resource)| split(resource.name, figures));
     figures.tasks.iter().take(1).map(|figures| split(&figures.name, figures)).chain(models).collect()
 }
 

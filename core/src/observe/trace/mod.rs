@@ -8,6 +8,7 @@
 //! | workers | one for each worker slot: its tasks as slices, waits without resources inside them; how many run and are queued |
 //! | one for each provider resource | a track for each call that can be out at once, one for cooldowns, the waits; limit, calls out, calls waiting |
 //! | row groups | one for each row group in work at once, from its admission to its checkpoint |
+//! | outages, if there are any | one for each provider and model: when it is down, probed, recovering and unavailable |
 //!
 //! Memory is bounded by what is open at once; [`Trace::take`] hands over what is complete. [`Trace::finish`] closes what the
 //! run left open. It needs the events of [`scheduler_interest`] and
@@ -16,6 +17,7 @@
 //! [format]: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 
 mod lanes;
+mod outages;
 mod requests;
 mod tasks;
 #[cfg(all(test, feature = "sim"))]
@@ -24,13 +26,14 @@ mod tests;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use self::outages::Outages;
 use self::requests::Calls;
 use self::tasks::Tasks;
 use crate::observe::{Sink, SinkError};
 use crate::pipeline::Plan;
 use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
-use crate::request::ResourceId;
 use crate::request::event::{Interest as RequestInterest, RequestEvent, RequestEventKind};
+use crate::request::{ProviderModelId, ResourceId};
 use crate::time::Instant;
 
 /// The events of the pipeline that a trace shows.
@@ -65,6 +68,10 @@ pub fn request_interest() -> RequestInterest {
         RequestEventKind::LimitDecreased,
         RequestEventKind::LimitIncreased,
         RequestEventKind::RampStep,
+        RequestEventKind::ProviderDown,
+        RequestEventKind::ProviderProbed,
+        RequestEventKind::ProviderRecovered,
+        RequestEventKind::ProviderUnavailable,
     ])
 }
 
@@ -72,8 +79,21 @@ pub fn request_interest() -> RequestInterest {
 const WORKERS: u32 = 1;
 /// The process of the row groups.
 const ROW_GROUPS: u32 = 2;
+/// The process of the outages.
+const OUTAGES: u32 = 3;
 /// The processes of the resources, from this one on.
-const RESOURCES: u32 = 3;
+const RESOURCES: u32 = 4;
+
+/// A request resource that calls of the run go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TracedResource<'a> {
+    /// The resource.
+    pub resource: ResourceId,
+    /// Its provider and model, which other resources may share.
+    pub model: ProviderModelId,
+    /// Its name in the trace.
+    pub name: &'a str,
+}
 
 /// One event of the Trace Event Format.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,18 +160,19 @@ pub struct Trace {
     out: Out,
     tasks: Tasks,
     calls: Calls,
+    outages: Outages,
 }
 
 impl Trace {
     /// A trace of a run of `plan`, whose calls go to `resources`.
     #[must_use]
-    pub fn new(plan: &Plan, resources: &[(ResourceId, &str)]) -> Self {
+    pub fn new(plan: &Plan, resources: &[TracedResource<'_>]) -> Self {
         let mut out = Out::default();
         out.process(WORKERS, "workers");
         out.process(ROW_GROUPS, "row groups");
         let columns = plan.columns().iter().map(|column| column.name.clone()).collect();
         let calls = Calls::new(resources, &mut out);
-        Self { out, tasks: Tasks::new(columns), calls }
+        Self { out, tasks: Tasks::new(columns), calls, outages: Outages::new(resources) }
     }
 
     /// Shows an event of the pipeline.
@@ -162,12 +183,14 @@ impl Trace {
     /// Shows an event of request admission.
     pub fn on_request(&mut self, event: &RequestEvent) {
         self.calls.on_event(event, &mut self.out);
+        self.outages.on_event(event, &mut self.out);
     }
 
     /// Closes what is open at the end of the run.
     pub fn finish(&mut self, at: Instant) {
         self.tasks.finish(at, &mut self.out);
         self.calls.finish(at, &mut self.out);
+        self.outages.finish(at, &mut self.out);
     }
 
     /// What is complete since the last call.

@@ -6,7 +6,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::lanes::Lanes;
-use super::{Out, RESOURCES, Track};
+use super::{Out, RESOURCES, TracedResource, Track};
 use crate::lease::LeaseId;
 use crate::request::event::{EventPlace, RequestEvent, RequestFact};
 use crate::request::{ResourceId, WaiterId};
@@ -35,11 +35,18 @@ struct Resource {
 const COOLDOWN: u32 = 1_000_000;
 
 impl Calls {
-    pub(super) fn new(resources: &[(ResourceId, &str)], out: &mut Out) -> Self {
-        let resources = resources.iter().zip(RESOURCES..).map(|((id, name), pid)| {
-            out.process(pid, name);
+    pub(super) fn new(resources: &[TracedResource<'_>], out: &mut Out) -> Self {
+        let resources = resources.iter().zip(RESOURCES..).map(|(resource, pid)| {
+            out.process(pid, resource.name);
             out.track((pid, COOLDOWN), "cooldown".to_string());
-            Resource { id: *id, pid, lanes: Lanes::new(pid, "call"), cooldown: None, waiting: 0, limit: 0 }
+            Resource {
+                id: resource.resource,
+                pid,
+                lanes: Lanes::new(pid, "call"),
+                cooldown: None,
+                waiting: 0,
+                limit: 0,
+            }
         });
         Self { resources: resources.collect(), leases: BTreeMap::default(), waits: BTreeMap::default() }
     }

@@ -197,7 +197,10 @@ impl ProviderModel {
             Change::None | Change::StreakEnded | Change::Cleared | Change::ProbeDue => return,
             Change::Unavailable { cause, probe_at } => RequestFact::ProviderUnavailable { cause, probe_at },
             Change::Down { since, probe_at } => RequestFact::ProviderDown { since, probe_at },
-            Change::Recovered { since } => RequestFact::ProviderRecovered { since },
+            Change::Recovered { since } => {
+                let span = self.health.as_deref().map_or(Duration::ZERO, Health::recovery);
+                RequestFact::ProviderRecovered { since, full_at: now + span }
+            }
         };
         if shared.events.is_on() {
             shared.events.push_about(now, EventPlace::Model(self.id), about, fact);

@@ -3,10 +3,11 @@
 use alloc::vec::Vec;
 
 use super::World;
+use crate::observe::trace::TracedResource;
 use crate::observe::{Sink, SinkError};
 use crate::pipeline::event::{Interest, SchedulerEvent};
+use crate::request::RequestAdmission;
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
-use crate::request::{RequestAdmission, ResourceId};
 use crate::sim::scenario::{Scenario, ScenarioError};
 
 /// Listening to a run.
@@ -27,8 +28,11 @@ impl World {
     }
 
     /// The request resource of each model, with the model's name, in the order of the scenario.
-    pub fn resources(&self) -> impl Iterator<Item = (ResourceId, &str)> {
-        self.providers.iter().map(|provider| (provider.resource, &*provider.name))
+    pub fn resources(&self) -> impl Iterator<Item = TracedResource<'_>> {
+        self.providers.iter().filter_map(|provider| {
+            let model = self.admission.owner(provider.resource)?;
+            Some(TracedResource { resource: provider.resource, model, name: &provider.name })
+        })
     }
 
     /// Runs to the end and feeds all events to `sink`, up to its first error. It is not told to finish.

@@ -52,7 +52,7 @@ fn facts() -> Vec<RequestFact> {
         BudgetCorrected { dimension: Dimension::InputTokens, before: -1, after: 9 },
         ProviderDown { since: at(1), probe_at: at(2) },
         ProviderProbed { lease },
-        ProviderRecovered { since: at(1) },
+        ProviderRecovered { since: at(1), full_at: at(2) },
         ProviderUnavailable { cause: UnavailableCause::KeyRefused },
     ]
 }
@@ -121,7 +121,8 @@ fn no_event_holds_an_object_that_does_not_serialise() {
     let resource = machine_of(1, AimdConfig::default()).1;
     for (fact, kind) in facts.into_iter().zip(KINDS) {
         assert_eq!(json(&fact.kind()), kind);
-        let event = RequestEvent { sequence: 7, at: at(1), place: EventPlace::Resource(resource), fact };
+        let event =
+            RequestEvent { sequence: 7, at: at(1), place: EventPlace::Resource(resource), correlation: None, fact };
         let written = json(&event);
         assert_snake_case(&written);
         assert_eq!(

@@ -1,0 +1,129 @@
+//! Providers that are down, found out about, recovering or unavailable: a track for each provider and model.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::{OUTAGES, Out, TracedResource};
+use crate::call::Outcome;
+use crate::lease::LeaseId;
+use crate::request::event::{EventPlace, RequestEvent, RequestFact};
+use crate::request::{ProviderModelId, ResourceId};
+use crate::time::Instant;
+
+/// The providers and models.
+#[derive(Clone, Debug)]
+pub(super) struct Outages {
+    models: Vec<Model>,
+    /// Whether the process and its tracks have their names: a run without an outage shows none of them.
+    is_named: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Model {
+    id: ProviderModelId,
+    /// The names of its resources.
+    name: String,
+    resources: Vec<ResourceId>,
+    state: Option<State>,
+}
+
+/// What a provider and model is, if it is not healthy.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    phase: Phase,
+    since: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Down,
+    /// The call that finds out whether it is back.
+    Probing(LeaseId),
+    /// Its limits climb until this instant.
+    Recovering(Instant),
+    Unavailable,
+}
+
+impl Phase {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Probing(_) => "probing",
+            Self::Recovering(_) => "recovering",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+impl Outages {
+    pub(super) fn new(resources: &[TracedResource<'_>]) -> Self {
+        let mut models: Vec<Model> = Vec::new();
+        for TracedResource { resource, model, name } in resources {
+            if let Some(known) = models.iter_mut().find(|known| known.id == *model) {
+                known.resources.push(*resource);
+                known.name.extend([", ", name]);
+            } else {
+                let resources = [*resource].into();
+                models.push(Model { id: *model, name: (*name).to_string(), resources, state: None });
+            }
+        }
+        Self { models, is_named: false }
+    }
+
+    pub(super) fn on_event(&mut self, event: &RequestEvent, out: &mut Out) {
+        let is_it = |model: &Model| match event.place {
+            EventPlace::Model(id) => model.id == id,
+            EventPlace::Resource(id) => model.resources.contains(&id),
+            EventPlace::Controller => false,
+        };
+        let Some(at) = self.models.iter().position(is_it) else { return };
+        let phase = self.models[at].state.map(|state| state.phase);
+        let next = match event.fact {
+            RequestFact::ProviderDown { .. } => Some(Phase::Down),
+            RequestFact::ProviderProbed { lease } => Some(Phase::Probing(lease)),
+            RequestFact::ProviderRecovered { full_at, .. } => Some(Phase::Recovering(full_at)),
+            RequestFact::ProviderUnavailable { .. } => Some(Phase::Unavailable),
+            RequestFact::LeaseReleased { lease, outcome, .. } => match phase {
+                // It was cancelled, and told nothing.
+                Some(Phase::Probing(probe)) if probe == lease => Some(Phase::Down),
+                // The climb ends early.
+                Some(Phase::Recovering(_)) if outcome == Outcome::RateLimited || outcome.is_counted_failure() => None,
+                _ => return,
+            },
+            _ => return,
+        };
+        self.enter(event.at, at, next, out);
+    }
+
+    /// Shows the phase that ends, and begins the next; `None`: it is healthy.
+    fn enter(&mut self, now: Instant, at: usize, next: Option<Phase>, out: &mut Out) {
+        let state = self.models[at].state;
+        self.models[at].state = match state {
+            // Told once more: nothing has changed.
+            Some(State { phase, since }) if next == Some(phase) => Some(State { phase, since }),
+            _ => next.map(|phase| State { phase, since: now }),
+        };
+        let Some(State { phase, since }) = state.filter(|state| next != Some(state.phase)) else { return };
+        let end = match phase {
+            Phase::Recovering(full_at) => full_at.min(now),
+            _ => now,
+        };
+        self.name_tracks(out);
+        out.slice((OUTAGES, at as u32 + 1), "outage", phase.name().to_string(), [since, end]);
+    }
+
+    fn name_tracks(&mut self, out: &mut Out) {
+        if !core::mem::replace(&mut self.is_named, true) {
+            out.process(OUTAGES, "outages");
+            for (model, tid) in self.models.iter().zip(1..) {
+                out.track((OUTAGES, tid), model.name.clone());
+            }
+        }
+    }
+
+    pub(super) fn finish(&mut self, now: Instant, out: &mut Out) {
+        for at in 0..self.models.len() {
+            self.enter(now, at, None, out);
+        }
+    }
+}
