@@ -12,6 +12,7 @@
 //! | `order` | no task starts before its upstreams are complete; ordered columns keep their order |
 //! | `caps` | the limits of resources, of workers and of row groups hold |
 //! | `calls` | no more calls are out than the model bears, and the run leaves none behind |
+//! | `joined` | a call names the execution of the task that makes it, and a worker has that task |
 //! | `outages` | a provider that is down is left alone but for one probe at a time, and one that fails is taken down |
 //! | `room` | no call waits while its model has room for it, whatever else waits |
 //! | `leases` | no worker starts without a lease, none ends twice, and all leases come back |
@@ -30,6 +31,7 @@ mod caps;
 mod checkpoints;
 mod fifo;
 mod hooks;
+mod joined;
 mod leases;
 mod once;
 mod order;
@@ -66,6 +68,8 @@ pub enum Law {
     Caps,
     /// Limits of the models hold.
     Calls,
+    /// A call names the task that makes it.
+    Joined,
     /// A provider that is down is left alone.
     Outages,
     /// No call waits while its model has room for it.
@@ -191,6 +195,7 @@ pub struct RunChecker {
     order: order::Order,
     caps: caps::Caps,
     calls: calls::Calls,
+    joined: joined::Joined,
     outages: outages::Outages,
     room: room::Room,
     leases: leases::Leases,
@@ -233,6 +238,7 @@ impl RunChecker {
             order: order::Order::default(),
             caps: caps::Caps::of(&rules),
             calls: calls::Calls::default(),
+            joined: joined::Joined::default(),
             outages: outages::Outages::default(),
             room: room::Room::default(),
             leases: leases::Leases::default(),
@@ -255,9 +261,11 @@ impl RunChecker {
         self.outages.owned_by(resource, model);
     }
 
-    /// Says that nobody else makes calls through the controller. Without it, calls that begin after a stop are not checked.
+    /// Says that nobody else makes calls through the controller. Without it, calls that begin after a stop, or that name no task, are not
+    /// checked.
     pub fn call_alone(&mut self) {
         self.stops.call_alone();
+        self.joined.call_alone();
     }
 
     /// The next event of the run.
@@ -265,7 +273,7 @@ impl RunChecker {
         let (at, task) = (event.at, books::task_of(event));
         let Self { rules, books, .. } = self;
         ask_all!(
-            self, at, task, stream once order caps leases fifo hooks checkpoints rows stops,
+            self, at, task, stream once order caps joined leases fifo hooks checkpoints rows stops,
             |check| check.on_event(rules, books, event)
         );
         self.books.on_event(event);
@@ -274,7 +282,7 @@ impl RunChecker {
 
     /// The next event of request admission.
     pub fn on_request_event(&mut self, event: &RequestEvent) -> Result<(), Violation> {
-        ask_all!(self, event.at, None, stream calls outages room, |check| check.on_request(event));
+        ask_all!(self, event.at, None, stream calls joined outages room, |check| check.on_request(event));
         Ok(())
     }
 

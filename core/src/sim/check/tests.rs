@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::lease::ReleaseAnswer;
-use crate::pipeline::event::{Interest, SchedulerFact, StopKind};
+use crate::pipeline::event::{Correlation, Interest, SchedulerFact, StopKind};
 use crate::pipeline::{
     Column, DropReason, Effect, FailureKind, Pipeline, PlanBuilder, RetryKind, Strategy, Task, TaskOutcome,
 };
-use crate::request::event::{Interest as RequestInterest, RequestFact};
+use crate::request::event::{Interest as RequestInterest, RequestEventKind, RequestFact};
 use crate::request::{Acquire, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestLease};
 use crate::task::TaskGroup;
 use crate::time::Duration;
@@ -341,6 +341,17 @@ fn a_call_too_many_and_one_that_is_left_out_are_broken_calls() {
         }
     }
     assert_eq!(beyond.broken(), Law::Calls, "two calls are out under a limit of one");
+}
+
+#[test]
+fn a_call_that_names_no_worker_s_task_is_found() {
+    let mut forged = record();
+    let granted =
+        |step: &Step| matches!(step, Step::Request(event) if event.fact.kind() == RequestEventKind::LeaseAcquired);
+    let at = forged.find(granted);
+    let Step::Request(event) = &mut forged.steps[at] else { panic!("a request") };
+    event.correlation = Some(Correlation { task: Some(1 << 40), attempt: Some(1), ..Correlation::default() });
+    assert_eq!(forged.broken(), Law::Joined);
 }
 
 #[test]
