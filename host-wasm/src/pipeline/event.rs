@@ -93,7 +93,14 @@ fn fact(fact: &Fact) -> [f64; FACT] {
         }
         Fact::HookFailed { hook } => return numbers([hook as u32]),
         Fact::EarlyShutdown { failures, window } => return numbers([failures, window]),
-        Fact::ProviderDegraded { retryable, window } => return numbers([retryable, window]),
+        Fact::ProviderDegraded { resource, retryable, window } => {
+            all = numbers([retryable, window]);
+            all[2] = some(resource);
+        }
+        Fact::RetryableFailures { resource, failure, status, recent, total } => {
+            all[..3].copy_from_slice(&[some(resource), f64::from(retry_code(failure)), some(status.map(u32::from))]);
+            (all[3], all[4]) = (f64::from(recent), total as f64);
+        }
         Fact::AdmissionBlocked { reason, resource, queued } => {
             all = numbers([reason as u32]);
             (all[1], all[2]) = (some(resource), f64::from(queued));

@@ -49,8 +49,8 @@ export interface PipelineEventFacts {
   hook_failed: { readonly hook: Hook };
   /** The run stops itself: too many of the latest final outcomes were failures. */
   early_shutdown: { readonly failures: number; readonly window: number };
-  /** A provider mostly fails, though not for good. */
-  provider_degraded: { readonly retryable: number; readonly window: number };
+  /** A provider mostly fails, though not for good; `retryable_failures` follow. `resource` is what its tasks hold, if they hold any. */
+  provider_degraded: { readonly retryable: number; readonly window: number; readonly resource: number | null };
   /** A task is about to be started against the policy, because nothing runs. */
   liveness_override: object;
   /** A task's turn came. */
@@ -93,6 +93,17 @@ export interface PipelineEventFacts {
   task_lease_released: { readonly active: number };
   /** An internal error: a task was answered for that does not run. */
   release_diagnostic: { readonly worker: number };
+  /**
+   * Failures that may pass, of one kind and HTTP status: how many of the last answers, and in all. After `health_snapshot` those of the
+   * whole run, after `provider_degraded` those of that provider.
+   */
+  retryable_failures: {
+    readonly resource: number | null;
+    readonly failure: RetryKind;
+    readonly status: number | null;
+    readonly recent: number;
+    readonly total: number;
+  };
 }
 
 /** The kinds of events. */
@@ -172,7 +183,7 @@ const READINGS: { readonly [Kind in PipelineEventKind]: Reading<PipelineEventFac
   row_group_discarded: dropped,
   hook_failed: (of) => ({ hook: of[0] === 0 ? "pre_batch" : "post_batch" }),
   early_shutdown: (of) => ({ failures: at(of, 0), window: at(of, 1) }),
-  provider_degraded: (of) => ({ retryable: at(of, 0), window: at(of, 1) }),
+  provider_degraded: (of) => ({ retryable: at(of, 0), window: at(of, 1), resource: some(of[2]) }),
   liveness_override: nothing,
   selected: queued,
   queue_empty: nothing,
@@ -194,6 +205,13 @@ const READINGS: { readonly [Kind in PipelineEventKind]: Reading<PipelineEventFac
   task_completed: (of) => ({ worker: at(of, 0), end: taskEnd(at(of, 1)) }),
   task_lease_released: active,
   release_diagnostic: worker,
+  retryable_failures: (of) => ({
+    resource: some(of[0]),
+    failure: RETRY_KINDS[at(of, 1)] ?? "server_error",
+    status: some(of[2]),
+    recent: at(of, 3),
+    total: at(of, 4),
+  }),
 };
 
 /** The kinds of events, in the order of their numbers. */
