@@ -185,8 +185,11 @@ fn seed_column(seeds: &[String]) -> Column {
 /// The task-stage resource that stands for calls to the provider and model called `label`.
 #[must_use]
 pub fn request_resource(label: &str) -> String {
-    format!("request:{label}")
+    format!("{REQUEST_RESOURCE}{label}")
 }
+
+/// What the names of these resources begin with.
+pub(crate) const REQUEST_RESOURCE: &str = "request:";
 
 /// What the names in a pipeline file may mean.
 struct Names<'a> {

@@ -272,7 +272,9 @@ pub(crate) fn pipeline_config(file: &PipelineFile, rows: u64) -> PipelineConfig 
         resources: task_resources(file),
         retries: run.retries,
         shutdown_window: run.shutdown_window.get(),
-        shutdown_rate: Some(run.shutdown_rate),
+        shutdown_rate: run.shutdown_rate,
+        degraded_window: run.degraded_window.get(),
+        degraded_rate: run.degraded_rate,
         // The gate has it.
         rate_limit_patience: None,
         ..PipelineConfig::default()

@@ -6,6 +6,7 @@ use std::time::Duration as StdDuration;
 
 use serde::{Serialize, Serializer};
 use tidegate_core::observe::RunFigures;
+use tidegate_core::pipeline::RetryableCount;
 
 use crate::error::Exit;
 use crate::idle::write_idle;
@@ -29,6 +30,8 @@ pub struct Summary {
     pub rows_out: u64,
     /// Rows dropped, by column and reason.
     pub dropped: Vec<Dropped>,
+    /// Failures that were retried, by kind and HTTP status.
+    pub retryable: Vec<RetryableCount>,
     /// Row groups written.
     pub row_groups: u64,
     /// Generated columns, in file order.
@@ -184,6 +187,7 @@ impl Summary {
             "  calls     {:>8}   {} answered, {} rate limited (429), {} failed",
             calls.made, calls.succeeded, calls.rate_limited, calls.failed
         )?;
+        self.write_retryable(f)?;
         if let Some((spent, currency)) = &self.spent {
             let counted = self.providers.iter().filter_map(|provider| provider.tokens.cost);
             let estimated = spent.less(counted.fold(Money::default(), Money::plus));
@@ -195,6 +199,16 @@ impl Summary {
             }
         }
         writeln!(f, "  wall time {:>8}", format_seconds(self.wall.as_secs_f64()))
+    }
+
+    /// What went wrong with tasks and was tried again, or dropped in the end.
+    fn write_retryable(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let total: u64 = self.retryable.iter().map(|count| count.total).sum();
+        if total == 0 {
+            return Ok(());
+        }
+        let kinds: Vec<String> = self.retryable.iter().map(ToString::to_string).collect();
+        writeln!(f, "  retryable {total:>8}   {}", kinds.join(", "))
     }
 
     fn write_columns(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -302,6 +316,8 @@ impl fmt::Display for Summary {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::pipeline::RetryKind;
+
     use super::*;
 
     fn summary() -> Summary {
@@ -317,6 +333,10 @@ mod tests {
                 rows: 2,
                 example: Some((4, "the request was refused (HTTP 400): too long".to_string())),
             }],
+            retryable: vec![
+                RetryableCount { kind: RetryKind::RateLimited, status: Some(429), recent: 0, total: 2 },
+                RetryableCount { kind: RetryKind::Timeout, status: None, recent: 1, total: 1 },
+            ],
             row_groups: 1,
             columns: vec![ColumnSummary {
                 name: "title".to_string(),
@@ -359,6 +379,7 @@ mod tests {
             "                       such as row 4: the request was refused (HTTP 400): too long",
             "  not done         1   the run stopped before them",
             "  calls           12   7 answered, 3 rate limited (429), 2 failed",
+            "  retryable        3   2 rate limited (HTTP 429), 1 timeout",
             "  cost        0.5000   USD, of which 0.1000 estimated, for calls that were cut short or not counted",
             "  wall time    1.2 s",
             "  title   writer        7        3       2",

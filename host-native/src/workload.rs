@@ -17,7 +17,7 @@ use tidegate_core::pipeline::{
 
 use crate::cells::{CellGroup, Cells, OutputRow};
 use crate::fill::{Caller, Calls, Scene, Unfilled};
-use crate::job::{GeneratedColumn, Input, Job};
+use crate::job::{GeneratedColumn, Input, Job, REQUEST_RESOURCE};
 use crate::output::OutputDirectory;
 use crate::template::{Serde, TemplateValue};
 
@@ -101,6 +101,9 @@ impl Workload for JobWork {
     type Save = BoxedFuture<Result<(), SaveError>>;
 
     fn warn(&self, warning: &ProviderDegraded) {
+        // People know the provider and model, and not the task resource that stands for it.
+        let resource = warning.resource.as_deref().map(|name| name.strip_prefix(REQUEST_RESOURCE).unwrap_or(name));
+        let warning = ProviderDegraded { resource: resource.map(str::to_string), ..warning.clone() };
         self.0.warnings.lock().push(format!("warning: {warning}"));
     }
 

@@ -177,6 +177,27 @@ impl fmt::Display for CallError {
 impl std::error::Error for CallError {}
 
 impl CallError {
+    /// The HTTP status that tells this error, if one does.
+    #[must_use]
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::RateLimited { status, .. }
+            | Self::Server { status, .. }
+            | Self::ServerTimeout { status }
+            | Self::KeyRefused { status }
+            | Self::QuotaExhausted { status, .. }
+            | Self::ModelNotFound { status, .. }
+            | Self::Rejected { status, .. } => Some(*status),
+            Self::Timeout
+            | Self::Connection { .. }
+            | Self::Broken { .. }
+            | Self::Unreadable { .. }
+            | Self::Malformed { .. }
+            | Self::Command { .. }
+            | Self::CommandBusy { .. } => None,
+        }
+    }
+
     /// The same error with `change` applied to the text that came from outside.
     #[must_use]
     pub(super) fn map_detail(mut self, change: impl FnOnce(&str) -> String) -> Self {

@@ -154,7 +154,6 @@ pub fn estimate_tokens(text: &str) -> u32 {
 
 /// What a call that brought nothing means for its task.
 fn explain(failure: CallFailure) -> Unfilled {
-    let retryable = |kind| TaskOutcome::Retryable { kind, retry_after: None };
     match failure {
         CallFailure::NotAdmitted(denial) => not_admitted(&denial),
         CallFailure::Unavailable(error) => {
@@ -162,6 +161,7 @@ fn explain(failure: CallFailure) -> Unfilled {
             Unfilled::Ended(TaskOutcome::Unavailable, why)
         }
         CallFailure::Failed(error) => {
+            let retryable = |kind| TaskOutcome::Retryable { kind, status: error.status(), retry_after: None };
             let outcome = match &error {
                 // The gate knows how long its provider wants to be left alone. No row is to blame for an empty account.
                 CallError::RateLimited { .. } | CallError::QuotaExhausted { .. } => retryable(RetryKind::RateLimited),
@@ -188,6 +188,9 @@ fn not_admitted(denial: &Denial) -> Unfilled {
         DenialReason::Shutdown | DenialReason::Cancelled => Unfilled::Ended(TaskOutcome::Cancelled, why),
         // Every model is registered before the run begins.
         DenialReason::Unregistered => Unfilled::Broke(FatalError(why)),
-        _ => Unfilled::Ended(TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, retry_after: None }, why),
+        _ => Unfilled::Ended(
+            TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, status: None, retry_after: None },
+            why,
+        ),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use tidegate_core::budget::BudgetConfig;
 use tidegate_core::gate::Gate;
 use tidegate_core::observe::{CapacityPlan, RunAccount, RunFigures, Sinks, Source};
 use tidegate_core::pipeline::{PipelineConfig, Plan};
+use tidegate_core::time::Duration;
 
 use super::jsonl::{EventNames, JsonLines};
 use super::trace::TraceFile;
@@ -43,8 +45,12 @@ impl Watch {
             ("row_groups", settings.row_groups == usual.row_groups),
             ("submission", settings.submission_limit == usual.submission_limit),
         ];
+        let source = |is_usual| if is_usual { Source::Default } else { Source::File };
         for (name, is_usual) in sources {
-            capacity.attribute(name, if is_usual { Source::Default } else { Source::File }, None);
+            capacity.attribute(name, source(is_usual), None);
+        }
+        for (name, value, is_usual) in patience(settings, &usual) {
+            capacity.add(name, value, source(is_usual));
         }
         capacity.attribute("rows", Source::Derived, None);
         for (name, _) in &config.resources {
@@ -114,4 +120,24 @@ impl Watch {
         }
         complaints
     }
+}
+
+/// How much a run bears before it gives up a row, warns, or stops; each with whether it is the default. Without a value it never does.
+fn patience(settings: &RunSettings, usual: &RunSettings) -> [(&'static str, Option<u64>, bool); 7] {
+    let permille = |share: Option<f64>| share.map(|share| (share * 1_000.0).round() as u64);
+    let millis = |span: Option<Duration>| span.map(|span| span.as_nanos() / 1_000_000);
+    let count = |number: NonZeroU32| Some(u64::from(number.get()));
+    [
+        ("retries", Some(u64::from(settings.retries)), settings.retries == usual.retries),
+        ("shutdown_window", count(settings.shutdown_window), settings.shutdown_window == usual.shutdown_window),
+        ("shutdown_rate_permille", permille(settings.shutdown_rate), settings.shutdown_rate == usual.shutdown_rate),
+        ("degraded_window", count(settings.degraded_window), settings.degraded_window == usual.degraded_window),
+        ("degraded_rate_permille", permille(settings.degraded_rate), settings.degraded_rate == usual.degraded_rate),
+        (
+            "rate_limit_patience_ms",
+            millis(settings.rate_limit_patience),
+            settings.rate_limit_patience == usual.rate_limit_patience,
+        ),
+        ("outage_patience_ms", millis(settings.outage_patience), settings.outage_patience == usual.outage_patience),
+    ]
 }

@@ -44,8 +44,12 @@ pub struct RunSettings {
     pub retries: u32,
     /// Final outcomes that early shutdown looks back on \[10\].
     pub shutdown_window: NonZeroU32,
-    /// The share of failures among them that stops the run, above 0 and at most 1 \[0.5\].
-    pub shutdown_rate: f64,
+    /// The share of failures among them that stops the run, above 0 and at most 1; none: the run never stops for that \[0.5\].
+    pub shutdown_rate: Option<f64>,
+    /// Last answers of a model that are judged together for a warning \[20\].
+    pub degraded_window: NonZeroU32,
+    /// The share of them that failed for a reason that may pass at which the run warns, above 0 and at most 1; none: never \[0.5\].
+    pub degraded_rate: Option<f64>,
     /// How long a model may answer nothing but rate limits before the run stops without the rows that need it; none: for ever \[10 min\].
     pub rate_limit_patience: Option<Duration>,
     /// How long a provider may be down before the run stops without the rows that need it; none: for ever \[10 min\].
@@ -125,6 +129,8 @@ pub(super) const RUN_KEYS: &[&str] = &[
     "retries",
     "shutdown_window",
     "shutdown_rate",
+    "degraded_window",
+    "degraded_rate",
     "rate_limit_patience",
     "outage_patience",
     "seed",
@@ -141,6 +147,21 @@ impl FromToml for Patience {
         match value.as_str()? {
             "never" => Some(Self(None)),
             span => parse_duration(span).map(|span| Self(Some(span))),
+        }
+    }
+}
+
+/// A share, or `"never"` for one that is never reached.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Share(Option<f64>);
+
+impl FromToml for Share {
+    const EXPECTED: &'static str = "a number above 0 and at most 1, or \"never\"";
+
+    fn from_toml(value: &DeValue<'_>) -> Option<Self> {
+        match value.as_str() {
+            Some(text) => (text == "never").then_some(Self(None)),
+            None => f64::from_toml(value).filter(|share| *share > 0.0 && *share <= 1.0).map(|share| Self(Some(share))),
         }
     }
 }
@@ -164,7 +185,9 @@ impl Default for RunSettings {
             submission_limit: non_zero(1_024),
             retries: 3,
             shutdown_window: non_zero(10),
-            shutdown_rate: 0.5,
+            shutdown_rate: Some(0.5),
+            degraded_window: non_zero(20),
+            degraded_rate: Some(0.5),
             rate_limit_patience: Some(Duration::from_secs(600)),
             outage_patience: Some(Duration::from_secs(600)),
             seed: 0,
@@ -175,14 +198,6 @@ impl Default for RunSettings {
 pub(super) fn parse_run(source: &SourceText, root: &TableReader<'_>) -> Result<RunSettings, FileError> {
     let default = RunSettings::default();
     let Some(table) = root.table("run", "[run]", RUN_KEYS)? else { return Ok(default) };
-    let shutdown_rate = match table.optional::<f64>("shutdown_rate")? {
-        Some(rate) if *rate.get_ref() <= 0.0 || *rate.get_ref() > 1.0 => {
-            let message = format!("`shutdown_rate` in [run] is {}", rate.get_ref());
-            return Err(source.error(rate.span(), message).expected("a number above 0 and at most 1"));
-        }
-        Some(rate) => rate.into_inner(),
-        None => default.shutdown_rate,
-    };
     Ok(RunSettings {
         row_group_size: table.or("row_group_size", default.row_group_size)?,
         row_groups: table.or("row_groups", default.row_groups)?,
@@ -193,7 +208,9 @@ pub(super) fn parse_run(source: &SourceText, root: &TableReader<'_>) -> Result<R
         submission_limit: table.or("submission_limit", default.submission_limit)?,
         retries: table.or("retries", default.retries)?,
         shutdown_window: table.or("shutdown_window", default.shutdown_window)?,
-        shutdown_rate,
+        shutdown_rate: table.or("shutdown_rate", Share(default.shutdown_rate))?.0,
+        degraded_window: table.or("degraded_window", default.degraded_window)?,
+        degraded_rate: table.or("degraded_rate", Share(default.degraded_rate))?.0,
         rate_limit_patience: table.or("rate_limit_patience", Patience(default.rate_limit_patience))?.0,
         outage_patience: table.or("outage_patience", Patience(default.outage_patience))?.0,
         seed: table.or("seed", default.seed)?,

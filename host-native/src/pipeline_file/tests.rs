@@ -104,6 +104,21 @@ fn a_policy_or_a_switch_that_is_none_is_refused_with_the_choices() {
 }
 
 #[test]
+fn a_rate_may_be_never_and_is_a_share_otherwise() {
+    let run = |lines: &str| parse(&GOOD.replace("[run]\n", &format!("[run]\n{lines}\n"))).unwrap().run;
+    let off = run("shutdown_rate = \"never\"\ndegraded_rate = \"never\"\ndegraded_window = 7");
+    assert_eq!((off.shutdown_rate, off.degraded_rate, off.degraded_window.get()), (None, None, 7));
+    let usual = run("");
+    assert_eq!((usual.shutdown_rate, usual.degraded_rate, usual.degraded_window.get()), (Some(0.5), Some(0.5), 20));
+    assert_eq!(run("shutdown_rate = 1").shutdown_rate, Some(1.0));
+    for wrong in ["0", "1.5", "-1", "\"always\"", "nan"] {
+        let error = refused("[run]", &format!("[run]\nshutdown_rate = {wrong}"));
+        assert!(error.starts_with("p.toml:34:17: `shutdown_rate` in [run] is "), "{error}");
+        assert!(error.contains("expected a number above 0 and at most 1, or \"never\""), "{error}");
+    }
+}
+
+#[test]
 fn a_file_that_is_not_toml_says_where() {
     let error = parse("[seed\npath = 1").unwrap_err();
     assert!(error.starts_with("p.toml:1:6: this is not TOML: "), "{error}");

@@ -14,6 +14,7 @@ mod proxy_outages;
 mod proxy_program;
 mod record;
 mod resume;
+mod retried;
 mod runs;
 mod simulator;
 mod support;

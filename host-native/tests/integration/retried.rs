@@ -1,0 +1,44 @@
+//! Failures that may pass, as a run counts and reports them, and the settings that say how much of them it bears.
+
+use serde_json::{Value, json};
+
+use crate::support::provider::provider;
+use crate::support::{Scratch, remote_pipeline};
+
+/// A run of eight rows at a provider that refuses the first three calls, under `settings` of `[run]`.
+fn refused_thrice(settings: &str) -> crate::support::Ended {
+    let scratch = Scratch::new(8);
+    let settings = format!("degraded_window = 2\n{settings}");
+    scratch.write("p.toml", &remote_pipeline(&provider().0, "model = \"refuses-3\"", &settings));
+    scratch.run(&["p.toml", "--out", "out", "--json"])
+}
+
+#[test]
+fn failures_that_were_retried_are_counted_by_kind_and_status_in_the_summary_and_in_the_warning() {
+    let ended = refused_thrice("");
+    let warning = "`remote/refuses-3` is degraded: 2 of its last 2 answers were failures that may pass: 2 rate limited (HTTP 429)";
+    ended.assert(0, &[warning]);
+    let summary: Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
+    let count = &summary["retryable"][0];
+    assert_eq!((&count["kind"], &count["status"], &count["total"]), (&json!("rate_limited"), &json!(429), &json!(3)));
+}
+
+#[test]
+fn the_warning_of_a_degraded_provider_can_be_switched_off() {
+    let ended = refused_thrice("degraded_rate = \"never\"");
+    ended.assert(0, &["\"total\":3"]);
+    assert!(!ended.all().contains("is degraded"), "{}", ended.all());
+}
+
+#[test]
+fn early_shutdown_can_be_switched_off_and_the_plan_says_so() {
+    let scratch = Scratch::new(30);
+    // Every row fails for good, in its template.
+    let text = "[seed]\npath = \"data.csv\"\n[[columns]]\nname = \"v\"\nkind = \"expression\"\ntemplate = \"{{ 1 // 0 }}\"\n\
+                [run]\nrow_group_size = 4\nshutdown_rate = \"never\"\n";
+    scratch.write("p.toml", text);
+    let ended = scratch.run(&["p.toml", "--out", "out", "--plan"]);
+    ended.assert(2, &["shutdown_rate_permille            unbounded  file", "not one row could be finished"]);
+    assert!(ended.all().contains("degraded_rate_permille                  500  default"), "{}", ended.all());
+    assert_eq!(scratch.dropped("out").len(), 30, "every row was tried");
+}
