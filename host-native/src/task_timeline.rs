@@ -1,7 +1,7 @@
 //! `tidegate timeline`: what happened to one row, from the events of a run.
 //!
-//! The two streams of events are joined by their [`Correlation`]: every event of a call names the execution of the task that made
-//! it. Each task of the row is a list of what happened, in order of time:
+//! The two streams of events are joined by their [`Correlation`]: every event of a call names the execution
+//! of the task that made it. Each task of the row is a list of what happened, in order of time:
 //!
 //! ```text
 //! row 17, row 1 of row group 2
@@ -214,7 +214,8 @@ impl RowTimeline {
         format!("{}.{:06} s", nanos / 1_000_000_000, nanos / 1_000 % 1_000_000)
     }
 
-    /// What an event of the run says about its task; `None` for one that says nothing that another does not say.
+    /// What an event of the run says about its task; `None` for one that says nothing that another does not
+    /// say.
     fn of_task(&self, event: &SchedulerEvent) -> Option<String> {
         let attempt = event.correlation.attempt.unwrap_or(0);
         Some(match event.fact {

@@ -1,7 +1,7 @@
 //! What an event is about: the same for both streams, so that the events of a call join those of its task.
 //!
-//! The types that a [`Correlation`] is made of stand here, below the machines that make events. The pipeline and the task stage
-//! export them under their own names.
+//! The types that a [`Correlation`] is made of stand here, below the machines that make events. The pipeline
+//! and the task stage export them under their own names.
 
 /// A column of a [`Plan`](crate::pipeline::Plan), by its place in the order of definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,7 +47,8 @@ pub enum GroupKind {
 /// What an event is about, as it was when the event was made. What does not apply is `None`, and left out of
 /// JSON.
 ///
-/// `run`, `task` and `attempt` together name one execution of a task: a task that is tried again is another execution.
+/// `run`, `task` and `attempt` together name one execution of a task: a task that is tried again is another
+/// execution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Correlation {

@@ -106,10 +106,12 @@ impl fmt::Display for RetryKind {
 pub struct RetryableCount {
     /// What happened.
     pub kind: RetryKind,
-    /// The HTTP status; `None`: there was none, or so many others were seen before that it is not counted apart.
+    /// The HTTP status; `None`: there was none, or so many others were seen before that it is not counted
+    /// apart.
     pub status: Option<u16>,
     /// How many of the last answers of each provider, as many as
-    /// [`PipelineConfig::degraded_window`](crate::pipeline::PipelineConfig::degraded_window) says. An admission timeout is no answer.
+    /// [`PipelineConfig::degraded_window`](crate::pipeline::PipelineConfig::degraded_window) says. An
+    /// admission timeout is no answer.
     pub recent: u32,
     /// How many since the run began.
     pub total: u64,
@@ -346,7 +348,8 @@ impl From<&str> for SaveError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProviderDegraded {
-    /// The task resource that stands for what is called; `None`: no request resource is known, and the fairness group is judged.
+    /// The task resource that stands for what is called; `None`: no request resource is known, and the
+    /// fairness group is judged.
     pub resource: Option<String>,
     /// The identity of the fairness group of the first column that calls it.
     pub group: Vec<String>,

@@ -1,13 +1,15 @@
 //! Which task is behind a request, for the request's events.
 //!
-//! It is noted only while events are wanted, and beside the waiters and leases: a request costs nothing for it otherwise.
+//! It is noted only while events are wanted, and beside the waiters and leases: a request costs nothing for
+//! it otherwise.
 
 use super::answer::WaiterId;
 use crate::event::Correlation;
 use crate::id::SecondaryMap;
 use crate::lease::LeaseId;
 
-/// The tasks behind the waiters and leases of one controller. Memory is bounded by the waiters and leases live at once.
+/// The tasks behind the waiters and leases of one controller. Memory is bounded by the waiters and leases
+/// live at once.
 #[derive(Debug, Default)]
 pub(super) struct Correlations {
     /// Of the request that the current command makes.

@@ -26,8 +26,9 @@ pub struct RequestEvent {
     pub at: Instant,
     /// Where: a resource, or a provider and model as a whole.
     pub place: EventPlace,
-    /// The task whose call it is about, as in the events of its run; `None`, and left out of JSON, for a call that was made without the
-    /// [token](crate::pipeline::Task::token) of a task, and for what concerns no single call.
+    /// The task whose call it is about, as in the events of its run; `None`, and left out of JSON, for a call
+    /// that was made without the [token](crate::pipeline::Task::token) of a task, and for what concerns no
+    /// single call.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub correlation: Option<Correlation>,
     /// What happened.
@@ -219,7 +220,8 @@ pub enum RequestFact {
     ProviderRecovered {
         /// The first failure of the outage.
         since: Instant,
-        /// When limits have climbed to what they were, unless a failure or a rate limit ends the climb before.
+        /// When limits have climbed to what they were, unless a failure or a rate limit ends the climb
+        /// before.
         full_at: Instant,
     },
     /// Calls to the provider are rejected.

@@ -1,9 +1,10 @@
 //! Events as JSON lines in a file.
 //!
-//! Each line is an [`Envelope`]: `{"schema":1,"stream":"request","event":{..}}`. Events hold numbers and no names, so the file of
-//! a run begins with a line that has them: `{"schema":1,"stream":"names","names":{..}}`, an [`EventNames`]. The run hands lines to a thread that writes
-//! them, through a queue of bounded length: a disk that is too slow costs lines, never time. Lines that were lost are counted,
-//! and show as gaps in the events' numbers.
+//! Each line is an [`Envelope`]: `{"schema":1,"stream":"request","event":{..}}`. Events hold numbers and no
+//! names, so the file of a run begins with a line that has them:
+//! `{"schema":1,"stream":"names","names":{..}}`, an [`EventNames`]. The run hands lines to a thread that
+//! writes them, through a queue of bounded length: a disk that is too slow costs lines, never time. Lines
+//! that were lost are counted, and show as gaps in the events' numbers.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

@@ -122,7 +122,8 @@ impl Watch {
     }
 }
 
-/// How much a run bears before it gives up a row, warns, or stops; each with whether it is the default. Without a value it never does.
+/// How much a run bears before it gives up a row, warns, or stops; each with whether it is the default.
+/// Without a value it never does.
 fn patience(settings: &RunSettings, usual: &RunSettings) -> [(&'static str, Option<u64>, bool); 7] {
     let permille = |share: Option<f64>| share.map(|share| (share * 1_000.0).round() as u64);
     let millis = |span: Option<Duration>| span.map(|span| span.as_nanos() / 1_000_000);

@@ -44,11 +44,13 @@ pub struct RunSettings {
     pub retries: u32,
     /// Final outcomes that early shutdown looks back on \[10\].
     pub shutdown_window: NonZeroU32,
-    /// The share of failures among them that stops the run, above 0 and at most 1; none: the run never stops for that \[0.5\].
+    /// The share of failures among them that stops the run, above 0 and at most 1; none: the run never stops
+    /// for that \[0.5\].
     pub shutdown_rate: Option<f64>,
     /// Last answers of a model that are judged together for a warning \[20\].
     pub degraded_window: NonZeroU32,
-    /// The share of them that failed for a reason that may pass at which the run warns, above 0 and at most 1; none: never \[0.5\].
+    /// The share of them that failed for a reason that may pass at which the run warns, above 0 and at most
+    /// 1; none: never \[0.5\].
     pub degraded_rate: Option<f64>,
     /// How long a model may answer nothing but rate limits before the run stops without the rows that need it; none: for ever \[10 min\].
     pub rate_limit_patience: Option<Duration>,

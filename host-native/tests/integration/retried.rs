@@ -1,4 +1,5 @@
-//! Failures that may pass, as a run counts and reports them, and the settings that say how much of them it bears.
+//! Failures that may pass, as a run counts and reports them, and the settings that say how much of them it
+//! bears.
 
 use serde_json::{Value, json};
 

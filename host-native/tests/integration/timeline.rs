@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::support::{Scratch, remote_pipeline, serve};
 
-/// A provider that answers the first call for row 1 with a 429, the second with a 500, and everything else well.
+/// A provider that answers the first call for row 1 with a 429, the second with a 500, and everything else
+/// well.
 fn provider() -> String {
     let calls = Arc::new(AtomicUsize::new(0));
     let answer = move |body: String| {
@@ -31,7 +32,8 @@ fn provider() -> String {
 /// A run of three rows, whose events are in `events.jsonl`.
 fn watched_run() -> Scratch {
     let scratch = Scratch::new(3);
-    // One call at a time, so that the provider is never thought to be down: a call that succeeds is between two that fail.
+    // One call at a time, so that the provider is never thought to be down: a call that succeeds is between
+    // two that fail.
     let text = remote_pipeline(&provider(), "", "").replace("max_parallel = 4", "max_parallel = 1");
     scratch.write("pipeline.toml", &text);
     scratch.run(&["pipeline.toml", "--out", "out", "--events", "events.jsonl"]).assert(0, &[]);

@@ -143,8 +143,8 @@ pub enum SchedulerFact {
         /// Rows that it admitted and did not save.
         rows_dropped: u64,
     },
-    /// Where the run stands. Told whenever a row group has left, and before the run is over. [`SchedulerFact::RetryableFailures`] follow
-    /// with the failures that may pass.
+    /// Where the run stands. Told whenever a row group has left, and before the run is over.
+    /// [`SchedulerFact::RetryableFailures`] follow with the failures that may pass.
     HealthSnapshot {
         /// Workers.
         running: u32,
@@ -212,11 +212,11 @@ pub enum SchedulerFact {
         /// How many outcomes were judged.
         window: u32,
     },
-    /// A provider mostly fails, though not for good. The correlation names the fairness group of a column that calls it;
-    /// [`SchedulerFact::RetryableFailures`] follow with its failures by kind.
+    /// A provider mostly fails, though not for good. The correlation names the fairness group of a column
+    /// that calls it; [`SchedulerFact::RetryableFailures`] follow with its failures by kind.
     ProviderDegraded {
-        /// The task resource that stands for what is called, numbered as in [`SchedulerFact::AdmissionBlocked`]; `None`: the fairness
-        /// group is judged.
+        /// The task resource that stands for what is called, numbered as in
+        /// [`SchedulerFact::AdmissionBlocked`]; `None`: the fairness group is judged.
         resource: Option<u32>,
         /// Its last answers that were failures that may pass.
         retryable: u32,
@@ -346,8 +346,9 @@ pub enum SchedulerFact {
         /// What it was instead.
         answer: ReleaseAnswer,
     },
-    /// Failures that may pass, of one kind and HTTP status: after a [`SchedulerFact::HealthSnapshot`] those of the whole run, after a
-    /// [`SchedulerFact::ProviderDegraded`] those of that provider. See [`RetryableCount`].
+    /// Failures that may pass, of one kind and HTTP status: after a [`SchedulerFact::HealthSnapshot`] those
+    /// of the whole run, after a [`SchedulerFact::ProviderDegraded`] those of that provider. See
+    /// [`RetryableCount`].
     RetryableFailures {
         /// As in [`SchedulerFact::ProviderDegraded`]; `None` also for those of the whole run.
         resource: Option<u32>,

@@ -1,8 +1,9 @@
 //! Whether failures keep new row groups from being of use.
 //!
 //! A new row group is of no use while all that it could do first would wait behind tasks that are to be tried
-//! again. This is judged by what tasks [call](super::CallTargets), so that a provider that fails does not hold back work for another
-//! one. Local work is no reason to admit a row group while its models wait: it would only take memory earlier.
+//! again. This is judged by what tasks [call](super::CallTargets), so that a provider that fails does not
+//! hold back work for another one. Local work is no reason to admit a row group while its models wait: it
+//! would only take memory earlier.
 
 use alloc::vec::Vec;
 
@@ -14,8 +15,8 @@ use crate::task::GroupKind;
 /// The columns behind the first work of a row group.
 #[derive(Clone, Debug)]
 pub(crate) struct Deferral {
-    /// For each target that a new row group calls first, its columns. Those are the targets of model columns that come after no
-    /// other model column, or of the root columns if no column calls a model.
+    /// For each target that a new row group calls first, its columns. Those are the targets of model columns
+    /// that come after no other model column, or of the root columns if no column calls a model.
     first: Vec<Vec<ColumnId>>,
 }
 

@@ -1,8 +1,9 @@
-//! Failures that may pass, counted by kind and HTTP status, and the warning of a provider that mostly has them.
+//! Failures that may pass, counted by kind and HTTP status, and the warning of a provider that mostly has
+//! them.
 //!
-//! *Provider degraded*: of the last `window` answers of what a column [calls](super::CallTargets), the share that may pass (5xx,
-//! timeouts, rate limits) reached the rate; at most one warning in each pause. An admission timeout is no answer: it is counted, and in
-//! no window.
+//! *Provider degraded*: of the last `window` answers of what a column [calls](super::CallTargets), the share
+//! that may pass (5xx, timeouts, rate limits) reached the rate; at most one warning in each pause. An
+//! admission timeout is no answer: it is counted, and in no window.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -11,7 +12,8 @@ use crate::pipeline::config::PipelineConfig;
 use crate::pipeline::outcome::{RetryKind, RetryableCount, TaskOutcome};
 use crate::time::{Duration, Instant};
 
-/// The most pairs of kind and status that are counted apart. Further statuses are counted with those that have none.
+/// The most pairs of kind and status that are counted apart. Further statuses are counted with those that
+/// have none.
 const MAX_PAIRS: usize = 32;
 
 /// Counts failures that may pass, and notices where they are the rule.
@@ -57,8 +59,8 @@ impl RetryableFailures {
         self.targets = alloc::vec![Target::default(); targets];
     }
 
-    /// Records how a task that calls a target ended. Returns the failures that may pass in the window and its length if it is time
-    /// for a warning. O(1).
+    /// Records how a task that calls a target ended. Returns the failures that may pass in the window and its
+    /// length if it is time for a warning. O(1).
     pub(crate) fn record(&mut self, now: Instant, target: usize, outcome: TaskOutcome) -> Option<(u32, u32)> {
         let pair = match outcome {
             TaskOutcome::Retryable { kind, status, .. } => Some(self.pair((kind, status))),

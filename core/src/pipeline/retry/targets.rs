@@ -1,10 +1,10 @@
 //! What the tasks of each column call: the unit in which failures that may pass are judged.
 //!
 //! It is the request resource (provider, model and domain) behind a task resource that the tasks hold, as
-//! [`Pipeline::call_through`](crate::pipeline::Pipeline::call_through) names it, the same that advice on request pressure goes by:
-//! columns of different fairness groups that call one resource are judged together, and two domains of one model apart. A column
-//! that holds several is judged by all of them together, since an outcome does not say which of them failed. One that holds none is
-//! judged with its fairness group.
+//! [`Pipeline::call_through`](crate::pipeline::Pipeline::call_through) names it, the same that advice on
+//! request pressure goes by: columns of different fairness groups that call one resource are judged together,
+//! and two domains of one model apart. A column that holds several is judged by all of them together, since
+//! an outcome does not say which of them failed. One that holds none is judged with its fairness group.
 
 use alloc::string::String;
 use alloc::vec::Vec;

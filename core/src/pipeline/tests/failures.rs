@@ -1,5 +1,5 @@
-//! Failures that may pass, judged by what is called: how they are counted, when a provider counts as degraded, and when they keep row
-//! groups from being admitted.
+//! Failures that may pass, judged by what is called: how they are counted, when a provider counts as
+//! degraded, and when they keep row groups from being admitted.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;

@@ -261,8 +261,8 @@ impl RunChecker {
         self.outages.owned_by(resource, model);
     }
 
-    /// Says that nobody else makes calls through the controller. Without it, calls that begin after a stop, or that name no task, are not
-    /// checked.
+    /// Says that nobody else makes calls through the controller. Without it, calls that begin after a stop,
+    /// or that name no task, are not checked.
     pub fn call_alone(&mut self) {
         self.stops.call_alone();
         self.joined.call_alone();
