@@ -7,6 +7,7 @@
 //! {"error": {"code": .., "status": .., "details": [{"reason": ..}]}}      Google, also as the only element of a list
 //! {"message": .., "type": .., "code": ..}                                 Mistral, older vLLM
 //! {"error": ".."}, {"detail": ".."}                                       Ollama, gateways
+//! {"detail": [{"type": .., "msg": ..}]}, also as the message              Mistral, of the form of a request
 //! ```
 
 use serde_json::Value;
@@ -41,13 +42,18 @@ impl ErrorBody {
     fn of(error: &Value) -> Self {
         let details = error["details"].as_array().map_or(&[][..], Vec::as_slice);
         let fields = ["code", "type", "status"].iter().map(|name| &error[*name]);
+        // What a list of complaints is about, each with a place in the request: of FastAPI, and so of Mistral.
+        let complaints = [&error["detail"], &error["message"]["detail"]].into_iter().find_map(Value::as_array);
+        let complaints = complaints.map_or(&[][..], Vec::as_slice);
         let reasons = details.iter().map(|detail| &detail["reason"]).chain([&error["reason"]]);
+        let reasons = reasons.chain(complaints.iter().map(|complaint| &complaint["type"]));
         let text = |field: &Value| match field {
             Value::String(text) => Some(text.clone()),
             Value::Number(number) => Some(number.to_string()),
             _ => None,
         };
-        let message = [error, &error["message"], &error["error"], &error["detail"]].into_iter().find_map(Value::as_str);
+        let messages = [error, &error["message"], &error["error"], &error["detail"]].into_iter();
+        let message = messages.chain(complaints.iter().map(|complaint| &complaint["msg"])).find_map(Value::as_str);
         Self {
             codes: fields.chain(reasons).filter_map(text).collect(),
             message: message.unwrap_or_default().to_string(),
@@ -232,6 +238,139 @@ mod tests {
             r#"{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}"#,
             Outcome::ProviderFailure,
         ),
+        (
+            "OpenAI, slow down",
+            503,
+            r#"{"error":{"message":"Slow down","type":"server_error","param":null,"code":"slow_down"}}"#,
+            Outcome::RateLimited,
+        ),
+        (
+            "OpenAI, account not active",
+            429,
+            r#"{"error":{"message":"Your account is not active, please check your billing details on our website.","type":"billing_not_active","param":null,"code":"billing_not_active"}}"#,
+            Outcome::QuotaExhausted,
+        ),
+        (
+            "OpenAI, no access to the model",
+            403,
+            r#"{"error":{"message":"Project `p` does not have access to model `x`","type":"invalid_request_error","param":null,"code":"model_not_found"}}"#,
+            Outcome::ModelNotFound,
+        ),
+        (
+            "Anthropic, usage limit",
+            400,
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"You have reached your specified API usage limits. You will regain access on 2026-04-01 at 00:00 UTC."}}"#,
+            Outcome::QuotaExhausted,
+        ),
+        (
+            "Anthropic, too many",
+            429,
+            r#"{"type":"error","error":{"type":"rate_limit_error","message":"This request would exceed your account's rate limit."}}"#,
+            Outcome::RateLimited,
+        ),
+        (
+            "Azure, too many",
+            429,
+            r#"{"error":{"code":"429","message":"Requests have exceeded token rate limit of your current OpenAI S0 pricing tier. Please retry after 6 seconds."}}"#,
+            Outcome::RateLimited,
+        ),
+        (
+            "Azure, firewall",
+            403,
+            r#"{"error":{"code":"AccessDenied","message":"Access denied due to Virtual Network/Firewall rules."}}"#,
+            Outcome::RequestRefused,
+        ),
+        (
+            "Azure, no such address",
+            404,
+            r#"{"error":{"code":"404","message":"Resource not found"}}"#,
+            Outcome::RequestRefused,
+        ),
+        (
+            "Google, too many",
+            429,
+            r#"{"error":{"code":429,"message":"Resource has been exhausted (e.g. check quota).","status":"RESOURCE_EXHAUSTED"}}"#,
+            Outcome::RateLimited,
+        ),
+        (
+            "Google, API not enabled",
+            403,
+            r#"{"error":{"code":403,"message":"The API has not been used in project 1 before or it is disabled.","status":"PERMISSION_DENIED","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"SERVICE_DISABLED"}]}}"#,
+            Outcome::KeyRefused,
+        ),
+        (
+            "Google, place",
+            400,
+            r#"{"error":{"code":400,"message":"User location is not supported for the API use.","status":"FAILED_PRECONDITION"}}"#,
+            Outcome::RequestRefused,
+        ),
+        (
+            "Google, overloaded",
+            503,
+            r#"{"error":{"code":503,"message":"The model is overloaded. Please try again later.","status":"UNAVAILABLE"}}"#,
+            Outcome::ProviderFailure,
+        ),
+        (
+            "Mistral, too many",
+            429,
+            r#"{"object":"error","message":"Rate limit exceeded","type":"rate_limited","param":null,"code":"1300","raw_status_code":429}"#,
+            Outcome::RateLimited,
+        ),
+        (
+            "Mistral, no capacity",
+            429,
+            r#"{"object":"error","message":"Service tier capacity exceeded for this model.","type":"service_tier_capacity_exceeded","param":null,"code":"3505"}"#,
+            Outcome::RateLimited,
+        ),
+        (
+            "OpenRouter, more than can be paid",
+            402,
+            r#"{"error":{"message":"This request requires more credits, or fewer max_tokens.","code":402,"metadata":{"provider_name":null}}}"#,
+            Outcome::QuotaExhausted,
+        ),
+        (
+            "OpenRouter, limit of the key",
+            403,
+            r#"{"error":{"message":"Key limit exceeded (total limit).","code":403}}"#,
+            Outcome::QuotaExhausted,
+        ),
+        (
+            "OpenRouter, no provider of the model",
+            404,
+            r#"{"error":{"message":"No endpoints found for acme/large.","code":404}}"#,
+            Outcome::ModelNotFound,
+        ),
+        (
+            "OpenRouter, no provider for what is asked",
+            404,
+            r#"{"error":{"message":"No endpoints found that support tool use.","code":404}}"#,
+            Outcome::RequestRefused,
+        ),
+        (
+            "OpenRouter, free calls of the day",
+            429,
+            r#"{"error":{"message":"Rate limit exceeded: free-models-per-day.","code":429,"metadata":{"headers":{"X-RateLimit-Remaining":"0"}}}}"#,
+            Outcome::RateLimited,
+        ),
+        (
+            "OpenRouter, no key",
+            401,
+            r#"{"error":{"message":"No auth credentials found","code":401}}"#,
+            Outcome::KeyRefused,
+        ),
+        ("vLLM, wrong key", 401, r#"{"error":"Unauthorized"}"#, Outcome::KeyRefused),
+        (
+            "Ollama, too many",
+            503,
+            r#"{"error":"server busy, please try again.  maximum pending requests exceeded"}"#,
+            Outcome::RateLimited,
+        ),
+        (
+            "llama.cpp, wrong key",
+            401,
+            r#"{"error":{"code":401,"message":"Invalid API Key","type":"authentication_error"}}"#,
+            Outcome::KeyRefused,
+        ),
     ];
 
     #[test]
@@ -279,6 +418,61 @@ mod tests {
                 400,
                 r#"{"error":{"message":"Unsupported parameter: 'max_tokens'.","type":"invalid_request_error","param":"max_tokens","code":"unsupported_parameter"}}"#,
                 Refusal::UnsupportedParameter,
+            ),
+            (
+                "OpenAI, unknown parameter",
+                400,
+                r#"{"error":{"message":"Unknown parameter: 'n_best'.","type":"invalid_request_error","param":"n_best","code":"unknown_parameter"}}"#,
+                Refusal::UnsupportedParameter,
+            ),
+            (
+                "Anthropic, parameter",
+                400,
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"n_best: Extra inputs are not permitted"}}"#,
+                Refusal::UnsupportedParameter,
+            ),
+            (
+                "Google, parameter",
+                400,
+                r#"[{"error":{"code":400,"message":"Invalid JSON payload received. Unknown name \"n_best\": Cannot find field.","status":"INVALID_ARGUMENT"}}]"#,
+                Refusal::UnsupportedParameter,
+            ),
+            (
+                "Mistral, parameter",
+                422,
+                r#"{"object":"error","message":{"detail":[{"type":"extra_forbidden","loc":["body","n_best"],"msg":"Extra inputs are not permitted","input":1}]},"type":"invalid_request_error","param":null,"code":null}"#,
+                Refusal::UnsupportedParameter,
+            ),
+            (
+                "Mistral, parameter, bare",
+                422,
+                r#"{"detail":[{"type":"extra_forbidden","loc":["body","n_best"],"msg":"Extra inputs are not permitted"}]}"#,
+                Refusal::UnsupportedParameter,
+            ),
+            (
+                "Mistral, context",
+                400,
+                r#"{"object":"error","message":"Prompt contains 40000 tokens, too large for model with 32768 maximum context length","type":"invalid_request_error","param":null,"code":"3051"}"#,
+                Refusal::TooLong,
+            ),
+            (
+                "Google, context",
+                400,
+                r#"{"error":{"code":400,"message":"The input token count (2845475) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}"#,
+                Refusal::TooLong,
+            ),
+            ("Ollama, context", 400, r#"{"error":"the input length exceeds the context length"}"#, Refusal::TooLong),
+            (
+                "vLLM, context, today",
+                400,
+                r#"{"error":{"message":"This model's maximum context length is 2048 tokens. However, your request has 8 input tokens plus 2045 'max_tokens'.","type":"BadRequestError","param":"input_tokens, max_tokens","code":400}}"#,
+                Refusal::TooLong,
+            ),
+            (
+                "Azure, filter",
+                400,
+                r#"{"error":{"message":"The response was filtered.","type":null,"param":"prompt","code":"content_filter","status":400}}"#,
+                Refusal::Forbidden,
             ),
         ] {
             let info = info(status, body);

@@ -1,6 +1,6 @@
 //! What the body of an error adds to its status.
 
-use super::{ResponseInfo, of_status};
+use super::{OVERLOADED, ResponseInfo, of_status};
 use crate::call::{Completion, Outcome};
 use crate::time::Duration;
 
@@ -42,9 +42,11 @@ impl Refusal {
 /// | a code of funds or quota, such as `insufficient_quota`, `billing_error`, `BILLING_DISABLED`; 400 or 403 with a message that says so | quota exhausted |
 /// | a code of a missing model, such as `model_not_found`, `DeploymentNotFound`; 400 or 404 with a message that says so | model not found |
 /// | a code or message of a request that is too long, also with 429 | request refused: too long |
-/// | `unsupported_parameter`, `unsupported_value` | request refused: unsupported parameter |
+/// | a code of a parameter, such as `unsupported_parameter`, `extra_forbidden`; 400 or 422 with a message that says so | request refused: unsupported parameter |
+/// | `content_filter`, `content_policy_violation` | request refused: forbidden |
 /// | 429 or 503 with a delay in the body and none in the headers | rate limited for so long |
-/// | a success whose body is an error | what the status in the body says, or provider failure |
+/// | 503 with a message such as `Slow down` or `server busy` | rate limited |
+/// | a success whose body is an error | what the status in the body says, or its code, or provider failure |
 ///
 /// The codes are those of `OpenAI`, Anthropic, Azure, Google, Mistral, `OpenRouter`, `vLLM`, Ollama and `llama.cpp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,8 +65,15 @@ const KEY_CODES: &[&str] = &[
     "invalid_authentication",
     "authentication_error",
     "account_deactivated",
-    "API_KEY_INVALID",
     "UNAUTHENTICATED",
+    // Of Google, for a key that is refused whatever is asked.
+    "ACCESS_TOKEN_EXPIRED",
+    "API_KEY_HTTP_REFERRER_BLOCKED",
+    "API_KEY_INVALID",
+    "API_KEY_IP_ADDRESS_BLOCKED",
+    "API_KEY_SERVICE_BLOCKED",
+    "CONSUMER_SUSPENDED",
+    "SERVICE_DISABLED",
 ];
 
 const QUOTA_CODES: &[&str] = &[
@@ -81,13 +90,38 @@ const MODEL_CODES: &[&str] = &["model_not_found", "invalid_model", "DeploymentNo
 const LENGTH_CODES: &[&str] =
     &["context_length_exceeded", "exceed_context_size_error", "request_too_large", "string_above_max_length"];
 
-const PARAMETER_CODES: &[&str] = &["unsupported_parameter", "unsupported_value"];
+const PARAMETER_CODES: &[&str] =
+    &["unsupported_parameter", "unsupported_value", "unknown_parameter", "extra_forbidden"];
+
+const FORBIDDEN_CODES: &[&str] = &["content_filter", "content_policy_violation"];
+
+/// Codes of what has a status of its own, where it comes without one.
+const RATE_CODES: &[&str] = &["rate_limit_error", "rate_limit_exceeded", "rate_limited", "RESOURCE_EXHAUSTED"];
+const OVERLOAD_CODES: &[&str] = &["overloaded_error"];
 
 /// Parts of messages of providers that give no code for it, in small letters.
-const QUOTA_WORDS: &[&str] = &["credit balance is too low", "insufficient credits", "out of call volume quota"];
+const QUOTA_WORDS: &[&str] = &[
+    "credit balance is too low",
+    "insufficient credits",
+    "key limit exceeded",
+    "out of call volume quota",
+    "reached your specified api usage limits",
+];
 const MODEL_WORDS: &[&str] = &["not found", "does not exist", "is not a valid model", "invalid model"];
-const LENGTH_WORDS: &[&str] =
-    &["maximum context length", "prompt is too long", "exceeds the available context size", "request too large"];
+/// Of a 404 that names the model and not the word.
+const NO_MODEL_WORDS: &[&str] = &["no endpoints found for"];
+const LENGTH_WORDS: &[&str] = &[
+    "maximum context length",
+    "prompt is too long",
+    "exceeds the available context size",
+    "exceeds the context length",
+    "exceeds the maximum number of tokens",
+    "request too large",
+];
+const PARAMETER_WORDS: &[&str] =
+    &["extra inputs are not permitted", "invalid json payload received. unknown name", "unrecognized request argument"];
+/// Of a 503 that is no failure.
+const BUSY_WORDS: &[&str] = &["slow down", "server busy"];
 
 impl ErrorDetails<'_> {
     fn has_code(&self, known: &[&str]) -> bool {
@@ -103,8 +137,13 @@ impl ErrorDetails<'_> {
     }
 
     /// The HTTP status of an error that came as a success.
-    fn status(&self) -> Option<u16> {
-        self.codes.iter().filter_map(|code| code.parse().ok()).find(|status| (400..600).contains(status))
+    fn status(&self) -> u16 {
+        let said = self.codes.iter().filter_map(|code| code.parse().ok()).find(|status| (400..600).contains(status));
+        said.unwrap_or_else(|| match () {
+            () if self.has_code(RATE_CODES) => 429,
+            () if self.has_code(OVERLOAD_CODES) => OVERLOADED,
+            () => 500,
+        })
     }
 
     /// What is refused for good, if that is what an error of this status means.
@@ -119,7 +158,7 @@ impl ErrorDetails<'_> {
         }
         let names_model = || contains_ignoring_case(self.message, "model");
         let is_model = self.has_code(MODEL_CODES)
-            || status == 404 && names_model()
+            || status == 404 && (names_model() || self.has_words(NO_MODEL_WORDS))
             || status == 400 && names_model() && self.has_words(MODEL_WORDS);
         if is_model && status < 500 {
             return Some((Outcome::ModelNotFound, None));
@@ -127,8 +166,11 @@ impl ErrorDetails<'_> {
         if self.has_code(LENGTH_CODES) || status < 500 && self.has_words(LENGTH_WORDS) {
             return refused(Refusal::TooLong);
         }
-        if self.has_code(PARAMETER_CODES) {
+        if self.has_code(PARAMETER_CODES) || matches!(status, 400 | 422) && self.has_words(PARAMETER_WORDS) {
             return refused(Refusal::UnsupportedParameter);
+        }
+        if self.has_code(FORBIDDEN_CODES) && status < 500 {
+            return refused(Refusal::Forbidden);
         }
         None
     }
@@ -141,7 +183,7 @@ impl ResponseInfo {
             return;
         }
         if self.status < 400 {
-            self.status = error.status().unwrap_or(500);
+            self.status = error.status();
             self.completion = of_status(self.status, None);
             self.refusal = Refusal::of(self.status, self.completion.outcome);
         }
@@ -152,6 +194,8 @@ impl ResponseInfo {
             && error.retry_delay.is_some()
         {
             self.completion = Completion::rate_limited(error.retry_delay);
+        } else if self.status == 503 && error.has_words(BUSY_WORDS) {
+            self.completion = Completion::rate_limited(self.completion.retry_after);
         }
     }
 }

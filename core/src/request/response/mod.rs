@@ -25,7 +25,9 @@
 //! | `x-ratelimit-remaining-requests`, `-tokens` | how much of it is left |
 //! | `x-ratelimit-reset-requests`, `-tokens` | how long until all of it is back: `20ms`, `1s`, `6m0s`, `1h2m3.5s`, or seconds |
 //!
-//! The same without a suffix (`x-ratelimit-remaining`) speaks of requests. A value that cannot be read is as good as absent.
+//! The same without a suffix (`x-ratelimit-remaining`) speaks of requests. Mistral's names (`x-ratelimit-remaining-req-minute`) and
+//! Anthropic's (`anthropic-ratelimit-requests-remaining`) are known, too, but for Anthropic's resets, which are dates; its refusals have a
+//! Retry-After. A value that cannot be read is as good as absent.
 //!
 //! Headers come from the host, behind [`Headers`]; so do dates, because the core has no wall clock.
 //!
@@ -79,28 +81,49 @@ const GRPC_STATUS: &str = "grpc-status";
 const GRPC_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// The headers of each dimension, in the order limit, remaining, reset; the first one that is there counts.
-const REQUESTS: [[&str; 2]; 3] = [
-    ["x-ratelimit-limit-requests", "x-ratelimit-limit"],
-    ["x-ratelimit-remaining-requests", "x-ratelimit-remaining"],
-    ["x-ratelimit-reset-requests", "x-ratelimit-reset"],
+const REQUESTS: [&[&str]; 3] = [
+    &[
+        "x-ratelimit-limit-requests",
+        "x-ratelimit-limit-req-minute",
+        "anthropic-ratelimit-requests-limit",
+        "x-ratelimit-limit",
+    ],
+    &[
+        "x-ratelimit-remaining-requests",
+        "x-ratelimit-remaining-req-minute",
+        "anthropic-ratelimit-requests-remaining",
+        "x-ratelimit-remaining",
+    ],
+    &["x-ratelimit-reset-requests", "x-ratelimit-reset"],
 ];
-const TOKENS: [[&str; 1]; 3] =
-    [["x-ratelimit-limit-tokens"], ["x-ratelimit-remaining-tokens"], ["x-ratelimit-reset-tokens"]];
+const TOKENS: [&[&str]; 3] = [
+    &["x-ratelimit-limit-tokens", "x-ratelimit-limit-tokens-minute", "anthropic-ratelimit-tokens-limit"],
+    &["x-ratelimit-remaining-tokens", "x-ratelimit-remaining-tokens-minute", "anthropic-ratelimit-tokens-remaining"],
+    &["x-ratelimit-reset-tokens"],
+];
 
 /// Every header that is ever looked up, for a host that has to fetch them beforehand.
-pub const NAMES: [&str; 13] = [
+pub const NAMES: [&str; 21] = [
     RETRY_AFTER,
     RETRY_AFTER_MS,
     GRPC_STATUS,
     GRPC_PUSHBACK,
     REQUESTS[0][0],
     REQUESTS[0][1],
+    REQUESTS[0][2],
+    REQUESTS[0][3],
     REQUESTS[1][0],
     REQUESTS[1][1],
+    REQUESTS[1][2],
+    REQUESTS[1][3],
     REQUESTS[2][0],
     REQUESTS[2][1],
     TOKENS[0][0],
+    TOKENS[0][1],
+    TOKENS[0][2],
     TOKENS[1][0],
+    TOKENS[1][1],
+    TOKENS[1][2],
     TOKENS[2][0],
 ];
 
@@ -198,7 +221,8 @@ pub fn retry_after(headers: &dyn Headers) -> Option<Duration> {
 /// What `headers` say about requests and about tokens; nothing for a dimension that no header names.
 #[must_use]
 pub fn rate_limits(headers: &dyn Headers) -> Vec<Correction> {
-    let about = |dimension, [limit, remaining, reset]: [Option<&str>; 3]| {
+    let about = |dimension, names: [&[&str]; 3]| {
+        let [limit, remaining, reset] = names.map(|names| names.iter().find_map(|name| text(headers, name)));
         let said = Correction {
             limit: limit.and_then(|text| text.parse().ok()),
             remaining: remaining.and_then(|text| text.parse().ok()),
@@ -207,9 +231,7 @@ pub fn rate_limits(headers: &dyn Headers) -> Vec<Correction> {
         };
         (said != Correction::of(dimension)).then_some(said)
     };
-    let requests = REQUESTS.map(|names| names.into_iter().find_map(|name| text(headers, name)));
-    let tokens = TOKENS.map(|[name]| text(headers, name));
-    [about(Dimension::Requests, requests), about(Dimension::TotalTokens, tokens)].into_iter().flatten().collect()
+    [about(Dimension::Requests, REQUESTS), about(Dimension::TotalTokens, TOKENS)].into_iter().flatten().collect()
 }
 
 /// How long until what is used up is back, of the dimensions that have nothing left: what a refusal without Retry-After asks for.

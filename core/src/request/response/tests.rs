@@ -119,6 +119,41 @@ fn requests_and_tokens_are_read_apart() {
     assert_eq!(said, [of(Dimension::Requests, 60, 59, 1), of(Dimension::TotalTokens, 150_000, 149_984, 360)]);
 }
 
+/// What the headers say of requests and of tokens: limit, remaining, seconds until all is back.
+fn rates(headers: &[(&str, &str)]) -> Vec<(Dimension, Option<u64>, Option<u64>, Option<u64>)> {
+    let one = |said: &Correction| {
+        let secs = said.reset_after.map(|wait| wait.as_nanos() / 1_000_000_000);
+        (said.dimension, said.limit, said.remaining, secs)
+    };
+    rate_limits(&Sent(headers)).iter().map(one).collect()
+}
+
+#[test]
+fn each_provider_names_its_rates_in_its_own_way() {
+    let mistral = [
+        ("x-ratelimit-limit-req-minute", "720"),
+        ("x-ratelimit-remaining-req-minute", "717"),
+        ("x-ratelimit-limit-tokens-minute", "5000000"),
+        ("x-ratelimit-remaining-tokens-minute", "4999911"),
+    ];
+    let requests = (Dimension::Requests, Some(720), Some(717), None);
+    assert_eq!(rates(&mistral), [requests, (Dimension::TotalTokens, Some(5_000_000), Some(4_999_911), None)]);
+    let anthropic = [
+        ("anthropic-ratelimit-requests-limit", "50"),
+        ("anthropic-ratelimit-requests-remaining", "49"),
+        ("anthropic-ratelimit-requests-reset", "2026-01-01T08:50:37Z"),
+        ("anthropic-ratelimit-tokens-remaining", "0"),
+    ];
+    let requests = (Dimension::Requests, Some(50), Some(49), None);
+    assert_eq!(rates(&anthropic), [requests, (Dimension::TotalTokens, None, Some(0), None)]);
+    let openrouter =
+        [("x-ratelimit-limit", "50"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1767225600000")];
+    assert_eq!(rates(&openrouter), [(Dimension::Requests, Some(50), Some(0), None)]);
+    let azure = [("x-ratelimit-remaining-requests", "19"), ("x-ratelimit-remaining-tokens", "19913")];
+    let requests = (Dimension::Requests, None, Some(19), None);
+    assert_eq!(rates(&azure), [requests, (Dimension::TotalTokens, None, Some(19_913), None)]);
+}
+
 #[test]
 fn a_bare_header_is_about_requests_and_a_date_is_no_wait() {
     let said = rate_limits(&Sent(&[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "1767225600")]));

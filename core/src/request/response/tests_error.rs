@@ -84,7 +84,31 @@ fn an_error_that_comes_as_a_success_is_what_it_says_it_is() {
     let info = refined(200, &["502"], "Provider returned error");
     assert_eq!((info.status, info.completion.outcome), (502, Outcome::ProviderFailure));
     assert_eq!(outcome(200, &["429"], "slow down"), Outcome::RateLimited);
-    assert_eq!(outcome(200, &["overloaded_error"], "Overloaded"), Outcome::ProviderFailure);
+    assert_eq!(outcome(200, &["server_error"], "oh no"), Outcome::ProviderFailure);
+    for (code, status) in [("overloaded_error", 529), ("rate_limit_exceeded", 429)] {
+        let info = refined(200, &[code], "later");
+        assert_eq!((info.status, info.completion.outcome), (status, Outcome::RateLimited));
+    }
+}
+
+#[test]
+fn a_503_that_asks_for_less_is_a_rate_limit_and_any_other_a_failure() {
+    assert_eq!(outcome(503, &["slow_down"], "Slow down"), Outcome::RateLimited);
+    assert_eq!(outcome(503, &[], "server busy, please try again"), Outcome::RateLimited);
+    assert_eq!(outcome(503, &[], "no healthy upstream"), Outcome::ProviderFailure);
+    assert_eq!(outcome(500, &[], "slow down"), Outcome::ProviderFailure);
+}
+
+#[test]
+fn a_parameter_that_is_not_taken_and_a_prompt_that_is_not_allowed_are_refused() {
+    for (status, codes, message, why) in [
+        (400, &["unknown_parameter"][..], "", Refusal::UnsupportedParameter),
+        (422, &["extra_forbidden"], "", Refusal::UnsupportedParameter),
+        (400, &[], "Unrecognized request argument supplied: n", Refusal::UnsupportedParameter),
+        (400, &["content_filter"], "", Refusal::Forbidden),
+    ] {
+        assert_eq!(refined(status, codes, message).refusal, Some(why), "{codes:?} {message}");
+    }
 }
 
 #[test]
