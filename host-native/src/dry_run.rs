@@ -1,18 +1,19 @@
-//! `tidegate run --dry-run`: what would be run and what it would take. Nobody is called, nothing is written, and no key is
-//! needed.
+//! `tidegate run --dry-run`: what would be run and what it would take. Nobody is called and nothing is written. What would keep the run
+//! from starting is an error here, too.
 
 use std::fmt;
 
 use tidegate_core::pipeline::{Pipeline, Strategy};
 
 use crate::error::Error;
-use crate::estimate::{ColumnEstimate, SAMPLE_ROWS, estimate, in_order};
+use crate::estimate::{ColumnEstimate, SAMPLE_ROWS, in_order};
 use crate::host::TokioHost;
 use crate::job::{GeneratedColumn, Input, Job};
 use crate::models::plan_gate;
 use crate::observe::Watch;
 use crate::pipeline_file::PipelineFile;
-use crate::run::{RunRequest, load, pipeline_config};
+use crate::preflight::{Preflight, Ready};
+use crate::run::{RunRequest, pipeline_config};
 use crate::spend::Money;
 use crate::table::{row, write_table};
 
@@ -33,7 +34,7 @@ pub struct DryRun {
 
 /// Resolves everything that a run would, and estimates what it would take. Needs a tokio runtime, for its clock.
 pub fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
-    let (name, file, job) = load(request)?;
+    let Ready { name, file, job, estimates } = Preflight::of(request)?.ready()?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let rows = job.rows.end - job.rows.start;
     let config = pipeline_config(&file, rows);
@@ -42,7 +43,6 @@ pub fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
     let capacity =
         Watch::new(&job.plan, &config, &file.run, &gate).with_file(&file, request.max_cost).capacity().to_string();
     let size = file.run.row_group_size.get();
-    let estimates = estimate(&job, size)?;
     let (models, cost) = models(&file, &job, &estimates);
     Ok(DryRun {
         name,
@@ -117,10 +117,12 @@ fn notes(job: &Job, estimates: &[ColumnEstimate]) -> Vec<String> {
          count as `answer_tokens`, else `max_tokens`, else 256. Retries are not counted."
     )];
     for (column, estimate) in job.columns.iter().zip(estimates).filter(|(_, estimate)| estimate.unrendered > 0) {
-        notes.push(format!(
-            "`{}` could not be rendered for {} of these rows: it looks into values that only a run brings.",
-            column.name, estimate.unrendered
-        ));
+        let why = match &estimate.failure {
+            Some(failure) => format!("such as {}. The run would drop them", failure.error),
+            None => "it looks into values that only a run brings".to_string(),
+        };
+        notes
+            .push(format!("`{}` could not be rendered for {} of these rows: {why}.", column.name, estimate.unrendered));
     }
     notes
 }

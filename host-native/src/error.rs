@@ -121,6 +121,9 @@ pub enum Error {
     /// A mock provider.
     #[error(transparent)]
     Mock(#[from] MockError),
+    /// Several things at once, at least two.
+    #[error("{} things are wrong, and nothing was started\n\n{}", .0.len(), listed(.0))]
+    Several(Vec<Error>),
     /// Something that should not be possible.
     #[error("internal error: {0}")]
     Internal(String),
@@ -139,8 +142,22 @@ impl Error {
             Self::Dataset(_) => Exit::Dataset,
             Self::Output(_) => Exit::Output,
             Self::Mock(_) | Self::Internal(_) => Exit::Internal,
+            Self::Several(errors) => {
+                errors.iter().map(Self::exit).min_by_key(|exit| exit.code()).unwrap_or(Exit::Internal)
+            }
         }
     }
+
+    /// All of `errors` as one; `None` if there is none.
+    #[must_use]
+    pub fn all(mut errors: Vec<Self>) -> Option<Self> {
+        if errors.len() > 1 { Some(Self::Several(errors)) } else { errors.pop() }
+    }
+}
+
+/// One under the other, with a line between.
+fn listed(errors: &[Error]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n\n")
 }
 
 #[cfg(test)]

@@ -18,9 +18,9 @@ use crate::dataset::{DatasetError, Row};
 use crate::fill::embedding::EmbeddingFill;
 use crate::fill::structure::StructureFill;
 use crate::fill::{Fill, Scene, Unfilled};
-use crate::job::{GeneratedColumn, Input, Job};
+use crate::job::{GeneratedColumn, Input, Job, TemplateKind};
 use crate::pipeline_file::OutputForm;
-use crate::template::{Serde, TemplateValue};
+use crate::template::{Serde, TemplateError, TemplateValue};
 
 /// Rows that templates are rendered for.
 pub const SAMPLE_ROWS: u64 = 100;
@@ -29,7 +29,7 @@ pub const SAMPLE_ROWS: u64 = 100;
 const MAX_STANDIN_TOKENS: u32 = 8_192;
 
 /// What the tasks of a column would take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColumnEstimate {
     /// Tasks: one per row or row group.
     pub tasks: u64,
@@ -43,6 +43,19 @@ pub struct ColumnEstimate {
     pub is_at_most: bool,
     /// Rows of the sample for which a template could not be rendered with what stands for answers.
     pub unrendered: u64,
+    /// Why the first of those rows would fail in the run, too: nothing stands for an answer there.
+    pub failure: Option<Failure>,
+    /// Whether so would every row of the sample that the column is made for.
+    pub fails_always: bool,
+}
+
+/// Why there can be no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The template that fails, by its place in [`Job::texts`]; none if they can all be rendered, and what comes out is of no use.
+    pub text: Option<usize>,
+    /// What is wrong.
+    pub error: TemplateError,
 }
 
 /// By generated column what it would take, for a run in row groups of `row_group_size`.
@@ -82,6 +95,8 @@ pub fn in_order(job: &Job) -> Vec<usize> {
 struct Cell {
     value: Value,
     is_known: bool,
+    /// Whether it is certain that the column is not made there.
+    is_skipped: bool,
 }
 
 /// The sample with everything that stands for answers.
@@ -99,6 +114,16 @@ struct Tried {
     call: Option<Usage>,
     is_at_most: bool,
     is_rendered: bool,
+    /// Why it would fail in the run, if that is certain.
+    failure: Option<Failure>,
+}
+
+impl Tried {
+    /// A task that is certain not to be made.
+    fn skipped(column: &GeneratedColumn) -> Self {
+        let cell = Cell { value: (*column.otherwise).clone(), is_known: true, is_skipped: true };
+        Self { cell, call: None, is_at_most: false, is_rendered: true, failure: None }
+    }
 }
 
 impl StandIn<'_> {
@@ -108,8 +133,13 @@ impl StandIn<'_> {
         for row in 0..self.seeds.len() {
             let values = TemplateValue::from_pairs(self.row_values(column, row));
             let number = self.job.rows.start + row as u64;
-            let tried = self.attempt(column, &values, number, |input| self.is_known(input, row));
-            sum.add(&tried);
+            let is_skipped = |at: &usize| self.cells[*at].get(row).is_some_and(|cell| cell.is_skipped);
+            let mut tried = if column.skips_with_upstream && column.upstreams.iter().any(is_skipped) {
+                Tried::skipped(column)
+            } else {
+                self.attempt(at, &values, number, |input| self.is_known(input, row))
+            };
+            sum.add(&mut tried);
             self.cells[at].push(tried.cell);
         }
         sum.over(tasks)
@@ -122,9 +152,9 @@ impl StandIn<'_> {
             (0..count).map(|row| TemplateValue::from_pairs(self.row_values(column, row))).collect();
         let values = TemplateValue::from_pairs([("rows", rows), ("row_group", TemplateValue::from(0))]);
         // Of other groups nothing is known.
-        let tried = self.attempt(column, &values, self.job.rows.start, |_| false);
+        let mut tried = self.attempt(at, &values, self.job.rows.start, |_| false);
         let mut sum = Sum::default();
-        sum.add(&tried);
+        sum.add(&mut tried);
         self.cells[at] = vec![tried.cell; self.seeds.len()];
         sum.over(tasks)
     }
@@ -156,53 +186,79 @@ impl StandIn<'_> {
         }
     }
 
-    /// What the task for `values` would do.
-    fn attempt(
-        &self,
-        column: &GeneratedColumn,
-        values: &TemplateValue,
-        row: u64,
-        is_known: impl Fn(Input) -> bool,
-    ) -> Tried {
-        let mut is_at_most = false;
+    /// What the task of the column at `at` for `values` would do.
+    fn attempt(&self, at: usize, values: &TemplateValue, row: u64, is_known: impl Fn(Input) -> bool) -> Tried {
+        let column = &self.job.columns[at];
+        let (mut is_at_most, mut is_rendered) = (false, true);
         if let Some(when) = &column.when {
             let reads = self.job.templates.variables(when.template());
             let is_read = |input: &&Input| self.job.input_name(**input).is_none_or(|name| reads.contains(name));
             let is_certain = column.inputs.iter().filter(is_read).all(|input| is_known(*input));
             match self.job.templates.holds(when, values.clone()) {
                 Ok(false) if is_certain => {
-                    let cell = Cell { value: (*column.otherwise).clone(), is_known: true };
-                    return Tried { cell, call: None, is_at_most: false, is_rendered: true };
+                    return Tried::skipped(column);
                 }
-                holds => is_at_most = !(is_certain && holds.is_ok()),
+                holds => {
+                    is_at_most = !(is_certain && holds.is_ok());
+                    is_rendered = holds.is_ok() || !is_certain;
+                }
             }
         }
         let is_known = column.inputs.iter().all(|input| is_known(*input));
         let is_whole_group = column.strategy != Strategy::Cell;
         let scene = Scene { column: &column.name, templates: &self.job.templates, values, row, is_whole_group };
-        let (value, call, is_rendered) = stand_in(&column.fill, scene);
+        let StoodFor { value, call, complaint } = stand_in(&column.fill, scene);
+        is_rendered &= complaint.is_none();
         let calls_nobody = matches!(column.fill, Fill::Expression(_) | Fill::Sampler(_));
-        Tried { cell: Cell { value, is_known: is_known && calls_nobody && is_rendered }, call, is_at_most, is_rendered }
+        let cell = Cell { value, is_known: is_known && calls_nobody && is_rendered, is_skipped: false };
+        let failure = (is_known && !is_rendered).then(|| self.failure(at, values, complaint));
+        Tried { cell, call, is_at_most, is_rendered, failure }
+    }
+
+    /// Why the column at `at` has no value where its templates read `values`, and what it fills complains about.
+    fn failure(&self, at: usize, values: &TemplateValue, complaint: Option<String>) -> Failure {
+        let templates = &self.job.templates;
+        let error = |kind: &TemplateKind| match kind {
+            TemplateKind::Text(template) => templates.render(template, values.clone()).err(),
+            TemplateKind::Condition(condition) => templates.holds(condition, values.clone()).err(),
+        };
+        let mut texts = self.job.texts.iter().enumerate().filter(|(_, text)| text.column == at);
+        let broken = texts.find_map(|(place, text)| Some(Failure { text: Some(place), error: error(&text.kind)? }));
+        let message = || complaint.unwrap_or_default();
+        broken.unwrap_or_else(|| Failure {
+            text: None,
+            error: TemplateError { message: message(), span: None, line: None },
+        })
     }
 }
 
-/// The value that stands for that of `fill`, the tokens of its call, and whether its templates could be rendered.
-fn stand_in(fill: &Fill, scene: Scene<'_>) -> (Value, Option<Usage>, bool) {
+/// What stands for a value.
+struct StoodFor {
+    value: Value,
+    /// The tokens of the call that would bring it.
+    call: Option<Usage>,
+    /// Why there is nothing that could stand for it.
+    complaint: Option<String>,
+}
+
+/// The value that stands for that of `fill`.
+fn stand_in(fill: &Fill, scene: Scene<'_>) -> StoodFor {
     match fill {
-        Fill::Expression(fill) => or_text(fill.fill(scene), None),
-        Fill::Sampler(fill) => or_text(fill.fill(scene), None),
+        Fill::Expression(fill) => or_text(fill.fill(scene)),
+        Fill::Sampler(fill) => or_text(fill.fill(scene)),
         Fill::Llm(fill) => {
             let conversation = fill.conversation(scene);
-            let is_rendered = conversation.is_ok();
+            let complaint = conversation.as_ref().err().map(Unfilled::to_string);
             let usage = fill.estimate(&conversation.unwrap_or_default());
             let value = fill.structure.as_ref().map_or_else(|| words(usage.output_tokens), StructureFill::placeholder);
-            (value, Some(usage), is_rendered)
+            StoodFor { value, call: Some(usage), complaint }
         }
         Fill::Embedding(fill) => {
             let input = scene.render(&fill.input);
             let usage = EmbeddingFill::estimate(input.as_deref().unwrap_or_default());
             let dimensions = fill.dimensions.unwrap_or(1) as usize;
-            (vec![Value::from(0.5); dimensions].into(), Some(usage), input.is_ok())
+            let complaint = input.err().map(|why| why.to_string());
+            StoodFor { value: vec![Value::from(0.5); dimensions].into(), call: Some(usage), complaint }
         }
         Fill::Judge(fill) => {
             let value = match fill.output {
@@ -210,14 +266,15 @@ fn stand_in(fill: &Fill, scene: Scene<'_>) -> (Value, Option<Usage>, bool) {
                 OutputForm::Number => Value::from(0),
                 OutputForm::Json => Value::Object(Map::new()),
             };
-            (value, Some(Usage::default()), fill.question(scene).is_ok())
+            let complaint = fill.question(scene).err().map(|why| why.to_string());
+            StoodFor { value, call: Some(Usage::default()), complaint }
         }
     }
 }
 
-fn or_text(filled: Result<Value, Unfilled>, call: Option<Usage>) -> (Value, Option<Usage>, bool) {
-    let is_rendered = filled.is_ok();
-    (filled.unwrap_or_else(|_| words(1)), call, is_rendered)
+fn or_text(filled: Result<Value, Unfilled>) -> StoodFor {
+    let complaint = filled.as_ref().err().map(Unfilled::to_string);
+    StoodFor { value: filled.unwrap_or_else(|_| words(1)), call: None, complaint }
 }
 
 /// A text of about so many tokens.
@@ -234,13 +291,20 @@ struct Sum {
     tokens: (u64, u64),
     is_at_most: bool,
     unrendered: u64,
+    /// Tasks that are sure to fail, and that are sure to be skipped.
+    failing: u64,
+    skipped: u64,
+    failure: Option<Failure>,
 }
 
 impl Sum {
-    fn add(&mut self, tried: &Tried) {
+    fn add(&mut self, tried: &mut Tried) {
         self.tried += 1;
         self.is_at_most |= tried.is_at_most;
         self.unrendered += u64::from(!tried.is_rendered);
+        self.skipped += u64::from(tried.cell.is_skipped);
+        self.failing += u64::from(tried.failure.is_some());
+        self.failure = self.failure.take().or(tried.failure.take());
         let Some(call) = tried.call else { return };
         self.calls += 1;
         if tried.is_rendered {
@@ -264,6 +328,8 @@ impl Sum {
             output_tokens: scaled(self.tokens.1, self.rendered_calls, calls),
             is_at_most: self.is_at_most,
             unrendered: self.unrendered,
+            failure: self.failure.clone(),
+            fails_always: self.failing > 0 && self.failing + self.skipped == self.tried,
         }
     }
 }
@@ -322,6 +388,29 @@ mod tests {
         );
         assert_eq!((all[1].unrendered, all[1].calls), (0, 1_000));
         assert_eq!((all[2].unrendered, all[2].calls, all[2].input_tokens), (100, 1_000, 0));
+    }
+
+    #[test]
+    fn a_column_that_is_skipped_with_one_it_reads_calls_and_fails_nowhere() {
+        let all = estimates(
+            "[[columns]]\nname = \"a\"\nkind = \"expression\"\ntemplate = \"{{ id }}\"\nwhen = \"id | int < 4\"\n\
+             [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"{{ 1 // (a | int - 2) }}\"\nskip_with_upstream = true\n",
+        );
+        assert_eq!((all[1].calls, all[1].unrendered, all[1].fails_always), (40, 1, false));
+        let why = all[1].failure.as_ref().map(|failure| failure.error.to_string()).unwrap_or_default();
+        assert!(why.contains("1 // 0"), "{why}");
+    }
+
+    #[test]
+    fn a_column_that_would_fail_for_every_row_says_why_and_one_that_reads_an_answer_does_not() {
+        let all = estimates(
+            "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{ note | int }}\"\n\
+             [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"{{ a | int }}\"\n\
+             [[columns]]\nname = \"c\"\nmodel = \"m\"\nprompt = \"x\"\nwhen = \"note | int\"\n",
+        );
+        assert_eq!([all[0].fails_always, all[1].fails_always, all[2].fails_always], [true, false, true]);
+        let text = |estimate: &ColumnEstimate| estimate.failure.as_ref().and_then(|failure| failure.text);
+        assert_eq!(all.iter().map(text).collect::<Vec<_>>(), [Some(0), None, Some(3)]);
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //! plan is a DAG.
 
 mod compile;
+pub(crate) mod place;
 
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -13,10 +15,17 @@ use toml::Spanned;
 
 use crate::dataset::Dataset;
 use crate::fill::Fill;
+use crate::fill::structure::StructureFill;
 use crate::kind::ValueKind;
 use crate::pipeline_file::{ColumnSpec, FileError, PipelineFile, RowFormat, SourceText};
 use crate::row_file::Layout;
-use crate::template::{Condition, Templates};
+use crate::template::shape::Shape;
+use crate::template::{Condition, TemplateId, Templates};
+
+use place::find_word;
+
+/// The functions of templates.
+const FUNCTIONS: [&str; 3] = ["dict", "namespace", "range"];
 
 /// What a group template sees: the rows with their values, and the number of the row group.
 pub const GROUP_VARIABLES: [&str; 2] = ["rows", "row_group"];
@@ -34,6 +43,8 @@ pub struct Job {
     pub columns: Vec<GeneratedColumn>,
     /// The templates of all columns.
     pub templates: Templates,
+    /// The same where they stand in the file.
+    pub texts: Vec<TemplateText>,
     /// The key and template variable of the row number.
     pub row_key: String,
 }
@@ -63,6 +74,37 @@ pub struct GeneratedColumn {
     pub skips_with_upstream: bool,
 }
 
+/// A template of a [`Job`] where it stands in the pipeline file.
+#[derive(Clone, Debug)]
+pub struct TemplateText {
+    /// What it is for.
+    pub kind: TemplateKind,
+    /// Its column, by its place in the file.
+    pub column: usize,
+    /// What is written there.
+    pub text: Spanned<String>,
+}
+
+/// What a template is for.
+#[derive(Clone, Debug)]
+pub enum TemplateKind {
+    /// To make a text.
+    Text(TemplateId),
+    /// To decide whether a column is made.
+    Condition(Condition),
+}
+
+impl TemplateKind {
+    /// The template.
+    #[must_use]
+    pub fn template(&self) -> &TemplateId {
+        match self {
+            Self::Text(template) => template,
+            Self::Condition(condition) => condition.template(),
+        }
+    }
+}
+
 /// A value of a row, as a template reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Input {
@@ -75,21 +117,25 @@ pub enum Input {
 }
 
 impl Job {
-    /// Resolves `file` against `dataset`, for all its rows. Errors point into the pipeline file.
-    pub fn resolve(file: &PipelineFile, dataset: Dataset) -> Result<Self, FileError> {
+    /// Resolves `file` against `dataset`, for all its rows. Errors point into the pipeline file, and are all that there are.
+    pub fn resolve(file: &PipelineFile, dataset: Dataset) -> Result<Self, Vec<FileError>> {
         let names = Names { file, seeds: dataset.columns() };
-        names.check_row_key()?;
-        let mut templates = Templates::new();
+        let mut errors: Vec<FileError> = names.check_row_key().err().into_iter().collect();
+        let (mut templates, mut texts) = (Templates::new(), Vec::new());
         let mut columns = Vec::with_capacity(file.columns.len());
         let mut builder = PlanBuilder::new().column(seed_column(dataset.columns()));
-        for spec in &file.columns {
-            let column = compile::column(&names, spec, &mut templates)?;
+        for (place, spec) in file.columns.iter().enumerate() {
+            let column = compile::column(&names, place, spec, (&mut templates, &mut texts), &mut errors);
             builder = builder.column(names.plan_column(spec, &column));
             columns.push(column);
         }
-        let plan = builder.build().map_err(|error| names.plan_error(&error))?;
+        // What a column reads is known only if its templates are.
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let plan = builder.build().map_err(|error| vec![names.plan_error(&error)])?;
         let rows = 0..dataset.rows();
-        Ok(Self { plan, dataset, rows, columns, templates, row_key: file.output.row_key.clone() })
+        Ok(Self { plan, dataset, rows, columns, templates, texts, row_key: file.output.row_key.clone() })
     }
 
     /// Limits the run to some rows of the dataset: to those of `rows`, of which at most `limit`, the first ones.
@@ -146,6 +192,49 @@ impl Job {
         let generated = self.columns.iter().map(|column| (column.name.clone(), column.kind));
         let columns = [(self.row_key.clone(), ValueKind::Integer)].into_iter().chain(seeds).chain(generated);
         Layout { format, columns: columns.collect() }
+    }
+
+    /// What is known of the value that a template of the column at `at` calls `name`; nothing if it is none.
+    #[must_use]
+    pub fn shape(&self, at: usize, name: &str) -> Option<Shape<'_>> {
+        let column = self.columns.get(at)?;
+        let named = |input: &&Input| self.input_name(**input) == Some(name);
+        match (column.strategy, name) {
+            (Strategy::Cell, _) => column.inputs.iter().find(named).map(|input| self.shape_of(*input)),
+            (Strategy::FullColumn | Strategy::FromScratch, "rows") => {
+                let field = |input: &Input| Some((self.input_name(*input)?, self.shape_of(*input)));
+                let row: Rc<[_]> = column.inputs.iter().filter_map(field).collect();
+                Some(Shape::List(Rc::new(Shape::Record(row))))
+            }
+            (Strategy::FullColumn | Strategy::FromScratch, _) => {
+                (name == "row_group").then_some(Shape::Plain("a number"))
+            }
+        }
+    }
+
+    /// What is known of the values of `input`.
+    fn shape_of(&self, input: Input) -> Shape<'_> {
+        let (kind, column) = match input {
+            Input::RowNumber => (ValueKind::Integer, None),
+            Input::Seed(at) => (self.dataset.kinds().get(at).copied().unwrap_or_default(), None),
+            Input::Generated(at) => {
+                self.columns.get(at).map_or((ValueKind::Json, None), |column| (column.kind, Some(column)))
+            }
+        };
+        match kind {
+            ValueKind::Bool => Shape::Plain("true or false"),
+            ValueKind::Integer | ValueKind::Number => Shape::Plain("a number"),
+            ValueKind::Text => Shape::Plain("a text"),
+            ValueKind::Numbers => Shape::List(Rc::new(Shape::Plain("a number"))),
+            ValueKind::Null | ValueKind::Json => match column {
+                // What stands where it is skipped has a form of its own.
+                Some(GeneratedColumn { fill: Fill::Llm(fill), otherwise, .. }) if otherwise.is_null() => {
+                    let schema = fill.structure.as_ref().and_then(StructureFill::schema);
+                    schema.map_or(Shape::Any, |schema| Shape::Schema { root: schema, part: schema })
+                }
+                _ => Shape::Any,
+            },
+        }
     }
 
     /// What templates call an input.
@@ -234,8 +323,11 @@ impl Names<'_> {
     /// What `variable` of a template means: an input of the row, or nothing that has to be looked up there.
     fn variable(&self, strategy: Strategy, text: &Spanned<String>, variable: &str) -> Result<Option<Input>, FileError> {
         let unknown = |known: Vec<&str>| {
+            let span = find_word(self.source(), text, variable);
+            let is_called = self.source().text()[span.end..].trim_start().starts_with('(');
+            let (what, known) = if is_called { ("function", FUNCTIONS.to_vec()) } else { ("template variable", known) };
             self.source()
-                .error(find_word(self.source(), text, variable), format!("unknown template variable `{variable}`"))
+                .error(span, format!("unknown {what} `{variable}`"))
                 .expected(format!("one of: {}", known.join(", ")))
                 .suggest(variable, known)
         };
@@ -334,41 +426,6 @@ impl Names<'_> {
             other => source.error(0..0, other.to_string()),
         }
     }
-}
-
-/// An error inside a template, at its place in the pipeline file as near as the notation of the string allows.
-fn template_error(
-    source: &SourceText,
-    text: &Spanned<String>,
-    message: &str,
-    offset: Option<usize>,
-    line: Option<usize>,
-) -> FileError {
-    let span = text.span();
-    let raw = source.text().get(span.clone()).unwrap_or_default();
-    // A string without escapes stands in the file as it is.
-    let exact = offset.and_then(|offset| Some(span.start + raw.find(text.get_ref().as_str())? + offset));
-    let by_line = || {
-        let first_line_apart = raw.starts_with("\"\"\"\n") || raw.starts_with("'''\n");
-        let skip = line? - 1 + usize::from(first_line_apart);
-        let (before, _) = raw.match_indices('\n').nth(skip.checked_sub(1)?)?;
-        Some(span.start + before + 1)
-    };
-    let start = exact.or_else(by_line).unwrap_or(span.start);
-    let on_one_line = source.text()[..span.end].get(start..).map_or(0, |rest| rest.lines().next().unwrap_or("").len());
-    source.error(start..start + on_one_line.min(1), format!("this template does not parse: {message}"))
-}
-
-/// Where `word` stands in a template's text as a whole word; the whole text when it is written with escapes.
-fn find_word(source: &SourceText, text: &Spanned<String>, word: &str) -> Range<usize> {
-    let span = text.span();
-    let raw = source.text().get(span.clone()).unwrap_or_default();
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    let whole = raw.match_indices(word).find(|(at, _)| {
-        let (before, after) = (raw[..*at].chars().next_back(), raw[at + word.len()..].chars().next());
-        !before.is_some_and(is_part) && !after.is_some_and(is_part)
-    });
-    whole.map_or(span.clone(), |(at, _)| span.start + at..span.start + at + word.len())
 }
 
 #[cfg(test)]

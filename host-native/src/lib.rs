@@ -26,7 +26,7 @@
 //! | [`fill`], [`spend`] | what fills each kind of column, and what it costs |
 //! | [`workload`], [`cells`], [`output`], [`row_file`], [`kind`] | what a task does, the values in work, finished rows on disk |
 //! | [`record`] | decision logs, written and replayed |
-//! | [`dry_run`], [`estimate`] | what a run would do and cost, without a call |
+//! | [`preflight`], [`dry_run`], [`estimate`] | what is wrong before a run, and what it would do and cost, without a call |
 //! | [`run`] | a whole run of a pipeline file |
 //! | [`progress`], [`verdict`], [`summary`], [`report`] | what a person sees of a run |
 //! | [`simulate`], [`regress`] | runs in virtual time: one scenario, or the idle suite against its baseline |
@@ -77,6 +77,8 @@ pub mod output;
 mod patience;
 #[cfg(feature = "cli")]
 pub mod pipeline_file;
+#[cfg(feature = "cli")]
+pub mod preflight;
 #[cfg(feature = "cli")]
 pub mod progress;
 #[cfg(feature = "cli")]

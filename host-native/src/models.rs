@@ -1,5 +1,6 @@
 //! The models of a pipeline, started: mocks served, keys read, every provider registered at one gate.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::host::TokioHost;
 use crate::job::request_resource;
 use crate::mock::MockServer;
 use crate::observe::jsonl::ResourceName;
-use crate::pipeline_file::{Domain, Endpoint, ModelSpec, PipelineFile};
+use crate::pipeline_file::{Domain, Endpoint, FileError, ModelSpec, PipelineFile};
 use crate::provider::Provider;
 use crate::spend::{Ledger, Price, SharedLedger};
 
@@ -53,15 +54,16 @@ impl Models {
         record: Option<&Sequence>,
         ledger: Ledger,
     ) -> Result<Self, Error> {
-        let clients = Clients::start(file).await?;
+        let Clients { clients, mocks } = Clients::start(file).await?;
         let (gate, places, shared) = register(file, host, requests, record)?;
-        let callers = clients.clients.into_iter().zip(places).collect();
+        let clients: Vec<Client> = clients.into_iter().collect::<Result<_, _>>()?;
+        let callers = clients.into_iter().zip(places).collect();
         let ledger = Arc::new(SharedLedger::new(ledger));
         let provider = |shared: Shared| {
             Arc::new(Provider::new(shared.label, gate.clone(), shared.resource, shared.price, Arc::clone(&ledger)))
         };
         let providers = shared.into_iter().map(provider).collect();
-        Ok(Self { gate, providers, callers, ledger, _mocks: clients.mocks })
+        Ok(Self { gate, providers, callers, ledger, _mocks: mocks })
     }
 
     /// What was spent so far, and whether more may be.
@@ -133,6 +135,30 @@ fn lowest_cap(file: &PipelineFile, model: &ModelSpec) -> u32 {
     same.map(|other| other.max_parallel.get()).min().unwrap_or(1)
 }
 
+/// The models that columns of `file` call, by their places in it.
+#[must_use]
+pub fn called(file: &PipelineFile) -> BTreeSet<usize> {
+    file.columns.iter().filter_map(|column| column.kind.model()).collect()
+}
+
+/// What keeps the model at `place` of `file` from being called, as far as this machine can say: a key that is not there, a command that
+/// is not there.
+pub fn check(file: &PipelineFile, place: usize) -> Result<(), FileError> {
+    let model = &file.models[place];
+    if let Some(name) = model.endpoint.key_variable() {
+        read_key(file, model, name)?;
+    }
+    let Endpoint::Command { argv, directory } = &model.endpoint else { return Ok(()) };
+    match command(argv, directory, model).find() {
+        Ok(_) => Ok(()),
+        Err(why) => {
+            let program = argv.first().map_or("", String::as_str);
+            let message = format!("the model `{}` is the command `{program}`, {why}", model.name);
+            Err(file.source.error(model.span.clone(), message).expected("a program that can be run"))
+        }
+    }
+}
+
 /// A gate that knows the models of `file`, and nothing behind it: for a plan of a run that makes no call.
 pub fn plan_gate(file: &PipelineFile, host: &TokioHost) -> Result<Gate<TokioHost>, Error> {
     register(file, host, &RequestConfig::default(), None).map(|(gate, _, _)| gate)
@@ -183,46 +209,50 @@ fn register(
     Ok((gate, places, shared))
 }
 
-/// A client for each model of a file, and the mocks that some of them call.
-struct Clients {
-    clients: Vec<Client>,
+/// A client for each model of a file, and the mocks that some of them call, which stop when dropped.
+#[derive(Debug)]
+pub struct Clients {
+    /// By model of the file. One that no column calls has no key.
+    pub clients: Vec<Result<Client, Error>>,
     mocks: Vec<MockServer>,
 }
 
 impl Clients {
-    async fn start(file: &PipelineFile) -> Result<Self, Error> {
+    /// Starts the mocks, and makes the clients. Nothing is called yet.
+    pub async fn start(file: &PipelineFile) -> Result<Self, Error> {
+        let called = called(file);
         let mut started = Self { clients: Vec::with_capacity(file.models.len()), mocks: Vec::new() };
         // Mocks by the model ids they serve.
         let mut addresses: Vec<(&str, String)> = Vec::new();
-        for model in &file.models {
-            let client = match &model.endpoint {
-                Endpoint::Remote { base_url, api_key_env } => {
-                    remote_client(file, model, base_url.as_str(), api_key_env.as_deref())?
-                }
-                Endpoint::Mock(mock) => {
-                    let server = MockServer::start(&mock.provider, mock.seed).await?;
-                    let address = server.base_url();
-                    started.mocks.push(server);
-                    let client = remote_client(file, model, &address, None)?;
-                    addresses.push((&model.model, address));
-                    client
-                }
-                Endpoint::SameMock => {
-                    let known = addresses.iter().find(|(served, _)| *served == model.model);
-                    let address = known.map_or("", |(_, address)| address);
-                    remote_client(file, model, address, None)?
-                }
-                Endpoint::Http { url, api_key_env } => {
-                    let api_key = api_key_env.as_deref().map(|name| read_key(file, model, name)).transpose()?;
-                    let (url, timeout) = (url.clone(), model.timeout);
-                    let client = HttpClient::new(HttpEndpoint { url, api_key, timeout, bypass_proxy: false });
-                    Client::Http(client.map_err(|error| no_https(file, model, &error))?)
-                }
-                Endpoint::Command { argv, directory } => Client::Command(command(argv, directory, model)),
-            };
-            started.clients.push(client);
+        for (place, model) in file.models.iter().enumerate() {
+            if let Endpoint::Mock(mock) = &model.endpoint {
+                let server = MockServer::start(&mock.provider, mock.seed).await?;
+                addresses.push((&model.model, server.base_url()));
+                started.mocks.push(server);
+            }
+            let served = addresses.iter().find(|(served, _)| *served == model.model);
+            let mock = served.map_or("", |(_, address)| address);
+            started.clients.push(client(file, model, called.contains(&place), mock));
         }
         Ok(started)
+    }
+}
+
+/// The client of `model`, whose mock, if it is one, is served at `mock`. A model that is not called needs no key.
+fn client(file: &PipelineFile, model: &ModelSpec, is_called: bool, mock: &str) -> Result<Client, Error> {
+    let key = |name: &Option<String>| match name.as_deref().filter(|_| is_called) {
+        Some(name) => read_key(file, model, name).map(Some),
+        None => Ok(None),
+    };
+    match &model.endpoint {
+        Endpoint::Remote { base_url, api_key_env } => remote_client(file, model, base_url.as_str(), key(api_key_env)?),
+        Endpoint::Mock(_) | Endpoint::SameMock => remote_client(file, model, mock, None),
+        Endpoint::Http { url, api_key_env } => {
+            let (url, api_key, timeout) = (url.clone(), key(api_key_env)?, model.timeout);
+            let client = HttpClient::new(HttpEndpoint { url, api_key, timeout, bypass_proxy: false });
+            client.map(Client::Http).map_err(|error| no_https(file, model, &error))
+        }
+        Endpoint::Command { argv, directory } => Ok(Client::Command(command(argv, directory, model))),
     }
 }
 
@@ -231,12 +261,12 @@ fn remote_client(
     file: &PipelineFile,
     model: &ModelSpec,
     address: &str,
-    api_key_env: Option<&str>,
+    api_key: Option<ApiKey>,
 ) -> Result<Client, Error> {
     let endpoint = ChatEndpoint {
         base_url: address.parse().map_err(|error| Error::Internal(format!("{address:?}: {error}")))?,
         model: model.model.clone(),
-        api_key: api_key_env.map(|name| read_key(file, model, name)).transpose()?,
+        api_key,
         timeout: model.timeout,
         bypass_proxy: !matches!(model.endpoint, Endpoint::Remote { .. }),
     };
@@ -271,11 +301,31 @@ fn command(argv: &[String], directory: &Path, model: &ModelSpec) -> Command {
 }
 
 /// The key in the environment variable `name`. The error names the variable and never its content.
-fn read_key(file: &PipelineFile, model: &ModelSpec, name: &str) -> Result<ApiKey, Error> {
+fn read_key(file: &PipelineFile, model: &ModelSpec, name: &str) -> Result<ApiKey, FileError> {
     let refuse = |why: &str| {
         let message = format!("the model `{}` takes its key from the environment variable `{name}`, {why}", model.name);
-        Error::from(file.source.error(model.span.clone(), message))
+        file.source.error(model.span.clone(), message)
     };
-    let key = env::var_os(name).ok_or_else(|| refuse("which is not set"))?;
-    key.to_str().and_then(ApiKey::new).ok_or_else(|| refuse("which is empty or not usable in an HTTP header"))
+    match env::var_os(name) {
+        Some(key) => key.to_str().and_then(ApiKey::new).ok_or_else(|| {
+            refuse("which is empty or not usable in an HTTP header").expected("the key alone, on one line")
+        }),
+        // It may be the key itself.
+        None if !is_variable_name(name) => {
+            let message =
+                format!("`api_key_env` of the model `{}` is not the name of an environment variable", model.name);
+            Err(file.source.error(model.span.clone(), message).without_excerpt().expected("a name such as ACME_KEY"))
+        }
+        None => {
+            let set: Vec<String> = env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+            let refusal = refuse("which is not set").expected(format!("`export {name}=...` before the command"));
+            Err(refusal.suggest(name, set.iter().map(String::as_str)))
+        }
+    }
+}
+
+/// Whether environment variables are called like that. What is not may be a key in the wrong place.
+pub(crate) fn is_variable_name(name: &str) -> bool {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    name.chars().all(is_letter) && !name.starts_with(|c: char| c.is_ascii_digit())
 }

@@ -1,7 +1,7 @@
 //! `tidegate run`: from a pipeline file to finished rows on disk.
 //!
 //! Everything that can be wrong with the input is found before the output directory is touched and the first call is
-//! made: the file, the dataset, every template, the plan, the keys, the limits.
+//! made ([`preflight`](crate::preflight)); then the plan and the limits.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,7 +19,7 @@ use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig, Strat
 use tidegate_core::replay::{Header, Recorded, Sequence, merge};
 use tidegate_core::request::{HealthConfig, RequestConfig};
 
-use crate::dataset::{Dataset, DatasetError};
+use crate::dataset::DatasetError;
 use crate::error::{Error, Exit};
 use crate::example;
 use crate::fill::Caller;
@@ -34,6 +34,7 @@ use crate::output::{
     DoneRowGroups, Existing, FilePlace, Identity, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputError, RunState,
 };
 use crate::pipeline_file::{ColumnKind, Endpoint, ModelSpec, PipelineFile};
+use crate::preflight::{Preflight, Ready};
 use crate::progress::{ColumnView, ProviderView, REFRESH, Screen, View, outage_text};
 use crate::provider::Provider;
 use crate::record::LogWriter;
@@ -74,7 +75,7 @@ pub struct RunRequest {
 ///
 /// An error means that nothing was run; a run that was stopped is a summary that says so.
 pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, Error> {
-    let (name, file, mut job) = load(request)?;
+    let Ready { name, file, mut job, .. } = Preflight::of(request)?.ready()?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let sequence = request.record.as_ref().map(|_| Sequence::default());
     let requests = request_config(&file);
@@ -200,39 +201,6 @@ fn sinks(
     let trace = trace.map_err(|source| unwritable(&request.trace, source))?;
     let events = request.events.as_deref().map(|path| (path, &names));
     Ok(watch.sinks(events, trace).map_err(|source| unwritable(&request.events, source))?)
-}
-
-/// The pipeline's name in messages, the file, and what it means for the rows that are asked for.
-pub(crate) fn load(request: &RunRequest) -> Result<(String, PipelineFile, Job), Error> {
-    let (name, file, dataset) = match &request.pipeline {
-        None => (example::NAME.to_string(), example::pipeline()?, example::dataset()?),
-        Some(path) => {
-            let file = PipelineFile::load(path)?;
-            let dataset = Dataset::load(&file.seed.path, file.seed.format)?;
-            (path.display().to_string(), file, dataset)
-        }
-    };
-    let mut job = Job::resolve(&file, dataset)?;
-    job.select(request.rows.clone(), request.limit).map_err(Error::Setting)?;
-    if request.max_cost.is_some() {
-        check_prices(&file)?;
-    }
-    Ok((name, file, job))
-}
-
-/// A cost limit is worth nothing when a model that costs has no price.
-fn check_prices(file: &PipelineFile) -> Result<(), Error> {
-    let models = file.columns.iter().filter_map(|column| file.models.get(column.kind.model()?));
-    let unpriced =
-        models.into_iter().find(|model| model.price.is_none() && matches!(model.endpoint, Endpoint::Remote { .. }));
-    match unpriced {
-        Some(model) => Err(file
-            .source
-            .error(model.span.clone(), format!("--max-cost needs a price, and the model `{}` has none", model.name))
-            .expected("a table such as `price = { input_per_million = 0.15, output_per_million = 0.6 }`")
-            .into()),
-        None => Ok(()),
-    }
 }
 
 /// How each generated column calls its model.

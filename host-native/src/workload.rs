@@ -19,7 +19,7 @@ use crate::cells::{CellGroup, Cells, OutputRow};
 use crate::fill::{Caller, Calls, Scene, Unfilled};
 use crate::job::{GeneratedColumn, Input, Job, REQUEST_RESOURCE};
 use crate::output::OutputDirectory;
-use crate::template::{Serde, TemplateValue};
+use crate::template::{Serde, TemplateError, TemplateValue};
 
 /// The work of a run. Shared by all workers.
 #[derive(Debug)]
@@ -171,7 +171,8 @@ impl Shared {
         };
         if let Some(when) = &column.when {
             let holds = self.job.templates.holds(when, values.clone());
-            let failed = |why| Unfilled::Ended(TaskOutcome::Failed(FailureKind::Template), why);
+            let failed =
+                |error: TemplateError| Unfilled::Ended(TaskOutcome::Failed(FailureKind::Template), error.to_string());
             if !holds.map_err(failed)? {
                 return Ok((Arc::clone(&column.otherwise), TaskOutcome::Skipped));
             }

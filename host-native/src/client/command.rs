@@ -10,6 +10,7 @@
 //!
 //! A call that is given up, by a timeout or because the run stops, kills the command and its whole process group.
 
+use std::fs::Metadata;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 
@@ -41,6 +42,21 @@ pub struct Command {
 }
 
 impl Command {
+    /// Looks for the program without starting it. The error completes "the command, ...".
+    pub fn find(&self) -> Result<PathBuf, &'static str> {
+        if self.program.components().count() > 1 || self.program.is_absolute() {
+            return match std::fs::metadata(&self.program) {
+                Err(_) => Err("which is not there"),
+                Ok(found) if !is_executable(&found) => Err("which is no executable file"),
+                Ok(_) => Ok(self.program.clone()),
+            };
+        }
+        let directories = std::env::var_os("PATH").unwrap_or_default();
+        let is_it = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|found| is_executable(&found));
+        let found = std::env::split_paths(&directories).map(|directory| directory.join(&self.program)).find(is_it);
+        found.ok_or("which is in no directory of PATH")
+    }
+
     /// Makes one call: the answer is the standard output. Dropping the future kills the command and all it started.
     pub async fn ask(&self, question: &[u8]) -> Result<Answer<String>, CallError> {
         match tokio::time::timeout(self.timeout.into(), self.attempt(question)).await {
@@ -73,6 +89,18 @@ impl Command {
         let status = group.0.wait().await.map_err(|error| failed(format!("it cannot be waited for: {error}")))?;
         judge(status, answer, &complaint)
     }
+}
+
+#[cfg(unix)]
+fn is_executable(file: &Metadata) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    file.is_file() && file.permissions().mode() & 0o111 != 0
+}
+
+/// Elsewhere the name says whether a file is a program.
+#[cfg(not(unix))]
+fn is_executable(file: &Metadata) -> bool {
+    file.is_file()
 }
 
 /// What the end of a command means.
@@ -148,6 +176,16 @@ mod tests {
         assert_eq!(error.to_string(), "the command failed (exit status: 3: no such grade)");
         let missing = Command { program: PathBuf::from("/nowhere/judge"), ..shell("") };
         assert!(matches!(missing.ask(b"").await, Err(CallError::Command { .. })));
+    }
+
+    #[test]
+    fn a_program_is_looked_for_without_being_started() {
+        assert!(shell("exit 1").find().unwrap().is_absolute());
+        let named = |program: &str| Command { program: PathBuf::from(program), ..shell("") };
+        assert_eq!(named("no-such-judge-anywhere").find(), Err("which is in no directory of PATH"));
+        assert_eq!(named("/nowhere/judge").find(), Err("which is not there"));
+        assert_eq!(named("/").find(), Err("which is no executable file"));
+        assert_eq!(named("/etc/passwd").find(), Err("which is no executable file"));
     }
 
     #[tokio::test]

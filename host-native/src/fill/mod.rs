@@ -9,6 +9,7 @@ pub mod llm;
 pub mod sampler;
 pub mod structure;
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -73,7 +74,8 @@ pub struct Scene<'a> {
 impl Scene<'_> {
     /// The text of `template`.
     pub fn render(&self, template: &TemplateId) -> Result<String, Unfilled> {
-        self.templates.render(template, self.values.clone()).map_err(|why| Unfilled::failed(FailureKind::Template, why))
+        let rendered = self.templates.render(template, self.values.clone());
+        rendered.map_err(|error| Unfilled::failed(FailureKind::Template, error.to_string()))
     }
 
     /// The value called `name`, as JSON.
@@ -91,6 +93,14 @@ pub enum Unfilled {
     Ended(TaskOutcome, String),
     /// A bug in this program.
     Broke(FatalError),
+}
+
+impl fmt::Display for Unfilled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended(_, why) | Self::Broke(FatalError(why)) => f.write_str(why),
+        }
+    }
 }
 
 impl Unfilled {

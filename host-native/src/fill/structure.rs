@@ -34,6 +34,12 @@ impl StructureFill {
         Ok(Self { output, schema, mode, retries })
     }
 
+    /// What an answer must fit, if anything.
+    #[must_use]
+    pub fn schema(&self) -> Option<&Value> {
+        self.schema.as_ref().map(|(schema, _)| schema)
+    }
+
     /// What the request says about the form, for an answer called `name`.
     #[must_use]
     pub fn response_format(&self, name: &str) -> Option<Value> {

@@ -7,7 +7,8 @@ use serde_json::Value;
 use tidegate_core::pipeline::Strategy;
 use toml::Spanned;
 
-use super::{GeneratedColumn, Input, Names, find_word, template_error};
+use super::place::{find_word, template_error};
+use super::{GeneratedColumn, Input, Names, TemplateKind, TemplateText};
 use crate::fill::Fill;
 use crate::fill::embedding::EmbeddingFill;
 use crate::fill::expression::ExpressionFill;
@@ -19,15 +20,19 @@ use crate::kind::ValueKind;
 use crate::pipeline_file::{ColumnKind, ColumnSpec, FileError, LlmCall, OutputForm, SamplerSpec, Setting};
 use crate::template::{Condition, TemplateError, TemplateId, Templates};
 
-/// What fills the column that `spec` describes, and what it reads.
+/// What fills the column that `spec` describes, at `place` in the file, and what it reads. The templates go into `compiled`, what is
+/// wrong into `errors`: then the column is of no use.
 pub(super) fn column(
     names: &Names<'_>,
+    place: usize,
     spec: &ColumnSpec,
-    templates: &mut Templates,
-) -> Result<GeneratedColumn, FileError> {
-    let mut compiler = Compiler { names, spec, templates, inputs: BTreeSet::new() };
-    let fill = compiler.fill()?;
-    let when = spec.when.as_ref().map(|when| compiler.condition(when)).transpose()?;
+    compiled: (&mut Templates, &mut Vec<TemplateText>),
+    errors: &mut Vec<FileError>,
+) -> GeneratedColumn {
+    let (templates, texts) = compiled;
+    let mut compiler = Compiler { names, place, spec, templates, texts, inputs: BTreeSet::new(), errors };
+    let fill = compiler.fill();
+    let when = spec.when.as_ref().and_then(|when| compiler.condition(when));
     let mut inputs = compiler.inputs;
     if spec.strategy != Strategy::Cell {
         inputs.extend(names.group_inputs(spec));
@@ -39,7 +44,7 @@ pub(super) fn column(
             Input::RowNumber | Input::Seed(_) => None,
         })
         .collect();
-    Ok(GeneratedColumn {
+    GeneratedColumn {
         name: spec.name.get_ref().clone(),
         weight: *spec.weight.get_ref(),
         strategy: spec.strategy,
@@ -50,7 +55,7 @@ pub(super) fn column(
         when,
         otherwise: Arc::new(spec.otherwise.clone()),
         skips_with_upstream: spec.skip_with_upstream,
-    })
+    }
 }
 
 /// What the values of such a column are, as far as the file says.
@@ -103,134 +108,155 @@ fn texts(value: &Value, pointer: &str) -> Vec<(String, String)> {
 
 struct Compiler<'a> {
     names: &'a Names<'a>,
+    place: usize,
     spec: &'a ColumnSpec,
     templates: &'a mut Templates,
+    texts: &'a mut Vec<TemplateText>,
     inputs: BTreeSet<Input>,
+    errors: &'a mut Vec<FileError>,
 }
 
 impl Compiler<'_> {
-    fn fill(&mut self) -> Result<Fill, FileError> {
-        Ok(match &self.spec.kind {
+    fn fill(&mut self) -> Fill {
+        match &self.spec.kind {
             ColumnKind::Expression(expression) => Fill::Expression(ExpressionFill {
-                template: self.template("template", &expression.template)?,
+                template: self.template("template", &expression.template),
                 output: expression.output,
             }),
-            ColumnKind::Llm(call) => Fill::Llm(Box::new(self.llm(call)?)),
+            ColumnKind::Llm(call) => Fill::Llm(Box::new(self.llm(call))),
             ColumnKind::Embedding(call) => Fill::Embedding(EmbeddingFill {
                 model: call.model,
-                input: self.template("input", &call.input)?,
+                input: self.template("input", &call.input),
                 dimensions: call.dimensions,
             }),
             ColumnKind::Sampler(law) => {
                 if let SamplerSpec::Subcategory { of, .. } = law {
-                    self.named(of, "`of` in [columns.sampler]")?;
+                    self.named(of, "`of` in [columns.sampler]");
                 }
                 let seed = self.names.file.run.seed;
                 Fill::Sampler(SamplerFill::new(law.clone(), seed, self.spec.name.get_ref()))
             }
             ColumnKind::Judge(call) => {
-                call.inputs.iter().try_for_each(|input| self.named(input, "`inputs` in [[columns]]"))?;
+                call.inputs.iter().for_each(|input| self.named(input, "`inputs` in [[columns]]"));
                 Fill::Judge(JudgeFill {
                     model: call.model,
-                    input: call.input.as_ref().map(|input| self.template("input", input)).transpose()?,
+                    input: call.input.as_ref().map(|input| self.template("input", input)),
                     inputs: call.inputs.iter().map(|input| input.get_ref().clone()).collect(),
                     output: call.output,
                 })
             }
-        })
+        }
     }
 
-    fn llm(&mut self, call: &LlmCall) -> Result<LlmFill, FileError> {
+    fn llm(&mut self, call: &LlmCall) -> LlmFill {
         let mut messages = Vec::with_capacity(call.messages.len());
         for message in &call.messages {
-            messages.push((message.role, self.template(&message.title, &message.content)?));
+            messages.push((message.role, self.template(&message.title, &message.content)));
         }
         let mut stop = Vec::with_capacity(call.stop.len());
         for (index, text) in call.stop.iter().enumerate() {
-            stop.push(self.template(&format!("stop[{index}]"), text)?);
+            stop.push(self.template(&format!("stop[{index}]"), text));
         }
         let mut extra_texts = Vec::new();
         for (pointer, text) in texts(&Value::Object(call.extra.get_ref().clone()), "") {
             let text = Spanned::new(call.extra.span(), text);
-            extra_texts.push((pointer.clone(), self.template(&format!("extra{pointer}"), &text)?));
+            extra_texts.push((pointer.clone(), self.template(&format!("extra{pointer}"), &text)));
         }
-        let structure = call.structure.as_ref().map(|structure| {
+        let structure = call.structure.as_ref().and_then(|structure| {
             let schema = structure.schema.as_ref();
-            StructureFill::new(structure.output, schema.map(Spanned::get_ref), structure.mode, structure.retries)
-                .map_err(|why| self.names.source().error(schema.map_or(0..0, Spanned::span), why))
+            let fill =
+                StructureFill::new(structure.output, schema.map(Spanned::get_ref), structure.mode, structure.retries);
+            let refused = |why| self.names.source().error(schema.map_or(0..0, Spanned::span), why);
+            fill.map_err(|why| self.errors.push(refused(why))).ok()
         });
-        Ok(LlmFill {
+        LlmFill {
             model: call.model,
             messages,
-            temperature: self.option("temperature", call.temperature.as_ref())?,
-            top_p: self.option("top_p", call.top_p.as_ref())?,
-            max_tokens: self.option("max_tokens", call.max_tokens.as_ref())?,
-            seed: self.option("seed", call.seed.as_ref())?,
+            temperature: self.option("temperature", call.temperature.as_ref()),
+            top_p: self.option("top_p", call.top_p.as_ref()),
+            max_tokens: self.option("max_tokens", call.max_tokens.as_ref()),
+            seed: self.option("seed", call.seed.as_ref()),
             stop,
             extra: call.extra.get_ref().clone(),
             extra_texts,
             answer_tokens: call.answer_tokens,
-            structure: structure.transpose()?,
-        })
-    }
-
-    fn option<T: Copy>(&mut self, key: &str, setting: Option<&Setting<T>>) -> Result<Option<CallOption<T>>, FileError> {
-        Ok(match setting {
-            None => None,
-            Some(Setting::Fixed(value)) => Some(CallOption::Fixed(*value)),
-            Some(Setting::Template(text)) => Some(CallOption::Template(self.template(key, text)?)),
-        })
-    }
-
-    /// Compiles the template under `key`, and takes in what it reads.
-    fn template(&mut self, key: &str, text: &Spanned<String>) -> Result<TemplateId, FileError> {
-        let name = format!("{}.{key}", self.spec.name.get_ref());
-        let id = self.templates.add(name, text.get_ref()).map_err(|error| self.broken(text, &error))?;
-        let variables = self.templates.variables(&id);
-        self.take_in(text, variables)?;
-        Ok(id)
-    }
-
-    fn condition(&mut self, text: &Spanned<String>) -> Result<Condition, FileError> {
-        let name = format!("{}.when", self.spec.name.get_ref());
-        let condition =
-            self.templates.add_condition(name, text.get_ref()).map_err(|error| self.broken(text, &error))?;
-        let variables = self.templates.variables(condition.template());
-        self.take_in(text, variables)?;
-        Ok(condition)
-    }
-
-    fn broken(&self, text: &Spanned<String>, error: &TemplateError) -> FileError {
-        template_error(self.names.source(), text, &error.message, error.offset, error.line)
-    }
-
-    fn take_in(&mut self, text: &Spanned<String>, variables: BTreeSet<String>) -> Result<(), FileError> {
-        for variable in variables {
-            self.inputs.extend(self.names.variable(self.spec.strategy, text, &variable)?);
+            structure,
         }
-        Ok(())
+    }
+
+    fn option<T: Copy>(&mut self, key: &str, setting: Option<&Setting<T>>) -> Option<CallOption<T>> {
+        match setting? {
+            Setting::Fixed(value) => Some(CallOption::Fixed(*value)),
+            Setting::Template(text) => Some(CallOption::Template(self.template(key, text))),
+        }
+    }
+
+    /// Compiles the template under `key`, and takes in what it reads. One that does not compile has an id of no use.
+    fn template(&mut self, key: &str, text: &Spanned<String>) -> TemplateId {
+        let name = format!("{}.{key}", self.spec.name.get_ref());
+        match self.templates.add(name, text.get_ref()) {
+            Ok(id) => {
+                self.take_in(text, TemplateKind::Text(id.clone()));
+                id
+            }
+            Err(error) => {
+                self.broken(text, &error);
+                TemplateId::default()
+            }
+        }
+    }
+
+    fn condition(&mut self, text: &Spanned<String>) -> Option<Condition> {
+        let name = format!("{}.when", self.spec.name.get_ref());
+        match self.templates.add_condition(name, text.get_ref()) {
+            Ok(condition) => {
+                self.take_in(text, TemplateKind::Condition(condition.clone()));
+                Some(condition)
+            }
+            Err(error) => {
+                self.broken(text, &error);
+                None
+            }
+        }
+    }
+
+    fn broken(&mut self, text: &Spanned<String>, error: &TemplateError) {
+        let message = format!("this template does not parse: {}", error.message);
+        self.errors.push(template_error(self.names.source(), text, error, message));
+    }
+
+    fn take_in(&mut self, text: &Spanned<String>, kind: TemplateKind) {
+        for variable in self.templates.variables(kind.template()) {
+            match self.names.variable(self.spec.strategy, text, &variable) {
+                Ok(input) => self.inputs.extend(input),
+                Err(error) => self.errors.push(error),
+            }
+        }
+        self.texts.push(TemplateText { kind, column: self.place, text: text.clone() });
     }
 
     /// Takes in a column that is named outside of a template.
-    fn named(&mut self, name: &Spanned<String>, place: &str) -> Result<(), FileError> {
+    fn named(&mut self, name: &Spanned<String>, place: &str) {
         let source = self.names.source();
         if self.spec.strategy != Strategy::Cell {
             let message = format!("{place} names a column of a row, and this column is made for whole row groups");
-            return Err(source.error(name.span(), message).expected("`strategy = \"cell\"`"));
+            self.errors.push(source.error(name.span(), message).expected("`strategy = \"cell\"`"));
+            return;
         }
         let known: Vec<&str> = self.names.row_variables().collect();
         match self.names.input(name.get_ref()) {
             Some(input) => {
                 self.inputs.insert(input);
-                Ok(())
             }
-            None => Err(source
-                .error(
-                    find_word(source, name, name.get_ref()),
-                    format!("{place} names `{}`, which does not exist", name.get_ref()),
-                )
-                .expected(format!("one of: {}", known.join(", ")))
-                .suggest(name.get_ref(), known)),
+            None => self.errors.push(
+                source
+                    .error(
+                        find_word(source, name, name.get_ref()),
+                        format!("{place} names `{}`, which does not exist", name.get_ref()),
+                    )
+                    .expected(format!("one of: {}", known.join(", ")))
+                    .suggest(name.get_ref(), known),
+            ),
         }
     }
 }

@@ -29,7 +29,8 @@ fn resolve_text(text: &str) -> Result<Job, String> {
     let file =
         PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).map_err(|error| error.to_string())?;
     let dataset = Dataset::parse(Path::new("d.csv"), b"id,note\n1,x\n", DatasetFormat::Csv).unwrap();
-    Job::resolve(&file, dataset).map_err(|error| error.to_string())
+    let listed = |errors: Vec<FileError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    Job::resolve(&file, dataset).map_err(listed)
 }
 
 #[test]

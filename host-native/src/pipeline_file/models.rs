@@ -135,6 +135,17 @@ pub enum Endpoint {
     SameMock,
 }
 
+impl Endpoint {
+    /// The environment variable that holds its key, if it has one.
+    #[must_use]
+    pub fn key_variable(&self) -> Option<&str> {
+        match self {
+            Self::Remote { api_key_env, .. } | Self::Http { api_key_env, .. } => api_key_env.as_deref(),
+            Self::Command { .. } | Self::Mock(_) | Self::SameMock => None,
+        }
+    }
+}
+
 /// How a mock provider behaves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MockSpec {

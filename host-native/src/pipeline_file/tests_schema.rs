@@ -110,7 +110,7 @@ fn every_example_of_the_reference_is_a_good_file() {
         kinds.extend(file.columns.iter().map(|column| column.kind.name()));
         let data =
             crate::dataset::Dataset::parse(Path::new("notes.csv"), b"note\nx\n", crate::dataset::DatasetFormat::Csv);
-        crate::job::Job::resolve(&file, data.unwrap()).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        crate::job::Job::resolve(&file, data.unwrap()).unwrap_or_else(|errors| panic!("{errors:#?}\n{text}"));
     }
     assert_eq!(kinds.len(), 5, "an example for every kind: {kinds:?}");
 }

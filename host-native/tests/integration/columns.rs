@@ -252,8 +252,9 @@ fn a_token_budget_is_spent_by_what_answers_say_they_took() {
 
 #[test]
 fn a_dry_run_shows_plan_calls_tokens_and_cost_and_touches_nothing() {
-    let scratch = Scratch::new(240);
-    let columns = "api_key_env = \"TIDEGATE_TEST_NO_SUCH_KEY\"\n\
+    let mut scratch = Scratch::new(240);
+    scratch.env("TIDEGATE_TEST_KEY", "sk-1");
+    let columns = "api_key_env = \"TIDEGATE_TEST_KEY\"\n\
                    [[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{ note }}\"\nanswer_tokens = 100\n\
                    [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"{{ a }}\"\nwhen = \"a == 'x'\"\nmax_tokens = 20\n";
     scratch.write("p.toml", &pipeline("http://127.0.0.1:9/v1", columns));

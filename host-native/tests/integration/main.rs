@@ -8,6 +8,7 @@ mod columns;
 mod mock_command;
 mod outages;
 mod panics;
+mod preflight;
 mod providers;
 mod proxy;
 mod proxy_outages;

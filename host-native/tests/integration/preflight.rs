@@ -1,0 +1,154 @@
+//! What is found out before a run, by `run` itself and by `run --dry-run`: all that is wrong, where it stands, and without a call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+
+use crate::support::{Ended, Scratch, remote_pipeline, serve};
+
+/// A provider that is not to be called, and how often it was.
+fn provider() -> (String, Arc<AtomicUsize>) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
+    let answer = move || async move { seen.fetch_add(1, Ordering::SeqCst).to_string() };
+    (serve(Router::new().fallback(answer)) + "/v1", calls)
+}
+
+/// A dry run of the columns `columns`, which ends with `code` and says `parts`, like a run of them, without a call or a file.
+fn refused(columns: &str, code: i32, parts: &[&str]) -> Ended {
+    let (url, calls) = provider();
+    let scratch = Scratch::new(3);
+    scratch.write("p.toml", &(remote_pipeline(&url, "", "") + columns));
+    let dry = scratch.run(&["run", "p.toml", "--dry-run", "--out", "out"]);
+    dry.assert(code, parts);
+    scratch.run(&["run", "p.toml", "--out", "out"]).assert(code, parts);
+    assert!(calls.load(Ordering::SeqCst) == 0 && !scratch.path("out").exists());
+    dry
+}
+
+/// A dry run of the columns `columns`, over JSON Lines, that finds nothing wrong.
+fn accepted(columns: &str) -> Ended {
+    let scratch = Scratch::new(0);
+    let rows: String =
+        (0..5).map(|row| format!("{{\"note\": \"n{row}\", \"meta\": {{\"tags\": [{row}]}}}}\n")).collect();
+    scratch.write("data.jsonl", &rows);
+    let (url, _) = provider();
+    scratch.write("p.toml", &(remote_pipeline(&url, "", "").replace("data.csv", "data.jsonl") + columns));
+    let ended = scratch.run(&["run", "p.toml", "--dry-run"]);
+    ended.assert(0, &[]);
+    ended
+}
+
+fn llm(name: &str, prompt: &str, more: &str) -> String {
+    format!("[[columns]]\nname = \"{name}\"\nmodel = \"m\"\nprompt = \"{prompt}\"\n{more}\n")
+}
+
+const CLOSED: &str = "schema = { type = \"object\", additionalProperties = false, properties = { score = { type = \"integer\" }, \
+                      why = { type = \"string\" } } }";
+
+#[test]
+fn a_filter_or_test_that_does_not_exist_is_refused_where_it_stands() {
+    let columns = llm("a", "{% if title is blank %}{{ note | uper }}{% endif %}", "");
+    let ended = refused(&columns, 2, &["unknown filter `uper`", "did you mean `upper`?", "unknown test `blank`"]);
+    ended.assert(
+        2,
+        &["p.toml:20:26: unknown test `blank`", "p.toml:20:44: unknown filter `uper`", "2 things are wrong"],
+    );
+    refused(&llm("a", "x", "when = \"note | lenght > 3\""), 2, &["p.toml:21:16: unknown filter `lenght`", "`length`?"]);
+    refused(&llm("a", "{{ rnge(3) }}", ""), 2, &["unknown function `rnge`", "did you mean `range`?"]);
+}
+
+#[test]
+fn a_method_is_refused_and_its_filter_named() {
+    let parts = ["p.toml:20:14: unknown method `upper`", "expected a filter, such as `note | upper`"];
+    refused(&llm("a", "{{ note.upper() }}", ""), 2, &parts);
+    refused(&llm("a", "{{ title.strip() }}", ""), 2, &["unknown method `strip`", "`title | trim`"]);
+}
+
+#[test]
+fn a_field_that_no_value_has_is_refused() {
+    refused(&llm("a", "{{ note.lenght }}", ""), 2, &["there is no field `lenght`: `note` is a text"]);
+    let misspelt = llm("a", "x", CLOSED) + &llm("b", "{% for i in range(0) %}{{ a.scor }}{% endfor %}", "");
+    let parts = ["there is no field `scor`", "expected one of: score, why", "did you mean `score`?"];
+    refused(&misspelt, 2, &parts);
+    let rows =
+        llm("a", "{% for r in rows %}{{ r.titel }}{% endfor %}", "strategy = \"full_column\"\nupstreams = [\"title\"]");
+    refused(&rows, 2, &["there is no field `titel`", "did you mean `title`?"]);
+}
+
+#[test]
+fn a_template_that_fails_for_all_of_the_first_rows_is_refused_and_one_that_fails_for_some_is_told() {
+    refused(&llm("a", "{{ note | int }}", ""), 2, &["`a` fails for every one of the first rows", "p.toml:20:"]);
+    refused(
+        &llm("a", "x", "temperature = \"{{ note }}\""),
+        2,
+        &["`a` has no value for any of the first rows: `temperature` is \"entry 0"],
+    );
+    let some = accepted("[[columns]]\nname = \"a\"\nkind = \"expression\"\ntemplate = \"{{ 1 // meta.tags[0] }}\"\n");
+    some.assert(0, &["`a` could not be rendered for 1 of these rows: such as", "The run would drop them"]);
+}
+
+#[test]
+fn what_only_an_answer_can_show_is_no_error() {
+    let open =
+        "schema = { type = \"object\", properties = { items = { type = \"array\", items = { type = \"object\" } } } }";
+    let columns = [
+        llm("open", "x", open),
+        llm("closed", "x", CLOSED),
+        llm("free", "x", "output = \"json\""),
+        llm("a", "{{ free.some.path[3].x }} {{ open.other }} {{ title | int }} {{ (title | split(' '))[7] }}", ""),
+        llm("b", "{% for i in open['items'] %}{{ i.name }}{{ loop.index }}{% else %}none{% endfor %}", ""),
+        llm("c", "{{ closed.note | default('') }}{% if closed.more is defined %}{{ closed.more }}{% endif %}", ""),
+        llm("d", "{% set x = closed %}{% if free %}{% set x = free %}{% endif %}{{ x.other }}", ""),
+        llm("e", "{{ 1 / closed.score }} {{ free | map(attribute='x') | join(', ') }} {{ closed.why[0] }}", ""),
+        llm(
+            "f",
+            "{% macro m(v) %}{{ v.any.thing }}{% endmacro %}{{ m(free) }}{% set n = namespace(i=0) %}{{ n.i }}",
+            "",
+        ),
+        llm(
+            "g",
+            "{% for r in rows %}{{ r.note }}{% endfor %}{{ rows[0].meta.tags | first }}{{ rows[900].note }}",
+            "strategy = \"full_column\"",
+        ),
+        llm("h", "{{ meta.tags[0] }}", "when = \"free.is_good and title | length > 3\""),
+    ];
+    accepted(&columns.concat());
+}
+
+#[test]
+fn a_missing_key_or_command_is_refused_with_all_else_that_is_wrong() {
+    let (url, calls) = provider();
+    let scratch = Scratch::new(3);
+    let pipeline = remote_pipeline(&url, "api_key_env = \"TIDEGATE_TEST_NO_KEY\"", "")
+        + "[[models]]\nname = \"judge\"\ncommand = [\"no-such-judge\"]\nmax_parallel = 1\n\
+           [[models]]\nname = \"spare\"\nprovider = \"x\"\nbase_url = \"http://127.0.0.1:9/v1\"\napi_key_env = \"TIDEGATE_TEST_NO_KEY_EITHER\"\nmax_parallel = 1\n\
+           [[columns]]\nname = \"grade\"\nkind = \"judge\"\nmodel = \"judge\"\ninput = \"{{ title | nosuch }}\"\n";
+    scratch.write("p.toml", &pipeline);
+    scratch.write("file", "");
+    for command in [&["run", "p.toml", "--out", "file/out"][..], &["run", "p.toml", "--out", "file/out", "--dry-run"]] {
+        let parts = [
+            "4 things are wrong, and nothing was started",
+            "environment variable `TIDEGATE_TEST_NO_KEY`, which is not set",
+            "the command `no-such-judge`, which is in no directory of PATH",
+            "unknown filter `nosuch`",
+            "cannot write to file/out",
+        ];
+        let ended = scratch.run(command);
+        ended.assert(2, &parts);
+        assert!(!ended.all().contains("NO_KEY_EITHER"), "no column calls it: {}", ended.all());
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_key_in_the_place_of_its_variable_is_repeated_nowhere() {
+    let scratch = Scratch::new(1);
+    scratch.write("p.toml", &remote_pipeline("http://127.0.0.1:9/v1", "api_key_env = \"sk-very-secret\"", ""));
+    for command in [&["run", "p.toml"][..], &["run", "p.toml", "--dry-run"]] {
+        let ended = scratch.run(command);
+        ended.assert(2, &["`api_key_env` of the model `m` is not the name of an environment variable"]);
+        assert!(!ended.all().contains("very-secret"), "{}", ended.all());
+    }
+}
