@@ -29,6 +29,9 @@ pub enum Command {
     /// Run a pipeline (the default; without a pipeline file: the bundled example, which needs no account)
     #[command(after_help = after_help())]
     Run(RunArgs),
+    /// Find out whether a run could do its work: keys, templates, dataset, disk, and one tiny call to each model
+    #[command(after_help = CHECK_HELP)]
+    Check(CheckArgs),
     /// Print the JSON Schema of pipeline files
     Schema,
     /// Tell new machines what a run recorded with `run --record`, and compare every decision
@@ -50,6 +53,23 @@ pub enum Command {
     #[command(after_help = PROXY_HELP)]
     Proxy(ProxyArgs),
 }
+
+/// What `check` takes.
+#[derive(Clone, Debug, Default, Args)]
+pub struct CheckArgs {
+    /// The pipeline file; the bundled example when left out
+    #[arg(value_name = "PIPELINE.toml")]
+    pub pipeline: Option<PathBuf>,
+    /// Where the run would write [default: as `run` has it]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const CHECK_HELP: &str = "Each model that a column calls is called once, for an answer of one token or the vector of one word; judges are \
+    not asked. `run --dry-run` checks the same without a call. Exit codes: 0 all is well, or else that of a run that meets the same.";
 
 /// What `proxy` takes.
 #[derive(Clone, Debug, Default, Args)]

@@ -26,7 +26,8 @@
 //! | [`fill`], [`spend`] | what fills each kind of column, and what it costs |
 //! | [`workload`], [`cells`], [`output`], [`row_file`], [`kind`] | what a task does, the values in work, finished rows on disk |
 //! | [`record`] | decision logs, written and replayed |
-//! | [`preflight`], [`dry_run`], [`estimate`] | what is wrong before a run, and what it would do and cost, without a call |
+//! | [`preflight`], [`check`] | what is wrong before a run, without a call and with the smallest ones |
+//! | [`dry_run`], [`estimate`] | what a run would do and cost, without a call |
 //! | [`run`] | a whole run of a pipeline file |
 //! | [`progress`], [`verdict`], [`summary`], [`report`] | what a person sees of a run |
 //! | [`simulate`], [`regress`] | runs in virtual time: one scenario, or the idle suite against its baseline |
@@ -37,6 +38,8 @@
 pub mod blocking;
 #[cfg(feature = "cli")]
 pub mod cells;
+#[cfg(feature = "cli")]
+pub mod check;
 #[cfg(feature = "cli")]
 pub mod cli;
 #[cfg(feature = "cli")]

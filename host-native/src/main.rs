@@ -4,7 +4,8 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use clap::Parser;
-use tidegate_native::cli::{Cli, Command, MockArgs, ProxyArgs, RunArgs, TimelineArgs};
+use tidegate_native::check::check;
+use tidegate_native::cli::{CheckArgs, Cli, Command, MockArgs, ProxyArgs, RunArgs, TimelineArgs};
 use tidegate_native::dry_run;
 use tidegate_native::error::{Error, Exit};
 use tidegate_native::mock::command::serve_until_interrupted;
@@ -23,6 +24,7 @@ const GRACE: Duration = Duration::from_secs(5);
 fn main() -> Exit {
     match Cli::parse().into_command() {
         Command::Run(args) => run_pipeline(args),
+        Command::Check(args) => check_pipeline(args),
         Command::Schema => ended(Ok((pipeline_file::SCHEMA.to_string(), Exit::Done))),
         Command::Replay { log } => ended(replay_log(&log)),
         Command::Timeline(TimelineArgs { events, row, column }) => {
@@ -78,12 +80,35 @@ fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
     })
 }
 
-fn run_pipeline(args: RunArgs) -> Exit {
+fn check_pipeline(args: CheckArgs) -> Exit {
+    let CheckArgs { pipeline, out, json } = args;
+    let request = request(RunArgs { pipeline, out, ..RunArgs::default() });
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(exit) => return exit,
+    };
+    let end = runtime.block_on(check(&request));
+    runtime.shutdown_background();
+    match end {
+        Ok(report) if json => {
+            json_line("check", &report);
+            report.exit
+        }
+        end => ended(end.map(|report| (report.to_string(), report.exit))),
+    }
+}
+
+/// What a run is asked for.
+fn request(args: RunArgs) -> RunRequest {
     let (out, existing) = args.output();
-    let RunArgs { pipeline, record, events, trace, plan, limit, rows, dry_run, max_cost, quiet, json, report, .. } =
-        args;
+    let RunArgs { pipeline, record, events, trace, plan, limit, rows, max_cost, report, .. } = args;
     let rows = rows.map(|rows| rows.start..rows.end);
-    let request = RunRequest { pipeline, out, existing, record, events, trace, plan, rows, limit, max_cost, report };
+    RunRequest { pipeline, out, existing, record, events, trace, plan, rows, limit, max_cost, report }
+}
+
+fn run_pipeline(args: RunArgs) -> Exit {
+    let RunArgs { dry_run, quiet, json, .. } = args;
+    let request = request(args);
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(exit) => return exit,

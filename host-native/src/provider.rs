@@ -147,15 +147,8 @@ impl Provider {
     #[must_use]
     pub fn unavailable(&self) -> Option<String> {
         let HealthState::Unavailable { cause, .. } = self.snapshot().health else { return None };
-        let what_to_do = match cause {
-            UnavailableCause::KeyRefused => "check its key",
-            UnavailableCause::QuotaExhausted => "add funds, or raise the quota",
-            UnavailableCause::ModelNotFound => "check its `model` and `base_url`",
-            UnavailableCause::Outage => "wait until it answers, or see `outage_patience`",
-            UnavailableCause::RateLimited => "wait until it takes calls again, or see `rate_limit_patience`",
-        };
         let said = self.trouble.lock().as_ref().map_or_else(|| cause.to_string(), String::clone);
-        Some(format!("{} cannot be used: {said}; {what_to_do}", self.label))
+        Some(format!("{} cannot be used: {said}; {}", self.label, what_to_do(cause)))
     }
 
     /// What so many tokens cost here.
@@ -203,6 +196,18 @@ impl Provider {
             rate_limited: load(&self.calls.rate_limited),
             failed: load(&self.calls.failed),
         }
+    }
+}
+
+/// What a person can do about a model that cannot be used.
+#[must_use]
+pub fn what_to_do(cause: UnavailableCause) -> &'static str {
+    match cause {
+        UnavailableCause::KeyRefused => "check its key",
+        UnavailableCause::QuotaExhausted => "add funds, or raise the quota",
+        UnavailableCause::ModelNotFound => "check its `model` and `base_url`",
+        UnavailableCause::Outage => "wait until it answers, or see `outage_patience`",
+        UnavailableCause::RateLimited => "wait until it takes calls again, or see `rate_limit_patience`",
     }
 }
 

@@ -1,4 +1,4 @@
-//! One POST over HTTP, and what the answer means before anybody has read its body.
+//! One request over HTTP, and what the answer means before anybody has read its body.
 
 use std::time::SystemTime;
 
@@ -65,20 +65,32 @@ impl HttpClient {
         body: &impl Serialize,
         read: impl FnOnce(&[u8]) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
-        let answer = self.attempt(body).await.and_then(|body| read(&body));
-        answer.map_err(|error| match &self.api_key {
-            Some(key) => error.map_detail(|detail| key.redact(detail)),
-            None => error,
-        })
+        let answer = self.attempt(self.http.post(self.url.clone()).json(body)).await;
+        answer.and_then(|body| read(&body)).map_err(|error| self.redacted(error))
     }
 
-    async fn attempt(&self, body: &impl Serialize) -> Result<Vec<u8>, CallError> {
+    /// Finds out whether there is a server that takes the key, with a GET. That the address is only good for something else is no
+    /// error.
+    pub async fn reach(&self) -> Result<(), CallError> {
+        match self.attempt(self.http.get(self.url.clone())).await {
+            Ok(_) | Err(CallError::ModelNotFound { .. } | CallError::Rejected { status: 400.., .. }) => Ok(()),
+            Err(error) => Err(self.redacted(error)),
+        }
+    }
+
+    fn redacted(&self, error: CallError) -> CallError {
+        match &self.api_key {
+            Some(key) => error.map_detail(|detail| key.redact(detail)),
+            None => error,
+        }
+    }
+
+    async fn attempt(&self, request: reqwest::RequestBuilder) -> Result<Vec<u8>, CallError> {
         let mut headers = HeaderMap::new();
         if let Some(key) = &self.api_key {
             headers.insert(AUTHORIZATION, key.header());
         }
-        let sent = self.http.post(self.url.clone()).headers(headers).json(body).send().await;
-        let response = sent.map_err(transport_error)?;
+        let response = request.headers(headers).send().await.map_err(transport_error)?;
         let (status, headers) = (response.status(), response.headers().clone());
         let body = if status.is_success() { read_body(response).await? } else { read_what_comes(response).await };
         answer::refusal(status, &headers, &body, SystemTime::now()).map_or(Ok(body), Err)

@@ -10,6 +10,7 @@ pub mod embedding;
 pub mod error_body;
 pub mod http;
 pub mod key;
+pub mod probe;
 
 use serde::Deserialize;
 use tidegate_core::budget::Usage;

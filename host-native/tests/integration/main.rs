@@ -4,6 +4,7 @@
 mod admitted_clients;
 mod bad_input;
 mod blocking;
+mod check;
 mod columns;
 mod mock_command;
 mod outages;
