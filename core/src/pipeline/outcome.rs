@@ -198,7 +198,7 @@ pub enum TaskOutcome {
 impl From<Completion> for TaskOutcome {
     /// Returns what the end of a call means for the task that it was made for.
     fn from(done: Completion) -> Self {
-        let retryable = |kind| Self::Retryable { kind, retry_after: done.retry_after };
+        let retryable = |kind| Self::Retryable { kind, status: None, retry_after: done.retry_after };
         match done.outcome {
             Outcome::Success => Self::Success,
             Outcome::RateLimited => retryable(RetryKind::RateLimited),

@@ -97,8 +97,9 @@ fn keys_are_in_no_output_no_page_and_no_error() {
 
     let proxy = Running::start(&scratch, &["proxy.toml", "--verbose"]);
     let mut seen = checked.all();
-    for key in ["sk-people-secret", "sk-stranger-secret"] {
-        for model in ["slow-1", "key", "quota", "nobody"] {
+    // The last but one closes the provider.
+    for model in ["slow-1", "nobody", "key", "quota"] {
+        for key in ["sk-people-secret", "sk-stranger-secret"] {
             let body = format!("{{\"model\":\"{model}\",\"messages\":[\"sk-body-secret\"]}}");
             let answer = read(proxy.send("POST", CHAT, &format!("authorization: Bearer {key}\r\n"), &body));
             if model != "nobody" {
