@@ -9,6 +9,7 @@ use tidegate_core::error::ConfigError;
 use tidegate_core::gate::Gate;
 use tidegate_core::replay::{Recorded, Sequence};
 use tidegate_core::request::{GroupId, RequestAdmission, RequestConfig, ResourceId};
+use tokio::task::JoinSet;
 
 use crate::client::command::Command;
 use crate::client::embedding::EmbeddingClient;
@@ -33,6 +34,8 @@ pub struct Models {
     ledger: Arc<SharedLedger>,
     /// Mocks stop when dropped.
     _mocks: Vec<MockServer>,
+    /// Ends with the run.
+    _health_calls: JoinSet<()>,
 }
 
 /// A resource of the gate that models share.
@@ -62,8 +65,9 @@ impl Models {
         let provider = |shared: Shared| {
             Arc::new(Provider::new(shared.label, gate.clone(), shared.resource, shared.price, Arc::clone(&ledger)))
         };
-        let providers = shared.into_iter().map(provider).collect();
-        Ok(Self { gate, providers, callers, ledger, _mocks: mocks })
+        let providers: Vec<Arc<Provider>> = shared.into_iter().map(provider).collect();
+        let health_calls = make_health_calls(&providers, &callers);
+        Ok(Self { gate, providers, callers, ledger, _mocks: mocks, _health_calls: health_calls })
     }
 
     /// What was spent so far, and whether more may be.
@@ -112,6 +116,19 @@ impl Models {
         let call = |provider: &Arc<Provider>| (request_resource(&provider.label), provider.resource());
         self.providers.iter().map(call).collect()
     }
+}
+
+/// Makes the health calls of all providers, each with the client of its first model. A judge is asked for none: it may cost.
+fn make_health_calls(providers: &[Arc<Provider>], callers: &[(Client, usize)]) -> JoinSet<()> {
+    let mut health_calls = JoinSet::new();
+    for (place, provider) in providers.iter().enumerate() {
+        let first = callers.iter().find(|(_, of)| *of == place).map(|(client, _)| client);
+        if let Some(client @ (Client::Chat(_) | Client::Embedding(_))) = first {
+            let (provider, client) = (Arc::clone(provider), client.clone());
+            health_calls.spawn(async move { provider.make_health_calls(&client).await });
+        }
+    }
+    health_calls
 }
 
 /// The task-stage resources that stand for calls to the models of `file`, with their limits: twice the cap, so that a

@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tidegate_core::budget::Usage as Tokens;
-use tidegate_core::gate::{Classify, Gate, Permit};
+use tidegate_core::gate::{Classify, Gate, GateRef, PermitOf};
 use tidegate_core::request::{
     AfterCall, Completion, Denial, DenialReason, GroupId, HealthState, Outcome, Request, ResourceId, ResourceSnapshot,
     UnavailableCause,
 };
 use tidegate_core::yielding::TaskToken;
 
-use crate::client::{Answer, CallError};
+use crate::client::probe::smallest_call;
+use crate::client::{Answer, CallError, Client};
 use crate::host::TokioHost;
 use crate::spend::{Money, Price, SharedLedger};
 use crate::summary::{CallCounts, TokenTotals};
@@ -143,6 +144,21 @@ impl Provider {
         }
     }
 
+    /// Makes the health calls that the gate asks for, with `client`, for as long as it is polled: the smallest call that shows whether the
+    /// model answers, so that a run ends whose last row has a prompt that always fails.
+    pub async fn make_health_calls(&self, client: &Client) {
+        let mut health_calls = self.gate.health_calls(self.resource);
+        loop {
+            let permit = health_calls.next().await;
+            if !self.ledger.lock().reserve(Money::default()) {
+                // The run is about to stop.
+                return;
+            }
+            let out = CallOut::new(self, permit, Money::default());
+            out.end(&smallest_call(client).await);
+        }
+    }
+
     /// Why it cannot be used any more, and what to do about it; `None` if it can.
     #[must_use]
     pub fn unavailable(&self) -> Option<String> {
@@ -221,16 +237,16 @@ fn level(snapshot: &ResourceSnapshot) -> Level {
 }
 
 /// A call that is out: counted, and metered at both ends, also when it is cut short.
-struct CallOut<'a> {
+struct CallOut<'a, G: GateRef> {
     provider: &'a Provider,
-    permit: Option<Permit<'a, TokioHost>>,
+    permit: Option<PermitOf<G>>,
     /// What was set aside for it, and what it has cost: the same, until it is known better.
     estimate: Money,
     cost: Money,
 }
 
-impl<'a> CallOut<'a> {
-    fn new(provider: &'a Provider, permit: Permit<'a, TokioHost>, estimate: Money) -> Self {
+impl<'a, G: GateRef> CallOut<'a, G> {
+    fn new(provider: &'a Provider, permit: PermitOf<G>, estimate: Money) -> Self {
         provider.calls.made.fetch_add(1, Ordering::Relaxed);
         provider.usage();
         Self { provider, permit: Some(permit), estimate, cost: estimate }
@@ -264,7 +280,7 @@ impl<'a> CallOut<'a> {
     }
 }
 
-impl Drop for CallOut<'_> {
+impl<G: GateRef> Drop for CallOut<'_, G> {
     fn drop(&mut self) {
         // A permit that is still here was cut short: its own drop releases it as cancelled.
         drop(self.permit.take());

@@ -43,7 +43,7 @@ fn run_until(bench: &mut Bench, at: Instant) -> Vec<(Instant, WaiterId)> {
                     granted.push((due, waiter));
                     bench.end(lease, Outcome::Success);
                 }
-                Effect::Refused { .. } => {}
+                Effect::Refused { .. } | Effect::HealthCall { .. } => {}
             }
         }
     }

@@ -19,6 +19,7 @@
 mod acquire;
 pub(crate) mod alarm;
 mod classify;
+mod health_calls;
 mod permit;
 mod run;
 pub(crate) mod runs;
@@ -32,6 +33,7 @@ use core::future::Future;
 
 pub use acquire::{Acquire, AcquireOf, AcquireOwned};
 pub use classify::Classify;
+pub use health_calls::HealthCalls;
 pub use permit::{GateRef, OwnedPermit, Permit, PermitOf};
 pub use run::{ByResult, Run};
 pub use timer::GateTimer;
@@ -220,6 +222,12 @@ impl<H: Host> Gate<H> {
     /// [`MAX_PENDING`](crate::event::MAX_PENDING) are pending. Without interest, events cost nothing.
     pub fn feed(&self, sinks: &mut Sinks) {
         sinks.feed(|requests, _| self.shared.take_events(requests));
+    }
+
+    /// Lets the host make health calls of the provider and model of `resource`, under that resource: most often one of the domain
+    /// [`Healthcheck`](crate::request::Domain::Healthcheck). One handle for each; dropped, it makes no further call.
+    pub fn health_calls(&self, resource: ResourceId) -> HealthCalls<H> {
+        HealthCalls::new(self.clone(), resource)
     }
 
     /// Returns the state of one resource, or `None` for one that is not registered. Changes nothing.

@@ -11,6 +11,7 @@ use core::task::{Poll, Waker};
 use lock_api::{Mutex, MutexGuard, RawMutex};
 
 use super::Gate;
+use super::health_calls::PendingHealthCalls;
 use super::permit::{Permit, PermitOf};
 use super::runs::{RunLock, Runs, YieldingRun};
 use super::waiter_slab::{Answer, Removed, WaiterSlab, WaiterSlot};
@@ -35,6 +36,7 @@ pub(super) struct GateState<L> {
     pub(super) machine: Recorded<RequestAdmission>,
     runs: Runs<L>,
     waiters: WaiterSlab,
+    pub(super) health_calls: PendingHealthCalls,
     timer: TimerSlot,
 }
 
@@ -90,7 +92,8 @@ fn deliver<L: RawMutex>(
 impl<H: Host> Shared<H> {
     pub(super) fn new(host: H, machine: Recorded<RequestAdmission>) -> Arc<Self> {
         let (runs, waiters, timer) = (Runs::new(), WaiterSlab::default(), TimerSlot::default());
-        Arc::new(Self { host, state: Mutex::new(GateState { machine, runs, waiters, timer }) })
+        let health_calls = PendingHealthCalls::default();
+        Arc::new(Self { host, state: Mutex::new(GateState { machine, runs, waiters, health_calls, timer }) })
     }
 
     /// Gives the machine one command and delivers what follows from it.
@@ -365,6 +368,7 @@ impl<L: RawMutex> GateState<L> {
         let (waiter, answer) = match effect {
             Effect::Granted { waiter, lease } => (waiter, Ok(lease)),
             Effect::Refused { waiter, denial } => (waiter, Err(denial)),
+            Effect::HealthCall { lease } => return self.health_calls.push(lease),
         };
         match self.waiters.answer(waiter, answer) {
             Ok(waker) => waker,
@@ -377,7 +381,7 @@ impl<L: RawMutex> GateState<L> {
         }
     }
 
-    fn release_cancelled(&mut self, now: Instant, lease: RequestLease) {
+    pub(super) fn release_cancelled(&mut self, now: Instant, lease: RequestLease) {
         let _ = self.machine.release(now, lease, &Outcome::LocalCancelled.into());
     }
 

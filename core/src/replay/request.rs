@@ -233,6 +233,12 @@ impl Recorded<RequestAdmission> {
         self.machine.reopen(now, model)
     }
 
+    /// [`RequestAdmission::set_health_calls`]
+    pub fn set_health_calls(&mut self, now: Instant, resource: ResourceId, makes_them: bool) -> bool {
+        self.note(|| RequestCommand::SetHealthCalls { now, resource, makes_them });
+        self.machine.set_health_calls(now, resource, makes_them)
+    }
+
     /// [`RequestAdmission::handle_timeout`]
     pub fn handle_timeout(&mut self, now: Instant) {
         self.note(|| RequestCommand::HandleTimeout { now });
@@ -286,6 +292,9 @@ impl Recorded<RequestAdmission> {
             }
             RequestCommand::Reopen { now, model } => {
                 self.reopen(*now, *model);
+            }
+            RequestCommand::SetHealthCalls { now, resource, makes_them } => {
+                self.set_health_calls(*now, *resource, *makes_them);
             }
             RequestCommand::ResumeYielded { now } => self.resume_yielded(*now, tasks),
             RequestCommand::RejectStopping { now } => self.reject_stopping(*now, tasks),

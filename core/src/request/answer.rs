@@ -158,6 +158,7 @@ pub struct Retry {
 /// News for a waiter.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
+#[non_exhaustive]
 pub enum Effect {
     /// Its call may go out.
     Granted {
@@ -172,5 +173,11 @@ pub enum Effect {
         waiter: WaiterId,
         /// Why.
         denial: Denial,
+    },
+    /// The host makes a health call: the smallest one that shows whether the provider and model answers. Only a host that
+    /// [said so](super::RequestAdmission::set_health_calls) gets this.
+    HealthCall {
+        /// With this lease, of the resource that it named.
+        lease: RequestLease,
     },
 }

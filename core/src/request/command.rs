@@ -111,6 +111,11 @@ pub enum RequestCommand {
         now: Instant,
         model: ProviderModelId,
     },
+    SetHealthCalls {
+        now: Instant,
+        resource: ResourceId,
+        makes_them: bool,
+    },
     Release {
         now: Instant,
         lease: LeaseId,

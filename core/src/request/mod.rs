@@ -51,6 +51,8 @@ mod tests_event;
 #[cfg(test)]
 mod tests_health;
 #[cfg(test)]
+mod tests_health_calls;
+#[cfg(test)]
 mod tests_why;
 
 pub use crate::call::{Completion, Outcome};

@@ -7,30 +7,30 @@ use super::*;
 use crate::lease::ReleaseAnswer;
 use crate::time::{Duration, Instant};
 
-const CAP: u32 = 8;
+pub(super) const CAP: u32 = 8;
 
 /// A machine with two models of one provider, the first with two domains, and a model of another provider, that looks after their
 /// health.
-struct Bench {
-    machine: RequestAdmission,
-    now: Instant,
-    model: ProviderModelId,
-    chat: ResourceId,
-    embedding: ResourceId,
-    other: ResourceId,
-    elsewhere: ResourceId,
+pub(super) struct Bench {
+    pub(super) machine: RequestAdmission,
+    pub(super) now: Instant,
+    pub(super) model: ProviderModelId,
+    pub(super) chat: ResourceId,
+    pub(super) embedding: ResourceId,
+    pub(super) other: ResourceId,
+    pub(super) elsewhere: ResourceId,
 }
 
-fn secs(secs: u64) -> Duration {
+pub(super) fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::with(HealthConfig::default())
     }
 
-    fn with(health: HealthConfig) -> Self {
+    pub(super) fn with(health: HealthConfig) -> Self {
         let config = RequestConfig { health: Some(health), ..RequestConfig::default() };
         let mut machine = RequestAdmission::new(config).expect("valid settings");
         let now = Instant::ZERO + secs(100);
@@ -43,11 +43,11 @@ impl Bench {
         Self { machine, now, model, chat, embedding, other, elsewhere }
     }
 
-    fn try_one(&mut self, resource: ResourceId) -> Result<RequestLease, Denial> {
+    pub(super) fn try_one(&mut self, resource: ResourceId) -> Result<RequestLease, Denial> {
         self.machine.try_acquire(self.now, &Request::new(resource))
     }
 
-    fn wait(&mut self, resource: ResourceId) -> WaiterId {
+    pub(super) fn wait(&mut self, resource: ResourceId) -> WaiterId {
         match self.machine.acquire(self.now, &Request::new(resource)) {
             Acquire::Waiting(waiter) => waiter,
             answer => panic!("it waits: {answer:?}"),
@@ -55,22 +55,22 @@ impl Bench {
     }
 
     /// Ends a call, and asks for another that has to wait.
-    fn wait_behind(&mut self, lease: RequestLease, done: &Completion) -> WaiterId {
+    pub(super) fn wait_behind(&mut self, lease: RequestLease, done: &Completion) -> WaiterId {
         assert_eq!(self.machine.release(self.now, lease, done), ReleaseAnswer::Released);
         self.wait(self.chat)
     }
 
-    fn end(&mut self, lease: RequestLease, outcome: Outcome) {
+    pub(super) fn end(&mut self, lease: RequestLease, outcome: Outcome) {
         assert_eq!(self.machine.release(self.now, lease, &outcome.into()), ReleaseAnswer::Released);
     }
 
     /// Ends a call as one that is made again if it failed in an outage.
-    fn finish(&mut self, lease: RequestLease, outcome: Outcome) -> AfterCall {
+    pub(super) fn finish(&mut self, lease: RequestLease, outcome: Outcome) -> AfterCall {
         self.machine.finish(self.now, lease, &outcome.into())
     }
 
     /// Lets a call fail that is made again, and asks for it again.
-    fn fail(&mut self, lease: RequestLease) -> Acquire {
+    pub(super) fn fail(&mut self, lease: RequestLease) -> Acquire {
         let resource = ResourceId::new(lease.id().controller, lease.id().item);
         match self.finish(lease, Outcome::ConnectionFailed) {
             AfterCall::Retry(retry) => self.machine.retry(self.now, &Request::new(resource), retry),
@@ -78,7 +78,7 @@ impl Bench {
         }
     }
 
-    fn fail_and_wait(&mut self, lease: RequestLease) -> WaiterId {
+    pub(super) fn fail_and_wait(&mut self, lease: RequestLease) -> WaiterId {
         match self.fail(lease) {
             Acquire::Waiting(waiter) => waiter,
             answer => panic!("it waits: {answer:?}"),
@@ -86,30 +86,30 @@ impl Bench {
     }
 
     /// The waiters that were rejected, and why.
-    fn rejected(&mut self) -> Vec<(WaiterId, DenialReason)> {
+    pub(super) fn rejected(&mut self) -> Vec<(WaiterId, DenialReason)> {
         let effects = core::iter::from_fn(|| self.machine.poll_effect());
         effects
             .map(|effect| match effect {
                 Effect::Refused { waiter, denial } => (waiter, denial.reason),
-                granted @ Effect::Granted { .. } => panic!("none is granted: {granted:?}"),
+                other => panic!("none is granted: {other:?}"),
             })
             .collect()
     }
 
-    fn granted(&mut self) -> Vec<RequestLease> {
+    pub(super) fn granted(&mut self) -> Vec<RequestLease> {
         let effects = core::iter::from_fn(|| self.machine.poll_effect());
         effects
             .filter_map(|effect| if let Effect::Granted { lease, .. } = effect { Some(lease) } else { None })
             .collect()
     }
 
-    fn at(&mut self, now: Instant) {
+    pub(super) fn at(&mut self, now: Instant) {
         self.now = now;
         self.machine.handle_timeout(now);
     }
 
     /// Takes the model down, and answers when its probe is due.
-    fn take_down(&mut self) -> Instant {
+    pub(super) fn take_down(&mut self) -> Instant {
         for _ in 0..5 {
             let lease = self.try_one(self.chat).expect("it is healthy");
             self.end(lease, Outcome::ConnectionFailed);
@@ -118,11 +118,11 @@ impl Bench {
         probe_at
     }
 
-    fn health(&self) -> HealthState {
+    pub(super) fn health(&self) -> HealthState {
         self.machine.provider_model(self.now, self.model).expect("it was registered").health
     }
 
-    fn limit(&self, resource: ResourceId) -> u32 {
+    pub(super) fn limit(&self, resource: ResourceId) -> u32 {
         self.machine.load(self.now, resource).expect("it was registered").limit
     }
 }

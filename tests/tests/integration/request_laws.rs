@@ -152,6 +152,7 @@ impl Bench {
             let (waiter, is_grant) = match &effect {
                 Effect::Granted { waiter, .. } => (*waiter, true),
                 Effect::Refused { waiter, .. } => (*waiter, false),
+                other => return Err(TestCaseError::fail(format!("{other:?} is for no waiter"))),
             };
             let at = self.waiters.iter().position(|known| known.id == waiter);
             prop_assert!(at.is_some(), "news for nobody");

@@ -34,6 +34,7 @@ fn answered(machine: &mut RequestAdmission) -> Vec<(WaiterId, bool)> {
     let answer = |effect| match effect {
         Effect::Granted { waiter, .. } => (waiter, true),
         Effect::Refused { waiter, .. } => (waiter, false),
+        other => panic!("{other:?} is for no waiter"),
     };
     effects.map(answer).collect()
 }

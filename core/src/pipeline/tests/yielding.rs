@@ -135,6 +135,7 @@ impl Duo {
         let (waiter, doing) = match answer {
             Answer::Granted { waiter, lease } => (waiter, Doing::Calling(lease)),
             Answer::Refused { waiter, .. } => (waiter, Doing::Refused),
+            other @ Answer::HealthCall { .. } => panic!("nobody makes any: {other:?}"),
         };
         let is_it = |doing: &Doing| matches!(doing, Doing::Waiting(other) if *other == waiter);
         let found = self.workers.values_mut().find(|(_, doing)| is_it(doing));

@@ -3,11 +3,11 @@
 
 use alloc::vec::Vec;
 
-use super::{Located, RequestAdmission};
+use super::{Address, Located, RequestAdmission};
 use crate::call::Completion;
 use crate::id::SlotKey;
 use crate::request::answer::{Acquire, AfterCall, Denial, DenialReason, RequestLease, Retry};
-use crate::request::keys::{ProviderModelId, Request};
+use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::provider::{Attempt, Change, RetryStanding};
 use crate::request::shared::Waiter;
 use crate::request::snapshot::{HealthState, UnavailableCause};
@@ -97,6 +97,24 @@ impl RequestAdmission {
         self.expire(now);
         self.serve_unserved(now, None);
         is_any
+    }
+
+    /// Says that the host makes health calls of a provider and model under `resource`, most often one of the domain
+    /// [`Healthcheck`](crate::request::Domain::Healthcheck), or that it does no longer.
+    ///
+    /// While it does, a call that has failed as a probe three times is no probe any more. If no other waits, the host is asked for a
+    /// [health call](crate::request::Effect::HealthCall). Its lease is released like any other; released as local cancelled, it is due
+    /// again at once. Returns whether this controller made the resource.
+    pub fn set_health_calls(&mut self, now: Instant, resource: ResourceId, makes_them: bool) -> bool {
+        let now = self.begin(now);
+        let Some(Address { provider, slot }) = self.find(resource) else { return false };
+        let at = provider as usize;
+        self.providers[at].health_calls = makes_them.then_some(slot as usize);
+        self.providers[at].unblock_all();
+        self.expire(now);
+        self.serve(now, at, None, None);
+        self.serve_unserved(now, None);
+        true
     }
 
     /// Does what follows from the last end of a call.

@@ -147,7 +147,7 @@ impl ProviderModel {
         }
     }
 
-    fn emit_granted(&self, now: Instant, slot: usize, about: About, lease: LeaseId, shared: &mut Shared) {
+    pub(super) fn emit_granted(&self, now: Instant, slot: usize, about: About, lease: LeaseId, shared: &mut Shared) {
         let controller = &self.resources[slot].controller;
         let (limit, in_flight) = (controller.limit(now), controller.in_flight());
         shared.correlations.set_lease(lease, about);

@@ -36,7 +36,8 @@
 //! failure.
 //!
 //! A *poison request* fails whenever it is made. If it is a probe, it keeps a provider down that is up. After [`CHARGED_PROBES`] failed
-//! probes its failure stands as soon as another call succeeds.
+//! probes its failure stands as soon as another call succeeds. Where the host makes *health calls*, such a request is no probe any more:
+//! others are, or a health call, so that the last request that is left ends, too.
 
 #[cfg(test)]
 mod tests;
@@ -362,7 +363,12 @@ impl Health {
 
     /// Whether the failure of a call that was so many failed probes stands, now that the provider is back.
     pub(super) fn charges(&self, failed_probes: u8) -> bool {
-        self.is_proven && failed_probes >= CHARGED_PROBES
+        self.is_proven && Self::is_suspicious(failed_probes)
+    }
+
+    /// Whether a call that was so many failed probes may be a poison request.
+    pub(super) fn is_suspicious(failed_probes: u8) -> bool {
+        failed_probes >= CHARGED_PROBES
     }
 
     /// What the end of a call changes.

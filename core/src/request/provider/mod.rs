@@ -68,6 +68,8 @@ pub(super) struct ProviderModel {
     pub(super) resources: Vec<Resource>,
     /// The wake-up that is armed for its waiters, if any.
     pub(super) wake_at: Option<Instant>,
+    /// The slot of the resource under which the host makes health calls, if it does.
+    pub(super) health_calls: Option<usize>,
     /// The waiters whose last failure is undecided.
     undecided: Vec<SlotKey>,
     queue: WaitQueue,
@@ -92,6 +94,7 @@ impl ProviderModel {
             health: health.map(|config| Box::new(Health::new(config, provider, model))),
             resources: Vec::new(),
             wake_at: None,
+            health_calls: None,
             undecided: Vec::new(),
             queue: WaitQueue::default(),
         }

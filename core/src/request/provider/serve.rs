@@ -1,6 +1,6 @@
 //! Who goes next at one provider and model.
 
-use super::health::Mark;
+use super::health::{Health, Mark};
 use super::wait_queue::{Line, WaitQueue};
 use super::{Block, ProviderModel, Since, TaskSide, reborrow};
 use crate::budget::Usage;
@@ -19,6 +19,16 @@ pub(in crate::request) struct Attempt {
     pub(in crate::request) failed_probes: u8,
     /// Whether its last failure is not decided yet.
     pub(in crate::request) is_undecided: bool,
+}
+
+/// What comes next at a provider and model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Next {
+    /// This waiter could go.
+    Waiter(Selection, SlotKey),
+    /// A health call: the calls that wait were probes too often.
+    HealthCall,
+    Nothing,
 }
 
 /// How a request joins the queue.
@@ -79,7 +89,7 @@ impl ProviderModel {
 
     /// Whether a waiter could be granted at this instant, which a newcomer must not overtake.
     pub(in crate::request) fn is_waiter_ahead(&mut self, now: Instant, shared: &mut Shared) -> bool {
-        self.has_waiters() && self.select(now, None, shared).is_some()
+        self.has_waiters() && self.select(now, None, shared) != Next::Nothing
     }
 
     /// Whether waiters of the same resource wait for a budget, which a newcomer would spend.
@@ -98,7 +108,9 @@ impl ProviderModel {
 /// Turns.
 impl ProviderModel {
     /// The first waiter that could go at `now`. Serves nothing. A yielded waiter has resumed if `tasks` are at hand.
-    fn select(&mut self, now: Instant, mut tasks: TaskSide<'_>, shared: &mut Shared) -> Option<(Selection, SlotKey)> {
+    fn select(&mut self, now: Instant, mut tasks: TaskSide<'_>, shared: &mut Shared) -> Next {
+        let spares_suspicious = self.health_calls.is_some() && self.health.as_deref().is_some_and(Health::is_probed);
+        let mut has_spared = false;
         let common = self.common_block(now);
         let health = self.health.as_deref().filter(|_| !self.undecided.is_empty());
         let holds_undecided = health.is_some_and(|health| health.holds_undecided(now, self.in_flight));
@@ -121,6 +133,10 @@ impl ProviderModel {
             if block.is_some() {
                 return Eligibility::ClassBlocked(resource.place.blocked_set);
             }
+            if spares_suspicious && Health::is_suspicious(waiter.failed_probes) {
+                has_spared = true;
+                return Eligibility::Skip;
+            }
             let yielded = if waiter.is_yielding { yielding.get(key) } else { None };
             match (yielded, &mut tasks) {
                 (Some(YieldingWaiter { token, class, state: YieldState::Yielded }), Some(tasks)) => {
@@ -132,8 +148,12 @@ impl ProviderModel {
                 }
                 _ => Eligibility::Accept,
             }
-        })?;
-        Some((selection, SlotKey::from_bits(selection.candidate.item)))
+        });
+        match selection {
+            Some(selection) => Next::Waiter(selection, SlotKey::from_bits(selection.candidate.item)),
+            None if has_spared => Next::HealthCall,
+            None => Next::Nothing,
+        }
     }
 
     /// Grants to waiters in order of turn while there is room. The grant of `direct` is returned; every other becomes an
@@ -148,9 +168,15 @@ impl ProviderModel {
         shared: &mut Shared,
     ) -> Option<RequestLease> {
         let mut answer = None;
-        while self.queue.fair.has_offers()
-            && let Some((selection, key)) = self.select(now, reborrow(&mut tasks), shared)
-        {
+        while self.queue.fair.has_offers() {
+            let (selection, key) = match self.select(now, reborrow(&mut tasks), shared) {
+                Next::Waiter(selection, key) => (selection, key),
+                Next::HealthCall => {
+                    self.make_health_call(now, shared);
+                    break;
+                }
+                Next::Nothing => break,
+            };
             if tasks.is_none() && shared.yielding.is_yielded(key) {
                 shared.yielding.needs_resume = true;
                 break;
@@ -176,6 +202,17 @@ impl ProviderModel {
             }
         }
         answer
+    }
+
+    /// Lets a health call out as the probe.
+    #[cold]
+    fn make_health_call(&mut self, now: Instant, shared: &mut Shared) {
+        let Some(slot) = self.health_calls else { return };
+        let lease = self.grant(now, slot, Usage::default(), 0, shared);
+        if shared.events.is_on() {
+            self.emit_granted(now, slot, None, lease.id, shared);
+        }
+        shared.effects.push_back(Effect::HealthCall { lease });
     }
 
     /// Whether [`Self::serve`] may have anything to offer.

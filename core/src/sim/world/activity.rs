@@ -195,6 +195,8 @@ impl World {
                     self.reject(&work, denial.reason);
                 }
             }
+            // Nothing here says that it makes any.
+            Effect::HealthCall { .. } => {}
         }
     }
 

@@ -334,7 +334,9 @@ impl Pair {
     fn compare_news(&mut self, may_serve: bool) -> Result<(), TestCaseError> {
         let mut news = Vec::new();
         while let Some(effect) = self.machine.poll_effect() {
-            let (Effect::Granted { waiter, .. } | Effect::Refused { waiter, .. }) = &effect;
+            let (Effect::Granted { waiter, .. } | Effect::Refused { waiter, .. }) = &effect else {
+                return Err(failed(format!("an effect for no waiter: {effect:?}")));
+            };
             let at = self.waiting.iter().position(|(_, id)| id == waiter);
             prop_assert!(at.is_some(), "an effect for a waiter that does not wait: {:?}", effect);
             let (ticket, _) = self.waiting.remove(at.unwrap_or(0));
@@ -351,6 +353,7 @@ impl Pair {
                     let deadline = self.asked[ticket as usize].deadline.filter(|_| by_time);
                     news.push((owner, News::Refused { ticket, deadline, denial: denial(why) }));
                 }
+                _ => {}
             }
         }
         for owner in 0..self.model.owners.len() {

@@ -83,6 +83,7 @@ impl Host {
             came.push(match effect {
                 Effect::Granted { waiter, .. } => Came::Granted(waiter),
                 Effect::Refused { waiter, denial } => Came::Refused(waiter, denial.reason),
+                other => panic!("{other:?} is for no waiter"),
             });
         }
         came

@@ -1,0 +1,128 @@
+//! Health calls: the smallest calls that show whether a provider answers.
+//!
+//! A request that fails whenever it is made keeps its provider down as long as nothing else is called. A host that makes health calls
+//! for the gate lets that request end.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::future::poll_fn;
+use core::task::{Context, Poll, Waker};
+
+use super::Gate;
+use super::permit::{OwnedPermit, PermitOf};
+use crate::request::{RequestLease, ResourceId};
+use crate::runtime::Host;
+
+/// The health calls of one provider and model. Made by [`Gate::health_calls`].
+///
+/// ```
+/// # use tidegate_core::gate::Gate;
+/// # use tidegate_core::request::{Domain, RequestAdmission, RequestConfig};
+/// # use tidegate_core::runtime::Spawn;
+/// # use tidegate_core::sim::executor::Executor;
+/// use tidegate_core::request::Outcome;
+/// # let runtime = Executor::<parking_lot::RawMutex>::new();
+/// # let gate = Gate::new(runtime.host(), RequestAdmission::new(RequestConfig::default())?);
+/// # let check = gate.with(|machine, now| {
+/// #     machine
+/// #         .register(now, "provider", "model", "default", 4)
+/// #         .and_then(|model| machine.resource(model, Domain::Healthcheck))
+/// # })?;
+/// // In a task of its own.
+/// let mut health_calls = gate.health_calls(check);
+/// runtime.host().spawn(async move {
+///     loop {
+///         let permit = health_calls.next().await;
+///         // ... list the models, or ask for one token ...
+///         permit.finish(Outcome::Success);
+///     }
+/// });
+/// # Ok::<(), tidegate_core::error::ConfigError>(())
+/// ```
+#[must_use = "health calls are made by whoever polls this"]
+pub struct HealthCalls<H: Host> {
+    gate: Gate<H>,
+    resource: ResourceId,
+}
+
+impl<H: Host> HealthCalls<H> {
+    pub(super) fn new(gate: Gate<H>, resource: ResourceId) -> Self {
+        gate.shared.command(|state, now| state.machine.set_health_calls(now, resource, true));
+        Self { gate, resource }
+    }
+
+    /// Returns a permit for a health call, once one is to be made. Finish it with how the call ended.
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> OwnedPermit<H> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<OwnedPermit<H>> {
+        let waker = context.waker().clone();
+        let (lease, unused) = self.gate.shared.command(|state, _| match state.health_calls.take(self.resource) {
+            Some(lease) => (Some(lease), Some(waker)),
+            None => (None, state.health_calls.set_waker(self.resource, waker)),
+        });
+        drop(unused);
+        lease.map_or(Poll::Pending, |lease| Poll::Ready(PermitOf::new(self.gate.clone(), Some(lease))))
+    }
+}
+
+impl<H: Host> Drop for HealthCalls<H> {
+    fn drop(&mut self) {
+        let resource = self.resource;
+        let waker = self.gate.shared.command(|state, now| {
+            state.machine.set_health_calls(now, resource, false);
+            if let Some(lease) = state.health_calls.take(resource) {
+                state.release_cancelled(now, lease);
+            }
+            state.health_calls.remove_waker(resource)
+        });
+        drop(waker);
+    }
+}
+
+impl<H: Host> fmt::Debug for HealthCalls<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HealthCalls").field("resource", &self.resource).finish_non_exhaustive()
+    }
+}
+
+/// Health calls that were granted and not taken yet, and who waits for them. At most one of each for a provider and model.
+#[derive(Default)]
+pub(super) struct PendingHealthCalls {
+    leases: Vec<RequestLease>,
+    wakers: Vec<(ResourceId, Waker)>,
+}
+
+impl PendingHealthCalls {
+    /// Adds a call, and returns the waker to wake.
+    #[cold]
+    pub(super) fn push(&mut self, lease: RequestLease) -> Option<Waker> {
+        let resource = resource_of(&lease);
+        self.leases.push(lease);
+        self.remove_waker(resource)
+    }
+
+    fn take(&mut self, resource: ResourceId) -> Option<RequestLease> {
+        let place = self.leases.iter().position(|lease| resource_of(lease) == resource)?;
+        Some(self.leases.swap_remove(place))
+    }
+
+    /// Returns the waker that is replaced.
+    fn set_waker(&mut self, resource: ResourceId, waker: Waker) -> Option<Waker> {
+        let replaced = self.remove_waker(resource);
+        self.wakers.push((resource, waker));
+        replaced
+    }
+
+    fn remove_waker(&mut self, resource: ResourceId) -> Option<Waker> {
+        let place = self.wakers.iter().position(|(known, _)| *known == resource)?;
+        Some(self.wakers.swap_remove(place).1)
+    }
+}
+
+fn resource_of(lease: &RequestLease) -> ResourceId {
+    ResourceId::new(lease.id().controller, lease.id().item)
+}
