@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write as _};
+use std::iter;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -42,7 +43,7 @@ use crate::report::{Timeline, page};
 use crate::spend::{Ledger, Money};
 use crate::summary::Summary;
 use crate::verdict::{Ending, summarise};
-use crate::workload::{JobWork, Written};
+use crate::workload::{DATASET_NAME, JobWork, Written};
 
 /// What to run and where to write.
 #[derive(Clone, Debug)]
@@ -190,8 +191,10 @@ fn sinks(
 ) -> Result<Sinks, Error> {
     let unwritable =
         |path: &Option<PathBuf>, source| OutputError::Io { path: path.clone().unwrap_or_default(), source };
+    let generated = job.columns.iter().map(|column| column.name.as_str());
     let names = EventNames {
-        columns: job.plan.columns().iter().map(|column| column.name.clone()).collect(),
+        // The first column of the plan is the dataset.
+        columns: iter::once(DATASET_NAME).chain(generated).map(str::to_string).collect(),
         resources: models.resource_names(),
         first_row: job.rows.start,
         row_group_size: file.run.row_group_size.get(),

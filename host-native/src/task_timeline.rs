@@ -114,6 +114,8 @@ struct RowTimeline {
     row: u64,
     row_group: u32,
     row_in_group: u32,
+    /// Rows of the run, from the first one of `names`; unknown until the run has started.
+    rows: Option<u64>,
     names: EventNames,
     /// The start of the run: times are shown from here.
     began: Instant,
@@ -158,6 +160,7 @@ impl RowTimeline {
             // No run has as many row groups as that: nothing is found then.
             row_group: u32::try_from(in_run / size).unwrap_or(u32::MAX),
             row_in_group: (in_run % size) as u32,
+            rows: None,
             names,
             began: Instant::ZERO,
             tasks: Vec::new(),
@@ -171,8 +174,8 @@ impl RowTimeline {
             Line::Scheduler { event } => (event.at, Some(event.correlation)),
             Line::Request { event } => (event.at, event.correlation),
         };
-        if let Line::Scheduler { event: SchedulerEvent { fact: SchedulerFact::JobStarted { .. }, .. } } = line {
-            self.began = at;
+        if let Line::Scheduler { event: SchedulerEvent { fact: SchedulerFact::JobStarted { rows, .. }, .. } } = line {
+            (self.began, self.rows) = (at, Some(rows));
         }
         let Some(about) = about.filter(|about| self.is_about(about)) else { return };
         let number = about.column.map(|column| column.index());
@@ -200,7 +203,8 @@ impl RowTimeline {
 
     /// Each stream is in order, and the file takes them in turns.
     fn finish(mut self, path: &Path) -> Result<Self, TimelineError> {
-        if self.tasks.is_empty() {
+        let is_beyond = self.rows.is_some_and(|rows| self.row - self.names.first_row >= rows);
+        if self.tasks.is_empty() || is_beyond {
             return Err(TimelineError::Row { path: path.to_owned(), row: self.row });
         }
         for (_, entries) in &mut self.tasks {

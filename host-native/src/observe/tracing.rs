@@ -1,8 +1,9 @@
 //! Events as spans and events of `tracing`, for whatever subscriber the application installs.
 //!
-//! A worker is a span `task`, from its start to the return of its lease; a call a span `call`, from its lease to its end, with
-//! its outcome. All else is an event inside the span it belongs to, at `DEBUG`; failures of providers, of hooks and of the run
-//! at `WARN`. Everything has the target `tidegate`.
+//! A worker is a span `task`, from its start to the return of its lease; a call a span `call`, from its lease
+//! to its end, with its outcome, inside the span of the task that made it. All else is an event inside the
+//! span it belongs to, at `DEBUG`; failures of providers, of hooks and of the run at `WARN`. Everything has
+//! the target `tidegate`.
 //!
 //! Spans open and close when the run hands its events on, a moment after they happened: the field `at_ns` of each is exact.
 
@@ -94,10 +95,12 @@ impl Sink for Traces {
             EventPlace::Resource(resource) => self.resources.get(&resource).map_or("", String::as_str),
             _ => "",
         };
+        let task = event.correlation.and_then(|about| about.task).and_then(|task| self.tasks.get(&task));
+        let parent = task.and_then(Span::id);
         match fact {
             RequestFact::LeaseAcquired { lease, limit, in_flight } => {
                 let span = info_span!(
-                    target: "tidegate", parent: None, "call", resource, at_ns, limit, in_flight, outcome = Empty
+                    target: "tidegate", parent: parent, "call", resource, at_ns, limit, in_flight, outcome = Empty
                 );
                 self.calls.insert((lease.key.slot, lease.key.generation), span);
             }
@@ -107,9 +110,9 @@ impl Sink for Traces {
                 }
             }
             RequestFact::RateLimited { .. } => {
-                warn!(target: "tidegate", parent: None, kind, resource, at_ns, fact = ?fact);
+                warn!(target: "tidegate", parent: parent, kind, resource, at_ns, fact = ?fact);
             }
-            _ => debug!(target: "tidegate", parent: None, kind, resource, at_ns, fact = ?fact),
+            _ => debug!(target: "tidegate", parent: parent, kind, resource, at_ns, fact = ?fact),
         }
         Ok(())
     }
@@ -139,8 +142,13 @@ mod tests {
     struct Counts(Arc<Mutex<BTreeMap<&'static str, (u64, u64)>>>);
 
     impl<S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>> Layer<S> for Counts {
-        fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
-            self.0.lock().entry(attributes.metadata().name()).or_default().0 += 1;
+        fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, context: Context<'_, S>) {
+            let parent = attributes.parent().and_then(|id| context.span(id)).map(|span| span.name());
+            let mut counts = self.0.lock();
+            counts.entry(attributes.metadata().name()).or_default().0 += 1;
+            if parent == Some("task") {
+                counts.entry("inside a task").or_default().0 += 1;
+            }
         }
 
         fn on_close(&self, id: Id, context: Context<'_, S>) {
@@ -183,7 +191,7 @@ mod tests {
         let Beside { spawned, granted, .. } = sink;
         let counts = counts.0.lock();
         assert_eq!(counts["task"], (spawned, spawned));
-        assert_eq!(counts["call"], (granted, granted));
+        assert_eq!((counts["call"], counts["inside a task"].0), ((granted, granted), granted));
         assert!(spawned > 100 && granted > 100);
     }
 }

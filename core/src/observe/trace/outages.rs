@@ -1,4 +1,4 @@
-//! Providers that are down, found out about, recovering or unavailable: a track for each provider and model.
+//! Providers that are down, probed, recovering or unavailable: a track for each provider and model.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -37,8 +37,12 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Down,
-    /// The call that finds out whether it is back.
-    Probing(LeaseId),
+    /// The call is out that finds out whether it is back.
+    Probing {
+        lease: LeaseId,
+        /// Whether it was unavailable before, and not down.
+        is_unavailable: bool,
+    },
     /// Its limits climb until this instant.
     Recovering(Instant),
     Unavailable,
@@ -48,7 +52,7 @@ impl Phase {
     fn name(self) -> &'static str {
         match self {
             Self::Down => "down",
-            Self::Probing(_) => "probing",
+            Self::Probing { .. } => "probing",
             Self::Recovering(_) => "recovering",
             Self::Unavailable => "unavailable",
         }
@@ -80,12 +84,16 @@ impl Outages {
         let phase = self.models[at].state.map(|state| state.phase);
         let next = match event.fact {
             RequestFact::ProviderDown { .. } => Some(Phase::Down),
-            RequestFact::ProviderProbed { lease } => Some(Phase::Probing(lease)),
+            RequestFact::ProviderProbed { lease } => {
+                Some(Phase::Probing { lease, is_unavailable: phase == Some(Phase::Unavailable) })
+            }
             RequestFact::ProviderRecovered { full_at, .. } => Some(Phase::Recovering(full_at)),
             RequestFact::ProviderUnavailable { .. } => Some(Phase::Unavailable),
             RequestFact::LeaseReleased { lease, outcome, .. } => match phase {
-                // It was cancelled, and told nothing.
-                Some(Phase::Probing(probe)) if probe == lease => Some(Phase::Down),
+                // It ended without a change: it was cancelled, for example.
+                Some(Phase::Probing { lease: probe, is_unavailable }) if probe == lease => {
+                    Some(if is_unavailable { Phase::Unavailable } else { Phase::Down })
+                }
                 // The climb ends early.
                 Some(Phase::Recovering(_)) if outcome == Outcome::RateLimited || outcome.is_counted_failure() => None,
                 _ => return,
