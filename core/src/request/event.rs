@@ -275,8 +275,14 @@ impl EventLog {
     #[inline]
     pub(super) fn push(&mut self, at: Instant, place: EventPlace, fact: RequestFact) {
         if self.is_on() {
-            self.push_about(at, place, None, fact);
+            self.push_wanted(at, place, fact);
         }
+    }
+
+    /// Keeps the correlation out of the hot paths that call [`Self::push`].
+    #[cold]
+    fn push_wanted(&mut self, at: Instant, place: EventPlace, fact: RequestFact) {
+        self.push_about(at, place, None, fact);
     }
 
     /// Records what concerns a call of a task, if one is known.

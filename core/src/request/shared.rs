@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::answer::{Effect, WaiterId};
+use super::answer::{DenialReason, Effect, WaiterId};
 use super::config::RequestConfig;
 use super::correlations::Correlations;
 use super::event::{EventLog, EventPlace, RequestFact};
@@ -82,5 +82,14 @@ impl Shared {
     #[inline]
     pub(super) fn emit(&mut self, now: Instant, resource: ResourceId, fact: RequestFact) {
         self.events.push(now, EventPlace::Resource(resource), fact);
+    }
+
+    /// Emits that the request which the current command makes was refused at once.
+    #[cold]
+    pub(super) fn emit_denied(&mut self, now: Instant, resource: ResourceId, reason: DenialReason) {
+        if self.events.is_on() {
+            let (place, about) = (EventPlace::Resource(resource), self.correlations.asking());
+            self.events.push_about(now, place, about, RequestFact::AcquireDenied { reason });
+        }
     }
 }

@@ -10,7 +10,10 @@ use crate::support::{Scratch, remote_pipeline};
 fn refused_thrice(settings: &str) -> crate::support::Ended {
     let scratch = Scratch::new(8);
     let settings = format!("degraded_window = 2\n{settings}");
-    scratch.write("p.toml", &remote_pipeline(&provider().0, "model = \"refuses-3\"", &settings));
+    // One call at a time, so that the refusals come first.
+    let text = remote_pipeline(&provider().0, "model = \"refuses-3\"", &settings)
+        .replace("max_parallel = 4", "max_parallel = 1");
+    scratch.write("p.toml", &text);
     scratch.run(&["p.toml", "--out", "out", "--json"])
 }
 

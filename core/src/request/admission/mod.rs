@@ -327,10 +327,7 @@ impl RequestAdmission {
 
     #[cold]
     fn deny(&mut self, now: Instant, request: &Request, denial: Denial) -> Acquire {
-        if self.shared.events.is_on() {
-            let (place, about) = (EventPlace::Resource(request.resource), self.shared.correlations.asking());
-            self.shared.events.push_about(now, place, about, RequestFact::AcquireDenied { reason: denial.reason });
-        }
+        self.shared.emit_denied(now, request.resource, denial.reason);
         Acquire::Denied(denial)
     }
 

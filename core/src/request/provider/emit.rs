@@ -104,6 +104,7 @@ impl ProviderModel {
     }
 
     /// Emits that a waiter is about to join the queue.
+    #[cold]
     pub(super) fn emit_queued(&self, now: Instant, slot: usize, key: SlotKey, shared: &mut Shared) {
         if !self.has_waiters() {
             self.emit(now, slot, RequestFact::QueueFormed, shared);
@@ -114,6 +115,7 @@ impl ProviderModel {
     }
 
     /// Emits that a waiter has left the queue with a grant.
+    #[cold]
     pub(super) fn emit_served(&self, now: Instant, id: WaiterId, left: &Waiter, lease: LeaseId, shared: &mut Shared) {
         let about = shared.correlations.take_waiter(id);
         let completed = RequestFact::WaitCompleted { waiter: Some(id), waited: left.since.elapsed(now) };
@@ -123,6 +125,7 @@ impl ProviderModel {
     }
 
     /// Emits that a waiter has left the queue without a grant.
+    #[cold]
     pub(in crate::request) fn emit_withdrawn(
         &self,
         now: Instant,
