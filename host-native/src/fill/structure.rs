@@ -1,10 +1,13 @@
 //! Answers with a form: JSON in a text, checked against a JSON Schema.
 
+use std::cell::Cell;
+
 use jsonschema::Validator;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::pipeline_file::{JsonMode, OutputForm};
+use crate::template::shape::resolve;
 
 /// Of how many complaints a model is told at once.
 const MAX_COMPLAINTS: usize = 5;
@@ -81,9 +84,9 @@ impl StructureFill {
     #[must_use]
     pub fn placeholder(&self) -> Value {
         match &self.schema {
-            Some((schema, _)) => placeholder(schema, 0),
+            Some((schema, _)) => placeholder(schema, schema, 0, &Cell::new(MAX_PARTS)),
             None if self.output == OutputForm::Number => Value::from(0),
-            None => Value::Object(serde_json::Map::new()),
+            None => Value::Object(Map::new()),
         }
     }
 }
@@ -142,22 +145,48 @@ fn schema_name(name: &str) -> String {
 /// Deeper than any answer that templates look into; a schema may refer to itself.
 const MAX_DEPTH: u32 = 8;
 
-fn placeholder(schema: &Value, depth: u32) -> Value {
-    if let Some(value) = schema["enum"].get(0).or_else(|| schema.get("const")).or_else(|| schema.get("default")) {
+/// Parts of a schema that a stand-in is made of, at most.
+const MAX_PARTS: u32 = 1_000;
+
+/// Elements of a list that stands for one, at most.
+const MAX_ITEMS: u64 = 8;
+
+/// A value that fits `part` of the schema `root`, as far as its types say, of so many parts at most that are `left`; rather none that is
+/// null.
+fn placeholder(root: &Value, part: &Value, depth: u32, left: &Cell<u32>) -> Value {
+    let Some(others) = left.get().checked_sub(1).filter(|_| depth < MAX_DEPTH) else { return Value::Null };
+    left.set(others);
+    let inside = |part: &Value| placeholder(root, part, depth + 1, left);
+    let part = resolve(root, part);
+    let mut given = [part["enum"].get(0), part.get("const"), part.get("default")].into_iter().flatten();
+    if let Some(value) = given.find(|value| !value.is_null()) {
         return value.clone();
     }
-    let kind = schema["type"].as_str().or_else(|| schema["type"][0].as_str());
-    match kind {
-        Some("object") if depth < MAX_DEPTH => {
-            let properties = schema["properties"].as_object();
-            let properties = properties.into_iter().flatten();
-            properties.map(|(name, schema)| (name.clone(), placeholder(schema, depth + 1))).collect()
+    let choices = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|key| part[key].as_array()).flatten();
+    let choice = choices.map(inside).find(|value| !value.is_null());
+    let types = part["type"].as_array().map_or(std::slice::from_ref(&part["type"]), Vec::as_slice);
+    match types.iter().filter_map(Value::as_str).find(|kind| *kind != "null") {
+        Some("array") => {
+            let count = part["minItems"].as_u64().unwrap_or(1).clamp(1, MAX_ITEMS);
+            (0..count).map(|_| inside(&part["items"])).collect()
         }
-        Some("array") if depth < MAX_DEPTH => vec![placeholder(&schema["items"], depth + 1)].into(),
-        Some("integer" | "number") => schema.get("minimum").cloned().unwrap_or_else(|| 0.into()),
+        Some("integer" | "number") => part.get("minimum").cloned().unwrap_or_else(|| 0.into()),
         Some("boolean") => true.into(),
-        Some("null" | "object" | "array") => Value::Null,
-        _ => Value::from("some words"),
+        Some("string") => Value::from("some words"),
+        None if part["type"] == "null" => Value::Null,
+        kind => match (part["properties"].as_object(), choice) {
+            (Some(properties), choice) => {
+                let mut fields = match choice {
+                    Some(Value::Object(fields)) => fields,
+                    _ => Map::new(),
+                };
+                fields.extend(properties.iter().map(|(name, part)| (name.clone(), inside(part))));
+                Value::Object(fields)
+            }
+            (None, Some(choice)) => choice,
+            (None, None) if kind.is_some() => Value::Object(Map::new()),
+            (None, None) => Value::from("some words"),
+        },
     }
 }
 
@@ -244,7 +273,18 @@ mod tests {
     #[test]
     fn a_placeholder_has_the_types_of_the_schema() {
         assert_eq!(grade().placeholder(), json!({"score": 1, "why": "some words"}));
-        let endless = json!({ "type": "array", "items": { "type": "array" } });
-        assert!(placeholder(&endless, 0).is_array());
+        let of = |schema: Value| placeholder(&schema, &schema, 0, &Cell::new(MAX_PARTS));
+        assert!(
+            of(json!({ "type": "object", "properties": { "a": { "$ref": "#" }, "b": { "$ref": "#" } } })).is_object()
+        );
+        let person = json!({
+            "$defs": { "name": { "type": "object", "properties": { "first": { "type": "string" } } } },
+            "properties": {
+                "name": { "anyOf": [{ "type": "null" }, { "$ref": "#/$defs/name" }], "default": null },
+                "ages": { "type": ["null", "array"], "items": { "type": "number" }, "minItems": 2 },
+            },
+        });
+        assert_eq!(of(person), json!({"name": {"first": "some words"}, "ages": [0, 0]}));
+        assert_eq!(of(json!({})), json!("some words"));
     }
 }

@@ -1,11 +1,12 @@
 //! What is known of a value before there is one: from the type of a column, or from the JSON Schema of an answer.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use serde_json::Value;
 
-/// References and combinations of a schema that are followed, at most: a schema may refer to itself.
-const MAX_DEPTH: u32 = 16;
+/// Parts of a schema that are looked at for one field, at most: a schema may refer to itself.
+const MAX_PARTS: u32 = 100;
 
 /// What is known of a value.
 #[derive(Clone, Debug)]
@@ -56,7 +57,7 @@ impl<'a> Shape<'a> {
                     known: fields.iter().map(|(known, _)| (*known).to_string()).collect(),
                 },
             },
-            Self::Schema { root, part } => field_of_schema(root, part, name, 0),
+            Self::Schema { root, part } => field_of_schema(root, part, name, &Cell::new(MAX_PARTS)),
         }
     }
 
@@ -78,10 +79,10 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// `part`, or the part that it is a mere reference to.
-fn resolve<'a>(root: &'a Value, part: &'a Value) -> &'a Value {
+/// `part` of the schema `root`, or the part that it is a mere reference to.
+pub(crate) fn resolve<'a>(root: &'a Value, part: &'a Value) -> &'a Value {
     let mut part = part;
-    for _ in 0..MAX_DEPTH {
+    for _ in 0..MAX_PARTS {
         match referred(root, part) {
             Some(target) => part = target,
             None => break,
@@ -95,12 +96,11 @@ fn referred<'a>(root: &'a Value, part: &Value) -> Option<&'a Value> {
     root.pointer(part["$ref"].as_str()?.strip_prefix('#')?)
 }
 
-/// What all that `part` demands leaves of the field `name`.
-fn field_of_schema<'a>(root: &'a Value, part: &'a Value, name: &str, depth: u32) -> Field<'a> {
-    if depth == MAX_DEPTH {
-        return Field::Possible(Shape::Any);
-    }
-    let inside = |part: &'a Value| field_of_schema(root, part, name, depth + 1);
+/// What all that `part` demands leaves of the field `name`, as far as so many parts say that are `left`.
+fn field_of_schema<'a>(root: &'a Value, part: &'a Value, name: &str, left: &Cell<u32>) -> Field<'a> {
+    let Some(others) = left.get().checked_sub(1) else { return Field::Possible(Shape::Any) };
+    left.set(others);
+    let inside = |part: &'a Value| field_of_schema(root, part, name, left);
     let list = |key: &str| part[key].as_array().map_or(&[][..], Vec::as_slice);
     let mut demands = vec![own_field(root, part, name)];
     demands.extend(referred(root, part).map(inside));
@@ -199,7 +199,10 @@ mod tests {
 
     #[test]
     fn a_schema_that_refers_to_itself_for_ever_says_nothing() {
-        assert_eq!(instead(&json!({"$ref": "#"}), &["a", "b"]), None);
+        for schema in [json!({"$ref": "#"}), json!({"anyOf": [{"$ref": "#"}, {"$ref": "#"}], "allOf": [{"$ref": "#"}]})]
+        {
+            assert_eq!(instead(&schema, &["a", "b"]), None);
+        }
     }
 
     #[test]
