@@ -132,7 +132,10 @@ async fn call_models(found: &Preflight) -> Result<Vec<ModelState>, Error> {
         for place in places {
             let state = match &clients.clients[place] {
                 Ok(client) => call(client, &file.models[place]).await,
-                Err(error) => ModelState::Failed { error: error.to_string(), what_to_do: "see above".to_string() },
+                Err(error) => ModelState::Failed {
+                    error: error.to_string(),
+                    what_to_do: "see what is wrong with this machine".to_string(),
+                },
             };
             states.push((place, state));
         }

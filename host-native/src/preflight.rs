@@ -134,10 +134,7 @@ impl Preflight {
         // Of rows that are there already some take no more room, and others give theirs back.
         let is_new = request.existing == Existing::Refuse;
         let (Some(free), Some(needed), true) = (self.free, self.bytes_needed(), is_new) else { return };
-        if free < needed {
-            let why =
-                format!("{} are free there, and the rows of the dataset alone take {}", bytes(free), bytes(needed));
-            let source = io::Error::new(io::ErrorKind::StorageFull, why);
+        if let Err(source) = has_room(free, needed) {
             self.problems.push(OutputError::Io { path: out.clone(), source }.into());
         }
     }
@@ -195,6 +192,15 @@ fn fails_always(file: &PipelineFile, job: &Job, spec: &ColumnSpec, failure: &Fai
         ),
     }
     .expected(expected)
+}
+
+/// Whether rows that take so many bytes find room where so many are free.
+fn has_room(free: u64, needed: u64) -> io::Result<()> {
+    if free >= needed {
+        return Ok(());
+    }
+    let why = format!("{} are free there, and the rows of the dataset alone take {}", bytes(free), bytes(needed));
+    Err(io::Error::new(io::ErrorKind::StorageFull, why))
 }
 
 /// The nearest directory above or at `out` that is there, if files can be made in it.
@@ -258,6 +264,13 @@ mod tests {
         assert_eq!(writable(&scratch.path().join("file")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
         assert_eq!(writable(&scratch.path().join("file/out")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
         assert_eq!(writable(Path::new("no-such-directory/out")).unwrap(), Path::new("."));
+    }
+
+    #[test]
+    fn a_disk_that_cannot_hold_the_rows_of_the_dataset_has_no_room() {
+        assert!(has_room(100, 100).is_ok());
+        let error = has_room(1_500_000, 2_000_000_000).unwrap_err().to_string();
+        assert_eq!(error, "1.5 MB are free there, and the rows of the dataset alone take 2.0 GB");
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! The smallest call that shows whether a model answers: one word in, one token out.
 
-use serde_json::Map;
+use tidegate_core::request::response::Refusal;
 
 use super::chat::{Conversation, Message, Role};
 use super::{Answer, CallError, Client};
-use tidegate_core::request::response::Refusal;
 
 /// What the model is asked. Any answer will do.
 const WORD: &str = "Hi";
@@ -19,12 +18,7 @@ pub async fn smallest_call(client: &Client) -> Result<Answer<()>, CallError> {
     let called = match client {
         Client::Chat(chat) => {
             let message = Message { role: Role::User, content: WORD.to_string() };
-            let conversation = Conversation {
-                messages: vec![message],
-                max_tokens: Some(1),
-                extra: Map::new(),
-                ..Conversation::default()
-            };
+            let conversation = Conversation { messages: vec![message], max_tokens: Some(1), ..Conversation::default() };
             chat.chat(&conversation).await.map(|answer| answer.usage)
         }
         Client::Embedding(embedding) => embedding.embed(WORD, None).await.map(|answer| answer.usage),

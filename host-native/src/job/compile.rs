@@ -20,16 +20,16 @@ use crate::kind::ValueKind;
 use crate::pipeline_file::{ColumnKind, ColumnSpec, FileError, LlmCall, OutputForm, SamplerSpec, Setting};
 use crate::template::{Condition, TemplateError, TemplateId, Templates};
 
-/// What fills the column that `spec` describes, at `place` in the file, and what it reads. The templates go into `compiled`, what is
+/// What fills the column that `spec` describes, at `place` in the file, and what it reads. The templates go into `found`, what is
 /// wrong into `errors`: then the column is of no use.
 pub(super) fn column(
     names: &Names<'_>,
     place: usize,
     spec: &ColumnSpec,
-    compiled: (&mut Templates, &mut Vec<TemplateText>),
+    found: (&mut Templates, &mut Vec<TemplateText>),
     errors: &mut Vec<FileError>,
 ) -> GeneratedColumn {
-    let (templates, texts) = compiled;
+    let (templates, texts) = found;
     let mut compiler = Compiler { names, place, spec, templates, texts, inputs: BTreeSet::new(), errors };
     let fill = compiler.fill();
     let when = spec.when.as_ref().and_then(|when| compiler.condition(when));

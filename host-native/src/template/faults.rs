@@ -140,7 +140,9 @@ struct Walker<'e, 't, 's> {
 
 impl<'t, 's> Walker<'_, 't, 's> {
     fn statements(&mut self, body: &[Stmt<'t>]) {
-        body.iter().for_each(|statement| self.statement(statement));
+        for statement in body {
+            self.statement(statement);
+        }
     }
 
     fn in_scope(&mut self, body: impl FnOnce(&mut Self)) {
@@ -153,7 +155,6 @@ impl<'t, 's> Walker<'_, 't, 's> {
         match statement {
             Stmt::Template(template) => self.statements(&template.children),
             Stmt::EmitExpr(emit) => self.visit(&emit.expr),
-            Stmt::EmitRaw(_) => {}
             Stmt::ForLoop(each) => {
                 let of = self.expression(&each.iter);
                 self.in_scope(|walker| {
@@ -205,7 +206,7 @@ impl<'t, 's> Walker<'_, 't, 's> {
                     self.bind(alias.as_ref().unwrap_or(name), &Binding::UNKNOWN);
                 }
             }
-            Stmt::Extends(_) | Stmt::Include(_) => {}
+            Stmt::EmitRaw(_) | Stmt::Extends(_) | Stmt::Include(_) => {}
             Stmt::Macro(definition) => {
                 self.in_scope(|walker| walker.macro_body(&definition.args, &definition.defaults, &definition.body));
                 self.name(definition.name, Binding::UNKNOWN);
@@ -222,8 +223,12 @@ impl<'t, 's> Walker<'_, 't, 's> {
     }
 
     fn macro_body(&mut self, arguments: &[Expr<'t>], defaults: &[Expr<'t>], body: &[Stmt<'t>]) {
-        defaults.iter().for_each(|default| self.visit(default));
-        arguments.iter().for_each(|argument| self.bind(argument, &Binding::UNKNOWN));
+        for default in defaults {
+            self.visit(default);
+        }
+        for argument in arguments {
+            self.bind(argument, &Binding::UNKNOWN);
+        }
         self.name("caller", Binding::UNKNOWN);
         self.statements(body);
     }
@@ -240,7 +245,9 @@ impl<'t, 's> Walker<'_, 't, 's> {
 
     fn bind_parts(&mut self, targets: &[Expr<'t>], value: &Binding<'s>) {
         let part = Binding { shape: Shape::Any, is_value: value.is_value };
-        targets.iter().for_each(|target| self.bind(target, &part));
+        for target in targets {
+            self.bind(target, &part);
+        }
     }
 
     fn name(&mut self, name: &'t str, value: Binding<'s>) {

@@ -30,9 +30,8 @@ fn refused(columns: &str, code: i32, parts: &[&str]) -> Ended {
 /// A dry run of the columns `columns`, over JSON Lines, that finds nothing wrong.
 fn accepted(columns: &str) -> Ended {
     let scratch = Scratch::new(0);
-    let rows: String =
-        (0..5).map(|row| format!("{{\"note\": \"n{row}\", \"meta\": {{\"tags\": [{row}]}}}}\n")).collect();
-    scratch.write("data.jsonl", &rows);
+    let rows = [0, 1, 2, 3, 4].map(|row| format!("{{\"note\": \"n{row}\", \"meta\": {{\"tags\": [{row}]}}}}\n"));
+    scratch.write("data.jsonl", &rows.concat());
     let (url, _) = provider();
     scratch.write("p.toml", &(remote_pipeline(&url, "", "").replace("data.csv", "data.jsonl") + columns));
     let ended = scratch.run(&["run", "p.toml", "--dry-run"]);
