@@ -85,6 +85,22 @@ pub struct TemplateText {
     pub text: Spanned<String>,
 }
 
+impl TemplateText {
+    /// What is wrong with it whatever the values are, if they are of the shapes that `shape` gives.
+    pub(crate) fn faults<'s>(
+        &self,
+        source: &SourceText,
+        templates: &Templates,
+        shape: impl Fn(&str) -> Option<Shape<'s>>,
+    ) -> Vec<FileError> {
+        let faults = match &self.kind {
+            TemplateKind::Text(template) => templates.faults(template, shape),
+            TemplateKind::Condition(condition) => templates.faults_of_condition(condition, shape),
+        };
+        faults.into_iter().map(|fault| place::fault_error(source, &self.text, fault)).collect()
+    }
+}
+
 /// What a template is for.
 #[derive(Clone, Debug)]
 pub enum TemplateKind {
@@ -129,8 +145,11 @@ impl Job {
             builder = builder.column(names.plan_column(spec, &column));
             columns.push(column);
         }
-        // What a column reads is known only if its templates are.
         if !errors.is_empty() {
+            // As long as a name means nothing, nothing is known of values.
+            let any = |_: &str| Some(Shape::Any);
+            errors.extend(texts.iter().flat_map(|text| text.faults(&file.source, &templates, any)));
+            errors.sort_by_key(|error| error.place().map(|place| (place.line, place.column)));
             return Err(errors);
         }
         let plan = builder.build().map_err(|error| vec![names.plan_error(&error)])?;

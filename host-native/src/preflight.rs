@@ -12,13 +12,12 @@ use crate::dataset::Dataset;
 use crate::error::Error;
 use crate::estimate::{ColumnEstimate, Failure, estimate};
 use crate::example;
-use crate::job::place::{exact, find_word, template_error};
-use crate::job::{Job, TemplateKind, TemplateText};
+use crate::job::Job;
+use crate::job::place::template_error;
 use crate::models;
 use crate::output::{Existing, OutputError};
 use crate::pipeline_file::{ColumnSpec, Endpoint, FileError, PipelineFile, RowFormat};
 use crate::run::RunRequest;
-use crate::template::TemplateFault;
 
 /// What was found out.
 #[derive(Debug)]
@@ -160,21 +159,8 @@ fn without_price(file: &PipelineFile) -> Option<FileError> {
 
 /// What is wrong with the templates of the column at `at`, whatever its rows hold.
 fn faults(file: &PipelineFile, job: &Job, at: usize) -> Vec<FileError> {
-    let of_text = |text: &TemplateText| {
-        let shape = |name: &str| job.shape(at, name);
-        let faults = match &text.kind {
-            TemplateKind::Text(template) => job.templates.faults(template, shape),
-            TemplateKind::Condition(condition) => job.templates.faults_of_condition(condition, shape),
-        };
-        faults.into_iter().map(|fault| fault_error(file, &text.text, fault)).collect::<Vec<_>>()
-    };
-    job.texts.iter().filter(|text| text.column == at).flat_map(of_text).collect()
-}
-
-fn fault_error(file: &PipelineFile, text: &toml::Spanned<String>, fault: TemplateFault) -> FileError {
-    let span = exact(&file.source, text, fault.span).unwrap_or_else(|| find_word(&file.source, text, &fault.word));
-    let error = file.source.error(span, fault.message).expected(fault.expected);
-    error.suggest(&fault.word, fault.candidates.iter().map(String::as_str))
+    let texts = job.texts.iter().filter(|text| text.column == at);
+    texts.flat_map(|text| text.faults(&file.source, &job.templates, |name| job.shape(at, name))).collect()
 }
 
 /// A column that would drop all of the first rows.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 
 use crate::pipeline_file::{FileError, SourceText};
-use crate::template::TemplateError;
+use crate::template::{TemplateError, TemplateFault};
 
 /// An error inside a template, at its place in the pipeline file as near as the notation of the string allows.
 pub(crate) fn template_error(
@@ -19,8 +19,15 @@ pub(crate) fn template_error(
     source.error(span.unwrap_or_else(|| text.span()), message)
 }
 
+/// What is wrong with a template whatever its values are, at its place.
+pub(super) fn fault_error(source: &SourceText, text: &Spanned<String>, fault: TemplateFault) -> FileError {
+    let span = exact(source, text, fault.span).unwrap_or_else(|| find_word(source, text, &fault.word));
+    let error = source.error(span, fault.message).expected(fault.expected);
+    error.suggest(&fault.word, fault.candidates.iter().map(String::as_str))
+}
+
 /// Where the bytes `part` of a template's text stand in the file, if the string is written as it is: without escapes.
-pub(crate) fn exact(source: &SourceText, text: &Spanned<String>, part: Range<usize>) -> Option<Range<usize>> {
+fn exact(source: &SourceText, text: &Spanned<String>, part: Range<usize>) -> Option<Range<usize>> {
     let span = text.span();
     let start = span.start + source.text().get(span)?.find(text.get_ref().as_str())?;
     Some(start + part.start..start + part.end)
@@ -38,7 +45,7 @@ fn line_start(source: &SourceText, text: &Spanned<String>, line: usize) -> Optio
 }
 
 /// Where `word` stands in a template's text as a whole word; the whole text when it is written with escapes.
-pub(crate) fn find_word(source: &SourceText, text: &Spanned<String>, word: &str) -> Range<usize> {
+pub(super) fn find_word(source: &SourceText, text: &Spanned<String>, word: &str) -> Range<usize> {
     let span = text.span();
     let raw = source.text().get(span.clone()).unwrap_or_default();
     let is_part = |c: char| c.is_alphanumeric() || c == '_';

@@ -59,6 +59,15 @@ fn a_filter_or_test_that_does_not_exist_is_refused_where_it_stands() {
 }
 
 #[test]
+fn all_that_is_wrong_with_templates_is_listed_in_the_order_of_the_file() {
+    let columns =
+        llm("a", "{{ note | uper }} {{ notes }}", "when = \"row is od\"") + &llm("b", "{{ a.trim() }} {{ }}", "");
+    let ended = refused(&columns, 2, &["4 things are wrong"]);
+    let found = ["`uper`", "`notes`", "`od`", "this template does not parse"].map(|part| ended.stderr.find(part));
+    assert!(found.iter().all(Option::is_some) && found.is_sorted(), "{}", ended.all());
+}
+
+#[test]
 fn a_method_is_refused_and_its_filter_named() {
     let parts = ["p.toml:20:14: unknown method `upper`", "expected a filter, such as `note | upper`"];
     refused(&llm("a", "{{ note.upper() }}", ""), 2, &parts);

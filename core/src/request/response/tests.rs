@@ -119,8 +119,11 @@ fn requests_and_tokens_are_read_apart() {
     assert_eq!(said, [of(Dimension::Requests, 60, 59, 1), of(Dimension::TotalTokens, 150_000, 149_984, 360)]);
 }
 
-/// What the headers say of requests and of tokens: limit, remaining, seconds until all is back.
-fn rates(headers: &[(&str, &str)]) -> Vec<(Dimension, Option<u64>, Option<u64>, Option<u64>)> {
+/// Of what: limit, remaining, seconds until all is back.
+type Rate = (Dimension, Option<u64>, Option<u64>, Option<u64>);
+
+/// What the headers say of requests and of tokens.
+fn rates(headers: &[(&str, &str)]) -> Vec<Rate> {
     let one = |said: &Correction| {
         let secs = said.reset_after.map(|wait| wait.as_nanos() / 1_000_000_000);
         (said.dimension, said.limit, said.remaining, secs)
