@@ -1,13 +1,15 @@
 //! The settings of a run, and what is refused at construction.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::error::{ConfigError, require};
 use crate::pipeline::plan::Plan;
 use crate::pipeline::row_group::AdaptiveRowGroups;
-use crate::pipeline::row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_ROW_GROUPS};
+use crate::pipeline::row_group::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_ROW_GROUPS, row_groups_of};
 use crate::task::{BoundedBorrow, BoundedBorrowConfig, BoxedPolicy, DemandError, StrictFair};
 use crate::time::Duration;
 
@@ -109,6 +111,11 @@ pub struct PipelineConfig {
     pub post_batch_hook: bool,
     /// Row groups that an earlier run has saved, in any order: they are skipped and count as done.
     pub done_row_groups: Vec<u32>,
+    /// The rows to make of row groups that an earlier run has saved in part, numbered over the whole run:
+    /// ascending ranges that are apart and not empty. A row group that one of them touches is of these rows
+    /// alone, and all its others count as done. Only for a plan that [keeps parts](Plan::keeps_parts).
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    pub missing_rows: Vec<Range<u64>>,
 }
 
 impl Default for PipelineConfig {
@@ -135,6 +142,7 @@ impl Default for PipelineConfig {
             pre_batch_hook: false,
             post_batch_hook: false,
             done_row_groups: Vec::new(),
+            missing_rows: Vec::new(),
         }
     }
 }
@@ -172,7 +180,31 @@ impl PipelineConfig {
         let stranger = self.done_row_groups.iter().find(|group| u64::from(**group) >= groups);
         stranger.map_or(Ok(()), |group| {
             Err(ConfigError::new("done_row_groups", group, "row groups of this run, counted from 0"))
-        })
+        })?;
+        self.validate_missing(plan)
+    }
+
+    fn validate_missing(&self, plan: &Plan) -> Result<(), ConfigError> {
+        let Some(first) = self.missing_rows.first() else { return Ok(()) };
+        let refuse = |rows: &Range<u64>, expected| {
+            Err(ConfigError::new("missing_rows", format_args!("{}..{}", rows.start, rows.end), expected))
+        };
+        if !plan.keeps_parts() {
+            return refuse(first, "none, since the plan has columns that are made for whole row groups");
+        }
+        let done: BTreeSet<u32> = self.done_row_groups.iter().copied().collect();
+        let mut free = 0;
+        for rows in &self.missing_rows {
+            if rows.start < free || rows.is_empty() || rows.end > self.rows {
+                return refuse(rows, "ascending ranges of rows of this run, apart and not empty");
+            }
+            free = rows.end + 1;
+            let groups = row_groups_of(rows, self.row_group_size);
+            if done.range(groups).next().is_some() {
+                return refuse(rows, "rows of row groups that are not in `done_row_groups`");
+            }
+        }
+        Ok(())
     }
 }
 

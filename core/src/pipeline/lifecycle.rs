@@ -4,9 +4,13 @@
 //! | --- | --- | --- |
 //! | completed | none are left | none are left |
 //! | wound down | finish | those that were admitted are finished first; no other is |
-//! | early shutdown, provider exhausted | finish | their complete rows are saved, the rest dropped |
-//! | drained, checkpoint failed, hook failed, provider unavailable, stuck | finish | not saved: a resumed run makes them anew |
+//! | drained, early shutdown, provider exhausted or unavailable, stuck | finish | saved in part: complete rows, and which were dropped |
+//! | checkpoint failed, hook failed | finish | not saved: a resumed run makes them anew |
 //! | cancelled, fatal | aborted, and waited for | not saved |
+//!
+//! A row group is saved in part only if its rows do not depend on each other:
+//! [`Plan::keeps_parts`](crate::pipeline::Plan::keeps_parts). Rows that are not saved and were not dropped
+//! are *unmade*: a resumed run makes them.
 //!
 //! A worker that finishes begins no call any more: its requests are [rejected](crate::request::RequestAdmission::reject_stopping).
 //!
@@ -31,7 +35,7 @@ pub(crate) enum RunState {
 /// How much of what is going on a stop lets finish. Ordered from lenient to strict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StopMode {
-    /// Workers finish; complete rows of partial row groups are saved.
+    /// Workers finish; partial row groups are saved in part.
     DrainPartial,
     /// Workers finish; partial row groups are not saved.
     Drain,

@@ -50,7 +50,7 @@ pub use config::{PipelineConfig, PipelineError, PolicyChoice};
 pub use explain::{SlotWait, TaskWait};
 pub use machine::Pipeline;
 pub use outcome::{
-    Batch, DropReason, DroppedRow, Effect, FailureKind, FatalError, FinishedRowGroup, Hook, HookError,
+    Batch, DiscardReason, DropReason, DroppedRow, Effect, FailureKind, FatalError, FinishedRowGroup, Hook, HookError,
     ProviderDegraded, RetryKind, RetryableCount, SaveError, Task, TaskOutcome, WorkerId,
 };
 pub use plan::{Column, ColumnId, MAX_COLUMNS, Plan, PlanBuilder, PlanError, Strategy};

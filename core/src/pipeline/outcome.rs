@@ -213,7 +213,8 @@ impl From<Completion> for TaskOutcome {
     }
 }
 
-/// Why a row is not in the output.
+/// Why a row was given up. A row that was not made because the run stopped has no such reason: it is
+/// [unmade](FinishedRowGroup::unmade).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -225,14 +226,55 @@ pub enum DropReason {
     RetriesExhausted(RetryKind),
     /// A task's worker was lost in its first try and in every retry.
     WorkerLost,
-    /// The run stopped before the row, or the row group it would be saved with, was complete.
-    Stopped,
-    /// The row was complete, but the checkpoint of its row group failed.
-    Unsaved,
     /// The pre-batch hook of its row group left it out.
     PreBatch,
-    /// The row was complete, but the post-batch hook of its row group failed.
-    HookFailed,
+}
+
+impl DropReason {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Failed(FailureKind::Request),
+        Self::Failed(FailureKind::Authentication),
+        Self::Failed(FailureKind::NotFound),
+        Self::Failed(FailureKind::MalformedAnswer),
+        Self::Failed(FailureKind::Template),
+        Self::Failed(FailureKind::Other),
+        Self::RetriesExhausted(RetryKind::RateLimited),
+        Self::RetriesExhausted(RetryKind::Timeout),
+        Self::RetriesExhausted(RetryKind::ServerError),
+        Self::RetriesExhausted(RetryKind::Connection),
+        Self::RetriesExhausted(RetryKind::UnreadableAnswer),
+        Self::RetriesExhausted(RetryKind::AdmissionTimeout),
+        Self::WorkerLost,
+        Self::PreBatch,
+    ];
+
+    /// Its name in files and on command lines. Distinct for each reason.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Failed(FailureKind::Request) => "request",
+            Self::Failed(FailureKind::Authentication) => "authentication",
+            Self::Failed(FailureKind::NotFound) => "not_found",
+            Self::Failed(FailureKind::MalformedAnswer) => "malformed_answer",
+            Self::Failed(FailureKind::Template) => "template",
+            Self::Failed(FailureKind::Other) => "other",
+            Self::RetriesExhausted(RetryKind::RateLimited) => "rate_limited",
+            Self::RetriesExhausted(RetryKind::Timeout) => "timeout",
+            Self::RetriesExhausted(RetryKind::ServerError) => "server_error",
+            Self::RetriesExhausted(RetryKind::Connection) => "connection",
+            Self::RetriesExhausted(RetryKind::UnreadableAnswer) => "unreadable_answer",
+            Self::RetriesExhausted(RetryKind::AdmissionTimeout) => "admission_timeout",
+            Self::WorkerLost => "worker_lost",
+            Self::PreBatch => "pre_batch",
+        }
+    }
+
+    /// The reason of this [name](Self::name).
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.name() == name)
+    }
 }
 
 impl fmt::Display for DropReason {
@@ -241,12 +283,24 @@ impl fmt::Display for DropReason {
             Self::Failed(kind) => kind.fmt(f),
             Self::RetriesExhausted(kind) => write!(f, "{kind}, retries exhausted"),
             Self::WorkerLost => f.write_str("worker lost"),
-            Self::Stopped => f.write_str("the run stopped first"),
-            Self::Unsaved => f.write_str("checkpoint failed"),
             Self::PreBatch => f.write_str("left out by the pre-batch hook"),
-            Self::HookFailed => f.write_str("post-batch hook failed"),
         }
     }
+}
+
+/// Why a row group that was admitted is not saved. Its rows that were not dropped are unmade: a resumed run
+/// makes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum DiscardReason {
+    /// The run stopped before anything of it could be saved.
+    Stopped,
+    /// Its checkpoint failed.
+    Unsaved,
+    /// Its post-batch hook failed.
+    HookFailed,
 }
 
 /// A row that is left out of a checkpoint.
@@ -255,14 +309,18 @@ impl fmt::Display for DropReason {
 pub struct DroppedRow {
     /// Counted from 0 within the row group.
     pub row: u32,
-    /// The column that failed, or the first one still missing when the run stopped or a hook left the row out
-    /// (the last one, if none was missing).
+    /// The column that failed, or the first one still missing when a hook left the row out (the last one, if
+    /// none was missing).
     pub column: ColumnId,
     /// Why.
     pub reason: DropReason,
 }
 
-/// A row group to save. It comes once, when no worker of the group is left.
+/// A row group to save. It comes once in a run, when no worker of the group is left.
+///
+/// A run that stops saves what there is: the rows that it did not come to are in `unmade`. Such a row group
+/// is saved in part and not done: a later run makes the rest, with those rows in
+/// [`PipelineConfig::missing_rows`](crate::pipeline::PipelineConfig::missing_rows).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FinishedRowGroup {
@@ -270,15 +328,19 @@ pub struct FinishedRowGroup {
     pub row_group: u32,
     /// The run's number of its first row.
     pub first_row: u64,
-    /// Rows it began with: `live` and `dropped` together.
+    /// Rows in the group. Those that are in none of the lists were left to earlier runs by
+    /// [`PipelineConfig::missing_rows`](crate::pipeline::PipelineConfig::missing_rows).
     pub rows: u32,
     /// The complete rows, counted from 0 within the group, ascending.
     pub live: Vec<u32>,
-    /// The others, ascending by row.
+    /// The rows that were given up, ascending by row.
     pub dropped: Vec<DroppedRow>,
+    /// The rows that the run stopped before, ascending.
+    pub unmade: Vec<u32>,
 }
 
-/// A row group whose seeds are made: what a pre-batch hook is called for. All its rows are alive.
+/// A row group whose seeds are made: what a pre-batch hook is called for. All rows that the run is to make of
+/// it are alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Batch {

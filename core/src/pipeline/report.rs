@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rows    = rows_resumed + rows_in + rows_not_started
-//! rows_in = rows_out + rows_dropped                        once the run has ended
+//! rows_in = rows_out + rows_dropped + rows_unmade          once the run has ended
 //! spawned = succeeded + skipped + retryable + failed + fatal + cancelled + ignored
 //! ```
 
@@ -149,12 +149,12 @@ pub struct ColumnReport {
     pub tasks: TaskCounts,
 }
 
-/// Rows that are not in the output, by cause.
+/// Rows that were given up, by cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DroppedCount {
-    /// The column that failed or was still missing; `None` for complete rows that were not saved.
-    pub column: Option<ColumnId>,
+    /// The column that failed, or was still missing when a hook left the rows out.
+    pub column: ColumnId,
     /// Why.
     pub reason: DropReason,
     /// How many rows.
@@ -171,9 +171,12 @@ pub struct Progress {
     pub rows_done: u64,
     /// Rows given up.
     pub rows_dropped: u64,
+    /// Rows of row groups that were admitted and have left without them, because the run stops: a resumed run
+    /// makes them.
+    pub rows_unmade: u64,
     /// Row groups of the whole run.
     pub row_groups_total: u32,
-    /// Row groups saved, by earlier runs too.
+    /// Row groups saved with every row made or dropped, by earlier runs too.
     pub row_groups_done: u32,
     /// Row groups admitted and not yet saved.
     pub row_groups_active: u32,
@@ -205,13 +208,16 @@ pub struct RunReport {
     pub rows: u64,
     /// Rows that earlier runs saw to.
     pub rows_resumed: u64,
-    /// Rows of the row groups this run admitted.
+    /// Rows that this run was to make of the row groups it admitted.
     pub rows_in: u64,
     /// Complete rows this run saved.
     pub rows_out: u64,
-    /// Rows this run admitted and did not save.
+    /// Rows this run gave up.
     pub rows_dropped: u64,
-    /// Rows of row groups that were never admitted.
+    /// Rows that were admitted, and neither saved nor given up, because the run stopped: a resumed run makes
+    /// them.
+    pub rows_unmade: u64,
+    /// Rows to be made of row groups that were never admitted.
     pub rows_not_started: u64,
     /// `rows_dropped` by column and reason, ascending.
     pub dropped: Vec<DroppedCount>,
@@ -220,7 +226,7 @@ pub struct RunReport {
     pub retryable: Vec<RetryableCount>,
     /// Row groups of the whole run.
     pub row_groups: u32,
-    /// Row groups saved, by earlier runs too.
+    /// Row groups saved with every row made or dropped, by earlier runs too.
     pub row_groups_done: u32,
     /// The columns in the order of definition.
     pub columns: Vec<ColumnReport>,
@@ -255,6 +261,7 @@ pub(crate) struct Tally {
     /// Ascending by column and reason.
     dropped: Vec<DroppedCount>,
     rows_dropped: u64,
+    rows_unmade: u64,
 }
 
 impl Tally {
@@ -288,7 +295,11 @@ impl Tally {
         self.rows_dropped
     }
 
-    /// Row groups saved by this run.
+    pub(crate) fn rows_unmade(&self) -> u64 {
+        self.rows_unmade
+    }
+
+    /// Row groups saved by this run with every row made or dropped.
     pub(crate) fn row_groups_saved(&self) -> u32 {
         self.row_groups_saved
     }
@@ -299,19 +310,25 @@ impl Tally {
     }
 
     pub(crate) fn dropped_for(&self, column: ColumnId) -> u64 {
-        self.dropped.iter().filter(|known| known.column == Some(column)).map(|known| known.rows).sum()
+        self.dropped.iter().filter(|known| known.column == column).map(|known| known.rows).sum()
     }
 
     pub(crate) fn row_group_admitted(&mut self, rows: u32) {
         self.rows_in += u64::from(rows);
     }
 
-    pub(crate) fn row_group_saved(&mut self, complete_rows: u32) {
+    /// `is_done`: no row of it is left to be made.
+    pub(crate) fn row_group_saved(&mut self, complete_rows: u32, is_done: bool) {
         self.rows_out += u64::from(complete_rows);
-        self.row_groups_saved += 1;
+        self.row_groups_saved += u32::from(is_done);
     }
 
-    pub(crate) fn drop_rows(&mut self, column: Option<ColumnId>, reason: DropReason, rows: u64) {
+    /// Rows of a row group that leaves without them.
+    pub(crate) fn leave_unmade(&mut self, rows: u32) {
+        self.rows_unmade += u64::from(rows);
+    }
+
+    pub(crate) fn drop_rows(&mut self, column: ColumnId, reason: DropReason, rows: u64) {
         if rows > 0 {
             let place = self.dropped.binary_search_by(|known| (known.column, known.reason).cmp(&(column, reason)));
             match place {
@@ -324,7 +341,8 @@ impl Tally {
 
     /// Checks the equations of the module at the end of a run, in debug builds.
     pub(crate) fn check(&self) {
-        debug_assert_eq!(self.rows_in, self.rows_out + self.rows_dropped, "every row is out or dropped");
+        let accounted = self.rows_out + self.rows_dropped + self.rows_unmade;
+        debug_assert_eq!(self.rows_in, accounted, "every row is out, dropped or unmade");
         let is_answered = |tasks: &TaskCounts| tasks.spawned == tasks.ended();
         debug_assert!(self.tasks.iter().all(is_answered), "every worker answered once");
     }
@@ -339,10 +357,10 @@ mod tests {
         let mut tally = Tally::new(2);
         tally.row_group_admitted(4);
         for (column, rows) in [(1, 1), (0, 2), (1, 1), (0, 0)] {
-            tally.drop_rows(Some(ColumnId(column)), DropReason::WorkerLost, rows);
+            tally.drop_rows(ColumnId(column), DropReason::WorkerLost, rows);
         }
         let counted: Vec<_> = tally.dropped().iter().map(|known| (known.column, known.rows)).collect();
-        assert_eq!(counted, [(Some(ColumnId(0)), 2), (Some(ColumnId(1)), 2)]);
+        assert_eq!(counted, [(ColumnId(0), 2), (ColumnId(1), 2)]);
         assert_eq!((tally.rows_dropped(), tally.dropped_for(ColumnId(1))), (4, 2));
         tally.check();
     }

@@ -34,6 +34,7 @@ impl Digest {
         self.words([kind, u64::from(group.row_group), group.live.len() as u64]);
         group.live.iter().for_each(|row| self.words([u64::from(*row)]));
         group.dropped.iter().for_each(|row| self.words([u64::from(row.row), row.column.index() as u64]));
+        group.unmade.iter().for_each(|row| self.words([u64::from(*row)]));
     }
 }
 

@@ -65,6 +65,8 @@ pub struct RunSoFar {
     pub rows_out: u64,
     /// Rows this run admitted and gave up.
     pub rows_dropped: u64,
+    /// Rows this run admitted, and neither saved nor gave up, because it stopped.
+    pub rows_unmade: u64,
     /// Rows of row groups that were not admitted.
     pub rows_not_started: u64,
     /// `rows_dropped` by column and reason, ascending.
@@ -137,6 +139,7 @@ impl RunSoFar {
             rows_in: report.rows_in,
             rows_out: report.rows_out,
             rows_dropped: report.rows_dropped,
+            rows_unmade: report.rows_unmade,
             rows_not_started: report.rows_not_started,
             dropped: report.dropped,
             row_groups: report.row_groups,

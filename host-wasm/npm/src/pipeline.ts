@@ -28,6 +28,7 @@ export { Drop, Fatal, Retry, Unavailable } from "./pipeline/outcomes.js";
 export type { ClassifyError, FailureKind, RetryKind } from "./pipeline/outcomes.js";
 export type {
   DroppedRows,
+  DiscardReason,
   DropReason,
   Hook,
   Progress,

@@ -181,7 +181,7 @@ test("classify comes before the rules, and what it throws is a bug", async () =>
   assert.equal(broken.stop.why, "classify threw: no");
 });
 
-test("a save that fails stops the run, and its rows are told as unsaved", async () => {
+test("a save that fails stops the run, and its rows are unmade", async () => {
   const report = await doubling(100, { rowGroupSize: 10, rowGroups: 1 })
     .save(async (_, group) => {
       if (group.rowGroup === 2) throw new Error("the disk is full");
@@ -189,7 +189,7 @@ test("a save that fails stops the run, and its rows are told as unsaved", async 
     .run();
   assert.deepEqual(report.stop, { reason: "checkpoint_failed", rowGroup: 2, why: "the disk is full" });
   assert.deepEqual([report.rowsOut, report.rowGroupsDone], [20, 2]);
-  assert.deepEqual(report.dropped[0], { column: null, reason: "unsaved", rows: 10, messages: [] });
+  assert.deepEqual([report.rowsUnmade, report.dropped], [10, []]);
 });
 
 test("hooks leave rows out and change what is saved; one that fails stops the run", async () => {
@@ -280,6 +280,28 @@ test("a run goes on where an earlier one ended", async () => {
     .run();
   assert.deepEqual(sorted(saved), [1, 2, 4]);
   assert.deepEqual([report.rowsResumed, report.rowsOut], [20, 30]);
+});
+
+test("a drained run saves complete rows, and another makes those that are missing", async () => {
+  const made = [];
+  const options = { rowGroupSize: 4, rowGroups: 1 };
+  const groups = [];
+  const first = doubling(8, { ...options, workers: 1 }).save((rows, group) => {
+    made.push(...rows.map(({ n }) => n));
+    groups.push(group);
+  });
+  const run = first.start();
+  run.on("task_completed", ({ sequence }) => sequence > 20 && run.drain());
+  const report = await run.report;
+  assert.equal(report.stop.reason, "drained");
+  assert.equal(report.rowsIn, report.rowsOut + report.rowsDropped + report.rowsUnmade);
+  const missingRows = groups.flatMap(({ firstRow, unmade }) => unmade.map((row) => firstRow + row));
+  const doneRowGroups = groups.filter(({ unmade }) => unmade.length === 0).map(({ rowGroup }) => rowGroup);
+  const rest = await doubling(8, { ...options, doneRowGroups, missingRows })
+    .save((rows) => made.push(...rows.map(({ n }) => n)))
+    .run();
+  assert.equal(rest.rowsResumed, report.rowsOut);
+  assert.deepEqual(sorted(made), [0, 1, 2, 3, 4, 5, 6, 7]);
 });
 
 test("callbacks may cancel, ask, subscribe and start other runs at any moment", async () => {

@@ -17,15 +17,8 @@ export type RetryKind = "rate_limited" | "timeout" | "server_error" | "connectio
 /** A failure that the same work would meet again. */
 export type FailureKind = "request" | "authentication" | "not_found" | "malformed_answer" | "template" | "other";
 
-/** Why a row is not in the output. */
-export type DropReason =
-  | { failed: FailureKind }
-  | { retries_exhausted: RetryKind }
-  | "worker_lost"
-  | "stopped"
-  | "unsaved"
-  | "pre_batch"
-  | "hook_failed";
+/** Why a row was given up. */
+export type DropReason = { failed: FailureKind } | { retries_exhausted: RetryKind } | "worker_lost" | "pre_batch";
 
 /** What became of the tasks of one column. A task counts once for each time a worker had it. */
 export interface TaskCounts {
@@ -42,7 +35,7 @@ export interface TaskCounts {
   skipped_with_upstream: number;
 }
 
-/** What a run did: `rows = rows_resumed + rows_in + rows_not_started`, and `rows_in = rows_out + rows_dropped`. */
+/** What a run did: `rows = rows_resumed + rows_in + rows_not_started`, and `rows_in = rows_out + rows_dropped + rows_unmade`. */
 export interface RunReport {
   stop: StopReason;
   rows: number;
@@ -50,9 +43,11 @@ export interface RunReport {
   rows_in: number;
   rows_out: number;
   rows_dropped: number;
+  /** Rows that were begun, and neither saved nor given up, because the run stopped. */
+  rows_unmade: number;
   rows_not_started: number;
-  /** Dropped rows by column (null for complete rows that were not saved) and reason. */
-  dropped: { column: number | null; reason: DropReason; rows: number }[];
+  /** Dropped rows by column and reason. */
+  dropped: { column: number; reason: DropReason; rows: number }[];
   row_groups: number;
   row_groups_done: number;
   columns: { column: number; name: string; tasks: TaskCounts }[];

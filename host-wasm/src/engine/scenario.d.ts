@@ -54,6 +54,8 @@ export interface Scenario {
   retry_ceiling_ms?: Millis;
   /** Row groups that an earlier run has saved [none]. */
   done_row_groups?: number[];
+  /** The rows to make of row groups that an earlier run has saved in part, as ascending ranges. */
+  missing_rows?: { start: number; end: number }[];
   /** What the hook after the seeds does [there is none]. */
   pre_batch?: PreBatch | null;
   /** What the hook before the checkpoint does [there is none]. */

@@ -42,7 +42,17 @@ extern "C" {
     /// Begins a step of a row group: 0 its pre-batch hook, 1 its post-batch hook, 2 its checkpoint. `dropped` has three
     /// numbers for each row: the row, its column and the reason.
     #[wasm_bindgen(method)]
-    fn step(this: &Callbacks, step: u32, row_group: u32, first_row: f64, rows: u32, live: &[u32], dropped: &[u32]);
+    #[allow(clippy::too_many_arguments, reason = "numbers cross the boundary without an object")]
+    fn step(
+        this: &Callbacks,
+        step: u32,
+        row_group: u32,
+        first_row: f64,
+        rows: u32,
+        live: &[u32],
+        dropped: &[u32],
+        unmade: &[u32],
+    );
 
     /// A provider mostly fails.
     #[wasm_bindgen(method)]
@@ -160,7 +170,7 @@ impl Office {
             dropped.extend([row.row, row.column.index() as u32, super::figures::drop_code(row.reason)]);
         }
         let first_row = group.first_row as f64;
-        self.call(|to| to.step(step, group.row_group, first_row, group.rows, &group.live, &dropped));
+        self.call(|to| to.step(step, group.row_group, first_row, group.rows, &group.live, &dropped, &group.unmade));
     }
 }
 
@@ -251,7 +261,8 @@ impl Workload for JsWorkload {
 
     fn poll_pre_batch(&self, batch: Batch, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
         let Batch { row_group, first_row, rows } = batch;
-        let group = FinishedRowGroup { row_group, first_row, rows, live: Vec::new(), dropped: Vec::new() };
+        let (live, dropped, unmade) = (Vec::new(), Vec::new(), Vec::new());
+        let group = FinishedRowGroup { row_group, first_row, rows, live, dropped, unmade };
         self.0.poll_step(0, &group, context).map_err(HookError)
     }
 

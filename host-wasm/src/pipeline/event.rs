@@ -6,14 +6,14 @@ use tidegate_core::pipeline::WorkerId;
 use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerFact as Fact};
 
 use super::desk::Callbacks;
-use super::figures::{block_code, drop_code, failure_code, retry_code};
+use super::figures::{block_code, discard_code, drop_code, failure_code, retry_code};
 
 const NONE: f64 = f64::NAN;
 
 /// How many numbers come before those of the fact: sequence, instant in ms, row group, column, row, attempt.
 const HEAD: usize = 6;
 /// The most numbers of a fact.
-const FACT: usize = 7;
+const FACT: usize = 8;
 
 /// Tells one event.
 pub(super) fn tell(callbacks: &Callbacks, event: &SchedulerEvent) {
@@ -68,8 +68,9 @@ fn fact(fact: &Fact) -> [f64; FACT] {
             all[..3].copy_from_slice(&[rows as f64, f64::from(row_groups), f64::from(resumed)]);
         }
         Fact::JobStopping { stop, aborts } => return numbers([stop as u32, u32::from(aborts)]),
-        Fact::JobCompleted { stop, rows_out, rows_dropped } => {
-            all[..3].copy_from_slice(&[f64::from(stop as u32), rows_out as f64, rows_dropped as f64]);
+        Fact::JobCompleted { stop, rows_out, rows_dropped, rows_unmade } => {
+            let stop = f64::from(stop as u32);
+            all[..4].copy_from_slice(&[stop, rows_out as f64, rows_dropped as f64, rows_unmade as f64]);
         }
         Fact::HealthSnapshot {
             running,
@@ -79,16 +80,18 @@ fn fact(fact: &Fact) -> [f64; FACT] {
             row_groups_done,
             rows_out,
             rows_dropped,
+            rows_unmade,
         } => {
             all = numbers([running, queued, delayed, row_groups_active, row_groups_done]);
-            all[5..].copy_from_slice(&[rows_out as f64, rows_dropped as f64]);
+            all[5..].copy_from_slice(&[rows_out as f64, rows_dropped as f64, rows_unmade as f64]);
         }
         Fact::ReadyEnqueued { queued } | Fact::Selected { queued } => return numbers([queued]),
         Fact::RowGroupAdmitted { rows, active } => return numbers([rows, active]),
         Fact::RowGroupAdmissionBlocked { reason } => return numbers([block_code(reason)]),
         Fact::RowGroupTargetChanged { from, to } => return numbers([from, to]),
-        Fact::RowGroupCheckpointed { rows } => return numbers([rows]),
-        Fact::RowGroupDiscarded { reason, rows } | Fact::NonRetryableDropped { reason, rows } => {
+        Fact::RowGroupCheckpointed { rows, unmade } => return numbers([rows, unmade]),
+        Fact::RowGroupDiscarded { reason, rows } => return numbers([discard_code(reason), rows]),
+        Fact::NonRetryableDropped { reason, rows } => {
             return numbers([drop_code(reason), rows]);
         }
         Fact::HookFailed { hook } => return numbers([hook as u32]),

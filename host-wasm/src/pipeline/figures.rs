@@ -2,19 +2,26 @@
 
 use tidegate_core::pipeline::TaskCounts;
 use tidegate_core::pipeline::{
-    DropReason, FailureKind, Hook, Progress, RetryKind, RowGroupBlock, RunReport, StopReason,
+    DiscardReason, DropReason, FailureKind, Hook, Progress, RetryKind, RowGroupBlock, RunReport, StopReason,
 };
 
-/// Why a row is not in the output: the kind in the lower 4 bits, for a failure how it failed in the next.
+/// Why a row was given up: the kind in the lower 4 bits, for a failure how it failed in the next.
 pub(super) fn drop_code(reason: DropReason) -> u32 {
     match reason {
         DropReason::Failed(kind) => failure_code(kind) << 4,
         DropReason::RetriesExhausted(kind) => 1 | retry_code(kind) << 4,
         DropReason::WorkerLost => 2,
-        DropReason::Stopped => 3,
-        DropReason::Unsaved => 4,
-        DropReason::PreBatch => 5,
-        DropReason::HookFailed => 6,
+        DropReason::PreBatch => 3,
+        _ => 15,
+    }
+}
+
+/// Why a row group was not saved.
+pub(super) fn discard_code(reason: DiscardReason) -> u32 {
+    match reason {
+        DiscardReason::Stopped => 0,
+        DiscardReason::Unsaved => 1,
+        DiscardReason::HookFailed => 2,
         _ => 15,
     }
 }
@@ -74,12 +81,13 @@ fn counts(tasks: &TaskCounts) -> [f64; 9] {
     .map(|count| count as f64)
 }
 
-/// 13 numbers, then 9 for each column.
+/// 14 numbers, then 9 for each column.
 pub(super) fn progress(progress: &Progress) -> Vec<f64> {
     let mut numbers = vec![
         progress.rows_total as f64,
         progress.rows_done as f64,
         progress.rows_dropped as f64,
+        progress.rows_unmade as f64,
         f64::from(progress.row_groups_total),
         f64::from(progress.row_groups_done),
         f64::from(progress.row_groups_active),
@@ -95,7 +103,8 @@ pub(super) fn progress(progress: &Progress) -> Vec<f64> {
     numbers
 }
 
-/// Why it ended and two numbers about that; 9 numbers; how many drops, three numbers for each; then 9 for each column.
+/// Why it ended and two numbers about that; 10 numbers; how many drops, three numbers for each; then 9 for
+/// each column.
 pub(super) fn report(report: &RunReport) -> Vec<f64> {
     let mut numbers = stop(&report.stop).to_vec();
     numbers.extend([
@@ -104,6 +113,7 @@ pub(super) fn report(report: &RunReport) -> Vec<f64> {
         report.rows_in as f64,
         report.rows_out as f64,
         report.rows_dropped as f64,
+        report.rows_unmade as f64,
         report.rows_not_started as f64,
         f64::from(report.row_groups),
         f64::from(report.row_groups_done),
@@ -111,7 +121,7 @@ pub(super) fn report(report: &RunReport) -> Vec<f64> {
         report.dropped.len() as f64,
     ]);
     for dropped in &report.dropped {
-        let column = dropped.column.map_or(f64::NAN, |column| column.index() as f64);
+        let column = dropped.column.index() as f64;
         numbers.extend([column, f64::from(drop_code(dropped.reason)), dropped.rows as f64]);
     }
     numbers.extend(report.columns.iter().flat_map(|column| counts(&column.tasks)));

@@ -65,6 +65,15 @@ impl PipelineDraft {
         self.config.done_row_groups.push(row_group);
     }
 
+    /// A row to make of a row group that an earlier run has saved in part. Rows come in order.
+    pub fn missing(&mut self, row: f64) {
+        let row = row as u64;
+        match self.config.missing_rows.last_mut() {
+            Some(last) if last.end == row => last.end += 1,
+            _ => self.config.missing_rows.push(row..row + 1),
+        }
+    }
+
     /// Adds a column; what follows is about the latest one. `strategy`: 0 cell, 1 row group, 2 from scratch. `yields`: below
     /// 0 if it is not said.
     pub fn column(&mut self, name: &str, strategy: u32, ordered: bool, skips: bool, yields: i32) {

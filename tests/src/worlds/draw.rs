@@ -1,5 +1,7 @@
 //! Scenarios drawn from a seed: small ones, so that many can be tried, with every setting there is.
 
+use std::ops::Range;
+
 use tidegate_core::limit::{LimitChoice, TideConfig, VegasConfig};
 use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice, Strategy};
 use tidegate_core::request::AimdConfig;
@@ -21,6 +23,7 @@ const LIMITS: u64 = 5;
 const SHARING: u64 = 6;
 const CHANGES: u64 = 7;
 const TENANTS: u64 = 8;
+const RESUMED: u64 = 9;
 
 /// The scenario of a seed.
 #[must_use]
@@ -44,6 +47,7 @@ pub fn draw(seed: u64) -> Scenario {
     sharing(&mut chance(SHARING), &mut scenario);
     tenants(&mut chance(TENANTS), &mut scenario);
     scenario.changes = changes(&mut chance(CHANGES), &scenario);
+    scenario.missing_rows = missing_rows(&mut chance(RESUMED), &scenario);
     scenario
 }
 
@@ -95,6 +99,7 @@ fn run(chance: &mut Chance) -> Scenario {
     let floor = chance.millis(1, 100);
     let groups = rows.div_ceil(row_group_size);
     let has_resumed = chance.percent(20);
+    let done_row_groups: Vec<u32> = (0..groups).filter(|_| has_resumed && chance.percent(30)).collect();
     Scenario {
         rows: u64::from(rows),
         row_group_size,
@@ -117,9 +122,33 @@ fn run(chance: &mut Chance) -> Scenario {
         degraded_pause: chance.millis(0, 2_000),
         retry_floor: floor,
         retry_ceiling: floor + chance.millis(0, 3_000),
-        done_row_groups: (0..groups).filter(|_| has_resumed && chance.percent(30)).collect(),
+        done_row_groups,
         ..Scenario::default()
     }
+}
+
+/// What an earlier run has left of row groups that it saved in part, now and then, where rows do not depend
+/// on each other.
+fn missing_rows(chance: &mut Chance, scenario: &Scenario) -> Vec<Range<u64>> {
+    let mut missing: Vec<Range<u64>> = Vec::new();
+    let has_whole = scenario.columns.iter().any(|column| column.strategy == Strategy::FullColumn);
+    if has_whole || !chance.percent(25) {
+        return missing;
+    }
+    let size = u64::from(scenario.row_group_size);
+    let groups = (0_u32..).take_while(|group| u64::from(*group) * size < scenario.rows);
+    for group in groups.filter(|group| !scenario.done_row_groups.contains(group)) {
+        let first = u64::from(group) * size;
+        let keeps_part = chance.percent(40);
+        for row in first..scenario.rows.min(first + size) {
+            match missing.last_mut() {
+                _ if !keeps_part || chance.percent(60) => {}
+                Some(last) if last.end == row => last.end += 1,
+                _ => missing.push(row..row + 1),
+            }
+        }
+    }
+    missing
 }
 
 fn policy(chance: &mut Chance) -> PolicyChoice {

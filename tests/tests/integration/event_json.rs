@@ -63,7 +63,8 @@ fn an_event_of_the_run_says_nothing_of_tasks() -> Result<()> {
         "correlation": { "run": 7 },
         "stop": "completed",
         "rows_out": 1,
-        "rows_dropped": 0
+        "rows_dropped": 0,
+        "rows_unmade": 0
     });
     assert_eq!(last, Some(expected));
     Ok(())

@@ -35,7 +35,8 @@ mod emitter;
 
 use crate::event::event_kinds;
 use crate::lease::{LeaseId, ReleaseAnswer};
-use crate::pipeline::outcome::{DropReason, Hook, RetryKind, RetryableCount, TaskOutcome, WorkerId};
+use crate::pipeline::outcome::{DiscardReason, DropReason, Hook, RetryKind, RetryableCount, TaskOutcome, WorkerId};
+use crate::pipeline::plan::{ColumnId, Strategy};
 use crate::pipeline::report::StopReason;
 use crate::pipeline::row_group::RowGroupBlock;
 use crate::request::RequestPressure;
@@ -140,8 +141,10 @@ pub enum SchedulerFact {
         stop: StopKind,
         /// Complete rows that it saved.
         rows_out: u64,
-        /// Rows that it admitted and did not save.
+        /// Rows that it gave up.
         rows_dropped: u64,
+        /// Rows that it admitted, and neither saved nor gave up.
+        rows_unmade: u64,
     },
     /// Where the run stands. Told whenever a row group has left, and before the run is over.
     /// [`SchedulerFact::RetryableFailures`] follow with the failures that may pass.
@@ -160,6 +163,8 @@ pub enum SchedulerFact {
         rows_out: u64,
         /// Rows given up.
         rows_dropped: u64,
+        /// Rows of row groups that have left without them, because the run stops.
+        rows_unmade: u64,
     },
     /// A task waits for no upstream any more.
     DependencyReady,
@@ -170,7 +175,7 @@ pub enum SchedulerFact {
     },
     /// A row group was admitted.
     RowGroupAdmitted {
-        /// Its rows.
+        /// Its rows that are to be made.
         rows: u32,
         /// Row groups admitted and not yet gone, this one included.
         active: u32,
@@ -187,17 +192,19 @@ pub enum SchedulerFact {
         /// The number in force.
         to: u32,
     },
-    /// A row group was saved and is gone.
+    /// A row group was saved, whole or in part, and is gone.
     RowGroupCheckpointed {
         /// The complete rows that were saved.
         rows: u32,
+        /// The rows that the run stopped before.
+        unmade: u32,
     },
     /// A row group was not saved and never will be by this run, because it stops, or because its hook or its
     /// checkpoint failed. Each row group that is admitted is checkpointed or discarded, once.
     RowGroupDiscarded {
         /// Why.
-        reason: DropReason,
-        /// The rows that it had left: those that were not dropped before.
+        reason: DiscardReason,
+        /// The rows that are unmade now: those that were not dropped before.
         rows: u32,
     },
     /// A hook failed. Its words are in the report.

@@ -258,7 +258,7 @@ impl Pipeline {
                 is_any_queued = true;
             }
         });
-        self.tally.drop_rows(Some(key.column), reason, u64::from(rows));
+        self.tally.drop_rows(key.column, reason, u64::from(rows));
         if self.emitter.is_on() {
             self.emit_dropped(key, reason, rows, is_any_queued);
         }

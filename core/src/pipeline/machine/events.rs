@@ -3,11 +3,11 @@
 use super::Pipeline;
 use crate::lease::LeaseId;
 use crate::pipeline::event::{Interest, QueueState, SchedulerEvent, SchedulerEventKind, SchedulerFact, StopKind};
-use crate::pipeline::outcome::{DropReason, RetryKind, WorkerId};
+use crate::pipeline::outcome::{DiscardReason, DropReason, RetryKind, WorkerId};
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::report::StopReason;
 use crate::pipeline::retry::RetryDecision;
-use crate::pipeline::row_group::{RowGroupBlock, Span, TaskEntry};
+use crate::pipeline::row_group::{RowGroupBlock, TaskEntry};
 use crate::task::{DenialReason, Denied};
 use crate::time::Instant;
 
@@ -61,9 +61,10 @@ impl Pipeline {
     pub(super) fn emit_finished(&mut self, now: Instant) {
         self.emit_health(now);
         let (rows_out, rows_dropped) = (self.tally.rows_out(), self.tally.rows_dropped());
+        let rows_unmade = self.tally.rows_unmade();
         let Some(report) = self.lifecycle.report() else { return };
         let stop = StopKind::from(&report.stop);
-        self.emitter.run(now, SchedulerFact::JobCompleted { stop, rows_out, rows_dropped });
+        self.emitter.run(now, SchedulerFact::JobCompleted { stop, rows_out, rows_dropped, rows_unmade });
     }
 
     /// The run ends once the row groups in work are finished.
@@ -81,6 +82,7 @@ impl Pipeline {
             row_groups_done: self.row_groups.pending().done_groups() + self.tally.row_groups_saved(),
             rows_out: self.tally.rows_out(),
             rows_dropped: self.tally.rows_dropped(),
+            rows_unmade: self.tally.rows_unmade(),
         };
         self.emitter.run(now, fact);
         if self.emitter.is_on() {
@@ -91,19 +93,19 @@ impl Pipeline {
     }
 
     #[cold]
-    pub(super) fn emit_admitted(&mut self, span: Span) {
-        let fact = SchedulerFact::RowGroupAdmitted { rows: span.rows, active: self.row_groups.active().len() as u32 };
-        self.emitter.row_group(self.clock.latest(), span.row_group, fact);
+    pub(super) fn emit_admitted(&mut self, row_group: u32, rows: u32) {
+        let fact = SchedulerFact::RowGroupAdmitted { rows, active: self.row_groups.active().len() as u32 };
+        self.emitter.row_group(self.clock.latest(), row_group, fact);
     }
 
     #[cold]
-    pub(super) fn emit_saved(&mut self, now: Instant, row_group: u32, rows: u32) {
-        self.emitter.row_group(now, row_group, SchedulerFact::RowGroupCheckpointed { rows });
+    pub(super) fn emit_saved(&mut self, now: Instant, row_group: u32, rows: u32, unmade: u32) {
+        self.emitter.row_group(now, row_group, SchedulerFact::RowGroupCheckpointed { rows, unmade });
         self.emit_health(now);
     }
 
     #[cold]
-    pub(super) fn emit_discarded(&mut self, row_group: u32, reason: DropReason, rows: u32) {
+    pub(super) fn emit_discarded(&mut self, row_group: u32, reason: DiscardReason, rows: u32) {
         let now = self.clock.latest();
         self.emitter.row_group(now, row_group, SchedulerFact::RowGroupDiscarded { reason, rows });
         self.emit_health(now);

@@ -83,7 +83,7 @@ pub struct Pipeline {
 /// Set-up.
 impl Pipeline {
     /// Creates a run that has not started. Cost and memory do not depend on the number of row groups, but for
-    /// the list of those that are done.
+    /// the lists of those that are done and of rows that are missing.
     pub fn new(plan: Plan, config: PipelineConfig) -> Result<Self, PipelineError> {
         let policy = config.policy.clone().make()?;
         Self::with_policy(plan, config, policy)
@@ -100,7 +100,7 @@ impl Pipeline {
         let health = Health::new(&config, tasks.groups());
         let targets = CallTargets::new(&plan, &tasks, &[]);
         let retryable = RetryableFailures::new(&config, targets.len());
-        let pending = Pending::new(config.rows, config.row_group_size, config.done_row_groups);
+        let pending = Pending::new(config.rows, config.row_group_size, config.done_row_groups, config.missing_rows);
         Ok(Self {
             has_post_batch_hook: config.post_batch_hook,
             row_groups: RowGroups::new(pending, target, config.pre_batch_hook, columns),
@@ -216,9 +216,9 @@ impl Pipeline {
     }
 
     /// Drains the run: calls that are out end, and nothing else is started, no call of a task that is under way either. Row groups that are
-    /// not complete then are not saved.
+    /// not complete then are saved in part.
     pub fn drain(&mut self, now: Instant) {
-        self.stop_by_hand(now, StopReason::Drained, StopMode::Drain);
+        self.stop_by_hand(now, StopReason::Drained, StopMode::DrainPartial);
     }
 
     /// Stops the run: nothing more is started, every worker is aborted and waited for, row groups that are

@@ -44,13 +44,13 @@ impl Pipeline {
     }
 
     fn admit(&mut self) {
-        while let Some(span) = self.row_groups.admit_next(&self.plan, &mut self.ready) {
-            self.tally.row_group_admitted(span.rows);
+        while let Some((row_group, rows)) = self.row_groups.admit_next(&self.plan, &mut self.ready) {
+            self.tally.row_group_admitted(rows);
             if self.emitter.is_on() {
-                self.emit_admitted(span);
+                self.emit_admitted(row_group, rows);
             }
-            self.enqueue_ready(span.row_group);
-            self.begin_pre_batch(span.row_group);
+            self.enqueue_ready(row_group);
+            self.begin_pre_batch(row_group);
         }
     }
 

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use super::Pipeline;
 use crate::pipeline::lifecycle::{RunState, StopMode};
-use crate::pipeline::outcome::{Batch, DropReason, Effect, Hook, HookError, SaveError};
+use crate::pipeline::outcome::{Batch, DiscardReason, DropReason, Effect, Hook, HookError, SaveError};
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::report::StopReason;
 use crate::pipeline::row_group::{RoundTask, RowGroupPhase, Span};
@@ -49,14 +49,15 @@ impl Pipeline {
     /// nothing.
     pub fn post_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<(), HookError>) {
         let now = self.clock.observe(now);
-        let Some(group) = self.row_groups.in_phase(row_group, RowGroupPhase::PostBatch) else { return };
-        let complete = group.frontier().complete_rows();
+        if self.row_groups.in_phase(row_group, RowGroupPhase::PostBatch).is_none() {
+            return;
+        }
         match result {
             Ok(()) => self.save(row_group),
             Err(HookError(why)) => {
                 let hook = Hook::PostBatch;
                 self.stop(StopReason::HookFailed { row_group, hook, why }, StopMode::Drain);
-                self.keep_unsaved(row_group, DropReason::HookFailed, complete);
+                self.discard(row_group, DiscardReason::HookFailed);
             }
         }
         self.pump(now);
@@ -66,18 +67,19 @@ impl Pipeline {
     pub fn checkpoint_finished(&mut self, now: Instant, row_group: u32, result: Result<(), SaveError>) {
         let now = self.clock.observe(now);
         let Some(group) = self.row_groups.in_phase(row_group, RowGroupPhase::Saving) else { return };
-        let complete = group.frontier().complete_rows();
+        let (complete, unmade) = (group.frontier().complete_rows(), group.rows_unmade());
         match result {
             Ok(()) => {
                 self.row_groups.remove(row_group);
-                self.tally.row_group_saved(complete);
+                self.tally.row_group_saved(complete, unmade == 0);
+                self.tally.leave_unmade(unmade);
                 if self.emitter.is_on() {
-                    self.emit_saved(now, row_group, complete);
+                    self.emit_saved(now, row_group, complete, unmade);
                 }
             }
             Err(SaveError(why)) => {
                 self.stop(StopReason::CheckpointFailed { row_group, why }, StopMode::Drain);
-                self.keep_unsaved(row_group, DropReason::Unsaved, complete);
+                self.discard(row_group, DiscardReason::Unsaved);
             }
         }
         self.pump(now);
@@ -133,51 +135,48 @@ impl Pipeline {
     }
 
     /// Gives a row group to its post-batch hook, if there is one, and then to its checkpoint. Rows that are
-    /// not complete by now are dropped.
+    /// not complete by now are unmade.
     fn hand_out(&mut self, row_group: u32) {
         let Some(group) = self.row_groups.get(row_group) else { return };
-        for row in group.unfinished(&self.plan) {
-            self.tally.drop_rows(Some(row.column), row.reason, 1);
-        }
         if !self.has_post_batch_hook {
             return self.save(row_group);
         }
-        self.effects.push_back(Effect::PostBatch(group.finished(&self.plan)));
+        self.effects.push_back(Effect::PostBatch(group.finished()));
         self.row_groups.set_phase(row_group, RowGroupPhase::PostBatch);
     }
 
     fn save(&mut self, row_group: u32) {
         let Some(group) = self.row_groups.get(row_group) else { return };
-        self.effects.push_back(Effect::Checkpoint(group.finished(&self.plan)));
+        self.effects.push_back(Effect::Checkpoint(group.finished()));
         self.row_groups.set_phase(row_group, RowGroupPhase::Saving);
     }
 
-    /// Keeps a row group whose hook or checkpoint failed.
-    fn keep_unsaved(&mut self, row_group: u32, reason: DropReason, complete: u32) {
-        self.row_groups.set_phase(row_group, RowGroupPhase::Unsaved);
-        self.tally.drop_rows(None, reason, u64::from(complete));
+    /// Ends a row group that is not saved. One whose hook or checkpoint failed is kept, to be read.
+    fn discard(&mut self, row_group: u32, reason: DiscardReason) {
+        let Some(group) = self.row_groups.get(row_group) else { return };
+        let rows = group.rows_in() - group.rows_dropped();
+        self.tally.leave_unmade(rows);
+        match reason {
+            DiscardReason::Stopped => self.row_groups.remove(row_group),
+            DiscardReason::Unsaved | DiscardReason::HookFailed => {
+                self.row_groups.set_phase(row_group, RowGroupPhase::Unsaved);
+            }
+        }
         if self.emitter.is_on() {
-            self.emit_discarded(row_group, reason, complete);
+            self.emit_discarded(row_group, reason, rows);
         }
     }
 
     /// Ends a row group that is not complete and has no worker left.
     fn settle_stopped(&mut self, row_group: u32, mode: StopMode) {
         let Some(group) = self.row_groups.get(row_group) else { return };
-        let complete = group.frontier().complete_rows();
-        if mode == StopMode::DrainPartial && complete > 0 && !group.is_gated() {
+        // What was dropped is kept, too: it was tried, and a resumed run leaves it alone.
+        let has_anything = group.frontier().complete_rows() + group.rows_dropped() > 0;
+        let is_kept = mode == StopMode::DrainPartial && self.plan.keeps_parts() && !group.is_gated();
+        if is_kept && has_anything {
             return self.hand_out(row_group);
         }
-        let mut rows = complete;
-        for row in group.unfinished(&self.plan) {
-            self.tally.drop_rows(Some(row.column), row.reason, 1);
-            rows += 1;
-        }
-        self.tally.drop_rows(None, DropReason::Stopped, u64::from(complete));
-        self.row_groups.remove(row_group);
-        if self.emitter.is_on() {
-            self.emit_discarded(row_group, DropReason::Stopped, rows);
-        }
+        self.discard(row_group, DiscardReason::Stopped);
     }
 }
 

@@ -4,7 +4,7 @@ use super::Pipeline;
 use crate::pipeline::outcome::FinishedRowGroup;
 use crate::pipeline::plan::ColumnId;
 use crate::pipeline::report::{Progress, RunReport};
-use crate::pipeline::row_group::RowGroupPhase;
+use crate::pipeline::row_group::{RowGroup, RowGroupPhase};
 use crate::pipeline::stats::{ColumnGauges, GroupGauges};
 use crate::task::Blocked;
 
@@ -21,6 +21,7 @@ impl Pipeline {
             rows_total: pending.rows(),
             rows_done: pending.done_rows() + self.tally.rows_out() + complete,
             rows_dropped: self.tally.rows_dropped(),
+            rows_unmade: self.tally.rows_unmade(),
             row_groups_total: pending.total(),
             row_groups_done: pending.done_groups() + self.tally.row_groups_saved(),
             row_groups_active: groups.len() as u32,
@@ -44,7 +45,7 @@ impl Pipeline {
     /// The row groups whose checkpoint failed, as they were handed out.
     pub fn unsaved(&self) -> impl Iterator<Item = FinishedRowGroup> {
         let unsaved = self.row_groups.active().iter().filter(|group| group.phase() == RowGroupPhase::Unsaved);
-        unsaved.map(|group| group.finished(&self.plan))
+        unsaved.map(RowGroup::finished)
     }
 
     /// The rows of a row group in work that were not dropped, counted from 0 within it, ascending: those that

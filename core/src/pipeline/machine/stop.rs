@@ -55,7 +55,7 @@ impl Pipeline {
                     Some(group) => StopReason::ProviderUnavailable { group },
                     None => StopReason::Stuck { why: self.why_stuck() },
                 };
-                self.stop(reason, StopMode::Drain);
+                self.stop(reason, StopMode::DrainPartial);
             }
         }
         if let RunState::Stopping(_) = self.lifecycle.state() {
@@ -118,6 +118,7 @@ impl Pipeline {
             rows_in: tally.rows_in(),
             rows_out: tally.rows_out(),
             rows_dropped: tally.rows_dropped(),
+            rows_unmade: tally.rows_unmade(),
             rows_not_started: pending.rows() - pending.done_rows() - tally.rows_in(),
             dropped: tally.dropped().to_vec(),
             retryable: self.retryable.counts(),

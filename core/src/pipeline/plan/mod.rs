@@ -191,6 +191,14 @@ impl Plan {
         self.downstreams.get(id.index()).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether no row depends on the others of its row group: every column is made from scratch or cell by
+    /// cell. A run that stops then saves row groups in part, and a later one makes just their [missing
+    /// rows](crate::pipeline::PipelineConfig::missing_rows).
+    #[must_use]
+    pub fn keeps_parts(&self) -> bool {
+        self.columns.iter().all(|column| column.strategy != Strategy::FullColumn)
+    }
+
     pub(crate) fn is_cell(&self, id: ColumnId) -> bool {
         self.columns[id.index()].strategy == Strategy::Cell
     }

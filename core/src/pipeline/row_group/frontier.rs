@@ -16,6 +16,7 @@
 //! column; dropping a row O(columns). Eight bytes per task, allocated when the row group is admitted.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::pipeline::plan::key::LocalKey;
 use crate::pipeline::plan::{ColumnId, Plan};
@@ -40,7 +41,8 @@ pub(crate) enum TaskState {
     Parked,
     /// Made, or skipped.
     Done,
-    /// Its row was dropped. A worker that still runs it is answered for, and its outcome ignored.
+    /// Its row was dropped, or is not to be made. A worker that still runs it is answered for, and its
+    /// outcome ignored.
     Dropped,
 }
 
@@ -55,7 +57,7 @@ pub(crate) struct TaskEntry {
     pub(crate) state: TaskState,
 }
 
-/// In `row_open`: the row was dropped.
+/// In `row_open`: the row was dropped, or is not to be made.
 const DROPPED: u16 = u16::MAX;
 
 #[derive(Clone, Debug)]
@@ -73,9 +75,16 @@ pub(crate) struct Frontier {
 }
 
 impl Frontier {
-    /// The tasks of a row group; those with no upstream go to `ready`, in topological and then row order. If
-    /// `gated`, all but the seeds wait for [`Frontier::open_gate`] too.
-    pub(super) fn new(plan: &Plan, rows: u32, gated: bool, ready: &mut Vec<LocalKey>) -> Self {
+    /// The tasks of a row group of `rows` rows, of which only those in `missing` are to be made; those with
+    /// no upstream go to `ready`, in topological and then row order. If `gated`, all but the seeds wait for
+    /// [`Frontier::open_gate`] too.
+    pub(super) fn new(
+        plan: &Plan,
+        rows: u32,
+        missing: impl Iterator<Item = Range<u32>> + Clone,
+        gated: bool,
+        ready: &mut Vec<LocalKey>,
+    ) -> Self {
         let waits_for_hook = |column: ColumnId| u16::from(gated && !plan.is_seed(column));
         let (whole, cells) = (plan.whole_columns(), plan.cell_columns());
         let entry = |column: &ColumnId| TaskEntry {
@@ -93,12 +102,12 @@ impl Frontier {
         let is_root = |column: &&ColumnId| plan.upstreams(**column).is_empty() && waits_for_hook(**column) == 0;
         for column in plan.order().iter().filter(is_root) {
             if plan.is_cell(*column) {
-                ready.extend((0..rows).map(|row| (*column, Some(row))));
+                ready.extend(missing.clone().flatten().map(|row| (*column, Some(row))));
             } else {
                 ready.push((*column, None));
             }
         }
-        Self {
+        let mut frontier = Self {
             open: entries.len(),
             entries,
             row_open: alloc::vec![cells.len() as u16; rows as usize],
@@ -107,7 +116,24 @@ impl Frontier {
             seeds_open: whole.iter().filter(|column| plan.is_seed(**column)).count(),
             live: rows,
             complete: 0,
+        };
+        let mut next = 0;
+        for part in missing.chain(core::iter::once(rows..rows)) {
+            (next..part.start).for_each(|row| frontier.leave_out(plan, row));
+            next = part.end;
         }
+        frontier
+    }
+
+    /// Takes a row out that is not to be made, before anything is.
+    fn leave_out(&mut self, plan: &Plan, row: u32) {
+        for column in plan.cell_columns() {
+            self.entry_mut(plan, (*column, Some(row))).state = TaskState::Dropped;
+        }
+        self.column_open.iter_mut().for_each(|open| *open -= 1);
+        self.row_open[row as usize] = DROPPED;
+        self.open -= plan.cell_columns().len();
+        self.live -= 1;
     }
 
     /// Tasks neither done nor dropped.

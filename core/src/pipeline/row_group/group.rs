@@ -1,6 +1,7 @@
 //! One admitted row group: its tasks, its phase, and what happened to its rows.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::frontier::{Frontier, TaskEntry, TaskState};
 use super::pending::Span;
@@ -43,6 +44,8 @@ pub(crate) struct Deferred {
 #[derive(Clone, Debug)]
 pub(crate) struct RowGroup {
     span: Span,
+    /// Rows of the group that are to be made.
+    rows_in: u32,
     pub(super) phase: RowGroupPhase,
     is_gated: bool,
     frontier: Frontier,
@@ -96,40 +99,49 @@ impl RowGroup {
         TaskKey { row_group: self.span.row_group, column, row }
     }
 
-    /// What is saved of the group: its complete rows, and every other row with a reason. O(rows).
-    pub(crate) fn finished(&self, plan: &Plan) -> FinishedRowGroup {
-        let mut by_row = alloc::vec![None; self.span.rows as usize];
-        for dropped in self.dropped.iter().copied().chain(self.unfinished(plan)) {
-            by_row[dropped.row as usize] = Some(dropped);
-        }
-        let dropped: Vec<DroppedRow> = by_row.into_iter().flatten().collect();
-        let live: Vec<u32> = (0..self.span.rows).filter(|row| self.frontier.is_complete(*row)).collect();
-        debug_assert_eq!(live.len() + dropped.len(), self.span.rows as usize);
-        let Span { row_group, first_row, rows } = self.span;
-        FinishedRowGroup { row_group, first_row, rows, live, dropped }
+    /// The rows that the run is to make of it.
+    pub(crate) fn rows_in(&self) -> u32 {
+        self.rows_in
     }
 
-    /// The rows that the end of the run left incomplete, each with the first column it lacks. None if every
-    /// task is done or dropped.
-    pub(crate) fn unfinished(&self, plan: &Plan) -> impl Iterator<Item = DroppedRow> {
-        let reason = DropReason::Stopped;
-        (0..self.span.rows).filter(|row| self.frontier.is_live(*row) && !self.frontier.is_complete(*row)).filter_map(
-            move |row| {
-                let column = self.frontier.first_missing(plan, row)?;
-                Some(DroppedRow { row, column, reason })
-            },
-        )
+    /// Rows that were dropped.
+    pub(crate) fn rows_dropped(&self) -> u32 {
+        self.dropped.len() as u32
+    }
+
+    /// Rows that are neither complete nor dropped.
+    pub(crate) fn rows_unmade(&self) -> u32 {
+        self.rows_in - self.rows_dropped() - self.frontier.complete_rows()
+    }
+
+    /// What is saved of the group: its complete rows, those that were dropped, and those that the end of the
+    /// run left incomplete. O(rows).
+    pub(crate) fn finished(&self) -> FinishedRowGroup {
+        let mut dropped = self.dropped.clone();
+        dropped.sort_unstable_by_key(|dropped| dropped.row);
+        let rows = (0..self.span.rows).filter(|row| self.frontier.is_live(*row));
+        let (live, unmade): (Vec<u32>, Vec<u32>) = rows.partition(|row| self.frontier.is_complete(*row));
+        debug_assert_eq!(live.len() + dropped.len() + unmade.len(), self.rows_in as usize);
+        let Span { row_group, first_row, rows } = self.span;
+        FinishedRowGroup { row_group, first_row, rows, live, dropped, unmade }
     }
 }
 
 /// Changes. Only [`RowGroups`](super::RowGroups) makes them, since it counts tasks by state.
 impl RowGroup {
-    /// Sets up the tasks of a row group; `ready` gets those with no upstream. If `is_gated`, all but its
-    /// seeds wait for its pre-batch hook.
-    pub(super) fn admit(plan: &Plan, span: Span, is_gated: bool, ready: &mut Vec<LocalKey>) -> Self {
-        let frontier = Frontier::new(plan, span.rows, is_gated, ready);
-        let (deferred, dropped) = (Vec::new(), Vec::new());
-        Self { span, phase: RowGroupPhase::Open, is_gated, frontier, queued: 0, workers: 0, deferred, dropped }
+    /// Sets up the tasks of a row group, of whose rows only those in `missing` are to be made; `ready` gets
+    /// those with no upstream. If `is_gated`, all but its seeds wait for its pre-batch hook.
+    pub(super) fn admit(
+        plan: &Plan,
+        span: Span,
+        missing: impl Iterator<Item = Range<u32>> + Clone,
+        is_gated: bool,
+        ready: &mut Vec<LocalKey>,
+    ) -> Self {
+        let rows_in = missing.clone().map(|rows| rows.end - rows.start).sum();
+        let frontier = Frontier::new(plan, span.rows, missing, is_gated, ready);
+        let (phase, deferred, dropped) = (RowGroupPhase::Open, Vec::new(), Vec::new());
+        Self { span, rows_in, phase, is_gated, frontier, queued: 0, workers: 0, deferred, dropped }
     }
 
     /// Puts a task into another state. Returns the state before.

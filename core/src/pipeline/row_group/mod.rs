@@ -22,7 +22,7 @@ pub(crate) use counts::StateCounts;
 pub(crate) use frontier::{Frontier, TaskEntry, TaskState};
 pub(crate) use group::{RowGroup, RowGroupPhase};
 pub use pending::{MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_ROW_GROUPS};
-pub(crate) use pending::{Pending, Span};
+pub(crate) use pending::{Pending, Span, row_groups_of};
 pub(crate) use set::{RoundTask, RowGroups, StartedTask};
 pub use target::{AdaptiveRowGroups, RowGroupBlock};
 pub(crate) use target::{ModelLoad, RowGroupTarget, Sample};

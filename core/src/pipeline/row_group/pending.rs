@@ -1,6 +1,8 @@
 //! Which row group is admitted next: a cursor, so that row groups that are not admitted cost no memory.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::ops::{Range, RangeInclusive};
 
 /// The largest number of row groups in a run.
 pub const MAX_ROW_GROUPS: u32 = 1 << 28;
@@ -18,6 +20,11 @@ pub(crate) struct Span {
     pub(crate) rows: u32,
 }
 
+/// The row groups that hold a row of `rows`, which is not empty.
+pub(crate) fn row_groups_of(rows: &Range<u64>, size: u32) -> RangeInclusive<u32> {
+    (rows.start / u64::from(size)) as u32..=((rows.end - 1) / u64::from(size)) as u32
+}
+
 /// The row groups not yet admitted: a cursor over all of them that steps over the done ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
@@ -29,19 +36,32 @@ pub(crate) struct Pending {
     done: Vec<u32>,
     /// Entries of `done` below `next`.
     passed: usize,
+    /// Of row groups that an earlier run has saved in part: the rows that are left to make. Ascending and
+    /// apart.
+    missing: Vec<Range<u64>>,
+    /// The rows of those row groups that are not left to make.
+    kept_rows: u64,
     /// No more are to be admitted.
     closed: bool,
 }
 
 impl Pending {
     /// The caller has checked the bounds: at least one row per group, at most [`MAX_ROW_GROUPS`] groups.
-    pub(crate) fn new(rows: u64, size: u32, mut done: Vec<u32>) -> Self {
+    pub(crate) fn new(rows: u64, size: u32, mut done: Vec<u32>, missing: Vec<Range<u64>>) -> Self {
         done.sort_unstable();
         done.dedup();
         let total = rows.div_ceil(u64::from(size)) as u32;
-        let mut pending = Self { rows, size, total, next: 0, done, passed: 0, closed: false };
+        let mut pending = Self { rows, size, total, next: 0, done, passed: 0, missing, kept_rows: 0, closed: false };
+        pending.kept_rows = pending.count_kept();
         pending.pass_done();
         pending
+    }
+
+    /// O(row groups that rows are missing of).
+    fn count_kept(&self) -> u64 {
+        let parts = self.missing.iter().flat_map(|rows| row_groups_of(rows, self.size)).collect::<BTreeSet<u32>>();
+        let rows: u64 = parts.into_iter().map(|row_group| u64::from(self.span_of(row_group).rows)).sum();
+        rows - self.missing.iter().map(|rows| rows.end - rows.start).sum::<u64>()
     }
 
     /// Rows of the whole run.
@@ -67,12 +87,24 @@ impl Pending {
         self.done.len() as u32
     }
 
-    /// How many rows those have.
+    /// How many rows those have, and how many are not to be made of others.
     pub(crate) fn done_rows(&self) -> u64 {
         let full = u64::from(self.size) * self.done.len() as u64;
         let last_missing = u64::from(self.size) * u64::from(self.total) - self.rows;
         // Only the last row group can be a smaller one.
-        if self.done.last().is_some_and(|last| last + 1 == self.total) { full - last_missing } else { full }
+        let is_smaller = self.done.last().is_some_and(|last| last + 1 == self.total);
+        self.kept_rows + if is_smaller { full - last_missing } else { full }
+    }
+
+    /// The rows to make of a row group, counted from 0 within it. Ascending, apart, and at least one row.
+    /// O(log ranges).
+    pub(crate) fn missing_of(&self, span: Span) -> impl Iterator<Item = Range<u32>> + Clone {
+        let (first, end) = (span.first_row, span.first_row + u64::from(span.rows));
+        let from = self.missing.partition_point(|rows| rows.end <= first);
+        let parts = self.missing[from..].iter().take_while(move |rows| rows.start < end);
+        let parts = parts.map(move |rows| (rows.start.max(first) - first) as u32..(rows.end.min(end) - first) as u32);
+        let is_whole = self.missing.get(from).is_none_or(|rows| rows.start >= end);
+        parts.chain(is_whole.then_some(0..span.rows))
     }
 
     /// Rows of the next row group.
@@ -114,27 +146,46 @@ impl Pending {
 mod tests {
     use super::*;
 
+    fn new(rows: u64, size: u32, done: Vec<u32>) -> Pending {
+        Pending::new(rows, size, done, Vec::new())
+    }
+
     fn spans(mut pending: Pending) -> Vec<(u32, u64, u32)> {
         core::iter::from_fn(|| pending.take()).map(|span| (span.row_group, span.first_row, span.rows)).collect()
     }
 
     #[test]
     fn the_last_row_group_takes_what_is_left() {
-        assert_eq!(spans(Pending::new(10, 4, Vec::new())), [(0, 0, 4), (1, 4, 4), (2, 8, 2)]);
-        assert_eq!(spans(Pending::new(0, 4, Vec::new())), []);
+        assert_eq!(spans(new(10, 4, Vec::new())), [(0, 0, 4), (1, 4, 4), (2, 8, 2)]);
+        assert_eq!(spans(new(0, 4, Vec::new())), []);
     }
 
     #[test]
     fn done_row_groups_are_stepped_over_in_any_order_and_number() {
-        let pending = Pending::new(10, 2, [4, 0, 1, 4].into());
+        let pending = new(10, 2, [4, 0, 1, 4].into());
         assert_eq!((pending.done_groups(), pending.done_rows()), (3, 6));
         assert_eq!(spans(pending), [(2, 4, 2), (3, 6, 2)]);
-        assert_eq!(spans(Pending::new(4, 2, [0, 1].into())), []);
+        assert_eq!(spans(new(4, 2, [0, 1].into())), []);
     }
 
     #[test]
     fn a_smaller_last_row_group_counts_its_own_rows_when_it_is_done() {
-        assert_eq!(Pending::new(10, 4, [2].into()).done_rows(), 2);
-        assert_eq!(Pending::new(10, 4, [0, 2].into()).done_rows(), 6);
+        assert_eq!(new(10, 4, [2].into()).done_rows(), 2);
+        assert_eq!(new(10, 4, [0, 2].into()).done_rows(), 6);
+    }
+
+    #[test]
+    fn a_row_group_that_rows_are_missing_of_is_of_these_rows() {
+        let mut pending = Pending::new(14, 4, [0].into(), [5..6, 7..9, 12..14].into());
+        assert_eq!(pending.done_rows(), 4 + 2 + 3);
+        let mut parts = Vec::new();
+        while let Some(span) = pending.take() {
+            parts.push((span.row_group, pending.missing_of(span).collect::<Vec<_>>()));
+        }
+        assert_eq!(parts, [(1, [1..2, 3..4].into()), (2, [0..1].into()), (3, [0..2].into())]);
+        let mut whole = new(6, 4, Vec::new());
+        let spans = core::iter::from_fn(|| whole.take()).collect::<Vec<_>>();
+        let parts: Vec<_> = spans.iter().flat_map(|span| whole.missing_of(*span)).collect();
+        assert_eq!(parts, [0..4, 0..2]);
     }
 }

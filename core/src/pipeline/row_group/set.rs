@@ -111,16 +111,19 @@ impl RowGroups {
 
 /// Admission and the end of row groups.
 impl RowGroups {
-    /// Admits the next row group if the target has room for it; `ready` gets its first tasks.
-    pub(crate) fn admit_next(&mut self, plan: &Plan, ready: &mut Vec<LocalKey>) -> Option<Span> {
+    /// Admits the next row group if the target has room for it; `ready` gets its first tasks. Returns its
+    /// number and how many rows are to be made of it.
+    pub(crate) fn admit_next(&mut self, plan: &Plan, ready: &mut Vec<LocalKey>) -> Option<(u32, u32)> {
         let next = u64::from(self.pending.next_rows()?);
         if !self.target.has_room(self.active.len() as u32, self.rows_in_work, next) {
             return None;
         }
         let span = self.pending.take()?;
         self.rows_in_work += u64::from(span.rows);
-        self.active.push(RowGroup::admit(plan, span, self.is_gated, ready));
-        Some(span)
+        let group = RowGroup::admit(plan, span, self.pending.missing_of(span), self.is_gated, ready);
+        let admitted = (group.number(), group.rows_in());
+        self.active.push(group);
+        Some(admitted)
     }
 
     /// Admits no further row group. Returns whether any was left.
@@ -294,9 +297,10 @@ mod tests {
     fn admitted() -> (Plan, RowGroups, Vec<TaskKey>) {
         let columns = [Column::new("a", Strategy::Cell), Column::new("b", Strategy::Cell)];
         let plan = columns.into_iter().fold(PlanBuilder::new(), PlanBuilder::column).build().unwrap();
-        let mut groups = RowGroups::new(Pending::new(3, 3, Vec::new()), RowGroupTarget::new(None, 1, 3), false, 2);
+        let pending = Pending::new(3, 3, Vec::new(), Vec::new());
+        let mut groups = RowGroups::new(pending, RowGroupTarget::new(None, 1, 3), false, 2);
         let mut ready = Vec::new();
-        assert_eq!(groups.admit_next(&plan, &mut ready).map(|span| span.rows), Some(3));
+        assert_eq!(groups.admit_next(&plan, &mut ready), Some((0, 3)));
         let keys = ready.iter().map(|(column, row)| TaskKey { row_group: 0, column: *column, row: *row }).collect();
         (plan, groups, keys)
     }

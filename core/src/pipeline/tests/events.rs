@@ -75,7 +75,7 @@ fn a_run_is_told_from_its_start_to_its_end() {
     let events = rig.events();
     let told: Vec<_> = events.iter().map(|event| event.fact.kind()).collect();
     assert_eq!(told, [RowGroupCheckpointed, HealthSnapshot, HealthSnapshot, JobCompleted]);
-    assert_eq!(events[0].fact, SchedulerFact::RowGroupCheckpointed { rows: 1 });
+    assert_eq!(events[0].fact, SchedulerFact::RowGroupCheckpointed { rows: 1, unmade: 0 });
     let health = SchedulerFact::HealthSnapshot {
         running: 0,
         queued: 0,
@@ -84,9 +84,10 @@ fn a_run_is_told_from_its_start_to_its_end() {
         row_groups_done: 2,
         rows_out: 1,
         rows_dropped: 0,
+        rows_unmade: 0,
     };
     assert_eq!((events[1].fact, events[2].fact), (health, health));
-    let over = SchedulerFact::JobCompleted { stop: StopKind::Completed, rows_out: 1, rows_dropped: 0 };
+    let over = SchedulerFact::JobCompleted { stop: StopKind::Completed, rows_out: 1, rows_dropped: 0, rows_unmade: 0 };
     assert_eq!((events[3].fact, events[3].at), (over, Instant::ZERO + Duration::from_millis(7)));
 }
 
@@ -223,9 +224,9 @@ fn a_stop_is_told_by_what_it_throws_away_and_by_the_workers_it_ends() {
     let ended = [TaskCompleted, TaskLeaseReleased, Cancelled];
     assert_eq!(told, [&ended[..], &[RowGroupDiscarded, HealthSnapshot, HealthSnapshot, JobCompleted]].concat());
     assert_eq!(events[2].fact, SchedulerFact::Cancelled { queued: false });
-    assert_eq!(events[3].fact, SchedulerFact::RowGroupDiscarded { reason: DropReason::Stopped, rows: 5 });
+    assert_eq!(events[3].fact, SchedulerFact::RowGroupDiscarded { reason: DiscardReason::Stopped, rows: 5 });
     assert_eq!(events[3].correlation.row_group, Some(0));
-    let over = SchedulerFact::JobCompleted { stop: StopKind::Cancelled, rows_out: 0, rows_dropped: 5 };
+    let over = SchedulerFact::JobCompleted { stop: StopKind::Cancelled, rows_out: 0, rows_dropped: 0, rows_unmade: 5 };
     assert_eq!(events[6].fact, over);
 }
 
@@ -262,7 +263,7 @@ fn a_host_that_can_start_no_worker_ends_its_run_and_does_not_spin() {
     }
     assert_eq!(only(&mut rig, WorkerSpawnFailed).len(), 8, "one try and three more for each row");
     rig.saved(0);
-    assert_eq!(rig.dropped(), [(Some("a".into()), DropReason::WorkerLost, 2)]);
+    assert_eq!(rig.dropped(), [("a".into(), DropReason::WorkerLost, 2)]);
     assert_eq!(rig.report().columns[0].tasks, TaskCounts::default());
 }
 

@@ -248,7 +248,7 @@ impl Rig {
     /// The report of a run that is over, after its equations held.
     pub(crate) fn report(&self) -> &RunReport {
         let report = self.pipeline.report().expect("the run is over");
-        assert_eq!(report.rows_in, report.rows_out + report.rows_dropped, "{report:?}");
+        assert_eq!(report.rows_in, report.rows_out + report.rows_dropped + report.rows_unmade, "{report:?}");
         assert_eq!(report.rows, report.rows_resumed + report.rows_in + report.rows_not_started, "{report:?}");
         assert_eq!(report.dropped.iter().map(|count| count.rows).sum::<u64>(), report.rows_dropped);
         for column in &report.columns {
@@ -260,10 +260,10 @@ impl Rig {
     }
 
     /// `(column, reason, rows)` of each dropped count.
-    pub(crate) fn dropped(&self) -> Vec<(Option<String>, DropReason, u64)> {
+    pub(crate) fn dropped(&self) -> Vec<(String, DropReason, u64)> {
         let columns = self.pipeline.plan().columns();
         let name = |id: ColumnId| columns[id.index()].name.clone();
-        self.report().dropped.iter().map(|count| (count.column.map(name), count.reason, count.rows)).collect()
+        self.report().dropped.iter().map(|count| (name(count.column), count.reason, count.rows)).collect()
     }
 }
 

@@ -83,8 +83,14 @@ fn a_row_group_is_handed_out_once_and_only_when_nothing_of_it_is_left() {
     assert_eq!(rig.running_names(), ["a:0.1"]);
     rig.succeed("a:0.1");
     rig.succeed("b:0.1");
-    let whole_group =
-        FinishedRowGroup { row_group: 0, first_row: 0, rows: 2, live: [0, 1].into(), dropped: Vec::new() };
+    let whole_group = FinishedRowGroup {
+        row_group: 0,
+        first_row: 0,
+        rows: 2,
+        live: [0, 1].into(),
+        dropped: Vec::new(),
+        unmade: Vec::new(),
+    };
     assert_eq!(rig.handed_out, [whole_group]);
     assert_eq!((rig.ends, rig.pipeline.report()), (0, None));
     rig.saved(0);
@@ -130,7 +136,7 @@ fn a_retryable_failure_is_dropped_when_its_retries_are_used_up() {
     assert_eq!((rig.running_names().len(), rig.spawned.len()), (0, 4));
     rig.saved(0);
     let exhausted = DropReason::RetriesExhausted(RetryKind::Connection);
-    assert_eq!(rig.dropped(), [(Some("a".to_string()), exhausted, 1)]);
+    assert_eq!(rig.dropped(), [("a".to_string(), exhausted, 1)]);
     assert!(rig.report().is_complete());
 }
 
@@ -186,7 +192,7 @@ fn a_lost_worker_uses_up_retries_like_a_failure_that_may_pass() {
     let mut rig = Rig::start([cell("a", &[])], rows(1, 1));
     rig.run(|_, _| TaskOutcome::Cancelled);
     assert_eq!(rig.spawned.len(), 4);
-    assert_eq!(rig.dropped(), [(Some("a".to_string()), DropReason::WorkerLost, 1)]);
+    assert_eq!(rig.dropped(), [("a".to_string(), DropReason::WorkerLost, 1)]);
 }
 
 #[test]
@@ -237,7 +243,7 @@ fn a_failed_full_column_drops_its_row_group_and_no_other() {
     rig.end("w:0", FAILED);
     rig.run_well();
     let failed = DropReason::Failed(FailureKind::Request);
-    assert_eq!(rig.dropped(), [(Some("w".to_string()), failed, 2)]);
+    assert_eq!(rig.dropped(), [("w".to_string(), failed, 2)]);
     assert_eq!((rig.report().rows_out, rig.handed_out.len()), (2, 2));
     let group = rig.handed_out.iter().find(|group| group.row_group == 0).unwrap();
     assert_eq!((group.live.len(), group.dropped.len()), (0, 2));

@@ -25,9 +25,8 @@ fn cancel_aborts_every_worker_and_waits_for_each() {
     rig.end_all(TaskOutcome::Cancelled);
     assert_eq!((rig.ends, rig.handed_out.len()), (1, 0));
     assert_eq!(*stop(&rig), StopReason::Cancelled);
-    assert_eq!((rig.report().rows_in, rig.report().rows_out), (8, 0));
-    let stopped = |column: Option<&str>, rows| (column.map(ToString::to_string), DropReason::Stopped, rows);
-    assert_eq!(rig.dropped(), [stopped(None, 1), stopped(Some("a"), 7)]);
+    let report = rig.report();
+    assert_eq!((report.rows_in, report.rows_out, report.rows_dropped, report.rows_unmade), (8, 0, 0, 8));
 }
 
 #[test]
@@ -41,7 +40,7 @@ fn cancel_leaves_row_groups_alone_that_are_saved_or_being_saved() {
     assert_eq!(rig.ends, 0, "the checkpoint is not answered");
     rig.saved(1);
     let report = rig.report();
-    assert_eq!((report.rows_out, report.rows_dropped, report.rows_not_started), (2, 1, 1));
+    assert_eq!((report.rows_out, report.rows_unmade, report.rows_not_started), (2, 1, 1));
 }
 
 #[test]
@@ -135,6 +134,67 @@ fn a_drained_run_starts_nothing_and_ends_with_what_is_out() {
     assert_eq!((rig.spawned.len(), rig.ends, rig.handed_out.len()), (spawned, 1, 0));
     let report = rig.report();
     assert_eq!((&report.stop, report.rows_out, report.rows_not_started), (&StopReason::Drained, 0, 2));
+    assert_eq!((report.rows_dropped, report.rows_unmade), (0, 4));
+}
+
+#[test]
+fn a_drained_run_saves_complete_rows_and_what_was_dropped_and_a_resumed_one_makes_the_rest() {
+    let columns = [scratch("seed"), cell("a", &["seed"]), cell("b", &["a"])];
+    let config = PipelineConfig { row_groups: 1, ..rows(6, 4) };
+    let mut rig = Rig::start(columns.clone(), config.clone());
+    for label in ["seed:0", "a:0.0", "a:0.1", "b:0.0"] {
+        rig.succeed(label);
+    }
+    rig.end("a:0.2", FAILED);
+    rig.drain_run();
+    rig.end("b:0.1", rate_limited(Duration::from_secs(9)));
+    rig.succeed("a:0.3");
+    let [group] = &rig.handed_out[..] else { panic!("{:?}", rig.handed_out) };
+    let dropped: Vec<_> = group.dropped.iter().map(|dropped| dropped.row).collect();
+    assert_eq!((&group.live[..], &dropped[..], &group.unmade[..]), (&[0][..], &[2][..], &[1, 3][..]));
+    rig.saved(0);
+    let report = rig.report();
+    assert_eq!((report.rows_out, report.rows_dropped, report.rows_unmade, report.rows_not_started), (1, 1, 2, 2));
+    assert_eq!(report.row_groups_done, 0, "a row group that is saved in part is not done");
+
+    let missing_rows = [1..2, 3..4].into();
+    let mut rest = Rig::start(columns, PipelineConfig { missing_rows, ..config });
+    assert_eq!(rest.running_names(), ["seed:0"], "the rows are read again");
+    rest.run_well();
+    let spawned: Vec<_> = rest.spawned.iter().map(|task| rest.label(task)).collect();
+    assert_eq!(spawned[1..5], ["a:0.1", "a:0.3", "b:0.1", "b:0.3"]);
+    assert_eq!((&rest.handed_out[0].live[..], rest.handed_out[0].rows), (&[1, 3][..], 4));
+    let report = rest.report();
+    assert_eq!((report.rows_resumed, report.rows_in, report.rows_out, report.row_groups_done), (2, 4, 4, 2));
+}
+
+#[test]
+fn a_partial_row_group_whose_rows_depend_on_each_other_is_made_anew() {
+    let config = PipelineConfig { row_groups: 1, ..rows(2, 2) };
+    let mut rig = Rig::start([cell("a", &[]), whole("w", &["a"]), cell("b", &["w"])], config.clone());
+    for label in ["a:0.0", "a:0.1", "w:0", "b:0.0"] {
+        rig.succeed(label);
+    }
+    rig.drain_run();
+    rig.end("b:0.1", TaskOutcome::Cancelled);
+    assert_eq!((rig.handed_out.len(), rig.report().rows_out, rig.report().rows_unmade), (0, 0, 2));
+    let columns = [cell("a", &[]), whole("w", &["a"])];
+    let plan = columns.into_iter().fold(PlanBuilder::new(), PlanBuilder::column).build().unwrap();
+    let refused = Pipeline::new(plan, PipelineConfig { missing_rows: [0..1].into(), ..config }).unwrap_err();
+    assert!(refused.to_string().contains("missing_rows"), "{refused}");
+}
+
+#[test]
+fn missing_rows_that_cannot_be_are_refused() {
+    let refused = |missing: &[core::ops::Range<u64>]| {
+        let plan = PlanBuilder::new().column(cell("a", &[])).build().unwrap();
+        let config = PipelineConfig { done_row_groups: [0].into(), missing_rows: missing.into(), ..rows(10, 4) };
+        Pipeline::new(plan, config).unwrap_err().to_string()
+    };
+    for wrong in [&[5..5][..], &[9..11], &[8..9, 5..6], &[5..6, 6..7]] {
+        assert!(refused(wrong).contains("ascending ranges of rows of this run"), "{wrong:?}");
+    }
+    assert!(refused(&[3..5]).contains("not in `done_row_groups`"));
 }
 
 #[test]
@@ -157,11 +217,11 @@ fn delayed_and_deferred_tasks_do_not_survive_a_cancel() {
     rig.end("a:0.1", retry(RetryKind::Timeout));
     rig.cancel();
     rig.end("a:0.2", TaskOutcome::Cancelled);
-    assert_eq!((rig.ends, rig.report().rows_dropped), (1, 3));
+    assert_eq!((rig.ends, rig.report().rows_unmade), (1, 3));
 }
 
 #[test]
-fn early_shutdown_saves_the_complete_rows_of_partial_groups_and_says_which_are_lost() {
+fn early_shutdown_saves_the_complete_rows_of_partial_groups_and_says_which_are_dropped_or_unmade() {
     let config = PipelineConfig { shutdown_window: 4, row_groups: 1, ..rows(20, 10) };
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], config);
     for label in ["a:0.0", "a:0.1", "b:0.0"] {
@@ -176,22 +236,23 @@ fn early_shutdown_saves_the_complete_rows_of_partial_groups_and_says_which_are_l
     rig.succeed("a:0.4");
     rig.end_all(FAILED);
     assert_eq!(rig.handed_out[0].live, [0, 1]);
-    assert_eq!(rig.handed_out[0].dropped.len(), 8);
+    assert_eq!((rig.handed_out[0].dropped.len(), &rig.handed_out[0].unmade[..]), (7, &[4][..]));
     rig.saved(0);
     assert_eq!(*stop(&rig), StopReason::EarlyShutdown { failures: 2, window: 4 });
-    assert_eq!((rig.report().rows_out, rig.report().rows_dropped, rig.report().rows_not_started), (2, 8, 10));
-    let (a, b) = (Some("a".to_string()), Some("b".to_string()));
-    let failed = DropReason::Failed(FailureKind::Request);
-    assert_eq!(rig.dropped(), [(a, failed, 7), (b, DropReason::Stopped, 1)]);
+    let report = rig.report();
+    assert_eq!((report.rows_out, report.rows_dropped, report.rows_unmade, report.rows_not_started), (2, 7, 1, 10));
+    assert_eq!(rig.dropped(), [("a".to_string(), DropReason::Failed(FailureKind::Request), 7)]);
 }
 
 #[test]
-fn a_partial_row_group_without_a_complete_row_is_not_saved() {
+fn a_partial_row_group_without_a_row_that_is_complete_or_dropped_is_not_saved() {
     let config = PipelineConfig { shutdown_window: 1, ..rows(4, 2) };
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], config);
     rig.end("a:0.0", FAILED);
     rig.end_all(TaskOutcome::Success);
-    assert_eq!((rig.handed_out.len(), rig.ends, rig.report().rows_dropped), (0, 1, 4));
+    assert_eq!(rig.handed_out.iter().map(|group| group.row_group).collect::<Vec<_>>(), [0]);
+    rig.saved(0);
+    assert_eq!((rig.ends, rig.report().rows_dropped, rig.report().rows_unmade), (1, 1, 3));
 }
 
 #[test]
@@ -220,7 +281,7 @@ fn a_provider_that_only_ever_says_no_stops_the_run_when_patience_ends() {
     );
     let group = ["p".to_string(), "m".to_string()].into();
     assert_eq!(*stop(&rig), StopReason::ProviderExhausted { group, waited: Duration::from_secs(3) });
-    assert_eq!(rig.dropped(), [(Some("b".to_string()), DropReason::Stopped, 2)]);
+    assert_eq!((rig.report().rows_dropped, rig.report().rows_unmade), (0, 2));
 }
 
 #[test]
@@ -240,7 +301,8 @@ fn a_failed_checkpoint_stops_the_run_and_keeps_its_row_group() {
     let unsaved: Vec<_> = rig.pipeline.unsaved().map(|group| (group.row_group, group.live)).collect();
     assert_eq!(unsaved, [(0, [0, 1].into())]);
     let failed = DropReason::Failed(FailureKind::Request);
-    assert_eq!(rig.dropped(), [(None, DropReason::Unsaved, 2), (Some("a".to_string()), failed, 1)]);
+    assert_eq!(rig.dropped(), [("a".to_string(), failed, 1)]);
+    assert_eq!(rig.report().rows_unmade, 2);
 }
 
 #[test]
@@ -254,7 +316,7 @@ fn a_bug_stops_the_run_with_its_cause_and_is_no_dropped_row() {
     assert_eq!(*stop(&rig), StopReason::Fatal { column, row_group: 1, cause });
     assert_eq!(stop(&rig).to_string(), "fatal error in column number 0 of row group 1: index out of bounds");
     assert_eq!(rig.report().columns[0].tasks.fatal, 1);
-    assert_eq!(rig.dropped(), [(Some("a".to_string()), DropReason::Stopped, 4)]);
+    assert_eq!((rig.report().rows_dropped, rig.report().rows_unmade), (0, 4));
 }
 
 #[test]
@@ -287,7 +349,7 @@ fn work_that_nothing_can_move_is_reported_as_stuck_with_the_reason() {
     let StopReason::Stuck { why } = stop(&rig) else { panic!("{:?}", rig.report()) };
     assert!(why.contains("2 tasks of 1 row groups are open, 2 of them queued"), "{why}");
     assert!(why.contains("shut"), "{why}");
-    assert_eq!(rig.report().rows_dropped, 2);
+    assert_eq!(rig.report().rows_unmade, 2);
 }
 
 #[test]
@@ -327,7 +389,7 @@ fn stopping(stop: StopKind, aborts: bool) -> (Option<u32>, SchedulerFact) {
     (None, SchedulerFact::JobStopping { stop, aborts })
 }
 
-fn discarded(row_group: u32, reason: DropReason, rows: u32) -> (Option<u32>, SchedulerFact) {
+fn discarded(row_group: u32, reason: DiscardReason, rows: u32) -> (Option<u32>, SchedulerFact) {
     (Some(row_group), SchedulerFact::RowGroupDiscarded { reason, rows })
 }
 
@@ -339,7 +401,7 @@ fn a_stop_with_nothing_queued_is_told_and_so_is_each_row_group_that_it_discards(
     rig.cancel();
     assert_eq!(told(&mut rig), [stopping(StopKind::Cancelled, true)]);
     rig.end_all(TaskOutcome::Cancelled);
-    let gone = |row_group| discarded(row_group, DropReason::Stopped, 2);
+    let gone = |row_group| discarded(row_group, DiscardReason::Stopped, 2);
     assert_eq!(told(&mut rig), [gone(0), gone(1)], "a complete row is lost with its row group");
 }
 
@@ -352,7 +414,7 @@ fn a_stop_that_becomes_stricter_or_has_a_worse_reason_is_told_again_and_any_othe
     rig.end("a:0.1", FAILED);
     assert_eq!(told(&mut rig), [], "it stops already");
     rig.answer_save(0, Err("disk full".into()));
-    let unsaved = discarded(0, DropReason::Unsaved, 0);
+    let unsaved = discarded(0, DiscardReason::Unsaved, 0);
     assert_eq!(told(&mut rig), [stopping(StopKind::CheckpointFailed, false), unsaved]);
     rig.cancel();
     assert_eq!(told(&mut rig), [stopping(StopKind::CheckpointFailed, true)]);
@@ -387,10 +449,11 @@ fn a_run_whose_provider_cannot_be_used_finishes_what_it_can_and_then_stops() {
     rig.succeed("b:0.1");
     assert_eq!(rig.ends, 0);
     rig.saved(0);
+    assert_eq!((&rig.handed_out[1].live[..], &rig.handed_out[1].unmade[..]), (&[0][..], &[1][..]));
+    rig.saved(1);
     assert!(is_unavailable(&rig), "{:?}", stop(&rig));
     let report = rig.report();
-    assert_eq!((report.rows_out, report.rows_not_started, rig.handed_out.len()), (2, 6, 1));
-    assert!(rig.dropped().iter().all(|(_, reason, _)| *reason == DropReason::Stopped));
+    assert_eq!((report.rows_out, report.rows_dropped, report.rows_unmade, report.rows_not_started), (3, 0, 1, 6));
 }
 
 #[test]

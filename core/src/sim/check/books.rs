@@ -51,6 +51,15 @@ impl Rules {
         let before = u64::from(row_group) * size;
         self.config.rows.saturating_sub(before).min(size) as u32
     }
+
+    /// The rows of a row group that an earlier run has made or dropped, where this run makes the rest of it.
+    pub(super) fn kept_rows(&self, row_group: u32) -> BTreeSet<u32> {
+        let first = u64::from(row_group) * u64::from(self.config.row_group_size);
+        let is_missing =
+            |row: &u32| self.config.missing_rows.iter().any(|rows| rows.contains(&(first + u64::from(*row))));
+        let (missing, kept): (BTreeSet<u32>, BTreeSet<u32>) = (0..self.rows_of(row_group)).partition(is_missing);
+        if missing.is_empty() { BTreeSet::new() } else { kept }
+    }
 }
 
 /// A column and a row of it.
@@ -68,6 +77,7 @@ pub(super) enum Done {
 pub(super) struct GroupBook {
     pub(super) rows: u32,
     done: Map<Place, Done>,
+    /// Rows that are not to be made: given up, or left to earlier runs.
     pub(super) dropped: BTreeSet<u32>,
     /// Workers.
     pub(super) running: u32,
@@ -134,7 +144,7 @@ impl Books {
         self.groups.get(&row_group)
     }
 
-    pub(super) fn on_event(&mut self, event: &SchedulerEvent) {
+    pub(super) fn on_event(&mut self, rules: &Rules, event: &SchedulerEvent) {
         let Some(row_group) = event.correlation.row_group else {
             if let SchedulerFact::QueueDrained { discarded: 1.. } = event.fact {
                 self.groups.values_mut().for_each(|group| group.queued = 0);
@@ -142,8 +152,9 @@ impl Books {
             return;
         };
         match event.fact {
-            SchedulerFact::RowGroupAdmitted { rows, .. } => {
-                self.groups.insert(row_group, GroupBook { rows, ..GroupBook::default() });
+            SchedulerFact::RowGroupAdmitted { .. } => {
+                let (rows, dropped) = (rules.rows_of(row_group), rules.kept_rows(row_group));
+                self.groups.insert(row_group, GroupBook { rows, dropped, ..GroupBook::default() });
             }
             SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. } => {
                 self.groups.remove(&row_group);

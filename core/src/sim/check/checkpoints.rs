@@ -1,5 +1,7 @@
-//! A row group is saved once, when no worker of it is left and every row is complete or dropped. Each one that is admitted is
-//! told to be saved or to be discarded, once.
+//! A row group is saved once, when no worker of it is left and every row is complete or dropped. A stop that
+//! aborts nothing saves the complete rows of one that is not, if its rows do not depend on each other; rows
+//! that are not complete then are unmade, and a complete row is never left behind. Each one that is admitted
+//! is told to be saved or to be discarded, once.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -7,17 +9,29 @@ use alloc::format;
 use super::books::{Books, GroupBook, Rules};
 use super::{Check, Handover, Law, Verdict, hold};
 use crate::map::Map;
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
-use crate::pipeline::{ColumnId, DropReason, FinishedRowGroup, RunReport};
+use crate::pipeline::event::{SchedulerEvent, SchedulerFact, StopKind};
+use crate::pipeline::{ColumnId, FinishedRowGroup, RunReport, Strategy};
 
 /// The row groups that were handed out.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Checkpoints {
-    /// With the rows to be saved; those of done ones are kept for the end.
-    out: Map<u32, u32>,
+    /// With the rows to be saved and those that are unmade.
+    out: Map<u32, (u32, u32)>,
     saved: BTreeSet<u32>,
     /// Admitted, and neither saved nor discarded.
     in_work: BTreeSet<u32>,
+    stop: Stop,
+}
+
+/// What is known of the end of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stop {
+    #[default]
+    None,
+    /// Row groups that are not complete are saved in part.
+    InPart,
+    /// They are not saved.
+    Strict,
 }
 
 impl Checkpoints {
@@ -26,7 +40,7 @@ impl Checkpoints {
         let Some(book) = books.group(row_group) else {
             return Err(format!("row group {row_group} is saved, and is not in work"));
         };
-        let before = self.out.insert(row_group, group.live.len() as u32);
+        let before = self.out.insert(row_group, (group.live.len() as u32, group.unmade.len() as u32));
         hold(before.is_none(), || format!("row group {row_group} is saved twice"))?;
         let (running, queued) = (book.running, book.queued);
         hold(running + queued == 0, || format!("it is saved with {running} workers and {queued} tasks queued"))?;
@@ -40,7 +54,35 @@ impl Checkpoints {
                 hold(is_done, || format!("row {row} of row group {row_group} lacks column {}", column.index()))?;
             }
         }
+        let is_part = !group.unmade.is_empty();
+        let may_be = self.stop == Stop::InPart && are_independent(rules);
+        hold(!is_part || may_be, || format!("row group {row_group} is saved in part"))?;
+        let unmade = |row: &&u32| {
+            rules
+                .plan
+                .order()
+                .iter()
+                .all(|column| book.is_done(&rules.plan, (*column, is_cell(column).then_some(**row))))
+        };
+        let complete = group.unmade.iter().find(unmade);
+        complete
+            .map_or(Ok(()), |row| Err(format!("row {row} of row group {row_group} is complete, and left unmade")))?;
         accounted(book, group)
+    }
+
+    /// A row group is discarded: not one that a stop has to save in part.
+    fn discard(&self, rules: &Rules, row_group: u32, book: &GroupBook) -> Verdict {
+        let is_due = self.stop == Stop::InPart && are_independent(rules) && !rules.config.pre_batch_hook;
+        if !is_due || self.out.contains_key(&row_group) {
+            return Ok(());
+        }
+        let is_complete = |row: &u32| {
+            let place = |column: &ColumnId| (*column, rules.is_cell(*column).then_some(*row));
+            !book.dropped.contains(row)
+                && rules.plan.order().iter().all(|column| book.is_done(&rules.plan, place(column)))
+        };
+        let lost = (0..book.rows).find(is_complete);
+        lost.map_or(Ok(()), |row| Err(format!("row {row} of row group {row_group} is complete, and thrown away")))
     }
 
     fn leave(&mut self, row_group: u32) -> Verdict {
@@ -55,19 +97,27 @@ fn is_whole(rules: &Rules, group: &FinishedRowGroup) -> Verdict {
     hold(rows == rules.rows_of(row_group) && first_row == first, || {
         format!("row group {row_group} is saved as {rows} rows from row {first_row}")
     })?;
-    let listed = group.live.iter().copied().chain(group.dropped.iter().map(|dropped| dropped.row));
-    let distinct: BTreeSet<u32> = listed.clone().filter(|row| *row < rows).collect();
-    hold(distinct.len() == rows as usize && listed.count() == rows as usize, || {
-        format!("not every row of row group {row_group} is either saved or dropped, once")
+    let listed = group.live.iter().chain(&group.unmade).copied().chain(group.dropped.iter().map(|dropped| dropped.row));
+    let mut distinct: BTreeSet<u32> = listed.clone().filter(|row| *row < rows).collect();
+    let (kept, count) = (rules.kept_rows(row_group), listed.count());
+    let is_once = distinct.len() == count && distinct.is_disjoint(&kept);
+    distinct.extend(kept);
+    hold(is_once && distinct.len() == rows as usize, || {
+        format!("not every row of row group {row_group} is saved, dropped or unmade, once")
     })
 }
 
-/// Whether each row was given up before, or was left over by a stop.
+/// Whether rows do not depend on the others of their row group.
+fn are_independent(rules: &Rules) -> bool {
+    rules.plan.columns().iter().all(|column| matches!(column.strategy, Strategy::Cell | Strategy::FromScratch))
+}
+
+/// Whether each row that is dropped was given up before, and no other.
 fn accounted(book: &GroupBook, group: &FinishedRowGroup) -> Verdict {
     let is_told = |row: u32| book.dropped.contains(&row);
-    let unknown = group.dropped.iter().find(|row| !is_told(row.row) && row.reason != DropReason::Stopped);
+    let unknown = group.dropped.iter().find(|row| !is_told(row.row));
     unknown.map_or(Ok(()), |row| Err(format!("{row:?} of row group {} was never given up", group.row_group)))?;
-    let revived = group.live.iter().find(|row| is_told(**row));
+    let revived = group.live.iter().chain(&group.unmade).find(|row| is_told(**row));
     revived.map_or(Ok(()), |row| Err(format!("row {row} of row group {} was given up before", group.row_group)))
 }
 
@@ -75,10 +125,18 @@ impl Check for Checkpoints {
     const LAW: Law = Law::Checkpoints;
 
     fn on_event(&mut self, rules: &Rules, books: &Books, event: &SchedulerEvent) -> Verdict {
+        if let SchedulerFact::JobStopping { stop, aborts } = event.fact {
+            self.stop = match stop {
+                StopKind::WoundDown => Stop::None,
+                StopKind::CheckpointFailed | StopKind::HookFailed => Stop::Strict,
+                _ if aborts || self.stop == Stop::Strict => Stop::Strict,
+                _ => Stop::InPart,
+            };
+        }
         let Some(row_group) = event.correlation.row_group else { return Ok(()) };
         match event.fact {
             SchedulerFact::RowGroupAdmitted { rows, .. } => {
-                let expected = rules.rows_of(row_group);
+                let expected = rules.rows_of(row_group) - rules.kept_rows(row_group).len() as u32;
                 hold(rows == expected, || format!("row group {row_group} has {rows} rows, not {expected}"))?;
                 let is_done = rules.config.done_row_groups.contains(&row_group) || self.saved.contains(&row_group);
                 hold(!is_done, || format!("row group {row_group} was admitted, and is saved already"))?;
@@ -88,15 +146,24 @@ impl Check for Checkpoints {
             SchedulerFact::WorkerSpawned { .. } => hold(!self.out.contains_key(&row_group), || {
                 format!("a worker was started for row group {row_group} after it was handed out")
             }),
-            SchedulerFact::RowGroupCheckpointed { rows } => {
+            SchedulerFact::RowGroupCheckpointed { rows, unmade } => {
                 let expected = self.out.remove(&row_group);
                 self.saved.insert(row_group);
                 self.leave(row_group)?;
-                hold(expected == Some(rows), || format!("{rows} rows were saved; handed out were {expected:?}"))
+                hold(expected == Some((rows, unmade)), || {
+                    format!("{rows} rows were saved and {unmade} unmade; handed out were {expected:?}")
+                })
             }
-            SchedulerFact::RowGroupDiscarded { .. } => {
-                let busy = books.group(row_group).map_or(0, |book| book.running);
-                hold(busy == 0, || format!("row group {row_group} is discarded with {busy} workers"))?;
+            SchedulerFact::RowGroupDiscarded { rows, .. } => {
+                if let Some(book) = books.group(row_group) {
+                    let busy = book.running;
+                    hold(busy == 0, || format!("row group {row_group} is discarded with {busy} workers"))?;
+                    let expected = book.rows - book.dropped.len() as u32;
+                    hold(rows == expected, || {
+                        format!("{rows} rows of row group {row_group} are unmade, not {expected}")
+                    })?;
+                    self.discard(rules, row_group, book)?;
+                }
                 self.leave(row_group)
             }
             _ => Ok(()),

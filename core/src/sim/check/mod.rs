@@ -18,8 +18,8 @@
 //! | `leases` | no worker starts without a lease, none ends twice, and all leases come back |
 //! | `fifo` | tasks that ask for the same in the same fairness group start in the order they came |
 //! | `hooks` | hooks are called once and in their place, and rows that one left out are gone |
-//! | `checkpoints` | a row group is saved once, when every row of it is complete or dropped; each leaves once, saved or discarded |
-//! | `rows` | rows in = rows out + rows dropped, each with a counted reason |
+//! | `checkpoints` | a row group is saved once, when every row of it is complete or dropped, or by a stop in part; each leaves once, saved or discarded |
+//! | `rows` | rows in = rows out + rows dropped + rows unmade, each dropped one with a counted reason, and none unmade without a stop |
 //! | `stops` | after a stop nothing starts, no call either, and every stop is told |
 //!
 //! Memory is bounded by the row groups in work; each event costs O(out-degree of its column) or less, but for a task of
@@ -80,7 +80,7 @@ pub enum Law {
     Fifo,
     /// Hooks are called once and in their place.
     Hooks,
-    /// A row group is saved once, and complete, or discarded.
+    /// A row group is saved once, complete or by a stop in part, or discarded.
     Checkpoints,
     /// No row is lost or doubled.
     Rows,
@@ -276,7 +276,7 @@ impl RunChecker {
             self, at, task, stream once order caps joined leases fifo hooks checkpoints rows stops,
             |check| check.on_event(rules, books, event)
         );
-        self.books.on_event(event);
+        books.on_event(rules, event);
         Ok(())
     }
 

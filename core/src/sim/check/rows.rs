@@ -1,28 +1,35 @@
-//! Rows in = rows out + rows dropped, each with a counted reason.
+//! Rows in = rows out + rows dropped + rows unmade, each dropped one with a counted reason. Only a run that
+//! stops leaves rows unmade.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 
 use super::books::{Books, Rules};
 use super::{Check, Handover, Law, Verdict, hold};
 use crate::map::Map;
 use crate::pipeline::RunReport;
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+use crate::pipeline::event::{SchedulerEvent, SchedulerFact, StopKind};
 
 /// The rows that came in and went out.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Balance {
     rows_in: u64,
     rows_out: u64,
+    /// Rows that were told to be unmade.
+    rows_unmade: u64,
     /// Rows of the row groups that are handed out and not answered.
     handed_out: Map<u32, u64>,
 }
 
 impl Balance {
-    fn balance(&self, rows_out: u64, rows_dropped: u64) -> Verdict {
-        let Self { rows_in, rows_out: saved, .. } = *self;
+    fn balance(&self, rows_out: u64, rows_dropped: u64, rows_unmade: u64) -> Verdict {
+        let Self { rows_in, rows_out: saved, rows_unmade: left, .. } = *self;
         hold(rows_out == saved, || format!("{rows_out} rows are said to be saved; {saved} are"))?;
-        hold(rows_in == rows_out + rows_dropped, || {
-            format!("{rows_in} rows came in, {rows_out} went out and {rows_dropped} were dropped")
+        hold(rows_unmade == left, || format!("{rows_unmade} rows are said to be unmade; {left} are"))?;
+        hold(rows_in == rows_out + rows_dropped + rows_unmade, || {
+            format!(
+                "{rows_in} rows came in, {rows_out} went out, {rows_dropped} were dropped, {rows_unmade} are unmade"
+            )
         })
     }
 }
@@ -33,7 +40,15 @@ impl Check for Balance {
     fn on_event(&mut self, _: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
         match event.fact {
             SchedulerFact::RowGroupAdmitted { rows, .. } => self.rows_in += u64::from(rows),
-            SchedulerFact::JobCompleted { rows_out, rows_dropped, .. } => self.balance(rows_out, rows_dropped)?,
+            SchedulerFact::RowGroupCheckpointed { unmade: rows, .. }
+            | SchedulerFact::RowGroupDiscarded { rows, .. } => {
+                self.rows_unmade += u64::from(rows);
+            }
+            SchedulerFact::JobCompleted { stop, rows_out, rows_dropped, rows_unmade } => {
+                self.balance(rows_out, rows_dropped, rows_unmade)?;
+                let stopped = !matches!(stop, StopKind::Completed | StopKind::WoundDown);
+                hold(stopped || rows_unmade == 0, || format!("{rows_unmade} rows are unmade without a stop"))?;
+            }
             _ => {}
         }
         Ok(())
@@ -54,12 +69,18 @@ impl Check for Balance {
     }
 
     fn on_end(&mut self, rules: &Rules, report: &RunReport) -> Verdict {
-        self.balance(report.rows_out, report.rows_dropped)?;
+        self.balance(report.rows_out, report.rows_dropped, report.rows_unmade)?;
         let reasons: u64 = report.dropped.iter().map(|count| count.rows).sum();
         let dropped = report.rows_dropped;
         hold(reasons == dropped, || format!("{dropped} rows were dropped, {reasons} of them with a reason"))?;
-        let resumed = rules.config.done_row_groups.iter().collect::<alloc::collections::BTreeSet<_>>();
-        let resumed: u64 = resumed.into_iter().map(|row_group| u64::from(rules.rows_of(*row_group))).sum();
+        let config = &rules.config;
+        let done = config.done_row_groups.iter().copied().collect::<BTreeSet<u32>>();
+        let resumed: u64 = done.into_iter().map(|row_group| u64::from(rules.rows_of(row_group))).sum();
+        let size = u64::from(config.row_group_size);
+        let parts = config.missing_rows.iter().flat_map(|rows| rows.start / size..=(rows.end - 1) / size);
+        let parts: BTreeSet<u64> = parts.collect();
+        let kept: usize = parts.into_iter().map(|row_group| rules.kept_rows(row_group as u32).len()).sum();
+        let resumed = resumed + kept as u64;
         let all = resumed + self.rows_in + report.rows_not_started;
         let rows = rules.config.rows;
         hold(all == rows, || format!("{rows} rows were to be made; {all} are accounted for"))

@@ -4,7 +4,8 @@ use super::*;
 use crate::lease::ReleaseAnswer;
 use crate::pipeline::event::{Correlation, Interest, SchedulerFact, StopKind};
 use crate::pipeline::{
-    Column, DropReason, Effect, FailureKind, Pipeline, PlanBuilder, RetryKind, Strategy, Task, TaskOutcome,
+    Column, DiscardReason, DropReason, Effect, FailureKind, Pipeline, PlanBuilder, RetryKind, Strategy, Task,
+    TaskOutcome,
 };
 use crate::request::event::{Interest as RequestInterest, RequestEventKind, RequestFact};
 use crate::request::{Acquire, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestLease};
@@ -461,14 +462,18 @@ fn a_checkpoint_that_is_doubled_incomplete_or_alters_the_rows_is_found() {
         group.live.push(revived.row);
     };
     assert_eq!(forge(revive), Law::Checkpoints, "a dropped row is saved");
+    let leave = |group: &mut FinishedRowGroup| group.unmade.extend(group.live.pop());
+    assert_eq!(forge(leave), Law::Checkpoints, "a complete row is left unmade");
 }
 
 #[test]
 fn rows_that_are_lost_or_dropped_without_a_reason_are_found() {
     let mut lost = record();
     let end = lost.steps.len() - 1;
-    let SchedulerFact::JobCompleted { stop, rows_out, rows_dropped } = lost.event(end).fact else { panic!("the end") };
-    lost.event(end).fact = SchedulerFact::JobCompleted { stop, rows_out: rows_out - 1, rows_dropped };
+    let SchedulerFact::JobCompleted { stop, rows_out, rows_dropped, rows_unmade } = lost.event(end).fact else {
+        panic!("the end")
+    };
+    lost.event(end).fact = SchedulerFact::JobCompleted { stop, rows_out: rows_out - 1, rows_dropped, rows_unmade };
     assert_eq!(lost.broken(), Law::Rows, "a saved row is not counted");
     let mut silent = record();
     silent.report.dropped.retain(|count| count.reason != DropReason::PreBatch);
@@ -492,7 +497,7 @@ fn a_row_group_that_leaves_twice_or_never_is_found() {
     let at = record().find(saved);
     let mut discarded = record().steps[at].clone();
     if let Step::Event(event) = &mut discarded {
-        event.fact = SchedulerFact::RowGroupDiscarded { reason: DropReason::Unsaved, rows: 1 };
+        event.fact = SchedulerFact::RowGroupDiscarded { reason: DiscardReason::Unsaved, rows: 1 };
     }
     assert_eq!(record().with(at, discarded).broken(), Law::Checkpoints, "it is discarded and then saved");
     assert_eq!(record().without(at).broken(), Law::Checkpoints, "it never leaves");

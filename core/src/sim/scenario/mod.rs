@@ -49,6 +49,7 @@ mod surroundings;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -140,6 +141,9 @@ pub struct Scenario {
     /// Row groups that an earlier run has saved \[none\].
     #[serde(default)]
     pub done_row_groups: Vec<u32>,
+    /// The rows to make of row groups that an earlier run has saved in part, as ascending ranges \[none\].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_rows: Vec<Range<u64>>,
     /// What the hook after the seeds does \[there is none\].
     #[serde(default)]
     pub pre_batch: Option<PreBatch>,
@@ -195,6 +199,7 @@ impl Default for Scenario {
             retry_floor: config.retry_floor,
             retry_ceiling: config.retry_ceiling,
             done_row_groups: config.done_row_groups,
+            missing_rows: config.missing_rows,
             pre_batch: None,
             post_batch: None,
             checkpoint: Answering::default(),
@@ -386,6 +391,7 @@ impl Scenario {
             pre_batch_hook: self.pre_batch.is_some(),
             post_batch_hook: self.post_batch.is_some(),
             done_row_groups: self.done_row_groups.clone(),
+            missing_rows: self.missing_rows.clone(),
             ..PipelineConfig::default()
         }
     }

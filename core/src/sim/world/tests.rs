@@ -112,6 +112,19 @@ fn hooks_and_checkpoints_take_their_time_and_fail_where_they_are_told_to() {
 }
 
 #[test]
+fn a_drained_run_keeps_parts_of_row_groups_and_one_of_missing_rows_makes_just_those() {
+    let then = ScenarioColumn { after: ["a".to_string()].into(), ..calling("b", "m") };
+    let base = scenario(40, &[model("m", 3)], &[calling("a", "m"), then]);
+    let parts = (1..60).map(|ms| run(&Scenario { drain_at: Some(millis(ms)), ..base.clone() }));
+    let part = parts.filter(|report| report.stop == StopReason::Drained && report.rows_out % 4 > 0).last();
+    let report = part.expect("one of them stops in a row group");
+    assert!(report.rows_unmade > 0 && report.rows_dropped == 0, "{report:?}");
+    let report = run(&Scenario { missing_rows: [2..3, 5..7].into(), done_row_groups: [3].into(), ..base });
+    assert_eq!((report.rows_resumed, report.rows_in, report.rows_out), (3 + 2 + 4, 31, 31));
+    assert_eq!((report.columns[0].tasks.succeeded, report.stop), (31, StopReason::Completed));
+}
+
+#[test]
 fn a_run_is_wound_down_where_the_scenario_says() {
     let base = scenario(40, &[model("m", 2)], &[calling("a", "m")]);
     let report = run(&Scenario { wind_down_at: Some(millis(15)), ..base });

@@ -1,5 +1,5 @@
 import { FAILURE_KINDS, type FailureKind, RETRY_KINDS, type RetryKind } from "./outcomes.js";
-import { BLOCKS, type DropReason, dropReason, type Hook, type RowGroupBlock, type Stop } from "./report.js";
+import { BLOCKS, DISCARDS, type DiscardReason, type DropReason, dropReason, type Hook, type RowGroupBlock, type Stop } from "./report.js";
 
 /** How a task ended. */
 export type TaskEnd =
@@ -20,7 +20,7 @@ export interface PipelineEventFacts {
   /** The run stops before everything is made; told again when a stop becomes stricter. */
   job_stopping: { readonly stop: Stop["reason"]; readonly aborts: boolean };
   /** The run is over. */
-  job_completed: { readonly stop: Stop["reason"]; readonly rowsOut: number; readonly rowsDropped: number };
+  job_completed: { readonly stop: Stop["reason"]; readonly rowsOut: number; readonly rowsDropped: number; readonly rowsUnmade: number };
   /** Where the run stands: told whenever a row group has left. */
   health_snapshot: {
     readonly running: number;
@@ -30,6 +30,7 @@ export interface PipelineEventFacts {
     readonly rowGroupsDone: number;
     readonly rowsOut: number;
     readonly rowsDropped: number;
+    readonly rowsUnmade: number;
   };
   /** A task waits for no upstream any more. */
   dependency_ready: object;
@@ -41,10 +42,10 @@ export interface PipelineEventFacts {
   row_group_admission_blocked: { readonly reason: RowGroupBlock };
   /** The control loop wants another number of row groups. */
   row_group_target_changed: { readonly from: number; readonly to: number };
-  /** A row group was saved, and is gone. */
-  row_group_checkpointed: { readonly rows: number };
+  /** A row group was saved, and is gone; `unmade`: the rows of it that the run stopped before. */
+  row_group_checkpointed: { readonly rows: number; readonly unmade: number };
   /** A row group was not saved, and never will be by this run. */
-  row_group_discarded: { readonly reason: DropReason; readonly rows: number };
+  row_group_discarded: { readonly reason: DiscardReason; readonly rows: number };
   /** A hook failed. Its words are in the report. */
   hook_failed: { readonly hook: Hook };
   /** The run stops itself: too many of the latest final outcomes were failures. */
@@ -164,7 +165,7 @@ const dropped: Reading<{ reason: DropReason; rows: number }> = (of) => ({ reason
 const READINGS: { readonly [Kind in PipelineEventKind]: Reading<PipelineEventFacts[Kind]> } = {
   job_started: (of) => ({ rows: at(of, 0), rowGroups: at(of, 1), resumed: at(of, 2) }),
   job_stopping: (of) => ({ stop: named(STOPS, of[0], "stuck"), aborts: of[1] === 1 }),
-  job_completed: (of) => ({ stop: named(STOPS, of[0], "stuck"), rowsOut: at(of, 1), rowsDropped: at(of, 2) }),
+  job_completed: (of) => ({ stop: named(STOPS, of[0], "stuck"), rowsOut: at(of, 1), rowsDropped: at(of, 2), rowsUnmade: at(of, 3) }),
   health_snapshot: (of) => ({
     running: at(of, 0),
     queued: at(of, 1),
@@ -173,14 +174,15 @@ const READINGS: { readonly [Kind in PipelineEventKind]: Reading<PipelineEventFac
     rowGroupsDone: at(of, 4),
     rowsOut: at(of, 5),
     rowsDropped: at(of, 6),
+    rowsUnmade: at(of, 7),
   }),
   dependency_ready: nothing,
   ready_enqueued: queued,
   row_group_admitted: (of) => ({ rows: at(of, 0), active: at(of, 1) }),
   row_group_admission_blocked: (of) => ({ reason: named<RowGroupBlock>(BLOCKS, of[0], "at_cap") }),
   row_group_target_changed: (of) => ({ from: at(of, 0), to: at(of, 1) }),
-  row_group_checkpointed: (of) => ({ rows: at(of, 0) }),
-  row_group_discarded: dropped,
+  row_group_checkpointed: (of) => ({ rows: at(of, 0), unmade: at(of, 1) }),
+  row_group_discarded: (of) => ({ reason: named<DiscardReason>(DISCARDS, of[0], "stopped"), rows: at(of, 1) }),
   hook_failed: (of) => ({ hook: of[0] === 0 ? "pre_batch" : "post_batch" }),
   early_shutdown: (of) => ({ failures: at(of, 0), window: at(of, 1) }),
   provider_degraded: (of) => ({ retryable: at(of, 0), window: at(of, 1), resource: some(of[2]) }),

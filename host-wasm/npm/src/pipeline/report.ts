@@ -22,16 +22,19 @@ export interface TaskCounts {
   readonly skippedWithUpstream: number;
 }
 
-/** Why a row is not in the output. */
+/** Why a row was given up. */
 export type DropReason =
   | { readonly reason: "failed"; readonly kind: FailureKind }
   | { readonly reason: "retries_exhausted"; readonly kind: RetryKind }
-  | { readonly reason: "worker_lost" | "stopped" | "unsaved" | "pre_batch" | "hook_failed" | "unknown" };
+  | { readonly reason: "worker_lost" | "pre_batch" | "unknown" };
 
-/** Rows that are not in the output, by cause. */
+/** Why a row group was not saved. */
+export type DiscardReason = (typeof DISCARDS)[number];
+
+/** Rows that were given up, by cause. */
 export type DroppedRows = DropReason & {
-  /** The column that failed or was still missing; `null` for complete rows that were not saved. */
-  readonly column: string | null;
+  /** The column that failed, or was still missing when the hook left the rows out. */
+  readonly column: string;
   /** How many rows. */
   readonly rows: number;
   /** The first few different messages of the errors behind it. */
@@ -55,7 +58,7 @@ export type Stop =
 /** A hook of a row group. */
 export type Hook = "pre_batch" | "post_batch";
 
-/** What a run did. `rows = rowsResumed + rowsIn + rowsNotStarted`, and `rowsIn = rowsOut + rowsDropped`. */
+/** What a run did. `rows = rowsResumed + rowsIn + rowsNotStarted`, and `rowsIn = rowsOut + rowsDropped + rowsUnmade`. */
 export interface Report {
   /** Why it ended. */
   readonly stop: Stop;
@@ -67,15 +70,17 @@ export interface Report {
   readonly rowsIn: number;
   /** Complete rows this run saved. */
   readonly rowsOut: number;
-  /** Rows this run began and did not save. */
+  /** Rows this run gave up. */
   readonly rowsDropped: number;
+  /** Rows this run began, and neither saved nor gave up, because it stopped. */
+  readonly rowsUnmade: number;
   /** Rows of row groups that were never begun. */
   readonly rowsNotStarted: number;
   /** `rowsDropped` by column and reason. */
   readonly dropped: readonly DroppedRows[];
   /** Row groups of the whole run. */
   readonly rowGroups: number;
-  /** Row groups saved, by earlier runs too. */
+  /** Row groups saved with every row made or dropped, by earlier runs too. */
   readonly rowGroupsDone: number;
   /** The tasks of each column, by its name, in the order of definition. */
   readonly columns: Readonly<Record<string, TaskCounts>>;
@@ -94,6 +99,8 @@ export interface Progress {
   readonly rowsDone: number;
   /** Rows given up. */
   readonly rowsDropped: number;
+  /** Rows of row groups that have left without them, because the run stops. */
+  readonly rowsUnmade: number;
   /** Row groups of the whole run. */
   readonly rowGroupsTotal: number;
   /** Row groups saved, by earlier runs too. */
@@ -130,7 +137,9 @@ export const BLOCKS = [
   "at_cap",
 ] as const;
 
-const REASONS = ["worker_lost", "stopped", "unsaved", "pre_batch", "hook_failed"] as const;
+export const DISCARDS = ["stopped", "unsaved", "hook_failed"] as const;
+
+const REASONS = ["worker_lost", "pre_batch"] as const;
 
 export function dropReason(code: number): DropReason {
   const kind = code >> 4;
@@ -182,6 +191,7 @@ export function readProgress(numbers: ArrayLike<number>, names: readonly string[
     rowsTotal: from.next(),
     rowsDone: from.next(),
     rowsDropped: from.next(),
+    rowsUnmade: from.next(),
     rowGroupsTotal: from.next(),
     rowGroupsDone: from.next(),
     rowGroupsActive: from.next(),
@@ -211,6 +221,7 @@ export function readReport(
     rowsIn: from.next(),
     rowsOut: from.next(),
     rowsDropped: from.next(),
+    rowsUnmade: from.next(),
     rowsNotStarted: from.next(),
     rowGroups: from.next(),
     rowGroupsDone: from.next(),
@@ -218,7 +229,7 @@ export function readReport(
   };
   const dropped = Array.from({ length: from.next() }, (): DroppedRows => {
     const [column, code, rows] = [from.next(), from.next(), from.next()];
-    return { column: names[column] ?? null, ...dropReason(code), rows, messages: messages(column, code) };
+    return { column: names[column] ?? "", ...dropReason(code), rows, messages: messages(column, code) };
   });
   return { stop, ...head, dropped, columns: from.counts(names) };
 }

@@ -44,12 +44,14 @@ export interface Batch {
   readonly rows: number;
 }
 
-/** A row group that is done: what it began with, and what is left. */
+/** A row group to save: what it began with, and what became of it. */
 export interface FinishedRowGroup extends Batch {
   /** The complete rows, counted from 0 within the row group: one for each row that is handed over. */
   readonly live: readonly number[];
-  /** The others. */
+  /** The rows that were given up. */
   readonly dropped: readonly (DropReason & { readonly row: number; readonly column: string })[];
+  /** The rows that the run stopped before; mostly none. A row group that has some is not done. */
+  readonly unmade: readonly number[];
 }
 
 /** What a run needs of its pipeline. */
@@ -137,9 +139,17 @@ export class PipelineRun {
         this.#tasks.delete(slot);
         task.stop();
       },
-      step: (step: number, rowGroup: number, firstRow: number, rows: number, live: Uint32Array, dropped: Uint32Array) => {
-        // Both are views of the module's memory, which moves.
-        void this.#step(step, this.#finished(rowGroup, firstRow, rows, Array.from(live), Array.from(dropped)));
+      step: (
+        step: number,
+        rowGroup: number,
+        firstRow: number,
+        rows: number,
+        live: Uint32Array,
+        dropped: Uint32Array,
+        unmade: Uint32Array,
+      ) => {
+        // They are views of the module's memory, which moves.
+        void this.#step(step, this.#finished(rowGroup, firstRow, rows, Array.from(live), Array.from(dropped), Array.from(unmade)));
       },
       warn: (group: string, retryable: number, window: number) => {
         guarded(() => this.#plan.degraded?.({ group, retryable, window }));
@@ -350,12 +360,12 @@ export class PipelineRun {
     return { gate, key, signal: task.signal, lend: () => this.#core.lend(task.slot, task.generation) };
   }
 
-  #finished(rowGroup: number, firstRow: number, rows: number, live: readonly number[], dropped: readonly number[]): FinishedRowGroup {
+  #finished(rowGroup: number, firstRow: number, rows: number, live: readonly number[], dropped: readonly number[], unmade: readonly number[]): FinishedRowGroup {
     const lost = Array.from({ length: dropped.length / 3 }, (_, index) => {
       const [row, column, code] = dropped.slice(3 * index, 3 * index + 3);
       return { row: row ?? 0, column: this.#names[column ?? 0] ?? "", ...dropReason(code ?? 15) };
     });
-    return { rowGroup, firstRow, rows, live, dropped: lost };
+    return { rowGroup, firstRow, rows, live, dropped: lost, unmade };
   }
 
   /** A hook or a checkpoint from its beginning to its answer. Never rejects. */

@@ -36,6 +36,11 @@ export interface PipelineSettings {
   readonly yieldWhileWaiting?: boolean;
   /** Row groups that an earlier run has saved, counted from 0: they are skipped and count as done. */
   readonly doneRowGroups?: Iterable<number>;
+  /**
+   * The rows to make of row groups that an earlier run has saved in part, with the run's numbers, ascending. A row group that has one
+   * of them is of these rows alone.
+   */
+  readonly missingRows?: Iterable<number>;
 }
 
 /** Settings of the control loop over row groups. */
@@ -146,7 +151,7 @@ function refuseUnknown(what: string, given: object, known: readonly string[]): v
   if (stranger !== undefined) throw new RangeError(`${what} has no setting \`${stranger}\`; there are ${known.join(", ")}`);
 }
 
-const OTHERS = ["adaptive", "policy", "resources", "yieldWhileWaiting", "doneRowGroups"];
+const OTHERS = ["adaptive", "policy", "resources", "yieldWhileWaiting", "doneRowGroups", "missingRows"];
 /** The names of all settings. */
 export const SETTINGS: readonly string[] = [...Object.keys(RULES), ...OTHERS];
 
@@ -154,7 +159,7 @@ export const SETTINGS: readonly string[] = [...Object.keys(RULES), ...OTHERS];
 export function applySettings(draft: PipelineDraft, settings: PipelineSettings, known: readonly string[]): void {
   refuseUnknown("a pipeline", settings, known);
   apply(draft, "", settings, RULES);
-  const { adaptive, policy, resources, yieldWhileWaiting, doneRowGroups } = settings;
+  const { adaptive, policy, resources, yieldWhileWaiting, doneRowGroups, missingRows } = settings;
   if (yieldWhileWaiting !== undefined) draft.set(YIELD_WHILE_WAITING, yieldWhileWaiting ? 1 : 0);
   if (adaptive !== undefined) {
     refuseUnknown("`adaptive`", adaptive, Object.keys(ADAPTIVE_RULES));
@@ -174,6 +179,7 @@ export function applySettings(draft: PipelineDraft, settings: PipelineSettings, 
     draft.resource(name, wholeNumber(`resources.${name}`, limit, 1));
   }
   for (const group of doneRowGroups ?? []) draft.done(wholeNumber("doneRowGroups", group, 0, 2 ** 28 - 1));
+  for (const row of missingRows ?? []) draft.missing(wholeNumber("missingRows", row, 0, Number.MAX_SAFE_INTEGER));
 }
 
 /** The core's names of settings that have others here. */
