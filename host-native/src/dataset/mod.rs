@@ -213,6 +213,13 @@ impl fmt::Display for DatasetError {
 
 impl std::error::Error for DatasetError {}
 
+/// All rows of the Parquet file at `path`, none if it has none.
+#[cfg(feature = "parquet")]
+pub(crate) fn parquet_rows(path: &Path) -> Result<Vec<Row>, DatasetError> {
+    let table = parquet::check(path)?;
+    table.read(0..table.rows)
+}
+
 fn check_columns(path: &Path, line: u64, columns: &[String]) -> Result<(), DatasetError> {
     for (index, column) in columns.iter().enumerate() {
         if column.trim().is_empty() {

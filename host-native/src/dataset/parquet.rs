@@ -337,7 +337,7 @@ mod tests {
         let columns = vec![("n".to_string(), ValueKind::Integer)];
         let layout = Layout { format: RowFormat::Parquet, columns };
         let mut file = File::create(&path).unwrap();
-        layout.write((0..100).map(|row| json!({ "n": row })), &mut file).unwrap();
+        layout.write((0..100).map(|row| crate::row_file::FileRow::Made(json!({ "n": row }))), &mut file).unwrap();
         let mut dataset = check(&path).unwrap();
         for rows in [0..20, 40..50, 50..60, 30..40, 25..25] {
             dataset.pass_over(rows);

@@ -168,7 +168,9 @@ fn row_groups_that_are_done_are_passed_over_where_the_run_has_them() {
     let columns = vec![("note".to_string(), ValueKind::Integer)];
     let layout = Layout { format: RowFormat::Parquet, columns };
     let mut file = std::fs::File::create(&path).unwrap();
-    layout.write((0..50).map(|row| serde_json::json!({ "note": row })), &mut file).unwrap();
+    layout
+        .write((0..50).map(|row| crate::row_file::FileRow::Made(serde_json::json!({ "note": row }))), &mut file)
+        .unwrap();
     let text = format!("{MODEL}[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{{{ note }}}}\"\n");
     let file = PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).unwrap();
     let mut job = Job::resolve(&file, Dataset::load(&path, DatasetFormat::Parquet).unwrap()).unwrap();

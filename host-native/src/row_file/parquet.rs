@@ -1,6 +1,7 @@
 //! Rows as a Parquet file of one row group, compressed with Snappy.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, Type as Physical};
@@ -13,20 +14,36 @@ use parquet::schema::types::{Type, TypePtr};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::{FileRow, StoredRow};
+use crate::dataset::Row;
 use crate::kind::ValueKind;
 
 pub(super) fn write<T: Serialize>(
     columns: &[(String, ValueKind)],
-    rows: impl IntoIterator<Item = T>,
+    rows: impl IntoIterator<Item = FileRow<T>>,
     file: &mut (impl Write + Send),
 ) -> io::Result<()> {
-    let rows = rows.into_iter().map(|row| super::fields(&row)).collect::<io::Result<Vec<_>>>()?;
+    let fields = |row: FileRow<T>| Ok((super::fields(&row)?, matches!(row, FileRow::Stored(_))));
+    let rows = rows.into_iter().map(fields).collect::<io::Result<Vec<_>>>()?;
     write_file(columns, &rows, file).map_err(io::Error::other)
 }
 
+/// The rows of the file at `path`, each with its number, which is in the first column.
+pub(super) fn read(columns: &[(String, ValueKind)], path: &Path) -> io::Result<Vec<(u64, StoredRow)>> {
+    let rows = crate::dataset::parquet_rows(path).map_err(io::Error::other)?;
+    let read = |values: Row| {
+        let number = values.first().and_then(Value::as_u64);
+        let number = number.ok_or_else(|| super::invalid("a row has no row number".to_string()))?;
+        let fields = columns.iter().map(|(name, _)| name.clone()).zip(values.into_vec());
+        Ok((number, StoredRow::Fields(fields.collect())))
+    };
+    rows.into_iter().map(read).collect()
+}
+
+/// `rows`: each with whether it stood in a file before.
 fn write_file(
     columns: &[(String, ValueKind)],
-    rows: &[Map<String, Value>],
+    rows: &[(Map<String, Value>, bool)],
     file: &mut (impl Write + Send),
 ) -> Result<()> {
     let fields = columns.iter().map(|(name, kind)| field(name, *kind)).collect::<Result<Vec<_>>>()?;
@@ -41,7 +58,8 @@ fn write_file(
         let Some(column) = group.next_column()? else {
             return Err(ParquetError::General(format!("there is no place for the column {name}")));
         };
-        let values: Vec<&Value> = rows.iter().map(|row| row.get(name).unwrap_or(&Value::Null)).collect();
+        let values: Vec<(&Value, bool)> =
+            rows.iter().map(|(row, is_stored)| (row.get(name).unwrap_or(&Value::Null), *is_stored)).collect();
         write_column(column, *kind, &values)
             .map_err(|error| ParquetError::General(format!("the column `{name}`: {error}")))?;
     }
@@ -77,14 +95,14 @@ fn field(name: &str, kind: ValueKind) -> Result<TypePtr> {
     Ok(Arc::new(built))
 }
 
-fn write_column(mut column: SerializedColumnWriter<'_>, kind: ValueKind, values: &[&Value]) -> Result<()> {
+fn write_column(mut column: SerializedColumnWriter<'_>, kind: ValueKind, values: &[(&Value, bool)]) -> Result<()> {
     match column.untyped() {
         ColumnWriter::BoolColumnWriter(writer) => {
-            let (present, levels) = optional(values, Value::as_bool)?;
+            let (present, levels) = optional(values, |value, _| value.as_bool())?;
             writer.write_batch(&present, Some(&levels), None)?;
         }
         ColumnWriter::Int64ColumnWriter(writer) => {
-            let (present, levels) = optional(values, whole_number)?;
+            let (present, levels) = optional(values, |value, _| whole_number(value))?;
             writer.write_batch(&present, Some(&levels), None)?;
         }
         ColumnWriter::DoubleColumnWriter(writer) if kind == ValueKind::Numbers => {
@@ -92,11 +110,11 @@ fn write_column(mut column: SerializedColumnWriter<'_>, kind: ValueKind, values:
             writer.write_batch(&present, Some(&levels), Some(&repeats))?;
         }
         ColumnWriter::DoubleColumnWriter(writer) => {
-            let (present, levels) = optional(values, Value::as_f64)?;
+            let (present, levels) = optional(values, |value, _| value.as_f64())?;
             writer.write_batch(&present, Some(&levels), None)?;
         }
         ColumnWriter::ByteArrayColumnWriter(writer) => {
-            let (present, levels) = optional(values, |value| text(value, kind))?;
+            let (present, levels) = optional(values, |value, is_stored| text(value, kind, is_stored))?;
             writer.write_batch(&present, Some(&levels), None)?;
         }
         _ => return Err(ParquetError::General("a column has a type that no row has".to_string())),
@@ -106,15 +124,15 @@ fn write_column(mut column: SerializedColumnWriter<'_>, kind: ValueKind, values:
 
 /// The values that are there, and for each row whether it has one. A value that the column's type cannot hold is an
 /// error: to leave it out would change the data.
-fn optional<T>(values: &[&Value], read: impl Fn(&Value) -> Option<T>) -> Result<(Vec<T>, Vec<i16>)> {
+fn optional<T>(values: &[(&Value, bool)], read: impl Fn(&Value, bool) -> Option<T>) -> Result<(Vec<T>, Vec<i16>)> {
     let mut present = Vec::with_capacity(values.len());
     let mut levels = Vec::with_capacity(values.len());
-    for value in values {
+    for &(value, is_stored) in values {
         levels.push(i16::from(!value.is_null()));
         if value.is_null() {
             continue;
         }
-        match read(value) {
+        match read(value, is_stored) {
             Some(value) => present.push(value),
             None => return Err(ParquetError::General(format!("its type cannot hold {value}"))),
         }
@@ -130,11 +148,12 @@ fn whole_number(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| float().map(|number| number as i64))
 }
 
-/// A text as it is; anything else, and everything in a column of anything, as JSON. Null is null in both.
-fn text(value: &Value, kind: ValueKind) -> Option<ByteArray> {
+/// A text as it is; anything else, and everything in a column of anything, as JSON, which what stood in a
+/// file is already. Null is null in both.
+fn text(value: &Value, kind: ValueKind, is_stored: bool) -> Option<ByteArray> {
     let text = match value {
         Value::Null => return None,
-        Value::String(text) if kind != ValueKind::Json => text.clone(),
+        Value::String(text) if is_stored || kind != ValueKind::Json => text.clone(),
         other => other.to_string(),
     };
     Some(ByteArray::from(text.into_bytes()))
@@ -142,9 +161,9 @@ fn text(value: &Value, kind: ValueKind) -> Option<ByteArray> {
 
 /// Levels as the three-level list of the format has them: 0 no list, 1 an empty one, 2 an element; an element that goes
 /// on with a list repeats at 1.
-fn lists(values: &[&Value]) -> (Vec<f64>, Vec<i16>, Vec<i16>) {
+fn lists(values: &[(&Value, bool)]) -> (Vec<f64>, Vec<i16>, Vec<i16>) {
     let (mut present, mut levels, mut repeats) = (Vec::new(), Vec::new(), Vec::new());
-    for value in values {
+    for (value, _) in values {
         let numbers = value.as_array().map(|list| list.iter().filter_map(Value::as_f64).collect::<Vec<f64>>());
         match numbers {
             Some(numbers) if !numbers.is_empty() => {
@@ -186,7 +205,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("r.parquet");
         let mut file = std::fs::File::create(&path).unwrap();
-        write(&columns, rows, &mut file).unwrap();
+        write(&columns, rows.map(FileRow::Made), &mut file).unwrap();
         let dataset = Dataset::load(&path, DatasetFormat::Parquet).unwrap();
         assert_eq!(dataset.columns(), kinds.map(|(name, _)| name));
         let read: Vec<Value> =
@@ -201,7 +220,8 @@ mod tests {
         assert_eq!(whole_number(&json!(3.0)), Some(3));
         assert_eq!(whole_number(&json!(3.5)), None);
         let columns = [("n".to_string(), ValueKind::Integer)];
-        let error = write(&columns, [json!({ "n": u64::MAX })], &mut Vec::new()).unwrap_err().to_string();
+        let error =
+            write(&columns, [FileRow::Made(json!({ "n": u64::MAX }))], &mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains("the column `n`: ") && error.contains("18446744073709551615"), "{error}");
     }
 
@@ -210,7 +230,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("r.parquet");
         let columns = [("n".to_string(), ValueKind::Integer), ("v".to_string(), ValueKind::Numbers)];
-        write(&columns, Vec::<Value>::new(), &mut std::fs::File::create(&path).unwrap()).unwrap();
+        write(&columns, Vec::<FileRow<Value>>::new(), &mut std::fs::File::create(&path).unwrap()).unwrap();
         let error = Dataset::load(&path, DatasetFormat::Parquet).unwrap_err();
         assert_eq!(error.message, "the dataset is empty: expected at least one row");
     }
@@ -224,7 +244,7 @@ mod tests {
         assert!(error.message.starts_with("this is not a Parquet file: "), "{error}");
         let columns = vec![("a".to_string(), ValueKind::Text)];
         let mut whole = Vec::new();
-        write(&columns, (0..50).map(|row| json!({"a": format!("text {row}")})), &mut whole).unwrap();
+        write(&columns, (0..50).map(|row| FileRow::Made(json!({"a": format!("text {row}")}))), &mut whole).unwrap();
         for at in (0..whole.len()).step_by(3) {
             let mut broken = whole.clone();
             broken[at] ^= 0x55;
@@ -240,7 +260,7 @@ mod tests {
         let path = scratch.path().join("r.parquet");
         let columns = vec![("n".to_string(), ValueKind::Integer)];
         let mut file = std::fs::File::create(&path).unwrap();
-        write(&columns, (0..300).map(|row| json!({ "n": row })), &mut file).unwrap();
+        write(&columns, (0..300).map(|row| FileRow::Made(json!({ "n": row }))), &mut file).unwrap();
         let dataset = Dataset::load(&path, DatasetFormat::Parquet).unwrap();
         for start in [40, 0, 20, 60, 250, 100, 0] {
             let rows = dataset.read(start..start + 20).unwrap();
