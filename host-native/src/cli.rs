@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tidegate_core::limit::{LimitChoice, TideConfig, VegasConfig};
+use tidegate_core::pipeline::DropReason;
 
 use crate::error::Exit;
 use crate::mock::flags::{FaultFlag, ListenAddress, ModelFlag};
@@ -274,9 +275,13 @@ pub struct RunArgs {
     /// Replace what an earlier run wrote to the output directory
     #[arg(long)]
     pub overwrite: bool,
-    /// Go on where an earlier run of the same pipeline stopped or was killed; begin if there was none
+    /// Go on where an earlier run of the same job stopped or was killed, also to more rows; begin if there
+    /// was none
     #[arg(long, conflicts_with = "overwrite")]
     pub resume: bool,
+    /// With --resume: also make rows again that were dropped, for these reasons or for any
+    #[arg(long, value_name = "REASON,...", requires = "resume", value_parser = parse_reasons)]
+    pub retry_dropped: Option<Option<Reasons>>,
     /// Write every command of the scheduler to a decision log, for `tidegate replay`
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
@@ -311,6 +316,19 @@ pub struct RunArgs {
     /// Print progress, messages and the summary as JSON objects, one a line, to standard output
     #[arg(long, conflicts_with_all = ["quiet", "plan"])]
     pub json: bool,
+}
+
+/// Why rows were dropped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reasons(pub Vec<DropReason>);
+
+fn parse_reasons(text: &str) -> Result<Reasons, String> {
+    let reason = |name: &str| {
+        let known = || DropReason::ALL.map(DropReason::name).join(", ");
+        DropReason::from_name(name)
+            .ok_or_else(|| format!("no row is dropped for `{name}`; the reasons are {}", known()))
+    };
+    text.split(',').map(|name| reason(name.trim())).collect::<Result<_, _>>().map(Reasons)
 }
 
 /// Rows of a dataset, from the first up to and without the second.
@@ -423,6 +441,22 @@ mod tests {
             assert!(Cli::try_parse_from(format!("tidegate p.toml {wrong}").split(' ')).is_err(), "{wrong}");
         }
         assert_eq!(parse("tidegate p.toml --max-cost 1.5").max_cost, Money::new(1.5));
+    }
+
+    #[test]
+    fn dropped_rows_are_made_again_by_reason_and_only_in_a_resumed_run() {
+        let again = |line: &str| parse(line).retry_dropped.map(|reasons| reasons.map(|Reasons(reasons)| reasons));
+        assert_eq!(again("tidegate p.toml --resume"), None);
+        assert_eq!(again("tidegate p.toml --resume --retry-dropped"), Some(None));
+        let two = [DropReason::from_name("timeout").unwrap(), DropReason::from_name("request").unwrap()];
+        assert_eq!(again("tidegate p.toml --resume --retry-dropped timeout,request"), Some(Some(two.to_vec())));
+        assert!(Cli::try_parse_from(["tidegate", "p.toml", "--retry-dropped"]).is_err());
+        let refused =
+            Cli::try_parse_from(["tidegate", "p.toml", "--resume", "--retry-dropped", "weather"]).unwrap_err();
+        assert!(
+            refused.to_string().contains("no row is dropped for `weather`; the reasons are request, "),
+            "{refused}"
+        );
     }
 
     #[test]

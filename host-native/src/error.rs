@@ -31,7 +31,7 @@ pub enum Exit {
     RowsDropped = 6,
     /// A check failed: a law of the simulation, a target of the suite, or the baseline.
     ChecksFailed = 7,
-    /// The next call might have passed the limit of `--max-cost`. Finished row groups are on disk.
+    /// The next call might have passed the limit of `--max-cost`. Complete rows are on disk.
     CostLimit = 8,
     /// Interrupted (Ctrl-C or a termination signal). Finished row groups are on disk.
     Interrupted = 130,
@@ -72,7 +72,7 @@ impl Exit {
             Self::Output => "the output directory is not empty, or cannot be written",
             Self::RowsDropped => "the run came to its end, but rows were dropped (the summary says why)",
             Self::ChecksFailed => "a check failed: a law of the simulation, a target of the suite, or the baseline",
-            Self::CostLimit => "the limit of --max-cost was reached; finished row groups are on disk",
+            Self::CostLimit => "the limit of --max-cost was reached; complete rows are on disk",
             Self::Interrupted => "interrupted; finished row groups are on disk",
         }
     }

@@ -266,6 +266,13 @@ impl Job {
         }
     }
 
+    /// What the values of the output columns after the row number are, in order.
+    #[must_use]
+    pub fn output_types(&self) -> Vec<ValueKind> {
+        let generated = self.columns.iter().map(|column| column.kind);
+        self.dataset.kinds().iter().copied().chain(generated).collect()
+    }
+
     /// The output columns after the row number, in order.
     #[must_use]
     pub fn output_columns(&self) -> Vec<String> {

@@ -1,9 +1,11 @@
 //! Kinds of values: what a column of a typed format, such as Parquet, can be declared as before its values are there.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What all values of a column are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ValueKind {
     /// Nothing but null.
     #[default]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use tidegate_native::check::check;
-use tidegate_native::cli::{CheckArgs, Cli, Command, MockArgs, ProxyArgs, RunArgs, TimelineArgs};
+use tidegate_native::cli::{CheckArgs, Cli, Command, MockArgs, ProxyArgs, Reasons, RunArgs, TimelineArgs};
 use tidegate_native::dry_run;
 use tidegate_native::error::{Error, Exit};
 use tidegate_native::mock::command::serve_until_interrupted;
@@ -102,8 +102,9 @@ fn check_pipeline(args: CheckArgs) -> Exit {
 fn request(args: RunArgs) -> RunRequest {
     let (out, existing) = args.output();
     let RunArgs { pipeline, record, events, trace, plan, limit, rows, max_cost, report, .. } = args;
+    let retry_dropped = args.retry_dropped.map(|reasons| reasons.map_or_else(Vec::new, |Reasons(reasons)| reasons));
     let rows = rows.map(|rows| rows.start..rows.end);
-    RunRequest { pipeline, out, existing, record, events, trace, plan, rows, limit, max_cost, report }
+    RunRequest { pipeline, out, existing, retry_dropped, record, events, trace, plan, rows, limit, max_cost, report }
 }
 
 fn run_pipeline(args: RunArgs) -> Exit {

@@ -3,7 +3,7 @@
 //! Everything that can be wrong with the input is found before the output directory is touched and the first call is
 //! made ([`preflight`](crate::preflight)); then the plan and the limits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write as _};
@@ -16,11 +16,12 @@ use std::time::Duration as StdDuration;
 
 use tidegate_core::driver::{self, Progress, RunHandle};
 use tidegate_core::observe::{RunFigures, Sinks};
-use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig, Strategy, TaskCounts};
+use tidegate_core::pipeline::{AdaptiveRowGroups, DropReason, Pipeline, PipelineConfig, Plan, Strategy, TaskCounts};
 use tidegate_core::replay::{Header, Recorded, Sequence, merge};
 use tidegate_core::request::{HealthConfig, RequestConfig};
+use tokio::task::JoinHandle;
 
-use crate::dataset::DatasetError;
+use crate::dataset::{Dataset, DatasetError, DatasetFormat};
 use crate::error::{Error, Exit};
 use crate::example;
 use crate::fill::Caller;
@@ -32,7 +33,8 @@ use crate::observe::Watch;
 use crate::observe::jsonl::{EventNames, ResourceName};
 use crate::observe::trace::TraceFile;
 use crate::output::{
-    DoneRowGroups, Existing, FilePlace, Identity, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputError, RunState,
+    DoneRowGroups, Earlier, Existing, FilePlace, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, OutputDirectory,
+    OutputError, OutputSpec, RunState, hash, keep_earlier,
 };
 use crate::pipeline_file::{ColumnKind, Endpoint, ModelSpec, PipelineFile};
 use crate::preflight::{Preflight, Ready};
@@ -42,7 +44,7 @@ use crate::record::LogWriter;
 use crate::report::{Timeline, page};
 use crate::spend::{Ledger, Money};
 use crate::summary::Summary;
-use crate::verdict::{Ending, summarise};
+use crate::verdict::{Ending, summarise, usage};
 use crate::workload::{DATASET_NAME, JobWork, Written};
 
 /// What to run and where to write.
@@ -54,6 +56,8 @@ pub struct RunRequest {
     pub out: PathBuf,
     /// What to do about output that is there already.
     pub existing: Existing,
+    /// Makes rows again that were dropped for these reasons; none: for any reason.
+    pub retry_dropped: Option<Vec<DropReason>>,
     /// Where to write a decision log, if one is wanted.
     pub record: Option<PathBuf>,
     /// Where to write the events of the run, if anywhere.
@@ -86,11 +90,13 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let config = pipeline_config(&file, rows);
     // Whatever is wrong with the settings shows before the output is touched.
     Pipeline::new(job.plan.clone(), config.clone()).map_err(|error| Error::Setting(error.to_string()))?;
-    let manifest = manifest(&name, &file, &job, request.pipeline.is_none())?;
-    let (output, place) = claim(request, &manifest)?;
-    let output = Arc::new(output.with_layout(job.layout(file.output.format)));
+    let spec = output_spec(request, manifest(&name, &file, &job, request.pipeline.is_none())?, &file, &job);
+    let (output, place) = claim(request, &spec)?;
+    let output = Arc::new(output);
+    models.ledger().lock().carry(output.used().spent);
     job.pass_over(output.done().iter(), file.run.row_group_size.get());
-    let config = PipelineConfig { done_row_groups: output.done().iter().collect(), ..config };
+    let (done_row_groups, missing_rows) = (output.done().iter().collect(), output.missing().to_vec());
+    let config = PipelineConfig { done_row_groups, missing_rows, ..config };
     let watch = Watch::new(&job.plan, &config, &file.run, models.gate());
     let mut watch = watch.with_file(&file, request.max_cost);
     let header = Header::new(&job.plan, &config, &requests);
@@ -106,32 +112,35 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
         // A reader that went away is no reason not to run.
         let _ = writeln!(io::stdout(), "{}", watch.capacity());
     }
-    let columns = task_totals(&job, &output, &manifest);
+    let columns = task_totals(&job, &output, &spec.manifest);
     let count = columns.len();
     screen.say(&format!("{name}: {rows} rows, {count} columns to fill, output in {}", request.out.display()));
     let earlier = output.earlier();
-    if earlier.row_groups > 0 {
-        screen
-            .say(&format!("resumed: {} rows in {} row groups are there already", earlier.rows_out, earlier.row_groups));
+    if earlier != Earlier::default() {
+        let Earlier { rows_out, rows_dropped, .. } = earlier;
+        screen.say(&format!("resumed: {rows_out} rows are there already, and {rows_dropped} stay dropped"));
     }
 
     let work = Arc::new(JobWork::new(job, callers, Arc::clone(&output)));
     let calls = if file.run.pressure_advisory { models.calls() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
     let run = driver::run_through(host, pipeline, Arc::clone(&work), models.gate(), &calls).with_sinks(sinks);
-    let watched = Watched { work: &work, columns: &columns, models: &models };
+    let watched = Watched { work: &work, columns: &columns, models: &models, output: &output };
     let mut timeline = Timeline::default();
     let ended = drive(run, &watched, &mut log, screen, &mut timeline).await?;
     let ending = Ending { figures: watch.close(models.gate()), ..ended };
     let mut summary = summarise(&name, &file, rows, &ending, &models, &work, &output);
+    summary.retry = (summary.rows_dropped() > 0).then(|| retry_command(request));
     watch.complaints().iter().for_each(|complaint| screen.say(complaint));
     // The rows are on disk, whatever becomes of what is written about them.
     let report = request.report.as_ref().map_or(Ok(()), |path| {
-        let written = std::fs::write(path, page(&summary, &timeline, watch.capacity()));
+        let earlier = if request.existing == Existing::Resume { keep_earlier(path) } else { Ok(()) };
+        let written = earlier.and_then(|()| std::fs::write(path, page(&summary, &timeline, watch.capacity())));
         written.map_err(|source| OutputError::Io { path: path.clone(), source })
     });
     let written = work.written();
-    for error in [close(&output, &summary, written, &watch), report].into_iter().filter_map(Result::err) {
+    let closed = close(&output, &summary, &written, &usage(&models), &watch);
+    for error in [closed, report].into_iter().filter_map(Result::err) {
         screen.say(&format!("error: {error}"));
         summary.exit = Exit::Output;
         summary.stopped.get_or_insert_with(|| error.to_string());
@@ -141,20 +150,49 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
 
 /// The output directory and the place of the decision log, once every file that is asked for can be written; or nothing, and
 /// everything is as it was.
-fn claim(request: &RunRequest, manifest: &Manifest) -> Result<(OutputDirectory, Option<FilePlace>), Error> {
+fn claim(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Option<FilePlace>), Error> {
     let RunRequest { record, events, trace, report, .. } = request;
     let mut places = Vec::new();
     let claimed = [record, events, trace, report].into_iter().flatten().try_for_each(|path| {
         places.push(FilePlace::open(path).map_err(|source| OutputError::Io { path: path.clone(), source })?);
         Ok(())
     });
-    match claimed.and_then(|()| OutputDirectory::prepare(&request.out, request.existing, manifest)) {
+    match claimed.and_then(|()| OutputDirectory::prepare(&request.out, request.existing, spec)) {
         Ok(output) => Ok((output, record.is_some().then(|| places.swap_remove(0)))),
         Err(error) => {
             places.into_iter().for_each(FilePlace::give_up);
             Err(error.into())
         }
     }
+}
+
+/// What the job writes, and how.
+fn output_spec(request: &RunRequest, manifest: Manifest, file: &PipelineFile, job: &Job) -> OutputSpec {
+    let is_text = matches!(file.seed.format, DatasetFormat::Csv | DatasetFormat::Jsonl);
+    OutputSpec {
+        manifest,
+        layout: job.layout(file.output.format),
+        keeps_parts: job.plan.keeps_parts(),
+        retry_dropped: request.retry_dropped.clone(),
+        dataset: (is_text && request.pipeline.is_some()).then(|| file.seed.path.clone()),
+    }
+}
+
+/// The command that makes the dropped rows of the job again.
+fn retry_command(request: &RunRequest) -> String {
+    let RunRequest { pipeline, out, rows, limit, max_cost, .. } = request;
+    let mut words = vec!["tidegate".to_string(), "run".to_string()];
+    words.extend(pipeline.as_ref().map(|path| path.display().to_string()));
+    words.extend(["--out".to_string(), out.display().to_string()]);
+    if let Some(Range { start, end }) = rows {
+        let end = if *end == u64::MAX { String::new() } else { end.to_string() };
+        words.extend(["--rows".to_string(), format!("{start}..{end}")]);
+    }
+    words.extend(limit.iter().flat_map(|limit| ["--limit".to_string(), limit.to_string()]));
+    words.extend(max_cost.iter().flat_map(|most| ["--max-cost".to_string(), most.exact()]));
+    words.extend(["--resume".to_string(), "--retry-dropped".to_string()]);
+    // No word of a command line has a NUL, which alone cannot be quoted.
+    shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default()
 }
 
 /// The generated columns, each with the tasks that no earlier run has done.
@@ -169,15 +207,22 @@ fn task_totals(job: &Job, output: &OutputDirectory, manifest: &Manifest) -> Vec<
     job.columns.iter().map(|column| (column.name.clone(), tasks(column))).collect()
 }
 
-/// Writes down what the run came to, with those before it.
-fn close(output: &OutputDirectory, summary: &Summary, written: Written, watch: &Watch) -> Result<(), OutputError> {
+/// Writes down what the run came to, with those before it, and what it has used.
+fn close(
+    output: &OutputDirectory,
+    summary: &Summary,
+    written: &Written,
+    used: &JobTotals,
+    watch: &Watch,
+) -> Result<(), OutputError> {
     let earlier = output.earlier();
-    let closed = output.close(RunState::Ended {
+    let state = RunState::Ended {
         reason: summary.stopped.clone().unwrap_or_else(|| "completed".to_string()),
         rows_out: written.rows + earlier.rows_out,
-        rows_dropped: written.dropped + earlier.rows_dropped,
+        rows_dropped: written.rows_dropped() + earlier.rows_dropped,
         row_groups: written.row_groups + earlier.row_groups,
-    });
+    };
+    let closed = output.close(state, used);
     output.write_capacity(watch.capacity()).and(closed)
 }
 
@@ -259,23 +304,27 @@ fn manifest(name: &str, file: &PipelineFile, job: &Job, is_example: bool) -> Res
         pipeline: name.to_string(),
         row_key: job.row_key.clone(),
         columns: job.output_columns(),
+        types: if file.output.format.is_typed() { job.output_types() } else { Vec::new() },
         rows_in: job.rows.end - job.rows.start,
         row_group_size: file.run.row_group_size.get(),
         first_row: job.rows.start,
         format: file.output.format,
         identity: identity(file, is_example)?,
         done: DoneRowGroups::default(),
+        totals: JobTotals::default(),
         state: RunState::Running,
     })
 }
 
-/// What a model is to the rows that it fills.
-fn model_identity(model: &ModelSpec) -> String {
-    let ModelSpec { name, provider, model: id, endpoint, .. } = model;
+/// What a model is to the rows that it fills: `provider/model`, or a hash of its command or address, which
+/// may hold a secret.
+fn model_identity(model: &ModelSpec) -> io::Result<String> {
+    let ModelSpec { provider, model: id, endpoint, .. } = model;
+    let hashed = |text: String| hash(text.as_bytes()).map(|(hash, _)| hash);
     match endpoint {
-        Endpoint::Command { argv, .. } => format!("{name}: {argv:?}"),
-        Endpoint::Http { url, .. } => format!("{name}: {url}"),
-        Endpoint::Remote { .. } | Endpoint::Mock(_) | Endpoint::SameMock => format!("{name}: {provider}/{id}"),
+        Endpoint::Command { argv, .. } => hashed(format!("{argv:?}")),
+        Endpoint::Http { url, .. } => hashed(url.to_string()),
+        Endpoint::Remote { .. } | Endpoint::Mock(_) | Endpoint::SameMock => Ok(format!("{provider}/{id}")),
     }
 }
 
@@ -284,23 +333,30 @@ fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
     // Sorted, so that the order of keys and the layout of the file do not matter.
     let document: toml::Table =
         toml::from_str(file.source.text()).map_err(|error| Error::Internal(error.to_string()))?;
-    let columns = document.get("columns").map(ToString::to_string).unwrap_or_default();
-    // A schema may stand in a file of its own.
-    let schemas = file.columns.iter().filter_map(|column| match &column.kind {
-        ColumnKind::Llm(call) => Some(call.structure.as_ref()?.schema.as_ref()?.get_ref().to_string()),
-        _ => None,
-    });
-    let columns = format!("seed {}\n{columns}\n{}", file.run.seed, schemas.collect::<Vec<_>>().join("\n"));
+    let tables = document.get("columns").and_then(toml::Value::as_array).map_or(&[][..], Vec::as_slice);
+    let unreadable = |error: io::Error| Error::Dataset(DatasetError::unreadable(&file.seed.path, &error));
+    let mut columns = BTreeMap::new();
+    for (place, (column, table)) in file.columns.iter().zip(tables).enumerate() {
+        // A schema may stand in a file of its own.
+        let schema = match &column.kind {
+            ColumnKind::Llm(call) => call.structure.as_ref().and_then(|structure| structure.schema.as_ref()),
+            _ => None,
+        };
+        let schema = schema.map_or(String::new(), |schema| schema.get_ref().to_string());
+        let (hash, _) = hash(format!("{place}\n{table}\n{schema}").as_bytes()).map_err(unreadable)?;
+        columns.insert(column.name.get_ref().clone(), hash);
+    }
     // Those that columns call, and of a judge what it is.
     let called: BTreeSet<usize> = file.columns.iter().filter_map(|column| column.kind.model()).collect();
-    let models: BTreeSet<String> = called.into_iter().map(|at| model_identity(&file.models[at])).collect();
-    let models = format!("{models:?}");
-    let unreadable = |error: io::Error| Error::Dataset(DatasetError::unreadable(&file.seed.path, &error));
-    if is_example {
-        return Identity::of(example::dataset_bytes(), &columns, &models).map_err(unreadable);
-    }
-    let dataset = File::open(&file.seed.path).map_err(unreadable)?;
-    Identity::of(dataset, &columns, &models).map_err(unreadable)
+    let models = called.into_iter().map(|at| Ok((file.models[at].name.clone(), model_identity(&file.models[at])?)));
+    let models = models.collect::<io::Result<_>>().map_err(unreadable)?;
+    let hashed = if is_example {
+        hash(example::dataset_bytes())
+    } else {
+        hash(File::open(&file.seed.path).map_err(unreadable)?)
+    };
+    let (dataset, dataset_bytes) = hashed.map_err(unreadable)?;
+    Ok(Identity { dataset, dataset_bytes, seed: file.run.seed, columns, models })
 }
 
 /// What there is to see while a run goes on.
@@ -309,6 +365,7 @@ struct Watched<'a> {
     /// The generated columns with the tasks that they take.
     columns: &'a [(String, u64)],
     models: &'a Models,
+    output: &'a Arc<OutputDirectory>,
 }
 
 /// Writes what the machines have taken down. A log that cannot be written is given up, and the run goes on.
@@ -330,13 +387,14 @@ async fn drive(
     screen: &mut Screen,
     timeline: &mut Timeline,
 ) -> Result<Ending, Error> {
-    let Watched { work, models, .. } = watched;
+    let Watched { work, models, output, .. } = watched;
     let mut interrupts = Interrupts::listen().map_err(|error| Error::Internal(error.to_string()))?;
     let mut run = pin!(run);
     let handle = run.handle();
     let mut refresh = tokio::time::interval(REFRESH);
     let began = std::time::Instant::now();
     let (mut interrupted, mut told) = (false, false);
+    let mut keeping = None;
     let report = loop {
         tokio::select! {
             report = &mut run => break Some(report),
@@ -346,16 +404,13 @@ async fn drive(
                 screen.show(&view);
                 timeline.sample(&view);
                 take_down(log, &handle, models, screen);
-                let (kept_back, is_closed) = {
-                    let ledger = models.ledger().lock();
-                    (ledger.exhausted().is_some(), ledger.is_closed())
-                };
-                if kept_back && !told {
+                if !told && models.ledger().lock().exhausted().is_some() {
                     told = true;
                     screen.say("the next call might pass the cost limit: no other goes out, those that are out are awaited");
                 }
-                if is_closed {
-                    handle.cancel();
+                if keeping.as_ref().is_none_or(JoinHandle::is_finished) {
+                    let (output, used) = (Arc::clone(output), usage(models));
+                    keeping = Some(tokio::task::spawn_blocking(move || output.keep_usage(&used)));
                 }
             }
             signal = interrupts.next() => {
@@ -376,6 +431,10 @@ async fn drive(
             }
         }
     };
+    if let Some(keeping) = keeping {
+        // What could not be written now is written, or refused, when the run is closed.
+        let _ = keeping.await;
+    }
     work.take_warnings().iter().for_each(|warning| screen.say(warning));
     timeline.finish(view(&handle.progress(), began.elapsed(), watched));
     take_down(log, &handle, models, screen);

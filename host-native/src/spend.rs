@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! reserve     when a call is about to go out, its estimate is set aside: if
-//!                 spent + reserved + estimate > limit
+//!                 spent by the job + reserved + estimate > limit
 //!             it does not go, and from then on no other does
 //! settle      when it is answered, what it cost takes the place of the estimate
 //! ```
@@ -38,6 +38,13 @@ impl Money {
         (0.0..=1e12).contains(&amount).then(|| Self((amount * 1e12).round() as u128))
     }
 
+    /// All of it, as a command line takes it.
+    #[must_use]
+    pub fn exact(self) -> String {
+        let text = format!("{}.{:012}", self.0 / UNITS, self.0 % UNITS);
+        text.trim_end_matches('0').trim_end_matches('.').to_string()
+    }
+
     /// In whole millionths of the currency, rounded down.
     #[must_use]
     pub fn micros(self) -> u64 {
@@ -60,6 +67,30 @@ impl Money {
     #[must_use]
     pub fn less(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
+    }
+}
+
+/// An amount as text in files, to its last unit: a number of JSON is not exact everywhere.
+pub mod text {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::{Money, UNITS};
+
+    /// Writes such as `"1.500000000000"`.
+    pub fn serialize<S: Serializer>(money: &Money, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{}.{:012}", money.0 / UNITS, money.0 % UNITS))
+    }
+
+    /// Reads it back.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Money, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let read = || {
+            let (whole, part) = text.split_once('.').filter(|(_, part)| part.len() == 12)?;
+            let (whole, part) = (whole.parse::<u128>().ok()?, part.parse::<u128>().ok()?);
+            whole.checked_mul(UNITS)?.checked_add(part).map(Money)
+        };
+        read().ok_or_else(|| D::Error::custom(format!("{text:?} is no amount; expected such as \"1.500000000000\"")))
     }
 }
 
@@ -108,9 +139,10 @@ impl Price {
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     limit: Option<Money>,
+    /// By earlier runs of the job.
+    earlier: Money,
     spent: Money,
     reserved: Money,
-    calls_out: u64,
     exhausted: bool,
 }
 
@@ -121,26 +153,29 @@ impl Ledger {
         Self { limit, ..Self::default() }
     }
 
+    /// Earlier runs of the job have spent this; the limit is for all of them together.
+    pub fn carry(&mut self, earlier: Money) {
+        self.earlier = earlier;
+    }
+
     /// Sets `estimate` aside for a call that is about to go out. `false`: it may not, and no other from now on.
     pub fn reserve(&mut self, estimate: Money) -> bool {
-        let after = self.spent.plus(self.reserved).plus(estimate);
+        let after = self.earlier.plus(self.spent).plus(self.reserved).plus(estimate);
         self.exhausted |= self.limit.is_some_and(|limit| after > limit);
         if self.exhausted {
             return false;
         }
         self.reserved = self.reserved.plus(estimate);
-        self.calls_out += 1;
         true
     }
 
     /// A call for which `estimate` was set aside is over, and cost `cost`.
     pub fn settle(&mut self, estimate: Money, cost: Money) {
         self.reserved = self.reserved.less(estimate);
-        self.calls_out = self.calls_out.saturating_sub(1);
         self.spent = self.spent.plus(cost);
     }
 
-    /// What was spent.
+    /// What this run has spent.
     #[must_use]
     pub fn spent(&self) -> Money {
         self.spent
@@ -150,12 +185,6 @@ impl Ledger {
     #[must_use]
     pub fn exhausted(&self) -> Option<Money> {
         self.limit.filter(|_| self.exhausted)
-    }
-
-    /// Whether a call was kept back, and those that were out are over.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.exhausted && self.calls_out == 0
     }
 }
 
@@ -194,9 +223,7 @@ mod tests {
         assert!(!ledger.reserve(money(0.1)));
         ledger.settle(money(0.6), money(0.1));
         assert!(!ledger.reserve(money(0.0)), "one was kept back already");
-        assert!(!ledger.is_closed());
         ledger.settle(money(0.4), money(0.4));
-        assert!(ledger.is_closed());
         assert_eq!((ledger.spent(), ledger.exhausted()), (money(0.5), Some(money(1.0))));
     }
 
@@ -211,10 +238,20 @@ mod tests {
     }
 
     #[test]
+    fn the_limit_is_for_all_runs_of_a_job() {
+        let mut ledger = Ledger::new(Some(money(1.0)));
+        ledger.carry(money(0.7));
+        assert!(ledger.reserve(money(0.3)));
+        ledger.settle(money(0.3), money(0.2));
+        assert!(!ledger.reserve(money(0.2)));
+        assert_eq!(ledger.spent(), money(0.2), "of this run");
+    }
+
+    #[test]
     fn without_a_limit_everything_may_go_and_is_counted() {
         let mut ledger = Ledger::new(None);
         assert!(ledger.reserve(money(1e12)));
         ledger.settle(money(1e12), money(3.0));
-        assert_eq!((ledger.spent(), ledger.is_closed()), (money(3.0), false));
+        assert_eq!((ledger.spent(), ledger.exhausted()), (money(3.0), None));
     }
 }

@@ -10,7 +10,7 @@ use tidegate_core::pipeline::RetryableCount;
 
 use crate::error::Exit;
 use crate::idle::write_idle;
-use crate::output::Earlier;
+use crate::output::{Earlier, JobTotals, ModelTotals};
 use crate::spend::Money;
 use crate::table::{format_seconds, percent, row, slot_seconds, write_table};
 use crate::usage::Usage;
@@ -28,17 +28,21 @@ pub struct Summary {
     pub earlier: Earlier,
     /// Rows written by this run.
     pub rows_out: u64,
-    /// Rows dropped, by column and reason.
+    /// Rows of the job that are dropped, by column and reason.
     pub dropped: Vec<Dropped>,
     /// Failures that were retried, by kind and HTTP status.
     pub retryable: Vec<RetryableCount>,
-    /// Row groups written.
+    /// The command that makes them again, if there are any.
+    pub retry: Option<String>,
+    /// Row groups of which this run has left nothing to make.
     pub row_groups: u64,
     /// Generated columns, in file order.
     pub columns: Vec<ColumnSummary>,
     /// Providers, in file order of their models.
     pub providers: Vec<ProviderSummary>,
-    /// What was spent, in this currency, if the file has prices.
+    /// What all runs of the job have used, this one included.
+    pub job: JobTotals,
+    /// What this run has spent, in this currency, if the file has prices.
     pub spent: Option<(Money, String)>,
     /// Where the capacity went.
     pub figures: RunFigures,
@@ -60,11 +64,11 @@ fn in_seconds<S: Serializer>(span: &StdDuration, serializer: S) -> Result<S::Ok,
 pub struct Dropped {
     /// The column that failed.
     pub column: String,
-    /// The reason as the scheduler names it.
+    /// The name of the reason, as `--retry-dropped` takes it.
     pub reason: String,
     /// How many rows.
     pub rows: u64,
-    /// The first of them, with what happened.
+    /// The first of them in this run, with what happened.
     pub example: Option<(u64, String)>,
 }
 
@@ -127,7 +131,7 @@ pub struct CallCounts {
 }
 
 impl Summary {
-    /// Rows dropped, for all reasons together.
+    /// Rows of the job that are dropped, for all reasons together.
     #[must_use]
     pub fn rows_dropped(&self) -> u64 {
         self.dropped.iter().map(|dropped| dropped.rows).sum()
@@ -136,8 +140,7 @@ impl Summary {
     /// Rows that were neither written nor dropped, because the run stopped before them.
     #[must_use]
     pub fn rows_left(&self) -> u64 {
-        let earlier = self.earlier.rows_out + self.earlier.rows_dropped;
-        self.rows_in.saturating_sub(earlier + self.rows_out + self.rows_dropped())
+        self.rows_in.saturating_sub(self.earlier.rows_out + self.rows_out + self.rows_dropped())
     }
 
     /// The providers by name.
@@ -156,7 +159,7 @@ impl Summary {
 
     fn write_rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  rows in   {:>8}", self.rows_in)?;
-        if self.earlier.row_groups > 0 {
+        if self.earlier != Earlier::default() {
             let Earlier { rows_out, rows_dropped, row_groups } = self.earlier;
             writeln!(
                 f,
@@ -171,13 +174,7 @@ impl Summary {
             self.row_groups,
             self.output.join("rows").display()
         )?;
-        writeln!(f, "  dropped   {:>8}", self.rows_dropped())?;
-        for dropped in &self.dropped {
-            writeln!(f, "            {:>8}   {}: {}", dropped.rows, dropped.column, dropped.reason)?;
-            if let Some((row, what)) = &dropped.example {
-                writeln!(f, "                       such as row {row}: {what}")?;
-            }
-        }
+        self.write_dropped(f)?;
         if self.rows_left() > 0 {
             writeln!(f, "  not done  {:>8}   the run stopped before them", self.rows_left())?;
         }
@@ -198,6 +195,7 @@ impl Summary {
                 writeln!(f, "of which {estimated} estimated, for calls that were cut short or not counted")?;
             }
         }
+        self.write_job(f)?;
         writeln!(f, "  wall time {:>8}", format_seconds(self.wall.as_secs_f64()))
     }
 
@@ -209,6 +207,39 @@ impl Summary {
         }
         let kinds: Vec<String> = self.retryable.iter().map(ToString::to_string).collect();
         writeln!(f, "  retryable {total:>8}   {}", kinds.join(", "))
+    }
+
+    fn write_dropped(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "  dropped   {:>8}", self.rows_dropped())?;
+        match self.earlier.rows_dropped {
+            0 => writeln!(f)?,
+            earlier => writeln!(f, "   {earlier} of them by earlier runs")?,
+        }
+        for dropped in &self.dropped {
+            writeln!(f, "            {:>8}   {}: {}", dropped.rows, dropped.column, dropped.reason)?;
+            if let Some((row, what)) = &dropped.example {
+                writeln!(f, "                       such as row {row}: {what}")?;
+            }
+        }
+        self.retry.as_ref().map_or(Ok(()), |retry| writeln!(f, "            to make them again: {retry}"))
+    }
+
+    /// What all runs together have used, if there was more than one.
+    fn write_job(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let JobTotals { runs, spent, models } = &self.job;
+        if *runs < 2 {
+            return Ok(());
+        }
+        let all = models.values().fold(ModelTotals::default(), |sum, more| sum.plus(more));
+        let ModelTotals { calls, input_tokens, output_tokens, .. } = all;
+        write!(
+            f,
+            "  the job   {calls:>8}   calls in {runs} runs, {input_tokens} input and {output_tokens} output tokens"
+        )?;
+        match &self.spent {
+            Some((_, currency)) => writeln!(f, ", {spent} {currency}"),
+            None => writeln!(f),
+        }
     }
 
     fn write_columns(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -329,7 +360,7 @@ mod tests {
             rows_out: 7,
             dropped: vec![Dropped {
                 column: "title".to_string(),
-                reason: "the provider refused the request".to_string(),
+                reason: "request".to_string(),
                 rows: 2,
                 example: Some((4, "the request was refused (HTTP 400): too long".to_string())),
             }],
@@ -337,6 +368,7 @@ mod tests {
                 RetryableCount { kind: RetryKind::RateLimited, status: Some(429), recent: 0, total: 2 },
                 RetryableCount { kind: RetryKind::Timeout, status: None, recent: 1, total: 1 },
             ],
+            retry: Some("tidegate run p.toml --resume --retry-dropped".to_string()),
             row_groups: 1,
             columns: vec![ColumnSummary {
                 name: "title".to_string(),
@@ -358,6 +390,7 @@ mod tests {
                 },
                 tokens: TokenTotals { cost: Money::new(0.4), ..TokenTotals::default() },
             }],
+            job: JobTotals { runs: 1, ..JobTotals::default() },
             spent: Some((Money::new(0.5).unwrap(), "USD".to_string())),
             figures: RunFigures::default(),
             wall: StdDuration::from_millis(1_234),
@@ -375,7 +408,8 @@ mod tests {
             "p.toml: done",
             "  rows in         10",
             "  dropped          2",
-            "                   2   title: the provider refused the request",
+            "                   2   title: request",
+            "            to make them again: tidegate run p.toml --resume --retry-dropped",
             "                       such as row 4: the request was refused (HTTP 400): too long",
             "  not done         1   the run stopped before them",
             "  calls           12   7 answered, 3 rate limited (429), 2 failed",
@@ -387,6 +421,17 @@ mod tests {
             assert!(text.lines().any(|shown| shown == line), "{line:?} is not in:\n{text}");
         }
         assert!(text.contains("75.0 %"), "{text}");
+    }
+
+    #[test]
+    fn what_all_runs_of_the_job_have_used_is_shown_beside_this_one() {
+        assert!(!summary().to_string().contains("the job"));
+        let model = ModelTotals { calls: 30, input_tokens: 400, output_tokens: 50, ..ModelTotals::default() };
+        let job =
+            JobTotals { runs: 3, spent: Money::new(2.0).unwrap(), models: [("mock/writer".to_string(), model)].into() };
+        let text = Summary { job, ..summary() }.to_string();
+        let line = "  the job         30   calls in 3 runs, 400 input and 50 output tokens, 2.00 USD\n";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

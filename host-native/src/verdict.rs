@@ -8,11 +8,11 @@ use tidegate_core::pipeline::{DropReason, DroppedCount, FailureKind, RunReport, 
 
 use crate::error::Exit;
 use crate::models::Models;
-use crate::output::{Earlier, OutputDirectory};
+use crate::output::{Earlier, JobTotals, ModelTotals, OutputDirectory};
 use crate::pipeline_file::PipelineFile;
 use crate::provider::Provider;
 use crate::summary::{ColumnSummary, Dropped, ProviderSummary, Summary};
-use crate::workload::{DATASET_NAME, JobWork};
+use crate::workload::{DroppedRows, JobWork, Written};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -28,8 +28,10 @@ pub struct Ending {
 }
 
 impl Ending {
-    fn is_cancelled(&self) -> bool {
-        self.report.as_ref().is_some_and(|report| report.stop == StopReason::Cancelled)
+    /// Whether it stopped because calls could not be made any more.
+    fn is_unavailable(&self) -> bool {
+        let stop = self.report.as_ref().map(|report| &report.stop);
+        matches!(stop, Some(StopReason::ProviderUnavailable { .. }))
     }
 }
 
@@ -46,7 +48,7 @@ pub fn summarise(
 ) -> Summary {
     let report = ending.report.as_ref();
     let (exit, stopped) = match models.ledger().lock().exhausted() {
-        Some(limit) if ending.is_cancelled() && !ending.interrupted => {
+        Some(limit) if ending.is_unavailable() => {
             (Exit::CostLimit, Some(format!("the next call might pass the cost limit of {limit} {}", file.currency)))
         }
         _ => {
@@ -82,8 +84,9 @@ pub fn summarise(
         stopped,
         rows_in,
         rows_out: written.rows,
-        dropped: report.map_or_else(Vec::new, |report| dropped(report, work)),
+        dropped: dropped(&written, output),
         retryable: report.map_or_else(Vec::new, |report| report.retryable.clone()),
+        retry: None,
         row_groups: written.row_groups,
         columns: columns.collect(),
         providers: models.providers().iter().map(provider_summary).collect(),
@@ -91,6 +94,7 @@ pub fn summarise(
         figures: ending.figures.clone(),
         wall: ending.wall,
         earlier: output.earlier(),
+        job: output.used().plus(&usage(models)),
         output: output.root().to_path_buf(),
         exit,
     }
@@ -106,24 +110,38 @@ fn provider_summary(provider: &Arc<Provider>) -> ProviderSummary {
     }
 }
 
-/// The dropped rows by column and reason, each with the first row and what happened to it.
-fn dropped(report: &RunReport, work: &JobWork) -> Vec<Dropped> {
-    let examples = work.drop_examples();
-    let one = |count: &DroppedCount| {
-        let named = |column| report.columns.iter().position(|known| known.column == column);
-        let column = match count.column.and_then(named) {
-            // The first column of the plan is the dataset.
-            Some(0) => DATASET_NAME.to_string(),
-            Some(at) => report.columns[at].name.clone(),
-            None => String::new(),
+/// What a run has used so far.
+#[must_use]
+pub fn usage(models: &Models) -> JobTotals {
+    let mut totals = JobTotals { runs: 1, spent: models.ledger().lock().spent(), ..JobTotals::default() };
+    for provider in models.providers() {
+        let (calls, tokens) = (provider.calls(), provider.tokens());
+        let used = ModelTotals {
+            calls: calls.made,
+            succeeded: calls.succeeded,
+            rate_limited: calls.rate_limited,
+            failed: calls.failed,
+            input_tokens: tokens.input,
+            output_tokens: tokens.output,
+            not_counted: tokens.unbilled,
+            cost: tokens.cost.unwrap_or_default(),
         };
-        let reason = count.reason.to_string();
-        let example = examples.get(&(column.clone(), reason.clone())).cloned();
-        Dropped { column, reason, rows: count.rows, example }
-    };
-    // What the run only stopped before, or could not save, is not done: a resumed run makes it.
-    let for_good = |count: &&DroppedCount| !matches!(count.reason, DropReason::Stopped | DropReason::Unsaved);
-    report.dropped.iter().filter(for_good).map(one).collect()
+        let sum = totals.models.entry(provider.label.clone()).or_default();
+        *sum = sum.plus(&used);
+    }
+    totals
+}
+
+/// The dropped rows of the job by column and reason, each with the first row of this run and what happened to
+/// it.
+fn dropped(written: &Written, output: &OutputDirectory) -> Vec<Dropped> {
+    let mut all = written.dropped.clone();
+    for (key, rows) in output.dropped() {
+        let known: &mut DroppedRows = all.entry(key.clone()).or_default();
+        known.rows += rows;
+    }
+    let one = |((column, reason), DroppedRows { rows, example })| Dropped { column, reason, rows, example };
+    all.into_iter().map(one).collect()
 }
 
 /// The exit code, and why the run stopped if it did not come to its end. `unavailable`: the providers that cannot be used any more,
@@ -164,7 +182,7 @@ fn verdict(ending: &Ending, earlier: Earlier, unavailable: &str) -> (Exit, Optio
 
 /// Whose fault it is that rows failed: the pipeline's when it was the templates alone, else a provider's.
 fn blame(report: &RunReport) -> Exit {
-    let mut failures = report.dropped.iter().filter(|count| count.reason != DropReason::Stopped).peekable();
+    let mut failures = report.dropped.iter().peekable();
     let is_template = |count: &DroppedCount| count.reason == DropReason::Failed(FailureKind::Template);
     if failures.peek().is_some() && failures.all(is_template) { Exit::Pipeline } else { Exit::Provider }
 }
@@ -172,12 +190,14 @@ fn blame(report: &RunReport) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::pipeline::Hook;
+    use tidegate_core::pipeline::{Column, Hook, PlanBuilder, Strategy};
     use tidegate_core::time::Instant;
 
     fn ending(stop: StopReason, rows_out: u64, dropped: &[(DropReason, u64)]) -> Ending {
         let rows_dropped = dropped.iter().map(|(_, rows)| rows).sum();
-        let dropped = dropped.iter().map(|&(reason, rows)| DroppedCount { column: None, reason, rows }).collect();
+        let plan = PlanBuilder::new().column(Column::new("a", Strategy::Cell)).build().unwrap();
+        let column = plan.column_id("a").unwrap();
+        let dropped = dropped.iter().map(|&(reason, rows)| DroppedCount { column, reason, rows }).collect();
         let report = RunReport {
             stop,
             rows: 10,
@@ -185,6 +205,7 @@ mod tests {
             rows_in: rows_out + rows_dropped,
             rows_out,
             rows_dropped,
+            rows_unmade: 0,
             rows_not_started: 10 - rows_out - rows_dropped,
             dropped,
             retryable: Vec::new(),
@@ -219,7 +240,7 @@ mod tests {
     #[test]
     fn failures_of_templates_alone_are_the_pipelines_fault() {
         let stop = StopReason::EarlyShutdown { failures: 10, window: 10 };
-        assert_eq!(exit(stop.clone(), 0, &[(TEMPLATE, 5), (DropReason::Stopped, 3)]), Exit::Pipeline);
+        assert_eq!(exit(stop.clone(), 0, &[(TEMPLATE, 5)]), Exit::Pipeline);
         assert_eq!(exit(stop.clone(), 0, &[(TEMPLATE, 5), (REFUSED, 1)]), Exit::Provider);
         assert_eq!(exit(stop, 0, &[]), Exit::Provider);
     }
@@ -244,7 +265,7 @@ mod tests {
                 "post-batch hook of row group 1 failed: no schema",
             ),
         ] {
-            let (exit, why) = verdict(&ending(stop, 1, &[(DropReason::Stopped, 2)]));
+            let (exit, why) = verdict(&ending(stop, 1, &[]));
             assert_eq!(exit, code);
             assert!(why.as_ref().is_some_and(|why| why.contains(part)), "{why:?}");
         }

@@ -7,18 +7,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde::Serialize;
 use serde_json::Value;
 use tidegate_core::driver::Workload;
 use tidegate_core::pipeline::{
-    ColumnId, DropReason, FailureKind, FatalError, FinishedRowGroup, ProviderDegraded, SaveError, Strategy, Task,
+    ColumnId, DroppedRow, FailureKind, FatalError, FinishedRowGroup, ProviderDegraded, SaveError, Strategy, Task,
     TaskOutcome,
 };
 
 use crate::cells::{CellGroup, Cells, OutputRow};
 use crate::fill::{Caller, Calls, Scene, Unfilled};
 use crate::job::{GeneratedColumn, Input, Job, REQUEST_RESOURCE};
-use crate::output::OutputDirectory;
+use crate::output::{DroppedLine, OutputDirectory};
 use crate::template::{Serde, TemplateError, TemplateValue};
 
 /// The work of a run. Shared by all workers.
@@ -33,21 +32,52 @@ struct Shared {
     by_id: HashMap<ColumnId, usize>,
     cells: Cells,
     output: Arc<OutputDirectory>,
-    examples: Mutex<BTreeMap<(String, String), (u64, String)>>,
     written: Mutex<Written>,
     /// What is to be said on the screen, the oldest first.
     warnings: Mutex<Vec<String>>,
 }
 
-/// What is on disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What this run has brought to disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Complete rows.
     pub rows: u64,
-    /// Rows that were dropped from row groups that are written, and not only because the run stopped.
-    pub dropped: u64,
-    /// Row groups.
+    /// Dropped rows by column and reason.
+    pub dropped: BTreeMap<(String, String), DroppedRows>,
+    /// Row groups of which nothing is left to make.
     pub row_groups: u64,
+}
+
+/// Rows that were dropped for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DroppedRows {
+    /// How many.
+    pub rows: u64,
+    /// The first of them of which it is known what happened.
+    pub example: Option<(u64, String)>,
+}
+
+impl Written {
+    /// Rows that were dropped, for all reasons together.
+    #[must_use]
+    pub fn rows_dropped(&self) -> u64 {
+        self.dropped.values().map(|dropped| dropped.rows).sum()
+    }
+
+    fn add(&mut self, group: &FinishedRowGroup, lost: &[DroppedLine]) {
+        self.rows += group.live.len() as u64;
+        self.row_groups += u64::from(group.unmade.is_empty());
+        for line in lost.iter().filter(|line| !line.is_unmade()) {
+            let key = (line.column.clone().unwrap_or_default(), line.reason.clone());
+            let known = self.dropped.entry(key).or_default();
+            known.rows += 1;
+            if let Some(detail) = &line.detail
+                && known.example.as_ref().is_none_or(|(first, _)| line.row < *first)
+            {
+                known.example = Some((line.row, detail.clone()));
+            }
+        }
+    }
 }
 
 /// The place of the root column among failures: after every generated column.
@@ -71,16 +101,9 @@ impl JobWork {
             by_id,
             cells,
             output,
-            examples: Mutex::default(),
             written: Mutex::default(),
             warnings: Mutex::default(),
         }))
-    }
-
-    /// For each column and reason of dropped rows: the first such row and what happened to it.
-    #[must_use]
-    pub fn drop_examples(&self) -> BTreeMap<(String, String), (u64, String)> {
-        self.0.examples.lock().clone()
     }
 
     /// Warnings that have come since the last call.
@@ -92,7 +115,7 @@ impl JobWork {
     /// What has been written so far.
     #[must_use]
     pub fn written(&self) -> Written {
-        *self.0.written.lock()
+        self.0.written.lock().clone()
     }
 }
 
@@ -232,19 +255,17 @@ impl Shared {
         let Some(cells) = self.cells.take(group.row_group) else {
             return Err(SaveError(format!("row group {} has no values", group.row_group)));
         };
-        let dropped: Vec<DroppedLine> = group
-            .dropped
-            .iter()
-            .map(|dropped| self.dropped_line(group, &cells, dropped.row, dropped.column, dropped.reason))
-            .collect();
-        self.keep_examples(&dropped);
-        let rows = group.live.iter().map(|row| self.output_row(group.first_row, &cells, *row));
-        match self.output.write_row_group(group.row_group, rows, &dropped) {
+        let dropped = group.dropped.iter().map(|dropped| self.dropped_line(group, &cells, dropped));
+        let unmade = group.unmade.iter().map(|row| DroppedLine::unmade(self.row_number(group.first_row, *row)));
+        let mut lost: Vec<DroppedLine> = dropped.chain(unmade).collect();
+        lost.sort_unstable_by_key(|line| line.row);
+        let rows = group.live.iter().map(|row| {
+            let row = self.output_row(group.first_row, &cells, *row);
+            (row.row, row)
+        });
+        match self.output.write_row_group(group.row_group, rows, &lost) {
             Ok(()) => {
-                let mut written = self.written.lock();
-                written.rows += group.live.len() as u64;
-                written.dropped += group.dropped.iter().filter(|row| row.reason != DropReason::Stopped).count() as u64;
-                written.row_groups += 1;
+                self.written.lock().add(group, &lost);
                 Ok(())
             }
             Err(error) => {
@@ -266,33 +287,14 @@ impl Shared {
         }
     }
 
-    fn dropped_line(
-        &self,
-        group: &FinishedRowGroup,
-        cells: &CellGroup,
-        row: u32,
-        column: ColumnId,
-        reason: DropReason,
-    ) -> DroppedLine {
+    fn dropped_line(&self, group: &FinishedRowGroup, cells: &CellGroup, dropped: &DroppedRow) -> DroppedLine {
+        let DroppedRow { row, column, reason } = *dropped;
         let index = self.by_id.get(&column).copied();
         DroppedLine {
             row: self.row_number(group.first_row, row),
-            column: index.map_or(DATASET_NAME, |index| &self.job.columns[index].name).to_string(),
-            reason: reason.to_string(),
+            column: Some(index.map_or(DATASET_NAME, |index| &self.job.columns[index].name).to_string()),
+            reason: reason.name().to_string(),
             detail: cells.failure(index.unwrap_or(DATASET), row).map(str::to_string),
-        }
-    }
-
-    fn keep_examples(&self, dropped: &[DroppedLine]) {
-        let mut examples = self.examples.lock();
-        for line in dropped {
-            if let Some(detail) = &line.detail {
-                let key = (line.column.clone(), line.reason.clone());
-                let first = examples.entry(key).or_insert_with(|| (line.row, detail.clone()));
-                if line.row < first.0 {
-                    *first = (line.row, detail.clone());
-                }
-            }
         }
     }
 }
@@ -332,14 +334,4 @@ fn is_whole(columns: &[GeneratedColumn], above: &[usize], cells: &CellGroup, row
 /// nothing in its cell.
 fn made<'a>(column: &'a GeneratedColumn, cells: &'a CellGroup, at: usize, row: u32) -> Option<&'a Arc<Value>> {
     cells.value(at, row).or(column.skips_with_upstream.then_some(&column.otherwise))
-}
-
-/// A line of `NNNNNN.dropped.jsonl`.
-#[derive(Debug, Serialize)]
-struct DroppedLine {
-    row: u64,
-    column: String,
-    reason: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<String>,
 }

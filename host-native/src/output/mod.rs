@@ -1,22 +1,38 @@
-//! The output directory: one file per finished row group, written so that it is there whole or not at all.
+//! The output directory: one file of rows per row group, written so that it is there whole or not at all.
 //!
 //! ```text
-//! OUT/manifest.json            what the run was, and how it ended
-//! OUT/capacity.json            the limits that applied, and how far they were used, once it has ended
+//! OUT/manifest.json            what the job is, what it has used, and how its last run ended
+//! OUT/capacity.json            the limits that applied, and how far they were used, once a run has ended; capacity.1.json and so on
+//!                              are those of earlier runs, in their order
 //! OUT/rows/000000.jsonl        the complete rows of row group 0, in order; .csv or .parquet in these formats
-//! OUT/rows/000000.dropped.jsonl    the rows that were dropped from it and why, if there are any
+//! OUT/rows/000000.dropped.jsonl    the rows that are not in it and why, if there are any: dropped, or unmade because a run stopped
 //! ```
 //!
-//! A file gets a temporary name, is synced, renamed, and its directory synced. The dropped rows of a group are written
-//! before its rows, so a group whose rows file exists is finished: whatever moment a run is killed at, what it leaves can
-//! be [resumed](Existing::Resume).
+//! A file gets a temporary name, is synced, renamed, and its directory synced. Whatever moment a run is
+//! killed at, what it leaves can be [resumed](Existing::Resume):
+//!
+//! ```text
+//! first write    the list of dropped rows, then the rows       a list without rows is nothing: all of it is made anew
+//! merge          the rows, then the list                       a row in both is made, a row in neither is unmade
+//! ```
+//!
+//! Rows that are made later are merged into the rows file, if rows do not depend on each other; otherwise the
+//! row group is made anew, and replaces what is there.
 
 mod done;
+mod dropped;
+mod error;
+mod files;
+mod found;
 mod manifest;
 mod place;
+#[cfg(test)]
+mod tests;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, BufWriter, Write};
+use std::io::{self, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
@@ -26,20 +42,21 @@ use tidegate_core::observe::CapacityPlan;
 use tidegate_core::pipeline::DropReason;
 
 pub use done::DoneRowGroups;
-pub use manifest::{Identity, MANIFEST_SCHEMA, Manifest, RunState};
+pub use dropped::{DroppedCounts, DroppedLine, UNMADE};
+pub use error::OutputError;
+pub use files::keep_earlier;
+pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, RunState, hash};
 pub use place::FilePlace;
 
-use crate::row_file::Layout;
+use crate::row_file::{FileRow, Layout};
+use error::{io_error, unreadable};
+use files::{
+    CAPACITY, LOCK, MANIFEST, ROWS, dropped_name, is_capacity, is_own_name, is_row_file_name, is_temporary,
+    remove_temporary, remove_whole, rows_name, sync_directory, visit_names, write_whole,
+};
+use found::Found;
 
-const MANIFEST: &str = "manifest.json";
-const CAPACITY: &str = "capacity.json";
-const ROWS: &str = "rows";
-const LOCK: &str = ".lock";
-const DROPPED_SUFFIX: &str = ".dropped.jsonl";
-const ROW_EXTENSIONS: [&str; 3] = ["jsonl", "csv", "parquet"];
-const TEMPORARY_SUFFIX: &str = ".tmp";
-
-/// How old the list of finished row groups in the manifest may be when one more is finished.
+/// How old what a running program says in its manifest may be.
 const UP_TO_DATE: StdDuration = StdDuration::from_secs(1);
 
 /// What to do about output that is there already.
@@ -49,8 +66,23 @@ pub enum Existing {
     Refuse,
     /// Remove it, if a run of this program wrote it.
     Replace,
-    /// Keep what is done of it, if it is the same run, and make the rest.
+    /// Keep what is done of it, if it is the same job, and make the rest.
     Resume,
+}
+
+/// What a job writes, and how.
+#[derive(Clone, Debug)]
+pub struct OutputSpec {
+    /// The manifest of the job.
+    pub manifest: Manifest,
+    /// How rows are written.
+    pub layout: Layout,
+    /// Whether rows do not depend on the others of their row group, so that some of them can be made later.
+    pub keeps_parts: bool,
+    /// Makes rows again that were dropped for these reasons; none: for any reason.
+    pub retry_dropped: Option<Vec<DropReason>>,
+    /// The dataset, if it is a text that may have grown at its end.
+    pub dataset: Option<PathBuf>,
 }
 
 /// What earlier runs have left that this one keeps.
@@ -58,60 +90,20 @@ pub enum Existing {
 pub struct Earlier {
     /// Rows written.
     pub rows_out: u64,
-    /// Rows dropped.
+    /// Rows dropped, and not made again.
     pub rows_dropped: u64,
-    /// Row groups written.
+    /// Row groups of which nothing is left to make.
     pub row_groups: u64,
 }
 
-/// Output that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum OutputError {
-    /// Something is there already.
-    #[error(
-        "{} is not empty: choose another directory with --out, go on where an earlier run stopped with --resume, or replace \
-         what it wrote with --overwrite",
-        .0.display()
-    )]
-    NotEmpty(PathBuf),
-    /// What is there was not written by this program, so it is not removed.
-    #[error("{} holds files that no run of tidegate wrote ({found}), so --overwrite does not remove them", .path.display())]
-    NotOurs {
-        /// The directory.
-        path: PathBuf,
-        /// One of the files.
-        found: String,
-    },
-    /// What is there is not a run that can be gone on with.
-    #[error("{} holds nothing to resume: {why}", .path.display())]
-    NoRun {
-        /// The directory.
-        path: PathBuf,
-        /// What is the matter.
-        why: String,
-    },
-    /// What is there is another run, or this one of another input.
-    #[error(
-        "{} holds rows of another run: {what} since; put it back to resume, or choose another directory with --out",
-        .path.display()
-    )]
-    AnotherRun {
-        /// The directory.
-        path: PathBuf,
-        /// What is not as it was.
-        what: &'static str,
-    },
-    /// Another run writes there.
-    #[error("another run is writing to {}", .0.display())]
-    InUse(PathBuf),
-    /// It cannot be written.
-    #[error("cannot write to {}: {source}", .path.display())]
-    Io {
-        /// The directory or file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+impl Earlier {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            rows_out: self.rows_out + other.rows_out,
+            rows_dropped: self.rows_dropped + other.rows_dropped,
+            row_groups: self.row_groups + other.row_groups,
+        }
+    }
 }
 
 /// An output directory that this run alone writes to.
@@ -119,10 +111,12 @@ pub enum OutputError {
 pub struct OutputDirectory {
     root: PathBuf,
     rows: PathBuf,
-    manifest: Mutex<Kept>,
-    done: DoneRowGroups,
-    earlier: Earlier,
     layout: Layout,
+    keeps_parts: bool,
+    manifest: Mutex<Kept>,
+    found: Found,
+    /// What earlier runs have used.
+    used: JobTotals,
     /// Held, so that a second run refuses; the system lets go of it when the process ends, however it ends.
     _lock: File,
 }
@@ -132,140 +126,134 @@ pub struct OutputDirectory {
 struct Kept {
     manifest: Manifest,
     written: StdInstant,
+    /// Whether it has changed since.
+    is_stale: bool,
 }
 
+impl Kept {
+    fn is_due(&self) -> bool {
+        self.is_stale && self.written.elapsed() >= UP_TO_DATE
+    }
+}
+
+/// Setting up.
 impl OutputDirectory {
-    /// Makes `root` ready: it is created if need be, locked, empty but for what a resumed run keeps, and `manifest` stands in
-    /// it.
-    pub fn prepare(root: &Path, existing: Existing, manifest: &Manifest) -> Result<Self, OutputError> {
-        let rows = root.join(ROWS);
-        let in_root = |source| OutputError::Io { path: root.to_path_buf(), source };
+    /// Makes `root` ready: it is created if need be, locked, empty but for what a resumed run keeps, and the
+    /// manifest stands in it.
+    pub fn prepare(root: &Path, existing: Existing, spec: &OutputSpec) -> Result<Self, OutputError> {
         let is_new = !root.exists();
-        fs::create_dir_all(root).map_err(in_root)?;
-        let found = entries(root).map_err(in_root)?;
-        if let (Existing::Refuse, [_, ..]) = (existing, found.as_slice()) {
+        fs::create_dir_all(root).map_err(io_error(root))?;
+        let names = names(root).map_err(io_error(root))?;
+        if let (Existing::Refuse, [_, ..]) = (existing, names.as_slice()) {
             return Err(OutputError::NotEmpty(root.to_path_buf()));
         }
         let lock = lock(root)?;
-        let manifest = Mutex::new(Kept { manifest: manifest.clone(), written: StdInstant::now() });
-        let (done, earlier) = (DoneRowGroups::default(), Earlier::default());
-        let layout = Layout::default();
-        let mut output = Self { root: root.to_path_buf(), rows, manifest, done, earlier, layout, _lock: lock };
+        let rows = root.join(ROWS);
         // What a run left that was killed before its manifest stood.
-        let nothing = found.iter().all(|name| is_temporary(name));
+        let nothing = names.iter().all(|name| is_temporary(name));
+        let (mut found, mut used) = (Found::default(), JobTotals::default());
         match existing {
-            Existing::Resume if !nothing => output.take_over()?,
-            _ if nothing => remove_temporary(root).map_err(in_root)?,
-            _ => remove_earlier(root, &found)?,
+            Existing::Resume if !nothing => (found, used) = take_over(root, &rows, spec)?,
+            _ if nothing => remove_temporary(root).map_err(io_error(root))?,
+            _ => remove_earlier(root, &names)?,
         }
+        let mut manifest = Manifest { done: found.done.clone(), totals: used.clone(), ..spec.manifest.clone() };
+        manifest.totals.runs += 1;
+        let output = Self {
+            root: root.to_path_buf(),
+            rows,
+            layout: spec.layout.clone(),
+            keeps_parts: spec.keeps_parts,
+            manifest: Mutex::new(Kept { manifest, written: StdInstant::now(), is_stale: true }),
+            found,
+            used,
+            _lock: lock,
+        };
         // The manifest comes first: whatever else is there is then known as ours.
         output.bring_up_to_date()?;
-        fs::create_dir_all(&output.rows).map_err(in_root)?;
+        fs::create_dir_all(&output.rows).map_err(io_error(root))?;
         if let (true, Some(parent)) = (is_new, root.parent()) {
             // Best effort: the directory itself is synced, its parent may be one we cannot open.
             let _ = sync_directory(if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         }
         Ok(output)
     }
+}
 
-    /// The same directory with rows written like this \[as JSONL\].
-    #[must_use]
-    pub fn with_layout(self, layout: Layout) -> Self {
-        Self { layout, ..self }
-    }
-
+/// What there is to read.
+impl OutputDirectory {
     /// The directory.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The row groups that earlier runs have written.
+    /// The row groups of which earlier runs have left nothing to make.
     #[must_use]
     pub fn done(&self) -> &DoneRowGroups {
-        &self.done
+        &self.found.done
     }
 
-    /// What those come to.
+    /// The rows to make of row groups that earlier runs have written in part, counted from the first row of
+    /// the job: ascending ranges, apart from each other. All of a row group that is neither here nor done is
+    /// to be made.
+    #[must_use]
+    pub fn missing(&self) -> &[Range<u64>] {
+        &self.found.missing
+    }
+
+    /// What earlier runs have left that stays.
     #[must_use]
     pub fn earlier(&self) -> Earlier {
-        self.earlier
+        self.found.earlier
     }
 
-    /// The run is over: says so in the manifest.
-    pub fn close(&self, state: RunState) -> Result<(), OutputError> {
-        self.manifest.lock().manifest.state = state;
+    /// The rows that earlier runs have dropped and this one does not make again.
+    #[must_use]
+    pub fn dropped(&self) -> &DroppedCounts {
+        &self.found.dropped
+    }
+
+    /// What earlier runs of the job have used.
+    #[must_use]
+    pub fn used(&self) -> &JobTotals {
+        &self.used
+    }
+}
+
+/// The manifest and what stands beside it.
+impl OutputDirectory {
+    /// Keeps in the manifest what this run has used so far; on disk at most about once a second.
+    pub fn keep_usage(&self, run: &JobTotals) -> Result<(), OutputError> {
+        let mut kept = self.manifest.lock();
+        let totals = self.used.plus(run);
+        kept.is_stale |= kept.manifest.totals != totals;
+        kept.manifest.totals = totals;
+        let is_due = kept.is_due();
+        drop(kept);
+        if is_due { self.bring_up_to_date() } else { Ok(()) }
+    }
+
+    /// The run is over, and has used this: says so in the manifest.
+    pub fn close(&self, state: RunState, run: &JobTotals) -> Result<(), OutputError> {
+        let mut kept = self.manifest.lock();
+        kept.manifest.state = state;
+        kept.manifest.totals = self.used.plus(run);
+        drop(kept);
         self.bring_up_to_date()
+    }
+
+    /// Writes the capacity values of the run beside those of earlier ones.
+    pub fn write_capacity(&self, capacity: &CapacityPlan) -> Result<(), OutputError> {
+        let path = self.root.join(CAPACITY);
+        keep_earlier(&path).map_err(io_error(&path))?;
+        self.write_json(CAPACITY, capacity)
     }
 
     fn bring_up_to_date(&self) -> Result<(), OutputError> {
         let mut kept = self.manifest.lock();
-        kept.written = StdInstant::now();
+        (kept.written, kept.is_stale) = (StdInstant::now(), false);
         self.write_json(MANIFEST, &kept.manifest)
-    }
-
-    /// Keeps what a run has left that was stopped or killed.
-    fn take_over(&mut self) -> Result<(), OutputError> {
-        let no_run = |why: String| OutputError::NoRun { path: self.root.clone(), why };
-        let text = fs::read(self.root.join(MANIFEST))
-            .map_err(|error| no_run(format!("{MANIFEST} cannot be read: {error}")))?;
-        let value: serde_json::Value =
-            serde_json::from_slice(&text).map_err(|error| no_run(format!("{MANIFEST}: {error}")))?;
-        if value.get("schema").and_then(serde_json::Value::as_u64) != Some(u64::from(MANIFEST_SCHEMA)) {
-            return Err(no_run(format!("{MANIFEST} is of another version of this program")));
-        }
-        let before: Manifest = serde_json::from_value(value).map_err(|error| no_run(format!("{MANIFEST}: {error}")))?;
-        let kept = self.manifest.get_mut();
-        if let Some(what) = kept.manifest.differs_from(&before) {
-            return Err(OutputError::AnotherRun { path: self.root.clone(), what });
-        }
-        let found = found_row_groups(&self.rows, &kept.manifest).map_err(io_error(&self.rows))?;
-        let (mut earlier, mut done) = (Earlier::default(), DoneRowGroups::default());
-        for row_group in found.iter() {
-            let path = self.rows.join(dropped_name(row_group));
-            // One that the run stopped in the middle of is made anew.
-            let Some(dropped) = count_dropped(&path).map_err(io_error(&path))? else { continue };
-            done.insert(row_group);
-            earlier.row_groups += 1;
-            earlier.rows_dropped += dropped;
-            earlier.rows_out += kept.manifest.rows_of(row_group).saturating_sub(dropped);
-        }
-        let found = done;
-        kept.manifest.done = found.clone();
-        remove_temporary(&self.root).map_err(io_error(&self.root))?;
-        self.remove_unfinished(&found).map_err(io_error(&self.rows))?;
-        (self.done, self.earlier) = (found, earlier);
-        Ok(())
-    }
-
-    /// Removes what belongs to a row group that was never finished: it is made anew.
-    fn remove_unfinished(&self, found: &DoneRowGroups) -> io::Result<()> {
-        if !self.rows.exists() {
-            return Ok(());
-        }
-        remove_temporary(&self.rows)?;
-        let extension = self.manifest.lock().manifest.format.extension();
-        for name in entries(&self.rows)? {
-            if row_group_of(&name, extension).is_some_and(|row_group| !found.contains(row_group)) {
-                // Before what was dropped from it: whatever is left then does not look finished.
-                fs::remove_file(self.rows.join(&name))?;
-            }
-        }
-        for name in entries(&self.rows)? {
-            if name
-                .strip_suffix(DROPPED_SUFFIX)
-                .and_then(|number| number.parse().ok())
-                .is_some_and(|row_group| !found.contains(row_group))
-            {
-                fs::remove_file(self.rows.join(name))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the capacity values of the run.
-    pub fn write_capacity(&self, capacity: &CapacityPlan) -> Result<(), OutputError> {
-        self.write_json(CAPACITY, capacity)
     }
 
     fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), OutputError> {
@@ -274,28 +262,63 @@ impl OutputDirectory {
             serde_json::to_writer_pretty(&mut *file, value)?;
             file.write_all(b"\n")
         })
-        .map_err(|source| OutputError::Io { path, source })
+        .map_err(io_error(&path))
     }
+}
 
-    /// Writes row group `index`: its complete rows, and what was dropped from it.
-    pub fn write_row_group<R: Serialize, D: Serialize>(
+/// Row groups.
+impl OutputDirectory {
+    /// Writes what a run has made of row group `index`: complete rows with their numbers, ascending, and what
+    /// became of the others. If it was written in part before, it is merged with that, or replaces it where
+    /// rows depend on each other.
+    pub fn write_row_group<R: Serialize>(
         &self,
         index: u32,
-        rows: impl IntoIterator<Item = R>,
-        dropped: &[D],
+        rows: impl IntoIterator<Item = (u64, R)>,
+        lost: &[DroppedLine],
     ) -> Result<(), OutputError> {
-        if !dropped.is_empty() {
-            self.write_rows(&format!("{index:06}.dropped"), &Layout::default(), dropped)?;
+        let rows_path = self.rows.join(rows_name(index, self.layout.format.extension()));
+        let lost_path = self.rows.join(dropped_name(index));
+        let made = rows.into_iter().map(|(number, row)| (number, FileRow::Made(row)));
+        let is_done = if rows_path.exists() {
+            let mut merged = BTreeMap::new();
+            let mut lines = BTreeMap::new();
+            if self.keeps_parts {
+                let stored = self.layout.read(&rows_path).map_err(unreadable(&rows_path))?;
+                merged.extend(stored.into_iter().map(|(number, row)| (number, FileRow::Stored(row))));
+                let before = dropped::read(&lost_path).map_err(unreadable(&lost_path))?;
+                lines.extend(before.unwrap_or_default().into_iter().map(|line| (line.row, line)));
+            }
+            for (number, row) in made {
+                merged.entry(number).or_insert(row);
+            }
+            lines.extend(lost.iter().map(|line| (line.row, line.clone())));
+            lines.retain(|row, _| !merged.contains_key(row));
+            self.write_rows(&rows_path, merged.into_values())?;
+            if lines.is_empty() {
+                remove_whole(&lost_path).map_err(io_error(&lost_path))?;
+            } else {
+                write_lost(&lost_path, lines.values())?;
+            }
+            !lines.values().any(DroppedLine::is_unmade)
+        } else {
+            if !lost.is_empty() {
+                write_lost(&lost_path, lost)?;
+            }
+            self.write_rows(&rows_path, made.map(|(_, row)| row))?;
+            !lost.iter().any(DroppedLine::is_unmade)
+        };
+        if is_done {
+            self.note_done(index);
         }
-        self.write_rows(&format!("{index:06}"), &self.layout, rows)?;
-        self.note_done(index);
         Ok(())
     }
 
     fn note_done(&self, index: u32) {
         let mut kept = self.manifest.lock();
         kept.manifest.done.insert(index);
-        let is_due = kept.written.elapsed() >= UP_TO_DATE;
+        kept.is_stale = true;
+        let is_due = kept.is_due();
         drop(kept);
         if is_due {
             // The row group is on disk, which is what counts. A disk that takes no more will refuse the next one.
@@ -303,290 +326,108 @@ impl OutputDirectory {
         }
     }
 
-    fn write_rows<T: Serialize>(
+    fn write_rows<R: Serialize>(
         &self,
-        name: &str,
-        layout: &Layout,
-        rows: impl IntoIterator<Item = T>,
+        path: &Path,
+        rows: impl IntoIterator<Item = FileRow<R>>,
     ) -> Result<(), OutputError> {
-        let path = self.rows.join(format!("{name}.{}", layout.format.extension()));
-        write_whole(&path, |file| layout.write(rows, file)).map_err(|source| OutputError::Io { path, source })
+        write_whole(path, |file| self.layout.write(rows, file)).map_err(io_error(path))
     }
 }
 
-fn io_error(path: &Path) -> impl FnOnce(io::Error) -> OutputError + use<> {
-    let path = path.to_path_buf();
-    |source| OutputError::Io { path, source }
+fn write_lost<'a>(path: &Path, lines: impl IntoIterator<Item = &'a DroppedLine>) -> Result<(), OutputError> {
+    write_whole(path, |file| dropped::write(lines, file)).map_err(io_error(path))
 }
 
-fn dropped_name(row_group: u32) -> String {
-    format!("{row_group:06}{DROPPED_SUFFIX}")
-}
-
-/// The row groups of this run whose rows are in `rows`.
-fn found_row_groups(rows: &Path, manifest: &Manifest) -> io::Result<DoneRowGroups> {
-    if !rows.exists() {
-        return Ok(DoneRowGroups::default());
+/// Takes over what runs have left that were stopped or killed: what stays of it, and what they used.
+fn take_over(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(Found, JobTotals), OutputError> {
+    let no_run = |why: String| OutputError::NoRun { path: root.to_path_buf(), why };
+    let text = fs::read(root.join(MANIFEST)).map_err(|error| no_run(format!("{MANIFEST} cannot be read: {error}")))?;
+    let value: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|error| no_run(format!("{MANIFEST}: {error}")))?;
+    if value.get("schema").and_then(serde_json::Value::as_u64) != Some(u64::from(MANIFEST_SCHEMA)) {
+        return Err(no_run(format!("{MANIFEST} is of another version of this program")));
     }
-    let extension = manifest.format.extension();
-    let number = |name: &String| row_group_of(name, extension);
-    let is_one = |row_group: &u32| u64::from(*row_group) < manifest.row_groups();
-    Ok(entries(rows)?.iter().filter_map(number).filter(is_one).collect())
-}
-
-/// The row group whose rows the file of this name holds.
-fn row_group_of(name: &str, extension: &str) -> Option<u32> {
-    name.strip_suffix(extension)?.strip_suffix('.')?.parse().ok()
-}
-
-/// The rows in the file at `path` that were dropped for good, none if there is no such file; `None` if the run stopped before
-/// some of them.
-fn count_dropped(path: &Path) -> io::Result<Option<u64>> {
-    let file = match File::open(path) {
-        Ok(file) => BufReader::new(file),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(0)),
-        Err(error) => return Err(error),
-    };
-    let stopped = DropReason::Stopped.to_string();
-    let mut count = 0;
-    for line in file.lines() {
-        let row: serde_json::Value = serde_json::from_str(&line?)?;
-        if row.get("reason").and_then(serde_json::Value::as_str) == Some(&stopped) {
-            return Ok(None);
-        }
-        count += 1;
+    let before: Manifest = serde_json::from_value(value).map_err(|error| no_run(format!("{MANIFEST}: {error}")))?;
+    if let Some(what) = spec.manifest.differs_from(&before, spec.dataset.as_deref()).map_err(io_error(root))? {
+        return Err(OutputError::AnotherRun { path: root.to_path_buf(), what });
     }
-    Ok(Some(count))
+    extend_last(rows, spec, &before)?;
+    remove_temporary(root).map_err(io_error(root))?;
+    Ok((Found::look(rows, spec)?, before.totals))
+}
+
+/// A job that is extended may have more rows in what was its last row group: those are unmade. They are
+/// listed before the manifest says that they are asked for.
+fn extend_last(rows: &Path, spec: &OutputSpec, before: &Manifest) -> Result<(), OutputError> {
+    let (old, new) = (before, &spec.manifest);
+    let Some(last) = old.row_groups().checked_sub(1).and_then(|last| u32::try_from(last).ok()) else { return Ok(()) };
+    let (had, has) = (old.rows_of(last), new.rows_of(last));
+    if has <= had || !rows.join(rows_name(last, new.format.extension())).exists() {
+        return Ok(());
+    }
+    let path = rows.join(dropped_name(last));
+    let mut lines = dropped::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
+    let first = new.first_row + u64::from(last) * u64::from(new.row_group_size);
+    lines.retain(|line| line.row < first + had);
+    lines.extend((first + had..first + has).map(DroppedLine::unmade));
+    write_lost(&path, &lines)
 }
 
 /// Names in `directory`, apart from the lock.
-fn entries(directory: &Path) -> io::Result<Vec<String>> {
-    let names = fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-    names.filter(|name| !matches!(name, Ok(name) if name == LOCK)).collect()
+fn names(directory: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    visit_names(directory, |name| {
+        names.push(name.to_string());
+        Ok(())
+    })?;
+    Ok(names)
 }
 
 fn lock(root: &Path) -> Result<File, OutputError> {
     let path = root.join(LOCK);
-    let io_error = |source| OutputError::Io { path: path.clone(), source };
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io_error)?;
+    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io_error(&path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(fs::TryLockError::WouldBlock) => Err(OutputError::InUse(root.to_path_buf())),
-        Err(fs::TryLockError::Error(source)) => Err(io_error(source)),
+        Err(fs::TryLockError::Error(source)) => Err(OutputError::Io { path, source }),
     }
 }
 
 /// Removes what an earlier run wrote, after making sure that there is nothing else.
 fn remove_earlier(root: &Path, found: &[String]) -> Result<(), OutputError> {
-    let in_root = |source| OutputError::Io { path: root.to_path_buf(), source };
     let foreign = |found: &str| OutputError::NotOurs { path: root.to_path_buf(), found: found.to_string() };
     if found.is_empty() {
         return Ok(());
     }
-    if let Some(name) =
-        found.iter().find(|name| ![MANIFEST, CAPACITY, ROWS].contains(&name.as_str()) && !is_temporary(name))
-    {
+    if let Some(name) = found.iter().find(|name| !is_own_name(name)) {
         return Err(foreign(name));
     }
-    let manifest = fs::read(root.join(MANIFEST)).ok().and_then(|text| serde_json::from_slice::<Manifest>(&text).ok());
-    if !manifest.is_some_and(|manifest| manifest.program.starts_with("tidegate ")) {
+    /// What every version of the manifest has.
+    #[derive(serde::Deserialize)]
+    struct Author {
+        program: String,
+    }
+    let author = fs::read(root.join(MANIFEST)).ok().and_then(|text| serde_json::from_slice::<Author>(&text).ok());
+    if !author.is_some_and(|author| author.program.starts_with("tidegate ")) {
         return Err(foreign(&found[0]));
     }
     let rows = root.join(ROWS);
-    let row_files = if rows.exists() { entries(&rows).map_err(in_root)? } else { Vec::new() };
-    let is_row_file = |name: &str| {
-        name.starts_with(|c: char| c.is_ascii_digit())
-            && name.rsplit_once('.').is_some_and(|(_, extension)| ROW_EXTENSIONS.contains(&extension))
-    };
-    if let Some(name) = row_files.iter().find(|name| !is_row_file(name) && !is_temporary(name)) {
-        return Err(foreign(&format!("{ROWS}/{name}")));
+    let mut stranger = None;
+    visit_names(&rows, |name| {
+        if !is_row_file_name(name) {
+            stranger = Some(format!("{ROWS}/{name}"));
+        }
+        Ok(())
+    })
+    .map_err(io_error(&rows))?;
+    if let Some(stranger) = stranger {
+        return Err(foreign(&stranger));
     }
     // The manifest stays until it is replaced: what is left after an interruption is still known as ours.
-    for name in row_files {
-        fs::remove_file(rows.join(name)).map_err(in_root)?;
-    }
-    for name in found.iter().filter(|name| is_temporary(name) || name.as_str() == CAPACITY) {
-        fs::remove_file(root.join(name)).map_err(in_root)?;
+    visit_names(&rows, |name| fs::remove_file(rows.join(name))).map_err(io_error(&rows))?;
+    for name in found.iter().filter(|name| is_temporary(name) || is_capacity(name)) {
+        fs::remove_file(root.join(name)).map_err(io_error(root))?;
     }
     Ok(())
-}
-
-fn remove_temporary(directory: &Path) -> io::Result<()> {
-    for name in entries(directory)?.iter().filter(|name| is_temporary(name)) {
-        fs::remove_file(directory.join(name))?;
-    }
-    Ok(())
-}
-
-fn is_temporary(name: &str) -> bool {
-    name.starts_with('.') && name.ends_with(TEMPORARY_SUFFIX)
-}
-
-/// Writes a file so that `path` holds either what it held before or all of the new content.
-fn write_whole(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = path.with_file_name(format!(".{name}{TEMPORARY_SUFFIX}"));
-    let written = File::create(&temporary).and_then(|file| {
-        let mut file = BufWriter::new(file);
-        write(&mut file)?;
-        file.flush()?;
-        file.get_ref().sync_all()
-    });
-    let renamed = written.and_then(|()| fs::rename(&temporary, path));
-    if renamed.is_err() {
-        // A full disk should not also keep the half of a file that nobody can use.
-        let _ = fs::remove_file(&temporary);
-    }
-    renamed?;
-    path.parent().map_or(Ok(()), sync_directory)
-}
-
-#[cfg(unix)]
-fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
-}
-
-/// Elsewhere a directory cannot be opened as a file; a rename there is as durable as the system makes it.
-#[cfg(not(unix))]
-fn sync_directory(_: &Path) -> io::Result<()> {
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pipeline_file::RowFormat;
-    use serde_json::json;
-
-    fn manifest() -> Manifest {
-        Manifest {
-            schema: MANIFEST_SCHEMA,
-            program: "tidegate 0.0.0".to_string(),
-            pipeline: "p.toml".to_string(),
-            row_key: "row".to_string(),
-            columns: vec!["a".to_string()],
-            rows_in: 2,
-            row_group_size: 2,
-            first_row: 0,
-            format: RowFormat::Jsonl,
-            identity: Identity::of(&b"rows"[..], "columns", "models").unwrap(),
-            done: DoneRowGroups::default(),
-            state: RunState::Running,
-        }
-    }
-
-    /// Seven rows in four row groups.
-    fn four_groups() -> Manifest {
-        Manifest { rows_in: 7, ..manifest() }
-    }
-
-    fn prepare(root: &Path, existing: Existing) -> Result<OutputDirectory, String> {
-        OutputDirectory::prepare(root, existing, &manifest()).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn row_groups_are_lines_in_order_and_no_temporary_file_is_left() {
-        let scratch = tempfile::tempdir().unwrap();
-        let root = scratch.path().join("deep/out");
-        let output = prepare(&root, Existing::Refuse).unwrap();
-        output.write_row_group(7, [json!({"row": 14}), json!({"row": 15})], &[json!({"row": 13})]).unwrap();
-        assert_eq!(fs::read_to_string(root.join("rows/000007.jsonl")).unwrap(), "{\"row\":14}\n{\"row\":15}\n");
-        assert_eq!(fs::read_to_string(root.join("rows/000007.dropped.jsonl")).unwrap(), "{\"row\":13}\n");
-        assert_eq!(entries(&root.join(ROWS)).unwrap().len(), 2);
-    }
-
-    #[test]
-    fn earlier_output_is_refused_or_replaced_as_asked() {
-        let scratch = tempfile::tempdir().unwrap();
-        let first = prepare(scratch.path(), Existing::Refuse).unwrap();
-        first.write_row_group(0, [json!(1)], &[json!(2)]).unwrap();
-        drop(first);
-        let refused = prepare(scratch.path(), Existing::Refuse).unwrap_err();
-        assert!(refused.contains("is not empty") && refused.contains("--overwrite"), "{refused}");
-        assert!(scratch.path().join("rows/000000.jsonl").exists());
-        prepare(scratch.path(), Existing::Replace).unwrap();
-        assert_eq!(entries(&scratch.path().join(ROWS)).unwrap().len(), 0);
-    }
-
-    #[test]
-    fn a_resumed_run_keeps_what_is_finished_and_removes_what_is_not() {
-        let scratch = tempfile::tempdir().unwrap();
-        let rows = scratch.path().join(ROWS);
-        let first = OutputDirectory::prepare(scratch.path(), Existing::Resume, &four_groups()).unwrap();
-        assert_eq!((first.done().len(), first.earlier()), (0, Earlier::default()));
-        first.write_row_group(0, [json!(0), json!(1)], &[] as &[u8]).unwrap();
-        first.write_row_group(2, [json!(4)], &[json!(5)]).unwrap();
-        drop(first);
-        // Killed in the middle of row group 3, between its dropped rows and its rows; and of a manifest.
-        fs::write(rows.join("000003.dropped.jsonl"), "6\n").unwrap();
-        fs::write(rows.join(".000003.jsonl.tmp"), "half a").unwrap();
-        fs::write(scratch.path().join(".manifest.json.tmp"), "{").unwrap();
-        let again = OutputDirectory::prepare(scratch.path(), Existing::Resume, &four_groups()).unwrap();
-        assert_eq!(again.done().iter().collect::<Vec<_>>(), [0, 2]);
-        assert_eq!(again.earlier(), Earlier { rows_out: 3, rows_dropped: 1, row_groups: 2 });
-        let mut left = entries(&rows).unwrap();
-        left.sort();
-        assert_eq!(left, ["000000.jsonl", "000002.dropped.jsonl", "000002.jsonl"]);
-        assert_eq!(entries(scratch.path()).unwrap().len(), 2);
-        let manifest: Manifest = serde_json::from_slice(&fs::read(scratch.path().join(MANIFEST)).unwrap()).unwrap();
-        assert_eq!((manifest.done, manifest.state), (again.done().clone(), RunState::Running));
-    }
-
-    #[test]
-    fn another_run_is_not_resumed_and_loses_nothing() {
-        let scratch = tempfile::tempdir().unwrap();
-        drop(prepare(scratch.path(), Existing::Resume).unwrap());
-        let refused =
-            OutputDirectory::prepare(scratch.path(), Existing::Resume, &four_groups()).unwrap_err().to_string();
-        assert!(refused.contains("the rows asked for have changed since"), "{refused}");
-        fs::write(scratch.path().join(MANIFEST), r#"{"schema":1}"#).unwrap();
-        let refused = prepare(scratch.path(), Existing::Resume).unwrap_err();
-        assert!(
-            refused.ends_with("holds nothing to resume: manifest.json is of another version of this program"),
-            "{refused}"
-        );
-        fs::write(scratch.path().join(MANIFEST), "{").unwrap();
-        assert!(prepare(scratch.path(), Existing::Resume).unwrap_err().contains("holds nothing to resume"));
-        let other = tempfile::tempdir().unwrap();
-        fs::write(other.path().join("thesis.txt"), "years of work").unwrap();
-        assert!(prepare(other.path(), Existing::Resume).unwrap_err().contains("manifest.json cannot be read"));
-    }
-
-    #[test]
-    fn a_run_that_was_killed_before_its_manifest_stood_is_as_good_as_none() {
-        for existing in [Existing::Resume, Existing::Replace] {
-            let scratch = tempfile::tempdir().unwrap();
-            fs::write(scratch.path().join(".manifest.json.tmp"), "{").unwrap();
-            drop(prepare(scratch.path(), existing).unwrap());
-            assert_eq!(entries(scratch.path()).unwrap().len(), 2, "the manifest and the folder of rows");
-        }
-    }
-
-    #[test]
-    fn files_of_somebody_else_are_never_removed() {
-        let scratch = tempfile::tempdir().unwrap();
-        fs::write(scratch.path().join("thesis.txt"), "years of work").unwrap();
-        let refused = prepare(scratch.path(), Existing::Replace).unwrap_err();
-        assert!(refused.contains("thesis.txt"), "{refused}");
-        assert!(scratch.path().join("thesis.txt").exists());
-        let other = tempfile::tempdir().unwrap();
-        drop(prepare(other.path(), Existing::Refuse).unwrap());
-        fs::write(other.path().join("rows/notes.md"), "mine").unwrap();
-        assert!(prepare(other.path(), Existing::Replace).unwrap_err().contains("rows/notes.md"));
-    }
-
-    #[test]
-    fn two_runs_on_one_directory_refuse() {
-        let scratch = tempfile::tempdir().unwrap();
-        let _first = prepare(scratch.path(), Existing::Refuse).unwrap();
-        assert!(prepare(scratch.path(), Existing::Replace).unwrap_err().contains("another run"));
-    }
-
-    #[test]
-    fn a_place_that_cannot_be_a_directory_is_a_clear_error() {
-        let scratch = tempfile::tempdir().unwrap();
-        let file = scratch.path().join("file");
-        fs::write(&file, "").unwrap();
-        assert!(prepare(&file.join("out"), Existing::Refuse).unwrap_err().starts_with("cannot write to "));
-    }
 }

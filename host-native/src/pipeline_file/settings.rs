@@ -84,6 +84,12 @@ pub enum RowFormat {
 }
 
 impl RowFormat {
+    /// Whether a column has one type in all files of a run.
+    #[must_use]
+    pub const fn is_typed(self) -> bool {
+        !matches!(self, Self::Jsonl | Self::Csv)
+    }
+
     /// The extension of its files, without a dot.
     #[must_use]
     pub const fn extension(self) -> &'static str {

@@ -59,6 +59,15 @@ fn head(html: &mut String, summary: &Summary) {
         let _ = write!(html, ", {} of them by earlier runs", earlier.rows_out);
     }
     let _ = writeln!(html, "; {} dropped, {} not done; {wall}</p>", summary.rows_dropped(), summary.rows_left());
+    if let Some(retry) = &summary.retry {
+        let _ = writeln!(html, "<p>To make the dropped rows again: <code>{}</code></p>", escaped(retry));
+    }
+    let job = &summary.job;
+    if job.runs > 1 {
+        let calls: u64 = job.models.values().map(|model| model.calls).sum();
+        let cost = summary.spent.as_ref().map_or(String::new(), |(_, currency)| format!(", {} {currency}", job.spent));
+        let _ = writeln!(html, "<p>The job: {calls} calls in {} runs{}</p>", job.runs, escaped(&cost));
+    }
 }
 
 fn charts(html: &mut String, samples: &[View]) {

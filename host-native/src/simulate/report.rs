@@ -25,8 +25,11 @@ impl Text<'_> {
         writeln!(f, "  rows out     {:>10}", run.rows_out)?;
         writeln!(f, "  dropped      {:>10}", run.rows_dropped)?;
         for dropped in &run.dropped {
-            let column = dropped.column.and_then(|id| run.columns.get(id.index())).map_or("-", |column| &column.name);
+            let column = run.columns.get(dropped.column.index()).map_or("-", |column| &column.name);
             writeln!(f, "               {:>10}   {column}: {}", dropped.rows, dropped.reason)?;
+        }
+        if run.rows_unmade > 0 {
+            writeln!(f, "  unmade       {:>10}   the run stopped before them", run.rows_unmade)?;
         }
         writeln!(f, "  wall time    {:>10}   in virtual time", (run.ended - run.started).to_string())?;
         if self.0.lower_bound_ns > 0 {

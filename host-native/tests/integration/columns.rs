@@ -73,7 +73,7 @@ fn a_wrong_answer_is_asked_for_again_with_what_is_wrong_and_then_given_up() {
     });
     let columns = format!("[[columns]]\nname = \"grade\"\nmodel = \"m\"\nprompt = \"{{{{ note }}}}\"\n{GRADE}\n");
     let ended = scratch.run_pipeline(&pipeline(&server, &columns));
-    ended.assert(6, &["the answer does not fit: \"I would rather not.\" is not JSON", "malformed answer"]);
+    ended.assert(6, &["the answer does not fit: \"I would rather not.\" is not JSON", "malformed_answer"]);
     assert_eq!(scratch.rows("out")[0]["grade"]["score"], 5);
     assert_eq!(calls.load(Ordering::SeqCst), 2 + 3, "a second try for the first row, two more for the other");
 }

@@ -6,6 +6,7 @@ mod bad_input;
 mod blocking;
 mod check;
 mod columns;
+mod jobs;
 mod mock_command;
 mod outages;
 mod panics;

@@ -19,7 +19,7 @@ use tidegate_native::host::TokioHost;
 use tidegate_native::job::Job;
 use tidegate_native::models::{Models, task_resources};
 use tidegate_native::output::{
-    DoneRowGroups, Existing, Identity, MANIFEST_SCHEMA, Manifest, OutputDirectory, RunState,
+    DoneRowGroups, Existing, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputSpec, RunState,
 };
 use tidegate_native::pipeline_file::{PipelineFile, RowFormat, SourceText};
 use tidegate_native::spend::Ledger;
@@ -93,7 +93,7 @@ fn a_panic_in_a_worker_ends_the_run_with_its_message_and_everything_back() {
         assert_eq!(cause, "a task panicked: index 2 is out of range");
         let tasks = &report.columns[0].tasks;
         assert_eq!((tasks.spawned, tasks.ended(), tasks.fatal), (8, 8, 1));
-        assert_eq!((left, report.rows_out, report.rows_dropped), ((0, 0), 0, 8));
+        assert_eq!((left, report.rows_out, report.rows_unmade), ((0, 0), 0, 8));
     }
 }
 
@@ -125,15 +125,19 @@ async fn the_summary_of_a_run_that_met_a_bug_names_column_row_group_and_cause_an
         pipeline: "p.toml".to_string(),
         row_key: job.row_key.clone(),
         columns: job.output_columns(),
+        types: Vec::new(),
         rows_in: 2,
         row_group_size: 2,
         first_row: 0,
         format: RowFormat::Jsonl,
         identity: Identity::default(),
         done: DoneRowGroups::default(),
+        totals: JobTotals::default(),
         state: RunState::Running,
     };
-    let output = OutputDirectory::prepare(&scratch.path().join("out"), Existing::Refuse, &manifest).unwrap();
+    let layout = job.layout(RowFormat::Jsonl);
+    let spec = OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, dataset: None };
+    let output = OutputDirectory::prepare(&scratch.path().join("out"), Existing::Refuse, &spec).unwrap();
     let output = Arc::new(output);
     let config = PipelineConfig { rows: 2, resources: task_resources(&file), ..PipelineConfig::default() };
     let pipeline = Pipeline::new(job.plan.clone(), config).unwrap();

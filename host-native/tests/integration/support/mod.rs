@@ -144,6 +144,20 @@ impl Scratch {
 
     /// All dropped rows, in file order.
     pub(crate) fn dropped(&self, out: &str) -> Vec<Value> {
+        let mut lines = self.lost(out);
+        lines.retain(|line| line["reason"] != "unmade");
+        lines
+    }
+
+    /// The rows of row groups kept in part that a stop came before, in file order.
+    #[cfg(unix)]
+    pub(crate) fn unmade(&self, out: &str) -> Vec<Value> {
+        let mut lines = self.lost(out);
+        lines.retain(|line| line["reason"] == "unmade");
+        lines
+    }
+
+    fn lost(&self, out: &str) -> Vec<Value> {
         lines(&self.path(out).join("rows"), |name| name.contains(".dropped."))
     }
 

@@ -1,0 +1,207 @@
+//! A job over many runs: row groups kept in part, dropped rows made again, more rows, and what all runs have
+//! used together.
+
+#![cfg(unix)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::support::patience::wait_until;
+use crate::support::{Scratch, dataset, remote_pipeline, serve};
+
+/// A provider that counts the calls of each row, and does what it is told to.
+struct Provider {
+    base_url: String,
+    told: Arc<Told>,
+}
+
+struct Told {
+    /// Calls by row.
+    calls: Mutex<BTreeMap<u64, usize>>,
+    /// Rows whose calls are refused.
+    refused: Mutex<BTreeSet<u64>>,
+    /// Calls that are answered at once; others wait for `go`.
+    at_once: usize,
+    go: Semaphore,
+}
+
+impl Provider {
+    /// One that answers so many calls at once, and the others when it may.
+    fn new(at_once: usize) -> Self {
+        let (calls, refused) = (Mutex::default(), Mutex::default());
+        let told = Arc::new(Told { calls, refused, at_once, go: Semaphore::new(0) });
+        let router = Router::new().route("/v1/chat/completions", post(answer)).with_state(Arc::clone(&told));
+        Self { base_url: format!("{}/v1", serve(router)), told }
+    }
+
+    fn refuse(&self, rows: impl IntoIterator<Item = u64>) {
+        *self.told.refused.lock().unwrap() = rows.into_iter().collect();
+    }
+
+    fn calls(&self) -> usize {
+        self.told.calls.lock().unwrap().values().sum()
+    }
+
+    /// Each of these rows was called for once, and no other.
+    fn assert_called_once(&self, rows: u64) {
+        assert_eq!(*self.told.calls.lock().unwrap(), (0..rows).map(|row| (row, 1)).collect());
+    }
+}
+
+async fn answer(State(told): State<Arc<Told>>, Json(request): Json<Value>) -> Response {
+    let prompt = request["messages"][0]["content"].as_str().unwrap().to_string();
+    let row: u64 = prompt.split(' ').find_map(|word| word.parse().ok()).unwrap();
+    let before: usize = {
+        let mut calls = told.calls.lock().unwrap();
+        *calls.entry(row).or_default() += 1;
+        calls.values().sum()
+    };
+    if before > told.at_once {
+        told.go.acquire().await.unwrap().forget();
+    }
+    if told.refused.lock().unwrap().contains(&row) {
+        return (StatusCode::BAD_REQUEST, Json(json!({ "error": { "message": "too long" } }))).into_response();
+    }
+    let choice = json!({ "index": 0, "message": { "role": "assistant", "content": prompt }, "finish_reason": "stop" });
+    let usage = json!({ "prompt_tokens": 40, "completion_tokens": 60, "total_tokens": 100 });
+    Json(json!({ "id": "c", "object": "chat.completion", "choices": [choice], "usage": usage })).into_response()
+}
+
+const AT_ONCE: usize = usize::MAX;
+
+/// A pipeline with one row group of `size` rows after the other; a call costs 0.1.
+fn pipeline(provider: &Provider, size: u32) -> String {
+    let price = "price = { input_per_million = 1000, output_per_million = 1000 }";
+    remote_pipeline(&provider.base_url, price, "").replace("row_group_size = 4", &format!("row_group_size = {size}"))
+}
+
+/// The numbers of all output rows, in file order.
+fn numbers(scratch: &Scratch) -> Vec<u64> {
+    scratch.rows("out").iter().map(|row| row["row"].as_u64().unwrap()).collect()
+}
+
+fn resume(scratch: &Scratch, more: &[&str]) -> crate::support::Ended {
+    scratch.run(&[&["run", "p.toml", "--out", "out", "--resume"], more].concat())
+}
+
+#[test]
+fn a_run_that_is_terminated_in_a_row_group_keeps_its_complete_rows_and_no_call_is_made_twice() {
+    let scratch = Scratch::new(30);
+    let provider = Provider::new(10);
+    scratch.write("p.toml", &pipeline(&provider, 20));
+    let mut run = scratch.command(&["run", "p.toml", "--out", "out", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(run.stdout.take().unwrap());
+    wait_until(|| provider.calls(), |calls| *calls == 14);
+    assert!(Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap().success());
+    let mut line = String::new();
+    while !line.contains("terminated: awaiting the calls that are out") {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "it ended first");
+    }
+    provider.told.go.add_permits(100);
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert_eq!((run.wait().unwrap().code(), provider.calls()), (Some(130), 14), "{rest}");
+    let kept = numbers(&scratch);
+    assert!(kept.len() == 14 && kept.is_sorted(), "{kept:?}");
+    assert!(scratch.dropped("out").is_empty() && !scratch.unmade("out").is_empty());
+    assert_eq!(scratch.manifest("out")["rows_dropped"], 0);
+    resume(&scratch, &[]).assert(0, &["resumed         14", "rows out        16", "calls in 2 runs"]);
+    provider.assert_called_once(30);
+    assert_eq!(numbers(&scratch), (0..30).collect::<Vec<_>>());
+    assert_eq!(scratch.unmade("out").len(), 0);
+}
+
+#[test]
+fn dropped_rows_are_made_again_with_the_command_that_the_run_names() {
+    let scratch = Scratch::new(20);
+    let provider = Provider::new(AT_ONCE);
+    provider.refuse([3, 17]);
+    scratch.write("p.toml", &pipeline(&provider, 10));
+    let first = scratch.run(&["run", "p.toml", "--out", "out", "--limit", "19", "--report", "r.html"]);
+    first.assert(6, &["dropped          2", "2   title: request", "such as row 3: the request was refused (HTTP 400)"]);
+    let command = "tidegate run p.toml --out out --limit 19 --resume --retry-dropped";
+    first.assert(6, &[&format!("to make them again: {command}\n")]);
+    let report = std::fs::read_to_string(scratch.path("r.html")).unwrap();
+    assert!(report.contains(command) && report.contains("<td>request</td>"), "{report}");
+    assert_eq!((scratch.dropped("out").len(), provider.calls()), (2, 19));
+
+    resume(&scratch, &["--limit", "19"]).assert(6, &["2 of them by earlier runs"]);
+    resume(&scratch, &["--limit", "19", "--retry-dropped", "timeout,connection"]).assert(6, &["dropped          2"]);
+    assert_eq!(provider.calls(), 19, "nothing was asked for");
+    provider.refuse([17]);
+    let again = scratch.shell(&command.replacen("tidegate", env!("CARGO_BIN_EXE_tidegate"), 1));
+    again.assert(6, &["rows out         1", "dropped          1", "such as row 17"]);
+    assert_eq!((provider.calls(), numbers(&scratch).len()), (21, 18));
+    provider.refuse([]);
+    resume(&scratch, &["--limit", "19", "--retry-dropped", "request"])
+        .assert(0, &["rows out         1", "calls in 5 runs"]);
+    assert_eq!(numbers(&scratch), (0..19).collect::<Vec<_>>());
+    assert_eq!((scratch.dropped("out").len(), provider.calls()), (0, 22));
+    resume(&scratch, &["--retry-dropped", "weather"])
+        .assert(2, &["no row is dropped for `weather`; the reasons are request,"]);
+    scratch.run(&["p.toml", "--retry-dropped"]).assert(2, &["--resume"]);
+}
+
+#[test]
+fn a_job_is_extended_to_more_rows_and_to_those_that_the_dataset_has_grown_by() {
+    let scratch = Scratch::new(9);
+    let provider = Provider::new(AT_ONCE);
+    scratch.write("p.toml", &pipeline(&provider, 4));
+    scratch.run(&["run", "p.toml", "--out", "out", "--limit", "6"]).assert(0, &["rows out         6"]);
+    resume(&scratch, &["--limit", "5"])
+        .assert(5, &["6 rows were asked for before and 5 are now: a job can be made longer"]);
+    resume(&scratch, &["--rows", "1..9"]).assert(5, &["the first row that is asked for was 0 and is 1"]);
+    resume(&scratch, &["--limit", "7"]).assert(0, &["resumed          6", "rows out         1"]);
+    resume(&scratch, &[]).assert(0, &["rows out         2"]);
+    let before = dataset(9);
+    scratch.write("data.csv", &dataset(14));
+    resume(&scratch, &[]).assert(0, &["resumed          9", "rows out         5"]);
+    provider.assert_called_once(14);
+    assert_eq!(numbers(&scratch), (0..14).collect::<Vec<_>>());
+    for changed in [before.replace("0,entry", "0,Entry"), dataset(13), format!("{}book\n", dataset(14).trim_end())] {
+        scratch.write("data.csv", &changed);
+        resume(&scratch, &[]).assert(5, &["the dataset has changed since (it had "]);
+    }
+    assert_eq!((numbers(&scratch).len(), provider.calls()), (14, 14));
+}
+
+#[test]
+fn the_cost_limit_is_for_all_runs_of_a_job_and_what_they_wrote_of_themselves_is_kept() {
+    let scratch = Scratch::new(40);
+    let provider = Provider::new(AT_ONCE);
+    scratch.write("p.toml", &pipeline(&provider, 4).replace("prompt =", "max_tokens = 60\nprompt ="));
+    let run = |most: &str, more: &[&str]| {
+        let arguments = ["run", "p.toml", "--out", "out", "--max-cost", most, "--report", "r.html"];
+        scratch.run(&[&arguments[..], more].concat())
+    };
+    run("1", &[]).assert(8, &["the next call might pass the cost limit of 1.00 USD"]);
+    let (calls, rows) = (provider.calls(), numbers(&scratch).len());
+    assert!((1..=12).contains(&calls) && rows == calls, "{calls} calls for {rows} rows: none of them is thrown away");
+    run("1", &["--resume"]).assert(8, &[]);
+    assert!(provider.calls() <= calls + 1, "the limit was reached by the job");
+    run("100", &["--resume"]).assert(0, &["4.00 USD", "calls in 3 runs"]);
+    provider.assert_called_once(40);
+    let manifest = scratch.manifest("out");
+    let model = &manifest["totals"]["models"]["remote/m"];
+    assert_eq!(
+        (&model["calls"], &model["input_tokens"], &model["cost"]),
+        (&json!(40), &json!(1_600), &json!("4.000000000000"))
+    );
+    assert_eq!((&manifest["totals"]["runs"], &manifest["totals"]["spent"]), (&json!(3), &json!("4.000000000000")));
+    for kept in ["r.html", "r.1.html", "r.2.html", "out/capacity.json", "out/capacity.1.json", "out/capacity.2.json"] {
+        assert!(scratch.path(kept).exists(), "{kept}");
+    }
+    run("100", &["--overwrite"]).assert(0, &[]);
+    assert!(!scratch.path("out/capacity.1.json").exists());
+}
