@@ -60,7 +60,7 @@ impl Models {
         let Clients { clients, mocks } = Clients::start(file).await?;
         let (gate, places, shared) = register(file, host, requests, record)?;
         let clients: Vec<Client> = clients.into_iter().collect::<Result<_, _>>()?;
-        let callers = clients.into_iter().zip(places).collect();
+        let callers: Vec<(Client, usize)> = clients.into_iter().zip(places).collect();
         let ledger = Arc::new(SharedLedger::new(ledger));
         let provider = |shared: Shared| {
             Arc::new(Provider::new(shared.label, gate.clone(), shared.resource, shared.price, Arc::clone(&ledger)))

@@ -16,12 +16,12 @@ use std::time::Duration as StdDuration;
 
 use tidegate_core::driver::{self, Progress, RunHandle};
 use tidegate_core::observe::{RunFigures, Sinks};
-use tidegate_core::pipeline::{AdaptiveRowGroups, DropReason, Pipeline, PipelineConfig, Plan, Strategy, TaskCounts};
+use tidegate_core::pipeline::{AdaptiveRowGroups, DropReason, Pipeline, PipelineConfig, Strategy, TaskCounts};
 use tidegate_core::replay::{Header, Recorded, Sequence, merge};
 use tidegate_core::request::{HealthConfig, RequestConfig};
 use tokio::task::JoinHandle;
 
-use crate::dataset::{Dataset, DatasetError, DatasetFormat};
+use crate::dataset::{DatasetError, DatasetFormat};
 use crate::error::{Error, Exit};
 use crate::example;
 use crate::fill::Caller;

@@ -36,7 +36,6 @@ mod emitter;
 use crate::event::event_kinds;
 use crate::lease::{LeaseId, ReleaseAnswer};
 use crate::pipeline::outcome::{DiscardReason, DropReason, Hook, RetryKind, RetryableCount, TaskOutcome, WorkerId};
-use crate::pipeline::plan::{ColumnId, Strategy};
 use crate::pipeline::report::StopReason;
 use crate::pipeline::row_group::RowGroupBlock;
 use crate::request::RequestPressure;
