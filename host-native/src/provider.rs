@@ -154,7 +154,8 @@ impl Provider {
                 return;
             }
             let out = CallOut::new(self, permit, Money::default());
-            out.end(&smallest_call(client).await);
+            // Whatever comes of it, this call is not made again.
+            let _ = out.end(&smallest_call(client).await);
         }
     }
 

@@ -118,7 +118,7 @@ impl Requests {
                     let Some(name) = self.waiters.remove(&waiter.to_bits()) else { continue };
                     self.refusals.push(json!({"waiter": name, "outcome": reason(denial.reason), "at": at}));
                 }
-                other => bail!("the recorded system has no such effect: {other:?}"),
+                other => unreachable!("the recorded system has no such effect: {other:?}"),
             }
         }
     }
