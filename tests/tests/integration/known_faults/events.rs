@@ -53,7 +53,7 @@ fn facts() -> Vec<RequestFact> {
         ProviderDown { since: at(1), probe_at: at(2) },
         ProviderProbed { lease },
         ProviderRecovered { since: at(1), full_at: at(2) },
-        ProviderUnavailable { cause: UnavailableCause::KeyRefused },
+        ProviderUnavailable { cause: UnavailableCause::KeyRefused, probe_at: None },
     ]
 }
 

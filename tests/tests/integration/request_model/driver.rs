@@ -335,7 +335,7 @@ impl Pair {
         let mut news = Vec::new();
         while let Some(effect) = self.machine.poll_effect() {
             let (Effect::Granted { waiter, .. } | Effect::Refused { waiter, .. }) = &effect else {
-                return Err(failed(format!("an effect for no waiter: {effect:?}")));
+                return Err(TestCaseError::fail(format!("an effect for no waiter: {effect:?}")));
             };
             let at = self.waiting.iter().position(|(_, id)| id == waiter);
             prop_assert!(at.is_some(), "an effect for a waiter that does not wait: {:?}", effect);
