@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use tidegate_core::observe::SCHEMA;
 use tidegate_core::pipeline::event::{Correlation, SchedulerEvent, SchedulerFact};
-use tidegate_core::pipeline::{RetryKind, TaskOutcome};
+use tidegate_core::pipeline::{ColumnId, RetryKind, TaskOutcome};
 use tidegate_core::request::event::{EventPlace, RequestEvent, RequestFact};
 use tidegate_core::time::Instant;
 
@@ -130,14 +130,13 @@ impl RowTimeline {
         let mut lines = BufReader::new(File::open(path).map_err(unreadable)?).lines().enumerate().peekable();
         let no_names = || TimelineError::NoNames { path: path.clone() };
         let (_, first) = lines.next().ok_or_else(no_names)?;
-        let names = match serde_json::from_str(&first.map_err(unreadable)?) {
-            Ok(Line::Names { schema: SCHEMA, names }) => names,
-            _ => return Err(no_names()),
+        let Ok(Line::Names { schema: SCHEMA, names }) = serde_json::from_str(&first.map_err(unreadable)?) else {
+            return Err(no_names());
         };
         let mut timeline = Self::of(request, names)?;
         while let Some((at, line)) = lines.next() {
             match serde_json::from_str(&line.map_err(unreadable)?) {
-                Ok(line) => timeline.add(line, request.column.as_deref()),
+                Ok(line) => timeline.add(&line, request.column.as_deref()),
                 // A run that was killed may have left half a line.
                 Err(_) if lines.peek().is_none() => {}
                 Err(error) => {
@@ -168,25 +167,25 @@ impl RowTimeline {
     }
 
     /// Takes a line in, if it is about the row.
-    fn add(&mut self, line: Line, column: Option<&str>) {
-        let (at, about) = match &line {
+    fn add(&mut self, line: &Line, column: Option<&str>) {
+        let (at, about) = match line {
             Line::Names { .. } => return,
             Line::Scheduler { event } => (event.at, Some(event.correlation)),
             Line::Request { event } => (event.at, event.correlation),
         };
         if let Line::Scheduler { event: SchedulerEvent { fact: SchedulerFact::JobStarted { rows, .. }, .. } } = line {
-            (self.began, self.rows) = (at, Some(rows));
+            (self.began, self.rows) = (at, Some(*rows));
         }
         let Some(about) = about.filter(|about| self.is_about(about)) else { return };
-        let number = about.column.map(|column| column.index());
+        let number = about.column.map(ColumnId::index);
         let name = number.and_then(|number| self.names.columns.get(number));
         if column.is_some_and(|column| name.is_none_or(|name| name != column)) {
             return;
         }
         let what = match line {
             Line::Names { .. } => None,
-            Line::Scheduler { event } => self.of_task(&event),
-            Line::Request { event } => self.of_call(&event),
+            Line::Scheduler { event } => self.of_task(event),
+            Line::Request { event } => self.of_call(event),
         };
         let Some(what) = what else { return };
         let place = self.tasks.iter().position(|(known, _)| *known == number).unwrap_or_else(|| {

@@ -126,11 +126,11 @@ fn an_outage_is_a_track_that_says_when_the_provider_was_down_probed_and_recoveri
     assert!(named('M', "outages") && named('M', "shaky"));
     let mut slices: Vec<&TraceEvent> = events.iter().filter(|event| event.cat == "outage").collect();
     slices.sort_by(|a, b| a.ts.total_cmp(&b.ts));
-    let names: Vec<&str> = slices.iter().map(|slice| slice.name.as_str()).collect();
-    assert_eq!((names[0], names[1], *names.last().unwrap()), ("down", "probing", "recovering"), "{names:?}");
+    let phases: Vec<&str> = slices.iter().map(|slice| slice.name.as_str()).collect();
+    assert_eq!((phases[0], phases[1], *phases.last().unwrap()), ("down", "probing", "recovering"), "{phases:?}");
     for pair in slices.windows(2).filter(|pair| pair[0].name != "recovering") {
         let end = pair[0].ts + pair[0].dur.unwrap();
-        assert!((end - pair[1].ts).abs() < 1e-6, "{names:?}: a phase begins where the one before ends");
+        assert!((end - pair[1].ts).abs() < 1e-6, "{phases:?}: a phase begins where the one before ends");
     }
     let healthy = trace_of(&builtin()[0], None).0;
     assert!(healthy.iter().all(|event| event.pid != OUTAGES), "without an outage there is no track of it");
