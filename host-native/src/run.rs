@@ -56,7 +56,7 @@ pub struct RunRequest {
     pub out: PathBuf,
     /// What to do about output that is there already.
     pub existing: Existing,
-    /// Makes rows again that were dropped for these reasons; none: for any reason.
+    /// Makes rows again that were dropped for these reasons; an empty list stands for any.
     pub retry_dropped: Option<Vec<DropReason>>,
     /// Where to write a decision log, if one is wanted.
     pub record: Option<PathBuf>,

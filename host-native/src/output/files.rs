@@ -95,7 +95,7 @@ pub fn keep_earlier(path: &Path) -> io::Result<()> {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         path.with_file_name(format!("{stem}.{number}{extension}"))
     };
-    match (1..).map(numbered).find(|free| !free.exists()) {
+    match (1..u32::MAX).map(numbered).find(|free| !free.exists()) {
         Some(free) => fs::rename(path, free),
         None => Ok(()),
     }

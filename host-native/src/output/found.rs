@@ -39,7 +39,7 @@ impl Found {
             match RowFile::of(name, extension) {
                 _ if is_temporary(name) => unusable.push(name.to_string()),
                 Some(RowFile::Rows(row_group)) if u64::from(row_group) < manifest.row_groups() => {
-                    written.insert(row_group)
+                    written.insert(row_group);
                 }
                 Some(RowFile::Dropped(row_group)) => listed.insert(row_group),
                 _ => {}

@@ -37,7 +37,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tidegate_core::observe::CapacityPlan;
 use tidegate_core::pipeline::DropReason;
 
@@ -79,7 +79,7 @@ pub struct OutputSpec {
     pub layout: Layout,
     /// Whether rows do not depend on the others of their row group, so that some of them can be made later.
     pub keeps_parts: bool,
-    /// Makes rows again that were dropped for these reasons; none: for any reason.
+    /// Makes rows again that were dropped for these reasons; an empty list stands for any.
     pub retry_dropped: Option<Vec<DropReason>>,
     /// The dataset, if it is a text that may have grown at its end.
     pub dataset: Option<PathBuf>,
@@ -394,6 +394,12 @@ fn lock(root: &Path) -> Result<File, OutputError> {
     }
 }
 
+/// What every version of the manifest has.
+#[derive(Deserialize)]
+struct Author {
+    program: String,
+}
+
 /// Removes what an earlier run wrote, after making sure that there is nothing else.
 fn remove_earlier(root: &Path, found: &[String]) -> Result<(), OutputError> {
     let foreign = |found: &str| OutputError::NotOurs { path: root.to_path_buf(), found: found.to_string() };
@@ -402,11 +408,6 @@ fn remove_earlier(root: &Path, found: &[String]) -> Result<(), OutputError> {
     }
     if let Some(name) = found.iter().find(|name| !is_own_name(name)) {
         return Err(foreign(name));
-    }
-    /// What every version of the manifest has.
-    #[derive(serde::Deserialize)]
-    struct Author {
-        program: String,
     }
     let author = fs::read(root.join(MANIFEST)).ok().and_then(|text| serde_json::from_slice::<Author>(&text).ok());
     if !author.is_some_and(|author| author.program.starts_with("tidegate ")) {

@@ -198,7 +198,7 @@ mod tests {
         ];
         let rows = || {
             [
-                json!({"n": 3, "note": "a \"b\",\nc", "any": {"z": 0.1, "a": "x"}, "share": 0.30000000000000004}),
+                json!({"n": 3, "note": "a \"b\",\nc", "any": {"z": 0.1, "a": "x"}, "share": 0.1 + 0.2}),
                 json!({"n": 7, "note": null, "any": "1", "share": null}),
             ]
         };

@@ -57,7 +57,7 @@ fn every_setting_survives_the_way_through_a_file() {
     full.pre_batch = Some(PreBatch { takes: span, fails_at: Some(1), leaves_out_share: 0.5 });
     full.post_batch = Some(Answering { takes: span, fails_at: None });
     full.checkpoint = Answering { takes: span, fails_at: Some(0) };
-    (full.done_row_groups, full.missing_rows) = (vec![2], vec![1..2]);
+    (full.done_row_groups, full.missing_rows) = (vec![2], std::iter::once(1..2).collect());
     full.holders = vec![Holder { model: "m".to_owned(), slots: 2, from: span, until: span + span }];
     let (also_fills, tenant) = (vec!["d".to_owned()], Some("t".to_owned()));
     full.columns[0] = ScenarioColumn { also_fills, tenant, ordered: true, ..full.columns[0].clone() };
