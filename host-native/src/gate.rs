@@ -38,8 +38,8 @@ use tidegate_core::error::ConfigError;
 use tidegate_core::gate::{Gate, OwnedPermit};
 use tidegate_core::limit::LimitChoice;
 use tidegate_core::request::{
-    AfterCall, AimdConfig, CallWait, Completion, Denial, DenialReason, Domain, GroupId, Request, RequestAdmission, RequestConfig,
-    ResourceId, ResourceSnapshot,
+    AfterCall, AimdConfig, CallWait, Completion, Denial, DenialReason, Domain, GroupId, Request, RequestAdmission,
+    RequestConfig, ResourceId, ResourceSnapshot,
 };
 use tokio::runtime::TryCurrentError;
 

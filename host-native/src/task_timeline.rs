@@ -273,7 +273,9 @@ impl RowTimeline {
                 format!("{place} is down; the next call is at {}", self.clock(probe_at))
             }
             RequestFact::ProviderRecovered { .. } => format!("{place} is back"),
-            RequestFact::ProviderUnavailable { cause, .. } => format!("{place} cannot be used any more: {}", words(&cause)),
+            RequestFact::ProviderUnavailable { cause, .. } => {
+                format!("{place} cannot be used any more: {}", words(&cause))
+            }
             _ => return None,
         })
     }

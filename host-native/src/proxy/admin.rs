@@ -198,7 +198,11 @@ fn words(now: Instant, wait: CallWait) -> String {
         CallWait::Limit { limit, .. } => limit_reached(limit),
         CallWait::Budget { until } => format!("a rate budget is spent, and suffices again in {:.1} s", left(until)),
         CallWait::Outage { since, probe_at: Some(at) } => {
-            format!("the provider is down for {:.1} s, and is tried again in {:.1} s", (now - since).as_secs_f64(), left(at))
+            format!(
+                "the provider is down for {:.1} s, and is tried again in {:.1} s",
+                (now - since).as_secs_f64(),
+                left(at)
+            )
         }
         CallWait::Outage { since, probe_at: None } => {
             format!("the provider is down for {:.1} s, and a call is out that finds out", (now - since).as_secs_f64())

@@ -55,7 +55,9 @@ pub(super) fn of_call(wait: &CallWait) -> String {
         CallWait::Outage { since, probe_at: None } => {
             format!("the provider is down since {}; a probe is out", At(*since))
         }
-        CallWait::Unavailable { since, cause, .. } => format!("the provider is unavailable since {}: {cause}", At(*since)),
+        CallWait::Unavailable { since, cause, .. } => {
+            format!("the provider is unavailable since {}: {cause}", At(*since))
+        }
         CallWait::Undecided => "it failed, and other calls will show whether the provider is down".to_string(),
         CallWait::Cooldown { until } => format!("the provider asked to be left alone until {}", At(*until)),
         CallWait::ProviderCap { cap } => format!("all {cap} calls that the cap allows are out"),
