@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::support::provider::provider;
-use crate::support::{Scratch, remote_pipeline};
+use crate::support::{Scratch, mock_pipeline, remote_pipeline};
 
 /// A run of eight rows at a provider that refuses the first three calls, under `settings` of `[run]`.
 fn refused_thrice(settings: &str) -> crate::support::Ended {
@@ -37,10 +37,9 @@ fn the_warning_of_a_degraded_provider_can_be_switched_off() {
 #[test]
 fn early_shutdown_can_be_switched_off_and_the_plan_says_so() {
     let scratch = Scratch::new(30);
-    // Every row fails for good, in its template.
-    let text = "[seed]\npath = \"data.csv\"\n[[columns]]\nname = \"v\"\nkind = \"expression\"\ntemplate = \"{{ 1 // 0 }}\"\n\
-                [run]\nrow_group_size = 4\nshutdown_rate = \"never\"\n";
-    scratch.write("p.toml", text);
+    // Every row fails for good, in a template that reads an answer.
+    let column = "[[columns]]\nname = \"v\"\nkind = \"expression\"\ntemplate = \"{{ title // 0 }}\"\n";
+    scratch.write("p.toml", &(mock_pipeline(8, "", "seed = 5") + "shutdown_rate = \"never\"\n" + column));
     let ended = scratch.run(&["p.toml", "--out", "out", "--plan"]);
     ended.assert(2, &["shutdown_rate_permille            unbounded  file", "not one row could be finished"]);
     assert!(ended.all().contains("degraded_rate_permille                  500  default"), "{}", ended.all());

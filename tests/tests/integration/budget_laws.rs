@@ -82,7 +82,8 @@ struct World {
 
 impl World {
     fn new(budgets: Vec<BudgetConfig>) -> Self {
-        let config = RequestConfig::default();
+        // Budgets by themselves: an outage holds calls back, too.
+        let config = RequestConfig { health: None, ..RequestConfig::default() };
         let mut machine = RequestAdmission::new(config).expect("the defaults are valid");
         let now = Instant::ZERO;
         let model = machine.register(now, "provider", "model", "default", 1_000_000).expect("a valid cap");

@@ -85,7 +85,8 @@ pub(super) fn run(case: &Case, contender: &Contender, seed: u64, tenants: usize)
 impl Loop {
     fn new(case: &Case, contender: &Contender, seed: u64, tenants: usize) -> Result<Self, ConfigError> {
         let now = Instant::ZERO;
-        let config = RequestConfig { aimd: contender.settings.clone(), ..RequestConfig::default() };
+        // The limit by itself: what an outage does to it shows where nothing else holds calls back.
+        let config = RequestConfig { aimd: contender.settings.clone(), health: None, ..RequestConfig::default() };
         let mut admission = RequestAdmission::new(config)?;
         let model = admission.register(now, "provider", "model", "default", case.cap)?;
         let resource = admission.resource(model, Domain::Chat)?;
