@@ -215,9 +215,7 @@ impl Trip<'_> {
                 Attempted::Over(reply) => return reply,
                 Attempted::RateLimited => retry = None,
                 Attempted::Failed(failed, AfterCall::Retry(again)) => (retry, failure) = (Some(again), Some(failed)),
-                Attempted::Failed(failed, AfterCall::Unavailable) => return failed.reply,
-                // The gate looks after health: it would have said so.
-                Attempted::Failed(failed, AfterCall::Final) => return failed.reply,
+                Attempted::Failed(failed, _) => return failed.reply,
             }
         }
     }

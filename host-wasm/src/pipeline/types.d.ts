@@ -11,7 +11,7 @@ export interface PipelineCallbacks {
     attempt: number,
   ): void;
   stop(slot: number, generation: number): void;
-  step(step: number, rowGroup: number, firstRow: number, rows: number, live: Uint32Array, dropped: Uint32Array): void;
+  step(step: number, rowGroup: number, firstRow: number, rows: number, live: Uint32Array, dropped: Uint32Array, unmade: Uint32Array): void;
   warn(group: string, retryable: number, window: number): void;
   event(kind: number, numbers: Float64Array): void;
   over(): void;

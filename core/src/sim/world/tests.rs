@@ -115,8 +115,8 @@ fn hooks_and_checkpoints_take_their_time_and_fail_where_they_are_told_to() {
 fn a_drained_run_keeps_parts_of_row_groups_and_one_of_missing_rows_makes_just_those() {
     let then = ScenarioColumn { after: ["a".to_string()].into(), ..calling("b", "m") };
     let base = scenario(40, &[model("m", 3)], &[calling("a", "m"), then]);
-    let parts = (1..60).map(|ms| run(&Scenario { drain_at: Some(millis(ms)), ..base.clone() }));
-    let part = parts.filter(|report| report.stop == StopReason::Drained && report.rows_out % 4 > 0).next_back();
+    let mut parts = (1..60).map(|ms| run(&Scenario { drain_at: Some(millis(ms)), ..base.clone() }));
+    let part = parts.rfind(|report| report.stop == StopReason::Drained && report.rows_out % 4 > 0);
     let report = part.expect("one of them stops in a row group");
     assert!(report.rows_unmade > 0 && report.rows_dropped == 0, "{report:?}");
     let report = run(&Scenario { missing_rows: [2..3, 5..7].into(), done_row_groups: [3].into(), ..base });
