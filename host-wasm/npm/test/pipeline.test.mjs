@@ -286,12 +286,19 @@ test("a drained run saves complete rows, and another makes those that are missin
   const made = [];
   const options = { rowGroupSize: 4, rowGroups: 1 };
   const groups = [];
-  const first = doubling(8, { ...options, workers: 1 }).save((rows, group) => {
-    made.push(...rows.map(({ n }) => n));
-    groups.push(group);
-  });
-  const run = first.start();
-  run.on("task_completed", ({ sequence }) => sequence > 20 && run.drain());
+  const run = doubling(8, { ...options, workers: 1 })
+    .column("stops", {
+      after: ["twice"],
+      fill: ({ n }) => {
+        if (n === 5) run.drain();
+        return n;
+      },
+    })
+    .save((rows, group) => {
+      made.push(...rows.map(({ n }) => n));
+      groups.push(group);
+    })
+    .start();
   const report = await run.report;
   assert.equal(report.stop.reason, "drained");
   assert.equal(report.rowsIn, report.rowsOut + report.rowsDropped + report.rowsUnmade);
