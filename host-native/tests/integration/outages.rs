@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use serde_json::{Value, json};
 
@@ -213,19 +214,85 @@ fn serve_badly<R: IntoResponse + 'static>(
     bad_calls: std::ops::Range<usize>,
     bad: fn() -> R,
 ) -> (String, Arc<AtomicUsize>) {
+    serve_badly_in_time(bad_calls, move || std::future::ready(bad().into_response()))
+}
+
+/// The same with bad answers that may take their time.
+fn serve_badly_in_time<F, Fut>(bad_calls: std::ops::Range<usize>, bad: F) -> (String, Arc<AtomicUsize>)
+where
+    F: Fn() -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Response> + Send + 'static,
+{
     let calls = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&calls);
     let answer = move || {
         let call = calls.fetch_add(1, Ordering::SeqCst);
-        let bad_calls = bad_calls.clone();
+        let bad = bad_calls.contains(&call).then(|| bad());
         async move {
-            if bad_calls.contains(&call) {
-                return bad().into_response();
+            match bad {
+                Some(bad) => bad.await,
+                None => axum::Json(json!({ "choices": [{ "message": { "content": "fine" } }] })).into_response(),
             }
-            axum::Json(json!({ "choices": [{ "message": { "content": "fine" } }] })).into_response()
         }
     };
     (serve(Router::new().route(PATH, post(answer))) + "/v1", seen)
+}
+
+#[test]
+fn a_provider_whose_sockets_hang_for_a_while_loses_no_row() {
+    let scratch = Scratch::new(100);
+    let (server, calls) = serve_badly_in_time(20..30, std::future::pending);
+    scratch.run_pipeline(&remote_pipeline(&server, "timeout = \"300ms\"", "")).assert(0, &[]);
+    assert_all_made(&scratch, 100);
+    assert_eq!(calls.load(Ordering::SeqCst), 110, "each call that hung is made again, once");
+}
+
+#[test]
+fn a_provider_whose_answers_break_off_for_a_while_loses_no_row() {
+    let scratch = Scratch::new(100);
+    let (server, calls) = serve_badly_in_time(20..30, || {
+        let pieces = [Ok("{\"choices\": [{"), Err(std::io::Error::other("the connection is gone"))];
+        std::future::ready(Body::from_stream(futures_util::stream::iter(pieces)).into_response())
+    });
+    scratch.run_pipeline(&remote_pipeline(&server, "", "")).assert(0, &[]);
+    assert_all_made(&scratch, 100);
+    assert_eq!(calls.load(Ordering::SeqCst), 110, "each answer that broke off is asked for again, once");
+}
+
+#[test]
+fn an_account_whose_quota_ends_during_the_run_stops_it_with_the_rows_it_has_and_drops_none() {
+    let scratch = Scratch::new(100);
+    let body = r#"{ "error": { "message": "You exceeded your current quota.", "code": "insufficient_quota" } }"#;
+    let (server, calls) = serve_badly_in_time(30..usize::MAX, move || {
+        std::future::ready((StatusCode::TOO_MANY_REQUESTS, body).into_response())
+    });
+    let ended = scratch.run_pipeline(&remote_pipeline(&server, "", ""));
+    ended
+        .assert(4, &["remote/m cannot be used: ", "You exceeded your current quota.", "add funds, or raise the quota"]);
+    assert_eq!(scratch.dropped("out").iter().filter(|row| row["reason"] != "unmade").count(), 0);
+    assert!((4..=30).contains(&scratch.rows("out").len()));
+    let calls = calls.load(Ordering::SeqCst);
+    assert!(calls <= 30 + 4, "{calls} calls: those that were out, and none after");
+}
+
+/// Two columns, of a provider that dies and of one that does not.
+#[test]
+fn of_two_providers_the_one_that_lives_finishes_what_it_can_and_a_resumed_run_makes_the_rest() {
+    let scratch = Scratch::new(100);
+    let (lives, calls) = serve_badly(0..0, || StatusCode::OK);
+    let mut dies = Mock::at(&scratch, closed_port());
+    let second = format!(
+        "[[models]]\nname = \"n\"\nprovider = \"second\"\nbase_url = \"{}\"\nmax_parallel = 4\n\
+         [[columns]]\nname = \"summary\"\nmodel = \"n\"\nprompt = \"A summary of: {{{{ note }}}}\"\n",
+        base_url(dies.address)
+    );
+    let text = remote_pipeline(&lives, "", "outage_patience = \"2s\"\nrow_groups = 100") + &second;
+    scratch.run_pipeline(&text).assert(4, &["second/n cannot be used: no connection", "No row is dropped"]);
+    assert_eq!(calls.load(Ordering::SeqCst), 100, "the column of the other provider is made for every row");
+    assert!(scratch.dropped("out").iter().all(|row| row["reason"] == "unmade"));
+    dies.start();
+    scratch.run(&["run", "pipeline.toml", "--out", "out", "--resume"]).assert(0, &[]);
+    assert_all_made(&scratch, 100);
 }
 
 #[test]
