@@ -1,12 +1,16 @@
 //! What kinds and outcomes are called, in metrics and in traces as in JSON.
 
+#[cfg(any(feature = "metrics", feature = "tracing"))]
 use std::sync::Arc;
 
 use serde::Serialize;
+#[cfg(any(feature = "metrics", feature = "tracing"))]
 use tidegate_core::event::EventKind;
+#[cfg(any(feature = "metrics", feature = "tracing"))]
 use tidegate_core::pipeline::TaskOutcome;
 
 /// The names of all kinds of a stream, by index.
+#[cfg(any(feature = "metrics", feature = "tracing"))]
 pub(crate) fn of_kinds<K: EventKind + Serialize>() -> Vec<Arc<str>> {
     K::ALL.iter().map(|kind| Arc::from(of(kind))).collect()
 }
@@ -20,6 +24,7 @@ pub(crate) fn of(variant: &impl Serialize) -> String {
 }
 
 /// The name of how a task ended; `None`: it met a bug.
+#[cfg(any(feature = "metrics", feature = "tracing"))]
 pub(crate) fn of_task_outcome(outcome: Option<TaskOutcome>) -> &'static str {
     match outcome {
         Some(TaskOutcome::Success) => "success",

@@ -57,7 +57,10 @@ enum State {
     Down {
         probe_at: Instant,
     },
-    Closed,
+    /// Unavailable, and tried again then.
+    Closed {
+        probe_at: Option<Instant>,
+    },
 }
 
 impl Model {
@@ -69,8 +72,10 @@ impl Model {
 
     fn acquired(&mut self, at: Instant, lease: LeaseId) -> Verdict {
         match self.state {
-            State::Closed => return Err(format!("{lease:?} goes out though its provider is unavailable")),
-            State::Down { probe_at } => {
+            State::Closed { probe_at: None } => {
+                return Err(format!("{lease:?} goes out though its provider is unavailable"));
+            }
+            State::Down { probe_at } | State::Closed { probe_at: Some(probe_at) } => {
                 hold(self.probe == Some(lease), || {
                     format!("{lease:?} goes out to a provider that is down, as no probe")
                 })?;
@@ -98,7 +103,15 @@ impl Model {
             matches!(outcome, Outcome::ConnectionFailed | Outcome::ProviderFailure | Outcome::ProviderTimeout);
         let is_local = matches!(outcome, Outcome::LocalCancelled | Outcome::LocalTimeout | Outcome::Unexpected);
         match self.state {
-            State::Closed => false,
+            State::Closed { .. } => {
+                if is_current {
+                    self.probe = None;
+                    if is_local {
+                        self.state = State::Down { probe_at: at };
+                    }
+                }
+                is_current && is_failure
+            }
             State::Down { .. } => {
                 let is_news = if is_current { is_local } else { outcome == Outcome::Success && self.probe.is_none() };
                 if is_news {
@@ -150,13 +163,14 @@ impl Outages {
                 model.change(State::Down { probe_at });
             }
             RequestFact::ProviderProbed { lease } => {
-                hold(matches!(model.state, State::Down { .. }), || "a probe of a provider that is up".into())?;
+                let is_probed = matches!(model.state, State::Down { .. } | State::Closed { probe_at: Some(_) });
+                hold(is_probed, || "a probe of a provider that is up".into())?;
                 model.probe = Some(lease);
             }
             RequestFact::ProviderRecovered { .. } => model.change(State::Up),
-            RequestFact::ProviderUnavailable { .. } => {
+            RequestFact::ProviderUnavailable { probe_at, .. } => {
                 self.due = None;
-                model.change(State::Closed);
+                model.change(State::Closed { probe_at });
             }
             _ => {}
         }
