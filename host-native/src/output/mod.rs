@@ -51,7 +51,7 @@ pub use place::FilePlace;
 use crate::row_file::{FileRow, Layout};
 use error::{io_error, unreadable};
 use files::{
-    CAPACITY, LOCK, MANIFEST, ROWS, dropped_name, is_capacity, is_own_name, is_row_file_name, is_temporary,
+    CAPACITY, LOCK, MANIFEST, ROWS, RowFile, dropped_name, is_capacity, is_own_name, is_row_file_name, is_temporary,
     remove_temporary, remove_whole, rows_name, sync_directory, visit_names, write_whole,
 };
 use found::Found;
@@ -425,8 +425,15 @@ fn remove_earlier(root: &Path, found: &[String]) -> Result<(), OutputError> {
     if let Some(stranger) = stranger {
         return Err(foreign(&stranger));
     }
-    // The manifest stays until it is replaced: what is left after an interruption is still known as ours.
-    visit_names(&rows, |name| fs::remove_file(rows.join(name))).map_err(io_error(&rows))?;
+    // The manifest stays until it is replaced: what is left after an interruption is still known as ours. The lists of dropped rows go
+    // last: rows without their list would be taken for whole.
+    let is_list = |name: &str| matches!(RowFile::of(name, ""), Some(RowFile::Dropped(_)));
+    let remove = |name: &str| fs::remove_file(rows.join(name));
+    visit_names(&rows, |name| if is_list(name) { Ok(()) } else { remove(name) }).map_err(io_error(&rows))?;
+    if rows.exists() {
+        sync_directory(&rows).map_err(io_error(&rows))?;
+    }
+    visit_names(&rows, remove).map_err(io_error(&rows))?;
     for name in found.iter().filter(|name| is_temporary(name) || is_capacity(name)) {
         fs::remove_file(root.join(name)).map_err(io_error(root))?;
     }

@@ -203,7 +203,14 @@ impl Trip<'_> {
                         None => continue,
                     }
                 }
-                Err(not_admitted) => return Err(self.refusal(&not_admitted, journey)),
+                Err(not_admitted) => {
+                    let refusal = self.refusal(&not_admitted, journey);
+                    // What its last attempt brought says more than that its time is up.
+                    return match (refusal, failure.take()) {
+                        (Refusal::Deadline { .. }, Some(failed)) => failed.reply,
+                        (refusal, _) => Err(refusal),
+                    };
+                }
             };
             journey.attempts += 1;
             let mut request = reqwest::Request::new(method.clone(), url.clone());
@@ -329,7 +336,7 @@ impl Trip<'_> {
     async fn judge(&self, answer: Answer, head: ResponseInfo, mut call: Call, journey: &Journey) -> Attempted {
         let status = answer.status();
         if head.is_rate_limited() && self.may_wait(&head, journey) {
-            return self.judge_rate_limit(answer, head, call).await;
+            return self.judge_rate_limit(answer, head, call, journey).await;
         }
         call.held.read(&head);
         if self.upstream.authorization.is_some() && status == StatusCode::UNAUTHORIZED {
@@ -354,8 +361,15 @@ impl Trip<'_> {
         !is_too_long && self.may_repeat(journey)
     }
 
-    /// A refusal for too many calls is tried again, unless its body says that no waiting helps: the account is empty.
-    async fn judge_rate_limit(&self, answer: Answer, mut head: ResponseInfo, mut call: Call) -> Attempted {
+    /// A refusal for too many calls is tried again, unless its body says that no waiting helps, because the account is empty, or that the
+    /// wait is too long.
+    async fn judge_rate_limit(
+        &self,
+        answer: Answer,
+        mut head: ResponseInfo,
+        mut call: Call,
+        journey: &Journey,
+    ) -> Attempted {
         call.held.read_part(&head);
         let (mut parts, body) = answer.into_parts();
         let body = read_refusal(body).await;
@@ -365,7 +379,7 @@ impl Trip<'_> {
         let head = self.as_gate_sees(head);
         call.held.end_as(head.completion);
         match body {
-            Some(body) if !head.is_rate_limited() => {
+            Some(body) if !head.is_rate_limited() || !self.may_wait(&head, journey) => {
                 headers::strip_hop_by_hop(&mut parts.headers);
                 Attempted::Over(Ok(Response::from_parts(parts, Either::Left(Full::new(body)))))
             }

@@ -227,7 +227,7 @@ where
     let seen = Arc::clone(&calls);
     let answer = move || {
         let call = calls.fetch_add(1, Ordering::SeqCst);
-        let bad = bad_calls.contains(&call).then(|| bad());
+        let bad = bad_calls.contains(&call).then(&bad);
         async move {
             match bad {
                 Some(bad) => bad.await,
