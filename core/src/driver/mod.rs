@@ -231,7 +231,7 @@ impl<H: Host> RunHandle<H> {
     }
 
     /// Drains the run: calls that were let out end, and no other is let out. The run resolves then, whatever pause its providers are in.
-    /// Row groups that are not complete are not saved. That holds for calls that are asked for with the
+    /// Row groups that are not complete are saved in part. This holds for calls that are asked for with the
     /// [token](crate::pipeline::Task::token) of their task; the run waits for all others.
     pub fn drain(&self) {
         self.shared.drain();

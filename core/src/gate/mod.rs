@@ -58,8 +58,7 @@ impl<H: Host> Gate<H> {
     ///
     /// If the host drops that timer while the gate is in use, as a runtime does that shuts down, the gate
     /// shuts down with it: every waiter and every later request is denied with
-    /// [`DenialReason::Shutdown`]. Nothing waits for a deadline
-    /// without a timer.
+    /// [`DenialReason::Shutdown`]. Nothing waits for a deadline without a timer.
     pub fn new(host: H, machine: impl Into<Recorded<RequestAdmission>>) -> Self
     where
         H: Spawn<GateTimer<H>>,
@@ -152,9 +151,10 @@ impl<H: Host> Gate<H> {
     /// Makes a call, and makes it again after a failure in an outage: whatever its length, the call is made once the provider is back.
     ///
     /// `attempt` is called for each try, once it may go out; `token` is that of the task which makes the call, if there is one: see
-    /// [`AcquireOf::for_task`]. Returns the output of the last try, also where it failed and the failure was its own. Returns a denial if
-    /// no try went out, and [`DenialReason::Unavailable`] if the provider or model cannot be
-    /// used any more: the work is then kept for another time. Dropped half-way, the permit is released as local cancelled.
+    /// [`AcquireOf::for_task`]. Returns the output of the last try, also where it failed and the failure was its own. Returns the denial
+    /// if a try may not go out, and [`DenialReason::Unavailable`] if the provider or model cannot be used any more: the work is then
+    /// kept for another time. The timeout of the request is that of each try. Dropped half-way, the permit is released as local
+    /// cancelled.
     ///
     /// ```
     /// # use tidegate_core::gate::Gate;

@@ -171,7 +171,7 @@ export class PipelineRun {
     if (!this.#isFreed) this.#core.cancel();
   }
 
-  /** Drains the run: calls that are out end, and none begins. Row groups that are not complete then are not saved. It may still be cancelled. */
+  /** Drains the run: calls that are out end, and none begins. Row groups that are not complete then are saved in part. It may still be cancelled. */
   drain(): void {
     if (!this.#isFreed) this.#core.drain();
   }
