@@ -3,7 +3,7 @@
 //! Everything that can be wrong with the input is found before the output directory is touched and the first call is
 //! made ([`preflight`](crate::preflight)); then the plan and the limits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write as _};
@@ -28,7 +28,7 @@ use crate::fill::Caller;
 use crate::host::TokioHost;
 use crate::interrupt::{Interrupts, StopSignal};
 use crate::job::{GeneratedColumn, Job};
-use crate::models::{Models, task_resources};
+use crate::models::{Models, called, task_resources};
 use crate::observe::Watch;
 use crate::observe::jsonl::{EventNames, ResourceName};
 use crate::observe::trace::TraceFile;
@@ -347,8 +347,8 @@ fn identity(file: &PipelineFile, is_example: bool) -> Result<Identity, Error> {
         columns.insert(column.name.get_ref().clone(), hash);
     }
     // Those that columns call, and of a judge what it is.
-    let called: BTreeSet<usize> = file.columns.iter().filter_map(|column| column.kind.model()).collect();
-    let models = called.into_iter().map(|at| Ok((file.models[at].name.clone(), model_identity(&file.models[at])?)));
+    let models =
+        called(file).into_iter().map(|at| Ok((file.models[at].name.clone(), model_identity(&file.models[at])?)));
     let models = models.collect::<io::Result<_>>().map_err(unreadable)?;
     let hashed = if is_example {
         hash(example::dataset_bytes())

@@ -50,7 +50,7 @@ use tidegate_core::pipeline::{
     Column, FinishedRowGroup, Pipeline, PipelineConfig, PipelineError, PlanBuilder, PlanError, RetryKind, Task,
     TaskOutcome,
 };
-use tidegate_core::request::{Denial, DenialReason, ResourceId};
+use tidegate_core::request::{Denial, DenialReason, Request, ResourceId};
 use tidegate_core::task::{GroupKind, TaskGroup};
 use tokio::runtime::TryCurrentError;
 
@@ -76,9 +76,7 @@ impl Work {
     /// A slot for a call of this task, as soon as it is its turn. Meanwhile the task gives its worker slot back, if its
     /// column yields: a call to wait for should be awaited by the task itself.
     pub async fn acquire(&self, call: &Call) -> Result<Admitted, NotAdmitted> {
-        let refused = Denial { reason: DenialReason::Unregistered, changes_at: None };
-        let gate = self.gate.as_ref().ok_or(NotAdmitted(refused))?;
-        let request = gate.request(call).map_err(NotAdmitted)?;
+        let (gate, request) = self.request(call)?;
         let permit = gate.core().acquire_owned(request).for_task(self.task.token).await.map_err(NotAdmitted)?;
         Ok(gate.admitted(permit, request.resource))
     }
@@ -91,10 +89,15 @@ impl Work {
         Fut: Future,
         Fut::Output: Classify,
     {
+        let (gate, request) = self.request(call)?;
+        gate.core().run_through_outages(request, self.task.token, attempt).await.map_err(NotAdmitted)
+    }
+
+    /// The gate, and what it is asked for.
+    fn request(&self, call: &Call) -> Result<(&RequestGate, Request), NotAdmitted> {
         let refused = Denial { reason: DenialReason::Unregistered, changes_at: None };
         let gate = self.gate.as_ref().ok_or(NotAdmitted(refused))?;
-        let request = gate.request(call).map_err(NotAdmitted)?;
-        gate.core().run_through_outages(request, self.task.token, attempt).await.map_err(NotAdmitted)
+        Ok((gate, gate.request(call).map_err(NotAdmitted)?))
     }
 }
 

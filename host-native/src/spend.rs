@@ -41,8 +41,11 @@ impl Money {
     /// All of it, as a command line takes it.
     #[must_use]
     pub fn exact(self) -> String {
-        let text = format!("{}.{:012}", self.0 / UNITS, self.0 % UNITS);
-        text.trim_end_matches('0').trim_end_matches('.').to_string()
+        self.to_last_unit().trim_end_matches('0').trim_end_matches('.').to_string()
+    }
+
+    fn to_last_unit(self) -> String {
+        format!("{}.{:012}", self.0 / UNITS, self.0 % UNITS)
     }
 
     /// In whole millionths of the currency, rounded down.
@@ -79,7 +82,7 @@ pub mod text {
 
     /// Writes such as `"1.500000000000"`.
     pub fn serialize<S: Serializer>(money: &Money, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{}.{:012}", money.0 / UNITS, money.0 % UNITS))
+        serializer.serialize_str(&money.to_last_unit())
     }
 
     /// Reads it back.

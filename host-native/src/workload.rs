@@ -68,8 +68,7 @@ impl Written {
         self.rows += group.live.len() as u64;
         self.row_groups += u64::from(group.unmade.is_empty());
         for line in lost.iter().filter(|line| !line.is_unmade()) {
-            let key = (line.column.clone().unwrap_or_default(), line.reason.clone());
-            let known = self.dropped.entry(key).or_default();
+            let known = self.dropped.entry(line.key()).or_default();
             known.rows += 1;
             if let Some(detail) = &line.detail
                 && known.example.as_ref().is_none_or(|(first, _)| line.row < *first)
@@ -194,8 +193,7 @@ impl Shared {
         };
         if let Some(when) = &column.when {
             let holds = self.job.templates.holds(when, values.clone());
-            let failed =
-                |error: TemplateError| Unfilled::Ended(TaskOutcome::Failed(FailureKind::Template), error.to_string());
+            let failed = |error: TemplateError| Unfilled::failed(FailureKind::Template, error.to_string());
             if !holds.map_err(failed)? {
                 return Ok((Arc::clone(&column.otherwise), TaskOutcome::Skipped));
             }

@@ -39,7 +39,7 @@ use crate::runtime::Host;
 /// });
 /// # Ok::<(), tidegate_core::error::ConfigError>(())
 /// ```
-#[must_use = "health calls are made by whoever polls this"]
+#[must_use = "health calls are made only while this is polled"]
 pub struct HealthCalls<H: Host> {
     gate: Gate<H>,
     resource: ResourceId,
@@ -89,7 +89,8 @@ impl<H: Host> fmt::Debug for HealthCalls<H> {
     }
 }
 
-/// Health calls that were granted and not taken yet, and who waits for them. At most one of each for a provider and model.
+/// Health calls that were granted and not taken yet, and the wakers of the handles that wait for one. At most one of each for a
+/// provider and model.
 #[derive(Default)]
 pub(super) struct PendingHealthCalls {
     leases: Vec<RequestLease>,
@@ -100,13 +101,13 @@ impl PendingHealthCalls {
     /// Adds a call, and returns the waker to wake.
     #[cold]
     pub(super) fn push(&mut self, lease: RequestLease) -> Option<Waker> {
-        let resource = resource_of(&lease);
+        let resource = lease.resource();
         self.leases.push(lease);
         self.remove_waker(resource)
     }
 
     fn take(&mut self, resource: ResourceId) -> Option<RequestLease> {
-        let place = self.leases.iter().position(|lease| resource_of(lease) == resource)?;
+        let place = self.leases.iter().position(|lease| lease.resource() == resource)?;
         Some(self.leases.swap_remove(place))
     }
 
@@ -121,8 +122,4 @@ impl PendingHealthCalls {
         let place = self.wakers.iter().position(|(known, _)| *known == resource)?;
         Some(self.wakers.swap_remove(place).1)
     }
-}
-
-fn resource_of(lease: &RequestLease) -> ResourceId {
-    ResourceId::new(lease.id().controller, lease.id().item)
 }

@@ -20,7 +20,7 @@ use crate::panics;
 use crate::replay::Recorded;
 use crate::request::event::RequestEvent;
 use crate::request::{
-    Acquire, AfterCall, Completion, Denial, Effect, Outcome, Request, RequestAdmission, RequestLease, ResourceId, Retry,
+    Acquire, AfterCall, Completion, Denial, Effect, Outcome, Request, RequestAdmission, RequestLease, Retry,
 };
 use crate::runtime::Host;
 use crate::time::Instant;
@@ -200,7 +200,7 @@ impl<H: Host> Shared<H> {
 
     #[inline]
     pub(super) fn release(&self, lease: RequestLease, completion: &Completion) {
-        let resource = ResourceId::new(lease.id().controller, lease.id().item);
+        let resource = lease.resource();
         let needs_clock = |machine: &RequestAdmission| machine.needs_clock_to_release(resource, completion.outcome);
         // The machine counts a lease that is not live; the caller can do nothing about it.
         let _ = self.untimed_command(needs_clock, |state, now| state.machine.release(now, lease, completion));

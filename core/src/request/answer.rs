@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use super::keys::ResourceId;
 use crate::id::SlotKey;
 use crate::lease::LeaseId;
 use crate::time::Instant;
@@ -82,6 +83,11 @@ impl RequestLease {
         self.id
     }
 
+    /// The resource that may be called with it.
+    pub(crate) const fn resource(&self) -> ResourceId {
+        ResourceId::new(self.id.controller, self.id.item)
+    }
+
     /// The lease that `id` names; whether it is live is checked when it is released.
     pub const fn from_id(id: LeaseId) -> Self {
         Self { id }
@@ -155,7 +161,7 @@ pub struct Retry {
     pub(super) failed_probes: u8,
 }
 
-/// News for a waiter.
+/// A decision that the host carries out: the answer to a waiter, or a call to make.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]

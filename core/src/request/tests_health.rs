@@ -71,7 +71,7 @@ impl Bench {
 
     /// Lets a call fail that is made again, and asks for it again.
     pub(super) fn fail(&mut self, lease: RequestLease) -> Acquire {
-        let resource = ResourceId::new(lease.id().controller, lease.id().item);
+        let resource = lease.resource();
         match self.finish(lease, Outcome::ConnectionFailed) {
             AfterCall::Retry(retry) => self.machine.retry(self.now, &Request::new(resource), retry),
             other => panic!("it is made again: {other:?}"),

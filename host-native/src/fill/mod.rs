@@ -104,7 +104,8 @@ impl fmt::Display for Unfilled {
 }
 
 impl Unfilled {
-    fn failed(kind: FailureKind, why: String) -> Self {
+    /// It will not work.
+    pub(crate) fn failed(kind: FailureKind, why: String) -> Self {
         Self::Ended(TaskOutcome::Failed(kind), why)
     }
 

@@ -37,6 +37,12 @@ impl DroppedLine {
     pub fn is_unmade(&self) -> bool {
         self.reason == UNMADE
     }
+
+    /// Its column and reason.
+    #[must_use]
+    pub fn key(&self) -> (String, String) {
+        (self.column.clone().unwrap_or_default(), self.reason.clone())
+    }
 }
 
 /// Dropped rows by column and reason.

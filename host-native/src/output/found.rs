@@ -88,8 +88,7 @@ impl Found {
                 _ if made.contains(&number) => part.earlier.rows_out += 1,
                 Some(line) => {
                     part.earlier.rows_dropped += 1;
-                    let column = line.column.clone().unwrap_or_default();
-                    *part.dropped.entry((column, line.reason.clone())).or_default() += 1;
+                    *part.dropped.entry(line.key()).or_default() += 1;
                 }
                 None => add_row(&mut missing, row),
             }

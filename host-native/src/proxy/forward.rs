@@ -303,7 +303,7 @@ impl Trip<'_> {
             Ok(answer) => {
                 let head = read_head(answer.status(), answer.headers(), SystemTime::now());
                 call.watcher.head(&head, answer.headers());
-                self.judge(answer.into(), self.as_gate_sees(head), call, journey).await
+                self.judge(answer.into(), self.upstream.as_gate_sees(head), call, journey).await
             }
             Err(error) => {
                 let outcome = of_transport_error(&error);
@@ -323,14 +323,6 @@ impl Trip<'_> {
                 Attempted::Over(reply)
             }
         }
-    }
-
-    /// What an answer says about the provider: with a client's own key, what it says about the key is about that client.
-    fn as_gate_sees(&self, mut head: ResponseInfo) -> ResponseInfo {
-        if self.upstream.authorization.is_none() {
-            head.completion.outcome = head.completion.outcome.of_own_key();
-        }
-        head
     }
 
     async fn judge(&self, answer: Answer, head: ResponseInfo, mut call: Call, journey: &Journey) -> Attempted {
@@ -376,7 +368,7 @@ impl Trip<'_> {
         if let Some(body) = &body {
             ErrorBody::read(body).refine(&mut head);
         }
-        let head = self.as_gate_sees(head);
+        let head = self.upstream.as_gate_sees(head);
         call.held.end_as(head.completion);
         match body {
             Some(body) if !head.is_rate_limited() || !self.may_wait(&head, journey) => {

@@ -119,11 +119,8 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
             return None;
         }
     };
-    let mut head = read_head(answer.status(), answer.headers(), SystemTime::now());
-    if upstream.authorization.is_none() {
-        // Asked for with no key at all, where clients have theirs.
-        head.completion.outcome = head.completion.outcome.of_own_key();
-    }
+    // Where clients have keys of their own, it is asked for with none at all.
+    let head = upstream.as_gate_sees(read_head(answer.status(), answer.headers(), SystemTime::now()));
     slot.read(&head);
     watcher.head(&head, answer.headers());
     if !answer.status().is_success() {

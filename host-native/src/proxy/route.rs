@@ -13,6 +13,7 @@ use super::ask::decoded;
 use super::config::ProviderConfig;
 use super::metrics::{Metrics, ResourceMeters};
 use crate::gate::{Limits, RequestGate, ResourceKey};
+use crate::response::ResponseInfo;
 
 /// The model of calls that name none.
 pub(super) const NO_MODEL: &str = "-";
@@ -93,6 +94,14 @@ impl Upstream {
     /// Whether a pattern of this provider fits `model`.
     pub(super) fn serves(&self, model: &str) -> bool {
         self.config.serves.iter().any(|pattern| fits(pattern.as_bytes(), model.as_bytes()))
+    }
+
+    /// What an answer says about this provider: with a client's own key, what it says about the key is about that client.
+    pub(super) fn as_gate_sees(&self, mut head: ResponseInfo) -> ResponseInfo {
+        if self.authorization.is_none() {
+            head.completion.outcome = head.completion.outcome.of_own_key();
+        }
+        head
     }
 
     /// The model id to send for the one that a client said.

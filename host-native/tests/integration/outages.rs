@@ -238,25 +238,26 @@ where
     (serve(Router::new().route(PATH, post(answer))) + "/v1", seen)
 }
 
+/// Runs 100 rows through a server ten calls of which fail. Each of these is made again, once.
+fn assert_ten_failures_cost_no_row((server, calls): (String, Arc<AtomicUsize>), model: &str) {
+    let scratch = Scratch::new(100);
+    scratch.run_pipeline(&remote_pipeline(&server, model, "")).assert(0, &[]);
+    assert_all_made(&scratch, 100);
+    assert_eq!(calls.load(Ordering::SeqCst), 110);
+}
+
 #[test]
 fn a_provider_whose_sockets_hang_for_a_while_loses_no_row() {
-    let scratch = Scratch::new(100);
-    let (server, calls) = serve_badly_in_time(20..30, std::future::pending);
-    scratch.run_pipeline(&remote_pipeline(&server, "timeout = \"300ms\"", "")).assert(0, &[]);
-    assert_all_made(&scratch, 100);
-    assert_eq!(calls.load(Ordering::SeqCst), 110, "each call that hung is made again, once");
+    assert_ten_failures_cost_no_row(serve_badly_in_time(20..30, std::future::pending), "timeout = \"300ms\"");
 }
 
 #[test]
 fn a_provider_whose_answers_break_off_for_a_while_loses_no_row() {
-    let scratch = Scratch::new(100);
-    let (server, calls) = serve_badly_in_time(20..30, || {
+    let breaks_off = || {
         let pieces = [Ok("{\"choices\": [{"), Err(std::io::Error::other("the connection is gone"))];
         std::future::ready(Body::from_stream(futures_util::stream::iter(pieces)).into_response())
-    });
-    scratch.run_pipeline(&remote_pipeline(&server, "", "")).assert(0, &[]);
-    assert_all_made(&scratch, 100);
-    assert_eq!(calls.load(Ordering::SeqCst), 110, "each answer that broke off is asked for again, once");
+    };
+    assert_ten_failures_cost_no_row(serve_badly_in_time(20..30, breaks_off), "");
 }
 
 #[test]
