@@ -8,7 +8,8 @@ use crate::portable_hasher::PortableHasher;
 use crate::time::{Duration, Instant};
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// The longest pause before a retry, but for the jitter.
+pub(crate) const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// Paces the retries of one piece of work that failed by itself: 1, 2, 4, ... s, up to a minute, jittered.
 ///

@@ -383,6 +383,18 @@ fn an_undecided_call_holds_up_no_other_of_its_resource() {
 }
 
 #[test]
+fn an_undecided_call_waits_a_minute_at_most_for_an_answer_that_takes_longer() {
+    let mut bench = Bench::new();
+    let [stream, failed] = [(); 2].map(|()| bench.try_one(bench.chat).expect("there is room"));
+    bench.fail_and_wait(failed);
+    let next = bench.machine.poll_timeout().expect("it is made again");
+    assert_eq!(next, bench.now + secs(60));
+    bench.at(next);
+    assert_eq!(bench.granted().len(), 1);
+    bench.end(stream, Outcome::Success);
+}
+
+#[test]
 fn the_only_call_of_an_idle_provider_is_made_again_after_1_2_and_4_seconds_and_then_as_a_probe() {
     let mut bench = Bench::new();
     let mut lease = bench.try_one(bench.chat).expect("there is room");

@@ -25,7 +25,8 @@
 //! this rule a server that refuses connections at once is called thousands of times until `quiet` is over.
 //!
 //! Each change to down, healthy or unavailable begins a new *epoch*, and every lease carries the epoch of its grant. What a call of an
-//! older epoch meets shows little about the present: its failure is ignored, and its success makes the next probe due at once.
+//! older epoch meets shows little about the present: its failure is ignored, a refused key or a rate limit too, and its success makes
+//! the next probe due at once.
 //!
 //! # What becomes of a call that failed
 //!
@@ -33,7 +34,7 @@
 //! counted against it. That holds too where the streak ended before `quiet` was over: a short outage costs no row either. A failure
 //! of a shorter streak is *undecided* until the streak ends. If an answer ends it, the failure stands: it was the call's own. Undecided
 //! calls wait for that. Where nothing else is out that could decide it, one of them is made again: 1, 2, 4, ... s after the latest
-//! failure.
+//! failure; and a minute after it, whatever is out: an answer may take as long as it likes.
 //!
 //! A *poison request* fails whenever it is made. If it is a probe, it keeps a provider down that is up. After [`CHARGED_PROBES`] failed
 //! probes its failure stands as soon as another call succeeds. Where the host makes *health calls*, such a request is no probe any more:
@@ -232,7 +233,7 @@ impl Health {
 
     /// Whether undecided calls may not go out at `now`, with so many calls out.
     pub(super) fn holds_undecided(&self, now: Instant, in_flight: u32) -> bool {
-        self.is_healthy() && self.streak > 0 && (in_flight > 0 || now < self.retry_at())
+        self.undecided_open_at(in_flight).is_some_and(|at| now < at)
     }
 
     /// When calls may go out again; `None` if that does not depend on the time alone.
@@ -244,9 +245,12 @@ impl Health {
         }
     }
 
-    /// When undecided calls may go out, while nothing else is out that could decide them.
+    /// When undecided calls may go out, with so many calls out that could decide them: these are not waited for without end.
     pub(super) fn undecided_open_at(&self, in_flight: u32) -> Option<Instant> {
-        (self.is_healthy() && self.streak > 0 && in_flight == 0).then(|| self.retry_at())
+        if !self.is_healthy() || self.streak == 0 {
+            return None;
+        }
+        Some(if in_flight == 0 { self.retry_at() } else { self.last_failure + backoff::LONGEST_RETRY })
     }
 
     /// When the patience with it is over. With rate limits that is while nothing is out: a call that is may yet succeed.
@@ -339,11 +343,12 @@ impl Health {
         let is_failure = outcome.is_counted_failure();
         let is_hidden = is_failure && (granted != Granted::InEpoch || self.streak > 0);
         let failed_probes = if granted == Granted::AsProbe { self.failed_probes.saturating_add(1) } else { 0 };
-        let is_refused = outcome == Outcome::RateLimited || UnavailableCause::of(outcome).is_some();
+        let is_fatal = UnavailableCause::of(outcome).is_some();
+        let is_refused = outcome == Outcome::RateLimited || is_fatal;
         let change = self.change(now, granted, outcome, retry_after);
         let after = if self.is_unavailable(now) && (is_failure || is_refused) {
             AfterCall::Unavailable
-        } else if is_failure {
+        } else if is_failure || is_fatal {
             AfterCall::Retry(Retry { epoch: mark.0, streak: self.streaks_ended, failed_probes })
         } else {
             AfterCall::Final
@@ -375,6 +380,8 @@ impl Health {
     fn change(&mut self, now: Instant, granted: Granted, outcome: Outcome, retry_after: Option<Duration>) -> Change {
         let is_too_long = |pause| self.config.rate_limit_patience.is_some_and(|patience| pause >= patience);
         match outcome {
+            // Since its grant a person may have changed the key, or the provider its mind.
+            _ if granted == Granted::Before => {}
             _ if let Some(cause) = UnavailableCause::of(outcome) => return self.close(now, cause, None),
             Outcome::RateLimited if retry_after.is_some_and(is_too_long) => {
                 return self.close(now, UnavailableCause::RateLimited, retry_after);

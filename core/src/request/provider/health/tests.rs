@@ -307,7 +307,34 @@ fn undecided_calls_go_out_alone_after_a_backoff_that_doubles() {
         let before = Instant::from_nanos(opens_at.as_nanos() - 1);
         assert!(health.holds_undecided(before, 0) && !health.holds_undecided(opens_at, 0));
         assert!(health.holds_undecided(opens_at, 1), "what is out will decide it");
+        assert!(health.holds_undecided(at(59_999), 1) && !health.holds_undecided(at(60_000), 1), "or takes too long");
     }
+}
+
+#[test]
+fn a_fatal_answer_to_a_call_from_before_the_outage_is_preserved_and_closes_nothing() {
+    let fatal = [Outcome::KeyRefused, Outcome::QuotaExhausted, Outcome::ModelNotFound];
+    for outcome in fatal {
+        let mut health = health();
+        let early = health.grant(at(0), 0);
+        let due = at(0) + down(&mut health, at(0));
+        assert!(is_back(call(&mut health, due, Outcome::Success)));
+        let end = end_call(&mut health, due, early, outcome, None);
+        let AfterCall::Retry(retry) = end.after else { panic!("{outcome:?}: {end:?}") };
+        assert_eq!((end.change, health.standing(retry)), (Change::None, RetryStanding::Preserved), "{outcome:?}");
+        assert_eq!(call(&mut health, due, outcome), closed(UnavailableCause::of(outcome).expect("it is fatal")));
+    }
+}
+
+#[test]
+fn a_rate_limit_from_before_the_outage_begins_no_patience_and_closes_nothing() {
+    let mut health = health();
+    let early = health.grant(at(0), 0);
+    let due = at(0) + down(&mut health, at(0));
+    call(&mut health, due, Outcome::Success);
+    let end = end_call(&mut health, due, early, Outcome::RateLimited, Some(Duration::from_secs(3_600)));
+    assert_eq!((end.change, end.after), (Change::None, AfterCall::Final));
+    assert_eq!(health.patience_ends(0), None);
 }
 
 #[test]
