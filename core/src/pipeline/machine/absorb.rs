@@ -217,7 +217,12 @@ impl Pipeline {
     /// drops its row.
     fn keep_or_drop(&mut self, key: TaskKey, decision: RetryDecision, failure: Option<RetryKind>) {
         if let RetryDecision::Drop(reason) = decision {
-            return self.drop_rows(key, reason);
+            self.drop_rows(key, reason);
+            // A worker that was lost is no fault of a provider.
+            if failure.is_some() {
+                self.record_final(true);
+            }
+            return;
         }
         let Some(entry) = self.row_groups.task(&self.plan, key) else { return };
         if entry.state == TaskState::Dropped {

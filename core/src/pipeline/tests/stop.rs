@@ -258,11 +258,21 @@ fn a_partial_row_group_without_a_row_that_is_complete_or_dropped_is_not_saved() 
 }
 
 #[test]
-fn failures_that_may_pass_do_not_count_towards_early_shutdown() {
-    let config = PipelineConfig { shutdown_window: 2, ..rows(8, 8) };
+fn a_failure_that_may_pass_counts_towards_early_shutdown_once_it_drops_its_row() {
+    let config = PipelineConfig { shutdown_window: 2, retries: 1, ..rows(8, 8) };
+    let mut rig = Rig::start([cell("a", &[])], config.clone());
+    let mut tries = 0;
+    rig.run(|_, _| {
+        tries += 1;
+        retry(RetryKind::ServerError)
+    });
+    assert_eq!(*stop(&rig), StopReason::EarlyShutdown { failures: 2, window: 2 });
+    assert_eq!((tries, rig.report().rows_dropped, rig.report().rows_unmade), (10, 2, 6));
+
+    // It drops nothing in the first tries: that every row fails once stops no run.
     let mut rig = Rig::start([cell("a", &[])], config);
-    rig.run(|_, _| retry(RetryKind::ServerError));
-    assert_eq!((stop(&rig), rig.report().rows_dropped), (&StopReason::Completed, 8));
+    rig.run(|_, task| if task.attempt == 1 { retry(RetryKind::ServerError) } else { TaskOutcome::Success });
+    assert_eq!((stop(&rig), rig.report().rows_dropped), (&StopReason::Completed, 0));
 }
 
 #[test]
