@@ -83,14 +83,14 @@ impl Work {
 
     /// Makes a call of this task as soon as it is its turn, and makes it again after a failure in an outage: `attempt` is called for each
     /// try. Waits as [`acquire`](Self::acquire) does. See [`Gate::run_through_outages`](tidegate_core::gate::Gate::run_through_outages).
-    pub async fn call<F, Fut>(&self, call: &Call, attempt: F) -> Result<Fut::Output, NotAdmitted>
+    pub async fn call<F, Fut>(&self, call: &Call, mut attempt: F) -> Result<Fut::Output, NotAdmitted>
     where
         F: FnMut() -> Fut,
         Fut: Future,
         Fut::Output: Classify,
     {
         let (gate, request) = self.request(call)?;
-        gate.core().run_through_outages(request, self.task.token, attempt).await.map_err(NotAdmitted)
+        gate.core().run_through_outages(request, self.task.token, |_| attempt()).await.map_err(NotAdmitted)
     }
 
     /// The gate, and what it is asked for.

@@ -150,7 +150,8 @@ impl<H: Host> Gate<H> {
 
     /// Makes a call, and makes it again after a failure in an outage: whatever its length, the call is made once the provider is back.
     ///
-    /// `attempt` is called for each try, once it may go out; `token` is that of the task which makes the call, if there is one: see
+    /// `attempt` is called for each try, once it may go out, with the resource to call: that of the request, or one of its
+    /// [fallbacks](RequestAdmission::fallbacks). `token` is that of the task which makes the call, if there is one: see
     /// [`AcquireOf::for_task`]. Returns the output of the last try, also where it failed and the failure was its own. Returns the denial
     /// if a try may not go out, and [`DenialReason::Unavailable`] if the provider or model cannot be used any more: the work is then
     /// kept for another time. The timeout of the request is that of each try. Dropped half-way, the permit is released as local
@@ -169,7 +170,7 @@ impl<H: Host> Gate<H> {
     /// # let answer = runtime.block_on(async {
     /// let mut tries = 0;
     /// let answer = gate
-    ///     .run_through_outages(Request::new(chat), None, || {
+    ///     .run_through_outages(Request::new(chat), None, |_resource| {
     ///         tries += 1;
     ///         let is_up = tries > 7;
     ///         async move { if is_up { Ok("an answer") } else { Err(Outcome::ConnectionFailed) } }
@@ -188,7 +189,7 @@ impl<H: Host> Gate<H> {
         mut attempt: F,
     ) -> Result<Fut::Output, Denial>
     where
-        F: FnMut() -> Fut,
+        F: FnMut(ResourceId) -> Fut,
         Fut: Future,
         Fut::Output: Classify,
     {
@@ -199,11 +200,12 @@ impl<H: Host> Gate<H> {
                 Err(denial) if denial.reason == DenialReason::FailureStands => return failed.ok_or(denial),
                 Err(denial) => return Err(denial),
             };
-            let output = attempt().await;
+            let output = attempt(permit.resource()).await;
             match permit.finish_call(output.completion()) {
                 AfterCall::Final => return Ok(output),
                 AfterCall::Retry(again) => (retry, failed) = (Some(again), Some(output)),
-                AfterCall::Unavailable => return Err(Denial { reason: DenialReason::Unavailable, changes_at: None }),
+                // It is denied, unless there is a fallback, or the provider was reopened since.
+                AfterCall::Unavailable => retry = None,
             }
         }
     }

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::Gate;
-use crate::request::{AfterCall, Completion, Outcome, RequestLease};
+use crate::request::{AfterCall, Completion, Outcome, RequestLease, ResourceId};
 use crate::runtime::Host;
 
 /// A gate by reference or by handle: `&Gate<H>` or `Gate<H>`. It decides whether a permit is borrowed or
@@ -67,6 +67,13 @@ impl<G: GateRef> PermitOf<G> {
         Self { gate, lease }
     }
 
+    /// Returns what may be called: the resource of the request, or one of its
+    /// [fallbacks](crate::request::RequestAdmission::fallbacks).
+    #[must_use]
+    pub fn resource(&self) -> ResourceId {
+        self.lease.as_ref().expect("a permit has its lease until it is finished").resource()
+    }
+
     /// Releases the slot and reports how the call ended.
     ///
     /// # Panics
@@ -84,7 +91,7 @@ impl<G: GateRef> PermitOf<G> {
     /// # use tidegate_core::gate::Gate;
     /// # use tidegate_core::request::{Domain, HealthConfig, RequestAdmission, RequestConfig};
     /// # use tidegate_core::sim::executor::Executor;
-    /// use tidegate_core::request::{AfterCall, DenialReason, Outcome, Request};
+    /// use tidegate_core::request::{AfterCall, Outcome, Request};
     /// # let runtime = Executor::<parking_lot::RawMutex>::new();
     /// # let config = RequestConfig { health: Some(HealthConfig::default()), ..RequestConfig::default() };
     /// # let gate = Gate::new(runtime.host(), RequestAdmission::new(config)?);
@@ -105,7 +112,8 @@ impl<G: GateRef> PermitOf<G> {
     ///     match permit.finish_call(outcome) {
     ///         AfterCall::Final => break Ok(outcome),
     ///         AfterCall::Retry(again) => retry = Some(again),
-    ///         AfterCall::Unavailable => break Err(DenialReason::Unavailable),
+    ///         // The next permit is denied, or one for a fallback.
+    ///         AfterCall::Unavailable => retry = None,
     ///     }
     /// }
     /// # });

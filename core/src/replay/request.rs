@@ -10,8 +10,8 @@ use crate::lease::ReleaseAnswer;
 use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
 use crate::request::event::{Interest, RequestEvent};
 use crate::request::{
-    Acquire, AfterCall, Completion, Denial, Domain, Effect, GroupId, ProviderModelId, Request, RequestAdmission,
-    RequestCommand, RequestLease, ResourceId, Retry, WaiterId,
+    Acquire, AfterCall, Completion, Denial, Domain, Effect, FallbackId, GroupId, ProviderModelId, Request,
+    RequestAdmission, RequestCommand, RequestLease, ResourceId, Retry, WaiterId,
 };
 use crate::time::Instant;
 use crate::yielding::{TaskResources, TaskToken};
@@ -132,6 +132,13 @@ impl Recorded<RequestAdmission> {
     pub fn set_resource_weight(&mut self, resource: ResourceId, weight: f64) -> Result<(), ConfigError> {
         let command = self.prepare(|| RequestCommand::SetResourceWeight { resource, weight });
         let answer = self.machine.set_resource_weight(resource, weight);
+        self.note_accepted(command, answer)
+    }
+
+    /// [`RequestAdmission::fallbacks`]
+    pub fn fallbacks(&mut self, resources: &[ResourceId]) -> Result<FallbackId, ConfigError> {
+        let command = self.prepare(|| RequestCommand::Fallbacks { resources: resources.to_vec() });
+        let answer = self.machine.fallbacks(resources);
         self.note_accepted(command, answer)
     }
 }
@@ -278,6 +285,7 @@ impl Recorded<RequestAdmission> {
             RequestCommand::SetResourceWeight { resource, weight } => {
                 drop(self.set_resource_weight(*resource, *weight));
             }
+            RequestCommand::Fallbacks { resources } => drop(self.fallbacks(resources)),
             RequestCommand::TryAcquire { now, request } => drop(self.try_acquire(*now, request)),
             RequestCommand::Acquire { now, request } => drop(self.acquire(*now, request)),
             RequestCommand::AcquireYielding { now, request, token } => {

@@ -35,6 +35,8 @@ pub enum DenialReason {
     Unavailable,
     /// The call was to be made again, and is not: the provider answers other calls, so the failure was its own.
     FailureStands,
+    /// Of its [fallbacks](super::RequestAdmission::fallbacks) another is to be called now: ask again.
+    FallBack,
 }
 
 /// A refusal, with the instant from which asking again is known to make sense.
@@ -54,6 +56,7 @@ impl fmt::Display for Denial {
             DenialReason::Outage => "the provider is down",
             DenialReason::Unavailable => "the provider or model cannot be used",
             DenialReason::FailureStands => "the provider answers other calls",
+            DenialReason::FallBack => "another model is to be called instead",
             DenialReason::BudgetExhausted => "a rate budget is spent",
             DenialReason::QueuedWaitersAhead => "an earlier waiter goes first",
             DenialReason::QueueTimeout => "the deadline passed while waiting",
@@ -84,7 +87,8 @@ impl RequestLease {
     }
 
     /// The resource that may be called with it.
-    pub(crate) const fn resource(&self) -> ResourceId {
+    #[must_use]
+    pub const fn resource(&self) -> ResourceId {
         ResourceId::new(self.id.controller, self.id.item)
     }
 
@@ -145,7 +149,8 @@ pub enum AfterCall {
     /// It failed in an outage, or in what may become one, and is made again:
     /// [`RequestAdmission::retry`](super::RequestAdmission::retry).
     Retry(Retry),
-    /// Its provider or model cannot be used any more. The work is kept for another time.
+    /// Its provider or model cannot be used any more. The work is kept for another time, unless the request has fallbacks: then it is made
+    /// once more, for one of them.
     Unavailable,
 }
 
@@ -153,6 +158,8 @@ pub enum AfterCall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Retry {
+    /// The index of the provider and model that it was made for.
+    pub(super) provider: u32,
     /// The health epoch of its grant.
     pub(super) epoch: u32,
     /// The streak of failures that it belongs to.

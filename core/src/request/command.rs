@@ -68,6 +68,9 @@ pub enum RequestCommand {
         resource: ResourceId,
         weight: f64,
     },
+    Fallbacks {
+        resources: Vec<ResourceId>,
+    },
     TryAcquire {
         now: Instant,
         request: Request,

@@ -68,6 +68,10 @@ pub struct HealthConfig {
     /// alone for as long; `None`: for ever. `None`.
     #[cfg_attr(feature = "serde", serde(rename = "rate_limit_patience_ms", with = "crate::millis::option"))]
     pub rate_limit_patience: Option<Duration>,
+    /// How long a provider may answer nothing but rate limits, before calls that have [fallbacks](super::RequestAdmission::fallbacks) go
+    /// elsewhere. 30 s.
+    #[cfg_attr(feature = "serde", serde(rename = "fallback_after_ms", with = "crate::millis"))]
+    pub fallback_after: Duration,
     /// How long an unavailable provider rejects every call, unless it asked for a pause, before one call goes out to find out whether it
     /// can be used again; `None`: until [`reopen`](super::RequestAdmission::reopen). Above zero; 1 min.
     #[cfg_attr(feature = "serde", serde(rename = "recheck_ms", with = "crate::millis::option"))]
@@ -87,6 +91,7 @@ impl Default for HealthConfig {
             calm: 20,
             patience: None,
             rate_limit_patience: None,
+            fallback_after: Duration::from_secs(30),
             recheck: Some(Duration::from_secs(60)),
             seed: 0,
         }

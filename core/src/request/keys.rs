@@ -75,6 +75,12 @@ controller_id! {
     GroupId, "a group"
 }
 
+controller_id! {
+    /// An ordered list of resources, of which a call uses the first that is of use: see
+    /// [`RequestAdmission::fallbacks`](super::RequestAdmission::fallbacks).
+    FallbackId, "a list of fallbacks"
+}
+
 /// The kind of call. Domains of one model have limits of their own and share the model's cap.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -139,13 +145,16 @@ pub struct Request {
     pub timeout: Option<Duration>,
     /// What it is expected to use, to be reserved in the resource's budgets. Nothing, if nothing is said.
     pub estimate: Usage,
+    /// What it calls while `resource`, which is first in this list, is of no use.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub fallback: Option<FallbackId>,
 }
 
 impl Request {
     /// A call of `resource`, in the resource's own group, with the default timeout.
     #[must_use]
     pub const fn new(resource: ResourceId) -> Self {
-        Self { resource, group: None, timeout: None, estimate: Usage::tokens(0, 0) }
+        Self { resource, group: None, timeout: None, estimate: Usage::tokens(0, 0), fallback: None }
     }
 
     /// The same call, waiting in `group`.
@@ -164,5 +173,11 @@ impl Request {
     #[must_use]
     pub const fn estimated(self, estimate: Usage) -> Self {
         Self { estimate, ..self }
+    }
+
+    /// The same call, of the next in a list that begins with its resource while the ones before are of no use.
+    #[must_use]
+    pub const fn with_fallbacks(self, fallback: FallbackId) -> Self {
+        Self { fallback: Some(fallback), ..self }
     }
 }

@@ -33,6 +33,7 @@ mod command;
 mod config;
 mod correlations;
 pub mod event;
+mod fallbacks;
 mod keys;
 mod pressure;
 mod provider;
@@ -49,6 +50,8 @@ mod tests;
 #[cfg(test)]
 mod tests_event;
 #[cfg(test)]
+mod tests_fallback;
+#[cfg(test)]
 mod tests_health;
 #[cfg(test)]
 mod tests_health_calls;
@@ -61,7 +64,7 @@ pub use admission::{CallWait, MAX_UNREGISTERED_TENANTS, RequestAdmission};
 pub use answer::{Acquire, AfterCall, Denial, DenialReason, Effect, RequestLease, Retry, WaiterId};
 pub use command::RequestCommand;
 pub use config::{HealthConfig, RequestConfig};
-pub use keys::{Domain, GroupId, MAX_IDS, ProviderModelId, Request, ResourceId};
+pub use keys::{Domain, FallbackId, GroupId, MAX_IDS, ProviderModelId, Request, ResourceId};
 pub use pressure::RequestPressure;
 pub use snapshot::{
     CallStanding, HealthState, ProviderModelSnapshot, ResourceGauges, ResourceLoad, ResourceSnapshot, UnavailableCause,

@@ -6,6 +6,7 @@ use super::answer::{DenialReason, Effect, WaiterId};
 use super::config::RequestConfig;
 use super::correlations::Correlations;
 use super::event::{EventLog, EventPlace, RequestFact};
+use super::fallbacks::{Fallbacks, ListNumber};
 use super::keys::ResourceId;
 use super::provider::{Held, Since};
 use super::timers::Timer;
@@ -36,6 +37,8 @@ pub(super) struct Waiter {
     pub(super) is_undecided: bool,
     /// Whether [`YieldingWaiters`] has an entry for it.
     pub(super) is_yielding: bool,
+    /// The list of its fallbacks, if it has any.
+    pub(super) fallback: Option<ListNumber>,
     /// Its node in the queue of its provider and model.
     pub(super) node: u32,
 }
@@ -54,6 +57,7 @@ pub(super) struct Shared {
     pub(super) ledger: Ledger<Held>,
     pub(super) waiters: Slots<Waiter>,
     pub(super) yielding: YieldingWaiters,
+    pub(super) fallbacks: Fallbacks,
     pub(super) timers: TimerQueue<Timer>,
     pub(super) effects: VecDeque<Effect>,
     pub(super) events: EventLog,
@@ -67,6 +71,7 @@ impl Shared {
             ledger: Ledger::new(config.controller),
             waiters: Slots::default(),
             yielding: YieldingWaiters::default(),
+            fallbacks: Fallbacks::default(),
             timers: TimerQueue::default(),
             effects: VecDeque::new(),
             events: EventLog::default(),

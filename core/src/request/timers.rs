@@ -9,4 +9,6 @@ pub(super) enum Timer {
     Deadline(SlotKey),
     /// A change by time alone at a provider and model that has waiters: a cooldown ends, a ramp steps, a budget refills.
     Wake(u32),
+    /// Requests with fallbacks may have to call something else.
+    Fallback,
 }

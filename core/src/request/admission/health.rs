@@ -33,12 +33,13 @@ impl RequestAdmission {
     /// [`DenialReason::FailureStands`].
     pub fn retry(&mut self, now: Instant, request: &Request, retry: Retry) -> Acquire {
         let now = self.begin(now);
-        match self.locate_retry(now, request, retry) {
+        let (request, at) = self.locate_retry(now, request, retry);
+        match at {
             Ok(at) => {
                 self.expire(now);
-                self.enqueue(now, request, &at, None, None)
+                self.enqueue(now, &request, &at, None, None)
             }
-            Err(denial) => self.deny(now, request, denial),
+            Err(denial) => self.deny(now, &request, denial),
         }
     }
 
@@ -52,12 +53,27 @@ impl RequestAdmission {
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
         let now = self.begin(now);
-        let at = self.locate_retry(now, request, retry);
-        self.ask_for_worker(now, request, at, token, tasks)
+        let (request, at) = self.locate_retry(now, request, retry);
+        self.ask_for_worker(now, &request, at, token, tasks)
     }
 
-    fn locate_retry(&mut self, now: Instant, request: &Request, retry: Retry) -> Result<Located, Denial> {
+    /// The call that is made again, which may be one of another model now.
+    fn locate_retry(&mut self, now: Instant, request: &Request, retry: Retry) -> (Request, Result<Located, Denial>) {
+        match self.chosen(now, request) {
+            Ok(chosen) => {
+                let request = chosen.unwrap_or(*request);
+                (request, self.stand_in_line(now, &request, retry))
+            }
+            Err(denial) => (*request, Err(denial)),
+        }
+    }
+
+    fn stand_in_line(&mut self, now: Instant, request: &Request, retry: Retry) -> Result<Located, Denial> {
         let at = self.locate(now, request)?;
+        if at.provider != retry.provider as usize {
+            // How it failed elsewhere says nothing of it here.
+            return Ok(at);
+        }
         let is_undecided = match self.providers[at.provider].standing(retry) {
             RetryStanding::FailureStands => {
                 return Err(Denial { reason: DenialReason::FailureStands, changes_at: None });
@@ -129,6 +145,7 @@ impl RequestAdmission {
     /// Does what follows from a change of health at a provider and model.
     #[cold]
     pub(super) fn follow(&mut self, now: Instant, at: usize, change: Change) {
+        self.reconsider_fallbacks(now);
         match change {
             Change::None | Change::ProbeDue => {}
             Change::StreakEnded => {
@@ -183,6 +200,7 @@ impl RequestAdmission {
 
     /// Rejects every waiter of a provider and model that became unavailable.
     fn reject_all(&mut self, now: Instant, at: usize) {
+        self.reconsider_fallbacks(now);
         drop(self.providers[at].take_undecided(&mut self.shared));
         for key in self.waiters_of(at, |_| true) {
             self.reject(now, key, DenialReason::Unavailable);

@@ -5,6 +5,7 @@
 //! | `mod` | the commands: acquire, cancel, release, timeouts, shutdown |
 //! | `register` | the commands that say what may be called, and how much of it |
 //! | `health` | calls that are made again, and providers that are down, back or unavailable |
+//! | `fallback` | calls that go elsewhere while a provider is of no use |
 //! | `groups` | fairness groups by name |
 //! | `yielding` | the commands of workers that hold nothing while they wait |
 //! | `query`, `explain` | state, snapshots and reasons; nothing here changes anything |
@@ -13,6 +14,7 @@
 //! those of every provider and model at which something fell due.
 
 mod explain;
+mod fallback;
 mod groups;
 mod health;
 mod query;
@@ -27,6 +29,7 @@ pub use groups::MAX_UNREGISTERED_TENANTS;
 use super::answer::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
 use super::config::{HealthConfig, RequestConfig};
 use super::event::{EventPlace, RequestFact};
+use super::fallbacks::Fallbacks;
 use super::keys::{Request, ResourceId};
 use super::provider::{Attempt, Change, Ended, Joining, ProviderModel, Resource, TaskSide, reborrow};
 use super::shared::{Shared, Waiter};
@@ -97,6 +100,11 @@ impl RequestAdmission {
     /// Lets a call out now or says why not. Never overtakes a waiter that could go, never serves one.
     pub fn try_acquire(&mut self, now: Instant, request: &Request) -> Result<RequestLease, Denial> {
         let now = self.begin(now);
+        let chosen = match self.chosen(now, request) {
+            Ok(chosen) => chosen,
+            Err(denial) => return Err(denial),
+        };
+        let request = chosen.as_ref().unwrap_or(request);
         let answer = self.locate(now, request).and_then(|at| self.try_grant(now, request, &at));
         if self.shared.events.is_on() {
             self.emit_try(now, request, &answer);
@@ -107,6 +115,11 @@ impl RequestAdmission {
     /// Lets a call out now, or queues it in its group until it may go, its deadline passes or it is cancelled.
     pub fn acquire(&mut self, now: Instant, request: &Request) -> Acquire {
         let now = self.begin(now);
+        let chosen = match self.chosen(now, request) {
+            Ok(chosen) => chosen,
+            Err(denial) => return self.deny(now, request, denial),
+        };
+        let request = chosen.as_ref().unwrap_or(request);
         let at = match self.locate(now, request) {
             Ok(at) => at,
             Err(denial) => return self.deny(now, request, denial),
@@ -136,7 +149,7 @@ impl RequestAdmission {
 
     /// How long a request may wait.
     #[inline]
-    fn timeout(&self, request: &Request) -> Option<Duration> {
+    pub(crate) fn timeout(&self, request: &Request) -> Option<Duration> {
         request.timeout.or(self.shared.config.default_timeout)
     }
 
@@ -163,7 +176,10 @@ impl RequestAdmission {
         self.serve_unserved(now, tasks);
         match granted {
             Some(lease) => Acquire::Granted(lease),
-            None => self.stay(now, at, key, deadline),
+            None => {
+                self.reconsider_fallbacks(now);
+                self.stay(now, at, key, deadline)
+            }
         }
     }
 
@@ -421,6 +437,15 @@ impl RequestAdmission {
         self.unserved.clear();
     }
 
+    /// The call that a request with fallbacks makes at `now`; `None` if it has none.
+    #[inline]
+    fn chosen(&mut self, now: Instant, request: &Request) -> Result<Option<Request>, Denial> {
+        match request.fallback {
+            None => Ok(None),
+            Some(fallback) => self.choose(now, request, fallback).map(Some),
+        }
+    }
+
     fn mark_unserved(&mut self, at: u32) {
         if !self.unserved.contains(&at) {
             self.unserved.push(at);
@@ -440,6 +465,10 @@ impl RequestAdmission {
         while let Some(timer) = self.pop_due(now) {
             match timer {
                 Timer::Deadline(key) => self.reject(now, key, DenialReason::QueueTimeout),
+                Timer::Fallback => {
+                    self.shared.fallbacks.wake_at = None;
+                    self.reconsider_fallbacks(now);
+                }
                 Timer::Wake(at) => {
                     let provider = &mut self.providers[at as usize];
                     provider.wake_at = None;
@@ -481,25 +510,32 @@ impl RequestAdmission {
 /// Time.
 impl RequestAdmission {
     fn arm(&mut self, at: Instant, timer: Timer) {
-        let Self { shared: Shared { timers, waiters, .. }, providers, .. } = self;
-        timers.arm(at, timer, |at, timer| is_current(waiters, providers, at, *timer));
+        let Self { shared: Shared { timers, waiters, fallbacks, .. }, providers, .. } = self;
+        timers.arm(at, timer, |at, timer| is_current(waiters, providers, fallbacks, at, *timer));
     }
 
     fn pop_due(&mut self, now: Instant) -> Option<Timer> {
-        let Self { shared: Shared { timers, waiters, .. }, providers, .. } = self;
-        let due = timers.pop_due(now, |at, timer| is_current(waiters, providers, at, *timer));
+        let Self { shared: Shared { timers, waiters, fallbacks, .. }, providers, .. } = self;
+        let due = timers.pop_due(now, |at, timer| is_current(waiters, providers, fallbacks, at, *timer));
         due.map(|(_, timer)| timer)
     }
 
     #[inline]
     fn trim(&mut self) {
-        let Self { shared: Shared { timers, waiters, .. }, providers, .. } = self;
-        timers.trim(|at, timer| is_current(waiters, providers, at, *timer));
+        let Self { shared: Shared { timers, waiters, fallbacks, .. }, providers, .. } = self;
+        timers.trim(|at, timer| is_current(waiters, providers, fallbacks, at, *timer));
     }
 }
 
-fn is_current(waiters: &Slots<Waiter>, providers: &[ProviderModel], at: Instant, timer: Timer) -> bool {
+fn is_current(
+    waiters: &Slots<Waiter>,
+    providers: &[ProviderModel],
+    fallbacks: &Fallbacks,
+    at: Instant,
+    timer: Timer,
+) -> bool {
     match timer {
+        Timer::Fallback => fallbacks.wake_at == Some(at),
         Timer::Deadline(key) => waiters.get(key).is_some_and(|waiter| waiter.deadline == Some(at)),
         Timer::Wake(provider) => providers[provider as usize].wake_at == Some(at),
     }

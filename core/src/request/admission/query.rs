@@ -84,7 +84,8 @@ impl RequestAdmission {
     #[inline]
     #[must_use]
     pub fn needs_clock_to_admit(&self, request: &Request) -> bool {
-        request.timeout.or(self.shared.config.default_timeout).is_some() || self.needs_clock(request.resource)
+        let is_timed = request.timeout.or(self.shared.config.default_timeout).is_some();
+        is_timed || request.fallback.is_some() || self.needs_clock(request.resource)
     }
 
     /// The same for `acquire_yielding`: also true if the request may have to wait, because the worker's task resources are
@@ -178,10 +179,11 @@ impl RequestAdmission {
     }
 
     /// Why a call of `resource` that was requested at `now` would have to wait; `None` if it would not, or if this controller
-    /// never made the resource.
+    /// never made the resource. If [fallbacks](Self::fallbacks) begin with it, of the one that is called instead.
     #[must_use]
     pub fn pressure(&self, now: Instant, resource: ResourceId) -> Option<RequestPressure> {
         let now = self.time.peek(now);
+        let resource = self.instead_of(now, resource);
         let (owner, entry) = self.entry(resource)?;
         match owner.common_block(now) {
             Some(Block::Outage) => Some(RequestPressure::Outage),

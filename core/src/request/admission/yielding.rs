@@ -24,8 +24,14 @@ impl RequestAdmission {
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
         let now = self.begin(now);
-        let at = self.locate(now, request);
-        self.ask_for_worker(now, request, at, token, tasks)
+        let (request, at) = match self.chosen(now, request) {
+            Ok(chosen) => {
+                let request = chosen.unwrap_or(*request);
+                (request, self.locate(now, &request))
+            }
+            Err(denial) => (*request, Err(denial)),
+        };
+        self.ask_for_worker(now, &request, at, token, tasks)
     }
 
     /// Lets the call of a worker out, queues it, or denies it. Its events name the worker's task.

@@ -50,6 +50,7 @@ use crate::call::Outcome;
 use crate::portable_hasher::PortableHasher;
 use crate::request::answer::{AfterCall, Retry};
 use crate::request::config::HealthConfig;
+use crate::request::keys::ProviderModelId;
 use crate::request::snapshot::{HealthState, UnavailableCause};
 use crate::time::{Duration, Instant};
 
@@ -66,7 +67,9 @@ const SUSPECTED_CALLS: u64 = 10;
 #[derive(Clone, Debug)]
 pub(super) struct Health {
     config: HealthConfig,
-    /// Identifies this provider and model in the jitter.
+    /// The index of this provider and model.
+    provider: u32,
+    /// Identifies it in the jitter.
     place: u64,
     phase: Phase,
     epoch: u32,
@@ -176,14 +179,15 @@ pub(in crate::request) enum RetryStanding {
 }
 
 impl Health {
-    pub(super) fn new(config: HealthConfig, provider: &str, model: &str) -> Self {
+    pub(super) fn new(config: HealthConfig, id: ProviderModelId, names: [&str; 2]) -> Self {
         let mut place = PortableHasher::default();
-        for name in [provider, model] {
+        for name in names {
             place.write(name.as_bytes());
             place.write_u32(name.len() as u32);
         }
         Self {
             config,
+            provider: id.index() as u32,
             place: place.finish(),
             phase: Phase::Healthy,
             epoch: 0,
@@ -261,6 +265,16 @@ impl Health {
             Phase::Down { .. } => Some(self.failing_since + self.config.patience?),
             Phase::Probing | Phase::Unavailable { .. } => None,
         }
+    }
+
+    /// Whether calls that have fallbacks go to it at `now`: it is not down, and has not refused for too long.
+    pub(super) fn serves(&self, now: Instant) -> bool {
+        !self.is_probed() && self.gives_up_at().is_none_or(|at| now < at)
+    }
+
+    /// When calls that have fallbacks go elsewhere, if it answers nothing but rate limits until then.
+    pub(super) fn gives_up_at(&self) -> Option<Instant> {
+        self.limited_since.map(|since| since + self.config.fallback_after)
     }
 
     /// How long limits take to climb to what they were.
@@ -349,7 +363,8 @@ impl Health {
         let after = if self.is_unavailable(now) && (is_failure || is_refused) {
             AfterCall::Unavailable
         } else if is_failure || is_fatal {
-            AfterCall::Retry(Retry { epoch: mark.0, streak: self.streaks_ended, failed_probes })
+            let streak = self.streaks_ended;
+            AfterCall::Retry(Retry { provider: self.provider, epoch: mark.0, streak, failed_probes })
         } else {
             AfterCall::Final
         };

@@ -33,6 +33,7 @@ use super::config::HealthConfig;
 use super::keys::{Domain, ProviderModelId, Request, ResourceId};
 use super::shared::{Shared, Waiter};
 use super::snapshot::{HealthState, UnavailableCause};
+use crate::budget::Usage;
 use crate::call::Completion;
 use crate::fair_queue::GroupId as QueueGroup;
 use crate::id::SlotKey;
@@ -91,7 +92,7 @@ impl ProviderModel {
             aliases: Vec::new(),
             cap,
             in_flight: 0,
-            health: health.map(|config| Box::new(Health::new(config, provider, model))),
+            health: health.map(|config| Box::new(Health::new(config, id, [provider, model]))),
             resources: Vec::new(),
             wake_at: None,
             health_calls: None,
@@ -312,6 +313,26 @@ impl ProviderModel {
     #[inline]
     pub(super) fn is_unavailable(&self, now: Instant) -> bool {
         self.health.as_deref().is_some_and(|health| health.is_unavailable(now))
+    }
+
+    /// Whether requests with fallbacks call it at `now`.
+    pub(super) fn serves(&self, now: Instant) -> bool {
+        self.health.as_deref().is_none_or(|health| health.serves(now))
+    }
+
+    /// When they go elsewhere, if it answers nothing but rate limits until then.
+    pub(super) fn gives_up_at(&self) -> Option<Instant> {
+        self.health.as_deref().and_then(Health::gives_up_at)
+    }
+
+    /// The same for one such request alone, which [waits here](Self::has_waiters) or would: it may be the call that finds out how the
+    /// provider is.
+    pub(super) fn is_of_use(&self, now: Instant, slot: usize, waits_here: bool) -> bool {
+        let Some(health) = self.health.as_deref() else { return true };
+        let is_alone = waits_here || !self.has_waiters();
+        let may_try = is_alone && (health.is_probed() || self.in_flight == 0);
+        let is_blocked = || self.resources[slot].block(now, self.common_block(now), Usage::default()).is_some();
+        health.serves(now) || may_try && !is_blocked()
     }
 
     /// Whether nothing may go out at `now` because of its health.

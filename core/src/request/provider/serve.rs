@@ -7,6 +7,7 @@ use crate::budget::Usage;
 use crate::fair_queue::{Eligibility, GroupId as QueueGroup, Selection};
 use crate::id::SlotKey;
 use crate::request::answer::{Denial, DenialReason, Effect, RequestLease};
+use crate::request::fallbacks::Fallbacks;
 use crate::request::keys::Request;
 use crate::request::shared::{Shared, Waiter};
 use crate::request::yielding::{YieldState, YieldingWaiter};
@@ -256,6 +257,7 @@ impl ProviderModel {
             failed_probes,
             is_undecided,
             is_yielding: yielding.is_some(),
+            fallback: request.fallback.and_then(|fallback| Fallbacks::number(fallback.index())),
             node: 0,
         });
         if shared.events.is_on() {
@@ -269,6 +271,9 @@ impl ProviderModel {
         let node = self.queue.fair.append(key.to_bits(), fifo, class, 1.0);
         if let Some(waiter) = shared.waiters.get_mut(key) {
             waiter.node = node;
+            if waiter.fallback.is_some() {
+                shared.fallbacks.join(waiter);
+            }
         }
         self.resources[slot].waiters += 1;
         if is_undecided {
@@ -302,6 +307,9 @@ impl ProviderModel {
         resource.waiters -= 1;
         if waiter.is_yielding {
             shared.yielding.remove(waiter.resource, key);
+        }
+        if waiter.fallback.is_some() {
+            shared.fallbacks.leave(waiter);
         }
         if waiter.is_undecided {
             self.undecided.retain(|other| *other != key);

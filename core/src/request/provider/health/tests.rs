@@ -11,16 +11,19 @@ const CONFIG: HealthConfig = HealthConfig {
     calm: 4,
     patience: None,
     rate_limit_patience: Some(Duration::from_secs(60)),
+    fallback_after: Duration::from_secs(30),
     recheck: None,
     seed: 7,
 };
+
+const MODEL: ProviderModelId = ProviderModelId::new(0, 0);
 
 fn at(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
 }
 
 fn health() -> Health {
-    Health::new(CONFIG, "p", "m")
+    Health::new(CONFIG, MODEL, ["p", "m"])
 }
 
 fn end_call(health: &mut Health, now: Instant, mark: Mark, outcome: Outcome, retry_after: Option<Duration>) -> CallEnd {
@@ -235,7 +238,7 @@ fn a_provider_may_ask_for_a_longer_pause_but_for_none_beyond_the_longest() {
 #[test]
 fn pauses_differ_between_processes_and_providers_and_not_between_replays() {
     let pause = |seed, model: &str| {
-        let mut health = Health::new(HealthConfig { seed, ..CONFIG }, "p", model);
+        let mut health = Health::new(HealthConfig { seed, ..CONFIG }, MODEL, ["p", model]);
         down(&mut health, at(0))
     };
     assert_eq!(pause(1, "a"), pause(1, "a"));
@@ -435,7 +438,7 @@ fn a_provider_that_asks_for_a_pause_as_long_as_the_patience_is_closed_at_once() 
 #[test]
 fn an_outage_that_outlasts_the_patience_closes_a_provider_from_its_first_failure_on() {
     let config = HealthConfig { patience: Some(Duration::from_secs(10)), ..CONFIG };
-    let mut health = Health::new(config, "p", "m");
+    let mut health = Health::new(config, MODEL, ["p", "m"]);
     down(&mut health, at(0));
     assert_eq!(health.patience_ends(0), Some(at(10_000)));
     assert_eq!(health.lose_patience(at(9_999), 0), Change::None);
@@ -449,7 +452,7 @@ fn an_outage_that_outlasts_the_patience_closes_a_provider_from_its_first_failure
 
 /// A provider that is unavailable for 20 s at a time.
 fn rechecked() -> Health {
-    Health::new(HealthConfig { recheck: Some(Duration::from_secs(20)), ..CONFIG }, "p", "m")
+    Health::new(HealthConfig { recheck: Some(Duration::from_secs(20)), ..CONFIG }, MODEL, ["p", "m"])
 }
 
 #[test]
@@ -480,7 +483,7 @@ fn the_pause_that_a_closed_provider_asked_for_is_kept_to() {
 fn a_recheck_that_meets_an_outage_begins_one_with_a_patience_of_its_own() {
     let patience = Some(Duration::from_secs(10));
     let recheck = Some(Duration::from_secs(20));
-    let mut health = Health::new(HealthConfig { patience, recheck, ..CONFIG }, "p", "m");
+    let mut health = Health::new(HealthConfig { patience, recheck, ..CONFIG }, MODEL, ["p", "m"]);
     call(&mut health, at(0), Outcome::KeyRefused);
     assert!(matches!(call(&mut health, at(20_000), Outcome::ConnectionFailed), Change::Down { .. }));
     assert_eq!(health.patience_ends(0), Some(at(30_000)));
