@@ -187,6 +187,11 @@ export interface ScenarioColumn {
   also_fills?: string[];
   /** The model it calls [local work]. */
   model?: string | null;
+  /**
+   * The models that it calls instead while the ones before are down, unavailable, or have answered nothing but rate
+   * limits for 30 s [none].
+   */
+  fallbacks?: string[];
   /** Calls that each task makes, one after another, 0 to 10000 [1]. */
   calls?: number;
   /** Tokens that a call costs at its provider [0]. */

@@ -24,6 +24,7 @@ const SHARING: u64 = 6;
 const CHANGES: u64 = 7;
 const TENANTS: u64 = 8;
 const RESUMED: u64 = 9;
+const FALLBACKS: u64 = 10;
 
 /// The scenario of a seed.
 #[must_use]
@@ -48,6 +49,7 @@ pub fn draw(seed: u64) -> Scenario {
     tenants(&mut chance(TENANTS), &mut scenario);
     scenario.changes = changes(&mut chance(CHANGES), &scenario);
     scenario.missing_rows = missing_rows(&mut chance(RESUMED), &scenario);
+    fallbacks(&mut chance(FALLBACKS), &mut scenario);
     scenario
 }
 
@@ -124,6 +126,17 @@ fn run(chance: &mut Chance) -> Scenario {
         retry_ceiling: floor + chance.millis(0, 3_000),
         done_row_groups,
         ..Scenario::default()
+    }
+}
+
+/// Other models for some of the columns that call one.
+fn fallbacks(chance: &mut Chance, scenario: &mut Scenario) {
+    let names: Vec<String> = scenario.models.iter().map(|model| model.name.clone()).collect();
+    for column in scenario.columns.iter_mut().filter(|column| column.model.is_some()) {
+        if chance.percent(25) {
+            let others = names.iter().filter(|name| column.model.as_ref() != Some(name));
+            column.fallbacks = others.filter(|_| chance.percent(70)).cloned().collect();
+        }
     }
 }
 

@@ -44,6 +44,7 @@ mod stream;
 mod tests;
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 use self::books::{Books, Rules};
@@ -259,6 +260,11 @@ impl RunChecker {
     /// Says which provider and model a request resource belongs to. Without it, its outages are not checked.
     pub fn owned_by(&mut self, resource: ResourceId, model: ProviderModelId) {
         self.outages.owned_by(resource, model);
+    }
+
+    /// Says which resources a column calls, each while those before it are of no use. Without it, that is not checked.
+    pub fn falls_back(&mut self, column: ColumnId, resources: Vec<ResourceId>) {
+        self.outages.falls_back(column, resources);
     }
 
     /// Says that nobody else makes calls through the controller. Without it, calls that begin after a stop,

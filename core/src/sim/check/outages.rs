@@ -5,15 +5,20 @@
 //! failures in a row, before the second is over, calls go out a tenth of it apart. Nothing goes out any more once it is unavailable.
 //!
 //! A call that was out before the latest of these changes counts for nothing, but its success makes the next probe due.
+//!
+//! A column that names several models calls each only while all before it are down, unavailable, or have answered nothing but rate limits
+//! for half a minute.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::vec::Vec;
 
 use super::{Check, Law, Verdict, hold};
 use crate::call::Outcome;
 use crate::id::SlotKey;
 use crate::lease::LeaseId;
 use crate::map::Map;
+use crate::pipeline::ColumnId;
 use crate::request::event::{EventPlace, RequestEvent, RequestFact};
 use crate::request::{ProviderModelId, ResourceId};
 use crate::time::{Duration, Instant};
@@ -24,12 +29,16 @@ const FAILURES: u32 = 5;
 const QUIET: Duration = Duration::from_secs(1);
 /// So far calls are apart until then.
 const APART: Duration = Duration::from_millis(100);
+/// So long rate limits are borne where there is a fallback.
+const FALLBACK_AFTER: Duration = Duration::from_secs(30);
 
 /// All providers and models that were named.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outages {
     owners: Map<ResourceId, ProviderModelId>,
     models: BTreeMap<ProviderModelId, Model>,
+    /// What the columns call, in order, that name several models.
+    fallbacks: BTreeMap<ColumnId, Vec<ResourceId>>,
     /// The model that must be said to be down next.
     due: Option<ProviderModelId>,
 }
@@ -46,6 +55,8 @@ struct Model {
     /// The latest failure, or the latest call that went out after five.
     last_failure: Instant,
     last_success: Option<Instant>,
+    /// The first rate limit since the last other answer.
+    limited_since: Option<Instant>,
     /// The lease that was said to be a probe.
     probe: Option<LeaseId>,
 }
@@ -102,6 +113,11 @@ impl Model {
         let is_failure =
             matches!(outcome, Outcome::ConnectionFailed | Outcome::ProviderFailure | Outcome::ProviderTimeout);
         let is_local = matches!(outcome, Outcome::LocalCancelled | Outcome::LocalTimeout | Outcome::Unexpected);
+        if is_current && outcome == Outcome::RateLimited {
+            self.limited_since.get_or_insert(at);
+        } else if is_current && !is_local && !is_failure {
+            self.limited_since = None;
+        }
         match self.state {
             State::Closed { .. } => {
                 if is_current {
@@ -142,6 +158,11 @@ impl Model {
         }
     }
 
+    /// Whether columns with fallbacks call it at this instant.
+    fn is_of_use(&self, at: Instant) -> bool {
+        self.state == State::Up && self.limited_since.is_none_or(|since| at < since + FALLBACK_AFTER)
+    }
+
     /// Whether it may be said to be down at this instant.
     fn may_be_down(&self, at: Instant) -> bool {
         self.failures >= FAILURES && self.last_success.is_none_or(|success| at - success >= QUIET)
@@ -152,6 +173,21 @@ impl Outages {
     pub(super) fn owned_by(&mut self, resource: ResourceId, model: ProviderModelId) {
         self.owners.insert(resource, model);
         self.models.entry(model).or_default();
+    }
+
+    pub(super) fn falls_back(&mut self, column: ColumnId, resources: Vec<ResourceId>) {
+        self.fallbacks.insert(column, resources);
+    }
+
+    /// Refuses a call to a model that comes after one which is of use.
+    fn is_in_order(&self, event: &RequestEvent, resource: ResourceId) -> Verdict {
+        let column = event.correlation.and_then(|about| about.column);
+        let Some(list) = column.and_then(|column| self.fallbacks.get(&column)) else { return Ok(()) };
+        let before = list.iter().take_while(|other| **other != resource);
+        let mut models = before.filter_map(|other| self.models.get(self.owners.get(other)?));
+        hold(!models.any(|model| model.is_of_use(event.at)), || {
+            format!("a call goes out to {resource:?}, and a model that comes first is of use")
+        })
     }
 
     fn on_model(&mut self, at: Instant, id: ProviderModelId, fact: RequestFact) -> Verdict {
@@ -169,7 +205,7 @@ impl Outages {
             }
             RequestFact::ProviderRecovered { .. } => model.change(State::Up),
             RequestFact::ProviderUnavailable { probe_at, .. } => {
-                self.due = None;
+                (self.due, model.limited_since) = (None, None);
                 model.change(State::Closed { probe_at });
             }
             _ => {}
@@ -189,6 +225,9 @@ impl Check for Outages {
         };
         hold(self.due.is_none(), || format!("{:?} comes before it is said that its provider is down", event.fact))?;
         let Some(id) = self.owners.get(&resource).copied() else { return Ok(()) };
+        if matches!(event.fact, RequestFact::LeaseAcquired { .. }) {
+            self.is_in_order(event, resource)?;
+        }
         let Some(model) = self.models.get_mut(&id) else { return Ok(()) };
         match event.fact {
             RequestFact::LeaseAcquired { lease, .. } => model.acquired(event.at, lease),

@@ -37,6 +37,10 @@ pub struct ScenarioColumn {
     /// The model it calls; `None` for local work.
     #[serde(default)]
     pub model: Option<String>,
+    /// The models that it calls instead while the ones before are down, unavailable, or have answered nothing but rate limits for 30 s
+    /// \[none\].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fallbacks: Vec<String>,
     /// Calls that each task makes, one after another, 0 to 10000; without a model, nothing \[1\]. A try after a call that
     /// failed goes on with that call.
     #[serde(default = "one_call")]
@@ -107,6 +111,7 @@ impl ScenarioColumn {
             after: Vec::new(),
             also_fills: Vec::new(),
             model: None,
+            fallbacks: Vec::new(),
             calls: one_call(),
             tenant: None,
             tokens: 0,

@@ -400,6 +400,10 @@ impl Scenario {
     pub fn validate(&self) -> Result<(), ScenarioError> {
         for column in &self.columns {
             column.validate().map_err(|error| ScenarioError::Column { column: column.name.clone(), error })?;
+            let unknown = column.fallbacks.iter().find(|name| !self.models.iter().any(|model| model.name == **name));
+            if let Some(model) = unknown {
+                return Err(ScenarioError::UnknownModel { column: column.name.clone(), model: model.clone() });
+            }
         }
         for model in &self.models {
             let Some(name) = &model.domain_of else { continue };

@@ -13,7 +13,8 @@ use super::{Due, World};
 use crate::id::SlotKey;
 use crate::pipeline::{ColumnId, FailureKind, FatalError, RetryKind, Task, TaskOutcome, WorkerId};
 use crate::request::{
-    Acquire, AfterCall, Completion, DenialReason, Effect, GroupId, Outcome, Request, RequestLease, Retry, WaiterId,
+    Acquire, AfterCall, Completion, DenialReason, Effect, FallbackId, GroupId, Outcome, Request, RequestLease, Retry,
+    WaiterId,
 };
 use crate::sim::provider::Answer;
 use crate::sim::scenario::ScenarioColumn;
@@ -28,6 +29,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Kind {
     /// The place of the model it calls.
     pub(super) provider: Option<usize>,
+    /// The models that it would call, in their order, if there are several.
+    fallback: Option<FallbackId>,
     /// The fairness group that its calls wait in; `None` is that of the model.
     tenant: Option<GroupId>,
     calls: u32,
@@ -60,10 +63,16 @@ struct Chances {
 }
 
 impl Kind {
-    pub(super) fn of(column: &ScenarioColumn, provider: Option<usize>, tenant: Option<GroupId>) -> Self {
+    pub(super) fn of(
+        column: &ScenarioColumn,
+        provider: Option<usize>,
+        fallback: Option<FallbackId>,
+        tenant: Option<GroupId>,
+    ) -> Self {
         let ScenarioColumn { skip_share: skip, fail_share: fail, lose_share: lose, .. } = *column;
         Self {
             provider,
+            fallback,
             tenant,
             calls: if provider.is_some() { column.calls } else { 0 },
             tokens: column.tokens,
@@ -82,7 +91,8 @@ pub(super) struct Work {
     calls_made: u32,
     /// How often its present call was made again because of an outage.
     again: u32,
-    /// How that call failed.
+    /// How that call failed, for its provider and for the task.
+    retry: Option<Retry>,
     failed: Option<TaskOutcome>,
 }
 
@@ -126,7 +136,7 @@ impl World {
         self.note(1, task.worker.to_bits());
         let kind = &self.kinds[task.column.index()];
         let kept = if kind.calls > 1 { self.kept.remove(&place_of(task)) } else { None };
-        let work = Work { task: *task, calls_made: kept.unwrap_or(0), again: 0, failed: None };
+        let work = Work { task: *task, calls_made: kept.unwrap_or(0), again: 0, retry: None, failed: None };
         match &kind.chances {
             Some(chances) if self.draws.is_skipped(task, chances.skip) => {
                 self.schedule(self.now, Activity { work, outcome: Some(TaskOutcome::Skipped), call: None });
@@ -138,20 +148,22 @@ impl World {
     /// Makes a worker's next call, or does its local work.
     fn go_on(&mut self, work: Work) {
         let kind = &self.kinds[work.task.column.index()];
-        let Some(provider) = kind.provider.filter(|_| work.calls_made < kind.calls) else {
-            let (at, outcome) = (self.now + kind.local, self.ending(&work.task));
-            self.moved(&work.task, Doing::Local);
-            return self.schedule(at, Activity { work, outcome, call: None });
-        };
-        self.ask(work, provider, None);
+        if kind.provider.is_some() && work.calls_made < kind.calls {
+            return self.ask(work);
+        }
+        let (at, outcome) = (self.now + kind.local, self.ending(&work.task));
+        self.moved(&work.task, Doing::Local);
+        self.schedule(at, Activity { work, outcome, call: None });
     }
 
     /// Asks for a worker's call, or asks for it again.
-    fn ask(&mut self, work: Work, provider: usize, retry: Option<Retry>) {
+    fn ask(&mut self, work: Work) {
         let kind = &self.kinds[work.task.column.index()];
-        let request = Request { group: kind.tenant, ..Request::new(self.providers[provider].resource) };
+        let Some(provider) = kind.provider else { return };
+        let first = Request::new(self.providers[provider].resource);
+        let request = Request { group: kind.tenant, fallback: kind.fallback, ..first };
         let Self { admission, pipeline, now, .. } = self;
-        let answer = match (retry, work.task.token) {
+        let answer = match (work.retry, work.task.token) {
             (None, Some(token)) => admission.acquire_yielding(*now, &request, token, pipeline),
             (None, None) => admission.acquire(*now, &request),
             (Some(retry), Some(token)) => admission.retry_yielding(*now, &request, retry, token, pipeline),
@@ -165,19 +177,20 @@ impl World {
                 self.kinds[work.task.column.index()].at_work.waiting += 1;
                 self.waiting.insert(waiter.to_bits(), work);
             }
-            Acquire::Denied(denial) => self.reject(&work, denial.reason),
+            Acquire::Denied(denial) => self.reject(work, denial.reason),
         }
     }
 
-    /// Ends a worker whose call does not go out.
-    fn reject(&mut self, work: &Work, reason: DenialReason) {
+    /// Ends a worker whose call does not go out, unless it is to ask again.
+    fn reject(&mut self, work: Work, reason: DenialReason) {
         let outcome = match reason {
+            DenialReason::FallBack => return self.ask(work),
             DenialReason::Unavailable => TaskOutcome::Unavailable,
             DenialReason::Cancelled => TaskOutcome::Cancelled,
             DenialReason::FailureStands => work.failed.unwrap_or_else(not_admitted),
             _ => not_admitted(),
         };
-        self.end_try(work, Some(outcome));
+        self.end_try(&work, Some(outcome));
     }
 
     pub(super) fn deliver(&mut self, effect: Effect) {
@@ -192,7 +205,7 @@ impl World {
             },
             Effect::Refused { waiter, denial } => {
                 if let Some(work) = self.take_waiting(waiter) {
-                    self.reject(&work, denial.reason);
+                    self.reject(work, denial.reason);
                 }
             }
             // Nothing here says that it makes any.
@@ -215,7 +228,8 @@ impl World {
 
     fn call(&mut self, work: Work, lease: RequestLease) {
         let (task, kind) = (work.task, &self.kinds[work.task.column.index()]);
-        let Some(provider) = kind.provider else { return };
+        let resource = lease.resource();
+        let Some(provider) = self.providers.iter().position(|provider| provider.resource == resource) else { return };
         let tokens = kind.tokens;
         let mut draws = self.draws.call(&task, work.calls_made, work.again);
         self.note(3, task.worker.to_bits());
@@ -269,12 +283,16 @@ impl World {
         match self.admission.finish(self.now, call.lease, &call.completion) {
             AfterCall::Final => {}
             AfterCall::Retry(retry) => {
-                let work = Work { calls_made: work.calls_made - 1, again: work.again + 1, failed: outcome, ..work };
-                return self.ask(work, call.provider, Some(retry));
+                let (calls_made, again) = (work.calls_made - 1, work.again + 1);
+                return self.ask(Work { calls_made, again, retry: Some(retry), failed: outcome, ..work });
+            }
+            AfterCall::Unavailable if self.kinds[work.task.column.index()].fallback.is_some() => {
+                let (calls_made, again) = (work.calls_made - 1, work.again + 1);
+                return self.ask(Work { calls_made, again, retry: None, ..work });
             }
             AfterCall::Unavailable => return self.end_try(&work, Some(TaskOutcome::Unavailable)),
         }
-        let work = Work { again: 0, failed: None, ..work };
+        let work = Work { again: 0, retry: None, failed: None, ..work };
         let kind = &self.kinds[work.task.column.index()];
         let is_last = work.calls_made >= kind.calls && kind.local.is_zero();
         match outcome {

@@ -185,7 +185,10 @@ impl World {
         let mut kinds = Vec::new();
         for column in &scenario.columns {
             let tenant = column.tenant.as_ref().map(|name| admission.group_of_tenant(name)).transpose()?;
-            kinds.push(Kind::of(column, column.model.as_ref().and_then(place), tenant));
+            let models = column.model.iter().chain(&column.fallbacks).filter_map(place);
+            let resources: Vec<ResourceId> = models.map(|place| providers[place].resource).collect();
+            let fallback = if column.fallbacks.is_empty() { None } else { Some(admission.fallbacks(&resources)?) };
+            kinds.push(Kind::of(column, column.model.as_ref().and_then(place), fallback, tenant));
         }
         let holders = scenario.holders.iter().filter_map(|holder| Some((place(&holder.model)?, holder.clone())));
         Ok(Self {

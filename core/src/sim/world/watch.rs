@@ -3,6 +3,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -10,7 +11,7 @@ use super::World;
 use crate::limit::LimitChoice;
 use crate::observe::{RunAccount, RunFigures};
 use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
-use crate::pipeline::{Effect, Pipeline, RunReport};
+use crate::pipeline::{ColumnId, Effect, Pipeline, RunReport};
 use crate::replay::Recorded;
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
 use crate::request::{HealthState, RequestAdmission, ResourceId};
@@ -246,6 +247,14 @@ impl World {
             if let Some(owner) = self.admission.owner(provider.resource) {
                 checker.owned_by(provider.resource, owner);
             }
+        }
+        let resource_of = |name: &String| {
+            let mut pairs = self.providers.iter().zip(&scenario.models);
+            pairs.find(|(_, model)| model.name == *name).map(|(provider, _)| provider.resource)
+        };
+        for (column, spec) in (0..).map(ColumnId).zip(&scenario.columns).filter(|(_, spec)| !spec.fallbacks.is_empty())
+        {
+            checker.falls_back(column, spec.model.iter().chain(&spec.fallbacks).filter_map(resource_of).collect());
         }
         if scenario.holders.is_empty() {
             checker.call_alone();
