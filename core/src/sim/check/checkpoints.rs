@@ -21,6 +21,9 @@ pub(super) struct Checkpoints {
     /// Admitted, and neither saved nor discarded.
     in_work: BTreeSet<u32>,
     stop: Stop,
+    /// Whether row groups were to be saved in part at any time: what was decided then is handed out even if something worse stops the run
+    /// at the same instant, or while its hook is at work.
+    was_in_part: bool,
 }
 
 /// What is known of the end of the run.
@@ -55,7 +58,7 @@ impl Checkpoints {
             }
         }
         let is_part = !group.unmade.is_empty();
-        let may_be = self.stop == Stop::InPart && are_independent(rules);
+        let may_be = self.was_in_part && are_independent(rules);
         hold(!is_part || may_be, || format!("row group {row_group} is saved in part"))?;
         let unmade = |row: &&u32| {
             rules
@@ -132,6 +135,7 @@ impl Check for Checkpoints {
                 _ if aborts || self.stop == Stop::Strict => Stop::Strict,
                 _ => Stop::InPart,
             };
+            self.was_in_part |= self.stop == Stop::InPart;
         }
         let Some(row_group) = event.correlation.row_group else { return Ok(()) };
         match event.fact {
