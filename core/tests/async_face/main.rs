@@ -8,6 +8,7 @@
 
 mod driver;
 mod executor;
+mod fallback;
 mod gate;
 mod hooks;
 mod interleavings;

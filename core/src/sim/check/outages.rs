@@ -118,6 +118,9 @@ impl Model {
         } else if is_current && !is_local && !is_failure {
             self.limited_since = None;
         }
+        if is_current && outcome == Outcome::Success {
+            self.last_success = Some(at);
+        }
         match self.state {
             State::Closed { .. } => {
                 if is_current {
@@ -150,9 +153,6 @@ impl Model {
                     self.epoch += 1;
                 }
                 (self.failures, self.first_failure) = (0, None);
-                if outcome == Outcome::Success {
-                    self.last_success = Some(at);
-                }
                 false
             }
         }

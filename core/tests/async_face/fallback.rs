@@ -1,0 +1,105 @@
+//! Fallbacks at the gate: a call goes elsewhere, and its caller need not know.
+
+use std::cell::RefCell;
+use std::task::Waker;
+
+use tidegate_core::gate::Gate;
+use tidegate_core::request::{DenialReason, Domain, HealthState, Outcome, Request, ResourceId};
+use tidegate_core::runtime::{Spawn, Timer};
+use tidegate_core::time::Clock;
+
+use crate::support::{Runtime, TestHost, at, gate_of, held, ms, poll};
+
+/// A gate over two providers of one slot each, and a request that would rather have the first.
+fn gate_with_two() -> (Runtime, TestHost, Gate<TestHost>, Request, [ResourceId; 2]) {
+    let runtime = Runtime::new();
+    let host = runtime.host();
+    let (gate, first) = gate_of(host.clone(), 1);
+    let (second, fallback) = gate.with(|machine, now| {
+        let model = machine.register(now, "other", "model", "default", 1).unwrap();
+        let second = machine.resource(model, Domain::Chat).unwrap();
+        (second, machine.fallbacks(&[first, second]).unwrap())
+    });
+    runtime.run_ready();
+    (runtime, host, gate, Request::new(first).with_fallbacks(fallback), [first, second])
+}
+
+/// Lets calls of a resource fail until its provider is down.
+fn take_down(gate: &Gate<TestHost>, resource: ResourceId) {
+    while gate.snapshot(resource).unwrap().health == HealthState::Healthy {
+        gate.try_acquire(Request::new(resource)).unwrap().finish(Outcome::ConnectionFailed);
+    }
+}
+
+#[test]
+fn a_caller_that_waits_for_a_provider_that_goes_down_gets_a_permit_for_the_next() {
+    let (_runtime, _host, gate, request, [first, second]) = gate_with_two();
+    let out = gate.try_acquire(Request::new(first)).unwrap();
+    let mut acquire = gate.acquire(request);
+    assert!(poll(&mut acquire, Waker::noop()).is_pending());
+    out.finish(Outcome::KeyRefused);
+    let permit = match poll(&mut acquire, Waker::noop()) {
+        std::task::Poll::Ready(Ok(permit)) => permit,
+        other => panic!("the next is free: {other:?}"),
+    };
+    assert_eq!(permit.resource(), second);
+    permit.finish(Outcome::Success);
+    assert_eq!(held(&gate), (0, 0));
+}
+
+#[test]
+fn a_timeout_is_that_of_all_places_together_in_which_a_call_waits() {
+    let (runtime, host, gate, request, [first, second]) = gate_with_two();
+    let (out, _busy) =
+        (gate.try_acquire_owned(Request::new(first)).unwrap(), gate.try_acquire(Request::new(second)).unwrap());
+    host.spawn({
+        let host = host.clone();
+        async move {
+            host.sleep_until(at(30)).await;
+            out.finish(Outcome::QuotaExhausted);
+        }
+    });
+    let denial = runtime.block_on(gate.acquire(request.within(ms(50)))).unwrap().unwrap_err();
+    assert_eq!((denial.reason, host.now()), (DenialReason::QueueTimeout, at(50)));
+}
+
+#[test]
+fn a_caller_that_leaves_when_it_is_to_ask_again_leaves_nothing_behind() {
+    let (_runtime, _host, gate, request, [first, _]) = gate_with_two();
+    let out = gate.try_acquire(Request::new(first)).unwrap();
+    let mut acquire = gate.acquire(request);
+    assert!(poll(&mut acquire, Waker::noop()).is_pending());
+    out.finish(Outcome::KeyRefused);
+    drop(acquire);
+    assert_eq!(held(&gate), (0, 0));
+}
+
+#[test]
+fn a_call_through_outages_tries_the_next_model_and_comes_back_to_the_first() {
+    let (runtime, host, gate, request, [first, second]) = gate_with_two();
+    take_down(&gate, first);
+    let called = RefCell::new(Vec::new());
+    let call = || {
+        gate.run_through_outages(request, None, |resource| {
+            called.borrow_mut().push(resource);
+            // The second has no such model.
+            let outcome = if resource == second { Err(Outcome::ModelNotFound) } else { Ok(()) };
+            async move { outcome }
+        })
+    };
+    assert_eq!(runtime.block_on(call()).unwrap(), Ok(Ok(())));
+    assert_eq!(*called.borrow(), [second, first]);
+    assert!(host.now() >= at(400) && host.now() <= at(600), "when the probe was due: {}", host.now());
+}
+
+#[test]
+fn a_call_with_no_model_left_is_denied_as_unavailable() {
+    let (runtime, _host, gate, request, _) = gate_with_two();
+    let mut tries = 0;
+    let answer = runtime.block_on(gate.run_through_outages(request, None, |_| {
+        tries += 1;
+        async { Err::<(), _>(Outcome::KeyRefused) }
+    }));
+    assert_eq!(answer.unwrap().unwrap_err().reason, DenialReason::Unavailable);
+    assert_eq!(tries, 2);
+}
