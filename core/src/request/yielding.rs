@@ -30,7 +30,7 @@ pub(super) enum YieldState {
     Holding(u64),
 }
 
-/// How the waiters of one resource, run and vector are queued.
+/// How the waiters of one resource, run and vector are queued; those that were undecided when they came apart from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct YieldClass {
     pub(super) class: ClassId,
@@ -52,7 +52,7 @@ type Holding = BTreeMap<(u32, ResourceId, Option<u32>, u64), SlotKey>;
 /// All yielding waiters of a controller.
 #[derive(Clone, Debug, Default)]
 pub(super) struct YieldingWaiters {
-    classes: Map<(ResourceId, u32, Option<u32>), YieldClass>,
+    classes: Map<(ResourceId, u32, Option<u32>, bool), YieldClass>,
     entries: Map<SlotKey, YieldingWaiter>,
     holding: Holding,
     blocked: Vec<BlockedYield>,
@@ -68,12 +68,12 @@ pub(super) struct YieldingWaiters {
 
 /// Classes and blocked sets.
 impl YieldingWaiters {
-    pub(super) fn class(&self, resource: ResourceId, token: &TaskToken) -> Option<YieldClass> {
-        self.classes.get(&(resource, token.run.slot, token.vector)).copied()
+    pub(super) fn class(&self, resource: ResourceId, token: &TaskToken, is_undecided: bool) -> Option<YieldClass> {
+        self.classes.get(&(resource, token.run.slot, token.vector, is_undecided)).copied()
     }
 
-    pub(super) fn add_class(&mut self, resource: ResourceId, token: &TaskToken, class: YieldClass) {
-        self.classes.insert((resource, token.run.slot, token.vector), class);
+    pub(super) fn add_class(&mut self, resource: ResourceId, token: &TaskToken, is_undecided: bool, class: YieldClass) {
+        self.classes.insert((resource, token.run.slot, token.vector, is_undecided), class);
     }
 
     /// Whether there ever was a yielding request.

@@ -150,9 +150,10 @@ impl RequestAdmission {
     }
 
     fn yield_class(&mut self, resource: ResourceId, at: &Located, token: &TaskToken) -> YieldClass {
-        self.shared.yielding.class(resource, token).unwrap_or_else(|| {
+        let is_undecided = at.attempt.is_undecided;
+        self.shared.yielding.class(resource, token, is_undecided).unwrap_or_else(|| {
             let class = self.providers[at.provider].add_yield_class();
-            self.shared.yielding.add_class(resource, token, class);
+            self.shared.yielding.add_class(resource, token, is_undecided, class);
             class
         })
     }

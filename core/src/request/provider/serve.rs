@@ -264,8 +264,7 @@ impl ProviderModel {
             self.emit_queued(now, slot, key, shared);
         }
         let place = &self.resources[slot].place;
-        let usual = WaitQueue::class_of(yielding.map(|entry| entry.class), place);
-        let class = if is_undecided { place.undecided.0 } else { usual };
+        let class = WaitQueue::class_of(yielding.map(|entry| entry.class), is_undecided, place);
         let yields_in = yielding.map(|entry| entry.token.run.slot);
         let fifo = self.queue.fifo(Line { group, slot: slot as u32, run: yields_in, is_undecided });
         let node = self.queue.fair.append(key.to_bits(), fifo, class, 1.0);
@@ -313,6 +312,8 @@ impl ProviderModel {
         }
         if waiter.is_undecided {
             self.undecided.retain(|other| *other != key);
+            // It may have kept those that failed before it, in an earlier streak.
+            self.queue.unblock(resource.place.undecided.1);
         }
         if resource.waiters == 0 {
             resource.budget_wait = None;

@@ -97,8 +97,9 @@ impl WaitQueue {
         YieldClass { class: self.fair.add_class(), blocked_set: self.fair.add_blocked_set() }
     }
 
-    pub(super) fn class_of(line_class: Option<YieldClass>, place: &Place) -> ClassId {
-        line_class.map_or(place.class, |yielding| yielding.class)
+    pub(super) fn class_of(line_class: Option<YieldClass>, is_undecided: bool, place: &Place) -> ClassId {
+        let usual = if is_undecided { place.undecided.0 } else { place.class };
+        line_class.map_or(usual, |yielding| yielding.class)
     }
 
     pub(super) fn unblock(&mut self, set: BlockedSetId) {
