@@ -248,7 +248,7 @@ impl RequestGate {
     pub fn request(&self, call: &Call) -> Result<Request, Denial> {
         let (resource, group) = self.look_up(call)?;
         let timeout = call.timeout.map(Into::into);
-        Ok(Request { resource, group, timeout, estimate: call.estimate })
+        Ok(Request { group, timeout, estimate: call.estimate, ..Request::new(resource) })
     }
 
     fn look_up(&self, call: &Call) -> Result<(ResourceId, Option<GroupId>), Denial> {

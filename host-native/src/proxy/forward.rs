@@ -231,10 +231,10 @@ impl Trip<'_> {
     async fn admit(&self, retry: Option<Retry>, journey: &mut Journey) -> Result<Admitted, NotAdmitted> {
         let (gate, resource) = (&self.shared.gate, &self.resource);
         let request = tidegate_core::request::Request {
-            resource: resource.id,
             group: self.shared.tenants.group(&self.tenant, journey.level),
             timeout: Some(self.deadline.saturating_duration_since(Instant::now()).into()),
             estimate: self.estimate,
+            ..tidegate_core::request::Request::new(resource.id)
         };
         let at_once = if retry.is_none() { gate.core().try_acquire_owned(request).ok() } else { None };
         let permit = match at_once {

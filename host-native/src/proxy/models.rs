@@ -99,10 +99,9 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
     let url = upstream.address("models", None)?;
     let resource = upstream.resource(&shared.gate, &shared.metrics, NO_MODEL, &domain("models"))?;
     let request = tidegate_core::request::Request {
-        resource: resource.id,
         group: shared.tenants.group(tenant, level),
         timeout: Some(PATIENCE.into()),
-        estimate: Usage::default(),
+        ..tidegate_core::request::Request::new(resource.id)
     };
     let permit = shared.gate.core().acquire_owned(request).await.ok()?;
     let mut slot = Held::new(shared.gate.admitted(permit, resource.id));

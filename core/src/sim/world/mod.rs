@@ -34,6 +34,8 @@ mod tests_builtin;
 #[cfg(test)]
 mod tests_change;
 #[cfg(test)]
+mod tests_outage;
+#[cfg(test)]
 mod tests_sample;
 mod watch;
 mod why;

@@ -1,0 +1,118 @@
+//! Outages as a user of a run sees them: how soon work is done again after one, and what another model does meanwhile.
+
+use super::tests::millis;
+use super::*;
+use crate::limit::{TideConfig, VegasConfig};
+use crate::pipeline::{StopReason, Strategy};
+use crate::request::event::RequestFact;
+use crate::sim::latency::Latency;
+use crate::sim::provider::{Capacity, Outage, ProviderSpec};
+use crate::sim::scenario::ScenarioColumn;
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn model(name: &str, slots: u32, latency: Duration) -> Model {
+    Model {
+        name: name.into(),
+        domain_of: None,
+        provider: ProviderSpec {
+            capacity: Capacity::Constant { slots },
+            latency: Latency::Constant { latency },
+            ..ProviderSpec::default()
+        },
+        max_parallel: slots,
+        request: crate::request::AimdConfig { grow_on_evidence: true, ..crate::request::AimdConfig::default() },
+        algorithm: LimitChoice::Aimd,
+        task_limit: None,
+    }
+}
+
+/// One column of calls to the first model.
+fn one_column(models: impl Into<Vec<Model>>, rows: u64) -> Scenario {
+    let models = models.into();
+    let column =
+        ScenarioColumn { model: Some(models[0].name.clone()), ..ScenarioColumn::new("answer", Strategy::Cell) };
+    Scenario { rows, row_group_size: 100, row_groups: 8, models, columns: [column].into(), ..Scenario::default() }
+}
+
+/// Calls that the first model accepted from an instant on, in thousandths of those that it would bear: over ten calls or two seconds,
+/// whichever is longer.
+fn goodput(world: &mut World, from: Instant, slots: u64, latency: Duration) -> u64 {
+    let mut accepted = |at| {
+        world.advance_to(at);
+        world.sample().providers[0].accepted
+    };
+    let window = secs(2).max(Duration::from_nanos(latency.as_nanos() * 10));
+    let before = accepted(from);
+    let count = accepted(from + window) - before;
+    count * 1_000 * latency.as_nanos() / (slots * window.as_nanos())
+}
+
+/// When the first model was said to be back, if it was.
+fn recovered_at(scenario: &Scenario) -> Option<Instant> {
+    let mut world = World::overheard(scenario, 1).unwrap();
+    world.advance_to(Instant::ZERO + secs(110));
+    let (requests, _) = world.heard();
+    let back = requests.iter().rev().find(|event| matches!(event.fact, RequestFact::ProviderRecovered { .. }));
+    back.map(|event| event.at)
+}
+
+#[test]
+fn nine_tenths_of_the_goodput_are_back_within_two_seconds_or_two_calls_of_the_first_good_probe() {
+    let limits = [
+        LimitChoice::Aimd,
+        LimitChoice::Fixed { limit: 16 },
+        LimitChoice::Tide(TideConfig::default()),
+        LimitChoice::Vegas(VegasConfig::default()),
+    ];
+    let outages = [secs(3), secs(30)].map(|span| Outage::of_errors(secs(60), span));
+    let hangs = Outage { errors: Duration::ZERO, timeouts: secs(3), hang: secs(5), ..outages[0] };
+    for (limit, latency) in limits.iter().flat_map(|limit| [80, 800, 4_000].map(|latency| (*limit, millis(latency)))) {
+        for outage in [outages[0], outages[1], hangs] {
+            let mut scenario = one_column([model("m", 16, latency)], 16 * secs(160).as_nanos() / latency.as_nanos());
+            scenario.models[0].algorithm = limit;
+            scenario.models[0].provider.outages = [outage].into();
+            // Some are never said to be down: an answer to an earlier call comes again and again, or calls that hang end together and the
+            // next is answered.
+            let ends = Instant::ZERO + secs(60) + outage.errors + if hangs == outage { secs(3 + 5) } else { secs(0) };
+            let back = recovered_at(&scenario).unwrap_or(ends);
+            let mut world = World::new(&scenario, 1).unwrap();
+            let goodput = goodput(&mut world, back + secs(2).max(latency + latency), 16, latency);
+            assert!(goodput >= 900, "{limit:?}, calls of {latency}, {outage:?}: {goodput} thousandths");
+        }
+    }
+}
+
+#[test]
+fn a_column_with_a_fallback_is_made_by_it_when_its_model_dies_for_good() {
+    let mut scenario = one_column([model("first", 8, millis(100)), model("second", 8, millis(100))], 2_000);
+    scenario.models[0].provider.outages = [Outage::of_errors(secs(5), secs(86_400))].into();
+    scenario.columns[0].fallbacks = ["second".into()].into();
+    let mut world = World::watched(&scenario, 1).unwrap();
+    while world.step() {}
+    assert_eq!(world.violation(), None);
+    let (report, end) = (world.finished().unwrap(), world.sample());
+    assert_eq!((&report.stop, report.rows_out, report.rows_dropped), (&StopReason::Completed, 2_000, 0));
+    let [first, second] = [0, 1].map(|place| end.providers[place].accepted);
+    assert_eq!(first + second, 2_000, "each row once");
+    assert!((360..=400).contains(&first), "for five seconds: {first}");
+    // The rest, at the same pace: with hardly a pause in between.
+    assert!(end.at < Instant::ZERO + secs(28), "{}", end.at);
+}
+
+#[test]
+fn a_run_whose_models_are_all_down_waits_and_goes_on_with_the_first_that_is_back() {
+    let mut scenario = one_column([model("first", 8, millis(100)), model("second", 8, millis(100))], 1_000);
+    for (model, back) in scenario.models.iter_mut().zip([3_600, 30]) {
+        model.provider.outages = [Outage::of_errors(secs(2), secs(back))].into();
+    }
+    scenario.columns[0].fallbacks = ["second".into()].into();
+    let mut world = World::watched(&scenario, 1).unwrap();
+    while world.step() {}
+    assert_eq!(world.violation(), None);
+    let (report, end) = (world.finished().unwrap(), world.sample());
+    assert_eq!((&report.stop, report.rows_out, report.rows_dropped), (&StopReason::Completed, 1_000, 0));
+    assert!(end.at < Instant::ZERO + secs(90), "{}", end.at);
+}
