@@ -33,6 +33,29 @@ impl RequestAdmission {
     /// [`DenialReason::FallBack`] and has to ask again; a [`Gate`](crate::gate::Gate) does that by itself. The
     /// [lease](crate::request::RequestLease::resource) says what is called.
     ///
+    /// ```
+    /// # use tidegate_core::request::{Domain, Outcome, Request, RequestAdmission, RequestConfig};
+    /// # use tidegate_core::time::Instant;
+    /// let mut admission = RequestAdmission::new(RequestConfig::default())?;
+    /// let now = Instant::ZERO;
+    /// let mut chat = |provider, model| {
+    ///     let model = admission.register(now, provider, model, "default", 8)?;
+    ///     admission.resource(model, Domain::Chat)
+    /// };
+    /// let (large, small) = (chat("a", "large")?, chat("b", "small")?);
+    /// let list = admission.fallbacks(&[large, small])?;
+    /// let request = Request::new(large).with_fallbacks(list);
+    ///
+    /// let lease = admission.try_acquire(now, &request).expect("there is room");
+    /// assert_eq!(lease.resource(), large);
+    /// let _ = admission.release(now, lease, &Outcome::KeyRefused.into());
+    ///
+    /// let lease = admission.try_acquire(now, &request).expect("there is room");
+    /// assert_eq!(lease.resource(), small);
+    /// # let _ = admission.release(now, lease, &Outcome::Success.into());
+    /// # Ok::<(), tidegate_core::error::ConfigError>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// Fewer than two resources, one twice, one that this controller did not make, or more than 65,535 lists.
