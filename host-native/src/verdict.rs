@@ -156,7 +156,7 @@ fn verdict(ending: &Ending, earlier: Earlier, unavailable: &str) -> (Exit, Optio
             Exit::RowsDropped
         }
         StopReason::Completed | StopReason::EarlyShutdown { .. } => blame(report),
-        StopReason::ProviderExhausted { .. } | StopReason::ProviderUnavailable { .. } => Exit::Provider,
+        StopReason::ProviderUnavailable { .. } => Exit::Provider,
         StopReason::Cancelled | StopReason::WoundDown | StopReason::Drained => Exit::Interrupted,
         StopReason::CheckpointFailed { .. } => Exit::Output,
         _ => Exit::Internal,
@@ -247,10 +247,7 @@ mod tests {
 
     #[test]
     fn every_other_stop_has_its_own_exit_code_and_says_why() {
-        let group = vec!["acme".to_string(), "m".to_string()];
-        let waited = tidegate_core::time::Duration::from_secs(60);
         for (stop, code, part) in [
-            (StopReason::ProviderExhausted { group, waited }, Exit::Provider, "acme/m"),
             (
                 StopReason::ProviderUnavailable { group: Vec::new() },
                 Exit::Provider,

@@ -117,7 +117,6 @@ fn name(stop: &StopReason) -> &'static str {
         StopReason::Completed => "completed",
         StopReason::Cancelled => "cancelled",
         StopReason::EarlyShutdown { .. } => "early shutdown",
-        StopReason::ProviderExhausted { .. } => "provider exhausted",
         StopReason::ProviderUnavailable { .. } => "provider unavailable",
         StopReason::CheckpointFailed { .. } => "checkpoint failed",
         StopReason::HookFailed { .. } => "hook failed",

@@ -70,6 +70,7 @@ impl<G: GateRef> PermitOf<G> {
     /// Returns what may be called: the resource of the request, or one of its
     /// [fallbacks](crate::request::RequestAdmission::fallbacks).
     #[must_use]
+    #[expect(clippy::missing_panics_doc, reason = "only `finish` and `drop` take the lease")]
     pub fn resource(&self) -> ResourceId {
         self.lease.as_ref().expect("a permit has its lease until it is finished").resource()
     }

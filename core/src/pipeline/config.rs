@@ -82,11 +82,11 @@ pub struct PipelineConfig {
     /// The share of failures in a full window at which the run stops, above 0 and at most 1; `None`: never.
     /// Default 0.5.
     pub shutdown_rate: Option<f64>,
-    /// Stops the run once a fairness group has been answered nothing but rate limits for this long; `None`:
-    /// never. Default 10 minutes.
+    /// How long what a column calls may answer nothing but rate limits, before its tasks are kept for another run; `None`: for ever.
+    /// Default 10 minutes.
     ///
-    /// For calls that no gate with [`RequestConfig::health`](crate::request::RequestConfig::health) lets out: such a gate has a patience of
-    /// its own, which costs no row, and this one should be `None` then.
+    /// For calls that no gate with [`RequestConfig::health`](crate::request::RequestConfig::health) lets out. Such a gate has a patience of
+    /// its own, which ends at its instant, where this one is looked at with each answer.
     pub rate_limit_patience: Option<Duration>,
     /// Answers of one fairness group that are judged together for a warning, 1 to 65536. Default 20.
     pub degraded_window: u32,

@@ -36,14 +36,7 @@ pub enum StopReason {
         /// How many outcomes were judged.
         window: u32,
     },
-    /// A fairness group was answered nothing but rate limits for too long.
-    ProviderExhausted {
-        /// The group's identity.
-        group: Vec<String>,
-        /// For how long.
-        waited: Duration,
-    },
-    /// A provider or model could not be used any more, and nothing was left to do without it. No row is dropped for it: a resumed run
+    /// A provider or model could not be used any more, or answered nothing but rate limits for too long, and nothing was left to do without it. No row is dropped for it: a resumed run
     /// makes those that are missing.
     ProviderUnavailable {
         /// The identity of the first fairness group that met it.
@@ -90,9 +83,6 @@ impl fmt::Display for StopReason {
             Self::Cancelled => f.write_str("cancelled"),
             Self::EarlyShutdown { failures, window } => {
                 write!(f, "shut down early: {failures} of the last {window} final outcomes were failures")
-            }
-            Self::ProviderExhausted { group, waited } => {
-                write!(f, "`{}` answered nothing but rate limits for {waited}", group.join("/"))
             }
             Self::ProviderUnavailable { group } => write!(f, "`{}` cannot be used any more", group.join("/")),
             Self::CheckpointFailed { row_group, why } => write!(f, "row group {row_group} could not be saved: {why}"),

@@ -5,7 +5,6 @@ export type StopReason =
   | { reason: "drained" }
   | { reason: "cancelled" }
   | { reason: "early_shutdown"; failures: number; window: number }
-  | { reason: "provider_exhausted"; group: string[]; waited: Nanos }
   | { reason: "checkpoint_failed"; row_group: number; why: string }
   | { reason: "hook_failed"; row_group: number; hook: "pre_batch" | "post_batch"; why: string }
   | { reason: "fatal"; column: number; row_group: number; cause: string }

@@ -134,7 +134,6 @@ fn stop(reason: &StopReason) -> [f64; 3] {
         StopReason::WoundDown => [1.0, 0.0, 0.0],
         StopReason::Cancelled => [2.0, 0.0, 0.0],
         StopReason::EarlyShutdown { failures, window } => [3.0, f64::from(*failures), f64::from(*window)],
-        StopReason::ProviderExhausted { waited, .. } => [4.0, waited.as_nanos() as f64 / 1e6, 0.0],
         StopReason::CheckpointFailed { row_group, .. } => [5.0, f64::from(*row_group), 0.0],
         StopReason::HookFailed { row_group, hook, .. } => {
             [6.0, f64::from(*row_group), f64::from(u8::from(*hook == Hook::PostBatch))]
@@ -149,9 +148,7 @@ fn stop(reason: &StopReason) -> [f64; 3] {
 /// The words in a reason to stop.
 pub(super) fn stop_words(reason: &StopReason) -> Option<String> {
     match reason {
-        StopReason::ProviderExhausted { group, .. } | StopReason::ProviderUnavailable { group } => {
-            Some(group.join("/"))
-        }
+        StopReason::ProviderUnavailable { group } => Some(group.join("/")),
         StopReason::CheckpointFailed { why, .. } | StopReason::HookFailed { why, .. } | StopReason::Stuck { why } => {
             Some(why.clone())
         }

@@ -20,8 +20,6 @@ pub(crate) struct TaskQueue {
     dispatcher: Dispatcher<BoxedPolicy>,
     /// By column.
     routes: Vec<Route>,
-    /// The number of distinct fairness groups.
-    groups: usize,
     worker_cap: u32,
     /// The resources that tasks of models hold, by place among the dispatcher's.
     model_resources: Vec<usize>,
@@ -66,7 +64,6 @@ impl TaskQueue {
         Ok(Self {
             dispatcher,
             routes,
-            groups: distinct.len(),
             worker_cap: submission_limit,
             model_resources,
             loads: Vec::new(),
@@ -93,11 +90,6 @@ impl TaskQueue {
     pub(crate) fn resource(&self, name: &str) -> Option<u32> {
         let place = self.dispatcher.usage().position(|(known, ..)| known == name)?;
         Some(place as u32)
-    }
-
-    /// Distinct fairness groups.
-    pub(crate) fn groups(&self) -> usize {
-        self.groups
     }
 
     /// Workers at once.

@@ -74,8 +74,6 @@ pub enum StopKind {
     Cancelled,
     /// [`StopReason::EarlyShutdown`]
     EarlyShutdown,
-    /// [`StopReason::ProviderExhausted`]
-    ProviderExhausted,
     /// [`StopReason::CheckpointFailed`]
     CheckpointFailed,
     /// [`StopReason::HookFailed`]
@@ -98,7 +96,6 @@ impl From<&StopReason> for StopKind {
             StopReason::Drained => Self::Drained,
             StopReason::Cancelled => Self::Cancelled,
             StopReason::EarlyShutdown { .. } => Self::EarlyShutdown,
-            StopReason::ProviderExhausted { .. } => Self::ProviderExhausted,
             StopReason::ProviderUnavailable { .. } => Self::ProviderUnavailable,
             StopReason::CheckpointFailed { .. } => Self::CheckpointFailed,
             StopReason::HookFailed { .. } => Self::HookFailed,

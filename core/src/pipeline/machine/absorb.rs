@@ -92,7 +92,7 @@ impl Pipeline {
     }
 
     fn absorb(&mut self, now: Instant, key: TaskKey, outcome: TaskOutcome) {
-        self.judge_provider(now, key.column, outcome);
+        let is_patience_over = self.judge_provider(now, key.column, outcome);
         let Some(entry) = self.row_groups.worker_ended(&self.plan, key) else {
             debug_assert!(false, "a row group stays while it has workers");
             return;
@@ -117,14 +117,18 @@ impl Pipeline {
                 self.drop_rows(key, DropReason::Failed(kind));
                 self.record_final(true);
             }
+            TaskOutcome::Unavailable => {
+                counts.retryable += 1;
+                self.park(key);
+            }
+            TaskOutcome::Retryable { .. } if is_patience_over => {
+                counts.retryable += 1;
+                self.park(key);
+            }
             TaskOutcome::Retryable { kind, retry_after, .. } => {
                 counts.retryable += 1;
                 let decision = self.retries.policy().after_failure(now, key, kind, retry_after, entry.rounds);
                 self.keep_or_drop(key, decision, Some(kind));
-            }
-            TaskOutcome::Unavailable => {
-                counts.retryable += 1;
-                self.park(key);
             }
             TaskOutcome::Cancelled => {
                 counts.cancelled += 1;
@@ -178,17 +182,13 @@ impl Pipeline {
         self.unavailable.get_or_insert_with(|| group.clone());
     }
 
-    /// Warns of the provider behind a column, or stops the run, if its answers are bad enough.
-    fn judge_provider(&mut self, now: Instant, column: ColumnId, outcome: TaskOutcome) {
+    /// Warns of the provider behind a column if its answers are bad enough. Returns whether the patience with it is over.
+    fn judge_provider(&mut self, now: Instant, column: ColumnId, outcome: TaskOutcome) -> bool {
         let target = self.targets.of(column);
         if let Some((retryable, window)) = self.retryable.record(now, target, outcome) {
             self.warn_of(now, column, retryable, window);
         }
-        let group = self.tasks.route(column).group_index;
-        if let Some(waited) = self.health.exhausted_for(now, group, outcome) {
-            let group = self.plan.columns()[column.index()].group.identity.clone();
-            self.stop(StopReason::ProviderExhausted { group, waited }, StopMode::DrainPartial);
-        }
+        self.health.is_patience_over(now, target, outcome)
     }
 
     /// Warns of what a column's tasks call.

@@ -97,8 +97,8 @@ impl Pipeline {
         let retry = RetryPolicy { run: u64::from(config.run), retries, floor, ceiling };
         let target = RowGroupTarget::new(config.adaptive, config.row_groups, config.row_group_size);
         let columns = plan.columns().len();
-        let health = Health::new(&config, tasks.groups());
         let targets = CallTargets::new(&plan, &tasks, &[]);
+        let health = Health::new(&config, targets.len());
         let retryable = RetryableFailures::new(&config, targets.len());
         let pending = Pending::new(config.rows, config.row_group_size, config.done_row_groups, config.missing_rows);
         Ok(Self {

@@ -35,6 +35,7 @@ impl Pipeline {
         self.targets = CallTargets::new(&self.plan, &self.tasks, self.workers.calls());
         self.deferral = Deferral::new(&self.plan, &self.targets);
         self.retryable.watch(self.targets.len());
+        self.health.watch(self.targets.len());
     }
 
     /// The request resources that stand behind resources of the task stage, as given to

@@ -1,8 +1,8 @@
-//! When the run should stop by itself.
+//! When the run should stop by itself, or go on without a provider.
 //!
-//! *Early shutdown*: over the last `window` final outcomes (successes and failures for good), the share of
-//! failures reached the rate. *Provider exhausted*: every answer of a fairness group since its last other
-//! answer was a rate limit, for as long as patience lasts.
+//! *Early shutdown*: over the last `window` final outcomes (successes, and failures that drop a row), the share of failures reached the rate.
+//! *Patience*: every answer of what a column [calls](super::CallTargets) since its last other answer was a rate limit, for as long as
+//! patience lasts. Its tasks are then kept for another run, as those of a provider that cannot be used.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -20,12 +20,17 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// `groups`: distinct fairness groups. The settings were validated.
-    pub(crate) fn new(config: &PipelineConfig, groups: usize) -> Self {
+    /// `targets`: how many things columns call. The settings were validated.
+    pub(crate) fn new(config: &PipelineConfig, targets: usize) -> Self {
         Self {
             failures: FailureWindow::new(config.shutdown_window, config.shutdown_rate),
-            patience: Patience::new(config.rate_limit_patience, groups),
+            patience: Patience::new(config.rate_limit_patience, targets),
         }
+    }
+
+    /// Watches so many targets from now on, of which nothing is known yet.
+    pub(crate) fn watch(&mut self, targets: usize) {
+        self.patience = Patience::new(self.patience.limit, targets);
     }
 
     /// Records a final outcome. Returns the failures in the window and its length if they are too many. O(1).
@@ -33,16 +38,16 @@ impl Health {
         self.failures.observe(is_failure).map(|failures| (failures, self.failures.window as u32))
     }
 
-    /// Records how a task of a fairness group ended. Returns for how long the group has been answered nothing
-    /// but rate limits, if that is too long.
-    pub(crate) fn exhausted_for(&mut self, now: Instant, group: usize, outcome: TaskOutcome) -> Option<Duration> {
+    /// Records how a task that calls a target ended. Returns whether the patience with that is over: it has answered nothing but rate
+    /// limits for too long.
+    pub(crate) fn is_patience_over(&mut self, now: Instant, target: usize, outcome: TaskOutcome) -> bool {
         if let TaskOutcome::Retryable { kind: RetryKind::RateLimited, .. } = outcome {
-            return self.patience.rate_limited(now, group);
+            return self.patience.rate_limited(now, target);
         }
         if is_provider_answer(outcome) {
-            self.patience.answered(group);
+            self.patience.answered(target);
         }
-        None
+        false
     }
 }
 
@@ -73,7 +78,7 @@ impl FailureWindow {
     }
 }
 
-/// Since when each fairness group has been answered nothing but rate limits.
+/// Since when each target has answered nothing but rate limits.
 #[derive(Clone, Debug)]
 struct Patience {
     limit: Option<Duration>,
@@ -81,20 +86,19 @@ struct Patience {
 }
 
 impl Patience {
-    fn new(limit: Option<Duration>, groups: usize) -> Self {
-        Self { limit, limited_since: alloc::vec![None; groups] }
+    fn new(limit: Option<Duration>, targets: usize) -> Self {
+        Self { limit, limited_since: alloc::vec![None; targets] }
     }
 
-    /// A group was answered with a rate limit; answers for how long by now, when that is too long.
-    fn rate_limited(&mut self, now: Instant, group: usize) -> Option<Duration> {
-        let since = *self.limited_since[group].get_or_insert(now);
-        let waited = now - since;
-        (waited >= self.limit?).then_some(waited)
+    /// A target answered with a rate limit. Returns whether it has done so for too long.
+    fn rate_limited(&mut self, now: Instant, target: usize) -> bool {
+        let since = *self.limited_since[target].get_or_insert(now);
+        self.limit.is_some_and(|limit| now - since >= limit)
     }
 
-    /// A group was answered with anything else.
-    fn answered(&mut self, group: usize) {
-        self.limited_since[group] = None;
+    /// A target answered with anything else.
+    fn answered(&mut self, target: usize) {
+        self.limited_since[target] = None;
     }
 }
 
@@ -118,11 +122,9 @@ mod tests {
     fn patience_begins_anew_with_every_other_answer() {
         let at = |secs| Instant::ZERO + Duration::from_secs(secs);
         let mut patience = Patience::new(Some(Duration::from_secs(5)), 2);
-        assert_eq!(patience.rate_limited(at(0), 0), None);
-        assert_eq!(patience.rate_limited(at(4), 0), None);
+        assert!(!patience.rate_limited(at(0), 0) && !patience.rate_limited(at(4), 0));
         patience.answered(0);
-        assert_eq!(patience.rate_limited(at(5), 0), None);
-        assert_eq!(patience.rate_limited(at(5), 1), None);
-        assert_eq!(patience.rate_limited(at(10), 0), Some(Duration::from_secs(5)));
+        assert!(!patience.rate_limited(at(5), 0) && !patience.rate_limited(at(5), 1));
+        assert!(patience.rate_limited(at(10), 0));
     }
 }

@@ -453,7 +453,7 @@ fn every_random_run_makes_each_task_once_accounts_for_each_row_and_returns_each_
         "Fatal",
         "CheckpointFailed",
         "HookFailed",
-        "ProviderExhausted",
+        "ProviderUnavailable",
     ] {
         assert!(worlds < 2_000 || endings.contains_key(kind), "no world ended as {kind}: {endings:?}");
     }

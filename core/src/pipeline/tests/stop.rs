@@ -284,16 +284,38 @@ fn early_shutdown_can_be_switched_off() {
 }
 
 #[test]
-fn a_provider_that_only_ever_says_no_stops_the_run_when_patience_ends() {
+fn a_provider_that_only_ever_says_no_costs_no_row_and_others_finish_what_they_can() {
     let config = PipelineConfig { rate_limit_patience: Some(Duration::from_secs(3)), ..rows(2, 2) };
-    let columns = [cell("a", &[]), cell("b", &[]).with_group(crate::task::TaskGroup::model("p", "m", 1.0))];
+    let model = |name| crate::task::TaskGroup::model(name, "m", 1.0);
+    let columns = [
+        cell("a", &[]).with_group(model("good")),
+        cell("b", &[]).with_group(model("bad")),
+        cell("c", &["a"]).with_group(model("good")),
+    ];
     let mut rig = Rig::start(columns, config);
     rig.run(
         |rig, task| if rig.name(task) == "b" { rate_limited(Duration::from_secs(1)) } else { TaskOutcome::Success },
     );
-    let group = ["p".to_string(), "m".to_string()].into();
-    assert_eq!(*stop(&rig), StopReason::ProviderExhausted { group, waited: Duration::from_secs(3) });
+    let group = ["bad".to_string(), "m".to_string()].into();
+    assert_eq!(*stop(&rig), StopReason::ProviderUnavailable { group });
     assert_eq!((rig.report().rows_dropped, rig.report().rows_unmade), (0, 2));
+    assert_eq!(rig.report().columns[2].tasks.succeeded, 2);
+}
+
+#[test]
+fn two_rate_limits_far_apart_end_no_run_while_other_providers_work() {
+    let config = PipelineConfig { retry_ceiling: Duration::from_secs(3_600), ..rows(40, 40) };
+    let model = |name| crate::task::TaskGroup::model(name, "m", 1.0);
+    let columns = [cell("a", &[]).with_group(model("good")), cell("b", &[]).with_group(model("bad"))];
+    let mut rig = Rig::start(columns, config);
+    rig.end("b:0.0", rate_limited(Duration::from_secs(3_600)));
+    rig.advance(Duration::from_secs(601));
+    rig.end("b:0.1", rate_limited(Duration::from_secs(3_600)));
+    rig.run(
+        |rig, task| if rig.name(task) == "b" { rate_limited(Duration::from_secs(1)) } else { TaskOutcome::Success },
+    );
+    assert!(matches!(stop(&rig), StopReason::ProviderUnavailable { .. }), "{}", stop(&rig));
+    assert_eq!(rig.report().columns[0].tasks.succeeded, 40, "all that could be made");
 }
 
 #[test]

@@ -100,10 +100,7 @@ impl RequestAdmission {
     /// Lets a call out now or says why not. Never overtakes a waiter that could go, never serves one.
     pub fn try_acquire(&mut self, now: Instant, request: &Request) -> Result<RequestLease, Denial> {
         let now = self.begin(now);
-        let chosen = match self.chosen(now, request) {
-            Ok(chosen) => chosen,
-            Err(denial) => return Err(denial),
-        };
+        let chosen = self.chosen(now, request)?;
         let request = chosen.as_ref().unwrap_or(request);
         let answer = self.locate(now, request).and_then(|at| self.try_grant(now, request, &at));
         if self.shared.events.is_on() {
@@ -174,13 +171,11 @@ impl RequestAdmission {
         let key = self.providers[at.provider].enqueue(now, request, &joining, &mut self.shared);
         let granted = self.serve(now, at.provider, Some(key), reborrow(&mut tasks));
         self.serve_unserved(now, tasks);
-        match granted {
-            Some(lease) => Acquire::Granted(lease),
-            None => {
-                self.reconsider_fallbacks(now);
-                self.stay(now, at, key, deadline)
-            }
+        if let Some(lease) = granted {
+            return Acquire::Granted(lease);
         }
+        self.reconsider_fallbacks(now);
+        self.stay(now, at, key, deadline)
     }
 
     /// The answer to a request that was queued and not served.

@@ -140,7 +140,6 @@ const STOPS = [
   "wound_down",
   "cancelled",
   "early_shutdown",
-  "provider_exhausted",
   "checkpoint_failed",
   "hook_failed",
   "fatal",

@@ -46,13 +46,11 @@ export type Stop =
   | { readonly reason: "completed" | "wound_down" | "drained" | "cancelled" }
   /** Too many of the latest final outcomes were failures. */
   | { readonly reason: "early_shutdown"; readonly failures: number; readonly window: number }
-  /** A fairness group was answered nothing but rate limits for too long. */
-  | { readonly reason: "provider_exhausted"; readonly group: string; readonly waitedMs: number }
   | { readonly reason: "checkpoint_failed"; readonly rowGroup: number; readonly why: string }
   | { readonly reason: "hook_failed"; readonly rowGroup: number; readonly hook: Hook; readonly why: string }
   | { readonly reason: "fatal"; readonly rowGroup: number; readonly column: string; readonly why: string }
   | { readonly reason: "stuck"; readonly why: string }
-  /** A provider or model could not be used any more. No row is dropped for it. */
+  /** A provider or model could not be used any more, or answered nothing but rate limits for too long. No row is dropped for it. */
   | { readonly reason: "provider_unavailable"; readonly group: string };
 
 /** A hook of a row group. */
@@ -244,8 +242,6 @@ function readStop(reason: number, first: number, second: number, why: string, na
       return { reason: "cancelled" };
     case 3:
       return { reason: "early_shutdown", failures: first, window: second };
-    case 4:
-      return { reason: "provider_exhausted", group: why, waitedMs: first };
     case 5:
       return { reason: "checkpoint_failed", rowGroup: first, why };
     case 6:

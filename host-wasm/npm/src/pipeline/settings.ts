@@ -20,7 +20,10 @@ export interface PipelineSettings {
   readonly shutdownWindow?: number;
   /** The share of failures in a full window at which the run stops, above 0 and at most 1; `null`: never. Default 0.5. */
   readonly shutdownRate?: number | null;
-  /** Stops the run once a fairness group was answered nothing but rate limits for this long; `null`: never. Default 600000. */
+  /**
+   * How long what a column calls may answer nothing but rate limits, before its tasks are kept for another run; `null`: for ever.
+   * Default 600000.
+   */
   readonly rateLimitPatienceMs?: number | null;
   /** Answers of one fairness group that are judged together for a warning, 1 to 65536. Default 20. */
   readonly degradedWindow?: number;
