@@ -25,6 +25,7 @@ const CHANGES: u64 = 7;
 const TENANTS: u64 = 8;
 const RESUMED: u64 = 9;
 const FALLBACKS: u64 = 10;
+const OUTAGES: u64 = 11;
 
 /// The scenario of a seed.
 #[must_use]
@@ -50,6 +51,8 @@ pub fn draw(seed: u64) -> Scenario {
     scenario.changes = changes(&mut chance(CHANGES), &scenario);
     scenario.missing_rows = missing_rows(&mut chance(RESUMED), &scenario);
     fallbacks(&mut chance(FALLBACKS), &mut scenario);
+    let chance = &mut chance(OUTAGES);
+    scenario.models.iter_mut().for_each(|model| model.provider.outages = outages(chance));
     scenario
 }
 
@@ -249,7 +252,7 @@ fn provider(chance: &mut Chance) -> ProviderSpec {
             let high_share = chance.0.unit_f64() * 0.49;
             Neighbour { low_share: high_share * chance.0.unit_f64(), high_share, period: chance.millis(20, 1_000) }
         }),
-        outages: chance.some(20, outage).into_iter().collect(),
+        outages: Vec::new(),
         faults: chance.some(15, faults),
     }
 }
@@ -301,13 +304,27 @@ fn rate(chance: &mut Chance) -> Rate {
     Rate { per_minute: chance.from(200, 2_000), burst: chance.some(70, |chance| chance.from(1, 20)) }
 }
 
-fn outage(chance: &mut Chance) -> Outage {
-    Outage {
-        timeouts: chance.some(50, |chance| chance.millis(1, 300)).unwrap_or_default(),
-        hang: chance.millis(1, 8_000),
-        recovery: chance.some(50, |chance| chance.millis(1, 500)).unwrap_or_default(),
-        ..Outage::of_errors(chance.millis(0, 500), chance.millis(1, 300))
+/// For three models of ten one outage or several, one after another, each of any length up to a minute: whatever else the provider does.
+fn outages(chance: &mut Chance) -> Vec<Outage> {
+    let count = if chance.percent(30) { chance.from(1, 4) } else { 0 };
+    let mut outages: Vec<Outage> = Vec::new();
+    for _ in 0..count {
+        let before =
+            outages.last().map_or(Duration::ZERO, |last| last.starts_at + last.errors + last.timeouts + last.recovery);
+        outages.push(Outage {
+            timeouts: chance.some(50, any_length).unwrap_or_default(),
+            hang: chance.millis(1, 8_000),
+            recovery: chance.some(50, |chance| chance.millis(1, 500)).unwrap_or_default(),
+            ..Outage::of_errors(before + chance.millis(0, 500), any_length(chance))
+        });
     }
+    outages
+}
+
+/// From a millisecond to a minute; as many below a quarter of a second as above.
+fn any_length(chance: &mut Chance) -> Duration {
+    let scale = chance.from(0, 15);
+    chance.millis(1 << scale, 2 << scale)
 }
 
 fn columns(chance: &mut Chance, models: &[Model]) -> Vec<ScenarioColumn> {
