@@ -9,7 +9,7 @@ use super::Gate;
 use super::permit::{GateRef, PermitOf};
 use super::waiter_slab::WaiterSlot;
 use crate::request::{Denial, DenialReason, Request, Retry};
-use crate::time::Instant;
+use crate::time::Clock;
 use crate::yielding::TaskToken;
 
 /// Waits for a permit that borrows the gate. Made by [`Gate::acquire`].
@@ -28,8 +28,6 @@ pub struct AcquireOf<G: GateRef> {
     /// Moves into the permit; `None` once there is an answer.
     gate: Option<G>,
     request: Request,
-    /// When its timeout is over. Known once it has been told to ask again.
-    deadline: Option<Instant>,
     retry: Option<Retry>,
     token: Option<TaskToken>,
     /// Its place among the waiters, from the first poll that does not find an answer.
@@ -39,7 +37,7 @@ pub struct AcquireOf<G: GateRef> {
 impl<G: GateRef> AcquireOf<G> {
     #[inline]
     pub(super) fn new(gate: G, request: Request) -> Self {
-        Self { gate: Some(gate), request, deadline: None, retry: None, token: None, slot: None }
+        Self { gate: Some(gate), request, retry: None, token: None, slot: None }
     }
 
     /// Asks for a call again that failed in an outage: see [`PermitOf::finish_call`]. `None` changes nothing.
@@ -68,23 +66,23 @@ impl<G: GateRef> Future for AcquireOf<G> {
     /// wakes.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { gate: held_gate, request, deadline, retry, token, slot } = &mut *self;
+        let Self { gate: held_gate, request, retry, token, slot } = &mut *self;
         let Some(gate) = held_gate.as_ref() else { panic!("`Acquire` was polled after it was ready") };
         let gate = gate.gate();
         let answer = loop {
             let answer = match *slot {
                 None => {
-                    if request.fallback.is_some() {
-                        gate.keep_deadline(request, deadline);
-                    }
                     let asked = gate.start_acquire(request, *retry, token.as_ref(), slot, context.waker());
                     asked.map_ok(PermitOf::into_lease)
                 }
                 Some(slot) => gate.shared.poll_answer(slot, context.waker()).map_ok(Some),
             };
             match answer {
-                // Another of its fallbacks is to be called.
-                Poll::Ready(Err(Denial { reason: DenialReason::FallBack, .. })) => *slot = None,
+                // Another of its fallbacks is to be called, within what is left of its timeout.
+                Poll::Ready(Err(Denial { reason: DenialReason::FallBack, changes_at })) => {
+                    *slot = None;
+                    request.timeout = changes_at.map(|end| end.saturating_duration_since(gate.host().now()));
+                }
                 answer => break answer,
             }
         };

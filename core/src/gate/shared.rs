@@ -274,16 +274,6 @@ impl<H: Host> Gate<H> {
         }
     }
 
-    /// Lets a request that may be told to ask again wait no longer than once: the first call notes when its timeout is over.
-    #[cold]
-    pub(super) fn keep_deadline(&self, request: &mut Request, deadline: &mut Option<Instant>) {
-        let now = self.shared.host.now();
-        match *deadline {
-            None => *deadline = self.shared.read(|state| state.machine.timeout(request)).map(|timeout| now + timeout),
-            Some(deadline) => request.timeout = Some(deadline.saturating_duration_since(now)),
-        }
-    }
-
     /// Asks for a permit at once or not at all.
     #[inline]
     pub(super) fn try_acquire_permit(&self, request: &Request) -> Result<Permit<'_, H>, Denial> {

@@ -44,7 +44,7 @@ pub enum DenialReason {
 pub struct Denial {
     /// Why.
     pub reason: DenialReason,
-    /// When capacity next changes by time alone, if that is known.
+    /// When capacity next changes by time alone, if that is known; for [`DenialReason::FallBack`] the deadline of the request.
     pub changes_at: Option<Instant>,
 }
 

@@ -2,17 +2,10 @@
 //! `admission/fallback.rs`.
 
 use alloc::vec::Vec;
-use core::num::NonZeroU16;
 
 use super::keys::ResourceId;
 use super::shared::Waiter;
 use crate::time::Instant;
-
-/// The most lists of one controller.
-pub(super) const MAX_LISTS: usize = u16::MAX as usize;
-
-/// The number of a list, from 1.
-pub(super) type ListNumber = NonZeroU16;
 
 /// The lists of a controller.
 #[derive(Clone, Debug, Default)]
@@ -51,11 +44,6 @@ impl Fallbacks {
         self.lists.len()
     }
 
-    /// The number of the list with this index.
-    pub(super) fn number(index: usize) -> Option<ListNumber> {
-        u16::try_from(index + 1).ok().and_then(NonZeroU16::new)
-    }
-
     pub(super) fn get(&self, index: usize) -> Option<&FallbackList> {
         self.lists.get(index)
     }
@@ -86,7 +74,7 @@ impl Fallbacks {
     }
 
     fn waiting_of(&mut self, waiter: &Waiter) -> Option<&mut u32> {
-        let list = self.lists.get_mut(usize::from(waiter.fallback?.get()) - 1)?;
+        let list = self.lists.get_mut(waiter.fallback?.index())?;
         let place = list.resources.iter().position(|resource| *resource == waiter.resource)?;
         list.waiting.get_mut(place)
     }

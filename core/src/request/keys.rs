@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use core::fmt;
+use core::num::NonZeroU16;
 
 use crate::budget::Usage;
 use crate::time::Duration;
@@ -75,10 +76,21 @@ controller_id! {
     GroupId, "a group"
 }
 
-controller_id! {
-    /// An ordered list of resources, of which a call uses the first that is of use: see
-    /// [`RequestAdmission::fallbacks`](super::RequestAdmission::fallbacks).
-    FallbackId, "a list of fallbacks"
+/// An ordered list of resources, of which a call uses the first that is of use: see
+/// [`RequestAdmission::fallbacks`](super::RequestAdmission::fallbacks). For requests of the first of them only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct FallbackId(NonZeroU16);
+
+impl FallbackId {
+    /// The id of the list with this index; `None` beyond 65,534.
+    pub(super) fn new(index: usize) -> Option<Self> {
+        u16::try_from(index + 1).ok().and_then(NonZeroU16::new).map(Self)
+    }
+
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0.get()) - 1
+    }
 }
 
 /// The kind of call. Domains of one model have limits of their own and share the model's cap.

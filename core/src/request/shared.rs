@@ -6,8 +6,8 @@ use super::answer::{DenialReason, Effect, WaiterId};
 use super::config::RequestConfig;
 use super::correlations::Correlations;
 use super::event::{EventLog, EventPlace, RequestFact};
-use super::fallbacks::{Fallbacks, ListNumber};
-use super::keys::ResourceId;
+use super::fallbacks::Fallbacks;
+use super::keys::{FallbackId, ResourceId};
 use super::provider::{Held, Since};
 use super::timers::Timer;
 use super::yielding::YieldingWaiters;
@@ -38,7 +38,7 @@ pub(super) struct Waiter {
     /// Whether [`YieldingWaiters`] has an entry for it.
     pub(super) is_yielding: bool,
     /// The list of its fallbacks, if it has any.
-    pub(super) fallback: Option<ListNumber>,
+    pub(super) fallback: Option<FallbackId>,
     /// Its node in the queue of its provider and model.
     pub(super) node: u32,
 }

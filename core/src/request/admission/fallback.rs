@@ -17,7 +17,6 @@ use super::{Address, RequestAdmission};
 use crate::error::{ConfigError, require};
 use crate::id::SlotKey;
 use crate::request::answer::{Denial, DenialReason};
-use crate::request::fallbacks::{Fallbacks, MAX_LISTS};
 use crate::request::keys::{FallbackId, Request, ResourceId};
 use crate::request::provider::ProviderModel;
 use crate::request::timers::Timer;
@@ -69,11 +68,12 @@ impl RequestAdmission {
         let lists = &mut self.shared.fallbacks;
         let known = lists.find(resources);
         let index = known.unwrap_or(lists.len());
-        require(index < MAX_LISTS, "resources", index, "at most 65,535 lists of fallbacks")?;
+        let id = FallbackId::new(index);
+        let id = id.ok_or_else(|| ConfigError::new("resources", index, "at most 65,535 lists of fallbacks"))?;
         if known.is_none() {
             lists.add(resources);
         }
-        Ok(FallbackId::new(self.shared.config.controller, index as u32))
+        Ok(id)
     }
 }
 
@@ -83,8 +83,7 @@ impl RequestAdmission {
     #[cold]
     pub(super) fn choose(&mut self, now: Instant, request: &Request, fallback: FallbackId) -> Result<Request, Denial> {
         let unregistered = Denial { reason: DenialReason::Unregistered, changes_at: None };
-        let is_own = fallback.controller() == self.shared.config.controller;
-        let list = self.shared.fallbacks.get_mut(fallback.index()).filter(|_| is_own).ok_or(unregistered)?;
+        let list = self.shared.fallbacks.get_mut(fallback.index()).ok_or(unregistered)?;
         if list.resources[0] != request.resource {
             return Err(unregistered);
         }
@@ -153,9 +152,9 @@ impl RequestAdmission {
         let ((here, _), (there, slot)) = (self.place(from), self.place(best));
         let moves_all = there.serves(now) || here.is_unavailable(now) && !there.is_unavailable(now);
         let offers_trial = there.is_of_use(now, slot, false);
-        let number = Fallbacks::number(list);
+        let id = FallbackId::new(list);
         let waiters = self.shared.waiters.iter();
-        let waiters = waiters.filter(|(_, waiter)| waiter.fallback == number && waiter.resource == from);
+        let waiters = waiters.filter(|(_, waiter)| waiter.fallback == id && waiter.resource == from);
         let mut waiters: Vec<(u64, SlotKey)> = waiters.map(|(key, waiter)| (waiter.number, key)).collect();
         waiters.sort_unstable();
         if !moves_all {

@@ -100,8 +100,14 @@ impl RequestAdmission {
     /// Lets a call out now or says why not. Never overtakes a waiter that could go, never serves one.
     pub fn try_acquire(&mut self, now: Instant, request: &Request) -> Result<RequestLease, Denial> {
         let now = self.begin(now);
-        let chosen = self.chosen(now, request)?;
-        let request = chosen.as_ref().unwrap_or(request);
+        let chosen;
+        let request = match request.fallback {
+            None => request,
+            Some(fallback) => {
+                chosen = self.choose(now, request, fallback)?;
+                &chosen
+            }
+        };
         let answer = self.locate(now, request).and_then(|at| self.try_grant(now, request, &at));
         if self.shared.events.is_on() {
             self.emit_try(now, request, &answer);
@@ -112,11 +118,15 @@ impl RequestAdmission {
     /// Lets a call out now, or queues it in its group until it may go, its deadline passes or it is cancelled.
     pub fn acquire(&mut self, now: Instant, request: &Request) -> Acquire {
         let now = self.begin(now);
-        let chosen = match self.chosen(now, request) {
-            Ok(chosen) => chosen,
-            Err(denial) => return self.deny(now, request, denial),
+        let chosen;
+        let request = match request.fallback.map(|fallback| self.choose(now, request, fallback)) {
+            None => request,
+            Some(Ok(other)) => {
+                chosen = other;
+                &chosen
+            }
+            Some(Err(denial)) => return self.deny(now, request, denial),
         };
-        let request = chosen.as_ref().unwrap_or(request);
         let at = match self.locate(now, request) {
             Ok(at) => at,
             Err(denial) => return self.deny(now, request, denial),
@@ -146,7 +156,7 @@ impl RequestAdmission {
 
     /// How long a request may wait.
     #[inline]
-    pub(crate) fn timeout(&self, request: &Request) -> Option<Duration> {
+    fn timeout(&self, request: &Request) -> Option<Duration> {
         request.timeout.or(self.shared.config.default_timeout)
     }
 
@@ -484,7 +494,10 @@ impl RequestAdmission {
     fn reject(&mut self, now: Instant, key: SlotKey, reason: DenialReason) {
         let Some(waiter) = self.remove(now, key, reason) else { return };
         let Address { provider, slot } = self.address(waiter.resource);
-        let changes_at = self.providers[provider as usize].next_change(now, slot as usize);
+        let changes_at = match reason {
+            DenialReason::FallBack => waiter.deadline,
+            _ => self.providers[provider as usize].next_change(now, slot as usize),
+        };
         let denial = Denial { reason, changes_at };
         self.shared.effects.push_back(Effect::Refused { waiter: self.shared.waiter_id(key), denial });
         self.mark_unserved(provider);

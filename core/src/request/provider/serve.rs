@@ -7,7 +7,6 @@ use crate::budget::Usage;
 use crate::fair_queue::{Eligibility, GroupId as QueueGroup, Selection};
 use crate::id::SlotKey;
 use crate::request::answer::{Denial, DenialReason, Effect, RequestLease};
-use crate::request::fallbacks::Fallbacks;
 use crate::request::keys::Request;
 use crate::request::shared::{Shared, Waiter};
 use crate::request::yielding::{YieldState, YieldingWaiter};
@@ -257,7 +256,7 @@ impl ProviderModel {
             failed_probes,
             is_undecided,
             is_yielding: yielding.is_some(),
-            fallback: request.fallback.and_then(|fallback| Fallbacks::number(fallback.index())),
+            fallback: request.fallback,
             node: 0,
         });
         if shared.events.is_on() {
