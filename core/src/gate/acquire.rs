@@ -9,7 +9,6 @@ use super::Gate;
 use super::permit::{GateRef, PermitOf};
 use super::waiter_slab::WaiterSlot;
 use crate::request::{Denial, DenialReason, Request, Retry};
-use crate::time::Clock;
 use crate::yielding::TaskToken;
 
 /// Waits for a permit that borrows the gate. Made by [`Gate::acquire`].
@@ -69,23 +68,16 @@ impl<G: GateRef> Future for AcquireOf<G> {
         let Self { gate: held_gate, request, retry, token, slot } = &mut *self;
         let Some(gate) = held_gate.as_ref() else { panic!("`Acquire` was polled after it was ready") };
         let gate = gate.gate();
-        let answer = loop {
-            let answer = match *slot {
-                None => {
-                    let asked = gate.start_acquire(request, *retry, token.as_ref(), slot, context.waker());
-                    asked.map_ok(PermitOf::into_lease)
-                }
-                Some(slot) => gate.shared.poll_answer(slot, context.waker()).map_ok(Some),
-            };
-            match answer {
-                // Another of its fallbacks is to be called, within what is left of its timeout.
-                Poll::Ready(Err(Denial { reason: DenialReason::FallBack, changes_at })) => {
-                    *slot = None;
-                    request.timeout = changes_at.map(|end| end.saturating_duration_since(gate.host().now()));
-                }
-                answer => break answer,
+        let mut answer = match *slot {
+            None => {
+                gate.start_acquire(request, *retry, token.as_ref(), slot, context.waker()).map_ok(PermitOf::into_lease)
             }
+            Some(slot) => gate.shared.poll_answer(slot, context.waker()).map_ok(Some),
         };
+        while let Poll::Ready(Err(Denial { reason: DenialReason::FallBack, changes_at })) = answer {
+            *slot = None;
+            answer = gate.ask_again(request, changes_at, *retry, token.as_ref(), slot, context.waker());
+        }
         // No foreign code runs from here on, so the lease reaches its permit.
         match (answer, held_gate.take()) {
             (Poll::Ready(Ok(lease)), Some(gate)) => Poll::Ready(Ok(PermitOf::new(gate, lease))),

@@ -274,6 +274,21 @@ impl<H: Host> Gate<H> {
         }
     }
 
+    /// Asks again for a request of which another fallback is to be called, within what is left until its deadline.
+    #[cold]
+    pub(super) fn ask_again(
+        &self,
+        request: &mut Request,
+        deadline: Option<Instant>,
+        retry: Option<Retry>,
+        token: Option<&TaskToken>,
+        slot: &mut Option<WaiterSlot>,
+        waker: &Waker,
+    ) -> Poll<Result<Option<RequestLease>, Denial>> {
+        request.timeout = deadline.map(|end| end.saturating_duration_since(self.shared.host.now()));
+        self.start_acquire(request, retry, token, slot, waker).map_ok(PermitOf::into_lease)
+    }
+
     /// Asks for a permit at once or not at all.
     #[inline]
     pub(super) fn try_acquire_permit(&self, request: &Request) -> Result<Permit<'_, H>, Denial> {
