@@ -16,12 +16,12 @@ use std::time::Duration as StdDuration;
 
 use tidegate_core::driver::{self, Progress, RunHandle};
 use tidegate_core::observe::{RunFigures, Sinks};
-use tidegate_core::pipeline::{AdaptiveRowGroups, DropReason, Pipeline, PipelineConfig, Strategy, TaskCounts};
+use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig, Strategy, TaskCounts};
 use tidegate_core::replay::{Header, Recorded, Sequence, merge};
 use tidegate_core::request::{HealthConfig, RequestConfig};
 use tokio::task::JoinHandle;
 
-use crate::dataset::{DatasetError, DatasetFormat};
+use crate::dataset::DatasetError;
 use crate::error::{Error, Exit};
 use crate::example;
 use crate::fill::Caller;
@@ -42,39 +42,11 @@ use crate::progress::{ColumnView, ProviderView, REFRESH, Screen, View, outage_te
 use crate::provider::Provider;
 use crate::record::LogWriter;
 use crate::report::{Timeline, page};
-use crate::spend::{Ledger, Money};
+use crate::run_request::RunRequest;
+use crate::spend::Ledger;
 use crate::summary::Summary;
 use crate::verdict::{Ending, summarise, usage};
 use crate::workload::{DATASET_NAME, JobWork, Written};
-
-/// What to run and where to write.
-#[derive(Clone, Debug)]
-pub struct RunRequest {
-    /// The pipeline file; the bundled example when there is none.
-    pub pipeline: Option<PathBuf>,
-    /// The output directory.
-    pub out: PathBuf,
-    /// What to do about output that is there already.
-    pub existing: Existing,
-    /// Makes rows again that were dropped for these reasons; an empty list stands for any.
-    pub retry_dropped: Option<Vec<DropReason>>,
-    /// Where to write a decision log, if one is wanted.
-    pub record: Option<PathBuf>,
-    /// Where to write the events of the run, if anywhere.
-    pub events: Option<PathBuf>,
-    /// Where to write a trace of the run, if anywhere.
-    pub trace: Option<PathBuf>,
-    /// Where to write a report of the run, if anywhere.
-    pub report: Option<PathBuf>,
-    /// Whether to print the capacity plan before the run, to the standard output.
-    pub plan: bool,
-    /// The rows to run for; all of them if nothing is said.
-    pub rows: Option<Range<u64>>,
-    /// How many rows to run for at most.
-    pub limit: Option<u64>,
-    /// The most that calls may cost.
-    pub max_cost: Option<Money>,
-}
 
 /// Runs to the end, showing progress on `screen`.
 ///
@@ -168,13 +140,12 @@ fn claim(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Op
 
 /// What the job writes, and how.
 fn output_spec(request: &RunRequest, manifest: Manifest, file: &PipelineFile, job: &Job) -> OutputSpec {
-    let is_text = matches!(file.seed.format, DatasetFormat::Csv | DatasetFormat::Jsonl);
     OutputSpec {
         manifest,
         layout: job.layout(file.output.format),
         keeps_parts: job.plan.keeps_parts(),
         retry_dropped: request.retry_dropped.clone(),
-        dataset: (is_text && request.pipeline.is_some()).then(|| file.seed.path.clone()),
+        dataset: (file.seed.format.is_text() && request.pipeline.is_some()).then(|| file.seed.path.clone()),
     }
 }
 
