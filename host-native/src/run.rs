@@ -33,8 +33,8 @@ use crate::observe::Watch;
 use crate::observe::jsonl::{EventNames, ResourceName};
 use crate::observe::trace::TraceFile;
 use crate::output::{
-    DoneRowGroups, Earlier, Existing, FilePlace, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, OutputDirectory,
-    OutputError, OutputSpec, RunState, hash, keep_earlier,
+    Claim, DoneRowGroups, Earlier, Existing, FilePlace, Identity, JobTotals, MANIFEST_SCHEMA, Manifest,
+    OutputDirectory, OutputError, OutputSpec, RunState, hash, keep_earlier,
 };
 use crate::pipeline_file::{ColumnKind, Endpoint, ModelSpec, PipelineFile};
 use crate::preflight::{Preflight, Ready};
@@ -124,12 +124,21 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
 /// everything is as it was.
 fn claim(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Option<FilePlace>), Error> {
     let RunRequest { record, events, trace, report, .. } = request;
+    // Before anything else, so that of two runs of one command the second touches nothing of the first.
+    let claim = Claim::new(&request.out, request.existing)?;
     let mut places = Vec::new();
-    let claimed = [record, events, trace, report].into_iter().flatten().try_for_each(|path| {
+    let opened = [record, events, trace, report].into_iter().flatten().try_for_each(|path| {
         places.push(FilePlace::open(path).map_err(|source| OutputError::Io { path: path.clone(), source })?);
         Ok(())
     });
-    match claimed.and_then(|()| OutputDirectory::prepare(&request.out, request.existing, spec)) {
+    let prepared = match opened {
+        Ok(()) => OutputDirectory::prepare(claim, spec),
+        Err(error) => {
+            claim.give_up();
+            Err(error)
+        }
+    };
+    match prepared {
         Ok(output) => Ok((output, record.is_some().then(|| places.swap_remove(0)))),
         Err(error) => {
             places.into_iter().for_each(FilePlace::give_up);

@@ -19,6 +19,7 @@
 //! Rows that are made later are merged into the rows file, if rows do not depend on each other; otherwise the
 //! row group is made anew, and replaces what is there.
 
+mod claim;
 mod done;
 mod dropped;
 mod error;
@@ -31,7 +32,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
@@ -41,6 +42,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::observe::CapacityPlan;
 use tidegate_core::pipeline::DropReason;
 
+pub use claim::Claim;
 pub use done::DoneRowGroups;
 pub use dropped::{DroppedCounts, DroppedLine, UNMADE};
 pub use error::OutputError;
@@ -49,9 +51,10 @@ pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, 
 pub use place::FilePlace;
 
 use crate::row_file::{FileRow, Layout};
+use claim::names;
 use error::{io_error, unreadable};
 use files::{
-    CAPACITY, LOCK, MANIFEST, ROWS, RowFile, dropped_name, is_capacity, is_own_name, is_row_file_name, is_temporary,
+    CAPACITY, MANIFEST, ROWS, RowFile, dropped_name, is_capacity, is_own_name, is_row_file_name, is_temporary,
     remove_temporary, remove_whole, rows_name, sync_directory, visit_names, write_whole,
 };
 use found::Found;
@@ -117,7 +120,7 @@ pub struct OutputDirectory {
     found: Found,
     /// What earlier runs have used.
     used: JobTotals,
-    /// Held, so that a second run refuses; the system lets go of it when the process ends, however it ends.
+    /// Held, so that a second run refuses.
     _lock: File,
 }
 
@@ -138,16 +141,11 @@ impl Kept {
 
 /// Setting up.
 impl OutputDirectory {
-    /// Makes `root` ready: it is created if need be, locked, empty but for what a resumed run keeps, and the
-    /// manifest stands in it.
-    pub fn prepare(root: &Path, existing: Existing, spec: &OutputSpec) -> Result<Self, OutputError> {
-        let is_new = !root.exists();
-        fs::create_dir_all(root).map_err(io_error(root))?;
+    /// Makes the claimed directory ready: empty but for what a resumed run keeps, and the manifest stands in it.
+    pub fn prepare(claim: Claim, spec: &OutputSpec) -> Result<Self, OutputError> {
+        let Claim { root, existing, is_new, lock } = claim;
+        let root = root.as_path();
         let names = names(root).map_err(io_error(root))?;
-        if let (Existing::Refuse, [_, ..]) = (existing, names.as_slice()) {
-            return Err(OutputError::NotEmpty(root.to_path_buf()));
-        }
-        let lock = lock(root)?;
         let rows = root.join(ROWS);
         // What a run left that was killed before its manifest stood.
         let nothing = names.iter().all(|name| is_temporary(name));
@@ -372,26 +370,6 @@ fn extend_last(rows: &Path, spec: &OutputSpec, before: &Manifest) -> Result<(), 
     lines.retain(|line| line.row < first + had);
     lines.extend((first + had..first + has).map(DroppedLine::unmade));
     write_lost(&path, &lines)
-}
-
-/// Names in `directory`, apart from the lock.
-fn names(directory: &Path) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    visit_names(directory, |name| {
-        names.push(name.to_string());
-        Ok(())
-    })?;
-    Ok(names)
-}
-
-fn lock(root: &Path) -> Result<File, OutputError> {
-    let path = root.join(LOCK);
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io_error(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(OutputError::InUse(root.to_path_buf())),
-        Err(fs::TryLockError::Error(source)) => Err(OutputError::Io { path, source }),
-    }
 }
 
 /// What every version of the manifest has.

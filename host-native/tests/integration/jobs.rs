@@ -205,3 +205,60 @@ fn the_cost_limit_is_for_all_runs_of_a_job_and_what_they_wrote_of_themselves_is_
     run("100", &["--overwrite"]).assert(0, &[]);
     assert!(!scratch.path("out/capacity.1.json").exists());
 }
+
+/// Every file below `out`, byte for byte, apart from the manifest, which a running program brings up to date.
+fn files(scratch: &Scratch) -> BTreeMap<std::path::PathBuf, Vec<u8>> {
+    let list = |directory: &std::path::Path| {
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+    };
+    let mut paths = list(&scratch.path("out"));
+    paths.extend(list(&scratch.path("out/rows")));
+    paths.retain(|path| path.is_file() && !path.to_string_lossy().contains("manifest.json"));
+    paths.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+}
+
+#[test]
+fn a_second_run_on_a_directory_is_refused_and_changes_nothing_whatever_it_is_to_do_with_what_is_there() {
+    let scratch = Scratch::new(30);
+    let provider = Provider::new(10);
+    scratch.write("p.toml", &pipeline(&provider, 4));
+    let arguments = ["run", "p.toml", "--out", "out", "--events", "events.jsonl", "--report", "r.html", "-q"];
+    let mut first = scratch.command(&arguments).stdout(Stdio::null()).spawn().unwrap();
+    wait_until(|| provider.calls(), |calls| *calls == 14);
+    let before = files(&scratch);
+    for existing in [None, Some("--overwrite"), Some("--resume")] {
+        let arguments: Vec<&str> = arguments.into_iter().chain(existing).collect();
+        scratch.run(&arguments).assert(5, &["another run is writing to out"]);
+        assert_eq!((files(&scratch), provider.calls()), (before.clone(), 14), "{existing:?}");
+    }
+    provider.told.go.add_permits(100);
+    assert_eq!(first.wait().unwrap().code(), Some(0));
+    provider.assert_called_once(30);
+    assert!(scratch.path("r.html").exists() && std::fs::metadata(scratch.path("events.jsonl")).unwrap().len() > 0);
+    scratch.run(&arguments).assert(5, &["out is not empty"]);
+}
+
+#[test]
+fn of_runs_that_begin_at_one_moment_in_one_directory_one_makes_all_rows_and_the_others_are_refused() {
+    let scratch = Scratch::new(8);
+    for _ in 0..5 {
+        let provider = Provider::new(AT_ONCE);
+        scratch.write("p.toml", &pipeline(&provider, 4));
+        let arguments = ["run", "p.toml", "--out", "out", "--events", "events.jsonl", "-q"];
+        let start = || scratch.command(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let runs = [(); 4].map(|()| start());
+        let ended = runs.map(|run| run.wait_with_output().unwrap());
+        let (done, refused): (Vec<_>, Vec<_>) = ended.iter().partition(|ended| ended.status.code() == Some(0));
+        assert_eq!((done.len(), numbers(&scratch).len()), (1, 8));
+        for ended in refused {
+            let why = String::from_utf8_lossy(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(5), "{why}");
+            assert!(why.contains("another run is writing to out") || why.contains("out is not empty"), "{why}");
+        }
+        provider.assert_called_once(8);
+        let events = std::fs::read_to_string(scratch.path("events.jsonl")).unwrap();
+        assert!(events.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()) && !events.is_empty());
+        std::fs::remove_dir_all(scratch.path("out")).unwrap();
+        std::fs::remove_file(scratch.path("events.jsonl")).unwrap();
+    }
+}
