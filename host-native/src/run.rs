@@ -43,7 +43,7 @@ use crate::provider::Provider;
 use crate::record::LogWriter;
 use crate::report::{Timeline, page};
 use crate::run_request::RunRequest;
-use crate::spend::Ledger;
+use crate::spend::{Ledger, Withheld};
 use crate::summary::Summary;
 use crate::verdict::{Ending, summarise, usage};
 use crate::workload::{DATASET_NAME, JobWork, Written};
@@ -65,7 +65,9 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let spec = output_spec(request, manifest(&name, &file, &job, request.pipeline.is_none())?, &file, &job);
     let (output, place) = claim(request, &spec)?;
     let output = Arc::new(output);
-    models.ledger().lock().carry(output.used().spent);
+    let has_prices = file.models.iter().any(|model| model.price.is_some());
+    let amount_file = has_prices.then(|| output.amount_file()).transpose()?;
+    models.ledger().lock().carry(output.used().spent, amount_file);
     job.pass_over(output.done().iter(), file.run.row_group_size.get());
     let (done_row_groups, missing_rows) = (output.done().iter().collect(), output.missing().to_vec());
     let config = PipelineConfig { done_row_groups, missing_rows, ..config };
@@ -384,9 +386,14 @@ async fn drive(
                 screen.show(&view);
                 timeline.sample(&view);
                 take_down(log, &handle, models, screen);
-                if !told && models.ledger().lock().exhausted().is_some() {
+                let withheld = models.ledger().lock().withheld().filter(|_| !told).cloned();
+                if let Some(withheld) = withheld {
                     told = true;
-                    screen.say("the next call might pass the cost limit: no other goes out, those that are out are awaited");
+                    let why = match withheld {
+                        Withheld::CostLimit(_) => "the next call might pass the cost limit".to_string(),
+                        Withheld::Unwritable(why) => why,
+                    };
+                    screen.say(&format!("{why}: no other goes out, those that are out are awaited"));
                 }
                 if keeping.as_ref().is_none_or(JoinHandle::is_finished) {
                     let (output, used) = (Arc::clone(output), usage(models));

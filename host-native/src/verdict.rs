@@ -11,6 +11,7 @@ use crate::models::Models;
 use crate::output::{Earlier, JobTotals, ModelTotals, OutputDirectory};
 use crate::pipeline_file::PipelineFile;
 use crate::provider::Provider;
+use crate::spend::Withheld;
 use crate::summary::{ColumnSummary, Dropped, ProviderSummary, Summary};
 use crate::workload::{DroppedRows, JobWork, Written};
 
@@ -47,11 +48,12 @@ pub fn summarise(
     output: &OutputDirectory,
 ) -> Summary {
     let report = ending.report.as_ref();
-    let (exit, stopped) = match models.ledger().lock().exhausted() {
-        Some(limit) if ending.is_unavailable() => {
+    let (exit, stopped) = match models.ledger().lock().withheld().filter(|_| ending.is_unavailable()) {
+        Some(Withheld::CostLimit(limit)) => {
             (Exit::CostLimit, Some(format!("the next call might pass the cost limit of {limit} {}", file.currency)))
         }
-        _ => {
+        Some(Withheld::Unwritable(why)) => (Exit::Output, Some(why.clone())),
+        None => {
             let unavailable: Vec<String> = models.providers().iter().filter_map(|one| one.unavailable()).collect();
             verdict(ending, output.earlier(), &unavailable.join("; "))
         }

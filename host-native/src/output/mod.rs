@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! OUT/manifest.json            what the job is, what it has used, and how its last run ended
+//! OUT/spent.txt                what the job has spent, and what calls that are out may cost, if models have prices
 //! OUT/capacity.json            the limits that applied, and how far they were used, once a run has ended; capacity.1.json and so on
 //!                              are those of earlier runs, in their order
 //! OUT/rows/000000.jsonl        the complete rows of row group 0, in order; .csv or .parquet in these formats
@@ -51,10 +52,11 @@ pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, 
 pub use place::FilePlace;
 
 use crate::row_file::{FileRow, Layout};
+use crate::spend::AmountFile;
 use claim::names;
 use error::{io_error, unreadable};
 use files::{
-    CAPACITY, MANIFEST, ROWS, RowFile, dropped_name, is_capacity, is_own_name, is_row_file_name, is_temporary,
+    CAPACITY, MANIFEST, ROWS, RowFile, SPENT, dropped_name, is_capacity, is_own_name, is_row_file_name, is_temporary,
     remove_temporary, remove_whole, rows_name, sync_directory, visit_names, write_whole,
 };
 use found::Found;
@@ -232,6 +234,13 @@ impl OutputDirectory {
         if is_due { self.bring_up_to_date() } else { Ok(()) }
     }
 
+    /// The file for what the job may have spent by now; it begins with what earlier runs have.
+    pub fn amount_file(&self) -> Result<AmountFile, OutputError> {
+        let path = self.root.join(SPENT);
+        let written = write_whole(&path, |file| AmountFile::write(self.used.spent, file));
+        written.and_then(|()| AmountFile::open(&path)).map_err(io_error(&path))
+    }
+
     /// The run is over, and has used this: says so in the manifest.
     pub fn close(&self, state: RunState, run: &JobTotals) -> Result<(), OutputError> {
         let mut kept = self.manifest.lock();
@@ -352,7 +361,11 @@ fn take_over(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(Found, JobT
     }
     extend_last(rows, spec, &before)?;
     remove_temporary(root).map_err(io_error(root))?;
-    Ok((Found::look(rows, spec)?, before.totals))
+    let path = root.join(SPENT);
+    let stored = AmountFile::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
+    // A run that was killed had no time to say in the manifest what it had out.
+    let totals = JobTotals { spent: before.totals.spent.max(stored), ..before.totals };
+    Ok((Found::look(rows, spec)?, totals))
 }
 
 /// A job that is extended may have more rows in what was its last row group: those are unmade. They are
@@ -412,7 +425,7 @@ fn remove_earlier(root: &Path, found: &[String]) -> Result<(), OutputError> {
         sync_directory(&rows).map_err(io_error(&rows))?;
     }
     visit_names(&rows, remove).map_err(io_error(&rows))?;
-    for name in found.iter().filter(|name| is_temporary(name) || is_capacity(name)) {
+    for name in found.iter().filter(|name| is_temporary(name) || is_capacity(name) || *name == SPENT) {
         fs::remove_file(root.join(name)).map_err(io_error(root))?;
     }
     Ok(())

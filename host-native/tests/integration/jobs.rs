@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::support::patience::wait_until;
-use crate::support::{Scratch, dataset, remote_pipeline, serve};
+use crate::support::{Scratch, dataset, interrupt_twice, remote_pipeline, serve};
 
 /// A provider that counts the calls of each row, and does what it is told to.
 struct Provider {
@@ -261,4 +261,63 @@ fn of_runs_that_begin_at_one_moment_in_one_directory_one_makes_all_rows_and_the_
         std::fs::remove_dir_all(scratch.path("out")).unwrap();
         std::fs::remove_file(scratch.path("events.jsonl")).unwrap();
     }
+}
+
+/// What the job in `out` may have spent, as its file says.
+fn spent(scratch: &Scratch) -> f64 {
+    std::fs::read_to_string(scratch.path("out/spent.txt")).map_or(0.0, |text| text.trim().parse().unwrap())
+}
+
+/// Whether both are the same amount.
+fn assert_amounts(amount: f64, expected: f64) {
+    assert!((amount - expected).abs() < 1e-9, "{amount} and not {expected}");
+}
+
+/// Starts a run of 40 rows at a provider that answers ten calls and leaves the next four waiting, and gives what a call is estimated at.
+fn with_four_calls_out(scratch: &Scratch, provider: &Provider) -> (std::process::Child, f64) {
+    scratch.write("p.toml", &pipeline(provider, 4).replace("prompt =", "max_tokens = 60\nprompt ="));
+    let run = scratch.command(&["run", "p.toml", "--out", "out", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    // Answers reach the run after the provider has counted the next calls: ten of them cost 0.1 each, and four are out.
+    wait_until(
+        || (provider.calls(), spent(scratch).to_bits()),
+        |(calls, spent)| *calls == 14 && (1.2..1.4).contains(&f64::from_bits(*spent)),
+    );
+    let estimate = (spent(scratch) - 1.0) / 4.0;
+    (run, estimate)
+}
+
+#[test]
+fn what_a_run_that_was_killed_may_have_spent_counts_against_the_cost_limit_of_the_job() {
+    let scratch = Scratch::new(40);
+    let provider = Provider::new(10);
+    let (mut run, estimate) = with_four_calls_out(&scratch, &provider);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let before = spent(&scratch);
+    assert!(estimate > 0.06, "{estimate}: sixty tokens of answer, and the prompt");
+    provider.told.go.add_permits(100);
+
+    let most = (before + estimate / 2.0).to_string();
+    resume(&scratch, &["--max-cost", &most]).assert(8, &["the next call might pass the cost limit"]);
+    assert_eq!(provider.calls(), 14, "not one more");
+    let again = scratch.rows("out").len();
+    resume(&scratch, &["--max-cost", "100"]).assert(0, &["calls in 3 runs"]);
+    assert_eq!(numbers(&scratch), (0..40).collect::<Vec<_>>());
+    assert_amounts(spent(&scratch), before + 0.1 * (40 - again) as f64);
+    let manifest = scratch.manifest("out");
+    assert_amounts(manifest["totals"]["spent"].as_str().unwrap().parse().unwrap(), spent(&scratch));
+    scratch.run(&["run", "p.toml", "--out", "out", "--overwrite", "-q"]).assert(0, &[]);
+    assert_amounts(spent(&scratch), 4.0);
+}
+
+#[test]
+fn calls_that_a_second_interrupt_cuts_short_count_as_their_estimates() {
+    let scratch = Scratch::new(40);
+    let provider = Provider::new(10);
+    let (run, estimate) = with_four_calls_out(&scratch, &provider);
+    let (code, said) = interrupt_twice(run);
+    assert_eq!(code, Some(130), "{said}");
+    let manifest = scratch.manifest("out");
+    assert_amounts(manifest["totals"]["spent"].as_str().unwrap().parse().unwrap(), 1.0 + 4.0 * estimate);
+    assert_amounts(spent(&scratch), 1.0 + 4.0 * estimate);
 }
