@@ -197,7 +197,7 @@ fn close(
     used: &JobTotals,
     watch: &Watch,
 ) -> Result<(), OutputError> {
-    let earlier = output.earlier();
+    let earlier = output.remaining();
     let state = RunState::Ended {
         reason: summary.stopped.clone().unwrap_or_else(|| "completed".to_string()),
         rows_out: written.rows + earlier.rows_out,

@@ -55,7 +55,7 @@ pub fn summarise(
         Some(Withheld::Unwritable(why)) => (Exit::Output, Some(why.clone())),
         None => {
             let unavailable: Vec<String> = models.providers().iter().filter_map(|one| one.unavailable()).collect();
-            verdict(ending, output.earlier(), &unavailable.join("; "))
+            verdict(ending, output.remaining(), &unavailable.join("; "))
         }
     };
     // From the writer and not from the report, which a second interrupt does not wait for.
@@ -95,7 +95,7 @@ pub fn summarise(
         spent: has_prices.then(|| (models.ledger().lock().spent(), file.currency.clone())),
         figures: ending.figures.clone(),
         wall: ending.wall,
-        earlier: output.earlier(),
+        earlier: output.remaining(),
         job: output.used().plus(&usage(models)),
         output: output.root().to_path_buf(),
         exit,
@@ -139,7 +139,7 @@ pub fn usage(models: &Models) -> JobTotals {
 fn dropped(written: &Written, output: &OutputDirectory) -> Vec<Dropped> {
     let mut all = written.dropped.clone();
     for (key, rows) in output.dropped() {
-        let known: &mut DroppedRows = all.entry(key.clone()).or_default();
+        let known: &mut DroppedRows = all.entry(key).or_default();
         known.rows += rows;
     }
     let one = |((column, reason), DroppedRows { rows, example })| Dropped { column, reason, rows, example };

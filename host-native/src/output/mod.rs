@@ -34,6 +34,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
+use std::mem;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
@@ -59,7 +60,7 @@ use files::{
     CAPACITY, MANIFEST, ROWS, RowFile, SPENT, dropped_name, is_capacity, is_own_name, is_row_file_name, is_temporary,
     remove_temporary, remove_whole, rows_name, sync_directory, visit_names, write_whole,
 };
-use found::Found;
+use found::{Found, Replaceable, add_counts};
 
 /// How old what a running program says in its manifest may be.
 const UP_TO_DATE: StdDuration = StdDuration::from_secs(1);
@@ -101,6 +102,20 @@ pub struct Earlier {
     pub row_groups: u64,
 }
 
+/// What became of a row group that was to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// It is on disk.
+    Written,
+    /// Nothing has changed: made anew it has `rows` rows, and there are `before` already.
+    KeptEarlier {
+        /// Rows that were made.
+        rows: u64,
+        /// Rows that are there.
+        before: u64,
+    },
+}
+
 impl Earlier {
     fn plus(self, other: Self) -> Self {
         Self {
@@ -120,6 +135,8 @@ pub struct OutputDirectory {
     keeps_parts: bool,
     manifest: Mutex<Kept>,
     found: Found,
+    /// What counts of row groups that this run is to write again, and has not yet.
+    replaceable: Mutex<BTreeMap<u32, Replaceable>>,
     /// What earlier runs have used.
     used: JobTotals,
     /// Held, so that a second run refuses.
@@ -165,6 +182,7 @@ impl OutputDirectory {
             layout: spec.layout.clone(),
             keeps_parts: spec.keeps_parts,
             manifest: Mutex::new(Kept { manifest, written: StdInstant::now(), is_stale: true }),
+            replaceable: Mutex::new(mem::take(&mut found.replaceable)),
             found,
             used,
             _lock: lock,
@@ -202,16 +220,24 @@ impl OutputDirectory {
         &self.found.missing
     }
 
-    /// What earlier runs have left that stays.
+    /// What earlier runs have left that this one leaves alone.
     #[must_use]
     pub fn earlier(&self) -> Earlier {
         self.found.earlier
     }
 
-    /// The rows that earlier runs have dropped and this one does not make again.
+    /// What is there now of what earlier runs have left: also what this one was to make again, and has not written.
     #[must_use]
-    pub fn dropped(&self) -> &DroppedCounts {
-        &self.found.dropped
+    pub fn remaining(&self) -> Earlier {
+        self.replaceable.lock().values().fold(self.found.earlier, |sum, group| sum.plus(group.earlier))
+    }
+
+    /// The dropped rows among [`remaining`](Self::remaining).
+    #[must_use]
+    pub fn dropped(&self) -> DroppedCounts {
+        let mut dropped = self.found.dropped.clone();
+        self.replaceable.lock().values().for_each(|group| add_counts(&mut dropped, &group.dropped));
+        dropped
     }
 
     /// What earlier runs of the job have used.
@@ -246,6 +272,11 @@ impl OutputDirectory {
         let mut kept = self.manifest.lock();
         kept.manifest.state = state;
         kept.manifest.totals = self.used.plus(run);
+        for (index, group) in &*self.replaceable.lock() {
+            if group.earlier.row_groups > 0 {
+                kept.manifest.done.insert(*index);
+            }
+        }
         drop(kept);
         self.bring_up_to_date()
     }
@@ -276,21 +307,27 @@ impl OutputDirectory {
 /// Row groups.
 impl OutputDirectory {
     /// Writes what a run has made of row group `index`: complete rows with their numbers, ascending, and what
-    /// became of the others. If it was written in part before, it is merged with that, or replaces it where
-    /// rows depend on each other.
+    /// became of the others. If it was written in part before, it is merged with that. Where rows depend on each other it replaces
+    /// that, if it has more rows: no run leaves fewer than it found.
     pub fn write_row_group<R: Serialize>(
         &self,
         index: u32,
         rows: impl IntoIterator<Item = (u64, R)>,
         lost: &[DroppedLine],
-    ) -> Result<(), OutputError> {
+    ) -> Result<Stored, OutputError> {
         let rows_path = self.rows.join(rows_name(index, self.layout.format.extension()));
         let lost_path = self.rows.join(dropped_name(index));
-        let made = rows.into_iter().map(|(number, row)| (number, FileRow::Made(row)));
+        let made: Vec<_> = rows.into_iter().map(|(number, row)| (number, FileRow::Made(row))).collect();
         let is_done = if rows_path.exists() {
             let mut merged = BTreeMap::new();
             let mut lines = BTreeMap::new();
-            if self.keeps_parts {
+            if !self.keeps_parts {
+                let before = self.replaceable.lock().get(&index).map_or(0, |group| group.earlier.rows_out);
+                let rows = made.len() as u64;
+                if before > 0 && rows <= before {
+                    return Ok(Stored::KeptEarlier { rows, before });
+                }
+            } else {
                 let stored = self.layout.read(&rows_path).map_err(unreadable(&rows_path))?;
                 merged.extend(stored.into_iter().map(|(number, row)| (number, FileRow::Stored(row))));
                 let before = dropped::read(&lost_path).map_err(unreadable(&lost_path))?;
@@ -312,13 +349,14 @@ impl OutputDirectory {
             if !lost.is_empty() {
                 write_lost(&lost_path, lost)?;
             }
-            self.write_rows(&rows_path, made.map(|(_, row)| row))?;
+            self.write_rows(&rows_path, made.into_iter().map(|(_, row)| row))?;
             !lost.iter().any(DroppedLine::is_unmade)
         };
+        self.replaceable.lock().remove(&index);
         if is_done {
             self.note_done(index);
         }
-        Ok(())
+        Ok(Stored::Written)
     }
 
     fn note_done(&self, index: u32) {

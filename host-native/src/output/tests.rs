@@ -110,7 +110,7 @@ fn a_resumed_run_keeps_what_is_finished_and_removes_what_is_not() {
     let again = resume(scratch.path());
     assert_eq!(again.done().iter().collect::<Vec<_>>(), [0, 2]);
     assert_eq!(again.earlier(), Earlier { rows_out: 3, rows_dropped: 1, row_groups: 2 });
-    assert_eq!(*again.dropped(), [(("a".to_string(), "request".to_string()), 1)].into());
+    assert_eq!(again.dropped(), [(("a".to_string(), "request".to_string()), 1)].into());
     let mut left = names(&rows).unwrap();
     left.sort();
     assert_eq!(left, ["000000.jsonl", "000002.dropped.jsonl", "000002.jsonl"]);
@@ -187,18 +187,78 @@ fn rows_are_made_again_by_reason() {
     assert!(again.done().is_empty());
 }
 
+/// Resumes the run of `manifest` in `root`, whose rows depend on each other, and makes dropped rows again.
+fn remake(root: &Path, manifest: Manifest) -> OutputDirectory {
+    let spec = OutputSpec { keeps_parts: false, retry_dropped: Some(Vec::new()), ..spec(manifest) };
+    claimed(root, Existing::Resume, &spec).unwrap()
+}
+
 #[test]
-fn a_row_group_whose_rows_depend_on_each_other_is_replaced_as_a_whole_once_it_is_made_anew() {
+fn a_row_group_whose_rows_depend_on_each_other_is_replaced_as_a_whole_once_it_is_made_anew_with_more_rows() {
     let scratch = tempfile::tempdir().unwrap();
-    let whole = |retry_dropped| OutputSpec { keeps_parts: false, retry_dropped, ..spec(four_groups()) };
-    let first = claimed(scratch.path(), Existing::Resume, &whole(None)).unwrap();
-    first.write_row_group(0, [row(0)], &[lost(1, "timeout")]).unwrap();
+    let wide = || Manifest { rows_in: 6, row_group_size: 3, ..manifest() };
+    let first = remake(scratch.path(), wide());
+    assert_eq!(first.write_row_group(0, [row(0)], &[lost(1, "timeout"), lost(2, "timeout")]).unwrap(), Stored::Written);
     drop(first);
-    let again = claimed(scratch.path(), Existing::Resume, &whole(Some(Vec::new()))).unwrap();
+    let again = remake(scratch.path(), wide());
     assert!(again.missing().is_empty() && again.done().is_empty() && again.earlier() == Earlier::default());
     assert_eq!(stored(scratch.path(), 0).0, [0], "what is there stays until then");
-    again.write_row_group(0, [row(1)], &[lost(0, "request")]).unwrap();
-    assert_eq!(stored(scratch.path(), 0), (vec![1], vec![(0, "request".to_string())]));
+    let remaining = Earlier { rows_out: 1, rows_dropped: 2, row_groups: 1 };
+    assert_eq!((again.remaining(), again.dropped()[&("a".to_string(), "timeout".to_string())]), (remaining, 2));
+    let worse = again.write_row_group(0, [row(1)], &[lost(0, "request"), lost(2, "request")]).unwrap();
+    assert_eq!((worse, again.remaining()), (Stored::KeptEarlier { rows: 1, before: 1 }, remaining));
+    assert_eq!(stored(scratch.path(), 0), (vec![0], vec![(1, "timeout".to_string()), (2, "timeout".to_string())]));
+    assert_eq!(again.write_row_group(0, [row(1), row(2)], &[lost(0, "request")]).unwrap(), Stored::Written);
+    assert_eq!(stored(scratch.path(), 0), (vec![1, 2], vec![(0, "request".to_string())]));
+    assert_eq!((again.remaining(), again.dropped()), (Earlier::default(), DroppedCounts::new()));
+}
+
+#[test]
+fn a_last_row_group_that_has_grown_is_replaced_only_by_one_with_more_rows_and_else_is_made_anew_by_the_next_run() {
+    let scratch = tempfile::tempdir().unwrap();
+    let rows_in = |rows_in| Manifest { rows_in, row_group_size: 4, ..manifest() };
+    let first = remake(scratch.path(), rows_in(6));
+    first.write_row_group(0, (0..4).map(row), &[]).unwrap();
+    first.write_row_group(1, [row(4), row(5)], &[]).unwrap();
+    drop(first);
+    let remaining = Earlier { rows_out: 6, rows_dropped: 0, row_groups: 1 };
+    for rows in [&[row(6), row(7)][..], &[]] {
+        let longer = remake(scratch.path(), rows_in(8));
+        assert_eq!(longer.done().iter().collect::<Vec<_>>(), [0]);
+        let lost = [lost(4, "request"), lost(5, "request")];
+        let kept = longer.write_row_group(1, rows.to_vec(), &lost).unwrap();
+        assert_eq!(kept, Stored::KeptEarlier { rows: rows.len() as u64, before: 2 });
+        assert_eq!(longer.remaining(), remaining);
+        let unmade = [6, 7].map(|row| (row, UNMADE.to_string()));
+        assert_eq!(stored(scratch.path(), 1), (vec![4, 5], unmade.to_vec()));
+    }
+    let last = remake(scratch.path(), rows_in(8));
+    let replaced = last.write_row_group(1, (5..8).map(row), &[lost(4, "request")]).unwrap();
+    assert_eq!((replaced, stored(scratch.path(), 1).0), (Stored::Written, vec![5, 6, 7]));
+}
+
+#[test]
+fn what_is_to_be_made_again_still_counts_if_the_run_stops_before_it() {
+    for keeps_parts in [true, false] {
+        let scratch = tempfile::tempdir().unwrap();
+        let again = |retry_dropped| OutputSpec { keeps_parts, retry_dropped, ..spec(four_groups()) };
+        let first = claimed(scratch.path(), Existing::Resume, &again(None)).unwrap();
+        first.write_row_group(0, [row(0)], &[lost(1, "timeout")]).unwrap();
+        first.write_row_group(1, [row(2)], &[lost(3, "request")]).unwrap();
+        drop(first);
+        let reason = DropReason::from_name("timeout").unwrap();
+        let second = claimed(scratch.path(), Existing::Resume, &again(Some(vec![reason]))).unwrap();
+        assert_eq!(second.done().iter().collect::<Vec<_>>(), [1]);
+        assert_eq!(second.remaining(), Earlier { rows_out: 2, rows_dropped: 2, row_groups: 2 });
+        assert_eq!(second.dropped().values().sum::<u64>(), 2);
+        second.close(RunState::Running, &JobTotals::default()).unwrap();
+        let manifest: Manifest = serde_json::from_slice(&fs::read(scratch.path().join(MANIFEST)).unwrap()).unwrap();
+        assert_eq!(manifest.done.iter().collect::<Vec<_>>(), [0, 1]);
+        second.write_row_group(0, [row(0), row(1)], &[]).unwrap();
+        let left = if keeps_parts { (2, 1) } else { (1, 1) };
+        let Earlier { rows_out, rows_dropped, .. } = second.remaining();
+        assert_eq!((rows_out, rows_dropped), left, "rows of this run are counted by it");
+    }
 }
 
 #[test]

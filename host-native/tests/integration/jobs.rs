@@ -321,3 +321,43 @@ fn calls_that_a_second_interrupt_cuts_short_count_as_their_estimates() {
     assert_amounts(manifest["totals"]["spent"].as_str().unwrap().parse().unwrap(), 1.0 + 4.0 * estimate);
     assert_amounts(spent(&scratch), 1.0 + 4.0 * estimate);
 }
+
+/// What the manifest says of rows and row groups.
+fn counts(scratch: &Scratch) -> [Value; 4] {
+    let manifest = scratch.manifest("out");
+    ["rows_out", "rows_dropped", "row_groups", "done"].map(|key| manifest[key].clone())
+}
+
+#[test]
+fn a_row_group_that_comes_out_worse_when_it_is_made_anew_stays_as_it_was() {
+    let scratch = Scratch::new(8);
+    let provider = Provider::new(AT_ONCE);
+    let whole = "[[columns]]\nname = \"all\"\nkind = \"expression\"\nstrategy = \"full_column\"\n\
+                 upstreams = [\"title\"]\ntemplate = \"{{ rows | length }}\"\n";
+    // Else the run stops before it is known what becomes of the second row group.
+    let text = pipeline(&provider, 4).replace("[run]\n", &format!("{whole}[run]\nshutdown_rate = \"never\"\n"));
+    scratch.write("p.toml", &text);
+    let longer = ["run", "p.toml", "--out", "out", "--limit"];
+    provider.refuse([1]);
+    scratch.run(&[&longer[..], &["6"]].concat()).assert(6, &["rows out         5"]);
+    let (rows, before) = (scratch.rows("out"), counts(&scratch));
+    assert_eq!(before, [json!(5), json!(1), json!(2), json!(["0-1"])]);
+
+    // Stopped before anything is made again: the counts are as they were.
+    let limit = ["--limit", "6", "--retry-dropped", "--max-cost", "0.61"];
+    resume(&scratch, &limit).assert(8, &["dropped          1", "1 of them by earlier runs"]);
+    assert_eq!((scratch.rows("out"), counts(&scratch)), (rows.clone(), before));
+
+    provider.refuse([0, 2, 4, 5]);
+    let again = resume(&scratch, &["--limit", "8", "--retry-dropped"]);
+    again.assert(6, &["row group 0 was made anew with 2 rows and has 3 already: what is there is kept"]);
+    again.assert(6, &["row group 1 was made anew with 2 rows and has 2 already: what is there is kept"]);
+    again.assert(6, &["dropped          1", "not done         2   their row groups are kept as they were"]);
+    assert_eq!((scratch.rows("out"), scratch.unmade("out").len()), (rows, 2));
+    assert_eq!(counts(&scratch), [json!(5), json!(1), json!(1), json!(["0"])]);
+
+    provider.refuse([4]);
+    resume(&scratch, &["--retry-dropped"]).assert(6, &["rows out         7", "dropped          1"]);
+    assert_eq!(numbers(&scratch), [0, 1, 2, 3, 5, 6, 7]);
+    assert_eq!(counts(&scratch), [json!(7), json!(1), json!(2), json!(["0-1"])]);
+}
