@@ -110,7 +110,8 @@ impl Found {
             retried.earlier.row_groups = u64::from(!has_unmade);
             if !spec.keeps_parts {
                 // All of it is made anew. What is there stays until that is done.
-                retried.add(std::mem::take(&mut stays));
+                retried.add(&stays);
+                stays = Replaceable::default();
                 missing.clear();
             }
             self.replaceable.insert(row_group, retried);
@@ -128,7 +129,7 @@ impl Replaceable {
         *self.dropped.entry(line.key()).or_default() += 1;
     }
 
-    fn add(&mut self, other: Self) {
+    fn add(&mut self, other: &Self) {
         self.earlier = self.earlier.plus(other.earlier);
         add_counts(&mut self.dropped, &other.dropped);
     }

@@ -321,17 +321,17 @@ impl OutputDirectory {
         let is_done = if rows_path.exists() {
             let mut merged = BTreeMap::new();
             let mut lines = BTreeMap::new();
-            if !self.keeps_parts {
+            if self.keeps_parts {
+                let stored = self.layout.read(&rows_path).map_err(unreadable(&rows_path))?;
+                merged.extend(stored.into_iter().map(|(number, row)| (number, FileRow::Stored(row))));
+                let before = dropped::read(&lost_path).map_err(unreadable(&lost_path))?;
+                lines.extend(before.unwrap_or_default().into_iter().map(|line| (line.row, line)));
+            } else {
                 let before = self.replaceable.lock().get(&index).map_or(0, |group| group.earlier.rows_out);
                 let rows = made.len() as u64;
                 if before > 0 && rows <= before {
                     return Ok(Stored::KeptEarlier { rows, before });
                 }
-            } else {
-                let stored = self.layout.read(&rows_path).map_err(unreadable(&rows_path))?;
-                merged.extend(stored.into_iter().map(|(number, row)| (number, FileRow::Stored(row))));
-                let before = dropped::read(&lost_path).map_err(unreadable(&lost_path))?;
-                lines.extend(before.unwrap_or_default().into_iter().map(|line| (line.row, line)));
             }
             for (number, row) in made {
                 merged.entry(number).or_insert(row);

@@ -183,7 +183,7 @@ fn lose_no_row_in_503s(span: Duration) {
 fn a_provider_that_is_gone_for_half_a_minute_or_answers_503_for_a_minute_loses_no_row_and_is_called_little() {
     std::thread::scope(|threads| {
         threads.spawn(|| lose_no_row_in_a_kill(Duration::from_secs(30)));
-        threads.spawn(|| lose_no_row_in_503s(Duration::from_secs(60)));
+        threads.spawn(|| lose_no_row_in_503s(Duration::from_mins(1)));
     });
 }
 
