@@ -405,14 +405,15 @@ async fn drive(
                     break None;
                 }
                 interrupted = true;
+                // What is said is true by then.
                 match signal {
                     StopSignal::Interrupt => {
-                        screen.say("interrupted: finishing the row groups in work, beginning no other (once more to stop at once)");
                         handle.wind_down();
+                        screen.say("interrupted: finishing the row groups in work, beginning no other (once more to stop at once)");
                     }
                     StopSignal::Terminate => {
-                        screen.say("terminated: awaiting the calls that are out, making no other (once more to stop at once)");
                         handle.drain();
+                        screen.say("terminated: awaiting the calls that are out, making no other (once more to stop at once)");
                     }
                 }
             }
