@@ -20,7 +20,7 @@ use crate::models::{Clients, called, is_variable_name};
 use crate::pipeline_file::{Endpoint, ModelSpec};
 use crate::preflight::{Preflight, bytes};
 use crate::provider::what_to_do;
-use crate::run::RunRequest;
+use crate::run_request::RunRequest;
 use crate::table::{row, write_table};
 
 /// What was found out, to be printed.

@@ -13,7 +13,8 @@ use crate::models::plan_gate;
 use crate::observe::Watch;
 use crate::pipeline_file::PipelineFile;
 use crate::preflight::{Preflight, Ready};
-use crate::run::{RunRequest, pipeline_config};
+use crate::run::pipeline_config;
+use crate::run_request::RunRequest;
 use crate::spend::Money;
 use crate::table::{row, write_table};
 

@@ -101,6 +101,8 @@ pub mod response;
 pub mod row_file;
 #[cfg(feature = "cli")]
 pub mod run;
+#[cfg(feature = "cli")]
+pub mod run_request;
 pub mod runner;
 #[cfg(feature = "cli")]
 pub mod simulate;

@@ -14,7 +14,8 @@ use tidegate_native::progress::{Screen, json_line};
 use tidegate_native::proxy::proxy;
 use tidegate_native::record::replay_log;
 use tidegate_native::regress::regress;
-use tidegate_native::run::{RunRequest, run};
+use tidegate_native::run::run;
+use tidegate_native::run_request::RunRequest;
 use tidegate_native::simulate::simulate;
 use tidegate_native::task_timeline::{TimelineRequest, timeline};
 

@@ -17,7 +17,7 @@ use crate::job::place::template_error;
 use crate::models;
 use crate::output::{Existing, OutputError};
 use crate::pipeline_file::{ColumnSpec, Endpoint, FileError, PipelineFile, RowFormat};
-use crate::run::RunRequest;
+use crate::run_request::RunRequest;
 
 /// What was found out.
 #[derive(Debug)]
@@ -141,8 +141,8 @@ impl Preflight {
     /// Bytes that the rows of the dataset take in the output, where every value is written out as it was read.
     fn bytes_needed(&self) -> Option<u64> {
         let job = self.job.as_ref().filter(|_| matches!(self.file.output.format, RowFormat::Jsonl | RowFormat::Csv))?;
-        let is_text = Path::new(&self.file.seed.path).extension().is_some_and(|extension| extension != "parquet");
-        let size = std::fs::metadata(&self.file.seed.path).ok().filter(|_| is_text)?.len();
+        let seed = &self.file.seed;
+        let size = std::fs::metadata(&seed.path).ok().filter(|_| seed.format.is_text())?.len();
         let rows = u128::from(job.rows.end - job.rows.start);
         u64::try_from(u128::from(size) * rows / u128::from(job.dataset.rows().max(1))).ok()
     }

@@ -13,7 +13,7 @@ use tidegate_core::request::{
 };
 use tidegate_core::yielding::TaskToken;
 
-use crate::client::probe::smallest_call;
+use crate::client::probe::{SMALLEST_CALL, smallest_call};
 use crate::client::{Answer, CallError, Client};
 use crate::host::TokioHost;
 use crate::spend::{Money, Price, SharedLedger};
@@ -147,13 +147,14 @@ impl Provider {
     /// model answers, so that a run ends whose last row has a prompt that always fails.
     pub async fn make_health_calls(&self, client: &Client) {
         let mut health_calls = self.gate.health_calls(self.resource);
+        let estimate = self.cost(SMALLEST_CALL);
         loop {
             let permit = health_calls.next().await;
-            if !self.ledger.lock().reserve(Money::default()) {
+            if !self.ledger.lock().reserve(estimate) {
                 // The run is about to stop.
                 return;
             }
-            let out = CallOut::new(self, permit, Money::default());
+            let out = CallOut::new(self, permit, estimate);
             // Whatever comes of it, this call is not made again.
             let _ = out.end(&smallest_call(client).await);
         }
@@ -413,7 +414,7 @@ mod tests {
         provider.call(estimated(group, 50), answer(None)).await.unwrap();
         let made = || async { panic!("it is not to be made") };
         let kept = provider.call::<(), _>(estimated(group, 20), made).await;
-        assert!(matches!(kept, Err(CallFailure::Unavailable(None))) && ledger.lock().exhausted().is_some());
+        assert!(matches!(kept, Err(CallFailure::Unavailable(None))) && ledger.lock().withheld().is_some());
         assert_eq!((provider.snapshot().in_flight, provider.calls().made), (0, 1));
     }
 }

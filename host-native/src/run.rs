@@ -16,12 +16,12 @@ use std::time::Duration as StdDuration;
 
 use tidegate_core::driver::{self, Progress, RunHandle};
 use tidegate_core::observe::{RunFigures, Sinks};
-use tidegate_core::pipeline::{AdaptiveRowGroups, DropReason, Pipeline, PipelineConfig, Strategy, TaskCounts};
+use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig, Strategy, TaskCounts};
 use tidegate_core::replay::{Header, Recorded, Sequence, merge};
 use tidegate_core::request::{HealthConfig, RequestConfig};
 use tokio::task::JoinHandle;
 
-use crate::dataset::{DatasetError, DatasetFormat};
+use crate::dataset::DatasetError;
 use crate::error::{Error, Exit};
 use crate::example;
 use crate::fill::Caller;
@@ -33,8 +33,8 @@ use crate::observe::Watch;
 use crate::observe::jsonl::{EventNames, ResourceName};
 use crate::observe::trace::TraceFile;
 use crate::output::{
-    DoneRowGroups, Earlier, Existing, FilePlace, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, OutputDirectory,
-    OutputError, OutputSpec, RunState, hash, keep_earlier,
+    Claim, DoneRowGroups, Earlier, Existing, FilePlace, Identity, JobTotals, MANIFEST_SCHEMA, Manifest,
+    OutputDirectory, OutputError, OutputSpec, RunState, hash, keep_earlier,
 };
 use crate::pipeline_file::{ColumnKind, Endpoint, ModelSpec, PipelineFile};
 use crate::preflight::{Preflight, Ready};
@@ -42,39 +42,11 @@ use crate::progress::{ColumnView, ProviderView, REFRESH, Screen, View, outage_te
 use crate::provider::Provider;
 use crate::record::LogWriter;
 use crate::report::{Timeline, page};
-use crate::spend::{Ledger, Money};
+use crate::run_request::RunRequest;
+use crate::spend::{Ledger, Withheld};
 use crate::summary::Summary;
 use crate::verdict::{Ending, summarise, usage};
 use crate::workload::{DATASET_NAME, JobWork, Written};
-
-/// What to run and where to write.
-#[derive(Clone, Debug)]
-pub struct RunRequest {
-    /// The pipeline file; the bundled example when there is none.
-    pub pipeline: Option<PathBuf>,
-    /// The output directory.
-    pub out: PathBuf,
-    /// What to do about output that is there already.
-    pub existing: Existing,
-    /// Makes rows again that were dropped for these reasons; an empty list stands for any.
-    pub retry_dropped: Option<Vec<DropReason>>,
-    /// Where to write a decision log, if one is wanted.
-    pub record: Option<PathBuf>,
-    /// Where to write the events of the run, if anywhere.
-    pub events: Option<PathBuf>,
-    /// Where to write a trace of the run, if anywhere.
-    pub trace: Option<PathBuf>,
-    /// Where to write a report of the run, if anywhere.
-    pub report: Option<PathBuf>,
-    /// Whether to print the capacity plan before the run, to the standard output.
-    pub plan: bool,
-    /// The rows to run for; all of them if nothing is said.
-    pub rows: Option<Range<u64>>,
-    /// How many rows to run for at most.
-    pub limit: Option<u64>,
-    /// The most that calls may cost.
-    pub max_cost: Option<Money>,
-}
 
 /// Runs to the end, showing progress on `screen`.
 ///
@@ -93,7 +65,9 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let spec = output_spec(request, manifest(&name, &file, &job, request.pipeline.is_none())?, &file, &job);
     let (output, place) = claim(request, &spec)?;
     let output = Arc::new(output);
-    models.ledger().lock().carry(output.used().spent);
+    let has_prices = file.models.iter().any(|model| model.price.is_some());
+    let amount_file = has_prices.then(|| output.amount_file()).transpose()?;
+    models.ledger().lock().carry(output.used().spent, amount_file);
     job.pass_over(output.done().iter(), file.run.row_group_size.get());
     let (done_row_groups, missing_rows) = (output.done().iter().collect(), output.missing().to_vec());
     let config = PipelineConfig { done_row_groups, missing_rows, ..config };
@@ -152,12 +126,21 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
 /// everything is as it was.
 fn claim(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Option<FilePlace>), Error> {
     let RunRequest { record, events, trace, report, .. } = request;
+    // Before anything else, so that of two runs of one command the second touches nothing of the first.
+    let claim = Claim::new(&request.out, request.existing)?;
     let mut places = Vec::new();
-    let claimed = [record, events, trace, report].into_iter().flatten().try_for_each(|path| {
+    let opened = [record, events, trace, report].into_iter().flatten().try_for_each(|path| {
         places.push(FilePlace::open(path).map_err(|source| OutputError::Io { path: path.clone(), source })?);
         Ok(())
     });
-    match claimed.and_then(|()| OutputDirectory::prepare(&request.out, request.existing, spec)) {
+    let prepared = match opened {
+        Ok(()) => OutputDirectory::prepare(claim, spec),
+        Err(error) => {
+            claim.give_up();
+            Err(error)
+        }
+    };
+    match prepared {
         Ok(output) => Ok((output, record.is_some().then(|| places.swap_remove(0)))),
         Err(error) => {
             places.into_iter().for_each(FilePlace::give_up);
@@ -168,13 +151,12 @@ fn claim(request: &RunRequest, spec: &OutputSpec) -> Result<(OutputDirectory, Op
 
 /// What the job writes, and how.
 fn output_spec(request: &RunRequest, manifest: Manifest, file: &PipelineFile, job: &Job) -> OutputSpec {
-    let is_text = matches!(file.seed.format, DatasetFormat::Csv | DatasetFormat::Jsonl);
     OutputSpec {
         manifest,
         layout: job.layout(file.output.format),
         keeps_parts: job.plan.keeps_parts(),
         retry_dropped: request.retry_dropped.clone(),
-        dataset: (is_text && request.pipeline.is_some()).then(|| file.seed.path.clone()),
+        dataset: (file.seed.format.is_text() && request.pipeline.is_some()).then(|| file.seed.path.clone()),
     }
 }
 
@@ -215,7 +197,7 @@ fn close(
     used: &JobTotals,
     watch: &Watch,
 ) -> Result<(), OutputError> {
-    let earlier = output.earlier();
+    let earlier = output.remaining();
     let state = RunState::Ended {
         reason: summary.stopped.clone().unwrap_or_else(|| "completed".to_string()),
         rows_out: written.rows + earlier.rows_out,
@@ -404,9 +386,14 @@ async fn drive(
                 screen.show(&view);
                 timeline.sample(&view);
                 take_down(log, &handle, models, screen);
-                if !told && models.ledger().lock().exhausted().is_some() {
+                let withheld = models.ledger().lock().withheld().filter(|_| !told).cloned();
+                if let Some(withheld) = withheld {
                     told = true;
-                    screen.say("the next call might pass the cost limit: no other goes out, those that are out are awaited");
+                    let why = match withheld {
+                        Withheld::CostLimit(_) => "the next call might pass the cost limit".to_string(),
+                        Withheld::Unwritable(why) => why,
+                    };
+                    screen.say(&format!("{why}: no other goes out, those that are out are awaited"));
                 }
                 if keeping.as_ref().is_none_or(JoinHandle::is_finished) {
                     let (output, used) = (Arc::clone(output), usage(models));
@@ -418,14 +405,15 @@ async fn drive(
                     break None;
                 }
                 interrupted = true;
+                // What is said is true by then.
                 match signal {
                     StopSignal::Interrupt => {
-                        screen.say("interrupted: finishing the row groups in work, beginning no other (once more to stop at once)");
                         handle.wind_down();
+                        screen.say("interrupted: finishing the row groups in work, beginning no other (once more to stop at once)");
                     }
                     StopSignal::Terminate => {
-                        screen.say("terminated: awaiting the calls that are out, making no other (once more to stop at once)");
                         handle.drain();
+                        screen.say("terminated: awaiting the calls that are out, making no other (once more to stop at once)");
                     }
                 }
             }

@@ -10,16 +10,23 @@
 //! settle      when it is answered, what it cost takes the place of the estimate
 //! ```
 //!
+//! The sum of all that is on the left is what the job may have spent, and a [file](AmountFile) holds it before the call goes out. A run that
+//! is killed leaves it there for the next one: a call that was out counts as its estimate.
+//!
 //! So the limit is kept as far as estimates are: a call that costs more than it was estimated at may pass it by the
 //! difference. A call that the provider refused or failed costs nothing; one that was answered without saying what it used,
 //! or that was cut short here, as by the model's timeout, costs its estimate. What the answer was worth does not matter: one
 //! that is not what was asked for is paid for too.
+
+mod amount_file;
 
 use std::fmt;
 
 use parking_lot::Mutex;
 use serde::Serialize;
 use tidegate_core::budget::Usage;
+
+pub use amount_file::AmountFile;
 
 /// Units of money in one of the currency.
 const UNITS: u128 = 1_000_000_000_000;
@@ -46,6 +53,15 @@ impl Money {
 
     fn to_last_unit(self) -> String {
         format!("{}.{:012}", self.0 / UNITS, self.0 % UNITS)
+    }
+
+    fn from_last_unit(text: &str) -> Result<Self, String> {
+        let read = || {
+            let (whole, part) = text.split_once('.').filter(|(_, part)| part.len() == 12)?;
+            let (whole, part) = (whole.parse::<u128>().ok()?, part.parse::<u128>().ok()?);
+            whole.checked_mul(UNITS)?.checked_add(part).map(Self)
+        };
+        read().ok_or_else(|| format!("{text:?} is no amount; expected such as \"1.500000000000\""))
     }
 
     /// In whole millionths of the currency, rounded down.
@@ -78,7 +94,7 @@ pub mod text {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use super::{Money, UNITS};
+    use super::Money;
 
     /// Writes such as `"1.500000000000"`.
     pub fn serialize<S: Serializer>(money: &Money, serializer: S) -> Result<S::Ok, S::Error> {
@@ -88,12 +104,7 @@ pub mod text {
     /// Reads it back.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Money, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let read = || {
-            let (whole, part) = text.split_once('.').filter(|(_, part)| part.len() == 12)?;
-            let (whole, part) = (whole.parse::<u128>().ok()?, part.parse::<u128>().ok()?);
-            whole.checked_mul(UNITS)?.checked_add(part).map(Money)
-        };
-        read().ok_or_else(|| D::Error::custom(format!("{text:?} is no amount; expected such as \"1.500000000000\"")))
+        Money::from_last_unit(&text).map_err(D::Error::custom)
     }
 }
 
@@ -139,14 +150,25 @@ impl Price {
 }
 
 /// What was spent, what calls that are out may cost, and the limit of both.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Ledger {
     limit: Option<Money>,
     /// By earlier runs of the job.
     earlier: Money,
     spent: Money,
     reserved: Money,
-    exhausted: bool,
+    /// Holds all three together.
+    file: Option<AmountFile>,
+    withheld: Option<Withheld>,
+}
+
+/// Why no call goes out any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Withheld {
+    /// The next one might pass this limit.
+    CostLimit(Money),
+    /// What it may cost cannot be written down: where, and why.
+    Unwritable(String),
 }
 
 impl Ledger {
@@ -156,38 +178,57 @@ impl Ledger {
         Self { limit, ..Self::default() }
     }
 
-    /// Earlier runs of the job have spent this; the limit is for all of them together.
-    pub fn carry(&mut self, earlier: Money) {
-        self.earlier = earlier;
+    /// Earlier runs of the job have spent this; the limit is for all of them together. What the job may have spent is kept in `file`.
+    pub fn carry(&mut self, earlier: Money, file: Option<AmountFile>) {
+        (self.earlier, self.file) = (earlier, file);
     }
 
     /// Sets `estimate` aside for a call that is about to go out. `false`: it may not, and no other from now on.
     pub fn reserve(&mut self, estimate: Money) -> bool {
-        let after = self.earlier.plus(self.spent).plus(self.reserved).plus(estimate);
-        self.exhausted |= self.limit.is_some_and(|limit| after > limit);
-        if self.exhausted {
-            return false;
+        let after = self.total().plus(estimate);
+        if let Some(limit) = self.limit.filter(|limit| after > *limit) {
+            self.withheld.get_or_insert(Withheld::CostLimit(limit));
         }
-        self.reserved = self.reserved.plus(estimate);
-        true
+        if self.withheld.is_none() {
+            self.store(after);
+        }
+        let may_go = self.withheld.is_none();
+        if may_go {
+            self.reserved = self.reserved.plus(estimate);
+        }
+        may_go
     }
 
     /// A call for which `estimate` was set aside is over, and cost `cost`.
     pub fn settle(&mut self, estimate: Money, cost: Money) {
         self.reserved = self.reserved.less(estimate);
         self.spent = self.spent.plus(cost);
+        self.store(self.total());
     }
 
-    /// What this run has spent.
+    /// What this run has spent, with the estimates of calls that are out.
     #[must_use]
     pub fn spent(&self) -> Money {
-        self.spent
+        self.spent.plus(self.reserved)
     }
 
-    /// The limit, once a call was kept back for it.
+    /// Why a call was kept back, once one was.
     #[must_use]
-    pub fn exhausted(&self) -> Option<Money> {
-        self.limit.filter(|_| self.exhausted)
+    pub fn withheld(&self) -> Option<&Withheld> {
+        self.withheld.as_ref()
+    }
+
+    /// What the job may have spent.
+    fn total(&self) -> Money {
+        self.earlier.plus(self.spent())
+    }
+
+    fn store(&mut self, total: Money) {
+        let Some(file) = &mut self.file else { return };
+        if let Err(error) = file.store(total) {
+            self.withheld
+                .get_or_insert(Withheld::Unwritable(format!("cannot write to {}: {error}", file.path().display())));
+        }
     }
 }
 
@@ -227,7 +268,7 @@ mod tests {
         ledger.settle(money(0.6), money(0.1));
         assert!(!ledger.reserve(money(0.0)), "one was kept back already");
         ledger.settle(money(0.4), money(0.4));
-        assert_eq!((ledger.spent(), ledger.exhausted()), (money(0.5), Some(money(1.0))));
+        assert_eq!((ledger.spent(), ledger.withheld()), (money(0.5), Some(&Withheld::CostLimit(money(1.0)))));
     }
 
     #[test]
@@ -237,13 +278,13 @@ mod tests {
             assert!(ledger.reserve(money(0.9)));
             ledger.settle(money(0.9), money(0.01));
         }
-        assert_eq!(ledger.exhausted(), None);
+        assert_eq!(ledger.withheld(), None);
     }
 
     #[test]
     fn the_limit_is_for_all_runs_of_a_job() {
         let mut ledger = Ledger::new(Some(money(1.0)));
-        ledger.carry(money(0.7));
+        ledger.carry(money(0.7), None);
         assert!(ledger.reserve(money(0.3)));
         ledger.settle(money(0.3), money(0.2));
         assert!(!ledger.reserve(money(0.2)));
@@ -251,10 +292,38 @@ mod tests {
     }
 
     #[test]
+    fn what_may_have_been_spent_is_in_the_file_before_a_call_goes_out_and_what_was_spent_once_it_is_over() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("spent.txt");
+        std::fs::write(&path, "").unwrap();
+        let stored = || AmountFile::read(&path).unwrap().unwrap();
+        let mut ledger = Ledger::new(Some(money(1.0)));
+        ledger.carry(money(0.5), Some(AmountFile::open(&path).unwrap()));
+        assert!(ledger.reserve(money(0.2)) && ledger.reserve(money(0.2)));
+        assert_eq!((stored(), ledger.spent()), (money(0.9), money(0.4)));
+        assert!(!ledger.reserve(money(0.2)));
+        assert_eq!(stored(), money(0.9), "a call that is kept back costs nothing");
+        ledger.settle(money(0.2), money(0.05));
+        ledger.settle(money(0.2), money(0.3));
+        assert_eq!((stored(), ledger.spent()), (money(0.85), money(0.35)));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_call_whose_cost_cannot_be_written_down_stays() {
+        let mut ledger = Ledger::new(None);
+        ledger.carry(money(0.0), Some(AmountFile::open(std::path::Path::new("/dev/full")).unwrap()));
+        assert!(!ledger.reserve(money(0.1)));
+        let Some(Withheld::Unwritable(why)) = ledger.withheld() else { panic!("{ledger:?}") };
+        assert!(why.starts_with("cannot write to /dev/full: "), "{why}");
+        assert_eq!(ledger.spent(), money(0.0));
+    }
+
+    #[test]
     fn without_a_limit_everything_may_go_and_is_counted() {
         let mut ledger = Ledger::new(None);
         assert!(ledger.reserve(money(1e12)));
         ledger.settle(money(1e12), money(3.0));
-        assert_eq!((ledger.spent(), ledger.exhausted()), (money(3.0), None));
+        assert_eq!((ledger.spent(), ledger.withheld()), (money(3.0), None));
     }
 }

@@ -137,7 +137,7 @@ impl Summary {
         self.dropped.iter().map(|dropped| dropped.rows).sum()
     }
 
-    /// Rows that were neither written nor dropped, because the run stopped before them.
+    /// Rows that are neither written nor dropped: the run stopped before them, or their row groups are kept as they were.
     #[must_use]
     pub fn rows_left(&self) -> u64 {
         self.rows_in.saturating_sub(self.earlier.rows_out + self.rows_out + self.rows_dropped())
@@ -176,7 +176,11 @@ impl Summary {
         )?;
         self.write_dropped(f)?;
         if self.rows_left() > 0 {
-            writeln!(f, "  not done  {:>8}   the run stopped before them", self.rows_left())?;
+            let why = match self.stopped {
+                Some(_) => "the run stopped before them",
+                None => "their row groups are kept as they were",
+            };
+            writeln!(f, "  not done  {:>8}   {why}", self.rows_left())?;
         }
         let calls = self.call_counts();
         writeln!(
@@ -354,7 +358,7 @@ mod tests {
     fn summary() -> Summary {
         Summary {
             pipeline: "p.toml".to_string(),
-            stopped: None,
+            stopped: Some("interrupted".to_string()),
             rows_in: 10,
             earlier: Earlier::default(),
             rows_out: 7,
@@ -405,7 +409,7 @@ mod tests {
         assert_eq!((summary.rows_dropped(), summary.rows_left()), (2, 1));
         let text = summary.to_string();
         for line in [
-            "p.toml: done",
+            "p.toml: stopped: interrupted",
             "  rows in         10",
             "  dropped          2",
             "                   2   title: request",

@@ -11,6 +11,7 @@ use crate::models::Models;
 use crate::output::{Earlier, JobTotals, ModelTotals, OutputDirectory};
 use crate::pipeline_file::PipelineFile;
 use crate::provider::Provider;
+use crate::spend::Withheld;
 use crate::summary::{ColumnSummary, Dropped, ProviderSummary, Summary};
 use crate::workload::{DroppedRows, JobWork, Written};
 
@@ -47,13 +48,14 @@ pub fn summarise(
     output: &OutputDirectory,
 ) -> Summary {
     let report = ending.report.as_ref();
-    let (exit, stopped) = match models.ledger().lock().exhausted() {
-        Some(limit) if ending.is_unavailable() => {
+    let (exit, stopped) = match models.ledger().lock().withheld().filter(|_| ending.is_unavailable()) {
+        Some(Withheld::CostLimit(limit)) => {
             (Exit::CostLimit, Some(format!("the next call might pass the cost limit of {limit} {}", file.currency)))
         }
-        _ => {
+        Some(Withheld::Unwritable(why)) => (Exit::Output, Some(why.clone())),
+        None => {
             let unavailable: Vec<String> = models.providers().iter().filter_map(|one| one.unavailable()).collect();
-            verdict(ending, output.earlier(), &unavailable.join("; "))
+            verdict(ending, output.remaining(), &unavailable.join("; "))
         }
     };
     // From the writer and not from the report, which a second interrupt does not wait for.
@@ -93,7 +95,7 @@ pub fn summarise(
         spent: has_prices.then(|| (models.ledger().lock().spent(), file.currency.clone())),
         figures: ending.figures.clone(),
         wall: ending.wall,
-        earlier: output.earlier(),
+        earlier: output.remaining(),
         job: output.used().plus(&usage(models)),
         output: output.root().to_path_buf(),
         exit,
@@ -137,7 +139,7 @@ pub fn usage(models: &Models) -> JobTotals {
 fn dropped(written: &Written, output: &OutputDirectory) -> Vec<Dropped> {
     let mut all = written.dropped.clone();
     for (key, rows) in output.dropped() {
-        let known: &mut DroppedRows = all.entry(key.clone()).or_default();
+        let known: &mut DroppedRows = all.entry(key).or_default();
         known.rows += rows;
     }
     let one = |((column, reason), DroppedRows { rows, example })| Dropped { column, reason, rows, example };

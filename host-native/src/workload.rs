@@ -17,7 +17,7 @@ use tidegate_core::pipeline::{
 use crate::cells::{CellGroup, Cells, OutputRow};
 use crate::fill::{Caller, Calls, Scene, Unfilled};
 use crate::job::{GeneratedColumn, Input, Job, REQUEST_RESOURCE};
-use crate::output::{DroppedLine, OutputDirectory};
+use crate::output::{DroppedLine, OutputDirectory, Stored};
 use crate::template::{Serde, TemplateError, TemplateValue};
 
 /// The work of a run. Shared by all workers.
@@ -262,8 +262,15 @@ impl Shared {
             (row.row, row)
         });
         match self.output.write_row_group(group.row_group, rows, &lost) {
-            Ok(()) => {
+            Ok(Stored::Written) => {
                 self.written.lock().add(group, &lost);
+                Ok(())
+            }
+            Ok(Stored::KeptEarlier { rows, before }) => {
+                let number = group.row_group;
+                self.warnings.lock().push(format!(
+                    "warning: row group {number} was made anew with {rows} rows and has {before} already: what is there is kept"
+                ));
                 Ok(())
             }
             Err(error) => {

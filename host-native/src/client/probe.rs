@@ -1,9 +1,13 @@
 //! The smallest call that shows whether a model answers: one word in, one token out.
 
+use tidegate_core::budget::Usage;
 use tidegate_core::request::response::Refusal;
 
 use super::chat::{Conversation, Message, Role};
 use super::{Answer, CallError, Client};
+
+/// What the smallest call takes: one word in, one token out.
+pub const SMALLEST_CALL: Usage = Usage::tokens(1, 1);
 
 /// What the model is asked. Any answer will do.
 const WORD: &str = "Hi";

@@ -44,6 +44,12 @@ impl DatasetFormat {
         ("parquet", Self::Parquet),
     ];
 
+    /// Whether rows are lines of a text, and stand there as they would be written out.
+    #[must_use]
+    pub fn is_text(self) -> bool {
+        matches!(self, Self::Csv | Self::Jsonl)
+    }
+
     /// The format that the extension of `path` names.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {

@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 pub(super) const MANIFEST: &str = "manifest.json";
+pub(super) const SPENT: &str = "spent.txt";
 pub(super) const CAPACITY: &str = "capacity.json";
 pub(super) const ROWS: &str = "rows";
 pub(super) const LOCK: &str = ".lock";
@@ -41,7 +42,7 @@ pub(super) fn dropped_name(row_group: u32) -> String {
 
 /// Whether a run of this program, in whatever format, has files of this name beside its manifest.
 pub(super) fn is_own_name(name: &str) -> bool {
-    [MANIFEST, ROWS].contains(&name) || is_capacity(name) || is_temporary(name)
+    [MANIFEST, SPENT, ROWS].contains(&name) || is_capacity(name) || is_temporary(name)
 }
 
 /// Whether it is the file of capacities of this run or an earlier one.

@@ -8,7 +8,7 @@ use std::path::Path;
 use tidegate_core::pipeline::DropReason;
 
 use super::done::DoneRowGroups;
-use super::dropped::{self, DroppedCounts};
+use super::dropped::{self, DroppedCounts, DroppedLine};
 use super::error::{OutputError, io_error, unreadable};
 use super::files::{RowFile, dropped_name, is_temporary, rows_name, visit_names};
 use super::manifest::Manifest;
@@ -24,6 +24,15 @@ pub(super) struct Found {
     /// What stays.
     pub(super) earlier: Earlier,
     /// The dropped rows among it.
+    pub(super) dropped: DroppedCounts,
+    /// What counts of row groups that are to be written again, for as long as they are not.
+    pub(super) replaceable: BTreeMap<u32, Replaceable>,
+}
+
+/// What a row group adds to [`Found::earlier`] and [`Found::dropped`] until it is written again.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Replaceable {
+    pub(super) earlier: Earlier,
     pub(super) dropped: DroppedCounts,
 }
 
@@ -80,32 +89,55 @@ impl Found {
         let lines = dropped::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
         let lost: BTreeMap<u64, _> = lines.into_iter().map(|line| (line.row, line)).collect();
         let first = u64::from(row_group) * u64::from(manifest.row_group_size);
-        let (mut part, mut missing) = (Self::default(), Vec::new());
+        let (mut stays, mut missing) = (Replaceable::default(), Vec::new());
+        let (mut retried, mut has_unmade) = (Replaceable::default(), false);
         for row in first..first + manifest.rows_of(row_group) {
             let number = manifest.first_row + row;
-            let line = lost.get(&number).filter(|line| !line.is_unmade() && !spec.retries(&line.reason));
+            let line = lost.get(&number).filter(|line| !line.is_unmade());
             match line {
-                _ if made.contains(&number) => part.earlier.rows_out += 1,
-                Some(line) => {
-                    part.earlier.rows_dropped += 1;
-                    *part.dropped.entry(line.key()).or_default() += 1;
+                _ if made.contains(&number) => stays.earlier.rows_out += 1,
+                Some(line) if !spec.retries(&line.reason) => stays.add_dropped(line),
+                _ => {
+                    add_row(&mut missing, row);
+                    line.map_or_else(|| has_unmade = true, |line| retried.add_dropped(line));
                 }
-                None => add_row(&mut missing, row),
             }
         }
         if missing.is_empty() {
             self.done.insert(row_group);
-            part.earlier.row_groups += 1;
-        } else if !spec.keeps_parts {
-            // All of it is made anew. What is there stays until that is done.
-            return Ok(());
+            stays.earlier.row_groups = 1;
+        } else {
+            retried.earlier.row_groups = u64::from(!has_unmade);
+            if !spec.keeps_parts {
+                // All of it is made anew. What is there stays until that is done.
+                retried.add(&stays);
+                stays = Replaceable::default();
+                missing.clear();
+            }
+            self.replaceable.insert(row_group, retried);
         }
         self.missing.append(&mut missing);
-        self.earlier = self.earlier.plus(part.earlier);
-        for (key, rows) in part.dropped {
-            *self.dropped.entry(key).or_default() += rows;
-        }
+        self.earlier = self.earlier.plus(stays.earlier);
+        add_counts(&mut self.dropped, &stays.dropped);
         Ok(())
+    }
+}
+
+impl Replaceable {
+    fn add_dropped(&mut self, line: &DroppedLine) {
+        self.earlier.rows_dropped += 1;
+        *self.dropped.entry(line.key()).or_default() += 1;
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.earlier = self.earlier.plus(other.earlier);
+        add_counts(&mut self.dropped, &other.dropped);
+    }
+}
+
+pub(super) fn add_counts(counts: &mut DroppedCounts, more: &DroppedCounts) {
+    for (key, rows) in more {
+        *counts.entry(key.clone()).or_default() += rows;
     }
 }
 

@@ -99,7 +99,7 @@ pub struct Identity {
 pub struct JobTotals {
     /// Runs, the one under way included.
     pub runs: u64,
-    /// What was spent, estimates for calls that were not counted included.
+    /// What was spent, estimates for calls that were not counted or are out included.
     #[serde(with = "crate::spend::text")]
     pub spent: Money,
     /// By `provider/model`.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! OUT/manifest.json            what the job is, what it has used, and how its last run ended
+//! OUT/spent.txt                what the job has spent, and what calls that are out may cost, if models have prices
 //! OUT/capacity.json            the limits that applied, and how far they were used, once a run has ended; capacity.1.json and so on
 //!                              are those of earlier runs, in their order
 //! OUT/rows/000000.jsonl        the complete rows of row group 0, in order; .csv or .parquet in these formats
@@ -19,6 +20,7 @@
 //! Rows that are made later are merged into the rows file, if rows do not depend on each other; otherwise the
 //! row group is made anew, and replaces what is there.
 
+mod claim;
 mod done;
 mod dropped;
 mod error;
@@ -31,7 +33,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::Write;
+use std::mem;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
@@ -41,6 +44,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::observe::CapacityPlan;
 use tidegate_core::pipeline::DropReason;
 
+pub use claim::Claim;
 pub use done::DoneRowGroups;
 pub use dropped::{DroppedCounts, DroppedLine, UNMADE};
 pub use error::OutputError;
@@ -49,12 +53,14 @@ pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, 
 pub use place::FilePlace;
 
 use crate::row_file::{FileRow, Layout};
+use crate::spend::AmountFile;
+use claim::names;
 use error::{io_error, unreadable};
 use files::{
-    CAPACITY, LOCK, MANIFEST, ROWS, RowFile, dropped_name, is_capacity, is_own_name, is_row_file_name, is_temporary,
+    CAPACITY, MANIFEST, ROWS, RowFile, SPENT, dropped_name, is_capacity, is_own_name, is_row_file_name, is_temporary,
     remove_temporary, remove_whole, rows_name, sync_directory, visit_names, write_whole,
 };
-use found::Found;
+use found::{Found, Replaceable, add_counts};
 
 /// How old what a running program says in its manifest may be.
 const UP_TO_DATE: StdDuration = StdDuration::from_secs(1);
@@ -96,6 +102,20 @@ pub struct Earlier {
     pub row_groups: u64,
 }
 
+/// What became of a row group that was to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// It is on disk.
+    Written,
+    /// Nothing has changed: made anew it has `rows` rows, and there are `before` already.
+    KeptEarlier {
+        /// Rows that were made.
+        rows: u64,
+        /// Rows that are there.
+        before: u64,
+    },
+}
+
 impl Earlier {
     fn plus(self, other: Self) -> Self {
         Self {
@@ -115,9 +135,11 @@ pub struct OutputDirectory {
     keeps_parts: bool,
     manifest: Mutex<Kept>,
     found: Found,
+    /// What counts of row groups that this run is to write again, and has not yet.
+    replaceable: Mutex<BTreeMap<u32, Replaceable>>,
     /// What earlier runs have used.
     used: JobTotals,
-    /// Held, so that a second run refuses; the system lets go of it when the process ends, however it ends.
+    /// Held, so that a second run refuses.
     _lock: File,
 }
 
@@ -138,16 +160,11 @@ impl Kept {
 
 /// Setting up.
 impl OutputDirectory {
-    /// Makes `root` ready: it is created if need be, locked, empty but for what a resumed run keeps, and the
-    /// manifest stands in it.
-    pub fn prepare(root: &Path, existing: Existing, spec: &OutputSpec) -> Result<Self, OutputError> {
-        let is_new = !root.exists();
-        fs::create_dir_all(root).map_err(io_error(root))?;
+    /// Makes the claimed directory ready: empty but for what a resumed run keeps, and the manifest stands in it.
+    pub fn prepare(claim: Claim, spec: &OutputSpec) -> Result<Self, OutputError> {
+        let Claim { root, existing, is_new, lock } = claim;
+        let root = root.as_path();
         let names = names(root).map_err(io_error(root))?;
-        if let (Existing::Refuse, [_, ..]) = (existing, names.as_slice()) {
-            return Err(OutputError::NotEmpty(root.to_path_buf()));
-        }
-        let lock = lock(root)?;
         let rows = root.join(ROWS);
         // What a run left that was killed before its manifest stood.
         let nothing = names.iter().all(|name| is_temporary(name));
@@ -165,6 +182,7 @@ impl OutputDirectory {
             layout: spec.layout.clone(),
             keeps_parts: spec.keeps_parts,
             manifest: Mutex::new(Kept { manifest, written: StdInstant::now(), is_stale: true }),
+            replaceable: Mutex::new(mem::take(&mut found.replaceable)),
             found,
             used,
             _lock: lock,
@@ -202,16 +220,24 @@ impl OutputDirectory {
         &self.found.missing
     }
 
-    /// What earlier runs have left that stays.
+    /// What earlier runs have left that this one leaves alone.
     #[must_use]
     pub fn earlier(&self) -> Earlier {
         self.found.earlier
     }
 
-    /// The rows that earlier runs have dropped and this one does not make again.
+    /// What is there now of what earlier runs have left: also what this one was to make again, and has not written.
     #[must_use]
-    pub fn dropped(&self) -> &DroppedCounts {
-        &self.found.dropped
+    pub fn remaining(&self) -> Earlier {
+        self.replaceable.lock().values().fold(self.found.earlier, |sum, group| sum.plus(group.earlier))
+    }
+
+    /// The dropped rows among [`remaining`](Self::remaining).
+    #[must_use]
+    pub fn dropped(&self) -> DroppedCounts {
+        let mut dropped = self.found.dropped.clone();
+        self.replaceable.lock().values().for_each(|group| add_counts(&mut dropped, &group.dropped));
+        dropped
     }
 
     /// What earlier runs of the job have used.
@@ -234,11 +260,23 @@ impl OutputDirectory {
         if is_due { self.bring_up_to_date() } else { Ok(()) }
     }
 
+    /// The file for what the job may have spent by now; it begins with what earlier runs have.
+    pub fn amount_file(&self) -> Result<AmountFile, OutputError> {
+        let path = self.root.join(SPENT);
+        let written = write_whole(&path, |file| AmountFile::write(self.used.spent, file));
+        written.and_then(|()| AmountFile::open(&path)).map_err(io_error(&path))
+    }
+
     /// The run is over, and has used this: says so in the manifest.
     pub fn close(&self, state: RunState, run: &JobTotals) -> Result<(), OutputError> {
         let mut kept = self.manifest.lock();
         kept.manifest.state = state;
         kept.manifest.totals = self.used.plus(run);
+        for (index, group) in &*self.replaceable.lock() {
+            if group.earlier.row_groups > 0 {
+                kept.manifest.done.insert(*index);
+            }
+        }
         drop(kept);
         self.bring_up_to_date()
     }
@@ -269,17 +307,17 @@ impl OutputDirectory {
 /// Row groups.
 impl OutputDirectory {
     /// Writes what a run has made of row group `index`: complete rows with their numbers, ascending, and what
-    /// became of the others. If it was written in part before, it is merged with that, or replaces it where
-    /// rows depend on each other.
+    /// became of the others. If it was written in part before, it is merged with that. Where rows depend on each other it replaces
+    /// that, if it has more rows: no run leaves fewer than it found.
     pub fn write_row_group<R: Serialize>(
         &self,
         index: u32,
         rows: impl IntoIterator<Item = (u64, R)>,
         lost: &[DroppedLine],
-    ) -> Result<(), OutputError> {
+    ) -> Result<Stored, OutputError> {
         let rows_path = self.rows.join(rows_name(index, self.layout.format.extension()));
         let lost_path = self.rows.join(dropped_name(index));
-        let made = rows.into_iter().map(|(number, row)| (number, FileRow::Made(row)));
+        let made: Vec<_> = rows.into_iter().map(|(number, row)| (number, FileRow::Made(row))).collect();
         let is_done = if rows_path.exists() {
             let mut merged = BTreeMap::new();
             let mut lines = BTreeMap::new();
@@ -288,6 +326,12 @@ impl OutputDirectory {
                 merged.extend(stored.into_iter().map(|(number, row)| (number, FileRow::Stored(row))));
                 let before = dropped::read(&lost_path).map_err(unreadable(&lost_path))?;
                 lines.extend(before.unwrap_or_default().into_iter().map(|line| (line.row, line)));
+            } else {
+                let before = self.replaceable.lock().get(&index).map_or(0, |group| group.earlier.rows_out);
+                let rows = made.len() as u64;
+                if before > 0 && rows <= before {
+                    return Ok(Stored::KeptEarlier { rows, before });
+                }
             }
             for (number, row) in made {
                 merged.entry(number).or_insert(row);
@@ -305,13 +349,14 @@ impl OutputDirectory {
             if !lost.is_empty() {
                 write_lost(&lost_path, lost)?;
             }
-            self.write_rows(&rows_path, made.map(|(_, row)| row))?;
+            self.write_rows(&rows_path, made.into_iter().map(|(_, row)| row))?;
             !lost.iter().any(DroppedLine::is_unmade)
         };
+        self.replaceable.lock().remove(&index);
         if is_done {
             self.note_done(index);
         }
-        Ok(())
+        Ok(Stored::Written)
     }
 
     fn note_done(&self, index: u32) {
@@ -354,7 +399,11 @@ fn take_over(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(Found, JobT
     }
     extend_last(rows, spec, &before)?;
     remove_temporary(root).map_err(io_error(root))?;
-    Ok((Found::look(rows, spec)?, before.totals))
+    let path = root.join(SPENT);
+    let stored = AmountFile::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
+    // A run that was killed had no time to say in the manifest what it had out.
+    let totals = JobTotals { spent: before.totals.spent.max(stored), ..before.totals };
+    Ok((Found::look(rows, spec)?, totals))
 }
 
 /// A job that is extended may have more rows in what was its last row group: those are unmade. They are
@@ -372,26 +421,6 @@ fn extend_last(rows: &Path, spec: &OutputSpec, before: &Manifest) -> Result<(), 
     lines.retain(|line| line.row < first + had);
     lines.extend((first + had..first + has).map(DroppedLine::unmade));
     write_lost(&path, &lines)
-}
-
-/// Names in `directory`, apart from the lock.
-fn names(directory: &Path) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    visit_names(directory, |name| {
-        names.push(name.to_string());
-        Ok(())
-    })?;
-    Ok(names)
-}
-
-fn lock(root: &Path) -> Result<File, OutputError> {
-    let path = root.join(LOCK);
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io_error(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(OutputError::InUse(root.to_path_buf())),
-        Err(fs::TryLockError::Error(source)) => Err(OutputError::Io { path, source }),
-    }
 }
 
 /// What every version of the manifest has.
@@ -434,7 +463,7 @@ fn remove_earlier(root: &Path, found: &[String]) -> Result<(), OutputError> {
         sync_directory(&rows).map_err(io_error(&rows))?;
     }
     visit_names(&rows, remove).map_err(io_error(&rows))?;
-    for name in found.iter().filter(|name| is_temporary(name) || is_capacity(name)) {
+    for name in found.iter().filter(|name| is_temporary(name) || is_capacity(name) || *name == SPENT) {
         fs::remove_file(root.join(name)).map_err(io_error(root))?;
     }
     Ok(())

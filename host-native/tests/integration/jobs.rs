@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::support::patience::wait_until;
-use crate::support::{Scratch, dataset, remote_pipeline, serve};
+use crate::support::{Scratch, dataset, interrupt_twice, remote_pipeline, serve};
 
 /// A provider that counts the calls of each row, and does what it is told to.
 struct Provider {
@@ -204,4 +204,160 @@ fn the_cost_limit_is_for_all_runs_of_a_job_and_what_they_wrote_of_themselves_is_
     }
     run("100", &["--overwrite"]).assert(0, &[]);
     assert!(!scratch.path("out/capacity.1.json").exists());
+}
+
+/// Every file below `out`, byte for byte, apart from the manifest, which a running program brings up to date.
+fn files(scratch: &Scratch) -> BTreeMap<std::path::PathBuf, Vec<u8>> {
+    let list = |directory: &std::path::Path| {
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+    };
+    let mut paths = list(&scratch.path("out"));
+    paths.extend(list(&scratch.path("out/rows")));
+    paths.retain(|path| path.is_file() && !path.to_string_lossy().contains("manifest.json"));
+    paths.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+}
+
+#[test]
+fn a_second_run_on_a_directory_is_refused_and_changes_nothing_whatever_it_is_to_do_with_what_is_there() {
+    let scratch = Scratch::new(30);
+    let provider = Provider::new(10);
+    scratch.write("p.toml", &pipeline(&provider, 4));
+    let arguments = ["run", "p.toml", "--out", "out", "--events", "events.jsonl", "--report", "r.html", "-q"];
+    let mut first = scratch.command(&arguments).stdout(Stdio::null()).spawn().unwrap();
+    wait_until(|| provider.calls(), |calls| *calls == 14);
+    let before = files(&scratch);
+    for existing in [None, Some("--overwrite"), Some("--resume")] {
+        let arguments: Vec<&str> = arguments.into_iter().chain(existing).collect();
+        scratch.run(&arguments).assert(5, &["another run is writing to out"]);
+        assert_eq!((files(&scratch), provider.calls()), (before.clone(), 14), "{existing:?}");
+    }
+    provider.told.go.add_permits(100);
+    assert_eq!(first.wait().unwrap().code(), Some(0));
+    provider.assert_called_once(30);
+    assert!(scratch.path("r.html").exists() && std::fs::metadata(scratch.path("events.jsonl")).unwrap().len() > 0);
+    scratch.run(&arguments).assert(5, &["out is not empty"]);
+}
+
+#[test]
+fn of_runs_that_begin_at_one_moment_in_one_directory_one_makes_all_rows_and_the_others_are_refused() {
+    let scratch = Scratch::new(8);
+    for _ in 0..5 {
+        let provider = Provider::new(AT_ONCE);
+        scratch.write("p.toml", &pipeline(&provider, 4));
+        let arguments = ["run", "p.toml", "--out", "out", "--events", "events.jsonl", "-q"];
+        let start = || scratch.command(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let runs = [(); 4].map(|()| start());
+        let ended = runs.map(|run| run.wait_with_output().unwrap());
+        let (done, refused): (Vec<_>, Vec<_>) = ended.iter().partition(|ended| ended.status.code() == Some(0));
+        assert_eq!((done.len(), numbers(&scratch).len()), (1, 8));
+        for ended in refused {
+            let why = String::from_utf8_lossy(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(5), "{why}");
+            assert!(why.contains("another run is writing to out") || why.contains("out is not empty"), "{why}");
+        }
+        provider.assert_called_once(8);
+        let events = std::fs::read_to_string(scratch.path("events.jsonl")).unwrap();
+        assert!(events.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()) && !events.is_empty());
+        std::fs::remove_dir_all(scratch.path("out")).unwrap();
+        std::fs::remove_file(scratch.path("events.jsonl")).unwrap();
+    }
+}
+
+/// What the job in `out` may have spent, as its file says.
+fn spent(scratch: &Scratch) -> f64 {
+    std::fs::read_to_string(scratch.path("out/spent.txt")).map_or(0.0, |text| text.trim().parse().unwrap())
+}
+
+/// Whether both are the same amount.
+fn assert_amounts(amount: f64, expected: f64) {
+    assert!((amount - expected).abs() < 1e-9, "{amount} and not {expected}");
+}
+
+/// Starts a run of 40 rows at a provider that answers ten calls and leaves the next four waiting, and gives what a call is estimated at.
+fn with_four_calls_out(scratch: &Scratch, provider: &Provider) -> (std::process::Child, f64) {
+    scratch.write("p.toml", &pipeline(provider, 4).replace("prompt =", "max_tokens = 60\nprompt ="));
+    let run = scratch.command(&["run", "p.toml", "--out", "out", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    // Answers reach the run after the provider has counted the next calls: ten of them cost 0.1 each, and four are out.
+    wait_until(
+        || (provider.calls(), spent(scratch).to_bits()),
+        |(calls, spent)| *calls == 14 && (1.2..1.4).contains(&f64::from_bits(*spent)),
+    );
+    let estimate = (spent(scratch) - 1.0) / 4.0;
+    (run, estimate)
+}
+
+#[test]
+fn what_a_run_that_was_killed_may_have_spent_counts_against_the_cost_limit_of_the_job() {
+    let scratch = Scratch::new(40);
+    let provider = Provider::new(10);
+    let (mut run, estimate) = with_four_calls_out(&scratch, &provider);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let before = spent(&scratch);
+    assert!(estimate > 0.06, "{estimate}: sixty tokens of answer, and the prompt");
+    provider.told.go.add_permits(100);
+
+    let most = (before + estimate / 2.0).to_string();
+    resume(&scratch, &["--max-cost", &most]).assert(8, &["the next call might pass the cost limit"]);
+    assert_eq!(provider.calls(), 14, "not one more");
+    let again = scratch.rows("out").len();
+    resume(&scratch, &["--max-cost", "100"]).assert(0, &["calls in 3 runs"]);
+    assert_eq!(numbers(&scratch), (0..40).collect::<Vec<_>>());
+    assert_amounts(spent(&scratch), before + 0.1 * (40 - again) as f64);
+    let manifest = scratch.manifest("out");
+    assert_amounts(manifest["totals"]["spent"].as_str().unwrap().parse().unwrap(), spent(&scratch));
+    scratch.run(&["run", "p.toml", "--out", "out", "--overwrite", "-q"]).assert(0, &[]);
+    assert_amounts(spent(&scratch), 4.0);
+}
+
+#[test]
+fn calls_that_a_second_interrupt_cuts_short_count_as_their_estimates() {
+    let scratch = Scratch::new(40);
+    let provider = Provider::new(10);
+    let (run, estimate) = with_four_calls_out(&scratch, &provider);
+    let (code, said) = interrupt_twice(run);
+    assert_eq!(code, Some(130), "{said}");
+    let manifest = scratch.manifest("out");
+    assert_amounts(manifest["totals"]["spent"].as_str().unwrap().parse().unwrap(), 1.0 + 4.0 * estimate);
+    assert_amounts(spent(&scratch), 1.0 + 4.0 * estimate);
+}
+
+/// What the manifest says of rows and row groups.
+fn counts(scratch: &Scratch) -> [Value; 4] {
+    let manifest = scratch.manifest("out");
+    ["rows_out", "rows_dropped", "row_groups", "done"].map(|key| manifest[key].clone())
+}
+
+#[test]
+fn a_row_group_that_comes_out_worse_when_it_is_made_anew_stays_as_it_was() {
+    let scratch = Scratch::new(8);
+    let provider = Provider::new(AT_ONCE);
+    let whole = "[[columns]]\nname = \"all\"\nkind = \"expression\"\nstrategy = \"full_column\"\n\
+                 upstreams = [\"title\"]\ntemplate = \"{{ rows | length }}\"\n";
+    // Else the run stops before it is known what becomes of the second row group.
+    let text = pipeline(&provider, 4).replace("[run]\n", &format!("{whole}[run]\nshutdown_rate = \"never\"\n"));
+    scratch.write("p.toml", &text);
+    let longer = ["run", "p.toml", "--out", "out", "--limit"];
+    provider.refuse([1]);
+    scratch.run(&[&longer[..], &["6"]].concat()).assert(6, &["rows out         5"]);
+    let (rows, before) = (scratch.rows("out"), counts(&scratch));
+    assert_eq!(before, [json!(5), json!(1), json!(2), json!(["0-1"])]);
+
+    // Stopped before anything is made again: the counts are as they were.
+    let limit = ["--limit", "6", "--retry-dropped", "--max-cost", "0.61"];
+    resume(&scratch, &limit).assert(8, &["dropped          1", "1 of them by earlier runs"]);
+    assert_eq!((scratch.rows("out"), counts(&scratch)), (rows.clone(), before));
+
+    provider.refuse([0, 2, 4, 5]);
+    let again = resume(&scratch, &["--limit", "8", "--retry-dropped"]);
+    again.assert(6, &["row group 0 was made anew with 2 rows and has 3 already: what is there is kept"]);
+    again.assert(6, &["row group 1 was made anew with 2 rows and has 2 already: what is there is kept"]);
+    again.assert(6, &["dropped          1", "not done         2   their row groups are kept as they were"]);
+    assert_eq!((scratch.rows("out"), scratch.unmade("out").len()), (rows, 2));
+    assert_eq!(counts(&scratch), [json!(5), json!(1), json!(1), json!(["0"])]);
+
+    provider.refuse([4]);
+    resume(&scratch, &["--retry-dropped"]).assert(6, &["rows out         7", "dropped          1"]);
+    assert_eq!(numbers(&scratch), [0, 1, 2, 3, 5, 6, 7]);
+    assert_eq!(counts(&scratch), [json!(7), json!(1), json!(2), json!(["0-1"])]);
 }

@@ -1,11 +1,11 @@
 //! Providers that die, come back, or refuse for good, over real sockets: every row is made once, or kept for a resumed run.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::process::{Child, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use serde_json::{Value, json};
 
+use crate::support::patience::wait_until;
 use crate::support::{Ended, Scratch, remote_pipeline, serve};
 
 const PATH: &str = "/v1/chat/completions";
@@ -92,9 +93,14 @@ fn read_until(lines: &mut BufReader<std::process::ChildStdout>, is_there: impl F
     }
 }
 
+/// Awaits the end of a run, which is near.
 fn wait(mut run: Child, mut lines: BufReader<std::process::ChildStdout>) -> Ended {
-    let mut stdout = String::new();
-    std::io::Read::read_to_string(&mut lines, &mut stdout).unwrap();
+    let rest = std::thread::spawn(move || {
+        let mut rest = String::new();
+        lines.read_to_string(&mut rest).map(|_| rest)
+    });
+    wait_until(|| run.try_wait().unwrap(), Option::is_some);
+    let stdout = rest.join().unwrap().unwrap();
     Ended { code: run.wait().unwrap().code().unwrap_or(-1), stdout, stderr: String::new() }
 }
 
@@ -102,24 +108,83 @@ fn outage_of(value: &Value) -> Option<&str> {
     value["providers"][0]["outage"].as_str()
 }
 
+/// What the summary of a run that printed JSON lines says of the calls to its first provider.
+fn calls_of(ended: &Ended) -> Value {
+    let summary: Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
+    summary["providers"][0]["calls"].clone()
+}
+
+/// How many calls may fail in an outage that begins with so many calls out: those, the five in a row that take the provider down, those
+/// that go out one after the other until nothing has succeeded for a second, and the probes. The pauses between probes are 0.5 s, doubled up
+/// to 30 s, and at most a fifth shorter.
+fn failures_at_most(out: u64, outage: Duration) -> u64 {
+    let pauses = (0..).map(|doubled| Duration::from_millis(500 << doubled.min(6)).min(Duration::from_secs(30)) * 4 / 5);
+    let times = pauses.scan(Duration::ZERO, |time, pause| {
+        *time += pause;
+        Some(*time)
+    });
+    let probes = times.take_while(|time| *time <= outage).count() as u64;
+    out + 5 + 10 + probes
+}
+
+/// Runs a pipeline whose provider is killed, and started again after this time.
+fn lose_no_row_in_a_kill(pause: Duration) {
+    let rows = 1_200;
+    let scratch = Scratch::new(rows);
+    let mut mock = Mock::at(&scratch, closed_port());
+    mock.start();
+    let text =
+        remote_pipeline(&base_url(mock.address), "", "row_groups = 8").replace("max_parallel = 4", "max_parallel = 16");
+    let (run, mut lines) = start(&scratch, &text);
+    read_until(&mut lines, |line| line["rows_done"].as_u64() > Some(20));
+    let killed = Instant::now();
+    mock.kill();
+    read_until(&mut lines, |line| outage_of(line).is_some());
+    std::thread::sleep(pause.saturating_sub(killed.elapsed()));
+    mock.start();
+    let outage = killed.elapsed();
+    let ended = wait(run, lines);
+    ended.assert(0, &[]);
+    assert_all_made(&scratch, rows);
+    let calls = calls_of(&ended);
+    let failed = calls["failed"].as_u64().unwrap();
+    assert_eq!(calls["made"].as_u64().unwrap(), rows as u64 + failed, "{calls}");
+    assert!(failed <= failures_at_most(16, outage), "{calls}");
+}
+
 #[test]
 fn a_provider_that_is_killed_and_started_again_loses_no_row() {
-    for (rows, pause) in [(1_200, 500), (1_200, 3_000)] {
-        let scratch = Scratch::new(rows);
-        let mut mock = Mock::at(&scratch, closed_port());
-        mock.start();
-        let text = remote_pipeline(&base_url(mock.address), "", "row_groups = 8")
-            .replace("max_parallel = 4", "max_parallel = 16");
-        let (run, mut lines) = start(&scratch, &text);
-        read_until(&mut lines, |line| line["rows_done"].as_u64() > Some(20));
-        mock.kill();
-        read_until(&mut lines, |line| outage_of(line).is_some());
-        std::thread::sleep(Duration::from_millis(pause));
-        mock.start();
-        let ended = wait(run, lines);
-        ended.assert(0, &[]);
-        assert_all_made(&scratch, rows);
-    }
+    lose_no_row_in_a_kill(Duration::from_millis(500));
+    lose_no_row_in_a_kill(Duration::from_secs(3));
+}
+
+/// Runs a pipeline whose provider answers 503 to everything for this time, after forty good answers.
+fn lose_no_row_in_503s(span: Duration) {
+    let rows = 200;
+    let scratch = Scratch::new(rows);
+    let began = Arc::new(OnceLock::<Instant>::new());
+    let first = Arc::clone(&began);
+    let is_bad = move |call| call >= 40 && first.get_or_init(Instant::now).elapsed() < span;
+    let (server, calls) = serve_badly_in_time(is_bad, || {
+        std::future::ready((StatusCode::SERVICE_UNAVAILABLE, "overloaded").into_response())
+    });
+    let (run, mut lines) = start(&scratch, &remote_pipeline(&server, "", ""));
+    read_until(&mut lines, |_| began.get().is_some_and(|began| began.elapsed() >= span));
+    let ended = wait(run, lines);
+    ended.assert(0, &[]);
+    assert_all_made(&scratch, rows);
+    let (seen, calls) = (calls.load(Ordering::SeqCst) as u64, calls_of(&ended));
+    assert_eq!(calls["succeeded"], rows, "each row is made once");
+    assert!(seen <= rows as u64 + failures_at_most(4, span), "{seen} calls");
+}
+
+/// Both at once, since they only wait.
+#[test]
+fn a_provider_that_is_gone_for_half_a_minute_or_answers_503_for_a_minute_loses_no_row_and_is_called_little() {
+    std::thread::scope(|threads| {
+        threads.spawn(|| lose_no_row_in_a_kill(Duration::from_secs(30)));
+        threads.spawn(|| lose_no_row_in_503s(Duration::from_mins(1)));
+    });
 }
 
 #[test]
@@ -214,20 +279,23 @@ fn serve_badly<R: IntoResponse + 'static>(
     bad_calls: std::ops::Range<usize>,
     bad: fn() -> R,
 ) -> (String, Arc<AtomicUsize>) {
-    serve_badly_in_time(bad_calls, move || std::future::ready(bad().into_response()))
+    serve_badly_in_time(move |call| bad_calls.contains(&call), move || std::future::ready(bad().into_response()))
 }
 
-/// The same with bad answers that may take their time.
-fn serve_badly_in_time<F, Fut>(bad_calls: std::ops::Range<usize>, bad: F) -> (String, Arc<AtomicUsize>)
+/// The same where `is_bad` says so of a call's number, with bad answers that may take their time.
+fn serve_badly_in_time<F, Fut>(
+    is_bad: impl Fn(usize) -> bool + Send + Sync + 'static,
+    bad: F,
+) -> (String, Arc<AtomicUsize>)
 where
     F: Fn() -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Response> + Send + 'static,
 {
     let calls = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&calls);
+    let (seen, is_bad) = (Arc::clone(&calls), Arc::new(is_bad));
     let answer = move || {
         let call = calls.fetch_add(1, Ordering::SeqCst);
-        let bad = bad_calls.contains(&call).then(&bad);
+        let bad = is_bad(call).then(&bad);
         async move {
             match bad {
                 Some(bad) => bad.await,
@@ -248,7 +316,10 @@ fn assert_ten_failures_cost_no_row((server, calls): (String, Arc<AtomicUsize>), 
 
 #[test]
 fn a_provider_whose_sockets_hang_for_a_while_loses_no_row() {
-    assert_ten_failures_cost_no_row(serve_badly_in_time(20..30, std::future::pending), "timeout = \"300ms\"");
+    assert_ten_failures_cost_no_row(
+        serve_badly_in_time(|call| (20..30).contains(&call), std::future::pending),
+        "timeout = \"300ms\"",
+    );
 }
 
 #[test]
@@ -257,16 +328,17 @@ fn a_provider_whose_answers_break_off_for_a_while_loses_no_row() {
         let pieces = [Ok("{\"choices\": [{"), Err(std::io::Error::other("the connection is gone"))];
         std::future::ready(Body::from_stream(futures_util::stream::iter(pieces)).into_response())
     };
-    assert_ten_failures_cost_no_row(serve_badly_in_time(20..30, breaks_off), "");
+    assert_ten_failures_cost_no_row(serve_badly_in_time(|call| (20..30).contains(&call), breaks_off), "");
 }
 
 #[test]
 fn an_account_whose_quota_ends_during_the_run_stops_it_with_the_rows_it_has_and_drops_none() {
     let scratch = Scratch::new(100);
     let body = r#"{ "error": { "message": "You exceeded your current quota.", "code": "insufficient_quota" } }"#;
-    let (server, calls) = serve_badly_in_time(30..usize::MAX, move || {
-        std::future::ready((StatusCode::TOO_MANY_REQUESTS, body).into_response())
-    });
+    let (server, calls) = serve_badly_in_time(
+        |call| call >= 30,
+        move || std::future::ready((StatusCode::TOO_MANY_REQUESTS, body).into_response()),
+    );
     let ended = scratch.run_pipeline(&remote_pipeline(&server, "", ""));
     ended
         .assert(4, &["remote/m cannot be used: ", "You exceeded your current quota.", "add funds, or raise the quota"]);

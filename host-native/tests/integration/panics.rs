@@ -19,7 +19,8 @@ use tidegate_native::host::TokioHost;
 use tidegate_native::job::Job;
 use tidegate_native::models::{Models, task_resources};
 use tidegate_native::output::{
-    DoneRowGroups, Existing, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputSpec, RunState,
+    Claim, DoneRowGroups, Existing, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, OutputDirectory, OutputSpec,
+    RunState,
 };
 use tidegate_native::pipeline_file::{PipelineFile, RowFormat, SourceText};
 use tidegate_native::spend::Ledger;
@@ -137,7 +138,8 @@ async fn the_summary_of_a_run_that_met_a_bug_names_column_row_group_and_cause_an
     };
     let layout = job.layout(RowFormat::Jsonl);
     let spec = OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, dataset: None };
-    let output = OutputDirectory::prepare(&scratch.path().join("out"), Existing::Refuse, &spec).unwrap();
+    let claim = Claim::new(&scratch.path().join("out"), Existing::Refuse).unwrap();
+    let output = OutputDirectory::prepare(claim, &spec).unwrap();
     let output = Arc::new(output);
     let config = PipelineConfig { rows: 2, resources: task_resources(&file), ..PipelineConfig::default() };
     let pipeline = Pipeline::new(job.plan.clone(), config).unwrap();
