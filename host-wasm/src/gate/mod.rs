@@ -168,10 +168,10 @@ impl RequestGate {
 
 fn request(resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) -> Request {
     Request {
-        resource: ResourceId::new(0, resource),
         group: u32::try_from(group).ok().map(|index| GroupId::new(0, index)),
         timeout: span(timeout_ms),
         estimate: Usage::tokens(input, output),
+        ..Request::new(ResourceId::new(0, resource))
     }
 }
 
