@@ -32,6 +32,7 @@ use super::answer::Refusal;
 use super::ask::{Asked, domain};
 use super::count::{OneMore, Share};
 use super::headers::{self, PROVIDER};
+use super::refusal_body::RefusalBody;
 use super::route::{NO_MODEL, Resource, Upstream, leaves_its_base};
 use super::tenant::{Group, Level, Tenant};
 use super::watch::Watcher;
@@ -297,7 +298,8 @@ impl Trip<'_> {
 
     /// Makes the call.
     async fn attempt(&self, request: reqwest::Request, slot: Admitted, journey: &Journey) -> Attempted {
-        let watcher = Watcher::new(self.shared, &self.resource, &self.tenant, journey.level, self.estimate);
+        let (tenant, level) = (&self.tenant, journey.level);
+        let watcher = Watcher::new(self.shared, &self.resource, tenant, level, self.estimate, self.upstream);
         let mut call = Call { held: Held::new(slot), watcher };
         match self.upstream.http.execute(request).await {
             Ok(answer) => {
@@ -327,15 +329,15 @@ impl Trip<'_> {
 
     async fn judge(&self, answer: Answer, head: ResponseInfo, mut call: Call, journey: &Journey) -> Attempted {
         let status = answer.status();
-        if head.is_rate_limited() && self.may_wait(&head, journey) {
-            return self.judge_rate_limit(answer, head, call, journey).await;
-        }
-        call.held.read(&head);
+        call.held.read_part(&head);
         if self.upstream.authorization.is_some() && status == StatusCode::UNAUTHORIZED {
             // Its text may hold parts of a key that is none of the client's.
             call.watcher.ended(Outcome::KeyRefused);
             let provider = self.upstream.config.name.clone();
             return Attempted::Over(Err(Refusal::ProviderKey { provider }));
+        }
+        if status.is_client_error() || head.is_rate_limited() {
+            return self.judge_refusal(answer, head, call, journey).await;
         }
         if status.is_server_error() && self.shared.retry.server_errors > 0 && self.may_repeat(journey) {
             call.watcher.ended(head.completion.outcome);
@@ -353,30 +355,27 @@ impl Trip<'_> {
         !is_too_long && self.may_repeat(journey)
     }
 
-    /// A refusal for too many calls is tried again, unless its body says that no waiting helps, because the account is empty, or that the
-    /// wait is too long.
-    async fn judge_rate_limit(
+    /// A refusal ends its call at once, as soon as is known what its body says. One for too many calls is tried again, unless no waiting
+    /// helps, because the account is empty, or the wait is too long.
+    async fn judge_refusal(
         &self,
         answer: Answer,
         mut head: ResponseInfo,
         mut call: Call,
         journey: &Journey,
     ) -> Attempted {
-        call.held.read_part(&head);
-        let (mut parts, body) = answer.into_parts();
-        let body = read_refusal(body).await;
-        if let Some(body) = &body {
-            ErrorBody::read(body).refine(&mut head);
+        let (parts, body) = answer.into_parts();
+        let body = RefusalBody::read(body).await;
+        if let Some(whole) = body.whole() {
+            ErrorBody::read(whole).refine(&mut head);
         }
         let head = self.upstream.as_gate_sees(head);
+        call.watcher.ended(head.completion.outcome);
         call.held.end_as(head.completion);
-        match body {
-            Some(body) if !head.is_rate_limited() || !self.may_wait(&head, journey) => {
-                headers::strip_hop_by_hop(&mut parts.headers);
-                Attempted::Over(Ok(Response::from_parts(parts, Either::Left(Full::new(body)))))
-            }
-            _ => Attempted::RateLimited,
+        if head.is_rate_limited() && self.may_wait(&head, journey) {
+            return Attempted::RateLimited;
         }
+        Attempted::Over(Ok(hand_on(Response::from_parts(parts, reqwest::Body::wrap(body)), call)))
     }
 
     fn may_repeat(&self, journey: &Journey) -> bool {

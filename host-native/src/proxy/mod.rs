@@ -28,6 +28,7 @@ mod metrics;
 mod models;
 mod pace;
 mod program;
+mod refusal_body;
 mod route;
 mod server;
 mod stall;

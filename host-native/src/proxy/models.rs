@@ -105,7 +105,7 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
     };
     let permit = shared.gate.core().acquire_owned(request).await.ok()?;
     let mut slot = Held::new(shared.gate.admitted(permit, resource.id));
-    let mut watcher = Watcher::new(shared, &resource, tenant, level, Usage::default());
+    let mut watcher = Watcher::new(shared, &resource, tenant, level, Usage::default(), upstream);
     let mut sent = HeaderMap::new();
     sent.insert(ACCEPT, HeaderValue::from_static("application/json"));
     headers::to_provider(&mut sent, std::iter::empty(), upstream.authorization.as_ref());

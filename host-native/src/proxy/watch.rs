@@ -10,7 +10,7 @@ use tidegate_core::budget::Usage;
 use tidegate_core::request::{Completion, Outcome};
 
 use super::Shared;
-use super::route::Resource;
+use super::route::{Resource, Upstream};
 use super::tenant::{Level, Tenant};
 use super::usage::UsageReader;
 use crate::response::{Observe, ResponseInfo};
@@ -22,6 +22,8 @@ pub(super) struct Watcher {
     tenant: Arc<Tenant>,
     level: Level,
     estimate: Usage,
+    /// Whether it is made with the client's own key: what its end says of the key is about that client.
+    has_own_key: bool,
     /// There once an answer has begun.
     usage: Option<UsageReader>,
     has_ended: bool,
@@ -35,6 +37,7 @@ impl Watcher {
         tenant: &Arc<Tenant>,
         level: Level,
         estimate: Usage,
+        upstream: &Upstream,
     ) -> Self {
         tenant.group(level).in_flight.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -43,6 +46,7 @@ impl Watcher {
             tenant: Arc::clone(tenant),
             level,
             estimate,
+            has_own_key: upstream.authorization.is_none(),
             usage: None,
             has_ended: false,
         }
@@ -50,13 +54,9 @@ impl Watcher {
 
     /// The head of the answer is there.
     pub(super) fn head(&mut self, head: &ResponseInfo, headers: &HeaderMap) {
-        match head.completion.outcome {
-            Outcome::RateLimited => self.ended(Outcome::RateLimited),
-            Outcome::Success => {
-                let kind = headers.get(CONTENT_TYPE).map_or(&[][..], http::HeaderValue::as_bytes);
-                self.usage = Some(UsageReader::new(kind.starts_with(b"text/event-stream")));
-            }
-            _ => {}
+        if head.completion.outcome == Outcome::Success {
+            let kind = headers.get(CONTENT_TYPE).map_or(&[][..], http::HeaderValue::as_bytes);
+            self.usage = Some(UsageReader::new(kind.starts_with(b"text/event-stream")));
         }
     }
 
@@ -77,7 +77,11 @@ impl Observe<Bytes> for Watcher {
         }
     }
 
-    fn end(&mut self, completion: Completion) -> Completion {
+    fn end(&mut self, mut completion: Completion) -> Completion {
+        if self.has_own_key {
+            // The trailers of an answer have their say only here.
+            completion.outcome = completion.outcome.of_own_key();
+        }
         self.ended(completion.outcome);
         let used = self.usage.as_ref().and_then(|usage| usage.read(self.estimate));
         match used {

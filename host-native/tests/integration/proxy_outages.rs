@@ -71,6 +71,32 @@ async fn where_nothing_may_be_repeated_a_client_hears_of_a_lost_connection_at_on
 }
 
 #[tokio::test]
+async fn what_the_body_of_a_refusal_says_counts_though_nobody_waits_for_another_turn() {
+    for (model, status, code) in [
+        ("quotalong", StatusCode::TOO_MANY_REQUESTS, "insufficient_quota"),
+        ("missing", StatusCode::NOT_FOUND, "model_not_found"),
+    ] {
+        let world = World::new("api_key_env = \"PROVIDER_KEY\"", "").await;
+        let first = world.chat(model).send().await.unwrap();
+        assert_eq!((first.status(), error_code(first).await.as_str()), (status, code));
+        let next = world.chat(model).send().await.unwrap();
+        assert_eq!(next.status(), StatusCode::SERVICE_UNAVAILABLE, "{model}");
+        assert_eq!((error_code(next).await.as_str(), world.seen.calls()), ("tidegate_unavailable", 1));
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_that_comes_slowly_holds_no_slot_and_comes_whole() {
+    let world = World::new("", "").await;
+    let answer = world.chat("trickle").send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    world.until_standing((0, 0)).await;
+    assert_eq!(world.seen.in_flight(), 1, "the provider has not said all of it");
+    world.seen.go.add_permits(1);
+    assert_eq!(error_code(answer).await, "rate_limit_exceeded");
+}
+
+#[tokio::test]
 async fn an_account_without_quota_is_called_no_more_and_a_clients_own_concerns_that_client_alone() {
     let world = World::new("api_key_env = \"PROVIDER_KEY\"", "").await;
     let first = world.chat("quota").send().await.unwrap();

@@ -125,6 +125,10 @@ async fn answer(State(seen): State<Arc<Seen>>, uri: Uri, headers: HeaderMap, bod
         "fails" if call <= number => refusal(&seen, 500, "10", "server_error"),
         "refuses" | "overloaded" | "fails" => completion("at last"),
         "quota" => refusal(&seen, 429, "10", "insufficient_quota"),
+        // No quota, and a pause that nobody waits for.
+        "quotalong" => refusal(&seen, 429, "3600000", "insufficient_quota"),
+        "missing" => refusal(&seen, 404, "10", "model_not_found"),
+        "trickle" => trickle(seen, in_work),
         "never" => refusal(&seen, 429, "60000", "rate_limit_exceeded"),
         "key" => (StatusCode::UNAUTHORIZED, "Incorrect API key provided: sk-prov**der").into_response(),
         "slow" => {
@@ -172,6 +176,19 @@ fn stream(seen: Arc<Seen>, in_work: InWork, pieces: u32, breaks: bool) -> Respon
         let _ = sender.send(end).await;
     });
     ([("content-type", "text/event-stream")], Body::from_stream(Pieces(receiver))).into_response()
+}
+
+/// A refusal of which the second half comes once it may.
+fn trickle(seen: Arc<Seen>, in_work: InWork) -> Response {
+    let (sender, receiver) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);
+    tokio::spawn(async move {
+        let _in_work = in_work;
+        let _ = sender.send(Ok("{\"error\": {\"message\": \"no\", \"type\": \"error\", \"code\": ".into())).await;
+        seen.go.acquire().await.unwrap().forget();
+        let _ = sender.send(Ok("\"rate_limit_exceeded\"}}".into())).await;
+    });
+    let body = Body::from_stream(Pieces(receiver));
+    (StatusCode::TOO_MANY_REQUESTS, [("retry-after-ms", "3600000")], body).into_response()
 }
 
 struct Pieces(mpsc::Receiver<Result<Bytes, std::io::Error>>);
