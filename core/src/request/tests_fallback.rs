@@ -225,6 +225,18 @@ fn what_waits_in_a_pause_goes_elsewhere_at_the_instant_at_which_it_is_too_long()
 }
 
 #[test]
+fn a_request_that_comes_at_the_instant_at_which_a_patience_ends_calls_the_next() {
+    let rate_limit_patience = Some(secs(10));
+    let mut choice = Choice::with(HealthConfig { rate_limit_patience, recheck: None, ..HealthConfig::default() });
+    let lease = choice.call();
+    let done = Completion { retry_after: Some(secs(9)), ..Outcome::RateLimited.into() };
+    let _ = choice.bench.machine.finish(choice.bench.now, lease, &done);
+    choice.bench.wait(choice.bench.chat);
+    choice.bench.now += secs(10);
+    assert_eq!(choice.called(), choice.bench.elsewhere);
+}
+
+#[test]
 fn if_none_is_of_use_a_request_waits_for_the_one_that_may_be_soonest() {
     let mut choice = Choice::new();
     choice.bench.take_down();

@@ -30,7 +30,8 @@ impl RequestAdmission {
     /// A resource is of no use while its provider and model is down or unavailable, or once it has answered nothing but rate limits for
     /// [`fallback_after`](crate::request::HealthConfig::fallback_after). A request that waits then is rejected with
     /// [`DenialReason::FallBack`] and has to ask again; a [`Gate`](crate::gate::Gate) does that by itself. The
-    /// [lease](crate::request::RequestLease::resource) says what is called.
+    /// [lease](crate::request::RequestLease::resource) says what is called. Without [health](crate::request::RequestConfig::health) the
+    /// first is always of use.
     ///
     /// ```
     /// # use tidegate_core::request::{Domain, Outcome, Request, RequestAdmission, RequestConfig};
@@ -82,6 +83,8 @@ impl RequestAdmission {
     /// The call that a request with fallbacks makes at `now`.
     #[cold]
     pub(super) fn choose(&mut self, now: Instant, request: &Request, fallback: FallbackId) -> Result<Request, Denial> {
+        // What fell due may end the patience with one of them.
+        self.expire(now);
         let unregistered = Denial { reason: DenialReason::Unregistered, changes_at: None };
         let list = self.shared.fallbacks.get_mut(fallback.index()).ok_or(unregistered)?;
         if list.resources[0] != request.resource {
