@@ -202,6 +202,8 @@ FAULTS = [
           "_ if granted == Granted::Before => {}", "_ if false => {}"),
     Fault("an undecided call waits for a stream of any length", "request/provider/health.rs",
           "self.last_failure + backoff::LONGEST_RETRY", "Instant::MAX"),
+    Fault("a run without its provider is complete though rows are not started", "pipeline/machine/stop.rs",
+          "Some(group) if self.rows_not_started() > 0 => {", "Some(group) if false => {"),
     Fault("rows dropped after their last retry stop no run", "pipeline/machine/absorb.rs",
           "if failure.is_some() {\n                self.record_final(true);", "if false {\n                self.record_final(true);"),
     Fault("a fallback is never used", "request/provider/mod.rs",

@@ -46,6 +46,8 @@ impl HttpClient {
             .timeout(endpoint.timeout.into())
             // A redirected POST would be repeated as a GET, and a key would travel on: an address is right or wrong.
             .redirect(reqwest::redirect::Policy::none())
+            // A call that is made again is decided on, and counted, by the core.
+            .retry(reqwest::retry::never())
             .user_agent(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
         if endpoint.bypass_proxy {
             builder = builder.no_proxy();

@@ -47,10 +47,17 @@ impl Pipeline {
     pub(super) fn conclude(&mut self, now: Instant) {
         if self.lifecycle.is_running() {
             if self.row_groups.is_exhausted() {
-                let reason = self.lifecycle.take_reason(StopReason::Completed);
-                return self.finish(now, reason);
-            }
-            if self.is_still() && self.row_groups.counts().delayed() == 0 {
+                match self.unavailable.take() {
+                    // It was closed to further row groups, and what it had in work is done or dropped.
+                    Some(group) if self.rows_not_started() > 0 => {
+                        self.stop(StopReason::ProviderUnavailable { group }, StopMode::DrainPartial);
+                    }
+                    _ => {
+                        let reason = self.lifecycle.take_reason(StopReason::Completed);
+                        return self.finish(now, reason);
+                    }
+                }
+            } else if self.is_still() && self.row_groups.counts().delayed() == 0 {
                 let reason = match self.unavailable.take() {
                     Some(group) => StopReason::ProviderUnavailable { group },
                     None => StopReason::Stuck { why: self.why_stuck() },
@@ -65,6 +72,12 @@ impl Pipeline {
                 self.finish(now, reason);
             }
         }
+    }
+
+    /// Rows of row groups that were not admitted.
+    fn rows_not_started(&self) -> u64 {
+        let pending = self.row_groups.pending();
+        pending.rows() - pending.done_rows() - self.tally.rows_in()
     }
 
     /// Whether nothing is under way: no worker, no hook, no checkpoint.
@@ -119,7 +132,7 @@ impl Pipeline {
             rows_out: tally.rows_out(),
             rows_dropped: tally.rows_dropped(),
             rows_unmade: tally.rows_unmade(),
-            rows_not_started: pending.rows() - pending.done_rows() - tally.rows_in(),
+            rows_not_started: self.rows_not_started(),
             dropped: tally.dropped().to_vec(),
             retryable: self.retryable.counts(),
             row_groups: pending.total(),

@@ -491,6 +491,16 @@ fn a_run_whose_provider_cannot_be_used_finishes_what_it_can_and_then_stops() {
 }
 
 #[test]
+fn a_run_whose_parked_rows_are_dropped_is_not_complete_while_rows_are_not_started() {
+    let mut rig = Rig::start([cell("a", &[]), cell("b", &[])], PipelineConfig { row_groups: 1, ..rows(4, 1) });
+    rig.end("a:0.0", TaskOutcome::Unavailable);
+    rig.end("b:0.0", FAILED);
+    rig.run_well();
+    assert!(is_unavailable(&rig), "{}", stop(&rig));
+    assert_eq!((rig.report().rows_dropped, rig.report().rows_not_started), (1, 3));
+}
+
+#[test]
 fn a_provider_that_cannot_be_used_is_no_failure_and_uses_up_no_retry() {
     let shutdown = PipelineConfig { shutdown_window: 2, submission_limit: 2, ..rows(4, 4) };
     let mut rig = Rig::start([cell("a", &[])], shutdown);

@@ -7,8 +7,8 @@ use alloc::format;
 use super::books::{Books, Rules};
 use super::{Check, Handover, Law, Verdict, hold};
 use crate::map::Map;
-use crate::pipeline::RunReport;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact, StopKind};
+use crate::pipeline::{RunReport, StopReason};
 
 /// The rows that came in and went out.
 #[derive(Clone, Debug, Default)]
@@ -70,6 +70,8 @@ impl Check for Balance {
 
     fn on_end(&mut self, rules: &Rules, report: &RunReport) -> Verdict {
         self.balance(report.rows_out, report.rows_dropped, report.rows_unmade)?;
+        let is_over = report.stop != StopReason::Completed || report.rows_not_started == 0;
+        hold(is_over, || format!("the run is complete, and {} rows are not started", report.rows_not_started))?;
         let reasons: u64 = report.dropped.iter().map(|count| count.rows).sum();
         let dropped = report.rows_dropped;
         hold(reasons == dropped, || format!("{dropped} rows were dropped, {reasons} of them with a reason"))?;
