@@ -164,8 +164,37 @@ pub struct Retry {
     pub(super) epoch: u32,
     /// The streak of failures that it belongs to.
     pub(super) streak: u32,
-    /// How often it has failed as a probe.
-    pub(super) failed_probes: u8,
+    pub(super) failed_probes: FailedProbes,
+}
+
+/// How often a call has failed as a probe or in an outage of less than a second, and where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(super) struct FailedProbes {
+    count: u8,
+    /// A bit for each provider and model, by its index; those of far indices are shared.
+    places: u32,
+}
+
+impl FailedProbes {
+    /// After so many a call may be a poison request.
+    const MANY: u8 = 3;
+
+    pub(super) fn and_one(self, provider: u32) -> Self {
+        Self { count: self.count.saturating_add(1), places: self.places | bit_of(provider) }
+    }
+
+    pub(super) fn are_many(self) -> bool {
+        self.count >= Self::MANY
+    }
+
+    pub(super) fn include(self, provider: u32) -> bool {
+        self.places & bit_of(provider) != 0
+    }
+}
+
+fn bit_of(provider: u32) -> u32 {
+    1 << (provider % u32::BITS)
 }
 
 /// A decision that the host carries out: the answer to a waiter, or a call to make.

@@ -61,7 +61,7 @@ pub struct HealthConfig {
     /// ten longest pauses after the last failure. At least 1; 20.
     pub calm: u32,
     /// How long an outage may last, from its first failure, before the provider counts as unavailable and everything that waits for it is
-    /// rejected; `None`: for ever. `None`.
+    /// rejected; `None`: for ever. 10 min.
     #[cfg_attr(feature = "serde", serde(rename = "patience_ms", with = "crate::millis::option"))]
     pub patience: Option<Duration>,
     /// How long a provider may answer nothing but rate limits, before it counts as unavailable, as it does at once if it asks to be left
@@ -89,7 +89,7 @@ impl Default for HealthConfig {
             longest_pause: Duration::from_secs(30),
             recovery: Duration::from_secs(1),
             calm: 20,
-            patience: None,
+            patience: Some(Duration::from_secs(600)),
             rate_limit_patience: None,
             fallback_after: Duration::from_secs(30),
             recheck: Some(Duration::from_secs(60)),

@@ -2,13 +2,13 @@
 
 use alloc::collections::VecDeque;
 
-use super::answer::{DenialReason, Effect, WaiterId};
+use super::answer::{DenialReason, Effect, FailedProbes, WaiterId};
 use super::config::RequestConfig;
 use super::correlations::Correlations;
 use super::event::{EventLog, EventPlace, RequestFact};
 use super::fallbacks::Fallbacks;
 use super::keys::{FallbackId, ResourceId};
-use super::provider::{Held, Since};
+use super::provider::{Attempt, Held, Since};
 use super::timers::Timer;
 use super::yielding::YieldingWaiters;
 use crate::budget::Usage;
@@ -31,8 +31,7 @@ pub(super) struct Waiter {
     pub(super) estimate: Usage,
     /// The run whose worker asks, if it is known.
     pub(super) run: Option<SlotKey>,
-    /// How often it has failed as a probe.
-    pub(super) failed_probes: u8,
+    pub(super) failed_probes: FailedProbes,
     /// Whether it is made again and its last failure is not decided yet: see `provider/health.rs`.
     pub(super) is_undecided: bool,
     /// Whether [`YieldingWaiters`] has an entry for it.
@@ -46,6 +45,10 @@ pub(super) struct Waiter {
 impl Waiter {
     pub(super) fn slot(&self) -> usize {
         self.slot as usize
+    }
+
+    pub(super) fn attempt(&self) -> Attempt {
+        Attempt { failed_probes: self.failed_probes, is_undecided: self.is_undecided, is_health_call: false }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::event::{EventPlace, RequestFact};
 use super::tests_health::Bench;
 use super::*;
+use crate::time::Duration;
 use alloc::vec::Vec;
 
 /// What is to be done at the next instant at which something is due.
@@ -54,9 +55,9 @@ impl Bench {
 #[test]
 fn the_last_request_that_always_fails_ends_with_its_failure_once_a_health_call_succeeds() {
     let mut bench = Bench::new();
+    bench.poison();
     let check = bench.check();
     assert!(bench.machine.set_health_calls(bench.now, check, true));
-    bench.poison();
     let Due { granted, mut health_calls, rejected } = bench.next_due();
     assert_eq!((granted.len(), health_calls.len(), rejected.len()), (0, 1, 0), "it is no probe any more");
     let lease = health_calls.pop().expect("one");
@@ -69,9 +70,9 @@ fn the_last_request_that_always_fails_ends_with_its_failure_once_a_health_call_s
 #[test]
 fn a_health_call_that_fails_keeps_the_provider_down_and_the_request_waiting() {
     let mut bench = Bench::new();
+    bench.poison();
     let check = bench.check();
     bench.machine.set_health_calls(bench.now, check, true);
-    bench.poison();
     for _ in 0..4 {
         let Due { granted, health_calls, rejected } = bench.next_due();
         assert_eq!((granted.len(), health_calls.len(), rejected.len()), (0, 1, 0));
@@ -84,24 +85,75 @@ fn a_health_call_that_fails_keeps_the_provider_down_and_the_request_waiting() {
 }
 
 #[test]
-fn another_request_that_waits_is_the_probe_and_no_health_call_is_made() {
+fn three_requests_that_wait_are_probes_and_then_a_health_call_is_whoever_else_waits() {
     let mut bench = Bench::new();
     let check = bench.check();
     bench.machine.set_health_calls(bench.now, check, true);
+    bench.take_down();
+    for _ in 0..4 {
+        bench.wait(bench.chat);
+    }
+    for _ in 0..3 {
+        let Due { mut granted, health_calls, .. } = bench.next_due();
+        assert_eq!((granted.len(), health_calls.len()), (1, 0));
+        bench.fail_and_wait(granted.pop().expect("one"));
+    }
+    let Due { granted, mut health_calls, rejected } = bench.next_due();
+    assert_eq!((granted.len(), health_calls.len(), rejected.len()), (0, 1, 0));
+    bench.end(health_calls.pop().expect("one"), Outcome::Success);
+    let Due { granted, rejected, .. } = bench.due();
+    assert_eq!(
+        (bench.health(), granted.len(), rejected.len()),
+        (HealthState::Healthy, 1, 0),
+        "nobody was three probes"
+    );
+}
+
+#[test]
+fn an_outage_that_a_health_call_ended_makes_the_next_one_no_longer() {
+    let mut bench = Bench::new();
     bench.poison();
-    bench.wait(bench.embedding);
-    let Due { mut granted, health_calls, .. } = bench.next_due();
-    assert_eq!((granted.len(), health_calls.len()), (1, 0));
-    bench.end(granted.pop().expect("one"), Outcome::Success);
-    assert_eq!(bench.due().rejected, [DenialReason::FailureStands]);
+    let check = bench.check();
+    bench.machine.set_health_calls(bench.now, check, true);
+    let Due { mut health_calls, .. } = bench.next_due();
+    bench.end(health_calls.pop().expect("one"), Outcome::Success);
+    bench.due();
+    let begins = bench.now;
+    for _ in 0..5 {
+        let lease = bench.try_one(bench.chat).expect("it is healthy");
+        bench.end(lease, Outcome::ConnectionFailed);
+        bench.at(bench.now + Duration::from_millis(300));
+    }
+    bench.now = begins + Duration::from_millis(1_200);
+    let HealthState::Down { since, probe_at } = bench.health() else { panic!("it is down") };
+    assert_eq!(since, begins, "its patience begins anew, too");
+    let pause = probe_at - bench.now;
+    assert!(pause <= Duration::from_millis(600), "the first pause, and a fifth of it: {pause}");
+}
+
+#[test]
+fn a_health_call_decides_whose_fault_a_failure_was_when_nothing_else_is_out() {
+    for (outcome, expected) in [(Outcome::Success, 1), (Outcome::RateLimited, 1), (Outcome::ProviderFailure, 0)] {
+        let mut bench = Bench::new();
+        let check = bench.check();
+        bench.machine.set_health_calls(bench.now, check, true);
+        let lease = bench.try_one(bench.chat).expect("it is healthy");
+        bench.fail_and_wait(lease);
+        let Due { granted, mut health_calls, rejected } = bench.next_due();
+        assert_eq!((granted.len(), health_calls.len(), rejected.len()), (0, 1, 0), "not the call itself");
+        bench.end(health_calls.pop().expect("one"), outcome);
+        let Due { granted, rejected, .. } = bench.due();
+        assert_eq!((granted.len(), rejected.len()), (0, expected), "{outcome:?}");
+        assert!(rejected.iter().all(|reason| *reason == DenialReason::FailureStands));
+    }
 }
 
 #[test]
 fn a_health_call_that_is_cancelled_is_due_again_and_none_is_asked_for_where_the_host_makes_none() {
     let mut bench = Bench::new();
+    bench.poison();
     let check = bench.check();
     bench.machine.set_health_calls(bench.now, check, true);
-    bench.poison();
     let Due { mut health_calls, .. } = bench.next_due();
     bench.end(health_calls.pop().expect("one"), Outcome::LocalCancelled);
     let Due { mut health_calls, .. } = bench.due();
@@ -133,9 +185,9 @@ fn a_host_that_begins_to_make_health_calls_while_one_is_due_is_asked_at_once() {
 #[test]
 fn a_rate_limit_of_a_health_call_proves_nothing_about_the_request_that_waits() {
     let mut bench = Bench::new();
+    bench.poison();
     let check = bench.check();
     bench.machine.set_health_calls(bench.now, check, true);
-    bench.poison();
     let Due { mut health_calls, .. } = bench.next_due();
     bench.end(health_calls.pop().expect("one"), Outcome::RateLimited);
     let Due { granted, rejected, .. } = bench.due();

@@ -106,7 +106,7 @@ fn describe(models: &Providers) -> String {
 
 /// A provider in a few words.
 fn description(provider: &ProviderSpec) -> String {
-    let ProviderSpec { capacity, overload, latency, requests, tokens, neighbour, outages, faults } = provider;
+    let ProviderSpec { capacity, overload, latency, requests, tokens, neighbour, outages, closures, faults } = provider;
     let mut text = match capacity {
         Capacity::Constant { slots } => format!("{slots} calls at once"),
         Capacity::WarmUp { slots, warm_up } => format!("1 to {slots} calls at once in {}", short(*warm_up)),
@@ -133,6 +133,11 @@ fn description(provider: &ProviderSpec) -> String {
         0 => Ok(()),
         1 => write!(text, ", an outage"),
         more => write!(text, ", {more} outages"),
+    };
+    let _ = match closures.len() {
+        0 => Ok(()),
+        1 => write!(text, ", a closure"),
+        more => write!(text, ", {more} closures"),
     };
     if faults.is_some() {
         text.push_str(", faults");

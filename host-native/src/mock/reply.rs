@@ -8,7 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use tidegate_core::runtime::Timer;
-use tidegate_core::sim::provider::{Answer, Flaw, RateLeft};
+use tidegate_core::sim::provider::{Answer, Flaw, RateLeft, Rejection};
 use tidegate_core::time::{Duration, Instant};
 
 use super::headers::{tell_rates, tell_retry_after};
@@ -69,6 +69,16 @@ pub(super) async fn carry_out(
             let mut response = Refusal::new(status, kind, "rate_limit_exceeded", message).into_response();
             tell_retry_after(response.headers_mut(), retry_after);
             response
+        }
+        (Answer::Reject { because }, _) => {
+            service.tell(&model.id, &format!("{}: {}", because.status(), because.code()));
+            let status = StatusCode::from_u16(because.status()).unwrap_or(StatusCode::FORBIDDEN);
+            let (kind, message) = match because {
+                Rejection::KeyRefused => ("authentication_error", "the key was revoked".to_owned()),
+                Rejection::QuotaExhausted => ("insufficient_quota", "the account has no quota left".to_owned()),
+                _ => ("invalid_request_error", format!("the model `{}` does not exist", model.id)),
+            };
+            Refusal::new(status, kind, because.code(), message).into_response()
         }
         (Answer::Fail { status, at }, _) => {
             service.tell(&model.id, &format!("{status}: failed"));

@@ -148,7 +148,7 @@ impl Line {
             Answer::Spoil { flaw, at } => Answer::Spoil { flaw, at: shifted(at) },
             Answer::Fail { status, at } => Answer::Fail { status, at: shifted(at) },
             Answer::Hang { until } => Answer::Hang { until: shifted(until) },
-            Answer::Refuse { .. } => answer,
+            Answer::Refuse { .. } | Answer::Reject { .. } => answer,
         }
     }
 
@@ -159,6 +159,7 @@ impl Line {
             spoilt: past.spoilt + own.spoilt,
             refused: past.refused + own.refused,
             refused_by_rate: past.refused_by_rate + own.refused_by_rate,
+            closed: past.closed + own.closed,
             failed: past.failed + own.failed,
             hung: past.hung + own.hung,
             finished: past.finished + own.finished,

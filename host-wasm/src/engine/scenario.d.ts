@@ -42,6 +42,12 @@ export interface Scenario {
   shutdown_rate?: number | "never";
   /** How long a model may answer nothing but rate limits before the run stops without the rows that need it [10 min]. */
   rate_limit_patience_ms?: Millis | "never";
+  /** How long a model may be down before the run stops without the rows that need it [10 min]. */
+  outage_patience_ms?: Millis | "never";
+  /** How long after it became unavailable a model is tried again, above 0 [never]. */
+  recheck_ms?: Millis | null;
+  /** Whether somebody makes the health calls that admission asks for [no]. */
+  health_calls?: boolean;
   /** Answers of one fairness group that are judged together for a warning, 1 to 65536 [20]. */
   degraded_window?: number;
   /** The share of failures that may pass at which a provider counts as degraded [0.5]. */
@@ -238,6 +244,8 @@ export interface ProviderSpec {
   neighbour?: { low_share: number; high_share: number; period_ms: Millis } | null;
   /** Outages in order of time, none overlapping [none]. */
   outages?: Outage[];
+  /** Times in which it refuses every call, in order, none overlapping [none]. */
+  closures?: Closure[];
   /** Faults of single calls [none]. */
   faults?: Faults | null;
 }
@@ -265,6 +273,13 @@ export type Latency =
 export interface Rate {
   per_minute: number;
   burst?: number | null;
+}
+
+/** A revoked key, an empty account or a model that is gone: every call is refused, for so long or for ever. */
+export interface Closure {
+  starts_at_ms: Millis;
+  lasts_ms?: Millis | null;
+  because: "key_refused" | "quota_exhausted" | "model_not_found";
 }
 
 /** Errors, then silence, then a recovery in which the capacity comes back. */

@@ -6,7 +6,9 @@ use tidegate_core::limit::{LimitChoice, TideConfig, VegasConfig};
 use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice, Strategy};
 use tidegate_core::request::AimdConfig;
 use tidegate_core::sim::latency::{Latency, Tail};
-use tidegate_core::sim::provider::{Capacity, Faults, Neighbour, Outage, Overload, ProviderSpec, Rate, Step};
+use tidegate_core::sim::provider::{
+    Capacity, Closure, Faults, Neighbour, Outage, Overload, ProviderSpec, Rate, Rejection, Step,
+};
 use tidegate_core::sim::rng::Rng;
 use tidegate_core::sim::scenario::{
     Answering, Change, Holder, Intervention, Model, PreBatch, Scenario, ScenarioColumn,
@@ -26,6 +28,7 @@ const TENANTS: u64 = 8;
 const RESUMED: u64 = 9;
 const FALLBACKS: u64 = 10;
 const OUTAGES: u64 = 11;
+const HEALTH: u64 = 12;
 
 /// The scenario of a seed.
 #[must_use]
@@ -53,6 +56,7 @@ pub fn draw(seed: u64) -> Scenario {
     fallbacks(&mut chance(FALLBACKS), &mut scenario);
     let chance = &mut chance(OUTAGES);
     scenario.models.iter_mut().for_each(|model| model.provider.outages = outages(chance));
+    health(&mut Chance(root.fork(HEALTH)), &mut scenario);
     scenario
 }
 
@@ -253,6 +257,7 @@ fn provider(chance: &mut Chance) -> ProviderSpec {
             Neighbour { low_share: high_share * chance.0.unit_f64(), high_share, period: chance.millis(20, 1_000) }
         }),
         outages: Vec::new(),
+        closures: Vec::new(),
         faults: chance.some(15, faults),
     }
 }
@@ -319,6 +324,42 @@ fn outages(chance: &mut Chance) -> Vec<Outage> {
         });
     }
     outages
+}
+
+/// What the run bears of its models, who finds out how they are, requests that nobody can answer, and models that refuse every call for a
+/// while or for ever.
+fn health(chance: &mut Chance, scenario: &mut Scenario) {
+    if chance.percent(25) {
+        scenario.outage_patience = chance.some(80, any_length);
+    }
+    scenario.recheck = chance.some(20, |chance| chance.millis(50, 5_000));
+    scenario.health_calls = chance.percent(35);
+    // Such a request that is left as the last one waits until the patience is over, without health calls, or if it is refused for its rate
+    // every other time.
+    let ends = scenario.rate_limit_patience.is_some() && (scenario.health_calls || scenario.outage_patience.is_some());
+    for column in scenario.columns.iter_mut().filter(|column| ends && column.model.is_some()) {
+        column.poison_share = chance.share(20, 0.3);
+    }
+    scenario.models.iter_mut().for_each(|model| model.provider.closures = closures(chance));
+}
+
+fn closures(chance: &mut Chance) -> Vec<Closure> {
+    let count = if chance.percent(12) { chance.from(1, 3) } else { 0 };
+    let mut closures: Vec<Closure> = Vec::new();
+    for _ in 0..count {
+        let before = match closures.last() {
+            None => Duration::ZERO,
+            Some(Closure { lasts: None, .. }) => break,
+            Some(Closure { starts_at, lasts: Some(lasts), .. }) => *starts_at + *lasts,
+        };
+        let all = [Rejection::KeyRefused, Rejection::QuotaExhausted, Rejection::ModelNotFound];
+        closures.push(Closure {
+            starts_at: before + chance.millis(0, 500),
+            lasts: chance.some(70, any_length),
+            because: *chance.one_of(&all),
+        });
+    }
+    closures
 }
 
 /// From a millisecond to a minute; as many below a quarter of a second as above.

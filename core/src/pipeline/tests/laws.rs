@@ -103,6 +103,8 @@ struct Weather {
     unspawned: u64,
     /// Nobody answers anything but rate limits.
     storm: bool,
+    /// A provider that cannot be used any more.
+    unavailable: u64,
 }
 
 impl Weather {
@@ -118,12 +120,16 @@ impl Weather {
             lost: rng.below(5),
             unspawned: rng.below(4),
             storm,
+            unavailable: 0,
         }
     }
 
     fn end(&self, rng: &mut Rng) -> Result<TaskOutcome, FatalError> {
         if self.storm && rng.below(60) > 0 {
             return Ok(rate_limited(Duration::from_millis(rng.below(900))));
+        }
+        if self.unavailable > 0 && rng.below(100) < self.unavailable {
+            return Ok(TaskOutcome::Unavailable);
         }
         if rng.below(100) < self.skipped {
             return Ok(TaskOutcome::Skipped);
@@ -165,6 +171,8 @@ struct Checker {
     skipped: BTreeSet<Id>,
     /// Tasks that can have no further try.
     failed: BTreeSet<Id>,
+    /// Tasks whose provider cannot be used any more.
+    parked: BTreeSet<Id>,
     /// The latest place in the line of each ordered column.
     places: BTreeMap<ColumnId, (u32, Option<u32>)>,
     /// Row groups whose pre-batch hook is over, and the rows it left out.
@@ -212,7 +220,8 @@ impl Checker {
             task.attempt == 1 || self.tries.contains(&(id.0, id.1, id.2, task.attempt - 1)),
             "{task:?} skips a try"
         );
-        assert!(!self.done.contains(&id) && !self.failed.contains(&id), "{task:?} after its end");
+        let is_over = [&self.done, &self.failed, &self.parked].into_iter().any(|ended| ended.contains(&id));
+        assert!(!is_over, "{task:?} after its end");
         assert!(!config.done_row_groups.contains(&task.row_group), "{task:?} of a row group that is done");
         let is_kept = task.row.is_some_and(|row| !missing_of(config, task.row_group, task.rows).contains(&row));
         assert!(!is_kept, "{task:?} of a row that an earlier run has made");
@@ -265,6 +274,7 @@ impl Checker {
             Ok(TaskOutcome::Success) => drop(self.done.insert(id)),
             Ok(TaskOutcome::Skipped) => drop((self.done.insert(id), self.skipped.insert(id))),
             Ok(TaskOutcome::Failed(_)) => drop(self.failed.insert(id)),
+            Ok(TaskOutcome::Unavailable) => drop(self.parked.insert(id)),
             _ => {}
         }
     }
@@ -297,6 +307,16 @@ impl Checker {
             assert!(column.tasks.skipped <= self.skipped.iter().filter(of).count() as u64, "{column:?}");
             assert!(column.tasks.skipped_with_upstream == 0 || definition.skips_with_upstream, "{column:?}");
         }
+        for (row_group, column, row) in &self.parked {
+            let group = rig.handed_out.iter().find(|group| group.row_group == *row_group);
+            // Another column may have dropped it since.
+            let lives = group.is_none_or(|group| match row {
+                Some(row) => group.live.contains(row),
+                None => !group.live.is_empty(),
+            });
+            let is_told = report.stop != StopReason::Completed || !lives;
+            assert!(is_told, "{:?} without column {column:?}, row {row:?} of {row_group}", report.stop);
+        }
         if report.is_complete() {
             assert_eq!((report.rows_not_started, report.rows_unmade), (0, 0));
             assert_eq!(rig.handed_out.len() + config.done_row_groups.len(), report.row_groups as usize);
@@ -322,12 +342,15 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
     if columns.iter().all(|column| column.strategy != Strategy::FullColumn) {
         config.missing_rows = random_missing_rows(&mut rng, &config);
     }
-    let weather = Weather::random(&mut rng);
+    let mut weather = Weather::random(&mut rng);
     let cancel_at = (rng.below(5) == 0).then(|| rng.below(60));
     let wind_down_at = (rng.below(6) == 0).then(|| rng.below(60));
     let drain_at = (rng.below(6) == 0).then(|| rng.below(60));
     let bad_disk = rng.below(12) == 0;
     let bad_hooks = rng.below(6) == 0;
+    if rng.below(6) == 0 {
+        weather.unavailable = 1 + rng.below(20);
+    }
     let mut rig = Rig::start_with(columns, config.clone(), if is_watched { Interest::ALL } else { Interest::NONE });
     let mut checker = Checker::default();
     let mut books = is_watched.then(Books::default);

@@ -70,10 +70,6 @@ impl RequestAdmission {
 
     fn stand_in_line(&mut self, now: Instant, request: &Request, retry: Retry) -> Result<Located, Denial> {
         let at = self.locate(now, request)?;
-        if at.provider != retry.provider as usize {
-            // How it failed elsewhere says nothing of it here.
-            return Ok(at);
-        }
         let is_undecided = match self.providers[at.provider].standing(retry) {
             RetryStanding::FailureStands => {
                 return Err(Denial { reason: DenialReason::FailureStands, changes_at: None });
@@ -81,7 +77,10 @@ impl RequestAdmission {
             RetryStanding::Undecided => true,
             RetryStanding::Preserved => false,
         };
-        Ok(Located { attempt: Attempt { failed_probes: retry.failed_probes, is_undecided }, ..at })
+        Ok(Located {
+            attempt: Attempt { failed_probes: retry.failed_probes, is_undecided, is_health_call: false },
+            ..at
+        })
     }
 }
 
@@ -118,8 +117,8 @@ impl RequestAdmission {
     /// Says that the host makes health calls of a provider and model under `resource`, most often one of the domain
     /// [`Healthcheck`](crate::request::Domain::Healthcheck), or that it does no longer.
     ///
-    /// While it does, a call that has failed as a probe three times is no probe any more. If no other waits, the host is asked for a
-    /// [health call](crate::request::Effect::HealthCall). Its lease is released like any other; released as local cancelled, it is due
+    /// While it does, it is asked for a [health call](crate::request::Effect::HealthCall) where that says more than the calls that wait:
+    /// when three probes of an outage have failed, and when nothing else is out that could decide whose fault a failure was. Its lease is released like any other; released as local cancelled, it is due
     /// again at once. Returns whether this controller made the resource.
     pub fn set_health_calls(&mut self, now: Instant, resource: ResourceId, makes_them: bool) -> bool {
         let now = self.begin(now);
@@ -154,7 +153,16 @@ impl RequestAdmission {
                 }
             }
             // They are preserved from now on, and wait like all others.
-            Change::Cleared | Change::Down { .. } => drop(self.providers[at].take_undecided(&mut self.shared)),
+            Change::Down { .. } => drop(self.providers[at].take_undecided(&mut self.shared)),
+            Change::Cleared => {
+                for key in self.providers[at].take_undecided(&mut self.shared) {
+                    let Some(waiter) = self.shared.waiters.get_mut(key) else { continue };
+                    waiter.failed_probes = waiter.failed_probes.and_one(at as u32);
+                    if self.providers[at].charges(waiter) {
+                        self.reject(now, key, DenialReason::FailureStands);
+                    }
+                }
+            }
             Change::Recovered { .. } => {
                 for key in self.waiters_of(at, |waiter| self.providers[at].charges(waiter)) {
                     self.reject(now, key, DenialReason::FailureStands);

@@ -375,7 +375,7 @@ impl RequestAdmission {
         if provider.would_spend_ahead(at.slot) {
             return Err(provider.overtaking(now, at.slot));
         }
-        Ok(provider.grant(now, at.slot, request.estimate, 0, &mut self.shared))
+        Ok(provider.grant(now, at.slot, request.estimate, Attempt::default(), &mut self.shared))
     }
 
     #[cold]

@@ -34,11 +34,16 @@
 //! counted against it. That holds too where the streak ended before `quiet` was over: a short outage costs no row either. A failure
 //! of a shorter streak is *undecided* until the streak ends. If an answer ends it, the failure stands: it was the call's own. Undecided
 //! calls wait for that. Where nothing else is out that could decide it, one of them is made again: 1, 2, 4, ... s after the latest
-//! failure; and a minute after it, whatever is out: an answer may take as long as it likes.
+//! failure; and a minute after it, whatever is out: an answer may take as long as it likes. Where an answer comes while it is out again,
+//! its first failure stands, whatever becomes of it.
 //!
-//! A *poison request* fails whenever it is made. If it is a probe, it keeps a provider down that is up. After [`CHARGED_PROBES`] failed
-//! probes its failure stands as soon as another call succeeds. Where the host makes *health calls*, such a request is no probe any more:
-//! others are, or a health call, so that the last request that is left ends, too.
+//! A *poison request* fails whenever it is made. If it is a probe, it keeps a provider down that is up; and several of them make a short
+//! outage, again and again. After three failed probes or short outages, of one provider or of several, its failure stands as soon as
+//! another call succeeds where it was in one.
+//!
+//! Where the host makes *health calls*, the smallest there are, the last requests that are left end soon, too, if they are poison: it is a
+//! health call that decides undecided calls when nothing else is out, and the probe after three others that failed, or where only such
+//! requests wait. A success of it says that the outage was none, and the next one begins from scratch.
 
 #[cfg(test)]
 mod tests;
@@ -48,14 +53,15 @@ use core::hash::Hasher;
 use crate::backoff;
 use crate::call::Outcome;
 use crate::portable_hasher::PortableHasher;
-use crate::request::answer::{AfterCall, Retry};
+use crate::request::answer::{AfterCall, FailedProbes, Retry};
 use crate::request::config::HealthConfig;
 use crate::request::keys::ProviderModelId;
+use crate::request::provider::serve::Attempt;
 use crate::request::snapshot::{HealthState, UnavailableCause};
 use crate::time::{Duration, Instant};
 
-/// After so many failed probes of one call, its failure stands once another call succeeds.
-const CHARGED_PROBES: u8 = 3;
+/// So many probes of an outage are calls that wait. Where the host makes health calls, these follow.
+const PROBES: u32 = 3;
 
 /// After so many longest pauses without a failure, the next outage begins with the first pause again.
 const CALM_PAUSES: u64 = 10;
@@ -92,8 +98,8 @@ pub(super) struct Health {
     successes: u32,
     /// Whether a success brought it back.
     is_proven: bool,
-    /// How often the call that is out as the probe has failed as one before.
-    failed_probes: u8,
+    /// Probes of this outage that failed.
+    probes_failed: u32,
     /// What followed from the last end of a call that was not plain.
     last_end: CallEnd,
 }
@@ -119,9 +125,15 @@ enum Phase {
     },
 }
 
-/// What a lease remembers of the health at its grant: the epoch. While a probe is out, no other lease of its epoch is.
+/// What a lease remembers of the health at its grant. While a probe is out, no other lease of its epoch is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::request) struct Mark(u32);
+pub(in crate::request) struct Mark {
+    epoch: u32,
+    /// The streak that its call has failed in before, if that was not decided.
+    undecided_in: Option<u32>,
+    failed_probes: FailedProbes,
+    is_health_call: bool,
+}
 
 /// What follows from the end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,7 +213,7 @@ impl Health {
             pauses: 0,
             successes: 0,
             is_proven: false,
-            failed_probes: 0,
+            probes_failed: 0,
             last_end: CallEnd::PLAIN,
         }
     }
@@ -217,6 +229,11 @@ impl Health {
     /// Whether a call that goes out now is a probe.
     pub(super) fn is_probed(&self) -> bool {
         !matches!(self.phase, Phase::Healthy | Phase::Suspected { .. })
+    }
+
+    /// Whether the next probe is a health call, if there are any: so many others have failed.
+    pub(super) fn wants_health_call(&self) -> bool {
+        self.is_probed() && self.probes_failed >= PROBES
     }
 
     /// Whether calls are rejected at `now`.
@@ -301,26 +318,28 @@ impl Health {
 
 /// Calls.
 impl Health {
-    /// One more call is out. It was not [closed](Self::is_closed). `failed_probes`: those that it was before.
+    /// One more call is out. It was not [closed](Self::is_closed).
     #[inline]
-    pub(super) fn grant(&mut self, now: Instant, failed_probes: u8) -> Mark {
+    pub(super) fn grant(&mut self, now: Instant, attempt: Attempt) -> Mark {
         match self.phase {
             Phase::Healthy => {}
             Phase::Suspected { .. } => self.suspect(now),
-            _ => self.probe(now, failed_probes),
+            _ => self.probe(now),
         }
-        Mark(self.epoch)
+        let Attempt { failed_probes, is_undecided, is_health_call } = attempt;
+        let undecided_in = is_undecided.then_some(self.streaks_ended);
+        Mark { epoch: self.epoch, undecided_in, failed_probes, is_health_call }
     }
 
     #[cold]
-    fn probe(&mut self, now: Instant, failed_probes: u8) {
+    fn probe(&mut self, now: Instant) {
         if let Phase::Unavailable { cause, .. } = self.phase
             && cause != UnavailableCause::Outage
         {
             // It answered: an outage that the probe meets is a new one.
             (self.failing_since, self.pauses) = (now, 0);
         }
-        (self.phase, self.failed_probes) = (Phase::Probing, failed_probes);
+        self.phase = Phase::Probing;
     }
 
     /// The next call goes out a while after `now`.
@@ -350,21 +369,28 @@ impl Health {
     #[cold]
     fn judge(&mut self, now: Instant, mark: Mark, outcome: Outcome, retry_after: Option<Duration>) -> CallEnd {
         let granted = match self.phase {
-            _ if mark.0 != self.epoch => Granted::Before,
+            _ if mark.epoch != self.epoch => Granted::Before,
             Phase::Probing => Granted::AsProbe,
             _ => Granted::InEpoch,
         };
         let is_failure = outcome.is_counted_failure();
         let is_hidden = is_failure && (granted != Granted::InEpoch || self.streak > 0);
-        let failed_probes = if granted == Granted::AsProbe { self.failed_probes.saturating_add(1) } else { 0 };
+        let failed_probes = match granted {
+            Granted::AsProbe => mark.failed_probes.and_one(self.provider),
+            _ => mark.failed_probes,
+        };
         let is_fatal = UnavailableCause::of(outcome).is_some();
         let is_refused = outcome == Outcome::RateLimited || is_fatal;
-        let change = self.change(now, granted, outcome, retry_after);
+        let change = self.change(now, granted, outcome, retry_after, mark.is_health_call);
+        let had_failed =
+            mark.epoch == self.epoch && mark.undecided_in.is_some_and(|streak| streak != self.streaks_ended);
         let after = if self.is_unavailable(now) && (is_failure || is_refused) {
             AfterCall::Unavailable
+        } else if is_failure && had_failed {
+            AfterCall::Final
         } else if is_failure || is_fatal {
             let streak = self.streaks_ended;
-            AfterCall::Retry(Retry { provider: self.provider, epoch: mark.0, streak, failed_probes })
+            AfterCall::Retry(Retry { provider: self.provider, epoch: mark.epoch, streak, failed_probes })
         } else {
             AfterCall::Final
         };
@@ -373,7 +399,8 @@ impl Health {
 
     /// How a call stands that is made again.
     pub(super) fn standing(&self, retry: Retry) -> RetryStanding {
-        if retry.epoch != self.epoch {
+        // How it failed elsewhere decides nothing here.
+        if retry.provider != self.provider || retry.epoch != self.epoch {
             let is_charged = self.charges(retry.failed_probes) && self.is_healthy();
             return if is_charged { RetryStanding::FailureStands } else { RetryStanding::Preserved };
         }
@@ -381,18 +408,20 @@ impl Health {
         if is_undecided { RetryStanding::Undecided } else { RetryStanding::FailureStands }
     }
 
-    /// Whether the failure of a call that was so many failed probes stands, now that the provider is back.
-    pub(super) fn charges(&self, failed_probes: u8) -> bool {
-        self.is_proven && Self::is_suspicious(failed_probes)
-    }
-
-    /// Whether a call that was so many failed probes may be a poison request.
-    pub(super) fn is_suspicious(failed_probes: u8) -> bool {
-        failed_probes >= CHARGED_PROBES
+    /// Whether the failure of a call that was these probes stands, now that the provider is back.
+    pub(super) fn charges(&self, failed_probes: FailedProbes) -> bool {
+        self.is_proven && failed_probes.are_many() && failed_probes.include(self.provider)
     }
 
     /// What the end of a call changes.
-    fn change(&mut self, now: Instant, granted: Granted, outcome: Outcome, retry_after: Option<Duration>) -> Change {
+    fn change(
+        &mut self,
+        now: Instant,
+        granted: Granted,
+        outcome: Outcome,
+        retry_after: Option<Duration>,
+        is_health_call: bool,
+    ) -> Change {
         let is_too_long = |pause| self.config.rate_limit_patience.is_some_and(|patience| pause >= patience);
         match outcome {
             // Since its grant a person may have changed the key, or the provider its mind.
@@ -415,8 +444,11 @@ impl Health {
         }
         match granted {
             Granted::AsProbe if outcome.is_local() => self.make_due(now),
-            Granted::AsProbe if outcome.is_counted_failure() => self.go_down(now, retry_after),
-            Granted::AsProbe => self.recover(outcome),
+            Granted::AsProbe if outcome.is_counted_failure() => {
+                self.probes_failed += 1;
+                self.go_down(now, retry_after)
+            }
+            Granted::AsProbe => self.recover(outcome, is_health_call),
             Granted::Before if outcome == Outcome::Success && matches!(self.phase, Phase::Down { .. }) => {
                 self.make_due(now)
             }
@@ -437,6 +469,7 @@ impl Health {
         }
         if was_suspected {
             self.epoch += 1;
+            self.is_proven = outcome == Outcome::Success;
             return Change::Cleared;
         }
         self.streaks_ended += u32::from(has_streak);
@@ -526,6 +559,7 @@ impl Health {
         let since = self.failing_since;
         self.epoch += 1;
         (self.streak, self.pauses, self.is_proven, self.limited_since) = (0, 0, false, None);
+        self.probes_failed = 0;
         self.phase = Phase::Healthy;
         Change::Recovered { since }
     }
@@ -535,12 +569,16 @@ impl Health {
         Change::ProbeDue
     }
 
-    fn recover(&mut self, outcome: Outcome) -> Change {
+    fn recover(&mut self, outcome: Outcome, is_health_call: bool) -> Change {
         self.epoch += 1;
         self.phase = Phase::Healthy;
         self.is_proven = outcome == Outcome::Success;
         self.successes = u32::from(self.is_proven);
         self.has_succeeded = self.is_proven;
+        self.probes_failed = 0;
+        if self.is_proven && is_health_call {
+            self.pauses = 0;
+        }
         Change::Recovered { since: self.failing_since }
     }
 

@@ -6,7 +6,7 @@ use super::{Block, ProviderModel, Since, TaskSide, reborrow};
 use crate::budget::Usage;
 use crate::fair_queue::{Eligibility, GroupId as QueueGroup, Selection};
 use crate::id::SlotKey;
-use crate::request::answer::{Denial, DenialReason, Effect, RequestLease};
+use crate::request::answer::{Denial, DenialReason, Effect, FailedProbes, RequestLease};
 use crate::request::keys::Request;
 use crate::request::shared::{Shared, Waiter};
 use crate::request::yielding::{YieldState, YieldingWaiter};
@@ -15,10 +15,11 @@ use crate::time::Instant;
 /// What is to be known of a call that is made again. The default is one that is made for the first time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::request) struct Attempt {
-    /// How often it has failed as a probe.
-    pub(in crate::request) failed_probes: u8,
+    pub(in crate::request) failed_probes: FailedProbes,
     /// Whether its last failure is not decided yet.
     pub(in crate::request) is_undecided: bool,
+    /// Whether the host makes it to find out how the provider is.
+    pub(in crate::request) is_health_call: bool,
 }
 
 /// What comes next at a provider and model.
@@ -26,7 +27,7 @@ pub(in crate::request) struct Attempt {
 enum Next {
     /// This waiter could go.
     Waiter(Selection, SlotKey),
-    /// A health call: the calls that wait were probes too often.
+    /// A health call: it says more than the calls that wait.
     HealthCall,
     Nothing,
 }
@@ -60,7 +61,7 @@ impl ProviderModel {
             return None;
         }
         self.queue.fair.serve_directly(group, 1.0);
-        let lease = self.grant(now, slot, request.estimate, 0, shared);
+        let lease = self.grant(now, slot, request.estimate, Attempt::default(), shared);
         if shared.events.is_on() {
             self.emit_direct(now, slot, lease.id, shared);
         }
@@ -74,12 +75,12 @@ impl ProviderModel {
         now: Instant,
         slot: usize,
         estimate: Usage,
-        failed_probes: u8,
+        attempt: Attempt,
         shared: &mut Shared,
     ) -> RequestLease {
         let mark = match &mut self.health {
             None => Mark::default(),
-            Some(health) => health.grant(now, failed_probes),
+            Some(health) => health.grant(now, attempt),
         };
         let resource = &mut self.resources[slot];
         let held = resource.grant(now, mark, estimate, shared.events.is_on());
@@ -109,7 +110,10 @@ impl ProviderModel {
 impl ProviderModel {
     /// The first waiter that could go at `now`. Serves nothing. A yielded waiter has resumed if `tasks` are at hand.
     fn select(&mut self, now: Instant, mut tasks: TaskSide<'_>, shared: &mut Shared) -> Next {
-        let spares_suspicious = self.health_calls.is_some() && self.health.as_deref().is_some_and(Health::is_probed);
+        let made = self.health.as_deref().filter(|_| self.health_calls.is_some());
+        let spares_suspicious = made.is_some_and(Health::is_probed);
+        let spares_all = made.is_some_and(Health::wants_health_call);
+        let spares_undecided = made.is_some() && self.in_flight == 0;
         let mut has_spared = false;
         let common = self.common_block(now);
         let health = self.health.as_deref().filter(|_| !self.undecided.is_empty());
@@ -133,7 +137,10 @@ impl ProviderModel {
             if block.is_some() {
                 return Eligibility::ClassBlocked(resource.place.blocked_set);
             }
-            if spares_suspicious && Health::is_suspicious(waiter.failed_probes) {
+            let is_spared = spares_all
+                || spares_suspicious && waiter.failed_probes.are_many()
+                || spares_undecided && waiter.is_undecided;
+            if is_spared {
                 has_spared = true;
                 return Eligibility::Skip;
             }
@@ -189,7 +196,7 @@ impl ProviderModel {
             }
             let Some(waiter) = shared.waiters.remove(key) else { break };
             self.forget_waiter(key, &waiter, shared);
-            let lease = self.grant(now, waiter.slot(), waiter.estimate, waiter.failed_probes, shared);
+            let lease = self.grant(now, waiter.slot(), waiter.estimate, waiter.attempt(), shared);
             self.block_if_full(now, waiter.slot());
             let id = shared.waiter_id(key);
             if shared.events.is_on() {
@@ -204,11 +211,12 @@ impl ProviderModel {
         answer
     }
 
-    /// Lets a health call out as the probe.
+    /// Lets a health call out.
     #[cold]
     fn make_health_call(&mut self, now: Instant, shared: &mut Shared) {
         let Some(slot) = self.health_calls else { return };
-        let lease = self.grant(now, slot, Usage::default(), 0, shared);
+        let attempt = Attempt { is_health_call: true, ..Attempt::default() };
+        let lease = self.grant(now, slot, Usage::default(), attempt, shared);
         if shared.events.is_on() {
             self.emit_granted(now, slot, None, lease.id, shared);
         }
@@ -242,7 +250,7 @@ impl ProviderModel {
         joining: &Joining,
         shared: &mut Shared,
     ) -> SlotKey {
-        let Joining { slot, group, attempt: Attempt { failed_probes, is_undecided }, run, yielding, deadline } =
+        let Joining { slot, group, attempt: Attempt { failed_probes, is_undecided, .. }, run, yielding, deadline } =
             *joining;
         let Request { resource, estimate, .. } = *request;
         let key = shared.waiters.insert(Waiter {

@@ -22,9 +22,9 @@ pub(super) struct Joined {
 }
 
 /// Run, task and try.
-type Execution = (u32, Option<u64>, Option<u32>);
+pub(super) type Execution = (u32, Option<u64>, Option<u32>);
 
-fn execution(about: &Correlation) -> Execution {
+pub(super) fn execution(about: &Correlation) -> Execution {
     (about.run, about.task, about.attempt)
 }
 

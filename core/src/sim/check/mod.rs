@@ -13,13 +13,13 @@
 //! | `caps` | the limits of resources, of workers and of row groups hold |
 //! | `calls` | no more calls are out than the model bears, and the run leaves none behind |
 //! | `joined` | a call names the execution of the task that makes it, and a worker has that task |
-//! | `outages` | a provider that is down is left alone but for one probe at a time, and one that fails is taken down |
+//! | `outages` | a provider that is down is left alone but for one probe at a time, one that fails is taken down, and no task pays for it |
 //! | `room` | no call waits while its model has room for it, whatever else waits |
 //! | `leases` | no worker starts without a lease, none ends twice, and all leases come back |
 //! | `fifo` | tasks that ask for the same in the same fairness group start in the order they came |
 //! | `hooks` | hooks are called once and in their place, and rows that one left out are gone |
 //! | `checkpoints` | a row group is saved once, when every row of it is complete or dropped, or by a stop in part; each leaves once, saved or discarded |
-//! | `rows` | rows in = rows out + rows dropped + rows unmade, each dropped one with a counted reason, and none unmade without a stop |
+//! | `rows` | rows in = rows out + rows dropped + rows unmade, each dropped one by the end of a task and with a counted reason, and none unmade without a stop |
 //! | `stops` | after a stop nothing starts, no call either, and every stop is told |
 //!
 //! Memory is bounded by the row groups in work; each event costs O(out-degree of its column) or less, but for a task of
@@ -279,7 +279,7 @@ impl RunChecker {
         let (at, task) = (event.at, books::task_of(event));
         let Self { rules, books, .. } = self;
         ask_all!(
-            self, at, task, stream once order caps joined leases fifo hooks checkpoints rows stops,
+            self, at, task, stream once order caps joined outages leases fifo hooks checkpoints rows stops,
             |check| check.on_event(rules, books, event)
         );
         books.on_event(rules, event);

@@ -6,6 +6,10 @@
 //!
 //! A call that was out before the latest of these changes counts for nothing, but its success makes the next probe due.
 //!
+//! No task pays for an outage: a try ends as failed only with a failure that was the call's own. That is one in a streak of less than five
+//! which an answer has ended, be it while the call was out again, or of a task that has failed three probes or short
+//! streaks like that.
+//!
 //! A column that names several models calls each only while all before it are down, unavailable, or have answered nothing but rate limits
 //! for half a minute.
 
@@ -13,12 +17,15 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 
+use super::books::{Books, Rules};
+use super::joined::{Execution, execution};
 use super::{Check, Law, Verdict, hold};
 use crate::call::Outcome;
 use crate::id::SlotKey;
 use crate::lease::LeaseId;
 use crate::map::Map;
-use crate::pipeline::ColumnId;
+use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+use crate::pipeline::{ColumnId, RetryKind, TaskOutcome};
 use crate::request::event::{EventPlace, RequestEvent, RequestFact};
 use crate::request::{ProviderModelId, ResourceId};
 use crate::time::{Duration, Instant};
@@ -29,6 +36,8 @@ const FAILURES: u32 = 5;
 const QUIET: Duration = Duration::from_secs(1);
 /// So far calls are apart until then.
 const APART: Duration = Duration::from_millis(100);
+/// A task that has failed so many probes or short streaks pays for its failures.
+const CHARGED_PROBES: u32 = 3;
 /// So long rate limits are borne where there is a fallback.
 const FALLBACK_AFTER: Duration = Duration::from_secs(30);
 
@@ -41,6 +50,19 @@ pub(super) struct Outages {
     fallbacks: BTreeMap<ColumnId, Vec<ResourceId>>,
     /// The model that must be said to be down next.
     due: Option<ProviderModelId>,
+    /// How the calls of each execution of a task failed.
+    failed: BTreeMap<Execution, Failed>,
+}
+
+/// The failures of one execution of a task.
+#[derive(Clone, Copy, Debug)]
+struct Failed {
+    /// Whom the latest call went to, in which epoch, and in which streak it failed.
+    model: ProviderModelId,
+    epoch: u32,
+    streak: u32,
+    /// How many of them were probes, or in a streak of five that an answer ended before the model was down.
+    probes: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -48,6 +70,8 @@ struct Model {
     state: State,
     /// Changes of the state.
     epoch: u32,
+    /// Streaks of less than five failures that an answer has ended.
+    streaks: u32,
     /// The calls that are out, each with the epoch of its grant.
     out: BTreeMap<SlotKey, u32>,
     failures: u32,
@@ -110,8 +134,7 @@ impl Model {
     /// Takes the end of a call in; answers whether the provider must be down now.
     fn completed(&mut self, at: Instant, lease: LeaseId, outcome: Outcome) -> bool {
         let is_current = self.out.remove(&lease.key) == Some(self.epoch);
-        let is_failure =
-            matches!(outcome, Outcome::ConnectionFailed | Outcome::ProviderFailure | Outcome::ProviderTimeout);
+        let is_failure = is_counted_failure(outcome);
         let is_local = matches!(outcome, Outcome::LocalCancelled | Outcome::LocalTimeout | Outcome::Unexpected);
         if is_current && outcome == Outcome::RateLimited {
             self.limited_since.get_or_insert(at);
@@ -149,8 +172,10 @@ impl Model {
                 self.failures >= FAILURES && (self.last_success.is_none() || at - first >= QUIET)
             }
             State::Up => {
-                if self.failures >= FAILURES {
-                    self.epoch += 1;
+                match self.failures {
+                    0 => {}
+                    FAILURES.. => self.epoch += 1,
+                    _ => self.streaks += 1,
                 }
                 (self.failures, self.first_failure) = (0, None);
                 false
@@ -161,6 +186,12 @@ impl Model {
     /// Whether columns with fallbacks call it at this instant.
     fn is_of_use(&self, at: Instant) -> bool {
         self.state == State::Up && self.limited_since.is_none_or(|since| at < since + FALLBACK_AFTER)
+    }
+
+    /// Whether a failure was the call's own.
+    fn stands(&self, failed: &Failed) -> bool {
+        let is_over = self.failures == 0 || failed.streak != self.streaks;
+        self.state == State::Up && failed.epoch == self.epoch && is_over
     }
 
     /// Whether it may be said to be down at this instant.
@@ -214,8 +245,53 @@ impl Outages {
     }
 }
 
+impl Outages {
+    /// Notes how a task's call ended, before the model takes it in.
+    fn note_end(&mut self, event: &RequestEvent, id: ProviderModelId, lease: LeaseId, outcome: Outcome) {
+        let (Some(about), Some(model)) = (event.correlation, self.models.get(&id)) else { return };
+        let who = execution(&about);
+        if !is_counted_failure(outcome) {
+            self.failed.remove(&who);
+            return;
+        }
+        let Some(epoch) = model.out.get(&lease.key).copied() else { return };
+        let was_probe = epoch == model.epoch && model.state != State::Up;
+        let before = self.failed.get(&who).copied();
+        if before.is_some_and(|failed| failed.model == id && model.stands(&failed)) {
+            // An answer came while it was out again.
+            return;
+        }
+        let before = before.map_or(0, |failed| failed.probes);
+        let probes = if was_probe { before + 1 } else { before };
+        self.failed.insert(who, Failed { model: id, epoch, streak: model.streaks, probes });
+    }
+
+    /// Refuses the end of a try with a failure that was the provider's.
+    fn is_own(&self, event: &SchedulerEvent) -> Verdict {
+        let failed = self.failed.get(&execution(&event.correlation));
+        let model = failed.and_then(|failed| self.models.get(&failed.model));
+        let (Some(failed), Some(model)) = (failed, model) else { return Ok(()) };
+        let is_own = failed.probes >= CHARGED_PROBES || model.stands(failed);
+        hold(is_own, || format!("a try failed for what happened in an outage, or is not decided: {failed:?}"))
+    }
+}
+
 impl Check for Outages {
     const LAW: Law = Law::Outages;
+
+    fn on_event(&mut self, _: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
+        let SchedulerFact::TaskCompleted { outcome, .. } = event.fact else { return Ok(()) };
+        let verdict = match outcome {
+            Some(TaskOutcome::Retryable { kind, .. })
+                if matches!(kind, RetryKind::Timeout | RetryKind::ServerError | RetryKind::Connection) =>
+            {
+                self.is_own(event)
+            }
+            _ => Ok(()),
+        };
+        self.failed.remove(&execution(&event.correlation));
+        verdict
+    }
 
     fn on_request(&mut self, event: &RequestEvent) -> Verdict {
         let resource = match event.place {
@@ -228,16 +304,28 @@ impl Check for Outages {
         if matches!(event.fact, RequestFact::LeaseAcquired { .. }) {
             self.is_in_order(event, resource)?;
         }
+        if let RequestFact::CallCompleted { lease, outcome, .. } = event.fact {
+            self.note_end(event, id, lease, outcome);
+        }
         let Some(model) = self.models.get_mut(&id) else { return Ok(()) };
         match event.fact {
             RequestFact::LeaseAcquired { lease, .. } => model.acquired(event.at, lease),
             RequestFact::CallCompleted { lease, outcome, .. } => {
+                let before = model.epoch;
                 if model.completed(event.at, lease, outcome) {
                     self.due = Some(id);
+                }
+                if model.epoch != before {
+                    let in_it = self.failed.values_mut().filter(|failed| failed.model == id && failed.epoch == before);
+                    in_it.for_each(|failed| failed.probes += 1);
                 }
                 Ok(())
             }
             _ => Ok(()),
         }
     }
+}
+
+fn is_counted_failure(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::ConnectionFailed | Outcome::ProviderFailure | Outcome::ProviderTimeout)
 }

@@ -1,14 +1,16 @@
 //! Rows in = rows out + rows dropped + rows unmade, each dropped one with a counted reason. Only a run that
-//! stops leaves rows unmade.
+//! stops leaves rows unmade. A row is dropped only when a task of it ends, failed or lost: a stop drops none, and neither does a provider that is
+//! unavailable.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
 
 use super::books::{Books, Rules};
+use super::joined::{Execution, execution};
 use super::{Check, Handover, Law, Verdict, hold};
 use crate::map::Map;
 use crate::pipeline::event::{SchedulerEvent, SchedulerFact, StopKind};
-use crate::pipeline::{RunReport, StopReason};
+use crate::pipeline::{DropReason, RunReport, StopReason, TaskOutcome};
 
 /// The rows that came in and went out.
 #[derive(Clone, Debug, Default)]
@@ -17,13 +19,18 @@ pub(super) struct Balance {
     rows_out: u64,
     /// Rows that were told to be unmade.
     rows_unmade: u64,
+    /// Rows that were told to be dropped.
+    rows_dropped: u64,
+    /// The worker that ended last, if it failed or was lost.
+    failed: Option<Execution>,
     /// Rows of the row groups that are handed out and not answered.
     handed_out: Map<u32, u64>,
 }
 
 impl Balance {
     fn balance(&self, rows_out: u64, rows_dropped: u64, rows_unmade: u64) -> Verdict {
-        let Self { rows_in, rows_out: saved, rows_unmade: left, .. } = *self;
+        let Self { rows_in, rows_out: saved, rows_unmade: left, rows_dropped: dropped, .. } = *self;
+        hold(rows_dropped == dropped, || format!("{rows_dropped} rows are said to be dropped; {dropped} are"))?;
         hold(rows_out == saved, || format!("{rows_out} rows are said to be saved; {saved} are"))?;
         hold(rows_unmade == left, || format!("{rows_unmade} rows are said to be unmade; {left} are"))?;
         hold(rows_in == rows_out + rows_dropped + rows_unmade, || {
@@ -43,6 +50,19 @@ impl Check for Balance {
             SchedulerFact::RowGroupCheckpointed { unmade: rows, .. }
             | SchedulerFact::RowGroupDiscarded { rows, .. } => {
                 self.rows_unmade += u64::from(rows);
+            }
+            SchedulerFact::TaskCompleted { outcome, .. } => {
+                let has_failed = matches!(
+                    outcome,
+                    Some(TaskOutcome::Failed(_) | TaskOutcome::Retryable { .. } | TaskOutcome::Cancelled)
+                );
+                self.failed = has_failed.then(|| execution(&event.correlation));
+            }
+            SchedulerFact::WorkerSpawnFailed { .. } => self.failed = Some(execution(&event.correlation)),
+            SchedulerFact::NonRetryableDropped { reason, rows } => {
+                self.rows_dropped += u64::from(rows);
+                let is_due = reason == DropReason::PreBatch || self.failed == Some(execution(&event.correlation));
+                hold(is_due, || format!("{rows} rows are dropped ({reason:?}), and no task of them has failed"))?;
             }
             SchedulerFact::JobCompleted { stop, rows_out, rows_dropped, rows_unmade } => {
                 self.balance(rows_out, rows_dropped, rows_unmade)?;

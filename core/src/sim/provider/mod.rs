@@ -23,9 +23,9 @@
 //! A call passes the mechanisms in this order; the first that objects answers it, and costs it nothing elsewhere:
 //!
 //! ```text
-//! outage ──────▶ capacity ───────────────▶ rates ─────────────▶ faults ──────▶ latency ──▶ accepted
-//! 5xx, silence   schedule less neighbour   requests per minute  5xx, silence   law x slow-down
-//!                429, or slow-down         tokens per minute    bad answers
+//! outage ──────▶ closure ──▶ capacity ───────────────▶ rates ─────────────▶ faults ──────▶ latency ──▶ accepted
+//! 5xx, silence   no key,     schedule less neighbour   requests per minute  5xx, silence   law x slow-down
+//!                no funds    429, or slow-down         tokens per minute    bad answers
 //! ```
 //!
 //! | a provider of this kind | is this spec |
@@ -37,6 +37,7 @@
 //! | step change of capacity | [`Capacity::Steps`] |
 //! | noisy neighbour | [`Neighbour`] |
 //! | outage and recovery | [`Outage`] |
+//! | a revoked key, an empty account, a model that is gone | [`Closure`] |
 //! | slow drift | [`Capacity::Drift`] |
 //! | a share of failures, of silence, of broken or senseless answers | [`Faults`] |
 //!
@@ -45,6 +46,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use self::closure::closed;
 use self::faults::Fault;
 use self::level::Level;
 use self::outage::{Phase, phase};
@@ -55,6 +57,7 @@ use super::rng::Rng;
 use crate::time::{Duration, Instant, Monotonic};
 
 mod capacity;
+mod closure;
 mod faults;
 mod level;
 mod neighbour;
@@ -68,6 +71,7 @@ mod tests;
 mod tests_faults;
 
 pub use self::capacity::{Capacity, Step};
+pub use self::closure::{Closure, Rejection};
 pub use self::faults::{Faults, Flaw};
 pub use self::neighbour::Neighbour;
 pub use self::outage::Outage;
@@ -110,6 +114,11 @@ pub enum Answer {
         /// configured for want of a slot.
         retry_after: Option<Duration>,
     },
+    /// It is refused at once, and so will every other call be for a while.
+    Reject {
+        /// Why.
+        because: Rejection,
+    },
     /// It fails on the provider's side.
     Fail {
         /// The HTTP status, 500 to 599.
@@ -138,6 +147,9 @@ pub struct Counters {
     pub refused: u64,
     /// The part of `refused` that a rate per minute caused, and not the want of a slot.
     pub refused_by_rate: u64,
+    /// Calls refused because of a [`Closure`].
+    #[serde(default)]
+    pub closed: u64,
     /// Calls failed with 5xx.
     pub failed: u64,
     /// Calls never answered.
@@ -216,7 +228,10 @@ impl MockProvider {
         match phase {
             Phase::Errors { status, latency } => self.fail(status, now + latency),
             Phase::Timeouts { hang } => self.hang(now + hang),
-            Phase::Up | Phase::Recovering { .. } => self.serve(now, tokens, draws),
+            Phase::Up | Phase::Recovering { .. } => match closed(&self.spec.closures, now) {
+                (Some(because), _) => self.reject(because),
+                (None, _) => self.serve(now, tokens, draws),
+            },
         }
     }
 
@@ -261,7 +276,7 @@ impl MockProvider {
     // Questions. None of them changes an answer to come.
 
     /// How many calls at once the provider can truly serve at `now` (or at the latest instant seen, if that is later):
-    /// the figure that no client can see. 0 while an outage lasts; of an [`Overload::SlowDown`] provider, the knee.
+    /// the figure that no client can see. 0 while an outage or a closure lasts; of an [`Overload::SlowDown`] provider, the knee.
     #[must_use]
     pub fn capacity(&self, now: Instant) -> u32 {
         self.level(self.time.peek(now)).slots
@@ -381,6 +396,11 @@ impl MockProvider {
         Answer::Hang { until }
     }
 
+    fn reject(&mut self, because: Rejection) -> Answer {
+        self.counters.closed += 1;
+        Answer::Reject { because }
+    }
+
     fn refuse(&mut self, retry_after: Option<Duration>) -> Answer {
         self.counters.refused += 1;
         Answer::Refuse { status: TOO_MANY_REQUESTS, retry_after }
@@ -396,11 +416,13 @@ impl MockProvider {
     /// The true capacity at `now`, and until when it holds.
     fn level(&self, now: Instant) -> Level {
         let (phase, phase_end) = phase(&self.spec.outages, now);
+        let (is_closed, closure_end) = closed(&self.spec.closures, now);
         let level = match (self.pinned, phase) {
+            _ if is_closed.is_some() => Level::forever(0),
             (Some(slots), Phase::Up | Phase::Recovering { .. }) => Level::forever(slots),
             _ => phase.limits(self.scheduled(now), now),
         };
-        level.at_most_until(phase_end)
+        level.at_most_until(phase_end).at_most_until(closure_end)
     }
 
     /// What the schedule says and the neighbour leaves.

@@ -5,8 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::outage::validate_all;
-use super::{Capacity, Faults, Neighbour, Outage, Overload, Rate};
+use super::{Capacity, Closure, Faults, Neighbour, Outage, Overload, Rate, closure, outage};
 use crate::error::{ConfigError, require};
 use crate::sim::latency::Latency;
 use crate::time::Duration;
@@ -25,6 +24,7 @@ const MOST_SLOTS: u32 = 1_000_000;
 /// tokens    = { per_minute = 90000 }
 /// neighbour = { low_share = 0.1, high_share = 0.6, period_ms = 2000 }
 /// outages   = [{ starts_at_ms = 30000, errors_ms = 5000, timeouts_ms = 5000, recovery_ms = 10000 }]
+/// closures  = [{ starts_at_ms = 90000, lasts_ms = 5000, because = "key_refused" }]
 /// faults    = { error_share = 0.02, hang_share = 0.001, cut_share = 0.01, malformed_share = 0.01 }
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,6 +48,9 @@ pub struct ProviderSpec {
     /// Outages in order of time, at most 10000, none overlapping \[none\].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outages: Vec<Outage>,
+    /// Times in which it refuses every call, in order, at most 10000, none overlapping \[none\].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub closures: Vec<Closure>,
     /// Faults of single calls \[none\].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faults: Option<Faults>,
@@ -63,6 +66,7 @@ impl Default for ProviderSpec {
             tokens: None,
             neighbour: None,
             outages: Vec::new(),
+            closures: Vec::new(),
             faults: None,
         }
     }
@@ -80,7 +84,8 @@ impl ProviderSpec {
         }
         self.neighbour.map_or(Ok(()), |neighbour| neighbour.validate()).map_err(inside("neighbour"))?;
         self.faults.map_or(Ok(()), |faults| faults.validate()).map_err(inside("faults"))?;
-        validate_all(&self.outages)
+        outage::validate_all(&self.outages)?;
+        closure::validate_all(&self.closures)
     }
 }
 

@@ -94,8 +94,8 @@ fn drive(provider: &mut MockProvider, client_seed: u64) -> Vec<(Instant, Answer)
         let counters = provider.counters();
         assert_eq!(counters.accepted, counters.finished + u64::from(provider.in_flight()));
         assert_eq!(provider.in_flight() as usize, due.len());
-        let Counters { accepted, refused, failed, hung, .. } = counters;
-        assert_eq!(accepted + refused + failed + hung, answers.len() as u64);
+        let Counters { accepted, refused, closed, failed, hung, .. } = counters;
+        assert_eq!(accepted + refused + closed + failed + hung, answers.len() as u64);
     }
     answers
 }
@@ -350,6 +350,23 @@ fn equal_seeds_give_equal_answers() {
 }
 
 #[test]
+fn a_closure_refuses_every_call_and_says_why_until_it_ends() {
+    let closures = vec![
+        Closure { starts_at: ms(100), lasts: Some(ms(50)), because: Rejection::KeyRefused },
+        Closure { starts_at: ms(200), lasts: None, because: Rejection::QuotaExhausted },
+    ];
+    let mut provider = provider(&ProviderSpec { closures, ..ProviderSpec::default() });
+    assert!(is_accepted(provider.arrive(at(99), 1)));
+    assert_eq!((provider.capacity(at(99)), provider.next_change(at(99))), (8, Some(at(100))));
+    assert_eq!(provider.arrive(at(100), 1), Answer::Reject { because: Rejection::KeyRefused });
+    assert_eq!((provider.capacity(at(149)), provider.next_change(at(149))), (0, Some(at(150))));
+    assert!(is_accepted(provider.arrive(at(150), 1)));
+    let Answer::Reject { because } = provider.arrive(at(1_000_000), 1) else { panic!("it is closed for ever") };
+    assert_eq!((because.status(), because.code()), (429, "insufficient_quota"));
+    assert_eq!((provider.counters().closed, provider.next_change(at(1_000_000))), (2, None));
+}
+
+#[test]
 fn the_answers_of_every_shape_are_the_same_to_the_bit_on_every_target() {
     let mut digest = 0_u64;
     let mut add = |word: u64| digest = digest.rotate_left(5).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word;
@@ -359,6 +376,7 @@ fn the_answers_of_every_shape_are_the_same_to_the_bit_on_every_target() {
             match answer {
                 Answer::Accept { finish_at: at } | Answer::Spoil { at, .. } => add(at.as_nanos()),
                 Answer::Refuse { retry_after, .. } => add(retry_after.map_or(1, Duration::as_nanos)),
+                Answer::Reject { because } => add(u64::from(because.status())),
                 Answer::Fail { status, at } => add(at.as_nanos() ^ u64::from(status)),
                 Answer::Hang { until } => add(until.as_nanos()),
             }
@@ -461,6 +479,9 @@ fn a_value_outside_its_range_is_refused_by_its_path() {
     let neighbour = |low_share, high_share, period| Some(Neighbour { low_share, high_share, period });
     let outage = Outage::of_errors(ms(10), ms(10));
     let nothing = Outage { errors: Duration::ZERO, ..outage };
+    let closure = Closure { starts_at: ms(10), lasts: Some(ms(10)), because: Rejection::KeyRefused };
+    let closed_at_once = Closure { lasts: Some(ms(0)), ..closure };
+    let for_ever = Closure { lasts: None, ..closure };
     let latency = Latency::LogNormal { median: ms(1), sigma: 9.0, tail: None };
     for (refused, field) in [
         (with_capacity(Capacity::Constant { slots: 1_000_001 }), "capacity.slots"),
@@ -479,6 +500,9 @@ fn a_value_outside_its_range_is_refused_by_its_path() {
         (ProviderSpec { outages: vec![nothing], ..base() }, "outages[0].errors_ms"),
         (ProviderSpec { outages: vec![Outage { status: 429, ..outage }], ..base() }, "outages[0].status"),
         (ProviderSpec { outages: vec![outage, outage], ..base() }, "outages[1].starts_at_ms"),
+        (ProviderSpec { closures: vec![closed_at_once], ..base() }, "closures[0].lasts_ms"),
+        (ProviderSpec { closures: vec![closure, closure], ..base() }, "closures[1].starts_at_ms"),
+        (ProviderSpec { closures: vec![for_ever, closure], ..base() }, "closures[1].starts_at_ms"),
     ] {
         assert_eq!(MockProvider::new(&refused, 1).unwrap_err().field, field);
     }

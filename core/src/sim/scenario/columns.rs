@@ -88,9 +88,17 @@ pub struct ScenarioColumn {
     /// The share of tries whose worker is lost once its work is done.
     #[serde(default)]
     pub lose_share: f64,
+    /// The share of tasks one of whose calls fails whenever it is made, whatever the provider does: a poison request.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub poison_share: f64,
     /// The row of the run, counted from 0, whose task meets a bug.
     #[serde(default)]
     pub fatal_at: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that the derive calls")]
+fn is_none(share: &f64) -> bool {
+    *share == 0.0
 }
 
 fn one() -> f64 {
@@ -126,19 +134,21 @@ impl ScenarioColumn {
             skip_share: 0.0,
             fail_share: 0.0,
             lose_share: 0.0,
+            poison_share: 0.0,
             fatal_at: None,
         }
     }
 
     /// Whether anything about its tasks is left to chance.
     pub(in crate::sim) fn is_by_chance(&self) -> bool {
-        self.skip_share > 0.0 || self.fail_share > 0.0 || self.lose_share > 0.0
+        self.skip_share > 0.0 || self.fail_share > 0.0 || self.lose_share > 0.0 || self.poison_share > 0.0
     }
 
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         require_share("skip_share", self.skip_share)?;
         require_share("fail_share", self.fail_share)?;
         require_share("lose_share", self.lose_share)?;
+        require_share("poison_share", self.poison_share)?;
         require(self.calls <= MOST_CALLS, "calls", self.calls, "0 to 10000")?;
         require_span("local_ms", self.local)
     }

@@ -59,7 +59,7 @@ use crate::error::{ConfigError, require};
 use crate::limit::LimitChoice;
 use crate::millis;
 use crate::pipeline::{AdaptiveRowGroups, PipelineConfig, PipelineError, Plan, PlanBuilder, PlanError, PolicyChoice};
-use crate::request::AimdConfig;
+use crate::request::{AimdConfig, HealthConfig};
 use crate::time::Duration;
 
 pub use builtin::builtin;
@@ -122,6 +122,16 @@ pub struct Scenario {
     /// `"never"`: for ever \[10 min\].
     #[serde(default = "rate_limit_patience", rename = "rate_limit_patience_ms", with = "never::millis")]
     pub rate_limit_patience: Option<Duration>,
+    /// How long a model may be down before the run stops without the rows that need it; `None`, in files `"never"`: for ever
+    /// \[10 min\].
+    #[serde(default = "outage_patience", rename = "outage_patience_ms", with = "never::millis")]
+    pub outage_patience: Option<Duration>,
+    /// How long after it became unavailable a model is tried again, above 0 \[never\].
+    #[serde(default, rename = "recheck_ms", with = "millis::option", skip_serializing_if = "Option::is_none")]
+    pub recheck: Option<Duration>,
+    /// Whether somebody makes the health calls that admission asks for \[no\].
+    #[serde(default, skip_serializing_if = "is_off")]
+    pub health_calls: bool,
     /// Answers of one fairness group that are judged together for a warning, 1 to 65536 \[20\].
     #[serde(default = "degraded_window")]
     pub degraded_window: u32,
@@ -193,6 +203,9 @@ impl Default for Scenario {
             shutdown_window: config.shutdown_window,
             shutdown_rate: config.shutdown_rate,
             rate_limit_patience: config.rate_limit_patience,
+            outage_patience: outage_patience(),
+            recheck: None,
+            health_calls: false,
             degraded_window: config.degraded_window,
             degraded_rate: config.degraded_rate,
             degraded_pause: config.degraded_pause,
@@ -234,6 +247,15 @@ fn shutdown_window() -> u32 {
 
 fn rate_limit_patience() -> Option<Duration> {
     PipelineConfig::default().rate_limit_patience
+}
+
+fn outage_patience() -> Option<Duration> {
+    HealthConfig::default().patience
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that the derive calls")]
+fn is_off(setting: &bool) -> bool {
+    !setting
 }
 
 fn degraded_window() -> u32 {

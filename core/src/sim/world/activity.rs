@@ -60,6 +60,7 @@ struct Chances {
     skip: f64,
     fail: f64,
     lose: f64,
+    poison: f64,
 }
 
 impl Kind {
@@ -69,7 +70,7 @@ impl Kind {
         fallback: Option<FallbackId>,
         tenant: Option<GroupId>,
     ) -> Self {
-        let ScenarioColumn { skip_share: skip, fail_share: fail, lose_share: lose, .. } = *column;
+        let ScenarioColumn { skip_share: skip, fail_share: fail, lose_share: lose, poison_share: poison, .. } = *column;
         Self {
             provider,
             fallback,
@@ -77,7 +78,7 @@ impl Kind {
             calls: if provider.is_some() { column.calls } else { 0 },
             tokens: column.tokens,
             local: column.local,
-            chances: column.is_by_chance().then_some(Chances { skip, fail, lose }),
+            chances: column.is_by_chance().then_some(Chances { skip, fail, lose, poison }),
             fatal_at: column.fatal_at,
             at_work: AtWork::default(),
         }
@@ -208,8 +209,7 @@ impl World {
                     self.reject(work, denial.reason);
                 }
             }
-            // Nothing here says that it makes any.
-            Effect::HealthCall { .. } => {}
+            Effect::HealthCall { lease } => self.begin_health_call(lease),
         }
     }
 
@@ -235,34 +235,46 @@ impl World {
         self.note(3, task.worker.to_bits());
         self.moved(&task, Doing::Calling);
         let answer = self.providers[provider].machine.arrive_drawing(self.now, tokens, &mut draws);
-        let (at, holds_slot, completion, outcome) = self.consequence(answer);
+        let (at, holds_slot, mut completion, mut outcome) = self.consequence(answer);
+        if completion.outcome == Outcome::Success && self.is_poison(&work) {
+            (completion, outcome) = (Outcome::ProviderFailure.into(), failed(RetryKind::ServerError, None));
+        }
         let call = Some(Call { provider, lease, completion, holds_slot });
         let work = Work { calls_made: work.calls_made + 1, ..work };
         self.schedule(at, Activity { work, outcome: Some(outcome), call });
     }
 
+    /// Whether a worker's present call fails whenever it is made: the last one of some tasks.
+    fn is_poison(&self, work: &Work) -> bool {
+        let kind = &self.kinds[work.task.column.index()];
+        let is_last = work.calls_made + 1 >= kind.calls;
+        is_last && kind.chances.as_ref().is_some_and(|chances| self.draws.is_poison(&work.task, chances.poison))
+    }
+
     /// When a call ends, whether it holds one of the provider's slots, and what it comes to.
-    fn consequence(&self, answer: Answer) -> (Instant, bool, Completion, TaskOutcome) {
-        let retryable = |kind, retry_after| TaskOutcome::Retryable { kind, status: None, retry_after };
+    pub(super) fn consequence(&self, answer: Answer) -> (Instant, bool, Completion, TaskOutcome) {
         match answer {
             Answer::Accept { finish_at } => (finish_at, true, Outcome::Success.into(), TaskOutcome::Success),
             Answer::Spoil { at, .. } => {
-                (at, true, Outcome::ProviderFailure.into(), retryable(RetryKind::ServerError, None))
+                (at, true, Outcome::ProviderFailure.into(), failed(RetryKind::ServerError, None))
             }
             Answer::Refuse { retry_after, .. } => (
                 self.now + REFUSAL_LATENCY,
                 false,
                 Completion::rate_limited(retry_after),
-                retryable(RetryKind::RateLimited, retry_after),
+                failed(RetryKind::RateLimited, retry_after),
             ),
+            Answer::Reject { because } => {
+                (self.now + REFUSAL_LATENCY, false, because.outcome().into(), TaskOutcome::Unavailable)
+            }
             Answer::Fail { at, .. } => {
-                (at, false, Outcome::ProviderFailure.into(), retryable(RetryKind::ServerError, None))
+                (at, false, Outcome::ProviderFailure.into(), failed(RetryKind::ServerError, None))
             }
             Answer::Hang { until } => (
                 until.min(self.now + CALL_TIMEOUT),
                 false,
                 Outcome::ProviderTimeout.into(),
-                retryable(RetryKind::Timeout, None),
+                failed(RetryKind::Timeout, None),
             ),
         }
     }
@@ -364,7 +376,7 @@ impl World {
         Some((activity.work.task.column, why))
     }
 
-    fn hang_up(&mut self, provider: usize, holds_slot: bool) {
+    pub(super) fn hang_up(&mut self, provider: usize, holds_slot: bool) {
         if holds_slot {
             self.providers[provider].machine.finish(self.now);
         }
@@ -389,6 +401,10 @@ fn place_of(task: &Task) -> Place {
     (task.row_group, task.column.index(), task.row)
 }
 
+fn failed(kind: RetryKind, retry_after: Option<Duration>) -> TaskOutcome {
+    TaskOutcome::Retryable { kind, status: None, retry_after }
+}
+
 fn not_admitted() -> TaskOutcome {
-    TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, status: None, retry_after: None }
+    failed(RetryKind::AdmissionTimeout, None)
 }

@@ -15,6 +15,7 @@ const HOOKS: u64 = u64::MAX - 1;
 /// The streams of one task.
 const CONDITION: u64 = 0;
 const TRIES: u64 = 1;
+const POISON: u64 = 2;
 
 /// The streams of one try.
 const ENDING: u64 = 0;
@@ -34,6 +35,11 @@ impl Draws {
     /// Whether a task's condition skips it: the same in every try.
     pub(super) fn is_skipped(&self, task: &Task, share: f64) -> bool {
         self.of_task(task).fork(CONDITION).unit_f64() < share
+    }
+
+    /// Whether a task makes a call that fails in every try.
+    pub(super) fn is_poison(&self, task: &Task, share: f64) -> bool {
+        share > 0.0 && self.of_task(task).fork(POISON).unit_f64() < share
     }
 
     /// A number in `[0, 1)` that decides how a try ends.

@@ -12,6 +12,7 @@
 //! | `hooks` | hooks and checkpoints |
 //! | `change` | what is changed in the midst of it |
 //! | `holders` | somebody else's calls |
+//! | `health_calls` | the health calls that admission asks for |
 //! | `draws` | chance |
 //! | `follow` | what each worker does, for whoever draws it |
 //! | `listen` | the events of a run, for whoever wants to hear them |
@@ -23,6 +24,7 @@ mod activity;
 mod change;
 mod draws;
 mod follow;
+mod health_calls;
 mod holders;
 mod hooks;
 mod listen;
@@ -51,6 +53,7 @@ use core::hash::Hasher;
 use self::activity::{Activity, Kind, Place, Work, Worker};
 use self::draws::Draws;
 use self::follow::Moves;
+use self::health_calls::HealthCall;
 use self::holders::Holders;
 use self::hooks::Answers;
 use self::watch::Watch;
@@ -100,6 +103,7 @@ enum Due {
     Checkpoint(u32),
     Hold(usize),
     LetGo(usize),
+    HealthCall(SlotKey),
     WindDown,
     Drain,
     Cancel,
@@ -115,6 +119,7 @@ pub struct World {
     kinds: Vec<Kind>,
     answers: Answers,
     holders: Holders,
+    health_calls: Slots<HealthCall>,
     draws: Draws,
     activities: Slots<Activity>,
     workers: Map<u64, Worker>,
@@ -205,6 +210,7 @@ impl World {
                 checkpoint: scenario.checkpoint,
             },
             holders: Holders::new(holders.collect()),
+            health_calls: Slots::default(),
             draws: Draws::of(&seeds),
             activities: Slots::default(),
             workers: Map::default(),
@@ -244,6 +250,9 @@ impl World {
             self.schedule_at(Instant::ZERO + at, Due::Cancel);
         }
         self.call_through(scenario);
+        if scenario.health_calls {
+            self.offer_health_calls();
+        }
         self.tell_pressure();
         self.pipeline.start(Instant::ZERO);
         self.settle();
@@ -341,12 +350,9 @@ impl World {
     }
 }
 
-/// How long a run waits for a provider that does not answer.
-const OUTAGE_PATIENCE: Duration = Duration::from_secs(600);
-
 fn request_config(scenario: &Scenario) -> RequestConfig {
-    let (patience, rate_limit_patience) = (Some(OUTAGE_PATIENCE), scenario.rate_limit_patience);
-    let health = HealthConfig { patience, rate_limit_patience, recheck: None, ..HealthConfig::default() };
+    let Scenario { outage_patience: patience, rate_limit_patience, recheck, .. } = *scenario;
+    let health = HealthConfig { patience, rate_limit_patience, recheck, ..HealthConfig::default() };
     RequestConfig { health: Some(health), ..RequestConfig::default() }
 }
 
@@ -421,6 +427,7 @@ impl World {
             RunEffect::Finished => {
                 self.finished = self.pipeline.report().cloned();
                 self.let_all_go();
+                self.give_health_calls_up();
             }
         }
     }
@@ -434,6 +441,7 @@ impl World {
             Due::Checkpoint(row_group) => self.end_checkpoint(row_group),
             Due::Hold(holder) => self.hold(holder),
             Due::LetGo(holder) => self.let_go(holder),
+            Due::HealthCall(key) => self.end_health_call(key),
             Due::WindDown => self.pipeline.wind_down(self.now),
             Due::Drain => self.pipeline.drain(self.now),
             Due::Cancel => self.give_up(),

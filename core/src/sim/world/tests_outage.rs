@@ -6,7 +6,7 @@ use crate::limit::{TideConfig, VegasConfig};
 use crate::pipeline::{StopReason, Strategy};
 use crate::request::event::RequestFact;
 use crate::sim::latency::Latency;
-use crate::sim::provider::{Capacity, Outage, ProviderSpec};
+use crate::sim::provider::{Capacity, Closure, Outage, ProviderSpec, Rejection};
 use crate::sim::scenario::ScenarioColumn;
 
 fn secs(secs: u64) -> Duration {
@@ -115,4 +115,68 @@ fn a_run_whose_models_are_all_down_waits_and_goes_on_with_the_first_that_is_back
     let (report, end) = (world.finished().unwrap(), world.sample());
     assert_eq!((&report.stop, report.rows_out, report.rows_dropped), (&StopReason::Completed, 1_000, 0));
     assert!(end.at < Instant::ZERO + secs(90), "{}", end.at);
+}
+
+/// The end of a watched run, which keeps every law.
+fn finished(scenario: &Scenario) -> (RunReport, Sample) {
+    let mut world = World::watched(scenario, 1).unwrap();
+    while world.steps() < 100_000 && world.step() {}
+    assert_eq!(world.violation(), None);
+    (world.finished().expect("it ends").clone(), world.sample())
+}
+
+#[test]
+fn whoever_makes_a_poison_request_is_dropped_and_nothing_else_waits_for_it() {
+    for fallbacks in [Vec::new(), ["second".into()].into()] {
+        let mut scenario = one_column([model("first", 4, millis(50)), model("second", 4, millis(50))], 400);
+        (scenario.columns[0].poison_share, scenario.columns[0].fallbacks) = (0.02, fallbacks);
+        (scenario.health_calls, scenario.outage_patience, scenario.shutdown_rate) = (true, None, None);
+        let (report, end) = finished(&scenario);
+        assert_eq!(report.stop, StopReason::Completed);
+        assert!((4..=12).contains(&report.rows_dropped), "{}", report.rows_dropped);
+        assert_eq!(report.rows_out + report.rows_dropped, 400);
+        // Four tries each and the pauses between them, of the last one too.
+        assert!(end.at < Instant::ZERO + secs(120), "{}", end.at);
+    }
+}
+
+#[test]
+fn a_model_that_refuses_every_call_for_good_stops_the_run_without_a_dropped_row() {
+    for because in [Rejection::KeyRefused, Rejection::QuotaExhausted, Rejection::ModelNotFound] {
+        let mut scenario = one_column([model("m", 8, millis(100))], 1_000);
+        scenario.models[0].provider.closures = [Closure { starts_at: secs(2), lasts: None, because }].into();
+        let (report, end) = finished(&scenario);
+        assert!(matches!(report.stop, StopReason::ProviderUnavailable { .. }), "{:?}", report.stop);
+        let unmade = report.rows_unmade + report.rows_not_started;
+        assert_eq!((report.rows_dropped, report.rows_out + unmade), (0, 1_000));
+        assert!(report.rows_out >= 100 && end.at < Instant::ZERO + secs(3), "{} by {}", report.rows_out, end.at);
+    }
+}
+
+#[test]
+fn a_model_that_is_tried_again_makes_the_rest_once_its_key_is_good() {
+    let mut scenario = one_column([model("a", 8, millis(100)), model("b", 8, millis(100))], 400);
+    scenario.models[0].provider.closures =
+        [Closure { starts_at: secs(1), lasts: Some(secs(10)), because: Rejection::KeyRefused }].into();
+    // The fallback keeps the run alive meanwhile.
+    (scenario.columns[0].fallbacks, scenario.recheck) = (["b".into()].into(), Some(secs(3)));
+    let (report, end) = finished(&scenario);
+    assert_eq!((&report.stop, report.rows_out), (&StopReason::Completed, 400));
+    assert!(end.providers[1].accepted > 0);
+    assert!(end.at < Instant::ZERO + secs(8), "the fallback is as quick: {}", end.at);
+}
+
+#[test]
+fn a_run_stops_when_its_patience_with_an_outage_is_over_and_drops_nothing() {
+    let mut scenario = one_column([model("m", 8, millis(100))], 1_000);
+    scenario.models[0].provider.outages = [Outage::of_errors(secs(2), secs(3_600))].into();
+    for patience in [20, 200] {
+        scenario.outage_patience = Some(secs(patience));
+        let (report, end) = finished(&scenario);
+        assert!(matches!(report.stop, StopReason::ProviderUnavailable { .. }), "{:?}", report.stop);
+        let unmade = report.rows_unmade + report.rows_not_started;
+        assert_eq!((report.rows_dropped, report.rows_out + unmade), (0, 1_000));
+        let waited = end.at.saturating_duration_since(Instant::ZERO + secs(2));
+        assert!(waited >= secs(patience) && waited < secs(patience + 2), "{waited}");
+    }
 }

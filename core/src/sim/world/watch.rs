@@ -256,7 +256,7 @@ impl World {
         {
             checker.falls_back(column, spec.model.iter().chain(&spec.fallbacks).filter_map(resource_of).collect());
         }
-        if scenario.holders.is_empty() {
+        if scenario.holders.is_empty() && !scenario.health_calls {
             checker.call_alone();
         }
         let mut world = self.observed_at_rest(scenario, accounts)?;

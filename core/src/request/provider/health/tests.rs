@@ -33,7 +33,7 @@ fn end_call(health: &mut Health, now: Instant, mark: Mark, outcome: Outcome, ret
 /// Lets a call go out and end at `now`.
 fn call(health: &mut Health, now: Instant, outcome: Outcome) -> Change {
     assert!(!health.is_closed(now));
-    let mark = health.grant(now, 0);
+    let mark = health.grant(now, Attempt::default());
     end_call(health, now, mark, outcome, None).change
 }
 
@@ -113,7 +113,7 @@ fn calls_of_a_suspected_provider_go_out_a_tenth_of_quiet_apart() {
         call(&mut health, at(50), Outcome::ConnectionFailed);
     }
     assert!(health.is_closed(at(149)) && !health.is_closed(at(150)));
-    let _ = health.grant(at(150), 0);
+    let _ = health.grant(at(150), Attempt::default());
     assert_eq!(health.opens_at(), Some(at(250)));
     assert_eq!(call(&mut health, at(250), Outcome::RateLimited), Change::Cleared);
     assert!(health.is_healthy());
@@ -124,7 +124,7 @@ fn exactly_one_probe_is_out_and_each_that_fails_doubles_the_pause() {
     let mut health = health();
     let mut now = at(0) + down(&mut health, at(0));
     for expected in [1_000, 2_000, 4_000, 4_000] {
-        let probe = health.grant(at(0), 0);
+        let probe = health.grant(at(0), Attempt::default());
         assert!(health.is_closed(now + Duration::from_secs(3_600)), "a second one would be out");
         let Change::Down { probe_at, .. } = end_call(&mut health, now, probe, Outcome::ProviderTimeout, None).change
         else {
@@ -157,12 +157,12 @@ fn a_probe_that_its_caller_gives_up_is_due_again_at_once() {
 #[test]
 fn a_failure_from_before_the_outage_is_ignored_and_a_success_makes_the_probe_due() {
     let mut health = health();
-    let (early, late) = (health.grant(at(0), 0), health.grant(at(0), 0));
+    let (early, late) = (health.grant(at(0), Attempt::default()), health.grant(at(0), Attempt::default()));
     down(&mut health, at(0));
     assert_eq!(end_call(&mut health, at(10), early, Outcome::ProviderFailure, None).change, Change::None);
     assert_eq!(end_call(&mut health, at(20), late, Outcome::Success, None).change, Change::ProbeDue);
     assert_eq!(health.opens_at(), Some(at(20)));
-    let straggler = Mark(0);
+    let straggler = Mark::default();
     call(&mut health, at(20), Outcome::Success);
     for _ in 0..9 {
         assert_eq!(end_call(&mut health, at(5_000), straggler, Outcome::ProviderFailure, None).change, Change::None);
@@ -172,9 +172,9 @@ fn a_failure_from_before_the_outage_is_ignored_and_a_success_makes_the_probe_due
 #[test]
 fn a_success_from_before_the_outage_does_not_end_the_probe_that_is_out() {
     let mut health = health();
-    let late = health.grant(at(0), 0);
+    let late = health.grant(at(0), Attempt::default());
     let due = at(0) + down(&mut health, at(0));
-    let probe = health.grant(at(0), 0);
+    let probe = health.grant(at(0), Attempt::default());
     assert_eq!(end_call(&mut health, due, late, Outcome::Success, None).change, Change::None);
     assert!(health.is_closed(due));
     assert!(is_back(end_call(&mut health, due, probe, Outcome::Success, None).change));
@@ -227,7 +227,7 @@ fn a_provider_may_ask_for_a_longer_pause_but_for_none_beyond_the_longest() {
         for _ in 1..CONFIG.failures {
             call(&mut health, at(0), Outcome::ProviderFailure);
         }
-        let mark = health.grant(at(0), 0);
+        let mark = health.grant(at(0), Attempt::default());
         end_call(&mut health, at(0), mark, Outcome::ProviderFailure, Some(Duration::from_secs(asked)));
         health.opens_at().expect("it is down") - at(0)
     };
@@ -246,9 +246,14 @@ fn pauses_differ_between_processes_and_providers_and_not_between_replays() {
     assert_ne!(pause(1, "a"), pause(1, "b"));
 }
 
+/// So many failed probes of the provider itself.
+fn probes(count: u8) -> FailedProbes {
+    (0..count).fold(FailedProbes::default(), |probes, _| probes.and_one(MODEL.index() as u32))
+}
+
 /// Lets a call go out and end at `now`, and returns how it would be made again.
 fn fail(health: &mut Health, now: Instant, failed_probes: u8) -> Retry {
-    let mark = health.grant(now, failed_probes);
+    let mark = health.grant(now, Attempt { failed_probes: probes(failed_probes), ..Attempt::default() });
     match end_call(health, now, mark, Outcome::ConnectionFailed, None).after {
         AfterCall::Retry(retry) => retry,
         other => panic!("it is made again: {other:?}"),
@@ -278,12 +283,30 @@ fn the_failures_of_a_streak_that_an_answer_ends_stand() {
 }
 
 #[test]
+fn a_failure_stands_too_if_the_answer_comes_while_its_call_is_out_again() {
+    for answer in [Outcome::Success, Outcome::RateLimited] {
+        let mut health = health();
+        fail(&mut health, at(0), 0);
+        let again = health.grant(at(1_000), Attempt { is_undecided: true, ..Attempt::default() });
+        assert_eq!(call(&mut health, at(1_005), answer), Change::StreakEnded);
+        let end = end_call(&mut health, at(1_100), again, Outcome::ConnectionFailed, None);
+        assert_eq!(end.after, AfterCall::Final, "{answer:?}");
+        assert_eq!(health.streak, 1, "it counts like any other");
+    }
+    let mut health = health();
+    fail(&mut health, at(0), 0);
+    let again = health.grant(at(1_000), Attempt { is_undecided: true, ..Attempt::default() });
+    let end = end_call(&mut health, at(1_100), again, Outcome::ConnectionFailed, None);
+    assert!(matches!(end.after, AfterCall::Retry(_)), "nothing was answered");
+}
+
+#[test]
 fn the_failures_of_an_outage_that_ends_within_the_first_second_are_preserved() {
     let mut health = health();
     call(&mut health, at(0), Outcome::Success);
     let failed: Vec<Retry> = (0..CONFIG.failures).map(|_| fail(&mut health, at(50), 0)).collect();
     assert!(failed.iter().all(|retry| health.standing(*retry) == RetryStanding::Undecided));
-    let early = health.grant(at(0), 0);
+    let early = health.grant(at(0), Attempt::default());
     assert_eq!(call(&mut health, at(150), Outcome::Success), Change::Cleared);
     assert!(failed.into_iter().all(|retry| health.standing(retry) == RetryStanding::Preserved));
     let AfterCall::Retry(early) = end_call(&mut health, at(160), early, Outcome::ConnectionFailed, None).after else {
@@ -319,7 +342,7 @@ fn a_fatal_answer_to_a_call_from_before_the_outage_is_preserved_and_closes_nothi
     let fatal = [Outcome::KeyRefused, Outcome::QuotaExhausted, Outcome::ModelNotFound];
     for outcome in fatal {
         let mut health = health();
-        let early = health.grant(at(0), 0);
+        let early = health.grant(at(0), Attempt::default());
         let due = at(0) + down(&mut health, at(0));
         assert!(is_back(call(&mut health, due, Outcome::Success)));
         let end = end_call(&mut health, due, early, outcome, None);
@@ -332,7 +355,7 @@ fn a_fatal_answer_to_a_call_from_before_the_outage_is_preserved_and_closes_nothi
 #[test]
 fn a_rate_limit_from_before_the_outage_begins_no_patience_and_closes_nothing() {
     let mut health = health();
-    let early = health.grant(at(0), 0);
+    let early = health.grant(at(0), Attempt::default());
     let due = at(0) + down(&mut health, at(0));
     call(&mut health, due, Outcome::Success);
     let end = end_call(&mut health, due, early, Outcome::RateLimited, Some(Duration::from_secs(3_600)));
@@ -343,13 +366,13 @@ fn a_rate_limit_from_before_the_outage_begins_no_patience_and_closes_nothing() {
 #[test]
 fn a_failed_probe_and_a_failure_from_before_the_outage_are_preserved() {
     let mut health = health();
-    let early = health.grant(at(0), 0);
+    let early = health.grant(at(0), Attempt::default());
     let due = at(0) + down(&mut health, at(0));
     let AfterCall::Retry(early) = end_call(&mut health, at(1), early, Outcome::ProviderTimeout, None).after else {
         panic!()
     };
     let probe = fail(&mut health, due, 0);
-    assert_eq!((early.failed_probes, probe.failed_probes), (0, 1));
+    assert_eq!((early.failed_probes, probe.failed_probes), (probes(0), probes(1)));
     assert_eq!((health.standing(early), health.standing(probe)), (RetryStanding::Preserved, RetryStanding::Preserved));
 }
 
@@ -360,19 +383,23 @@ fn the_failure_of_a_call_that_was_three_probes_stands_once_another_succeeds() {
     {
         let mut health = health();
         let mut due = at(0) + down(&mut health, at(0));
-        let mut poison = 0;
-        for _ in 0..3 {
+        for poison in 0..3 {
             let retry = fail(&mut health, due, poison);
             assert_eq!(health.standing(retry), RetryStanding::Preserved);
-            poison = retry.failed_probes;
+            assert_eq!(retry.failed_probes, probes(poison + 1));
             due = health.opens_at().expect("it is down");
         }
-        let retry = Retry { failed_probes: poison, ..fail(&mut health, due, 2) };
+        let retry = Retry { failed_probes: probes(3), ..fail(&mut health, due, 2) };
         due = health.opens_at().expect("it is down");
         call(&mut health, due, answer);
         assert_eq!(health.standing(retry), expected, "{answer:?}");
-        let probed_twice = Retry { failed_probes: 2, ..retry };
+        let probed_twice = Retry { failed_probes: probes(2), ..retry };
         assert_eq!(health.standing(probed_twice), RetryStanding::Preserved);
+        let mostly_elsewhere = Retry { provider: 1, failed_probes: probes(1).and_one(1).and_one(1), ..retry };
+        assert_eq!(health.standing(mostly_elsewhere), expected, "{answer:?}");
+        let elsewhere_only = probes(0).and_one(1).and_one(1).and_one(1);
+        let elsewhere = Retry { provider: 1, failed_probes: elsewhere_only, ..retry };
+        assert_eq!(health.standing(elsewhere), RetryStanding::Preserved);
     }
 }
 
@@ -384,7 +411,7 @@ fn a_refused_key_an_empty_account_and_a_missing_model_close_a_provider_for_good(
         (Outcome::ModelNotFound, UnavailableCause::ModelNotFound),
     ] {
         let mut health = health();
-        let (early, mark) = (health.grant(at(0), 0), health.grant(at(0), 0));
+        let (early, mark) = (health.grant(at(0), Attempt::default()), health.grant(at(0), Attempt::default()));
         let end = end_call(&mut health, at(7), mark, outcome, None);
         assert_eq!((end.change, end.after), (closed(cause), AfterCall::Unavailable));
         assert_eq!(health.state(), HealthState::Unavailable { since: at(7), cause, probe_at: None });
@@ -428,7 +455,7 @@ fn a_provider_that_answers_nothing_but_rate_limits_is_closed_when_the_patience_i
 fn a_provider_that_asks_for_a_pause_as_long_as_the_patience_is_closed_at_once() {
     for (pause, is_closed) in [(59, false), (60, true)] {
         let mut health = health();
-        let mark = health.grant(at(0), 0);
+        let mark = health.grant(at(0), Attempt::default());
         let end = end_call(&mut health, at(7), mark, Outcome::RateLimited, Some(Duration::from_secs(pause)));
         let is_unavailable = health.is_unavailable(at(7));
         assert_eq!((is_unavailable, end.after == AfterCall::Unavailable), (is_closed, is_closed), "{pause} s");
@@ -444,7 +471,7 @@ fn an_outage_that_outlasts_the_patience_closes_a_provider_from_its_first_failure
     assert_eq!(health.lose_patience(at(9_999), 0), Change::None);
     let cause = UnavailableCause::Outage;
     assert_eq!(health.clone().lose_patience(at(10_000), 0), closed(cause));
-    let probe = health.grant(at(0), 0);
+    let probe = health.grant(at(0), Attempt::default());
     assert_eq!(health.lose_patience(at(10_000), 0), Change::None, "the probe that is out may still bring it back");
     let end = end_call(&mut health, at(10_001), probe, Outcome::ProviderTimeout, None);
     assert_eq!((end.change, end.after), (closed(cause), AfterCall::Unavailable));
@@ -462,7 +489,7 @@ fn one_call_finds_out_now_and_then_whether_an_unavailable_provider_can_be_used_a
     let change = call(&mut health, at(0), Outcome::QuotaExhausted);
     assert_eq!(change, Change::Unavailable { cause, probe_at: Some(at(20_000)) });
     assert!(health.is_unavailable(at(19_999)) && !health.is_unavailable(at(20_000)));
-    let probe = health.grant(at(25_000), 0);
+    let probe = health.grant(at(25_000), Attempt::default());
     assert!(health.is_closed(at(25_000)) && health.is_probed(), "one at a time");
     assert_eq!(health.state(), HealthState::Probing { since: at(25_000) });
     let end = end_call(&mut health, at(25_100), probe, Outcome::QuotaExhausted, None);
@@ -473,7 +500,7 @@ fn one_call_finds_out_now_and_then_whether_an_unavailable_provider_can_be_used_a
 #[test]
 fn the_pause_that_a_closed_provider_asked_for_is_kept_to() {
     for (mut health, pause) in [(rechecked(), 3_600), (health(), 60)] {
-        let mark = health.grant(at(0), 0);
+        let mark = health.grant(at(0), Attempt::default());
         let _ = end_call(&mut health, at(0), mark, Outcome::RateLimited, Some(Duration::from_secs(pause)));
         assert_eq!(health.opens_at(), Some(at(pause * 1_000)));
     }

@@ -150,6 +150,7 @@ impl Loop {
             Answer::Refuse { retry_after, .. } => {
                 (self.now + REFUSAL_LATENCY, Completion::rate_limited(retry_after), false)
             }
+            Answer::Reject { because } => (self.now + REFUSAL_LATENCY, because.outcome().into(), false),
             Answer::Fail { at, .. } => (at, Outcome::ProviderFailure.into(), false),
             Answer::Hang { until } => (until.min(self.now + CALL_TIMEOUT), Outcome::ProviderTimeout.into(), false),
         };

@@ -76,7 +76,7 @@ fn send(
                 sent(at);
             }
             Answer::Refuse { retry_after, .. } => return retry_after.map(|wait| now + wait),
-            Answer::Fail { .. } | Answer::Hang { .. } => break,
+            Answer::Reject { .. } | Answer::Fail { .. } | Answer::Hang { .. } => break,
         }
     }
     None

@@ -1,0 +1,117 @@
+//! Closures: for a time a provider refuses every call, whatever it is, and says why.
+
+use serde::{Deserialize, Serialize};
+
+use super::spec::inside_item;
+use crate::call::Outcome;
+use crate::error::{ConfigError, require};
+use crate::millis;
+use crate::sim::latency::{in_millis, require_span};
+use crate::time::{Duration, Instant};
+
+/// The most closures one provider may have.
+const MOST_CLOSURES: usize = 10_000;
+
+/// A time in which every call is refused: the key is revoked, the account is empty, the model is gone. Calls that were accepted before it
+/// end as promised.
+///
+/// In a file: `{ starts_at_ms = 30000, lasts_ms = 5000, because = "key_refused" }`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Closure {
+    /// When it starts, counted from [`Instant::ZERO`].
+    #[serde(rename = "starts_at_ms", with = "millis")]
+    pub starts_at: Duration,
+    /// How long it lasts, above 0 \[for ever\].
+    #[serde(rename = "lasts_ms", default, with = "millis::option", skip_serializing_if = "Option::is_none")]
+    pub lasts: Option<Duration>,
+    /// Why.
+    pub because: Rejection,
+}
+
+/// Why a provider refuses every call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Rejection {
+    /// The key is revoked.
+    KeyRefused,
+    /// The account is out of funds or quota.
+    QuotaExhausted,
+    /// There is no such model.
+    ModelNotFound,
+}
+
+impl Rejection {
+    /// The HTTP status of such an answer, as `OpenAI` gives it.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::KeyRefused => 401,
+            Self::QuotaExhausted => 429,
+            Self::ModelNotFound => 404,
+        }
+    }
+
+    /// The code in its body.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::KeyRefused => "invalid_api_key",
+            Self::QuotaExhausted => "insufficient_quota",
+            Self::ModelNotFound => "model_not_found",
+        }
+    }
+
+    /// What it means for admission.
+    #[must_use]
+    pub const fn outcome(self) -> Outcome {
+        match self {
+            Self::KeyRefused => Outcome::KeyRefused,
+            Self::QuotaExhausted => Outcome::QuotaExhausted,
+            Self::ModelNotFound => Outcome::ModelNotFound,
+        }
+    }
+}
+
+impl Closure {
+    fn start(&self) -> Instant {
+        Instant::ZERO + self.starts_at
+    }
+
+    fn end(&self) -> Option<Instant> {
+        Some(self.start() + self.lasts?)
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        require_span("starts_at_ms", self.starts_at)?;
+        let Some(lasts) = self.lasts else { return Ok(()) };
+        require(!lasts.is_zero(), "lasts_ms", 0, "a duration above 0")?;
+        require_span("lasts_ms", lasts)
+    }
+}
+
+/// Refuses closures that are out of range, out of order or overlapping.
+pub(super) fn validate_all(closures: &[Closure]) -> Result<(), ConfigError> {
+    require(closures.len() <= MOST_CLOSURES, "closures", closures.len(), "at most 10000 closures")?;
+    let mut free_from = Some(Instant::ZERO);
+    for (nth, closure) in closures.iter().enumerate() {
+        let here = inside_item("closures", nth);
+        closure.validate().map_err(here)?;
+        let is_free = free_from.is_some_and(|end| end <= closure.start());
+        let expected = "a time not before the end of the closure before it";
+        require(is_free, "starts_at_ms", in_millis(closure.starts_at), expected).map_err(here)?;
+        free_from = closure.end();
+    }
+    Ok(())
+}
+
+/// The closure that is on at `now`, and until when that stays so. `closures` are in order. O(log closures).
+pub(super) fn closed(closures: &[Closure], now: Instant) -> (Option<Rejection>, Option<Instant>) {
+    let started = closures.partition_point(|closure| closure.start() <= now);
+    let next_start = closures.get(started).map(Closure::start);
+    match started.checked_sub(1).and_then(|last| closures.get(last)) {
+        Some(closure) if closure.end().is_none_or(|end| now < end) => (Some(closure.because), closure.end()),
+        _ => (None, next_start),
+    }
+}
