@@ -205,7 +205,7 @@ impl<H: Host> Gate<H> {
                 AfterCall::Final => return Ok(output),
                 AfterCall::Retry(again) => (retry, failed) = (Some(again), Some(output)),
                 // It is denied, unless there is a fallback, or the provider was reopened since.
-                AfterCall::Unavailable => retry = None,
+                AfterCall::Unavailable => {}
             }
         }
     }

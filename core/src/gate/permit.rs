@@ -114,7 +114,7 @@ impl<G: GateRef> PermitOf<G> {
     ///         AfterCall::Final => break Ok(outcome),
     ///         AfterCall::Retry(again) => retry = Some(again),
     ///         // The next permit is denied, or one for a fallback.
-    ///         AfterCall::Unavailable => retry = None,
+    ///         AfterCall::Unavailable => {}
     ///     }
     /// }
     /// # });

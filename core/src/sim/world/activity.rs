@@ -300,7 +300,7 @@ impl World {
             }
             AfterCall::Unavailable if self.kinds[work.task.column.index()].fallback.is_some() => {
                 let (calls_made, again) = (work.calls_made - 1, work.again + 1);
-                return self.ask(Work { calls_made, again, retry: None, ..work });
+                return self.ask(Work { calls_made, again, ..work });
             }
             AfterCall::Unavailable => return self.end_try(&work, Some(TaskOutcome::Unavailable)),
         }
