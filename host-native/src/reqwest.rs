@@ -21,7 +21,8 @@
 //! ```
 //!
 //! A middleware that retries belongs before this one in the chain, so that each attempt is admitted. Status, headers and
-//! body are read as by the [`tower`](crate::tower) layer; besides, a timeout of the client is a provider timeout. A call
+//! body are read as by the [`tower`](crate::tower) layer; besides, a timeout of the client is a provider timeout, and of a refusal
+//! the first part of its body is read before it is handed on, for at most 250 ms, so that what it says counts whoever reads it. A call
 //! that was not admitted is an [`Error::Middleware`] that holds the [`Denial`](tidegate_core::request::Denial).
 
 use std::sync::Arc;
@@ -33,7 +34,8 @@ use reqwest_middleware::{Error, Middleware, Next};
 use tidegate_core::request::Outcome;
 
 use crate::gate::{Admitted, RequestGate};
-use crate::response::{Held, HeldBody, of_transport_error, read_head};
+use crate::response::refusal_body::RefusalBody;
+use crate::response::{Held, HeldBody, of_transport_error, read_error, read_head};
 use crate::tower::{HttpAnswers, KeyExtractor, Settle};
 
 /// Admits every request of a client.
@@ -63,6 +65,7 @@ impl<K: KeyExtractor<Request> + Send + Sync + 'static> Middleware for AdmissionM
         let slot = self.gate.acquire(&call).await.map_err(Error::middleware)?;
         let mut held = Held::new(slot);
         match next.run(request, extensions).await {
+            Ok(answer) if answer.status().is_client_error() => Ok(read_refusal(answer, held).await),
             Ok(answer) => Ok(hold(answer, held)),
             Err(error) => {
                 held.end_as(outcome(&error));
@@ -89,10 +92,28 @@ impl Settle<Response, reqwest::Error> for HttpAnswers {
 
 /// The same answer with a body that holds the slot.
 fn hold(answer: Response, mut held: Held) -> Response {
-    held.read(&read_head(answer.status(), answer.headers(), SystemTime::now()));
+    held.read_head(answer.status(), answer.headers(), SystemTime::now());
     let url = answer.url().clone();
     let (parts, body) = http::Response::from(answer).into_parts();
-    let body = reqwest::Body::wrap(HeldBody::with_errors(body, held, of_transport_error));
+    put_together(url, parts, reqwest::Body::wrap(HeldBody::with_errors(body, held, of_transport_error)))
+}
+
+/// The same refusal, which has given the slot back: the part of its body was read that is there soon, since it may say that the account
+/// is empty, the key refused or the model unknown.
+async fn read_refusal(answer: Response, mut held: Held) -> Response {
+    let (url, now) = (answer.url().clone(), SystemTime::now());
+    let (parts, body) = http::Response::from(answer).into_parts();
+    let mut head = read_head(parts.status, &parts.headers, now);
+    let body = RefusalBody::read(body).await;
+    if let Some(whole) = body.whole() {
+        read_error(whole, &parts.headers, now).refine(&mut head);
+    }
+    held.read_part(&head);
+    held.end();
+    put_together(url, parts, reqwest::Body::wrap(body))
+}
+
+fn put_together(url: reqwest::Url, parts: http::response::Parts, body: reqwest::Body) -> Response {
     // The address is kept apart from the other parts.
     let Ok(mut held) = http::Response::builder().url(url).body(body) else {
         unreachable!("an address is a valid part")

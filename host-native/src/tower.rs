@@ -4,7 +4,8 @@
 //! calls and for whom; the request waits for its turn, goes to the service, and a [`Settle`] reads the result: the status
 //! and headers of HTTP and gRPC by default ([`HttpAnswers`]), or [`Classify`] for services that are neither ([`Classified`]).
 //!
-//! The slot of an HTTP call is held until the body of its answer ends ([`HeldBody`]), and given back when that is dropped.
+//! The slot of an HTTP call is held until the body of its answer ends ([`HeldBody`]), and given back when that is dropped. What the
+//! body of an error says, such as that the account is empty, counts if it is read; a 429 that says when to come back is over with its head.
 //! Dropping the response future at any moment gives up the place in the queue or the slot.
 //!
 //! The layer is always ready, and the service below is asked whether it is only once a request has its slot: nothing
@@ -55,7 +56,7 @@ use tower_service::Service;
 
 use crate::gate::{Admitted, Call, RequestGate};
 use crate::host::TokioHost;
-use crate::response::{Held, HeldBody, read_head};
+use crate::response::{Held, HeldBody};
 
 /// Says what a request calls, and for whom.
 pub trait KeyExtractor<R> {
@@ -98,9 +99,8 @@ impl<B: Body, E> Settle<http::Response<B>, E> for HttpAnswers {
     fn settle(&self, result: Result<http::Response<B>, E>, slot: Admitted) -> Result<Self::Response, E> {
         match result {
             Ok(answer) => {
-                let said = read_head(answer.status(), answer.headers(), SystemTime::now());
                 let mut held = Held::new(slot);
-                held.read(&said);
+                held.read_head(answer.status(), answer.headers(), SystemTime::now());
                 Ok(answer.map(|body| HeldBody::new(body, held)))
             }
             Err(error) => {

@@ -21,9 +21,8 @@ use tidegate_core::request::Outcome;
 use tidegate_core::request::response::{Refusal, ResponseInfo};
 use tidegate_core::time::Duration;
 
-use super::error_body::ErrorBody;
 use super::usage_said;
-use crate::response::read_head;
+use crate::response::{ErrorBody, error_in_success as read_error_in_success, read_error, read_head};
 
 /// Characters of a provider's own message that are worth repeating.
 const EXCERPT_CHARS: usize = 160;
@@ -224,12 +223,12 @@ pub fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], now: System
     if status.is_success() {
         return None;
     }
-    Some(explain(read_head(status, headers, now), &ErrorBody::read(body)))
+    Some(explain(read_head(status, headers, now), &read_error(body, headers, now)))
 }
 
 /// The error that a body of a success holds, if it holds one.
 pub(super) fn error_in_success(body: &[u8]) -> Option<CallError> {
-    let said = ErrorBody::in_success(body)?;
+    let said = read_error_in_success(body)?;
     Some(explain(read_head(StatusCode::OK, &HeaderMap::new(), SystemTime::UNIX_EPOCH), &said))
 }
 

@@ -7,7 +7,6 @@ pub mod answer;
 pub mod chat;
 pub mod command;
 pub mod embedding;
-pub mod error_body;
 pub mod http;
 pub mod key;
 pub mod probe;

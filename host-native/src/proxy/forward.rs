@@ -32,15 +32,14 @@ use super::answer::Refusal;
 use super::ask::{Asked, domain};
 use super::count::{OneMore, Share};
 use super::headers::{self, PROVIDER};
-use super::refusal_body::RefusalBody;
 use super::route::{NO_MODEL, Resource, Upstream, leaves_its_base};
 use super::tenant::{Group, Level, Tenant};
 use super::watch::Watcher;
 use super::{ReplyBody, Shared, models};
-use crate::client::error_body::ErrorBody;
 use crate::gate::Admitted;
 use crate::host::TokioHost;
-use crate::response::{Held, HeldBody, ResponseInfo, of_transport_error, read_head};
+use crate::response::refusal_body::RefusalBody;
+use crate::response::{Held, HeldBody, ResponseInfo, of_transport_error, read_error, read_head};
 
 /// The longest refusal that is read to its end, so that its connection can be used again.
 const REFUSAL_BYTES: usize = 64 << 10;
@@ -367,7 +366,7 @@ impl Trip<'_> {
         let (parts, body) = answer.into_parts();
         let body = RefusalBody::read(body).await;
         if let Some(whole) = body.whole() {
-            ErrorBody::read(whole).refine(&mut head);
+            read_error(whole, &parts.headers, SystemTime::now()).refine(&mut head);
         }
         let head = self.upstream.as_gate_sees(head);
         call.watcher.ended(head.completion.outcome);

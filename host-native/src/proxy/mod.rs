@@ -28,7 +28,6 @@ mod metrics;
 mod models;
 mod pace;
 mod program;
-mod refusal_body;
 mod route;
 mod server;
 mod stall;

@@ -120,7 +120,10 @@ async fn models(shared: &Arc<Shared>, upstream: &Upstream, tenant: &Arc<Tenant>,
     };
     // Where clients have keys of their own, it is asked for with none at all.
     let head = upstream.as_gate_sees(read_head(answer.status(), answer.headers(), SystemTime::now()));
-    slot.read(&head);
+    slot.read_part(&head);
+    if head.is_rate_limited() {
+        slot.end();
+    }
     watcher.head(&head, answer.headers());
     if !answer.status().is_success() {
         watcher.ended(head.completion.outcome);

@@ -1,16 +1,25 @@
 //! The body of an answer, with the slot of its call.
 
 use std::fmt;
+use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::SystemTime;
 
+use bytes::Buf;
+use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tidegate_core::budget::Usage;
 use tidegate_core::request::{AfterCall, Completion, Outcome};
 
-use super::{ResponseInfo, grpc};
+use super::{ResponseInfo, grpc, read_error, read_head};
 use crate::gate::Admitted;
+
+/// The most of the body of a refusal that is read.
+pub(super) const MOST: usize = 64 << 10;
+/// The most pieces of it that are looked at in one frame.
+const PIECES: usize = 16;
 
 /// The slot of a call whose answer is under way.
 ///
@@ -22,29 +31,68 @@ pub struct Held {
     slot: Option<Admitted>,
     /// How the call ends, as far as it is known.
     completion: Completion,
+    /// A refusal whose body may say more.
+    refused: Option<Box<Refused>>,
+}
+
+/// A refusal: its head, and what has passed of its body.
+#[derive(Debug)]
+struct Refused {
+    info: ResponseInfo,
+    headers: HeaderMap,
+    now: SystemTime,
+    read: Vec<u8>,
 }
 
 impl Held {
     /// Holds `slot` until an end that nothing is known of yet.
     pub fn new(slot: Admitted) -> Self {
-        Self { slot: Some(slot), completion: Outcome::Success.into() }
+        Self { slot: Some(slot), completion: Outcome::Success.into(), refused: None }
     }
 
-    /// Takes in the head of the answer. A refusal gives the slot back at once: what it says is known, it holds nothing at
-    /// the provider, and whoever waits must hear of it before the next call goes out.
-    pub fn read(&mut self, head: &ResponseInfo) {
-        self.read_part(head);
-        if head.is_rate_limited() {
+    /// Takes in status and headers of the answer, read at wall-clock time `now`.
+    ///
+    /// The body of a refusal, a 4xx, may say more: that the account is empty, the key refused, the model unknown. So the slot is kept until
+    /// the body has been read or dropped. Only a refusal for too many calls that says when to come back is over with its head.
+    pub fn read_head(&mut self, status: StatusCode, headers: &HeaderMap, now: SystemTime) {
+        let info = read_head(status, headers, now);
+        self.read_part(&info);
+        let may_say_more = status.is_client_error() && info.completion.retry_after.is_none();
+        if info.is_rate_limited() && !may_say_more {
             self.end();
+        } else if status.is_client_error() {
+            self.refused = Some(Box::new(Refused { info, headers: headers.clone(), now, read: Vec::new() }));
         }
     }
 
-    /// [`Self::read`] for a refusal whose body says more: its slot is kept.
+    /// Takes in a head that was read already, and keeps the slot in any case.
     pub fn read_part(&mut self, head: &ResponseInfo) {
         if let Some(slot) = &self.slot {
             slot.correct(&head.corrections);
         }
         self.completion = head.completion;
+    }
+
+    /// A piece of the body of a refusal passes.
+    fn see(&mut self, data: &impl Buf) {
+        let Some(refused) = &mut self.refused else { return };
+        let mut pieces = [IoSlice::new(&[]); PIECES];
+        let count = data.chunks_vectored(&mut pieces);
+        for piece in &pieces[..count] {
+            refused.read.extend_from_slice(piece);
+        }
+        if refused.read.len() > MOST {
+            // No error is as long.
+            self.refused = None;
+        }
+    }
+
+    /// The whole body has passed.
+    fn refine(&mut self) {
+        if let Some(Refused { mut info, headers, now, read }) = self.refused.take().map(|refused| *refused) {
+            read_error(&read, &headers, now).refine(&mut info);
+            self.completion = info.completion;
+        }
     }
 
     /// Whether the slot has been given back.
@@ -168,6 +216,7 @@ impl<B: Body, O: Observe<B::Data>> HeldBody<B, O> {
 
 fn end<D>(held: &mut Held, observer: &mut impl Observe<D>) {
     if !held.is_finished() {
+        held.refine();
         held.completion = observer.end(held.completion);
         held.end();
     }
@@ -183,11 +232,15 @@ impl<B: Body, O: Observe<B::Data>> Body for HeldBody<B, O> {
         match &frame {
             None => end(this.held, this.observer),
             Some(Err(error)) => {
-                this.held.expect((this.outcome)(error).into());
+                // Of a refusal it is the head that counts then.
+                if this.held.refused.take().is_none() {
+                    this.held.expect((this.outcome)(error).into());
+                }
                 end(this.held, this.observer);
             }
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
+                    this.held.see(data);
                     this.observer.data(data);
                 }
                 if let Some(completion) = frame.trailers_ref().and_then(grpc) {

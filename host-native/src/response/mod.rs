@@ -6,6 +6,9 @@
 //! it when it is dropped half-way.
 
 pub mod body;
+mod error_body;
+#[cfg(any(feature = "cli", feature = "reqwest-middleware"))]
+pub(crate) mod refusal_body;
 
 use std::time::SystemTime;
 
@@ -17,7 +20,8 @@ use tidegate_core::request::response::{self, Headers};
 use tidegate_core::time::Duration;
 
 pub use body::{Held, HeldBody, Observe};
-pub use tidegate_core::request::response::ResponseInfo;
+pub use error_body::{error_in_success, read_error};
+pub use tidegate_core::request::response::{ErrorBody, ResponseInfo};
 
 /// Reads status and headers at wall-clock time `now`.
 #[must_use]
@@ -40,12 +44,12 @@ pub(crate) fn of_transport_error(error: &reqwest::Error) -> Outcome {
 /// How a gRPC call ended, by the headers of an answer without a body or by its trailers; `None` if they do not say.
 #[must_use]
 pub fn grpc(metadata: &HeaderMap) -> Option<Completion> {
-    // No gRPC header holds a date.
+    // No gRPC header holds a moment.
     response::grpc(&Sent { headers: metadata, now: SystemTime::UNIX_EPOCH })
 }
 
 /// The headers of an answer, as the core looks them up.
-struct Sent<'a> {
+pub(crate) struct Sent<'a> {
     headers: &'a HeaderMap,
     now: SystemTime,
 }
@@ -55,9 +59,14 @@ impl Headers for Sent<'_> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    fn until(&self, date: &str) -> Option<Duration> {
-        let until = httpdate::parse_http_date(date).ok()?;
-        Some(until.duration_since(self.now).map_or(Duration::ZERO, Duration::from))
+    fn unix_time(&self, date: &str) -> Option<Duration> {
+        let http = httpdate::parse_http_date(date).ok();
+        let time = http.or_else(|| Some(date.parse::<jiff::Timestamp>().ok()?.into()))?;
+        time.duration_since(SystemTime::UNIX_EPOCH).ok().map(Duration::from)
+    }
+
+    fn now(&self) -> Duration {
+        self.now.duration_since(SystemTime::UNIX_EPOCH).map_or(Duration::ZERO, Duration::from)
     }
 }
 

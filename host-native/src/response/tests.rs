@@ -75,7 +75,7 @@ mod bodies {
         let key = ResourceKey::chat("p", "m");
         gate.register(&key, &Limits::at_most(1)).unwrap();
         let mut held = Held::new(gate.acquire(&Call::of(key.clone())).await.unwrap());
-        held.read(&read_head(StatusCode::OK, &HeaderMap::new(), UNIX_EPOCH));
+        held.read_head(StatusCode::OK, &HeaderMap::new(), UNIX_EPOCH);
         let body = HeldBody::new(Frames(frames.into()), held);
         assert_eq!(gate.snapshot(&key).unwrap().in_flight, 1);
         body.collect().await.unwrap();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::support;
 use axum::Router;
 use axum::body::{Body, Bytes};
+use axum::extract::Path;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::get;
@@ -13,7 +14,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-use tidegate_core::request::{DenialReason, Outcome};
+use tidegate_core::request::{DenialReason, HealthState, Outcome, UnavailableCause};
 use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
 use tidegate_native::reqwest::AdmissionMiddleware;
 use tidegate_native::tower::{Admission, AdmissionError, AdmissionLayer, Always};
@@ -52,14 +53,47 @@ fn server() -> String {
     async fn echo(headers: HeaderMap) -> String {
         headers.get("x-word").and_then(|word| word.to_str().ok()).unwrap_or("nothing").to_string()
     }
+    async fn rejected(Path(which): Path<String>) -> impl IntoResponse {
+        let (_, status, body, _) = REJECTED.iter().find(|(name, ..)| *name == which).expect("a known one");
+        (StatusCode::from_u16(*status).unwrap(), [("content-type", "application/json")], *body)
+    }
     support::serve(
         Router::new()
+            .route("/rejected/{which}", get(rejected))
             .route("/stream", get(stream))
             .route("/refused", get(refused))
             .route("/slow", get(slow))
             .route("/echo", get(echo)),
     )
 }
+
+/// What providers answer whom no call helps: name, status, body, and what it means.
+const REJECTED: &[(&str, u16, &str, UnavailableCause)] = &[
+    (
+        "openai-quota",
+        429,
+        r#"{"error":{"message":"You exceeded your current quota.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}"#,
+        UnavailableCause::QuotaExhausted,
+    ),
+    (
+        "anthropic-funds",
+        400,
+        r#"{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}"#,
+        UnavailableCause::QuotaExhausted,
+    ),
+    (
+        "azure-deployment",
+        404,
+        r#"{"error":{"code":"DeploymentNotFound","message":"The API deployment for this resource does not exist."}}"#,
+        UnavailableCause::ModelNotFound,
+    ),
+    (
+        "google-key",
+        400,
+        r#"[{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}]"#,
+        UnavailableCause::KeyRefused,
+    ),
+];
 
 struct Chunks(tokio::sync::mpsc::Receiver<Result<Bytes, std::io::Error>>);
 
@@ -178,6 +212,45 @@ async fn a_refusal_stops_the_next_call_until_the_server_said_though_nobody_read_
     drop(answer);
     let answer = client(&gate, &key).get(format!("{base}/echo")).send().await.unwrap();
     assert!(answer.status().is_success() && gate.snapshot(&key).unwrap().at >= until);
+}
+
+fn cause(gate: &RequestGate, key: &ResourceKey) -> Option<UnavailableCause> {
+    match gate.snapshot(key).unwrap().health {
+        HealthState::Unavailable { cause, .. } => Some(cause),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn what_the_body_of_a_refusal_says_closes_the_model_and_the_caller_gets_it_whole() {
+    let base = server();
+    for (name, status, body, expected) in REJECTED {
+        let address = format!("{base}/rejected/{name}");
+        let (gate, key) = gate();
+        let answer = client(&gate, &key).get(&address).send().await.unwrap();
+        assert_eq!((answer.status().as_u16(), answer.content_length()), (*status, Some(body.len() as u64)), "{name}");
+        assert_eq!((cause(&gate, &key), out(&gate, &key)), (Some(*expected), 0), "{name}, before its body is read");
+        assert_eq!(answer.text().await.unwrap(), *body);
+        let denied = client(&gate, &key).get(&address).send().await.unwrap_err();
+        assert!(denied.to_string().contains("cannot be used"), "{denied}");
+    }
+}
+
+#[tokio::test]
+async fn behind_the_layer_what_a_refusal_says_counts_once_it_has_been_read() {
+    let base = server();
+    for (name, status, body, expected) in REJECTED {
+        let address = format!("{base}/rejected/{name}");
+        let (gate, key) = gate();
+        let answer = hyper(&gate, &key).oneshot(request(&address)).await.unwrap();
+        assert_eq!((answer.status().as_u16(), out(&gate, &key)), (*status, 1), "{name}");
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), *body);
+        assert_eq!((cause(&gate, &key), out(&gate, &key)), (Some(*expected), 0), "{name}");
+    }
+    let (gate, key) = gate();
+    drop(hyper(&gate, &key).oneshot(request(&format!("{base}/rejected/openai-quota"))).await.unwrap());
+    let state = gate.snapshot(&key).unwrap();
+    assert_eq!((state.last_outcome, cause(&gate, &key)), (Some(Outcome::RateLimited), None), "nobody read it");
 }
 
 #[tokio::test]

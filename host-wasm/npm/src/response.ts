@@ -36,14 +36,12 @@ export function headNumbers(answer: AnswerHead): Float64Array {
   const { module } = newest();
   names ??= module.headNames().split("\n");
   let lines = "";
-  let untilMs = NaN;
   for (const name of names) {
     const value = answer.headers.get(name);
     if (value === null || value === undefined) continue;
     lines += `${name}:${value}\n`;
-    if (name === "retry-after") untilMs = untilDate(value);
   }
-  return module.readHead(answer.status, lines, untilMs);
+  return module.readHead(answer.status, lines);
 }
 
 /** What the wasm module looks up. */
@@ -56,18 +54,6 @@ const FIRST_NOTE = 2;
 /** @internal Calls `tell` for each rate that is spoken of: dimension, limit, remaining, milliseconds until it is whole. */
 export function eachNote(numbers: Float64Array, tell: (note: Float64Array) => void): void {
   for (let at = FIRST_NOTE; at < numbers.length; at += NOTE) tell(numbers.subarray(at, at + NOTE));
-}
-
-/** Three letters of a day, of a month, and a time: all HTTP dates have them, and little else that `Date.parse` takes. */
-const DATE = /^[A-Z][a-z]{2}[a-z]*,? .*[A-Z][a-z]{2}.* ?\d\d:\d\d:\d\d/;
-
-/** Milliseconds until an HTTP date, 0 for one that is past; NaN for what is no date. */
-function untilDate(value: string): number {
-  const date = value.trim();
-  if (!DATE.test(date)) return NaN;
-  // The oldest form does not say that it is GMT.
-  const at = Date.parse(date.endsWith("GMT") ? date : `${date} GMT`);
-  return Number.isNaN(at) ? NaN : Math.max(0, at - Date.now());
 }
 
 /**
@@ -85,7 +71,8 @@ function untilDate(value: string): number {
  * | anything else | `success` |
  *
  * Retry-After is read as seconds, as a date, and as `retry-after-ms`. A refusal without one takes its wait from the
- * `x-ratelimit-reset-*` headers of what is used up. What cannot be read is as good as absent.
+ * `x-ratelimit-reset-*` headers of what is used up. Moments count from the `Date` of the answer, where the page may see it, or else from
+ * this machine's clock. What cannot be read is as good as absent.
  *
  * ```ts
  * import { readHead } from "tidegate";

@@ -8,19 +8,29 @@ use wasm_bindgen::prelude::*;
 use super::{millis, outcome_number, span};
 
 /// Headers as lines, `name` and value apart by a colon.
-struct Lines<'a> {
-    text: &'a str,
-    /// How long until the date in Retry-After, if it is one.
-    until: Option<Duration>,
-}
+struct Lines<'a>(&'a str);
 
 impl Headers for Lines<'_> {
     fn get(&self, name: &str) -> Option<&str> {
-        self.text.split('\n').find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        self.0.split('\n').find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
     }
 
-    fn until(&self, _date: &str) -> Option<Duration> {
-        self.until
+    fn unix_time(&self, date: &str) -> Option<Duration> {
+        let date = date.trim();
+        // Much is a date to JavaScript. Those of RFC 3339 begin with the year, those of HTTP with the day.
+        let is_named = date.starts_with(|c: char| c.is_ascii_uppercase()) && date.contains(':');
+        let is_rfc3339 = date.as_bytes().get(4) == Some(&b'-') && date.contains('T');
+        // The oldest form of HTTP does not say that it is GMT.
+        let millis = match () {
+            () if is_rfc3339 || is_named && date.ends_with("GMT") => js_sys::Date::parse(date),
+            () if is_named => js_sys::Date::parse(&format!("{date} GMT")),
+            () => f64::NAN,
+        };
+        span(millis)
+    }
+
+    fn now(&self) -> Duration {
+        span(js_sys::Date::now()).unwrap_or_default()
     }
 }
 
@@ -31,15 +41,14 @@ pub fn head_names() -> String {
     NAMES.join("\n")
 }
 
-/// What an answer of this status says. `headers` has a line `name:value` for each of [`head_names`] that is there; `until_ms`
-/// says how long it is until the date in Retry-After, NaN if it is none.
+/// What an answer of this status says. `headers` has a line `name:value` for each of [`head_names`] that is there.
 ///
 /// Answers the outcome, the wait in milliseconds or NaN, and for each budget that is spoken of its dimension, limit, what
 /// remains, and the milliseconds until it is whole; NaN for what is not said.
 #[wasm_bindgen(js_name = readHead)]
 #[must_use]
-pub fn read_head(status: u32, headers: &str, until_ms: f64) -> Vec<f64> {
-    let head = ResponseInfo::read(status as u16, &Lines { text: headers, until: span(until_ms) });
+pub fn read_head(status: u32, headers: &str) -> Vec<f64> {
+    let head = ResponseInfo::read(status as u16, &Lines(headers));
     let mut numbers =
         vec![outcome_number(head.completion.outcome), head.completion.retry_after.map_or(f64::NAN, millis)];
     for said in &head.corrections {

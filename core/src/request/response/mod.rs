@@ -23,13 +23,13 @@
 //! | --- | --- |
 //! | `x-ratelimit-limit-requests`, `-tokens` | how much is allowed in a window |
 //! | `x-ratelimit-remaining-requests`, `-tokens` | how much of it is left |
-//! | `x-ratelimit-reset-requests`, `-tokens` | how long until all of it is back: `20ms`, `1s`, `6m0s`, `1h2m3.5s`, or seconds |
+//! | `x-ratelimit-reset-requests`, `-tokens` | when all of it is back: in `20ms`, `1s`, `6m0s`, `1h2m3.5s`, or seconds; at an RFC 3339 date, or a Unix time in seconds or milliseconds |
 //!
 //! The same without a suffix (`x-ratelimit-remaining`) speaks of requests. Mistral's names (`x-ratelimit-remaining-req-minute`) and
-//! Anthropic's (`anthropic-ratelimit-requests-remaining`) are known, too, but for Anthropic's resets, which are dates; its refusals have a
-//! Retry-After. A value that cannot be read is as good as absent.
+//! Anthropic's (`anthropic-ratelimit-requests-remaining`) are known, too. A value that cannot be read is as good as absent.
 //!
-//! Headers come from the host, behind [`Headers`]; so do dates, because the core has no wall clock.
+//! Headers, dates and the wall clock come from the host, behind [`Headers`]. A moment is told by the provider's clock: how far away it is
+//! counts from the `Date` of the same answer, and from the host's clock only without one.
 //!
 //! ```
 //! use tidegate_core::request::Completion;
@@ -43,8 +43,12 @@
 //!         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
 //!     }
 //!
-//!     fn until(&self, _date: &str) -> Option<Duration> {
+//!     fn unix_time(&self, _date: &str) -> Option<Duration> {
 //!         None
+//!     }
+//!
+//!     fn now(&self) -> Duration {
+//!         Duration::ZERO
 //!     }
 //! }
 //!
@@ -54,6 +58,7 @@
 //! ```
 
 mod error;
+mod error_body;
 mod wait;
 
 #[cfg(test)]
@@ -64,6 +69,7 @@ mod tests_error;
 use alloc::vec::Vec;
 
 pub use error::{ErrorDetails, Refusal};
+pub use error_body::{ErrorBody, JsonValue};
 pub use wait::seconds;
 
 use crate::budget::{Correction, Dimension};
@@ -73,6 +79,7 @@ use crate::time::Duration;
 /// "Site is overloaded": not registered, but in use.
 const OVERLOADED: u16 = 529;
 
+const DATE: &str = "date";
 const RETRY_AFTER: &str = "retry-after";
 /// The milliseconds form of Retry-After, which some providers send beside the standard header because that counts whole
 /// seconds only.
@@ -94,16 +101,17 @@ const REQUESTS: [&[&str]; 3] = [
         "anthropic-ratelimit-requests-remaining",
         "x-ratelimit-remaining",
     ],
-    &["x-ratelimit-reset-requests", "x-ratelimit-reset"],
+    &["x-ratelimit-reset-requests", "anthropic-ratelimit-requests-reset", "x-ratelimit-reset"],
 ];
 const TOKENS: [&[&str]; 3] = [
     &["x-ratelimit-limit-tokens", "x-ratelimit-limit-tokens-minute", "anthropic-ratelimit-tokens-limit"],
     &["x-ratelimit-remaining-tokens", "x-ratelimit-remaining-tokens-minute", "anthropic-ratelimit-tokens-remaining"],
-    &["x-ratelimit-reset-tokens"],
+    &["x-ratelimit-reset-tokens", "anthropic-ratelimit-tokens-reset"],
 ];
 
 /// Every header that is ever looked up, for a host that has to fetch them beforehand.
-pub const NAMES: [&str; 21] = [
+pub const NAMES: [&str; 24] = [
+    DATE,
     RETRY_AFTER,
     RETRY_AFTER_MS,
     GRPC_STATUS,
@@ -118,6 +126,7 @@ pub const NAMES: [&str; 21] = [
     REQUESTS[1][3],
     REQUESTS[2][0],
     REQUESTS[2][1],
+    REQUESTS[2][2],
     TOKENS[0][0],
     TOKENS[0][1],
     TOKENS[0][2],
@@ -125,6 +134,7 @@ pub const NAMES: [&str; 21] = [
     TOKENS[1][1],
     TOKENS[1][2],
     TOKENS[2][0],
+    TOKENS[2][1],
 ];
 
 /// The headers of an answer, and the wall clock they are to be read by.
@@ -132,8 +142,11 @@ pub trait Headers {
     /// The value of a header; `None` if it is not there or no text. `name` is in lower case, one of [`NAMES`].
     fn get(&self, name: &str) -> Option<&str>;
 
-    /// How long it is until an HTTP date: zero for one that is past, `None` for what is no date.
-    fn until(&self, date: &str) -> Option<Duration>;
+    /// The Unix time of an HTTP date or an RFC 3339 date; `None` for what is neither, or before 1970.
+    fn unix_time(&self, date: &str) -> Option<Duration>;
+
+    /// The Unix time now.
+    fn now(&self) -> Duration;
 }
 
 /// What an answer says.
@@ -215,7 +228,7 @@ pub fn retry_after(headers: &dyn Headers) -> Option<Duration> {
         return Some(wait);
     }
     let standard = text(headers, RETRY_AFTER)?;
-    seconds(standard).or_else(|| headers.until(standard))
+    seconds(standard).or_else(|| until(headers, headers.unix_time(standard)?))
 }
 
 /// What `headers` say about requests and about tokens; nothing for a dimension that no header names.
@@ -226,12 +239,26 @@ pub fn rate_limits(headers: &dyn Headers) -> Vec<Correction> {
         let said = Correction {
             limit: limit.and_then(|text| text.parse().ok()),
             remaining: remaining.and_then(|text| text.parse().ok()),
-            reset_after: reset.and_then(wait::reset),
+            reset_after: reset.and_then(|text| reset_after(headers, text)),
             ..Correction::of(dimension)
         };
         (said != Correction::of(dimension)).then_some(said)
     };
     [about(Dimension::Requests, REQUESTS), about(Dimension::TotalTokens, TOKENS)].into_iter().flatten().collect()
+}
+
+/// How long it is until the reset that `text` speaks of: a wait, a date or a Unix time. `headers` are those of the same answer. Zero for
+/// a moment that is past; `None` for what cannot be read.
+#[must_use]
+pub fn reset_after(headers: &dyn Headers, text: &str) -> Option<Duration> {
+    wait::span(text).or_else(|| until(headers, wait::unix_time(text).or_else(|| headers.unix_time(text))?))
+}
+
+/// How long it is until a Unix time, by the clock of whoever sent `headers`.
+fn until(headers: &dyn Headers, moment: Duration) -> Option<Duration> {
+    let sent = text(headers, DATE).and_then(|date| headers.unix_time(date));
+    let now = sent.unwrap_or_else(|| headers.now());
+    Some(Duration::from_nanos(moment.as_nanos().saturating_sub(now.as_nanos())))
 }
 
 /// How long until what is used up is back, of the dimensions that have nothing left: what a refusal without Retry-After asks for.

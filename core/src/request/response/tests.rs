@@ -1,5 +1,8 @@
 use super::*;
 
+/// The Unix time of Sun, 06 Nov 1994 08:49:00 GMT.
+const MINUTE: u64 = 784_111_740;
+
 /// Headers at Sun, 06 Nov 1994 08:49:37 GMT, the date of the HTTP specification.
 pub(super) struct Sent<'a>(pub(super) &'a [(&'a str, &'a str)]);
 
@@ -9,12 +12,18 @@ impl Headers for Sent<'_> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 
-    fn until(&self, date: &str) -> Option<Duration> {
-        match date {
-            "Sun, 06 Nov 1994 08:49:47 GMT" => Some(Duration::from_secs(10)),
-            "Sun, 06 Nov 1994 08:49:07 GMT" => Some(Duration::ZERO),
-            _ => None,
-        }
+    fn unix_time(&self, date: &str) -> Option<Duration> {
+        let after = match date {
+            "Sun, 06 Nov 1994 08:49:07 GMT" => 7,
+            "Sun, 06 Nov 1994 08:49:47 GMT" | "1994-11-06T08:49:47Z" => 47,
+            "Sun, 06 Nov 1994 08:49:40 GMT" => 40,
+            _ => return None,
+        };
+        Some(Duration::from_secs(MINUTE + after))
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_secs(MINUTE + 37)
     }
 }
 
@@ -144,24 +153,51 @@ fn each_provider_names_its_rates_in_its_own_way() {
     let anthropic = [
         ("anthropic-ratelimit-requests-limit", "50"),
         ("anthropic-ratelimit-requests-remaining", "49"),
-        ("anthropic-ratelimit-requests-reset", "2026-01-01T08:50:37Z"),
+        ("anthropic-ratelimit-requests-reset", "1994-11-06T08:49:47Z"),
         ("anthropic-ratelimit-tokens-remaining", "0"),
     ];
-    let requests = (Dimension::Requests, Some(50), Some(49), None);
+    let requests = (Dimension::Requests, Some(50), Some(49), Some(10));
     assert_eq!(rates(&anthropic), [requests, (Dimension::TotalTokens, None, Some(0), None)]);
     let openrouter =
-        [("x-ratelimit-limit", "50"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1767225600000")];
-    assert_eq!(rates(&openrouter), [(Dimension::Requests, Some(50), Some(0), None)]);
+        [("x-ratelimit-limit", "50"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "784111797000")];
+    assert_eq!(rates(&openrouter), [(Dimension::Requests, Some(50), Some(0), Some(20))]);
     let azure = [("x-ratelimit-remaining-requests", "19"), ("x-ratelimit-remaining-tokens", "19913")];
     let requests = (Dimension::Requests, None, Some(19), None);
     assert_eq!(rates(&azure), [requests, (Dimension::TotalTokens, None, Some(19_913), None)]);
 }
 
 #[test]
-fn a_bare_header_is_about_requests_and_a_date_is_no_wait() {
-    let said = rate_limits(&Sent(&[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "1767225600")]));
+fn a_bare_header_is_about_requests() {
+    let said = rate_limits(&Sent(&[("x-ratelimit-remaining", "3")]));
     assert_eq!(said, [Correction { remaining: Some(3), ..Correction::of(Dimension::Requests) }]);
     assert_eq!(rate_limits(&Sent(&[("x-ratelimit-remaining-requests", "many"), ("x-ratelimit-reset", "soon")])), []);
+}
+
+#[test]
+fn a_reset_is_a_wait_a_date_or_a_unix_time_and_one_that_is_past_is_now() {
+    for (text, secs) in [
+        ("12", 12),
+        ("1m", 60),
+        ("1994-11-06T08:49:47Z", 10),
+        ("Sun, 06 Nov 1994 08:49:07 GMT", 0),
+        ("784111797", 20),
+        ("784111797000", 20),
+        ("784111700", 0),
+    ] {
+        assert_eq!(reset_after(&Sent(&[]), text), Some(Duration::from_secs(secs)), "{text}");
+    }
+    for nonsense in ["", "soon", "99999999999999999999", "1994-11-06", "-784111797"] {
+        assert_eq!(reset_after(&Sent(&[]), nonsense), None, "{nonsense}");
+    }
+}
+
+#[test]
+fn a_moment_counts_from_the_date_of_its_own_answer() {
+    let headers = [("date", "Sun, 06 Nov 1994 08:49:40 GMT"), ("retry-after", "Sun, 06 Nov 1994 08:49:47 GMT")];
+    assert_eq!(wait_for(&headers), Some(Duration::from_secs(7)));
+    assert_eq!(reset_after(&Sent(&headers), "784111797"), Some(Duration::from_secs(17)));
+    let unreadable = [("date", "today"), headers[1]];
+    assert_eq!(wait_for(&unreadable), Some(Duration::from_secs(10)), "the host's clock");
 }
 
 #[test]
@@ -176,9 +212,9 @@ fn waits_are_read_in_every_notation() {
         ("0.0000000000009s", 0),
         (".5s", 500),
     ] {
-        assert_eq!(wait::reset(text), Some(Duration::from_millis(millis)), "{text}");
+        assert_eq!(wait::span(text), Some(Duration::from_millis(millis)), "{text}");
     }
     for nonsense in ["", "s", "1x", "-3s", "1m-2s", "NaN", "1e400", "later", "1s2", "99999999999d"] {
-        assert_eq!(wait::reset(nonsense), None, "{nonsense}");
+        assert_eq!(wait::span(nonsense), None, "{nonsense}");
     }
 }

@@ -4,8 +4,8 @@ use crate::time::Duration;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// Seconds from here on are a date and no wait: some providers send the epoch second of the reset.
-const LONGEST_RESET: Duration = Duration::from_secs(100_000_000);
+/// Seconds from here on are a Unix time and no wait.
+const LEAST_UNIX_TIME: Duration = Duration::from_secs(100_000_000);
 
 /// A wait written as `12` or `12.5` seconds; `None` for anything else.
 #[must_use]
@@ -18,10 +18,19 @@ pub(super) fn millis(text: &str) -> Option<Duration> {
     times(text, 1_000_000)
 }
 
+/// A Unix time, in seconds or milliseconds.
+pub(super) fn unix_time(text: &str) -> Option<Duration> {
+    match seconds(text) {
+        Some(time) => (time >= LEAST_UNIX_TIME).then_some(time),
+        // More seconds than fit: they are milliseconds.
+        None => millis(text),
+    }
+}
+
 /// A wait such as `1h2m3.5s`, `20ms` or `12.5` (seconds).
-pub(super) fn reset(text: &str) -> Option<Duration> {
+pub(super) fn span(text: &str) -> Option<Duration> {
     if let Some(wait) = seconds(text) {
-        return (wait < LONGEST_RESET).then_some(wait);
+        return (wait < LEAST_UNIX_TIME).then_some(wait);
     }
     let (mut rest, mut nanos) = (text, 0_u64);
     while !rest.is_empty() {

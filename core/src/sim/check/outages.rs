@@ -52,6 +52,8 @@ pub(super) struct Outages {
     due: Option<ProviderModelId>,
     /// How the calls of each execution of a task failed.
     failed: BTreeMap<Execution, Failed>,
+    /// What was noted of whose call ended last with a failure, before that.
+    noted: Option<(ProviderModelId, Execution, Option<Failed>)>,
 }
 
 /// The failures of one execution of a task.
@@ -238,6 +240,13 @@ impl Outages {
             RequestFact::ProviderUnavailable { probe_at, .. } => {
                 (self.due, model.limited_since) = (None, None);
                 model.change(State::Closed { probe_at });
+                if let Some((_, who, before)) = self.noted.take_if(|(noted, ..)| *noted == id) {
+                    // It was this call that closed it, and it is asked for again as if it had not been made.
+                    match before {
+                        Some(before) => drop(self.failed.insert(who, before)),
+                        None => drop(self.failed.remove(&who)),
+                    }
+                }
             }
             _ => {}
         }
@@ -250,20 +259,26 @@ impl Outages {
     fn note_end(&mut self, event: &RequestEvent, id: ProviderModelId, lease: LeaseId, outcome: Outcome) {
         let (Some(about), Some(model)) = (event.correlation, self.models.get(&id)) else { return };
         let who = execution(&about);
-        if !is_counted_failure(outcome) {
-            self.failed.remove(&who);
+        let Some(epoch) = model.out.get(&lease.key).copied() else { return };
+        let is_fatal = matches!(outcome, Outcome::KeyRefused | Outcome::QuotaExhausted | Outcome::ModelNotFound);
+        let is_refused = is_counted_failure(outcome) || outcome == Outcome::RateLimited;
+        if is_fatal || is_refused && matches!(model.state, State::Closed { .. }) && epoch != model.epoch {
+            // It is asked for again as if it had not been made.
             return;
         }
-        let Some(epoch) = model.out.get(&lease.key).copied() else { return };
+        if !is_counted_failure(outcome) {
+            self.noted = Some((id, who, self.failed.remove(&who)));
+            return;
+        }
         let was_probe = epoch == model.epoch && model.state != State::Up;
         let before = self.failed.get(&who).copied();
         if before.is_some_and(|failed| failed.model == id && model.stands(&failed)) {
             // An answer came while it was out again.
             return;
         }
-        let before = before.map_or(0, |failed| failed.probes);
-        let probes = if was_probe { before + 1 } else { before };
-        self.failed.insert(who, Failed { model: id, epoch, streak: model.streaks, probes });
+        let probes = before.map_or(0, |failed| failed.probes) + u32::from(was_probe);
+        let failed = Failed { model: id, epoch, streak: model.streaks, probes };
+        self.noted = Some((id, who, self.failed.insert(who, failed)));
     }
 
     /// Refuses the end of a try with a failure that was the provider's.
@@ -309,7 +324,10 @@ impl Check for Outages {
         }
         let Some(model) = self.models.get_mut(&id) else { return Ok(()) };
         match event.fact {
-            RequestFact::LeaseAcquired { lease, .. } => model.acquired(event.at, lease),
+            RequestFact::LeaseAcquired { lease, .. } => {
+                self.noted = None;
+                model.acquired(event.at, lease)
+            }
             RequestFact::CallCompleted { lease, outcome, .. } => {
                 let before = model.epoch;
                 if model.completed(event.at, lease, outcome) {

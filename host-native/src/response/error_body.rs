@@ -1,91 +1,69 @@
-//! The body of an error, read for the core: what its fields are called differs from provider to provider, what they mean is one
-//! table ([`ErrorDetails`]).
-//!
-//! ```text
-//! {"error": {"message": .., "type": .., "code": ..}}                      OpenAI, Azure, OpenRouter, vLLM, llama.cpp
-//! {"type": "error", "error": {"type": .., "message": ..}}                 Anthropic
-//! {"error": {"code": .., "status": .., "details": [{"reason": ..}]}}      Google, also as the only element of a list
-//! {"message": .., "type": .., "code": ..}                                 Mistral, older vLLM
-//! {"error": ".."}, {"detail": ".."}                                       Ollama, gateways
-//! {"detail": [{"type": .., "msg": ..}]}, also as the message              Mistral, of the form of a request
-//! ```
+//! The body of an error, read as JSON for the core.
 
+use std::time::SystemTime;
+
+use http::HeaderMap;
 use serde_json::Value;
-use tidegate_core::request::response::{self, ErrorDetails, ResponseInfo};
-use tidegate_core::time::Duration;
+use tidegate_core::request::response::{self, ErrorBody, JsonValue};
 
-/// What the body of an error says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ErrorBody {
-    codes: Vec<String>,
-    /// The message for people, as it came; empty if there is none.
-    pub message: String,
-    retry_delay: Option<Duration>,
-}
+use super::Sent;
 
-impl ErrorBody {
-    /// Reads the body of an answer that is no success. What is no JSON says nothing.
-    #[must_use]
-    pub fn read(body: &[u8]) -> Self {
-        let Ok(value) = serde_json::from_slice::<Value>(body) else { return Self::default() };
-        let root = value.get(0).unwrap_or(&value);
-        Self::of(root.get("error").filter(|error| error.is_object()).unwrap_or(root))
+/// A value of `serde_json`.
+struct Json<'a>(&'a Value);
+
+impl JsonValue for Json<'_> {
+    fn field(&self, name: &str) -> Option<Self> {
+        self.0.get(name).map(Json)
     }
 
-    /// Reads the error that some gateways answer with status 200; `None` if the body holds none.
-    #[must_use]
-    pub fn in_success(body: &[u8]) -> Option<Self> {
-        let value = serde_json::from_slice::<Value>(body).ok()?;
-        value.get("error").filter(|error| error.is_object() || error.is_string()).map(Self::of)
+    fn item(&self, index: usize) -> Option<Self> {
+        self.0.get(index).map(Json)
     }
 
-    fn of(error: &Value) -> Self {
-        let details = error["details"].as_array().map_or(&[][..], Vec::as_slice);
-        let fields = ["code", "type", "status"].iter().map(|name| &error[*name]);
-        // What a list of complaints is about, each with a place in the request: of FastAPI, and so of Mistral.
-        let complaints = [&error["detail"], &error["message"]["detail"]].into_iter().find_map(Value::as_array);
-        let complaints = complaints.map_or(&[][..], Vec::as_slice);
-        let reasons = details.iter().map(|detail| &detail["reason"]).chain([&error["reason"]]);
-        let reasons = reasons.chain(complaints.iter().map(|complaint| &complaint["type"]));
-        let text = |field: &Value| match field {
+    fn text(&self) -> Option<String> {
+        match self.0 {
             Value::String(text) => Some(text.clone()),
             Value::Number(number) => Some(number.to_string()),
             _ => None,
-        };
-        let messages = [error, &error["message"], &error["error"], &error["detail"]].into_iter();
-        let message = messages.chain(complaints.iter().map(|complaint| &complaint["msg"])).find_map(Value::as_str);
-        Self {
-            codes: fields.chain(reasons).filter_map(text).collect(),
-            message: message.unwrap_or_default().to_string(),
-            // As protocol buffers write a span: `34s`, `1.5s`.
-            retry_delay: details
-                .iter()
-                .find_map(|detail| response::seconds(detail["retryDelay"].as_str()?.strip_suffix('s')?)),
         }
     }
 
-    /// Hands what was read to the core, which decides what the answer means.
-    pub fn refine(&self, info: &mut ResponseInfo) {
-        let codes: Vec<&str> = self.codes.iter().map(String::as_str).collect();
-        info.refine(&ErrorDetails { codes: &codes, message: &self.message, retry_delay: self.retry_delay });
+    fn is_string(&self) -> bool {
+        self.0.is_string()
     }
+}
+
+/// Reads the body of an answer with these headers that is no success, at wall-clock time `now`. What is no JSON says nothing.
+#[must_use]
+pub fn read_error(body: &[u8], headers: &HeaderMap, now: SystemTime) -> ErrorBody {
+    let Ok(value) = serde_json::from_slice::<Value>(body) else { return ErrorBody::default() };
+    ErrorBody::read(Json(&value), |moment| response::reset_after(&Sent { headers, now }, moment))
+}
+
+/// Reads the error that some gateways answer with status 200; `None` if the body holds none.
+#[must_use]
+pub fn error_in_success(body: &[u8]) -> Option<ErrorBody> {
+    ErrorBody::in_success(&Json(&serde_json::from_slice::<Value>(body).ok()?))
 }
 
 #[cfg(test)]
 mod tests {
-    use reqwest::StatusCode;
-    use reqwest::header::HeaderMap;
-    use std::time::SystemTime;
+    use http::StatusCode;
     use tidegate_core::request::Outcome;
-    use tidegate_core::request::response::Refusal;
+    use tidegate_core::request::response::{Refusal, ResponseInfo};
+    use tidegate_core::time::Duration;
 
     use super::*;
     use crate::response::read_head;
 
+    fn read(body: &str) -> ErrorBody {
+        read_error(body.as_bytes(), &HeaderMap::new(), SystemTime::UNIX_EPOCH)
+    }
+
     fn info(status: u16, body: &str) -> ResponseInfo {
         let status = StatusCode::from_u16(status).unwrap();
         let mut info = read_head(status, &HeaderMap::new(), SystemTime::UNIX_EPOCH);
-        ErrorBody::read(body.as_bytes()).refine(&mut info);
+        read(body).refine(&mut info);
         info
     }
 
@@ -492,19 +470,30 @@ mod tests {
     }
 
     #[test]
+    fn the_reset_that_openrouter_tells_in_the_body_is_waited_for() {
+        let body = r#"{"error":{"message":"Rate limit exceeded: free-models-per-min. ","code":429,"metadata":{"headers":
+                       {"X-RateLimit-Limit":"20","X-RateLimit-Remaining":"0","X-RateLimit-Reset":"1767225600000"}}}}"#;
+        let headers = HeaderMap::from_iter([(http::header::DATE, "Wed, 31 Dec 2025 23:59:30 GMT".parse().unwrap())]);
+        let mut info = read_head(StatusCode::TOO_MANY_REQUESTS, &headers, SystemTime::UNIX_EPOCH);
+        read_error(body.as_bytes(), &headers, SystemTime::UNIX_EPOCH).refine(&mut info);
+        let asked = Some(Duration::from_secs(30));
+        assert_eq!((info.completion.outcome, info.completion.retry_after), (Outcome::RateLimited, asked));
+    }
+
+    #[test]
     fn an_error_in_a_success_is_found_and_a_good_answer_has_none() {
-        let said = ErrorBody::in_success(br#"{"error":{"code":502,"message":"Provider returned error"}}"#).unwrap();
+        let said = error_in_success(br#"{"error":{"code":502,"message":"Provider returned error"}}"#).unwrap();
         assert_eq!(said.message, "Provider returned error");
         for body in [r#"{"choices":[]}"#, r#"{"error":null,"choices":[]}"#, "", "[]", "not json"] {
-            assert_eq!(ErrorBody::in_success(body.as_bytes()), None, "{body}");
+            assert_eq!(error_in_success(body.as_bytes()), None, "{body}");
         }
     }
 
     #[test]
     fn what_is_no_error_body_says_nothing() {
         for body in ["", "<html>", "7", "[]", "{}", "null", r#"{"error":7}"#, r#"{"error":{"code":{},"message":[]}}"#] {
-            assert_eq!(ErrorBody::read(body.as_bytes()), ErrorBody::default(), "{body}");
+            assert_eq!(read(body), ErrorBody::default(), "{body}");
         }
-        assert_eq!(ErrorBody::read(br#"{"error":{"details":[{"retryDelay":"-1s"}]}}"#), ErrorBody::default());
+        assert_eq!(read(r#"{"error":{"details":[{"retryDelay":"-1s"}]}}"#), ErrorBody::default());
     }
 }

@@ -5,18 +5,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http_body::{Body, Frame};
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 
-/// The most of it that is read before it is handed on.
-const MOST: usize = 64 << 10;
+use super::body::MOST;
 
 /// How long that may take, while the slot of the call is held: as a rule it comes with its head.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// A body of which the first part was read. As a body it is whole.
-pub(super) struct RefusalBody {
+pub(crate) struct RefusalBody {
     read: BytesMut,
     /// What comes after that; `None`: nothing.
     rest: Option<reqwest::Body>,
@@ -26,7 +25,7 @@ pub(super) struct RefusalBody {
 
 impl RefusalBody {
     /// Reads what is there soon, and no more than is worth reading.
-    pub(super) async fn read(mut body: reqwest::Body) -> Self {
+    pub(crate) async fn read(mut body: reqwest::Body) -> Self {
         let until = Instant::now() + PATIENCE;
         let mut read = BytesMut::new();
         while read.len() < MOST {
@@ -45,7 +44,7 @@ impl RefusalBody {
     }
 
     /// What was read, if that is all.
-    pub(super) fn whole(&self) -> Option<&[u8]> {
+    pub(crate) fn whole(&self) -> Option<&[u8]> {
         (self.rest.is_none() && self.broken.is_none()).then_some(&self.read)
     }
 }
@@ -65,5 +64,20 @@ impl Body for RefusalBody {
             Some(rest) => Pin::new(rest).poll_frame(context),
             None => Poll::Ready(self.broken.take().map(Err)),
         }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.read.is_empty() && self.broken.is_none() && self.rest.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let rest = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
+        let read = self.read.len() as u64;
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower() + read);
+        if let (Some(most), None) = (rest.upper(), &self.broken) {
+            hint.set_upper(most + read);
+        }
+        hint
     }
 }
