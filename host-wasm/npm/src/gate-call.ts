@@ -1,14 +1,17 @@
 /** One call under a permit, from its beginning to its end. */
 
-import { spanMs } from "./errors.js";
+import { DeniedError, spanMs } from "./errors.js";
 import type { Resource } from "./gate-keys.js";
-import { NONE, Waiter } from "./gate-tickets.js";
+import { AGAIN, type AfterCall, FINAL, NONE, UNAVAILABLE, Waiter } from "./gate-tickets.js";
 import {
   type Completion,
   type End,
+  CONNECTION_FAILED,
   LOCAL_CANCELLED,
   type Outcome,
   outcomeOfError,
+  PROVIDER_FAILURE,
+  PROVIDER_TIMEOUT,
   RATE_LIMITED,
   readEnd,
   readUsage,
@@ -16,7 +19,7 @@ import {
   UNEXPECTED,
   type Usage,
 } from "./outcome.js";
-import { type AnswerHead, eachNote, headNumbers, isResponse } from "./response.js";
+import { type AnswerHead, eachNote, errorText, headNumbers, isResponse, letGo, maySayMore } from "./response.js";
 
 /** How the function of a call ended: with a value, or with what it threw. */
 export type CallResult<T> = { readonly value: T } | { readonly error: unknown };
@@ -81,6 +84,10 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   readonly timeoutMs: number | undefined;
   /** @internal */
   notes: Notes | undefined = undefined;
+  /** Whether it is made again after an outage, as the core decides. */
+  isRepeated = false;
+  /** How it failed, while it is to be made again. */
+  kept: CallResult<T> | undefined = undefined;
 
   constructor(
     resource: Resource,
@@ -113,6 +120,13 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     );
   }
 
+  /** Reads what the body of a refusal says beside its head. */
+  async observeBody(answer: Response): Promise<void> {
+    this.observe(answer);
+    const body = await errorText(answer);
+    if (body !== undefined) this.noted.said = headNumbers(answer, body);
+  }
+
   used(usage: Usage): void {
     this.noted.usage = readUsage("used", usage);
   }
@@ -128,7 +142,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   }
 
   /** The call brought `value`. */
-  succeeded(value: T): void {
+  succeeded(value: T): AfterCall {
     const own = this.classify && ask(this.classify, { value });
     if (own !== undefined) return this.#end(own.outcome, own.retryAfterMs, own);
     try {
@@ -138,15 +152,15 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
       return this.#end(UNEXPECTED, NaN);
     }
     const said = this.notes?.said;
-    this.#end(said?.[0] ?? SUCCESS, said?.[1] ?? NaN);
+    return this.#end(said?.[0] ?? SUCCESS, said?.[1] ?? NaN);
   }
 
   /** The call ended in `error`, which means `otherwise` unless it says more itself. */
-  failed(error: unknown, otherwise: number): void {
+  failed(error: unknown, otherwise: number): AfterCall {
     const own = this.classify && ask<T>(this.classify, { error });
     if (own !== undefined) return this.#end(own.outcome, own.retryAfterMs, own);
     const [outcome = SUCCESS, retryAfterMs = NaN] = this.notes?.said ?? [];
-    this.#end(outcome === SUCCESS ? this.#meaningOf(error, otherwise) : outcome, retryAfterMs);
+    return this.#end(outcome === SUCCESS ? this.#meaningOf(error, otherwise) : outcome, retryAfterMs);
   }
 
   /** What an error means where no head says it. Whoever aborts a call may do it with a reason of any name. */
@@ -155,14 +169,34 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     return signal?.aborted ? outcomeOfError(signal.reason, LOCAL_CANCELLED) : outcomeOfError(error, otherwise);
   }
 
-  #end(outcome: number, retryAfterMs: number, own?: End): void {
+  /** What a failed try comes to that the core lets stand for now, or keeps for later. */
+  isNobodys(after: AfterCall): boolean {
+    return after === UNAVAILABLE && this.#hasFailed;
+  }
+
+  /** Whether the latest try met a failure that says nothing of the request itself. */
+  #hasFailed = false;
+
+  #end(outcome: number, retryAfterMs: number, own?: End): AfterCall {
     const { notes, ticket } = this;
-    if (ticket === NONE) return;
+    if (ticket === NONE) return FINAL;
     this.ticket = NONE;
-    if (notes === undefined && own === undefined) return this.resource.tickets.finish(ticket, outcome, retryAfterMs, -1, 0);
+    if (this.isRepeated) {
+      this.#hasFailed = outcome === PROVIDER_FAILURE || outcome === PROVIDER_TIMEOUT || outcome === CONNECTION_FAILED;
+      const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
+      if (notes?.limit !== undefined) lift(notes.limit, this.outer);
+      // The next try is another call.
+      this.notes = undefined;
+      return this.resource.tickets.finishCall(ticket, outcome, retryAfterMs, input, output);
+    }
+    if (notes === undefined && own === undefined) {
+      this.resource.tickets.finish(ticket, outcome, retryAfterMs, -1, 0);
+      return FINAL;
+    }
     if (notes?.limit !== undefined) lift(notes.limit, this.outer);
     const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
     this.resource.tickets.finish(ticket, outcome, retryAfterMs, input, output);
+    return FINAL;
   }
 }
 
@@ -205,7 +239,9 @@ function lift({ timer, onAbort }: Limit, outer: AbortSignal | undefined): void {
 export class Running<T> extends CallUnderWay<T> {
   readonly fn: (call: Call) => T | PromiseLike<T>;
   readonly resolve: (value: T) => void;
-  readonly refused: (error: unknown) => void;
+  readonly reject: (error: unknown) => void;
+  /** Asks for the call again; undefined for one that is made once. */
+  readonly again: ((call: Running<T>) => void) | undefined;
 
   constructor(
     resource: Resource,
@@ -213,29 +249,63 @@ export class Running<T> extends CallUnderWay<T> {
     { signal, classify, callTimeoutMs }: HowToCall<T>,
     resolve: (value: T) => void,
     reject: (error: unknown) => void,
+    again?: (call: Running<T>) => void,
   ) {
     super(resource, signal, classify, callTimeoutMs);
     this.fn = fn;
     this.resolve = resolve;
-    this.refused = reject;
+    this.reject = reject;
+    this.again = again;
+    this.isRepeated = again !== undefined;
   }
 
   granted(): void {
     this.begin();
     const { fn } = this;
-    const failed = (error: unknown): void => {
-      this.failed(error, UNEXPECTED);
-      this.refused(error);
-    };
+    const failed = (error: unknown): void => this.#tell({ error }, this.failed(error, UNEXPECTED));
     try {
       Promise.resolve(fn(this)).then((value) => {
-        this.succeeded(value);
-        this.resolve(value);
+        if (maySayMore(value) && this.notes?.observed !== value) return this.#broughtRefusal(value);
+        this.#tell({ value }, this.succeeded(value));
+        return undefined;
       }, failed);
     } catch (error) {
       failed(error);
     }
   }
+
+  async #broughtRefusal(value: T & Response): Promise<void> {
+    try {
+      await this.observeBody(value);
+    } catch {
+      // Its head cannot be read: so it counts as unexpected.
+    }
+    this.#tell({ value }, this.succeeded(value));
+  }
+
+  refused(error: unknown): void {
+    const { kept } = this;
+    if (kept === undefined || !failureStands(error)) this.reject(error);
+    else this.#settle(kept);
+  }
+
+  #tell(result: CallResult<T>, after: AfterCall): void {
+    if (this.isNobodys(after)) return this.reject(new DeniedError(this.resource.name, "unavailable", undefined));
+    if (after !== AGAIN || this.again === undefined) return this.#settle(result);
+    this.kept = result;
+    if ("value" in result && isResponse(result.value)) void letGo(result.value);
+    this.again(this);
+  }
+
+  #settle(result: CallResult<T>): void {
+    if ("value" in result) this.resolve(result.value);
+    else this.reject(result.error);
+  }
+}
+
+/** @internal Whether a call that was to be made again is not: its failure was its own. */
+export function failureStands(error: unknown): boolean {
+  return error instanceof DeniedError && error.reason === "failure_stands";
 }
 
 /** @internal A fetch that goes on once its call has a permit. */

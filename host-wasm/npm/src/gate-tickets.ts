@@ -18,14 +18,22 @@ export type GateModule = Pick<
   | "denialChangesInMs"
   | "denialReason"
   | "finish"
+  | "finishCall"
   | "headNames"
   | "nextNews"
   | "onTurn"
   | "readHead"
+  | "readRefusal"
 >;
 
 /** The wasm module's "no ticket" and "no more news": the smallest number of 32 bits. */
 export const NONE = -(2 ** 31);
+
+/** What becomes of a call that has ended, by the core: it ended so, it is made again, its provider or model cannot be used any more. */
+export type AfterCall = number;
+export const FINAL: AfterCall = 0;
+export const AGAIN: AfterCall = 1;
+export const UNAVAILABLE: AfterCall = 2;
 
 /** A call that has asked. It is told of its answer once, and throws nothing. */
 export abstract class Waiter {
@@ -155,6 +163,13 @@ export class Tickets {
     const news = this.module.finish(ticket, outcome, retryAfterMs, input, output);
     if (news > 0) this.deliver(news);
     this.changed();
+  }
+
+  /** The same for a call that is made again if it failed in an outage. What becomes of it: {@link AfterCall}. */
+  finishCall(ticket: number, outcome: number, retryAfterMs: number, input: number, output: number): AfterCall {
+    const after = this.module.finishCall(ticket, outcome, retryAfterMs, input, output);
+    this.#soon();
+    return after;
   }
 
   /** Calls `watcher` in a turn of its own after anything may have happened; until the returned function is called. */

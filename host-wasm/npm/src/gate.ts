@@ -4,14 +4,14 @@
 import { newest } from "./core.js";
 import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text } from "./errors.js";
 import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "./events.js";
-import { type Call, type Classify, Fetching, Running } from "./gate-call.js";
+import { type Call, type Classify, failureStands, Fetching, Running } from "./gate-call.js";
 import { Book, type Key, readKey, type Resource } from "./gate-keys.js";
 import { ADAPTIVE_NAMES, type AdaptiveSettings, LimitNumbers, type Limits } from "./gate-limits.js";
 import { dispose, Permit } from "./gate-permit.js";
 import { readSnapshot, readWhy, type ResourceSnapshot, type Why } from "./gate-state.js";
-import { type GateModule, NONE, type Tickets, Waiter } from "./gate-tickets.js";
+import { AGAIN, type GateModule, NONE, type Tickets, Waiter } from "./gate-tickets.js";
 import { CONNECTION_FAILED, PROVIDER_FAILURE, readUsage, type Usage } from "./outcome.js";
-import { holdBody, signalOf } from "./response.js";
+import { holdBody, isRepeatable, letGo, maySayMore, signalOf } from "./response.js";
 
 /** A gate of the wasm module. */
 type Gate = InstanceType<GateModule["RequestGate"]>;
@@ -60,9 +60,13 @@ export interface SubscribeOptions {
 /** @internal Called right before the wasm module is asked: how a pipeline's task says on whose behalf. */
 export const beforeAsking: unique symbol = Symbol("before asking");
 
+/** @internal Makes a call again that failed in an outage: how the calls of a pipeline's task are made. */
+export const throughOutages: unique symbol = Symbol("through outages");
+
 /** @internal */
 interface OnBehalf extends AcquireOptions {
   readonly [beforeAsking]?: (() => void) | undefined;
+  readonly [throughOutages]?: boolean | undefined;
 }
 
 /**
@@ -221,7 +225,7 @@ export class RequestGate {
    * Makes a call as soon as it may go out, and tells the gate how it ended.
    *
    * `fn` is given the call with a signal. What it returns is returned; what it throws is thrown, and either way the slot is given
-   * back. A returned fetch `Response` is read by its status, Retry-After and `x-ratelimit-*`; an error called `AbortError` counts as
+   * back. A returned fetch `Response` is read by its status, Retry-After and `x-ratelimit-*`, and by its body if it is a refusal; an error called `AbortError` counts as
    * `local_cancelled`, a `TimeoutError` as `local_timeout`, any other as `unexpected` or what `classify` says; once the call's signal
    * is aborted, its reason decides between the first two.
    *
@@ -249,14 +253,23 @@ export class RequestGate {
   run<T>(key: Key, fn: (call: Call) => T | PromiseLike<T>, options: RunOptions<T> = NO_OPTIONS): Promise<T> {
     return new Promise((resolve, reject) => {
       const resource = this.#book.find(key);
-      const running = new Running(resource, fn, options, resolve, reject);
+      const again = (call: Running<T>): void => {
+        try {
+          this.#tickets.enter(call, this.#ask(resource, options, RUN_NAMES, true));
+        } catch (error) {
+          reject(error);
+        }
+      };
+      const isRepeated = (options as OnBehalf)[throughOutages] === true;
+      const running = new Running(resource, fn, options, resolve, reject, isRepeated ? again : undefined);
       this.#tickets.enter(running, this.#ask(resource, options, RUN_NAMES));
     });
   }
 
   /**
-   * Fetches under a permit, which is held until the body of the answer has ended: read to its end, cancelled or broken. A refusal
-   * for too many calls gives it back with its head, and is returned like any other answer.
+   * Fetches under a permit, which is held until the body of the answer has ended: read to its end, cancelled or broken. A refusal, a
+   * 4xx, gives it back as soon as the beginning of its body was read, which may say that the account is empty; it is returned like any
+   * other answer.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -283,24 +296,50 @@ export class RequestGate {
     if (options !== NO_OPTIONS) onlyKnown("a call", options, FETCH_NAMES);
     const signal = signalOf(input, init);
     const how: RunOptions<Response> = signal ? { ...options, signal } : options;
-    const call = await new Promise<Fetching>((resolve, reject) => {
-      this.#tickets.enter(new Fetching(resource, how, resolve, reject), this.#ask(resource, how, RUN_NAMES));
-    });
+    const isRepeated = (options as OnBehalf)[throughOutages] === true && isRepeatable(input, init);
+    let kept: { readonly answer: Response } | { readonly error: unknown } | undefined;
+    let call: Fetching;
     let answer: Response;
-    try {
-      answer = await fetch(input, { ...init, signal: call.signal });
-      call.observe(answer);
-    } catch (error) {
-      call.failed(error, CONNECTION_FAILED);
-      throw error;
-    }
-    if (call.isRefused) {
-      call.succeeded(answer);
-      return answer;
+    for (;;) {
+      try {
+        call = await new Promise<Fetching>((resolve, reject) => {
+          const fetching = new Fetching(resource, how, resolve, reject);
+          fetching.isRepeated = isRepeated;
+          this.#tickets.enter(fetching, this.#ask(resource, how, RUN_NAMES, kept !== undefined));
+        });
+      } catch (error) {
+        if (kept === undefined || !failureStands(error)) throw error;
+        if ("answer" in kept) return kept.answer;
+        throw kept.error;
+      }
+      try {
+        answer = await fetch(input, { ...init, signal: call.signal });
+        if (maySayMore(answer)) await call.observeBody(answer);
+        else call.observe(answer);
+      } catch (error) {
+        const after = call.failed(error, CONNECTION_FAILED);
+        if (call.isNobodys(after)) throw new DeniedError(resource.name, "unavailable", undefined);
+        if (after !== AGAIN) throw error;
+        kept = { error };
+        continue;
+      }
+      const isOver = call.isRefused || (answer.status >= 400 && answer.status < (isRepeated ? 600 : 500));
+      if (!isOver) break;
+      const after = call.succeeded(answer);
+      if (call.isNobodys(after)) {
+        void letGo(answer);
+        throw new DeniedError(resource.name, "unavailable", undefined);
+      }
+      if (after !== AGAIN) return answer;
+      kept = { answer };
+      void letGo(answer);
     }
     try {
       return holdBody(answer, (how, error) => {
-        if (how === "whole") return call.succeeded(answer);
+        if (how === "whole") {
+          call.succeeded(answer);
+          return;
+        }
         const given = how === "given up" ? new DOMException("the body was given up", "AbortError") : error;
         call.failed(given, PROVIDER_FAILURE);
       });
@@ -437,7 +476,7 @@ export class RequestGate {
   }
 
   /** Asks for a permit; what the wasm module answers. Throws for options that make no sense. */
-  #ask(resource: Resource, options: OnBehalf, names: readonly string[]): number {
+  #ask(resource: Resource, options: OnBehalf, names: readonly string[], isAgain = false): number {
     const gate = this.#live();
     if (options !== NO_OPTIONS) onlyKnown("a call", options, names);
     const { signal, timeoutMs, estimate, tenant } = options;
@@ -446,7 +485,10 @@ export class RequestGate {
     const [input, output] = estimate === undefined ? NOTHING : readUsage("estimate", estimate);
     const group = tenant === undefined ? -1 : this.#groupOf(tenant);
     options[beforeAsking]?.();
-    const answer = gate.acquire(resource.number, group, longest, input, output);
+    const { number } = resource;
+    const answer = isAgain
+      ? gate.acquireAgain(number, group, longest, input, output)
+      : gate.acquire(number, group, longest, input, output);
     this.#tickets.changed();
     return answer;
   }

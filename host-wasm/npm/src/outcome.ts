@@ -118,6 +118,8 @@ export const RATE_LIMITED = 1;
 /** @internal */
 export const PROVIDER_FAILURE = 2;
 /** @internal */
+export const PROVIDER_TIMEOUT = 3;
+/** @internal */
 export const LOCAL_CANCELLED = 4;
 /** @internal */
 export const LOCAL_TIMEOUT = 5;

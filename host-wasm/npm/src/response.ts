@@ -31,8 +31,8 @@ export interface HeadReading extends Completion {
   readonly rateLimits: readonly RateLimitNote[];
 }
 
-/** @internal The same in numbers, as the wasm module answers them. */
-export function headNumbers(answer: AnswerHead): Float64Array {
+/** @internal The same in numbers, as the wasm module answers them; `body` is the text of an error. */
+export function headNumbers(answer: AnswerHead, body?: string): Float64Array {
   const { module } = newest();
   names ??= module.headNames().split("\n");
   let lines = "";
@@ -41,7 +41,7 @@ export function headNumbers(answer: AnswerHead): Float64Array {
     if (value === null || value === undefined) continue;
     lines += `${name}:${value}\n`;
   }
-  return module.readHead(answer.status, lines);
+  return body === undefined ? module.readHead(answer.status, lines) : module.readRefusal(answer.status, lines, body);
 }
 
 /** What the wasm module looks up. */
@@ -97,6 +97,38 @@ export function readHead(answer: AnswerHead): HeadReading {
   return { outcome, ...(retryAfterMs === undefined ? {} : { retryAfterMs }), rateLimits };
 }
 
+/** The most characters of the body of a refusal that are read, and how long that may take, in milliseconds. */
+const LONGEST_ERROR = 65_536;
+const ERROR_PATIENCE_MS = 250;
+
+/** @internal Whether an answer is a refusal whose body may say more: that the account is empty, the key refused, the model unknown. */
+export function maySayMore(answer: unknown): answer is Response {
+  return isResponse(answer) && answer.status >= 400 && answer.status < 500 && !answer.bodyUsed && answer.body?.locked === false;
+}
+
+/** @internal The body of a refusal, which its caller can still read; undefined if it does not come soon, or is too long. */
+export async function errorText(answer: Response): Promise<string | undefined> {
+  const reader = answer.clone().body?.getReader();
+  if (reader === undefined) return undefined;
+  const decoder = new TextDecoder();
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<"late">((resolve) => void (timer = setTimeout(() => resolve("late"), ERROR_PATIENCE_MS)));
+  try {
+    for (let text = ""; text.length <= LONGEST_ERROR; ) {
+      const piece = await Promise.race([reader.read(), late]);
+      if (piece === "late") return undefined;
+      if (piece.done) return text + decoder.decode();
+      text += decoder.decode(piece.value, { stream: true });
+    }
+  } catch {
+    // It broke off: its head counts.
+  } finally {
+    clearTimeout(timer);
+    void reader.cancel().catch(() => {});
+  }
+  return undefined;
+}
+
 /** @internal Whether a value is the answer of a fetch, of this realm or another. */
 export function isResponse(value: unknown): value is Response {
   return typeof value === "object" && value !== null && Object.prototype.toString.call(value) === "[object Response]";
@@ -106,6 +138,13 @@ export function isResponse(value: unknown): value is Response {
 export function signalOf(input: unknown, init: RequestInit): AbortSignal | null | undefined {
   const own = typeof Request !== "undefined" && input instanceof Request ? input.signal : undefined;
   return init.signal === undefined ? own : init.signal;
+}
+
+/** @internal Whether a request can be sent a second time: not if its body is a stream. */
+export function isRepeatable(input: unknown, init: RequestInit): boolean {
+  const isStream = typeof ReadableStream !== "undefined" && init.body instanceof ReadableStream;
+  const hasBody = typeof Request !== "undefined" && input instanceof Request && input.body !== null;
+  return !isStream && !hasBody;
 }
 
 /** @internal Lets go of the body of an answer that nobody will read. */

@@ -88,3 +88,101 @@ test("a pipeline whose key is refused drops no row", async () => {
   assert.equal(report.columns.text.failed, 0);
   assert.ok(calls <= 16, `${calls} calls`);
 });
+
+test("what the body of a refusal says closes the model, and the caller can still read it", async () => {
+  const body = '{"error":{"message":"You exceeded your current quota.","type":"insufficient_quota","code":"insufficient_quota"}}';
+  const { address, start, stop } = await closedPort((request, response) => {
+    const [status, text] = request.url === "/model" ? [404, '{"error":{"code":"model_not_found"}}'] : [429, body];
+    response.writeHead(status, { "content-type": "application/json" }).end(text);
+  });
+  await start();
+  const causeOf = (gate) => gate.snapshot(KEY).health.cause;
+  for (const make of [(gate) => gate.fetch(KEY, address), (gate) => gate.run(KEY, () => fetch(address))]) {
+    const gate = gateOf();
+    const answer = await make(gate);
+    assert.deepEqual([answer.status, await answer.text(), causeOf(gate)], [429, body, "quota_exhausted"]);
+    assert.equal(gate.snapshot(KEY).inFlight, 0);
+    await assert.rejects(make(gate), (error) => error instanceof DeniedError && error.reason === "unavailable");
+  }
+  const gate = gateOf();
+  assert.equal((await gate.fetch(KEY, `${address}/model`)).status, 404);
+  assert.equal(causeOf(gate), "model_not_found");
+  stop();
+});
+
+test("a refusal whose body does not come, has no end or is no JSON counts by its head", async () => {
+  const { address, start, stop } = await closedPort((request, response) => {
+    response.writeHead(429, { "content-type": "application/json" });
+    if (request.url === "/silent") response.flushHeaders();
+    else if (request.url === "/endless") response.write(`"${"x".repeat(200_000)}`);
+    else if (request.url === "/broken") response.write("{", () => response.destroy());
+    else response.end("<html>");
+  });
+  await start();
+  for (const page of ["silent", "endless", "broken", "html"]) {
+    const gate = gateOf();
+    const answer = await gate.fetch(KEY, `${address}/${page}`);
+    const { lastOutcome, inFlight } = gate.snapshot(KEY);
+    assert.deepEqual([answer.status, lastOutcome, inFlight], [429, "rate_limited", 0], page);
+    void answer.body?.cancel().catch(() => {});
+  }
+  stop();
+});
+
+test("a task's calls that fail in an outage are made again, and no retry is used for it", async () => {
+  let [calls, failed] = [0, 0];
+  const { address, start, stop } = await closedPort((request, response) => {
+    calls += 1;
+    if (failed < 12) {
+      failed += 1;
+      if (failed % 2 === 0) return request.socket.destroy();
+      return response.writeHead(503).end("down");
+    }
+    return response.end(request.url.slice(1));
+  });
+  await start();
+  for (const make of [
+    (task, page) => task.fetch(page),
+    (task, page) => task.run(async () => {
+      try {
+        return await fetch(page);
+      } catch (error) {
+        throw Object.assign(new Error("no connection"), { status: 500, cause: error });
+      }
+    }),
+  ]) {
+    [calls, failed] = [0, 0];
+    const gate = gateOf();
+    let attempts = 0;
+    const saved = [];
+    const report = await new Pipeline({ rows: 20, seed: (n) => ({ n }), gate, retries: 0 })
+      .column("text", {
+        calls: KEY,
+        fill: async ({ n }, task) => {
+          attempts += 1;
+          return (await make(task, `${address}/${n}`)).text();
+        },
+      })
+      .save((rows) => saved.push(...rows.map(({ text }) => Number(text))))
+      .run();
+    assert.deepEqual([report.stop.reason, report.rowsOut, attempts], ["completed", 20, 20]);
+    assert.deepEqual(saved.sort((a, b) => a - b), Array.from({ length: 20 }, (_, n) => n));
+    assert.ok(calls <= 12 + 20 + 4, `${calls} calls`);
+  }
+  stop();
+});
+
+test("a task's call whose failure is its own ends with what it brought", async () => {
+  const { address, start, stop } = await closedPort((request, response) => {
+    if (request.url === "/7") response.writeHead(500).end("poison");
+    else setTimeout(() => response.end("fine"), 20);
+  });
+  await start();
+  const gate = gateOf();
+  const report = await new Pipeline({ rows: 400, seed: (n) => ({ n }), gate, retries: 0 })
+    .column("text", { calls: KEY, fill: async ({ n }, task) => (await task.fetch(`${address}/${n}`)).text() })
+    .run();
+  assert.deepEqual([report.stop.reason, report.rowsOut], ["completed", 399]);
+  assert.deepEqual(report.dropped.map(({ reason, kind, rows }) => [reason, kind, rows]), [["retries_exhausted", "server_error", 1]]);
+  stop();
+});

@@ -1,7 +1,7 @@
-//! The head of an answer, read by the core.
+//! What an answer says, read by the core.
 
 use tidegate_core::budget::Dimension;
-use tidegate_core::request::response::{Headers, NAMES, ResponseInfo};
+use tidegate_core::request::response::{ErrorBody, Headers, JsonValue, NAMES, ResponseInfo, reset_after};
 use tidegate_core::time::Duration;
 use wasm_bindgen::prelude::*;
 
@@ -48,7 +48,22 @@ pub fn head_names() -> String {
 #[wasm_bindgen(js_name = readHead)]
 #[must_use]
 pub fn read_head(status: u32, headers: &str) -> Vec<f64> {
-    let head = ResponseInfo::read(status as u16, &Lines(headers));
+    in_numbers(&ResponseInfo::read(status as u16, &Lines(headers)))
+}
+
+/// The same of a refusal that has this body. What is no JSON says nothing.
+#[wasm_bindgen(js_name = readRefusal)]
+#[must_use]
+pub fn read_refusal(status: u32, headers: &str, body: &str) -> Vec<f64> {
+    let headers = Lines(headers);
+    let mut info = ResponseInfo::read(status as u16, &headers);
+    if let Ok(root) = js_sys::JSON::parse(body) {
+        ErrorBody::read(Json(root), |moment| reset_after(&headers, moment)).refine(&mut info);
+    }
+    in_numbers(&info)
+}
+
+fn in_numbers(head: &ResponseInfo) -> Vec<f64> {
     let mut numbers =
         vec![outcome_number(head.completion.outcome), head.completion.retry_after.map_or(f64::NAN, millis)];
     for said in &head.corrections {
@@ -61,6 +76,31 @@ pub fn read_head(status: u32, headers: &str) -> Vec<f64> {
         ]);
     }
     numbers
+}
+
+/// What `JSON.parse` made.
+struct Json(JsValue);
+
+impl JsonValue for Json {
+    fn field(&self, name: &str) -> Option<Self> {
+        // Of an object of its own: what it inherits is nobody's answer.
+        let object = self.0.dyn_ref::<js_sys::Object>()?;
+        let is_own = js_sys::Object::has_own(object, &name.into());
+        is_own.then(|| js_sys::Reflect::get(object, &name.into()).ok()).flatten().map(Self)
+    }
+
+    fn item(&self, index: usize) -> Option<Self> {
+        let list = self.0.dyn_ref::<js_sys::Array>()?;
+        (index < list.length() as usize).then(|| Self(list.get(index as u32)))
+    }
+
+    fn text(&self) -> Option<String> {
+        self.0.as_string().or_else(|| Some(self.0.as_f64()?.to_string()))
+    }
+
+    fn is_string(&self) -> bool {
+        self.0.is_string()
+    }
 }
 
 pub(super) fn dimension_number(dimension: Dimension) -> f64 {

@@ -22,7 +22,8 @@ use tidegate_core::budget::{Correction, Usage};
 use tidegate_core::gate::Gate;
 use tidegate_core::request::event::Interest;
 use tidegate_core::request::{
-    Completion, Denial, Domain, GroupId, HealthConfig, Outcome, Request, RequestAdmission, RequestConfig, ResourceId,
+    AfterCall, Completion, Denial, Domain, GroupId, HealthConfig, Outcome, Request, RequestAdmission, RequestConfig,
+    ResourceId,
 };
 use tidegate_core::time::{Clock, Duration};
 use wasm_bindgen::prelude::*;
@@ -96,6 +97,14 @@ impl RequestGate {
     pub fn acquire(&self, resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) -> i32 {
         let request = request(resource, group, timeout_ms, input, output);
         news::ask(self.gate.acquire_owned(request).for_task(tie::take()))
+    }
+
+    /// The same for the call that ended last, and that [`finish_call`] says is made again: to be asked for in the same turn, with nothing
+    /// between them.
+    #[wasm_bindgen(js_name = acquireAgain)]
+    pub fn acquire_again(&self, resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) -> i32 {
+        let request = request(resource, group, timeout_ms, input, output);
+        news::ask(self.gate.acquire_owned(request).again(tie::take_retry()).for_task(tie::take()))
     }
 
     /// A permit at once, or [`DENIED`]. Never overtakes a waiting call.
@@ -180,11 +189,31 @@ fn request(resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) 
 #[wasm_bindgen]
 #[must_use]
 pub fn finish(ticket: u32, outcome: u32, retry_after_ms: f64, input: f64, output: f64) -> u32 {
-    let used = (input >= 0.0).then_some(Usage::tokens(input as u32, output as u32));
     if let Some(permit) = news::take(ticket) {
-        permit.finish(Completion { outcome: outcome_of(outcome), retry_after: span(retry_after_ms), usage: used });
+        permit.finish(completion(outcome, retry_after_ms, input, output));
     }
     news::count()
+}
+
+/// The same for a call that is made again if it failed in an outage. Answers what becomes of it: 0, it ended so; 1, it is
+/// [asked for again](RequestGate::acquire_again); 2, its provider or model cannot be used any more. There may be news.
+#[wasm_bindgen(js_name = finishCall)]
+#[must_use]
+pub fn finish_call(ticket: u32, outcome: u32, retry_after_ms: f64, input: f64, output: f64) -> u32 {
+    let Some(permit) = news::take(ticket) else { return 0 };
+    let after = permit.finish_call(completion(outcome, retry_after_ms, input, output));
+    let (number, retry) = match after {
+        AfterCall::Final => (0, None),
+        AfterCall::Retry(retry) => (1, Some(retry)),
+        AfterCall::Unavailable => (2, None),
+    };
+    tie::keep_retry(retry);
+    number
+}
+
+fn completion(outcome: u32, retry_after_ms: f64, input: f64, output: f64) -> Completion {
+    let usage = (input >= 0.0).then_some(Usage::tokens(input as u32, output as u32));
+    Completion { outcome: outcome_of(outcome), retry_after: span(retry_after_ms), usage }
 }
 
 /// Gives a ticket up: a call that waits leaves the queue, a permit goes back as local cancelled. Answers how much news there

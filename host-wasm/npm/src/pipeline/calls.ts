@@ -1,4 +1,4 @@
-import { type AcquireOptions, beforeAsking, type RequestGate, type RunOptions } from "../gate.js";
+import { type AcquireOptions, beforeAsking, type RequestGate, type RunOptions, throughOutages } from "../gate.js";
 import type { Call } from "../gate-call.js";
 import type { Key } from "../gate-keys.js";
 import type { Permit } from "../gate-permit.js";
@@ -48,7 +48,7 @@ export function runFor<T>(asking: Asking, call: (call: Call) => T | PromiseLike<
     const head = answerOf(result.error)?.head;
     return head && { outcome: head.outcome, retryAfterMs: head.retryAfterMs };
   };
-  return asking.gate.run(asking.key, call, onBehalf(asking, { ...rest, classify: read }));
+  return asking.gate.run(asking.key, call, onBehalf(asking, { ...rest, classify: read, [throughOutages]: true }));
 }
 
 export function fetchFor(
@@ -58,7 +58,7 @@ export function fetchFor(
   options: TaskRunOptions<Response>,
 ): Promise<Response> {
   const { key: _, ...rest } = options;
-  const { signal, ...asked } = onBehalf(asking, rest);
+  const { signal, ...asked } = onBehalf(asking, { ...rest, [throughOutages]: true });
   const given = signalOf(input, init);
   return asking.gate.fetch(asking.key, input, { ...init, signal: given ? AbortSignal.any([signal, given]) : signal }, asked);
 }

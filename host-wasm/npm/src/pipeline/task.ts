@@ -27,12 +27,13 @@ export interface Task {
   /**
    * Makes one call as {@link RequestGate.run} does, as soon as it is this task's turn, and resolves with what `call` does.
    * A `Response` that is not ok rejects with a {@link Retry} or a {@link Drop} by its status, to throw on or to handle, and its
-   * body is let go of.
+   * body is let go of. A call that fails in an outage is made again once the provider is back: `call` is then called once more.
    */
   run<Answer>(call: (call: Call) => Answer | PromiseLike<Answer>, options?: TaskRunOptions<Answer>): Promise<Answer>;
   /**
    * Fetches as {@link RequestGate.fetch} does, as soon as it is this task's turn. An answer that is not ok rejects with a
-   * {@link Retry} or a {@link Drop} by its status, and its body is let go of.
+   * {@link Retry} or a {@link Drop} by its status, and its body is let go of. What fails in an outage is fetched again once the
+   * provider is back, unless the body of the request is a stream.
    */
   fetch(input: RequestInfo | URL, init?: RequestInit, options?: TaskRunOptions<Response>): Promise<Response>;
 }
