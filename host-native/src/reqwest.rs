@@ -103,12 +103,12 @@ fn hold(answer: Response, mut held: Held) -> Response {
 async fn read_refusal(answer: Response, mut held: Held) -> Response {
     let (url, now) = (answer.url().clone(), SystemTime::now());
     let (parts, body) = http::Response::from(answer).into_parts();
-    let mut head = read_head(parts.status, &parts.headers, now);
+    let mut info = read_head(parts.status, &parts.headers, now);
     let body = RefusalBody::read(body).await;
     if let Some(whole) = body.whole() {
-        read_error(whole, &parts.headers, now).refine(&mut head);
+        read_error(whole, &parts.headers, now).refine(&mut info);
     }
-    held.read_part(&head);
+    held.read_part(&info);
     held.end();
     put_together(url, parts, reqwest::Body::wrap(body))
 }

@@ -103,7 +103,12 @@ const ERROR_PATIENCE_MS = 250;
 
 /** @internal Whether an answer is a refusal whose body may say more: that the account is empty, the key refused, the model unknown. */
 export function maySayMore(answer: unknown): answer is Response {
-  return isResponse(answer) && answer.status >= 400 && answer.status < 500 && !answer.bodyUsed && answer.body?.locked === false;
+  try {
+    return isResponse(answer) && answer.status >= 400 && answer.status < 500 && !answer.bodyUsed && answer.body?.locked === false;
+  } catch {
+    // It does not even say what it is.
+    return false;
+  }
 }
 
 /** @internal The body of a refusal, which its caller can still read; undefined if it does not come soon, or is too long. */

@@ -228,7 +228,7 @@ pub fn retry_after(headers: &dyn Headers) -> Option<Duration> {
         return Some(wait);
     }
     let standard = text(headers, RETRY_AFTER)?;
-    seconds(standard).or_else(|| until(headers, headers.unix_time(standard)?))
+    seconds(standard).or_else(|| Some(until(headers, headers.unix_time(standard)?)))
 }
 
 /// What `headers` say about requests and about tokens; nothing for a dimension that no header names.
@@ -251,14 +251,14 @@ pub fn rate_limits(headers: &dyn Headers) -> Vec<Correction> {
 /// a moment that is past; `None` for what cannot be read.
 #[must_use]
 pub fn reset_after(headers: &dyn Headers, text: &str) -> Option<Duration> {
-    wait::span(text).or_else(|| until(headers, wait::unix_time(text).or_else(|| headers.unix_time(text))?))
+    wait::span(text).or_else(|| Some(until(headers, wait::unix_time(text).or_else(|| headers.unix_time(text))?)))
 }
 
 /// How long it is until a Unix time, by the clock of whoever sent `headers`.
-fn until(headers: &dyn Headers, moment: Duration) -> Option<Duration> {
+fn until(headers: &dyn Headers, moment: Duration) -> Duration {
     let sent = text(headers, DATE).and_then(|date| headers.unix_time(date));
     let now = sent.unwrap_or_else(|| headers.now());
-    Some(Duration::from_nanos(moment.as_nanos().saturating_sub(now.as_nanos())))
+    Duration::from_nanos(moment.as_nanos().saturating_sub(now.as_nanos()))
 }
 
 /// How long until what is used up is back, of the dimensions that have nothing left: what a refusal without Retry-After asks for.

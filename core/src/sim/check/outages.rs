@@ -297,11 +297,10 @@ impl Check for Outages {
     fn on_event(&mut self, _: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
         let SchedulerFact::TaskCompleted { outcome, .. } = event.fact else { return Ok(()) };
         let verdict = match outcome {
-            Some(TaskOutcome::Retryable { kind, .. })
-                if matches!(kind, RetryKind::Timeout | RetryKind::ServerError | RetryKind::Connection) =>
-            {
-                self.is_own(event)
-            }
+            Some(TaskOutcome::Retryable {
+                kind: RetryKind::Timeout | RetryKind::ServerError | RetryKind::Connection,
+                ..
+            }) => self.is_own(event),
             _ => Ok(()),
         };
         self.failed.remove(&execution(&event.correlation));
