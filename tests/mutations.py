@@ -230,6 +230,10 @@ FAULTS = [
           "let moves_all = there.serves(now) || here", "let moves_all = here"),
     Fault("refusals of any length are waited for though there is a fallback", "request/provider/health.rs",
           "self.limited_since.map(|since| since + self.config.fallback_after)", "None"),
+    Fault("who waits for a provider that goes down keeps what it holds", "request/admission/health.rs",
+          "                self.shared.yielding.went_down();\n", ""),
+    Fault("who comes to a provider that is down keeps what it holds", "request/admission/yielding.rs",
+          "|| !self.providers[at.provider].is_healthy();", "|| false && !self.providers[at.provider].is_healthy();"),
     Fault("how a call failed elsewhere counts at its fallback", "request/provider/health.rs",
           "if retry.provider != self.provider || retry.epoch", "if retry.epoch"),
 ]

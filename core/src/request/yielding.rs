@@ -62,8 +62,10 @@ pub(super) struct YieldingWaiters {
     /// The provider and model, by index, of the last yielded waiter that was served. The next pass begins after it, so that
     /// no provider's waiters always come first to task resources that all of them lack.
     pub(super) last_resumed: usize,
-    /// A yielded waiter is next in turn, and its task resources must be asked for.
+    /// A yielded waiter is next in turn, and its task resources must be asked for; or [others](Self::must_yield) give theirs back.
     pub(super) needs_resume: bool,
+    /// Waiters that hold something may wait for a provider that went down.
+    must_yield: bool,
 }
 
 /// Classes and blocked sets.
@@ -144,6 +146,17 @@ impl YieldingWaiters {
                 YieldState::Holding(_) => self.forget_held(resource, &entry),
             }
         }
+    }
+
+    /// A provider went down: whoever waits for it is to hold nothing.
+    pub(super) fn went_down(&mut self) {
+        self.must_yield = !self.holding.is_empty();
+        self.needs_resume |= self.must_yield;
+    }
+
+    /// Those that hold something, if a provider went down since the last call.
+    pub(super) fn holders_after_outage(&mut self) -> Vec<SlotKey> {
+        if core::mem::take(&mut self.must_yield) { self.holding.values().copied().collect() } else { Vec::new() }
     }
 
     /// Its worker has given up what it held.

@@ -153,7 +153,10 @@ impl RequestAdmission {
                 }
             }
             // They are preserved from now on, and wait like all others.
-            Change::Down { .. } => drop(self.providers[at].take_undecided(&mut self.shared)),
+            Change::Down { .. } => {
+                drop(self.providers[at].take_undecided(&mut self.shared));
+                self.shared.yielding.went_down();
+            }
             Change::Cleared => {
                 for key in self.providers[at].take_undecided(&mut self.shared) {
                     let Some(waiter) = self.shared.waiters.get_mut(key) else { continue };

@@ -134,6 +134,9 @@ impl RequestAdmission {
     /// Serves every provider and model that has something to offer.
     fn serve_all(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
         self.shared.yielding.needs_resume = false;
+        for key in self.shared.yielding.holders_after_outage() {
+            self.yield_if_down(now, key, tasks);
+        }
         self.unblock_yielded(|token| tasks.can_resume(token));
         let (first, count) = (self.shared.yielding.last_resumed + 1, self.providers.len());
         for at in (first..first + count).map(|at| at % count) {
@@ -142,6 +145,16 @@ impl RequestAdmission {
             }
         }
         self.unserved.clear();
+    }
+
+    /// Lets a waiter give back what it holds if its provider does not answer.
+    fn yield_if_down(&mut self, now: Instant, key: SlotKey, tasks: &mut dyn TaskResources) {
+        let (Some(entry), Some(waiter)) = (self.shared.yielding.get(key), self.shared.waiters.get(key)) else { return };
+        let resource = waiter.resource;
+        let is_down = !self.providers[self.address(resource).provider as usize].is_healthy();
+        if is_down && tasks.suspend(now, &entry.token) {
+            self.shared.yielding.set_yielded(resource, key);
+        }
     }
 
     fn unblock_yielded(&mut self, is_open: impl FnMut(&TaskToken) -> bool) {

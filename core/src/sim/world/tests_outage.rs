@@ -180,3 +180,23 @@ fn a_run_stops_when_its_patience_with_an_outage_is_over_and_drops_nothing() {
         assert!(waited >= secs(patience) && waited < secs(patience + 2), "{waited}");
     }
 }
+
+#[test]
+fn tasks_that_wait_for_a_model_that_is_down_hold_nothing() {
+    let mut scenario = one_column([model("m", 1, millis(100))], 50);
+    scenario.models[0].provider.outages = [Outage::of_errors(secs(0), secs(60))].into();
+    (scenario.models[0].task_limit, scenario.submission_limit) = (Some(8), 8);
+    let mut world = World::watched(&scenario, 1).unwrap();
+    // Only as many as twice the cap may yield while it is up.
+    world.advance_to(Instant::ZERO + millis(10));
+    let held = |world: &World| world.sample().slots.iter().map(|slot| slot.used).max();
+    assert!(held(&world) > Some(1));
+    world.advance_to(Instant::ZERO + secs(25));
+    assert!(matches!(
+        world.admission.gauges(world.now(), world.providers[0].resource).unwrap().health,
+        crate::request::HealthState::Down { .. }
+    ));
+    assert_eq!(held(&world), Some(0));
+    while world.step() {}
+    assert_eq!((world.violation(), world.finished().unwrap().rows_out), (None, 50));
+}
