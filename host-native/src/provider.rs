@@ -30,8 +30,7 @@ pub struct Provider {
     meter: UsageMeter,
     calls: Calls,
     tokens: Bill,
-    /// The last failure of an outage, or the one after which it cannot be used any more, in words.
-    trouble: Mutex<Option<String>>,
+    trouble: Mutex<Trouble>,
     price: Option<Price>,
     ledger: Arc<SharedLedger>,
 }
@@ -133,7 +132,7 @@ impl Provider {
             };
             // What it says then is about itself, and not about one request.
             if after != AfterCall::Final || matches!(error, CallError::RateLimited { .. }) {
-                *self.trouble.lock() = Some(error.to_string());
+                self.trouble.lock().note(&error);
             }
             match after {
                 AfterCall::Final => return Err(CallFailure::Failed(error)),
@@ -164,7 +163,13 @@ impl Provider {
     #[must_use]
     pub fn unavailable(&self) -> Option<String> {
         let HealthState::Unavailable { cause, .. } = self.snapshot().health else { return None };
-        let said = self.trouble.lock().as_ref().map_or_else(|| cause.to_string(), String::clone);
+        let said = self
+            .trouble
+            .lock()
+            .0
+            .iter()
+            .find(|(of, _)| *of == cause)
+            .map_or_else(|| cause.to_string(), |(_, said)| said.clone());
         Some(format!("{} cannot be used: {said}; {}", self.label, what_to_do(cause)))
     }
 
@@ -234,6 +239,24 @@ fn level(snapshot: &ResourceSnapshot) -> Level {
         limit: snapshot.current_limit,
         cap: snapshot.effective_max,
         waiting: snapshot.waiters,
+    }
+}
+
+/// What the provider said last about itself, for each reason for which it may not be usable: a rate limit says nothing about an outage.
+#[derive(Debug, Default)]
+struct Trouble(Vec<(UnavailableCause, String)>);
+
+impl Trouble {
+    fn note(&mut self, error: &CallError) {
+        let cause = match error {
+            CallError::RateLimited { .. } => UnavailableCause::RateLimited,
+            CallError::KeyRefused { .. } => UnavailableCause::KeyRefused,
+            CallError::QuotaExhausted { .. } => UnavailableCause::QuotaExhausted,
+            CallError::ModelNotFound { .. } => UnavailableCause::ModelNotFound,
+            _ => UnavailableCause::Outage,
+        };
+        self.0.retain(|(of, _)| *of != cause);
+        self.0.push((cause, error.to_string()));
     }
 }
 
@@ -351,6 +374,20 @@ mod tests {
 
     fn estimated(group: GroupId, tokens: u32) -> Admission {
         Admission { group, token: None, estimate: Tokens::tokens(tokens, 0) }
+    }
+
+    #[test]
+    fn what_a_provider_says_of_its_rate_explains_no_outage() {
+        let mut trouble = Trouble::default();
+        let limited = CallError::RateLimited { status: 429, retry_after: None };
+        let failed = |status| CallError::Server { status, detail: String::new() };
+        for error in [failed(500), failed(502), limited] {
+            trouble.note(&error);
+        }
+        let said = |cause| trouble.0.iter().find(|(of, _)| *of == cause).map(|(_, said)| said.as_str());
+        assert_eq!(said(UnavailableCause::Outage), Some(failed(502).to_string().as_str()), "the latest");
+        assert_eq!(said(UnavailableCause::RateLimited), Some("rate limited (HTTP 429)"));
+        assert_eq!(said(UnavailableCause::KeyRefused), None);
     }
 
     type Attempt = std::future::Ready<Result<Answer<()>, CallError>>;

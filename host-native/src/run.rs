@@ -70,7 +70,9 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     models.ledger().lock().carry(output.used().spent, amount_file);
     job.pass_over(output.done().iter(), file.run.row_group_size.get());
     let (done_row_groups, missing_rows) = (output.done().iter().collect(), output.missing().to_vec());
-    let config = PipelineConfig { done_row_groups, missing_rows, ..config };
+    // The jitter of a run's retries differs from that of another, like that of its outages.
+    let number = requests.health.map_or(0, |health| health.seed as u32);
+    let config = PipelineConfig { done_row_groups, missing_rows, run: number, ..config };
     let watch = Watch::new(&job.plan, &config, &file.run, models.gate());
     let mut watch = watch.with_file(&file, request.max_cost);
     let header = Header::new(&job.plan, &config, &requests);
