@@ -147,8 +147,12 @@ fn lose_no_row_in_a_kill(pause: Duration) {
     ended.assert(0, &[]);
     assert_all_made(&scratch, rows);
     let calls = calls_of(&ended);
-    let failed = calls["failed"].as_u64().unwrap();
-    assert_eq!(calls["made"].as_u64().unwrap(), rows as u64 + failed, "{calls}");
+    let [made, failed] = ["made", "failed"].map(|what| calls[what].as_u64().unwrap());
+    let health_calls = made - failed - rows as u64;
+    assert!(
+        health_calls <= 3,
+        "each row is made once, and so often somebody asks whether the provider is back: {calls}"
+    );
     assert!(failed <= failures_at_most(16, outage), "{calls}");
 }
 
@@ -169,13 +173,16 @@ fn lose_no_row_in_503s(span: Duration) {
         std::future::ready((StatusCode::SERVICE_UNAVAILABLE, "overloaded").into_response())
     });
     let (run, mut lines) = start(&scratch, &remote_pipeline(&server, "", ""));
-    read_until(&mut lines, |_| began.get().is_some_and(|began| began.elapsed() >= span));
+    read_until(&mut lines, |_| began.get().is_some());
+    // Nobody reads meanwhile: what it says in a minute is less than a pipe holds.
+    std::thread::sleep(span.saturating_sub(began.get().unwrap().elapsed()));
     let ended = wait(run, lines);
     ended.assert(0, &[]);
     assert_all_made(&scratch, rows);
     let (seen, calls) = (calls.load(Ordering::SeqCst) as u64, calls_of(&ended));
-    assert_eq!(calls["succeeded"], rows, "each row is made once");
-    assert!(seen <= rows as u64 + failures_at_most(4, span), "{seen} calls");
+    let succeeded = calls["succeeded"].as_u64().unwrap();
+    assert!((rows as u64..=rows as u64 + 3).contains(&succeeded), "each row is made once: {calls}");
+    assert!(seen <= succeeded + failures_at_most(4, span), "{seen} calls");
 }
 
 /// Both at once, since they only wait.

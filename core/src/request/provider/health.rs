@@ -42,8 +42,8 @@
 //! another call succeeds where it was in one.
 //!
 //! Where the host makes *health calls*, the smallest there are, the last requests that are left end soon, too, if they are poison: it is a
-//! health call that decides undecided calls when nothing else is out, and the probe after three others that failed, or where only such
-//! requests wait. A success of it says that the outage was none, and the next one begins from scratch.
+//! health call that decides undecided calls when nothing else is out, and that is the probe after three others that failed. A success of
+//! it says that the outage was none, and the next one begins from scratch.
 
 #[cfg(test)]
 mod tests;

@@ -111,7 +111,6 @@ impl ProviderModel {
     /// The first waiter that could go at `now`. Serves nothing. A yielded waiter has resumed if `tasks` are at hand.
     fn select(&mut self, now: Instant, mut tasks: TaskSide<'_>, shared: &mut Shared) -> Next {
         let made = self.health.as_deref().filter(|_| self.health_calls.is_some());
-        let spares_suspicious = made.is_some_and(Health::is_probed);
         let spares_all = made.is_some_and(Health::wants_health_call);
         let spares_undecided = made.is_some() && self.in_flight == 0;
         let mut has_spared = false;
@@ -137,10 +136,7 @@ impl ProviderModel {
             if block.is_some() {
                 return Eligibility::ClassBlocked(resource.place.blocked_set);
             }
-            let is_spared = spares_all
-                || spares_suspicious && waiter.failed_probes.are_many()
-                || spares_undecided && waiter.is_undecided;
-            if is_spared {
+            if spares_all || spares_undecided && waiter.is_undecided {
                 has_spared = true;
                 return Eligibility::Skip;
             }
