@@ -41,9 +41,8 @@ pub struct ErrorBody {
 }
 
 impl ErrorBody {
-    /// Reads the body of an answer that is no success. `until` says how long it is until a moment, as [`Headers::until`] does.
-    ///
-    /// [`Headers::until`]: super::Headers::until
+    /// Reads the body of an answer that is no success. `until` says how long it is until a moment: [`reset_after`](super::reset_after) with
+    /// the headers of the same answer.
     pub fn read(root: impl JsonValue, until: impl Fn(&str) -> Option<Duration>) -> Self {
         let root = root.item(0).unwrap_or(root);
         let error = root.field("error").filter(|error| !error.is_string());
