@@ -118,7 +118,8 @@ impl RequestAdmission {
     /// [`Healthcheck`](crate::request::Domain::Healthcheck), or that it does no longer.
     ///
     /// While it does, it is asked for a [health call](crate::request::Effect::HealthCall) where that says more than the calls that wait:
-    /// when three probes of an outage have failed, and when nothing else is out that could decide whose fault a failure was. Its lease is released like any other; released as local cancelled, it is due
+    /// when three probes of an outage have failed, and when nothing else is out that could decide whose fault a failure was. Its lease is
+    /// released like any other; released as local cancelled, it is due
     /// again at once. Returns whether this controller made the resource.
     pub fn set_health_calls(&mut self, now: Instant, resource: ResourceId, makes_them: bool) -> bool {
         let now = self.begin(now);

@@ -23,7 +23,7 @@
 //! | --- | --- |
 //! | `x-ratelimit-limit-requests`, `-tokens` | how much is allowed in a window |
 //! | `x-ratelimit-remaining-requests`, `-tokens` | how much of it is left |
-//! | `x-ratelimit-reset-requests`, `-tokens` | when all of it is back: in `20ms`, `1s`, `6m0s`, `1h2m3.5s`, or seconds; at an RFC 3339 date, or a Unix time in seconds or milliseconds |
+//! | `x-ratelimit-reset-requests`, `-tokens` | when all of it is back: `20ms`, `1h2m3.5s`, seconds, or a [moment](reset_after) |
 //!
 //! The same without a suffix (`x-ratelimit-remaining`) speaks of requests. Mistral's names (`x-ratelimit-remaining-req-minute`) and
 //! Anthropic's (`anthropic-ratelimit-requests-remaining`) are known, too. A value that cannot be read is as good as absent.
