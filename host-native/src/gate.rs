@@ -28,6 +28,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
@@ -38,8 +39,8 @@ use tidegate_core::error::ConfigError;
 use tidegate_core::gate::{Gate, OwnedPermit};
 use tidegate_core::limit::LimitChoice;
 use tidegate_core::request::{
-    AfterCall, AimdConfig, CallWait, Completion, Denial, DenialReason, Domain, GroupId, Request, RequestAdmission,
-    RequestConfig, ResourceId, ResourceSnapshot,
+    AfterCall, AimdConfig, CallWait, Completion, Denial, DenialReason, Domain, GroupId, HealthConfig, Request,
+    RequestAdmission, RequestConfig, ResourceId, ResourceSnapshot,
 };
 use tokio::runtime::TryCurrentError;
 
@@ -156,6 +157,12 @@ impl Call {
     }
 }
 
+/// A number that differs from process to process: those that met one outage together are not to come back together. Few enough digits
+/// for a log that others read.
+pub(crate) fn random_seed() -> u64 {
+    u64::from(RandomState::new().hash_one(()) as u32)
+}
+
 /// Why there is no gate.
 #[derive(Debug, thiserror::Error)]
 pub enum GateError {
@@ -186,10 +193,11 @@ struct Names {
 impl RequestGate {
     /// A gate on the runtime that the caller runs in, with default settings and nothing registered.
     pub fn new() -> Result<Self, GateError> {
-        Self::with_config(RequestConfig::default())
+        let health = HealthConfig { seed: random_seed(), ..HealthConfig::default() };
+        Self::with_config(RequestConfig { health: Some(health), ..RequestConfig::default() })
     }
 
-    /// The same with these settings.
+    /// The same with these settings. A `seed` of the process's own keeps many of them from coming back together after an outage.
     pub fn with_config(config: RequestConfig) -> Result<Self, GateError> {
         let host = TokioHost::current()?;
         Ok(Self::from_gate(Gate::new(host, RequestAdmission::new(config)?)))

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write as _};
 use std::iter;
 use std::ops::Range;
@@ -25,6 +24,7 @@ use crate::dataset::DatasetError;
 use crate::error::{Error, Exit};
 use crate::example;
 use crate::fill::Caller;
+use crate::gate::random_seed;
 use crate::host::TokioHost;
 use crate::interrupt::{Interrupts, StopSignal};
 use crate::job::{GeneratedColumn, Job};
@@ -249,9 +249,7 @@ fn callers(file: &PipelineFile, job: &Job, models: &Models) -> Result<Vec<Option
 
 /// The settings of the calls of a run.
 fn request_config(file: &PipelineFile) -> RequestConfig {
-    // Processes that met one outage together are not to come back together. Few enough digits for a log that others read.
-    let seed = u64::from(RandomState::new().hash_one(()) as u32);
-    let run = &file.run;
+    let (run, seed) = (&file.run, random_seed());
     let (patience, rate_limit_patience) = (run.outage_patience, run.rate_limit_patience);
     // What a person has to mend is not called again.
     let health = HealthConfig { patience, rate_limit_patience, recheck: None, seed, ..HealthConfig::default() };

@@ -14,6 +14,22 @@ export interface EventHead {
   readonly atMs: number;
   /** What it is about: the name of a resource, or `provider/model` for all its domains; undefined for the whole gate. */
   readonly key: string | undefined;
+  /** The task of a pipeline whose call it is about; there is none for other calls. */
+  readonly task?: CallingTask;
+}
+
+/** A task of a pipeline, as the events of the pipeline name it. */
+export interface CallingTask {
+  /** A number that the run was given when it began: by chance, so that runs are told apart. */
+  readonly run: number;
+  /** The row group, counted from 0 over the whole run. */
+  readonly rowGroup: number;
+  /** The column, counted from 0 in the order in which they were added. */
+  readonly column: number;
+  /** The row, counted from 0 within its row group; undefined for a task of the whole group. */
+  readonly row: number | undefined;
+  /** 1 for the first try. */
+  readonly attempt: number;
 }
 
 /** What a release that released nothing was instead. */
@@ -152,8 +168,8 @@ export function bitsOf(kinds: readonly GateEventKind[]): number {
   return bits;
 }
 
-/** How many numbers come before those of the kind. */
-const HEAD = 4;
+/** How many numbers come before those of the kind, the task's being the last. */
+const HEAD = 9;
 
 /** @internal The event of these numbers; undefined for a kind that is not known here. */
 export function readEvent(numbers: Float64Array, book: Book): GateEvent | undefined {
@@ -162,10 +178,16 @@ export function readEvent(numbers: Float64Array, book: Book): GateEvent | undefi
   if (found === undefined) return undefined;
   const [kind, fields] = found;
   const key = place >= 0 ? book.resource(place)?.name : place < -1 ? book.model(-2 - place) : undefined;
-  const event: Record<string, unknown> = { kind, sequence, atMs, key };
+  const task = taskOf(numbers);
+  const event: Record<string, unknown> = { kind, sequence, atMs, key, ...(task && { task }) };
   fields.forEach(([name, read], at) => (event[name] = read(numbers[HEAD + at] ?? NaN)));
   // The table says for each kind what its type says.
   return event as unknown as GateEvent;
+}
+
+function taskOf(numbers: Float64Array): CallingTask | undefined {
+  const [run = NaN, rowGroup = 0, column = 0, row = NaN, attempt = 0] = numbers.subarray(4, HEAD);
+  return Number.isNaN(run) ? undefined : { run, rowGroup, column, row: known(row), attempt };
 }
 
 interface Listener {

@@ -6,6 +6,7 @@
 
 export { DeniedError, type DenialReason, FreedError } from "./errors.js";
 export {
+  type CallingTask,
   type EventFacts,
   type EventHead,
   GATE_EVENT_KINDS,

@@ -371,3 +371,24 @@ test("a gate that was made before pipelines were loaded is refused in words, and
     ended: true,
   });
 });
+
+test("the events of a call name the task that makes it, and those of other calls name none", async () => {
+  const gate = gateOf(4);
+  const events = [];
+  const stop = gate.subscribe((event) => events.push(event), { kinds: ["lease_acquired", "call_completed"] });
+  await gate.run(WRITER, () => "mine");
+  await new Pipeline({ rows: 10, seed: (n) => ({ n }), rowGroupSize: 4, gate })
+    .column("local", { fill: ({ n }) => n })
+    .column("answer", { calls: WRITER, after: ["local"], fill: ({ n }, task) => task.run(() => n) })
+    .run();
+  await sleep(1);
+  stop();
+  for (const kind of ["lease_acquired", "call_completed"]) {
+    const [own, ...tasks] = events.filter((event) => event.kind === kind).map(({ task }) => task);
+    assert.equal(own, undefined);
+    const rows = tasks.map(({ rowGroup, row }) => rowGroup * 4 + row).sort((a, b) => a - b);
+    assert.deepEqual(rows, Array.from({ length: 10 }, (_, n) => n));
+    const { run } = tasks[0];
+    assert.ok(tasks.every((task) => task.run === run && task.column === 1 && task.attempt === 1), JSON.stringify(tasks));
+  }
+});

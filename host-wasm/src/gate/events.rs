@@ -1,7 +1,7 @@
-//! A gate's events in numbers: kind, sequence, at, where, and what goes with the kind.
+//! A gate's events in numbers: kind, sequence, at, where, for which task, and what goes with the kind.
 //!
 //! The kind is its place in [`RequestEventKind::ALL`]. Where is -1 for the whole gate, the number of a resource, or -2 less the number
-//! of a model. Instants and spans are in milliseconds, NaN is "none", calls that wait and leases are one number each.
+//! of a model. A task is told by its run, row group, column, row and try. Instants and spans are in milliseconds, NaN is "none", calls that wait and leases are one number each.
 
 use tidegate_core::event::EventKind;
 use tidegate_core::lease::LeaseId;
@@ -27,8 +27,16 @@ pub(super) fn of(event: &RequestEvent) -> Vec<f64> {
     };
     let mut numbers =
         vec![f64::from(event.fact.kind().index()), event.sequence as f64, millis(event.at - Instant::ZERO), place];
+    numbers.extend(task_of(event));
     numbers.extend(details(&event.fact));
     numbers
+}
+
+/// The task of a pipeline whose call it is.
+fn task_of(event: &RequestEvent) -> [f64; 5] {
+    let Some(about) = event.correlation else { return [f64::NAN; 5] };
+    let column = about.column.map(|column| column.index() as u32);
+    [Some(about.run), about.row_group, column, about.row, about.attempt].map(|part| part.map_or(f64::NAN, f64::from))
 }
 
 /// What goes with the kind, in the order in which the fact names it.

@@ -45,7 +45,9 @@ impl RequestGate {
     /// `watches_health`: whether providers may count as down or unavailable.
     #[wasm_bindgen(constructor)]
     pub fn new(default_timeout_ms: f64, watches_health: bool) -> Result<RequestGate, JsValue> {
-        let health = watches_health.then(HealthConfig::default);
+        // Pages that met one outage together are not to come back together.
+        let seed = random_number().into();
+        let health = watches_health.then(|| HealthConfig { seed, ..HealthConfig::default() });
         let config = RequestConfig { default_timeout: span(default_timeout_ms), health, ..RequestConfig::default() };
         let machine = RequestAdmission::new(config).map_err(|error| settings::refused(&error))?;
         Ok(Self { gate: Gate::new(JsHost, machine), listens: RefCell::default() })
@@ -231,6 +233,11 @@ fn outcome_of(number: u32) -> Outcome {
 
 fn outcome_number(outcome: Outcome) -> f64 {
     f64::from(outcome as u32)
+}
+
+/// Differs from page to page, and from process to process.
+pub(crate) fn random_number() -> u32 {
+    (js_sys::Math::random() * f64::from(u32::MAX)) as u32
 }
 
 /// A span from milliseconds; `None` for NaN. What is out of range is cut to it: TypeScript has checked it.

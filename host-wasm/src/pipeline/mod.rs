@@ -22,7 +22,7 @@ use tidegate_core::request::ResourceId;
 use tidegate_core::task::{GroupKind, TaskGroup};
 use wasm_bindgen::prelude::*;
 
-use crate::gate::RequestGate;
+use crate::gate::{RequestGate, random_number};
 use crate::host::JsHost;
 
 /// A pipeline that is being put together. Names are checked when it starts.
@@ -41,7 +41,7 @@ impl PipelineDraft {
     #[must_use]
     #[wasm_bindgen(constructor)]
     pub fn new(rows: f64) -> PipelineDraft {
-        let config = PipelineConfig { rows: rows as u64, ..PipelineConfig::default() };
+        let config = PipelineConfig { rows: rows as u64, run: random_number(), ..PipelineConfig::default() };
         Self { config, columns: Vec::new(), gate: None, calls: Vec::new() }
     }
 

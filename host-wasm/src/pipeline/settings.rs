@@ -32,7 +32,6 @@ pub(super) fn set(config: &mut PipelineConfig, setting: u32, value: f64) -> bool
         19 => borrowing(config, |policy| policy.default_ceiling = some.map(|_| whole)),
         20 => borrowing(config, |policy| policy.reserve_fraction = value),
         21 => borrowing(config, |policy| policy.max_reserved = whole),
-        22 => config.run = whole,
         _ => return false,
     }
     true
