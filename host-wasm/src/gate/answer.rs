@@ -5,7 +5,7 @@ use tidegate_core::request::response::{ErrorBody, Headers, JsonValue, NAMES, Res
 use tidegate_core::time::Duration;
 use wasm_bindgen::prelude::*;
 
-use super::{millis, outcome_number, span};
+use super::{millis, outcome_number};
 
 /// Headers as lines, `name` and value apart by a colon.
 struct Lines<'a>(&'a str);
@@ -26,12 +26,17 @@ impl Headers for Lines<'_> {
             () if is_named => js_sys::Date::parse(&format!("{date} GMT")),
             () => f64::NAN,
         };
-        span(millis)
+        unix_time(millis)
     }
 
     fn now(&self) -> Duration {
-        span(js_sys::Date::now()).unwrap_or_default()
+        unix_time(js_sys::Date::now()).unwrap_or_default()
     }
+}
+
+/// JavaScript counts whole milliseconds; NaN is none.
+fn unix_time(millis: f64) -> Option<Duration> {
+    (millis >= 0.0).then(|| Duration::from_millis(millis as u64))
 }
 
 /// The headers that [`read_head`] looks at, a line each.
