@@ -44,9 +44,10 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
+use tidegate_core::request::{HealthConfig, RequestConfig};
 use tokio::time::Instant;
 
-use crate::gate::{GateError, RequestGate};
+use crate::gate::{GateError, RequestGate, random_seed};
 use crate::response::HeldBody;
 
 use config::{ProxyConfig, QueueConfig, RetryConfig};
@@ -119,7 +120,9 @@ impl std::fmt::Debug for Shared {
 
 impl Shared {
     fn new(config: ProxyConfig, is_verbose: bool) -> Result<Self, ProxyError> {
-        let gate = RequestGate::new()?;
+        // Each client has a patience of its own: its deadline.
+        let health = HealthConfig { patience: None, seed: random_seed(), ..HealthConfig::default() };
+        let gate = RequestGate::with_config(RequestConfig { health: Some(health), ..RequestConfig::default() })?;
         let metrics = Metrics::new();
         let mut upstreams = Vec::with_capacity(config.providers.len());
         for provider in config.providers {
