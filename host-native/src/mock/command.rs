@@ -264,7 +264,7 @@ mod tests {
         let told = describe(&models);
         let first = "model harbour-chat       1 to 8 calls at once in 20.0 s of some 400 ms, 600 requests a minute";
         assert!(
-            told.starts_with(first) && told.contains("an outage, faults\nmodel harbour-embedding  32 calls"),
+            told.starts_with(first) && told.contains("an outage, a closure, faults\nmodel harbour-embedding  32 calls"),
             "{told}"
         );
     }

@@ -113,10 +113,11 @@ fn a_setting_out_of_range_is_named_with_what_was_expected() {
 
 #[wasm_bindgen_test]
 fn a_head_is_read_from_its_lines() {
-    let said = read_head(429, "retry-after:2\nx-ratelimit-remaining-requests:7\n", f64::NAN);
+    let said = read_head(429, "retry-after:2\nx-ratelimit-remaining-requests:7\n");
     assert_eq!(said[..2], [f64::from(RATE_LIMITED), 2_000.0]);
     assert_eq!((said[2], said[4]), (0.0, 7.0));
     assert!(said[3].is_nan() && said[5].is_nan());
-    assert_eq!(read_head(503, "retry-after:tomorrow\n", 1_500.0)[..2], [f64::from(RATE_LIMITED), 1_500.0]);
-    assert_eq!(read_head(200, "", f64::NAN)[0], 0.0);
+    let dates = "date:Sun, 06 Nov 1994 08:49:37 GMT\nretry-after:Sun, 06 Nov 1994 08:49:47 GMT\n";
+    assert_eq!(read_head(503, dates)[..2], [f64::from(RATE_LIMITED), 10_000.0]);
+    assert_eq!(read_head(200, "")[0], 0.0);
 }
