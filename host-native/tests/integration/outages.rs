@@ -313,12 +313,14 @@ where
     (serve(Router::new().route(PATH, post(answer))) + "/v1", seen)
 }
 
-/// Runs 100 rows through a server ten calls of which fail. Each of these is made again, once.
+/// Runs 100 rows through a server ten calls of which fail. Each of these is made again, once, and few health calls
+/// ask whether the provider is back.
 fn assert_ten_failures_cost_no_row((server, calls): (String, Arc<AtomicUsize>), model: &str) {
     let scratch = Scratch::new(100);
     scratch.run_pipeline(&remote_pipeline(&server, model, "")).assert(0, &[]);
     assert_all_made(&scratch, 100);
-    assert_eq!(calls.load(Ordering::SeqCst), 110);
+    let health_calls = calls.load(Ordering::SeqCst) - 110;
+    assert!(health_calls <= 3, "{health_calls} health calls");
 }
 
 #[test]

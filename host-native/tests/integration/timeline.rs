@@ -90,12 +90,17 @@ fn every_event_of_a_call_names_an_execution_that_the_scheduler_started() {
         let wanted = lines.iter().filter(|line| line["stream"] == stream && line["event"]["kind"] == kind);
         wanted.map(|line| line["event"]["correlation"].clone()).collect::<Vec<Value>>()
     };
+    // The call that failed is decided by a health call, which is nobody's.
+    let is_of_a_row = |call: &Value| !call.is_null();
     let started = of("scheduler", "worker_spawned");
     for kind in ["call_started", "call_completed", "lease_released", "rate_limited"] {
-        let calls = of("request", kind);
+        let mut calls = of("request", kind);
+        calls.retain(is_of_a_row);
         assert!(!calls.is_empty() && calls.iter().all(|call| started.contains(call)), "{kind}: {calls:?}");
     }
-    assert_eq!(of("request", "call_started").len(), 5);
+    let (of_rows, health_calls): (Vec<Value>, Vec<Value>) =
+        of("request", "call_started").into_iter().partition(is_of_a_row);
+    assert_eq!((of_rows.len(), health_calls.len()), (5, 1));
 }
 
 #[test]
