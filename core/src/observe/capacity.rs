@@ -23,7 +23,7 @@ use core::fmt;
 use super::account::{Maxima, RunFigures};
 use super::sink::SCHEMA;
 use crate::pipeline::PipelineConfig;
-use crate::request::{AimdConfig, CallStanding, RequestAdmission};
+use crate::request::{AimdConfig, CallStanding, HealthConfig, RequestAdmission};
 use crate::time::Instant;
 
 /// Where a value came from.
@@ -149,6 +149,9 @@ pub struct CapacityPlan {
     pub values: Vec<CapacityValue>,
     /// The request resources.
     pub calls: Vec<CallCapacity>,
+    /// When their providers count as down, and what happens then; `None`: they never do.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub health: Option<HealthConfig>,
     /// How it ended; `None`: it has not.
     pub end: Option<CapacityEnd>,
 }
@@ -182,11 +185,12 @@ impl CapacityPlan {
         }
         let row_group_mode = if config.adaptive.is_some() { "adaptive" } else { "fixed" };
         let (row_group_mode, calls) = (row_group_mode.to_string(), Vec::new());
-        Self { schema: SCHEMA, run: config.run, row_group_mode, values, calls, end: None }
+        Self { schema: SCHEMA, run: config.run, row_group_mode, values, calls, health: None, end: None }
     }
 
-    /// Adds every request resource of a controller, as it stands at `now`.
+    /// Adds every request resource of a controller, as it stands at `now`, and what it does in an outage.
     pub fn add_calls(&mut self, now: Instant, admission: &RequestAdmission) {
+        self.health = admission.health_config().copied();
         let capacity = |resource| {
             let (state, settings) = (admission.snapshot(now, resource)?, admission.settings(resource)?);
             let owner = admission.provider_model(now, admission.owner(resource)?)?;
@@ -259,6 +263,11 @@ impl fmt::Display for CapacityPlan {
                 Some(clamp) => writeln!(f, "; at most {clamp} by its own settings")?,
                 None => writeln!(f)?,
             }
+        }
+        if let Some(HealthConfig { failures, quiet, first_pause, longest_pause, recovery, .. }) = self.health {
+            let what = "a provider is down after";
+            write!(f, "{what:<32} {failures:>10}  failures in a row and {quiet} without a success; ")?;
+            writeln!(f, "pauses of {first_pause} to {longest_pause}; back at its limit within {recovery}")?;
         }
         let Some(end) = &self.end else { return Ok(()) };
         writeln!(f, "{:<32} {:>10}  {:>10}  {:>10}", "at the end", "limit", "most used", "most asked")?;

@@ -9,6 +9,7 @@ import {
   CONNECTION_FAILED,
   LOCAL_CANCELLED,
   type Outcome,
+  outcomeOfConnection,
   outcomeOfError,
   PROVIDER_FAILURE,
   PROVIDER_TIMEOUT,
@@ -19,7 +20,7 @@ import {
   UNEXPECTED,
   type Usage,
 } from "./outcome.js";
-import { type AnswerHead, eachNote, errorText, headNumbers, isResponse, letGo, maySayMore } from "./response.js";
+import { type AnswerHead, eachNote, errorText, headNumbers, holdBody, isResponse, letGo, maySayMore, type Sending, wholeOf } from "./response.js";
 
 /** How the function of a call ended: with a value, or with what it threw. */
 export type CallResult<T> = { readonly value: T } | { readonly error: unknown };
@@ -27,9 +28,10 @@ export type CallResult<T> = { readonly value: T } | { readonly error: unknown };
 /**
  * Says how a call ended. Undefined leaves it to the gate.
  *
- * An error whose `name` is `AbortError` is `local_cancelled`, one that is called `TimeoutError` is `local_timeout`, any other is
- * `unexpected`; a fetch `Response` is read by its head; any other value is a `success`. Once the call's signal is aborted, an error
- * of whatever name is `local_timeout` if the signal's reason is a `TimeoutError`, and `local_cancelled` otherwise.
+ * An error whose `name` is `AbortError` is `local_cancelled`, one that is called `TimeoutError` is `local_timeout`, one of a connection
+ * that failed or broke is `connection_failed` or `provider_failure`, any other is `unexpected`; a fetch `Response` is read by its head; any
+ * other value is a `success`. Once the call's signal is aborted, an error of whatever name is `provider_timeout` if `callTimeoutMs` is
+ * over, `local_timeout` if the signal's reason is a `TimeoutError`, and `local_cancelled` otherwise.
  */
 export type Classify<T> = (result: CallResult<T>) => Outcome | Completion | undefined;
 
@@ -70,8 +72,30 @@ export interface HowToCall<T> {
   readonly callTimeoutMs?: number | undefined;
 }
 
+/** @internal How a call ended, in numbers: its outcome, and the wait that the provider asked for, or NaN. */
+export interface Ending {
+  readonly outcome: number;
+  readonly retryAfterMs: number;
+}
+
+/** @internal How a try of a call that may be made again ended, and what it brought. */
+export interface Ended<T> {
+  readonly result: CallResult<T>;
+  readonly ending: Ending;
+}
+
+/** @internal In whose name a pipeline's task asks. */
+export interface Behalf {
+  /** Called right before the wasm module is asked: it lends the gate the task's tie. */
+  readonly lend: () => void;
+  /** Hears how a call ended, with what it threw, if it did: how a task's calls are made that are made again after an outage. */
+  readonly ended?: ((ending: Ending, error: unknown) => void) | undefined;
+}
+
 /** @internal How long a call may take. */
 interface Limit {
+  /** Whether the time is over. */
+  isOver: boolean;
   readonly controller: AbortController;
   readonly onAbort: () => void;
   timer: ReturnType<typeof setTimeout> | undefined;
@@ -84,20 +108,26 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   readonly timeoutMs: number | undefined;
   /** @internal */
   notes: Notes | undefined = undefined;
+  /** Whether a task hears how it ended. */
+  readonly isOfTask: boolean;
   /** Whether it is made again after an outage, as the core decides. */
-  isRepeated = false;
-  /** How it failed, while it is to be made again. */
-  kept: CallResult<T> | undefined = undefined;
+  readonly isRepeated: boolean;
+  /** How the latest try ended. */
+  ending: Ending = UNENDED;
 
   constructor(
     resource: Resource,
     outer: AbortSignal | null | undefined,
     classify: Classify<T> | undefined,
     timeoutMs: number | undefined,
+    isOfTask: boolean,
+    isRepeated: boolean,
   ) {
     super(resource, outer);
     this.classify = classify;
     this.timeoutMs = timeoutMs === undefined ? undefined : spanMs("callTimeoutMs", timeoutMs);
+    this.isOfTask = isOfTask;
+    this.isRepeated = isRepeated;
   }
 
   get signal(): AbortSignal {
@@ -155,34 +185,35 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     return this.#end(said?.[0] ?? SUCCESS, said?.[1] ?? NaN);
   }
 
-  /** The call ended in `error`, which means `otherwise` unless it says more itself. */
-  failed(error: unknown, otherwise: number): AfterCall {
+  /** The call ended in `error`, which means `otherwise` unless it says more itself. `isOwed`: it was the provider who had to do something. */
+  failed(error: unknown, otherwise: number, isOwed = true): AfterCall {
     const own = this.classify && ask<T>(this.classify, { error });
     if (own !== undefined) return this.#end(own.outcome, own.retryAfterMs, own);
     const [outcome = SUCCESS, retryAfterMs = NaN] = this.notes?.said ?? [];
-    return this.#end(outcome === SUCCESS ? this.#meaningOf(error, otherwise) : outcome, retryAfterMs);
+    return this.#end(outcome === SUCCESS ? this.#meaningOf(error, otherwise, isOwed) : outcome, retryAfterMs);
   }
 
   /** What an error means where no head says it. Whoever aborts a call may do it with a reason of any name. */
-  #meaningOf(error: unknown, otherwise: number): number {
-    const signal = this.notes?.limit?.controller.signal ?? this.outer;
+  #meaningOf(error: unknown, otherwise: number, isOwed: boolean): number {
+    const limit = this.notes?.limit;
+    if (limit?.isOver && isOwed) return PROVIDER_TIMEOUT;
+    const signal = limit?.controller.signal ?? this.outer;
     return signal?.aborted ? outcomeOfError(signal.reason, LOCAL_CANCELLED) : outcomeOfError(error, otherwise);
   }
 
   /** What a failed try comes to that the core lets stand for now, or keeps for later. */
   isNobodys(after: AfterCall): boolean {
-    return after === UNAVAILABLE && this.#hasFailed;
+    const { outcome } = this.ending;
+    const saysNothing = outcome === PROVIDER_FAILURE || outcome === PROVIDER_TIMEOUT || outcome === CONNECTION_FAILED;
+    return after === UNAVAILABLE && saysNothing;
   }
-
-  /** Whether the latest try met a failure that says nothing of the request itself. */
-  #hasFailed = false;
 
   #end(outcome: number, retryAfterMs: number, own?: End): AfterCall {
     const { notes, ticket } = this;
     if (ticket === NONE) return FINAL;
     this.ticket = NONE;
+    if (this.isOfTask) this.ending = { outcome, retryAfterMs };
     if (this.isRepeated) {
-      this.#hasFailed = outcome === PROVIDER_FAILURE || outcome === PROVIDER_TIMEOUT || outcome === CONNECTION_FAILED;
       const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
       if (notes?.limit !== undefined) lift(notes.limit, this.outer);
       // The next try is another call.
@@ -201,6 +232,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
 }
 
 const UNKNOWN = [-1, 0] as const;
+const UNENDED: Ending = { outcome: SUCCESS, retryAfterMs: NaN };
 
 function ask<T>(classify: Classify<T>, result: CallResult<T>): End | undefined {
   try {
@@ -218,13 +250,17 @@ const LONGEST_DELAY_MS = 2 ** 31 - 1;
 /** Begins the time that a call may take. */
 function limited(outer: AbortSignal | undefined, timeoutMs: number): Limit {
   const controller = new AbortController();
-  const limit: Limit = { controller, onAbort: () => controller.abort(outer?.reason), timer: undefined };
+  const limit: Limit = { isOver: false, controller, onAbort: () => controller.abort(outer?.reason), timer: undefined };
   outer?.addEventListener("abort", limit.onAbort);
   const until = performance.now() + timeoutMs;
   const arm = (): void => {
     const left = Math.ceil(until - performance.now());
-    if (left > 0) limit.timer = setTimeout(arm, Math.min(left, LONGEST_DELAY_MS));
-    else controller.abort(new DOMException(`the call took longer than its ${timeoutMs} ms`, "TimeoutError"));
+    if (left > 0) {
+      limit.timer = setTimeout(arm, Math.min(left, LONGEST_DELAY_MS));
+      return;
+    }
+    limit.isOver = !controller.signal.aborted;
+    controller.abort(new DOMException(`the call took longer than its ${timeoutMs} ms`, "TimeoutError"));
   };
   arm();
   return limit;
@@ -235,13 +271,26 @@ function lift({ timer, onAbort }: Limit, outer: AbortSignal | undefined): void {
   outer?.removeEventListener("abort", onAbort);
 }
 
+/** @internal Whether a call that was to be made again is not: its failure was its own. */
+function failureStands(error: unknown): boolean {
+  return error instanceof DeniedError && error.reason === "failure_stands";
+}
+
+/** Lets go of an answer that nobody will see. */
+function abandon({ result }: Ended<unknown>): void {
+  if ("value" in result && isResponse(result.value)) void letGo(result.value);
+}
+
 /** @internal A function that is called once its call has a permit. */
 export class Running<T> extends CallUnderWay<T> {
   readonly fn: (call: Call) => T | PromiseLike<T>;
   readonly resolve: (value: T) => void;
   readonly reject: (error: unknown) => void;
-  /** Asks for the call again; undefined for one that is made once. */
-  readonly again: ((call: Running<T>) => void) | undefined;
+  readonly behalf: Behalf | undefined;
+  /** Asks for the call again. */
+  readonly again: (call: Running<T>) => void;
+  /** How it failed, while it is to be made again. */
+  #kept: Ended<T> | undefined = undefined;
 
   constructor(
     resource: Resource,
@@ -249,20 +298,24 @@ export class Running<T> extends CallUnderWay<T> {
     { signal, classify, callTimeoutMs }: HowToCall<T>,
     resolve: (value: T) => void,
     reject: (error: unknown) => void,
-    again?: (call: Running<T>) => void,
+    behalf: Behalf | undefined,
+    again: (call: Running<T>) => void,
   ) {
-    super(resource, signal, classify, callTimeoutMs);
+    const isOfTask = behalf?.ended !== undefined;
+    super(resource, signal, classify, callTimeoutMs, isOfTask, isOfTask);
     this.fn = fn;
     this.resolve = resolve;
     this.reject = reject;
+    this.behalf = behalf;
     this.again = again;
-    this.isRepeated = again !== undefined;
   }
 
   granted(): void {
+    if (this.#kept !== undefined) abandon(this.#kept);
+    this.#kept = undefined;
     this.begin();
     const { fn } = this;
-    const failed = (error: unknown): void => this.#tell({ error }, this.failed(error, UNEXPECTED));
+    const failed = (error: unknown): void => this.#tell({ error }, this.failed(error, outcomeOfConnection(error) ?? UNEXPECTED));
     try {
       Promise.resolve(fn(this)).then((value) => {
         if (maySayMore(value) && this.notes?.observed !== value) return this.#broughtRefusal(value);
@@ -284,32 +337,34 @@ export class Running<T> extends CallUnderWay<T> {
   }
 
   refused(error: unknown): void {
-    const { kept } = this;
-    if (kept === undefined || !failureStands(error)) this.reject(error);
-    else this.#settle(kept);
+    const kept = this.#kept;
+    if (kept !== undefined && failureStands(error)) return this.#settle(kept);
+    if (kept !== undefined) abandon(kept);
+    this.reject(error);
   }
 
   #tell(result: CallResult<T>, after: AfterCall): void {
-    if (this.isNobodys(after)) return this.reject(new DeniedError(this.resource.name, "unavailable", undefined));
-    if (after !== AGAIN || this.again === undefined) return this.#settle(result);
-    this.kept = result;
-    if ("value" in result && isResponse(result.value)) void letGo(result.value);
-    this.again(this);
+    const ended = { result, ending: this.ending };
+    if (this.isNobodys(after)) {
+      abandon(ended);
+      this.reject(new DeniedError(this.resource.name, "unavailable", undefined));
+    } else if (after === AGAIN) {
+      this.#kept = ended;
+      this.again(this);
+    } else {
+      this.#settle(ended);
+    }
   }
 
-  #settle(result: CallResult<T>): void {
+  #settle({ result, ending }: Ended<T>): void {
+    this.behalf?.ended?.(ending, "error" in result ? result.error : undefined);
     if ("value" in result) this.resolve(result.value);
     else this.reject(result.error);
   }
 }
 
-/** @internal Whether a call that was to be made again is not: its failure was its own. */
-export function failureStands(error: unknown): boolean {
-  return error instanceof DeniedError && error.reason === "failure_stands";
-}
-
 /** @internal A fetch that goes on once its call has a permit. */
-export class Fetching extends CallUnderWay<Response> {
+class Fetching extends CallUnderWay<Response> {
   readonly resolve: (call: Fetching) => void;
   readonly refused: (error: unknown) => void;
 
@@ -318,8 +373,10 @@ export class Fetching extends CallUnderWay<Response> {
     { signal, classify, callTimeoutMs }: HowToCall<Response>,
     resolve: (call: Fetching) => void,
     reject: (error: unknown) => void,
+    isOfTask: boolean,
+    isRepeated: boolean,
   ) {
-    super(resource, signal, classify, callTimeoutMs);
+    super(resource, signal, classify, callTimeoutMs, isOfTask, isRepeated);
     this.resolve = resolve;
     this.refused = reject;
   }
@@ -327,5 +384,92 @@ export class Fetching extends CallUnderWay<Response> {
   granted(): void {
     this.begin();
     this.resolve(this);
+  }
+
+  /** What an error means that says nothing itself. */
+  #otherwise = UNEXPECTED;
+
+  /**
+   * Sends the request, and reads what the head of its answer says, and the body of a refusal. The body of a task's answer is read to its
+   * end, so that a call is made again whose answer breaks off.
+   */
+  async send(request: Sending): Promise<CallResult<Response>> {
+    this.#otherwise = request.isSound() ? CONNECTION_FAILED : UNEXPECTED;
+    try {
+      const value = await request.send(this.signal, this.isRepeated);
+      this.#otherwise = PROVIDER_FAILURE;
+      if (maySayMore(value)) await this.observeBody(value);
+      else this.observe(value);
+      return { value: this.isOfTask && value.status < 400 ? await wholeOf(value) : value };
+    } catch (error) {
+      return { error };
+    }
+  }
+
+  /** The call is over with what {@link send} brought. */
+  over(result: CallResult<Response>): AfterCall {
+    return "value" in result ? this.succeeded(result.value) : this.failed(result.error, this.#otherwise);
+  }
+}
+
+/** @internal Asks for a permit for this call; the second time for the one that has just failed. */
+export type Ask = (call: Waiter, isAgain: boolean) => void;
+
+/** @internal Fetches under a permit that `ask` asks for, which is held until the body of the answer has ended. */
+export async function fetchUnder(
+  resource: Resource,
+  request: Sending,
+  how: HowToCall<Response>,
+  behalf: Behalf | undefined,
+  ask: Ask,
+): Promise<Response> {
+  const ended = behalf?.ended;
+  const isOfTask = ended !== undefined;
+  const isRepeated = isOfTask && request.isRepeatable;
+  // A refusal is over with its head.
+  const isOver = (call: Fetching, { status }: Response): boolean => isOfTask || call.isRefused || (status >= 400 && status < 500);
+  let kept: Ended<Response> | undefined;
+  for (;;) {
+    let call: Fetching;
+    try {
+      call = await new Promise<Fetching>((resolve, reject) => {
+        ask(new Fetching(resource, how, resolve, reject, isOfTask, isRepeated), kept !== undefined);
+      });
+    } catch (error) {
+      if (kept !== undefined && failureStands(error)) return settle(kept, ended);
+      if (kept !== undefined) abandon(kept);
+      throw error;
+    }
+    if (kept !== undefined) abandon(kept);
+    const result = await call.send(request);
+    if ("value" in result && !isOver(call, result.value)) return held(call, result.value);
+    const after = call.over(result);
+    const end = { result, ending: call.ending };
+    if (call.isNobodys(after)) {
+      abandon(end);
+      throw new DeniedError(resource.name, "unavailable", undefined);
+    }
+    if (after !== AGAIN) return settle(end, ended);
+    kept = end;
+  }
+}
+
+function settle({ result, ending }: Ended<Response>, ended: Behalf["ended"]): Response {
+  ended?.(ending, "error" in result ? result.error : undefined);
+  if ("error" in result) throw result.error;
+  return result.value;
+}
+
+/** The answer, which ends its call when its body has ended. */
+function held(call: Fetching, answer: Response): Response {
+  try {
+    return holdBody(answer, (how, error, isOwed) => {
+      const given = how === "given up" ? new DOMException("the body was given up", "AbortError") : error;
+      if (how === "whole") call.succeeded(answer);
+      else call.failed(given, PROVIDER_FAILURE, isOwed);
+    });
+  } catch (error) {
+    call.failed(error, PROVIDER_FAILURE);
+    throw error;
   }
 }

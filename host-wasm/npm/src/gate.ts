@@ -4,14 +4,14 @@
 import { newest } from "./core.js";
 import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text } from "./errors.js";
 import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "./events.js";
-import { type Call, type Classify, failureStands, Fetching, Running } from "./gate-call.js";
+import { type Behalf, type Call, type Classify, fetchUnder, Running } from "./gate-call.js";
 import { Book, type Key, readKey, type Resource } from "./gate-keys.js";
 import { ADAPTIVE_NAMES, type AdaptiveSettings, LimitNumbers, type Limits } from "./gate-limits.js";
 import { dispose, Permit } from "./gate-permit.js";
 import { readSnapshot, readWhy, type ResourceSnapshot, type Why } from "./gate-state.js";
-import { AGAIN, type GateModule, NONE, type Tickets, Waiter } from "./gate-tickets.js";
-import { CONNECTION_FAILED, PROVIDER_FAILURE, readUsage, type Usage } from "./outcome.js";
-import { holdBody, isRepeatable, letGo, maySayMore, signalOf } from "./response.js";
+import { type GateModule, NONE, type Tickets, Waiter } from "./gate-tickets.js";
+import { readUsage, type Usage } from "./outcome.js";
+import { Sending, signalOf } from "./response.js";
 
 /** A gate of the wasm module. */
 type Gate = InstanceType<GateModule["RequestGate"]>;
@@ -43,8 +43,8 @@ export interface AcquireOptions {
 /** How {@link RequestGate.run} makes a call. */
 export interface RunOptions<T = unknown> extends AcquireOptions {
   /**
-   * How long the call itself may take, in milliseconds from 0 up; then its signal is aborted with a `TimeoutError`. The slot is
-   * held until the function has ended all the same. Default: no bound.
+   * How long the call itself may take, in milliseconds from 0 up; then its signal is aborted with a `TimeoutError`, and it counts as a
+   * `provider_timeout`, like any answer that does not come. The slot is held until the function has ended all the same. Default: no bound.
    */
   readonly callTimeoutMs?: number | undefined;
   /** Says how the call ended, where the gate cannot know. */
@@ -57,16 +57,12 @@ export interface SubscribeOptions {
   readonly kinds?: readonly GateEventKind[] | undefined;
 }
 
-/** @internal Called right before the wasm module is asked: how a pipeline's task says on whose behalf. */
-export const beforeAsking: unique symbol = Symbol("before asking");
-
-/** @internal Makes a call again that failed in an outage: how the calls of a pipeline's task are made. */
-export const throughOutages: unique symbol = Symbol("through outages");
+/** @internal How a pipeline's task says in whose name it asks. */
+export const onBehalf: unique symbol = Symbol("on behalf");
 
 /** @internal */
 interface OnBehalf extends AcquireOptions {
-  readonly [beforeAsking]?: (() => void) | undefined;
-  readonly [throughOutages]?: boolean | undefined;
+  readonly [onBehalf]?: Behalf | undefined;
 }
 
 /**
@@ -225,9 +221,8 @@ export class RequestGate {
    * Makes a call as soon as it may go out, and tells the gate how it ended.
    *
    * `fn` is given the call with a signal. What it returns is returned; what it throws is thrown, and either way the slot is given
-   * back. A returned fetch `Response` is read by its status, Retry-After and `x-ratelimit-*`, and by its body if it is a refusal; an error called `AbortError` counts as
-   * `local_cancelled`, a `TimeoutError` as `local_timeout`, any other as `unexpected` or what `classify` says; once the call's signal
-   * is aborted, its reason decides between the first two.
+   * back. A returned fetch `Response` is read by its status, Retry-After and `x-ratelimit-*`, and by its body if it is a refusal; what a
+   * thrown error means says {@link Classify}.
    *
    * ```ts
    * import { RequestGate, readHead } from "tidegate";
@@ -260,8 +255,8 @@ export class RequestGate {
           reject(error);
         }
       };
-      const isRepeated = (options as OnBehalf)[throughOutages] === true;
-      const running = new Running(resource, fn, options, resolve, reject, isRepeated ? again : undefined);
+      const { [onBehalf]: behalf }: OnBehalf = options;
+      const running = new Running(resource, fn, options, resolve, reject, behalf, again);
       this.#tickets.enter(running, this.#ask(resource, options, RUN_NAMES));
     });
   }
@@ -296,57 +291,10 @@ export class RequestGate {
     if (options !== NO_OPTIONS) onlyKnown("a call", options, FETCH_NAMES);
     const signal = signalOf(input, init);
     const how: RunOptions<Response> = signal ? { ...options, signal } : options;
-    const isRepeated = (options as OnBehalf)[throughOutages] === true && isRepeatable(input, init);
-    let kept: { readonly answer: Response } | { readonly error: unknown } | undefined;
-    let call: Fetching;
-    let answer: Response;
-    for (;;) {
-      try {
-        call = await new Promise<Fetching>((resolve, reject) => {
-          const fetching = new Fetching(resource, how, resolve, reject);
-          fetching.isRepeated = isRepeated;
-          this.#tickets.enter(fetching, this.#ask(resource, how, RUN_NAMES, kept !== undefined));
-        });
-      } catch (error) {
-        if (kept === undefined || !failureStands(error)) throw error;
-        if ("answer" in kept) return kept.answer;
-        throw kept.error;
-      }
-      try {
-        answer = await fetch(input, { ...init, signal: call.signal });
-        if (maySayMore(answer)) await call.observeBody(answer);
-        else call.observe(answer);
-      } catch (error) {
-        const after = call.failed(error, CONNECTION_FAILED);
-        if (call.isNobodys(after)) throw new DeniedError(resource.name, "unavailable", undefined);
-        if (after !== AGAIN) throw error;
-        kept = { error };
-        continue;
-      }
-      const isOver = call.isRefused || (answer.status >= 400 && answer.status < (isRepeated ? 600 : 500));
-      if (!isOver) break;
-      const after = call.succeeded(answer);
-      if (call.isNobodys(after)) {
-        void letGo(answer);
-        throw new DeniedError(resource.name, "unavailable", undefined);
-      }
-      if (after !== AGAIN) return answer;
-      kept = { answer };
-      void letGo(answer);
-    }
-    try {
-      return holdBody(answer, (how, error) => {
-        if (how === "whole") {
-          call.succeeded(answer);
-          return;
-        }
-        const given = how === "given up" ? new DOMException("the body was given up", "AbortError") : error;
-        call.failed(given, PROVIDER_FAILURE);
-      });
-    } catch (error) {
-      call.failed(error, PROVIDER_FAILURE);
-      throw error;
-    }
+    const { [onBehalf]: behalf }: OnBehalf = options;
+    return fetchUnder(resource, new Sending(input, init), how, behalf, (call, isAgain) => {
+      this.#tickets.enter(call, this.#ask(resource, how, RUN_NAMES, isAgain));
+    });
   }
 
   /**
@@ -484,7 +432,7 @@ export class RequestGate {
     const longest = timeoutMs === undefined ? NaN : spanMs("timeoutMs", timeoutMs);
     const [input, output] = estimate === undefined ? NOTHING : readUsage("estimate", estimate);
     const group = tenant === undefined ? -1 : this.#groupOf(tenant);
-    options[beforeAsking]?.();
+    options[onBehalf]?.lend();
     const { number } = resource;
     const answer = isAgain
       ? gate.acquireAgain(number, group, longest, input, output)

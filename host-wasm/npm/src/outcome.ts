@@ -10,7 +10,7 @@ import { onlyKnown, shown, spanMs, whole } from "./errors.js";
  * | `success` | the provider answered | good news: the limit may rise |
  * | `rate_limited` | refused for too many calls: 429 and the like | a pause, and a lower limit |
  * | `provider_failure` | 5xx, or an answer that breaks off or cannot be read | neither |
- * | `provider_timeout` | the provider did not answer in time | neither |
+ * | `provider_timeout` | the provider did not answer in time, or the call took longer than its `callTimeoutMs` | neither |
  * | `local_cancelled` | the caller gave up | neither; what it had reserved in budgets comes back |
  * | `local_timeout` | the caller's own deadline passed | neither |
  * | `unexpected` | something else went wrong on the caller's side | neither |
@@ -132,6 +132,41 @@ export const CONNECTION_FAILED = 7;
 export function outcomeOfError(error: unknown, otherwise: number): number {
   const name = nameOf(error);
   return name === "AbortError" ? LOCAL_CANCELLED : name === "TimeoutError" ? LOCAL_TIMEOUT : otherwise;
+}
+
+/** What platforms say when a connection breaks while the body of an answer comes. */
+const BROKEN_BODIES = ["terminated", "network error", "Error in body stream", "error reading a body from connection"];
+/** And when there is no connection, or it breaks before an answer. Node says it by the code of the cause. */
+const FAILED_CONNECTIONS = [
+  "Failed to fetch",
+  "NetworkError when attempting to fetch resource.",
+  "Load failed",
+  "error sending request",
+  "Unable to connect",
+];
+const SILENT = /^(UND_ERR_HEADERS_TIMEOUT|UND_ERR_BODY_TIMEOUT)$/;
+const UNREACHED = /^(ECONN\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_\w+|EHOST\w+|ENET\w+|UND_ERR_CONNECT_TIMEOUT|UND_ERR_SOCKET|Connection\w+)$/;
+
+/** How far an error is followed to what caused it. */
+const CAUSES = 4;
+
+/** @internal What an error of a client says about its connection, by its own words and code or those of its causes; undefined for any other. */
+export function outcomeOfConnection(thrown: unknown): number | undefined {
+  let error = thrown;
+  try {
+    for (let depth = 0; depth < CAUSES && typeof error === "object" && error !== null; depth += 1) {
+      const { name, message, code, cause } = error as { name?: unknown; message?: unknown; code?: unknown; cause?: unknown };
+      const says = (words: string): boolean => name === "TypeError" && typeof message === "string" && message.startsWith(words);
+      if (BROKEN_BODIES.some(says)) return PROVIDER_FAILURE;
+      if (typeof code === "string" && SILENT.test(code)) return PROVIDER_TIMEOUT;
+      if (typeof code === "string" && UNREACHED.test(code)) return CONNECTION_FAILED;
+      if (FAILED_CONNECTIONS.some(says)) return CONNECTION_FAILED;
+      error = cause;
+    }
+  } catch {
+    // An error that cannot be read says nothing.
+  }
+  return undefined;
 }
 
 /** @internal The name of an error; undefined if it has none, or none that can be read. */

@@ -153,7 +153,9 @@ const OWN_SETTINGS = ["rows", "seed", "gate", "classify", "onDegraded"];
  * | {@link Unavailable} | the row is kept for another run; the run does what it can without that provider, and stops |
  * | {@link Fatal} | the run stops |
  * | a `DeniedError` of the gate | the task is tried again; for the reason `unavailable` as {@link Unavailable}; after `shutdown()` of the gate, as after its `free()`, it counts as lost; for a model the gate does not know it is fatal |
- * | a `TimeoutError` | the task is tried again |
+ * | what a call of the task threw, alone or as the `cause` of another error | as the gate was told: a connection that failed, an answer that broke off, a time that is over: tried again |
+ * | a `TimeoutError`, or an error of a connection | the task is tried again |
+ * | a `SyntaxError`, as `JSON.parse` throws it | the answer could not be read: the task is tried again |
  * | an error with a `status` from 400 to 599, as API clients throw it | 429 and other refusals for too many calls: tried again after the pause that its `headers` name; 408, 504 and other 5xx: tried again; a refused key, an empty account: as {@link Unavailable}; other 4xx: the row is dropped |
  * | an `AbortError`, once `task.signal` is aborted | nothing: the task was told to stop |
  * | anything else | the row is dropped, as `other` |

@@ -141,15 +141,48 @@ export function isResponse(value: unknown): value is Response {
 
 /** @internal The signal that a fetch of these is given; `null` says that there is none. */
 export function signalOf(input: unknown, init: RequestInit): AbortSignal | null | undefined {
-  const own = typeof Request !== "undefined" && input instanceof Request ? input.signal : undefined;
+  const own = isRequest(input) ? input.signal : undefined;
   return init.signal === undefined ? own : init.signal;
 }
 
-/** @internal Whether a request can be sent a second time: not if its body is a stream. */
-export function isRepeatable(input: unknown, init: RequestInit): boolean {
-  const isStream = typeof ReadableStream !== "undefined" && init.body instanceof ReadableStream;
-  const hasBody = typeof Request !== "undefined" && input instanceof Request && input.body !== null;
-  return !isStream && !hasBody;
+/** @internal What a fetch is asked to send, perhaps several times. */
+export class Sending {
+  readonly #input: RequestInfo | URL;
+  readonly #init: RequestInit;
+  readonly #isSpent: boolean;
+
+  constructor(input: RequestInfo | URL, init: RequestInit) {
+    this.#input = input;
+    this.#init = init;
+    this.#isSpent = isRequest(input) && input.bodyUsed && init.body === undefined;
+  }
+
+  /** Whether it can be sent a second time: not if its body is a stream. */
+  get isRepeatable(): boolean {
+    return typeof ReadableStream === "undefined" || !(this.#init.body instanceof ReadableStream);
+  }
+
+  /** Sends it. The body of a `Request` is kept for the next time. */
+  send(signal: AbortSignal, isRepeated: boolean): Promise<Response> {
+    const input = this.#input;
+    const isCopied = isRepeated && isRequest(input) && input.body !== null && !this.#isSpent;
+    return fetch(isCopied ? input.clone() : input, { ...this.#init, signal });
+  }
+
+  /** Whether there is such a request, so that a failure was the connection's: an address that is none never reaches anybody. */
+  isSound(): boolean {
+    const input = this.#input;
+    if (typeof Request === "undefined" || isRequest(input) || !this.isRepeatable) return !this.#isSpent;
+    try {
+      return isRequest(new Request(input, { ...this.#init, signal: null }));
+    } catch {
+      return false;
+    }
+  }
+}
+
+function isRequest(input: unknown): input is Request {
+  return typeof Request !== "undefined" && input instanceof Request;
 }
 
 /** @internal Lets go of the body of an answer that nobody will read. */
@@ -173,21 +206,29 @@ const unread =
 /**
  * @internal The same answer, whose body says once how it ended: read to its end, cancelled or broken.
  *
- * The body is read as it is asked for, one piece ahead, so whoever reads slowly is served slowly.
+ * The body is read as it is asked for, one piece ahead, so whoever reads slowly is served slowly. `isOwed` says of a broken one that the
+ * provider had to send the next piece, and not the reader to take the last.
  */
-export function holdBody(answer: Response, ended: (how: BodyEnd, error?: unknown) => void): Response {
+export function holdBody(answer: Response, ended: (how: BodyEnd, error: unknown, isOwed: boolean) => void): Response {
   const { body } = answer;
   if (body === null) {
-    ended("whole");
+    ended("whole", undefined, false);
     return answer;
   }
   const reader = body.getReader();
   let hasEnded = false;
+  let isOwed = true;
+  const read = (): ReturnType<typeof reader.read> => {
+    isOwed = true;
+    const piece = reader.read();
+    piece.then(() => void (isOwed = false), () => {});
+    return piece;
+  };
   const end = (how: BodyEnd, error?: unknown): void => {
     if (hasEnded) return;
     hasEnded = true;
     unread?.unregister(end);
-    ended(how, error);
+    ended(how, error, isOwed);
   };
   const giveUp = (reason?: unknown): Promise<void> => {
     end("given up");
@@ -196,12 +237,11 @@ export function holdBody(answer: Response, ended: (how: BodyEnd, error?: unknown
   // It may end while nobody reads; that it is empty shows when it is read. Neither holds anything of what is handed out, for both
   // live as long as the connection.
   reader.closed.then(() => end("whole"), (error: unknown) => end("broken", error));
-  let ahead: ReturnType<typeof reader.read> | undefined = reader.read();
-  ahead.catch(() => {});
+  let ahead: ReturnType<typeof reader.read> | undefined = read();
   const held = new ReadableStream<Uint8Array<ArrayBuffer>>(
     {
       async pull(controller) {
-        const piece = ahead ?? reader.read();
+        const piece = ahead ?? read();
         ahead = undefined;
         try {
           const { done, value } = await piece;
@@ -231,7 +271,12 @@ export function holdBody(answer: Response, ended: (how: BodyEnd, error?: unknown
   }
 }
 
-function copyOf({ status, statusText, headers }: Response, body: ReadableStream): Response {
+/** @internal The same answer, once its body has come. Throws if it breaks off. */
+export async function wholeOf(answer: Response): Promise<Response> {
+  return answer.body === null ? answer : likened(copyOf(answer, await answer.arrayBuffer()), answer);
+}
+
+function copyOf({ status, statusText, headers }: Response, body: ReadableStream | ArrayBuffer): Response {
   try {
     return new Response(body, { status, statusText, headers });
   } catch {

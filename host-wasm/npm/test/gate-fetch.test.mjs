@@ -129,13 +129,25 @@ test("an aborted fetch leaves the queue, or ends as given up", async () => {
   assert.deepEqual(stateOf(gate), [0, "local_cancelled"]);
 });
 
-test("a fetch past its time is a local timeout, and classify has the last word", async () => {
+test("a fetch past its time is a provider's timeout, and classify has the last word", async () => {
   const gate = gateOf();
   await assert.rejects(gate.fetch(KEY, `${address}/silent`, {}, { callTimeoutMs: 20 }), { name: "TimeoutError" });
-  assert.deepEqual(stateOf(gate), [0, "local_timeout"]);
+  assert.deepEqual(stateOf(gate), [0, "provider_timeout"]);
   const answer = await gate.fetch(KEY, `${address}/failed`, {}, { classify: () => "provider_timeout" });
   await answer.text();
   assert.deepEqual(stateOf(gate), [0, "provider_timeout"]);
+});
+
+test("a request that is none is no failure of the provider", async () => {
+  const gate = gateOf();
+  for (const [input, init] of [["http//nowhere"], [address, { method: "GET", body: "x" }], [address, { headers: { "a b": "x" } }]]) {
+    await assert.rejects(gate.fetch(KEY, input, init), TypeError);
+    assert.deepEqual(stateOf(gate), [0, "unexpected"]);
+  }
+  const spent = new Request(address, { method: "POST", body: "x" });
+  await spent.text();
+  await assert.rejects(gate.fetch(KEY, spent), TypeError);
+  assert.deepEqual(stateOf(gate), [0, "unexpected"]);
 });
 
 test("what a head says of the rates is taken over once, and not again when the body ends", async () => {

@@ -48,6 +48,26 @@ test("an error says by its name how its call ended", async () => {
   for (const odd of [undefined, null, 7, "text"]) assert.equal(await outcomeOf(fail(odd)), "unexpected");
 });
 
+test("an error of a connection says so by the words of the platform, or by its code, alone or as the cause of another", async () => {
+  const withCode = (code) => Object.assign(new Error("socket"), { code });
+  for (const code of ["ECONNREFUSED", "ECONNRESET", "EPIPE", "ENOTFOUND", "UND_ERR_SOCKET", "ConnectionRefused"]) {
+    assert.equal(await outcomeOf(fail(withCode(code))), "connection_failed", code);
+    const wrapped = new Error("it did not work", { cause: new TypeError("fetch failed", { cause: withCode(code) }) });
+    assert.equal(await outcomeOf(fail(wrapped)), "connection_failed", code);
+  }
+  for (const words of ["Failed to fetch", "NetworkError when attempting to fetch resource.", "Load failed"]) {
+    assert.equal(await outcomeOf(fail(new TypeError(words))), "connection_failed", words);
+    assert.equal(await outcomeOf(fail(new Error(words))), "unexpected", "a program says that, and no platform");
+  }
+  assert.equal(await outcomeOf(fail(withCode("UND_ERR_HEADERS_TIMEOUT"))), "provider_timeout");
+  assert.equal(await outcomeOf(fail(new TypeError("terminated", { cause: withCode("UND_ERR_SOCKET") }))), "provider_failure");
+  assert.equal(await outcomeOf(fail(withCode("ENOENT"))), "unexpected");
+  assert.equal(await outcomeOf(fail(new TypeError("undefined is no function"))), "unexpected");
+  const loop = new Error("loop");
+  loop.cause = loop;
+  assert.equal(await outcomeOf(fail(loop)), "unexpected");
+});
+
 test("classify has the last word, and one that fails is as good as none", async (t) => {
   const shown = t.mock.method(console, "error", () => {});
   const classify = (result) => ("error" in result ? "provider_failure" : result.value === 0 ? "provider_timeout" : undefined);
@@ -130,7 +150,7 @@ test("a call past its own time has its signal aborted, and holds its slot until 
   assert.equal(gate.snapshot(KEY).inFlight, 1);
   give();
   await outcome;
-  assert.deepEqual([gate.snapshot(KEY).inFlight, gate.snapshot(KEY).lastOutcome], [0, "local_timeout"]);
+  assert.deepEqual([gate.snapshot(KEY).inFlight, gate.snapshot(KEY).lastOutcome], [0, "provider_timeout"]);
   assert.equal(time.armed, 0);
 });
 

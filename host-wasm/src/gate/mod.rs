@@ -227,7 +227,7 @@ pub fn cancel(ticket: u32) -> u32 {
     news::count()
 }
 
-fn outcome_of(number: u32) -> Outcome {
+pub(crate) fn outcome_of(number: u32) -> Outcome {
     Outcome::ALL.get(number as usize).copied().unwrap_or(Outcome::Unexpected)
 }
 

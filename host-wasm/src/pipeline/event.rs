@@ -41,7 +41,7 @@ fn worker(id: WorkerId) -> f64 {
 }
 
 /// 0 made, 1 skipped, 2 cancelled, 3 kept because its provider cannot be used, from 16 a failure that may pass, from 32 one for good, 64 a bug.
-fn outcome_code(outcome: Option<TaskOutcome>) -> u32 {
+pub(super) fn outcome_code(outcome: Option<TaskOutcome>) -> u32 {
     match outcome {
         Some(TaskOutcome::Success) => 0,
         Some(TaskOutcome::Skipped) => 1,

@@ -14,7 +14,7 @@ mod run;
 mod settings;
 
 pub use desk::Callbacks;
-pub use run::PipelineRun;
+pub use run::{PipelineRun, outcome_of_call};
 
 use tidegate_core::gate::Gate;
 use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, Strategy};

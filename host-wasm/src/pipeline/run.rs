@@ -11,14 +11,14 @@ use tidegate_core::event::EventKind;
 use tidegate_core::gate::Gate;
 use tidegate_core::pipeline::event::{Interest, SchedulerEventKind};
 use tidegate_core::pipeline::{FailureKind, Pipeline, RetryKind, RunReport, TaskOutcome};
-use tidegate_core::request::ResourceId;
+use tidegate_core::request::{Completion, ResourceId};
 use tidegate_core::runtime::Spawn;
 use tidegate_core::time::Duration;
 use wasm_bindgen::prelude::*;
 
 use super::desk::{Callbacks, JsWorkload, Office};
 use super::{event, figures};
-use crate::gate::{news, tie};
+use crate::gate::{news, outcome_of, tie};
 use crate::host::JsHost;
 
 /// A run of a pipeline. It goes on without this handle.
@@ -92,11 +92,20 @@ async fn drive(
     office.close();
 }
 
+/// What the end of a call means for the task that it was made for, as the number that [`PipelineRun::finish`] takes. `outcome` is that
+/// of the call.
+#[wasm_bindgen(js_name = outcomeOfCall)]
+#[must_use]
+pub fn outcome_of_call(outcome: u32) -> u32 {
+    event::outcome_code(Some(TaskOutcome::from(Completion::new(outcome_of(outcome)))))
+}
+
 #[wasm_bindgen]
 impl PipelineRun {
     /// How a task ended: 0 made, 1 skipped, 2 cancelled, from 16 a failure that may pass, from 32 one for good.
-    /// `retry_after_ms` is NaN if the provider asked for no pause. Nothing happens if nobody waits for it any more.
-    pub fn finish(&self, slot: u32, generation: u32, outcome: u32, retry_after_ms: f64) {
+    /// `retry_after_ms` is NaN if the provider asked for no pause, `status` is 0 if there is no HTTP status. Nothing happens if nobody
+    /// waits for it any more.
+    pub fn finish(&self, slot: u32, generation: u32, outcome: u32, retry_after_ms: f64, status: u16) {
         let outcome = match outcome {
             0 => TaskOutcome::Success,
             1 => TaskOutcome::Skipped,
@@ -104,7 +113,8 @@ impl PipelineRun {
             3 => TaskOutcome::Unavailable,
             16..=21 => {
                 let pause = (!retry_after_ms.is_nan()).then(|| Duration::from_nanos((retry_after_ms * 1e6) as u64));
-                TaskOutcome::Retryable { kind: RETRIES[outcome as usize - 16], status: None, retry_after: pause }
+                let status = (status != 0).then_some(status);
+                TaskOutcome::Retryable { kind: RETRIES[outcome as usize - 16], status, retry_after: pause }
             }
             _ => TaskOutcome::Failed(FAILURES.get(outcome as usize - 32).copied().unwrap_or(FailureKind::Other)),
         };

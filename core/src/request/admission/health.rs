@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::{Address, Located, RequestAdmission};
 use crate::call::Completion;
 use crate::id::SlotKey;
+use crate::request::HealthConfig;
 use crate::request::answer::{Acquire, AfterCall, Denial, DenialReason, RequestLease, Retry};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::provider::{Attempt, Change, RetryStanding};
@@ -86,6 +87,12 @@ impl RequestAdmission {
 
 /// Health.
 impl RequestAdmission {
+    /// When its providers count as down, and how they are probed then; `None`: they never do.
+    #[must_use]
+    pub fn health_config(&self) -> Option<&HealthConfig> {
+        self.shared.config.health.as_ref().filter(|_| !self.shared.config.compatibility)
+    }
+
     /// Lets calls go out again to a provider and model that is [unavailable](HealthState::Unavailable), down or suspected: a person has
     /// paid a bill or changed a key. If the key was refused or the account was empty, every model of the provider is reopened. Limits
     /// climb from 1 to what they were. Returns whether anything changed.

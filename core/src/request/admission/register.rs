@@ -55,7 +55,7 @@ impl RequestAdmission {
         require(at < MAX_IDS as usize, "provider", at, "at most 2^20 providers and models")?;
         let id = ProviderModelId::new(self.shared.config.controller, at as u32);
         // The recorded system knows no outages.
-        let health = self.shared.config.health.filter(|_| !self.shared.config.compatibility);
+        let health = self.health_config().copied();
         self.providers.push(ProviderModel::new(id, provider, model, cap, health));
         Ok(at)
     }

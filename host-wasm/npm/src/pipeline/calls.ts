@@ -1,10 +1,11 @@
-import { type AcquireOptions, beforeAsking, type RequestGate, type RunOptions, throughOutages } from "../gate.js";
-import type { Call } from "../gate-call.js";
+import { type AcquireOptions, onBehalf, type RequestGate, type RunOptions } from "../gate.js";
+import type { Behalf, Call, Ending } from "../gate-call.js";
 import type { Key } from "../gate-keys.js";
 import type { Permit } from "../gate-permit.js";
 import type { PipelineDraft } from "../wasm/tidegate_pipeline.js";
-import { signalOf } from "../response.js";
-import { answerOf } from "./outcomes.js";
+import { SUCCESS } from "../outcome.js";
+import { isResponse, letGo, signalOf } from "../response.js";
+import { answerOf, meaningOf, noteEnding } from "./outcomes.js";
 
 /** How a task asks for a permit. */
 export interface TaskCallOptions extends Omit<AcquireOptions, "signal"> {
@@ -30,14 +31,33 @@ export interface Asking {
   readonly lend: () => void;
 }
 
-function onBehalf<Options extends object>({ signal, lend }: Asking, options: Options): Options & { readonly signal: AbortSignal } {
+function asTask<Options extends object>(
+  { signal, lend }: Asking,
+  options: Options,
+  ended?: Behalf["ended"],
+): Options & { readonly signal: AbortSignal } {
   if ("signal" in options) throw new TypeError("a task's call has no setting `signal`: it has that of its task");
-  return { ...options, signal, [beforeAsking]: lend };
+  const behalf: Behalf = { lend, ended };
+  return { ...options, signal, [onBehalf]: behalf };
+}
+
+/** The answer of a call that succeeded. What any other means is thrown, and the body of its answer let go of: it would keep its connection. */
+async function accepted<T>(call: (ended: NonNullable<Behalf["ended"]>) => Promise<T>): Promise<T> {
+  let ending: Ending | undefined;
+  const answer = await call((said, error) => {
+    ending = said;
+    noteEnding(error, said);
+  });
+  if (ending === undefined || ending.outcome === SUCCESS) return answer;
+  const meaning = meaningOf(ending, isResponse(answer) ? answer.status : 0);
+  if (meaning === undefined) return answer;
+  if (isResponse(answer)) void letGo(answer);
+  throw meaning;
 }
 
 export function acquireFor(asking: Asking, options: TaskCallOptions): Promise<Permit> {
   const { key: _, ...rest } = options;
-  return asking.gate.acquire(asking.key, onBehalf(asking, rest));
+  return asking.gate.acquire(asking.key, asTask(asking, rest));
 }
 
 export function runFor<T>(asking: Asking, call: (call: Call) => T | PromiseLike<T>, options: TaskRunOptions<T>): Promise<T> {
@@ -48,7 +68,7 @@ export function runFor<T>(asking: Asking, call: (call: Call) => T | PromiseLike<
     const head = answerOf(result.error)?.head;
     return head && { outcome: head.outcome, retryAfterMs: head.retryAfterMs };
   };
-  return asking.gate.run(asking.key, call, onBehalf(asking, { ...rest, classify: read, [throughOutages]: true }));
+  return accepted((ended) => asking.gate.run(asking.key, call, asTask(asking, { ...rest, classify: read }, ended)));
 }
 
 export function fetchFor(
@@ -58,7 +78,9 @@ export function fetchFor(
   options: TaskRunOptions<Response>,
 ): Promise<Response> {
   const { key: _, ...rest } = options;
-  const { signal, ...asked } = onBehalf(asking, { ...rest, [throughOutages]: true });
-  const given = signalOf(input, init);
-  return asking.gate.fetch(asking.key, input, { ...init, signal: given ? AbortSignal.any([signal, given]) : signal }, asked);
+  return accepted((ended) => {
+    const { signal, ...asked } = asTask(asking, rest, ended);
+    const given = signalOf(input, init);
+    return asking.gate.fetch(asking.key, input, { ...init, signal: given ? AbortSignal.any([signal, given]) : signal }, asked);
+  });
 }

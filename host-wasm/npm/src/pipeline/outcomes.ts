@@ -1,5 +1,7 @@
-import { type HeadReading, isResponse, readHead } from "../response.js";
-import { nameOf } from "../outcome.js";
+import type { Ending } from "../gate-call.js";
+import { LOCAL_CANCELLED, OUTCOMES, nameOf, outcomeNumber, outcomeOfConnection, outcomeOfError, SUCCESS, UNEXPECTED } from "../outcome.js";
+import { type HeadReading, readHead } from "../response.js";
+import { outcomeOfCall } from "../wasm/tidegate_pipeline.js";
 import type { Task } from "./task.js";
 
 /** A failure that may pass. */
@@ -49,11 +51,17 @@ export class Retry extends Error {
   readonly kind: RetryKind;
   /** The pause that the provider asked for, in milliseconds. */
   readonly afterMs: number | undefined;
+  /** The HTTP status of the answer, if there was one: failures are counted by it. */
+  readonly status: number | undefined;
 
-  constructor(kind: RetryKind, options: { readonly afterMs?: number | undefined; readonly message?: string; readonly cause?: unknown } = {}) {
+  constructor(
+    kind: RetryKind,
+    options: { readonly afterMs?: number | undefined; readonly status?: number | undefined; readonly message?: string; readonly cause?: unknown } = {},
+  ) {
     super(options.message ?? kind.replaceAll("_", " "), { cause: options.cause });
     this.kind = kind;
     this.afterMs = options.afterMs;
+    this.status = options.status;
   }
 }
 
@@ -92,6 +100,8 @@ export type ClassifyError = (error: unknown, task: Task) => Retry | Drop | Unava
 export interface Outcome {
   readonly code: number;
   readonly afterMs: number;
+  /** 0 for none. */
+  readonly status: number;
   readonly message: string;
 }
 
@@ -113,37 +123,43 @@ export function dropCode(code: number): number {
   return code >= FIRST_FAILURE ? (code - FIRST_FAILURE) << 4 : 1 | ((code - FIRST_RETRY) << 4);
 }
 
+/** How the calls ended that threw these. */
+const endings = new WeakMap<object, Ending>();
+
+/** @internal A call threw `error` and ended so: what that means for its task is the core's to say. */
+export function noteEnding(error: unknown, ending: Ending): void {
+  if (typeof error === "object" && error !== null) endings.set(error, ending);
+}
+
 /** What a thrown error means, by the rules in the documentation of `Pipeline`. */
 export function outcomeOf(thrown: unknown, task: Task, classify: ClassifyError | undefined): Outcome {
   let error = thrown;
   try {
     error = classify?.(thrown, task) ?? thrown;
   } catch (failure) {
-    return { code: BROKEN, afterMs: NaN, message: `classify threw: ${messageOf(failure)}` };
+    return { code: BROKEN, afterMs: NaN, status: 0, message: `classify threw: ${messageOf(failure)}` };
   }
   const message = messageOf(error);
-  const refusal = isOurs(error) ? undefined : answerOf(error);
-  if (refusal !== undefined) error = meaningOf(refusal, message);
-  const outcome = (code: number, afterMs = NaN): Outcome => ({ code, afterMs, message });
+  const outcome = (code: number, afterMs = NaN, status = 0): Outcome => ({ code, afterMs, status, message });
+  if (!isOurs(error)) {
+    const name = nameOf(error);
+    if (name === "DeniedError") return denied(error, outcome);
+    if (name === "FreedError") return outcome(CANCELLED);
+    const refusal = answerOf(error);
+    const ending = endingOf(error, refusal?.head);
+    if (ending.outcome === LOCAL_CANCELLED && task.signal.aborted) return outcome(CANCELLED);
+    // What cannot be parsed is an answer that came otherwise than it was asked for.
+    const isUnreadable = ending.outcome === UNEXPECTED && name === "SyntaxError";
+    error = isUnreadable ? new Retry("unreadable_answer") : (meaningOf(ending, refusal?.status ?? 0, message) ?? new Drop("other"));
+  }
   if (error instanceof Retry) {
-    const afterMs = error.afterMs;
-    return outcome(FIRST_RETRY + Math.max(RETRY_KINDS.indexOf(error.kind), 0), typeof afterMs === "number" && afterMs >= 0 ? afterMs : NaN);
+    const { afterMs, status } = error;
+    const code = FIRST_RETRY + Math.max(RETRY_KINDS.indexOf(error.kind), 0);
+    return outcome(code, typeof afterMs === "number" && afterMs >= 0 ? afterMs : NaN, typeof status === "number" ? status : 0);
   }
   if (error instanceof Drop) return outcome(FIRST_FAILURE + indexOfFailure(error.kind));
   if (error instanceof Unavailable) return outcome(UNAVAILABLE);
-  if (error instanceof Fatal) return outcome(BROKEN);
-  switch (nameOf(error)) {
-    case "DeniedError":
-      return denied(error, outcome);
-    case "FreedError":
-      return outcome(CANCELLED);
-    case "TimeoutError":
-      return outcome(FIRST_RETRY + RETRY_KINDS.indexOf("timeout"));
-    case "AbortError":
-      return outcome(task.signal.aborted ? CANCELLED : FIRST_FAILURE + indexOfFailure("other"));
-    default:
-      return outcome(FIRST_FAILURE + indexOfFailure("other"));
-  }
+  return outcome(BROKEN);
 }
 
 function isOurs(error: unknown): boolean {
@@ -202,27 +218,35 @@ function header(headers: unknown, name: string): string | undefined {
   return typeof value === "string" ? value : undefined;
 }
 
-/** What such an answer means for the task. */
-function meaningOf({ status, head }: Refusal, message: string): Retry | Drop | Unavailable {
-  const afterMs = head.retryAfterMs;
-  switch (head.outcome) {
-    case "rate_limited":
-      return new Retry("rate_limited", { message, afterMs });
-    case "provider_timeout":
-      return new Retry("timeout", { message, afterMs });
-    case "provider_failure":
-      return new Retry("server_error", { message, afterMs });
-    case "key_refused":
-    case "quota_exhausted":
-    case "model_not_found":
-      return new Unavailable(message);
-    default:
-      return new Drop(status === 404 ? "not_found" : "request", { message });
+/** How far an error is followed to what caused it. */
+const CAUSES = 4;
+
+/** How the call of an error ended: as the gate was told, where this error or what caused it comes from a call. */
+function endingOf(error: unknown, head: HeadReading | undefined): Ending {
+  let cause = error;
+  for (let depth = 0; depth < CAUSES && typeof cause === "object" && cause !== null; depth += 1) {
+    const ending = endings.get(cause);
+    if (ending !== undefined && ending.outcome !== UNEXPECTED && ending.outcome !== SUCCESS) return ending;
+    cause = (cause as { cause?: unknown }).cause;
   }
+  if (head !== undefined) return { outcome: outcomeNumber(head.outcome), retryAfterMs: head.retryAfterMs ?? NaN };
+  return { outcome: outcomeOfError(error, outcomeOfConnection(error) ?? UNEXPECTED), retryAfterMs: NaN };
 }
 
-/** What the answer of a call means for its task, if it is a `Response` that is not ok. */
-export function refusalOf(answer: unknown): Retry | Drop | Unavailable | undefined {
-  const refusal = isResponse(answer) ? answerOf(answer) : undefined;
-  return refusal && meaningOf(refusal, `status ${refusal.status}`);
+/** @internal What the end of a call means for its task, if it failed; `status` is 0 if there was no answer. */
+export function meaningOf({ outcome, retryAfterMs }: Ending, status: number, message = wordsOf(outcome, status)): Retry | Drop | Unavailable | undefined {
+  const code = outcomeOfCall(outcome);
+  if (code >= FIRST_FAILURE) {
+    const kind = status === 404 ? "not_found" : (FAILURE_KINDS[code - FIRST_FAILURE] ?? "other");
+    return new Drop(kind, { message });
+  }
+  if (code >= FIRST_RETRY) {
+    const afterMs = Number.isNaN(retryAfterMs) ? undefined : retryAfterMs;
+    return new Retry(RETRY_KINDS[code - FIRST_RETRY] ?? "server_error", { message, afterMs, status: status === 0 ? undefined : status });
+  }
+  return code === UNAVAILABLE ? new Unavailable(message) : undefined;
+}
+
+function wordsOf(outcome: number, status: number): string {
+  return status === 0 ? `the call ended as ${OUTCOMES[outcome]?.replaceAll("_", " ")}` : `status ${status}`;
 }

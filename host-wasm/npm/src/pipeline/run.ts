@@ -304,13 +304,13 @@ export class PipelineRun {
 
   #failed(task: RunningTask, error: unknown): void {
     if (task.isStopped) return;
-    const { code, afterMs, message } = this.#outcomeOf(error, task);
+    const { code, afterMs, status, message } = this.#outcomeOf(error, task);
     if (isFailure(code)) this.#note(task.columnIndex, dropCode(code), message);
     if (code === BROKEN) {
       this.#leave(task);
       this.#core.broke(task.slot, task.generation, message);
     } else {
-      this.#answer(task, code, afterMs);
+      this.#answer(task, code, afterMs, status);
     }
   }
 
@@ -318,14 +318,14 @@ export class PipelineRun {
     try {
       return outcomeOf(error, task, this.#plan.classify);
     } catch (failure) {
-      return { code: BROKEN, afterMs: NaN, message: `an error that cannot be read: ${messageOf(failure)}` };
+      return { code: BROKEN, afterMs: NaN, status: 0, message: `an error that cannot be read: ${messageOf(failure)}` };
     }
   }
 
-  #answer(task: RunningTask, code: number, afterMs = NaN): void {
+  #answer(task: RunningTask, code: number, afterMs = NaN, status = 0): void {
     this.#leave(task);
     // A task that was told to stop is not waited for; the module knows, and the handle may be gone.
-    if (!task.isStopped) this.#core.finish(task.slot, task.generation, code, afterMs);
+    if (!task.isStopped) this.#core.finish(task.slot, task.generation, code, afterMs, status);
   }
 
   #leave(task: RunningTask): void {

@@ -1,8 +1,6 @@
 import type { Call } from "../gate-call.js";
 import type { Permit } from "../gate-permit.js";
 import type { TaskCallOptions, TaskRunOptions } from "./calls.js";
-import { letGo } from "../response.js";
-import { refusalOf } from "./outcomes.js";
 
 /** One task, as its column's `fill` sees it. */
 export interface Task {
@@ -25,15 +23,17 @@ export interface Task {
    */
   acquire(options?: TaskCallOptions): Promise<Permit>;
   /**
-   * Makes one call as {@link RequestGate.run} does, as soon as it is this task's turn, and resolves with what `call` does.
-   * A `Response` that is not ok rejects with a {@link Retry} or a {@link Drop} by its status, to throw on or to handle, and its
-   * body is let go of. A call that fails in an outage is made again once the provider is back: `call` is then called once more.
+   * Makes one call as {@link RequestGate.run} does, as soon as it is this task's turn, and resolves with what `call` does. Where that
+   * is a failure, a `Response` that is not ok or what `classify` says is none, it rejects with a {@link Retry}, a {@link Drop} or an
+   * {@link Unavailable}, to throw on or to handle, and lets go of the body. A call that fails in an outage is made again once the provider
+   * is back: `call` is then called once more.
    */
   run<Answer>(call: (call: Call) => Answer | PromiseLike<Answer>, options?: TaskRunOptions<Answer>): Promise<Answer>;
   /**
    * Fetches as {@link RequestGate.fetch} does, as soon as it is this task's turn. An answer that is not ok rejects with a
-   * {@link Retry} or a {@link Drop} by its status, and its body is let go of. What fails in an outage is fetched again once the
-   * provider is back, unless the body of the request is a stream.
+   * {@link Retry}, a {@link Drop} or an {@link Unavailable} by its status and body, which is let go of. What fails in an outage is fetched
+   * again once the provider is back, unless the body of the request is a stream in `init`. So the body of an answer has come as a whole
+   * before it is handed out, and a `Request` keeps its own until then; to read a long answer piece by piece, `fetch` in {@link run}.
    */
   fetch(input: RequestInfo | URL, init?: RequestInit, options?: TaskRunOptions<Response>): Promise<Response>;
 }
@@ -98,19 +98,10 @@ export class RunningTask implements Task {
   }
 
   async run<Answer>(call: (call: Call) => Answer | PromiseLike<Answer>, options: TaskRunOptions<Answer> = {}): Promise<Answer> {
-    return accepted(await this.#home.run(this, call, options));
+    return await this.#home.run(this, call, options);
   }
 
   async fetch(input: RequestInfo | URL, init: RequestInit = {}, options: TaskRunOptions<Response> = {}): Promise<Response> {
-    return accepted(await this.#home.fetch(this, input, init, options));
+    return await this.#home.fetch(this, input, init, options);
   }
-}
-
-/** The answer of a call, unless it is a `Response` that is not ok: what that means is thrown. */
-function accepted<Answer>(answer: Answer): Answer {
-  const refusal = refusalOf(answer);
-  if (refusal === undefined) return answer;
-  // A body that nobody reads keeps its connection, and perhaps its slot.
-  void letGo(answer as Response);
-  throw refusal;
 }
