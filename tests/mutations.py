@@ -238,8 +238,6 @@ FAULTS = [
     Fault("a 408 is the request's own fault", "request/response/mod.rs",
           "408 | 504 => Outcome::ProviderTimeout.into(),", "504 => Outcome::ProviderTimeout.into(),"),
     Fault("a 529 is a failure", "request/response/mod.rs", "429 | OVERLOADED => ", "429 => "),
-    Fault("every 403 is a refused key", "request/response/mod.rs",
-          "401 => Outcome::KeyRefused.into(),", "401 | 403 => Outcome::KeyRefused.into(),"),
     Fault("pauses grow without end", "request/provider/health.rs",
           "backoff::doubled(config.first_pause, self.pauses, config.longest_pause)",
           "backoff::doubled(config.first_pause, self.pauses, Duration::from_secs(1 << 20))"),

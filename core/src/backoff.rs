@@ -83,6 +83,18 @@ mod tests {
     }
 
     #[test]
+    fn retries_wait_a_second_then_twice_as_long_each_time_and_a_minute_at_most() {
+        let mut backoff = Backoff::new(12, 3);
+        for failures in 0..12 {
+            let usual = Duration::from_secs([1, 2, 4, 8, 16, 32].get(failures).copied().unwrap_or(60));
+            let pause = backoff.after_failure(Instant::ZERO).expect("there are twelve retries") - Instant::ZERO;
+            let fifth = usual.as_nanos() / 5;
+            assert!(pause.as_nanos().abs_diff(usual.as_nanos()) <= fifth, "{failures}: {pause}");
+        }
+        assert_eq!(backoff.after_failure(Instant::ZERO), None);
+    }
+
+    #[test]
     fn jitter_is_a_fifth_at_most_and_uses_all_of_it() {
         let pauses = (0..10_000_u64).map(|seed| {
             let mut hash = PortableHasher::default();

@@ -26,6 +26,7 @@ use tidegate_core::budget::Usage;
 use tidegate_core::gate::OwnedPermit;
 use tidegate_core::request::{AfterCall, Denial, DenialReason, HealthState, Outcome, Retry};
 use tidegate_core::time::Clock as _;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::Refusal;
@@ -392,8 +393,15 @@ impl Trip<'_> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         let pause = backoff.after_failure(now).map(|at| Duration::from(at - now)).filter(|pause| *pause < left);
         let Some(pause) = pause.filter(|_| self.may_repeat(journey)) else { return Some(failed.reply) };
-        sleep(pause).await;
-        None
+        if is_over(pause, self.shared.stop.subscribe()).await { None } else { Some(failed.reply) }
+    }
+}
+
+/// Waits so long. Returns whether nobody stopped the proxy meanwhile.
+async fn is_over(pause: Duration, mut stop: watch::Receiver<bool>) -> bool {
+    tokio::select! {
+        () = sleep(pause) => true,
+        _ = stop.wait_for(|stops| *stops) => false,
     }
 }
 
@@ -424,6 +432,19 @@ async fn read_refusal(body: reqwest::Body) -> Option<Bytes> {
 mod tests {
     use super::*;
     use crate::proxy::config::ProviderConfig;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_proxy_that_stops_waits_for_no_pause_before_a_repeat() {
+        let (stop, stopped) = watch::channel(false);
+        let since = Instant::now();
+        assert!(is_over(Duration::from_secs(4), stopped.clone()).await);
+        assert_eq!(since.elapsed(), Duration::from_secs(4));
+        let waits = tokio::spawn(is_over(Duration::from_mins(1), stopped.clone()));
+        sleep(Duration::from_secs(1)).await;
+        stop.send_replace(true);
+        assert!(!waits.await.unwrap() && !is_over(Duration::from_mins(1), stopped).await);
+        assert_eq!(since.elapsed(), Duration::from_secs(5));
+    }
 
     #[test]
     fn the_first_provider_that_serves_a_model_is_called_unless_another_is_named() {

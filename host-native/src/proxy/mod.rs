@@ -45,6 +45,7 @@ use http::{HeaderValue, Request, Response};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use tidegate_core::request::{HealthConfig, RequestConfig};
+use tokio::sync::watch as signal;
 use tokio::time::Instant;
 
 use crate::gate::{GateError, RequestGate, random_seed};
@@ -110,6 +111,8 @@ struct Shared {
     /// What the ids of this process begin with.
     birth: u64,
     requests: AtomicU64,
+    /// Becomes true when the proxy stops.
+    stop: signal::Sender<bool>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -146,6 +149,7 @@ impl Shared {
             is_verbose,
             birth: u64::try_from(since_epoch.as_millis()).unwrap_or(0),
             requests: AtomicU64::new(0),
+            stop: signal::Sender::new(false),
         })
     }
 

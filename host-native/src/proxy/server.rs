@@ -34,7 +34,6 @@ pub struct Proxy {
     admin_address: Option<SocketAddr>,
     drain: Duration,
     shared: Arc<Shared>,
-    stop: watch::Sender<bool>,
     servers: Vec<JoinHandle<()>>,
 }
 
@@ -58,12 +57,12 @@ impl Proxy {
         let address = clients.local_addr().map_err(|source| ProxyError::Listen { address: listen, source })?;
         let admin_address = admins.as_ref().and_then(|admins| admins.local_addr().ok());
         let shared = Arc::new(Shared::new(config, is_verbose)?);
-        let (stop, stopped) = watch::channel(false);
+        let stopped = shared.stop.subscribe();
         let mut servers = vec![tokio::spawn(accept(clients, Arc::clone(&shared), stopped.clone(), Side::Clients))];
         if let Some(admins) = admins {
             servers.push(tokio::spawn(accept(admins, Arc::clone(&shared), stopped, Side::Admins)));
         }
-        Ok(Self { address, admin_address, drain, shared, stop, servers })
+        Ok(Self { address, admin_address, drain, shared, servers })
     }
 
     /// Where it listens.
@@ -81,7 +80,7 @@ impl Proxy {
     /// Accepts no more connections, refuses everybody who waits, and lets the calls that are out end within the
     /// configured bound.
     pub async fn stop(mut self) -> Drained {
-        self.stop.send_replace(true);
+        self.shared.stop.send_replace(true);
         self.shared.gate.core().shutdown();
         let all = async {
             for server in &mut self.servers {
