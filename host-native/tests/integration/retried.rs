@@ -44,7 +44,7 @@ fn early_shutdown_can_be_switched_off_and_the_plan_says_so() {
     ended.assert(2, &["shutdown_rate_permille            unbounded  file", "not one row could be finished"]);
     assert!(ended.all().contains("degraded_rate_permille                  500  default"), "{}", ended.all());
     assert!(
-        ended.all().contains("a provider is down after                  5  failures in a row and 1s without"),
+        ended.all().contains("a provider is down after                  5  failures in a row and 1.000s without"),
         "{}",
         ended.all()
     );
