@@ -30,6 +30,8 @@ class Fault(NamedTuple):
 
 
 FAULTS = [
+    Fault("a pace is slowed down for ever", "limit/tide/pace.rs",
+          "self.slowings >= times && learned / factor >= self.unslowed", "false"),
     Fault("a turn may move virtual time back", "fair_queue/mod.rs",
           "self.virtual_time = self.virtual_time.max(group.tag);", "self.virtual_time = group.tag;"),
     Fault("a group forgets its tag while idle", "fair_queue/items.rs",

@@ -228,7 +228,7 @@ pub struct MockArgs {
     /// Serve this model too, or instead of the one of that name; settings are those below
     #[arg(long = "model", value_name = "NAME[=SETTINGS]")]
     pub models: Vec<ModelFlag>,
-    /// Let this share of every model's calls go wrong: error=0.02, hang=..., cut=... or malformed=...
+    /// Let this share of every model's calls go wrong: error=0.02, hang=..., cut=..., malformed=... or refused=...
     #[arg(long = "fault", value_name = "KIND=SHARE")]
     pub faults: Vec<FaultFlag>,
     /// Serve every other model name too, by the first model

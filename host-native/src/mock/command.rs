@@ -106,7 +106,8 @@ fn describe(models: &Providers) -> String {
 
 /// A provider in a few words.
 fn description(provider: &ProviderSpec) -> String {
-    let ProviderSpec { capacity, overload, latency, requests, tokens, neighbour, outages, closures, faults } = provider;
+    let ProviderSpec { capacity, overload, latency, requests, tokens, surge, neighbour, outages, closures, faults } =
+        provider;
     let mut text = match capacity {
         Capacity::Constant { slots } => format!("{slots} calls at once"),
         Capacity::WarmUp { slots, warm_up } => format!("1 to {slots} calls at once in {}", short(*warm_up)),
@@ -124,7 +125,11 @@ fn description(provider: &ProviderSpec) -> String {
     for (rate, what) in [(requests, "requests"), (tokens, "tokens")] {
         if let Some(rate) = rate {
             let _ = write!(text, ", {} {what} a minute", rate.per_minute);
+            let _ = rate.window.map_or(Ok(()), |window| write!(text, " in windows of {}", short(window)));
         }
+    }
+    if surge.is_some() {
+        text.push_str(", no surges");
     }
     if neighbour.is_some() {
         text.push_str(", a neighbour");

@@ -34,6 +34,7 @@ enum FaultKind {
     Hang,
     Cut,
     Malformed,
+    Refused,
 }
 
 impl Default for ListenAddress {
@@ -134,13 +135,15 @@ impl FromStr for FaultFlag {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = "expected error=SHARE, hang=SHARE, cut=SHARE or malformed=SHARE, with a share from 0 to 1";
+        let expected =
+            "expected error=SHARE, hang=SHARE, cut=SHARE, malformed=SHARE or refused=SHARE, with a share from 0 to 1";
         let (kind, share) = text.split_once('=').ok_or(expected)?;
         let kind = match kind {
             "error" => FaultKind::Error,
             "hang" => FaultKind::Hang,
             "cut" => FaultKind::Cut,
             "malformed" => FaultKind::Malformed,
+            "refused" => FaultKind::Refused,
             _ => return Err(expected.to_string()),
         };
         let share = share.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or(expected)?;
@@ -157,6 +160,7 @@ impl FaultFlag {
             FaultKind::Hang => &mut faults.hang_share,
             FaultKind::Cut => &mut faults.cut_share,
             FaultKind::Malformed => &mut faults.malformed_share,
+            FaultKind::Refused => &mut faults.refused_share,
         };
         *place = self.share;
     }

@@ -177,7 +177,7 @@ async fn each_model_has_a_provider_of_its_own_and_others_do_not_exist() {
 
 #[tokio::test]
 async fn headers_tell_what_is_left_of_the_rates_and_when_to_come_back() {
-    let requests = Some(Rate { per_minute: 60, burst: Some(1) });
+    let requests = Some(Rate::bursting(60, 1));
     let server = serve(one(ProviderSpec { requests, ..spec(4, 1) })).await;
     let answered = post(&server, CHAT, &chat("m")).await;
     assert_eq!(answered.status(), 200);
@@ -197,7 +197,7 @@ async fn headers_tell_what_is_left_of_the_rates_and_when_to_come_back() {
 
 #[tokio::test]
 async fn a_refusal_says_which_limit_it_was() {
-    let tokens = Some(Rate { per_minute: 60, burst: Some(1) });
+    let tokens = Some(Rate::bursting(60, 1));
     for (spec, kind) in [(spec(0, 1), "concurrency"), (ProviderSpec { tokens, ..spec(4, 1) }, "tokens")] {
         let server = serve(one(spec)).await;
         let _ = post(&server, CHAT, &chat("m")).await;
@@ -294,7 +294,7 @@ async fn a_provider_is_changed_while_it_serves_if_that_is_allowed() {
 
 #[tokio::test]
 async fn embeddings_and_plain_completions_hold_slots_and_cost_tokens_as_chat_does() {
-    let tokens = Some(Rate { per_minute: 60_000, burst: None });
+    let tokens = Some(Rate::per_minute(60_000));
     let server = serve(one(ProviderSpec { tokens, ..spec(4, 1) })).await;
     let told = post(&server, "/v1/embeddings", &json!({ "model": "m", "input": "a buoy adrift" })).await;
     assert_eq!(header(&told, "x-ratelimit-remaining-tokens"), "59996");

@@ -130,7 +130,7 @@ pub enum Endpoint {
         directory: PathBuf,
     },
     /// By a server in this process that behaves like this.
-    Mock(MockSpec),
+    Mock(Box<MockSpec>),
     /// By the mock of an earlier model with the same model id.
     SameMock,
 }
@@ -454,7 +454,7 @@ fn parse_mock_endpoint(
             .error(mock.span(), "an earlier model with the same model id describes this mock already")
             .expected("`mock` in the first of them only")),
         (None, Some(_)) => Ok(Endpoint::SameMock),
-        (Some(mock), None) => parse_mock(source, mock).map(Endpoint::Mock),
+        (Some(mock), None) => parse_mock(source, mock).map(|mock| Endpoint::Mock(Box::new(mock))),
         (None, None) => Err(source
             .error(table.span(), "[[models]] with `provider = \"mock\"` has no `mock`")
             .expected("a table such as `mock = { capacity = { shape = \"constant\", slots = 8 } }`")),

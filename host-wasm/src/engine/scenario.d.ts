@@ -240,6 +240,8 @@ export interface ProviderSpec {
   requests?: Rate | null;
   /** Tokens of text per minute [unlimited]. */
   tokens?: Rate | null;
+  /** In each period at most `growth` times as many calls as in the one before, or `least` [never refuses for that]. */
+  surge?: { period_ms: Millis; growth: number; least: number; retry_after_ms?: Millis | null } | null;
   /** Somebody else who takes a varying share of the capacity [nobody]. */
   neighbour?: { low_share: number; high_share: number; period_ms: Millis } | null;
   /** Outages in order of time, none overlapping [none]. */
@@ -269,10 +271,13 @@ export type Latency =
   | { law: "uniform"; low_ms: Millis; high_ms: Millis }
   | { law: "log_normal"; median_ms: Millis; sigma: number; tail?: { probability: number; factor: number } | null };
 
-/** So many per minute, saved up to a burst [a minute's worth]. */
+/** So many per minute, saved up to a burst [a minute's worth], or counted in windows of `window_ms`. */
 export interface Rate {
   per_minute: number;
   burst?: number | null;
+  window_ms?: Millis | null;
+  /** What a refusal says about when to come back ["exact"]. */
+  retry_after?: "exact" | "seconds" | "never";
 }
 
 /** A revoked key, an empty account or a model that is gone: every call is refused, for so long or for ever. */
@@ -302,6 +307,9 @@ export interface Faults {
   hang_ms?: Millis;
   cut_share?: number;
   malformed_share?: number;
+  /** Refused with 429 whatever the load. */
+  refused_share?: number;
+  retry_after_ms?: Millis | null;
 }
 
 /** How a hook or a checkpoint answers. */

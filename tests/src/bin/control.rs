@@ -6,8 +6,9 @@
 //! ```
 
 use std::process::ExitCode;
+use std::thread;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use tidegate_core::sim::suite::control::{Case, Contender, Oracle, Table, goodput};
 
 /// The seed of the table.
@@ -41,33 +42,73 @@ fn table() -> Result<Table> {
     Ok(Table::of(&Case::all(), &Contender::all(), SEED)?)
 }
 
-/// Prints every drawn case with each contender's goodput and refusals, and the distribution over all of them.
+/// The figures of one drawn case: goodput and refusals of each contender.
+type Row = (Case, Vec<(u64, u64)>);
+
+/// Prints every drawn case with each contender's goodput and refusals, and the distribution over all of them and by kind.
 fn drawn(from: u64, count: u64) -> Result<()> {
-    let contenders = Contender::all();
-    let mut all: Vec<Vec<(u64, u64)>> = vec![Vec::new(); contenders.len()];
-    for seed in from..from + count {
-        let case = Case::drawn(seed);
-        let oracle = Oracle::of(&case, seed)?;
+    // Half of the cases beside the other half.
+    let every_other = |first: u64| (from + first..from + count).step_by(2).map(measured).collect::<Result<Vec<Row>>>();
+    let (even, odd) = thread::scope(|scope| {
+        let odd = scope.spawn(|| every_other(1));
+        (every_other(0), odd.join())
+    });
+    let (mut even, odd) = (even?, odd.map_err(|_| anyhow!("a case broke"))??);
+    even.extend(odd);
+    let mut rows = even;
+    rows.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+    let contenders: Vec<String> = Contender::all().into_iter().map(|contender| contender.name).collect();
+    for (case, figures) in &rows {
         print!("{}:", case.name);
-        for (figures, contender) in all.iter_mut().zip(&contenders) {
-            let (goodput, refused) = goodput(&case, contender, &oracle)?;
-            print!(" {} {goodput}/{refused}", contender.name);
-            figures.push((goodput, refused));
+        for (name, (goodput, refused)) in contenders.iter().zip(figures) {
+            print!(" {name} {goodput}/{refused}");
         }
         println!();
     }
-    for (figures, contender) in all.iter_mut().zip(&contenders) {
-        figures.sort_unstable();
-        let rank = |percent: usize| figures[(figures.len() - 1) * percent / 100].0;
-        let mean = figures.iter().map(|figure| figure.0).sum::<u64>() / count.max(1);
-        println!(
-            "{}: least {}, p5 {}, p25 {}, median {}, mean {mean}",
-            contender.name,
-            rank(0),
-            rank(5),
-            rank(25),
-            rank(50),
-        );
+    let all: Vec<&Row> = rows.iter().collect();
+    println!(
+        "\n| contender | least | 5 in 100 below | a quarter below | half below | mean |\n| --- | ---: | ---: | ---: | ---: | ---: |"
+    );
+    for (place, name) in contenders.iter().enumerate() {
+        let sorted = sorted(&all, |figures| figures[place].0);
+        let mean = sorted.iter().sum::<u64>() / count.max(1);
+        let [least, p5, p25, median] = [0, 5, 25, 50].map(|percent| rank(&sorted, percent));
+        println!("| {name} | {least} | {p5} | {p25} | {median} | {mean} |");
     }
+    println!(
+        "\n| kind | providers | {} |\n| --- | ---: |{}",
+        contenders.join(" | "),
+        " ---: |".repeat(contenders.len())
+    );
+    let kind_of = |case: &Case| case.name.split(',').next().unwrap_or_default().to_string();
+    for rows in rows.chunk_by(|(one, _), (other, _)| kind_of(one) == kind_of(other)) {
+        let of_kind: Vec<&Row> = rows.iter().collect();
+        print!("| {} | {} |", kind_of(&rows[0].0), rows.len());
+        for place in 0..contenders.len() {
+            let goodput = sorted(&of_kind, |figures| figures[place].0);
+            let refused = sorted(&of_kind, |figures| figures[place].1);
+            print!(" {}, {}; {} |", rank(&goodput, 10), rank(&goodput, 50), rank(&refused, 50));
+        }
+        println!();
+    }
+    println!("\nBy kind: goodput of the worst tenth, and the median; the median share of refusals. All in permille.");
     Ok(())
+}
+
+fn measured(seed: u64) -> Result<Row> {
+    let case = Case::drawn(seed);
+    let oracle = Oracle::of(&case, seed)?;
+    let contenders = Contender::all();
+    let figures = contenders.iter().map(|contender| Ok(goodput(&case, contender, &oracle)?)).collect::<Result<_>>()?;
+    Ok((case, figures))
+}
+
+fn sorted(rows: &[&Row], figure: impl Fn(&[(u64, u64)]) -> u64) -> Vec<u64> {
+    let mut sorted: Vec<u64> = rows.iter().map(|(_, figures)| figure(figures)).collect();
+    sorted.sort_unstable();
+    sorted
+}
+
+fn rank(sorted: &[u64], percent: usize) -> u64 {
+    sorted.get(sorted.len().saturating_sub(1) * percent / 100).copied().unwrap_or(0)
 }

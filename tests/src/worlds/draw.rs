@@ -7,7 +7,7 @@ use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice, Strategy};
 use tidegate_core::request::AimdConfig;
 use tidegate_core::sim::latency::{Latency, Tail};
 use tidegate_core::sim::provider::{
-    Capacity, Closure, Faults, Neighbour, Outage, Overload, ProviderSpec, Rate, Rejection, Step,
+    Capacity, Closure, Faults, Neighbour, Outage, Overload, ProviderSpec, Rate, Rejection, RetryAfter, Step, Surge,
 };
 use tidegate_core::sim::rng::Rng;
 use tidegate_core::sim::scenario::{
@@ -248,13 +248,19 @@ fn provider(chance: &mut Chance) -> ProviderSpec {
         latency: latency(chance),
         requests: chance.some(10, rate),
         tokens: chance.some(10, |chance| {
-            let Rate { per_minute, burst } = rate(chance);
-            Rate { per_minute: per_minute * 50, burst: burst.map(|burst| burst * 50) }
+            let rate = rate(chance);
+            Rate { per_minute: rate.per_minute * 50, burst: rate.burst.map(|burst| burst * 50), ..rate }
         }),
         neighbour: chance.some(15, |chance| {
             // Less than half: one slot is always left.
             let high_share = chance.0.unit_f64() * 0.49;
             Neighbour { low_share: high_share * chance.0.unit_f64(), high_share, period: chance.millis(20, 1_000) }
+        }),
+        surge: chance.some(10, |chance| Surge {
+            period: chance.millis(20, 1_000),
+            growth: 1.0 + chance.0.unit_f64(),
+            least: chance.from(1, 8),
+            retry_after: chance.some(50, |chance| chance.millis(1, 800)),
         }),
         outages: Vec::new(),
         closures: Vec::new(),
@@ -269,6 +275,8 @@ fn faults(chance: &mut Chance) -> Faults {
         hang: chance.millis(1, 2_000),
         cut_share: chance.share(50, 0.1),
         malformed_share: chance.share(50, 0.1),
+        refused_share: chance.share(30, 0.3),
+        retry_after: chance.some(50, |chance| chance.millis(1, 800)),
         ..Faults::default()
     }
 }
@@ -306,7 +314,11 @@ fn latency(chance: &mut Chance) -> Latency {
 }
 
 fn rate(chance: &mut Chance) -> Rate {
-    Rate { per_minute: chance.from(200, 2_000), burst: chance.some(70, |chance| chance.from(1, 20)) }
+    let per_minute = chance.from(200, 2_000);
+    let window = chance.some(20, |chance| chance.millis(300, 5_000));
+    let burst = if window.is_none() { chance.some(70, |chance| chance.from(1, 20)) } else { None };
+    let retry_after = [RetryAfter::Exact, RetryAfter::Seconds, RetryAfter::Never][chance.from(0, 2) as usize];
+    Rate { burst, window, retry_after, ..Rate::per_minute(per_minute) }
 }
 
 /// For three models of ten one outage or several, one after another, each of any length up to a minute: whatever else the provider does.

@@ -18,6 +18,10 @@
 //! Too slow a pace is never refused. So it is quickened, seldom where calls go out singly: by a sixteenth after so many
 //! successes, then an eighth, then a quarter each time, until the next refusal. Where the bucket was full in between, the
 //! figure comes out too slow; what went well before it then counts. A pace that holds nobody up is forgotten.
+//!
+//! Where a share of calls is refused at any pace, as in a pool that others use, each figure is slower than the one before, without
+//! end. A rate is met within one or two figures; so a pace that had to be slowed down four times in a row, to a quarter, is given up,
+//! and the next 32 refusals teach nothing, then 64, and so on.
 
 use crate::time::{Duration, Instant};
 
@@ -40,6 +44,10 @@ const EQUALLY: u64 = 32;
 const RESERVE: (u64, u64) = (4, 8);
 /// The first quickening, one part in so many, and the strongest.
 const SHARES: (u64, u64) = (16, 4);
+/// How often in a row a pace was slowed down that is given up, by how much in all, and from what part on it counts as slower.
+const SLOWINGS: (u32, u64, u64) = (4, 4, 16);
+/// Refusals that teach nothing after a pace was given up, doubled each time, so many times at most.
+const DEAF: (u32, u32) = (32, 10);
 
 /// A refusal with a Retry-After.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +113,12 @@ pub(super) struct Pace {
     failures: u32,
     /// What to quicken by: one part in so many.
     share: u64,
+    /// How often in a row it was slowed down, and the interval before.
+    slowings: u32,
+    unslowed: u64,
+    /// Refusals that teach nothing, and how often a pace was given up.
+    deaf: u32,
+    given_up: u32,
 }
 
 impl Pace {
@@ -197,6 +211,10 @@ impl Pace {
         let is_exact = differs && !(refusal.is_rough() && last.is_rough());
         let is_confirmed = is_exact || is_near(rumour, measured, 8);
         let is_bucket = is_contradiction && asks_for_a_call(refusal, measured) && is_confirmed;
+        if self.deaf > 0 {
+            self.deaf -= 1;
+            return false;
+        }
         if measured == 0 || !(is_bucket || refusal.at_once == 1) {
             return false;
         }
@@ -205,6 +223,7 @@ impl Pace {
         self.next = refusal.ready();
         self.failures = 0;
         self.reserve = 0;
+        self.slowings = 0;
         self.start_over();
         true
     }
@@ -235,8 +254,35 @@ impl Pace {
         let learned = self.known.interval();
         // Where the bucket was full in between, more would have flowed in: what went well then counts.
         let slower = slower.filter(|slower| learned > slower.saturating_add(slower / 4));
+        if self.is_endless(learned) {
+            self.give_up();
+            return;
+        }
         self.interval = Some(slower.unwrap_or(learned).max(1));
         self.next = ready + Duration::from_nanos(learned.saturating_mul(self.reserve));
+    }
+
+    /// Whether slowing down to an interval of `learned` is one time too many.
+    fn is_endless(&mut self, learned: u64) -> bool {
+        let (times, factor, part) = SLOWINGS;
+        let interval = self.interval.unwrap_or(learned);
+        if learned <= interval.saturating_add(interval / part) {
+            self.slowings = 0;
+            return false;
+        }
+        if self.slowings == 0 {
+            self.unslowed = interval;
+        }
+        self.slowings += 1;
+        self.slowings >= times && learned / factor >= self.unslowed
+    }
+
+    fn give_up(&mut self) {
+        let (first, doublings) = DEAF;
+        self.interval = None;
+        self.slowings = 0;
+        self.deaf = first << self.given_up.min(doublings);
+        self.given_up += 1;
     }
 
     fn start_over(&mut self) {

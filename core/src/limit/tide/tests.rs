@@ -277,6 +277,20 @@ fn calls_that_cost_differently_are_paced_by_what_they_cost_on_the_average() {
 }
 
 #[test]
+fn where_a_share_of_calls_is_refused_at_any_pace_the_pace_is_given_up() {
+    let mut bench = starting_at(10);
+    let mut sent = 0_u64;
+    let mut pool = |_: Instant, _: usize| {
+        sent += 1;
+        let is_refused = sent.wrapping_mul(2_654_435_761) / 1_000 % 10 < 3;
+        if is_refused { (millis(5), Some(Some(millis(700)))) } else { (millis(100), None) }
+    };
+    bench.serve(millis(600_000), &mut pool);
+    let (answered, _) = bench.serve(millis(300_000), &mut pool);
+    assert!(answered >= 300, "it nearly stands still: {answered}");
+}
+
+#[test]
 fn a_provider_that_always_asks_for_the_same_pause_has_slots_and_no_rate() {
     let mut bench = starting_at(10);
     bench.serve_slots(millis(60_000), 12, Some(millis(500)));

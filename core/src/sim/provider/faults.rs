@@ -1,4 +1,4 @@
-//! Faults of single calls: a share of them fails, is never answered, or is answered with something that is no use.
+//! Faults of single calls: a share of them fails, is refused, is never answered, or is answered with something that is no use.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,11 @@ pub struct Faults {
     pub cut_share: f64,
     /// The share of calls whose answer is not what its headers say it is, 0 to 1 \[0\].
     pub malformed_share: f64,
+    /// The share of calls that are refused whatever the load, as those of a pool which others use, too, 0 to 1 \[0\].
+    pub refused_share: f64,
+    /// What such a refusal says about when to come back, if anything, up to 365 days.
+    #[serde(rename = "retry_after_ms", skip_serializing_if = "Option::is_none", with = "millis::option")]
+    pub retry_after: Option<Duration>,
 }
 
 impl Default for Faults {
@@ -44,6 +49,8 @@ impl Default for Faults {
             hang: one_minute(),
             cut_share: 0.0,
             malformed_share: 0.0,
+            refused_share: 0.0,
+            retry_after: None,
         }
     }
 }
@@ -62,6 +69,7 @@ pub enum Flaw {
 pub(super) enum Fault {
     Error { status: u16, latency: Duration },
     Hang { after: Duration },
+    Refusal { retry_after: Option<Duration> },
     Flaw(Flaw),
 }
 
@@ -72,6 +80,7 @@ impl Faults {
             ("hang_share", self.hang_share),
             ("cut_share", self.cut_share),
             ("malformed_share", self.malformed_share),
+            ("refused_share", self.refused_share),
         ];
         let mut sum = 0.0;
         for (field, share) in shares {
@@ -82,7 +91,8 @@ impl Faults {
         let is_5xx = (500..=599).contains(&self.error_status);
         require(is_5xx, "error_status", self.error_status, "a whole number from 500 to 599")?;
         require_span("error_latency_ms", self.error_latency)?;
-        require_span("hang_ms", self.hang)
+        require_span("hang_ms", self.hang)?;
+        self.retry_after.map_or(Ok(()), |span| require_span("retry_after_ms", span))
     }
 
     /// The fault of one call, if it meets any. One draw.
@@ -93,6 +103,7 @@ impl Faults {
             (self.hang_share, Fault::Hang { after: self.hang }),
             (self.cut_share, Fault::Flaw(Flaw::Cut)),
             (self.malformed_share, Fault::Flaw(Flaw::Malformed)),
+            (self.refused_share, Fault::Refusal { retry_after: self.retry_after }),
         ] {
             if left < share {
                 return Some(fault);

@@ -26,20 +26,22 @@
 //! outage ──────▶ closure ──▶ capacity ───────────────▶ rates ─────────────▶ faults ──────▶ latency ──▶ accepted
 //! 5xx, silence   no key,     schedule less neighbour   requests per minute  5xx, silence   law x slow-down
 //!                no funds    429, or slow-down         tokens per minute    bad answers
+//!                                                      surges               429
 //! ```
 //!
 //! | a provider of this kind | is this spec |
 //! | --- | --- |
 //! | fixed concurrency cap | [`Capacity::Constant`] |
 //! | cold server | [`Capacity::WarmUp`] |
-//! | requests per minute, tokens per minute | [`ProviderSpec::requests`], [`ProviderSpec::tokens`] |
+//! | requests per minute, tokens per minute, also in fixed windows | [`ProviderSpec::requests`], [`ProviderSpec::tokens`] |
+//! | traffic that may not rise too fast | [`Surge`] |
 //! | latency knee, nothing refused (the vLLM shape) | [`Overload::SlowDown`] |
 //! | step change of capacity | [`Capacity::Steps`] |
 //! | noisy neighbour | [`Neighbour`] |
 //! | outage and recovery | [`Outage`] |
 //! | a revoked key, an empty account, a model that is gone | [`Closure`] |
 //! | slow drift | [`Capacity::Drift`] |
-//! | a share of failures, of silence, of broken or senseless answers | [`Faults`] |
+//! | a share of failures, of silence, of broken or senseless answers, of refusals at any load | [`Faults`] |
 //!
 //! Every call of every method costs O(1), or O(log n) in the steps and outages of the spec, and allocates nothing. No
 //! input panics: a `now` that runs backwards is clamped and counted, and arithmetic saturates.
@@ -51,7 +53,8 @@ use self::faults::Fault;
 use self::level::Level;
 use self::outage::{Phase, phase};
 use self::overload::Verdict;
-use self::rate::Bucket;
+use self::rate::Meter;
+use self::surge::Guard;
 use super::latency::scaled;
 use super::rng::Rng;
 use crate::time::{Duration, Instant, Monotonic};
@@ -65,10 +68,13 @@ mod outage;
 mod overload;
 mod rate;
 mod spec;
+mod surge;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_faults;
+#[cfg(test)]
+mod tests_pushback;
 
 pub use self::capacity::{Capacity, Step};
 pub use self::closure::{Closure, Rejection};
@@ -76,9 +82,10 @@ pub use self::faults::{Faults, Flaw};
 pub use self::neighbour::Neighbour;
 pub use self::outage::Outage;
 pub use self::overload::Overload;
-pub use self::rate::{Rate, RateLeft};
+pub use self::rate::{Rate, RateLeft, RetryAfter};
 pub use self::spec::ProviderSpec;
 pub(in crate::sim) use self::spec::{as_written, inside, inside_item, require_slots};
+pub use self::surge::Surge;
 /// Why a [`ProviderSpec`] was refused: the field's path, its value, and what was expected.
 pub use crate::error::ConfigError as SpecError;
 
@@ -110,8 +117,8 @@ pub enum Answer {
     Refuse {
         /// The HTTP status, 429.
         status: u16,
-        /// What the answer says about when to come back. Exact for a rate (one nanosecond earlier is too early), as
-        /// configured for want of a slot.
+        /// What the answer says about when to come back. As [exact](RetryAfter) as configured for a rate (exactly, one nanosecond
+        /// earlier is too early), as configured for want of a slot.
         retry_after: Option<Duration>,
     },
     /// It is refused at once, and so will every other call be for a while.
@@ -145,7 +152,7 @@ pub struct Counters {
     pub spoilt: u64,
     /// Calls refused with 429, for whatever reason.
     pub refused: u64,
-    /// The part of `refused` that a rate per minute caused, and not the want of a slot.
+    /// The part of `refused` that a rate per minute or the guard against surges caused, and not the want of a slot.
     pub refused_by_rate: u64,
     /// Calls refused because of a [`Closure`].
     #[serde(default)]
@@ -176,8 +183,9 @@ pub struct MockProvider {
     /// Until when calls take longer, and how much.
     slow_until: Instant,
     slowness: f64,
-    requests: Option<Bucket>,
-    tokens: Option<Bucket>,
+    requests: Option<Meter>,
+    tokens: Option<Meter>,
+    surges: Guard,
     in_flight: u32,
     latencies: Rng,
     /// Only ever forked, by period.
@@ -199,8 +207,9 @@ impl MockProvider {
             refuses_until: Instant::ZERO,
             slow_until: Instant::ZERO,
             slowness: 1.0,
-            requests: spec.requests.map(Bucket::new),
-            tokens: spec.tokens.map(Bucket::new),
+            requests: spec.requests.map(Meter::new),
+            tokens: spec.tokens.map(Meter::new),
+            surges: Guard::default(),
             in_flight: 0,
             latencies: root.fork(LATENCY_STREAM),
             neighbour: root.fork(NEIGHBOUR_STREAM),
@@ -295,6 +304,15 @@ impl MockProvider {
         self.in_flight
     }
 
+    /// When the rates and the guard against surges would let a call of `tokens` through, if that is later than `now` and nobody else
+    /// came.
+    #[must_use]
+    pub fn opens_at(&self, now: Instant, tokens: u32) -> Option<Instant> {
+        let now = self.time.peek(now);
+        let wait = self.waits(now, tokens).into_iter().fold(Duration::ZERO, Duration::max);
+        (!wait.is_zero()).then(|| now + wait)
+    }
+
     /// What is left at `now` of the [requests per minute](ProviderSpec::requests), if they are limited.
     #[must_use]
     pub fn requests_left(&self, now: Instant) -> Option<RateLeft> {
@@ -349,21 +367,24 @@ impl MockProvider {
             Verdict::Serve { slowdown } => slowdown,
             Verdict::Refuse { retry_after } => return self.refuse(retry_after),
         };
-        let wait = self.rate_wait(now, tokens);
-        if !wait.is_zero() {
+        if let Verdict::Refuse { retry_after } = self.verdict_of_rates(now, tokens) {
             self.counters.refused_by_rate += 1;
-            return self.refuse(Some(wait));
+            return self.refuse(retry_after);
         }
         let flaw = match self.fault(draws.as_deref()) {
+            Some(Fault::Refusal { retry_after }) => return self.refuse(retry_after),
             Some(Fault::Error { status, latency }) => return self.fail(status, now + latency),
             Some(Fault::Hang { after }) => return self.hang(now + after),
             Some(Fault::Flaw(flaw)) => Some(flaw),
             None => None,
         };
-        for (bucket, cost) in [(&mut self.requests, 1), (&mut self.tokens, tokens)] {
-            if let Some(bucket) = bucket {
-                bucket.take(now, cost);
+        for (meter, cost) in [(&mut self.requests, 1), (&mut self.tokens, tokens)] {
+            if let Some(meter) = meter {
+                meter.take(now, cost);
             }
+        }
+        if let Some(surge) = &self.spec.surge {
+            self.surges.take(surge, now);
         }
         let latency = scaled(self.spec.latency.sample(draws.unwrap_or(&mut self.latencies)), slowdown);
         self.in_flight = self.in_flight.saturating_add(1);
@@ -406,11 +427,27 @@ impl MockProvider {
         Answer::Refuse { status: TOO_MANY_REQUESTS, retry_after }
     }
 
-    /// How long until every rate lets the call through. Levels only rise while nobody takes, so the longest wait of
-    /// the two is exact for both together.
-    fn rate_wait(&self, now: Instant, tokens: u32) -> Duration {
-        let wait = |bucket: &Option<Bucket>, cost| bucket.map_or(Duration::ZERO, |bucket| bucket.wait(now, cost));
-        wait(&self.requests, 1).max(wait(&self.tokens, tokens))
+    /// How long until each rate lets the call through, and the guard against surges. Levels only rise while nobody takes, so the
+    /// longest is exact for all together.
+    fn waits(&self, now: Instant, tokens: u32) -> [Duration; 3] {
+        let wait = |meter: &Option<Meter>, cost| meter.map_or(Duration::ZERO, |meter| meter.wait(now, cost));
+        let surge = self.spec.surge.map_or(Duration::ZERO, |surge| self.surges.wait(&surge, now));
+        [wait(&self.requests, 1), wait(&self.tokens, tokens), surge]
+    }
+
+    /// Whether the rates and the guard against surges let a call through.
+    fn verdict_of_rates(&self, now: Instant, tokens: u32) -> Verdict {
+        let ProviderSpec { requests, tokens: rate, surge, .. } = &self.spec;
+        let [by_requests, by_tokens, by_surge] = self.waits(now, tokens);
+        let wait = by_requests.max(by_tokens);
+        if !wait.is_zero() {
+            let longest = if by_requests >= by_tokens { requests } else { rate };
+            return Verdict::Refuse { retry_after: longest.and_then(|rate| rate.retry_after.says(wait)) };
+        }
+        match surge {
+            Some(surge) if !by_surge.is_zero() => Verdict::Refuse { retry_after: surge.retry_after },
+            _ => Verdict::Serve { slowdown: 1.0 },
+        }
     }
 
     /// The true capacity at `now`, and until when it holds.
@@ -436,6 +473,6 @@ impl MockProvider {
 }
 
 /// What is left of one rate, if there is one.
-fn left(bucket: Option<Bucket>, rate: Option<Rate>, now: Instant) -> Option<RateLeft> {
-    Some(bucket?.left(rate?, now))
+fn left(meter: Option<Meter>, rate: Option<Rate>, now: Instant) -> Option<RateLeft> {
+    Some(meter?.left(rate?, now))
 }

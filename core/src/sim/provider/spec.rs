@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Capacity, Closure, Faults, Neighbour, Outage, Overload, Rate, closure, outage};
+use super::{Capacity, Closure, Faults, Neighbour, Outage, Overload, Rate, Surge, closure, outage};
 use crate::error::{ConfigError, require};
 use crate::sim::latency::Latency;
 use crate::time::Duration;
@@ -22,6 +22,7 @@ const MOST_SLOTS: u32 = 1_000_000;
 /// latency   = { law = "log_normal", median_ms = 400, sigma = 0.35 }
 /// requests  = { per_minute = 600, burst = 20 }
 /// tokens    = { per_minute = 90000 }
+/// surge     = { period_ms = 10000, growth = 1.5, least = 20 }
 /// neighbour = { low_share = 0.1, high_share = 0.6, period_ms = 2000 }
 /// outages   = [{ starts_at_ms = 30000, errors_ms = 5000, timeouts_ms = 5000, recovery_ms = 10000 }]
 /// closures  = [{ starts_at_ms = 90000, lasts_ms = 5000, because = "key_refused" }]
@@ -42,6 +43,9 @@ pub struct ProviderSpec {
     /// Tokens of text per minute \[unlimited\].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Rate>,
+    /// Refuses traffic that rises too fast \[never\].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub surge: Option<Surge>,
     /// Somebody else who takes a varying share of the capacity \[nobody\].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub neighbour: Option<Neighbour>,
@@ -64,6 +68,7 @@ impl Default for ProviderSpec {
             latency: Latency::Constant { latency: Duration::from_millis(100) },
             requests: None,
             tokens: None,
+            surge: None,
             neighbour: None,
             outages: Vec::new(),
             closures: Vec::new(),
@@ -82,6 +87,7 @@ impl ProviderSpec {
         for (field, rate) in [("requests", self.requests), ("tokens", self.tokens)] {
             rate.map_or(Ok(()), |rate| rate.validate()).map_err(inside(field))?;
         }
+        self.surge.map_or(Ok(()), |surge| surge.validate()).map_err(inside("surge"))?;
         self.neighbour.map_or(Ok(()), |neighbour| neighbour.validate()).map_err(inside("neighbour"))?;
         self.faults.map_or(Ok(()), |faults| faults.validate()).map_err(inside("faults"))?;
         outage::validate_all(&self.outages)?;

@@ -59,8 +59,8 @@ fn every_shape() -> Vec<ProviderSpec> {
         shaped(Capacity::Steps { slots: 8, steps: steps.clone() }),
         shaped(drift(3, 11, false)),
         shaped(drift(11, 3, true)),
-        ProviderSpec { requests: Some(Rate { per_minute: 300, burst: Some(3) }), ..base.clone() },
-        ProviderSpec { tokens: Some(Rate { per_minute: 9_000, burst: None }), ..base.clone() },
+        ProviderSpec { requests: Some(Rate::bursting(300, 3)), ..base.clone() },
+        ProviderSpec { tokens: Some(Rate::per_minute(9_000)), ..base.clone() },
         ProviderSpec { overload: Overload::SlowDown { slope: 1.5 }, ..base.clone() },
         ProviderSpec { neighbour, ..base.clone() },
         ProviderSpec { outages: vec![outage], ..base.clone() },
@@ -160,7 +160,7 @@ fn a_refused_or_failed_first_request_warms_a_cold_server_too() {
 
 #[test]
 fn a_requests_per_minute_bucket_states_the_exact_retry_after() {
-    let requests = Some(Rate { per_minute: 70, burst: Some(2) });
+    let requests = Some(Rate::bursting(70, 2));
     let mut provider = provider(&ProviderSpec { requests, ..ProviderSpec::default() });
     assert!(is_accepted(provider.arrive(at(5), 0)));
     assert!(is_accepted(provider.arrive(at(5), 0)));
@@ -175,7 +175,7 @@ fn a_requests_per_minute_bucket_states_the_exact_retry_after() {
 
 #[test]
 fn a_requests_per_minute_bucket_never_lets_more_through_than_rate_and_burst() {
-    let requests = Some(Rate { per_minute: 700, burst: Some(5) });
+    let requests = Some(Rate::bursting(700, 5));
     let capacity = Capacity::Constant { slots: 1_000 };
     let mut provider = provider(&ProviderSpec { requests, ..with_capacity(capacity) });
     for millis in 0..=60_000 {
@@ -186,7 +186,7 @@ fn a_requests_per_minute_bucket_never_lets_more_through_than_rate_and_burst() {
 
 #[test]
 fn a_tokens_per_minute_bucket_charges_by_the_token() {
-    let tokens = Some(Rate { per_minute: 60_000, burst: Some(1_000) });
+    let tokens = Some(Rate::bursting(60_000, 1_000));
     let mut provider = provider(&ProviderSpec { tokens, ..ProviderSpec::default() });
     assert!(is_accepted(provider.arrive(at(0), 900)));
     assert!(is_accepted(provider.arrive(at(0), 100)));
@@ -196,7 +196,7 @@ fn a_tokens_per_minute_bucket_charges_by_the_token() {
 
 #[test]
 fn a_call_larger_than_the_whole_bucket_is_served_when_it_is_full_and_paid_off_afterwards() {
-    let tokens = Some(Rate { per_minute: 60_000, burst: Some(100) });
+    let tokens = Some(Rate::bursting(60_000, 100));
     let mut provider = provider(&ProviderSpec { tokens, ..ProviderSpec::default() });
     assert!(is_accepted(provider.arrive(at(0), 1)));
     assert_eq!(retry_after(provider.arrive(at(0), 5_000)), Some(ms(1)));
@@ -206,7 +206,7 @@ fn a_call_larger_than_the_whole_bucket_is_served_when_it_is_full_and_paid_off_af
 
 #[test]
 fn of_two_rates_the_longer_wait_is_stated_and_neither_is_charged() {
-    let (requests, tokens) = (Some(Rate { per_minute: 60, burst: Some(1) }), Some(Rate::per_minute(600)));
+    let (requests, tokens) = (Some(Rate::bursting(60, 1)), Some(Rate::per_minute(600)));
     let mut provider = provider(&ProviderSpec { requests, tokens, ..ProviderSpec::default() });
     assert!(is_accepted(provider.arrive(at(0), 600)));
     assert_eq!(retry_after(provider.arrive(at(0), 5)), Some(ms(1_000)));
@@ -216,7 +216,7 @@ fn of_two_rates_the_longer_wait_is_stated_and_neither_is_charged() {
 
 #[test]
 fn a_call_refused_for_want_of_a_slot_costs_no_rate() {
-    let requests = Some(Rate { per_minute: 1, burst: Some(2) });
+    let requests = Some(Rate::bursting(1, 2));
     let spec = ProviderSpec { requests, ..with_capacity(Capacity::Constant { slots: 1 }) };
     let mut provider = provider(&spec);
     assert!(is_accepted(provider.arrive(at(0), 0)));
@@ -451,7 +451,7 @@ fn the_end_of_time_and_the_largest_calls_are_answered_without_a_panic() {
         capacity: Capacity::Drift { from: 0, to: 1_000_000, over: Duration::from_nanos(1), back_and_forth: true },
         overload: Overload::SlowDown { slope: 100.0 },
         neighbour: Some(Neighbour { low_share: 0.0, high_share: 1.0, period: Duration::from_nanos(1) }),
-        tokens: Some(Rate { per_minute: 1, burst: Some(1_000_000_000) }),
+        tokens: Some(Rate::bursting(1, 1_000_000_000)),
         ..ProviderSpec::default()
     };
     for spec in every_shape().into_iter().chain([wildest]) {
@@ -493,7 +493,7 @@ fn a_value_outside_its_range_is_refused_by_its_path() {
         (ProviderSpec { overload: Overload::SlowDown { slope: f64::NAN }, ..base() }, "overload.slope"),
         (ProviderSpec { latency, ..base() }, "latency.sigma"),
         (ProviderSpec { requests: Some(Rate::per_minute(0)), ..base() }, "requests.per_minute"),
-        (ProviderSpec { tokens: Some(Rate { per_minute: 1, burst: Some(0) }), ..base() }, "tokens.burst"),
+        (ProviderSpec { tokens: Some(Rate::bursting(1, 0)), ..base() }, "tokens.burst"),
         (ProviderSpec { neighbour: neighbour(0.5, 0.4, ms(1)), ..base() }, "neighbour.low_share"),
         (ProviderSpec { neighbour: neighbour(0.5, 1.4, ms(1)), ..base() }, "neighbour.high_share"),
         (ProviderSpec { neighbour: neighbour(0.5, 0.5, ms(0)), ..base() }, "neighbour.period_ms"),

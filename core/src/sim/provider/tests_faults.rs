@@ -84,7 +84,7 @@ fn faults_move_no_latency() {
 
 #[test]
 fn a_call_that_fails_or_hangs_costs_neither_slot_nor_rate() {
-    let requests = Some(Rate { per_minute: 1, burst: Some(1) });
+    let requests = Some(Rate::bursting(1, 1));
     let faults = Faults { error_share: 1.0, ..Faults::default() };
     let mut provider = provider(&ProviderSpec { requests, ..faulty(faults) });
     for nth in 0..20 {
@@ -95,7 +95,7 @@ fn a_call_that_fails_or_hangs_costs_neither_slot_nor_rate() {
 
 #[test]
 fn a_provider_tells_what_is_left_of_its_rates_and_asking_changes_nothing() {
-    let requests = Some(Rate { per_minute: 60, burst: Some(3) });
+    let requests = Some(Rate::bursting(60, 3));
     let tokens = Some(Rate::per_minute(600));
     let mut provider = provider(&ProviderSpec { requests, tokens, ..ProviderSpec::default() });
     let told = |left: Option<RateLeft>| left.map(|left| (left.per_minute, left.remaining, left.full_in));

@@ -1,12 +1,11 @@
 //! The providers that a contender has to find out about.
 
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use super::drawn;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, Rate, Step};
-use crate::sim::rng::Rng;
 use crate::time::Duration;
 
 /// How long a case lasts unless it says otherwise.
@@ -23,10 +22,24 @@ pub struct Case {
     pub cap: u32,
     /// How long the case lasts.
     pub span: Duration,
-    /// The fewest and the most tokens of a call.
-    pub tokens: (u32, u32),
+    /// What a call costs in tokens.
+    pub tokens: Tokens,
     /// Whether what it bears stays as it is.
     pub is_stationary: bool,
+}
+
+/// What calls cost in tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tokens {
+    /// At least the first, at most the second, each as likely.
+    Between(u32, u32),
+    /// Most cost little more than `usual`, and a few up to `most`: a Pareto law of index 1.5.
+    HeavyTailed {
+        /// What the cheapest cost.
+        usual: u32,
+        /// What the dearest cost.
+        most: u32,
+    },
 }
 
 impl Case {
@@ -35,7 +48,7 @@ impl Case {
     pub fn all() -> Vec<Self> {
         let [fixed, steps, drift] = [constant(12), stepping(), drifting()];
         let neighbour = || Neighbour { low_share: 0.1, high_share: 0.6, period: Duration::from_secs(3) };
-        let rate = |per_minute, burst| Some(Rate { per_minute, burst: Some(burst) });
+        let rate = |per_minute, burst| Some(Rate::bursting(per_minute, burst));
         let shared = |case: Self| case.with(|provider| provider.neighbour = Some(neighbour()));
         [
             Self::new("fixed", fixed.clone(), 300).stationary(),
@@ -48,7 +61,7 @@ impl Case {
             Self::new("few requests per minute", constant(24), 120)
                 .stationary()
                 .with(|provider| provider.requests = rate(120, 10)),
-            Self { tokens: (100, 500), ..Self::new("tokens per minute", constant(24), 300) }
+            Self { tokens: Tokens::Between(100, 500), ..Self::new("tokens per minute", constant(24), 300) }
                 .stationary()
                 .with(|provider| provider.tokens = rate(180_000, 6_000)),
             Self::new("knee", fixed, 300)
@@ -65,65 +78,11 @@ impl Case {
         .into()
     }
 
-    /// A case drawn from a seed: any of the kinds, from two slots to two hundred, from fast calls to slow ones. Its name
-    /// begins with the kind.
+    /// A case drawn from a seed: any kind of provider, from one slot to five hundred, from calls of 20 ms to calls of 30 s. Its name begins with
+    /// the kind.
     #[must_use]
     pub fn drawn(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
-        let mut from = |low: u64, high: u64| low + rng.below(high - low + 1);
-        let kind = from(0, 7);
-        let slots = [from(2, 12), from(8, 40), from(30, 200)][from(0, 2) as usize] as u32;
-        let cap = (u64::from(slots) * from(130, 400) / 100 + 1) as u32;
-        let median = [from(20, 100), from(80, 600), from(400, 2_500)][from(0, 2) as usize];
-        let sigma = from(0, 50) as f64 / 100.0;
-        let span = Duration::from_millis((median * 400).clamp(60_000, 400_000));
-        let part = |of: u64| Duration::from_nanos(span.as_nanos() * of / 100);
-        let low = 1 + from(0, u64::from(slots) / 2) as u32;
-        let capacity = match kind {
-            1 => Capacity::WarmUp { slots, warm_up: part(from(5, 50)) },
-            2 => {
-                let down = Step { at: part(from(20, 40)), slots: low };
-                let up = Step { at: part(from(50, 75)), slots };
-                Capacity::Steps { slots, steps: [down, up].into() }
-            }
-            3 => Capacity::Drift { from: slots, to: low, over: part(from(20, 100)), back_and_forth: true },
-            _ => Capacity::Constant { slots },
-        };
-        let latency = Latency::LogNormal { median: Duration::from_millis(median), sigma, tail: None };
-        let mut case = Self { cap, span, ..Self::new("", capacity, median) };
-        case.is_stationary = matches!(kind, 0 | 5 | 6);
-        case.provider.latency = latency;
-        let name = ["fixed", "cold", "steps", "drift", "neighbour", "knee", "requests", "outage"][kind as usize];
-        let mut retry_after = 0;
-        match kind {
-            4 => {
-                let low_share = from(0, 40) as f64 / 100.0;
-                let high_share = low_share + from(10, 50) as f64 / 100.0;
-                case.provider.neighbour = Some(Neighbour { low_share, high_share, period: part(from(3, 12)) });
-            }
-            5 => case.provider.overload = Overload::SlowDown { slope: from(80, 200) as f64 / 100.0 },
-            6 => {
-                // From a fortieth to all of what the slots alone would let through.
-                let most = u64::from(slots) * 60_000 / median;
-                let per_minute = (most * from(25, 1_000) / 1_000).max(10) as u32;
-                let burst = (u64::from(per_minute) / from(10, 60)).max(1) as u32;
-                case.provider.requests = Some(Rate { per_minute, burst: Some(burst) });
-            }
-            7 => {
-                let errors = part(from(2, 8));
-                let outage = Outage::of_errors(part(from(20, 40)), errors);
-                case.provider.outages =
-                    [Outage { timeouts: part(from(0, 6)), recovery: part(from(0, 10)), ..outage }].into();
-            }
-            _ => {}
-        }
-        if kind != 5 && from(0, 2) == 0 {
-            retry_after = from(100, 2_000);
-            case = case.asking(retry_after);
-        }
-        case.name =
-            format!("{name}, {slots} slots, {median} ms, sigma {sigma}, Retry-After {retry_after} ms, seed {seed}");
-        case
+        drawn::case(seed)
     }
 
     /// The same for so many seconds.
@@ -135,8 +94,9 @@ impl Case {
     /// A provider of this capacity whose calls take about `median_ms`, behind a cap of 32.
     fn new(name: &str, capacity: Capacity, median_ms: u64) -> Self {
         let latency = Latency::LogNormal { median: Duration::from_millis(median_ms), sigma: 0.3, tail: None };
-        let provider = ProviderSpec { capacity, latency, ..ProviderSpec::default() };
-        Self { name: name.to_string(), provider, cap: 32, span: SPAN, tokens: (300, 300), is_stationary: false }
+        let (provider, tokens) =
+            (ProviderSpec { capacity, latency, ..ProviderSpec::default() }, Tokens::Between(300, 300));
+        Self { name: name.to_string(), provider, cap: 32, span: SPAN, tokens, is_stationary: false }
     }
 
     fn stationary(self) -> Self {
@@ -152,6 +112,15 @@ impl Case {
     fn with(mut self, change: impl FnOnce(&mut ProviderSpec)) -> Self {
         change(&mut self.provider);
         self
+    }
+
+    /// What half of its calls take at most.
+    pub(super) fn median(&self) -> Duration {
+        match self.provider.latency {
+            Latency::Constant { latency } => latency,
+            Latency::Uniform { low, high } => Duration::from_nanos(low.as_nanos().midpoint(high.as_nanos())),
+            Latency::LogNormal { median, .. } => median,
+        }
     }
 
     /// The sudden changes of its capacity.

@@ -4,7 +4,7 @@ use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::case::Case;
+use super::case::{Case, Tokens};
 use super::contender::Contender;
 use super::figures::Run;
 use crate::error::ConfigError;
@@ -19,26 +19,34 @@ use crate::time::{Duration, Instant};
 
 /// How long the answer to a refused call travels.
 const REFUSAL_LATENCY: Duration = Duration::from_millis(5);
-/// How long a call waits for a provider that does not answer.
+/// How long a call waits for a provider that does not answer, at least; and in times what calls take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+const PATIENCE: u64 = 10;
 /// The stream of a seed that the calls' costs come from.
 const COSTS: u64 = 11;
 
 /// What calls cost in tokens. The nth accepted call costs the same whoever sends it.
 pub(super) struct Costs {
     rng: Rng,
-    range: (u32, u32),
+    law: Tokens,
     accepted: u64,
 }
 
 impl Costs {
     pub(super) fn new(case: &Case, seed: u64) -> Self {
-        Self { rng: Rng::new(seed).fork(COSTS), range: case.tokens, accepted: 0 }
+        Self { rng: Rng::new(seed).fork(COSTS), law: case.tokens, accepted: 0 }
     }
 
     pub(super) fn next(&self) -> u32 {
-        let (low, high) = self.range;
-        low + self.rng.fork(self.accepted).below(u64::from(high - low) + 1) as u32
+        let mut rng = self.rng.fork(self.accepted);
+        match self.law {
+            Tokens::Between(low, high) => low + rng.below(u64::from(high - low) + 1) as u32,
+            Tokens::HeavyTailed { usual, most } => {
+                // A Pareto law of index 1.5, whose mean is three times its least.
+                let share = 1.0 - rng.unit_f64();
+                ((f64::from(usual) * libm::pow(share, -2.0 / 3.0)) as u32).min(most)
+            }
+        }
     }
 
     pub(super) fn accept(&mut self) {
@@ -61,6 +69,7 @@ struct Loop {
     requests: Vec<Request>,
     provider: MockProvider,
     costs: Costs,
+    timeout: Duration,
     calls: Slots<Call>,
     ends: BinaryHeap<Reverse<(Instant, u64, SlotKey)>>,
     waiting: Map<u64, usize>,
@@ -102,6 +111,7 @@ impl Loop {
             admission,
             provider: MockProvider::new(&case.provider, seed)?,
             costs: Costs::new(case, seed),
+            timeout: CALL_TIMEOUT.max(Duration::from_nanos(case.median().as_nanos().saturating_mul(PATIENCE))),
             calls: Slots::default(),
             ends: BinaryHeap::new(),
             waiting: Map::default(),
@@ -152,7 +162,7 @@ impl Loop {
             }
             Answer::Reject { because } => (self.now + REFUSAL_LATENCY, because.outcome().into(), false),
             Answer::Fail { at, .. } => (at, Outcome::ProviderFailure.into(), false),
-            Answer::Hang { until } => (until.min(self.now + CALL_TIMEOUT), Outcome::ProviderTimeout.into(), false),
+            Answer::Hang { until } => (until.min(self.now + self.timeout), Outcome::ProviderTimeout.into(), false),
         };
         if holds_slot {
             self.costs.accept();

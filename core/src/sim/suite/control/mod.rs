@@ -30,7 +30,8 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
-//! | `case` | the providers, and random ones |
+//! | `case` | the providers |
+//! | `drawn` | random ones |
 //! | `contender` | who competes |
 //! | `drive` | the closed loop |
 //! | `oracle` | the same with foresight |
@@ -39,6 +40,7 @@
 
 mod case;
 mod contender;
+mod drawn;
 mod drive;
 mod figures;
 mod oracle;
@@ -46,7 +48,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use case::Case;
+pub use case::{Case, Tokens};
 pub use contender::Contender;
 pub use figures::Figures;
 pub use oracle::Oracle;

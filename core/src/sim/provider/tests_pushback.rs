@@ -1,0 +1,112 @@
+//! Rates in windows, traffic that rises too fast, refusals at any load, and what refusals say.
+
+use alloc::vec::Vec;
+
+use super::*;
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn at(millis: u64) -> Instant {
+    Instant::ZERO + ms(millis)
+}
+
+/// A provider that has slots for everybody.
+fn wide(spec: ProviderSpec) -> MockProvider {
+    let capacity = Capacity::Constant { slots: 100_000 };
+    MockProvider::new(&ProviderSpec { capacity, ..spec }, 7).unwrap()
+}
+
+fn counting(requests: Rate) -> MockProvider {
+    wide(ProviderSpec { requests: Some(requests), ..ProviderSpec::default() })
+}
+
+/// How many calls at one instant are let through before the first that is not, and what that one is told.
+fn burst(provider: &mut MockProvider, now: Instant) -> (u32, Option<Duration>) {
+    let mut count = 0;
+    loop {
+        match provider.arrive(now, 1) {
+            Answer::Accept { .. } => count += 1,
+            Answer::Refuse { retry_after, .. } => return (count, retry_after),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_rate_in_windows_lets_its_part_through_at_any_time_of_each_and_no_more() {
+    let mut provider = counting(Rate::in_windows(600, ms(10_000)));
+    assert_eq!(burst(&mut provider, at(9_999)), (100, Some(ms(1))));
+    assert_eq!(burst(&mut provider, at(10_000)), (100, Some(ms(10_000))));
+    assert_eq!(provider.opens_at(at(10_001), 1), Some(at(20_000)));
+    assert_eq!(burst(&mut provider, at(55_000)), (100, Some(ms(5_000))), "nothing is saved up");
+    let left = provider.requests_left(at(55_000)).unwrap();
+    assert_eq!((left.per_minute, left.remaining, left.full_in), (600, 0, ms(5_000)));
+    assert_eq!(provider.opens_at(at(60_000), 1), None);
+}
+
+#[test]
+fn a_call_dearer_than_a_window_has_one_to_itself() {
+    let tokens = Some(Rate::in_windows(60_000, ms(1_000)));
+    let mut provider = wide(ProviderSpec { tokens, ..ProviderSpec::default() });
+    assert!(matches!(provider.arrive(at(0), 1), Answer::Accept { .. }));
+    assert_eq!(provider.arrive(at(1), 5_000), Answer::Refuse { status: 429, retry_after: Some(ms(999)) });
+    assert!(matches!(provider.arrive(at(1_000), 5_000), Answer::Accept { .. }));
+    assert_eq!(burst(&mut provider, at(1_000)).0, 0);
+}
+
+#[test]
+fn a_refusal_by_a_rate_says_when_to_come_back_exactly_in_seconds_or_not_at_all() {
+    for (retry_after, said) in
+        [(RetryAfter::Exact, Some(ms(1_500))), (RetryAfter::Seconds, Some(ms(2_000))), (RetryAfter::Never, None)]
+    {
+        let mut provider = counting(Rate { retry_after, ..Rate::bursting(40, 1) });
+        assert_eq!(burst(&mut provider, at(0)), (1, said));
+        assert_eq!(provider.opens_at(at(0), 1), Some(at(1_500)), "whatever it says");
+    }
+}
+
+#[test]
+fn traffic_may_grow_by_its_factor_from_period_to_period_and_falls_back_to_the_least() {
+    let surge = Surge { period: ms(1_000), growth: 2.0, least: 5, retry_after: Some(ms(70)) };
+    let mut provider = wide(ProviderSpec { surge: Some(surge), ..ProviderSpec::default() });
+    let counts: Vec<u32> = [100, 1_900, 2_000, 3_000, 9_000, 10_500].map(|now| burst(&mut provider, at(now)).0).into();
+    assert_eq!(counts, [5, 10, 20, 40, 5, 10]);
+    assert_eq!(burst(&mut provider, at(10_600)), (0, Some(ms(70))));
+    assert_eq!(provider.opens_at(at(10_600), 1), Some(at(11_000)));
+    assert_eq!(provider.counters().refused, provider.counters().refused_by_rate);
+}
+
+#[test]
+fn a_share_of_calls_is_refused_however_few_there_are() {
+    let faults = Faults { refused_share: 0.3, retry_after: Some(ms(900)), ..Faults::default() };
+    let mut provider = wide(ProviderSpec { faults: Some(faults), ..ProviderSpec::default() });
+    for now in 0..10_000 {
+        match provider.arrive(at(now * 1_000), 1) {
+            Answer::Accept { .. } => provider.finish(at(now * 1_000 + 500)),
+            answer => assert_eq!(answer, Answer::Refuse { status: 429, retry_after: Some(ms(900)) }),
+        }
+    }
+    let Counters { refused, refused_by_rate, .. } = provider.counters();
+    assert!((2_900..3_100).contains(&refused) && refused_by_rate == 0, "{refused}");
+}
+
+#[test]
+fn a_value_outside_its_range_is_refused_by_its_path() {
+    let rate = |rate| ProviderSpec { requests: Some(rate), ..ProviderSpec::default() };
+    let surge = |surge| ProviderSpec { surge: Some(surge), ..ProviderSpec::default() };
+    let usual = Surge { period: ms(1_000), growth: 2.0, least: 5, retry_after: None };
+    for (refused, field) in [
+        (rate(Rate::in_windows(60, ms(999))), "requests.window_ms"),
+        (rate(Rate::in_windows(60, Duration::MAX)), "requests.window_ms"),
+        (rate(Rate { burst: Some(1), ..Rate::in_windows(60, ms(1_000)) }), "requests.burst"),
+        (surge(Surge { period: ms(0), ..usual }), "surge.period_ms"),
+        (surge(Surge { growth: 0.5, ..usual }), "surge.growth"),
+        (surge(Surge { least: 0, ..usual }), "surge.least"),
+        (surge(Surge { retry_after: Some(Duration::MAX), ..usual }), "surge.retry_after_ms"),
+    ] {
+        assert_eq!(refused.validate().unwrap_err().field, field);
+    }
+    assert_eq!(surge(usual).validate(), rate(Rate::in_windows(60, ms(1_000))).validate());
+}

@@ -1,0 +1,273 @@
+//! Providers drawn from seeds, of every kind.
+//!
+//! | kind | the provider |
+//! | --- | --- |
+//! | fixed | bears so many calls at once |
+//! | cold | opens its slots one by one |
+//! | steps, square, sine, drift | bears now more and now less: once less and once more, in turns, in waves, slowly |
+//! | neighbour | somebody else takes a varying share |
+//! | knee | refuses nothing, and gets slower |
+//! | requests | counts calls per minute, and lets some come at once |
+//! | bursts | the same, with few at once, under calls that last |
+//! | windows | counts calls in windows of 1 or 10 s, under calls that last |
+//! | pool | refuses a share of all calls at any load |
+//! | surge | refuses traffic that rises too fast |
+//! | joint | has slots, calls per minute and tokens per minute |
+//! | tokens | counts tokens per minute, of which a few calls cost very many |
+//! | outage | fails, is silent, recovers |
+//! | faults | fails single calls, breaks them off, leaves them unanswered |
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::case::{Case, Tokens};
+use crate::sim::latency::Latency;
+use crate::sim::provider::{
+    Capacity, Faults, Neighbour, Outage, Overload, ProviderSpec, Rate, RetryAfter, Step, Surge,
+};
+use crate::sim::rng::Rng;
+use crate::time::Duration;
+
+/// Makes a provider of one kind.
+type Make = fn(&mut Draw) -> ProviderSpec;
+
+/// The kinds, by name, and whether what such a provider bears stays as it is.
+const KINDS: [(&str, bool, Make); 17] = [
+    ("fixed", true, fixed),
+    ("cold", false, cold),
+    ("steps", false, steps),
+    ("square", false, square),
+    ("sine", false, sine),
+    ("drift", false, drift),
+    ("neighbour", false, neighbour),
+    ("knee", true, knee),
+    ("requests", true, requests),
+    ("bursts", true, bursts),
+    ("windows", true, windows),
+    ("pool", true, pool),
+    ("surge", false, surge),
+    ("joint", true, joint),
+    ("tokens", true, tokens),
+    ("outage", false, outage),
+    ("faults", true, faults),
+];
+
+/// The most calls that a rate lets be out at once where calls last.
+const MOST_OUT: u64 = 400;
+/// Steps in one period of a sine.
+const SAMPLES: u64 = 48;
+
+/// What is drawn of every case, before its kind is made.
+struct Draw {
+    rng: Rng,
+    slots: u32,
+    /// What half of the calls take at most, in milliseconds.
+    median: u64,
+    span: Duration,
+    tokens: Tokens,
+    /// What refusals ask for, if anything.
+    retry_after: Option<Duration>,
+}
+
+impl Draw {
+    fn from(&mut self, low: u64, high: u64) -> u64 {
+        low + self.rng.below(high - low + 1)
+    }
+
+    fn share(&mut self, low: u64, high: u64) -> f64 {
+        self.from(low, high) as f64 / 1_000.0
+    }
+
+    /// A part of the case's time, in hundredths.
+    fn part(&mut self, low: u64, high: u64) -> Duration {
+        let part = self.from(low, high);
+        Duration::from_nanos(self.span.as_nanos() * part / 100)
+    }
+
+    /// Calls that are answered in a minute where all slots are taken.
+    fn most_per_minute(&self) -> u64 {
+        u64::from(self.slots) * 60_000 / self.median
+    }
+
+    /// Fewer slots, and one at least.
+    fn low(&mut self) -> u32 {
+        1 + self.from(0, u64::from(self.slots) / 2) as u32
+    }
+
+    fn says(&mut self) -> RetryAfter {
+        [RetryAfter::Exact, RetryAfter::Seconds, RetryAfter::Never][self.from(0, 2) as usize]
+    }
+
+    /// Calls that last, at a rate that lets fewer be out than there are slots.
+    fn lasting(&mut self) -> u32 {
+        let per_minute = [60, 120, 300, 600, 1_200, 3_000][self.from(0, 5) as usize];
+        self.median = self.from(1_000, 30_000).min(MOST_OUT * 60_000 / per_minute);
+        self.span = span_of(self.median);
+        let needed = (per_minute * self.median / 60_000) as u32;
+        self.slots = (self.from(64, 512) as u32).max(needed + needed / 4);
+        per_minute as u32
+    }
+}
+
+fn span_of(median: u64) -> Duration {
+    Duration::from_millis((median * 400).clamp(60_000, 400_000).max(median * 60))
+}
+
+pub(super) fn case(seed: u64) -> Case {
+    let mut rng = Rng::new(seed);
+    let mut from = |low: u64, high: u64| low + rng.below(high - low + 1);
+    let (name, is_stationary, make) = KINDS[from(0, KINDS.len() as u64 - 1) as usize];
+    let slots = [from(1, 4), from(4, 40), from(30, 200), from(150, 500)][from(0, 3) as usize] as u32;
+    let room = [from(130, 400), from(130, 400), from(400, 2_000)][from(0, 2) as usize];
+    let median = [from(20, 100), from(80, 600), from(400, 2_500)][from(0, 2) as usize];
+    let sigma = from(0, 50) as f64 / 100.0;
+    let asked = [0, 0, 0, from(100, 1_000), from(1_000, 5_000), from(5_000, 30_000)][from(0, 5) as usize];
+    let retry_after = (asked > 0).then(|| Duration::from_millis(asked));
+    let mut draw = Draw { rng, slots, median, span: span_of(median), tokens: Tokens::Between(300, 300), retry_after };
+    let mut provider = make(&mut draw);
+    let Draw { slots, median, span, tokens, .. } = draw;
+    provider.latency = Latency::LogNormal { median: Duration::from_millis(median), sigma, tail: None };
+    if let Overload::Refuse { retry_after: asks } = &mut provider.overload {
+        *asks = retry_after;
+    }
+    let name = format!("{name}, {slots} slots, {median} ms, sigma {sigma}, Retry-After {asked} ms, seed {seed}");
+    let cap = (u64::from(slots) * room / 100 + 1).min(2_000) as u32;
+    Case { name, provider, cap, span, tokens, is_stationary }
+}
+
+fn bearing(capacity: Capacity) -> ProviderSpec {
+    ProviderSpec { capacity, ..ProviderSpec::default() }
+}
+
+fn fixed(draw: &mut Draw) -> ProviderSpec {
+    bearing(Capacity::Constant { slots: draw.slots })
+}
+
+fn cold(draw: &mut Draw) -> ProviderSpec {
+    let warm_up = draw.part(5, 50);
+    bearing(Capacity::WarmUp { slots: draw.slots, warm_up })
+}
+
+fn steps(draw: &mut Draw) -> ProviderSpec {
+    let slots = draw.slots;
+    let down = Step { at: draw.part(20, 40), slots: draw.low() };
+    let up = Step { at: draw.part(50, 75), slots };
+    bearing(Capacity::Steps { slots, steps: [down, up].into() })
+}
+
+fn square(draw: &mut Draw) -> ProviderSpec {
+    let (slots, low, half) = (draw.slots, draw.low(), draw.from(5_000, 60_000));
+    let step = |nth: u64| Step {
+        at: Duration::from_millis(nth * half),
+        slots: if nth.is_multiple_of(2) { slots } else { low },
+    };
+    let steps: Vec<Step> = (1..=draw.span.as_nanos() / 1_000_000 / half).map(step).collect();
+    bearing(Capacity::Steps { slots, steps })
+}
+
+fn sine(draw: &mut Draw) -> ProviderSpec {
+    let (slots, low, period) = (draw.slots, draw.low(), draw.from(15_000, 120_000));
+    let (middle, swing) = (f64::from(slots + low) / 2.0, f64::from(slots - slots.min(low)) / 2.0);
+    let sample = |nth: u64| {
+        let angle = core::f64::consts::TAU * (nth % SAMPLES) as f64 / SAMPLES as f64;
+        let at = Duration::from_millis(nth * period / SAMPLES);
+        Step { at, slots: libm::round(middle + swing * libm::cos(angle)) as u32 }
+    };
+    let steps: Vec<Step> = (1..=draw.span.as_nanos() / 1_000_000 * SAMPLES / period).map(sample).collect();
+    bearing(Capacity::Steps { slots, steps })
+}
+
+fn drift(draw: &mut Draw) -> ProviderSpec {
+    let (from, to, over) = (draw.slots, draw.low(), draw.part(20, 100));
+    bearing(Capacity::Drift { from, to, over, back_and_forth: true })
+}
+
+fn neighbour(draw: &mut Draw) -> ProviderSpec {
+    let low_share = draw.share(0, 400);
+    let high_share = low_share + draw.share(100, 500);
+    let period = draw.part(3, 12);
+    ProviderSpec { neighbour: Some(Neighbour { low_share, high_share, period }), ..fixed(draw) }
+}
+
+fn knee(draw: &mut Draw) -> ProviderSpec {
+    let slope = draw.share(800, 2_000);
+    ProviderSpec { overload: Overload::SlowDown { slope }, ..fixed(draw) }
+}
+
+/// From a fortieth to all of what the slots alone would let through.
+fn requests(draw: &mut Draw) -> ProviderSpec {
+    let per_minute = (draw.most_per_minute() * draw.from(25, 1_000) / 1_000).max(10) as u32;
+    let burst = (u64::from(per_minute) / draw.from(10, 60)).max(1) as u32;
+    let retry_after = draw.says();
+    ProviderSpec { requests: Some(Rate { retry_after, ..Rate::bursting(per_minute, burst) }), ..fixed(draw) }
+}
+
+fn bursts(draw: &mut Draw) -> ProviderSpec {
+    let per_minute = draw.lasting();
+    let (burst, retry_after) = (draw.from(1, 5) as u32, draw.says());
+    ProviderSpec { requests: Some(Rate { retry_after, ..Rate::bursting(per_minute, burst) }), ..fixed(draw) }
+}
+
+fn windows(draw: &mut Draw) -> ProviderSpec {
+    let per_minute = draw.lasting();
+    let window = Duration::from_secs([1, 10][draw.from(0, 1) as usize]);
+    let retry_after = draw.says();
+    ProviderSpec { requests: Some(Rate { retry_after, ..Rate::in_windows(per_minute, window) }), ..fixed(draw) }
+}
+
+fn pool(draw: &mut Draw) -> ProviderSpec {
+    let refused_share = draw.share(50, 500);
+    let faults = Faults { refused_share, retry_after: draw.retry_after, ..Faults::default() };
+    ProviderSpec { faults: Some(faults), ..fixed(draw) }
+}
+
+fn surge(draw: &mut Draw) -> ProviderSpec {
+    let period = draw.from(1_000, 10_000);
+    let usual = draw.most_per_minute() * period / 60_000;
+    let least = (usual * draw.from(20, 200) / 1_000).max(1) as u32;
+    let growth = draw.share(1_200, 2_000);
+    let surge = Surge { period: Duration::from_millis(period), growth, least, retry_after: draw.retry_after };
+    ProviderSpec { surge: Some(surge), ..fixed(draw) }
+}
+
+/// The usual contract: any of the three may be what binds.
+fn joint(draw: &mut Draw) -> ProviderSpec {
+    let usual = draw.from(100, 1_000) as u32;
+    draw.tokens = Tokens::Between(usual / 2, usual + usual / 2);
+    let most = draw.most_per_minute();
+    let requests = (most * draw.from(400, 1_500) / 1_000).max(10);
+    let tokens = (most * u64::from(usual) * draw.from(400, 1_500) / 1_000).max(u64::from(usual) * 10);
+    let retry_after = draw.says();
+    let rate = |per_minute: u64, parts: u64| {
+        let per_minute = per_minute.min(1_000_000_000) as u32;
+        Some(Rate { retry_after, ..Rate::bursting(per_minute, (u64::from(per_minute) / parts).max(1) as u32) })
+    };
+    let (requests, tokens) = (rate(requests, draw.from(10, 60)), rate(tokens, draw.from(10, 60)));
+    ProviderSpec { requests, tokens, ..fixed(draw) }
+}
+
+fn tokens(draw: &mut Draw) -> ProviderSpec {
+    let usual = draw.from(50, 500) as u32;
+    draw.tokens = Tokens::HeavyTailed { usual, most: usual * 100 };
+    let per_minute = draw.most_per_minute() * u64::from(usual) * 3 * draw.from(100, 900) / 1_000;
+    let per_minute = per_minute.clamp(u64::from(usual) * 60, 1_000_000_000) as u32;
+    let retry_after = draw.says();
+    let burst = (per_minute / draw.from(6, 60) as u32).max(1);
+    ProviderSpec { tokens: Some(Rate { retry_after, ..Rate::bursting(per_minute, burst) }), ..fixed(draw) }
+}
+
+fn outage(draw: &mut Draw) -> ProviderSpec {
+    let outage = Outage::of_errors(draw.part(20, 40), draw.part(2, 8));
+    let outage = Outage { timeouts: draw.part(0, 6), recovery: draw.part(0, 10), ..outage };
+    ProviderSpec { outages: [outage].into(), ..fixed(draw) }
+}
+
+fn faults(draw: &mut Draw) -> ProviderSpec {
+    let faults = Faults {
+        error_share: draw.share(0, 100),
+        hang_share: draw.share(0, 20),
+        cut_share: draw.share(0, 50),
+        ..Faults::default()
+    };
+    ProviderSpec { faults: Some(faults), ..fixed(draw) }
+}
