@@ -7,8 +7,8 @@
 //! | [`Vegas`] | queue instead of refusing (the vLLM shape) | while calls take no longer than alone | when they queue, or on a refusal |
 //! | [`Tide`] | any of these, and rates per minute | back to where the ceiling was, and gently past it | to what the refusal showed |
 //!
-//! Retry-After is obeyed whatever the algorithm says. How long a refusal without one stops the resource, it
-//! [may say](LimitAlgorithm::pause).
+//! A Retry-After stops the whole resource, unless the algorithm has [found out](LimitAlgorithm::pause) that it stops the refused call
+//! only.
 
 pub mod aimd;
 mod choice;
@@ -27,7 +27,7 @@ pub use aimd::Aimd;
 pub use choice::LimitChoice;
 pub use config::{AimdConfig, CooldownRule, CutRule};
 pub use fixed::Fixed;
-pub use tide::{Tide, TideConfig};
+pub use tide::{RetryAfterStops, Tide, TideConfig};
 pub use vegas::{Vegas, VegasConfig};
 
 /// What a call that ended tells about the provider.
@@ -41,6 +41,8 @@ pub struct CallReport {
     pub admitted_limit: u32,
     /// Calls of the resource that were out once it was granted, itself included.
     pub admitted_in_flight: u32,
+    /// What a refusal asked for.
+    pub retry_after: Option<Duration>,
     /// From grant to end; zero where the algorithm does not [use the time](LimitAlgorithm::uses_time).
     pub latency: Duration,
     /// Calls of the resource that are still out.
@@ -86,22 +88,24 @@ pub trait LimitAlgorithm: Send {
     /// Somebody asks for a permit while `in_flight` calls are out.
     fn on_attempt(&mut self, _now: Instant, _in_flight: u32) {}
 
+    /// The instant that [`LimitAlgorithm::next_change`] named has come, and somebody waits.
+    fn on_time(&mut self, _now: Instant) {}
+
     /// Grant number `grant` was given; `in_flight` counts it.
     fn on_grant(&mut self, _now: Instant, _grant: u64, _in_flight: u32) {}
 
     /// A call ended.
     fn on_outcome(&mut self, now: Instant, call: &CallReport);
 
-    /// How long a refusal that came without a Retry-After stops the resource: zero is not at all, `None` as long as the
-    /// settings say. Asked before [`LimitAlgorithm::on_outcome`]; the report's cooldown is that of the refusals before. A
-    /// Retry-After is obeyed without asking.
-    fn pause(&self, _now: Instant, _call: &CallReport) -> Option<Duration> {
-        None
+    /// How long a refusal stops the resource: zero is not at all, `None` as long as the settings say. Asked before
+    /// [`LimitAlgorithm::on_outcome`]; the report's cooldown is that of the refusals before. Unless an algorithm knows better: as long as
+    /// the Retry-After says, if there is one.
+    fn pause(&self, _now: Instant, call: &CallReport) -> Option<Duration> {
+        call.retry_after
     }
 
-    /// A refusal, whose [`LimitAlgorithm::on_outcome`] is next, leaves the resource stopped until `until`. `asked` is its
-    /// Retry-After, if it had one.
-    fn on_pause(&mut self, _now: Instant, _until: Instant, _asked: Option<Duration>) {}
+    /// A refusal, whose [`LimitAlgorithm::on_outcome`] is next, leaves the resource stopped until `until`.
+    fn on_pause(&mut self, _now: Instant, _until: Instant) {}
 
     /// The instant before which no call goes out, whatever the limit; `None`: they go at once. For those that space calls in
     /// time. [`LimitAlgorithm::next_change`] MUST name that instant, unless an earlier one is due. Asked of those only that

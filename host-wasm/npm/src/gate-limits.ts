@@ -51,6 +51,12 @@ export interface Vegas {
   readonly windowsUntilRelearned?: number | undefined;
 }
 
+/** What a Retry-After stops. */
+export type RetryAfterStops = "learned" | "resource" | "call";
+
+/** In the order of the core. */
+const RETRY_AFTER_STOPS: readonly RetryAfterStops[] = ["learned", "resource", "call"];
+
 /** Finds and holds the edge of what the provider bears: for callers who want all of it. The defaults are meant to be left alone. */
 export interface Tide {
   readonly name: "tide";
@@ -60,8 +66,8 @@ export interface Tide {
   readonly probeAfter?: number | undefined;
   /** The same after many tries in vain, at least `probeAfter`. Default: 240. */
   readonly probeAfterMost?: number | undefined;
-  /** For how many pauses at most a failed try is followed by no other, 1 to 1000. Default: 128. */
-  readonly pausesBetweenProbes?: number | undefined;
+  /** What a Retry-After stops: the whole resource, the refused call only, or whatever refusals show. Default: `learned`. */
+  readonly retryAfter?: RetryAfterStops | undefined;
   /** What a refusal leaves of the limit while nothing is let through, 0.01 to 0.99. Default: 0.7. */
   readonly decreaseFactor?: number | undefined;
   /** The longest pause after a refusal that asks for none, above 0 ms. Default: 2000. */
@@ -117,6 +123,12 @@ const yes: Read = (what, value) => {
   return value ? 1 : 0;
 };
 
+const stopped: Read = (what, value) => {
+  const at = RETRY_AFTER_STOPS.indexOf(value as RetryAfterStops);
+  if (at < 0) throw new RangeError(`${what} is ${shown(value)}; expected ${RETRY_AFTER_STOPS.join(", ")}`);
+  return at;
+};
+
 /** In the order of the wasm module, like all below. */
 const ADAPTIVE: readonly Setting[] = [
   ["initialLimit", "initial_limit", whole],
@@ -148,7 +160,7 @@ const ALGORITHMS: readonly (readonly [name: string, settings: readonly Setting[]
       ["initialLimit", "initial_limit", whole],
       ["probeAfter", "probe_after", whole],
       ["probeAfterMost", "probe_after_most", whole],
-      ["pausesBetweenProbes", "pauses_between_probes", whole],
+      ["retryAfter", "retry_after", stopped],
       ["decreaseFactor", "decrease_factor", anyNumber],
       ["longestPauseMs", "longest_pause", spanMs],
       ["latencyTolerance", "latency_tolerance", anyNumber],

@@ -136,7 +136,8 @@ export type LimitChoice =
       initial_limit?: number;
       probe_after?: number;
       probe_after_most?: number;
-      pauses_between_probes?: number;
+      /** What a Retry-After stops [`learned`]. */
+      retry_after?: "learned" | "resource" | "call";
       decrease_factor?: number;
       longest_pause_ms?: number;
       latency_tolerance?: number;

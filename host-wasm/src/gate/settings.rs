@@ -5,7 +5,7 @@
 //! | AIMD | initial limit, max limit, decrease factor, increase step, successes until increase, grow on evidence, cooldown, max cooldown, ramp, ramp after idle |
 //! | algorithm | which: 0 AIMD, 1 Vegas, 2 tide, 3 fixed; then its own settings |
 //! | Vegas | initial limit, alpha, beta, windows until relearned |
-//! | tide | initial limit, probe after, probe after most, pauses between probes, decrease factor, longest pause, latency tolerance |
+//! | tide | initial limit, probe after, probe after most, what a Retry-After stops, decrease factor, longest pause, latency tolerance |
 //! | fixed | limit |
 //! | budgets | for each: dimension, limit, window, burst |
 //!
@@ -14,7 +14,7 @@
 use tidegate_core::budget::{BudgetConfig, Dimension};
 use tidegate_core::error::ConfigError;
 use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
-use tidegate_core::limit::{LimitChoice, TideConfig, VegasConfig};
+use tidegate_core::limit::{LimitChoice, RetryAfterStops, TideConfig, VegasConfig};
 use tidegate_core::replay::Recorded;
 use tidegate_core::request::{AimdConfig, Domain, RequestAdmission, ResourceId};
 use tidegate_core::time::{Duration, Instant};
@@ -150,7 +150,11 @@ fn algorithm_of(numbers: &Numbers<'_>) -> LimitChoice {
                 initial_limit: from.calls(0, default.initial_limit),
                 probe_after: from.calls(1, default.probe_after),
                 probe_after_most: from.calls(2, default.probe_after_most),
-                pauses_between_probes: from.calls(3, default.pauses_between_probes),
+                retry_after: match from.calls(3, 0) {
+                    1 => RetryAfterStops::Resource,
+                    2 => RetryAfterStops::Call,
+                    _ => RetryAfterStops::Learned,
+                },
                 decrease_factor: from.number(4, default.decrease_factor),
                 longest_pause: from.span(5, default.longest_pause),
                 latency_tolerance: from.number(6, default.latency_tolerance),

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! control [--markdown]               the table: JSON, or the page's tables
-//! control --drawn COUNT [--from N]   the goodput over so many providers drawn from seeds, counted from N (0)
+//! control --drawn COUNT [--from N] [--only NAME]
+//!                                    the goodput over so many providers drawn from seeds, counted from N (0); of one contender
 //! ```
 
 use std::process::ExitCode;
@@ -20,7 +21,7 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error:#}\nusage: control [--markdown]  or  control --drawn COUNT [--from N]");
+            eprintln!("{error:#}\nusage: control [--markdown]  or  control --drawn COUNT [--from N] [--only NAME]");
             ExitCode::from(2)
         }
     }
@@ -31,8 +32,10 @@ fn run(arguments: &[&str]) -> Result<()> {
     match *arguments {
         [] => print!("{}", serde_json::to_string_pretty(&table()?)?),
         ["--markdown"] => print!("{}", table()?.markdown()),
-        ["--drawn", count] => drawn(0, number(count)?)?,
-        ["--drawn", count, "--from", from] => drawn(number(from)?, number(count)?)?,
+        ["--drawn", count] => drawn(0, number(count)?, None)?,
+        ["--drawn", count, "--only", name] => drawn(0, number(count)?, Some(name))?,
+        ["--drawn", count, "--from", from] => drawn(number(from)?, number(count)?, None)?,
+        ["--drawn", count, "--from", from, "--only", name] => drawn(number(from)?, number(count)?, Some(name))?,
         _ => bail!("these arguments make no sense"),
     }
     Ok(())
@@ -46,9 +49,11 @@ fn table() -> Result<Table> {
 type Row = (Case, Vec<(u64, u64)>);
 
 /// Prints every drawn case with each contender's goodput and refusals, and the distribution over all of them and by kind.
-fn drawn(from: u64, count: u64) -> Result<()> {
+fn drawn(from: u64, count: u64, only: Option<&str>) -> Result<()> {
     // Half of the cases beside the other half.
-    let every_other = |first: u64| (from + first..from + count).step_by(2).map(measured).collect::<Result<Vec<Row>>>();
+    let every_other = |first: u64| {
+        (from + first..from + count).step_by(2).map(|seed| measured(seed, only)).collect::<Result<Vec<Row>>>()
+    };
     let (even, odd) = thread::scope(|scope| {
         let odd = scope.spawn(|| every_other(1));
         (every_other(0), odd.join())
@@ -57,13 +62,19 @@ fn drawn(from: u64, count: u64) -> Result<()> {
     even.extend(odd);
     let mut rows = even;
     rows.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
-    let contenders: Vec<String> = Contender::all().into_iter().map(|contender| contender.name).collect();
+    let contenders: Vec<String> = contenders(only).map(|contender| contender.name).collect();
+    if contenders.is_empty() {
+        bail!("there is no such contender");
+    }
     for (case, figures) in &rows {
         print!("{}:", case.name);
         for (name, (goodput, refused)) in contenders.iter().zip(figures) {
             print!(" {name} {goodput}/{refused}");
         }
         println!();
+    }
+    if let [(case, _)] = &rows[..] {
+        println!("{:#?}", case.provider);
     }
     let all: Vec<&Row> = rows.iter().collect();
     println!(
@@ -95,11 +106,14 @@ fn drawn(from: u64, count: u64) -> Result<()> {
     Ok(())
 }
 
-fn measured(seed: u64) -> Result<Row> {
+fn contenders(only: Option<&str>) -> impl Iterator<Item = Contender> {
+    Contender::all().into_iter().filter(move |contender| only.is_none_or(|name| contender.name == name))
+}
+
+fn measured(seed: u64, only: Option<&str>) -> Result<Row> {
     let case = Case::drawn(seed);
     let oracle = Oracle::of(&case, seed)?;
-    let contenders = Contender::all();
-    let figures = contenders.iter().map(|contender| Ok(goodput(&case, contender, &oracle)?)).collect::<Result<_>>()?;
+    let figures = contenders(only).map(|contender| Ok(goodput(&case, &contender, &oracle)?)).collect::<Result<_>>()?;
     Ok((case, figures))
 }
 

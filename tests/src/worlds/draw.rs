@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tidegate_core::limit::{LimitChoice, TideConfig, VegasConfig};
+use tidegate_core::limit::{LimitChoice, RetryAfterStops, TideConfig, VegasConfig};
 use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice, Strategy};
 use tidegate_core::request::AimdConfig;
 use tidegate_core::sim::latency::{Latency, Tail};
@@ -227,7 +227,11 @@ fn algorithm(chance: &mut Chance) -> LimitChoice {
                 initial_limit,
                 probe_after,
                 probe_after_most: probe_after * chance.from(1, 16),
-                pauses_between_probes: chance.from(1, 64),
+                retry_after: *chance.one_of(&[
+                    RetryAfterStops::Learned,
+                    RetryAfterStops::Resource,
+                    RetryAfterStops::Call,
+                ]),
                 decrease_factor: 0.3 + chance.share(100, 0.6),
                 longest_pause: chance.millis(1, 4_000),
                 latency_tolerance: 1.05 + chance.share(100, 2.0),

@@ -7,10 +7,9 @@ use crate::time::Duration;
 ///
 /// # Rates
 ///
-/// Nothing has to be set for a provider that counts calls per minute. A bucket is empty whenever it refuses, and its
-/// Retry-After says when it holds the next call. So the interval between calls is the time between two such instants, divided by
-/// the calls that it let through between them. Whoever knows the rate beforehand is spared these two refusals with a
-/// [budget](crate::budget).
+/// Nothing has to be set for a provider that counts calls per minute. A bucket is empty whenever it refuses. So the interval between
+/// calls is the time between two refusals, or between the ends of their Retry-After, divided by the calls that were let through
+/// between them. Whoever knows the rate beforehand is spared these refusals with a [budget](crate::budget).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
@@ -21,8 +20,8 @@ pub struct TideConfig {
     pub probe_after: u32,
     /// The same after many tries in vain: each doubles the wait, up to this. At least `probe_after`; 240.
     pub probe_after_most: u32,
-    /// A try that failed and cost a pause is followed by no other for so many such pauses at most. 1 to 1000; 128.
-    pub pauses_between_probes: u32,
+    /// What a Retry-After stops. [`RetryAfterStops::Learned`].
+    pub retry_after: RetryAfterStops,
     /// What a refusal leaves of the limit while nothing is let through between refusals. In `0.01..=0.99`; 0.7.
     pub decrease_factor: f64,
     /// The longest pause after a refusal that asks for none. 2 s.
@@ -32,13 +31,28 @@ pub struct TideConfig {
     pub latency_tolerance: f64,
 }
 
+/// What a Retry-After stops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum RetryAfterStops {
+    /// Whatever the provider's refusals show: calls that go out before it is over are refused, or are not. The refused call itself waits
+    /// in any case.
+    #[default]
+    Learned,
+    /// The resource: nothing goes out before it is over.
+    Resource,
+    /// The refused call only.
+    Call,
+}
+
 impl Default for TideConfig {
     fn default() -> Self {
         Self {
             initial_limit: 10,
             probe_after: 16,
             probe_after_most: 240,
-            pauses_between_probes: 128,
+            retry_after: RetryAfterStops::Learned,
             decrease_factor: 0.7,
             longest_pause: Duration::from_secs(2),
             latency_tolerance: 1.3,
@@ -53,8 +67,6 @@ impl TideConfig {
         require(self.probe_after > 0, "probe_after", 0, "at least 1")?;
         let most = self.probe_after_most;
         require(most >= self.probe_after, "probe_after_most", most, "at least `probe_after`")?;
-        let pauses = self.pauses_between_probes;
-        require((1..=1_000).contains(&pauses), "pauses_between_probes", pauses, "a whole number from 1 to 1000")?;
         let factor = self.decrease_factor;
         require((0.01..=0.99).contains(&factor), "decrease_factor", factor, "a number from 0.01 to 0.99")?;
         require(!self.longest_pause.is_zero(), "longest_pause", self.longest_pause, "longer than zero")?;

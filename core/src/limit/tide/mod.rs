@@ -1,4 +1,4 @@
-//! A limit that remembers where the ceiling was, and what a refusal showed.
+//! A limit that finds what a provider bears from its refusals: how many calls at once, how many a minute, or neither.
 //!
 //! [`Aimd`](super::Aimd) reads a refusal as a collapse: it stops, cuts by a quarter, and climbs for hundreds of calls. Here it
 //! is news: with `n` calls out, one too many was refused, so `n - 1` are borne.
@@ -9,7 +9,7 @@
 //!         │   Climb    │────────┤  limit = min(n - 1, limit - 2^k)             │
 //!         └────────────┘        │  k: refusals before with nothing let through │
 //!               ▲               └──────────────────────────────────────────────┘
-//!      answered │                                      ▲     │
+//!  let through  │                                      ▲     │
 //!         ┌─────┴──────┐            refused            │     ▼
 //!         │   Probe    │───────────────────────────────┤  ┌──────────┐
 //!         │  limit + 1 │◀──────────────────────────────┼──│   Hold   │
@@ -22,35 +22,38 @@
 //! - **Hold** stays at what is known to be borne: this is where the time is spent, at the ceiling and not below it, which
 //!   CUBIC (Ha, Rhee and Xu, 2008) and BBR (Cardwell et al., 2016) do with the window and the rate that they remember.
 //! - **Probe** tries one call more. It waits for `probe_after x 2^failures` successes, up to `probe_after_most` (and up to 32
-//!   for each call of the limit, so that a narrow one is not stuck for long), so that a probe in vain is one call in 240. A
-//!   probe that cost a pause is also followed by none for 8 such pauses, then 16, up to 128; for fewer where the highest ceiling
-//!   remembered is far above, and at once for 32 after a return there.
-//! - A probe that passes begins a climb. What ends it tells how soon to look again: at once after a leap of four slots or
-//!   more, half as long as before after less.
+//!   for each call of the limit, so that a narrow one is not stuck for long), so that a probe in vain is one call in 240. One that
+//!   passes begins a climb.
 //!
-//! **Sustained refusal.** Until a call granted after a cut has been out for three times a refusal's way, or was answered,
-//! each refusal cuts twice as much as the one before, up to `decrease_factor`. A refusal of a call that was out at the last
-//! cut (the rest of its cascade) cuts nothing. At a limit of 1 a refusal pauses for a quarter of a call's time, doubled each
-//! time, up to `longest_pause`. Above it a refusal that asks for no pause causes none: nothing goes out anyway before the calls
-//! in flight have come down to the limit.
+//! A call counts as let through when it is answered, or has been out for three times as long as refusals take (`watch`).
+//!
+//! A refusal may mean four things, and each has its part:
+//!
+//! | it means | how it is told | what follows | part |
+//! | --- | --- | --- | --- |
+//! | too many at once | the same number is refused again | the limit is cut | here |
+//! | too soon | the same number is let through a little later | the limit stays, and calls are spaced | `same_load`, `pace` |
+//! | neither: a share of all calls | calls are refused that are out alone | the limit grows on | `share` |
+//! | closed for now | four in a row, and nothing let through | a wait, then the limit is what it was | here |
+//!
+//! **Sustained refusal.** Until a call granted after a cut is let through, each refusal cuts twice as much as the one before, up to
+//! `decrease_factor`. A refusal of a call that was out at the last cut (the rest of its cascade) cuts nothing. After four, the provider
+//! lets nothing through at all, which is not for a want of slots: calls are tried one by one, each after a quarter of the time since the
+//! first refusal, up to `longest_pause`. At a limit of 1 the first refusals pause for a quarter of a call's time, doubled each time.
+//!
+//! **Retry-After.** Whether it stops the resource or only the refused call is found out (`scope`), or [set](TideConfig::retry_after).
 //!
 //! **After a pause** the calls in flight are let up step by step, 1, 2, 4, ..., one step each time that a refusal would have
-//! come back by, so that a ceiling that fell meanwhile costs one or two refusals and not a burst. A ceiling that falls again
-//! and again, and asks for a pause each time, is kept at a distance. One that moves steadily, down or up, is followed without
-//! trying.
-//!
-//! **Rates.** A provider that counts calls per minute refuses at whatever concurrency. Two of its refusals tell the
-//! [interval](TideConfig#rates) between calls, and grants are spaced by it ([`opens_at`](LimitAlgorithm::opens_at)).
+//! come back by, so that a ceiling that fell meanwhile costs one or two refusals and not a burst (`restart`).
 //!
 //! **Queues.** Where nothing has been refused for long, mean latencies of batches of calls are compared with those of calls
-//! that did not queue, and the limit is held where they are up to `latency_tolerance` times as long.
+//! that did not queue, and the limit is held where they are up to `latency_tolerance` times as long (`queueing`).
 //!
 //! It knows nothing but grants, ends of calls, and time. So it cannot
 //!
-//! - tell a ceiling that rose without trying: under a Retry-After of 500 ms each try costs half a second of everything;
-//! - pace a rate whose refusals carry no Retry-After (its limit settles where the rate is borne on the average);
+//! - tell a ceiling that rose without trying;
 //! - see an outage: 5xx and timeouts change nothing;
-//! - keep refusals below one in a hundred where fewer than two hundred calls are made: it has to find out first;
+//! - keep refusals below one in a hundred where fewer than a few hundred calls are made: it has to find out first;
 //! - tell the knee itself from a little past it: where throughput falls past the knee, some of it is lost.
 //!
 //! How it does beside the others, provider by provider, is in `docs/control.md`.
@@ -59,43 +62,47 @@ mod config;
 mod pace;
 mod queueing;
 mod restart;
+mod same_load;
+mod scope;
+mod share;
 #[cfg(test)]
 mod tests;
-mod trend;
+mod watch;
 
 use self::pace::{Pace, Refusal};
 use self::queueing::{Queueing, Sight};
 use self::restart::Restart;
-use self::trend::Trend;
+use self::same_load::SameLoad;
+use self::scope::{Scope, Stops};
+use self::share::Share;
+use self::watch::{Watch, Watched};
 use super::{CallReport, LimitAlgorithm, LimitState, scaled_down};
 use crate::call::Outcome;
 use crate::error::ConfigError;
 use crate::time::{Duration, Instant};
 
-pub use config::TideConfig;
+pub use config::{RetryAfterStops, TideConfig};
 
 /// Successes since the last refusal, in longest waits for a probe, after which latency counts again.
 const WAITS_OF_TRUST: u32 = 8;
 
 /// Successes to wait for before a probe, at most, for each call of the limit.
 const TRIPS: u32 = 32;
-/// Pauses between two probes, times `limit / (highest - limit)`; and the fewest.
-const NEAR: u64 = 16;
-const FEWEST_PAUSES: u64 = 4;
-/// Probes in vain that a return to the highest ceiling counts for.
-const BACK: u32 = 2;
-/// What part of the way to the present one the highest ceiling comes down with each refusal.
-const FORGETTING: u32 = 16;
 /// What part of the limit is given up to measure what calls take alone.
 const DRAIN: u32 = 5;
 /// Nanoseconds below which calls are not held apart.
 const SPACE: f64 = 1e6;
 /// Slots by which a climb must have risen to count as a change and not as one more step.
 const LEAP: u32 = 4;
-/// Pauses within which a ceiling that falls again counts as falling.
-const FALLING: u64 = 8;
-/// How many times a refusal's way a call must have been out to count as let through.
-const SURVIVAL: f64 = 3.0;
+/// Refusals in a row, with nothing let through between them, that are for no want of slots.
+const CLOSED: u32 = 4;
+/// What part of the time since the first of them is waited before the next call: with a quarter, ten seconds take 25 calls.
+const CLOSED_PART: u64 = 4;
+/// How long a trial is waited for at first, in times that a refusal takes; and at most, in nanoseconds.
+const FIRST_TRIAL: f64 = 4.0;
+const LAST_TRIAL: f64 = 4e9;
+/// Trials at the same load in a row that have to pass for a rate to be believed.
+const PASSES: u32 = 2;
 
 /// What the limit does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,13 +113,6 @@ enum Phase {
     Hold,
     /// Has one more than `floor`, which is known to be borne.
     Probe { floor: u32 },
-}
-
-/// The pause that a refusal leaves behind.
-#[derive(Clone, Copy, Debug)]
-struct Pause {
-    until: Instant,
-    asked: Option<Duration>,
 }
 
 /// See the [module documentation](self).
@@ -131,30 +131,26 @@ pub struct Tide {
     peak: u32,
     /// Refusals that were news, since the last call granted after a cut was answered.
     streak: u32,
-    /// The highest ceiling, as far as it is remembered.
-    highest: u32,
-    trend: Trend,
-    /// When the first call after the last cut went out.
-    first_news: Option<Instant>,
+    /// The limit at the first of them, and when it was.
+    unrefused_limit: u32,
+    refused_since: Instant,
     /// Probes in vain in a row.
     failures: u32,
     successes: u32,
-    /// No probe before this.
-    quiet_until: Instant,
-    /// Falls of the ceiling close to each other, and until when another one counts as close.
-    falls: u32,
-    falling_until: Instant,
     /// What was refused first.
     first_ceiling: u32,
-    /// What is known of the refusal that is told next.
-    pause: Option<Pause>,
+    /// The end of the pause that the refusal leaves behind that is told next.
+    paused_until: Option<Instant>,
     restart: Option<Restart>,
     /// In a climb, no call before this.
     spaced_until: Instant,
-    /// How long calls and refusals take, in nanoseconds; 0 while it is unknown.
+    /// How long calls take, in nanoseconds; 0 while it is unknown.
     latency: f64,
-    refusal: f64,
+    watch: Watch,
     pace: Pace,
+    scope: Scope,
+    same_load: SameLoad,
+    share: Share,
     queueing: Queueing,
     /// Successes since the last refusal; starts as if it were long ago.
     unrefused: u32,
@@ -180,21 +176,20 @@ impl Tide {
             granted: 0,
             peak: 0,
             streak: 0,
-            highest: 0,
-            trend: Trend::default(),
-            first_news: None,
+            unrefused_limit: 1,
+            refused_since: Instant::ZERO,
             failures: 0,
             successes: 0,
-            quiet_until: Instant::ZERO,
-            falls: 0,
-            falling_until: Instant::ZERO,
             first_ceiling: 0,
-            pause: None,
+            paused_until: None,
             restart: None,
             spaced_until: Instant::ZERO,
             latency: 0.0,
-            refusal: 0.0,
+            watch: Watch::default(),
             pace: Pace::default(),
+            scope: Scope::default(),
+            same_load: SameLoad::default(),
+            share: Share::default(),
             queueing: Queueing::default(),
             unrefused: u32::MAX,
             is_queueing: false,
@@ -212,15 +207,58 @@ impl Tide {
 
     /// Successes to wait for before the next probe.
     fn patience(&self) -> u32 {
-        let doubled = u64::from(self.config.probe_after.min(self.limit.saturating_mul(8))) << self.failures.min(32);
+        let doubled = u64::from(self.config.probe_after.min(self.limit.saturating_mul(4))) << self.failures.min(32);
         let most = self.config.probe_after_most.min(self.limit.saturating_mul(TRIPS)).max(self.config.probe_after);
         doubled.min(u64::from(most)) as u32
+    }
+
+    /// Whether a refusal says nothing of the limit.
+    fn is_usual(&self) -> bool {
+        !self.pace.is_known() && self.share.is_usual()
+    }
+
+    /// What a refusal stops.
+    fn stops(&self, now: Instant, call: &CallReport) -> Stops {
+        let Some(asked) = call.retry_after else { return Stops::Call };
+        match self.config.retry_after {
+            RetryAfterStops::Learned => self.scope.of(now, call, asked, self.pace.is_long(asked)),
+            RetryAfterStops::Resource => Stops::Resource(asked),
+            RetryAfterStops::Call => Stops::Call,
+        }
+    }
+
+    /// How long a refusal stops everything whose Retry-After does not: not at all while there is something to cut.
+    fn own_pause(&self, now: Instant, call: &CallReport) -> Duration {
+        if call.grant < self.known || self.is_usual() {
+            return Duration::ZERO;
+        }
+        let nanos = if self.streak >= CLOSED {
+            ((now - self.refused_since).as_nanos() / CLOSED_PART).max(self.first_trial().as_nanos())
+        } else if self.limit > 1 {
+            0
+        } else {
+            let base = if self.latency > 0.0 { self.latency / 4.0 } else { 5e7 };
+            (base * f64::from(1_u32 << self.streak.saturating_sub(1).min(16))) as u64
+        };
+        Duration::from_nanos(nanos).min(self.config.longest_pause)
+    }
+
+    /// How long a trial at the same load is waited for at first.
+    fn first_trial(&self) -> Duration {
+        Duration::from_nanos((FIRST_TRIAL * self.watch.refusal()).max(1e6) as u64)
+    }
+
+    /// How long one is worth waiting for: until a call ends, there is nothing else to be done.
+    fn last_trial(&self) -> Duration {
+        let longest = if self.latency > 0.0 { self.latency.min(LAST_TRIAL) } else { LAST_TRIAL };
+        Duration::from_nanos(longest as u64)
     }
 
     fn tick(&self) -> Duration {
         // Twice a refusal's way, but never so long that the climb is felt.
         let longest = self.latency / 8.0;
-        let tick = if self.refusal > 0.0 { (2.0 * self.refusal).min(longest) } else { longest };
+        let refusal = self.watch.refusal();
+        let tick = if refusal > 0.0 { (2.0 * refusal).min(longest) } else { longest };
         Duration::from_nanos(tick.clamp(1e6, 1e9) as u64)
     }
 
@@ -236,34 +274,30 @@ impl Tide {
 
     fn on_success(&mut self, now: Instant, call: &CallReport) {
         follow(&mut self.latency, call.latency);
-        self.pace.on_success(call.grant, call.admitted_in_flight, self.latency);
+        self.scope.on_success(call.grant, sent_at(now, call));
+        if let Some(watched) = self.watch.on_success(call.grant) {
+            self.on_let_through(&watched);
+        }
         if call.grant >= self.known {
-            self.streak = 0;
-            if now >= self.quiet_until {
-                self.unrefused = self.unrefused.saturating_add(1);
-            }
+            self.reopen();
+            self.unrefused = self.unrefused.saturating_add(1);
         }
         if self.is_queueing {
-            return;
-        }
-        if self.phase == Phase::Hold
-            && let Some(followed) = self.trend.follow(now, self.limit)
-        {
-            self.successes = if followed == self.limit { self.successes } else { 0 };
-            self.limit = followed.min(self.max);
             return;
         }
         let is_of_phase = call.grant >= self.since;
         match self.phase {
             // As TCP in slow start: to twice what was made use of.
             Phase::Climb { .. } => {
-                if is_of_phase && self.limit < self.peak.saturating_mul(2) {
+                if self.share.is_known() && !self.share.is_far(self.limit) {
+                    self.enter(Phase::Hold);
+                } else if is_of_phase && self.limit < self.peak.saturating_mul(2) {
                     self.limit = self.limit.saturating_add(1).min(self.max);
                 }
             }
             Phase::Hold => {
                 self.successes = self.successes.saturating_add(1);
-                let is_due = self.successes >= self.patience() && now >= self.quiet_until;
+                let is_due = self.successes >= self.patience();
                 if is_due && call.admitted_in_flight >= self.limit && self.limit < self.max {
                     let floor = self.limit;
                     self.limit += 1;
@@ -276,6 +310,31 @@ impl Tide {
                 }
             }
         }
+    }
+
+    /// A call that is out has not been refused.
+    fn on_let_through(&mut self, call: &Watched) {
+        self.pace.on_let_through(call.grant, call.at_once);
+        if call.grant >= self.known {
+            self.reopen();
+        }
+        if let Phase::Probe { floor } = self.phase
+            && call.grant >= self.since
+            && call.at_once > floor
+        {
+            self.enter(Phase::Climb { from: floor });
+        }
+        if self.pace.is_known() && call.at_once >= self.limit {
+            self.limit = self.limit.saturating_add(1).min(self.max);
+        }
+    }
+
+    /// A call granted after the last cut is let through.
+    fn reopen(&mut self) {
+        if self.streak >= CLOSED {
+            self.limit = self.limit.max(self.unrefused_limit).min(self.max);
+        }
+        self.streak = 0;
     }
 
     /// Obeys a batch of latencies.
@@ -314,89 +373,117 @@ impl Tide {
         }
     }
 
-    /// Pauses between two probes, at most: the fewer, the farther the limit is below what was once borne, for the more is to
-    /// be had.
-    fn most_pauses(&self) -> u64 {
-        let most = u64::from(self.config.pauses_between_probes);
-        let room = u64::from(self.highest.saturating_sub(self.limit));
-        (NEAR * u64::from(self.limit)).checked_div(room).map_or(most, |near| near.clamp(FEWEST_PAUSES.min(most), most))
-    }
-
     fn on_refused(&mut self, now: Instant, call: &CallReport) {
-        follow(&mut self.refusal, call.latency);
+        self.share.on_refused(call.grant, call.admitted_in_flight);
+        self.watch.on_refused(call.grant, call.latency);
         self.unrefused = 0;
         self.is_queueing = false;
         self.queueing.forget_batch();
-        let pause = self.pause.take();
-        if let Some(Pause { until, .. }) = pause {
-            self.restart = Some(Restart { end: until, out: call.in_flight, tick: self.tick() });
+        let stops = self.stops(now, call);
+        if let Some(end) = self.paused_until.take() {
+            self.restart = Some(Restart { end, out: call.in_flight, tick: self.tick() });
         }
-        let by_pace = match pause {
-            Some(Pause { asked: Some(asked), .. }) => {
-                let sent = Instant::from_nanos(now.as_nanos().saturating_sub(call.latency.as_nanos()));
-                let at_once = call.admitted_in_flight;
-                self.pace.on_refused(&Refusal { grant: call.grant, sent, asked, at_once })
-            }
-            _ => false,
+        // One that stops the refused call only says nothing about when the next may go.
+        let is_said = |asked: &Duration| match stops {
+            Stops::Call => false,
+            Stops::Unknown => !self.pace.is_known() || !self.pace.is_long(*asked),
+            Stops::Resource(_) => true,
         };
-        if by_pace {
+        let asked = call.retry_after.filter(is_said).unwrap_or_default();
+        let said = call.retry_after.unwrap_or_default();
+        let refusal =
+            Refusal { grant: call.grant, sent: sent_at(now, call), asked, said, at_once: call.admitted_in_flight };
+        let is_by_pace = self.pace.on_refused(&refusal);
+        if let Some(share) = self.pace.take_refused_share() {
+            self.share.learn(share);
+        }
+        if let Some(asked) = call.retry_after {
+            let first = now + self.own_pause(now, call);
+            self.scope.on_refused(now, call, asked, stops, first);
+        }
+        if is_by_pace {
             // So what was cut before was not the limit's fault.
             self.limit = self.limit.max(self.pace.level()).min(self.max);
             self.known = self.granted;
+            self.same_load.forget();
+        } else if self.is_usual() {
+            self.streak = 0;
+            self.same_load.forget();
+            if self.phase == Phase::Hold && self.share.is_far(self.limit) {
+                self.enter(Phase::Climb { from: self.limit });
+            }
+        } else if self.same_load.on_refused(now, &refusal, self.last_trial()) {
+            self.known = self.granted;
         } else if call.grant >= self.known {
-            self.cut(now, call, pause);
+            self.on_too_many(now, call);
+            if !self.pace.is_known() {
+                let is_lower = self.limit + 1 < call.admitted_in_flight;
+                self.same_load.on_cut(now, &refusal, is_lower, self.first_trial());
+            }
         }
     }
 
-    fn cut(&mut self, now: Instant, call: &CallReport, pause: Option<Pause>) {
-        let ceiling = call.admitted_in_flight.saturating_sub(1).clamp(1, self.limit);
-        // One less, then two, four, eight while nothing is let through.
-        let less = self.limit.saturating_sub(1 << self.streak.min(31));
-        let least = scaled_down(self.limit, self.config.decrease_factor);
-        self.limit = ceiling.min(less.max(least)).max(1);
-        let is_back = self.remember();
-        self.first_news = None;
-        self.streak = self.streak.saturating_add(1);
+    /// A refusal that is news: so many are too many, as far as is known.
+    fn on_too_many(&mut self, now: Instant, call: &CallReport) {
+        self.watch.start_over();
         self.known = self.granted;
+        if self.streak < CLOSED {
+            self.cut(call);
+        }
+        if self.streak == 0 {
+            self.unrefused_limit = self.limit;
+            self.refused_since = now;
+        }
+        self.streak = self.streak.saturating_add(1);
+    }
+
+    fn cut(&mut self, call: &CallReport) {
+        let limit = self.limit;
+        let ceiling = if self.share.is_known() {
+            // Any of those that are refused at any load may have been the one that was heard of.
+            self.share.on_cut(limit);
+            limit.saturating_sub((limit / 4).max(1))
+        } else {
+            call.admitted_in_flight.saturating_sub(1).clamp(1, limit)
+        };
+        // One less, then two, four, eight while nothing is let through.
+        let less = limit.saturating_sub(1 << self.streak.min(31));
+        let least = scaled_down(limit, self.config.decrease_factor);
+        self.limit = ceiling.min(less.max(least)).max(1);
         if self.first_ceiling == 0 {
             self.first_ceiling = call.admitted_limit;
         }
         self.failures = match self.phase {
             Phase::Probe { .. } => self.failures + 1,
             // Much has changed: look again soon. Or a little: somewhat sooner than before.
-            Phase::Climb { from } if self.limit >= from.saturating_add(LEAP) => BACK * u32::from(is_back),
-            Phase::Hold if self.streak > 1 => self.failures.min(1),
+            Phase::Climb { from } if self.limit >= from.saturating_add(LEAP) => 0,
+            Phase::Hold if self.streak > 0 => self.failures.min(1),
             Phase::Climb { .. } | Phase::Hold => self.failures.saturating_sub(1),
         };
-        if let Some(Pause { until, .. }) = pause {
-            self.trend.on_ceiling(now, ceiling);
-            if self.phase == Phase::Hold {
-                self.fall(now, ceiling);
-            }
-            let pauses = (8_u64 << self.failures.min(16)).min(self.most_pauses());
-            let pause = (until - now).as_nanos();
-            self.quiet_until = until + Duration::from_nanos(pause.saturating_mul(pauses));
-            self.falling_until = until + Duration::from_nanos(pause.saturating_mul(FALLING));
-        }
         self.enter(Phase::Hold);
     }
 
-    /// Remembers the highest ceiling, and forgets some of it; answers whether the limit is back there.
-    fn remember(&mut self) -> bool {
-        let (limit, before) = (self.limit, self.highest);
-        self.highest = limit.max(before - before.saturating_sub(limit) / FORGETTING);
-        (limit - limit / 4..=limit.saturating_add(limit / 8)).contains(&before)
+    /// A call was let through at the load that was refused: it was too soon, and not too many.
+    fn on_same_load(&mut self, now: Instant, at_once: u32, refused: Instant) {
+        self.reopen();
+        self.known = self.granted;
+        self.limit = self.limit.max(at_once.saturating_add(1)).min(self.max);
+        if self.same_load.passes() >= PASSES {
+            self.pace.adopt(now, now - refused);
+        }
+        self.enter(Phase::Climb { from: self.limit });
     }
 
-    /// A ceiling that keeps falling costs a pause for each slot: stay the farther below it, the sooner it falls again.
-    fn fall(&mut self, now: Instant, ceiling: u32) {
-        self.falls = if now < self.falling_until { (self.falls + 1).min(4) } else { self.falls.saturating_sub(1) };
-        let margin = ((1 << self.falls) - 1).min(ceiling / 8);
-        self.limit = self.limit.min(ceiling - margin).max(1);
-    }
-
-    /// Forgets a restart that no longer holds anything up.
+    /// Does what time alone has brought.
     fn settle(&mut self, now: Instant) {
+        self.scope.settle(now);
+        if let Some((at_once, refused)) = self.same_load.take(now) {
+            self.on_same_load(now, at_once, refused);
+        }
+        if let Some(watched) = self.watch.take(now) {
+            self.on_let_through(&watched);
+        }
+        // It no longer holds anything up.
         if self.restart.is_some_and(|restart| now >= restart.end && restart.allowed(now) >= self.limit) {
             self.restart = None;
         }
@@ -406,40 +493,46 @@ impl Tide {
 impl LimitAlgorithm for Tide {
     fn limit(&self, now: Instant) -> u32 {
         let allowed = self.restart.map_or(u32::MAX, |restart| restart.allowed(now));
-        self.limit.min(self.max).min(allowed)
+        self.limit.max(self.same_load.allowed(now)).min(self.max).min(allowed).min(self.scope.allowed(now))
     }
 
     fn next_change(&self, now: Instant) -> Option<Instant> {
         let restart = self.restart.filter(|restart| restart.allowed(now) < self.limit.min(self.max));
         let step = restart.map(|restart| restart.next_step(now));
         let opens = self.opens_at(now);
-        [step, opens].into_iter().flatten().min()
+        let passes = [self.watch.passes_at(), self.same_load.next_change()].map(|at| at.filter(|at| *at > now));
+        [step, opens, self.scope.ends_at(now)].into_iter().chain(passes).flatten().min()
     }
 
     fn opens_at(&self, now: Instant) -> Option<Instant> {
         let climb = matches!(self.phase, Phase::Climb { .. }).then_some(self.spaced_until);
-        self.pace.opens_at().max(climb).filter(|at| *at > now)
+        let trials = self.scope.opens_at(now).max(self.same_load.opens_at());
+        self.pace.opens_at().max(climb).max(trials).filter(|at| *at > now)
     }
 
     fn on_attempt(&mut self, now: Instant, _in_flight: u32) {
         self.settle(now);
     }
 
+    fn on_time(&mut self, now: Instant) {
+        self.settle(now);
+    }
+
     fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
         self.peak = self.peak.max(in_flight);
-        self.pace.on_grant(now);
+        self.pace.on_grant(now, self.latency);
+        let passes = now + self.watch.way().unwrap_or_default();
+        self.scope.on_grant(grant, passes);
+        self.same_load.on_grant(now, grant, in_flight, passes);
+        self.share.on_grant(in_flight);
+        self.watch.on_grant(now, grant, in_flight);
         self.spaced_until = now + self.space();
         self.queueing.on_grant(grant, self.limit);
-        self.first_news.get_or_insert(now);
         self.granted = grant + 1;
     }
 
     fn on_outcome(&mut self, now: Instant, call: &CallReport) {
         self.settle(now);
-        let survived = Duration::from_nanos((SURVIVAL * self.refusal) as u64);
-        if self.refusal > 0.0 && self.first_news.is_some_and(|first| now > first + survived) {
-            self.streak = 0;
-        }
         match call.outcome {
             Outcome::Success => self.on_success(now, call),
             Outcome::RateLimited => self.on_refused(now, call),
@@ -456,19 +549,16 @@ impl LimitAlgorithm for Tide {
         }
     }
 
-    /// None while there is something to cut; then a quarter of a call's time, doubled each time.
-    fn pause(&self, _now: Instant, call: &CallReport) -> Option<Duration> {
-        if call.grant < self.known || self.limit > 1 {
-            return Some(Duration::ZERO);
-        }
-        let doublings = self.streak.saturating_sub(1).min(16);
-        let base = if self.latency > 0.0 { self.latency / 4.0 } else { 5e7 };
-        let pause = base * f64::from(1_u32 << doublings);
-        Some(Duration::from_nanos(pause as u64).min(self.config.longest_pause))
+    fn pause(&self, now: Instant, call: &CallReport) -> Option<Duration> {
+        Some(match self.stops(now, call) {
+            Stops::Resource(pause) => pause,
+            Stops::Call => self.own_pause(now, call),
+            Stops::Unknown => Duration::ZERO,
+        })
     }
 
-    fn on_pause(&mut self, _now: Instant, until: Instant, asked: Option<Duration>) {
-        self.pause = Some(Pause { until, asked });
+    fn on_pause(&mut self, _now: Instant, until: Instant) {
+        self.paused_until = Some(until);
     }
 
     fn set_max(&mut self, _now: Instant, max: u32, _lifts: bool) {
@@ -479,6 +569,11 @@ impl LimitAlgorithm for Tide {
     fn state(&self, _now: Instant) -> LimitState {
         LimitState { ramp: None, rate_limit_ceiling: self.first_ceiling, success_streak: self.successes }
     }
+}
+
+/// When a call that ends at `now` went out.
+fn sent_at(now: Instant, call: &CallReport) -> Instant {
+    Instant::from_nanos(now.as_nanos().saturating_sub(call.latency.as_nanos()))
 }
 
 /// Moves a mean an eighth of the way towards what was seen.

@@ -11,9 +11,12 @@
 //! Two refusals tell the rate to the nanosecond, if the Retry-After is that exact. The figure is believed if it cannot be a
 //! want of slots (as many calls at once were let through shortly before, or the call was alone), if the pause asked for is
 //! about the time of one call, and if the pauses differ, for a provider without slots asks for the same one each time. Where
-//! they are equal or in whole seconds, two figures in a row have to agree. From then on every refusal at the pace adds to a
-//! mean over all that flowed in since, so that calls which cost differently (tokens) come out right; after such a one some
-//! calls' time is let pass, as a reserve for dear calls. A rate that changed shows in eight calls that do not fit.
+//! they are equal or in whole seconds, two figures in a row have to agree. Without a Retry-After (or with one that stops nothing)
+//! `ready` is when the refused call went out, and the figure is believed once calls were let through a little later at the load that
+//! was refused ([`Pace::adopt`]). From then on every refusal at the pace adds to a mean over all that flowed in since, so that calls
+//! which cost differently (tokens) come out right; after such a one some calls' time is let pass, as a reserve for dear calls. A rate
+//! that changed shows in eight calls that do not fit. Two refusals in a row of more calls at once than were let through before are the
+//! limit's, and the pace is forgotten.
 //!
 //! Too slow a pace is never refused. So it is quickened, seldom where calls go out singly: by a sixteenth after so many
 //! successes, then an eighth, then a quarter each time, until the next refusal. Where the bucket was full in between, the
@@ -32,6 +35,10 @@ const LATE: u64 = 4;
 /// Successes after which a pace is quickened; each failure doubles it, so many times at most.
 const PATIENCE: u32 = 32;
 const DOUBLINGS: u32 = 5;
+/// How many calls tell what was let through lately.
+const LATELY: u64 = 64;
+/// A pause that is longer than so many calls are apart says little of when the next may go.
+const LONG: u64 = 4;
 /// The fewest calls that tell that a rate changed.
 const FEWEST: u64 = 8;
 /// Figures that are no further apart than one part in so many are the same.
@@ -46,18 +53,24 @@ const RESERVE: (u64, u64) = (4, 8);
 const SHARES: (u64, u64) = (16, 4);
 /// How often in a row a pace was slowed down that is given up, by how much in all, and from what part on it counts as slower.
 const SLOWINGS: (u32, u64, u64) = (4, 4, 16);
+/// Refusals in a row that a pace is not to blame for, after which it is forgotten.
+const FOREIGN: u32 = 2;
+/// Refusals at a pace that was slowed down by half, with so few calls between two of them, that it is given up for.
+const IN_VAIN: (u32, u64) = (8, 16);
 /// Refusals that teach nothing after a pace was given up, doubled each time, so many times at most.
 const DEAF: (u32, u32) = (32, 10);
 
-/// A refusal with a Retry-After.
+/// A refusal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal {
     /// The number of the call's grant.
     pub(super) grant: u64,
     /// When it went out.
     pub(super) sent: Instant,
-    /// Its Retry-After.
+    /// Its Retry-After; zero for none.
     pub(super) asked: Duration,
+    /// The same, also where it stops the refused call only.
+    pub(super) said: Duration,
     /// Calls that were out with it, itself included.
     pub(super) at_once: u32,
 }
@@ -119,6 +132,19 @@ pub(super) struct Pace {
     /// Refusals that teach nothing, and how often a pace was given up.
     deaf: u32,
     given_up: u32,
+    /// Refusals in a row that the pace was not to blame for.
+    foreign: u32,
+    /// The interval that the pace began with, and how often it was refused since, after how many calls in all.
+    first: u64,
+    corrections: u32,
+    calls: u64,
+    /// What was let through lately, whatever held it up.
+    reached: Flow,
+    /// Whether the pace is a guess: one call that was let through after a wait.
+    is_guess: bool,
+    granted: Instant,
+    /// What share of the calls was refused at a pace that was given up just now.
+    refused_share: Option<f64>,
 }
 
 impl Pace {
@@ -127,12 +153,34 @@ impl Pace {
         self.interval.map(|_| self.next)
     }
 
+    /// Whether there is a pace.
+    pub(super) fn is_known(&self) -> bool {
+        self.interval.is_some()
+    }
+
+    /// Whether a pause is much longer than calls are apart.
+    pub(super) fn is_long(&self, asked: Duration) -> bool {
+        self.interval.is_none_or(|interval| asked.as_nanos() > interval.saturating_mul(LONG))
+    }
+
+    /// What share of the calls was refused at a pace that was given up, once for each.
+    pub(super) fn take_refused_share(&mut self) -> Option<f64> {
+        self.refused_share.take()
+    }
+
     /// The most calls at once that were let through lately.
     pub(super) fn level(&self) -> u32 {
         self.level.max(self.level_before)
     }
 
-    pub(super) fn on_grant(&mut self, now: Instant) {
+    /// A call goes out; `latency` is what calls take, in nanoseconds.
+    pub(super) fn on_grant(&mut self, now: Instant, latency: f64) {
+        self.reached.nanos += (now - self.granted).as_nanos();
+        self.reached.calls += 1;
+        self.granted = now;
+        if self.reached.calls >= LATELY {
+            self.reached = Flow { nanos: self.reached.nanos / 2, calls: self.reached.calls / 2 };
+        }
         let Some(interval) = self.interval else { return };
         let late = now - self.next;
         let is_unbound = late > Duration::from_nanos(interval / LATE);
@@ -142,27 +190,59 @@ impl Pace {
         self.next = from + Duration::from_nanos(interval);
         if self.unbound >= UNBOUND {
             self.interval = None;
+        } else if !is_unbound {
+            self.successes = self.successes.saturating_add(1);
+            if self.successes >= self.patience(interval, latency) {
+                self.successes /= 2;
+                self.slower = Some(interval);
+                self.interval = Some((interval - interval / self.share.max(1)).max(1));
+                self.share = (self.share / 2).max(SHARES.1);
+            }
         }
     }
 
-    /// A call was answered; `latency` is what calls take, in nanoseconds.
-    pub(super) fn on_success(&mut self, grant: u64, at_once: u32, latency: f64) {
+    /// A call was let through, so long after one was refused at the same load.
+    pub(super) fn adopt(&mut self, now: Instant, waited: Duration) {
+        if self.interval.is_some() || self.mark.is_none() || self.deaf > 0 {
+            return;
+        }
+        let waited = waited.as_nanos().max(1);
+        let interval = if self.last > 0 { self.last.min(waited) } else { waited };
+        let reached = self.reached.interval();
+        let interval = if reached > 0 { interval.min(reached) } else { interval };
+        self.begin(Flow { nanos: interval, calls: 1 }, now + Duration::from_nanos(interval));
+        self.is_guess = true;
+    }
+
+    fn begin(&mut self, known: Flow, next: Instant) {
+        self.interval = Some(known.interval());
+        self.known = known;
+        self.is_guess = false;
+        self.next = next;
+        self.failures = 0;
+        self.reserve = 0;
+        self.slowings = 0;
+        self.foreign = 0;
+        self.first = known.interval();
+        self.corrections = 0;
+        self.calls = 0;
+        self.start_over();
+    }
+
+    /// A call was let through, whether it has been answered or not.
+    pub(super) fn on_let_through(&mut self, grant: u64, at_once: u32) {
         if self.mark.is_none_or(|mark| grant > mark.grant) {
             self.level = self.level.max(at_once);
-        }
-        let Some(interval) = self.interval else { return };
-        self.successes = self.successes.saturating_add(1);
-        if self.successes >= self.patience(interval, latency) {
-            self.successes /= 2;
-            self.slower = Some(interval);
-            self.interval = Some((interval - interval / self.share.max(1)).max(1));
-            self.share = (self.share / 2).max(SHARES.1);
         }
     }
 
     /// Successes before the pace is quickened. The longer a call's interval beside its latency, the fewer calls there are,
     /// and the greater a part of them a refusal is. Where they cost differently, the figure is the less sure.
     fn patience(&self, interval: u64, latency: f64) -> u32 {
+        // What was learned from a few calls may be far too slow.
+        if self.known.calls < FEWEST {
+            return (PATIENCE / 2) << self.failures.min(DOUBLINGS);
+        }
         let patience = PATIENCE << self.failures.min(DOUBLINGS);
         if self.reserve > 0 {
             return patience;
@@ -171,8 +251,9 @@ impl Pace {
         (f64::from(patience) * slowness * slowness) as u32
     }
 
-    /// A call was refused with a Retry-After. Answers whether the pace is to blame, and not the limit.
+    /// A call was refused. Answers whether the pace is to blame, and not the limit.
     pub(super) fn on_refused(&mut self, refusal: &Refusal) -> bool {
+        self.reached.calls = self.reached.calls.saturating_sub(1);
         let Some(last) = self.mark else {
             self.turn(refusal);
             return false;
@@ -185,16 +266,29 @@ impl Pace {
             }
             return self.interval.is_some();
         }
-        let flow = Flow { nanos: (refusal.ready() - last.ready()).as_nanos(), calls };
-        let is_contradiction = refusal.at_once <= self.level().max(1);
+        // Only what both of them say can be compared.
+        let span = if refusal.asked.is_zero() {
+            refusal.sent - last.sent
+        } else {
+            refusal.sent + refusal.said - (last.sent + last.said)
+        };
+        let flow = Flow { nanos: span.as_nanos(), calls };
+        // At a pace that is new, one more than ever before goes out with nearly each call.
+        let is_new = self.interval.is_some() && self.known.calls < FEWEST;
+        let is_contradiction = refusal.at_once <= self.level().max(1) + u32::from(is_new);
         let is_to_blame = match self.interval {
             None => self.learn(&last, refusal, flow, is_contradiction),
             Some(interval) if is_contradiction || asks_for_a_call(refusal, interval) => {
+                self.foreign = 0;
                 self.correct(flow, refusal.ready());
                 true
             }
             Some(interval) => {
                 self.interval = Some(self.slower.take().unwrap_or(interval));
+                self.foreign += 1;
+                if self.foreign >= FOREIGN {
+                    self.interval = None;
+                }
                 self.start_over();
                 false
             }
@@ -215,16 +309,11 @@ impl Pace {
             self.deaf -= 1;
             return false;
         }
-        if measured == 0 || !(is_bucket || refusal.at_once == 1) {
+        let is_alone = refusal.at_once == 1 && !refusal.asked.is_zero() && refusal.sent >= last.ready();
+        if measured == 0 || !(is_bucket || is_alone) {
             return false;
         }
-        self.interval = Some(measured);
-        self.known = flow;
-        self.next = refusal.ready();
-        self.failures = 0;
-        self.reserve = 0;
-        self.slowings = 0;
-        self.start_over();
+        self.begin(flow, refusal.ready());
         true
     }
 
@@ -232,11 +321,20 @@ impl Pace {
     fn correct(&mut self, flow: Flow, ready: Instant) {
         let slower = self.slower.take();
         self.start_over();
+        // It was slower than the bucket filled, which was full in between: what went well before counts.
+        if let Some(borne) = slower.filter(|borne| flow.interval() > borne.saturating_add(borne / 8)) {
+            self.corrections = self.corrections.saturating_add(1);
+            self.calls = self.calls.saturating_add(flow.calls);
+            self.failures += 1;
+            self.interval = Some(borne);
+            self.next = ready + Duration::from_nanos(borne.saturating_mul(self.reserve));
+            return;
+        }
         let (measured, known) = (flow.interval(), self.known.interval());
         let is_same = is_near(measured, core::mem::replace(&mut self.last, measured), EXACTLY);
         self.steady = if is_same { self.steady + 1 } else { 0 };
         let is_steady = self.steady >= STEADY;
-        let is_other = flow.calls >= FEWEST && !is_near(measured, known, 4);
+        let is_other = core::mem::take(&mut self.is_guess) || (flow.calls >= FEWEST && !is_near(measured, known, 4));
         if is_steady {
             self.reserve = 0;
         } else if flow.nanos.abs_diff(known.saturating_mul(flow.calls)) > known / 8 && !is_other {
@@ -254,7 +352,9 @@ impl Pace {
         let learned = self.known.interval();
         // Where the bucket was full in between, more would have flowed in: what went well then counts.
         let slower = slower.filter(|slower| learned > slower.saturating_add(slower / 4));
-        if self.is_endless(learned) {
+        self.corrections = self.corrections.saturating_add(1);
+        self.calls = self.calls.saturating_add(flow.calls);
+        if self.is_endless(learned) || self.is_in_vain(learned) {
             self.give_up();
             return;
         }
@@ -277,9 +377,18 @@ impl Pace {
         self.slowings >= times && learned / factor >= self.unslowed
     }
 
+    /// Whether it is refused as often as ever, however much it was slowed down.
+    fn is_in_vain(&self, learned: u64) -> bool {
+        let (times, calls) = IN_VAIN;
+        self.corrections >= times
+            && self.calls < u64::from(self.corrections) * calls
+            && learned > self.first.saturating_add(self.first / 2)
+    }
+
     fn give_up(&mut self) {
         let (first, doublings) = DEAF;
         self.interval = None;
+        self.refused_share = Some(f64::from(self.corrections) / (self.calls as f64 + f64::from(self.corrections)));
         self.slowings = 0;
         self.deaf = first << self.given_up.min(doublings);
         self.given_up += 1;
@@ -301,7 +410,7 @@ impl Pace {
 
 /// A bucket asks for the time of one call; a provider without slots for any.
 fn asks_for_a_call(refusal: &Refusal, interval: u64) -> bool {
-    refusal.asked.as_nanos() <= interval.saturating_mul(2)
+    !refusal.asked.is_zero() && refusal.asked.as_nanos() <= interval.saturating_mul(2)
 }
 
 /// Whether two figures are no further apart than one part in `parts` of the second.

@@ -258,6 +258,11 @@ impl Controller {
         self.algorithm.on_attempt(now, self.in_flight);
     }
 
+    /// An instant has come at which the limit was to change.
+    pub(super) fn on_time(&mut self, now: Instant) {
+        self.algorithm.on_time(now);
+    }
+
     /// One more call is out.
     #[inline]
     pub(super) fn grant(&mut self, now: Instant, is_watched: bool) -> Grant {
@@ -283,9 +288,9 @@ impl Controller {
             self.cooldown.on_outcome(now, outcome, self.in_flight);
         }
         if self.is_timed {
-            self.end_timed(now, grant, outcome);
+            self.end_timed(now, grant, outcome, done.asked());
         } else {
-            let call = self.report(now, grant, outcome, Duration::ZERO);
+            let call = self.report(now, grant, outcome, done.asked(), Duration::ZERO);
             self.algorithm.on_outcome(now, &call);
             self.steady_limit = self.clamped_limit(now);
         }
@@ -310,11 +315,11 @@ impl Controller {
     }
 
     /// Reports the end of a call to an algorithm that uses the time.
-    fn end_timed(&mut self, now: Instant, grant: &Grant, outcome: Outcome) {
+    fn end_timed(&mut self, now: Instant, grant: &Grant, outcome: Outcome, asked: Option<Duration>) {
         let latency = if self.uses_time { self.latency(now, grant) } else { Some(Duration::ZERO) };
         // The latency of a call that began before the algorithm is unknown. That it failed is reported all the same.
         if latency.is_some() || outcome != Outcome::Success {
-            let call = self.report(now, grant, outcome, latency.unwrap_or(Duration::ZERO));
+            let call = self.report(now, grant, outcome, asked, latency.unwrap_or(Duration::ZERO));
             self.algorithm.on_outcome(now, &call);
         }
         self.refresh(now);
@@ -327,27 +332,34 @@ impl Controller {
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "it is made once for each call that ends, and copied otherwise")]
-    fn report(&self, now: Instant, grant: &Grant, outcome: Outcome, latency: Duration) -> CallReport {
+    fn report(
+        &self,
+        now: Instant,
+        grant: &Grant,
+        outcome: Outcome,
+        retry_after: Option<Duration>,
+        latency: Duration,
+    ) -> CallReport {
         CallReport {
             outcome,
             grant: grant.number,
             admitted_limit: grant.limit,
             admitted_in_flight: grant.in_flight,
+            retry_after,
             latency,
             in_flight: self.in_flight,
             is_cooling_down: self.cooldown.until(now).is_some(),
         }
     }
 
-    /// Begins the pause after a rate limit: its Retry-After, or the algorithm's pause, or the one of the settings.
+    /// Begins the pause after a rate limit: as long as the algorithm says, or the settings.
     #[cold]
     fn rate_limited(&mut self, now: Instant, grant: &Grant, done: &Completion) {
-        let asked = done.asked();
         let latency = self.latency(now, grant).unwrap_or(Duration::ZERO);
-        let pause = asked.or_else(|| self.algorithm.pause(now, &self.report(now, grant, done.outcome, latency)));
+        let pause = self.algorithm.pause(now, &self.report(now, grant, done.outcome, done.asked(), latency));
         self.cooldown.on_refused(now, &self.config, pause.unwrap_or(self.config.cooldown));
         if let Some(until) = self.cooldown.until(now) {
-            self.algorithm.on_pause(now, until, asked);
+            self.algorithm.on_pause(now, until);
         }
     }
 }

@@ -264,6 +264,7 @@ impl ProviderModel {
     pub(super) fn wake(&mut self, now: Instant, shared: &mut Shared) {
         for slot in 0..self.resources.len() {
             if self.resources[slot].waiters > 0 {
+                self.resources[slot].controller.on_time(now);
                 self.emit_ramp_steps(now, slot, shared);
                 self.unblock(slot);
             }

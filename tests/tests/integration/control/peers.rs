@@ -63,8 +63,8 @@ impl LimitAlgorithm for Tower {
         self.algorithm.update(std_span(call.latency), at_once, is_refusal(call.outcome), false);
     }
 
-    fn pause(&self, _now: Instant, _call: &CallReport) -> Option<Duration> {
-        Some(Duration::ZERO)
+    fn pause(&self, _now: Instant, call: &CallReport) -> Option<Duration> {
+        Some(call.retry_after.unwrap_or(Duration::ZERO))
     }
 
     fn set_max(&mut self, _now: Instant, max: u32, _lifts: bool) {
@@ -101,8 +101,8 @@ impl LimitAlgorithm for Throttle {
         self.limit = self.strategy.adjust(self.limit, call.in_flight + 1, outcome).clamp(1, self.max);
     }
 
-    fn pause(&self, _now: Instant, _call: &CallReport) -> Option<Duration> {
-        Some(Duration::ZERO)
+    fn pause(&self, _now: Instant, call: &CallReport) -> Option<Duration> {
+        Some(call.retry_after.unwrap_or(Duration::ZERO))
     }
 
     fn set_max(&mut self, _now: Instant, max: u32, _lifts: bool) {

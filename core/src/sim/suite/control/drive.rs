@@ -76,6 +76,11 @@ struct Loop {
     run: Run,
 }
 
+/// When a call of this case is given up.
+pub(super) fn call_timeout(case: &Case) -> Duration {
+    CALL_TIMEOUT.max(Duration::from_nanos(case.median().as_nanos().saturating_mul(PATIENCE)))
+}
+
 /// One run of a contender, with so many equal tenants.
 pub(super) fn run(case: &Case, contender: &Contender, seed: u64, tenants: usize) -> Result<Run, ConfigError> {
     let mut this = Loop::new(case, contender, seed, tenants)?;
@@ -111,7 +116,7 @@ impl Loop {
             admission,
             provider: MockProvider::new(&case.provider, seed)?,
             costs: Costs::new(case, seed),
-            timeout: CALL_TIMEOUT.max(Duration::from_nanos(case.median().as_nanos().saturating_mul(PATIENCE))),
+            timeout: call_timeout(case),
             calls: Slots::default(),
             ends: BinaryHeap::new(),
             waiting: Map::default(),

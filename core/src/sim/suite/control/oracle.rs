@@ -4,17 +4,17 @@ use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
 use super::case::Case;
-use super::drive::Costs;
+use super::drive::{Costs, call_timeout};
 use super::figures::Run;
 use crate::error::ConfigError;
 use crate::sim::provider::{Answer, MockProvider};
 use crate::time::{Duration, Instant};
 
-/// Calls in a row that come to nothing for a fault of their own, after which it waits for the next change.
-const MOST_FAULTS: u32 = 1_000;
+/// Calls in a row that are refused whatever the load, after which it waits for the next change.
+const MOST_REFUSED: u32 = 1_000;
 
-/// What could be had from a case, by one who knows the provider's whole schedule, its rates and its faults: a call that would come to
-/// nothing for a fault of its own costs it no time.
+/// What could be had from a case, by one who knows the provider's whole schedule and its rates. A call that fails or hangs for a fault of
+/// its own takes no slot of the provider, but one of the cap, until it fails or is given up: nobody can know that beforehand.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     seed: u64,
@@ -33,15 +33,15 @@ impl Oracle {
         while now <= end {
             while let Some(Reverse((_, sent))) = ends.peek().filter(|Reverse((at, _))| *at <= now).copied() {
                 ends.pop();
-                provider.finish(now);
+                if sent.holds_slot {
+                    provider.finish(now);
+                }
                 if sent.is_answered {
                     run.answer(now, sent.latency, 0);
                 }
             }
-            let opens = send(&mut provider, now, case.cap, &mut costs, &mut |finish_at, is_answered| {
-                run.sent += 1;
-                ends.push(Reverse((finish_at, Sent { latency: finish_at - now, is_answered })));
-            });
+            let cap = case.cap as usize;
+            let opens = send(&mut provider, now, cap, call_timeout(case), &mut costs, &mut ends);
             let next_end = ends.peek().map(|Reverse((at, _))| *at);
             match [next_end, provider.next_change(now), opens].into_iter().flatten().min() {
                 Some(next) => now = next,
@@ -70,6 +70,7 @@ impl Oracle {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Sent {
     latency: Duration,
+    holds_slot: bool,
     is_answered: bool,
 }
 
@@ -77,27 +78,33 @@ struct Sent {
 fn send(
     provider: &mut MockProvider,
     now: Instant,
-    cap: u32,
+    cap: usize,
+    timeout: Duration,
     costs: &mut Costs,
-    sent: &mut dyn FnMut(Instant, bool),
+    ends: &mut BinaryHeap<Reverse<(Instant, Sent)>>,
 ) -> Option<Instant> {
-    let mut faults = 0;
-    while provider.in_flight() < provider.capacity(now).min(cap) && faults < MOST_FAULTS {
+    let mut refused = 0;
+    while provider.in_flight() < provider.capacity(now) && ends.len() < cap && refused < MOST_REFUSED {
         let tokens = costs.next();
         if let Some(at) = provider.opens_at(now, tokens) {
             return Some(at);
         }
-        match provider.arrive(now, tokens) {
-            Answer::Accept { finish_at } => sent(finish_at, true),
-            Answer::Spoil { at, .. } => sent(at, false),
-            Answer::Refuse { .. } | Answer::Fail { .. } | Answer::Hang { .. } => {
-                faults += 1;
+        let (end, holds_slot, is_answered) = match provider.arrive(now, tokens) {
+            Answer::Accept { finish_at } => (finish_at, true, true),
+            Answer::Spoil { at, .. } => (at, true, false),
+            Answer::Fail { at, .. } => (at, false, false),
+            Answer::Hang { until } => (until.min(now + timeout), false, false),
+            Answer::Refuse { .. } => {
+                refused += 1;
                 continue;
             }
             Answer::Reject { .. } => break,
+        };
+        refused = 0;
+        ends.push(Reverse((end, Sent { latency: end - now, holds_slot, is_answered })));
+        if holds_slot {
+            costs.accept();
         }
-        faults = 0;
-        costs.accept();
     }
     None
 }
