@@ -17,8 +17,10 @@
 //! ```
 //!
 //! - **Climb** starts at ten calls, one each millisecond (TCP's initial window of RFC 6928), and doubles the limit each round
-//!   trip, up to twice what was made use of, as TCP does in slow start (Jacobson, 1988). Calls go out at most twice as fast as
-//!   they come back, so that a refusal is heard before many others have followed the refused call.
+//!   trip, up to twice what was made use of, as TCP does in slow start (Jacobson, 1988). A round trip is the time of a call, or a
+//!   second without a refusal, for refusals come sooner than that. Once a refusal has been seen, an eighth more goes out each time
+//!   that one would have come back by. Calls are spaced over that time, so that a refusal is heard before many others have followed
+//!   the refused call.
 //! - **Hold** stays at what is known to be borne: this is where the time is spent, at the ceiling and not below it, which
 //!   CUBIC (Ha, Rhee and Xu, 2008) and BBR (Cardwell et al., 2016) do with the window and the rate that they remember.
 //! - **Probe** tries one call more. It waits for `probe_after x 2^failures` successes, up to `probe_after_most` (and up to 32
@@ -34,7 +36,7 @@
 //! | too many at once | the same number is refused again | the limit is cut | here |
 //! | too soon | the same number is let through a little later | the limit stays, and calls are spaced | `same_load`, `pace` |
 //! | neither: a share of all calls | calls are refused that are out alone | the limit grows on | `share` |
-//! | closed for now | four in a row, and nothing let through | a wait, then the limit is what it was | here |
+//! | closed for now | four in a row, and nothing let through | a wait, then a climb | here |
 //!
 //! **Sustained refusal.** Until a call granted after a cut is let through, each refusal cuts twice as much as the one before, up to
 //! `decrease_factor`. A refusal of a call that was out at the last cut (the rest of its cascade) cuts nothing. After four, the provider
@@ -131,8 +133,7 @@ pub struct Tide {
     peak: u32,
     /// Refusals that were news, since the last call granted after a cut was answered.
     streak: u32,
-    /// The limit at the first of them, and when it was.
-    unrefused_limit: u32,
+    /// When the first of them was.
     refused_since: Instant,
     /// Probes in vain in a row.
     failures: u32,
@@ -176,7 +177,6 @@ impl Tide {
             granted: 0,
             peak: 0,
             streak: 0,
-            unrefused_limit: 1,
             refused_since: Instant::ZERO,
             failures: 0,
             successes: 0,
@@ -268,8 +268,16 @@ impl Tide {
         if self.granted < 2 * u64::from(self.config.initial_limit) {
             return self.tick();
         }
-        let space = self.latency / f64::from(self.limit.max(1)) / 2.0;
+        // Those that replace others go twice as fast as others come back; those that are added, in the time of a refusal.
+        let back = 2.0 * f64::from(self.limit) / self.latency.max(1.0);
+        let added = f64::from(self.growth()) / self.watch.way().as_nanos() as f64;
+        let space = 1.0 / (back + added);
         if space < SPACE { Duration::ZERO } else { Duration::from_nanos(space as u64) }
+    }
+
+    /// Calls that a climb adds once those before have been let through.
+    fn growth(&self) -> u32 {
+        if self.first_ceiling == 0 { self.limit } else { (self.limit / 8).max(1) }
     }
 
     fn on_success(&mut self, now: Instant, call: &CallReport) {
@@ -318,6 +326,15 @@ impl Tide {
         if call.grant >= self.known {
             self.reopen();
         }
+        if matches!(self.phase, Phase::Climb { .. })
+            && call.grant >= self.since
+            && (!self.share.is_known() || self.share.is_far(self.limit))
+            && call.at_once >= self.limit - self.limit / 4
+            && !self.is_queueing
+        {
+            self.limit =
+                self.limit.saturating_add(self.growth()).min(self.peak.saturating_mul(2)).max(self.limit).min(self.max);
+        }
         if let Phase::Probe { floor } = self.phase
             && call.grant >= self.since
             && call.at_once > floor
@@ -331,10 +348,9 @@ impl Tide {
 
     /// A call granted after the last cut is let through.
     fn reopen(&mut self) {
-        if self.streak >= CLOSED {
-            self.limit = self.limit.max(self.unrefused_limit).min(self.max);
+        if core::mem::take(&mut self.streak) >= CLOSED {
+            self.enter(Phase::Climb { from: self.limit });
         }
-        self.streak = 0;
     }
 
     /// Obeys a batch of latencies.
@@ -431,7 +447,6 @@ impl Tide {
             self.cut(call);
         }
         if self.streak == 0 {
-            self.unrefused_limit = self.limit;
             self.refused_since = now;
         }
         self.streak = self.streak.saturating_add(1);
@@ -521,7 +536,7 @@ impl LimitAlgorithm for Tide {
     fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
         self.peak = self.peak.max(in_flight);
         self.pace.on_grant(now, self.latency);
-        let passes = now + self.watch.way().unwrap_or_default();
+        let passes = now + self.watch.way();
         self.scope.on_grant(grant, passes);
         self.same_load.on_grant(now, grant, in_flight, passes);
         self.share.on_grant(in_flight);

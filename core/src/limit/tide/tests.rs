@@ -165,8 +165,8 @@ fn refusals_with_nothing_let_through_between_them_cut_more_each_time_and_the_fif
     let call = bench.take(1).remove(0);
     bench.after(millis(100));
     bench.end(call, Outcome::Success);
-    bench.after(millis(1_000));
-    assert_eq!(bench.limit(), 31, "it is what it was");
+    bench.serve_slots(millis(1_000), 40, None);
+    assert!(bench.limit() >= 31, "it is soon what it was: {}", bench.limit());
 }
 
 #[test]

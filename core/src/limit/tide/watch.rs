@@ -8,6 +8,9 @@ use crate::time::{Duration, Instant};
 /// How many times a refusal's way a call must have been out to count as let through.
 const WAYS: f64 = 3.0;
 
+/// The same while nothing has been refused: refusals come sooner than this.
+pub(super) const SILENCE: Duration = Duration::from_secs(1);
+
 /// A call that is out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watched {
@@ -30,9 +33,9 @@ impl Watch {
         self.refusal
     }
 
-    /// After how long a call counts as let through; `None` while nothing has been refused.
-    pub(super) fn way(&self) -> Option<Duration> {
-        (self.refusal > 0.0).then(|| Duration::from_nanos((WAYS * self.refusal) as u64))
+    /// After how long a call counts as let through.
+    pub(super) fn way(&self) -> Duration {
+        if self.refusal > 0.0 { Duration::from_nanos((WAYS * self.refusal) as u64) } else { SILENCE }
     }
 
     pub(super) fn on_grant(&mut self, now: Instant, grant: u64, at_once: u32) {
@@ -57,7 +60,7 @@ impl Watch {
 
     /// When the watched call counts as let through.
     pub(super) fn passes_at(&self) -> Option<Instant> {
-        Some(self.watched?.since + self.way()?)
+        Some(self.watched?.since + self.way())
     }
 
     /// A call was answered: the watched one, perhaps.
