@@ -37,6 +37,8 @@
 
 pub mod blocking;
 #[cfg(feature = "cli")]
+mod chart;
+#[cfg(feature = "cli")]
 pub mod cells;
 #[cfg(feature = "cli")]
 pub mod check;

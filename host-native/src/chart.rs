@@ -12,7 +12,7 @@ const MARGIN: (f64, f64, f64, f64) = (48.0, 12.0, 10.0, 22.0);
 
 /// One chart: things over time, which begins at 0.
 #[derive(Debug)]
-pub(super) struct Chart<'a> {
+pub(crate) struct Chart<'a> {
     title: &'a str,
     seconds: f64,
     most: f64,
@@ -22,7 +22,7 @@ pub(super) struct Chart<'a> {
 
 impl<'a> Chart<'a> {
     /// An empty chart of values from 0 to `most`.
-    pub(super) fn new(title: &'a str, seconds: f64, most: f64) -> Self {
+    pub(crate) fn new(title: &'a str, seconds: f64, most: f64) -> Self {
         Self { title, seconds: seconds.max(1e-3), most: most.max(1.0), body: String::new(), keys: Vec::new() }
     }
 
@@ -36,7 +36,7 @@ impl<'a> Chart<'a> {
     }
 
     /// Shades a span of time.
-    pub(super) fn shade(&mut self, class: &'static str, what: &str, (from, until): (f64, f64)) {
+    pub(crate) fn shade(&mut self, class: &'static str, what: &str, (from, until): (f64, f64)) {
         let (x, top) = (self.x(from), self.y(self.most));
         let (width, height) = (self.x(until) - x, self.y(0.0) - top);
         let _ = writeln!(
@@ -47,7 +47,7 @@ impl<'a> Chart<'a> {
     }
 
     /// A line through points, with steps where the value changes.
-    pub(super) fn steps(&mut self, class: &'static str, what: &str, points: impl Iterator<Item = (f64, f64)>) {
+    pub(crate) fn steps(&mut self, class: &'static str, what: &str, points: impl Iterator<Item = (f64, f64)>) {
         let mut path = String::new();
         for (at, value) in points {
             let (x, y) = (self.x(at), self.y(value));
@@ -58,7 +58,7 @@ impl<'a> Chart<'a> {
     }
 
     /// The same with what is under the line filled.
-    pub(super) fn area(&mut self, class: &'static str, what: &str, points: impl Iterator<Item = (f64, f64)>) {
+    pub(crate) fn area(&mut self, class: &'static str, what: &str, points: impl Iterator<Item = (f64, f64)>) {
         let base = self.y(0.0);
         let mut path = format!("M{:.1} {base:.1}", self.x(0.0));
         for (at, value) in points {
@@ -69,7 +69,7 @@ impl<'a> Chart<'a> {
     }
 
     /// Ticks at the bottom.
-    pub(super) fn marks(&mut self, class: &'static str, what: &str, at: impl Iterator<Item = f64>) {
+    pub(crate) fn marks(&mut self, class: &'static str, what: &str, at: impl Iterator<Item = f64>) {
         let base = self.y(0.0);
         let mut ticks = String::new();
         for at in at {
@@ -88,7 +88,7 @@ impl<'a> Chart<'a> {
     }
 
     /// Writes the chart with its title and its key.
-    pub(super) fn write(self, html: &mut String) {
+    pub(crate) fn write(self, html: &mut String) {
         let _ = write!(html, "<h2>{}</h2>\n<p>", escaped(self.title));
         for (class, what) in &self.keys {
             let _ = write!(html, "<span class=\"key {class}\"></span>{}", escaped(what));
