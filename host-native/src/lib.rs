@@ -37,9 +37,9 @@
 
 pub mod blocking;
 #[cfg(feature = "cli")]
-mod chart;
-#[cfg(feature = "cli")]
 pub mod cells;
+#[cfg(feature = "cli")]
+mod chart;
 #[cfg(feature = "cli")]
 pub mod check;
 #[cfg(feature = "cli")]

@@ -138,6 +138,9 @@ fn asked(provider: &ProviderSpec) -> Option<String> {
     let at_any_load = provider.faults.and_then(|faults| faults.retry_after);
     let for_surge = provider.surge.and_then(|surge| surge.retry_after);
     Some(match for_slots.or(at_any_load).or(for_surge) {
+        Some(asked) if provider.requests.or(provider.tokens).is_some() => {
+            format!("A refusal for want of a slot asks for {}.", span(asked))
+        }
         Some(asked) => format!("A refusal asks for {}.", span(asked)),
         None if provider.requests.or(provider.tokens).is_some() => return None,
         None => "A refusal does not say when to come back.".to_string(),

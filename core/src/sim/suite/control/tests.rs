@@ -110,7 +110,7 @@ fn every_step_that_lasts_has_to_be_followed_in_time_and_where_nothing_stays_ther
     assert_eq!(is_in_time(&stepping, &without(80..84)), Some(true));
     assert_eq!(is_in_time(&stepping, &without(80..85)), Some(false));
     let restless = lasting_calls(100, false, &[40, 44, 298]);
-    assert_eq!(is_in_time(&restless, &without(40..44)), Some(true), "it changes sooner than the goal is due");
+    assert_eq!(is_in_time(&restless, &without(40..46)), Some(true), "it changes sooner than the goal is due");
     assert_eq!(is_in_time(&restless, &without(44..49)), Some(false));
     assert_eq!(is_in_time(&lasting_calls(100, false, &[]), &without(0..300)), None);
 }
@@ -134,7 +134,7 @@ fn each_kind_of_drawn_provider_has_one_example_and_every_example_says_what_it_do
         ("steps, asks", "24 calls at once, 6 from 40 s on, 24 from 80 s on."),
         ("few requests", "120 a minute, 10 at once, and a refusal says when to come back."),
         ("neighbour, asks", "Another client takes 10 % to 60 % of it, drawn anew every 3 s."),
-        ("square", "in turns of"),
+        ("square", "at once, 2 from"),
         ("sine", "in waves of"),
         ("windows", "in windows of"),
         ("pool", "are refused at any load"),
@@ -144,6 +144,12 @@ fn each_kind_of_drawn_provider_has_one_example_and_every_example_says_what_it_do
         let description = about(name);
         assert!(description.contains(what), "{name}: {description}");
     }
+    let squares = (0..200).map(Case::drawn).filter(|case| case.kind() == "square");
+    let descriptions: Vec<_> = squares.map(|case| case.description()).collect();
+    assert!(
+        descriptions.iter().any(|it| it.contains("goes between") && it.contains("in turns of")),
+        "{descriptions:?}"
+    );
 }
 
 #[test]
