@@ -95,3 +95,15 @@ fn the_page_is_well_formed_needs_nothing_from_anywhere_and_escapes_what_it_shows
     assert!(html.contains("&lt;script&gt;alert(&quot;1&quot;) &amp; 'more'&lt;/script&gt;"));
     assert!(html.contains("class=\"frontier\"") && html.contains("<svg"), "the charts are there");
 }
+
+#[test]
+fn a_flag_of_one_suite_is_refused_with_the_other() {
+    let refused = |args: RegressArgs| match regress(&args) {
+        Err(Error::Setting(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let idle = RegressArgs { drawn: Some(3), ..RegressArgs::default() };
+    assert!(refused(idle).contains("add `--suite control`"));
+    let control = RegressArgs { suite: SuiteName::Control, quick: true, ..RegressArgs::default() };
+    assert_eq!(refused(control), "`--quick` is of the idle suite");
+}

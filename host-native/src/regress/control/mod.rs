@@ -159,7 +159,7 @@ impl fmt::Display for ControlOutcome {
     }
 }
 
-const SPREAD_TITLES: [&str; 7] = ["contender", "least", "5th of 100", "25th of 100", "median", "mean", "in time"];
+const SPREAD_TITLES: [&str; 7] = ["contender", "least", "p5", "p25", "median", "mean", "in time"];
 
 /// The cells of a line under [`SPREAD_TITLES`].
 fn spread_cells(spread: &Spread) -> Vec<String> {

@@ -78,10 +78,11 @@ fn spreads(outcome: &ControlOutcome) -> Markup {
     else {
         return html! {};
     };
+    let spreads = outcome.survey.spreads();
     html! {
         h2 { "Goodput on " (providers.len()) " drawn providers" }
         p {
-            "Drawn from the seeds " (first) " to " (last) ", of every kind below. In time: on how many providers nine tenths of the oracle's "
+            "Drawn from the seeds " (first) " to " (last) "; in percent of the oracle's. A twentieth has less than p5, a quarter less than p25. In time: on how many providers nine tenths of the oracle's "
             "goodput came within the later of 2 s and three call durations from the start, where nothing moves, or of 5 s and five durations "
             "after each step that lasts."
         }
@@ -89,9 +90,9 @@ fn spreads(outcome: &ControlOutcome) -> Markup {
             table {
                 thead { tr { @for title in SPREAD_TITLES { th scope="col" { (title) } } } }
                 tbody {
-                    @for spread in outcome.survey.spreads() {
+                    @for spread in tide_first(&outcome.survey.contenders).into_iter().map(|place| &spreads[place]) {
                         tr.own[spread.contender == "tide"] {
-                            @for (place, cell) in spread_cells(&spread).into_iter().enumerate() {
+                            @for (place, cell) in spread_cells(spread).into_iter().enumerate() {
                                 @if place == 0 { th scope="row" { (cell) } } @else { td { (cell) } }
                             }
                         }
@@ -107,42 +108,57 @@ fn kinds(outcome: &ControlOutcome) -> Markup {
     if kinds.is_empty() {
         return html! {};
     }
+    let order = tide_first(&outcome.survey.contenders);
     html! {
         h2 { "By kind" }
-        p { "The median of the goodput, and below it the worst tenth's, the median share of refusals, and on how many providers in time." }
+        p {
+            "For each contender: the median of the goodput, that of the worst tenth, and the median share of refusals, in percent; and on how "
+            "many providers in time."
+        }
         div.scroll tabindex="0" role="region" aria-label="Goodput by kind of provider" {
             table.kinds {
                 thead {
                     tr {
-                        th scope="col" { "kind" }
-                        th scope="col" { "providers" }
-                        @for name in &outcome.survey.contenders { th scope="col" { (name) } }
+                        th rowspan="2" scope="col" { "kind" }
+                        th rowspan="2" scope="col" { "drawn" }
+                        @for place in &order { th.first colspan="4" scope="colgroup" { (outcome.survey.contenders[*place]) } }
+                    }
+                    tr {
+                        @for _ in &order {
+                            th.first scope="col" { "median" }
+                            th scope="col" { "tenth" }
+                            th scope="col" { "refused" }
+                            th scope="col" { "in time" }
+                        }
                     }
                 }
-                tbody { @for kind in &kinds { (of_kind(kind)) } }
+                tbody { @for kind in &kinds { (of_kind(kind, &order)) } }
             }
         }
     }
 }
 
-fn of_kind(kind: &OfKind) -> Markup {
+fn of_kind(kind: &OfKind, order: &[usize]) -> Markup {
     html! {
         tr {
             th scope="row" { (kind.kind) }
             td { (kind.providers) }
-            @for figures in &kind.figures {
-                @let KindFigures { goodput_p10_permille, goodput_median_permille, refused_median_permille, in_time } = figures;
-                td {
-                    b { (tenths(*goodput_median_permille)) " %" }
-                    small {
-                        "tenth " (tenths(*goodput_p10_permille)) br;
-                        "refused " (tenths(*refused_median_permille))
-                        @if in_time.of > 0 { br; "in time " (in_time) }
-                    }
-                }
+            @for place in order {
+                @let KindFigures { goodput_p10_permille, goodput_median_permille, refused_median_permille, in_time } = kind.figures[*place];
+                td.first { b { (tenths(goodput_median_permille)) } }
+                td { (tenths(goodput_p10_permille)) }
+                td { (tenths(refused_median_permille)) }
+                td { (in_time) }
             }
         }
     }
+}
+
+/// The places of the contenders, that of tide before the others.
+fn tide_first(contenders: &[String]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..contenders.len()).collect();
+    order.sort_by_key(|place| contenders[*place] != "tide");
+    order
 }
 
 fn pictures(outcome: &ControlOutcome) -> Markup {
@@ -184,8 +200,8 @@ fn figure(picture: &Picture) -> Markup {
         figure {
             h4 { (title.0) @if let Some(seed) = title.1 { " " small { (seed) } } }
             p { (picture.description) }
-            (PreEscaped(answered(picture)))
-            (PreEscaped(refused(picture)))
+            div { div.axis aria-hidden="true" { "answered a second" } (PreEscaped(answered(picture))) }
+            div { div.axis aria-hidden="true" { "refused a second" } (PreEscaped(refused(picture))) }
             figcaption {
                 table {
                     thead { tr { th scope="col" { "contender" } th scope="col" { "goodput" } th scope="col" { "refused" } th scope="col" { "in time" } } }

@@ -66,7 +66,7 @@ fn the_page_has_a_picture_of_each_case_with_every_contender_is_well_formed_and_n
         assert_eq!(rows, outcome.pictures.len(), "{contender}");
     }
     assert!(
-        page.contains("From 40 s on it fails for 5 s, is silent for 5 s and recovers for 10 s."),
+        page.contains("From 40 s on it fails for 5 s, then is silent for 5 s, then recovers for 10 s."),
         "the caption says what it does"
     );
     assert!(!page.contains("are left out"));

@@ -109,8 +109,10 @@ fn counted(rate: Rate) -> String {
 
 fn outage(outage: &Outage) -> String {
     let Outage { starts_at, errors, timeouts, recovery, .. } = outage;
-    let [at, errors, timeouts, recovery] = [starts_at, errors, timeouts, recovery].map(|&part| span(part));
-    format!("From {at} on it fails for {errors}, is silent for {timeouts} and recovers for {recovery}.")
+    let parts = [("fails", errors), ("is silent", timeouts), ("recovers", recovery)];
+    let parts = parts.iter().filter(|(_, lasts)| **lasts > Duration::ZERO);
+    let parts: Vec<String> = parts.map(|(what, lasts)| format!("{what} for {}", span(**lasts))).collect();
+    format!("From {} on it {}.", span(*starts_at), parts.join(", then "))
 }
 
 fn faults(provider: &ProviderSpec) -> Option<String> {

@@ -139,7 +139,7 @@ fn each_kind_of_drawn_provider_has_one_example_and_every_example_says_what_it_do
         ("windows", "in windows of"),
         ("pool", "are refused at any load"),
         ("tokens", "Most calls cost little more than"),
-        ("outage", "it fails for"),
+        ("outage", "on it fails for"),
     ] {
         let description = about(name);
         assert!(description.contains(what), "{name}: {description}");
