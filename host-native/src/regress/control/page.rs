@@ -68,7 +68,8 @@ pub fn page(outcome: &ControlOutcome) -> String {
 
 /// Rules that hide the lines of a contender while its box is not checked.
 fn hiding() -> String {
-    LINES.iter().map(|line| format!("body:has(#show-{0}:not(:checked)) svg .{0}{{display:none}}", line.class)).collect()
+    let rule = |class: &str| format!("body:has(#show-{class}:not(:checked)) svg .{class}{{display:none}}");
+    LINES.map(|line| rule(line.class)).concat()
 }
 
 fn spreads(outcome: &ControlOutcome) -> Markup {

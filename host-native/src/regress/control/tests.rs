@@ -40,7 +40,9 @@ fn a_record_of_another_version_of_a_case_is_not_shown() {
     let mut recorded = Recorded::all().unwrap();
     let knee = Example::named().into_iter().find(|it| it.case.kind() == "knee").unwrap();
     assert_eq!(Picture::of(&knee, false, &recorded).unwrap().traces.len(), 8);
-    recorded.iter_mut().for_each(|it| it.oracle_answered += 1);
+    for it in &mut recorded {
+        it.oracle_answered += 1;
+    }
     let picture = Picture::of(&knee, false, &recorded).unwrap();
     assert_eq!(picture.traces.len(), 3);
     let page = page(&ControlOutcome { pictures: [picture].into(), ..outcome() });
