@@ -30,6 +30,17 @@ class Fault(NamedTuple):
 
 
 FAULTS = [
+    Fault("goodput is compared however few answers the oracle has", "sim/suite/control/figures.rs",
+          "const ENOUGH: u64 = 10;", "const ENOUGH: u64 = 1;"),
+    Fault("a start is in time after two durations of a call only", "sim/suite/control/figures.rs",
+          "(Duration::from_secs(2), 3)", "(Duration::from_secs(2), 2)"),
+    Fault("one step in time is enough", "sim/suite/control/figures.rs",
+          "reduce(|all, one| all && one)", "reduce(|all, one| all || one)"),
+    Fault("a step counts that is over before the goal is due", "sim/suite/control/figures.rs",
+          "Series::ticks(**at) + goal <= Series::ticks(*end)", "Series::ticks(**at) <= Series::ticks(*end)"),
+    Fault("a last window that is cut short is shown", "sim/suite/control/series.rs",
+          "let windows = (span.as_nanos() / Self::TICK.as_nanos()) as usize / ticks;",
+          "let windows = Self::ticks(span).div_ceil(ticks);"),
     Fault("a pace is slowed down for ever", "limit/tide/pace.rs",
           "if self.is_endless(learned) || self.is_in_vain(learned) {", "if false {"),
     Fault("a Retry-After stops the refused call only, whatever follows", "limit/tide/scope.rs",

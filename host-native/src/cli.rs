@@ -182,7 +182,7 @@ pub enum SuiteName {
     /// Is capacity ever idle without need? Figures, checks, baseline and report
     #[default]
     Idle,
-    /// How well do limit algorithms find what a provider bears? A table beside an oracle
+    /// How well do limit algorithms find what a provider bears? Tables and a page beside an oracle
     Control,
 }
 
@@ -204,6 +204,12 @@ pub struct RegressArgs {
     /// Write a report of one HTML file
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
+    /// The control suite: how many providers to draw from seeds [default: 68]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=100_000))]
+    pub drawn: Option<u64>,
+    /// The control suite: the first seed [default: 0]
+    #[arg(long, value_name = "SEED", value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
+    pub from: Option<u64>,
 }
 
 /// What `mock` takes.

@@ -39,6 +39,8 @@ pub mod blocking;
 #[cfg(feature = "cli")]
 pub mod cells;
 #[cfg(feature = "cli")]
+mod chart;
+#[cfg(feature = "cli")]
 pub mod check;
 #[cfg(feature = "cli")]
 pub mod cli;

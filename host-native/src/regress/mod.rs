@@ -1,9 +1,10 @@
-//! `tidegate regress`: the idle suite, its checks, its baseline and its report; and the table of the control suite.
+//! `tidegate regress`: the idle suite, its checks, its baseline and its report; and the control suite with its page.
 //!
 //! Every figure of the suite is an integer and a function of the code alone, so a [baseline](Baseline) is compared exactly:
 //! any change of any figure is a difference to be read, and either a fault or a new baseline.
 
 mod baseline;
+pub mod control;
 mod html;
 #[cfg(test)]
 mod tests;
@@ -13,7 +14,6 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
-use tidegate_core::sim::suite::control::{Case as ControlCase, Contender, Table};
 use tidegate_core::sim::suite::idle::{self, Case, CaseFigures, Check};
 use tidegate_core::sim::world::World;
 use tidegate_core::time::Duration;
@@ -39,13 +39,15 @@ pub struct Outcome {
     pub took: StdDuration,
 }
 
-/// The seed of the control suite's table.
-const CONTROL_SEED: u64 = 1;
-
 /// Carries the command out: what to print, and how to end.
 pub fn regress(args: &RegressArgs) -> Result<(String, Exit), Error> {
     if args.suite == SuiteName::Control {
-        return control(args);
+        return regress_control(args);
+    }
+    if args.drawn.is_some() || args.from.is_some() {
+        return Err(Error::Setting(
+            "`--drawn` and `--from` are of the control suite: add `--suite control`".to_string(),
+        ));
     }
     // A baseline that cannot be read is told before anything is run.
     let baseline = args.baseline.as_deref().map(Baseline::load).transpose()?;
@@ -67,20 +69,26 @@ pub fn regress(args: &RegressArgs) -> Result<(String, Exit), Error> {
     Ok((text, if fails { Exit::ChecksFailed } else { Exit::Done }))
 }
 
-/// The control suite: its table. It has neither targets nor a baseline; the page in `docs/control.md` is held to it by a test.
-fn control(args: &RegressArgs) -> Result<(String, Exit), Error> {
+/// Drawn providers of the control suite unless it is told how many: four of each kind on average.
+const DRAWN_PROVIDERS: u64 = 68;
+
+/// The control suite: its tables and its page. It has neither targets nor a baseline; `docs/control.md` is held to it by a test.
+fn regress_control(args: &RegressArgs) -> Result<(String, Exit), Error> {
     let other = [
         ("--quick", args.quick),
         ("--baseline", args.baseline.is_some()),
         ("--update-baseline", args.update_baseline.is_some()),
-        ("--report", args.report.is_some()),
     ];
     if let Some((flag, _)) = other.iter().find(|(_, is_given)| *is_given) {
-        return Err(Error::Setting(format!("`{flag}` is of the idle suite; the control suite prints its table")));
+        return Err(Error::Setting(format!("`{flag}` is of the idle suite")));
     }
-    let table = Table::of(&ControlCase::all(), &Contender::all(), CONTROL_SEED);
-    let table = table.map_err(|error| Error::Internal(error.to_string()))?;
-    Ok((table.markdown(), Exit::Done))
+    let (from, count) = (args.from.unwrap_or(0), args.drawn.unwrap_or(DRAWN_PROVIDERS));
+    let screen = Screen::new(!io::stderr().is_terminal(), false);
+    let outcome = control::run(from, count, args.report.is_some(), screen)?;
+    if let Some(path) = &args.report {
+        write(path, &control::page(&outcome))?;
+    }
+    Ok((outcome.to_string(), Exit::Done))
 }
 
 /// Runs these cases, one after another.

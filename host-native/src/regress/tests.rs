@@ -50,8 +50,14 @@ fn a_baseline_of_another_schema_is_refused() {
     assert!(Baseline::parse("{").is_err());
 }
 
+/// What a page may not have that needs nothing from anywhere.
+pub(super) const FOREIGN: [&str; 7] = ["http://", "https://", "<script", "src=", "url(", "@import", "<link"];
+
+/// Elements that have no end.
+const VOID: [&str; 3] = ["br", "input", "meta"];
+
 /// The names of elements that are open at the end, of text in which every other one is closed in its order.
-fn open_elements(html: &str) -> Result<Vec<String>, String> {
+pub(super) fn open_elements(html: &str) -> Result<Vec<String>, String> {
     let mut open: Vec<String> = Vec::new();
     for tag in html.split('<').skip(1) {
         let (tag, rest) = tag.split_once('>').ok_or_else(|| format!("<{tag} has no end"))?;
@@ -66,7 +72,10 @@ fn open_elements(html: &str) -> Result<Vec<String>, String> {
             if tag.matches('"').count() % 2 == 1 {
                 return Err(format!("<{tag}> has an open attribute"));
             }
-            open.push(tag.split(' ').next().unwrap_or_default().to_string());
+            let name = tag.split(' ').next().unwrap_or_default();
+            if !VOID.contains(&name) {
+                open.push(name.to_string());
+            }
         }
     }
     Ok(open)
@@ -80,9 +89,21 @@ fn the_page_is_well_formed_needs_nothing_from_anywhere_and_escapes_what_it_shows
     outcome.checks[0] = Check { case: evil.to_string(), what: evil.to_string(), found: evil.to_string(), holds: false };
     let html = page(&outcome);
     assert_eq!(open_elements(&html), Ok(Vec::new()));
-    for foreign in ["http://", "https://", "<script", "src=", "url(", "@import", "<link"] {
+    for foreign in FOREIGN {
         assert!(!html.contains(foreign), "{foreign}");
     }
-    assert!(html.contains("&lt;script&gt;alert(&quot;1&quot;) &amp; &#39;more&#39;&lt;/script&gt;"));
+    assert!(html.contains("&lt;script&gt;alert(&quot;1&quot;) &amp; 'more'&lt;/script&gt;"));
     assert!(html.contains("class=\"frontier\"") && html.contains("<svg"), "the charts are there");
+}
+
+#[test]
+fn a_flag_of_one_suite_is_refused_with_the_other() {
+    let refused = |args: RegressArgs| match regress(&args) {
+        Err(Error::Setting(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let idle = RegressArgs { drawn: Some(3), ..RegressArgs::default() };
+    assert!(refused(idle).contains("add `--suite control`"));
+    let control = RegressArgs { suite: SuiteName::Control, quick: true, ..RegressArgs::default() };
+    assert_eq!(refused(control), "`--quick` is of the idle suite");
 }

@@ -1,19 +1,18 @@
 //! The report of a run as one HTML file, which needs nothing from anywhere: what happened over time, what the run came to,
 //! and where the idle time went.
 
-mod chart;
 mod timeline;
 
 use std::fmt::Write as _;
 
 use tidegate_core::observe::CapacityPlan;
 
+use crate::chart::Chart;
 use crate::html::escaped;
 use crate::idle::idle_table;
 use crate::progress::{ProviderView, View};
 use crate::summary::Summary;
 use crate::table::{format_seconds, percent};
-use chart::Chart;
 
 pub use timeline::Timeline;
 

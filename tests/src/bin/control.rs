@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use tidegate_core::sim::suite::control::{Case, Contender, Oracle, Table, goodput};
+use tidegate_core::sim::suite::control::{Case, Contender, Survey, Surveyed, Table};
 
 /// The seed of the table.
 const SEED: u64 = 1;
@@ -45,84 +45,42 @@ fn table() -> Result<Table> {
     Ok(Table::of(&Case::all(), &Contender::all(), SEED)?)
 }
 
-/// The figures of one drawn case: goodput and refusals of each contender.
-type Row = (Case, Vec<(u64, u64)>);
-
 /// Prints every drawn case with each contender's goodput and refusals, and the distribution over all of them and by kind.
 fn drawn(from: u64, count: u64, only: Option<&str>) -> Result<()> {
     // Half of the cases beside the other half.
     let every_other = |first: u64| {
-        (from + first..from + count).step_by(2).map(|seed| measured(seed, only)).collect::<Result<Vec<Row>>>()
+        let contenders = contenders(only);
+        let seeds = (from + first..from + count).step_by(2);
+        seeds.map(|seed| Ok(Surveyed::measure(seed, &contenders)?)).collect::<Result<Vec<Surveyed>>>()
     };
     let (even, odd) = thread::scope(|scope| {
         let odd = scope.spawn(|| every_other(1));
         (every_other(0), odd.join())
     });
-    let (mut even, odd) = (even?, odd.map_err(|_| anyhow!("a case broke"))??);
-    even.extend(odd);
-    let mut rows = even;
-    rows.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
-    let contenders: Vec<String> = contenders(only).map(|contender| contender.name).collect();
-    if contenders.is_empty() {
+    let (mut all, odd) = (even?, odd.map_err(|_| anyhow!("a case broke"))??);
+    all.extend(odd);
+    let survey = Survey::new(&contenders(only), all);
+    if survey.contenders.is_empty() {
         bail!("there is no such contender");
     }
-    for (case, figures) in &rows {
-        print!("{}:", case.name);
-        for (name, (goodput, refused)) in contenders.iter().zip(figures) {
-            print!(" {name} {goodput}/{refused}");
+    for Surveyed { name, scores, .. } in &survey.providers {
+        print!("{name}:");
+        for (contender, score) in survey.contenders.iter().zip(scores) {
+            let late = if score.is_in_time == Some(false) { " late" } else { "" };
+            print!(" {contender} {}/{}{late}", score.goodput_permille, score.refused_permille);
         }
         println!();
     }
-    if let [(case, _)] = &rows[..] {
-        println!("{:#?}", case.provider);
+    if let [provider] = &survey.providers[..] {
+        println!("{:#?}", Case::drawn(provider.seed).provider);
     }
-    let all: Vec<&Row> = rows.iter().collect();
+    println!("\n{}", survey.markdown());
     println!(
-        "\n| contender | least | 5 in 100 below | a quarter below | half below | mean |\n| --- | ---: | ---: | ---: | ---: | ---: |"
+        "By kind: goodput of the worst tenth, and the median; the median share of refusals, all in permille; on how many in time."
     );
-    for (place, name) in contenders.iter().enumerate() {
-        let sorted = sorted(&all, |figures| figures[place].0);
-        let mean = sorted.iter().sum::<u64>() / count.max(1);
-        let [least, p5, p25, median] = [0, 5, 25, 50].map(|percent| rank(&sorted, percent));
-        println!("| {name} | {least} | {p5} | {p25} | {median} | {mean} |");
-    }
-    println!(
-        "\n| kind | providers | {} |\n| --- | ---: |{}",
-        contenders.join(" | "),
-        " ---: |".repeat(contenders.len())
-    );
-    let kind_of = |case: &Case| case.name.split(',').next().unwrap_or_default().to_string();
-    for rows in rows.chunk_by(|(one, _), (other, _)| kind_of(one) == kind_of(other)) {
-        let of_kind: Vec<&Row> = rows.iter().collect();
-        print!("| {} | {} |", kind_of(&rows[0].0), rows.len());
-        for place in 0..contenders.len() {
-            let goodput = sorted(&of_kind, |figures| figures[place].0);
-            let refused = sorted(&of_kind, |figures| figures[place].1);
-            print!(" {}, {}; {} |", rank(&goodput, 10), rank(&goodput, 50), rank(&refused, 50));
-        }
-        println!();
-    }
-    println!("\nBy kind: goodput of the worst tenth, and the median; the median share of refusals. All in permille.");
     Ok(())
 }
 
-fn contenders(only: Option<&str>) -> impl Iterator<Item = Contender> {
-    Contender::all().into_iter().filter(move |contender| only.is_none_or(|name| contender.name == name))
-}
-
-fn measured(seed: u64, only: Option<&str>) -> Result<Row> {
-    let case = Case::drawn(seed);
-    let oracle = Oracle::of(&case, seed)?;
-    let figures = contenders(only).map(|contender| Ok(goodput(&case, &contender, &oracle)?)).collect::<Result<_>>()?;
-    Ok((case, figures))
-}
-
-fn sorted(rows: &[&Row], figure: impl Fn(&[(u64, u64)]) -> u64) -> Vec<u64> {
-    let mut sorted: Vec<u64> = rows.iter().map(|(_, figures)| figure(figures)).collect();
-    sorted.sort_unstable();
-    sorted
-}
-
-fn rank(sorted: &[u64], percent: usize) -> u64 {
-    sorted.get(sorted.len().saturating_sub(1) * percent / 100).copied().unwrap_or(0)
+fn contenders(only: Option<&str>) -> Vec<Contender> {
+    Contender::all().into_iter().filter(|contender| only.is_none_or(|name| contender.name == name)).collect()
 }

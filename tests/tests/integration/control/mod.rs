@@ -1,9 +1,11 @@
 //! Limit algorithms against providers that push back: the committed page is what the code gives, and tide reaches what the
 //! page says it reaches.
 //!
-//! `CONTROL_WRITE=1 cargo test -p tidegate-tests --test integration control -- --include-ignored` writes the page's tables anew.
+//! `CONTROL_WRITE=1 cargo test -p tidegate-tests --test integration control -- --include-ignored` writes the page's tables and the peers'
+//! recorded runs anew.
 
 mod peers;
+mod recorded;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -183,7 +183,7 @@ impl Loop {
         }
         match completion.outcome {
             Outcome::Success => self.run.answer(self.now, self.now - since, tenant),
-            Outcome::RateLimited => self.run.refused += 1,
+            Outcome::RateLimited => self.run.refuse(self.now),
             _ => self.run.failed += 1,
         }
         let _ = self.admission.release(self.now, lease, &completion);

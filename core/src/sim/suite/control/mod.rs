@@ -21,12 +21,14 @@
 //! | goodput | answered calls, of those of the oracle |
 //! | refused | calls the provider answered with 429, of all that were sent |
 //! | failed | calls it answered with 5xx or not at all, of all that were sent |
-//! | start | until a whole second brings 90 % of the oracle's answers, from the first call |
+//! | start | until nine tenths of the oracle's answers come, from the first call |
 //! | step | the same from a sudden change; the slowest of them |
+//! | in time | whether start or step are soon enough: see [`Score::is_in_time`] |
 //! | p95 | the 95th percentile of the latencies of answered calls, against the oracle's |
 //! | Jain | Jain's index of the goodput of two equal tenants in two fairness groups: 1 is equal, 1/2 is all to one |
 //!
-//! Every figure is an integer, in permille or milliseconds.
+//! Every figure is an integer, in permille or milliseconds. Start and step count windows of a second, or of one call's duration where that is
+//! longer, and of more of them where the oracle has fewer than ten answers.
 //!
 //! | file | what it is |
 //! | --- | --- |
@@ -36,23 +38,34 @@
 //! | `drive` | the closed loop |
 //! | `oracle` | the same with foresight |
 //! | `figures` | what is read off a run |
+//! | `series` | answers and refusals over time |
 //! | `table` | the figures as a page |
+//! | `trace` | one run over time, and the cases to show |
+//! | `describe` | a case in words |
+//! | `survey` | the scores on many drawn cases |
 
 mod case;
 mod contender;
+mod describe;
 mod drawn;
 mod drive;
 mod figures;
 mod oracle;
+mod series;
+mod survey;
 mod table;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 pub use case::{Case, Tokens};
 pub use contender::Contender;
-pub use figures::Figures;
+pub use figures::{Figures, Score};
 pub use oracle::Oracle;
+pub use series::Series;
+pub use survey::{KindFigures, OfKind, Share, Spread, Survey, Surveyed};
 pub use table::Table;
+pub use trace::{Example, Trace, trace};
 
 use crate::error::ConfigError;
 
@@ -63,8 +76,14 @@ pub fn measure(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<Fi
     Ok(Figures::of(case, &alone, &shared, oracle.run()))
 }
 
-/// The goodput alone, in permille of the oracle's, and the refused share, in permille: a quarter of the work of [`measure`].
-pub fn goodput(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<(u64, u64), ConfigError> {
+/// Runs a contender on a case alone, and compares the run with the oracle's: a part of the work of [`measure`].
+pub fn score(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<Score, ConfigError> {
     let run = drive::run(case, contender, oracle.seed(), 1)?;
-    Ok((figures::permille(run.answered(), oracle.run().answered()), figures::permille(run.refused, run.sent)))
+    Ok(Score::of(case, &run, oracle.run()))
+}
+
+/// The goodput of [`score`], in permille of the oracle's, and the refused share, in permille.
+pub fn goodput(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<(u64, u64), ConfigError> {
+    let score = score(case, contender, oracle)?;
+    Ok((score.goodput_permille, score.refused_permille))
 }

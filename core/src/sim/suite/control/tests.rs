@@ -1,4 +1,10 @@
+use alloc::vec::Vec;
+
+use super::figures::Run;
 use super::*;
+use crate::sim::latency::Latency;
+use crate::sim::provider::{Capacity, Step};
+use crate::time::{Duration, Instant};
 
 #[test]
 fn equal_seeds_give_equal_figures() {
@@ -19,4 +25,147 @@ fn the_oracle_is_never_refused_and_nobody_has_more_answers() {
             assert!(goodput <= 1_080 || case.name.starts_with("knee"), "{}: {} {goodput}", case.name, contender.name);
         }
     }
+}
+
+#[test]
+fn a_trace_has_every_answer_and_refusal_of_its_run_in_windows_of_equal_length() {
+    let case = Case::all().remove(0).lasting_secs(10);
+    let oracle = Oracle::of(&case, 3).unwrap();
+    let [trace, again] = [(); 2].map(|()| trace(&case, &Contender::fixed(), &oracle).unwrap());
+    assert_eq!(trace, again);
+    assert_eq!(trace.score, score(&case, &Contender::fixed(), &oracle).unwrap());
+    let Series { window_ms, answered, refused } = trace.series;
+    assert_eq!((window_ms, answered.len(), refused.len()), (1_000, 10, 10));
+    let run = drive::run(&case, &Contender::fixed(), 3, 1).unwrap();
+    assert_eq!((answered.iter().sum(), refused.iter().sum()), (run.answered(), run.refused));
+    let of_oracle = oracle.trace(&case);
+    assert_eq!((of_oracle.score.goodput_permille, of_oracle.score.refused_permille), (1_000, 0));
+    assert_eq!(of_oracle.series.answered.iter().sum::<u64>(), oracle.answered());
+}
+
+#[test]
+fn windows_of_a_trace_are_whole_seconds_no_shorter_than_most_calls_and_a_last_one_that_is_cut_short_is_left_out() {
+    let mut case = Case::all().remove(0).lasting_secs(450);
+    assert_eq!(case.window(), Duration::from_secs(5));
+    case.provider.latency = Latency::Constant { latency: Duration::from_millis(7_001) };
+    assert_eq!(case.window(), Duration::from_secs(8));
+    let trace = Oracle::of(&case, 1).unwrap().trace(&case);
+    assert_eq!(trace.series.answered.len(), 56);
+}
+
+/// A run that has so many answers at these times, and nothing else.
+fn answering(times: &[(u64, u64)]) -> Run {
+    let mut run = Run::default();
+    for &(millis, answers) in times {
+        let at = Instant::ZERO + Duration::from_millis(millis);
+        (0..answers).for_each(|_| run.answer(at, Duration::ZERO, 0));
+    }
+    run
+}
+
+/// A case whose calls take so long.
+fn lasting_calls(millis: u64, is_stationary: bool, steps: &[u64]) -> Case {
+    let mut case = Case::all().remove(0).lasting_secs(300);
+    case.is_stationary = is_stationary;
+    case.provider.latency = Latency::Constant { latency: Duration::from_millis(millis) };
+    let steps = steps.iter().map(|&secs| Step { at: Duration::from_secs(secs), slots: 1 }).collect();
+    case.provider.capacity = Capacity::Steps { slots: 2, steps };
+    case
+}
+
+#[test]
+fn a_start_is_in_time_when_nine_tenths_of_the_oracles_answers_come_within_two_seconds_or_three_calls() {
+    let is_in_time = |case: &Case, run: &[(u64, u64)], oracle: &[(u64, u64)]| {
+        Score::of(case, &answering(run), &answering(oracle)).is_in_time
+    };
+    let short = lasting_calls(100, true, &[]);
+    let oracle = [(500, 20), (1_500, 20), (2_500, 20)];
+    assert_eq!(is_in_time(&short, &[(500, 1), (1_500, 18), (2_500, 20)], &oracle), Some(true));
+    assert_eq!(is_in_time(&short, &[(500, 1), (1_500, 17), (2_500, 20)], &oracle), Some(false));
+    let long = lasting_calls(30_000, true, &[]);
+    let oracle = [(31_000, 20), (61_000, 20), (91_000, 20), (121_000, 20)];
+    assert_eq!(is_in_time(&long, &[(31_000, 4), (61_000, 18)], &oracle), Some(true), "in the third duration of a call");
+    assert_eq!(is_in_time(&long, &[(31_000, 4), (61_000, 8), (91_000, 18)], &oracle), Some(false));
+}
+
+#[test]
+fn where_the_oracle_has_few_answers_in_a_window_as_many_windows_count_as_ten_of_them_take() {
+    let slow = lasting_calls(2_000, true, &[]);
+    let each = |first: u64| (first..60).map(|nth| (nth * 2_000 + 1_000, 1)).collect::<Vec<_>>();
+    let oracle = answering(&each(0));
+    let is_in_time = |run: &Run| Score::of(&slow, run, &oracle).is_in_time;
+    assert_eq!(is_in_time(&answering(&each(3))), Some(true), "nine of the ten from the third call on");
+    assert_eq!(is_in_time(&answering(&each(4))), Some(false));
+}
+
+#[test]
+fn every_step_that_lasts_has_to_be_followed_in_time_and_where_nothing_stays_there_is_no_goal() {
+    let oracle: Vec<_> = (0..300).map(|sec| (sec * 1_000 + 500, 20)).collect();
+    let without = |gap: core::ops::Range<u64>| {
+        let run: Vec<_> = oracle.iter().filter(|(at, _)| !gap.contains(&(at / 1_000))).copied().collect();
+        answering(&run)
+    };
+    let is_in_time = |case: &Case, run: &Run| Score::of(case, run, &answering(&oracle)).is_in_time;
+    let stepping = lasting_calls(100, false, &[40, 80]);
+    assert_eq!(is_in_time(&stepping, &without(80..84)), Some(true));
+    assert_eq!(is_in_time(&stepping, &without(80..85)), Some(false));
+    let restless = lasting_calls(100, false, &[40, 44, 298]);
+    assert_eq!(is_in_time(&restless, &without(40..46)), Some(true), "it changes sooner than the goal is due");
+    assert_eq!(is_in_time(&restless, &without(44..49)), Some(false));
+    assert_eq!(is_in_time(&lasting_calls(100, false, &[]), &without(0..300)), None);
+}
+
+#[test]
+fn each_kind_of_drawn_provider_has_one_example_and_every_example_says_what_it_does() {
+    let drawn = Example::drawn();
+    let kinds: Vec<&str> = drawn.iter().map(|example| example.case.kind()).collect();
+    assert_eq!(kinds.len(), 17, "{kinds:?}");
+    assert!(drawn.iter().all(|example| (16..=256).contains(&example.case.cap)));
+    let about = |name: &str| {
+        let all = Example::named().into_iter().chain(Example::drawn());
+        let found: Vec<_> = all.filter(|example| example.case.name.starts_with(name)).collect();
+        found.last().unwrap().case.description()
+    };
+    assert_eq!(
+        about("fixed, asks"),
+        "It serves 12 calls at once. Half of the calls take at most 300 ms (log-normal, sigma 0.3). A refusal asks for 500 ms."
+    );
+    for (name, what) in [
+        ("steps, asks", "24 calls at once, 6 from 40 s on, 24 from 80 s on."),
+        ("few requests", "120 a minute, 10 at once, and a refusal says when to come back."),
+        ("neighbour, asks", "Another client takes 10 % to 60 % of it, drawn anew every 3 s."),
+        ("square", "at once, 2 from"),
+        ("sine", "in waves of"),
+        ("windows", "in windows of"),
+        ("pool", "are refused at any load"),
+        ("tokens", "Most calls cost little more than"),
+        ("outage", "on it fails for"),
+    ] {
+        let description = about(name);
+        assert!(description.contains(what), "{name}: {description}");
+    }
+    let squares = (0..200).map(Case::drawn).filter(|case| case.kind() == "square");
+    let descriptions: Vec<_> = squares.map(|case| case.description()).collect();
+    assert!(
+        descriptions.iter().any(|it| it.contains("goes between") && it.contains("in turns of")),
+        "{descriptions:?}"
+    );
+}
+
+#[test]
+fn a_survey_ranks_goodput_and_counts_who_was_in_time_only_where_there_is_a_goal() {
+    let surveyed = |seed: u64, kind: &str, goodput_permille: u64, is_in_time: Option<bool>| Surveyed {
+        seed,
+        kind: kind.into(),
+        name: kind.into(),
+        scores: [Score { goodput_permille, refused_permille: seed, is_in_time }].into(),
+    };
+    let providers =
+        [surveyed(9, "sine", 500, None), surveyed(4, "fixed", 980, Some(true)), surveyed(3, "fixed", 940, Some(false))];
+    let survey = Survey::new(&[Contender::tide()], providers.into());
+    let in_time = Share { met: 1, of: 2 };
+    let spread = Spread { contender: "tide".into(), least: 500, p5: 500, p25: 500, median: 940, mean: 806, in_time };
+    assert_eq!(survey.spreads(), [spread]);
+    let page = survey.markdown();
+    assert!(page.contains("| fixed | 2 | 940, 940; 3; 1/2 |\n| sine | 1 | 500, 500; 9; - |"), "{page}");
 }

@@ -1,0 +1,186 @@
+//! Many providers drawn from seeds, and what became of the contenders on them.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::{self, Write as _};
+
+use serde::Serialize;
+
+use super::figures::Score;
+use super::{Case, Contender, Oracle, score};
+use crate::error::ConfigError;
+
+/// The scores of contenders on providers drawn from seeds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Survey {
+    /// The contenders' names, in the order of the scores.
+    pub contenders: Vec<String>,
+    /// The providers, by kind and then by seed.
+    pub providers: Vec<Surveyed>,
+}
+
+/// One drawn provider.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Surveyed {
+    /// Its seed.
+    pub seed: u64,
+    /// What kind of provider it is.
+    pub kind: String,
+    /// Its name, which begins with the kind.
+    pub name: String,
+    /// A score for each contender.
+    pub scores: Vec<Score>,
+}
+
+/// How the goodput of a contender is distributed over all providers, in permille of the oracle's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Spread {
+    /// The contender.
+    pub contender: String,
+    /// The least.
+    pub least: u64,
+    /// A twentieth of the providers have less.
+    pub p5: u64,
+    /// A quarter have less.
+    pub p25: u64,
+    /// Half have less.
+    pub median: u64,
+    /// The mean.
+    pub mean: u64,
+    /// On how many providers it had nine tenths of the oracle's goodput in time.
+    pub in_time: Share,
+}
+
+/// The scores on the providers of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OfKind {
+    /// The kind.
+    pub kind: String,
+    /// How many providers are of it.
+    pub providers: usize,
+    /// One for each contender.
+    pub figures: Vec<KindFigures>,
+}
+
+/// How one contender did on the providers of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct KindFigures {
+    /// A tenth of the providers have less goodput; in permille of the oracle's.
+    pub goodput_p10_permille: u64,
+    /// Half have less.
+    pub goodput_median_permille: u64,
+    /// Half have fewer refusals; in permille of the calls sent.
+    pub refused_median_permille: u64,
+    /// On how many it had nine tenths of the oracle's goodput in time.
+    pub in_time: Share,
+}
+
+/// So many of so many. `of` counts only providers that the goal is for; see [`Score::is_in_time`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Share {
+    /// Those that meet the goal.
+    pub met: usize,
+    /// All that it is for.
+    pub of: usize,
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.of == 0 { f.write_str("-") } else { write!(f, "{}/{}", self.met, self.of) }
+    }
+}
+
+impl Surveyed {
+    /// Draws the provider of `seed` and runs each contender on it.
+    pub fn measure(seed: u64, contenders: &[Contender]) -> Result<Self, ConfigError> {
+        let case = Case::drawn(seed);
+        let oracle = Oracle::of(&case, seed)?;
+        let scores = contenders.iter().map(|contender| score(&case, contender, &oracle)).collect::<Result<_, _>>()?;
+        Ok(Self { seed, kind: case.kind().to_string(), name: case.name, scores })
+    }
+}
+
+impl Survey {
+    /// The survey of these providers, measured with these contenders and in any order.
+    #[must_use]
+    pub fn new(contenders: &[Contender], mut providers: Vec<Surveyed>) -> Self {
+        providers.sort_by(|one, other| (&one.kind, one.seed).cmp(&(&other.kind, other.seed)));
+        Self { contenders: contenders.iter().map(|contender| contender.name.clone()).collect(), providers }
+    }
+
+    /// The distribution over all providers, for each contender.
+    #[must_use]
+    pub fn spreads(&self) -> Vec<Spread> {
+        let spread = |(place, name): (usize, &String)| {
+            let goodput = sorted(&self.providers, place, |score| score.goodput_permille);
+            let [least, p5, p25, median] = [0, 5, 25, 50].map(|percent| rank(&goodput, percent));
+            let mean = goodput.iter().sum::<u64>().checked_div(goodput.len() as u64).unwrap_or(0);
+            let in_time = in_time(&self.providers, place);
+            Spread { contender: name.clone(), least, p5, p25, median, mean, in_time }
+        };
+        self.contenders.iter().enumerate().map(spread).collect()
+    }
+
+    /// The figures by kind, in the order of their names.
+    #[must_use]
+    pub fn kinds(&self) -> Vec<OfKind> {
+        let of_kind = |providers: &[Surveyed]| OfKind {
+            kind: providers[0].kind.clone(),
+            providers: providers.len(),
+            figures: (0..self.contenders.len()).map(|place| KindFigures::of(providers, place)).collect(),
+        };
+        self.providers.chunk_by(|one, other| one.kind == other.kind).map(of_kind).collect()
+    }
+
+    /// Both as tables in Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let mut page = String::from(
+            "| contender | least | 5 in 100 below | a quarter below | half below | mean | in time |\n\
+             | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+        );
+        for Spread { contender, least, p5, p25, median, mean, in_time } in self.spreads() {
+            let _ = writeln!(page, "| {contender} | {least} | {p5} | {p25} | {median} | {mean} | {in_time} |");
+        }
+        let (names, columns) = (self.contenders.join(" | "), " ---: |".repeat(self.contenders.len()));
+        let _ = write!(page, "\n| kind | providers | {names} |\n| --- | ---: |{columns}\n");
+        for OfKind { kind, providers, figures } in self.kinds() {
+            let _ = write!(page, "| {kind} | {providers} |");
+            for figures in figures {
+                let KindFigures { goodput_p10_permille: p10, goodput_median_permille: median, .. } = figures;
+                let _ = write!(page, " {p10}, {median}; {}; {} |", figures.refused_median_permille, figures.in_time);
+            }
+            page.push('\n');
+        }
+        page
+    }
+}
+
+impl KindFigures {
+    fn of(providers: &[Surveyed], place: usize) -> Self {
+        let goodput = sorted(providers, place, |score| score.goodput_permille);
+        let refused = sorted(providers, place, |score| score.refused_permille);
+        Self {
+            goodput_p10_permille: rank(&goodput, 10),
+            goodput_median_permille: rank(&goodput, 50),
+            refused_median_permille: rank(&refused, 50),
+            in_time: in_time(providers, place),
+        }
+    }
+}
+
+/// A figure of the contender at `place` on each provider, in ascending order.
+fn sorted(providers: &[Surveyed], place: usize, figure: impl Fn(&Score) -> u64) -> Vec<u64> {
+    let mut sorted: Vec<u64> = providers.iter().map(|provider| figure(&provider.scores[place])).collect();
+    sorted.sort_unstable();
+    sorted
+}
+
+fn rank(sorted: &[u64], percent: usize) -> u64 {
+    sorted.get(sorted.len().saturating_sub(1) * percent / 100).copied().unwrap_or(0)
+}
+
+fn in_time(providers: &[Surveyed], place: usize) -> Share {
+    let judged = providers.iter().filter_map(|provider| provider.scores[place].is_in_time);
+    judged.fold(Share::default(), |Share { met, of }, is_met| Share { met: met + usize::from(is_met), of: of + 1 })
+}
