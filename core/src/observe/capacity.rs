@@ -210,7 +210,11 @@ impl CapacityPlan {
                 clamp: settings.max_limit,
                 effective_max: state.effective_max,
                 algorithm: choice.map_or("custom", |choice| choice.name()).to_string(),
-                algorithm_source: if choice == Some(LimitChoice::default()) { Source::Default } else { Source::Settings },
+                algorithm_source: if choice == Some(LimitChoice::default()) {
+                    Source::Default
+                } else {
+                    Source::Settings
+                },
                 initial_limit: settings.initial_limit,
                 limit: state.current_limit,
                 settings: settings.clone(),
