@@ -241,7 +241,7 @@ fn a_program_is_told_of_progress_and_the_end_as_json_lines() {
 fn the_summary_says_where_the_idle_time_went_and_the_report_draws_it() {
     let scratch = Scratch::new(40);
     let mock = "capacity = { shape = \"constant\", slots = 2 }, latency = { law = \"constant\", latency_ms = 10 }";
-    scratch.write("p.toml", &mock_pipeline(6, "cooldown = \"40ms\"", mock));
+    scratch.write("p.toml", &mock_pipeline(6, "aimd = { cooldown = \"40ms\" }", mock));
     let ended = scratch.run(&["p.toml", "--out", "out", "--report", "report.html"]);
     ended.assert(0, &["calls of mock/m", "in all", "a cooldown is in force", "every idle slot has one cause"]);
     let page = std::fs::read_to_string(scratch.path("report.html")).unwrap();
