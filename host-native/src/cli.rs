@@ -153,11 +153,11 @@ pub enum PolicyName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum LimitName {
-    /// Additive increase, multiplicative decrease
+    /// Additive increase, multiplicative decrease: what a scenario has unless it says otherwise
     Aimd,
     /// Watches for queueing
     Vegas,
-    /// Remembers where the ceiling was
+    /// Finds the ceiling or the rate, and holds it: the default of `run` and `proxy`
     Tide,
     /// The cap, always
     Fixed,
@@ -396,6 +396,8 @@ impl RunArgs {
 fn after_help() -> String {
     format!(
         "Pipeline files are described in docs/pipeline-file.md; `tidegate schema` prints their JSON Schema.\n\n\
+         How many calls of a model are in flight at once is found by `tide`, up to its `max_parallel`; `limit = \"aimd\"`, `\"vegas\"` or \
+         `\"fixed\"` in the file picks another way.\n\n\
          Output: DIR/rows/NNNNNN.jsonl (or .csv, .parquet) holds the finished rows of row group NNNNNN, in order; DIR/manifest.json says \
          what ran, DIR/capacity.json which limits applied and how far they were used. API keys are read from the environment variables that the pipeline file names.\n\n\
          Exit codes:\n{}",

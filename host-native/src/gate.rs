@@ -37,7 +37,7 @@ use parking_lot::RwLock;
 use tidegate_core::budget::{BudgetConfig, Correction, Usage};
 use tidegate_core::error::ConfigError;
 use tidegate_core::gate::{Gate, OwnedPermit};
-use tidegate_core::limit::LimitChoice;
+use tidegate_core::limit::{LimitChoice, TideConfig};
 use tidegate_core::request::{
     AfterCall, AimdConfig, CallWait, Completion, Denial, DenialReason, Domain, GroupId, HealthConfig, Request,
     RequestAdmission, RequestConfig, ResourceId, ResourceSnapshot,
@@ -83,31 +83,44 @@ impl fmt::Display for ResourceKey {
     }
 }
 
+/// What decides a limit where nobody says: tide, which does best beside an oracle. It holds for everything in this crate: the gate
+/// and its middleware, pipeline files, and the proxy.
+#[must_use]
+pub fn default_limit() -> LimitChoice {
+    LimitChoice::Tide(TideConfig::default())
+}
+
 /// What a model may be asked for at once, and per minute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// Calls in flight at most, all domains of the model together.
     pub max_parallel: NonZeroU32,
-    /// Settings of the adaptive limit.
+    /// The ramp, the cooldowns and `max_limit` hold for every algorithm, the rest for AIMD.
     pub aimd: AimdConfig,
-    /// What decides it.
+    /// What decides the limit.
     pub algorithm: LimitChoice,
     /// Rates.
     pub budgets: Vec<BudgetConfig>,
 }
 
 impl Limits {
-    /// At most `max_parallel` calls in flight (0 counts as 1), found by AIMD with its defaults, and no budgets.
+    /// At most `max_parallel` calls in flight (0 counts as 1), found by [`default_limit`], and no budgets.
     #[must_use]
     pub fn at_most(max_parallel: u32) -> Self {
         let max_parallel = NonZeroU32::new(max_parallel).unwrap_or(NonZeroU32::MIN);
-        Self { max_parallel, aimd: AimdConfig::default(), algorithm: LimitChoice::Aimd, budgets: Vec::new() }
+        Self { max_parallel, aimd: AimdConfig::default(), algorithm: default_limit(), budgets: Vec::new() }
     }
 
     /// The same with this algorithm.
     #[must_use]
     pub fn found_by(self, algorithm: LimitChoice) -> Self {
         Self { algorithm, ..self }
+    }
+
+    /// The same with AIMD, by these settings.
+    #[must_use]
+    pub fn found_by_aimd(self, aimd: AimdConfig) -> Self {
+        Self { algorithm: LimitChoice::Aimd, aimd, ..self }
     }
 
     /// The same with this budget too.

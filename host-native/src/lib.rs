@@ -32,7 +32,7 @@
 //! | [`progress`], [`verdict`], [`summary`], [`report`] | what a person sees of a run |
 //! | [`simulate`], [`regress`] | runs in virtual time: one scenario, or the idle suite against its baseline |
 //! | [`proxy`] | the same gate for programs in any language, as an HTTP proxy |
-//! | [`example`] | the bundled pipeline and dataset |
+//! | [`example`], [`comparison`] | the bundled pipeline and dataset, and what they take under another limit |
 #![forbid(unsafe_code)]
 
 pub mod blocking;
@@ -46,6 +46,8 @@ pub mod check;
 pub mod cli;
 #[cfg(feature = "cli")]
 pub mod client;
+#[cfg(feature = "cli")]
+pub mod comparison;
 #[cfg(feature = "cli")]
 pub mod dataset;
 #[cfg(feature = "cli")]

@@ -20,6 +20,7 @@ use tidegate_core::replay::{Header, Recorded, Sequence, merge};
 use tidegate_core::request::{HealthConfig, RequestConfig};
 use tokio::task::JoinHandle;
 
+use crate::comparison::Comparison;
 use crate::dataset::DatasetError;
 use crate::error::{Error, Exit};
 use crate::example;
@@ -97,6 +98,8 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
         screen.say(&format!("resumed: {rows_out} rows are there already, and {rows_dropped} stay dropped"));
     }
 
+    let is_whole_example = request.pipeline.is_none() && earlier == Earlier::default();
+    let comparison = is_whole_example.then(|| Comparison::of(&file, &job)).flatten();
     let work = Arc::new(JobWork::new(job, callers, Arc::clone(&output)));
     let calls = if file.run.pressure_advisory { models.calls() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
@@ -106,6 +109,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let ended = drive(run, &watched, &mut log, screen, &mut timeline).await?;
     let ending = Ending { figures: watch.close(models.gate()), ..ended };
     let mut summary = summarise(&name, &file, rows, &ending, &models, &work, &output);
+    summary.comparison = comparison.filter(|_| summary.exit == Exit::Done);
     summary.retry = (summary.rows_dropped() > 0).then(|| retry_command(request));
     watch.complaints().iter().for_each(|complaint| screen.say(complaint));
     // The rows are on disk, whatever becomes of what is written about them.

@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use tidegate_core::observe::RunFigures;
 use tidegate_core::pipeline::RetryableCount;
 
+use crate::comparison::Comparison;
 use crate::error::Exit;
 use crate::idle::write_idle;
 use crate::output::{Earlier, JobTotals, ModelTotals};
@@ -49,6 +50,8 @@ pub struct Summary {
     /// From the first task to the last checkpoint; in JSON in seconds.
     #[serde(rename = "wall_s", serialize_with = "in_seconds")]
     pub wall: StdDuration,
+    /// What the same rows take under AIMD, of the bundled example.
+    pub comparison: Option<Comparison>,
     /// Where the rows are.
     pub output: PathBuf,
     /// The exit code that tells all this.
@@ -345,7 +348,8 @@ impl fmt::Display for Summary {
             self.write_tokens(f)?;
         }
         writeln!(f)?;
-        write_idle(f, &self.figures, &self.labels())
+        write_idle(f, &self.figures, &self.labels())?;
+        self.comparison.as_ref().map_or(Ok(()), |comparison| write!(f, "\n{comparison}"))
     }
 }
 
@@ -398,6 +402,7 @@ mod tests {
             spent: Some((Money::new(0.5).unwrap(), "USD".to_string())),
             figures: RunFigures::default(),
             wall: StdDuration::from_millis(1_234),
+            comparison: None,
             output: PathBuf::from("out/p"),
             exit: Exit::RowsDropped,
         }

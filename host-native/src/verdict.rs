@@ -95,6 +95,7 @@ pub fn summarise(
         spent: has_prices.then(|| (models.ledger().lock().spent(), file.currency.clone())),
         figures: ending.figures.clone(),
         wall: ending.wall,
+        comparison: None,
         earlier: output.remaining(),
         job: output.used().plus(&usage(models)),
         output: output.root().to_path_buf(),

@@ -6,6 +6,8 @@ use super::{Fixed, LimitAlgorithm, Tide, TideConfig, Vegas, VegasConfig};
 use crate::error::{ConfigError, require};
 
 /// Which algorithm decides a resource's limit. In a file: `{ name = "tide", probe_after = 8 }`.
+///
+/// The default is the core's: AIMD, the reference of the recorded traces. The hosts start with tide.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "name", rename_all = "snake_case", deny_unknown_fields))]
@@ -50,6 +52,14 @@ impl LimitChoice {
             Self::Vegas(_) => "vegas",
             Self::Tide(_) => "tide",
             Self::Fixed { .. } => "fixed",
+        }
+    }
+
+    /// The most that its limit can become, whatever the cap.
+    pub(crate) fn most(&self) -> u32 {
+        match self {
+            Self::Fixed { limit } => *limit,
+            Self::Aimd | Self::Vegas(_) | Self::Tide(_) => u32::MAX,
         }
     }
 

@@ -2,10 +2,12 @@
 //!
 //! | algorithm | for providers that | grows | shrinks |
 //! | --- | --- | --- | --- |
-//! | [`Aimd`] (the default) | answer 429 when they have enough | by a step for each so many successes | by a factor, once per cascade of refusals |
+//! | [`Aimd`] (the core's reference and default) | answer 429 when they have enough | by a step for each so many successes | by a factor, once per cascade of refusals |
 //! | [`Fixed`] | bear what they promise | never | never |
 //! | [`Vegas`] | queue instead of refusing (the vLLM shape) | while calls take no longer than alone | when they queue, or on a refusal |
-//! | [`Tide`] | any of these, and rates per minute | back to where the ceiling was, and gently past it | to what the refusal showed |
+//! | [`Tide`] (the default of the hosts) | any of these, and rates per minute | back to where the ceiling was, and gently past it | to what the refusal showed |
+//!
+//! A [start-up ramp](AimdConfig::ramp) may precede any of them: it bounds the limit by time, until it is over or a call is refused.
 //!
 //! A Retry-After stops the whole resource, unless the algorithm has [found out](LimitAlgorithm::pause) that it stops the refused call
 //! only.
@@ -15,6 +17,7 @@ mod choice;
 mod config;
 pub mod fixed;
 mod ramp;
+mod start_up;
 pub mod tide;
 pub mod vegas;
 
@@ -27,6 +30,7 @@ pub use aimd::Aimd;
 pub use choice::LimitChoice;
 pub use config::{AimdConfig, CooldownRule, CutRule};
 pub use fixed::Fixed;
+pub(crate) use start_up::StartUp;
 pub use tide::{RetryAfterStops, Tide, TideConfig};
 pub use vegas::{Vegas, VegasConfig};
 
@@ -97,7 +101,8 @@ pub trait LimitAlgorithm: Send {
     /// A call ended.
     fn on_outcome(&mut self, now: Instant, call: &CallReport);
 
-    /// How long a refusal stops the resource: zero is not at all, `None` as long as the settings say. Asked before
+    /// How long a refusal stops the resource: zero is not at all, `None` as long as the settings say. Where there is no Retry-After, never
+    /// longer than the settings say. Asked before
     /// [`LimitAlgorithm::on_outcome`]; the report's cooldown is that of the refusals before. Unless an algorithm knows better: as long as
     /// the Retry-After says, if there is one.
     fn pause(&self, _now: Instant, call: &CallReport) -> Option<Duration> {

@@ -22,6 +22,7 @@ use core::fmt;
 
 use super::account::{Maxima, RunFigures};
 use super::sink::SCHEMA;
+use crate::limit::LimitChoice;
 use crate::pipeline::PipelineConfig;
 use crate::request::{AimdConfig, CallStanding, HealthConfig, RequestAdmission};
 use crate::time::Instant;
@@ -32,7 +33,7 @@ use crate::time::Instant;
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Source {
-    /// Nobody said anything: the value of the core.
+    /// Nobody said anything: the value of the core, or of the host that has one of its own.
     Default,
     /// The settings that the run was made with.
     Settings,
@@ -101,7 +102,13 @@ pub struct CallCapacity {
     pub clamp: Option<u32>,
     /// The lower of both.
     pub effective_max: u32,
-    /// The limit that it starts at, as asked for; `None`: the effective maximum.
+    /// What decides its limit: the name of a [`LimitChoice`], or `custom`.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub algorithm: String,
+    /// Where that came from.
+    #[cfg_attr(feature = "serde", serde(default = "unsaid"))]
+    pub algorithm_source: Source,
+    /// The limit that AIMD starts at, as asked for; `None`: the effective maximum.
     pub initial_limit: Option<u32>,
     /// The limit in force when the plan was made.
     pub limit: u32,
@@ -194,6 +201,7 @@ impl CapacityPlan {
         let capacity = |resource| {
             let (state, settings) = (admission.snapshot(now, resource)?, admission.settings(resource)?);
             let owner = admission.provider_model(now, admission.owner(resource)?)?;
+            let choice = admission.limit_choice(resource);
             Some(CallCapacity {
                 name: format!("{}/{}/{}", state.provider, state.model, state.domain),
                 aliases: owner.aliases,
@@ -201,6 +209,12 @@ impl CapacityPlan {
                 cap: state.provider_cap,
                 clamp: settings.max_limit,
                 effective_max: state.effective_max,
+                algorithm: choice.map_or("custom", |choice| choice.name()).to_string(),
+                algorithm_source: if choice == Some(LimitChoice::default()) {
+                    Source::Default
+                } else {
+                    Source::Settings
+                },
                 initial_limit: settings.initial_limit,
                 limit: state.current_limit,
                 settings: settings.clone(),
@@ -223,6 +237,13 @@ impl CapacityPlan {
         true
     }
 
+    /// Says where the algorithm of a request resource came from. Answers whether there is such a resource.
+    pub fn attribute_algorithm(&mut self, name: &str, source: Source) -> bool {
+        let Some(call) = self.calls.iter_mut().find(|call| call.name == name) else { return false };
+        call.algorithm_source = source;
+        true
+    }
+
     /// The value of this name.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&CapacityValue> {
@@ -242,6 +263,12 @@ impl CapacityPlan {
     }
 }
 
+/// Plans written before there was a source of it.
+#[cfg(feature = "serde")]
+fn unsaid() -> Source {
+    Source::Default
+}
+
 impl fmt::Display for CapacityPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<32} {:>10}  {:<12}", "capacity", "value", "source")?;
@@ -255,8 +282,9 @@ impl fmt::Display for CapacityPlan {
             }
         }
         for call in &self.calls {
-            let CallCapacity { name, cap, effective_max, limit, .. } = call;
-            write!(f, "{name:<32} {effective_max:>10}  limit {limit} now, cap {cap}")?;
+            let CallCapacity { name, cap, effective_max, limit, algorithm, .. } = call;
+            let source = call.algorithm_source.as_str();
+            write!(f, "{name:<32} {effective_max:>10}  limit {limit} now, by {algorithm} ({source}), cap {cap}")?;
             let aliases = call.aliases.iter().map(|(alias, cap)| format!("{alias} {cap}")).collect::<Vec<_>>();
             write!(f, " = lowest of: {}", aliases.join(", "))?;
             match call.clamp {

@@ -56,6 +56,8 @@ mod tests_health;
 #[cfg(test)]
 mod tests_health_calls;
 #[cfg(test)]
+mod tests_ramp;
+#[cfg(test)]
 mod tests_why;
 
 pub use crate::call::{Completion, Outcome};

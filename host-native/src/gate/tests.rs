@@ -1,5 +1,6 @@
 use super::*;
 use tidegate_core::budget::Dimension;
+use tidegate_core::limit::TideConfig;
 use tidegate_core::request::{MAX_UNREGISTERED_TENANTS, Outcome};
 
 fn gate() -> RequestGate {
@@ -25,11 +26,25 @@ async fn a_model_that_nobody_registered_is_refused_unless_the_gate_says_what_it_
     let gate = gate();
     let call = |model| Call::of(ResourceKey::chat("p", model));
     assert_eq!(gate.try_acquire(&call("a")).unwrap_err().reason, DenialReason::Unregistered);
-    gate.admit_unknown(Limits::at_most(2), 1);
+    gate.admit_unknown(Limits::at_most(2).found_by(LimitChoice::Aimd), 1);
     let _slot = gate.try_acquire(&call("a")).unwrap();
     assert_eq!(gate.snapshot(&ResourceKey::chat("p", "a")).map(|state| state.effective_max), Some(2));
     assert_eq!(gate.try_acquire(&call("b")).unwrap_err().reason, DenialReason::Unregistered);
     let _another = gate.try_acquire(&call("a")).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_is_found_by_tide_unless_another_algorithm_is_named() {
+    let gate = gate();
+    let choice_of = |model, limits: Limits| {
+        let resource = gate.register(&ResourceKey::chat("p", model), &limits).unwrap();
+        gate.core().with(|machine, _| machine.limit_choice(resource)).unwrap()
+    };
+    assert_eq!(choice_of("a", Limits::at_most(4)), LimitChoice::Tide(TideConfig::default()));
+    assert_eq!(choice_of("b", Limits::at_most(4).found_by(LimitChoice::Aimd)), LimitChoice::Aimd);
+    let aimd = AimdConfig { initial_limit: Some(3), ..AimdConfig::default() };
+    assert_eq!(choice_of("c", Limits::at_most(4).found_by_aimd(aimd)), LimitChoice::Aimd);
+    assert_eq!(gate.snapshot(&ResourceKey::chat("p", "c")).map(|state| state.current_limit), Some(3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +107,7 @@ async fn what_the_provider_says_is_left_holds() {
     let gate = gate();
     let key = ResourceKey::chat("p", "m");
     let budget = BudgetConfig::per_minute(Dimension::Requests, 100);
-    gate.register(&key, &Limits::at_most(8).with_budget(budget)).unwrap();
+    gate.register(&key, &Limits::at_most(8).found_by(LimitChoice::Aimd).with_budget(budget)).unwrap();
     let slot = gate.acquire(&Call::of(key.clone())).await.unwrap();
     slot.correct(&[Correction { remaining: Some(0), ..Correction::of(Dimension::Requests) }]);
     slot.finish(Outcome::Success);

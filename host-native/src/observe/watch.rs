@@ -71,6 +71,11 @@ impl Watch {
             let name = move |budget: &BudgetConfig| format!("budget:{}:{}", model.label(), budget_name(budget));
             model.budgets.iter().map(move |budget| (name(budget), budget.limit))
         });
+        for model in &file.models {
+            let source = if model.is_limit_given { Source::File } else { Source::Default };
+            let resource = format!("{}/{}/{}", model.provider, model.model, model.domain.name());
+            self.capacity.attribute_algorithm(&resource, source);
+        }
         for (name, limit) in budgets.collect::<BTreeMap<_, _>>() {
             self.capacity.add(&name, Some(limit), Source::File);
         }

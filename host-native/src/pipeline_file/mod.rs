@@ -11,7 +11,7 @@
 //! base_url = "https://host/v1"    # of an OpenAI-compatible endpoint; or `url` or `command` of a judge
 //! api_key_env = "PROVIDER_KEY"    # the environment variable that holds the key; default: no key
 //! max_parallel = 16               # calls in flight at most
-//! limit = "aimd"                  # what decides how many are in flight: aimd, vegas, tide or fixed
+//! limit = "tide"                  # what decides how many are in flight: tide, aimd, vegas or fixed; default: tide
 //! budget = { tokens_per_minute = 100000 }
 //! price = { input_per_million = 0.15, output_per_million = 0.6 }
 //!
@@ -33,6 +33,7 @@
 
 mod columns;
 mod kinds;
+pub(crate) mod limit;
 pub(crate) mod models;
 pub(crate) mod reader;
 mod sampler;

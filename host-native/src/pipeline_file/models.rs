@@ -8,13 +8,14 @@ use reqwest::Url;
 use serde::Deserialize;
 use tidegate_core::budget::{BudgetConfig, Dimension};
 use tidegate_core::error::ConfigError;
-use tidegate_core::limit::{LimitChoice, TideConfig, VegasConfig};
+use tidegate_core::limit::LimitChoice;
 use tidegate_core::request::AimdConfig;
 use tidegate_core::sim::provider::ProviderSpec;
 use tidegate_core::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
+use super::limit::{COMMON_KEYS, LimitSettings, read_limit};
 use super::reader::TableReader;
 use super::source::{FileError, SourceText};
 use crate::spend::Price;
@@ -39,10 +40,12 @@ pub struct ModelSpec {
     pub max_parallel: NonZeroU32,
     /// The longest one call may take.
     pub timeout: Duration,
-    /// How the limit adapts, if AIMD decides it; the cooldowns hold for all.
+    /// How the limit adapts, if AIMD decides it; the ramp and the cooldowns hold for all.
     pub aimd: AimdConfig,
     /// What decides the limit.
     pub limit: LimitChoice,
+    /// Whether the file says so.
+    pub is_limit_given: bool,
     /// How much may go out per minute or day.
     pub budgets: Vec<BudgetConfig>,
     /// What tokens cost, in the file's currency.
@@ -59,6 +62,10 @@ impl ModelSpec {
             Domain::Chat => format!("{}/{}", self.provider, self.model),
             other => format!("{}/{}/{}", self.provider, self.model, other.name()),
         }
+    }
+
+    fn limit_settings(&self) -> LimitSettings {
+        LimitSettings { choice: self.limit, is_given: self.is_limit_given, aimd: self.aimd.clone() }
     }
 }
 
@@ -168,6 +175,9 @@ pub(super) const MODEL_KEYS: &[&str] = &[
     "timeout",
     "limit",
     "aimd",
+    "cooldown",
+    "max_cooldown",
+    "ramp",
     "budget",
     "price",
     "mock",
@@ -220,12 +230,14 @@ fn parse_model(
     };
     // What is configured for a resource of the gate is configured once.
     let same = same.filter(|same| same.domain == domain);
+    let LimitSettings { choice, is_given, aimd } = parse_limit(source, table, same)?;
     Ok(ModelSpec {
         endpoint,
         max_parallel: table.required::<NonZeroU32>("max_parallel")?.into_inner(),
         timeout: timeout.map_or(Duration::from_secs(60), Spanned::into_inner),
-        aimd: parse_aimd(source, table, same)?,
-        limit: parse_limit(source, table)?,
+        aimd,
+        limit: choice,
+        is_limit_given: is_given,
         budgets: parse_budgets(source, table, same)?,
         price: parse_price(source, table, same, currency)?,
         span: table.span(),
@@ -359,23 +371,6 @@ fn parse_budgets(
     Ok(budgets)
 }
 
-/// The setting `limit` of a table, AIMD if it is not there.
-pub(crate) fn parse_limit(source: &SourceText, table: &TableReader<'_>) -> Result<LimitChoice, FileError> {
-    const NAMES: [&str; 4] = ["aimd", "vegas", "tide", "fixed"];
-    let Some(limit) = table.optional::<String>("limit")? else { return Ok(LimitChoice::default()) };
-    match limit.get_ref().as_str() {
-        "aimd" => Ok(LimitChoice::Aimd),
-        "vegas" => Ok(LimitChoice::Vegas(VegasConfig::default())),
-        "tide" => Ok(LimitChoice::Tide(TideConfig::default())),
-        // Its cap is `max_parallel`, and the limit is no higher.
-        "fixed" => Ok(LimitChoice::Fixed { limit: u32::MAX }),
-        other => Err(source
-            .error(limit.span(), format!("`limit` in {} is the string {other:?}", table.title()))
-            .expected("\"aimd\", \"vegas\", \"tide\" or \"fixed\"")
-            .suggest(other, NAMES)),
-    }
-}
-
 fn parse_remote_endpoint(
     source: &SourceText,
     table: &TableReader<'_>,
@@ -485,50 +480,31 @@ fn toml_error(source: &SourceText, error: &toml::de::Error, span: Range<usize>) 
     source.error(error.span().unwrap_or(span), format!("`mock` in [[models]]: {}", error.message()))
 }
 
-/// The keys of a table of AIMD settings.
-pub(super) const AIMD_KEYS: &[&str] = &[
-    "initial_limit",
-    "max_limit",
-    "decrease_factor",
-    "increase_step",
-    "successes_until_increase",
-    "cooldown",
-    "max_cooldown",
-    "ramp",
-];
-
-fn parse_aimd(source: &SourceText, model: &TableReader<'_>, same: Option<&ModelSpec>) -> Result<AimdConfig, FileError> {
-    if let (Some(same), Some(again)) = (same, model.raw("aimd")) {
-        let message = format!("`{}` is the same provider and model id, and one limit adapts for both", same.name);
-        return Err(source.error(again.span(), message).expected("`aimd` in the first of them only"));
-    }
-    read_aimd(source, model, "[models.aimd]", same.map_or_else(AimdConfig::default, |same| same.aimd.clone()))
-}
-
-/// The table `aimd` of a table, called `title`; what it leaves out is as in `aimd`.
-pub(crate) fn read_aimd(
+/// What decides the limit of a model. One provider, model id and domain has one limit, which its first model describes.
+fn parse_limit(
     source: &SourceText,
-    owner: &TableReader<'_>,
-    title: &'static str,
-    mut aimd: AimdConfig,
-) -> Result<AimdConfig, FileError> {
-    let Some(table) = owner.table("aimd", title, AIMD_KEYS)? else { return Ok(aimd) };
-    aimd.initial_limit = table.optional("initial_limit")?.map(Spanned::into_inner).or(aimd.initial_limit);
-    aimd.max_limit = table.optional("max_limit")?.map(Spanned::into_inner).or(aimd.max_limit);
-    aimd.decrease_factor = table.or("decrease_factor", aimd.decrease_factor)?;
-    aimd.increase_step = table.or("increase_step", aimd.increase_step)?;
-    aimd.successes_until_increase = table.or("successes_until_increase", aimd.successes_until_increase)?;
-    aimd.cooldown = table.or("cooldown", aimd.cooldown)?;
-    aimd.max_cooldown = table.or("max_cooldown", aimd.max_cooldown)?;
-    aimd.ramp = table.or("ramp", aimd.ramp)?;
-    if let (Err(error), Some(value)) = (aimd.validate(), owner.raw("aimd")) {
-        return Err(config_error(source, owner.title(), "aimd", &error, value));
+    model: &TableReader<'_>,
+    same: Option<&ModelSpec>,
+) -> Result<LimitSettings, FileError> {
+    let Some(same) = same else { return read_limit(source, model, "[models.aimd]", LimitSettings::default()) };
+    let again = ["aimd"].into_iter().chain(COMMON_KEYS).find_map(|key| Some((key, model.raw(key)?)));
+    let settings = same.limit_settings();
+    let read = match again {
+        Some(_) => settings.clone(),
+        None => read_limit(source, model, "[models.aimd]", settings.clone())?,
+    };
+    let other = (read.choice != settings.choice).then(|| model.raw("limit")).flatten();
+    match again.or(other.map(|limit| ("limit", limit))) {
+        Some((key, again)) => {
+            let message = format!("`{}` is the same provider and model id, and one limit holds for both", same.name);
+            Err(source.error(again.span(), message).expected(format!("`{key}` in the first of them only")))
+        }
+        None => Ok(settings),
     }
-    Ok(aimd)
 }
 
 /// The core's refusal of a value inside `value`, which stands under `key`, at the field it names.
-fn config_error(
+pub(super) fn config_error(
     source: &SourceText,
     title: &str,
     key: &str,

@@ -95,6 +95,82 @@ fn a_limit_that_is_none_is_refused_with_the_choices() {
     assert_refused("max_parallel = 4", "limit = \"tied\"\nmax_parallel = 4", head, "did you mean `tide`?");
 }
 
+/// The first model of the good file, with these lines in place of its AIMD settings.
+fn first_model(limit: &str) -> Result<ModelSpec, String> {
+    let settings = "aimd = { ramp = \"3s\", cooldown = \"250ms\", initial_limit = 2 }";
+    assert!(GOOD.contains(settings));
+    parse(&GOOD.replacen(settings, limit, 1)).map(|mut file| file.models.remove(0))
+}
+
+#[test]
+fn the_limit_is_tide_unless_the_file_says_otherwise_and_a_table_of_aimd_settings_says_aimd() {
+    for (limit, name, is_given) in [
+        ("", "tide", false),
+        ("ramp = \"3s\"\ncooldown = \"1s\"", "tide", false),
+        ("limit = \"tide\"", "tide", true),
+        ("limit = \"aimd\"", "aimd", true),
+        ("aimd = { increase_step = 2 }", "aimd", true),
+        ("aimd = {}", "aimd", true),
+        ("limit = \"aimd\"\naimd = { increase_step = 2 }", "aimd", true),
+        ("limit = \"fixed\"", "fixed", true),
+    ] {
+        let model = first_model(limit).unwrap();
+        assert_eq!((model.limit.name(), model.is_limit_given), (name, is_given), "{limit}");
+    }
+    assert_eq!(parse(GOOD).unwrap().models[1].limit, crate::gate::default_limit());
+}
+
+#[test]
+fn settings_of_aimd_beside_another_limit_are_refused_with_what_to_write_instead() {
+    let error = first_model("limit = \"tide\"\naimd = { increase_step = 2 }").unwrap_err();
+    let head = "p.toml:12:8: `aimd` in [[models]] sets the limit \"aimd\", and the table has `limit = \"tide\"`";
+    assert_eq!(error.lines().next(), Some(head));
+    assert!(
+        error.contains("`limit = \"aimd\"`, or no `aimd`; `cooldown`, `max_cooldown`, `ramp` hold for every"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_ramp_and_the_cooldowns_hold_for_every_limit_and_stand_beside_it() {
+    let model = first_model("limit = \"vegas\"\nramp = \"3s\"\ncooldown = \"250ms\"\nmax_cooldown = \"1m\"").unwrap();
+    let millis = tidegate_core::time::Duration::from_millis;
+    assert_eq!(model.limit.name(), "vegas");
+    assert_eq!(
+        (model.aimd.ramp, model.aimd.cooldown, model.aimd.max_cooldown),
+        (millis(3_000), millis(250), millis(60_000))
+    );
+    let model = first_model("ramp = \"3s\"\naimd = { initial_limit = 2 }").unwrap();
+    assert_eq!((model.aimd.ramp, model.aimd.initial_limit), (millis(3_000), Some(2)));
+    let error = first_model("cooldown = \"0s\"").unwrap_err();
+    assert!(error.starts_with("p.toml:11:12: `cooldown` in [[models]] is 0ns"), "{error}");
+    let error = first_model("cooldown = \"20m\"").unwrap_err();
+    assert!(
+        error.starts_with("p.toml:11:12: `max_cooldown` in [[models]] is ") && error.contains("at least `cooldown`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn models_of_one_provider_and_model_id_have_one_limit() {
+    let two = |again: &str| {
+        let second = format!(
+            "[[models]]\nname = \"twin\"\nprovider = \"acme\"\nmodel = \"judge\"\nmax_parallel = 2\n\
+                              base_url = \"https://api.acme.test/v1\"\n{again}\n[[columns]]"
+        );
+        let first = GOOD.replacen("max_parallel = 8", "max_parallel = 8\nlimit = \"vegas\"", 1);
+        parse(&first.replacen("[[columns]]", &second, 1))
+    };
+    for again in ["", "limit = \"vegas\""] {
+        assert_eq!(two(again).unwrap().models[2].limit.name(), "vegas");
+    }
+    for (key, again) in [("limit", "limit = \"tide\""), ("ramp", "ramp = \"3s\""), ("aimd", "aimd = {}")] {
+        let error = two(again).unwrap_err();
+        assert!(error.contains("`judge` is the same provider and model id, and one limit holds for both"), "{error}");
+        assert!(error.contains(&format!("`{key}` in the first of them only")), "{error}");
+    }
+}
+
 #[test]
 fn a_policy_or_a_switch_that_is_none_is_refused_with_the_choices() {
     let head = "p.toml:36:10: `policy` in [run] is the string \"strictfair\"";

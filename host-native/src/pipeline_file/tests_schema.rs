@@ -13,7 +13,7 @@ fn tables() -> Vec<(&'static str, &'static [&'static str])> {
         ("", KEYS),
         ("/properties/seed", settings::SEED_KEYS),
         ("/properties/models/items", models::MODEL_KEYS),
-        ("/properties/models/items/properties/aimd", models::AIMD_KEYS),
+        ("/properties/models/items/properties/aimd", limit::AIMD_KEYS),
         ("/properties/models/items/properties/budget", models::BUDGET_KEYS),
         ("/properties/models/items/properties/price", models::PRICE_KEYS),
         ("/properties/columns/items", columns::COLUMN_KEYS),

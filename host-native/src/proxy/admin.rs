@@ -32,6 +32,8 @@ struct ResourceStanding {
     model: String,
     domain: String,
     limit: u32,
+    /// What decides it.
+    algorithm: &'static str,
     max_parallel: u32,
     in_flight: u32,
     waiting: u32,
@@ -122,6 +124,7 @@ fn standing(shared: &Shared) -> Standing {
 
 fn resource_standing(shared: &Shared, resource: &Resource) -> Option<ResourceStanding> {
     let now = shared.gate.core().snapshot(resource.id)?;
+    let algorithm = shared.gate.core().with(|machine, _| machine.limit_choice(resource.id))?.name();
     let budgets = now.budgets.iter().map(|budget| BudgetStanding {
         counts: budget.config.dimension,
         window_secs: budget.config.window.as_secs_f64(),
@@ -131,6 +134,7 @@ fn resource_standing(shared: &Shared, resource: &Resource) -> Option<ResourceSta
     });
     Some(ResourceStanding {
         limit: now.current_limit,
+        algorithm,
         max_parallel: now.provider_cap,
         in_flight: now.in_flight,
         waiting: now.waiters,
@@ -223,8 +227,8 @@ fn text(standing: &Standing) -> String {
     for one in &standing.resources {
         let _ = write!(
             out,
-            "\n{}/{}/{}: {} in flight of {} (at most {}), {} wait",
-            one.provider, one.model, one.domain, one.in_flight, one.limit, one.max_parallel, one.waiting
+            "\n{}/{}/{}: {} in flight of {} (by {}, at most {}), {} wait",
+            one.provider, one.model, one.domain, one.in_flight, one.limit, one.algorithm, one.max_parallel, one.waiting
         );
         if let Some(why) = &one.why {
             let _ = write!(out, ": {why}");

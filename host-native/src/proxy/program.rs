@@ -9,6 +9,7 @@ use super::Proxy;
 use super::config::ProxyConfig;
 use crate::cli::ProxyArgs;
 use crate::error::{Error, Exit};
+use crate::gate::Limits;
 use crate::interrupt::Interrupts;
 
 /// Serves until it is interrupted, and then until the calls that are out have ended, a bound has passed, or it is
@@ -61,6 +62,11 @@ fn address(text: &str) -> Result<Url, Error> {
     Ok(url)
 }
 
+/// How many calls may be in flight, in words.
+fn ceiling(limits: &Limits) -> String {
+    format!("{} calls in flight at most, found by {}", limits.max_parallel, limits.algorithm.name())
+}
+
 /// What a configuration comes to, for `--check`.
 fn overview(config: &ProxyConfig) -> String {
     let mut text = format!("the configuration is well formed\nlistens on {}\n", config.listen);
@@ -68,10 +74,10 @@ fn overview(config: &ProxyConfig) -> String {
     for provider in &config.providers {
         let key = if provider.api_key.is_some() { "its own key" } else { "the clients' keys" };
         let (name, url, serves) = (&provider.name, &provider.base_url, provider.serves.join(" "));
-        let most = provider.limits.max_parallel;
-        let _ = writeln!(text, "{name} at {url}: {serves}, with {key}, {most} calls of a model at most");
+        let most = ceiling(&provider.limits);
+        let _ = writeln!(text, "{name} at {url}: {serves}, with {key}, {most} for each model");
         for model in &provider.models {
-            let _ = writeln!(text, "  {}: {} calls at most", model.name, model.limits.max_parallel);
+            let _ = writeln!(text, "  {}: {}", model.name, ceiling(&model.limits));
         }
     }
     let tenants = config.tenants.known.iter().map(|known| format!("{} ({})", known.name, known.weight));

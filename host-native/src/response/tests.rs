@@ -48,6 +48,7 @@ mod bodies {
     use std::convert::Infallible;
     use std::pin::Pin;
     use std::task::{Context, Poll};
+    use tidegate_core::limit::LimitChoice;
 
     /// Frames that are there already.
     struct Frames(VecDeque<Frame<&'static [u8]>>);
@@ -73,7 +74,7 @@ mod bodies {
     async fn pause_after(frames: Vec<Frame<&'static [u8]>>) -> Option<u64> {
         let gate = RequestGate::new().unwrap();
         let key = ResourceKey::chat("p", "m");
-        gate.register(&key, &Limits::at_most(1)).unwrap();
+        gate.register(&key, &Limits::at_most(1).found_by(LimitChoice::Aimd)).unwrap();
         let mut held = Held::new(gate.acquire(&Call::of(key.clone())).await.unwrap());
         held.read_head(StatusCode::OK, &HeaderMap::new(), UNIX_EPOCH);
         let body = HeldBody::new(Frames(frames.into()), held);

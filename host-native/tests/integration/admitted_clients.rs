@@ -14,6 +14,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use tidegate_core::limit::LimitChoice;
 use tidegate_core::request::{DenialReason, HealthState, Outcome, UnavailableCause};
 use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
 use tidegate_native::reqwest::AdmissionMiddleware;
@@ -201,6 +202,8 @@ async fn a_call_that_is_given_up_frees_its_slot_for_who_waits() {
 #[tokio::test]
 async fn a_refusal_stops_the_next_call_until_the_server_said_though_nobody_read_its_body() {
     let (gate, key) = gate();
+    // Tide finds out first whether a Retry-After stops the resource; AIMD takes that for granted.
+    gate.register(&key, &Limits::at_most(1).found_by(LimitChoice::Aimd)).unwrap();
     let base = server();
     let asked = gate.snapshot(&key).unwrap().at;
     let answer = hyper(&gate, &key).oneshot(request(&format!("{base}/refused"))).await.unwrap();

@@ -28,7 +28,7 @@ fn pipeline(base_url: &str, rest: &str) -> String {
     format!(
         "[seed]\npath = \"data.csv\"\n[run]\nrow_group_size = 4\nretries = 1\n\
          [[models]]\nname = \"m\"\nprovider = \"remote\"\nbase_url = \"{base_url}\"\nmax_parallel = 4\n\
-         aimd = {{ cooldown = \"20ms\" }}\nprice = {{ input_per_million = 1000, output_per_million = 2000 }}\n{rest}"
+         cooldown = \"20ms\"\nprice = {{ input_per_million = 1000, output_per_million = 2000 }}\n{rest}"
     )
 }
 

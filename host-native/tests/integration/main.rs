@@ -6,6 +6,8 @@ mod bad_input;
 mod blocking;
 mod check;
 mod columns;
+#[cfg(feature = "reqwest-middleware")]
+mod default_limit;
 mod jobs;
 mod mock_command;
 mod outages;

@@ -82,7 +82,7 @@ async fn two_hundred_clients_of_a_provider_that_bears_eight_see_no_refusal() {
 
 #[tokio::test]
 async fn a_call_that_is_refused_goes_again_and_its_answer_is_the_only_one_the_client_sees() {
-    let world = World::new("aimd = { cooldown = \"10ms\" }", "").await;
+    let world = World::new("cooldown = \"10ms\"", "").await;
     for model in ["refuses-3", "overloaded-3"] {
         world.seen.calls.store(0, Ordering::SeqCst);
         let answer = world.chat(model).send().await.unwrap();
@@ -548,7 +548,7 @@ async fn why_says_what_everybody_waits_for() {
     let html = text("text/html").await.unwrap().text().await.unwrap();
     assert!(html.contains("tenant a&lt;b, normal (weight 1): 2 wait, 1 in flight"), "{html}");
     let plain = text("text/plain").await.unwrap().text().await.unwrap();
-    assert!(plain.contains("p/held/chat: 1 in flight of 1 (at most 1), 2 wait: all 1 calls"), "{plain}");
+    assert!(plain.contains("p/held/chat: 1 in flight of 1 (by tide, at most 1), 2 wait: all 1 calls"), "{plain}");
     let metrics = world.http.get(world.url("/metrics")).send().await.unwrap().text().await.unwrap();
     assert!(metrics.contains("tidegate_waiting{provider=\"p\",model=\"held\",domain=\"chat\"} 2"), "{metrics}");
     assert!(!metrics.contains("a<b"), "a tenant that nobody configured is no label: {metrics}");

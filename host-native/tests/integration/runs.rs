@@ -1,5 +1,7 @@
 //! Whole runs of the program against mock providers over real sockets.
 
+use serde_json::Value;
+
 use crate::support::{self, Ended, Scratch, mock_pipeline};
 
 /// The 429s in the provider line of the summary.
@@ -13,9 +15,9 @@ fn refusals(ended: &Ended) -> u64 {
 const COLD: &str = "capacity = { shape = \"warm_up\", slots = 4, warm_up_ms = 600 }, \
                     latency = { law = \"constant\", latency_ms = 5 }";
 
-fn run_cold(aimd: &str) -> Ended {
+fn run_cold(limit: &str) -> Ended {
     let scratch = Scratch::new(300);
-    let ended = scratch.run_pipeline(&mock_pipeline(4, aimd, COLD));
+    let ended = scratch.run_pipeline(&mock_pipeline(4, limit, COLD));
     ended.assert(0, &[]);
     assert_eq!(scratch.rows("out").len(), 300, "{}", ended.all());
     ended
@@ -23,21 +25,48 @@ fn run_cold(aimd: &str) -> Ended {
 
 #[test]
 fn a_cold_server_is_stormed_without_a_ramp() {
-    let ended = run_cold("cooldown = \"50ms\"");
+    let ended = run_cold("aimd = { cooldown = \"50ms\" }");
     assert!(refusals(&ended) > 0, "{}", ended.all());
 }
 
 #[test]
 fn a_cold_server_answers_no_429_to_a_matching_ramp() {
     // A little slower than the server warms: its clock starts when the first call arrives, ours when it leaves.
-    let ended = run_cold("cooldown = \"50ms\", ramp = \"900ms\"");
-    assert_eq!(refusals(&ended), 0, "{}", ended.all());
+    for limit in ["ramp = \"900ms\"", "aimd = { cooldown = \"50ms\", ramp = \"900ms\" }"] {
+        let ended = run_cold(limit);
+        assert_eq!(refusals(&ended), 0, "{limit}: {}", ended.all());
+    }
 }
 
 #[test]
-fn a_ramp_that_is_too_fast_gives_way_to_aimd_and_the_run_completes() {
-    let ended = run_cold("cooldown = \"50ms\", ramp = \"60ms\"");
-    assert!(refusals(&ended) > 0, "{}", ended.all());
+fn a_ramp_that_is_too_fast_gives_way_to_the_limit_and_the_run_completes() {
+    for limit in ["ramp = \"60ms\"", "aimd = { cooldown = \"50ms\", ramp = \"60ms\" }"] {
+        let ended = run_cold(limit);
+        assert!(refusals(&ended) > 0, "{limit}: {}", ended.all());
+    }
+}
+
+#[test]
+fn the_plan_names_what_decides_each_limit_and_where_that_came_from() {
+    let plan_of = |limit: &str| {
+        let scratch = Scratch::new(3);
+        let mock = "latency = { law = \"constant\", latency_ms = 1 }";
+        scratch.write("p.toml", &mock_pipeline(4, limit, mock));
+        let ended = scratch.run(&["run", "p.toml", "--plan", "--quiet"]);
+        let plan: Value = serde_json::from_slice(&std::fs::read(scratch.path("out/p/capacity.json")).unwrap()).unwrap();
+        let call = &plan["calls"][0];
+        (ended.all(), [&call["algorithm"], &call["algorithm_source"]].map(|word| word.as_str().unwrap().to_string()))
+    };
+    for (limit, name, source) in [
+        ("", "tide", "default"),
+        ("limit = \"tide\"", "tide", "file"),
+        ("limit = \"aimd\"", "aimd", "file"),
+        ("aimd = { increase_step = 2 }", "aimd", "file"),
+    ] {
+        let (shown, written) = plan_of(limit);
+        assert!(shown.contains(&format!("by {name} ({source}), cap 4")), "{limit}: {shown}");
+        assert_eq!(written, [name, source], "{limit}");
+    }
 }
 
 #[test]
@@ -45,9 +74,7 @@ fn rows_come_out_in_order_with_seed_and_generated_columns() {
     let scratch = Scratch::new(25);
     let mock = "seed = 3, capacity = { shape = \"constant\", slots = 3 }, \
                 latency = { law = \"uniform\", low_ms = 1, high_ms = 12 }";
-    scratch
-        .run_pipeline(&mock_pipeline(8, "cooldown = \"10ms\"", mock))
-        .assert(0, &["rows out        25", "3 row groups"]);
+    scratch.run_pipeline(&mock_pipeline(8, "", mock)).assert(0, &["rows out        25", "3 row groups"]);
     let rows = scratch.rows("out");
     assert_eq!(rows.len(), 25);
     for (index, row) in rows.iter().enumerate() {
@@ -172,7 +199,7 @@ fn the_events_of_a_run_and_its_capacity_plan_are_written_down() {
         scratch.run(&arguments).assert(0, &["row_group_size", "mock/m/chat", "lowest of: m 4"]);
     }
     let events = std::fs::read_to_string(scratch.path("events.jsonl")).unwrap();
-    let events: Vec<serde_json::Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for stream in ["scheduler", "request"] {
         let of_stream = events.iter().filter(|event| event["stream"] == stream);
         let numbers: Vec<u64> = of_stream.map(|event| event["event"]["sequence"].as_u64().unwrap()).collect();
@@ -180,7 +207,7 @@ fn the_events_of_a_run_and_its_capacity_plan_are_written_down() {
     }
     assert_eq!(events.last().unwrap()["event"]["kind"], "job_completed");
     let text = std::fs::read_to_string(scratch.path("out/capacity.json")).unwrap();
-    let capacity: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let capacity: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&capacity["schema"], &capacity["calls"][0]["merge"]), (&1.into(), &"lowest_alias".into()));
     assert_eq!(capacity["calls"][0]["effective_max"], 4);
     let most = capacity["end"]["maxima"]["in_flight"].as_u64().unwrap();
@@ -195,8 +222,7 @@ fn a_program_is_told_of_progress_and_the_end_as_json_lines() {
     let ended = scratch.run(&["p.toml", "--out", "out", "--json"]);
     ended.assert(0, &[]);
     assert_eq!(ended.stderr, "");
-    let lines: Vec<serde_json::Value> =
-        ended.stdout.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let lines: Vec<Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
     let of_kind = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
     let progress = of_kind("progress");
     assert!(!progress.is_empty(), "{}", ended.all());
@@ -215,7 +241,7 @@ fn a_program_is_told_of_progress_and_the_end_as_json_lines() {
 fn the_summary_says_where_the_idle_time_went_and_the_report_draws_it() {
     let scratch = Scratch::new(40);
     let mock = "capacity = { shape = \"constant\", slots = 2 }, latency = { law = \"constant\", latency_ms = 10 }";
-    scratch.write("p.toml", &mock_pipeline(6, "cooldown = \"40ms\"", mock));
+    scratch.write("p.toml", &mock_pipeline(6, "aimd = { cooldown = \"40ms\" }", mock));
     let ended = scratch.run(&["p.toml", "--out", "out", "--report", "report.html"]);
     ended.assert(0, &["calls of mock/m", "in all", "a cooldown is in force", "every idle slot has one cause"]);
     let page = std::fs::read_to_string(scratch.path("report.html")).unwrap();

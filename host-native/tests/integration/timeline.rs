@@ -34,7 +34,7 @@ fn watched_run() -> Scratch {
     let scratch = Scratch::new(3);
     // One call at a time, so that the provider is never thought to be down: a call that succeeds is between
     // two that fail.
-    let text = remote_pipeline(&provider(), "", "").replace("max_parallel = 4", "max_parallel = 1");
+    let text = remote_pipeline(&provider(), "limit = \"aimd\"", "").replace("max_parallel = 4", "max_parallel = 1");
     scratch.write("pipeline.toml", &text);
     scratch.run(&["pipeline.toml", "--out", "out", "--events", "events.jsonl"]).assert(0, &[]);
     scratch

@@ -2,21 +2,24 @@
 
 import { anyNumber, onlyKnown, shown, spanMs, whole, wholeBig } from "./errors.js";
 
-/** Settings of the adaptive limit and of pauses. Each has a default. */
+/**
+ * Settings of the adaptive limit and of pauses. Each has a default. `maxLimit`, the cooldowns and the ramp hold for every algorithm; the
+ * others are of `aimd`, and select it where no algorithm is named.
+ */
 export interface AdaptiveSettings {
-  /** Calls that may be out at once in the beginning, from 1 up. Default: as many as `maxParallel`. */
+  /** Of `aimd`: calls that may be out at once in the beginning, from 1 up. Default: as many as `maxParallel`. */
   readonly initialLimit?: number | undefined;
   /** A bound on the limit below `maxParallel`, from 1 up. Default: none. */
   readonly maxLimit?: number | undefined;
-  /** What the limit is multiplied by after a refusal, 0.01 to 0.99. Default: 0.75. */
+  /** Of `aimd`: what the limit is multiplied by after a refusal, 0.01 to 0.99. Default: 0.75. */
   readonly decreaseFactor?: number | undefined;
-  /** What the limit rises by, from 1 up. Default: 1. */
+  /** Of `aimd`: what the limit rises by, from 1 up. Default: 1. */
   readonly increaseStep?: number | undefined;
-  /** Successes outside a pause that make it rise, from 1 up. Default: 25. */
+  /** Of `aimd`: successes outside a pause that make it rise, from 1 up. Default: 25. */
   readonly successesUntilIncrease?: number | undefined;
-  /** Whether it rises only once it was reached since it last changed. Default: false. */
+  /** Of `aimd`: whether it rises only once it was reached since it last changed. Default: false. */
   readonly growOnEvidence?: boolean | undefined;
-  /** How long a resource rests after a refusal that names no time itself, above 0 ms. Default: 2000. */
+  /** How long a resource rests after a refusal that names no time itself, above 0 ms; under `tide` at most. Default: 2000. */
   readonly cooldownMs?: number | undefined;
   /** The longest rest after one refusal, whatever the provider says; at least `cooldownMs`. Default: 600000. */
   readonly maxCooldownMs?: number | undefined;
@@ -26,7 +29,7 @@ export interface AdaptiveSettings {
   readonly rampAfterIdleMs?: number | undefined;
 }
 
-/** Additive increase, multiplicative decrease, by the {@link AdaptiveSettings}. */
+/** Additive increase, multiplicative decrease, by the {@link AdaptiveSettings}. For providers that answer 429 when they have enough. */
 export interface Aimd {
   readonly name: "aimd";
 }
@@ -57,7 +60,7 @@ export type RetryAfterStops = "learned" | "resource" | "call";
 /** In the order of the core. */
 const RETRY_AFTER_STOPS: readonly RetryAfterStops[] = ["learned", "resource", "call"];
 
-/** Finds and holds the edge of what the provider bears: for callers who want all of it. The defaults are meant to be left alone. */
+/** Finds what the provider bears, at once or per minute, and holds it. The default; its settings are meant to be left alone. */
 export interface Tide {
   readonly name: "tide";
   /** The limit to start climbing from, from 1 up. Default: 10. */
@@ -104,7 +107,7 @@ export interface Budget {
 export interface Limits extends AdaptiveSettings {
   /** Calls in flight at most, all domains of the model together; from 1 up. Registering again changes it. */
   readonly maxParallel: number;
-  /** What decides the limit between 1 and `maxParallel`. Default: `aimd`. */
+  /** What decides the limit between 1 and `maxParallel`. Default: `tide`; `aimd` where one of its settings is given. */
   readonly algorithm?: Algorithm | undefined;
   /** Rates, beside the limit of calls in flight. Default: none. */
   readonly budgets?: readonly Budget[] | undefined;
@@ -169,6 +172,12 @@ const ALGORITHMS: readonly (readonly [name: string, settings: readonly Setting[]
   ["fixed", [["limit", "limit", whole]]],
 ];
 
+/** What decides the limit where nobody says. */
+const DEFAULT_ALGORITHM = "tide";
+
+/** Those of {@link AdaptiveSettings} that only `aimd` has. */
+const AIMD_NAMES = ["initialLimit", "decreaseFactor", "increaseStep", "successesUntilIncrease", "growOnEvidence"] as const;
+
 /** The names of {@link AdaptiveSettings}. */
 export const ADAPTIVE_NAMES: readonly string[] = ADAPTIVE.map(([name]) => name);
 
@@ -192,7 +201,7 @@ export class LimitNumbers {
     this.weight = anyNumber("weight", limits.weight ?? 1);
     this.#said.set("weight", ["weight", limits.weight]);
     this.adaptive = this.#read("", "", ADAPTIVE, { ...defaults, ...withoutUndefined(limits) });
-    this.algorithm = this.#readAlgorithm(limits.algorithm ?? "aimd");
+    this.algorithm = this.#readAlgorithm(chosenAlgorithm(limits, defaults));
     this.budgets = this.#readBudgets(limits.budgets ?? []);
   }
 
@@ -256,6 +265,21 @@ export class LimitNumbers {
     });
     return new RangeError(`${name} is ${value === undefined ? "out of range" : shown(value)}; expected ${here}`);
   }
+}
+
+/** The algorithm of a resource: the one that is named, else `aimd` if one of its settings is given, here or for the whole gate. */
+function chosenAlgorithm(limits: Limits, defaults: AdaptiveSettings): Algorithm {
+  const { algorithm } = limits;
+  const own = AIMD_NAMES.find((name) => limits[name] !== undefined);
+  if (algorithm === undefined) {
+    const isAimd = own !== undefined || AIMD_NAMES.some((name) => defaults[name] !== undefined);
+    return isAimd ? "aimd" : DEFAULT_ALGORITHM;
+  }
+  const name = typeof algorithm === "string" ? algorithm : algorithm?.name;
+  if (own !== undefined && name !== "aimd") {
+    throw new TypeError(`${own} is a setting of the algorithm "aimd", and algorithm is ${shown(name)}; settings of another stand in \`algorithm\``);
+  }
+  return algorithm;
 }
 
 function withoutUndefined(given: object): object {

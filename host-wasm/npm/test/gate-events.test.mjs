@@ -9,9 +9,10 @@ import { clock, quiet } from "./lib/clock.mjs";
 
 const KEY = "provider/model";
 
+// AIMD, whose limit stands at the cap until a call is refused: what is tested here is the gate.
 const gateOf = (maxParallel, limits = {}) => {
   const gate = new RequestGate();
-  gate.register(KEY, { maxParallel, ...limits });
+  gate.register(KEY, { maxParallel, algorithm: "aimd", ...limits });
   return gate;
 };
 

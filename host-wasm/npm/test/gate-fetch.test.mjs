@@ -45,9 +45,10 @@ after(() => {
   server.close();
 });
 
+// AIMD, whose limit stands at the cap until a call is refused: what is tested here is the gate.
 const gateOf = (maxParallel = 2) => {
   const gate = new RequestGate();
-  gate.register(KEY, { maxParallel });
+  gate.register(KEY, { maxParallel, algorithm: "aimd" });
   return gate;
 };
 const stateOf = (gate) => {

@@ -9,10 +9,11 @@ import { clock, quiet, state } from "./lib/clock.mjs";
 
 const KEY = "provider/model";
 
+// AIMD, whose limit stands at the cap until a call is refused: what is tested here is the gate.
 async function paused(t, ms, waiting = 1) {
   const time = clock(t);
   const gate = new RequestGate({ maxCooldownMs: 1e10 });
-  gate.register(KEY, { maxParallel: 8 });
+  gate.register(KEY, { maxParallel: 8, algorithm: "aimd" });
   const refused = await gate.acquire(KEY);
   refused.finish({ outcome: "rate_limited", retryAfterMs: ms });
   const calls = Array.from({ length: waiting }, () => gate.acquire(KEY));
@@ -41,7 +42,7 @@ test("a thousand calls that wait have one timer, rounded up", async (t) => {
 test("nothing that waits means no timer", async (t) => {
   const time = clock(t);
   const gate = new RequestGate();
-  gate.register(KEY, { maxParallel: 1 });
+  gate.register(KEY, { maxParallel: 1, algorithm: "aimd" });
   (await gate.acquire(KEY)).finish("rate_limited");
   await quiet();
   assert.equal(time.armed, 0);

@@ -9,9 +9,10 @@ import { clock, quiet, state } from "./lib/clock.mjs";
 
 const KEY = "provider/model";
 
+// AIMD, whose limit stands at the cap until a call is refused: what is tested here is the gate.
 const gateOf = (maxParallel, limits = {}, options = {}) => {
   const gate = new RequestGate(options);
-  gate.register(KEY, { maxParallel, ...limits });
+  gate.register(KEY, { maxParallel, algorithm: "aimd", ...limits });
   return gate;
 };
 
@@ -164,6 +165,38 @@ test("a refusal lowers the limit, and successes raise it again", async () => {
   for (let call = 0; call < 2; call += 1) (await gate.acquire(KEY)).finish("success");
   assert.equal(gate.snapshot(KEY).currentLimit, 7);
   assert.equal(gate.snapshot(KEY).rateLimitCeiling, 8);
+});
+
+test("the limit is found by tide unless something else is asked for, and a setting of AIMD asks for AIMD", () => {
+  const limitOf = (limits, options) => {
+    const gate = new RequestGate(options);
+    gate.register(KEY, { maxParallel: 40, ...limits });
+    return gate.snapshot(KEY).currentLimit;
+  };
+  const [tide, aimd] = [10, 40];
+  assert.equal(limitOf({}), tide);
+  assert.equal(limitOf({ cooldownMs: 250, maxCooldownMs: 1_000, maxLimit: 40 }), tide, "these hold for every algorithm");
+  assert.equal(limitOf({ algorithm: "aimd" }), aimd);
+  assert.equal(limitOf({ successesUntilIncrease: 3 }), aimd);
+  assert.equal(limitOf({}, { decreaseFactor: 0.5 }), aimd, "of the whole gate");
+  assert.equal(limitOf({ algorithm: "tide" }, { decreaseFactor: 0.5 }), tide, "what a resource says holds for it");
+  assert.throws(() => limitOf({ algorithm: "tide", decreaseFactor: 0.5 }), {
+    name: "TypeError",
+    message: 'decreaseFactor is a setting of the algorithm "aimd", and algorithm is "tide"; settings of another stand in `algorithm`',
+  });
+  assert.throws(() => limitOf({ algorithm: { name: "tide" }, initialLimit: 3 }), TypeError);
+});
+
+test("a ramp holds any limit down until it is over", async (t) => {
+  const time = clock(t);
+  const gate = new RequestGate();
+  gate.register(KEY, { maxParallel: 9, rampMs: 8_000 });
+  (await gate.acquire(KEY)).finish("success");
+  assert.deepEqual([gate.snapshot(KEY).currentLimit, gate.snapshot(KEY).ramp.target], [1, 9]);
+  await time.advance(4_000);
+  assert.equal(gate.snapshot(KEY).currentLimit, 5);
+  await time.advance(4_000);
+  assert.deepEqual([gate.snapshot(KEY).currentLimit, gate.snapshot(KEY).ramp], [9, undefined]);
 });
 
 test("every algorithm decides by its own settings", () => {

@@ -88,7 +88,7 @@ export interface Model {
   provider: ProviderSpec;
   /** The cap the model is registered with. */
   max_parallel: number;
-  /** Settings of the adaptive limit: all of them for AIMD, cooldowns and `max_limit` for any. */
+  /** Settings of the adaptive limit: all of them for AIMD, the ramp, cooldowns and `max_limit` for any. */
   request?: AimdConfig;
   /** What decides the limit [AIMD, by `request`]. */
   algorithm?: LimitChoice;
@@ -110,11 +110,11 @@ export interface AimdConfig {
   successes_until_increase?: number;
   /** No increase while the limit was not reached since it last changed [no]. */
   grow_on_evidence?: boolean;
-  /** How many milliseconds a rate limit without Retry-After blocks the resource [2000]. */
+  /** How many milliseconds a rate limit without Retry-After blocks the resource, under `tide` at most [2000]. */
   cooldown_ms?: number;
   /** The longest a single answer may block the resource, at least `cooldown_ms` [600 000]. */
   max_cooldown_ms?: number;
-  /** How long a new resource takes to climb from 1 to its initial limit; 0 is off [0]. */
+  /** How long a new resource takes to climb from 1 to its initial limit, or under another algorithm to its maximum; 0 is off [0]. */
   ramp_ms?: number;
   /** Ramp again, from half the limit, when the resource was idle for longer than this [off]. */
   ramp_after_idle_ms?: number | null;

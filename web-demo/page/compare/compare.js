@@ -103,7 +103,7 @@ class Compare {
     }
     const controls = {
       scenario,
-      algorithm: select({ ...asIs, aimd: "AIMD", tide: "Tide", vegas: "Vegas", fixed: "fixed" }),
+      algorithm: select({ ...asIs, tide: "Tide", aimd: "AIMD", vegas: "Vegas", fixed: "fixed" }),
       fixed: make("input", { type: "number", min: "1", max: "100000", step: "1", required: "" }),
       policy: select({ ...asIs, bounded_borrow: "bounded borrowing", strict_fair: "strictly fair" }),
       ramp: select({ ...asIs, ...Object.fromEntries(RAMPS.map((ms) => [` ${ms}`, ms === 0 ? "none" : `${ms / 1000} s`])) }),

@@ -27,6 +27,9 @@ const AIMD = /** @type {const} */ ([
   { field: "cooldown_ms", label: "Cooldown (s)", usual: 2 * SECOND, min: 0.1, max: 600, step: 0.1, unit: SECOND },
 ]);
 
+/** Those that hold for every algorithm. @type {ReadonlySet<string>} */
+const FOR_ANY = new Set(["ramp_ms", "cooldown_ms"]);
+
 export class Hands {
   #session;
   #parent = byId("hands-controls");
@@ -144,7 +147,7 @@ export class Hands {
     const change = (what) => this.#session.change(what);
     const current = () => /** @type {ModelSettings} */ (this.#now().models.get(name));
     const fixed = number("Fixed at", { min: 1, max: 100_000, step: 1 }, (value) => change({ set: "algorithm", model: name, algorithm: limitChoice("fixed", value) }));
-    const algorithm = select("Limit", { aimd: "AIMD", tide: "Tide", vegas: "Vegas", fixed: "Fixed" }, (value) => {
+    const algorithm = select("Limit", { tide: "Tide", aimd: "AIMD", vegas: "Vegas", fixed: "Fixed" }, (value) => {
       const limit = this.#session.frame?.sides[0]?.sample.providers.find((one) => one.name === name)?.limit ?? current().cap;
       return change({ set: "algorithm", model: name, algorithm: limitChoice(/** @type {"aimd"} */ (value), limit) });
     });
@@ -164,7 +167,7 @@ export class Hands {
       if (model.algorithm.name === "fixed") put(fixed.control, String(model.algorithm.limit));
       put(cap.control, String(model.cap));
       for (const { control, element, one } of settings) {
-        element.hidden = model.algorithm.name !== "aimd" && one.field !== "cooldown_ms";
+        element.hidden = model.algorithm.name !== "aimd" && !FOR_ANY.has(one.field);
         put(control, String((model.request[one.field] ?? one.usual) / one.unit));
       }
     });

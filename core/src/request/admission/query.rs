@@ -3,7 +3,7 @@
 use super::{Address, RequestAdmission};
 use crate::call::Outcome;
 use crate::lease::ReleaseDiagnostics;
-use crate::limit::AimdConfig;
+use crate::limit::{AimdConfig, LimitChoice};
 use crate::request::answer::Effect;
 use crate::request::event::{Interest, RequestEvent};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
@@ -231,6 +231,13 @@ impl RequestAdmission {
     #[must_use]
     pub fn settings(&self, resource: ResourceId) -> Option<&AimdConfig> {
         self.entry(resource).map(|(_, entry)| entry.controller.config())
+    }
+
+    /// What decides the limit of a resource; `None` for an algorithm that does not come with the crate, and for a resource that this
+    /// controller never made.
+    #[must_use]
+    pub fn limit_choice(&self, resource: ResourceId) -> Option<LimitChoice> {
+        self.entry(resource)?.1.controller.choice().copied()
     }
 
     /// Leases that are out.

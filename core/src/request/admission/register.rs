@@ -132,7 +132,8 @@ impl RequestAdmission {
         self.find(resource).ok_or_else(|| ConfigError::new("resource", resource.index(), expected))
     }
 
-    /// Lets another algorithm decide the limit of a resource from now on. Caps, cooldowns and waiting stay as they are.
+    /// Lets another algorithm decide the limit of a resource from now on. Caps, cooldowns and waiting stay as they are. Where the
+    /// resource's settings have a ramp, it begins with the next call.
     pub fn set_algorithm(
         &mut self,
         now: Instant,
@@ -140,7 +141,7 @@ impl RequestAdmission {
         algorithm: Box<dyn LimitAlgorithm>,
     ) -> Result<(), ConfigError> {
         self.change(now, resource, |now, provider, slot, _| {
-            provider.resources[slot].controller.set_algorithm(now, algorithm);
+            provider.resources[slot].controller.set_algorithm(now, Some(algorithm), None);
         })
     }
 
@@ -156,9 +157,7 @@ impl RequestAdmission {
     ) -> Result<(), ConfigError> {
         let algorithm = choice.make()?;
         self.change(now, resource, |now, provider, slot, _| {
-            let controller = &mut provider.resources[slot].controller;
-            let algorithm = algorithm.unwrap_or_else(|| controller.fresh_aimd());
-            controller.set_algorithm(now, algorithm);
+            provider.resources[slot].controller.set_algorithm(now, algorithm, Some(choice));
         })
     }
 

@@ -8,13 +8,15 @@ use alloc::boxed::Box;
 
 use super::cooldown::Cooldown;
 use crate::call::{Completion, Outcome};
-use crate::limit::{Aimd, AimdConfig, CallReport, LimitAlgorithm, LimitState};
+use crate::limit::{Aimd, AimdConfig, CallReport, LimitAlgorithm, LimitChoice, LimitState, StartUp};
 use crate::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(in crate::request) struct Controller {
     config: AimdConfig,
     algorithm: Box<dyn LimitAlgorithm>,
+    /// Which one it is; `None`: one that does not come with the crate.
+    choice: Option<LimitChoice>,
     cooldown: Cooldown,
     effective_max: u32,
     in_flight: u32,
@@ -23,7 +25,9 @@ pub(in crate::request) struct Controller {
     uses_time: bool,
     /// The climb of the limit after an outage.
     recovery: Option<Recovery>,
-    /// Whether the limit may depend on the time: because of either of these.
+    /// The start-up ramp of an algorithm that has none of its own.
+    start_up: Option<StartUp>,
+    /// Whether the limit may depend on the time: because of any of these.
     is_timed: bool,
     /// The limit since the algorithm's last input. Valid where the algorithm does not use the time, and nothing recovers.
     steady_limit: u32,
@@ -120,6 +124,8 @@ impl Controller {
             uses_time: algorithm.uses_time(),
             is_timed: algorithm.uses_time(),
             recovery: None,
+            start_up: None,
+            choice: Some(LimitChoice::Aimd),
             algorithm: Box::new(algorithm),
             config,
             effective_max,
@@ -132,16 +138,22 @@ impl Controller {
         &self.config
     }
 
-    /// AIMD under these settings, as it begins.
-    pub(in crate::request) fn fresh_aimd(&self) -> Box<dyn LimitAlgorithm> {
-        Box::new(Aimd::validated(self.config.clone(), self.effective_max))
+    /// What decides the limit, as a setting; `None`: an algorithm that does not come with the crate.
+    pub(in crate::request) fn choice(&self) -> Option<&LimitChoice> {
+        self.choice.as_ref()
+    }
+
+    /// Lets AIMD decide, as it begins under these settings. Its ramp is its own.
+    fn begin_aimd(&mut self) {
+        self.algorithm = Box::new(Aimd::validated(self.config.clone(), self.effective_max));
+        (self.choice, self.start_up) = (Some(LimitChoice::Aimd), None);
     }
 
     /// Starts the limit afresh under these settings.
     pub(in crate::request) fn configure(&mut self, now: Instant, config: AimdConfig, cap: u32) {
         self.effective_max = effective_max(&config, cap);
         self.config = config;
-        self.algorithm = self.fresh_aimd();
+        self.begin_aimd();
         self.cooldown = Cooldown::default();
         self.refresh(now);
     }
@@ -149,20 +161,44 @@ impl Controller {
     /// Takes other settings, and keeps the limit as far as they allow.
     pub(in crate::request) fn reconfigure(&mut self, now: Instant, config: AimdConfig, cap: u32, lifts: bool) {
         self.algorithm.reconfigure(now, &config);
+        if self.choice != Some(LimitChoice::Aimd) && config.ramp != self.config.ramp {
+            // As that of AIMD: anew, from 1 to where the limit stands.
+            self.start_up = StartUp::new(&config, self.full_limit(now));
+        }
         self.config = config;
         self.set_cap(now, cap, lifts);
     }
 
-    /// Lets another algorithm decide from now on.
-    pub(in crate::request) fn set_algorithm(&mut self, now: Instant, mut algorithm: Box<dyn LimitAlgorithm>) {
-        algorithm.set_max(now, self.effective_max, false);
-        self.algorithm = algorithm;
+    /// Lets another algorithm decide from now on. Where it has no ramp of its own, the resource's comes before it.
+    pub(in crate::request) fn set_algorithm(
+        &mut self,
+        now: Instant,
+        algorithm: Option<Box<dyn LimitAlgorithm>>,
+        choice: Option<LimitChoice>,
+    ) {
+        match algorithm {
+            Some(mut algorithm) => {
+                algorithm.set_max(now, self.effective_max, false);
+                (self.algorithm, self.choice) = (algorithm, choice);
+                self.start_up = StartUp::new(&self.config, self.ramp_target());
+            }
+            None => self.begin_aimd(),
+        }
         self.refresh(now);
+    }
+
+    /// Where a ramp of the whole limit ends.
+    fn ramp_target(&self) -> u32 {
+        self.choice.map_or(u32::MAX, |choice| choice.most()).min(self.effective_max)
     }
 
     pub(in crate::request) fn set_cap(&mut self, now: Instant, cap: u32, lifts: bool) {
         self.effective_max = effective_max(&self.config, cap);
         self.algorithm.set_max(now, self.effective_max, lifts);
+        let target = self.ramp_target();
+        if let Some(start_up) = &mut self.start_up {
+            start_up.set_target(target);
+        }
         self.refresh(now);
     }
 
@@ -175,7 +211,8 @@ impl Controller {
         }
         self.uses_time = uses_time;
         self.recovery = self.recovery.filter(|recovery| now < recovery.end());
-        self.is_timed = uses_time || self.recovery.is_some();
+        self.start_up = self.start_up.filter(|start_up| !start_up.is_over(now));
+        self.is_timed = uses_time || self.recovery.is_some() || self.start_up.is_some();
         self.steady_limit = self.clamped_limit(now);
     }
 }
@@ -203,12 +240,20 @@ impl Controller {
     }
 
     fn clamped_limit(&self, now: Instant) -> u32 {
-        let full = self.algorithm.limit(now).clamp(1, self.effective_max);
-        self.recovery.map_or(full, |recovery| recovery.limit(now, full))
+        let full = self.full_limit(now);
+        let ramped = self.start_up.and_then(|start_up| start_up.limit(now)).map_or(full, |ramp| ramp.min(full));
+        self.recovery.map_or(ramped, |recovery| recovery.limit(now, ramped))
+    }
+
+    /// The algorithm's limit, whatever climb holds it down.
+    fn full_limit(&self, now: Instant) -> u32 {
+        self.algorithm.limit(now).clamp(1, self.effective_max)
     }
 
     pub(in crate::request) fn limit_state(&self, now: Instant) -> LimitState {
-        self.algorithm.state(now)
+        let state = self.algorithm.state(now);
+        let ramp = self.start_up.and_then(|start_up| start_up.state(now));
+        LimitState { ramp: state.ramp.or(ramp), ..state }
     }
 
     /// The end of the cooldown in force at `now`.
@@ -226,10 +271,10 @@ impl Controller {
         if !self.is_timed {
             return None;
         }
-        let full = || self.algorithm.limit(now).clamp(1, self.effective_max);
-        let step = self.recovery.and_then(|recovery| recovery.next_step(now, full()));
+        let step = self.recovery.and_then(|recovery| recovery.next_step(now, self.full_limit(now)));
+        let ramp = self.start_up.and_then(|start_up| start_up.next_step(now));
         let change = if self.uses_time { self.algorithm.next_change(now) } else { None };
-        step.into_iter().chain(change).min()
+        step.into_iter().chain(ramp).chain(change).min()
     }
 
     /// Whether a grant or an end of a call may depend on the time, which is not before `latest`.
@@ -237,6 +282,7 @@ impl Controller {
     pub(super) fn uses_time(&self, latest: Instant) -> bool {
         self.uses_time
             || self.cooldown.until(latest).is_some()
+            || self.start_up.is_some()
             || self.recovery.is_some_and(|recovery| latest < recovery.end())
     }
 
@@ -255,7 +301,18 @@ impl Controller {
 impl Controller {
     #[inline]
     pub(super) fn on_attempt(&mut self, now: Instant) {
+        if self.start_up.is_some() {
+            self.attempt_ramp(now);
+        }
         self.algorithm.on_attempt(now, self.in_flight);
+    }
+
+    #[cold]
+    fn attempt_ramp(&mut self, now: Instant) {
+        let full = self.full_limit(now);
+        if let Some(start_up) = &mut self.start_up {
+            start_up.on_attempt(now, self.in_flight, full);
+        }
     }
 
     /// An instant has come at which the limit was to change.
@@ -270,6 +327,9 @@ impl Controller {
         self.in_flight += 1;
         let grant = Grant { limit: self.limit(now), in_flight: self.in_flight, number: self.grants, since };
         self.algorithm.on_grant(now, self.grants, self.in_flight);
+        if let Some(start_up) = &mut self.start_up {
+            start_up.on_grant(now);
+        }
         self.grants += 1;
         grant
     }
@@ -281,6 +341,9 @@ impl Controller {
         let outcome = if is_hidden { Outcome::LocalCancelled } else { done.outcome };
         if self.recovery.is_some() {
             self.judge_recovery(now, outcome);
+        }
+        if self.start_up.is_some() {
+            self.judge_ramp(now, outcome);
         }
         if outcome == Outcome::RateLimited {
             self.rate_limited(now, grant, done);
@@ -306,12 +369,29 @@ impl Controller {
     #[cold]
     fn judge_recovery(&mut self, now: Instant, outcome: Outcome) {
         if outcome == Outcome::RateLimited || outcome.is_counted_failure() {
-            let reached = self.clamped_limit(now);
-            self.algorithm.set_max(now, reached, false);
-            self.algorithm.set_max(now, self.effective_max, false);
+            self.go_on_from(now, self.clamped_limit(now));
             self.recovery = None;
         }
         self.refresh(now);
+    }
+
+    /// A call ended where there is a ramp: a refusal ends it, and the algorithm goes on from there.
+    #[cold]
+    fn judge_ramp(&mut self, now: Instant, outcome: Outcome) {
+        let Some(start_up) = &mut self.start_up else { return };
+        start_up.on_end(now);
+        if outcome == Outcome::RateLimited
+            && let Some(reached) = start_up.abort(now)
+        {
+            self.go_on_from(now, reached);
+        }
+        self.refresh(now);
+    }
+
+    /// Cuts the algorithm's limit to `reached`, from which it may rise again.
+    fn go_on_from(&mut self, now: Instant, reached: u32) {
+        self.algorithm.set_max(now, reached, false);
+        self.algorithm.set_max(now, self.effective_max, false);
     }
 
     /// Reports the end of a call to an algorithm that uses the time.
@@ -357,7 +437,10 @@ impl Controller {
     fn rate_limited(&mut self, now: Instant, grant: &Grant, done: &Completion) {
         let latency = self.latency(now, grant).unwrap_or(Duration::ZERO);
         let pause = self.algorithm.pause(now, &self.report(now, grant, done.outcome, done.asked(), latency));
-        self.cooldown.on_refused(now, &self.config, pause.unwrap_or(self.config.cooldown));
+        let pause = pause.unwrap_or(self.config.cooldown);
+        // The settings bound what the provider did not ask for.
+        let pause = if done.asked().is_some() { pause } else { pause.min(self.config.cooldown) };
+        self.cooldown.on_refused(now, &self.config, pause);
         if let Some(until) = self.cooldown.until(now) {
             self.algorithm.on_pause(now, until);
         }

@@ -288,7 +288,7 @@ pub struct Model {
     pub provider: ProviderSpec,
     /// The cap the model is registered with.
     pub max_parallel: u32,
-    /// Settings of the adaptive limit: all of them for AIMD, cooldowns and `max_limit` for any.
+    /// Settings of the adaptive limit: all of them for AIMD, the ramp, cooldowns and `max_limit` for any.
     #[serde(default)]
     pub request: AimdConfig,
     /// What decides the limit \[AIMD, by `request`\].

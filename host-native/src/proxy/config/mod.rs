@@ -14,8 +14,8 @@
 //! timeout = "10m"                 # the longest that the provider may be silent in a call
 //! connect_timeout = "10s"
 //! max_parallel = 64               # calls of one model in flight at most; default: 64
-//! limit = "tide"                  # what decides how many are in flight: aimd, vegas, tide or fixed; default: tide
-//! aimd = { cooldown = "1s" }      # as in a pipeline file
+//! limit = "tide"                  # what decides how many are in flight: tide, aimd, vegas or fixed; default: tide
+//! cooldown = "1s"                 # as in a pipeline file; `max_cooldown`, `ramp` and, for AIMD, `aimd` too
 //! budgets = { requests_per_minute = 500, tokens_per_minute = 200_000 }
 //! at_most_models = 64             # models, and kinds of call of each, that are not named below; more are refused
 //!

@@ -5,14 +5,14 @@ use std::time::Duration as StdDuration;
 
 use reqwest::Url;
 use tidegate_core::budget::{BudgetConfig, Dimension};
-use tidegate_core::limit::{LimitChoice, TideConfig};
 use toml::Spanned;
 use toml::de::DeValue;
 
 use super::{Environment, key_from, positive};
 use crate::client::ApiKey;
 use crate::gate::Limits;
-use crate::pipeline_file::models::{parse_base_url, parse_limit, read_aimd};
+use crate::pipeline_file::limit::{LimitSettings, read_limit};
+use crate::pipeline_file::models::parse_base_url;
 use crate::pipeline_file::reader::{FromToml, TableReader};
 use crate::pipeline_file::{FileError, SourceText};
 
@@ -65,8 +65,7 @@ impl ProviderConfig {
             rename: Vec::new(),
             timeout: StdDuration::from_mins(10),
             connect_timeout: StdDuration::from_secs(10),
-            // Nobody knows what a provider bears, and it says so by refusing: that is what the tide is made for.
-            limits: Limits::at_most(MAX_PARALLEL.get()).found_by(LimitChoice::Tide(TideConfig::default())),
+            limits: Limits::at_most(MAX_PARALLEL.get()),
             at_most_models: 64,
             models: Vec::new(),
         }
@@ -84,12 +83,15 @@ const KEYS: &[&str] = &[
     "max_parallel",
     "limit",
     "aimd",
+    "cooldown",
+    "max_cooldown",
+    "ramp",
     "budgets",
     "at_most_models",
     "models",
 ];
 
-const MODEL_KEYS: &[&str] = &["name", "max_parallel", "limit", "aimd", "budgets"];
+const MODEL_KEYS: &[&str] = &["name", "max_parallel", "limit", "aimd", "cooldown", "max_cooldown", "ramp", "budgets"];
 
 const BUDGET_KEYS: &[&str] = &[
     "requests_per_minute",
@@ -187,13 +189,11 @@ fn parse_limits(
     [aimd, budgets]: [&'static str; 2],
     defaults: &Limits,
 ) -> Result<Limits, FileError> {
-    let algorithm = match table.raw("limit") {
-        Some(_) => parse_limit(source, table)?,
-        None => defaults.algorithm,
-    };
+    let outer = LimitSettings { choice: defaults.algorithm, is_given: false, aimd: defaults.aimd.clone() };
+    let LimitSettings { choice: algorithm, aimd: settings, .. } = read_limit(source, table, aimd, outer)?;
     Ok(Limits {
         max_parallel: table.or("max_parallel", defaults.max_parallel)?,
-        aimd: read_aimd(source, table, aimd, defaults.aimd.clone())?,
+        aimd: settings,
         algorithm,
         budgets: parse_budgets(source, table, budgets)?.unwrap_or_else(|| defaults.budgets.clone()),
     })

@@ -12,7 +12,7 @@ serves = ["gpt-*"]
 rename = { small = "gpt-mini" }
 max_parallel = 12
 limit = "vegas"
-aimd = { cooldown = "1s" }
+cooldown = "1s"
 budgets = { requests_per_minute = 500, tokens_per_day = 1_000_000 }
 
 [[providers.models]]
@@ -74,6 +74,18 @@ fn a_good_file_becomes_typed_settings() {
     assert_eq!(config.tenants.known[0].key, Some(super::super::tenant::sha256(b"sk-people")));
     assert_eq!(config.queue.deadline, StdDuration::from_secs(30));
     assert_eq!(config.priority.factors.map(|factor| (factor * 100.0) as u32), [800, 100, 25]);
+}
+
+#[test]
+fn a_models_own_settings_of_aimd_select_it_and_beside_another_limit_they_are_refused() {
+    let of_large = |extra: &str| parse(&GOOD.replacen("max_parallel = 3", &format!("max_parallel = 3\n{extra}"), 1));
+    let config = of_large("aimd = { increase_step = 2 }").unwrap();
+    let (provider, model) = (&config.providers[0].limits, &config.providers[0].models[0].limits);
+    assert_eq!((provider.algorithm.name(), model.algorithm.name()), ("vegas", "aimd"));
+    assert_eq!((model.aimd.increase_step, model.aimd.cooldown), (2, Duration::from_secs(1)));
+    assert_eq!(of_large("limit = \"tide\"").unwrap().providers[0].models[0].limits.algorithm.name(), "tide");
+    let error = of_large("limit = \"tide\"\naimd = { increase_step = 2 }").unwrap_err();
+    assert!(error.contains("`aimd` in [[providers.models]] sets the limit \"aimd\""), "{error}");
 }
 
 #[test]

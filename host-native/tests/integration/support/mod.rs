@@ -210,17 +210,17 @@ pub(crate) fn remote_pipeline(base_url: &str, model_extra: &str, run: &str) -> S
     format!(
         "[seed]\npath = \"data.csv\"\n\
          [[models]]\nname = \"m\"\nprovider = \"remote\"\nbase_url = \"{base_url}\"\nmax_parallel = 4\n\
-         aimd = {{ cooldown = \"20ms\" }}\n{model_extra}\n\
+         cooldown = \"20ms\"\n{model_extra}\n\
          [[columns]]\nname = \"title\"\nmodel = \"m\"\nprompt = \"A title for: {{{{ note }}}}\"\n\
          [run]\nrow_group_size = 4\n{run}\n"
     )
 }
 
-/// A pipeline with one mock model of `mock` and `aimd` settings, and two columns.
-pub(crate) fn mock_pipeline(max_parallel: u32, aimd: &str, mock: &str) -> String {
+/// A pipeline with one mock model of `mock` and these keys of a limit, one a line, and two columns.
+pub(crate) fn mock_pipeline(max_parallel: u32, limit: &str, mock: &str) -> String {
     format!(
         "[seed]\npath = \"data.csv\"\n\
-         [[models]]\nname = \"m\"\nprovider = \"mock\"\nmax_parallel = {max_parallel}\naimd = {{ {aimd} }}\nmock = {{ {mock} }}\n\
+         [[models]]\nname = \"m\"\nprovider = \"mock\"\nmax_parallel = {max_parallel}\n{limit}\nmock = {{ {mock} }}\n\
          [[columns]]\nname = \"title\"\nmodel = \"m\"\nprompt = \"A title for: {{{{ note }}}}\"\n\
          [[columns]]\nname = \"loud\"\nkind = \"expression\"\ntemplate = \"{{{{ title | upper }}}}\"\n\
          [run]\nrow_group_size = 10\n"

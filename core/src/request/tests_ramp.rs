@@ -1,0 +1,183 @@
+//! The start-up ramp of an algorithm that has none of its own, and what the settings bound of any algorithm.
+
+use std::vec::Vec;
+
+use super::testing::{Bench, CHAT};
+use super::*;
+use crate::limit::{LimitAlgorithm, LimitChoice, TideConfig};
+use crate::time::{Duration, Instant};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A resource whose limit this algorithm decides, with a ramp of eight seconds.
+fn ramped(cap: u32, choice: LimitChoice) -> Bench {
+    configured(cap, choice, AimdConfig { ramp: Duration::from_secs(8), ..AimdConfig::default() })
+}
+
+fn configured(cap: u32, choice: LimitChoice, config: AimdConfig) -> Bench {
+    let mut bench = Bench::new(cap, config);
+    bench.machine.choose_algorithm(bench.now, CHAT, choice).expect("valid settings");
+    bench
+}
+
+fn tide(initial_limit: u32) -> LimitChoice {
+    LimitChoice::Tide(TideConfig { initial_limit, ..TideConfig::default() })
+}
+
+#[test]
+fn a_ramp_bounds_a_fixed_limit_from_the_first_call_on_and_wakes_waiters_at_each_step() {
+    let mut bench = ramped(64, LimitChoice::Fixed { limit: 5 });
+    bench.after(Duration::from_secs(100));
+    assert_eq!(bench.state().ramp.map(|ramp| (ramp.target, ramp.ends)), Some((5, None)));
+    let first = bench.take(1).remove(0);
+    let _waiters: Vec<_> = (0..4).map(|_| bench.wait(Request::new(CHAT))).collect();
+    let mut opened = Vec::new();
+    while let Some(at) = bench.machine.poll_timeout() {
+        bench.now = at;
+        bench.machine.handle_timeout(at);
+        opened.extend(bench.granted().iter().map(|_| at.as_nanos() / 1_000_000_000));
+    }
+    assert_eq!(opened, [102, 104, 106, 108]);
+    assert_eq!(bench.state().ramp, None);
+    bench.end(first, Outcome::Success);
+}
+
+#[test]
+fn under_a_ramp_tide_has_no_more_calls_out_than_the_ramp_allows() {
+    let mut bench = ramped(9, tide(9));
+    let mut most = Vec::new();
+    let mut out: Vec<(Instant, RequestLease)> = Vec::new();
+    for tick in 0..1_000_u64 {
+        bench.now = Instant::ZERO + Duration::from_millis(10 * tick);
+        let now = bench.now;
+        while let Some(at) = out.iter().position(|(ends, _)| *ends <= now) {
+            bench.end(out.swap_remove(at).1, Outcome::Success);
+        }
+        while let Ok(lease) = bench.machine.try_acquire(now, &Request::new(CHAT)) {
+            out.push((now + Duration::from_millis(100), lease));
+        }
+        if tick % 100 == 99 {
+            most.push(out.len());
+        }
+    }
+    assert_eq!(most[..7], [1, 2, 3, 4, 5, 6, 7], "a slot a second");
+    assert_eq!(most[8..], [9, 9]);
+    for (_, lease) in out {
+        bench.end(lease, Outcome::Success);
+    }
+}
+
+#[test]
+fn a_refusal_ends_the_ramp_and_the_algorithm_goes_on_from_where_it_was() {
+    let mut bench = ramped(64, tide(64));
+    let first = bench.take(1).remove(0);
+    bench.after(SECOND);
+    assert_eq!(bench.limit(), 8, "1 + 63 / 8");
+    bench.end(first, Outcome::RateLimited);
+    assert_eq!(bench.state().ramp, None);
+    assert!(bench.limit() <= 8, "{}", bench.limit());
+}
+
+#[test]
+fn a_failure_that_is_no_refusal_leaves_the_ramp_of_any_algorithm_alone() {
+    let mut bench = ramped(5, LimitChoice::Fixed { limit: 5 });
+    let lease = bench.take(1).remove(0);
+    bench.after(Duration::from_secs(4));
+    bench.end(lease, Outcome::ProviderFailure);
+    assert_eq!(bench.limit(), 3);
+    bench.after(Duration::from_secs(4));
+    assert_eq!(bench.limit(), 5);
+}
+
+#[test]
+fn a_ramp_that_is_set_or_changed_later_begins_anew_for_any_algorithm() {
+    let mut bench = configured(5, LimitChoice::Fixed { limit: 5 }, AimdConfig::default());
+    bench.succeed(1);
+    assert_eq!(bench.limit(), 5);
+    let ramp = |secs| AimdConfig { ramp: Duration::from_secs(secs), ..AimdConfig::default() };
+    bench.machine.reconfigure(bench.now, CHAT, ramp(4)).expect("valid settings");
+    assert_eq!(bench.limit(), 1);
+    bench.succeed(1);
+    bench.after(Duration::from_secs(2));
+    assert_eq!(bench.limit(), 3);
+    bench.machine.reconfigure(bench.now, CHAT, ramp(0)).expect("valid settings");
+    assert_eq!((bench.limit(), bench.state().ramp), (5, None));
+}
+
+#[test]
+fn a_resource_that_slept_ramps_again_from_half_its_limit_under_any_algorithm() {
+    let (ramp, ramp_after_idle) = (Duration::from_secs(4), Some(Duration::from_secs(60)));
+    let config = AimdConfig { ramp, ramp_after_idle, ..AimdConfig::default() };
+    let mut bench = configured(8, LimitChoice::Fixed { limit: 8 }, config);
+    bench.succeed(1);
+    bench.after(Duration::from_secs(30));
+    bench.succeed(1);
+    assert_eq!(bench.limit(), 8);
+    bench.after(Duration::from_secs(61));
+    bench.succeed(1);
+    assert_eq!(bench.limit(), 4);
+    bench.after(Duration::from_secs(2));
+    assert_eq!(bench.limit(), 6);
+}
+
+#[test]
+fn a_ramp_follows_the_cap() {
+    let mut bench = ramped(9, LimitChoice::Fixed { limit: 9 });
+    bench.succeed(1);
+    bench.machine.register(bench.now, "provider", "model", "default", 3).expect("a valid cap");
+    bench.after(Duration::from_secs(4));
+    assert_eq!((bench.limit(), bench.state().ramp.map(|ramp| ramp.target)), (2, Some(3)));
+}
+
+#[test]
+fn aimd_has_one_ramp_and_not_two() {
+    let mut bench = ramped(5, LimitChoice::Aimd);
+    bench.succeed(1);
+    bench.after(Duration::from_secs(4));
+    assert_eq!(bench.state().ramp.map(|ramp| ramp.target), Some(5));
+    let lease = bench.take(1).remove(0);
+    bench.end(lease, Outcome::RateLimited);
+    assert_eq!((bench.limit(), bench.state().ramp), (2, None), "a quarter less than the 3 of the ramp");
+}
+
+/// Asks for a pause of ten seconds whatever is refused.
+struct Slow;
+
+impl LimitAlgorithm for Slow {
+    fn limit(&self, _now: Instant) -> u32 {
+        4
+    }
+
+    fn on_outcome(&mut self, _now: Instant, _call: &crate::limit::CallReport) {}
+
+    fn pause(&self, _now: Instant, _call: &crate::limit::CallReport) -> Option<Duration> {
+        Some(Duration::from_secs(10))
+    }
+
+    fn set_max(&mut self, _now: Instant, _max: u32, _lifts: bool) {}
+}
+
+#[test]
+fn no_algorithm_pauses_longer_than_the_settings_say_where_the_provider_named_no_time() {
+    let mut bench = Bench::new(4, AimdConfig { cooldown: SECOND, ..AimdConfig::default() });
+    bench.machine.set_algorithm(bench.now, CHAT, alloc::boxed::Box::new(Slow)).expect("a known resource");
+    let mut leases = bench.take(2);
+    bench.end(leases.remove(0), Outcome::RateLimited);
+    assert_eq!(bench.state().cooldown_remaining, SECOND);
+    let asked = Completion { retry_after: Some(Duration::from_secs(3)), ..Outcome::RateLimited.into() };
+    bench.end(leases.remove(0), asked);
+    assert_eq!(bench.state().cooldown_remaining, Duration::from_secs(10), "it knows better than the Retry-After");
+}
+
+#[test]
+fn a_controller_says_which_algorithm_decides() {
+    let mut bench = Bench::new(4, AimdConfig::default());
+    let choice = |bench: &Bench| bench.machine.limit_choice(CHAT).map(|choice| choice.name());
+    assert_eq!(choice(&bench), Some("aimd"));
+    bench.machine.choose_algorithm(bench.now, CHAT, tide(4)).expect("valid settings");
+    assert_eq!(choice(&bench), Some("tide"));
+    bench.machine.set_algorithm(bench.now, CHAT, alloc::boxed::Box::new(Slow)).expect("a known resource");
+    assert_eq!(choice(&bench), None);
+    bench.machine.configure(bench.now, CHAT, AimdConfig::default()).expect("valid settings");
+    assert_eq!(choice(&bench), Some("aimd"));
+}
