@@ -76,6 +76,11 @@ pub(in crate::request) struct Grant {
 }
 
 impl Grant {
+    /// Calls of the resource that were out once it was granted.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
     /// The instant of the grant; `None` where it may have been given without a clock.
     pub(in crate::request) fn since(&self) -> Option<Instant> {
         self.since.known()

@@ -43,6 +43,10 @@ use crate::yielding::TaskResources;
 use health::Health;
 use wait_queue::WaitQueue;
 
+/// How many turns a group may be ahead of its share of refunds, beyond a cascade of all calls that were out. As many are refused
+/// one after another where a rate answers one call in sixteen.
+const REFUNDS_AHEAD: f64 = 8.0;
+
 /// The task resources of the caller, where they are at hand.
 pub(super) type TaskSide<'a> = Option<&'a mut dyn TaskResources>;
 
@@ -287,6 +291,14 @@ impl ProviderModel {
             self.begin_recovery(now);
         }
         is_news
+    }
+
+    /// A call was refused: its group has its turn back, so that groups share what is answered and not what is sent. A group is never
+    /// ahead of its share of all refunds by more turns than calls were out with the call, and a few.
+    #[cold]
+    pub(super) fn refund(&mut self, held: &Held) {
+        let most = f64::from(held.grant.in_flight()) + REFUNDS_AHEAD;
+        self.queue.fair.refund(held.turn, 1.0, most);
     }
 
     /// What followed from the last call for whose end [`Self::end`] was true.
