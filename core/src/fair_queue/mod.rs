@@ -56,13 +56,14 @@
 //! Let `S` be the weight of all groups that wait when the turn is taken:
 //!
 //! ```text
-//! a turn of group i is refunded     G = G + cost / S              what refunds would have given each group
-//!                                   lead_i = max(0, lead_i - change of G since the last) + cost / w_i - cost / S
+//! a turn of group i is refunded     lead_i = max(0, lead_i - change of G since the last) + cost / w_i - cost / S;  G = G + cost / S
 //! and is not refunded               if lead_i would be more than `most` times cost / w_i
+//! a turn of any group is answered   G = G + 2 cost / S
 //! ```
 //!
-//! Where all groups are refused alike, `lead` stays near 0 and every refused turn is refunded. Where one group alone is
-//! refused, it is refunded a fixed number of turns, and from then on it takes turns as if there were no refunds.
+//! So a group is refunded its share of all refunds, and of two turns more for each that is answered. Where all groups are
+//! refused alike, `lead` stays near 0 and every refused turn is refunded. Groups that are always refused, however many, have at
+//! most three turns for each one of their shares, beside a fixed number.
 #![doc = include_str!("fairness.md")]
 
 mod items;
@@ -202,8 +203,8 @@ pub struct FairQueue {
     ready: SchedulingHeap,
     /// The weight of the groups that have items, in [`WEIGHT_UNITS`](refund::WEIGHT_UNITS).
     waiting_weight: u64,
-    /// What refunds would have given each group had all that waited shared them, in cost per weight.
-    refunded: f64,
+    /// What each group may be refunded, in cost per weight: its share of what all are, and of some more for each answer.
+    allowed: f64,
     /// The FIFOs of groups judged [`Eligibility::GroupBlocked`], in order of turn.
     parked: SchedulingHeap,
     /// FIFOs passed over by the selection in progress; empty between calls.
@@ -237,7 +238,7 @@ impl FairQueue {
             tag: 0.0,
             lag: 0.0,
             lead: 0.0,
-            refunds_seen: self.refunded,
+            allowed_seen: self.allowed,
             len: 0,
             fifos: SmallVec::new(),
             demand: SmallVec::new(),

@@ -44,9 +44,9 @@ pub(super) struct Group {
     pub(super) tag: f64,
     /// How far below virtual time refunds may have taken it. 0 for one that was never refunded.
     pub(super) lag: f64,
-    /// What it was refunded beyond its share of all refunds; and how much those were when this was worked out.
+    /// What it was refunded beyond its share, and what that was when this was worked out.
     pub(super) lead: f64,
-    pub(super) refunds_seen: f64,
+    pub(super) allowed_seen: f64,
     /// Items queued in all its FIFOs.
     pub(super) len: u32,
     /// Its FIFOs in order of registration. The first one exists from the start.
@@ -66,6 +66,12 @@ impl Group {
             self.lag = self.lag.min((virtual_time - self.tag).max(0.0));
         }
         virtual_time
+    }
+
+    /// Its lead once each group may have been refunded so much.
+    #[inline]
+    pub(super) fn lead_at(&self, allowed: f64) -> f64 {
+        (self.lead - (allowed - self.allowed_seen)).max(0.0)
     }
 }
 

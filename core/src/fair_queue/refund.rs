@@ -1,11 +1,15 @@
 //! Refunds: a turn that brought its group nothing is charged back, within a bound. See [the derivation](super#refunds).
 
-use super::{FairQueue, GroupId, REBASE_AT};
+use super::{FairQueue, GroupId, MIN_WEIGHT, REBASE_AT};
 
 /// What the weight of the groups that wait is counted in: as integers, so that groups which come and go leave no rounding.
 /// The lightest weight is 16 of them. 2^20 groups of the heaviest weight overflow; then only shares are wrong, and only until
 /// some of the groups are gone.
 pub(super) const WEIGHT_UNITS: f64 = 16_777_216.0;
+
+/// How many turns may be refunded for each that is answered, beside those that are refunded to others: one, since whoever was answered
+/// in place of a group was not refused, and one more, since turns are whole.
+const PER_ANSWER: f64 = 2.0;
 
 pub(super) fn units(weight: f64) -> u64 {
     (weight * WEIGHT_UNITS) as u64
@@ -41,39 +45,57 @@ impl FairQueue {
     /// Charges back a turn that cost `cost`, at the group's present weight. Returns `false`, and changes nothing, if the group was
     /// refunded more than its share already, by `most` such turns.
     ///
-    /// Each turn is refunded at most once. O(log groups) for each FIFO of the group.
+    /// Each turn ends at most once, by this or by [`FairQueue::answered`]. O(log groups) for each FIFO of the group.
     pub fn refund(&mut self, turn: Turn, cost: f64, most: f64) -> bool {
         let virtual_time = self.virtual_time;
         let Some(group) = self.groups.get_mut(turn.group as usize) else { return false };
         let Some(finish) = group.finish else { return false };
         let (charge, rivals) = (cost / group.weight, f64::from(turn.rivals));
-        let lead = (group.lead - (self.refunded - group.refunds_seen)).max(0.0) + charge * rivals;
+        let lead = group.lead_at(self.allowed) + charge * rivals;
         if lead > charge * most {
             return false;
         }
         self.version += 1;
-        self.refunded += charge * (1.0 - rivals);
+        self.allowed += charge * (1.0 - rivals);
         group.lead = lead;
-        group.refunds_seen = self.refunded;
+        group.allowed_seen = self.allowed;
         group.tag = finish.max(virtual_time - group.lag) - charge;
         group.finish = Some(group.tag);
         group.lag = (virtual_time - group.tag).max(0.0);
         if group.len > 0 {
             self.move_fifos(GroupId(turn.group), None);
         }
-        if self.refunded >= REBASE_AT {
+        if self.allowed >= REBASE_AT {
             self.rebase_refunds();
         }
         true
     }
 
-    /// Moves the origin of what was refunded, so that it keeps its precision. O(groups).
+    /// A turn that cost `cost` brought its group what it was taken for: [`PER_ANSWER`] turns more may be refunded, to all together. O(1).
+    #[inline]
+    pub fn answered(&mut self, turn: Turn, cost: f64) {
+        // Mostly nothing was ever refunded.
+        if self.allowed > 0.0 {
+            self.allow(turn, PER_ANSWER * cost);
+        }
+    }
+
+    fn allow(&mut self, turn: Turn, cost: f64) {
+        let Some(group) = self.groups.get(turn.group as usize) else { return };
+        self.allowed += cost / group.weight * (1.0 - f64::from(turn.rivals));
+        if self.allowed >= REBASE_AT {
+            self.rebase_refunds();
+        }
+    }
+
+    /// Moves the origin of what may be refunded, so that it keeps its precision. O(groups).
     #[cold]
     fn rebase_refunds(&mut self) {
         for group in &mut self.groups {
-            group.lead = (group.lead - (self.refunded - group.refunds_seen)).max(0.0);
-            group.refunds_seen = 0.0;
+            group.lead = group.lead_at(self.allowed);
+            group.allowed_seen = MIN_WEIGHT;
         }
-        self.refunded = 0.0;
+        // Above zero, since something was refunded.
+        self.allowed = MIN_WEIGHT;
     }
 }

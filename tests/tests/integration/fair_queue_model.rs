@@ -27,11 +27,13 @@ enum Command {
     Serve,
     /// Selects and drops the selection: nothing may change.
     Peek,
-    /// Charges back a turn that was not refunded yet, if its group is not ahead by so many already.
+    /// Charges back a turn that has not ended yet, if its group is not ahead by so many already.
     Refund {
         which: usize,
         most: u32,
     },
+    /// Ends a turn.
+    Answer(usize),
 }
 
 fn command() -> impl Strategy<Value = Command> {
@@ -44,6 +46,7 @@ fn command() -> impl Strategy<Value = Command> {
         1 => Just(Command::Peek),
         4 => (0..1_000_usize, prop_oneof![Just(2_u32), Just(50)])
             .prop_map(|(which, most)| Command::Refund { which, most }),
+        1 => (0..1_000_usize).prop_map(Command::Answer),
     ]
 }
 
@@ -53,8 +56,8 @@ struct Model {
     virtual_time: f64,
     sequence: u64,
     groups: [Group; 4],
-    /// What refunds would have given each group.
-    refunded: f64,
+    /// What each group may be refunded.
+    allowed: f64,
 }
 
 #[derive(Default)]
@@ -65,7 +68,7 @@ struct Group {
     sequence: u64,
     lag: f64,
     lead: f64,
-    refunds_seen: f64,
+    allowed_seen: f64,
 }
 
 impl Model {
@@ -126,17 +129,23 @@ impl Model {
     fn refund(&mut self, at: usize, rivals: f64, most: f64) -> bool {
         let group = &mut self.groups[at];
         let charge = 1.0 / WEIGHTS[at];
-        let lead = 0.0_f64.max(group.lead - (self.refunded - group.refunds_seen)) + charge * rivals;
+        let lead = 0.0_f64.max(group.lead - (self.allowed - group.allowed_seen)) + charge * rivals;
         if lead > charge * most {
             return false;
         }
-        self.refunded += charge * (1.0 - rivals);
+        self.allowed += charge * (1.0 - rivals);
         let next = group.finish.expect("it was served").max(self.virtual_time - group.lag);
         group.tag = next - charge;
         group.finish = Some(group.tag);
         group.lag = 0.0_f64.max(self.virtual_time - group.tag);
-        (group.lead, group.refunds_seen) = (lead, self.refunded);
+        (group.lead, group.allowed_seen) = (lead, self.allowed);
         true
+    }
+
+    fn answer(&mut self, at: usize, rivals: f64) {
+        if self.allowed > 0.0 {
+            self.allowed += 2.0 / WEIGHTS[at] * (1.0 - rivals);
+        }
     }
 }
 
@@ -195,7 +204,12 @@ proptest! {
                     let refunded = real.queue.refund(turn, 1.0, f64::from(most));
                     prop_assert_eq!(refunded, model.refund(at, rivals, f64::from(most)));
                 }
-                Command::Refund { .. } => {}
+                Command::Answer(which) if !turns.is_empty() => {
+                    let (at, rivals, turn) = turns.swap_remove(which % turns.len());
+                    real.queue.answered(turn, 1.0);
+                    model.answer(at, rivals);
+                }
+                Command::Refund { .. } | Command::Answer(_) => {}
                 Command::Serve => while let Some(at) = model.select(&room) {
                     turns.push((at, model.rivals(at), real.queue.turn(real.groups[at])));
                     let (item, class) = model.serve(at);

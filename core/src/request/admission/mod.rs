@@ -35,7 +35,7 @@ use super::provider::{Attempt, Change, Ended, Joining, ProviderModel, Resource, 
 use super::shared::{Shared, Waiter};
 use super::timers::Timer;
 use super::yielding::YieldingWaiter;
-use crate::call::{Completion, Outcome};
+use crate::call::Completion;
 use crate::error::ConfigError;
 use crate::fair_queue::{GroupId as QueueGroup, Turn};
 use crate::id::{SlotKey, Slots};
@@ -252,8 +252,8 @@ impl RequestAdmission {
         let is_watched = self.shared.events.is_on();
         let before = if is_watched { Some(provider.before_outcome(now, slot, &mut self.shared)) } else { None };
         let is_news = provider.end(now, slot, &held, done);
-        if done.outcome == Outcome::RateLimited && !self.shared.config.compatibility {
-            provider.refund(&held);
+        if !self.shared.config.compatibility {
+            provider.end_turn(slot, &held, done.outcome);
         }
         if let Some(before) = before {
             let change = if is_news { provider.last_end().change } else { Change::None };
