@@ -71,7 +71,7 @@ impl FairQueue {
         true
     }
 
-    /// A turn that cost `cost` brought its group what it was taken for: [`PER_ANSWER`] turns more may be refunded, to all together. O(1).
+    /// A turn that cost `cost` brought its group what it was taken for: two turns more may be refunded, to all groups together. O(1).
     #[inline]
     pub fn answered(&mut self, turn: Turn, cost: f64) {
         // Mostly nothing was ever refunded.

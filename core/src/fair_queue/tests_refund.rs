@@ -103,6 +103,25 @@ fn a_group_that_was_refused_alone_is_refunded_again_when_others_are_refused() {
 }
 
 #[test]
+fn two_turns_for_each_answer_are_refunded_to_groups_that_are_always_refused_and_their_share_of_turns_is_bounded() {
+    for refused in [1, 3, 9] {
+        let mut world = World::new(&vec![1.0; refused + 1]);
+        let mut turns = [0.0; 2];
+        for _ in 0..20_000 {
+            let turn = world.next();
+            turns[usize::from(turn.group > 0)] += 1.0;
+            if turn.group > 0 {
+                world.queue.refund(turn, 1.0, 10.0);
+            } else {
+                world.queue.answered(turn, 1.0);
+            }
+        }
+        let ratio = turns[1] / turns[0] / refused as f64;
+        assert!((2.9..3.3).contains(&ratio), "{refused}: {turns:?}");
+    }
+}
+
+#[test]
 fn a_refund_counts_when_its_group_is_back_but_the_time_it_was_away_does_not() {
     let mut queue = FairQueue::new();
     let class = queue.add_class();
@@ -119,7 +138,7 @@ fn a_refund_counts_when_its_group_is_back_but_the_time_it_was_away_does_not() {
     for item in 10..120 {
         queue.enqueue(item, stays, class, 1.0);
     }
-    (0..50).for_each(|_| drop(serve(&mut queue)));
+    (0..50).for_each(|_| assert_eq!(serve(&mut queue), stays));
     turns.iter().for_each(|turn| assert!(queue.refund(*turn, 1.0, 8.0)));
     for item in 200..220 {
         queue.enqueue(item, away, class, 1.0);

@@ -4,6 +4,7 @@
 //! `CONTROL_WRITE=1 cargo test -p tidegate-tests --test integration control -- --include-ignored` writes the page's tables anew.
 
 mod peers;
+mod storm;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -147,9 +148,11 @@ fn nobody_who_stops_for_each_retry_after_has_nine_tenths_beside_a_neighbour_who_
 }
 
 #[test]
-fn equal_tenants_are_served_equally_under_tide() {
-    for (case, tide) in figures("tide") {
-        assert!(tide.jain_permille >= 995, "{case}: {tide:?}");
+fn equal_tenants_are_served_equally_under_every_limit_however_many_calls_are_refused() {
+    for contender in Contender::all() {
+        for (case, found) in figures(&contender.name) {
+            assert!(found.jain_permille >= 995, "{case}, {}: {found:?}", contender.name);
+        }
     }
 }
 

@@ -10,6 +10,17 @@ use crate::time::{Duration, Instant};
 /// A second, in which answers are counted.
 const WINDOW: Duration = Duration::from_secs(1);
 
+/// When a call went out and when it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallTimes {
+    /// When it went out.
+    pub sent: Instant,
+    /// When it ended, which may be after the run.
+    pub ended: Instant,
+    /// Whether it was refused with a 429.
+    pub is_refused: bool,
+}
+
 /// What happened in one run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Run {

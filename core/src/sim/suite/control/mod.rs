@@ -50,9 +50,11 @@ mod tests;
 
 pub use case::{Case, Tokens};
 pub use contender::Contender;
-pub use figures::Figures;
+pub use figures::{CallTimes, Figures};
 pub use oracle::Oracle;
 pub use table::Table;
+
+use alloc::vec::Vec;
 
 use crate::error::ConfigError;
 
@@ -61,6 +63,11 @@ pub fn measure(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<Fi
     let alone = drive::run(case, contender, oracle.seed(), 1)?;
     let shared = drive::run(case, contender, oracle.seed(), 2)?;
     Ok(Figures::of(case, &alone, &shared, oracle.run()))
+}
+
+/// The calls of a contender alone on a case, in the order in which they went out.
+pub fn call_times(case: &Case, contender: &Contender, seed: u64) -> Result<Vec<CallTimes>, ConfigError> {
+    drive::times(case, contender, seed)
 }
 
 /// The goodput alone, in permille of the oracle's, and the refused share, in permille: a quarter of the work of [`measure`].

@@ -8,6 +8,15 @@ fn equal_seeds_give_equal_figures() {
 }
 
 #[test]
+fn two_equal_tenants_are_answered_equally_where_most_calls_are_refused() {
+    let case = Case::all().into_iter().find(|case| case.name == "few requests per minute").unwrap().lasting_secs(60);
+    for contender in Contender::all() {
+        let figures = measure(&case, &contender, &Oracle::of(&case, 1).unwrap()).unwrap();
+        assert!(figures.jain_permille >= 995, "{}: {figures:?}", contender.name);
+    }
+}
+
+#[test]
 fn the_oracle_is_never_refused_and_nobody_has_more_answers() {
     for seed in 0..60 {
         let case = Case::drawn(seed).lasting_secs(10);
