@@ -19,7 +19,9 @@ impl World {
         let (class, set) = (queue.add_class(), queue.add_blocked_set());
         let groups: Vec<_> = weights.iter().map(|weight| queue.add_group(*weight).expect("a valid weight")).collect();
         let mut world = Self { queue, class, set, items: 0 };
-        groups.iter().for_each(|group| world.put(*group));
+        for group in groups {
+            world.put(group);
+        }
         world
     }
 
@@ -139,7 +141,9 @@ fn a_refund_counts_when_its_group_is_back_but_the_time_it_was_away_does_not() {
         queue.enqueue(item, stays, class, 1.0);
     }
     (0..50).for_each(|_| assert_eq!(serve(&mut queue), stays));
-    turns.iter().for_each(|turn| assert!(queue.refund(*turn, 1.0, 8.0)));
+    for turn in turns {
+        assert!(queue.refund(turn, 1.0, 8.0));
+    }
     for item in 200..220 {
         queue.enqueue(item, away, class, 1.0);
     }
