@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use super::records::{NOWHERE, Node};
-use super::{ClassId, FairQueue, FifoId, GroupId, MAX_WEIGHT, MIN_WEIGHT, work};
+use super::{ClassId, FairQueue, FifoId, GroupId, MAX_WEIGHT, MIN_WEIGHT, refund, work};
 
 /// Items that come, and items that go without service.
 impl FairQueue {
@@ -82,6 +82,7 @@ impl FairQueue {
         let group = &mut self.groups[line.group as usize];
         if group.len == 0 {
             group.tag = group.finish.unwrap_or(self.virtual_time);
+            self.waiting_weight = self.waiting_weight.wrapping_add(refund::units(group.weight));
         }
         group.len += 1;
         // The item, its index entry, its group and its class; then the group's classes.
@@ -110,6 +111,9 @@ impl FairQueue {
         line.len -= 1;
         let group = &mut self.groups[line.group as usize];
         group.len -= 1;
+        if group.len == 0 {
+            self.waiting_weight = self.waiting_weight.wrapping_sub(refund::units(group.weight));
+        }
         work::steps(4 + group.demand.len());
         if let Some(at) = group.demand.iter().position(|(known, _)| known.0 == class) {
             group.demand[at].1 -= 1;

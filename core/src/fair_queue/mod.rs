@@ -34,11 +34,42 @@
 //! caller [unblocks](FairQueue::unblock) that set. An unblocked set takes part in selection until its first member is
 //! refused again, so a release re-offers as many heads as it makes room for and one more, however many wait.
 //!
+//! ## Refunds
+//!
+//! A turn may bring its group nothing: a provider refuses the call. Its cost is charged back by a [refund](FairQueue::refund),
+//! so that groups share what is *answered*. Otherwise a group may have all its turns at the wrong instants: a provider that
+//! answers one call of each cascade of 24 answers the group that begins each cascade, and with an even number of turns for two
+//! groups that is always the same one.
+//!
+//! ```text
+//! F = max(tag, V - lag)                     where the group's next service begins
+//! a turn of this cost is refunded           tag = F - cost / weight;  lag = max(0, V - tag)
+//! one of its heads is served                V = max(V, F);  tag = F + cost / weight;  lag = min(lag, max(0, V - tag))
+//! ```
+//!
+//! `lag` is how far below `V` refunds may have taken the group. It is 0 without refunds, and then this is the order above. `V`
+//! never moves back: an idle group keeps the lag that it has and claims no more, and a group that arrives begins at `V`, after the
+//! turns that others have back.
+//!
+//! Only a bounded number of turns is refunded, or a group whose every call is refused (a key of its own that is revoked, a
+//! limit of its own) would always be first and take all slots. Refunds may decide *which* turns a group has, but not how many.
+//! Let `S` be the weight of all groups that wait when the turn is taken:
+//!
+//! ```text
+//! a turn of group i is refunded     lead_i = max(0, lead_i - change of G since the last) + cost / w_i - cost / S;  G = G + cost / S
+//! and is not refunded               if lead_i would be more than `most` times cost / w_i
+//! a turn of any group is answered   G = G + 2 cost / S
+//! ```
+//!
+//! So a group is refunded its share of all refunds, and of two turns more for each that is answered. Where all groups are
+//! refused alike, `lead` stays near 0 and every refused turn is refunded. Groups that are always refused, however many, have at
+//! most three turns for each one of their shares, beside a fixed number.
 #![doc = include_str!("fairness.md")]
 
 mod items;
 mod nodes;
 mod records;
+mod refund;
 mod scheduling;
 mod service_order;
 mod stats;
@@ -46,6 +77,8 @@ mod work;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_refund;
 #[cfg(test)]
 mod tests_work;
 
@@ -56,6 +89,7 @@ use smallvec::SmallVec;
 use crate::error::{ConfigError, require};
 use nodes::Nodes;
 use records::{BlockedSet, Class, Fifo, Group, NOWHERE};
+pub use refund::Turn;
 use scheduling::SchedulingHeap;
 
 /// The smallest weight and the smallest cost: 2^-20.
@@ -167,6 +201,10 @@ pub struct FairQueue {
     /// In no particular order.
     open_sets: Vec<u32>,
     ready: SchedulingHeap,
+    /// The weight of the groups that have items, in [`WEIGHT_UNITS`](refund::WEIGHT_UNITS).
+    waiting_weight: u64,
+    /// What each group may be refunded, in cost per weight: its share of what all are, and of some more for each answer.
+    allowed: f64,
     /// The FIFOs of groups judged [`Eligibility::GroupBlocked`], in order of turn.
     parked: SchedulingHeap,
     /// FIFOs passed over by the selection in progress; empty between calls.
@@ -198,6 +236,9 @@ impl FairQueue {
             weight: 1.0,
             finish: None,
             tag: 0.0,
+            lag: 0.0,
+            lead: 0.0,
+            allowed_seen: self.allowed,
             len: 0,
             fifos: SmallVec::new(),
             demand: SmallVec::new(),
@@ -231,7 +272,12 @@ impl FairQueue {
     /// Changes a group's weight from its next service on.
     pub fn set_weight(&mut self, group: GroupId, weight: f64) -> Result<(), ConfigError> {
         check_weight(weight)?;
-        self.groups[group.index()].weight = weight;
+        let entry = &mut self.groups[group.index()];
+        if entry.len > 0 {
+            self.waiting_weight =
+                self.waiting_weight.wrapping_sub(refund::units(entry.weight)).wrapping_add(refund::units(weight));
+        }
+        entry.weight = weight;
         Ok(())
     }
 
@@ -307,9 +353,7 @@ impl FairQueue {
             self.leave(fifo);
         }
         let group = &mut self.groups[selection.candidate.group.index()];
-        self.virtual_time = self.virtual_time.max(group.tag);
-        group.tag = self.virtual_time + selection.candidate.cost / group.weight;
-        group.finish = Some(group.tag);
+        self.virtual_time = group.serve(group.tag, selection.candidate.cost, self.virtual_time);
         let entry = &mut self.fifos[fifo as usize];
         entry.sequence = self.sequence;
         self.sequence += 1;
@@ -324,7 +368,7 @@ impl FairQueue {
         }
         let group = &self.groups[selection.candidate.group.index()];
         if group.len > self.fifos[fifo as usize].len {
-            self.move_siblings(selection.candidate.group, fifo);
+            self.move_fifos(selection.candidate.group, Some(fifo));
         }
         if self.virtual_time >= REBASE_AT {
             self.rebase();
@@ -339,8 +383,8 @@ impl FairQueue {
         debug_assert_eq!(self.groups[group.index()].len, 0, "an item that is queued in the same group goes first");
         self.version += 1;
         let entry = &mut self.groups[group.index()];
-        self.virtual_time = self.virtual_time.max(entry.finish.unwrap_or(self.virtual_time));
-        entry.finish = Some(self.virtual_time + cost / entry.weight);
+        let tag = entry.finish.unwrap_or(self.virtual_time);
+        self.virtual_time = entry.serve(tag, cost, self.virtual_time);
         self.sequence += 2;
         if self.virtual_time >= REBASE_AT {
             self.rebase();

@@ -42,11 +42,37 @@ pub(super) struct Group {
     pub(super) finish: Option<f64>,
     /// The tag it was activated with; meaningful while it has items.
     pub(super) tag: f64,
+    /// How far below virtual time refunds may have taken it. 0 for one that was never refunded.
+    pub(super) lag: f64,
+    /// What it was refunded beyond its share, and what that was when this was worked out.
+    pub(super) lead: f64,
+    pub(super) allowed_seen: f64,
     /// Items queued in all its FIFOs.
     pub(super) len: u32,
     /// Its FIFOs in order of registration. The first one exists from the start.
     pub(super) fifos: SmallVec<[u32; 1]>,
     pub(super) demand: SmallVec<[(ClassId, u32); 1]>,
+}
+
+impl Group {
+    /// Charges a service that began with this tag, and returns what virtual time is then.
+    #[inline]
+    pub(super) fn serve(&mut self, tag: f64, cost: f64, virtual_time: f64) -> f64 {
+        let start = tag.max(virtual_time - self.lag);
+        let virtual_time = virtual_time.max(start);
+        self.tag = start + cost / self.weight;
+        self.finish = Some(self.tag);
+        if self.lag > 0.0 {
+            self.lag = self.lag.min((virtual_time - self.tag).max(0.0));
+        }
+        virtual_time
+    }
+
+    /// Its lead once each group may have been refunded so much.
+    #[inline]
+    pub(super) fn lead_at(&self, allowed: f64) -> f64 {
+        (self.lead - (allowed - self.allowed_seen)).max(0.0)
+    }
 }
 
 #[derive(Clone, Debug)]

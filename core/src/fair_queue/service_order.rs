@@ -75,13 +75,13 @@ impl FairQueue {
         SchedulingKey { tag: self.groups[group as usize].tag, sequence }
     }
 
-    /// Moves the other FIFOs of a group to the tag that the service of one of them gave the group. O(FIFOs log groups).
+    /// Moves the FIFOs of a group, but for the one that was served, to the tag that the group has now. O(FIFOs log groups).
     #[cold]
-    pub(super) fn move_siblings(&mut self, group: GroupId, served: u32) {
+    pub(super) fn move_fifos(&mut self, group: GroupId, served: Option<u32>) {
         for at in 0..self.groups[group.index()].fifos.len() {
             let fifo = self.groups[group.index()].fifos[at];
             work::steps(1);
-            if fifo == served || self.fifos[fifo as usize].len == 0 {
+            if Some(fifo) == served || self.fifos[fifo as usize].len == 0 {
                 continue;
             }
             let (key, place) = (self.key(fifo), self.fifos[fifo as usize].place);

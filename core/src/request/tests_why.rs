@@ -1,11 +1,14 @@
 //! Why not now: each thing that can keep a call is named, and nothing else.
 
+use std::boxed::Box;
 use std::string::ToString;
+use std::vec::Vec;
 
 use super::testing::*;
 use super::*;
 use crate::budget::{BudgetConfig, Dimension, Usage};
-use crate::time::Duration;
+use crate::limit::{CallReport, LimitAlgorithm, Tide, TideConfig};
+use crate::time::{Duration, Instant};
 
 #[test]
 fn a_waiter_is_kept_by_the_cap_the_limit_or_the_cooldown() {
@@ -13,7 +16,7 @@ fn a_waiter_is_kept_by_the_cap_the_limit_or_the_cooldown() {
     assert_eq!(bench.machine.why_idle_now(bench.now, CHAT), Some(CallWait::NobodyAsks));
     let first = bench.take(1).remove(0);
     let waiter = bench.wait(Request::new(CHAT));
-    let limit = CallWait::Limit { limit: 1, changes_at: None };
+    let limit = CallWait::Limit { limit: 1, in_flight: 1, changes_at: None };
     assert_eq!(bench.machine.why_waiting(bench.now, waiter), Some(limit));
     assert_eq!(bench.machine.why_idle_now(bench.now, CHAT), Some(limit));
     let until = bench.now + Duration::from_secs(2);
@@ -36,7 +39,7 @@ fn the_next_call_is_kept_by_what_keeps_the_first_waiter_or_by_nothing() {
     let mut bench = Bench::new(2, AimdConfig { initial_limit: Some(1), ..AimdConfig::default() });
     assert_eq!(bench.machine.why_next(bench.now, CHAT), None, "it could go out");
     let first = bench.take(1).remove(0);
-    let limit = CallWait::Limit { limit: 1, changes_at: None };
+    let limit = CallWait::Limit { limit: 1, in_flight: 1, changes_at: None };
     assert_eq!(bench.machine.why_next(bench.now, CHAT), Some(limit), "though nobody waits");
     bench.wait(Request::new(CHAT));
     assert_eq!(bench.machine.why_next(bench.now, CHAT), Some(limit));
@@ -59,4 +62,124 @@ fn of_waiters_that_came_at_one_instant_the_first_to_come_is_asked() {
     bench.wait(of(1_000));
     let until = bench.now + Duration::from_secs(40);
     assert_eq!(bench.machine.why_next(bench.now, CHAT), Some(CallWait::Budget { until }));
+}
+
+/// Lets calls out one by one, at fixed distances.
+struct Spaced(Instant);
+
+impl LimitAlgorithm for Spaced {
+    fn limit(&self, _now: Instant) -> u32 {
+        2
+    }
+
+    fn next_change(&self, now: Instant) -> Option<Instant> {
+        self.opens_at(now)
+    }
+
+    fn opens_at(&self, now: Instant) -> Option<Instant> {
+        Some(self.0).filter(|at| *at > now)
+    }
+
+    fn on_grant(&mut self, now: Instant, _grant: u64, _in_flight: u32) {
+        self.0 = now + Duration::from_secs(1);
+    }
+
+    fn on_outcome(&mut self, _now: Instant, _call: &CallReport) {}
+
+    fn set_max(&mut self, _now: Instant, _max: u32, _lifts: bool) {}
+}
+
+#[test]
+fn a_call_that_only_the_pace_keeps_is_said_to_be_paced_and_the_limit_is_named_only_once_it_is_reached() {
+    let mut bench = Bench::new(8, AimdConfig::default());
+    bench.machine.set_algorithm(bench.now, CHAT, Box::new(Spaced(Instant::ZERO))).expect("a known resource");
+    let first = bench.take(1).remove(0);
+    let waiter = bench.wait(Request::new(CHAT));
+    let paced = CallWait::Paced { until: bench.now + Duration::from_secs(1) };
+    assert_eq!(bench.machine.why_waiting(bench.now, waiter), Some(paced));
+    bench.end(first, Outcome::Success);
+    let why = bench.machine.why_next(bench.now, CHAT).expect("it waits");
+    assert_eq!((why, bench.state().in_flight), (paced, 0));
+    assert_eq!(why.to_string(), "calls are spaced in time, and the next goes out at 1.000s");
+    let _leases: Vec<_> = (0..2)
+        .flat_map(|_| {
+            bench.wait(Request::new(CHAT));
+            bench.after(Duration::from_secs(1));
+            bench.machine.handle_timeout(bench.now);
+            bench.granted()
+        })
+        .collect();
+    let changes_at = Some(bench.now + Duration::from_secs(1));
+    let limit = CallWait::Limit { limit: 2, in_flight: 2, changes_at };
+    assert_eq!(bench.machine.why_next(bench.now, CHAT), Some(limit));
+    assert!(limit.to_string().starts_with("the adaptive limit of 2 is reached with 2 in flight; it changes at"));
+}
+
+/// Checks what is said to keep the first waiter against the figures, at every step of a run in which most calls are refused: by a
+/// rate of one call in so many milliseconds, with this Retry-After. Returns how often each reason was given.
+fn reasons_under_refusals(bench: &mut Bench, interval_ms: u64, retry_after: Option<Duration>) -> [u32; 3] {
+    let mut out: Vec<(Instant, RequestLease, Completion)> = Vec::new();
+    let (mut counts, mut next) = ([0; 3], Instant::ZERO);
+    let mut idle = 100;
+    for _ in 0..30_000 {
+        bench.machine.handle_timeout(bench.now);
+        let mut granted: Vec<RequestLease> = bench.granted().into_iter().map(|(_, lease)| lease).collect();
+        for _ in 0..core::mem::take(&mut idle) {
+            match bench.machine.acquire(bench.now, &Request::new(CHAT)) {
+                Acquire::Granted(lease) => granted.push(lease),
+                Acquire::Waiting(_) => {}
+                Acquire::Denied(denial) => panic!("{denial}"),
+            }
+        }
+        for lease in granted {
+            let is_answered = bench.now >= next;
+            if is_answered {
+                next = bench.now + Duration::from_millis(interval_ms);
+            }
+            let takes = Duration::from_millis(if is_answered { 300 } else { 5 });
+            let done = if is_answered { Outcome::Success.into() } else { Completion::rate_limited(retry_after) };
+            out.push((bench.now + takes, lease, done));
+        }
+        for (_, lease, done) in out.extract_if(.., |call| call.0 <= bench.now).collect::<Vec<_>>() {
+            bench.end(lease, done);
+            idle += 1;
+        }
+        let state = bench.state();
+        match bench.machine.why_next(bench.now, CHAT) {
+            Some(CallWait::Cooldown { until }) => {
+                assert_eq!(state.blocked_until, Some(until));
+                counts[0] += 1;
+            }
+            Some(CallWait::Paced { until }) => {
+                assert!(until > bench.now && state.in_flight < state.current_limit, "{state:?}");
+                counts[1] += 1;
+            }
+            Some(CallWait::Limit { limit, in_flight, .. }) => {
+                assert_eq!((limit, in_flight), (state.current_limit, state.in_flight));
+                assert!(in_flight >= limit, "{state:?}");
+                counts[2] += 1;
+            }
+            Some(CallWait::ProviderCap { cap }) => assert_eq!(state.in_flight, cap),
+            Some(CallWait::Turn) | None => {}
+            other => panic!("{other:?}"),
+        }
+        bench.after(Duration::from_millis(1));
+    }
+    counts
+}
+
+#[test]
+fn whatever_a_limit_does_after_refusals_what_keeps_a_call_is_named_and_is_never_a_limit_above_what_is_out() {
+    let mut paced_by_tide = 0;
+    for retry_after in [None, Some(Duration::from_millis(700))] {
+        let mut aimd = Bench::new(64, AimdConfig::default());
+        let [cooldown, paced, _] = reasons_under_refusals(&mut aimd, 200, retry_after);
+        assert!(cooldown > 1_000 && paced == 0, "{cooldown} {paced}");
+        let mut tide = Bench::new(64, AimdConfig::default());
+        let algorithm = Tide::new(TideConfig::default()).expect("valid settings");
+        tide.machine.set_algorithm(tide.now, CHAT, Box::new(algorithm)).expect("a known resource");
+        let [_, paced, _] = reasons_under_refusals(&mut tide, 200, retry_after);
+        paced_by_tide += paced;
+    }
+    assert!(paced_by_tide > 0, "a rate is answered with a pace");
 }

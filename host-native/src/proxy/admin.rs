@@ -181,25 +181,28 @@ impl Shared {
         match wait {
             // No slot is idle: as many calls are out as may ever be.
             None => Some(format!("all {} calls that may be in flight are", load.in_flight)),
-            Some(CallWait::NobodyAsks) if load.in_flight >= load.limit => Some(limit_reached(load.limit)),
+            Some(CallWait::NobodyAsks) if load.in_flight >= load.limit => {
+                Some(limit_reached(load.limit, load.in_flight))
+            }
             Some(CallWait::NobodyAsks) => None,
             Some(wait) => Some(words(at, wait)),
         }
     }
 }
 
-fn limit_reached(limit: u32) -> String {
-    format!("the adaptive limit of {limit} calls in flight is reached")
+fn limit_reached(limit: u32, in_flight: u32) -> String {
+    format!("the adaptive limit of {limit} calls is reached, and {in_flight} are in flight")
 }
 
 fn words(now: Instant, wait: CallWait) -> String {
     let left = |until: Instant| (until - now).as_secs_f64();
     match wait {
         CallWait::Cooldown { until } => {
-            format!("the provider asked for a pause, and {:.1} s of it are left", left(until))
+            format!("calls pause after a refusal, and {:.1} s of the pause are left", left(until))
         }
         CallWait::ProviderCap { cap } => format!("all {cap} calls that may be in flight are"),
-        CallWait::Limit { limit, .. } => limit_reached(limit),
+        CallWait::Limit { limit, in_flight, .. } => limit_reached(limit, in_flight),
+        CallWait::Paced { until } => format!("calls are spaced in time, and the next goes out in {:.1} s", left(until)),
         CallWait::Budget { until } => format!("a rate budget is spent, and suffices again in {:.1} s", left(until)),
         CallWait::Outage { since, probe_at: Some(at) } => {
             format!(

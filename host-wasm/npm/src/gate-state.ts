@@ -197,6 +197,13 @@ export type Why =
       readonly changesInMs: number | undefined;
     }
   | {
+      /** The limit spaces calls in time. Fewer are out than it allows. */
+      readonly kind: "paced";
+      readonly text: string;
+      /** When the next goes out. */
+      readonly opensInMs: number;
+    }
+  | {
       /** A rate budget is spent. */
       readonly kind: "budget";
       readonly text: string;
@@ -254,6 +261,8 @@ export function readWhy(resource: Resource, [kind, calls = 0, untilMs = NaN]: Fl
       const again = probeInMs === undefined ? "" : `; it is tried again in ${inWords(probeInMs)}`;
       return { kind: "unavailable", text: say(`it cannot be used: ${CAUSE_TEXTS[cause]}${again}`), cause, probeInMs };
     }
+    case 8:
+      return { kind: "paced", text: say(`calls are spaced in time; the next goes out in ${inWords(untilMs)}`), opensInMs: untilMs };
     default:
       return { kind: "turn", text: say("it is another's turn") };
   }

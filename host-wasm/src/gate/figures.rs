@@ -69,13 +69,14 @@ pub(super) fn of_wait(wait: &CallWait) -> Vec<f64> {
     let (kind, calls, until_ms) = match *wait {
         CallWait::Cooldown { until: end } => (0.0, f64::NAN, until(end)),
         CallWait::ProviderCap { cap } => (1.0, f64::from(cap), f64::NAN),
-        CallWait::Limit { limit, changes_at } => (2.0, f64::from(limit), changes_at.map_or(f64::NAN, until)),
+        CallWait::Limit { limit, changes_at, .. } => (2.0, f64::from(limit), changes_at.map_or(f64::NAN, until)),
         CallWait::Budget { until: end } => (3.0, f64::NAN, until(end)),
         CallWait::TaskSlots => (4.0, f64::NAN, f64::NAN),
         CallWait::Outage { probe_at, .. } => (6.0, f64::NAN, probe_at.map_or(f64::NAN, until)),
         CallWait::Unavailable { cause, probe_at, .. } => {
             (7.0, f64::from(cause as u32), probe_at.map_or(f64::NAN, until))
         }
+        CallWait::Paced { until: end } => (8.0, f64::NAN, until(end)),
         _ => (5.0, f64::NAN, f64::NAN),
     };
     vec![kind, calls, until_ms]

@@ -4,13 +4,16 @@
 //! control [--markdown]               the table: JSON, or the page's tables
 //! control --drawn COUNT [--from N] [--only NAME]
 //!                                    the goodput over so many providers drawn from seeds, counted from N (0); of one contender
+//! control --storms COUNT [--from N] [--only NAME]
+//!                                    those of them on which most calls were refused in ten seconds, of one contender (tide)
 //! ```
 
 use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use tidegate_core::sim::suite::control::{Case, Contender, Survey, Surveyed, Table};
+use tidegate_core::sim::suite::control::{Case, Contender, Survey, Surveyed, Table, call_times};
+use tidegate_tests::check::storm::{ALLOWED, Worst, worst};
 
 /// The seed of the table.
 const SEED: u64 = 1;
@@ -21,7 +24,9 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error:#}\nusage: control [--markdown]  or  control --drawn COUNT [--from N] [--only NAME]");
+            eprintln!(
+                "{error:#}\nusage: control [--markdown]  or  control --drawn|--storms COUNT [--from N] [--only NAME]"
+            );
             ExitCode::from(2)
         }
     }
@@ -36,6 +41,10 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["--drawn", count, "--only", name] => drawn(0, number(count)?, Some(name))?,
         ["--drawn", count, "--from", from] => drawn(number(from)?, number(count)?, None)?,
         ["--drawn", count, "--from", from, "--only", name] => drawn(number(from)?, number(count)?, Some(name))?,
+        ["--storms", count] => storms(0, number(count)?, "tide")?,
+        ["--storms", count, "--only", name] => storms(0, number(count)?, name)?,
+        ["--storms", count, "--from", from] => storms(number(from)?, number(count)?, "tide")?,
+        ["--storms", count, "--from", from, "--only", name] => storms(number(from)?, number(count)?, name)?,
         _ => bail!("these arguments make no sense"),
     }
     Ok(())
@@ -78,6 +87,26 @@ fn drawn(from: u64, count: u64, only: Option<&str>) -> Result<()> {
     println!(
         "By kind: goodput of the worst tenth, and the median; the median share of refusals, all in permille; on how many in time."
     );
+    Ok(())
+}
+
+/// Prints, for every drawn case on which a contender storms the provider, how much was refused beyond a cascade and the share that is
+/// refused at any load, the worst first.
+fn storms(from: u64, count: u64, name: &str) -> Result<()> {
+    let contender = contenders(Some(name)).pop().context("there is no such contender")?;
+    let mut found = Vec::new();
+    for seed in from..from + count {
+        let case = Case::drawn(seed);
+        let share = case.provider.faults.map_or(0.0, |faults| faults.refused_share);
+        let worst = worst(&call_times(&case, &contender, seed)?, share);
+        found.extend(worst.filter(|worst| worst.excess() > ALLOWED).map(|worst| (case.name, worst)));
+    }
+    found.sort_by(|(_, one), (_, other)| other.excess().total_cmp(&one.excess()));
+    for (case, worst) in &found {
+        let Worst { from, refused, cascade, share } = worst;
+        println!("{:.0} at {from}: {refused} refused, cascade {cascade}, share {share:.0}: {case}", worst.excess());
+    }
+    println!("{} of {count} have more than {ALLOWED} refused in ten seconds", found.len());
     Ok(())
 }
 

@@ -2,3 +2,4 @@
 
 pub mod fairness;
 pub mod ledger;
+pub mod storm;

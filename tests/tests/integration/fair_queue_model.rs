@@ -1,8 +1,9 @@
-//! The fair queue against a small obvious model: every selection agrees, whatever blocked classes are parked.
+//! The fair queue against a small obvious model: every selection agrees, whatever blocked classes are parked
+//! and whichever turns are refunded.
 
 use crate::cases;
 use proptest::prelude::*;
-use tidegate_core::fair_queue::{BlockedSetId, ClassId, Eligibility, FairQueue, GroupId};
+use tidegate_core::fair_queue::{BlockedSetId, ClassId, Eligibility, FairQueue, GroupId, Turn};
 
 const WEIGHTS: [f64; 4] = [0.25, 1.0, 3.0, 1024.0];
 const CLASSES: usize = 3;
@@ -26,6 +27,13 @@ enum Command {
     Serve,
     /// Selects and drops the selection: nothing may change.
     Peek,
+    /// Charges back a turn that has not ended yet, if its group is not ahead by so many already.
+    Refund {
+        which: usize,
+        most: u32,
+    },
+    /// Ends a turn.
+    Answer(usize),
 }
 
 fn command() -> impl Strategy<Value = Command> {
@@ -36,6 +44,9 @@ fn command() -> impl Strategy<Value = Command> {
         3 => (0..CLASSES, 0..4_u32).prop_map(|(class, slots)| Command::Room { class, slots }),
         3 => Just(Command::Serve),
         1 => Just(Command::Peek),
+        4 => (0..1_000_usize, prop_oneof![Just(2_u32), Just(50)])
+            .prop_map(|(which, most)| Command::Refund { which, most }),
+        1 => (0..1_000_usize).prop_map(Command::Answer),
     ]
 }
 
@@ -45,6 +56,8 @@ struct Model {
     virtual_time: f64,
     sequence: u64,
     groups: [Group; 4],
+    /// What each group may be refunded.
+    allowed: f64,
 }
 
 #[derive(Default)]
@@ -53,6 +66,9 @@ struct Group {
     finish: Option<f64>,
     tag: f64,
     sequence: u64,
+    lag: f64,
+    lead: f64,
+    allowed_seen: f64,
 }
 
 impl Model {
@@ -93,12 +109,43 @@ impl Model {
 
     fn serve(&mut self, at: usize) -> (u64, usize) {
         let group = &mut self.groups[at];
-        self.virtual_time = self.virtual_time.max(group.tag);
-        group.tag = self.virtual_time + 1.0 / WEIGHTS[at];
+        let start = group.tag.max(self.virtual_time - group.lag);
+        self.virtual_time = self.virtual_time.max(start);
+        group.tag = start + 1.0 / WEIGHTS[at];
+        group.lag = group.lag.min(0.0_f64.max(self.virtual_time - group.tag));
         group.finish = Some(group.tag);
         group.sequence = self.sequence;
         self.sequence += 1;
         group.items.remove(0)
+    }
+
+    /// The share of the others in the weight of all that wait.
+    fn rivals(&self, at: usize) -> f64 {
+        let waiting = (0..WEIGHTS.len()).filter(|at| !self.groups[*at].items.is_empty());
+        let share = WEIGHTS[at] / waiting.map(|at| WEIGHTS[at]).sum::<f64>();
+        f64::from((1.0 - share) as f32)
+    }
+
+    fn refund(&mut self, at: usize, rivals: f64, most: f64) -> bool {
+        let group = &mut self.groups[at];
+        let charge = 1.0 / WEIGHTS[at];
+        let lead = 0.0_f64.max(group.lead - (self.allowed - group.allowed_seen)) + charge * rivals;
+        if lead > charge * most {
+            return false;
+        }
+        self.allowed += charge * (1.0 - rivals);
+        let next = group.finish.expect("it was served").max(self.virtual_time - group.lag);
+        group.tag = next - charge;
+        group.finish = Some(group.tag);
+        group.lag = 0.0_f64.max(self.virtual_time - group.tag);
+        (group.lead, group.allowed_seen) = (lead, self.allowed);
+        true
+    }
+
+    fn answer(&mut self, at: usize, rivals: f64) {
+        if self.allowed > 0.0 {
+            self.allowed += 2.0 / WEIGHTS[at] * (1.0 - rivals);
+        }
     }
 }
 
@@ -134,6 +181,7 @@ proptest! {
     fn every_selection_equals_the_models(commands in prop::collection::vec(command(), 1..120)) {
         let (mut model, mut real) = (Model::default(), Real::new());
         let mut room = [0; CLASSES];
+        let mut turns: Vec<(usize, f64, Turn)> = Vec::new();
         for command in commands {
             match command {
                 Command::Enqueue { group, class, item } => {
@@ -151,7 +199,19 @@ proptest! {
                     let expected = model.select(&room).map(|at| model.groups[at].items[0].0);
                     prop_assert_eq!(real.select(&room).map(|found| found.candidate.item), expected);
                 }
+                Command::Refund { which, most } if !turns.is_empty() => {
+                    let (at, rivals, turn) = turns.swap_remove(which % turns.len());
+                    let refunded = real.queue.refund(turn, 1.0, f64::from(most));
+                    prop_assert_eq!(refunded, model.refund(at, rivals, f64::from(most)));
+                }
+                Command::Answer(which) if !turns.is_empty() => {
+                    let (at, rivals, turn) = turns.swap_remove(which % turns.len());
+                    real.queue.answered(turn, 1.0);
+                    model.answer(at, rivals);
+                }
+                Command::Refund { .. } | Command::Answer(_) => {}
                 Command::Serve => while let Some(at) = model.select(&room) {
+                    turns.push((at, model.rivals(at), real.queue.turn(real.groups[at])));
                     let (item, class) = model.serve(at);
                     let found = real.select(&room);
                     prop_assert_eq!(found.map(|found| found.candidate.item), Some(item));

@@ -13,6 +13,7 @@ mod fairness;
 mod gate_interleavings;
 mod idle_suite;
 mod known_faults;
+mod refund_laws;
 mod request_laws;
 mod request_model;
 mod request_wakes;

@@ -46,12 +46,19 @@ pub enum CallWait {
         /// The lowest cap of all aliases.
         cap: u32,
     },
-    /// The adaptive limit is reached.
+    /// The adaptive limit is reached: as many calls are out as it allows, or more.
     Limit {
         /// The limit in force.
         limit: u32,
+        /// Calls of the resource that are out.
+        in_flight: u32,
         /// When time alone changes it, as a ramp does.
         changes_at: Option<Instant>,
+    },
+    /// The limit algorithm spaces calls in time. Fewer are out than its limit allows.
+    Paced {
+        /// When the next may go out.
+        until: Instant,
     },
     /// A budget is spent.
     Budget {
@@ -80,10 +87,11 @@ impl fmt::Display for CallWait {
             Self::Undecided => f.write_str("it failed, and other calls will show whether the provider is down"),
             Self::Cooldown { until } => write!(f, "a cooldown is in force until {until}"),
             Self::ProviderCap { cap } => write!(f, "all {cap} calls that the provider and model bear are out"),
-            Self::Limit { limit, changes_at: None } => write!(f, "the adaptive limit of {limit} is reached"),
-            Self::Limit { limit, changes_at: Some(at) } => {
-                write!(f, "the adaptive limit of {limit} is reached; it changes at {at}")
+            Self::Limit { limit, in_flight, changes_at } => {
+                write!(f, "the adaptive limit of {limit} is reached with {in_flight} in flight")?;
+                changes_at.map_or(Ok(()), |at| write!(f, "; it changes at {at}"))
             }
+            Self::Paced { until } => write!(f, "calls are spaced in time, and the next goes out at {until}"),
             Self::Budget { until } => write!(f, "a budget is spent until {until}"),
             Self::TaskSlots => f.write_str("its worker has yielded and waits for its task resources"),
             Self::Turn => f.write_str("it is another's turn"),
@@ -147,7 +155,14 @@ impl RequestAdmission {
             Block::Outage => outage(owner.health_state(), owner.opens_at()),
             Block::Cooldown => CallWait::Cooldown { until: controller.blocked_until(now).unwrap_or(now) },
             Block::Cap => CallWait::ProviderCap { cap: owner.cap },
-            Block::Limit => CallWait::Limit { limit: controller.limit(now), changes_at: entry.next_change(now) },
+            Block::Limit => match controller.paced_until(now) {
+                Some(until) => CallWait::Paced { until },
+                None => CallWait::Limit {
+                    limit: controller.limit(now),
+                    in_flight: controller.in_flight(),
+                    changes_at: entry.next_change(now),
+                },
+            },
             Block::Budget(until) => CallWait::Budget { until },
         })
     }

@@ -37,7 +37,7 @@ use super::timers::Timer;
 use super::yielding::YieldingWaiter;
 use crate::call::Completion;
 use crate::error::ConfigError;
-use crate::fair_queue::GroupId as QueueGroup;
+use crate::fair_queue::{GroupId as QueueGroup, Turn};
 use crate::id::{SlotKey, Slots};
 use crate::lease::{LeaseId, ReleaseAnswer};
 use crate::time::{Duration, Instant, Monotonic};
@@ -252,6 +252,9 @@ impl RequestAdmission {
         let is_watched = self.shared.events.is_on();
         let before = if is_watched { Some(provider.before_outcome(now, slot, &mut self.shared)) } else { None };
         let is_news = provider.end(now, slot, &held, done);
+        if !self.shared.config.compatibility {
+            provider.end_turn(slot, &held, done.outcome);
+        }
         if let Some(before) = before {
             let change = if is_news { provider.last_end().change } else { Change::None };
             let ended = Ended { held, lease, done: *done, before, change };
@@ -375,7 +378,7 @@ impl RequestAdmission {
         if provider.would_spend_ahead(at.slot) {
             return Err(provider.overtaking(now, at.slot));
         }
-        Ok(provider.grant(now, at.slot, request.estimate, Attempt::default(), &mut self.shared))
+        Ok(provider.grant(now, at.slot, Turn::NONE, request.estimate, Attempt::default(), &mut self.shared))
     }
 
     #[cold]

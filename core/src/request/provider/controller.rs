@@ -80,6 +80,11 @@ pub(in crate::request) struct Grant {
 }
 
 impl Grant {
+    /// Calls of the resource that were out once it was granted.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
     /// The instant of the grant; `None` where it may have been given without a clock.
     pub(in crate::request) fn since(&self) -> Option<Instant> {
         self.since.known()
@@ -293,7 +298,17 @@ impl Controller {
     }
 
     fn has_room_in_time(&self, now: Instant) -> bool {
-        self.in_flight < self.clamped_limit(now) && self.algorithm.opens_at(now).is_none_or(|at| at <= now)
+        self.in_flight < self.clamped_limit(now) && self.opens_at(now).is_none()
+    }
+
+    /// When the algorithm lets the next call out, if only that keeps it from going out at `now`: fewer are out than the limit allows.
+    pub(in crate::request) fn paced_until(&self, now: Instant) -> Option<Instant> {
+        if self.in_flight < self.limit(now) { self.opens_at(now) } else { None }
+    }
+
+    /// The instant after `now` before which the algorithm lets no call out.
+    fn opens_at(&self, now: Instant) -> Option<Instant> {
+        if self.is_timed { self.algorithm.opens_at(now).filter(|at| *at > now) } else { None }
     }
 }
 

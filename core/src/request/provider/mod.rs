@@ -34,7 +34,7 @@ use super::keys::{Domain, ProviderModelId, Request, ResourceId};
 use super::shared::{Shared, Waiter};
 use super::snapshot::{HealthState, UnavailableCause};
 use crate::budget::Usage;
-use crate::call::Completion;
+use crate::call::{Completion, Outcome};
 use crate::fair_queue::GroupId as QueueGroup;
 use crate::id::SlotKey;
 use crate::limit::AimdConfig;
@@ -42,6 +42,10 @@ use crate::time::{Duration, Instant};
 use crate::yielding::TaskResources;
 use health::Health;
 use wait_queue::WaitQueue;
+
+/// How many turns a group may be ahead of its share of refunds, beyond a cascade of all calls that were out. As many are refused
+/// one after another where a rate answers one call in sixteen.
+const REFUNDS_AHEAD: f64 = 8.0;
 
 /// The task resources of the caller, where they are at hand.
 pub(super) type TaskSide<'a> = Option<&'a mut dyn TaskResources>;
@@ -287,6 +291,24 @@ impl ProviderModel {
             self.begin_recovery(now);
         }
         is_news
+    }
+
+    /// A call has ended. If it was refused its group has its turn back, so that groups share what is answered and not what is sent.
+    #[inline]
+    pub(super) fn end_turn(&mut self, slot: usize, held: &Held, outcome: Outcome) {
+        match outcome {
+            Outcome::RateLimited => self.refund(slot, held),
+            Outcome::Success => self.queue.fair.answered(held.turn, 1.0),
+            _ => {}
+        }
+    }
+
+    /// A group is never ahead of its share of all refunds by more turns than calls were out, and a few. The first call of a cascade
+    /// went out while few were, and mostly ends while many are.
+    #[cold]
+    fn refund(&mut self, slot: usize, held: &Held) {
+        let at_once = held.grant.in_flight().max(self.resources[slot].controller.in_flight() + 1);
+        self.queue.fair.refund(held.turn, 1.0, f64::from(at_once) + REFUNDS_AHEAD);
     }
 
     /// What followed from the last call for whose end [`Self::end`] was true.

@@ -4,7 +4,7 @@ use super::controller::{Controller, Grant};
 use super::health::Mark;
 use crate::budget::{BudgetConfig, Budgets, Usage};
 use crate::call::{Completion, Outcome};
-use crate::fair_queue::{BlockedSetId, ClassId, GroupId};
+use crate::fair_queue::{BlockedSetId, ClassId, GroupId, Turn};
 use crate::lease::ReleaseDiagnostics;
 use crate::limit::AimdConfig;
 use crate::request::answer::DenialReason;
@@ -46,6 +46,8 @@ pub(in crate::request) struct Held {
     pub(in crate::request) index: u32,
     pub(super) mark: Mark,
     pub(in crate::request) grant: Grant,
+    /// What it took of its group, to be refunded if it is refused.
+    pub(super) turn: Turn,
     estimate: Usage,
 }
 
@@ -111,10 +113,10 @@ impl Resource {
 
     /// One more call is out.
     #[inline]
-    pub(super) fn grant(&mut self, now: Instant, mark: Mark, estimate: Usage, is_watched: bool) -> Held {
+    pub(super) fn grant(&mut self, now: Instant, mark: Mark, turn: Turn, estimate: Usage, is_watched: bool) -> Held {
         let grant = self.controller.grant(now, is_watched);
         self.budgets.reserve(now, estimate);
-        Held { index: self.id.index() as u32, mark, grant, estimate }
+        Held { index: self.id.index() as u32, mark, grant, turn, estimate }
     }
 
     /// A call has ended. `is_hidden`: it was part of an outage.

@@ -4,7 +4,7 @@ use super::health::{Health, Mark};
 use super::wait_queue::{Line, WaitQueue};
 use super::{Block, ProviderModel, Since, TaskSide, reborrow};
 use crate::budget::Usage;
-use crate::fair_queue::{Eligibility, GroupId as QueueGroup, Selection};
+use crate::fair_queue::{Eligibility, GroupId as QueueGroup, Selection, Turn};
 use crate::id::SlotKey;
 use crate::request::answer::{Denial, DenialReason, Effect, FailedProbes, RequestLease};
 use crate::request::keys::Request;
@@ -61,7 +61,7 @@ impl ProviderModel {
             return None;
         }
         self.queue.fair.serve_directly(group, 1.0);
-        let lease = self.grant(now, slot, request.estimate, Attempt::default(), shared);
+        let lease = self.grant(now, slot, Turn::direct(group), request.estimate, Attempt::default(), shared);
         if shared.events.is_on() {
             self.emit_direct(now, slot, lease.id, shared);
         }
@@ -74,6 +74,7 @@ impl ProviderModel {
         &mut self,
         now: Instant,
         slot: usize,
+        turn: Turn,
         estimate: Usage,
         attempt: Attempt,
         shared: &mut Shared,
@@ -83,7 +84,7 @@ impl ProviderModel {
             Some(health) => health.grant(now, attempt),
         };
         let resource = &mut self.resources[slot];
-        let held = resource.grant(now, mark, estimate, shared.events.is_on());
+        let held = resource.grant(now, mark, turn, estimate, shared.events.is_on());
         self.in_flight += 1;
         RequestLease { id: shared.ledger.grant(resource.id.index() as u32, held) }
     }
@@ -184,6 +185,7 @@ impl ProviderModel {
                 shared.yielding.needs_resume = true;
                 break;
             }
+            let turn = self.queue.fair.turn(selection.candidate.group);
             if self.queue.fair.commit(&selection).is_err() {
                 break;
             }
@@ -192,7 +194,7 @@ impl ProviderModel {
             }
             let Some(waiter) = shared.waiters.remove(key) else { break };
             self.forget_waiter(key, &waiter, shared);
-            let lease = self.grant(now, waiter.slot(), waiter.estimate, waiter.attempt(), shared);
+            let lease = self.grant(now, waiter.slot(), turn, waiter.estimate, waiter.attempt(), shared);
             self.block_if_full(now, waiter.slot());
             let id = shared.waiter_id(key);
             if shared.events.is_on() {
@@ -212,7 +214,7 @@ impl ProviderModel {
     fn make_health_call(&mut self, now: Instant, shared: &mut Shared) {
         let Some(slot) = self.health_calls else { return };
         let attempt = Attempt { is_health_call: true, ..Attempt::default() };
-        let lease = self.grant(now, slot, Usage::default(), attempt, shared);
+        let lease = self.grant(now, slot, Turn::NONE, Usage::default(), attempt, shared);
         if shared.events.is_on() {
             self.emit_granted(now, slot, None, lease.id, shared);
         }

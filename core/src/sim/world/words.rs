@@ -61,10 +61,12 @@ pub(super) fn of_call(wait: &CallWait) -> String {
         CallWait::Undecided => "it failed, and other calls will show whether the provider is down".to_string(),
         CallWait::Cooldown { until } => format!("the provider asked to be left alone until {}", At(*until)),
         CallWait::ProviderCap { cap } => format!("all {cap} calls that the cap allows are out"),
-        CallWait::Limit { limit, changes_at: None } => format!("all {limit} calls that the limit allows are out"),
-        CallWait::Limit { limit, changes_at: Some(at) } => {
-            format!("all {limit} calls that the limit allows are out; it changes at {}", At(*at))
+        CallWait::Limit { limit, in_flight, changes_at } => {
+            let out = if in_flight > limit { format!(" ({in_flight} are)") } else { String::new() };
+            let change = changes_at.map(|at| format!("; it changes at {}", At(at))).unwrap_or_default();
+            format!("all {limit} calls that the limit allows are out{out}{change}")
         }
+        CallWait::Paced { until } => format!("calls are spaced in time; the next goes out at {}", At(*until)),
         CallWait::Budget { until } => format!("a budget is spent until {}", At(*until)),
         CallWait::TaskSlots => "its worker gave its slot back, and waits for it".to_string(),
         CallWait::Turn => "it is another's turn".to_string(),

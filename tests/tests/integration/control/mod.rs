@@ -6,6 +6,7 @@
 
 mod peers;
 mod recorded;
+mod storm;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 
 use tidegate_core::sim::provider::Overload;
-use tidegate_core::sim::suite::control::{Case, Contender, Figures, Oracle, Table, goodput};
+use tidegate_core::sim::suite::control::{Case, Contender, Figures, Oracle, Table, score};
 
 /// The seed of the page's tables.
 const SEED: u64 = 1;
@@ -39,7 +40,8 @@ fn ours() -> &'static Table {
 fn peers_on(case: &Case) -> String {
     let oracle = Oracle::of(case, SEED).expect("a valid case");
     let cells = peers::all().iter().fold(String::new(), |line, peer| {
-        let (goodput, refused) = goodput(case, peer, &oracle).expect("valid settings");
+        let score = score(case, peer, &oracle).expect("valid settings");
+        let (goodput, refused) = (score.goodput_permille, score.refused_permille);
         format!("{line} {goodput} / {refused} |")
     });
     format!("| {} |{cells}\n", case.name)
@@ -149,9 +151,11 @@ fn nobody_who_stops_for_each_retry_after_has_nine_tenths_beside_a_neighbour_who_
 }
 
 #[test]
-fn equal_tenants_are_served_equally_under_tide() {
-    for (case, tide) in figures("tide") {
-        assert!(tide.jain_permille >= 995, "{case}: {tide:?}");
+fn equal_tenants_are_served_equally_under_every_limit_however_many_calls_are_refused() {
+    for contender in Contender::all() {
+        for (case, found) in figures(&contender.name) {
+            assert!(found.jain_permille >= 995, "{case}, {}: {found:?}", contender.name);
+        }
     }
 }
 
@@ -168,7 +172,7 @@ fn on_providers_drawn_from_seeds_that_ask_for_no_pause_tide_is_near_the_oracle_b
             continue;
         }
         let oracle = Oracle::of(&case, seed).expect("a valid case");
-        let (goodput, _) = goodput(&case, &Contender::tide(), &oracle).expect("valid settings");
+        let goodput = score(&case, &Contender::tide(), &oracle).expect("valid settings").goodput_permille;
         all.push((goodput, case.name));
     }
     all.sort_unstable();

@@ -7,6 +7,7 @@
 //! | a line belongs to a group and a resource | "A waiter of one domain never delays a waiter of another domain of the same group. A blocked group never blocks another." |
 //! | order | "Selection order is ascending (tag, activation sequence)"; first in, first out within one turn |
 //! | `try_acquire` | "While any waiter of the same provider/model could be granted at this instant, the answer is *queued waiters ahead*." |
+//! | refunds | a refused call gives its turn back, within a bound: the docs of the fair queue word it
 //! | who serves | "Waiters are served by acquire, release, register, cap changes and `handle_timeout`, never by `try_acquire` or snapshot." |
 //! | deadlines | "Deadline 0 means now or not at all. A waiter past its deadline is never granted." |
 //!
@@ -25,6 +26,8 @@ pub(crate) struct Owner {
     aliases: Vec<(usize, u32)>,
     /// Of its queue alone.
     virtual_time: f64,
+    /// What each group may be given back.
+    allowed: f64,
 }
 
 impl Owner {
@@ -48,7 +51,22 @@ struct Lease {
     resource: usize,
     grant: u64,
     admitted_limit: u32,
+    /// Calls of its resource that were out with it, itself included.
+    at_once: usize,
+    /// What was charged for it: nothing for one that did not queue.
+    charged: Option<Charged>,
 }
+
+/// A turn that was taken.
+#[derive(Clone, Copy, Debug)]
+struct Charged {
+    line: Line,
+    /// The share of others in the weight of all groups that waited.
+    rivals: f32,
+}
+
+/// How many turns a group may be ahead of its share of refunds, beyond the calls that were out with the refused one.
+const AHEAD: f64 = 8.0;
 
 /// Where a waiter stands: a group, or none, and a resource. First in, first out within one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +90,9 @@ struct Share {
     /// The tag after its last service.
     finish: Option<f64>,
     tag: f64,
+    lag: f64,
+    lead: f64,
+    allowed_seen: f64,
 }
 
 /// What holds a share: a group, or a resource for the requests that name no group.
@@ -132,7 +153,7 @@ pub(crate) struct Model {
 impl Model {
     /// Each provider/model with its cap and its number of domains, and the weight of each group.
     pub(crate) fn new(settings: Settings, owners: &[(u32, usize)], weights: &[f64]) -> Self {
-        let owner = |(cap, _): &(u32, usize)| Owner { aliases: vec![(0, *cap)], virtual_time: 0.0 };
+        let owner = |(cap, _): &(u32, usize)| Owner { aliases: vec![(0, *cap)], virtual_time: 0.0, allowed: 0.0 };
         let resources = owners.iter().enumerate().flat_map(|(owner, (cap, domains))| {
             let resource = Resource { owner, limit: Limit::new(&settings, *cap), own_weight: 1.0 };
             vec![resource; *domains]
@@ -223,7 +244,7 @@ impl Model {
         if let Some(reason) = self.blocked(resource) {
             return Answer::Denied(self.denial(resource, reason));
         }
-        self.grant(ticket, resource);
+        self.grant(ticket, resource, None);
         Answer::Granted
     }
 
@@ -238,10 +259,15 @@ impl Model {
     pub(crate) fn release(&mut self, now: Time, ticket: u64, outcome: Outcome, retry_after: Option<Time>) {
         self.observe(now);
         let at = self.leases.iter().position(|lease| lease.ticket == ticket).expect("the lease is out");
-        let Lease { resource, grant, admitted_limit, .. } = self.leases.remove(at);
+        let Lease { resource, grant, admitted_limit, at_once, charged, .. } = self.leases.remove(at);
         let is_last = self.in_flight(resource) == 0;
         let ended = Ended { outcome, retry_after, admitted_limit, grant, is_last };
         self.resources[resource].limit.release(&self.settings, self.now, &ended);
+        match (outcome, charged) {
+            (Outcome::RateLimited, Some(charged)) => self.refund(charged, at_once.max(self.in_flight(resource) + 1)),
+            (Outcome::Success, Some(charged)) => self.answered(charged),
+            _ => {}
+        }
         self.serve(self.resources[resource].owner);
     }
 
@@ -286,9 +312,10 @@ impl Model {
 
     fn grant_in_order(&mut self, owner: usize) {
         while let Some(Waiter { ticket, line, .. }) = self.first(owner) {
+            let charged = Charged { line, rivals: self.rivals(owner, line) };
             self.waiters.retain(|waiter| waiter.ticket != ticket);
             self.commit(owner, line);
-            self.grant(ticket, line.resource);
+            self.grant(ticket, line.resource, Some(charged));
             self.news.push((owner, News::Granted { ticket }));
         }
     }
@@ -318,7 +345,15 @@ impl Model {
     fn activate(&mut self, line: Line) {
         let (owner, holder) = (self.resources[line.resource].owner, Self::holder(line));
         let at = self.share(line).unwrap_or_else(|| {
-            self.shares.push(Share { owner, holder, finish: None, tag: 0.0 });
+            self.shares.push(Share {
+                owner,
+                holder,
+                finish: None,
+                tag: 0.0,
+                lag: 0.0,
+                lead: 0.0,
+                allowed_seen: self.owners[owner].allowed,
+            });
             self.shares.len() - 1
         });
         let is_same_share = |waiter: &&Waiter| {
@@ -339,20 +374,70 @@ impl Model {
     /// "V = max(V, tag); the group's next tag is V + cost / weight." A line that goes on waiting is activated
     /// anew.
     fn commit(&mut self, owner: usize, line: Line) {
-        let weight = line.group.map_or(self.resources[line.resource].own_weight, |group| self.weights[group]);
+        let weight = self.weight(Self::holder(line));
         let at = self.share(line).expect("a waiter has a share");
         let (virtual_time, share) = (&mut self.owners[owner].virtual_time, &mut self.shares[at]);
-        *virtual_time = virtual_time.max(share.tag);
-        share.tag = *virtual_time + 1.0 / weight;
+        let start = share.tag.max(*virtual_time - share.lag);
+        *virtual_time = virtual_time.max(start);
+        share.tag = start + 1.0 / weight;
+        share.lag = share.lag.min(0.0_f64.max(*virtual_time - share.tag));
         share.finish = Some(share.tag);
         self.activations += 1;
         let turn = self.turns.iter_mut().find(|turn| turn.line == line).expect("a waiter has a turn");
         turn.activation = self.activations;
     }
 
-    fn grant(&mut self, ticket: u64, resource: usize) {
+    fn weight(&self, holder: Holder) -> f64 {
+        match holder {
+            Holder::Group(group) => self.weights[group],
+            Holder::Resource(resource) => self.resources[resource].own_weight,
+        }
+    }
+
+    /// The share of others than the holder of a line in the weight of all that wait for `owner`.
+    fn rivals(&self, owner: usize, line: Line) -> f32 {
+        let waits = |share: &&Share| {
+            share.owner == owner && self.waiters.iter().any(|waiter| self.share(waiter.line) == self.place(share))
+        };
+        let all: f64 = self.shares.iter().filter(waits).map(|share| self.weight(share.holder)).sum();
+        (1.0 - self.weight(Self::holder(line)) / all) as f32
+    }
+
+    fn place(&self, of: &Share) -> Option<usize> {
+        self.shares.iter().position(|share| share.owner == of.owner && share.holder == of.holder)
+    }
+
+    /// Gives a turn back, unless its group was given back more than its share by `at_once` turns and a few.
+    fn refund(&mut self, charged: Charged, at_once: usize) {
+        let Charged { line, rivals } = charged;
+        let (charge, rivals) = (1.0 / self.weight(Self::holder(line)), f64::from(rivals));
+        let at = self.share(line).expect("it was served");
+        let Owner { virtual_time, allowed, .. } = &mut self.owners[self.resources[line.resource].owner];
+        let share = &mut self.shares[at];
+        let lead = 0.0_f64.max(share.lead - (*allowed - share.allowed_seen)) + charge * rivals;
+        if lead > charge * (at_once as f64 + AHEAD) {
+            return;
+        }
+        *allowed += charge * (1.0 - rivals);
+        share.tag = share.finish.expect("it was served").max(*virtual_time - share.lag) - charge;
+        share.finish = Some(share.tag);
+        share.lag = 0.0_f64.max(*virtual_time - share.tag);
+        (share.lead, share.allowed_seen) = (lead, *allowed);
+    }
+
+    /// Each answered call lets groups be given two turns more back, all together.
+    fn answered(&mut self, Charged { line, rivals }: Charged) {
+        let charge = 1.0 / self.weight(Self::holder(line));
+        let allowed = &mut self.owners[self.resources[line.resource].owner].allowed;
+        if *allowed > 0.0 {
+            *allowed += 2.0 * charge * (1.0 - f64::from(rivals));
+        }
+    }
+
+    fn grant(&mut self, ticket: u64, resource: usize, charged: Option<Charged>) {
         let (grant, admitted_limit) = self.resources[resource].limit.grant(&self.settings, self.now);
-        self.leases.push(Lease { ticket, resource, grant, admitted_limit });
+        let at_once = self.in_flight(resource) + 1;
+        self.leases.push(Lease { ticket, resource, grant, admitted_limit, at_once, charged });
     }
 
     /// What no waiting helps against; else the limit is told of the attempt.

@@ -6,7 +6,7 @@ use core::cmp::Reverse;
 
 use super::case::{Case, Tokens};
 use super::contender::Contender;
-use super::figures::Run;
+use super::figures::{CallTimes, Run};
 use crate::error::ConfigError;
 use crate::id::{SlotKey, Slots};
 use crate::map::Map;
@@ -74,6 +74,8 @@ struct Loop {
     ends: BinaryHeap<Reverse<(Instant, u64, SlotKey)>>,
     waiting: Map<u64, usize>,
     run: Run,
+    /// Every call, if that is asked for.
+    times: Option<Vec<CallTimes>>,
 }
 
 /// When a call of this case is given up.
@@ -84,16 +86,16 @@ pub(super) fn call_timeout(case: &Case) -> Duration {
 /// One run of a contender, with so many equal tenants.
 pub(super) fn run(case: &Case, contender: &Contender, seed: u64, tenants: usize) -> Result<Run, ConfigError> {
     let mut this = Loop::new(case, contender, seed, tenants)?;
-    // Twice the cap always leaves somebody waiting.
-    for worker in 0..2 * case.cap as usize {
-        this.ask(worker % tenants);
-    }
-    let end = Instant::ZERO + case.span;
-    while let Some(at) = this.next().filter(|at| *at <= end) {
-        this.now = this.now.max(at);
-        this.step();
-    }
+    this.finish(case, tenants);
     Ok(this.run)
+}
+
+/// The calls of one run of a contender with one tenant, in the order in which they went out.
+pub(super) fn times(case: &Case, contender: &Contender, seed: u64) -> Result<Vec<CallTimes>, ConfigError> {
+    let mut this = Loop::new(case, contender, seed, 1)?;
+    this.times = Some(Vec::new());
+    this.finish(case, 1);
+    Ok(this.times.unwrap_or_default())
 }
 
 impl Loop {
@@ -121,7 +123,20 @@ impl Loop {
             ends: BinaryHeap::new(),
             waiting: Map::default(),
             run: Run::default(),
+            times: None,
         })
+    }
+
+    fn finish(&mut self, case: &Case, tenants: usize) {
+        // Twice the cap always leaves somebody waiting.
+        for worker in 0..2 * case.cap as usize {
+            self.ask(worker % tenants);
+        }
+        let end = Instant::ZERO + case.span;
+        while let Some(at) = self.next().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.step();
+        }
     }
 
     fn next(&self) -> Option<Instant> {
@@ -171,6 +186,10 @@ impl Loop {
         };
         if holds_slot {
             self.costs.accept();
+        }
+        if let Some(times) = &mut self.times {
+            let is_refused = completion.outcome == Outcome::RateLimited;
+            times.push(CallTimes { sent: self.now, ended: at, is_refused });
         }
         let key = self.calls.insert(Call { tenant, lease, completion, holds_slot, since: self.now });
         self.ends.push(Reverse((at, self.run.sent, key)));

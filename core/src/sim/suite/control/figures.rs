@@ -17,6 +17,17 @@ const START_GOAL: (Duration, usize) = (Duration::from_secs(2), 3);
 /// The same after a step.
 const STEP_GOAL: (Duration, usize) = (Duration::from_secs(5), 5);
 
+/// When a call went out and when it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallTimes {
+    /// When it went out.
+    pub sent: Instant,
+    /// When it ended, which may be after the run.
+    pub ended: Instant,
+    /// Whether it was refused with a 429.
+    pub is_refused: bool,
+}
+
 /// What happened in one run.
 #[derive(Clone, Debug)]
 pub(super) struct Run {

@@ -60,12 +60,14 @@ mod trace;
 
 pub use case::{Case, Tokens};
 pub use contender::Contender;
-pub use figures::{Figures, Score};
+pub use figures::{CallTimes, Figures, Score};
 pub use oracle::Oracle;
 pub use series::Series;
 pub use survey::{KindFigures, OfKind, Share, Spread, Survey, Surveyed};
 pub use table::Table;
 pub use trace::{Example, Trace, trace};
+
+use alloc::vec::Vec;
 
 use crate::error::ConfigError;
 
@@ -76,14 +78,13 @@ pub fn measure(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<Fi
     Ok(Figures::of(case, &alone, &shared, oracle.run()))
 }
 
+/// The calls of a contender alone on a case, in the order in which they went out.
+pub fn call_times(case: &Case, contender: &Contender, seed: u64) -> Result<Vec<CallTimes>, ConfigError> {
+    drive::times(case, contender, seed)
+}
+
 /// Runs a contender on a case alone, and compares the run with the oracle's: a part of the work of [`measure`].
 pub fn score(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<Score, ConfigError> {
     let run = drive::run(case, contender, oracle.seed(), 1)?;
     Ok(Score::of(case, &run, oracle.run()))
-}
-
-/// The goodput of [`score`], in permille of the oracle's, and the refused share, in permille.
-pub fn goodput(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<(u64, u64), ConfigError> {
-    let score = score(case, contender, oracle)?;
-    Ok((score.goodput_permille, score.refused_permille))
 }

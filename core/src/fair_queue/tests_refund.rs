@@ -1,0 +1,189 @@
+//! Refunded turns: what they change, and what they never change.
+
+use std::vec;
+use std::vec::Vec;
+
+use super::*;
+
+/// Groups that always have an item queued.
+struct World {
+    queue: FairQueue,
+    class: ClassId,
+    set: BlockedSetId,
+    items: u64,
+}
+
+impl World {
+    fn new(weights: &[f64]) -> Self {
+        let mut queue = FairQueue::new();
+        let (class, set) = (queue.add_class(), queue.add_blocked_set());
+        let groups: Vec<_> = weights.iter().map(|weight| queue.add_group(*weight).expect("a valid weight")).collect();
+        let mut world = Self { queue, class, set, items: 0 };
+        for group in groups {
+            world.put(group);
+        }
+        world
+    }
+
+    fn put(&mut self, group: GroupId) {
+        self.items += 1;
+        assert!(self.queue.enqueue(self.items, group, self.class, 1.0));
+    }
+
+    /// Serves the next item; its group has another one at once.
+    fn next(&mut self) -> Turn {
+        let selection = self.queue.select(|_| Eligibility::Accept).expect("somebody waits");
+        let group = selection.candidate.group;
+        let turn = self.queue.turn(group);
+        self.queue.commit(&selection).expect("nothing changed");
+        self.put(group);
+        turn
+    }
+
+    /// Serves a cascade of which the first so many are answered and the others refused. Returns whose were answered.
+    fn cascade(&mut self, calls: u32, answered: usize) -> Vec<u32> {
+        let turns: Vec<Turn> = (0..calls).map(|_| self.next()).collect();
+        for turn in &turns[answered..] {
+            self.queue.refund(*turn, 1.0, f64::from(calls));
+        }
+        turns[..answered].iter().map(|turn| turn.group).collect()
+    }
+}
+
+#[test]
+fn where_one_call_of_each_cascade_is_answered_each_of_two_equal_groups_has_one_of_two_answers() {
+    let mut world = World::new(&[1.0, 1.0]);
+    let answered: Vec<u32> = (0..60).flat_map(|_| world.cascade(24, 1)).collect();
+    assert!(answered.chunks(2).all(|pair| pair[0] != pair[1]), "{answered:?}");
+}
+
+#[test]
+fn answers_are_in_proportion_to_weights_where_most_calls_are_refused() {
+    for (weights, calls, answered) in [([3.0, 1.0], 24, 1), ([7.0, 2.0], 500, 3), ([0.25, 0.5], 31, 2)] {
+        let mut world = World::new(&weights);
+        let mut count = [0.0; 2];
+        for group in (0..600).flat_map(|_| world.cascade(calls, answered)).collect::<Vec<_>>() {
+            count[group as usize] += 1.0;
+        }
+        let apart: f64 = count[0] / weights[0] - count[1] / weights[1];
+        assert!(apart.abs() <= 2.0 / weights[0] + 2.0 / weights[1], "{weights:?}: {count:?}");
+    }
+}
+
+#[test]
+fn a_group_that_is_always_refused_gains_a_fixed_number_of_turns_however_long_it_goes_on() {
+    for hostile in [1, 3] {
+        let mut world = World::new(&vec![1.0; hostile + 1]);
+        let most = 10.0;
+        let mut turns = [0.0; 2];
+        for _ in 0..20_000 {
+            let turn = world.next();
+            let is_refused = turn.group > 0;
+            turns[usize::from(is_refused)] += 1.0;
+            if is_refused {
+                world.queue.refund(turn, 1.0, most);
+            }
+        }
+        let lost = 20_000.0 / (hostile as f64 + 1.0) - turns[0];
+        assert!(lost >= 1.0, "refunds do give turns back");
+        assert!(lost <= most * hostile as f64 + 1.0, "{hostile}: {lost}");
+    }
+}
+
+#[test]
+fn a_group_that_was_refused_alone_is_refunded_again_when_others_are_refused() {
+    let mut world = World::new(&[1.0, 1.0]);
+    let mut refund = |only: Option<u32>| loop {
+        let turn = world.next();
+        if only.is_none_or(|group| group == turn.group) {
+            return world.queue.refund(turn, 1.0, 4.0);
+        }
+    };
+    assert_eq!((0..20).filter(|_| refund(Some(0))).count(), 8, "each is half a turn more than its share");
+    assert!(refund(Some(1)) && refund(Some(0)), "its share of the other's");
+    assert!(!refund(Some(0)));
+}
+
+#[test]
+fn two_turns_for_each_answer_are_refunded_to_groups_that_are_always_refused_and_their_share_of_turns_is_bounded() {
+    for refused in [1, 3, 9] {
+        let mut world = World::new(&vec![1.0; refused + 1]);
+        let mut turns = [0.0; 2];
+        for _ in 0..20_000 {
+            let turn = world.next();
+            turns[usize::from(turn.group > 0)] += 1.0;
+            if turn.group > 0 {
+                world.queue.refund(turn, 1.0, 10.0);
+            } else {
+                world.queue.answered(turn, 1.0);
+            }
+        }
+        let ratio = turns[1] / turns[0] / refused as f64;
+        assert!((2.9..3.3).contains(&ratio), "{refused}: {turns:?}");
+    }
+}
+
+#[test]
+fn a_refund_counts_when_its_group_is_back_but_the_time_it_was_away_does_not() {
+    let mut queue = FairQueue::new();
+    let class = queue.add_class();
+    let [away, stays] = [queue.add_unit_group(), queue.add_unit_group()];
+    let serve = |queue: &mut FairQueue| {
+        let selection = queue.select(|_| Eligibility::Accept).expect("somebody waits");
+        queue.commit(&selection).expect("nothing changed");
+        selection.candidate.group
+    };
+    for item in 0..3 {
+        queue.enqueue(item, away, class, 1.0);
+    }
+    let turns: Vec<Turn> = (0..3).map(|_| (queue.turn(away), serve(&mut queue)).0).collect();
+    for item in 10..120 {
+        queue.enqueue(item, stays, class, 1.0);
+    }
+    (0..50).for_each(|_| assert_eq!(serve(&mut queue), stays));
+    for turn in turns {
+        assert!(queue.refund(turn, 1.0, 8.0));
+    }
+    for item in 200..220 {
+        queue.enqueue(item, away, class, 1.0);
+    }
+    let first: Vec<bool> = (0..8).map(|_| serve(&mut queue) == away).collect();
+    // Three turns back, one that begins where the other stands, and then in turns.
+    assert_eq!(first, [true, true, true, true, false, true, false, true]);
+}
+
+#[test]
+fn a_refund_moves_all_lines_of_its_group_blocked_or_not() {
+    let mut world = World::new(&[1.0, 1.0]);
+    let [one, other] = [GroupId(0), GroupId(1)];
+    let second = world.queue.add_fifo(one);
+    world.queue.append(1_000, second, world.class, 1.0);
+    let turns: Vec<Turn> = (0..2).map(|_| world.next()).collect();
+    let set = world.set;
+    assert_eq!(world.queue.select(|_| Eligibility::ClassBlocked(set)), None);
+    let of_one = turns.iter().find(|turn| turn.group == one.0).expect("both had a turn");
+    assert!(world.queue.refund(*of_one, 1.0, 8.0));
+    world.queue.unblock(set);
+    let mut offered = Vec::new();
+    let none = world.queue.select(|head| {
+        offered.push(head.group);
+        Eligibility::Skip
+    });
+    assert_eq!((none, offered), (None, vec![one, one, other]));
+}
+
+#[test]
+fn a_selection_made_before_a_refund_is_stale() {
+    let mut world = World::new(&[1.0, 1.0]);
+    let turn = world.next();
+    let selection = world.queue.select(|_| Eligibility::Accept).expect("somebody waits");
+    assert!(world.queue.refund(turn, 1.0, 8.0));
+    assert_eq!(world.queue.commit(&selection), Err(StaleSelection));
+}
+
+#[test]
+fn there_is_nothing_to_refund_of_a_turn_that_no_group_had() {
+    let mut world = World::new(&[1.0]);
+    assert!(!world.queue.refund(Turn::NONE, 1.0, 8.0));
+    assert!(!world.queue.refund(world.queue.turn(GroupId(0)), 1.0, 8.0), "it was never served");
+}
