@@ -18,8 +18,8 @@
 //!
 //! - **Climb** starts at ten calls, one each millisecond (TCP's initial window of RFC 6928), and doubles the limit each round
 //!   trip, up to twice what was made use of, as TCP does in slow start (Jacobson, 1988). A round trip is the time of a call, or a
-//!   second without a refusal, for refusals come sooner than that. Once a refusal has been seen, an eighth more goes out each time
-//!   that one would have come back by. Calls are spaced over that time, so that a refusal is heard before many others have followed
+//!   second without a refusal, for refusals come sooner than that. Once a refusal has been seen, one more goes out in the time
+//!   in which one would have come back, then twice as many each time, up to an eighth of the limit. Calls are spaced over that time, so that a refusal is heard before many others have followed
 //!   the refused call.
 //! - **Hold** stays at what is known to be borne: this is where the time is spent, at the ceiling and not below it, which
 //!   CUBIC (Ha, Rhee and Xu, 2008) and BBR (Cardwell et al., 2016) do with the window and the rate that they remember.
@@ -94,6 +94,8 @@ const TRIPS: u32 = 32;
 const DRAIN: u32 = 5;
 /// Nanoseconds below which calls are not held apart.
 const SPACE: f64 = 1e6;
+/// What part of the limit a climb adds at most, once the provider has refused.
+const STEP: u32 = 8;
 /// Slots by which a climb must have risen to count as a change and not as one more step.
 const LEAP: u32 = 4;
 /// Refusals in a row, with nothing let through between them, that are for no want of slots.
@@ -275,9 +277,13 @@ impl Tide {
         if space < SPACE { Duration::ZERO } else { Duration::from_nanos(space as u64) }
     }
 
-    /// Calls that a climb adds once those before have been let through.
+    /// Calls that a climb adds once those before have been let through: after a refusal one, then twice as many each time.
     fn growth(&self) -> u32 {
-        if self.first_ceiling == 0 { self.limit } else { (self.limit / 8).max(1) }
+        match self.phase {
+            _ if self.first_ceiling == 0 => self.limit,
+            Phase::Climb { from } => self.limit.saturating_sub(from).min(self.limit / STEP).max(1),
+            Phase::Hold | Phase::Probe { .. } => 1,
+        }
     }
 
     fn on_success(&mut self, now: Instant, call: &CallReport) {
