@@ -15,6 +15,8 @@ const WINDOW: Duration = Duration::from_secs(1);
 pub(super) struct Run {
     pub(super) sent: u64,
     pub(super) refused: u64,
+    /// The part of them that a rate caused.
+    pub(super) refused_by_rate: u64,
     pub(super) failed: u64,
     /// Answers by tenant.
     pub(super) by_tenant: [u64; 2],

@@ -47,6 +47,8 @@ mod oracle;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_headers;
 
 pub use case::{Case, Tokens};
 pub use contender::Contender;
