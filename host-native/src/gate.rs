@@ -315,7 +315,7 @@ impl RequestGate {
     }
 
     pub(crate) fn admitted(&self, permit: OwnedPermit<TokioHost>, resource: ResourceId) -> Admitted {
-        Admitted { permit, resource, gate: self.gate.clone() }
+        Admitted { permit, resource }
     }
 
     /// Every resource that was registered or called for, by name.
@@ -358,7 +358,6 @@ impl fmt::Debug for RequestGate {
 pub struct Admitted {
     permit: OwnedPermit<TokioHost>,
     resource: ResourceId,
-    gate: Gate<TokioHost>,
 }
 
 impl Admitted {
@@ -373,15 +372,9 @@ impl Admitted {
         self.permit.finish_call(completion)
     }
 
-    /// Takes over what the provider said about its budgets.
+    /// Takes over what the answer states of the provider's rates: configured budgets are corrected, others are learned.
     pub fn correct(&self, said: &[Correction]) {
-        if !said.is_empty() {
-            self.gate.with(|machine, now| {
-                for one in said {
-                    machine.correct_budget(now, self.resource, one);
-                }
-            });
-        }
+        self.permit.rate_limit_feedback(said);
     }
 
     /// What is called.

@@ -92,14 +92,13 @@ impl Bucket {
         let (credit, old) = (self.credit(now), self.window);
         let window = i128::from(window.as_nanos());
         self.limit = amount;
-        if window != old {
-            // In two parts, so that no product is larger than one of an amount and a span.
-            let (whole, part) = (credit.div_euclid(old), credit.rem_euclid(old));
-            self.window = window;
-            self.put(now, whole.saturating_mul(window).saturating_add(part * window / old));
-        } else {
-            self.put(now, credit);
+        if window == old {
+            return self.put(now, credit);
         }
+        // In two parts, so that no product is larger than one of an amount and a span.
+        let (whole, part) = (credit.div_euclid(old), credit.rem_euclid(old));
+        self.window = window;
+        self.put(now, whole.saturating_mul(window).saturating_add(part * window / old));
     }
 
     /// Holds at most `burst` from now on.

@@ -52,6 +52,8 @@ mod tests;
 mod tests_stated;
 
 use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -174,21 +176,53 @@ pub struct StatedRate {
     pub window: Duration,
 }
 
-impl fmt::Display for StatedRate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.dimension {
+impl StatedRate {
+    /// The rate that a budget keeps to.
+    #[must_use]
+    pub fn of(budget: &BudgetSnapshot) -> Self {
+        let BudgetConfig { dimension, window, .. } = budget.config;
+        Self { dimension, limit: budget.limit, window }
+    }
+
+    fn noun(&self) -> &'static str {
+        match self.dimension {
             Dimension::Requests => "requests",
             Dimension::InputTokens => "input tokens",
             Dimension::OutputTokens => "output tokens",
             Dimension::TotalTokens => "tokens",
-        };
-        write!(f, "{} {what} ", self.limit)?;
-        match self.window.as_nanos() / 1_000_000_000 {
-            1 => f.write_str("a second"),
-            60 => f.write_str("a minute"),
-            3_600 => f.write_str("an hour"),
-            86_400 => f.write_str("a day"),
-            _ => write!(f, "in {}", self.window),
+        }
+    }
+
+    /// Its name in a capacity plan: `requests_per_minute`, or `requests_in_10s`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let noun = self.noun().replace(' ', "_");
+        match unit_of(self.window) {
+            Some(unit) => format!("{noun}_per_{unit}"),
+            None => format!("{noun}_in_{}", self.window),
+        }
+    }
+}
+
+/// The unit that a window is.
+fn unit_of(window: Duration) -> Option<&'static str> {
+    let secs = window.as_nanos() / 1_000_000_000;
+    Some(match secs {
+        1 => "second",
+        60 => "minute",
+        3_600 => "hour",
+        86_400 => "day",
+        _ => return None,
+    })
+}
+
+impl fmt::Display for StatedRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ", self.limit, self.noun())?;
+        match unit_of(self.window) {
+            Some("hour") => f.write_str("an hour"),
+            Some(unit) => write!(f, "a {unit}"),
+            None => write!(f, "in {}", self.window),
         }
     }
 }
@@ -292,7 +326,7 @@ impl Budgets {
     pub(crate) fn holding_rate(&self, now: Instant, estimate: Usage) -> Option<StatedRate> {
         let until = self.fits_at(now, estimate)?;
         let (budget, _) = self.stated_fit_at(now, estimate).filter(|(_, at)| *at == until)?;
-        Some(rate_of(&budget.snapshot(now)))
+        Some(StatedRate::of(&budget.snapshot(now)))
     }
 
     /// The estimate, or what a call usually uses where there is none. What is configured has always counted such a call as nothing.
@@ -369,7 +403,7 @@ impl Budgets {
                 let is_new = self.state(now, said, &statement, heard);
                 feedback.is_any = true;
                 let known = self.stated.iter().flat_map(|stated| &stated.entries).find(|budget| budget.is_of(said));
-                feedback.learned.extend(known.filter(|_| is_new).map(|budget| rate_of(&budget.snapshot(now))));
+                feedback.learned.extend(known.filter(|_| is_new).map(|budget| StatedRate::of(&budget.snapshot(now))));
             }
         }
         feedback.is_any |= !feedback.corrected.is_empty();
@@ -420,11 +454,6 @@ impl Budgets {
         let stated = self.stated.iter().flat_map(|stated| &stated.entries);
         self.entries.iter().map(show).chain(stated.map(|budget| budget.snapshot(now))).collect()
     }
-}
-
-fn rate_of(budget: &BudgetSnapshot) -> StatedRate {
-    let BudgetConfig { dimension, limit, window, .. } = budget.config;
-    StatedRate { dimension, limit, window }
 }
 
 /// A mean in which the latest counts an eighth.

@@ -20,7 +20,8 @@
 //! ```
 //!
 //! in whichever order. The own account of what was sent is exact but for its start, so it stays as it is where it lies between
-//! these two, and is moved to the nearer one where it does not. The same holds for the end of a window.
+//! these two, and is moved to the nearer one where it does not. The same holds for the end of a window. Of a bucket one call is left
+//! unused, and what comes back in [`HELD_UP`], but no more than a quarter of it: calls do not arrive as evenly as they are sent.
 //!
 //! **What is not believed.** A statement never stops a resource for longer than [`LONGEST_HOLD`]: then one call goes out all the same.
 //! If that call is answered, the provider does not do what it says, and the budget holds nothing back until a call is refused.
@@ -52,6 +53,8 @@ const DAY: Duration = Duration::from_secs(86_400);
 const PAST_A_MINUTE: Duration = Duration::from_secs(66);
 /// The furthest reset that is believed.
 const FURTHEST_RESET: Duration = Duration::from_secs(366 * 86_400);
+/// How long a call may be held up on its way.
+const HELD_UP: Duration = Duration::from_millis(50);
 /// Providers state resets in whole seconds: below this, a difference says nothing.
 const RESOLUTION: Duration = Duration::from_secs(1);
 
@@ -221,9 +224,9 @@ impl StatedBudget {
         self.newest = heard.grant;
         let own = typical.of(self.dimension);
         self.most = self.most.max(statement.remaining.saturating_add(own).min(statement.limit)).max(1);
-        self.bucket.set_burst(now, self.most);
         self.tell_shape(now, statement, heard);
         self.set_rate(now, statement);
+        self.bucket.set_burst(now, self.most - self.slack());
         if self.is_of_this_window(heard) {
             let (low, high) = self.bounds(now, statement, heard, typical);
             self.bucket.keep_between(now, low, high);
@@ -266,6 +269,16 @@ impl StatedBudget {
             (Shape::Bucket, Some(reset)) => self.bucket.set_rate(now, statement.missing().max(1), reset),
             (Shape::Bucket, None) => self.bucket.set_rate(now, usual.0, usual.1),
         }
+    }
+
+    /// What is left unused of a bucket: calls that are held up on their way come closer together than they were sent.
+    fn slack(&self) -> u64 {
+        if let Shape::Window { .. } = self.shape {
+            return 0;
+        }
+        let (limit, window) = self.usual();
+        let late = u128::from(limit) * u128::from(HELD_UP.as_nanos()) / u128::from(window.as_nanos());
+        (1 + late as u64).min(self.most / 4)
     }
 
     /// Tells a bucket from a window by how far the reset moved while a bucket would have taken at least two seconds to refill what was
@@ -333,7 +346,7 @@ impl StatedBudget {
         let gain = self.bucket.gain(age);
         // What is full gains nothing.
         let least = self.bucket.worth(i128::from(self.most) - left).clamp(0, gain);
-        let low = all.min(none.saturating_add(least));
+        let low = all.min(none.saturating_add(least)).saturating_sub(self.bucket.worth(i128::from(self.slack())));
         (low, all.max(none.saturating_add(gain)))
     }
 
@@ -434,7 +447,7 @@ impl StatedBudget {
                 burst: Some(self.most),
             },
             limit: self.limit,
-            available: if is_over { self.most as i64 } else { self.bucket.available(now) },
+            available: if is_over { self.most.cast_signed() } else { self.bucket.available(now) },
             reserved: self.reserved,
             source: BudgetSource::Headers,
         }

@@ -61,7 +61,7 @@ fn next_at(bench: &mut Bench) -> Duration {
 fn the_first_answer_that_states_a_rate_paces_the_calls_after_it_without_a_refusal() {
     let mut bench = bench();
     call(&mut bench, said(300, 4, millis(59_200)));
-    assert_eq!(room(&mut bench), 4, "as many as the provider says are left");
+    assert_eq!(room(&mut bench), 3, "as many as the provider says are left, but for one");
     assert_eq!(next_at(&mut bench), millis(200), "300 a minute");
     let [budget] = bench.state().budgets[..] else { panic!("one budget") };
     assert_eq!((budget.limit, budget.config.window, budget.source), (300, secs(60), BudgetSource::Headers));
@@ -72,7 +72,7 @@ fn no_more_go_out_at_once_than_the_provider_ever_had_left() {
     let mut bench = bench();
     call(&mut bench, said(300, 4, millis(200)));
     bench.after(secs(600));
-    assert_eq!(room(&mut bench), 5);
+    assert_eq!(room(&mut bench), 4, "one is left for calls that are held up on their way");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_configured_budget_is_corrected_and_no_other_of_its_dimension_is_learned() {
     let budgets = bench.state().budgets;
     let found: Vec<_> = budgets.iter().map(|budget| (budget.limit, budget.available, budget.source)).collect();
     // The provider allows more than was configured: what is left of that says nothing about ours but that it is no more.
-    assert_eq!(found, [(100, 40, BudgetSource::Settings), (9_000, 8_000, BudgetSource::Headers)]);
+    assert_eq!(found, [(100, 40, BudgetSource::Settings), (9_000, 7_992, BudgetSource::Headers)]);
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn limits_per_day_and_per_minute_hold_beside_each_other() {
     let lease = bench.take(1).remove(0);
     let both = [of(60, said(60, 9, secs(51))), of(86_400, said(1_000, 500, secs(43_200)))];
     bench.machine.rate_limit_feedback(bench.now, lease.id(), &both);
-    assert_eq!((room(&mut bench), next_at(&mut bench)), (9, secs(1)));
+    assert_eq!((room(&mut bench), next_at(&mut bench)), (8, secs(1)));
     let both = [of(60, said(60, 30, secs(30))), of(86_400, said(1_000, 0, secs(86_400)))];
     bench.end(lease, Outcome::Success);
     bench.after(secs(2));
@@ -311,9 +311,9 @@ fn a_limit_that_changes_to_and_fro_holds_nothing_back_for_a_while() {
 #[test]
 fn what_is_left_may_jump_and_the_latest_answer_counts() {
     let mut bench = bench();
-    for left in [299, 3, 250, 0, 120] {
+    for left in [299_u64, 3, 250, 0, 120] {
         call_later(&mut bench, said(300, left, secs(30)));
-        assert!(available(&bench).is_some_and(|now| (0..=300).contains(&now) && (now - left as i64).abs() <= 5), "{left}");
+        assert!(available(&bench).is_some_and(|now| (0..=300).contains(&now) && (now - left.cast_signed()).abs() <= 5), "{left}");
     }
 }
 
@@ -334,7 +334,7 @@ fn calls_without_an_estimate_count_as_what_others_used() {
     let used = |tokens| Completion::from(Outcome::Success).used(Usage::tokens(tokens, 0));
     // Nothing is known of what calls use: the limit algorithm is left alone with them.
     let lease = bench.take(1).remove(0);
-    say(&mut bench, &lease, tokens(1_000, secs(50)));
+    say(&mut bench, &lease, tokens(1_006, secs(50)));
     assert_eq!(next_block(&mut bench), None);
     bench.end(lease, used(200));
     // Four of 200, and room for one more in case they use more.
@@ -351,7 +351,7 @@ fn calls_with_an_estimate_count_as_that() {
     say(&mut bench, &lease, said);
     let request = Request::new(CHAT).estimated(Usage::tokens(300, 100));
     let granted = core::iter::from_fn(|| bench.machine.try_acquire(bench.now, &request).ok()).count();
-    assert_eq!((granted, available(&bench)), (2, Some(200)));
+    assert_eq!((granted, available(&bench)), (2, Some(194)));
 }
 
 #[test]

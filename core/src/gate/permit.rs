@@ -4,6 +4,7 @@ use core::fmt;
 
 use super::Gate;
 use crate::budget::Correction;
+use crate::lease::LeaseId;
 use crate::request::{AfterCall, Completion, Outcome, RequestLease, ResourceId};
 use crate::runtime::Host;
 
@@ -74,6 +75,13 @@ impl<G: GateRef> PermitOf<G> {
     #[expect(clippy::missing_panics_doc, reason = "only `finish` and `drop` take the lease")]
     pub fn resource(&self) -> ResourceId {
         self.lease.as_ref().expect("a permit has its lease until it is finished").resource()
+    }
+
+    /// Returns the lease, to speak of it in a command of the machine: see [`Gate::with`].
+    #[must_use]
+    #[expect(clippy::missing_panics_doc, reason = "only `finish` and `drop` take the lease")]
+    pub fn lease(&self) -> LeaseId {
+        self.lease.as_ref().expect("a permit has its lease until it is finished").id()
     }
 
     /// Takes over what the answer says of the provider's rates, as in

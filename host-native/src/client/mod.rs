@@ -10,11 +10,13 @@ pub mod embedding;
 pub mod http;
 pub mod key;
 pub mod probe;
+mod stated;
 
 use serde::Deserialize;
 use tidegate_core::budget::Usage;
 
 pub use answer::CallError;
+pub(crate) use stated::with_stated_rates;
 pub use chat::{ChatClient, ChatEndpoint, ChatRequest};
 pub use key::ApiKey;
 

@@ -193,7 +193,9 @@ impl Loop {
             _ => self.run.failed += 1,
         }
         let stated: Vec<Correction> = stated.into_iter().flatten().collect();
-        self.admission.rate_limit_feedback(self.now, lease.id(), &stated);
+        if !stated.is_empty() {
+            self.admission.rate_limit_feedback(self.now, lease.id(), &stated);
+        }
         let _ = self.admission.release(self.now, lease, &completion);
         self.ask(tenant);
     }
