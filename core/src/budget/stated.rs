@@ -11,16 +11,17 @@
 //! The window of a limit that does not name it is a minute; a reset further away than that shows a slower one, which then refills by
 //! `(limit - remaining) / reset`.
 //!
-//! **A statement is old when it comes**: it was made when its call arrived, or when it ended. With `since` calls granted after it and
-//! still out, and `age` from its grant to now, what is left now lies between
+//! **A statement is old when it comes**: it was made when its call arrived, or when it ended. With `beside` calls that were out while its
+//! call was, of which `since` were granted after it and still are, and `age` from its grant to now, what is left now lies between
 //!
 //! ```text
-//! remaining                               if all of those calls were counted
-//! remaining - since + refill of `age`     if none was
+//! remaining - beside + refill of `age`    if none of them was counted: calls may arrive in another order than they were sent
+//! remaining - since + refill of `age`     if the others were counted
+//! remaining                               if all were counted
 //! ```
 //!
-//! in whichever order. The own account of what was sent is exact but for its start, so it stays as it is where it lies between
-//! these two, and is moved to the nearer one where it does not. The same holds for the end of a window. Of a bucket one call is left
+//! of which the lowest and the highest count. The own account of what was sent is exact but for its start, so it stays as it is where
+//! it lies between these two, and is moved to the nearer one where it does not. The same holds for the end of a window. Of a bucket one call is left
 //! unused, and what comes back in [`HELD_UP`], but no more than a quarter of it: calls do not arrive as evenly as they are sent.
 //!
 //! **What is not believed.** A statement never stops a resource for longer than [`LONGEST_HOLD`]: then one call goes out all the same.
@@ -90,15 +91,33 @@ pub(crate) struct Heard {
     pub(crate) granted_at: Option<Instant>,
     /// Grants that have been given.
     pub(crate) grants: u64,
-    /// Calls that are out, this one included.
+    /// Calls that are out, this one included; and that were once it was granted.
     pub(crate) in_flight: u32,
+    pub(crate) in_flight_at_grant: u32,
 }
 
 impl Heard {
-    /// Calls that were granted after it and are still out.
+    /// The other calls that are out.
+    fn others(&self) -> u64 {
+        u64::from(self.in_flight.saturating_sub(1))
+    }
+
+    /// Those of them that were granted after it.
     fn since(&self) -> u64 {
-        let later = self.grants.saturating_sub(self.grant + 1);
-        later.min(u64::from(self.in_flight.saturating_sub(1)))
+        self.granted_later().min(self.others())
+    }
+
+    /// The calls that were out while it was, also those that have ended: any of them may have arrived after it.
+    fn beside(&self) -> u64 {
+        u64::from(self.in_flight_at_grant.saturating_sub(1)) + self.granted_later()
+    }
+
+    fn age(&self, now: Instant) -> Duration {
+        self.granted_at.map_or(Duration::ZERO, |at| now - at)
+    }
+
+    fn granted_later(&self) -> u64 {
+        self.grants.saturating_sub(self.grant + 1)
     }
 }
 
@@ -181,7 +200,7 @@ impl StatedBudget {
         this.begin(now, statement);
         this.hear(now, statement, heard, typical);
         // There is no account of its own to keep yet: the lower end is safe.
-        let (low, _) = this.bounds(now, statement, heard, typical);
+        let low = this.lowest(now, statement, heard, heard.others(), typical);
         this.bucket.put(now, low);
         this
     }
@@ -219,6 +238,7 @@ impl StatedBudget {
             self.begin(now, statement);
         }
         if heard.grant < self.newest && !is_new {
+            self.lower(now, statement, heard, typical);
             return false;
         }
         self.newest = heard.grant;
@@ -232,6 +252,14 @@ impl StatedBudget {
             self.bucket.keep_between(now, low, high);
         }
         is_new
+    }
+
+    /// Takes over what an older call says after a newer one: it may have arrived later, so there may be less. No more, though.
+    fn lower(&mut self, now: Instant, statement: &Statement, heard: &Heard, typical: Usage) {
+        if self.is_of_this_window(heard) {
+            let (_, high) = self.bounds(now, statement, heard, typical);
+            self.bucket.keep_between(now, i128::MIN, high);
+        }
     }
 
     /// Counts how often the limit goes back to what it was before.
@@ -330,24 +358,32 @@ impl StatedBudget {
     /// Between which credits what is left now lies.
     fn bounds(&self, now: Instant, statement: &Statement, heard: &Heard, typical: Usage) -> (i128, i128) {
         let left = i128::from(statement.remaining);
-        let since = heard.since();
-        let spent = match self.dimension {
-            Dimension::Requests => since,
-            // Of those that are out, its part.
-            _ if self.reserved > 0 => {
-                let out = u128::from(heard.in_flight.max(1));
-                (u128::from(self.reserved) * u128::from(since) / out) as u64
-            }
-            _ => since.saturating_mul(typical.of(self.dimension)),
-        };
-        let age = heard.granted_at.map_or(Duration::ZERO, |at| now - at);
-        let all = self.bucket.worth(left);
-        let none = self.bucket.worth(left - i128::from(spent));
-        let gain = self.bucket.gain(age);
+        let none = left - self.spent_by(heard.since(), heard, typical);
+        let gain = self.bucket.gain(heard.age(now));
+        let low = self.lowest(now, statement, heard, heard.beside(), typical);
+        (low, self.bucket.worth(left).max(self.bucket.worth(none).saturating_add(gain)))
+    }
+
+    /// What is left now at least, if so many calls were not counted.
+    fn lowest(&self, now: Instant, statement: &Statement, heard: &Heard, calls: u64, typical: Usage) -> i128 {
+        let left = i128::from(statement.remaining);
+        let fewest = self.bucket.worth(left - self.spent_by(calls, heard, typical));
         // What is full gains nothing.
-        let least = self.bucket.worth(i128::from(self.most) - left).clamp(0, gain);
-        let low = all.min(none.saturating_add(least)).saturating_sub(self.bucket.worth(i128::from(self.slack())));
-        (low, all.max(none.saturating_add(gain)))
+        let missing = self.bucket.worth(i128::from(self.most) - left);
+        let gain = missing.clamp(0, self.bucket.gain(heard.age(now)));
+        let slack = self.bucket.worth(i128::from(self.slack()));
+        self.bucket.worth(left).min(fewest.saturating_add(gain)).saturating_sub(slack)
+    }
+
+    /// What so many of the calls that are out have spent.
+    fn spent_by(&self, calls: u64, heard: &Heard, typical: Usage) -> i128 {
+        match self.dimension {
+            Dimension::Requests => i128::from(calls),
+            _ if self.reserved > 0 => {
+                i128::from(self.reserved).saturating_mul(i128::from(calls)) / i128::from(heard.in_flight.max(1))
+            }
+            _ => i128::from(calls.saturating_mul(typical.of(self.dimension))),
+        }
     }
 
     /// A window that has ended is followed by another one.

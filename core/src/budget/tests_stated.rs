@@ -139,6 +139,17 @@ fn an_old_statement_is_read_as_of_its_call_and_not_as_of_now() {
 }
 
 #[test]
+fn calls_that_arrive_in_another_order_than_they_were_sent_cannot_make_it_seem_more() {
+    let mut bench = bench();
+    let calls = bench.take(8);
+    // The one that was sent last has arrived first: the other seven are still to be counted, and one is left for latecomers.
+    say(&mut bench, &calls[7], said(300, 9, millis(200)));
+    assert_eq!(room(&mut bench), 1);
+    say(&mut bench, &calls[0], said(300, 0, secs(2)));
+    assert_eq!(available(&bench), Some(0));
+}
+
+#[test]
 fn a_window_opens_all_at_once_and_not_bit_by_bit() {
     let mut bench = bench();
     // A bucket that lacks one of 300 would be whole in 0.2 s.

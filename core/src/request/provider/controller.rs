@@ -69,7 +69,7 @@ impl Recovery {
 pub(in crate::request) struct Grant {
     limit: u32,
     /// Calls that were out once it was granted.
-    in_flight: u32,
+    pub(super) in_flight: u32,
     /// Its number among all grants of the resource, from 0.
     pub(in crate::request) number: u64,
     since: Since,

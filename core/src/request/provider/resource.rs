@@ -138,6 +138,7 @@ impl Resource {
             granted_at: held.grant.since(),
             grants: self.controller.grants(),
             in_flight: self.controller.in_flight(),
+            in_flight_at_grant: held.grant.in_flight,
         };
         self.budgets.hear(now, said, &heard, learns)
     }
