@@ -315,10 +315,10 @@ impl Budgets {
     /// The stated budget that a call of this estimate waits for longest, and from when on it fits that.
     fn stated_fit_at(&self, now: Instant, estimate: Usage) -> Option<(&StatedBudget, Instant)> {
         let stated = self.stated.as_deref()?;
-        let filled = self.filled(estimate);
+        let reserved = self.reserved_for(estimate);
         // A call that is not estimated may use more than usual: there is room for twice as much, or it waits.
-        let spare = if filled == estimate { Usage::default() } else { filled };
-        let fits = stated.entries.iter().map(|budget| (budget, budget.fits_at(now, filled, spare)));
+        let spare = if estimate == Usage::default() { reserved } else { Usage::default() };
+        let fits = stated.entries.iter().map(|budget| (budget, budget.fits_at(now, reserved, spare)));
         fits.max_by_key(|(_, at)| *at)
     }
 
@@ -329,13 +329,18 @@ impl Budgets {
         Some(StatedRate::of(&budget.snapshot(now)))
     }
 
-    /// The estimate, or what a call usually uses where there is none. What is configured has always counted such a call as nothing.
-    fn filled(&self, estimate: Usage) -> Usage {
-        let is_counted = self.entries.iter().any(|budget| budget.config.dimension != Dimension::Requests);
-        match &self.stated {
-            Some(stated) if estimate == Usage::default() && !is_counted => stated.typical,
-            _ => estimate,
+    /// What is reserved for a call: its estimate, or what calls usually use where there is none. Of its output, which is most often
+    /// estimated at the most that is allowed, no more than twice what is usual. Where tokens are configured, the estimate as it is.
+    fn reserved_for(&self, estimate: Usage) -> Usage {
+        let is_configured = self.entries.iter().any(|budget| budget.config.dimension != Dimension::Requests);
+        let Some(typical) = self.stated.as_deref().filter(|_| !is_configured).map(|stated| stated.typical) else {
+            return estimate;
+        };
+        if estimate == Usage::default() {
+            return typical;
         }
+        let most = if typical.output_tokens == 0 { u32::MAX } else { typical.output_tokens.saturating_mul(2) };
+        Usage { output_tokens: estimate.output_tokens.min(most), ..estimate }
     }
 
     /// Takes the estimate of a call that goes out under number `grant`. Returns what was taken.
@@ -345,7 +350,7 @@ impl Budgets {
     }
 
     fn reserve_all(&mut self, now: Instant, grant: u64, estimate: Usage) -> Usage {
-        let estimate = self.filled(estimate);
+        let estimate = self.reserved_for(estimate);
         for budget in &mut self.entries {
             let amount = estimate.of(budget.config.dimension);
             budget.bucket.take(now, amount);

@@ -286,9 +286,16 @@ impl StatedBudget {
         let slow = statement.reset.filter(|reset| self.named.is_none() && *reset > PAST_A_MINUTE);
         self.window = match (self.shape, slow) {
             (_, None) => usual.1,
-            (Shape::Window { .. }, Some(reset)) => if reset <= HOUR { HOUR } else { DAY },
+            (Shape::Window { .. }, Some(reset)) => {
+                if reset <= HOUR {
+                    HOUR
+                } else {
+                    DAY
+                }
+            }
             (Shape::Bucket, Some(reset)) => {
-                let whole = u128::from(self.limit) * u128::from(reset.as_nanos()) / u128::from(statement.missing().max(1));
+                let whole =
+                    u128::from(self.limit) * u128::from(reset.as_nanos()) / u128::from(statement.missing().max(1));
                 if whole <= 2 * u128::from(HOUR.as_nanos()) { HOUR } else { DAY }
             }
         };

@@ -283,7 +283,9 @@ fn numbers_that_cannot_be_are_no_statement() {
 #[test]
 fn the_largest_numbers_overflow_nothing() {
     let mut bench = bench();
-    for (window, reset) in [(None, Duration::MAX), (Some(Duration::MAX), Duration::MAX), (None, Duration::from_nanos(1))] {
+    for (window, reset) in
+        [(None, Duration::MAX), (Some(Duration::MAX), Duration::MAX), (None, Duration::from_nanos(1))]
+    {
         let lease = bench.take(1).remove(0);
         let said = Correction { window, ..said(MAX_LIMIT, 1, reset) };
         bench.machine.rate_limit_feedback(bench.now, lease.id(), &[said]);
@@ -324,7 +326,10 @@ fn what_is_left_may_jump_and_the_latest_answer_counts() {
     let mut bench = bench();
     for left in [299_u64, 3, 250, 0, 120] {
         call_later(&mut bench, said(300, left, secs(30)));
-        assert!(available(&bench).is_some_and(|now| (0..=300).contains(&now) && (now - left.cast_signed()).abs() <= 5), "{left}");
+        assert!(
+            available(&bench).is_some_and(|now| (0..=300).contains(&now) && (now - left.cast_signed()).abs() <= 5),
+            "{left}"
+        );
     }
 }
 
@@ -363,6 +368,18 @@ fn calls_with_an_estimate_count_as_that() {
     let request = Request::new(CHAT).estimated(Usage::tokens(300, 100));
     let granted = core::iter::from_fn(|| bench.machine.try_acquire(bench.now, &request).ok()).count();
     assert_eq!((granted, available(&bench)), (2, Some(194)));
+}
+
+#[test]
+fn an_output_that_is_estimated_at_all_that_is_allowed_counts_as_twice_the_usual() {
+    let mut bench = bench();
+    let tokens = Correction { dimension: Dimension::TotalTokens, ..said(6_000, 5_000, secs(10)) };
+    let lease = bench.take(1).remove(0);
+    say(&mut bench, &lease, tokens);
+    bench.end(lease, Completion::from(Outcome::Success).used(Usage::tokens(100, 200)));
+    let request = Request::new(CHAT).estimated(Usage::tokens(100, 32_000));
+    let granted = core::iter::from_fn(|| bench.machine.try_acquire(bench.now, &request).ok()).count();
+    assert_eq!(granted, 9, "of 500 each");
 }
 
 #[test]

@@ -16,9 +16,9 @@ use serde::Deserialize;
 use tidegate_core::budget::Usage;
 
 pub use answer::CallError;
-pub(crate) use stated::with_stated_rates;
 pub use chat::{ChatClient, ChatEndpoint, ChatRequest};
 pub use key::ApiKey;
+pub(crate) use stated::with_stated_rates;
 
 /// What a call brought, and what it used.
 #[derive(Clone, Debug, PartialEq)]

@@ -107,8 +107,9 @@ fn describe(models: &Providers) -> String {
 
 /// A provider in a few words.
 fn description(provider: &ProviderSpec) -> String {
-    let ProviderSpec { capacity, overload, latency, requests, tokens, surge, neighbour, outages, closures, faults, .. } =
-        provider;
+    let ProviderSpec {
+        capacity, overload, latency, requests, tokens, surge, neighbour, outages, closures, faults, ..
+    } = provider;
     let mut text = match capacity {
         Capacity::Constant { slots } => format!("{slots} calls at once"),
         Capacity::WarmUp { slots, warm_up } => format!("1 to {slots} calls at once in {}", short(*warm_up)),

@@ -43,7 +43,9 @@ impl World {
 
     /// The same with `top` before the tables.
     pub(crate) async fn before(base_url: &str, seen: Arc<Seen>, provider_extra: &str, top: &str) -> Self {
-        let text = format!("listen = \"127.0.0.1:0\"\n{top}[[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"\n{provider_extra}");
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\n{top}[[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"\n{provider_extra}"
+        );
         Self::start(text, seen).await
     }
 

@@ -77,8 +77,7 @@ fn a_run_keeps_to_the_rate_that_its_model_states() {
     let ended = scratch.run_pipeline(&mock_pipeline(8, "", mock));
     ended.assert(0, &["rows out        30"]);
     let line = ended.stdout.lines().find(|line| line.contains("rate limited (429)"));
-    let refused: u64 = line.map_or(0, |line| {
-        line.split(" rate limited").next().unwrap().rsplit(' ').next().unwrap().parse().unwrap()
-    });
+    let refused: u64 =
+        line.map_or(0, |line| line.split(" rate limited").next().unwrap().rsplit(' ').next().unwrap().parse().unwrap());
     assert!(refused <= 2, "{}", ended.all());
 }

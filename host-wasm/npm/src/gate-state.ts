@@ -241,6 +241,14 @@ export type Why =
       readonly text: string;
     };
 
+/** Windows that have a name, by their milliseconds. */
+const WINDOWS: Readonly<Record<number, string>> = {
+  1_000: "a second",
+  60_000: "a minute",
+  3_600_000: "an hour",
+  86_400_000: "a day",
+};
+
 /** @internal */
 export function readWhy(
   resource: Resource,
@@ -273,7 +281,8 @@ export function readWhy(
     }
     case 8: {
       const dimension = DIMENSIONS[counts] ?? "requests";
-      const rate = `${calls} ${dimension.replace("total_", "").replace("_", " ")} in ${inWords(windowMs)}`;
+      const window = WINDOWS[windowMs] ?? `in ${inWords(windowMs)}`;
+      const rate = `${calls} ${dimension.replace("total_", "").replace("_", " ")} ${window}`;
       const text = say(`the provider's own limit of ${rate} is reached: next in ${inWords(untilMs)}`);
       return { kind: "stated_rate", text, dimension, limit: calls, windowMs, fitsInMs: untilMs };
     }

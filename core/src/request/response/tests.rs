@@ -216,8 +216,7 @@ fn the_fields_of_the_ietf_are_read_in_every_draft() {
     assert_eq!(windows(&newest), [(Dimension::Requests, Some(60)), (Dimension::Requests, Some(86_400))]);
     let seventh = [("ratelimit-policy", "100;w=60"), ("ratelimit", "limit=100, remaining=50, reset=30")];
     assert_eq!((rates(&seventh), windows(&seventh)), (vec![burst], vec![(Dimension::Requests, Some(60))]));
-    let sixth =
-        [("ratelimit-limit", "100, 100;w=60"), ("ratelimit-remaining", "50"), ("ratelimit-reset", "30")];
+    let sixth = [("ratelimit-limit", "100, 100;w=60"), ("ratelimit-remaining", "50"), ("ratelimit-reset", "30")];
     assert_eq!((rates(&sixth), windows(&sixth)), (vec![burst], vec![(Dimension::Requests, Some(60))]));
     for nonsense in ["", ";", "\"a\"", "\"a\";r=", "r=5", "remaining=-1", ",,,", "\"a\";r=1e9"] {
         assert_eq!(rates(&[("ratelimit", nonsense)]), [], "{nonsense}");

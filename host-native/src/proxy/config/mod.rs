@@ -191,17 +191,8 @@ impl Default for RetryConfig {
 /// Looks a name up in the environment.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-const KEYS: &[&str] = &[
-    "listen",
-    "admin_listen",
-    "drain",
-    "rate_limit_headers",
-    "providers",
-    "tenants",
-    "queue",
-    "priority",
-    "retry",
-];
+const KEYS: &[&str] =
+    &["listen", "admin_listen", "drain", "rate_limit_headers", "providers", "tenants", "queue", "priority", "retry"];
 
 impl ProxyConfig {
     /// One provider at `base_url` that serves every model, and defaults for the rest.

@@ -166,7 +166,9 @@ impl Loop {
         let answer = self.provider.arrive(self.now, tokens);
         let stated = self.provider.stated_rates(self.now);
         let (at, completion, holds_slot) = match answer {
-            Answer::Accept { finish_at } => (finish_at, Completion::from(Outcome::Success).used(Usage::tokens(tokens, 0)), true),
+            Answer::Accept { finish_at } => {
+                (finish_at, Completion::from(Outcome::Success).used(Usage::tokens(tokens, 0)), true)
+            }
             Answer::Spoil { at, .. } => (at, Outcome::ProviderFailure.into(), true),
             Answer::Refuse { retry_after, .. } => {
                 (self.now + REFUSAL_LATENCY, Completion::rate_limited(retry_after), false)
@@ -183,7 +185,9 @@ impl Loop {
     }
 
     fn end(&mut self, key: SlotKey) {
-        let Some(Call { tenant, lease, completion, holds_slot, stated, since }) = self.calls.remove(key) else { return };
+        let Some(Call { tenant, lease, completion, holds_slot, stated, since }) = self.calls.remove(key) else {
+            return;
+        };
         if holds_slot {
             self.provider.finish(self.now);
         }
