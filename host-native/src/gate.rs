@@ -304,18 +304,14 @@ impl RequestGate {
     pub async fn acquire(&self, call: &Call) -> Result<Admitted, Denial> {
         let request = self.request(call)?;
         let permit = self.gate.acquire_owned(request).await?;
-        Ok(self.admitted(permit, request.resource))
+        Ok(Admitted::new(permit, request.resource))
     }
 
     /// A slot at once or not at all. Never overtakes a waiter of the same provider and model.
     pub fn try_acquire(&self, call: &Call) -> Result<Admitted, Denial> {
         let request = self.request(call)?;
         let permit = self.gate.try_acquire_owned(request)?;
-        Ok(self.admitted(permit, request.resource))
-    }
-
-    pub(crate) fn admitted(&self, permit: OwnedPermit<TokioHost>, resource: ResourceId) -> Admitted {
-        Admitted { permit, resource }
+        Ok(Admitted::new(permit, request.resource))
     }
 
     /// Every resource that was registered or called for, by name.
@@ -361,6 +357,10 @@ pub struct Admitted {
 }
 
 impl Admitted {
+    pub(crate) fn new(permit: OwnedPermit<TokioHost>, resource: ResourceId) -> Self {
+        Self { permit, resource }
+    }
+
     /// Gives the slot back and tells the gate how the call ended.
     pub fn finish(self, completion: impl Into<Completion>) {
         self.permit.finish(completion);

@@ -25,6 +25,7 @@ pub struct SeedSpec {
 
 /// The table `[run]`.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the file, and none depends on another")]
 pub struct RunSettings {
     /// Rows that are written together \[32\].
     pub row_group_size: NonZeroU32,
