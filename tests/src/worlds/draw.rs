@@ -269,6 +269,7 @@ fn provider(chance: &mut Chance) -> ProviderSpec {
         outages: Vec::new(),
         closures: Vec::new(),
         faults: chance.some(15, faults),
+        states_rates: chance.from(0, 1) == 1,
     }
 }
 
