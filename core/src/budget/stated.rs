@@ -89,6 +89,8 @@ pub(crate) struct Heard {
     pub(crate) grant: u64,
     /// When it was granted, if that is known.
     pub(crate) granted_at: Option<Instant>,
+    /// Whether it would be known without any budget, and without events.
+    pub(crate) is_timed: bool,
     /// Grants that have been given.
     pub(crate) grants: u64,
     /// Calls that are out, this one included; and that were once it was granted.
@@ -97,6 +99,12 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
+    /// The same to a budget that knows of grants from number `since` on. When an earlier one was given may be known because events
+    /// are on, and events must change nothing.
+    fn to_budget(self, since: u64) -> Self {
+        Self { granted_at: self.granted_at.filter(|_| self.is_timed || self.grant >= since), ..self }
+    }
+
     /// The other calls that are out.
     fn others(&self) -> u64 {
         u64::from(self.in_flight.saturating_sub(1))
@@ -175,6 +183,7 @@ pub(super) struct StatedBudget {
 impl StatedBudget {
     /// The budget of a first statement.
     pub(super) fn new(now: Instant, said: &Correction, statement: &Statement, heard: &Heard, typical: Usage) -> Self {
+        let heard = &heard.to_budget(heard.grants);
         let window = said.window.filter(|window| !window.is_zero());
         let config = BudgetConfig::per(window.unwrap_or(MINUTE), said.dimension, statement.limit);
         let mut this = Self {
@@ -230,6 +239,7 @@ impl StatedBudget {
 
     /// Takes over what an answer said; answers whether the limit is another one now.
     pub(super) fn hear(&mut self, now: Instant, statement: &Statement, heard: &Heard, typical: Usage) -> bool {
+        let heard = &heard.to_budget(self.since);
         self.silence = 0;
         self.roll(now);
         let is_new = statement.limit != self.limit;

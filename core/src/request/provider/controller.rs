@@ -330,6 +330,11 @@ impl Controller {
         grant.since().filter(|_| grant.number >= self.timed_from).map(|since| now - since)
     }
 
+    /// Whether a clock is read for the algorithm, and was when this was granted.
+    pub(super) fn is_timed_since(&self, grant: &Grant) -> bool {
+        self.uses_time && grant.number >= self.timed_from
+    }
+
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "it is made once for each call that ends, and copied otherwise")]
     fn report(

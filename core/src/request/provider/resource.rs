@@ -136,6 +136,7 @@ impl Resource {
         let heard = Heard {
             grant: held.grant.number,
             granted_at: held.grant.since(),
+            is_timed: self.controller.is_timed_since(&held.grant),
             grants: self.controller.grants(),
             in_flight: self.controller.in_flight(),
             in_flight_at_grant: held.grant.in_flight,
