@@ -8,6 +8,7 @@ use tidegate_core::limit::{LimitChoice, TideConfig, VegasConfig};
 use tidegate_core::pipeline::DropReason;
 
 use crate::error::Exit;
+use crate::mock::RateHeaders;
 use crate::mock::flags::{FaultFlag, ListenAddress, ModelFlag};
 use crate::output::Existing;
 use crate::spend::Money;
@@ -246,6 +247,9 @@ pub struct MockArgs {
     /// Let clients change the providers: POST /mock/models/NAME
     #[arg(long)]
     pub allow_control: bool,
+    /// How answers name the rates of a model in headers
+    #[arg(long, value_enum, default_value_t)]
+    pub rate_headers: RateHeaders,
     /// Tell each call that is refused or goes wrong, a line each on standard error
     #[arg(long, short)]
     pub verbose: bool,

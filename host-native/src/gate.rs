@@ -317,18 +317,14 @@ impl RequestGate {
     pub async fn acquire(&self, call: &Call) -> Result<Admitted, Denial> {
         let request = self.request(call)?;
         let permit = self.gate.acquire_owned(request).await?;
-        Ok(self.admitted(permit, request.resource))
+        Ok(Admitted::new(permit, request.resource))
     }
 
     /// A slot at once or not at all. Never overtakes a waiter of the same provider and model.
     pub fn try_acquire(&self, call: &Call) -> Result<Admitted, Denial> {
         let request = self.request(call)?;
         let permit = self.gate.try_acquire_owned(request)?;
-        Ok(self.admitted(permit, request.resource))
-    }
-
-    pub(crate) fn admitted(&self, permit: OwnedPermit<TokioHost>, resource: ResourceId) -> Admitted {
-        Admitted { permit, resource, gate: self.gate.clone() }
+        Ok(Admitted::new(permit, request.resource))
     }
 
     /// Every resource that was registered or called for, by name.
@@ -371,10 +367,13 @@ impl fmt::Debug for RequestGate {
 pub struct Admitted {
     permit: OwnedPermit<TokioHost>,
     resource: ResourceId,
-    gate: Gate<TokioHost>,
 }
 
 impl Admitted {
+    pub(crate) fn new(permit: OwnedPermit<TokioHost>, resource: ResourceId) -> Self {
+        Self { permit, resource }
+    }
+
     /// Gives the slot back and tells the gate how the call ended.
     pub fn finish(self, completion: impl Into<Completion>) {
         self.permit.finish(completion);
@@ -386,15 +385,9 @@ impl Admitted {
         self.permit.finish_call(completion)
     }
 
-    /// Takes over what the provider said about its budgets.
+    /// Takes over what the answer states of the provider's rates: configured budgets are corrected, others are learned.
     pub fn correct(&self, said: &[Correction]) {
-        if !said.is_empty() {
-            self.gate.with(|machine, now| {
-                for one in said {
-                    machine.correct_budget(now, self.resource, one);
-                }
-            });
-        }
+        self.permit.rate_limit_feedback(said);
     }
 
     /// What is called.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tidegate_core::budget::Usage as Tokens;
+use tidegate_core::budget::{Correction, Usage as Tokens};
 use tidegate_core::gate::{Classify, Gate, GateRef, PermitOf};
 use tidegate_core::request::{
     AfterCall, Completion, Denial, DenialReason, GroupId, HealthState, Outcome, Request, ResourceId, ResourceSnapshot,
@@ -14,7 +14,7 @@ use tidegate_core::request::{
 use tidegate_core::yielding::TaskToken;
 
 use crate::client::probe::{SMALLEST_CALL, smallest_call};
-use crate::client::{Answer, CallError, Client};
+use crate::client::{Answer, CallError, Client, with_stated_rates};
 use crate::host::TokioHost;
 use crate::spend::{Money, Price, SharedLedger};
 use crate::summary::{CallCounts, TokenTotals};
@@ -124,7 +124,8 @@ impl Provider {
                 return Err(CallFailure::Unavailable(failed));
             }
             let out = CallOut::new(self, permit, estimate);
-            let answer = attempt().await;
+            let (answer, stated) = with_stated_rates(attempt()).await;
+            out.hear(&stated);
             let after = out.end(&answer);
             let error = match answer {
                 Ok(answer) => return Ok(answer.value),
@@ -274,6 +275,13 @@ impl<'a, G: GateRef> CallOut<'a, G> {
         provider.calls.made.fetch_add(1, Ordering::Relaxed);
         provider.usage();
         Self { provider, permit: Some(permit), estimate, cost: estimate }
+    }
+
+    /// Reports what the answer states of the provider's rates.
+    fn hear(&self, stated: &[Correction]) {
+        if let Some(permit) = &self.permit {
+            permit.rate_limit_feedback(stated);
+        }
     }
 
     fn end<T>(mut self, answer: &Result<Answer<T>, CallError>) -> AfterCall {

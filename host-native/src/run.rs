@@ -257,7 +257,7 @@ fn request_config(file: &PipelineFile) -> RequestConfig {
     let (patience, rate_limit_patience) = (run.outage_patience, run.rate_limit_patience);
     // What a person has to mend is not called again.
     let health = HealthConfig { patience, rate_limit_patience, recheck: None, seed, ..HealthConfig::default() };
-    RequestConfig { health: Some(health), ..RequestConfig::default() }
+    RequestConfig { health: Some(health), rate_limit_headers: run.rate_limit_headers, ..RequestConfig::default() }
 }
 
 /// The settings of a run of `rows` rows.

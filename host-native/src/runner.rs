@@ -78,7 +78,7 @@ impl Work {
     pub async fn acquire(&self, call: &Call) -> Result<Admitted, NotAdmitted> {
         let (gate, request) = self.request(call)?;
         let permit = gate.core().acquire_owned(request).for_task(self.task.token).await.map_err(NotAdmitted)?;
-        Ok(gate.admitted(permit, request.resource))
+        Ok(Admitted::new(permit, request.resource))
     }
 
     /// Makes a call of this task as soon as it is its turn, and makes it again after a failure in an outage: `attempt` is called for each

@@ -288,7 +288,7 @@ where
             let next = match this.stage.as_mut().project() {
                 StageNow::Refused { denial } => return Poll::Ready(Err(AdmissionError::NotAdmitted(*denial))),
                 StageNow::Waiting { acquire, resource } => match ready!(Pin::new(acquire).poll(context)) {
-                    Ok(permit) => Stage::Admitted { slot: Some(this.gate.admitted(permit, *resource)) },
+                    Ok(permit) => Stage::Admitted { slot: Some(Admitted::new(permit, *resource)) },
                     Err(denial) => return Poll::Ready(Err(AdmissionError::NotAdmitted(denial))),
                 },
                 StageNow::Admitted { slot } => match ready!(this.inner.poll_ready(context)) {

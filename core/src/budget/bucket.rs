@@ -45,7 +45,7 @@ impl Bucket {
         i128::from(amount).saturating_mul(self.window)
     }
 
-    fn put(&mut self, now: Instant, credit: i128) {
+    pub(super) fn put(&mut self, now: Instant, credit: i128) {
         self.credit = credit.min(self.cap());
         self.at = self.at.max(now);
     }
@@ -61,6 +61,9 @@ impl Bucket {
         let missing = self.units(amount).min(self.cap()).saturating_sub(self.credit(now));
         if missing <= 0 {
             return now;
+        }
+        if self.limit == 0 {
+            return Instant::MAX;
         }
         let rate = i128::from(self.limit);
         let wait = missing.saturating_add(rate - 1) / rate;
@@ -82,6 +85,50 @@ impl Bucket {
         let credit = self.credit(now);
         (self.limit, self.burst) = (limit, burst);
         self.put(now, credit);
+    }
+
+    /// Refills by `amount` in each `window` from now on; by nothing, where that is zero. `window` is above zero.
+    pub(super) fn set_rate(&mut self, now: Instant, amount: u64, window: Duration) {
+        let (credit, old) = (self.credit(now), self.window);
+        let window = i128::from(window.as_nanos());
+        self.limit = amount;
+        if window == old {
+            return self.put(now, credit);
+        }
+        // In two parts, so that no product is larger than one of an amount and a span.
+        let (whole, part) = (credit.div_euclid(old), credit.rem_euclid(old));
+        self.window = window;
+        self.put(now, whole.saturating_mul(window).saturating_add(part * window / old));
+    }
+
+    /// Holds at most `burst` from now on.
+    pub(super) fn set_burst(&mut self, now: Instant, burst: u64) {
+        let credit = self.credit(now);
+        self.burst = burst;
+        self.put(now, credit);
+    }
+
+    /// Credit for what comes back in `span`.
+    pub(super) fn gain(&self, span: Duration) -> i128 {
+        i128::from(self.limit) * i128::from(span.as_nanos())
+    }
+
+    /// Credit for an amount, which may be owed.
+    pub(super) fn worth(&self, amount: i128) -> i128 {
+        amount.saturating_mul(self.window)
+    }
+
+    /// Moves the credit between these two, of which the first is not the larger. Less than one above is not moved: what was stated was
+    /// rounded down.
+    pub(super) fn keep_between(&mut self, now: Instant, low: i128, high: i128) {
+        let credit = self.credit(now);
+        let kept = if credit < high.saturating_add(self.window) { credit.max(low) } else { high };
+        self.put(now, kept);
+    }
+
+    pub(super) fn fill(&mut self, now: Instant) {
+        let full = self.cap();
+        self.put(now, full);
     }
 
     pub(super) fn lower_to(&mut self, now: Instant, amount: u64) {

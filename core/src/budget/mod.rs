@@ -16,6 +16,9 @@
 //! overdrawn, as by a call that used more than it was estimated at, refills to zero before the next call goes out: so
 //! budgets hold on average even for callers who never estimate.
 //!
+//! A dimension for which none is configured gets a budget from the headers of answers, where they say `limit`, `remaining` and `reset`:
+//! from the first answer on, so that no refusal is needed to find the rate. How, and what is not believed, is in `stated.rs`.
+//!
 //! Whoever waits for a budget keeps the calls of the same resource behind it, small ones too: they would spend what it
 //! waits for, and it would wait for ever.
 //!
@@ -41,16 +44,26 @@
 //! ```
 
 mod bucket;
+mod stated;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_stated;
 
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::call::{Completion, Outcome};
 use crate::error::{ConfigError, require};
 use crate::time::{Duration, Instant};
 use bucket::Bucket;
+use stated::{MOST_STATED, StatedBudget, Statement};
+
+pub(crate) use stated::Heard;
 
 pub use crate::call::{Dimension, Usage};
 
@@ -139,6 +152,81 @@ impl Correction {
     }
 }
 
+/// Where a budget comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum BudgetSource {
+    /// The settings.
+    #[default]
+    Settings,
+    /// The headers of the provider's answers.
+    Headers,
+}
+
+/// A rate that a provider states: so much of what in how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct StatedRate {
+    /// What it counts.
+    pub dimension: Dimension,
+    /// How much is allowed in each window.
+    pub limit: u64,
+    /// The window.
+    pub window: Duration,
+}
+
+impl StatedRate {
+    /// The rate that a budget keeps to.
+    #[must_use]
+    pub fn of(budget: &BudgetSnapshot) -> Self {
+        let BudgetConfig { dimension, window, .. } = budget.config;
+        Self { dimension, limit: budget.limit, window }
+    }
+
+    fn noun(&self) -> &'static str {
+        match self.dimension {
+            Dimension::Requests => "requests",
+            Dimension::InputTokens => "input tokens",
+            Dimension::OutputTokens => "output tokens",
+            Dimension::TotalTokens => "tokens",
+        }
+    }
+
+    /// Its name in a capacity plan: `requests_per_minute`, or `requests_in_10s`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let noun = self.noun().replace(' ', "_");
+        match unit_of(self.window) {
+            Some(unit) => format!("{noun}_per_{unit}"),
+            None => format!("{noun}_in_{}", self.window),
+        }
+    }
+}
+
+/// The unit that a window is.
+fn unit_of(window: Duration) -> Option<&'static str> {
+    let secs = window.as_nanos() / 1_000_000_000;
+    Some(match secs {
+        1 => "second",
+        60 => "minute",
+        3_600 => "hour",
+        86_400 => "day",
+        _ => return None,
+    })
+}
+
+impl fmt::Display for StatedRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ", self.limit, self.noun())?;
+        match unit_of(self.window) {
+            Some("hour") => f.write_str("an hour"),
+            Some(unit) => write!(f, "a {unit}"),
+            None => write!(f, "in {}", self.window),
+        }
+    }
+}
+
 /// The state of one budget at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -151,6 +239,19 @@ pub struct BudgetSnapshot {
     pub available: i64,
     /// Estimates of calls that are out.
     pub reserved: u64,
+    /// Where it comes from.
+    pub source: BudgetSource,
+}
+
+/// What the statements of an answer changed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Feedback {
+    /// Configured budgets that changed.
+    pub(crate) corrected: Vec<Corrected>,
+    /// Rates that were not known before.
+    pub(crate) learned: Vec<StatedRate>,
+    /// Whether any budget was looked at.
+    pub(crate) is_any: bool,
 }
 
 /// A budget that was corrected.
@@ -174,18 +275,28 @@ pub(crate) struct Budgets {
     entries: Vec<Budget>,
     /// The first grant that these budgets know of: calls that were out when they were set settle nothing.
     since: u64,
+    /// Those that the provider states. `None` while it states none.
+    stated: Option<Box<Stated>>,
+}
+
+/// The budgets that the provider states. Never of a dimension that is configured.
+#[derive(Clone, Debug, Default)]
+struct Stated {
+    entries: Vec<StatedBudget>,
+    /// What a call uses: the mean of those that said it, the latest counting most.
+    typical: Usage,
 }
 
 impl Budgets {
     /// Full budgets, for grants from number `since` on. The settings were validated.
     pub(crate) fn new(now: Instant, configs: &[BudgetConfig], since: u64) -> Self {
         let full = |config: &BudgetConfig| Budget { config: *config, bucket: Bucket::new(now, config), reserved: 0 };
-        Self { entries: configs.iter().map(full).collect(), since }
+        Self { entries: configs.iter().map(full).collect(), since, stated: None }
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() && self.stated.is_none()
     }
 
     /// From when on a call of this estimate fits all budgets, if it does not now.
@@ -197,46 +308,125 @@ impl Budgets {
 
     fn all_fit_at(&self, now: Instant, estimate: Usage) -> Option<Instant> {
         let fits = self.entries.iter().map(|budget| budget.bucket.fits_at(now, estimate.of(budget.config.dimension)));
-        fits.max().filter(|at| *at > now)
+        let (_, stated) = self.stated_fit_at(now, estimate).unzip();
+        fits.chain(stated).max().filter(|at| *at > now)
     }
 
-    /// Takes the estimate of a call that goes out.
-    #[inline]
-    pub(crate) fn reserve(&mut self, now: Instant, estimate: Usage) {
-        if !self.is_empty() {
-            self.reserve_all(now, estimate);
+    /// The stated budget that a call of this estimate waits for longest, and from when on it fits that.
+    fn stated_fit_at(&self, now: Instant, estimate: Usage) -> Option<(&StatedBudget, Instant)> {
+        let stated = self.stated.as_deref()?;
+        let reserved = self.reserved_for(estimate);
+        // A call that is not estimated may use more than usual: there is room for twice as much, or it waits.
+        let spare = if estimate == Usage::default() { reserved } else { Usage::default() };
+        let fits = stated.entries.iter().map(|budget| (budget, budget.fits_at(now, reserved, spare)));
+        fits.max_by_key(|(_, at)| *at)
+    }
+
+    /// The rate that the provider states, if that is what a call of this estimate waits for.
+    pub(crate) fn holding_rate(&self, now: Instant, estimate: Usage) -> Option<StatedRate> {
+        let until = self.fits_at(now, estimate)?;
+        let (budget, _) = self.stated_fit_at(now, estimate).filter(|(_, at)| *at == until)?;
+        Some(StatedRate::of(&budget.snapshot(now)))
+    }
+
+    /// What is reserved for a call: its estimate, or what calls usually use where there is none. Of its output, which is most often
+    /// estimated at the most that is allowed, no more than twice what is usual. Where tokens are configured, the estimate as it is.
+    fn reserved_for(&self, estimate: Usage) -> Usage {
+        let is_configured = self.entries.iter().any(|budget| budget.config.dimension != Dimension::Requests);
+        let Some(typical) = self.stated.as_deref().filter(|_| !is_configured).map(|stated| stated.typical) else {
+            return estimate;
+        };
+        if estimate == Usage::default() {
+            return typical;
         }
+        let most = if typical.output_tokens == 0 { u32::MAX } else { typical.output_tokens.saturating_mul(2) };
+        Usage { output_tokens: estimate.output_tokens.min(most), ..estimate }
     }
 
-    fn reserve_all(&mut self, now: Instant, estimate: Usage) {
+    /// Takes the estimate of a call that goes out under number `grant`. Returns what was taken.
+    #[inline]
+    pub(crate) fn reserve(&mut self, now: Instant, grant: u64, estimate: Usage) -> Usage {
+        if self.is_empty() { estimate } else { self.reserve_all(now, grant, estimate) }
+    }
+
+    fn reserve_all(&mut self, now: Instant, grant: u64, estimate: Usage) -> Usage {
+        let estimate = self.reserved_for(estimate);
         for budget in &mut self.entries {
             let amount = estimate.of(budget.config.dimension);
             budget.bucket.take(now, amount);
             budget.reserved += amount;
         }
+        for budget in self.stated.iter_mut().flat_map(|stated| &mut stated.entries) {
+            budget.reserve(now, grant, estimate);
+        }
+        estimate
     }
 
     /// Replaces the estimate of call number `grant` by what it cost.
     #[inline]
     pub(crate) fn settle(&mut self, now: Instant, grant: u64, estimate: Usage, done: &Completion) {
-        if !self.is_empty() && grant >= self.since {
-            self.settle_all(now, estimate, done);
+        if !self.is_empty() {
+            self.settle_all(now, grant, estimate, done);
         }
     }
 
-    fn settle_all(&mut self, now: Instant, estimate: Usage, done: &Completion) {
+    fn settle_all(&mut self, now: Instant, grant: u64, estimate: Usage, done: &Completion) {
         let used = match (done.outcome, done.usage) {
             (Outcome::RateLimited | Outcome::ConnectionFailed, _) | (Outcome::LocalCancelled, None) => None,
             (outcome, None) if outcome.is_refusal() => Some(Usage::default()),
             // What failed on the way may have been counted: only a refusal or the caller's own word says it was not.
             (_, usage) => Some(usage.unwrap_or(estimate)),
         };
-        for budget in &mut self.entries {
+        let is_known = grant >= self.since;
+        for budget in self.entries.iter_mut().filter(|_| is_known) {
             let amount = estimate.of(budget.config.dimension);
             budget.reserved -= amount;
             budget.bucket.give(now, amount);
             budget.bucket.take(now, used.map_or(0, |usage| usage.of(budget.config.dimension)));
         }
+        let Some(stated) = &mut self.stated else { return };
+        for budget in &mut stated.entries {
+            budget.settle(now, grant, estimate, used, done);
+        }
+        if let Some(used) = done.usage {
+            stated.typical = mean(stated.typical, used);
+        }
+        stated.entries.retain(|budget| !budget.is_silent());
+        if stated.entries.is_empty() {
+            self.stated = None;
+        }
+    }
+
+    /// Takes over what an answer said of all dimensions. `learns`: those that are not configured get budgets of it.
+    pub(crate) fn hear(&mut self, now: Instant, said: &[Correction], heard: &Heard, learns: bool) -> Feedback {
+        let mut feedback = Feedback::default();
+        for said in said {
+            let is_configured = self.entries.iter().any(|budget| budget.config.dimension == said.dimension);
+            if is_configured {
+                feedback.corrected.extend(self.correct(now, said));
+            } else if let Some(statement) = Statement::of(said).filter(|_| learns) {
+                let is_new = self.state(now, said, &statement, heard);
+                feedback.is_any = true;
+                let known = self.stated.iter().flat_map(|stated| &stated.entries).find(|budget| budget.is_of(said));
+                feedback.learned.extend(known.filter(|_| is_new).map(|budget| StatedRate::of(&budget.snapshot(now))));
+            }
+        }
+        feedback.is_any |= !feedback.corrected.is_empty();
+        feedback
+    }
+
+    /// Takes over a statement; answers whether its rate was not known.
+    fn state(&mut self, now: Instant, said: &Correction, statement: &Statement, heard: &Heard) -> bool {
+        let stated = self.stated.get_or_insert_default();
+        let typical = stated.typical;
+        if let Some(budget) = stated.entries.iter_mut().find(|budget| budget.is_of(said)) {
+            return budget.hear(now, statement, heard, typical);
+        }
+        let has_room = stated.entries.len() < MOST_STATED;
+        if has_room {
+            stated.entries.push(StatedBudget::new(now, said, statement, heard, typical));
+        }
+        has_room
     }
 
     /// Takes over what the provider said; answers the budget that changed, if one did.
@@ -264,8 +454,21 @@ impl Budgets {
             limit: budget.bucket.limit(),
             available: budget.bucket.available(now),
             reserved: budget.reserved,
+            source: BudgetSource::Settings,
         };
-        self.entries.iter().map(show).collect()
+        let stated = self.stated.iter().flat_map(|stated| &stated.entries);
+        self.entries.iter().map(show).chain(stated.map(|budget| budget.snapshot(now))).collect()
+    }
+}
+
+/// A mean in which the latest counts an eighth.
+fn mean(before: Usage, latest: Usage) -> Usage {
+    let of = |before: u32, latest: u32| {
+        if before == 0 { latest } else { ((u64::from(before) * 7 + u64::from(latest)).div_ceil(8)) as u32 }
+    };
+    Usage {
+        input_tokens: of(before.input_tokens, latest.input_tokens),
+        output_tokens: of(before.output_tokens, latest.output_tokens),
     }
 }
 

@@ -3,6 +3,8 @@
 use core::fmt;
 
 use super::Gate;
+use crate::budget::Correction;
+use crate::lease::LeaseId;
 use crate::request::{AfterCall, Completion, Outcome, RequestLease, ResourceId};
 use crate::runtime::Host;
 
@@ -73,6 +75,22 @@ impl<G: GateRef> PermitOf<G> {
     #[expect(clippy::missing_panics_doc, reason = "only `finish` and `drop` take the lease")]
     pub fn resource(&self) -> ResourceId {
         self.lease.as_ref().expect("a permit has its lease until it is finished").resource()
+    }
+
+    /// Returns the lease, to speak of it in a command of the machine: see [`Gate::with`].
+    #[must_use]
+    #[expect(clippy::missing_panics_doc, reason = "only `finish` and `drop` take the lease")]
+    pub fn lease(&self) -> LeaseId {
+        self.lease.as_ref().expect("a permit has its lease until it is finished").id()
+    }
+
+    /// Takes over what the answer says of the provider's rates, as in
+    /// [`RequestAdmission::rate_limit_feedback`](crate::request::RequestAdmission::rate_limit_feedback). Best as soon as its head is
+    /// there, and before [`Self::finish`].
+    pub fn rate_limit_feedback(&self, said: &[Correction]) {
+        if let Some(lease) = self.lease.as_ref().filter(|_| !said.is_empty()) {
+            self.gate.gate().with(|machine, now| machine.rate_limit_feedback(now, lease.id(), said));
+        }
     }
 
     /// Releases the slot and reports how the call ended.

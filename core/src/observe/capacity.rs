@@ -22,6 +22,7 @@ use core::fmt;
 
 use super::account::{Maxima, RunFigures};
 use super::sink::SCHEMA;
+use crate::budget::{BudgetSource, StatedRate};
 use crate::limit::LimitChoice;
 use crate::pipeline::PipelineConfig;
 use crate::request::{AimdConfig, CallStanding, HealthConfig, RequestAdmission};
@@ -45,6 +46,8 @@ pub enum Source {
     Host,
     /// It follows from other values.
     Derived,
+    /// The headers of a provider's answers.
+    Headers,
 }
 
 impl Source {
@@ -58,6 +61,7 @@ impl Source {
             Self::CommandLine => "command_line",
             Self::Host => "host",
             Self::Derived => "derived",
+            Self::Headers => "headers",
         }
     }
 }
@@ -250,8 +254,15 @@ impl CapacityPlan {
         self.values.iter().find(|value| value.name == name)
     }
 
-    /// Adds how the run left things: the controller at `now`, and what the run's account came to.
+    /// Adds how the run left things: the controller at `now`, the rates that providers stated, and what the run's account came to.
     pub fn close(&mut self, now: Instant, admission: &RequestAdmission, figures: &RunFigures) {
+        for state in admission.resources().filter_map(|resource| admission.snapshot(now, resource)) {
+            for budget in state.budgets.iter().filter(|budget| budget.source == BudgetSource::Headers) {
+                let rate = StatedRate::of(budget);
+                let name = format!("rate:{}/{}/{}:{}", state.provider, state.model, state.domain, rate.name());
+                self.add(&name, Some(rate.limit), Source::Headers);
+            }
+        }
         let calls = admission.resources().filter_map(|resource| admission.standing(now, resource)).collect();
         let resources = figures.tasks.iter().chain(&figures.requests).map(|resource| ResourceMaximum {
             name: resource.name.clone(),

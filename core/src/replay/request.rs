@@ -6,7 +6,7 @@ use alloc::string::ToString;
 use super::recorded::{Machine, Recorded};
 use crate::budget::{BudgetConfig, Correction};
 use crate::error::ConfigError;
-use crate::lease::ReleaseAnswer;
+use crate::lease::{LeaseId, ReleaseAnswer};
 use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
 use crate::request::event::{Interest, RequestEvent};
 use crate::request::{
@@ -111,6 +111,12 @@ impl Recorded<RequestAdmission> {
     pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, said: &Correction) -> bool {
         self.note(|| RequestCommand::CorrectBudget { now, resource, said: *said });
         self.machine.correct_budget(now, resource, said)
+    }
+
+    /// [`RequestAdmission::rate_limit_feedback`]
+    pub fn rate_limit_feedback(&mut self, now: Instant, lease: LeaseId, said: &[Correction]) -> bool {
+        self.note(|| RequestCommand::RateLimitFeedback { now, lease, said: said.to_vec() });
+        self.machine.rate_limit_feedback(now, lease, said)
     }
 
     /// [`RequestAdmission::group`]
@@ -280,6 +286,9 @@ impl Recorded<RequestAdmission> {
             }
             RequestCommand::CorrectBudget { now, resource, said } => {
                 self.correct_budget(*now, *resource, said);
+            }
+            RequestCommand::RateLimitFeedback { now, lease, said } => {
+                self.rate_limit_feedback(*now, *lease, said);
             }
             RequestCommand::Group { name, weight } => drop(self.group(name, *weight)),
             RequestCommand::SetResourceWeight { resource, weight } => {

@@ -60,6 +60,11 @@ pub enum RequestCommand {
         resource: ResourceId,
         said: Correction,
     },
+    RateLimitFeedback {
+        now: Instant,
+        lease: LeaseId,
+        said: Vec<Correction>,
+    },
     Group {
         name: String,
         weight: f64,

@@ -20,6 +20,9 @@ pub struct RequestConfig {
     pub default_timeout: Option<Duration>,
     /// Number of this controller, so that a lease of another one is recognised.
     pub controller: u32,
+    /// Whether calls are paced to the rates that a provider states in the headers of its answers, in dimensions for which the resource
+    /// has no budget; on. Off as well in compatibility mode.
+    pub rate_limit_headers: bool,
     /// As in the recorded traces, a raised cap never lifts a current limit and a timeout of zero is always refused. Off:
     /// a raised cap lifts a limit that stood at its old maximum and was never cut, and a timeout of zero is granted
     /// what is free.
@@ -33,6 +36,7 @@ impl Default for RequestConfig {
             health: Some(HealthConfig::default()),
             default_timeout: None,
             controller: 0,
+            rate_limit_headers: true,
             compatibility: false,
         }
     }

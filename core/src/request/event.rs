@@ -8,7 +8,7 @@
 use super::answer::{DenialReason, WaiterId};
 use super::keys::{ProviderModelId, ResourceId};
 use super::snapshot::UnavailableCause;
-use crate::budget::Dimension;
+use crate::budget::{Dimension, StatedRate};
 use crate::call::Outcome;
 use crate::event::{Correlation, event_kinds};
 use crate::lease::{LeaseId, ReleaseAnswer};
@@ -204,6 +204,11 @@ pub enum RequestFact {
         /// What may be spent now.
         after: i64,
     },
+    /// An answer stated a rate of the provider that was not known before. Calls are paced to it from now on.
+    RateLearned {
+        /// The rate.
+        rate: StatedRate,
+    },
     /// The provider is down, or still: a probe has failed.
     ProviderDown {
         /// The first failure of the outage.
@@ -258,6 +263,7 @@ event_kinds!(
     RampStep,
     RampAborted,
     BudgetCorrected,
+    RateLearned,
     ProviderDown,
     ProviderProbed,
     ProviderRecovered,

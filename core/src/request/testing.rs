@@ -16,7 +16,10 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new(cap: u32, aimd: AimdConfig) -> Self {
         // Limits and budgets by themselves: whatever ends a call, the next may go out.
-        let config = RequestConfig { aimd, health: None, ..RequestConfig::default() };
+        Self::of(RequestConfig { aimd, health: None, ..RequestConfig::default() }, cap)
+    }
+
+    pub(crate) fn of(config: RequestConfig, cap: u32) -> Self {
         let mut machine = RequestAdmission::new(config).expect("valid settings");
         let model = machine.register(Instant::ZERO, "provider", "model", "default", cap).expect("a valid cap");
         assert_eq!(machine.resource(model, Domain::Chat), Ok(CHAT));

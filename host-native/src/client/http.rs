@@ -9,6 +9,8 @@ use tidegate_core::time::Duration;
 
 use super::answer::{self, CallError};
 use super::key::ApiKey;
+use super::stated;
+use crate::response::read_head;
 
 /// The longest answer body that is read; a longer one is malformed.
 pub(super) const MAX_BODY_BYTES: usize = 16 << 20;
@@ -94,6 +96,7 @@ impl HttpClient {
         }
         let response = request.headers(headers).send().await.map_err(transport_error)?;
         let (status, headers) = (response.status(), response.headers().clone());
+        stated::keep(read_head(status, &headers, SystemTime::now()).corrections);
         let body = if status.is_success() { read_body(response).await? } else { read_what_comes(response).await };
         answer::refusal(status, &headers, &body, SystemTime::now()).map_or(Ok(body), Err)
     }

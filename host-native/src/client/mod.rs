@@ -10,6 +10,7 @@ pub mod embedding;
 pub mod http;
 pub mod key;
 pub mod probe;
+mod stated;
 
 use serde::Deserialize;
 use tidegate_core::budget::Usage;
@@ -17,6 +18,7 @@ use tidegate_core::budget::Usage;
 pub use answer::CallError;
 pub use chat::{ChatClient, ChatEndpoint, ChatRequest};
 pub use key::ApiKey;
+pub(crate) use stated::with_stated_rates;
 
 /// What a call brought, and what it used.
 #[derive(Clone, Debug, PartialEq)]

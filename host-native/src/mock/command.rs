@@ -35,6 +35,7 @@ pub async fn serve_until_interrupted(args: &MockArgs) -> Result<(String, Exit), 
         seed: args.seed,
         key: args.require_key.clone().map(MockKey),
         allow_control: args.allow_control,
+        rate_headers: args.rate_headers,
         log: args.verbose.then(|| log(status.clone())),
     };
     let server = MockServer::serve(config, args.listen.0).await?;
@@ -106,8 +107,9 @@ fn describe(models: &Providers) -> String {
 
 /// A provider in a few words.
 fn description(provider: &ProviderSpec) -> String {
-    let ProviderSpec { capacity, overload, latency, requests, tokens, surge, neighbour, outages, closures, faults } =
-        provider;
+    let ProviderSpec {
+        capacity, overload, latency, requests, tokens, surge, neighbour, outages, closures, faults, ..
+    } = provider;
     let mut text = match capacity {
         Capacity::Constant { slots } => format!("{slots} calls at once"),
         Capacity::WarmUp { slots, warm_up } => format!("1 to {slots} calls at once in {}", short(*warm_up)),

@@ -7,29 +7,75 @@
 //! | `x-ratelimit-reset-requests`, `-tokens` | the same | how long until all are back, as `6m0s`, `1.5s`, `20ms` |
 //! | `retry-after` | refusals that say when | whole seconds, rounded up |
 //! | `retry-after-ms` | the same | milliseconds, rounded up |
+//!
+//! The first three are in the [dialect](RateHeaders) of one provider or another.
 
 use std::fmt::Write as _;
+use std::time::{Duration as StdDuration, SystemTime};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use clap::ValueEnum;
+use tidegate_core::request::response::RETRY_AFTER_MS;
 use tidegate_core::sim::provider::RateLeft;
 use tidegate_core::time::Duration;
 
-use tidegate_core::request::response::RETRY_AFTER_MS;
-
-const REQUESTS: [&str; 3] =
-    ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"];
-const TOKENS: [&str; 3] = ["x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"];
+/// How a mock names its rates in headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum RateHeaders {
+    /// `x-ratelimit-remaining-requests`, resets as spans
+    #[default]
+    Openai,
+    /// `anthropic-ratelimit-requests-remaining`, resets as times of day
+    Anthropic,
+    /// `x-ratelimit-remaining-requests-minute`, resets as seconds
+    Minute,
+    /// `ratelimit-policy` and `ratelimit`, of requests only
+    Ietf,
+    /// None
+    None,
+}
 
 /// Tells what is left of the rates that a model has.
-pub(super) fn tell_rates(headers: &mut HeaderMap, requests: Option<RateLeft>, tokens: Option<RateLeft>) {
-    for (names, left) in [(REQUESTS, requests), (TOKENS, tokens)] {
-        let Some(RateLeft { per_minute, remaining, full_in }) = left else { continue };
-        let [limit, left, reset] = names.map(HeaderName::from_static);
-        headers.insert(limit, HeaderValue::from(per_minute));
-        headers.insert(left, HeaderValue::from(remaining));
-        if let Ok(value) = HeaderValue::try_from(reset_text(full_in)) {
-            headers.insert(reset, value);
+pub(super) fn tell_rates(
+    headers: &mut HeaderMap,
+    dialect: RateHeaders,
+    requests: Option<RateLeft>,
+    tokens: Option<RateLeft>,
+) {
+    for (what, left) in [("requests", requests), ("tokens", tokens)] {
+        let Some(left) = left else { continue };
+        for (name, value) in lines(dialect, what, left) {
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+                headers.insert(name, value);
+            }
         }
+    }
+}
+
+/// What one rate is told by.
+fn lines(dialect: RateHeaders, what: &str, left: RateLeft) -> Vec<(String, String)> {
+    let RateLeft { per_minute, remaining, full_in } = left;
+    let seconds = full_in.as_nanos().div_ceil(1_000_000_000);
+    let three = |name: &dyn Fn(&str) -> String, reset: String| {
+        vec![
+            (name("limit"), per_minute.to_string()),
+            (name("remaining"), remaining.to_string()),
+            (name("reset"), reset),
+        ]
+    };
+    match dialect {
+        RateHeaders::Openai => three(&|kind| format!("x-ratelimit-{kind}-{what}"), reset_text(full_in)),
+        RateHeaders::Anthropic => {
+            let at = SystemTime::now() + StdDuration::from_secs(seconds);
+            let at = jiff::Timestamp::try_from(at).map(|at| format!("{at:.0}")).unwrap_or_default();
+            three(&|kind| format!("anthropic-ratelimit-{what}-{kind}"), at)
+        }
+        RateHeaders::Minute => three(&|kind| format!("x-ratelimit-{kind}-{what}-minute"), seconds.to_string()),
+        RateHeaders::Ietf if what == "requests" => vec![
+            ("ratelimit-policy".to_string(), format!("\"{what}\";q={per_minute};w=60")),
+            ("ratelimit".to_string(), format!("\"{what}\";r={remaining};t={seconds}")),
+        ],
+        RateHeaders::Ietf | RateHeaders::None => Vec::new(),
     }
 }
 
@@ -86,11 +132,42 @@ mod tests {
     fn a_rate_that_is_not_there_is_not_told() {
         let mut headers = HeaderMap::new();
         let left = RateLeft { per_minute: 600, remaining: 19, full_in: Duration::from_millis(100) };
-        tell_rates(&mut headers, Some(left), None);
+        tell_rates(&mut headers, RateHeaders::Openai, Some(left), None);
         assert_eq!(headers.len(), 3);
         assert_eq!(headers["x-ratelimit-limit-requests"], "600");
         assert_eq!(headers["x-ratelimit-remaining-requests"], "19");
         assert_eq!(headers["x-ratelimit-reset-requests"], "100ms");
+    }
+
+    #[test]
+    fn every_dialect_is_read_back_as_it_was_meant() {
+        use axum::http::StatusCode;
+        use tidegate_core::budget::Dimension;
+
+        use crate::response::read_head;
+
+        let requests = RateLeft { per_minute: 600, remaining: 580, full_in: Duration::from_secs(2) };
+        let tokens = RateLeft { per_minute: 9_000, remaining: 0, full_in: Duration::from_secs(60) };
+        let both = [(Dimension::Requests, 600, 580), (Dimension::TotalTokens, 9_000, 0)];
+        for (dialect, read) in [
+            (RateHeaders::Openai, &both[..]),
+            (RateHeaders::Anthropic, &both),
+            (RateHeaders::Minute, &both),
+            (RateHeaders::Ietf, &both[..1]),
+            (RateHeaders::None, &[]),
+        ] {
+            let mut headers = HeaderMap::new();
+            tell_rates(&mut headers, dialect, Some(requests), Some(tokens));
+            let said = read_head(StatusCode::OK, &headers, SystemTime::now()).corrections;
+            let found: Vec<_> = said
+                .iter()
+                .map(|one| (one.dimension, one.limit.unwrap_or_default(), one.remaining.unwrap_or_default()))
+                .collect();
+            assert_eq!(found, read, "{dialect:?}: {headers:?}");
+            let resets = said.iter().map(|one| one.reset_after.expect("a reset").as_nanos().div_ceil(1_000_000_000));
+            let expected = [2, 60].into_iter().zip(resets).all(|(meant, read)| (meant - 1..=meant).contains(&read));
+            assert!(expected, "{dialect:?}: {said:?}");
+        }
     }
 
     #[test]

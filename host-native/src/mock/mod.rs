@@ -60,6 +60,7 @@ use self::server::Service;
 use crate::host::TokioHost;
 
 pub use self::control::MockStats;
+pub use self::headers::RateHeaders;
 pub use self::served::ModelStats;
 
 /// What a mock serves, and how.
@@ -75,6 +76,8 @@ pub struct MockConfig {
     pub key: Option<MockKey>,
     /// Whether clients may change the providers.
     pub allow_control: bool,
+    /// How rates are named in headers.
+    pub rate_headers: RateHeaders,
     /// Hears about every call that brings no good answer: the model, or `-`, and what happened.
     pub log: Option<Log>,
 }

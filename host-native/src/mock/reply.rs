@@ -98,7 +98,7 @@ pub(super) async fn carry_out(
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "internal", message).into_response()
         }
     };
-    tell_rates(response.headers_mut(), requests, tokens);
+    tell_rates(response.headers_mut(), service.rate_headers, requests, tokens);
     response
 }
 

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::chat::{self, Protocol};
 use super::control::{self, MockStats};
 use super::embeddings;
+use super::headers::RateHeaders;
 use super::refusal::Refusal;
 use super::reply::carry_out;
 use super::served::Served;
@@ -35,6 +36,7 @@ pub(super) struct Service {
     any_model: bool,
     key: Option<MockKey>,
     pub(super) allow_control: bool,
+    pub(super) rate_headers: RateHeaders,
     log: Option<Log>,
     requests: AtomicU64,
     rejected: AtomicU64,
@@ -64,9 +66,9 @@ pub(super) fn router(service: &Arc<Service>) -> Router {
 impl Service {
     /// The models, of which there is at least one, and the rest of `config`.
     pub(super) fn new(host: TokioHost, models: Vec<Arc<Served>>, config: MockConfig) -> Self {
-        let MockConfig { any_model, key, allow_control, log, .. } = config;
+        let MockConfig { any_model, key, allow_control, rate_headers, log, .. } = config;
         let (requests, rejected, completions) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        Self { host, models, any_model, key, allow_control, log, requests, rejected, completions }
+        Self { host, models, any_model, key, allow_control, rate_headers, log, requests, rejected, completions }
     }
 
     /// The first model.

@@ -25,6 +25,7 @@ pub struct SeedSpec {
 
 /// The table `[run]`.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the file, and none depends on another")]
 pub struct RunSettings {
     /// Rows that are written together \[32\].
     pub row_group_size: NonZeroU32,
@@ -38,6 +39,8 @@ pub struct RunSettings {
     pub pressure_advisory: bool,
     /// Whether a task gives its worker slot back while it waits for its model \[yes\].
     pub yield_while_waiting: bool,
+    /// Whether calls are paced to the rates that providers state in headers, where no budget is configured \[yes\].
+    pub rate_limit_headers: bool,
     /// Tasks in work at once \[1024\].
     pub submission_limit: NonZeroU32,
     /// Retries of a call that failed for a reason that may pass, rate limits and outages apart \[3\].
@@ -133,6 +136,7 @@ pub(super) const RUN_KEYS: &[&str] = &[
     "policy",
     "pressure_advisory",
     "yield_while_waiting",
+    "rate_limit_headers",
     "submission_limit",
     "retries",
     "shutdown_window",
@@ -190,6 +194,7 @@ impl Default for RunSettings {
             policy: PolicyChoice::default(),
             pressure_advisory: true,
             yield_while_waiting: true,
+            rate_limit_headers: true,
             submission_limit: non_zero(1_024),
             retries: 3,
             shutdown_window: non_zero(10),
@@ -213,6 +218,7 @@ pub(super) fn parse_run(source: &SourceText, root: &TableReader<'_>) -> Result<R
         policy: parse_policy(source, &table)?,
         pressure_advisory: table.or("pressure_advisory", default.pressure_advisory)?,
         yield_while_waiting: table.or("yield_while_waiting", default.yield_while_waiting)?,
+        rate_limit_headers: table.or("rate_limit_headers", default.rate_limit_headers)?,
         submission_limit: table.or("submission_limit", default.submission_limit)?,
         retries: table.or("retries", default.retries)?,
         shutdown_window: table.or("shutdown_window", default.shutdown_window)?,

@@ -38,6 +38,7 @@ rate_limit_patience = "2m"
 policy = "strict_fair"
 adaptive_row_groups = true
 yield_while_waiting = false
+rate_limit_headers = false
 "#;
 
 fn parse(text: &str) -> Result<PipelineFile, String> {
@@ -74,6 +75,7 @@ fn a_good_file_becomes_typed_settings() {
     assert_eq!((file.run.row_group_size.get(), file.run.row_groups.get()), (10, 3));
     assert_eq!(file.run.policy, tidegate_core::pipeline::PolicyChoice::StrictFair);
     let switches = (file.run.adaptive_row_groups, file.run.pressure_advisory, file.run.yield_while_waiting);
+    assert!(!file.run.rate_limit_headers);
     assert_eq!(switches, (true, true, false));
     assert_eq!(file.output.row_key, "row");
 }

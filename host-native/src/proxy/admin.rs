@@ -7,7 +7,7 @@ use http::header::ACCEPT;
 use http::{HeaderMap, Method, Response, StatusCode};
 use serde::Serialize;
 use serde_json::json;
-use tidegate_core::budget::Dimension;
+use tidegate_core::budget::{BudgetSource, Dimension};
 use tidegate_core::request::{CallWait, ResourceSnapshot};
 use tidegate_core::time::Instant;
 
@@ -50,6 +50,7 @@ struct BudgetStanding {
     limit: u64,
     available: i64,
     reserved: u64,
+    source: BudgetSource,
 }
 
 /// The requests of one tenant and level.
@@ -131,6 +132,7 @@ fn resource_standing(shared: &Shared, resource: &Resource) -> Option<ResourceSta
         limit: budget.limit,
         available: budget.available,
         reserved: budget.reserved,
+        source: budget.source,
     });
     Some(ResourceStanding {
         limit: now.current_limit,
@@ -204,6 +206,9 @@ fn words(now: Instant, wait: CallWait) -> String {
         CallWait::Limit { limit, in_flight, .. } => limit_reached(limit, in_flight),
         CallWait::Paced { until } => format!("calls are spaced in time, and the next goes out in {:.1} s", left(until)),
         CallWait::Budget { until } => format!("a rate budget is spent, and suffices again in {:.1} s", left(until)),
+        CallWait::StatedRate { rate, until } => {
+            format!("the provider's own limit of {rate} is reached: next in {:.1} s", left(until))
+        }
         CallWait::Outage { since, probe_at: Some(at) } => {
             format!(
                 "the provider is down for {:.1} s, and is tried again in {:.1} s",
@@ -251,6 +256,9 @@ fn text(standing: &Standing) -> String {
                 "\n  {name} in {:.0} s: {} of {} left, {} reserved",
                 budget.window_secs, budget.available, budget.limit, budget.reserved
             );
+            if budget.source == BudgetSource::Headers {
+                out.push_str(", stated by the provider");
+            }
         }
     }
     if !standing.tenants.is_empty() {

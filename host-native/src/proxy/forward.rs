@@ -247,7 +247,7 @@ impl Trip<'_> {
             None => self.wait(request, retry, journey).await?,
         };
         self.group(journey).admitted.fetch_add(1, Ordering::Relaxed);
-        Ok(gate.admitted(permit, resource.id))
+        Ok(Admitted::new(permit, resource.id))
     }
 
     async fn wait(

@@ -125,7 +125,9 @@ impl Shared {
     fn new(config: ProxyConfig, is_verbose: bool) -> Result<Self, ProxyError> {
         // Each client has a patience of its own: its deadline.
         let health = HealthConfig { patience: None, seed: random_seed(), ..HealthConfig::default() };
-        let gate = RequestGate::with_config(RequestConfig { health: Some(health), ..RequestConfig::default() })?;
+        let rate_limit_headers = config.rate_limit_headers;
+        let settings = RequestConfig { health: Some(health), rate_limit_headers, ..RequestConfig::default() };
+        let gate = RequestGate::with_config(settings)?;
         let metrics = Metrics::new();
         let mut upstreams = Vec::with_capacity(config.providers.len());
         for provider in config.providers {

@@ -17,6 +17,7 @@ mod providers;
 mod proxy;
 mod proxy_outages;
 mod proxy_program;
+mod rate_headers;
 mod record;
 mod resume;
 mod retried;

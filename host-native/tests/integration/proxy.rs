@@ -30,11 +30,23 @@ impl World {
         let text = format!(
             "listen = \"127.0.0.1:0\"\n[[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"\n{provider_extra}\n{extra}"
         );
+        Self::start(text, seen).await
+    }
+
+    async fn start(text: String, seen: Arc<Seen>) -> Self {
         let key = |name: &str| (name == "PROVIDER_KEY").then(|| "sk-provider".to_string());
         let config = ProxyConfig::parse(&SourceText::new("proxy.toml", text), &key).unwrap();
         let proxy = Proxy::start(config, false).await.unwrap();
         let http = Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
         Self { proxy, seen, http }
+    }
+
+    /// The same with `top` before the tables.
+    pub(crate) async fn before(base_url: &str, seen: Arc<Seen>, provider_extra: &str, top: &str) -> Self {
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\n{top}[[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"\n{provider_extra}"
+        );
+        Self::start(text, seen).await
     }
 
     fn url(&self, path: &str) -> String {

@@ -91,6 +91,8 @@ export interface EventFacts {
   ramp_aborted: { readonly limit: number };
   /** What the provider said about a budget changed what may be spent. */
   budget_corrected: { readonly dimension: BudgetDimension; readonly before: number; readonly after: number };
+  /** An answer stated a rate of the provider that was not known before: so much in each window. Calls are paced to it. */
+  rate_learned: { readonly dimension: BudgetDimension; readonly limit: number; readonly windowMs: number };
   /** The provider is down, or still: its first failure and the next probe, on the clock of `atMs`. */
   provider_down: { readonly sinceMs: number; readonly probeAtMs: number };
   /** The one call goes out that finds out whether the provider is back. */
@@ -148,6 +150,7 @@ const KINDS: readonly (readonly [kind: GateEventKind, fields: Fields])[] = [
   ["ramp_step", FROM_TO],
   ["ramp_aborted", LIMIT],
   ["budget_corrected", [["dimension", dimension], ["before", plain], ["after", plain]]],
+  ["rate_learned", [["dimension", dimension], ["limit", plain], ["windowMs", plain]]],
   ["provider_down", [["sinceMs", plain], ["probeAtMs", plain]]],
   ["provider_probed", [["lease", plain]]],
   ["provider_recovered", [["sinceMs", plain], ["fullAtMs", plain]]],

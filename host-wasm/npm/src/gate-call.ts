@@ -20,7 +20,7 @@ import {
   UNEXPECTED,
   type Usage,
 } from "./outcome.js";
-import { type AnswerHead, eachNote, errorText, headNumbers, holdBody, isResponse, letGo, maySayMore, type Sending, wholeOf } from "./response.js";
+import { type AnswerHead, errorText, headNumbers, holdBody, isResponse, letGo, maySayMore, notesOf, type Sending, wholeOf } from "./response.js";
 
 /** How the function of a call ended: with a value, or with what it threw. */
 export type CallResult<T> = { readonly value: T } | { readonly error: unknown };
@@ -143,11 +143,8 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     const { noted } = this;
     noted.said = numbers;
     noted.observed = answer;
-    const { book, hasBudgets, number } = this.resource;
-    if (!hasBudgets) return;
-    eachNote(numbers, ([dimension = 0, limit = NaN, remaining = NaN, resetMs = NaN]) =>
-      book.correct(number, dimension, limit, remaining, resetMs),
-    );
+    const notes = notesOf(numbers);
+    if (notes !== undefined && this.ticket !== NONE) this.resource.book.hear(this.ticket, notes);
   }
 
   /** Reads what the body of a refusal says beside its head. */

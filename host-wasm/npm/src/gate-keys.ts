@@ -32,8 +32,6 @@ export class Resource implements ResourceKey {
   readonly book: Book;
   /** @internal The calls of its gate's module. */
   readonly tickets: Tickets;
-  /** @internal */
-  hasBudgets = false;
 
   /** @internal */
   constructor(book: Book, number: number, key: FullKey) {
@@ -80,20 +78,20 @@ export function readKey(key: Key): FullKey {
 export class Book {
   /** The calls of the gate's module. */
   readonly tickets: Tickets;
-  /** Takes over what was said about a budget: dimension, limit, what remains, milliseconds until it is whole. */
-  readonly correct: (number: number, dimension: number, limit: number, remaining: number, resetMs: number) => void;
+  /** Takes over what the answer to the call of a ticket states of the rates. */
+  readonly hear: (ticket: number, notes: Float64Array) => void;
   readonly #byName = new Map<string, Resource>();
   readonly #byNumber: Resource[] = [];
   /** `provider/model` in order of registration, as the core numbers them. */
   readonly #models: string[] = [];
 
-  constructor(tickets: Tickets, correct: Book["correct"]) {
+  constructor(tickets: Tickets, hear: Book["hear"]) {
     this.tickets = tickets;
-    this.correct = correct;
+    this.hear = hear;
   }
 
   /** Writes down what the gate has registered. */
-  add(key: FullKey, number: number, hasBudgets: boolean): Resource {
+  add(key: FullKey, number: number): Resource {
     const name = `${key.provider}/${key.model}`;
     if (!this.#models.includes(name)) this.#models.push(name);
     let resource = this.#byNumber[number];
@@ -102,7 +100,6 @@ export class Book {
       this.#byNumber[number] = resource;
       this.#byName.set(key.domain === "chat" ? name : `${key.domain}\n${name}`, resource);
     }
-    resource.hasBudgets = hasBudgets;
     return resource;
   }
 

@@ -16,6 +16,8 @@ export interface BudgetSnapshot {
   readonly available: number;
   /** Estimates of calls that are out. */
   readonly reserved: number;
+  /** Where it comes from: the settings, or the headers of the provider's answers. */
+  readonly source: "settings" | "headers";
 }
 
 /** Why calls to a provider and model are denied. */
@@ -109,7 +111,7 @@ export interface ResourceSnapshot {
 }
 
 const BUDGETS_FROM = 22;
-const BUDGET = 5;
+const BUDGET = 6;
 
 /** @internal */
 export function readSnapshot(resource: Resource, numbers: Float64Array): ResourceSnapshot {
@@ -122,6 +124,7 @@ export function readSnapshot(resource: Resource, numbers: Float64Array): Resourc
       limit: at(from + 1),
       available: at(from + 2),
       reserved: at(from + 3),
+      source: at(from + 5) === 1 ? "headers" : "settings",
     });
   }
   const { provider, model, domain } = resource;
@@ -211,6 +214,17 @@ export type Why =
       readonly fitsInMs: number;
     }
   | {
+      /** The rate that the provider states in its headers is used up. */
+      readonly kind: "stated_rate";
+      readonly text: string;
+      readonly dimension: BudgetDimension;
+      /** How much is allowed in each window. */
+      readonly limit: number;
+      readonly windowMs: number;
+      /** When it lets the next call out, unless others spend it first. */
+      readonly fitsInMs: number;
+    }
+  | {
       /** The provider is down. */
       readonly kind: "outage";
       readonly text: string;
@@ -234,8 +248,19 @@ export type Why =
       readonly text: string;
     };
 
+/** Windows that have a name, by their milliseconds. */
+const WINDOWS: Readonly<Record<number, string>> = {
+  1_000: "a second",
+  60_000: "a minute",
+  3_600_000: "an hour",
+  86_400_000: "a day",
+};
+
 /** @internal */
-export function readWhy(resource: Resource, [kind, calls = 0, untilMs = NaN]: Float64Array): Why {
+export function readWhy(
+  resource: Resource,
+  [kind, calls = 0, untilMs = NaN, counts = 0, windowMs = NaN]: Float64Array,
+): Why {
   const say = (what: string): string => `${resource.name}: ${what}`;
   switch (kind) {
     case 0:
@@ -263,6 +288,13 @@ export function readWhy(resource: Resource, [kind, calls = 0, untilMs = NaN]: Fl
     }
     case 8:
       return { kind: "paced", text: say(`calls are spaced in time; the next goes out in ${inWords(untilMs)}`), opensInMs: untilMs };
+    case 9: {
+      const dimension = DIMENSIONS[counts] ?? "requests";
+      const window = WINDOWS[windowMs] ?? `in ${inWords(windowMs)}`;
+      const rate = `${calls} ${dimension.replace("total_", "").replace("_", " ")} ${window}`;
+      const text = say(`the provider's own limit of ${rate} is reached: next in ${inWords(untilMs)}`);
+      return { kind: "stated_rate", text, dimension, limit: calls, windowMs, fitsInMs: untilMs };
+    }
     default:
       return { kind: "turn", text: say("it is another's turn") };
   }

@@ -26,6 +26,11 @@ export interface GateOptions extends AdaptiveSettings {
    * `false`, or a provider name for each account. Default: true.
    */
   readonly health?: boolean | undefined;
+  /**
+   * Whether calls are paced to the rates that a provider states in the headers of its answers (`x-ratelimit-*`, `anthropic-ratelimit-*`,
+   * `RateLimit`), where the resource has no budget of that dimension. Default: true.
+   */
+  readonly rateLimitHeaders?: boolean | undefined;
 }
 
 /** How a call asks. */
@@ -86,9 +91,9 @@ interface OnBehalf extends AcquireOptions {
 export class RequestGate {
   #gate: Gate | undefined;
   readonly #tickets = newest();
-  readonly #book = new Book(this.#tickets, (...said) => {
+  readonly #book = new Book(this.#tickets, (ticket, notes) => {
     // A call may outlive its gate.
-    this.#gate?.correct(...said);
+    this.#gate?.rateLimitFeedback(ticket, notes);
     this.#tickets.changed();
   });
   readonly #defaults: AdaptiveSettings;
@@ -105,12 +110,15 @@ export class RequestGate {
    * @throws TypeError for a setting that does not exist, RangeError for one out of its range
    */
   constructor(options: GateOptions = {}) {
-    onlyKnown("a gate", options, [...ADAPTIVE_NAMES, "defaultTimeoutMs", "health"]);
-    const { defaultTimeoutMs, health = true, ...defaults } = options;
+    onlyKnown("a gate", options, [...ADAPTIVE_NAMES, "defaultTimeoutMs", "health", "rateLimitHeaders"]);
+    const { defaultTimeoutMs, health = true, rateLimitHeaders = true, ...defaults } = options;
     if (typeof health !== "boolean") throw new TypeError(`health is ${shown(health)}; expected true or false`);
+    if (typeof rateLimitHeaders !== "boolean") {
+      throw new TypeError(`rateLimitHeaders is ${shown(rateLimitHeaders)}; expected true or false`);
+    }
     this.#defaults = defaults;
     // What is wrong is told now, and not by the first registration.
-    this.#gate = checked(this.#tickets, new LimitNumbers({ maxParallel: 1 }, defaults), defaultTimeoutMs, health);
+    this.#gate = checked(this.#tickets, new LimitNumbers({ maxParallel: 1 }, defaults), defaultTimeoutMs, health, rateLimitHeaders);
   }
 
   /**
@@ -139,7 +147,7 @@ export class RequestGate {
     try {
       const { provider, model, domain } = full;
       const number = gate.register(provider, model, domain, maxParallel, weight, adaptive, algorithm, budgets);
-      return this.#book.add(full, number, budgets.length > 0);
+      return this.#book.add(full, number);
     } catch (refusal) {
       throw numbers.refused(refusal);
     } finally {
@@ -514,10 +522,16 @@ class Acquiring extends Waiter {
 }
 
 /** A gate of the wasm module, once the defaults of its resources were tried. */
-function checked({ module }: Tickets, defaults: LimitNumbers, defaultTimeoutMs: number | undefined, health: boolean): Gate {
+function checked(
+  { module }: Tickets,
+  defaults: LimitNumbers,
+  defaultTimeoutMs: number | undefined,
+  health: boolean,
+  rateLimitHeaders: boolean,
+): Gate {
   const timeoutMs = defaultTimeoutMs === undefined ? NaN : spanMs("defaultTimeoutMs", defaultTimeoutMs);
-  const gate = new module.RequestGate(timeoutMs, health);
-  const probe = new module.RequestGate(NaN, false);
+  const gate = new module.RequestGate(timeoutMs, health, rateLimitHeaders);
+  const probe = new module.RequestGate(NaN, false, false);
   try {
     probe.register("p", "m", "chat", 1, 1, defaults.adaptive, defaults.algorithm, defaults.budgets);
     return gate;

@@ -23,6 +23,8 @@ export interface RateLimitNote {
   readonly remaining: number | undefined;
   /** How long until all of it is back, in milliseconds. */
   readonly resetAfterMs: number | undefined;
+  /** The window that the name of the header tells, or the policy beside it, in milliseconds. */
+  readonly windowMs: number | undefined;
 }
 
 /** What the head of an answer says. */
@@ -48,11 +50,16 @@ export function headNumbers(answer: AnswerHead, body?: string): Float64Array {
 let names: string[] | undefined;
 
 /** How many numbers there are for each rate, behind the outcome and the wait. */
-const NOTE = 4;
+const NOTE = 5;
 const FIRST_NOTE = 2;
 
-/** @internal Calls `tell` for each rate that is spoken of: dimension, limit, remaining, milliseconds until it is whole. */
-export function eachNote(numbers: Float64Array, tell: (note: Float64Array) => void): void {
+/** @internal What the wasm module is told of the rates; nothing, if no header speaks of one. */
+export function notesOf(numbers: Float64Array): Float64Array | undefined {
+  return numbers.length > FIRST_NOTE ? numbers.subarray(FIRST_NOTE) : undefined;
+}
+
+/** Calls `tell` for each rate that is spoken of: dimension, limit, remaining, milliseconds until it is whole, window. */
+function eachNote(numbers: Float64Array, tell: (note: Float64Array) => void): void {
   for (let at = FIRST_NOTE; at < numbers.length; at += NOTE) tell(numbers.subarray(at, at + NOTE));
 }
 
@@ -84,12 +91,13 @@ export function eachNote(numbers: Float64Array, tell: (note: Float64Array) => vo
 export function readHead(answer: AnswerHead): HeadReading {
   const numbers = headNumbers(answer);
   const rateLimits: RateLimitNote[] = [];
-  eachNote(numbers, ([dimension = 0, limit, remaining, resetAfterMs]) => {
+  eachNote(numbers, ([dimension = 0, limit, remaining, resetAfterMs, windowMs]) => {
     rateLimits.push({
       dimension: DIMENSIONS[dimension] ?? "requests",
       limit: known(limit),
       remaining: known(remaining),
       resetAfterMs: known(resetAfterMs),
+      windowMs: known(windowMs),
     });
   });
   const retryAfterMs = known(numbers[1]);

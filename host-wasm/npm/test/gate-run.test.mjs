@@ -214,9 +214,30 @@ test("the head of any answer can be read: seconds, dates, milliseconds, rates", 
   });
   assert.equal(said.retryAfterMs, 90_000);
   assert.deepEqual(said.rateLimits, [
-    { dimension: "requests", limit: undefined, remaining: 12, resetAfterMs: undefined },
-    { dimension: "total_tokens", limit: 90_000, remaining: 0, resetAfterMs: 90_000 },
+    { dimension: "requests", limit: undefined, remaining: 12, resetAfterMs: undefined, windowMs: undefined },
+    { dimension: "total_tokens", limit: 90_000, remaining: 0, resetAfterMs: 90_000, windowMs: undefined },
   ]);
+});
+
+test("a rate that the first answer states is kept to, unless that is switched off", async () => {
+  const stated = { "x-ratelimit-limit-requests": "300", "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "60s" };
+  const answer = () => new Response(null, { headers: stated });
+  const gate = gateOf(4);
+  const learned = [];
+  gate.subscribe((event) => learned.push(event), { kinds: ["rate_learned"] });
+  await gate.run(KEY, answer);
+  const { kind, limit, windowMs, fitsInMs, text } = gate.why(KEY);
+  assert.deepEqual([kind, limit, windowMs, fitsInMs <= 200], ["stated_rate", 300, 60_000, true]);
+  assert.match(text, /the provider's own limit of 300 requests a minute is reached: next in/);
+  assert.equal(gate.snapshot(KEY).budgets[0].source, "headers");
+  await gate.run(KEY, answer);
+  await quiet();
+  assert.deepEqual(learned.map(({ dimension, limit }) => [dimension, limit]), [["requests", 300]]);
+  const off = new RequestGate({ rateLimitHeaders: false });
+  off.register(KEY, { maxParallel: 4 });
+  await off.run(KEY, answer);
+  assert.deepEqual(off.snapshot(KEY).budgets, []);
+  assert.throws(() => new RequestGate({ rateLimitHeaders: 1 }), TypeError);
 });
 
 test("an answer that the function observed and returns is taken over once", async () => {

@@ -1,11 +1,14 @@
 //! What an answer says, read by the core.
 
-use tidegate_core::budget::Dimension;
+use tidegate_core::budget::{Correction, Dimension};
 use tidegate_core::request::response::{ErrorBody, Headers, JsonValue, NAMES, ResponseInfo, reset_after};
 use tidegate_core::time::Duration;
 use wasm_bindgen::prelude::*;
 
-use super::{millis, outcome_number};
+use super::{millis, outcome_number, settings, span};
+
+/// Numbers for each rate.
+const NOTE: usize = 5;
 
 /// Headers as lines, `name` and value apart by a colon.
 struct Lines<'a>(&'a str);
@@ -49,7 +52,7 @@ pub fn head_names() -> String {
 /// What an answer of this status says. `headers` has a line `name:value` for each of [`head_names`] that is there.
 ///
 /// Answers the outcome, the wait in milliseconds or NaN, and for each budget that is spoken of its dimension, limit, what
-/// remains, and the milliseconds until it is whole; NaN for what is not said.
+/// remains, the milliseconds until it is whole, and those of the window that the header names; NaN for what is not said.
 #[wasm_bindgen(js_name = readHead)]
 #[must_use]
 pub fn read_head(status: u32, headers: &str) -> Vec<f64> {
@@ -78,9 +81,26 @@ fn in_numbers(head: &ResponseInfo) -> Vec<f64> {
             number(said.limit),
             number(said.remaining),
             said.reset_after.map_or(f64::NAN, millis),
+            said.window.map_or(f64::NAN, millis),
         ]);
     }
     numbers
+}
+
+/// The same again of what is behind the outcome and the wait.
+pub(super) fn stated(notes: &[f64]) -> Vec<Correction> {
+    let number = |value: f64| (!value.is_nan()).then_some(value as u64);
+    let read = |note: &[f64; NOTE]| {
+        let [dimension, limit, remaining, reset_ms, window_ms] = *note;
+        Correction {
+            window: span(window_ms),
+            limit: number(limit),
+            remaining: number(remaining),
+            reset_after: span(reset_ms),
+            ..Correction::of(settings::dimension(dimension))
+        }
+    };
+    notes.as_chunks().0.iter().map(read).collect()
 }
 
 /// What `JSON.parse` made.

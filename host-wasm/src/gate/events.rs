@@ -80,6 +80,9 @@ fn details(fact: &RequestFact) -> [f64; 4] {
         RequestFact::BudgetCorrected { dimension, before, after } => {
             [dimension_number(dimension), before as f64, after as f64, NONE]
         }
+        RequestFact::RateLearned { rate } => {
+            [dimension_number(rate.dimension), rate.limit as f64, span(rate.window), NONE]
+        }
         RequestFact::ProviderDown { since, probe_at } => {
             [span(since - Instant::ZERO), span(probe_at - Instant::ZERO), NONE, NONE]
         }

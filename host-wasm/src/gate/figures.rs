@@ -3,10 +3,12 @@
 //! A snapshot: at, sequence, effective max, current limit, in flight, active leases, age of the oldest lease, waiters,
 //! suspended, cooldown remaining, rate limit ceiling, consecutive rate limits, success streak, last outcome, ramp target, ramp
 //! remaining, provider cap, provider in flight, state of health, how long it has failed, time to the next probe, why it is unavailable;
-//! then for each budget: dimension, limit, available, reserved, window.
+//! then for each budget: dimension, limit, available, reserved, window, and 1 for one that the provider stated.
 //!
-//! A wait: its kind, a number of calls or the cause, and milliseconds until it may be over.
+//! A wait: its kind, a number of calls, the cause or the limit of a stated rate, milliseconds until it may be over, and of a stated rate
+//! dimension and window.
 
+use tidegate_core::budget::BudgetSource;
 use tidegate_core::request::{CallWait, HealthState, ResourceSnapshot};
 use tidegate_core::time::{Clock, Duration, Instant};
 
@@ -45,6 +47,7 @@ pub(super) fn of(state: &ResourceSnapshot) -> Vec<f64> {
             budget.available as f64,
             budget.reserved as f64,
             millis(budget.config.window),
+            f64::from(u8::from(budget.source == BudgetSource::Headers)),
         ]);
     }
     numbers
@@ -66,6 +69,9 @@ fn of_health(state: &ResourceSnapshot) -> [f64; 4] {
 pub(super) fn of_wait(wait: &CallWait) -> Vec<f64> {
     let now = JsHost.now();
     let until = |end: Instant| millis(end - now);
+    if let CallWait::StatedRate { rate, until: end } = *wait {
+        return vec![9.0, rate.limit as f64, until(end), dimension_number(rate.dimension), millis(rate.window)];
+    }
     let (kind, calls, until_ms) = match *wait {
         CallWait::Cooldown { until: end } => (0.0, f64::NAN, until(end)),
         CallWait::ProviderCap { cap } => (1.0, f64::from(cap), f64::NAN),

@@ -18,7 +18,7 @@ pub mod tie;
 
 use std::cell::RefCell;
 
-use tidegate_core::budget::{Correction, Usage};
+use tidegate_core::budget::Usage;
 use tidegate_core::gate::Gate;
 use tidegate_core::request::event::Interest;
 use tidegate_core::request::{
@@ -42,13 +42,19 @@ pub struct RequestGate {
 #[wasm_bindgen]
 impl RequestGate {
     /// A gate with no resources yet. `default_timeout_ms` is the longest wait of a call that names none; NaN for no bound.
-    /// `watches_health`: whether providers may count as down or unavailable.
+    /// `watches_health`: whether providers may count as down or unavailable. `rate_limit_headers`: whether calls are paced to the rates
+    /// that answers state, where no budget is configured.
     #[wasm_bindgen(constructor)]
-    pub fn new(default_timeout_ms: f64, watches_health: bool) -> Result<RequestGate, JsValue> {
+    pub fn new(
+        default_timeout_ms: f64,
+        watches_health: bool,
+        rate_limit_headers: bool,
+    ) -> Result<RequestGate, JsValue> {
         // Pages that met one outage together are not to come back together.
         let seed = random_number().into();
         let health = watches_health.then(|| HealthConfig { seed, ..HealthConfig::default() });
-        let config = RequestConfig { default_timeout: span(default_timeout_ms), health, ..RequestConfig::default() };
+        let default_timeout = span(default_timeout_ms);
+        let config = RequestConfig { default_timeout, health, rate_limit_headers, ..RequestConfig::default() };
         let machine = RequestAdmission::new(config).map_err(|error| settings::refused(&error))?;
         Ok(Self { gate: Gate::new(JsHost, machine), listens: RefCell::default() })
     }
@@ -124,16 +130,13 @@ impl RequestGate {
         answer
     }
 
-    /// Takes over what a provider said about a budget of a resource; NaN for what it did not say.
-    pub fn correct(&self, resource: u32, dimension: u32, limit: f64, remaining: f64, reset_ms: f64) {
-        let number = |value: f64| (!value.is_nan()).then_some(value as u64);
-        let said = Correction {
-            limit: number(limit),
-            remaining: number(remaining),
-            reset_after: span(reset_ms),
-            ..Correction::of(settings::dimension(f64::from(dimension)))
-        };
-        self.gate.with(|machine, now| machine.correct_budget(now, ResourceId::new(0, resource), &said));
+    /// Takes over what the answer to the call of a ticket states of the provider's rates: the numbers that `answer` has behind the
+    /// outcome and the wait.
+    #[wasm_bindgen(js_name = rateLimitFeedback)]
+    pub fn rate_limit_feedback(&self, ticket: u32, notes: &[f64]) {
+        let Some(lease) = news::lease(ticket) else { return };
+        let stated = answer::stated(notes);
+        self.gate.with(|machine, now| machine.rate_limit_feedback(now, lease, &stated));
         news::announce();
     }
 

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use js_sys::Function;
 use pin_project_lite::pin_project;
 use tidegate_core::gate::{AcquireOwned, OwnedPermit};
+use tidegate_core::lease::LeaseId;
 use tidegate_core::request::{Denial, DenialReason};
 use wasm_bindgen::prelude::*;
 
@@ -130,6 +131,14 @@ pub(super) fn take(ticket: u32) -> Option<OwnedPermit<JsHost>> {
         Seat::Held(permit) => Some(permit),
         Seat::Free | Seat::Waiting(_) => None,
     }
+}
+
+/// The lease of a ticket that has its permit.
+pub(super) fn lease(ticket: u32) -> Option<LeaseId> {
+    SEATS.with_borrow(|seats| match seats.seats.get(ticket as usize) {
+        Some(Seat::Held(permit)) => Some(permit.lease()),
+        _ => None,
+    })
 }
 
 /// Drops what is at a ticket, outside the book: it goes back to its gate, which may wake others.

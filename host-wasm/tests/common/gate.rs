@@ -13,7 +13,7 @@ const QUEUE_TIMEOUT: u32 = 4;
 const SHUTDOWN: u32 = 6;
 
 fn gate_of(max_parallel: u32) -> (RequestGate, u32) {
-    let gate = RequestGate::new(f64::NAN, true).expect("the defaults are valid");
+    let gate = RequestGate::new(f64::NAN, true, true).expect("the defaults are valid");
     let resource = gate.register("provider", "model", "chat", max_parallel, 1.0, &[], &[], &[]);
     (gate, resource.expect("a valid registration"))
 }

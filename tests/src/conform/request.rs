@@ -50,6 +50,7 @@ impl Requests {
             health: None,
             default_timeout,
             controller: 1,
+            rate_limit_headers: true,
             compatibility: true,
         })?;
         machine.set_interest(Instant::ZERO, Interest::ALL);

@@ -243,7 +243,7 @@ fn algorithm(chance: &mut Chance) -> LimitChoice {
 
 /// Each mechanism by itself or with others; none refuses for ever.
 fn provider(chance: &mut Chance) -> ProviderSpec {
-    ProviderSpec {
+    let provider = ProviderSpec {
         capacity: capacity(chance),
         overload: match chance.from(0, 2) {
             0 => Overload::SlowDown { slope: chance.share(100, 2.0) },
@@ -269,7 +269,11 @@ fn provider(chance: &mut Chance) -> ProviderSpec {
         outages: Vec::new(),
         closures: Vec::new(),
         faults: chance.some(15, faults),
-    }
+        states_rates: false,
+    };
+    // Half of those that have one, without a draw of its own: the worlds of old seeds stay what they were.
+    let states = |rate: Option<Rate>| rate.is_some_and(|rate| rate.per_minute.is_multiple_of(2));
+    ProviderSpec { states_rates: states(provider.requests) || states(provider.tokens), ..provider }
 }
 
 fn faults(chance: &mut Chance) -> Faults {

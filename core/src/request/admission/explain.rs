@@ -4,7 +4,7 @@ use alloc::format;
 use core::fmt;
 
 use super::{RequestAdmission, Waiter};
-use crate::budget::Usage;
+use crate::budget::{StatedRate, Usage};
 use crate::id::SlotKey;
 use crate::request::answer::WaiterId;
 use crate::request::keys::ResourceId;
@@ -65,6 +65,13 @@ pub enum CallWait {
         /// When it suffices, unless others spend it first.
         until: Instant,
     },
+    /// The rate that the provider states in its headers is used up.
+    StatedRate {
+        /// The rate.
+        rate: StatedRate,
+        /// When it lets the call out, unless others spend it first or the provider says otherwise.
+        until: Instant,
+    },
     /// Its worker has yielded, and cannot have its task resources back yet.
     TaskSlots,
     /// Nothing but that it is another's turn.
@@ -93,6 +100,7 @@ impl fmt::Display for CallWait {
             }
             Self::Paced { until } => write!(f, "calls are spaced in time, and the next goes out at {until}"),
             Self::Budget { until } => write!(f, "a budget is spent until {until}"),
+            Self::StatedRate { rate, until } => write!(f, "the provider's own limit of {rate}: next at {until}"),
             Self::TaskSlots => f.write_str("its worker has yielded and waits for its task resources"),
             Self::Turn => f.write_str("it is another's turn"),
             Self::NobodyAsks => f.write_str("nobody asks for a call"),
@@ -163,7 +171,10 @@ impl RequestAdmission {
                     changes_at: entry.next_change(now),
                 },
             },
-            Block::Budget(until) => CallWait::Budget { until },
+            Block::Budget(until) => match entry.budgets.holding_rate(now, estimate) {
+                Some(rate) => CallWait::StatedRate { rate, until },
+                None => CallWait::Budget { until },
+            },
         })
     }
 

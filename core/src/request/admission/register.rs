@@ -6,6 +6,7 @@ use super::{Address, RequestAdmission};
 use crate::budget::{BudgetConfig, Corrected, Correction};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::check_weight;
+use crate::lease::LeaseId;
 use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
 use crate::request::event::{EventPlace, RequestFact};
 use crate::request::keys::{Domain, GroupId, MAX_IDS, ProviderModelId, ResourceId};
@@ -183,6 +184,33 @@ impl RequestAdmission {
         };
         provider.unblock(slot);
         self.shared.emit(now, resource, RequestFact::BudgetCorrected { dimension, before, after });
+        self.settle(now, at);
+        true
+    }
+
+    /// Takes over what the answer to a call says of the provider's rates, while the call is out. Budgets that are configured are
+    /// corrected as by [`Self::correct_budget`]. A dimension that has none gets one from the first statement of limit, what remains and
+    /// reset, unless [`RequestConfig::rate_limit_headers`](crate::request::RequestConfig::rate_limit_headers) is off. Answers whether
+    /// there was anything to take over. O(budgets of the resource).
+    pub fn rate_limit_feedback(&mut self, now: Instant, lease: LeaseId, said: &[Correction]) -> bool {
+        let now = self.begin(now);
+        let learns = self.shared.config.rate_limit_headers && !self.shared.config.compatibility;
+        let Some(held) = self.shared.ledger.get(lease).copied() else { return false };
+        let Address { provider: at, slot } = self.addresses[held.index as usize];
+        let (at, slot) = (at as usize, slot as usize);
+        let provider = &mut self.providers[at];
+        let feedback = provider.resources[slot].hear(now, &held, said, learns);
+        if !feedback.is_any {
+            return false;
+        }
+        let resource = provider.resources[slot].id;
+        provider.unblock(slot);
+        for Corrected { dimension, before, after } in feedback.corrected {
+            self.shared.emit(now, resource, RequestFact::BudgetCorrected { dimension, before, after });
+        }
+        for rate in feedback.learned {
+            self.shared.emit(now, resource, RequestFact::RateLearned { rate });
+        }
         self.settle(now, at);
         true
     }

@@ -73,7 +73,7 @@ impl Recovery {
 pub(in crate::request) struct Grant {
     limit: u32,
     /// Calls that were out once it was granted.
-    in_flight: u32,
+    pub(super) in_flight: u32,
     /// Its number among all grants of the resource, from 0.
     pub(in crate::request) number: u64,
     since: Since,
@@ -423,6 +423,11 @@ impl Controller {
     /// From grant to `now`, if the algorithm may use it.
     fn latency(&self, now: Instant, grant: &Grant) -> Option<Duration> {
         grant.since().filter(|_| grant.number >= self.timed_from).map(|since| now - since)
+    }
+
+    /// Whether a clock is read for the algorithm, and was when this was granted.
+    pub(super) fn is_timed_since(&self, grant: &Grant) -> bool {
+        self.uses_time && grant.number >= self.timed_from
     }
 
     #[inline(always)]

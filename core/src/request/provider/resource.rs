@@ -2,7 +2,7 @@
 
 use super::controller::{Controller, Grant};
 use super::health::Mark;
-use crate::budget::{BudgetConfig, Budgets, Usage};
+use crate::budget::{BudgetConfig, Budgets, Correction, Feedback, Heard, Usage};
 use crate::call::{Completion, Outcome};
 use crate::fair_queue::{BlockedSetId, ClassId, GroupId, Turn};
 use crate::lease::ReleaseDiagnostics;
@@ -114,8 +114,8 @@ impl Resource {
     /// One more call is out.
     #[inline]
     pub(super) fn grant(&mut self, now: Instant, mark: Mark, turn: Turn, estimate: Usage, is_watched: bool) -> Held {
-        let grant = self.controller.grant(now, is_watched);
-        self.budgets.reserve(now, estimate);
+        let grant = self.controller.grant(now, is_watched || !self.budgets.is_empty());
+        let estimate = self.budgets.reserve(now, grant.number, estimate);
         Held { index: self.id.index() as u32, mark, grant, turn, estimate }
     }
 
@@ -125,6 +125,25 @@ impl Resource {
         self.last_outcome = Some(done.outcome);
         self.controller.end(now, &held.grant, done, is_hidden);
         self.budgets.settle(now, held.grant.number, held.estimate, done);
+    }
+
+    /// An answer to a call that is out said so much of the provider's rates.
+    pub(in crate::request) fn hear(
+        &mut self,
+        now: Instant,
+        held: &Held,
+        said: &[Correction],
+        learns: bool,
+    ) -> Feedback {
+        let heard = Heard {
+            grant: held.grant.number,
+            granted_at: held.grant.since(),
+            is_timed: self.controller.is_timed_since(&held.grant),
+            grants: self.controller.grants(),
+            in_flight: self.controller.in_flight(),
+            in_flight_at_grant: held.grant.in_flight,
+        };
+        self.budgets.hear(now, said, &heard, learns)
     }
 
     /// Whether a grant or an end of a call may depend on the time, which is not before `latest`.

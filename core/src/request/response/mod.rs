@@ -25,8 +25,13 @@
 //! | `x-ratelimit-remaining-requests`, `-tokens` | how much of it is left |
 //! | `x-ratelimit-reset-requests`, `-tokens` | when all of it is back: `20ms`, `1h2m3.5s`, seconds, or a [moment](reset_after) |
 //!
-//! The same without a suffix (`x-ratelimit-remaining`) speaks of requests. Mistral's names (`x-ratelimit-remaining-req-minute`) and
-//! Anthropic's (`anthropic-ratelimit-requests-remaining`) are known, too. A value that cannot be read is as good as absent.
+//! The same without a suffix (`x-ratelimit-remaining`, `x-rate-limit-remaining`, `ratelimit-remaining`) speaks of requests. Known, too, are
+//!
+//! - names with a window: `x-ratelimit-remaining-requests-day`, `-tokens-minute`, and Mistral's `x-ratelimit-remaining-req-minute`;
+//! - Anthropic's: `anthropic-ratelimit-requests-remaining`, `-tokens-`, `-input-tokens-`, `-output-tokens-`;
+//! - the IETF's drafts: `ratelimit-limit: 100, 100;w=60`, and the fields `ratelimit` and `ratelimit-policy` (`policy`).
+//!
+//! A value that cannot be read is as good as absent.
 //!
 //! Headers, dates and the wall clock come from the host, behind [`Headers`]. A moment is told by the provider's clock: how far away it is
 //! counts from the `Date` of the same answer, and from the host's clock only without one.
@@ -59,6 +64,7 @@
 
 mod error;
 mod error_body;
+mod policy;
 mod wait;
 
 #[cfg(test)]
@@ -87,55 +93,164 @@ pub const RETRY_AFTER_MS: &str = "retry-after-ms";
 const GRPC_STATUS: &str = "grpc-status";
 const GRPC_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// The headers of each dimension, in the order limit, remaining, reset; the first one that is there counts.
-const REQUESTS: [&[&str]; 3] = [
-    &[
-        "x-ratelimit-limit-requests",
-        "x-ratelimit-limit-req-minute",
-        "anthropic-ratelimit-requests-limit",
-        "x-ratelimit-limit",
-    ],
-    &[
-        "x-ratelimit-remaining-requests",
-        "x-ratelimit-remaining-req-minute",
-        "anthropic-ratelimit-requests-remaining",
-        "x-ratelimit-remaining",
-    ],
-    &["x-ratelimit-reset-requests", "anthropic-ratelimit-requests-reset", "x-ratelimit-reset"],
-];
-const TOKENS: [&[&str]; 3] = [
-    &["x-ratelimit-limit-tokens", "x-ratelimit-limit-tokens-minute", "anthropic-ratelimit-tokens-limit"],
-    &["x-ratelimit-remaining-tokens", "x-ratelimit-remaining-tokens-minute", "anthropic-ratelimit-tokens-remaining"],
-    &["x-ratelimit-reset-tokens", "anthropic-ratelimit-tokens-reset"],
+/// The headers of one rate, in the order limit, remaining, reset; of each, the first one that is there counts.
+struct Family {
+    dimension: Dimension,
+    /// The window that the names tell.
+    window: Option<Duration>,
+    names: [&'static [&'static str]; 3],
+}
+
+const MINUTE: Option<Duration> = Some(Duration::from_secs(60));
+const HOUR: Option<Duration> = Some(Duration::from_secs(3_600));
+const DAY: Option<Duration> = Some(Duration::from_secs(86_400));
+
+const FAMILIES: [Family; 10] = [
+    Family {
+        dimension: Dimension::Requests,
+        window: None,
+        names: [
+            &[
+                "x-ratelimit-limit-requests",
+                "anthropic-ratelimit-requests-limit",
+                "x-ratelimit-limit",
+                "x-rate-limit-limit",
+                "ratelimit-limit",
+            ],
+            &[
+                "x-ratelimit-remaining-requests",
+                "anthropic-ratelimit-requests-remaining",
+                "x-ratelimit-remaining",
+                "x-rate-limit-remaining",
+                "ratelimit-remaining",
+            ],
+            &[
+                "x-ratelimit-reset-requests",
+                "anthropic-ratelimit-requests-reset",
+                "x-ratelimit-reset",
+                "x-rate-limit-reset",
+                "ratelimit-reset",
+            ],
+        ],
+    },
+    Family {
+        dimension: Dimension::Requests,
+        window: MINUTE,
+        names: [
+            &["x-ratelimit-limit-req-minute", "x-ratelimit-limit-requests-minute"],
+            &["x-ratelimit-remaining-req-minute", "x-ratelimit-remaining-requests-minute"],
+            &["x-ratelimit-reset-req-minute", "x-ratelimit-reset-requests-minute"],
+        ],
+    },
+    Family {
+        dimension: Dimension::Requests,
+        window: HOUR,
+        names: [
+            &["x-ratelimit-limit-requests-hour"],
+            &["x-ratelimit-remaining-requests-hour"],
+            &["x-ratelimit-reset-requests-hour"],
+        ],
+    },
+    Family {
+        dimension: Dimension::Requests,
+        window: DAY,
+        names: [
+            &["x-ratelimit-limit-requests-day"],
+            &["x-ratelimit-remaining-requests-day"],
+            &["x-ratelimit-reset-requests-day"],
+        ],
+    },
+    Family {
+        dimension: Dimension::TotalTokens,
+        window: None,
+        names: [
+            &["x-ratelimit-limit-tokens", "anthropic-ratelimit-tokens-limit"],
+            &["x-ratelimit-remaining-tokens", "anthropic-ratelimit-tokens-remaining"],
+            &["x-ratelimit-reset-tokens", "anthropic-ratelimit-tokens-reset"],
+        ],
+    },
+    Family {
+        dimension: Dimension::TotalTokens,
+        window: MINUTE,
+        names: [
+            &["x-ratelimit-limit-tokens-minute"],
+            &["x-ratelimit-remaining-tokens-minute"],
+            &["x-ratelimit-reset-tokens-minute"],
+        ],
+    },
+    Family {
+        dimension: Dimension::TotalTokens,
+        window: HOUR,
+        names: [
+            &["x-ratelimit-limit-tokens-hour"],
+            &["x-ratelimit-remaining-tokens-hour"],
+            &["x-ratelimit-reset-tokens-hour"],
+        ],
+    },
+    Family {
+        dimension: Dimension::TotalTokens,
+        window: DAY,
+        names: [
+            &["x-ratelimit-limit-tokens-day"],
+            &["x-ratelimit-remaining-tokens-day"],
+            &["x-ratelimit-reset-tokens-day"],
+        ],
+    },
+    Family {
+        dimension: Dimension::InputTokens,
+        window: None,
+        names: [
+            &["anthropic-ratelimit-input-tokens-limit"],
+            &["anthropic-ratelimit-input-tokens-remaining"],
+            &["anthropic-ratelimit-input-tokens-reset"],
+        ],
+    },
+    Family {
+        dimension: Dimension::OutputTokens,
+        window: None,
+        names: [
+            &["anthropic-ratelimit-output-tokens-limit"],
+            &["anthropic-ratelimit-output-tokens-remaining"],
+            &["anthropic-ratelimit-output-tokens-reset"],
+        ],
+    },
 ];
 
+const OTHER_NAMES: [&str; 7] =
+    [DATE, RETRY_AFTER, RETRY_AFTER_MS, GRPC_STATUS, GRPC_PUSHBACK, policy::STATE, policy::POLICY];
+
 /// Every header that is ever looked up, for a host that has to fetch them beforehand.
-pub const NAMES: [&str; 24] = [
-    DATE,
-    RETRY_AFTER,
-    RETRY_AFTER_MS,
-    GRPC_STATUS,
-    GRPC_PUSHBACK,
-    REQUESTS[0][0],
-    REQUESTS[0][1],
-    REQUESTS[0][2],
-    REQUESTS[0][3],
-    REQUESTS[1][0],
-    REQUESTS[1][1],
-    REQUESTS[1][2],
-    REQUESTS[1][3],
-    REQUESTS[2][0],
-    REQUESTS[2][1],
-    REQUESTS[2][2],
-    TOKENS[0][0],
-    TOKENS[0][1],
-    TOKENS[0][2],
-    TOKENS[1][0],
-    TOKENS[1][1],
-    TOKENS[1][2],
-    TOKENS[2][0],
-    TOKENS[2][1],
-];
+pub const NAMES: [&str; COUNT] = {
+    let mut names = [""; COUNT];
+    let mut at = 0;
+    while at < OTHER_NAMES.len() {
+        names[at] = OTHER_NAMES[at];
+        at += 1;
+    }
+    let (mut family, mut kind, mut nth) = (0, 0, 0);
+    while family < FAMILIES.len() {
+        let list = FAMILIES[family].names[kind];
+        names[at] = list[nth];
+        (at, nth) = (at + 1, nth + 1);
+        if nth == list.len() {
+            (kind, nth) = (kind + 1, 0);
+        }
+        if kind == 3 {
+            (family, kind) = (family + 1, 0);
+        }
+    }
+    names
+};
+
+const COUNT: usize = {
+    let (mut count, mut family) = (OTHER_NAMES.len(), 0);
+    while family < FAMILIES.len() {
+        let [limit, remaining, reset] = FAMILIES[family].names;
+        count += limit.len() + remaining.len() + reset.len();
+        family += 1;
+    }
+    count
+};
 
 /// The headers of an answer, and the wall clock they are to be read by.
 pub trait Headers {
@@ -231,20 +346,23 @@ pub fn retry_after(headers: &dyn Headers) -> Option<Duration> {
     seconds(standard).or_else(|| Some(until(headers, headers.unix_time(standard)?)))
 }
 
-/// What `headers` say about requests and about tokens; nothing for a dimension that no header names.
+/// What `headers` say of each rate that they name, requests before tokens; nothing of one that no header names.
 #[must_use]
 pub fn rate_limits(headers: &dyn Headers) -> Vec<Correction> {
-    let about = |dimension, names: [&[&str]; 3]| {
-        let [limit, remaining, reset] = names.map(|names| names.iter().find_map(|name| text(headers, name)));
+    let about = |family: &Family| {
+        let [limit, remaining, reset] = family.names.map(|names| names.iter().find_map(|name| text(headers, name)));
+        let nothing = Correction { window: family.window, ..Correction::of(family.dimension) };
         let said = Correction {
-            limit: limit.and_then(|text| text.parse().ok()),
-            remaining: remaining.and_then(|text| text.parse().ok()),
+            limit: limit.and_then(policy::first_number),
+            remaining: remaining.and_then(policy::first_number),
             reset_after: reset.and_then(|text| reset_after(headers, text)),
-            ..Correction::of(dimension)
+            window: family.window.or_else(|| policy::window_of(limit?)),
+            ..nothing
         };
-        (said != Correction::of(dimension)).then_some(said)
+        (said.limit.is_some() || said.remaining.is_some() || said.reset_after.is_some()).then_some(said)
     };
-    [about(Dimension::Requests, REQUESTS), about(Dimension::TotalTokens, TOKENS)].into_iter().flatten().collect()
+    let named = FAMILIES.iter().filter_map(about);
+    named.chain(policy::read(text(headers, policy::STATE), text(headers, policy::POLICY))).collect()
 }
 
 /// How long it is until the reset that `text` speaks of: a wait, a date or a Unix time. `headers` are those of the same answer. Zero for

@@ -1,3 +1,5 @@
+use std::vec;
+
 use super::*;
 
 /// The Unix time of Sun, 06 Nov 1994 08:49:00 GMT.
@@ -164,6 +166,69 @@ fn each_provider_names_its_rates_in_its_own_way() {
     let azure = [("x-ratelimit-remaining-requests", "19"), ("x-ratelimit-remaining-tokens", "19913")];
     let requests = (Dimension::Requests, None, Some(19), None);
     assert_eq!(rates(&azure), [requests, (Dimension::TotalTokens, None, Some(19_913), None)]);
+}
+
+/// The windows that the headers name, each with its dimension.
+fn windows(headers: &[(&str, &str)]) -> Vec<(Dimension, Option<u64>)> {
+    let secs = |window: Duration| window.as_nanos() / 1_000_000_000;
+    rate_limits(&Sent(headers)).iter().map(|said| (said.dimension, said.window.map(secs))).collect()
+}
+
+#[test]
+fn a_limit_per_day_is_told_from_one_per_minute_by_its_name() {
+    let cerebras = [
+        ("x-ratelimit-limit-requests-day", "14400"),
+        ("x-ratelimit-remaining-requests-day", "14399"),
+        ("x-ratelimit-reset-requests-day", "33011.382867"),
+        ("x-ratelimit-limit-tokens-minute", "60000"),
+        ("x-ratelimit-remaining-tokens-minute", "59996"),
+        ("x-ratelimit-reset-tokens-minute", "11.38"),
+    ];
+    let requests = (Dimension::Requests, Some(14_400), Some(14_399), Some(33_011));
+    assert_eq!(rates(&cerebras), [requests, (Dimension::TotalTokens, Some(60_000), Some(59_996), Some(11))]);
+    assert_eq!(windows(&cerebras), [(Dimension::Requests, Some(86_400)), (Dimension::TotalTokens, Some(60))]);
+    assert_eq!(windows(&[("x-ratelimit-limit-req-minute", "720")]), [(Dimension::Requests, Some(60))]);
+    let hours = [("x-ratelimit-limit-requests-hour", "1"), ("x-ratelimit-limit-tokens-hour", "2")];
+    assert_eq!(windows(&hours), [(Dimension::Requests, Some(3_600)), (Dimension::TotalTokens, Some(3_600))]);
+}
+
+#[test]
+fn anthropic_counts_input_and_output_tokens_apart() {
+    let said = rates(&[
+        ("anthropic-ratelimit-input-tokens-limit", "40000"),
+        ("anthropic-ratelimit-input-tokens-remaining", "39000"),
+        ("anthropic-ratelimit-input-tokens-reset", "1994-11-06T08:49:47Z"),
+        ("anthropic-ratelimit-output-tokens-limit", "8000"),
+        ("anthropic-ratelimit-output-tokens-remaining", "8000"),
+    ]);
+    let input = (Dimension::InputTokens, Some(40_000), Some(39_000), Some(10));
+    assert_eq!(said, [input, (Dimension::OutputTokens, Some(8_000), Some(8_000), None)]);
+}
+
+#[test]
+fn the_fields_of_the_ietf_are_read_in_every_draft() {
+    let newest = [
+        ("ratelimit-policy", "\"burst\";q=100;w=60, \"daily\";q=1000;w=86400, \"bytes\";q=9;w=1;qu=\"content-bytes\""),
+        ("ratelimit", "\"burst\";r=50;t=30, \"daily\";r=900;t=40000, \"bytes\";r=1;t=1"),
+    ];
+    let burst = (Dimension::Requests, Some(100), Some(50), Some(30));
+    assert_eq!(rates(&newest), [burst, (Dimension::Requests, Some(1_000), Some(900), Some(40_000))]);
+    assert_eq!(windows(&newest), [(Dimension::Requests, Some(60)), (Dimension::Requests, Some(86_400))]);
+    let seventh = [("ratelimit-policy", "100;w=60"), ("ratelimit", "limit=100, remaining=50, reset=30")];
+    assert_eq!((rates(&seventh), windows(&seventh)), (vec![burst], vec![(Dimension::Requests, Some(60))]));
+    let sixth = [("ratelimit-limit", "100, 100;w=60"), ("ratelimit-remaining", "50"), ("ratelimit-reset", "30")];
+    assert_eq!((rates(&sixth), windows(&sixth)), (vec![burst], vec![(Dimension::Requests, Some(60))]));
+    for nonsense in ["", ";", "\"a\"", "\"a\";r=", "r=5", "remaining=-1", ",,,", "\"a\";r=1e9"] {
+        assert_eq!(rates(&[("ratelimit", nonsense)]), [], "{nonsense}");
+    }
+}
+
+#[test]
+fn numbers_that_are_none_are_as_good_as_absent() {
+    for value in ["-1", "", "many", "1e9", "NaN", "99999999999999999999999", "0x10"] {
+        let headers = [("x-ratelimit-limit-requests", value), ("x-ratelimit-remaining-requests", "5")];
+        assert_eq!(rates(&headers), [(Dimension::Requests, None, Some(5), None)], "{value}");
+    }
 }
 
 #[test]

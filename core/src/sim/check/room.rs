@@ -6,7 +6,7 @@
 //!
 //! Three kinds of resource are not judged. A provider that is not healthy has a law of its own: `outages`. Where a worker has given its task resources back, its call needs
 //! those too, and what came later in the same group waits behind it. An algorithm that spaces calls in time
-//! keeps them apart by a rule of its own.
+//! keeps them apart by a rule of its own, and so does a rate that the provider states while it is used up.
 
 use alloc::format;
 
@@ -31,7 +31,7 @@ pub struct Standing {
     pub blocked_until: Option<Instant>,
     /// Waiters whose workers have given their task resources back.
     pub suspended: u32,
-    /// Whether its algorithm spaces calls in time.
+    /// Whether its algorithm spaces calls in time, or the rate that its provider states is used up.
     pub is_spaced: bool,
     /// Whether its provider and model is healthy, and no call of that is undecided.
     pub is_up: bool,

@@ -57,6 +57,7 @@ use self::rate::Meter;
 use self::surge::Guard;
 use super::latency::scaled;
 use super::rng::Rng;
+use crate::budget::{Correction, Dimension};
 use crate::time::{Duration, Instant, Monotonic};
 
 mod capacity;
@@ -323,6 +324,17 @@ impl MockProvider {
     #[must_use]
     pub fn tokens_left(&self, now: Instant) -> Option<RateLeft> {
         left(self.tokens, self.spec.tokens, self.time.peek(now))
+    }
+
+    /// What an answer to a call that came at `now` states of the rates: nothing, unless the provider [states
+    /// them](ProviderSpec::states_rates).
+    #[must_use]
+    pub fn stated_rates(&self, now: Instant) -> [Option<Correction>; 2] {
+        if !self.spec.states_rates {
+            return [None, None];
+        }
+        let requests = self.requests_left(now).map(|left| left.stated(Dimension::Requests));
+        [requests, self.tokens_left(now).map(|left| left.stated(Dimension::TotalTokens))]
     }
 
     /// What the provider has done so far.

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::{Correction, Dimension};
 use crate::error::{ConfigError, require};
 use crate::millis;
 use crate::sim::latency::{in_millis, require_span};
@@ -104,6 +105,19 @@ pub struct RateLeft {
     pub remaining: u32,
     /// How long until all of it is back, if nobody came.
     pub full_in: Duration,
+}
+
+impl RateLeft {
+    /// The same as the headers of an answer say it.
+    #[must_use]
+    pub fn stated(self, dimension: Dimension) -> Correction {
+        Correction {
+            limit: Some(u64::from(self.per_minute)),
+            remaining: Some(u64::from(self.remaining)),
+            reset_after: Some(self.full_in),
+            ..Correction::of(dimension)
+        }
+    }
 }
 
 /// A rate at work.

@@ -22,6 +22,7 @@ const MOST_SLOTS: u32 = 1_000_000;
 /// latency   = { law = "log_normal", median_ms = 400, sigma = 0.35 }
 /// requests  = { per_minute = 600, burst = 20 }
 /// tokens    = { per_minute = 90000 }
+/// states_rates = true
 /// surge     = { period_ms = 10000, growth = 1.5, least = 20 }
 /// neighbour = { low_share = 0.1, high_share = 0.6, period_ms = 2000 }
 /// outages   = [{ starts_at_ms = 30000, errors_ms = 5000, timeouts_ms = 5000, recovery_ms = 10000 }]
@@ -43,6 +44,9 @@ pub struct ProviderSpec {
     /// Tokens of text per minute \[unlimited\].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Rate>,
+    /// Whether every answer states what is left of the rates, as headers do \[no\].
+    #[serde(skip_serializing_if = "is_off")]
+    pub states_rates: bool,
     /// Refuses traffic that rises too fast \[never\].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub surge: Option<Surge>,
@@ -60,6 +64,11 @@ pub struct ProviderSpec {
     pub faults: Option<Faults>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference over")]
+fn is_off(states_rates: &bool) -> bool {
+    !states_rates
+}
+
 impl Default for ProviderSpec {
     fn default() -> Self {
         Self {
@@ -68,6 +77,7 @@ impl Default for ProviderSpec {
             latency: Latency::Constant { latency: Duration::from_millis(100) },
             requests: None,
             tokens: None,
+            states_rates: false,
             surge: None,
             neighbour: None,
             outages: Vec::new(),

@@ -5,11 +5,13 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::follow::Doing;
 use super::words::At;
 use super::{Due, World};
+use crate::budget::Correction;
 use crate::id::SlotKey;
 use crate::pipeline::{ColumnId, FailureKind, FatalError, RetryKind, Task, TaskOutcome, WorkerId};
 use crate::request::{
@@ -123,6 +125,8 @@ struct Call {
     lease: RequestLease,
     completion: Completion,
     holds_slot: bool,
+    /// What the headers of its answer state.
+    stated: [Option<Correction>; 2],
 }
 
 /// Where a worker is.
@@ -235,11 +239,12 @@ impl World {
         self.note(3, task.worker.to_bits());
         self.moved(&task, Doing::Calling);
         let answer = self.providers[provider].machine.arrive_drawing(self.now, tokens, &mut draws);
+        let stated = self.providers[provider].machine.stated_rates(self.now);
         let (at, holds_slot, mut completion, mut outcome) = self.consequence(answer);
         if completion.outcome == Outcome::Success && self.is_poison(&work) {
             (completion, outcome) = (Outcome::ProviderFailure.into(), failed(RetryKind::ServerError, None));
         }
-        let call = Some(Call { provider, lease, completion, holds_slot });
+        let call = Some(Call { provider, lease, completion, holds_slot, stated });
         let work = Work { calls_made: work.calls_made + 1, ..work };
         self.schedule(at, Activity { work, outcome: Some(outcome), call });
     }
@@ -292,6 +297,10 @@ impl World {
         let Some(Activity { work, outcome, call }) = self.take_activity(key) else { return };
         let Some(call) = call else { return self.finish(work.task.worker, outcome) };
         self.hang_up(call.provider, call.holds_slot);
+        let stated: Vec<Correction> = call.stated.into_iter().flatten().collect();
+        if !stated.is_empty() {
+            self.admission.rate_limit_feedback(self.now, call.lease.id(), &stated);
+        }
         match self.admission.finish(self.now, call.lease, &call.completion) {
             AfterCall::Final => {}
             AfterCall::Retry(retry) => {

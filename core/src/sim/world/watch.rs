@@ -14,7 +14,7 @@ use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
 use crate::pipeline::{ColumnId, Effect, Pipeline, RunReport};
 use crate::replay::Recorded;
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
-use crate::request::{HealthState, RequestAdmission, ResourceId};
+use crate::request::{CallWait, HealthState, RequestAdmission, ResourceId};
 use crate::sim::check::{Handover, RunChecker, Standing, Violation};
 use crate::sim::scenario::{Scenario, ScenarioError};
 use crate::task::BoxedPolicy;
@@ -320,6 +320,8 @@ impl World {
         let standings = self.providers.iter().filter_map(|provider| {
             let gauges = self.admission.gauges(at, provider.resource)?;
             let domains = self.providers.iter().filter(|other| other.owner == provider.owner);
+            let wait = self.admission.why_next(at, provider.resource);
+            let is_at_rate = matches!(wait, Some(CallWait::StatedRate { .. }));
             Some(Standing {
                 resource: provider.resource,
                 model: self.admission.owner(provider.resource)?,
@@ -327,7 +329,7 @@ impl World {
                 limit: gauges.limit,
                 blocked_until: gauges.blocked_until,
                 suspended: gauges.suspended,
-                is_spaced: matches!(provider.algorithm, LimitChoice::Tide(_)),
+                is_spaced: is_at_rate || matches!(provider.algorithm, LimitChoice::Tide(_)),
                 is_up: gauges.health == HealthState::Healthy && gauges.undecided == 0,
             })
         });

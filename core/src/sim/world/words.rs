@@ -68,6 +68,7 @@ pub(super) fn of_call(wait: &CallWait) -> String {
         }
         CallWait::Paced { until } => format!("calls are spaced in time; the next goes out at {}", At(*until)),
         CallWait::Budget { until } => format!("a budget is spent until {}", At(*until)),
+        CallWait::StatedRate { rate, until } => format!("the provider's own limit of {rate}: next at {}", At(*until)),
         CallWait::TaskSlots => "its worker gave its slot back, and waits for it".to_string(),
         CallWait::Turn => "it is another's turn".to_string(),
         CallWait::NobodyAsks => "no worker asks for one".to_string(),

@@ -82,6 +82,8 @@ pub struct ProxyConfig {
     pub admin_listen: Option<SocketAddr>,
     /// How long calls that are out may take to end when the proxy is stopped \[30 s\].
     pub drain: StdDuration,
+    /// Whether calls are paced to the rates that providers state in headers, where no budget is configured \[yes\].
+    pub rate_limit_headers: bool,
     /// Who is called, in the order in which they are asked whether they serve a model; at least one.
     pub providers: Vec<ProviderConfig>,
     /// For whom.
@@ -189,7 +191,8 @@ impl Default for RetryConfig {
 /// Looks a name up in the environment.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-const KEYS: &[&str] = &["listen", "admin_listen", "drain", "providers", "tenants", "queue", "priority", "retry"];
+const KEYS: &[&str] =
+    &["listen", "admin_listen", "drain", "rate_limit_headers", "providers", "tenants", "queue", "priority", "retry"];
 
 impl ProxyConfig {
     /// One provider at `base_url` that serves every model, and defaults for the rest.
@@ -199,6 +202,7 @@ impl ProxyConfig {
             listen: DEFAULT_LISTEN,
             admin_listen: None,
             drain: StdDuration::from_secs(30),
+            rate_limit_headers: true,
             providers: vec![ProviderConfig::at("upstream", base_url)],
             tenants: TenantsConfig::default(),
             queue: QueueConfig::default(),
@@ -223,6 +227,7 @@ impl ProxyConfig {
             listen: root.or("listen", Address(DEFAULT_LISTEN))?.0,
             admin_listen: root.optional::<Address>("admin_listen")?.map(|address| address.into_inner().0),
             drain: root.or("drain", Duration::from_secs(30))?.into(),
+            rate_limit_headers: root.or("rate_limit_headers", true)?,
             providers: provider::parse(source, &root, environment)?,
             tenants: parse_tenants(source, &root, environment)?,
             queue: parse_queue(source, &root)?,

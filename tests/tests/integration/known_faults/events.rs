@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use tidegate_core::budget::Dimension;
+use tidegate_core::budget::{Dimension, StatedRate};
 use tidegate_core::id::SlotKey;
 use tidegate_core::lease::{LeaseId, ReleaseAnswer};
 use tidegate_core::pipeline::{Column, Effect, Pipeline, PipelineConfig, PlanBuilder, RunReport, Strategy};
@@ -50,6 +50,7 @@ fn facts() -> Vec<RequestFact> {
         RampStep { from: 1, to: 2 },
         RampAborted { limit: 2 },
         BudgetCorrected { dimension: Dimension::InputTokens, before: -1, after: 9 },
+        RateLearned { rate: StatedRate { dimension: Dimension::Requests, limit: 300, window: ms(60_000) } },
         ProviderDown { since: at(1), probe_at: at(2) },
         ProviderProbed { lease },
         ProviderRecovered { since: at(1), full_at: at(2) },
@@ -58,7 +59,7 @@ fn facts() -> Vec<RequestFact> {
 }
 
 /// The kinds as they are written, for whoever reads them elsewhere: none is ever renamed.
-const KINDS: [&str; 27] = [
+const KINDS: [&str; 28] = [
     "resource_registered",
     "effective_cap_changed",
     "queue_formed",
@@ -82,6 +83,7 @@ const KINDS: [&str; 27] = [
     "ramp_step",
     "ramp_aborted",
     "budget_corrected",
+    "rate_learned",
     "provider_down",
     "provider_probed",
     "provider_recovered",

@@ -7,6 +7,7 @@ use core::cmp::Reverse;
 use super::case::{Case, Tokens};
 use super::contender::Contender;
 use super::figures::{CallTimes, Run};
+use crate::budget::{Correction, Usage};
 use crate::error::ConfigError;
 use crate::id::{SlotKey, Slots};
 use crate::map::Map;
@@ -60,6 +61,8 @@ struct Call {
     lease: RequestLease,
     completion: Completion,
     holds_slot: bool,
+    /// What the headers of its answer state.
+    stated: [Option<Correction>; 2],
     since: Instant,
 }
 
@@ -87,6 +90,7 @@ pub(super) fn call_timeout(case: &Case) -> Duration {
 pub(super) fn run(case: &Case, contender: &Contender, seed: u64, tenants: usize) -> Result<Run, ConfigError> {
     let mut this = Loop::new(case, contender, seed, tenants)?;
     this.finish(case, tenants);
+    this.run.refused_by_rate = this.provider.counters().refused_by_rate;
     Ok(this.run)
 }
 
@@ -173,9 +177,13 @@ impl Loop {
 
     fn send(&mut self, tenant: usize, lease: RequestLease) {
         self.run.sent += 1;
-        let answer = self.provider.arrive(self.now, self.costs.next());
+        let tokens = self.costs.next();
+        let answer = self.provider.arrive(self.now, tokens);
+        let stated = self.provider.stated_rates(self.now);
         let (at, completion, holds_slot) = match answer {
-            Answer::Accept { finish_at } => (finish_at, Outcome::Success.into(), true),
+            Answer::Accept { finish_at } => {
+                (finish_at, Completion::from(Outcome::Success).used(Usage::tokens(tokens, 0)), true)
+            }
             Answer::Spoil { at, .. } => (at, Outcome::ProviderFailure.into(), true),
             Answer::Refuse { retry_after, .. } => {
                 (self.now + REFUSAL_LATENCY, Completion::rate_limited(retry_after), false)
@@ -191,12 +199,14 @@ impl Loop {
             let is_refused = completion.outcome == Outcome::RateLimited;
             times.push(CallTimes { sent: self.now, ended: at, is_refused });
         }
-        let key = self.calls.insert(Call { tenant, lease, completion, holds_slot, since: self.now });
+        let key = self.calls.insert(Call { tenant, lease, completion, holds_slot, stated, since: self.now });
         self.ends.push(Reverse((at, self.run.sent, key)));
     }
 
     fn end(&mut self, key: SlotKey) {
-        let Some(Call { tenant, lease, completion, holds_slot, since }) = self.calls.remove(key) else { return };
+        let Some(Call { tenant, lease, completion, holds_slot, stated, since }) = self.calls.remove(key) else {
+            return;
+        };
         if holds_slot {
             self.provider.finish(self.now);
         }
@@ -204,6 +214,10 @@ impl Loop {
             Outcome::Success => self.run.answer(self.now, self.now - since, tenant),
             Outcome::RateLimited => self.run.refuse(self.now),
             _ => self.run.failed += 1,
+        }
+        let stated: Vec<Correction> = stated.into_iter().flatten().collect();
+        if !stated.is_empty() {
+            self.admission.rate_limit_feedback(self.now, lease.id(), &stated);
         }
         let _ = self.admission.release(self.now, lease, &completion);
         self.ask(tenant);

@@ -33,6 +33,8 @@ pub struct CallTimes {
 pub(super) struct Run {
     pub(super) sent: u64,
     pub(super) refused: u64,
+    /// The part of them that a rate caused.
+    pub(super) refused_by_rate: u64,
     pub(super) failed: u64,
     /// Answers by tenant.
     pub(super) by_tenant: [u64; 2],
@@ -43,7 +45,15 @@ pub(super) struct Run {
 
 impl Default for Run {
     fn default() -> Self {
-        Self { sent: 0, refused: 0, failed: 0, by_tenant: [0; 2], ticks: Series::new(), latencies: Vec::new() }
+        Self {
+            sent: 0,
+            refused: 0,
+            failed: 0,
+            refused_by_rate: 0,
+            by_tenant: [0; 2],
+            ticks: Series::new(),
+            latencies: Vec::new(),
+        }
     }
 }
 

@@ -56,6 +56,8 @@ mod survey;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_headers;
 mod trace;
 
 pub use case::{Case, Tokens};
