@@ -161,8 +161,8 @@ struct Call {
 enum Attempted {
     /// The client gets this.
     Over(Reply),
-    /// It was refused for too many calls, and waits for another turn once its Retry-After is over.
-    RateLimited(Duration),
+    /// It was refused for too many calls, and waits for another turn.
+    RateLimited,
     /// It failed, and may be made again.
     Failed(Failure, AfterCall),
 }
@@ -221,11 +221,7 @@ impl Trip<'_> {
             }
             match self.attempt(request, slot, journey).await {
                 Attempted::Over(reply) => return reply,
-                Attempted::RateLimited(asked) => {
-                    retry = None;
-                    // Where it stops this call only, the gate lets others out meanwhile. A proxy that stops says so at the gate.
-                    is_over(asked, self.shared.stop.subscribe()).await;
-                }
+                Attempted::RateLimited => retry = None,
                 Attempted::Failed(failed, AfterCall::Retry(again)) => (retry, failure) = (Some(again), Some(failed)),
                 Attempted::Failed(failed, _) => return failed.reply,
             }
@@ -377,7 +373,7 @@ impl Trip<'_> {
         call.watcher.ended(head.completion.outcome);
         call.held.end_as(head.completion);
         if head.is_rate_limited() && self.may_wait(&head, journey) {
-            return Attempted::RateLimited(head.completion.retry_after.map_or(Duration::ZERO, Duration::from));
+            return Attempted::RateLimited;
         }
         Attempted::Over(Ok(hand_on(Response::from_parts(parts, reqwest::Body::wrap(body)), call)))
     }
