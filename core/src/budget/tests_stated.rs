@@ -2,6 +2,8 @@ use std::string::ToString;
 use std::vec::Vec;
 
 use super::*;
+use crate::observe::{CapacityPlan, Source};
+use crate::pipeline::PipelineConfig;
 use crate::request::event::{Interest, RequestEventKind, RequestFact};
 use crate::request::testing::{Bench, CHAT};
 use crate::request::{AimdConfig, CallWait, Completion, Outcome, Request, RequestConfig, RequestLease};
@@ -408,4 +410,14 @@ fn waiters_go_at_once_when_an_answer_states_more() {
     let waiter = bench.wait(Request::new(CHAT));
     say(&mut bench, &lease, said(60, 50, secs(10)));
     assert_eq!(bench.granted().into_iter().map(|(waiter, _)| waiter).collect::<Vec<_>>(), [waiter]);
+}
+
+#[test]
+fn the_capacity_plan_of_a_run_lists_the_rates_that_were_stated() {
+    let mut bench = bench();
+    call(&mut bench, said(300, 100, secs(40)));
+    let mut plan = CapacityPlan::of(&PipelineConfig::default());
+    plan.add_stated_rates(bench.now, &bench.machine);
+    let rate = plan.value("rate:provider/model/chat:requests_per_minute").expect("it was stated");
+    assert_eq!((rate.value, rate.source), (Some(300), Source::Headers));
 }

@@ -227,6 +227,17 @@ impl CapacityPlan {
         self.calls.extend(admission.resources().filter_map(capacity));
     }
 
+    /// Adds the rates that providers have stated in headers by `now`.
+    pub fn add_stated_rates(&mut self, now: Instant, admission: &RequestAdmission) {
+        for state in admission.resources().filter_map(|resource| admission.snapshot(now, resource)) {
+            for budget in state.budgets.iter().filter(|budget| budget.source == BudgetSource::Headers) {
+                let rate = StatedRate::of(budget);
+                let name = format!("rate:{}/{}/{}:{}", state.provider, state.model, state.domain, rate.name());
+                self.add(&name, Some(rate.limit), Source::Headers);
+            }
+        }
+    }
+
     /// Adds a value that the core does not know of, such as the size of a connection pool.
     pub fn add(&mut self, name: &str, value: Option<u64>, source: Source) {
         self.values.push(CapacityValue { name: name.to_string(), value, source, fallback: None });
@@ -256,13 +267,7 @@ impl CapacityPlan {
 
     /// Adds how the run left things: the controller at `now`, the rates that providers stated, and what the run's account came to.
     pub fn close(&mut self, now: Instant, admission: &RequestAdmission, figures: &RunFigures) {
-        for state in admission.resources().filter_map(|resource| admission.snapshot(now, resource)) {
-            for budget in state.budgets.iter().filter(|budget| budget.source == BudgetSource::Headers) {
-                let rate = StatedRate::of(budget);
-                let name = format!("rate:{}/{}/{}:{}", state.provider, state.model, state.domain, rate.name());
-                self.add(&name, Some(rate.limit), Source::Headers);
-            }
-        }
+        self.add_stated_rates(now, admission);
         let calls = admission.resources().filter_map(|resource| admission.standing(now, resource)).collect();
         let resources = figures.tasks.iter().chain(&figures.requests).map(|resource| ResourceMaximum {
             name: resource.name.clone(),

@@ -219,7 +219,7 @@ test("a budget lets no more out than it holds, and what was used takes the place
   assert.deepEqual([why.kind, Math.round(why.fitsInMs)], ["budget", 60_000]);
   first.finish({ outcome: "success", used: { inputTokens: 3_000, outputTokens: 2_000 } });
   assert.deepEqual(gate.snapshot(KEY).budgets, [
-    { dimension: "total_tokens", windowMs: 60_000, limit: 6_000, available: 1_000, reserved: 0 },
+    { dimension: "total_tokens", windowMs: 60_000, limit: 6_000, available: 1_000, reserved: 0, source: "settings" },
   ]);
   await time.advance(49_990);
   assert.equal(await state(second), "pending");
