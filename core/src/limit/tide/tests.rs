@@ -402,7 +402,7 @@ fn traffic_that_may_not_rise_fast_is_taken_up_again_as_soon_as_it_may() {
     };
     bench.serve(millis(60_000), &mut guard);
     let (answered, refused) = bench.serve(millis(60_000), &mut guard);
-    assert!(answered >= 22_000 && refused <= 1_000, "{answered} answered of 24,000, {refused} refused");
+    assert!(answered >= 22_000 && refused <= 2_000, "{answered} answered of 24,000, {refused} refused");
 }
 
 #[test]

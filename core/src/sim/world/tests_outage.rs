@@ -54,7 +54,7 @@ fn goodput(world: &mut World, from: Instant, slots: u64, latency: Duration) -> u
 /// When the first model was said to be back, if it was.
 fn recovered_at(scenario: &Scenario) -> Option<Instant> {
     let mut world = World::overheard(scenario, 1).unwrap();
-    world.advance_to(Instant::ZERO + secs(110));
+    world.advance_to(Instant::ZERO + secs(140));
     let (requests, _) = world.heard();
     let back = requests.iter().rev().find(|event| matches!(event.fact, RequestFact::ProviderRecovered { .. }));
     back.map(|event| event.at)
