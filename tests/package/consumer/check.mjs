@@ -5,7 +5,8 @@ const KEY = "provider/writer";
 /** Calls through a gate, one refused for now among them. */
 async function calls({ RequestGate, DeniedError }) {
   const gate = new RequestGate({ cooldownMs: 5 });
-  gate.register(KEY, { maxParallel: 2 });
+  // AIMD stops for the whole of a Retry-After; tide first finds out what it stops.
+  gate.register(KEY, { maxParallel: 2, algorithm: "aimd" });
   let [now, most] = [0, 0];
   const answers = await Promise.all(
     Array.from({ length: 20 }, (_, n) =>
