@@ -188,7 +188,7 @@ FAULTS = [
     Fault("what is stated is believed against the answers", "budget/stated.rs",
           "Shape::Bucket => self.is_disbelieved = true,", "Shape::Bucket => {}"),
     Fault("a window refills bit by bit", "budget/stated.rs",
-          "Shape::Bucket if !is_far[0] => self.shape = window(now, reset),", "Shape::Bucket if !is_far[0] => {}"),
+          "Shape::Bucket if !is_far[0] =>", "Shape::Bucket if !is_far[0] && false =>"),
     Fault("a rate that is stated no more is kept to", "budget/stated.rs",
           "self.silence > SILENCE", "false"),
     Fault("a configured budget and a stated one hold beside each other", "budget/mod.rs",
