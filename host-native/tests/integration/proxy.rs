@@ -111,7 +111,8 @@ async fn a_call_that_is_refused_goes_again_and_its_answer_is_the_only_one_the_cl
 /// from the same tenant a while later: they are answered during the pause, and the paused calls after it.
 #[tokio::test]
 async fn a_pause_of_one_model_never_delays_calls_to_an_idle_model_of_the_same_tenant() {
-    let world = World::new("max_parallel = 8", "").await;
+    // AIMD stops for the whole of a Retry-After; tide first finds out what it stops.
+    let world = World::new("max_parallel = 8\nlimit = \"aimd\"", "").await;
     let mut clients = JoinSet::new();
     let spawn = |clients: &mut JoinSet<_>, name: &'static str, call: RequestBuilder| {
         let answer = call.send();
