@@ -36,8 +36,7 @@ pub struct TideConfig {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum RetryAfterStops {
-    /// Whatever the provider's refusals show: calls that go out before it is over are refused, or are not. The refused call itself waits
-    /// in any case.
+    /// Whatever the provider's refusals show: calls that go out before it is over are refused, or are not.
     #[default]
     Learned,
     /// The resource: nothing goes out before it is over.

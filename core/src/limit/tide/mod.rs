@@ -19,8 +19,8 @@
 //! - **Climb** starts at ten calls, one each millisecond (TCP's initial window of RFC 6928), and doubles the limit each round
 //!   trip, up to twice what was made use of, as TCP does in slow start (Jacobson, 1988). A round trip is the time of a call, or a
 //!   second without a refusal, for refusals come sooner than that. Once a refusal has been seen, one more goes out in the time
-//!   in which one would have come back, then twice as many each time, up to an eighth of the limit. Calls are spaced over that time, so that a refusal is heard before many others have followed
-//!   the refused call.
+//!   in which one would have come back, then twice as many each time, up to an eighth of the limit. Calls are
+//!   spaced over that time, so that a refusal is heard before many others have followed the refused call.
 //! - **Hold** stays at what is known to be borne: this is where the time is spent, at the ceiling and not below it, which
 //!   CUBIC (Ha, Rhee and Xu, 2008) and BBR (Cardwell et al., 2016) do with the window and the rate that they remember.
 //! - **Probe** tries one call more. It waits for `probe_after x 2^failures` successes, up to `probe_after_most` (and up to 32

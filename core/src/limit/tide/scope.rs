@@ -159,7 +159,7 @@ impl Scope {
         stops: Stops,
         first: Instant,
     ) {
-        let sent = Instant::from_nanos(now.as_nanos().saturating_sub(call.latency.as_nanos()));
+        let sent = super::sent_at(now, call);
         let (at_once, until) = (call.admitted_in_flight, sent + asked);
         let shadow = self.shadow.filter(|shadow| sent < shadow.until);
         match self.trial.and_then(|trial| trial.sent) {
