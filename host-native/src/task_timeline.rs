@@ -258,7 +258,12 @@ impl RowTimeline {
             RequestFact::WaitCancelled { waited, reason, .. } => {
                 format!("has waited {waited} in vain: {}", words(&reason))
             }
-            RequestFact::AcquireDenied { reason } => format!("may not call {place}: {}", words(&reason)),
+            RequestFact::AcquireDenied { reason, changes_at: None } => {
+                format!("may not call {place}: {}", words(&reason))
+            }
+            RequestFact::AcquireDenied { reason, changes_at: Some(at) } => {
+                format!("may not call {place}: {}; the next change is at {}", words(&reason), self.clock(at))
+            }
             RequestFact::CallStarted { .. } => format!("calls {place}"),
             RequestFact::CallCompleted { outcome, took, .. } => {
                 format!("the call has ended after {took}: {}", words(&outcome))

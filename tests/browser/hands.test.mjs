@@ -2,20 +2,23 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { playground, shown } from "./harness.mjs";
+import { linkTo } from "./playground-page.mjs";
 
 const kit = playground();
 
 /** The core's run with the changes that the page made. */
 async function told(playground, seed = 1) {
   const { setUp } = await playground.linked();
-  const scenario = { ...kit.core.scenario(setUp.scenario), changes: setUp.changes[0] };
+  const written = typeof setUp.scenario === "string" ? kit.core.scenario(setUp.scenario) : setUp.scenario;
+  const scenario = { ...written, changes: setUp.changes[0] };
   return { run: kit.replay(scenario, seed, setUp.at), changes: setUp.changes[0] };
 }
 
-test("limits, settings, caps, weights and the policy change while it runs, and the run is the core's", () =>
-  kit.withPage(async (playground, page) => {
-    await playground.choose("two-harbours");
-    await playground.setSpeed(0);
+test("limits, settings, caps, weights and the policy change while it runs, and the run is the core's", () => {
+  // Virtual time goes on while controls are filled in, for as long as that takes. So many rows last for more than an hour.
+  const scenario = { ...kit.core.scenario("two-harbours"), rows: 100_000 };
+  const setUp = JSON.stringify({ v: 2, scenario, seed: 1, mode: "one", at: 0, speed: 0 });
+  const use = async (playground, page) => {
     await playground.play.click();
     await playground.until("virtual-time", 3e8);
     const narrow = page.locator('#hands fieldset[data-provider="narrow"]');
@@ -31,7 +34,7 @@ test("limits, settings, caps, weights and the policy change while it runs, and t
     await number(narrow, "Cooldown (s)", "1");
     await number(narrow, "Ramp (s)", "2");
     await page.locator('#hands fieldset[data-provider="wide"]').getByLabel("Limit", { exact: true }).selectOption("tide");
-    await playground.until("virtual-time", 3e9);
+    await playground.until("virtual-time", (await playground.figure("virtual-time")) + 1e9);
     await playground.play.click();
     await playground.stands();
     const sample = await playground.sample();
@@ -45,7 +48,45 @@ test("limits, settings, caps, weights and the policy change while it runs, and t
     assert.equal(last.successes_until_increase, 10);
     assert.deepEqual(sample, shown(run.sample()));
     assert.equal(run.sample().providers[1].algorithm, "tide");
-  }));
+  };
+  return kit.withPage(use, { hash: linkTo(setUp) });
+});
+
+test("settings build on each other however soon the next one is changed, at any instant", () => {
+  // An instant whose next nanosecond is more than the sum of both in floating point: some three of a hundred are.
+  let nanos = 1e9;
+  while (nanos / 1e6 + 1e-6 >= (nanos + 1) / 1e6) nanos += 1;
+  const setUp = JSON.stringify({ v: 2, scenario: "two-harbours", seed: 1, mode: "one", at: nanos / 1e6, speed: 0 });
+  const use = async (playground, page) => {
+    const [worker] = page.workers();
+    // The run goes on, and not a nanosecond passes: no picture of a later instant comes between the two changes.
+    await worker.evaluate(() => {
+      const now = performance.now();
+      performance.now = () => now;
+    });
+    await playground.play.click();
+    const narrow = page.locator('#hands fieldset[data-provider="narrow"]');
+    for (const [name, value] of [
+      ["Cut to", "0.5"],
+      ["Successes to raise", "10"],
+    ]) {
+      await narrow.getByLabel(name, { exact: true }).fill(value);
+      await narrow.getByLabel(name, { exact: true }).blur();
+      await page.locator("#phase:not([data-pending])").waitFor();
+    }
+    await playground.play.click();
+    await playground.stands();
+    const requests = (await playground.linked()).setUp.changes[0].map(({ request }) => request);
+    assert.deepEqual(
+      requests.map(({ decrease_factor, successes_until_increase }) => [decrease_factor, successes_until_increase]),
+      [
+        [0.5, 25],
+        [0.5, 10],
+      ],
+    );
+  };
+  return kit.withPage(use, { hash: linkTo(setUp) });
+});
 
 test("a fixed limit begins at the present one, and can be moved", () =>
   kit.withPage(async (playground, page) => {

@@ -110,6 +110,7 @@ async function assertRight(result) {
     why: "cooldown",
     waits: true,
     denied: "unregistered",
+    paced: ["paced"],
     inFlight: 0,
     waiters: 0,
   });

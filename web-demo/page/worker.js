@@ -26,8 +26,7 @@ const FRAME_MS = 16;
 const LAP_MS = 400;
 /** A turn later than this means that the tab or the machine slept: then no virtual time has passed. */
 const ASLEEP_MS = 500;
-/** In virtual ms. */
-const NANOSECOND = 1e-6;
+const NANOS_PER_MS = 1e6;
 /** Two runs meet this often in a frame, so that they are shown at one instant. */
 const MEETINGS_PER_FRAME = 2;
 
@@ -89,6 +88,10 @@ function now() {
   const going = runs.filter((one) => !one.isFinished());
   return going.length > 0 ? Math.min(...going.map((one) => one.now())) : Math.max(0, ...runs.map((one) => one.now()));
 }
+
+/** The next nanosecond after an instant in virtual ms. It is the number that the core gives for that instant; adding a millionth may end just
+ * before it. @param {number} ms */
+const nextNano = (ms) => (Math.round(ms * NANOS_PER_MS) + 1) / NANOS_PER_MS;
 
 const ended = () => runs.every((one) => one.isFinished());
 
@@ -307,10 +310,11 @@ function answerAboutRun(id, question) {
       if (question.side === undefined || question.side === side) one.change(question.what);
     }
     // It comes a nanosecond later: a person who has paused sees it at once.
-    if (!playing) for (const one of runs) while (!one.advanceTo(one.now() + NANOSECOND, EVENTS_PER_CALL));
+    if (!playing) for (const one of runs) while (!one.advanceTo(nextNano(one.now()), EVENTS_PER_CALL));
     pictures.forgetChanges();
     changed = true;
-    return { changes: runs.map((one) => one.changes()), at: Math.max(...runs.map((one) => one.now())) + (playing ? NANOSECOND : 0) };
+    const at = Math.max(...runs.map((one) => one.now()));
+    return { changes: runs.map((one) => one.changes()), at: playing ? nextNano(at) : at };
   }
   const one = sideOf(question.side);
   switch (question.kind) {

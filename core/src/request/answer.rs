@@ -35,6 +35,8 @@ pub enum DenialReason {
     Unavailable,
     /// The call was to be made again, and is not: the provider answers other calls, so the failure was its own.
     FailureStands,
+    /// The limit algorithm spaces calls in time. Fewer are out than its limit allows; [`Denial::changes_at`] is when the next may go out.
+    Paced,
     /// Of its [fallbacks](super::RequestAdmission::fallbacks) another is to be called now: ask again.
     FallBack,
 }
@@ -56,6 +58,7 @@ impl fmt::Display for Denial {
             DenialReason::Outage => "the provider is down",
             DenialReason::Unavailable => "the provider or model cannot be used",
             DenialReason::FailureStands => "the provider answers other calls",
+            DenialReason::Paced => "calls are spaced in time",
             DenialReason::FallBack => "another model is to be called instead",
             DenialReason::BudgetExhausted => "a rate budget is spent",
             DenialReason::QueuedWaitersAhead => "an earlier waiter goes first",

@@ -5,7 +5,7 @@
 //! [`RequestAdmission::poll_event`](super::RequestAdmission::poll_event), apart from the effects, which must be: at most
 //! [`MAX_PENDING`] are kept for a host that does not drain them, and those beyond are counted as dropped.
 
-use super::answer::{DenialReason, WaiterId};
+use super::answer::{Denial, DenialReason, WaiterId};
 use super::keys::{ProviderModelId, ResourceId};
 use super::snapshot::UnavailableCause;
 use crate::budget::{Dimension, StatedRate};
@@ -103,6 +103,9 @@ pub enum RequestFact {
     AcquireDenied {
         /// Why.
         reason: DenialReason,
+        /// When capacity next changes by time alone, if that is known; left out of JSON where it is not.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        changes_at: Option<Instant>,
     },
     /// A call may go out.
     LeaseAcquired {
@@ -236,6 +239,12 @@ pub enum RequestFact {
         /// When one call goes out to find out whether it can be used again; `None`: not before it is reopened.
         probe_at: Option<Instant>,
     },
+}
+
+impl From<Denial> for RequestFact {
+    fn from(Denial { reason, changes_at }: Denial) -> Self {
+        Self::AcquireDenied { reason, changes_at }
+    }
 }
 
 event_kinds!(

@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::answer::{DenialReason, Effect, FailedProbes, WaiterId};
+use super::answer::{Denial, Effect, FailedProbes, WaiterId};
 use super::config::RequestConfig;
 use super::correlations::Correlations;
 use super::event::{EventLog, EventPlace, RequestFact};
@@ -94,10 +94,10 @@ impl Shared {
 
     /// Emits that the request which the current command makes was refused at once.
     #[cold]
-    pub(super) fn emit_denied(&mut self, now: Instant, resource: ResourceId, reason: DenialReason) {
+    pub(super) fn emit_denied(&mut self, now: Instant, resource: ResourceId, denial: Denial) {
         if self.events.is_on() {
             let (place, about) = (EventPlace::Resource(resource), self.correlations.asking());
-            self.events.push_about(now, place, about, RequestFact::AcquireDenied { reason });
+            self.events.push_about(now, place, about, RequestFact::from(denial));
         }
     }
 }

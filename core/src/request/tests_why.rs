@@ -4,6 +4,7 @@ use std::boxed::Box;
 use std::string::ToString;
 use std::vec::Vec;
 
+use super::event::{Interest, RequestEventKind, RequestFact};
 use super::testing::*;
 use super::*;
 use crate::budget::{BudgetConfig, Dimension, Usage};
@@ -113,6 +114,53 @@ fn a_call_that_only_the_pace_keeps_is_said_to_be_paced_and_the_limit_is_named_on
     let limit = CallWait::Limit { limit: 2, in_flight: 2, changes_at };
     assert_eq!(bench.machine.why_next(bench.now, CHAT), Some(limit));
     assert!(limit.to_string().starts_with("the adaptive limit of 2 is reached with 2 in flight; it changes at"));
+}
+
+fn try_one(bench: &mut Bench) -> Result<RequestLease, Denial> {
+    bench.machine.try_acquire(bench.now, &Request::new(CHAT))
+}
+
+#[test]
+fn a_try_that_only_the_pace_keeps_is_denied_as_paced_until_the_next_may_go_out_and_as_full_once_the_limit_is_reached() {
+    let mut bench = Bench::new(8, AimdConfig::default());
+    bench.machine.set_algorithm(bench.now, CHAT, Box::new(Spaced(Instant::ZERO))).expect("a known resource");
+    bench.machine.set_interest(bench.now, Interest::of(&[RequestEventKind::AcquireDenied]));
+    let pressure = |bench: &Bench| bench.machine.pressure(bench.now, CHAT);
+    let first = bench.take(1).remove(0);
+    let opens_at = bench.now + Duration::from_secs(1);
+    bench.after(Duration::from_millis(999));
+    let denial = try_one(&mut bench).expect_err("it is a millisecond too early");
+    assert_eq!(denial, Denial { reason: DenialReason::Paced, changes_at: Some(opens_at) });
+    assert_eq!(denial.to_string(), "calls are spaced in time (next change at 1.000s)");
+    let event = bench.machine.poll_event().expect("a denial was asked for");
+    let fact = RequestFact::AcquireDenied { reason: DenialReason::Paced, changes_at: Some(opens_at) };
+    assert_eq!((event.at, event.fact), (bench.now, fact));
+    assert_eq!(pressure(&bench), Some(RequestPressure::Paced));
+
+    bench.after(Duration::from_millis(1));
+    assert_eq!(pressure(&bench), None);
+    let second = bench.take(1).remove(0);
+    assert_eq!(try_one(&mut bench).expect_err("both are out").reason, DenialReason::NoCapacity);
+    assert_eq!(pressure(&bench), Some(RequestPressure::LimitReached), "though the pace would keep it, too");
+    bench.end(first, Outcome::Success);
+    assert_eq!(try_one(&mut bench).expect_err("it is too early").reason, DenialReason::Paced);
+    bench.wait(Request::new(CHAT));
+    assert_eq!(pressure(&bench), Some(RequestPressure::Waiters), "whatever keeps the waiter");
+    bench.end(second, Outcome::Success);
+}
+
+#[test]
+fn a_try_at_a_cap_or_in_a_cooldown_is_not_said_to_be_paced() {
+    let mut bench = Bench::new(1, AimdConfig::default());
+    bench.machine.set_algorithm(bench.now, CHAT, Box::new(Spaced(Instant::ZERO))).expect("a known resource");
+    let first = bench.take(1).remove(0);
+    assert_eq!(try_one(&mut bench).expect_err("the cap is reached").reason, DenialReason::NoCapacity);
+    assert_eq!(bench.machine.pressure(bench.now, CHAT), Some(RequestPressure::CapReached));
+    let until = bench.now + Duration::from_secs(2);
+    bench.end(first, Outcome::RateLimited);
+    let denial = try_one(&mut bench).expect_err("a cooldown is in force");
+    assert_eq!(denial, Denial { reason: DenialReason::Cooldown, changes_at: Some(until) });
+    assert_eq!(bench.machine.pressure(bench.now, CHAT), Some(RequestPressure::CoolingDown));
 }
 
 /// Checks what is said to keep the first waiter against the figures, at every step of a run in which most calls are refused: by a

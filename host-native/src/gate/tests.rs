@@ -2,6 +2,7 @@ use super::*;
 use tidegate_core::budget::Dimension;
 use tidegate_core::limit::TideConfig;
 use tidegate_core::request::{MAX_UNREGISTERED_TENANTS, Outcome};
+use tidegate_core::time::{Clock as _, Duration};
 
 fn gate() -> RequestGate {
     RequestGate::new().unwrap()
@@ -19,6 +20,21 @@ async fn a_call_is_admitted_by_name_and_its_slot_comes_back() {
     assert_eq!(gate.snapshot(&key).map(|state| state.in_flight), Some(0));
     drop(gate.acquire(&Call::of(key.clone())).await.unwrap());
     assert_eq!(gate.snapshot(&key).map(|state| state.in_flight), Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_comes_before_its_time_is_denied_as_paced_and_told_when_the_next_may_go_out() {
+    let gate = gate();
+    let call = Call::of(ResourceKey::chat("p", "m"));
+    // Tide lets calls out a millisecond apart until it knows how long they take.
+    gate.register(&call.key, &Limits::at_most(8)).unwrap();
+    let first = gate.try_acquire(&call).unwrap();
+    let denial = gate.try_acquire(&call).unwrap_err();
+    let opens_at = gate.core().host().now() + Duration::from_millis(1);
+    assert_eq!(denial, Denial { reason: DenialReason::Paced, changes_at: Some(opens_at) });
+    tokio::time::advance(std::time::Duration::from_millis(1)).await;
+    gate.try_acquire(&call).unwrap().finish(Outcome::Success);
+    first.finish(Outcome::Success);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,10 @@
-//! The default limit over real sockets, where another one is far from what a fixed cap reaches: refusals that have nothing to do with load,
-//! and a rate that is enforced call by call under long answers.
+//! The default limit over real sockets, where refusals have nothing to do with how many calls are out: a share that is refused at any load, and
+//! a rate that is enforced call by call under long answers.
 //!
-//! Each limit has a mock provider, a gate and callers of its own, and all run at the same time for some seconds. What is asserted is a
-//! ratio between them.
+//! What it reaches there is asserted in virtual time, beside other limits and an oracle: `sim/suite/control/tests_pushback.rs` in the core.
+//! Real time has figures of its own on every machine. Here the default and a fixed cap each have a mock provider, a gate and callers, and share
+//! the machine until the default has some answers, however long that takes. By then a fixed cap has not so many more that the default
+//! could be standing still for each refusal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,54 +21,53 @@ use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
 use tidegate_native::mock::MockServer;
 use tidegate_native::reqwest::AdmissionMiddleware;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
+
+use crate::support::patience::until;
 
 /// Calls that may be in flight, and callers.
 const CAP: u32 = 64;
 
 /// The seed of the mock's refusals.
 const SEED: u64 = 5;
-/// What part of the answers of a fixed cap the default reaches at least where a rate is enforced call by call: it has to find the rate
-/// first, in the time of a few long answers.
-const FAIR_PART: f64 = 0.5;
 
-/// Answers and refusals of one limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Reached {
-    answers: u32,
-    refusals: u32,
+/// `CAP` callers of a provider of their own: each calls again at once after an answer, and after a refusal when its Retry-After is over.
+/// Dropping it stops them.
+struct Callers {
+    answers: Arc<AtomicU32>,
+    _mock: MockServer,
+    _tasks: JoinSet<()>,
 }
 
-/// What `CAP` callers get out of a provider for so long: each calls again at once after an answer, and after a refusal when its Retry-After
-/// is over.
-async fn reached(spec: &ProviderSpec, seed: u64, limits: Limits, span: StdDuration) -> Reached {
-    let mock = MockServer::start(spec, seed).await.unwrap();
-    let (gate, key) = (RequestGate::new().unwrap(), ResourceKey::chat("mock", "m"));
-    gate.register(&key, &limits).unwrap();
-    let admission = AdmissionMiddleware::new(gate, move |_: &reqwest::Request| Call::of(key.clone()));
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
-    let client = ClientBuilder::new(http).with(admission).build();
-    let (answers, refusals) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let mut callers = JoinSet::new();
-    for _ in 0..CAP {
-        let (client, url) = (client.clone(), format!("{}/chat/completions", mock.base_url()));
-        let (answers, refusals) = (Arc::clone(&answers), Arc::clone(&refusals));
-        callers.spawn(async move {
-            loop {
-                match call(&client, &url).await {
-                    None => answers.fetch_add(1, Ordering::Relaxed),
-                    Some(pause) => {
-                        let before = refusals.fetch_add(1, Ordering::Relaxed);
-                        sleep(pause).await;
-                        before
+impl Callers {
+    async fn start(spec: &ProviderSpec, limits: &Limits) -> Self {
+        let mock = MockServer::start(spec, SEED).await.unwrap();
+        let (gate, key) = (RequestGate::new().unwrap(), ResourceKey::chat("mock", "m"));
+        gate.register(&key, limits).unwrap();
+        let admission = AdmissionMiddleware::new(gate, move |_: &reqwest::Request| Call::of(key.clone()));
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+        let client = ClientBuilder::new(http).with(admission).build();
+        let answers = Arc::new(AtomicU32::new(0));
+        let mut tasks = JoinSet::new();
+        for _ in 0..CAP {
+            let (client, url) = (client.clone(), format!("{}/chat/completions", mock.base_url()));
+            let answers = Arc::clone(&answers);
+            tasks.spawn(async move {
+                loop {
+                    match call(&client, &url).await {
+                        None => drop(answers.fetch_add(1, Ordering::Relaxed)),
+                        Some(pause) => sleep(pause).await,
                     }
-                };
-            }
-        });
+                }
+            });
+        }
+        Self { answers, _mock: mock, _tasks: tasks }
     }
-    sleep_until(Instant::now() + span).await;
-    Reached { answers: answers.load(Ordering::Relaxed), refusals: refusals.load(Ordering::Relaxed) }
+
+    fn answers(&self) -> u32 {
+        self.answers.load(Ordering::Relaxed)
+    }
 }
 
 /// Calls once. `None`: it was answered; else how long the refusal asks to wait.
@@ -85,16 +86,16 @@ async fn call(client: &ClientWithMiddleware, url: &str) -> Option<StdDuration> {
     }
 }
 
-/// What a fixed cap, AIMD and the default reach of the same provider.
-async fn compared(spec: ProviderSpec, span: StdDuration) -> [Reached; 3] {
-    let default = Limits::at_most(CAP);
-    assert!(matches!(default.algorithm, LimitChoice::Tide(_)));
-    let of = |limits| reached(&spec, SEED, limits, span);
-    let fixed = default.clone().found_by(LimitChoice::Fixed { limit: CAP });
-    let aimd = default.clone().found_by(LimitChoice::Aimd);
-    let (fixed, aimd, default) = tokio::join!(of(fixed), of(aimd), of(default));
-    println!("fixed {fixed:?}, aimd {aimd:?}, default {default:?} in {span:?}");
-    [fixed, aimd, default]
+/// How many answers a fixed cap has once the default has `enough`.
+async fn answers_of_a_fixed_cap(spec: ProviderSpec, enough: u32) -> u32 {
+    let limits = Limits::at_most(CAP);
+    assert!(matches!(limits.algorithm, LimitChoice::Tide(_)));
+    let fixed = Callers::start(&spec, &limits.clone().found_by(LimitChoice::Fixed { limit: CAP })).await;
+    let default = Callers::start(&spec, &limits).await;
+    until(async || default.answers(), |answers| *answers >= enough).await;
+    let answers = fixed.answers();
+    println!("a fixed cap has {answers} answers, the default {}", default.answers());
+    answers
 }
 
 fn provider(latency_ms: u64) -> ProviderSpec {
@@ -106,22 +107,18 @@ fn provider(latency_ms: u64) -> ProviderSpec {
 }
 
 #[tokio::test]
-async fn where_three_calls_of_ten_are_refused_at_any_load_the_default_reaches_what_a_fixed_cap_reaches() {
+async fn where_three_calls_of_ten_are_refused_at_any_load_the_default_does_not_pause_for_each() {
     let faults = Faults { refused_share: 0.3, retry_after: Some(Duration::from_secs(1)), ..Faults::default() };
     let spec = ProviderSpec { faults: Some(faults), ..provider(50) };
-    let [fixed, aimd, default] = compared(spec, StdDuration::from_secs(20)).await;
-    let figures = format!("fixed {fixed:?}, aimd {aimd:?}, default {default:?}");
-    assert!(default.answers >= fixed.answers, "{figures}");
-    assert!(default.answers >= aimd.answers, "{figures}");
+    // On an idle machine the default has several times as many. On a busy one both have what they get of the processor: the same.
+    assert!(answers_of_a_fixed_cap(spec, 500).await <= 3 * 500);
 }
 
 #[tokio::test]
-async fn where_a_rate_is_enforced_call_by_call_under_long_answers_the_default_reaches_half_of_what_a_fixed_cap_reaches()
-{
+async fn where_a_rate_is_enforced_call_by_call_under_long_answers_the_default_finds_more_than_one_call_a_second() {
     let rate = Rate { per_minute: 20 * 60, burst: Some(1), window: None, ..Rate::per_minute(1) };
     let spec = ProviderSpec { requests: Some(rate), ..provider(2_000) };
-    let [fixed, aimd, default] = compared(spec, StdDuration::from_secs(20)).await;
-    let figures = format!("fixed {fixed:?}, aimd {aimd:?}, default {default:?}");
-    assert!(f64::from(default.answers) >= FAIR_PART * f64::from(fixed.answers), "{figures}");
-    assert!(default.answers >= aimd.answers, "{figures}");
+    // A limit that pauses for each refusal has one answer where a fixed cap has nearly twenty. The default has as many as that on an idle
+    // machine. On a busy one calls that are sent at a pace arrive at another: then it has one where a fixed cap has three.
+    assert!(answers_of_a_fixed_cap(spec, 40).await <= 10 * 40);
 }

@@ -16,6 +16,7 @@
  * | `outage` | the provider is down: nothing goes out but a probe now and then |
  * | `unavailable` | nothing goes out any more: the key is refused, the account is empty, the model does not exist, or an outage lasts too long |
  * | `failure_stands` | the call is not made again: the provider answers other calls |
+ * | `paced` | the limit spaces calls in time, and fewer are out than it allows |
  */
 export type DenialReason =
   | "no_capacity"
@@ -28,7 +29,8 @@ export type DenialReason =
   | "unregistered"
   | "outage"
   | "unavailable"
-  | "failure_stands";
+  | "failure_stands"
+  | "paced";
 
 /** In the order of the core. */
 const REASONS: readonly DenialReason[] = [
@@ -43,6 +45,7 @@ const REASONS: readonly DenialReason[] = [
   "outage",
   "unavailable",
   "failure_stands",
+  "paced",
 ];
 
 const REASON_TEXTS: Readonly<Record<DenialReason, string>> = {
@@ -57,6 +60,7 @@ const REASON_TEXTS: Readonly<Record<DenialReason, string>> = {
   outage: "the provider is down",
   unavailable: "the provider or model cannot be used",
   failure_stands: "the provider answers other calls",
+  paced: "calls are spaced in time",
 };
 
 /** @internal The reason of this number. */

@@ -56,8 +56,8 @@ export interface EventFacts {
   wait_timeout: { readonly waiter: number | undefined; readonly waitedMs: number };
   /** A call withdrew, or was turned away by `shutdown()`. */
   wait_cancelled: { readonly waiter: number; readonly waitedMs: number; readonly reason: DenialReason };
-  /** A call was refused at once. */
-  acquire_denied: { readonly reason: DenialReason };
+  /** A call was refused at once. `changesAtMs` is when capacity next changes by time alone, on the clock of `atMs`, if that is known. */
+  acquire_denied: { readonly reason: DenialReason; readonly changesAtMs: number | undefined };
   /** A call may go out: the limit it was admitted under, and how many are out now. */
   lease_acquired: { readonly lease: number; readonly limit: number; readonly inFlight: number };
   /** A call goes out. */
@@ -135,7 +135,7 @@ const KINDS: readonly (readonly [kind: GateEventKind, fields: Fields])[] = [
   ["wait_completed", [["waiter", maybe], ["waitedMs", plain]]],
   ["wait_timeout", [["waiter", maybe], ["waitedMs", plain]]],
   ["wait_cancelled", [["waiter", plain], ["waitedMs", plain], ["reason", reason]]],
-  ["acquire_denied", [["reason", reason]]],
+  ["acquire_denied", [["reason", reason], ["changesAtMs", maybe]]],
   ["lease_acquired", [["lease", plain], ["limit", plain], ["inFlight", plain]]],
   ["call_started", [["lease", plain]]],
   ["call_completed", [["lease", plain], ["outcome", outcome], ["tookMs", plain]]],

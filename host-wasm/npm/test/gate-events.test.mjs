@@ -62,6 +62,25 @@ test("only the kinds that were asked for are told, each listener its own", async
   assert.throws(() => gate.subscribe(() => {}, { kinds: ["rain"] }), /no event is called "rain"; there are resource_registered/);
 });
 
+test("a call that only the pace keeps is denied as paced, and the event says when the next may go out", async (t) => {
+  const time = clock(t);
+  // Tide lets calls out a millisecond apart until it knows how long they take.
+  const gate = gateOf(2, { algorithm: "tide" });
+  const heard = listen(gate, ["acquire_denied"]);
+  const first = gate.tryAcquire(KEY);
+  assert.equal(gate.tryAcquire(KEY), undefined);
+  const { kind, opensInMs } = gate.why(KEY);
+  assert.deepEqual([kind, opensInMs], ["paced", 1]);
+  await time.advance(1);
+  const second = gate.tryAcquire(KEY);
+  assert.equal(gate.tryAcquire(KEY), undefined);
+  await quiet();
+  assert.deepEqual(heard.events.map(({ reason }) => reason), ["paced", "no_capacity"]);
+  const [{ atMs, changesAtMs }] = heard.events;
+  assert.ok(Math.abs(changesAtMs - atMs - 1) < 1e-6, `${atMs} ${changesAtMs}`);
+  for (const permit of [first, second]) permit.finish("success");
+});
+
 test("registrations are told with the model they are about", async () => {
   const gate = new RequestGate();
   const heard = listen(gate, ["resource_registered", "effective_cap_changed"]);

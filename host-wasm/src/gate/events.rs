@@ -53,7 +53,9 @@ fn details(fact: &RequestFact) -> [f64; 4] {
         RequestFact::WaitCancelled { waiter, waited, reason } => {
             [waiter_number(Some(waiter)), span(waited), f64::from(reason as u32), NONE]
         }
-        RequestFact::AcquireDenied { reason } => [f64::from(reason as u32), NONE, NONE, NONE],
+        RequestFact::AcquireDenied { reason, changes_at } => {
+            [f64::from(reason as u32), optional(changes_at.map(|at| at - Instant::ZERO)), NONE, NONE]
+        }
         RequestFact::LeaseAcquired { lease, limit, in_flight } => {
             [lease_number(lease), limit.into(), in_flight.into(), NONE]
         }

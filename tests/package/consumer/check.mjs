@@ -27,9 +27,23 @@ async function calls({ RequestGate, DeniedError }) {
   permit.finish("success");
   const denied = await gate.acquire("provider/unknown").catch((error) => error instanceof DeniedError && error.reason);
   const { inFlight, waiters } = gate.snapshot(KEY);
+  const paced = await reasonsOfDenials(gate);
   gate.free();
   // A timer may be a little early where clocks are coarse; the gate's own never is.
-  return { sum: answers.reduce((a, b) => a + b), most, status: refused.status, why, waits: waited > 900, denied, inFlight, waiters };
+  return { sum: answers.reduce((a, b) => a + b), most, status: refused.status, why, waits: waited > 900, denied, paced, inFlight, waiters };
+}
+
+/** Why calls are denied that come faster than tide lets them out, which is a millisecond apart until it knows how long they take. */
+async function reasonsOfDenials(gate) {
+  const key = "provider/spaced";
+  gate.register(key, { maxParallel: 1_000 });
+  const reasons = new Set();
+  gate.subscribe(({ reason }) => reasons.add(reason), { kinds: ["acquire_denied"] });
+  const permits = [];
+  for (let permit = gate.tryAcquire(key); permit !== undefined; permit = gate.tryAcquire(key)) permits.push(permit);
+  for (const permit of permits) permit.finish("success");
+  while (reasons.size === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+  return [...reasons];
 }
 
 /** Rows through a pipeline, some tried again, one dropped, saved once each. */

@@ -163,14 +163,12 @@ impl RequestAdmission {
             Block::Outage => outage(owner.health_state(), owner.opens_at()),
             Block::Cooldown => CallWait::Cooldown { until: controller.blocked_until(now).unwrap_or(now) },
             Block::Cap => CallWait::ProviderCap { cap: owner.cap },
-            Block::Limit => match controller.paced_until(now) {
-                Some(until) => CallWait::Paced { until },
-                None => CallWait::Limit {
-                    limit: controller.limit(now),
-                    in_flight: controller.in_flight(),
-                    changes_at: entry.next_change(now),
-                },
+            Block::Limit => CallWait::Limit {
+                limit: controller.limit(now),
+                in_flight: controller.in_flight(),
+                changes_at: entry.next_change(now),
             },
+            Block::Paced(until) => CallWait::Paced { until },
             Block::Budget(until) => match entry.budgets.holding_rate(now, estimate) {
                 Some(rate) => CallWait::StatedRate { rate, until },
                 None => CallWait::Budget { until },

@@ -360,7 +360,7 @@ impl RequestAdmission {
 
     #[cold]
     fn deny(&mut self, now: Instant, request: &Request, denial: Denial) -> Acquire {
-        self.shared.emit_denied(now, request.resource, denial.reason);
+        self.shared.emit_denied(now, request.resource, denial);
         Acquire::Denied(denial)
     }
 

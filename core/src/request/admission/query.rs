@@ -190,8 +190,9 @@ impl RequestAdmission {
             Some(_) => Some(RequestPressure::CapReached),
             None if entry.controller.blocked_until(now).is_some() => Some(RequestPressure::CoolingDown),
             None if entry.waiters > 0 => Some(RequestPressure::Waiters),
-            None if !entry.controller.has_room(now) => Some(RequestPressure::LimitReached),
-            None => None,
+            None if entry.controller.has_room(now) => None,
+            None if entry.controller.paced_until(now).is_some() => Some(RequestPressure::Paced),
+            None => Some(RequestPressure::LimitReached),
         }
     }
 

@@ -88,7 +88,7 @@ impl ProviderModel {
             Ok(lease) => self.emit_direct(now, slot, lease.id, shared),
             Err(denial) => {
                 self.emit(now, slot, RequestFact::WaitStarted { waiter: None }, shared);
-                self.emit(now, slot, RequestFact::AcquireDenied { reason: denial.reason }, shared);
+                self.emit(now, slot, RequestFact::from(*denial), shared);
             }
         }
     }

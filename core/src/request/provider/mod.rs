@@ -187,7 +187,7 @@ impl ProviderModel {
     pub(super) fn denial(&self, now: Instant, slot: usize, block: Block) -> Denial {
         let changes_at = match block {
             Block::Outage => self.opens_at(),
-            Block::Budget(at) => Some(at),
+            Block::Paced(at) | Block::Budget(at) => Some(at),
             Block::Cooldown | Block::Cap | Block::Limit => self.next_change(now, slot),
         };
         let reason = if self.is_unavailable(now) { DenialReason::Unavailable } else { block.reason() };

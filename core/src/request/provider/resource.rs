@@ -60,6 +60,8 @@ pub(in crate::request) enum Block {
     /// The provider's cap is reached, over all domains.
     Cap,
     Limit,
+    /// The limit algorithm lets no call out before this instant, though fewer are out than its limit allows.
+    Paced(Instant),
     /// A budget is spent until this instant.
     Budget(Instant),
 }
@@ -70,6 +72,7 @@ impl Block {
             Self::Outage => DenialReason::Outage,
             Self::Cooldown => DenialReason::Cooldown,
             Self::Cap | Self::Limit => DenialReason::NoCapacity,
+            Self::Paced(_) => DenialReason::Paced,
             Self::Budget(_) => DenialReason::BudgetExhausted,
         }
     }
@@ -77,7 +80,7 @@ impl Block {
     pub(super) fn budget_fits_at(self) -> Option<Instant> {
         match self {
             Self::Budget(at) => Some(at),
-            Self::Outage | Self::Cooldown | Self::Cap | Self::Limit => None,
+            Self::Outage | Self::Cooldown | Self::Cap | Self::Limit | Self::Paced(_) => None,
         }
     }
 }
@@ -165,7 +168,7 @@ impl Resource {
             return common;
         }
         if !self.controller.has_room(now) {
-            return Some(Block::Limit);
+            return Some(self.controller.paced_until(now).map_or(Block::Limit, Block::Paced));
         }
         self.budgets.fits_at(now, estimate).map(Block::Budget)
     }

@@ -7,8 +7,8 @@ export type TaskEnd =
   | { readonly outcome: "retryable"; readonly kind: RetryKind }
   | { readonly outcome: "failed"; readonly kind: FailureKind };
 
-/** Why a call of a task would have to wait. */
-export type Pressure = "cap_reached" | "cooling_down" | "waiters" | "limit_reached" | "outage";
+/** Why a call of a task would have to wait. `paced`: the limit spaces calls in time, and fewer are out than it allows. */
+export type Pressure = "cap_reached" | "cooling_down" | "waiters" | "limit_reached" | "paced" | "outage";
 
 /** Why a ready task may not start. */
 export type TaskDenial = "no_capacity" | "group_cap" | "borrow_debt" | "shutdown" | "policy";
@@ -148,7 +148,7 @@ const STOPS = [
   "drained",
 ] as const satisfies readonly Stop["reason"][];
 const DENIALS = ["no_capacity", "group_cap", "borrow_debt", "shutdown", "policy"] as const satisfies readonly TaskDenial[];
-const PRESSURES = ["cap_reached", "cooling_down", "waiters", "limit_reached", "outage"] as const satisfies readonly Pressure[];
+const PRESSURES = ["cap_reached", "cooling_down", "waiters", "limit_reached", "paced", "outage"] as const satisfies readonly Pressure[];
 
 const at = (numbers: readonly number[], place: number): number => numbers[place] ?? NaN;
 const some = (number: number | undefined): number | null => (number === undefined || Number.isNaN(number) ? null : number);

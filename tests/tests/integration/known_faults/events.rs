@@ -35,7 +35,7 @@ fn facts() -> Vec<RequestFact> {
         WaitCompleted { waiter: queued, waited: span },
         WaitTimeout { waiter: None, waited: span },
         WaitCancelled { waiter, waited: span, reason },
-        AcquireDenied { reason },
+        AcquireDenied { reason: DenialReason::Paced, changes_at: Some(at(9)) },
         LeaseAcquired { lease, limit: 4, in_flight: 1 },
         CallStarted { lease },
         CallCompleted { lease, outcome: Outcome::LocalCancelled, took: span },

@@ -25,6 +25,7 @@ fn no_eligible_but_skipped_group_is_lost_from_diagnostics() {
         RequestPressure::CoolingDown,
         RequestPressure::Waiters,
         RequestPressure::LimitReached,
+        RequestPressure::Paced,
         RequestPressure::CapReached,
     ]) {
         let (skipped, preferred) = (10 * pressures, 10 * pressures + 1);

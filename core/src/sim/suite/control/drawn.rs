@@ -109,7 +109,7 @@ impl Draw {
     }
 }
 
-fn span_of(median: u64) -> Duration {
+pub(super) fn span_of(median: u64) -> Duration {
     Duration::from_millis((median * 400).clamp(60_000, 400_000).max(median * 60))
 }
 

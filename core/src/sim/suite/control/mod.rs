@@ -58,6 +58,8 @@ mod table;
 mod tests;
 #[cfg(test)]
 mod tests_headers;
+#[cfg(test)]
+mod tests_pushback;
 mod trace;
 
 pub use case::{Case, Tokens};
