@@ -14,7 +14,8 @@
 //! they are equal or in whole seconds, two figures in a row have to agree. Without a Retry-After (or with one that stops nothing)
 //! `ready` is when the refused call went out, and the figure is believed once calls were let through a little later at the load that
 //! was refused ([`Pace::adopt`]). From then on every refusal at the pace adds to a mean over all that flowed in since, so that calls
-//! which cost differently (tokens) come out right. A rate that changed shows in eight calls that do not fit. Two refusals in a row of more calls at once than were let through before are the
+//! which cost differently (tokens) come out right; after such a one a call's time or two are let pass, as a reserve for dear calls. A rate
+//! that changed shows in eight calls that do not fit. Two refusals in a row of more calls at once than were let through before are the
 //! limit's, and the pace is forgotten.
 //!
 //! Too slow a pace is never refused. So it is quickened, seldom where calls go out singly: by a sixteenth after so many
@@ -36,10 +37,14 @@ const PATIENCE: u32 = 32;
 const DOUBLINGS: u32 = 5;
 /// How many calls tell what was let through lately.
 const LATELY: u64 = 64;
+/// The least and the greatest reserve where calls cost differently, in calls.
+const RESERVE: (u64, u64) = (1, 2);
 /// A pause that is longer than so many calls are apart says little of when the next may go.
 const LONG: u64 = 4;
 /// The fewest calls that tell that a rate changed.
 const FEWEST: u64 = 8;
+/// Calls that a pace was learned from that is off by little: by one of them.
+const SURE: u64 = 32;
 /// The fewest calls between two refusals whose interval is believed at once.
 const MEAN: u64 = 2;
 /// Figures that are no further apart than one part in so many are the same.
@@ -109,6 +114,8 @@ pub(super) struct Pace {
     interval: Option<u64>,
     /// All that the pace was learned from.
     known: Flow,
+    /// Calls' time that is let pass after a refusal.
+    reserve: u64,
     /// The interval before it was last quickened, if it was since the last refusal.
     slower: Option<u64>,
     next: Instant,
@@ -218,6 +225,7 @@ impl Pace {
         self.interval = Some(known.interval());
         self.known = known;
         self.is_guess = false;
+        self.reserve = 0;
         self.doubt.start_over();
         self.next = next;
         self.failures = 0;
@@ -324,6 +332,11 @@ impl Pace {
         true
     }
 
+    /// Whether the pace was learned from so many calls that it is off by little.
+    fn is_sure(&self) -> bool {
+        self.known.calls >= SURE
+    }
+
     /// A refusal at a pace: what flowed in says what it should have been.
     fn correct(&mut self, flow: Flow, ready: Instant) {
         let slower = self.slower.take();
@@ -334,7 +347,7 @@ impl Pace {
         }
         // It was slower than the bucket filled, which was full in between: what went well before counts.
         if let Some(borne) = slower.filter(|borne| flow.interval() > borne.saturating_add(borne / 8)) {
-            self.failures += 1;
+            self.failures += u32::from(self.is_sure());
             self.interval = Some(borne);
             self.next = ready;
             return;
@@ -344,6 +357,12 @@ impl Pace {
         self.steady = if is_same { self.steady + 1 } else { 0 };
         let is_steady = self.steady >= STEADY;
         let is_other = core::mem::take(&mut self.is_guess) || (flow.calls >= FEWEST && !is_near(measured, known, 4));
+        if is_steady {
+            self.reserve = 0;
+        } else if flow.calls >= FEWEST && flow.nanos.abs_diff(known.saturating_mul(flow.calls)) > known / 8 && !is_other
+        {
+            self.reserve = (self.reserve * 2).clamp(RESERVE.0, RESERVE.1);
+        }
         // Exact figures in a row outweigh whatever was believed before.
         if is_other || (is_steady && !is_near(measured, known, EXACTLY)) {
             self.known = flow;
@@ -351,13 +370,13 @@ impl Pace {
         } else {
             self.known.nanos = self.known.nanos.saturating_add(flow.nanos);
             self.known.calls += flow.calls;
-            self.failures = if is_near(measured, known, 8) { self.failures + 1 } else { 0 };
+            self.failures = if is_near(measured, known, 8) && self.is_sure() { self.failures + 1 } else { 0 };
         }
         let learned = self.known.interval();
         // Where the bucket was full in between, more would have flowed in: what went well then counts.
         let slower = slower.filter(|slower| learned > slower.saturating_add(slower / 4));
         self.interval = Some(slower.unwrap_or(learned).max(1));
-        self.next = ready;
+        self.next = ready + Duration::from_nanos(learned.saturating_mul(self.reserve));
     }
 
     /// Whether calls go out faster than the pace to find out whether it is one.
