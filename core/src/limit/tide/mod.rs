@@ -61,6 +61,7 @@
 //! How it does beside the others, provider by provider, is in `docs/control.md`.
 
 mod config;
+mod doubt;
 mod pace;
 mod queueing;
 mod restart;
@@ -92,6 +93,12 @@ const WAITS_OF_TRUST: u32 = 8;
 const TRIPS: u32 = 32;
 /// What part of the limit is given up to measure what calls take alone.
 const DRAIN: u32 = 5;
+/// The fewest successes between two probes where more was borne before: one call in five is a probe.
+const LEAST_PATIENCE: f64 = 4.0;
+/// What part of the difference to the most that was borne a probe in vain takes away.
+const FORGETTING: f64 = 16.0;
+/// The shortest and the longest time between two calls at the start, in nanoseconds: refusals take no longer.
+const TICKS: (f64, f64) = (1e6, 1e8);
 /// Nanoseconds below which calls are not held apart.
 const SPACE: f64 = 1e6;
 /// What part of the limit a climb adds at most, once the provider has refused.
@@ -139,6 +146,8 @@ pub struct Tide {
     refused_since: Instant,
     /// Probes in vain in a row.
     failures: u32,
+    /// The most calls that were borne at once, forgotten with probes in vain.
+    best: f64,
     successes: u32,
     /// What was refused first.
     first_ceiling: u32,
@@ -181,6 +190,7 @@ impl Tide {
             streak: 0,
             refused_since: Instant::ZERO,
             failures: 0,
+            best: 1.0,
             successes: 0,
             first_ceiling: 0,
             paused_until: None,
@@ -211,7 +221,10 @@ impl Tide {
     fn patience(&self) -> u32 {
         let doubled = u64::from(self.config.probe_after.min(self.limit.saturating_mul(4))) << self.failures.min(32);
         let most = self.config.probe_after_most.min(self.limit.saturating_mul(TRIPS)).max(self.config.probe_after);
-        doubled.min(u64::from(most)) as u32
+        let patience = doubled.min(u64::from(most)) as f64;
+        // As often in time as where the most is borne: then a probe costs little beside what it may find.
+        let part = f64::from(self.limit) / self.best.max(f64::from(self.limit));
+        (patience * part).max(LEAST_PATIENCE.min(patience)) as u32
     }
 
     /// Whether a refusal says nothing of the limit.
@@ -221,7 +234,7 @@ impl Tide {
 
     /// What a refusal stops.
     fn stops(&self, now: Instant, call: &CallReport) -> Stops {
-        let Some(asked) = call.retry_after else { return Stops::Call };
+        let Some(asked) = call.retry_after.filter(|_| !self.pace.is_testing()) else { return Stops::Call };
         match self.config.retry_after {
             RetryAfterStops::Learned => self.scope.of(now, call, asked, self.pace.is_long(asked)),
             RetryAfterStops::Resource => Stops::Resource(asked),
@@ -261,7 +274,7 @@ impl Tide {
         let longest = self.latency / 8.0;
         let refusal = self.watch.refusal();
         let tick = if refusal > 0.0 { (2.0 * refusal).min(longest) } else { longest };
-        Duration::from_nanos(tick.clamp(1e6, 1e9) as u64)
+        Duration::from_nanos(tick.clamp(TICKS.0, TICKS.1) as u64)
     }
 
     /// How far apart calls go out in a climb: twice as fast as they come back, as Linux paces TCP in slow start.
@@ -300,6 +313,9 @@ impl Tide {
             return;
         }
         let is_of_phase = call.grant >= self.since;
+        if is_of_phase {
+            self.best = self.best.max(f64::from(call.admitted_in_flight));
+        }
         match self.phase {
             // As TCP in slow start: to twice what was made use of.
             Phase::Climb { .. } => {
@@ -475,7 +491,10 @@ impl Tide {
             self.first_ceiling = call.admitted_limit;
         }
         self.failures = match self.phase {
-            Phase::Probe { .. } => self.failures + 1,
+            Phase::Probe { floor } => {
+                self.best -= (self.best - f64::from(floor)).max(0.0) / FORGETTING;
+                self.failures + 1
+            }
             // Much has changed: look again soon. Or a little: somewhat sooner than before.
             Phase::Climb { from } if self.limit >= from.saturating_add(LEAP) => 0,
             Phase::Hold if self.streak > 0 => self.failures.min(1),
@@ -514,7 +533,12 @@ impl Tide {
 impl LimitAlgorithm for Tide {
     fn limit(&self, now: Instant) -> u32 {
         let allowed = self.restart.map_or(u32::MAX, |restart| restart.allowed(now));
-        self.limit.max(self.same_load.allowed(now)).min(self.max).min(allowed).min(self.scope.allowed(now))
+        self.limit
+            .max(self.same_load.allowed(now))
+            .min(self.max)
+            .min(self.pace.most())
+            .min(allowed)
+            .min(self.scope.allowed(now))
     }
 
     fn next_change(&self, now: Instant) -> Option<Instant> {
@@ -541,8 +565,8 @@ impl LimitAlgorithm for Tide {
 
     fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
         self.peak = self.peak.max(in_flight);
-        self.pace.on_grant(now, self.latency);
         let passes = now + self.watch.way();
+        self.pace.on_grant(now, grant, in_flight, passes, self.latency);
         self.scope.on_grant(grant, passes);
         self.same_load.on_grant(now, grant, in_flight, passes);
         self.share.on_grant(in_flight);

@@ -14,7 +14,7 @@
 //! they are equal or in whole seconds, two figures in a row have to agree. Without a Retry-After (or with one that stops nothing)
 //! `ready` is when the refused call went out, and the figure is believed once calls were let through a little later at the load that
 //! was refused ([`Pace::adopt`]). From then on every refusal at the pace adds to a mean over all that flowed in since, so that calls
-//! which cost differently (tokens) come out right; after such a one some calls' time is let pass, as a reserve for dear calls. A rate
+//! which cost differently (tokens) come out right; after such a one a call's time or two are let pass, as a reserve for dear calls. A rate
 //! that changed shows in eight calls that do not fit. Two refusals in a row of more calls at once than were let through before are the
 //! limit's, and the pace is forgotten.
 //!
@@ -22,10 +22,10 @@
 //! successes, then an eighth, then a quarter each time, until the next refusal. Where the bucket was full in between, the
 //! figure comes out too slow; what went well before it then counts. A pace that holds nobody up is forgotten.
 //!
-//! Where a share of calls is refused at any pace, as in a pool that others use, each figure is slower than the one before, without
-//! end. A rate is met within one or two figures; so a pace that had to be slowed down four times in a row, to a quarter, is given up,
-//! and the next 32 refusals teach nothing, then 64, and so on.
+//! A pace may be none: `doubt` finds out. Where a share of calls is refused at any pace, the pace is given up, and the next 32 refusals teach
+//! nothing, then 64, and so on.
 
+use super::doubt::{Doubt, FASTER};
 use crate::time::{Duration, Instant};
 
 /// Grants in a row that the pace did not hold up, after which it is forgotten.
@@ -37,26 +37,26 @@ const PATIENCE: u32 = 32;
 const DOUBLINGS: u32 = 5;
 /// How many calls tell what was let through lately.
 const LATELY: u64 = 64;
+/// The least and the greatest reserve where calls cost differently, in calls.
+const RESERVE: (u64, u64) = (1, 2);
 /// A pause that is longer than so many calls are apart says little of when the next may go.
 const LONG: u64 = 4;
 /// The fewest calls that tell that a rate changed.
 const FEWEST: u64 = 8;
+/// Calls that a pace was learned from that is off by little: by one of them.
+const SURE: u64 = 32;
+/// The fewest calls between two refusals whose interval is believed at once.
+const MEAN: u64 = 2;
 /// Figures that are no further apart than one part in so many are the same.
 const EXACTLY: u64 = 64;
 /// Measurements in a row, beside the first, that have to be exactly the same to be the cost of every call.
 const STEADY: u32 = 2;
 /// Pauses that are no further apart than one part in so many are the same.
 const EQUALLY: u64 = 32;
-/// The least and the greatest reserve where calls cost differently, in calls.
-const RESERVE: (u64, u64) = (4, 8);
 /// The first quickening, one part in so many, and the strongest.
 const SHARES: (u64, u64) = (16, 4);
-/// How often in a row a pace was slowed down that is given up, by how much in all, and from what part on it counts as slower.
-const SLOWINGS: (u32, u64, u64) = (4, 4, 16);
 /// Refusals in a row that a pace is not to blame for, after which it is forgotten.
 const FOREIGN: u32 = 2;
-/// Refusals at a pace that was slowed down by half, with so few calls between two of them, that it is given up for.
-const IN_VAIN: (u32, u64) = (8, 16);
 /// Refusals that teach nothing after a pace was given up, doubled each time, so many times at most.
 const DEAF: (u32, u32) = (32, 10);
 
@@ -126,23 +126,17 @@ pub(super) struct Pace {
     failures: u32,
     /// What to quicken by: one part in so many.
     share: u64,
-    /// How often in a row it was slowed down, and the interval before.
-    slowings: u32,
-    unslowed: u64,
     /// Refusals that teach nothing, and how often a pace was given up.
     deaf: u32,
     given_up: u32,
     /// Refusals in a row that the pace was not to blame for.
     foreign: u32,
-    /// The interval that the pace began with, and how often it was refused since, after how many calls in all.
-    first: u64,
-    corrections: u32,
-    calls: u64,
     /// What was let through lately, whatever held it up.
     reached: Flow,
     /// Whether the pace is a guess: one call that was let through after a wait.
     is_guess: bool,
     granted: Instant,
+    doubt: Doubt,
     /// What share of the calls was refused at a pace that was given up just now.
     refused_share: Option<f64>,
 }
@@ -174,7 +168,8 @@ impl Pace {
     }
 
     /// A call goes out; `latency` is what calls take, in nanoseconds.
-    pub(super) fn on_grant(&mut self, now: Instant, latency: f64) {
+    pub(super) fn on_grant(&mut self, now: Instant, grant: u64, at_once: u32, passes: Instant, latency: f64) {
+        self.doubt.on_grant(at_once);
         self.reached.nanos += (now - self.granted).as_nanos();
         self.reached.calls += 1;
         self.granted = now;
@@ -182,6 +177,18 @@ impl Pace {
             self.reached = Flow { nanos: self.reached.nanos / 2, calls: self.reached.calls / 2 };
         }
         let Some(interval) = self.interval else { return };
+        if self.doubt.is_testing() {
+            if let Some(is_last) = self.doubt.on_test_grant(grant) {
+                let soon = now + Duration::from_nanos(interval / FASTER);
+                self.next = if is_last { soon.max(passes) } else { soon };
+                return;
+            }
+            if let Some(share) = self.doubt.conclude() {
+                self.give_up(share);
+                return;
+            }
+            self.start_over();
+        }
         let late = now - self.next;
         let is_unbound = late > Duration::from_nanos(interval / LATE);
         self.unbound = if is_unbound { self.unbound + 1 } else { 0 };
@@ -218,14 +225,11 @@ impl Pace {
         self.interval = Some(known.interval());
         self.known = known;
         self.is_guess = false;
+        self.reserve = 0;
+        self.doubt.start_over();
         self.next = next;
         self.failures = 0;
-        self.reserve = 0;
-        self.slowings = 0;
         self.foreign = 0;
-        self.first = known.interval();
-        self.corrections = 0;
-        self.calls = 0;
         self.start_over();
     }
 
@@ -244,9 +248,6 @@ impl Pace {
             return (PATIENCE / 2) << self.failures.min(DOUBLINGS);
         }
         let patience = PATIENCE << self.failures.min(DOUBLINGS);
-        if self.reserve > 0 {
-            return patience;
-        }
         let slowness = (interval as f64 / latency.max(1.0)).clamp(1.0, 8.0);
         (f64::from(patience) * slowness * slowness) as u32
     }
@@ -258,6 +259,10 @@ impl Pace {
             self.turn(refusal);
             return false;
         };
+        if self.doubt.on_test_refused(refusal.grant) {
+            self.turn(refusal);
+            return true;
+        }
         let calls = refusal.grant.saturating_sub(last.grant + 1);
         if calls == 0 {
             // The rest of a cascade.
@@ -276,6 +281,13 @@ impl Pace {
         // At a pace that is new, one more than ever before goes out with nearly each call.
         let is_new = self.interval.is_some() && self.known.calls < FEWEST;
         let is_contradiction = refusal.at_once <= self.level().max(1) + u32::from(is_new);
+        let is_settled = self.interval.is_some() && self.known.calls >= FEWEST;
+        if is_settled && self.doubt.is_want_of_slots(refusal.at_once) {
+            self.interval = None;
+            self.doubt.start_over();
+            self.turn(refusal);
+            return false;
+        }
         let is_to_blame = match self.interval {
             None => self.learn(&last, refusal, flow, is_contradiction),
             Some(interval) if is_contradiction || asks_for_a_call(refusal, interval) => {
@@ -302,32 +314,42 @@ impl Pace {
         let measured = flow.interval();
         let rumour = core::mem::replace(&mut self.last, measured);
         let differs = !is_near(refusal.asked.as_nanos(), last.asked.as_nanos(), EQUALLY);
-        let is_exact = differs && !(refusal.is_rough() && last.is_rough());
-        let is_confirmed = is_exact || is_near(rumour, measured, 8);
-        let is_bucket = is_contradiction && asks_for_a_call(refusal, measured) && is_confirmed;
+        let is_exact = differs && !last.asked.is_zero() && !(refusal.is_rough() && last.is_rough());
+        // A single call may have been a dear one, or held up by a pause.
+        let is_mean = flow.calls >= MEAN;
+        let is_again = is_near(rumour, measured, 8);
+        let is_bucket = is_contradiction && asks_for_a_call(refusal, measured) && (is_again || (is_exact && is_mean));
         if self.deaf > 0 {
             self.deaf -= 1;
             return false;
         }
+        let is_own_pause = refusal.asked.as_nanos().saturating_mul(LONG) < measured;
         let is_alone = refusal.at_once == 1 && !refusal.asked.is_zero() && refusal.sent >= last.ready();
-        if measured == 0 || !(is_bucket || is_alone) {
+        if measured == 0 || !(is_bucket || (is_alone && (is_again || is_mean) && !is_own_pause)) {
             return false;
         }
         self.begin(flow, refusal.ready());
         true
     }
 
+    /// Whether the pace was learned from so many calls that it is off by little.
+    fn is_sure(&self) -> bool {
+        self.known.calls >= SURE
+    }
+
     /// A refusal at a pace: what flowed in says what it should have been.
     fn correct(&mut self, flow: Flow, ready: Instant) {
         let slower = self.slower.take();
         self.start_over();
+        if slower.is_none() && self.known.calls >= FEWEST && self.doubt.on_refused(flow.calls) {
+            self.next = ready;
+            return;
+        }
         // It was slower than the bucket filled, which was full in between: what went well before counts.
         if let Some(borne) = slower.filter(|borne| flow.interval() > borne.saturating_add(borne / 8)) {
-            self.corrections = self.corrections.saturating_add(1);
-            self.calls = self.calls.saturating_add(flow.calls);
-            self.failures += 1;
+            self.failures += u32::from(self.is_sure());
             self.interval = Some(borne);
-            self.next = ready + Duration::from_nanos(borne.saturating_mul(self.reserve));
+            self.next = ready;
             return;
         }
         let (measured, known) = (flow.interval(), self.known.interval());
@@ -337,7 +359,8 @@ impl Pace {
         let is_other = core::mem::take(&mut self.is_guess) || (flow.calls >= FEWEST && !is_near(measured, known, 4));
         if is_steady {
             self.reserve = 0;
-        } else if flow.nanos.abs_diff(known.saturating_mul(flow.calls)) > known / 8 && !is_other {
+        } else if flow.calls >= FEWEST && flow.nanos.abs_diff(known.saturating_mul(flow.calls)) > known / 8 && !is_other
+        {
             self.reserve = (self.reserve * 2).clamp(RESERVE.0, RESERVE.1);
         }
         // Exact figures in a row outweigh whatever was believed before.
@@ -347,49 +370,30 @@ impl Pace {
         } else {
             self.known.nanos = self.known.nanos.saturating_add(flow.nanos);
             self.known.calls += flow.calls;
-            self.failures = if is_near(measured, known, 8) { self.failures + 1 } else { 0 };
+            self.failures = if is_near(measured, known, 8) && self.is_sure() { self.failures + 1 } else { 0 };
         }
         let learned = self.known.interval();
         // Where the bucket was full in between, more would have flowed in: what went well then counts.
         let slower = slower.filter(|slower| learned > slower.saturating_add(slower / 4));
-        self.corrections = self.corrections.saturating_add(1);
-        self.calls = self.calls.saturating_add(flow.calls);
-        if self.is_endless(learned) || self.is_in_vain(learned) {
-            self.give_up();
-            return;
-        }
         self.interval = Some(slower.unwrap_or(learned).max(1));
         self.next = ready + Duration::from_nanos(learned.saturating_mul(self.reserve));
     }
 
-    /// Whether slowing down to an interval of `learned` is one time too many.
-    fn is_endless(&mut self, learned: u64) -> bool {
-        let (times, factor, part) = SLOWINGS;
-        let interval = self.interval.unwrap_or(learned);
-        if learned <= interval.saturating_add(interval / part) {
-            self.slowings = 0;
-            return false;
-        }
-        if self.slowings == 0 {
-            self.unslowed = interval;
-        }
-        self.slowings += 1;
-        self.slowings >= times && learned / factor >= self.unslowed
+    /// Whether calls go out faster than the pace to find out whether it is one.
+    pub(super) fn is_testing(&self) -> bool {
+        self.interval.is_some() && self.doubt.is_testing()
     }
 
-    /// Whether it is refused as often as ever, however much it was slowed down.
-    fn is_in_vain(&self, learned: u64) -> bool {
-        let (times, calls) = IN_VAIN;
-        self.corrections >= times
-            && self.calls < u64::from(self.corrections) * calls
-            && learned > self.first.saturating_add(self.first / 2)
+    /// The most calls that may be out: in a test, no more than were let through before.
+    pub(super) fn most(&self) -> u32 {
+        if self.is_testing() { self.level().max(1) } else { u32::MAX }
     }
 
-    fn give_up(&mut self) {
+    /// It was no rate, but a share that is refused at any pace.
+    fn give_up(&mut self, share: f64) {
         let (first, doublings) = DEAF;
         self.interval = None;
-        self.refused_share = Some(f64::from(self.corrections) / (self.calls as f64 + f64::from(self.corrections)));
-        self.slowings = 0;
+        self.refused_share = Some(share);
         self.deaf = first << self.given_up.min(doublings);
         self.given_up += 1;
     }

@@ -9,21 +9,26 @@
 //! one is refused although fewer were out than at first       it stops the resource
 //! ```
 //!
-//! While that is open, a refusal is followed by one trial: a call goes out when fewer are out than were borne, and no other until a
-//! refusal of it would have come back. If it is refused, the Retry-After is obeyed, and the trial after the next 2, 4, 8, ... refusals.
+//! While that is open, a refusal is followed by trials: a call goes out when fewer are out than were borne, and no other until a
+//! refusal of it would have come back. If it is refused, the next waits until twice as much time has passed since the first refusal. If
+//! [all](TRIES) are refused, the Retry-After is obeyed, and the next trials are after 2, 4, 8, ... more refusals.
 
 use super::super::CallReport;
 use crate::time::{Duration, Instant};
 
 /// How far a call that is let through moves the belief: nothing passes where a Retry-After stops the resource.
 const PASSED: f64 = 0.3;
-/// How far one that is refused moves it: a trial, and a call that happened to be in a shadow. It may have been refused for itself.
+/// How far one that is refused moves it: the last trial in a shadow, one before it, and a call that happened to be in a shadow. It may have been
+/// refused for itself.
 const TRIAL: f64 = 0.15;
+const ONE_TRIAL: f64 = 0.07;
 const CHANCE: f64 = 0.06;
 /// The belief below which a Retry-After stops the call only. Three trials that pass lead from an even chance to below it.
 const CALL_ONLY: f64 = 0.25;
 /// The belief that is never gone below, so that it can be changed.
 const CERTAIN: f64 = 0.02;
+/// Trials in a row that are refused before a Retry-After is obeyed: where a share of one half is refused at any load, seven are once in 128 times.
+const TRIES: u32 = 7;
 /// The most refusals that are obeyed between two trials.
 const MOST_OBEYED: u32 = 64;
 
@@ -34,6 +39,8 @@ struct Shadow {
     /// The fewest calls that were out with a refused one.
     at_once: u32,
     until: Instant,
+    /// When the first refused call went out.
+    since: Instant,
 }
 
 /// A call that goes out to find out.
@@ -42,6 +49,8 @@ struct Trial {
     /// The most that may be out with it.
     at_once: u32,
     not_before: Instant,
+    /// Those before it that were refused.
+    tries: u32,
     /// Its grant, and when it counts as let through.
     sent: Option<(u64, Instant)>,
 }
@@ -81,7 +90,7 @@ impl Scope {
     pub(super) fn of(&self, now: Instant, call: &CallReport, asked: Duration, may_try: bool) -> Stops {
         if let Some(trial) = self.trial {
             return match trial.sent {
-                Some((grant, _)) if call.grant >= grant && self.belief >= CALL_ONLY => {
+                Some((grant, _)) if call.grant >= grant && self.belief >= CALL_ONLY && trial.tries + 1 >= TRIES => {
                     let promised = self.shadow.map_or(Duration::ZERO, |shadow| shadow.until - now);
                     Stops::Resource(asked.max(promised))
                 }
@@ -162,8 +171,15 @@ impl Scope {
         let sent = super::sent_at(now, call);
         let (at_once, until) = (call.admitted_in_flight, sent + asked);
         let shadow = self.shadow.filter(|shadow| sent < shadow.until);
-        match self.trial.and_then(|trial| trial.sent) {
-            Some((grant, _)) if call.grant == grant => {
+        let mut again = None;
+        match self.trial.and_then(|trial| trial.sent.map(|(grant, _)| (trial, grant))) {
+            Some((trial, grant)) if call.grant == grant && trial.tries + 1 < TRIES => {
+                self.belief += (1.0 - self.belief) * ONE_TRIAL;
+                let lasted = now - shadow.map_or(sent, |shadow| shadow.since);
+                again =
+                    Some(Trial { tries: trial.tries + 1, sent: None, not_before: first.max(now + lasted), ..trial });
+            }
+            Some((_, grant)) if call.grant == grant => {
                 self.trial = None;
                 self.is_half = !self.is_half;
                 self.belief += (1.0 - self.belief) * TRIAL;
@@ -177,14 +193,18 @@ impl Scope {
         }
         self.shadow = Some(match shadow {
             Some(shadow) => Shadow { at_once: shadow.at_once.min(at_once), until: shadow.until.max(until), ..shadow },
-            None => Shadow { grant: call.grant, at_once, until },
+            None => Shadow { grant: call.grant, at_once, until, since: sent },
         });
+        if again.is_some() {
+            self.trial = again;
+            return;
+        }
         match stops {
             Stops::Unknown => {
                 let at_once = at_once.saturating_sub(1).max(1);
                 let half = sent + Duration::from_nanos(asked.as_nanos() / 2);
                 let not_before = if self.is_half { first.max(half) } else { first };
-                let trial = self.trial.get_or_insert(Trial { at_once, not_before, sent: None });
+                let trial = self.trial.get_or_insert(Trial { at_once, not_before, tries: 0, sent: None });
                 trial.at_once = trial.at_once.min(at_once);
             }
             Stops::Resource(_) if shadow.is_none() => self.obeyed = self.obeyed.saturating_sub(1),
