@@ -25,7 +25,8 @@
 //!   CUBIC (Ha, Rhee and Xu, 2008) and BBR (Cardwell et al., 2016) do with the window and the rate that they remember.
 //! - **Probe** tries one call more. It waits for `probe_after x 2^failures` successes, up to `probe_after_most` (and up to 32
 //!   for each call of the limit, so that a narrow one is not stuck for long), so that a probe in vain is one call in 240. One that
-//!   passes begins a climb.
+//!   passes begins a climb. Below what was borne before, a probe comes as often in time as there, for it may find much; each one in vain
+//!   takes a sixteenth of that memory away.
 //!
 //! A call counts as let through when it is answered, or has been out for three times as long as refusals take (`watch`).
 //!
@@ -34,7 +35,7 @@
 //! | it means | how it is told | what follows | part |
 //! | --- | --- | --- | --- |
 //! | too many at once | the same number is refused again | the limit is cut | here |
-//! | too soon | the same number is let through a little later | the limit stays, and calls are spaced | `same_load`, `pace` |
+//! | too soon | the same number is let through a little later | the limit stays, and calls are spaced | `same_load`, `pace`, `doubt` |
 //! | neither: a share of all calls | calls are refused that are out alone | the limit grows on | `share` |
 //! | closed for now | four in a row, and nothing let through | a wait, then a climb | here |
 //!
