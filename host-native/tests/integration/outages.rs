@@ -276,9 +276,9 @@ fn the_patience_with_rate_limits_ends_while_everything_waits_for_a_pause() {
     let run = "row_groups = 1\nrate_limit_patience = \"4s\"";
     scratch.run_pipeline(&remote_pipeline(&server, "", run)).assert(4, &["remote/m cannot be used: rate limited"]);
     assert_eq!((scratch.rows("out").len(), scratch.dropped("out").len()), (8, 0));
-    // Four that were out, and what one pause later could go.
+    // Four that were out, up to seven that find out whether the pause stops the others, and what could go when it was over.
     let calls = calls.load(Ordering::SeqCst);
-    assert!((9..=16).contains(&calls), "{calls} calls");
+    assert!((9..=26).contains(&calls), "{calls} calls");
 }
 
 /// A server that answers as `bad` says while its calls are numbered so, and well otherwise. Gives its address and the count of calls.
@@ -384,7 +384,9 @@ fn a_provider_that_answers_503_for_a_while_is_called_little_and_loses_no_row() {
     // A good answer that comes late, between the first two or three bad ones, makes those failures of their own rows.
     scratch.run_pipeline(&remote_pipeline(&server, "", "")).assert(0, &[]);
     assert_all_made(&scratch, 200);
-    assert_eq!(calls.load(Ordering::SeqCst), 210, "each failure is a call that is made again, once");
+    // Each failure is a call that is made again, once; a few health calls ask whether the provider is back.
+    let health_calls = calls.load(Ordering::SeqCst) - 210;
+    assert!(health_calls <= 3, "{health_calls} health calls");
 }
 
 #[test]
