@@ -11,7 +11,8 @@ export const quiet = async () => {
 export function clock(t) {
   const real = { now: performance.now, setTimeout: globalThis.setTimeout, clearTimeout: globalThis.clearTimeout };
   const timers = new Map();
-  let now = performance.now();
+  // A whole number, so that sums of whole milliseconds are exact.
+  let now = Math.ceil(performance.now());
   let names = 0;
   const hands = {
     /** The delays that were ever asked for. */
