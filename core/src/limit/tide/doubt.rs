@@ -7,10 +7,10 @@
 //!   than the mean and one and a half mean deviations end the pace.
 //! - **A share** is refused at any pace; a rate is hardly met again by a pace that was learned from what it let through. So after six
 //!   refusals with fewer than 48 calls between two of them, sixteen calls go out eight times as fast, with no more out at once than
-//!   were let through before. A rate refuses seven of eight of them, a pool no more than ever: what counts is which is nearer, a third of the way
-//!   from the one to the other. After a test that the pace passed, the next waits for twice as many refusals.
+//!   were let through before. A rate refuses seven of eight of them, a pool no more than ever. The pace passes where the refusals are at
+//!   least two thirds of the way from what a pool refuses to what a rate does. After a test that the pace passed, the next waits for twice as many refusals.
 
-/// How many calls tell how many are usually out.
+/// Calls over which the mean number in flight is taken.
 const MEMORY: f64 = 32.0;
 /// How many mean deviations above the mean are more than usual, and the least deviation.
 const HIGH: f64 = 1.5;
@@ -24,9 +24,9 @@ const STRIKES: u32 = 6;
 const DOUBLINGS: u32 = 12;
 /// Calls of a test, and how many times as fast they go out.
 const CALLS: u32 = 16;
-/// How much nearer to what a rate refuses than to what a share does the refusals have to be.
-const NEARER: f64 = 2.0 / 3.0;
 pub(super) const FASTER: u64 = 8;
+/// How far from what a pool refuses (0) to what a rate refuses (1) the refusals of a test have to be for the pace to pass.
+const PASSES_AT: f64 = 2.0 / 3.0;
 
 /// Calls that go out faster than the pace.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +117,7 @@ impl Doubt {
         let share = strikes / (self.calls as f64 + strikes);
         (self.strikes, self.calls) = (0, 0);
         let of_a_rate = 1.0 - 1.0 / FASTER as f64;
-        if f64::from(test.refused) >= f64::from(CALLS) * (share + (of_a_rate - share) * NEARER) {
+        if f64::from(test.refused) >= f64::from(CALLS) * (share + (of_a_rate - share) * PASSES_AT) {
             self.passed += 1;
             return None;
         }

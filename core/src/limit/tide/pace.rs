@@ -8,10 +8,10 @@
 //! interval = (ready - ready of the refusal before) / calls let through between the two
 //! ```
 //!
-//! Two refusals tell the rate to the nanosecond, if the Retry-After is that exact. The figure is believed if it cannot be a
+//! Two refusals give the rate to the nanosecond, if the Retry-After is that exact. The figure is believed if it cannot be a
 //! want of slots (as many calls at once were let through shortly before, or the call was alone), if the pause asked for is
 //! about the time of one call, and if the pauses differ, for a provider without slots asks for the same one each time. Where
-//! they are equal or in whole seconds, two figures in a row have to agree. Without a Retry-After (or with one that stops nothing)
+//! they are equal or in whole seconds, or only one call was let through in between, two figures in a row have to agree. Without a Retry-After (or with one that stops nothing)
 //! `ready` is when the refused call went out, and the figure is believed once calls were let through a little later at the load that
 //! was refused ([`Pace::adopt`]). From then on every refusal at the pace adds to a mean over all that flowed in since, so that calls
 //! which cost differently (tokens) come out right; after such a one a call's time or two are let pass, as a reserve for dear calls. A rate
@@ -196,7 +196,7 @@ impl Pace {
         let from = if is_unbound || core::mem::take(&mut self.is_first) { self.next.max(now) } else { self.next };
         self.next = from + Duration::from_nanos(interval);
         if self.unbound >= UNBOUND {
-            self.interval = None;
+            self.forget();
         } else if !is_unbound {
             self.successes = self.successes.saturating_add(1);
             if self.successes >= self.patience(interval, latency) {
@@ -241,7 +241,7 @@ impl Pace {
     }
 
     /// Successes before the pace is quickened. The longer a call's interval beside its latency, the fewer calls there are,
-    /// and the greater a part of them a refusal is. Where they cost differently, the figure is the less sure.
+    /// and the greater a part of them a refusal is.
     fn patience(&self, interval: u64, latency: f64) -> u32 {
         // What was learned from a few calls may be far too slow.
         if self.known.calls < FEWEST {
@@ -278,13 +278,12 @@ impl Pace {
             refusal.sent + refusal.said - (last.sent + last.said)
         };
         let flow = Flow { nanos: span.as_nanos(), calls };
+        let is_settled = self.known.calls >= FEWEST;
         // At a pace that is new, one more than ever before goes out with nearly each call.
-        let is_new = self.interval.is_some() && self.known.calls < FEWEST;
+        let is_new = self.is_known() && !is_settled;
         let is_contradiction = refusal.at_once <= self.level().max(1) + u32::from(is_new);
-        let is_settled = self.interval.is_some() && self.known.calls >= FEWEST;
-        if is_settled && self.doubt.is_want_of_slots(refusal.at_once) {
-            self.interval = None;
-            self.doubt.start_over();
+        if self.is_known() && is_settled && self.doubt.is_want_of_slots(refusal.at_once) {
+            self.forget();
             self.turn(refusal);
             return false;
         }
@@ -299,7 +298,7 @@ impl Pace {
                 self.interval = Some(self.slower.take().unwrap_or(interval));
                 self.foreign += 1;
                 if self.foreign >= FOREIGN {
-                    self.interval = None;
+                    self.forget();
                 }
                 self.start_over();
                 false
@@ -389,10 +388,16 @@ impl Pace {
         if self.is_testing() { self.level().max(1) } else { u32::MAX }
     }
 
+    /// There is no pace any more, nor a test of it: a test that outlived its pace would take every later refusal for its own.
+    fn forget(&mut self) {
+        self.interval = None;
+        self.doubt.start_over();
+    }
+
     /// It was no rate, but a share that is refused at any pace.
     fn give_up(&mut self, share: f64) {
         let (first, doublings) = DEAF;
-        self.interval = None;
+        self.forget();
         self.refused_share = Some(share);
         self.deaf = first << self.given_up.min(doublings);
         self.given_up += 1;

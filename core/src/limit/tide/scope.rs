@@ -139,7 +139,8 @@ impl Scope {
         match trial.sent {
             Some((_, passes)) if now >= passes => {
                 self.trial = None;
-                self.passed();
+                self.believe_less();
+                self.most_obeyed = 1;
             }
             // The Retry-After was over before a call could go out.
             None if self.shadow.is_none_or(|shadow| now >= shadow.until) => self.trial = None,
@@ -147,15 +148,15 @@ impl Scope {
         }
     }
 
-    fn passed(&mut self) {
+    /// A call in the shadow was let through.
+    fn believe_less(&mut self) {
         self.belief = (self.belief - self.belief * PASSED).max(CERTAIN);
-        self.most_obeyed = 1;
     }
 
     /// A call was answered that had gone out at `sent`.
     pub(super) fn on_success(&mut self, grant: u64, sent: Instant) {
         if self.shadow.is_some_and(|shadow| grant > shadow.grant && sent < shadow.until) {
-            self.belief = (self.belief - self.belief * PASSED).max(CERTAIN);
+            self.believe_less();
         }
     }
 

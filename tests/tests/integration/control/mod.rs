@@ -128,7 +128,7 @@ fn tide_has_no_fewer_answers_than_aimd_but_for_one_in_a_hundred_and_no_more_refu
 fn tide_is_refused_one_call_in_a_hundred_at_most_where_nothing_moves_or_the_few_that_it_takes_to_find_out() {
     let stationary = Case::all().into_iter().map(|case| case.is_stationary);
     for ((case, tide), is_stationary) in figures("tide").zip(stationary) {
-        // 240 calls in all: eleven of them tell the rate.
+        // It takes eleven refusals to find the rate, of 240 calls in all.
         let most = match case {
             "few requests per minute" => 50,
             "requests per minute" => 12,
