@@ -171,6 +171,15 @@ fn equal_tenants_are_served_equally_under_every_limit_however_many_calls_are_ref
     }
 }
 
+#[test]
+fn a_pace_that_ends_in_the_midst_of_its_test_leaves_refusals_to_the_limit() {
+    // Here one does. Nearly all calls were refused from then on.
+    let (case, seed) = (Case::drawn(381), 381);
+    let oracle = Oracle::of(&case, seed).expect("a valid case");
+    let tide = score(&case, &Contender::tide(), &oracle).expect("valid settings");
+    assert!(tide.refused_permille <= 300, "{tide:?}");
+}
+
 /// Kinds of drawn providers that tide does not always find: see the page.
 const NOT_FOUND: [&str; 5] = ["bursts", "windows", "pool", "surge", "tokens"];
 
