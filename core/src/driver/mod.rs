@@ -119,9 +119,9 @@ where
 /// ([`AcquireOf::for_task`](crate::gate::AcquireOf::for_task)) gives back what it holds while it waits, and
 /// gets it back together with its permit: see [`yielding`](crate::yielding).
 ///
-/// Any number of runs may share one gate, and others may use it beside them. `host` is the gate's.
+/// Any number of runs may share one gate, and others may use it beside them. The run is on the gate's
+/// [host](Gate::host).
 pub fn run_through<H, W>(
-    host: H,
     pipeline: impl Into<Recorded<Pipeline>>,
     workload: Arc<W>,
     gate: &Gate<H>,
@@ -131,7 +131,7 @@ where
     H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
     W: Workload,
 {
-    let shared = Shared::through(host, pipeline.into(), gate, calls);
+    let shared = Shared::through(pipeline.into(), gate, calls);
     Run { alarm: Alarm::new(), workload, owner: Owner { shared }, sinks: None }
 }
 

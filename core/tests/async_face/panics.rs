@@ -18,7 +18,7 @@ use tidegate_core::sim::executor::Sleep;
 use tidegate_core::time::{Clock, Instant};
 
 use crate::driver::{Boxed, Ended, Instantly, Work, at_rest, chain, poll_once, sleeper};
-use crate::support::{OnceAtATime, Runtime, TestHost, at, gate_of, held, ms};
+use crate::support::{Runtime, TestHost, at, gate_of, held, ms};
 
 /// A panic that the tests' output does not show.
 fn panic_quietly(message: &'static str) -> ! {
@@ -282,7 +282,7 @@ impl Clock for PanickingHost {
 }
 
 impl Timer for PanickingHost {
-    type Sleep = Sleep<OnceAtATime>;
+    type Sleep = Sleep;
 
     fn sleep_until(&self, at: Instant) -> Self::Sleep {
         self.inner.sleep_until(at)
@@ -298,7 +298,7 @@ impl<F: Future<Output = ()> + 'static> Spawn<F> for PanickingHost {
 }
 
 impl Host for PanickingHost {
-    type Lock = OnceAtATime;
+    type Lock = <TestHost as Host>::Lock;
 }
 
 #[test]
