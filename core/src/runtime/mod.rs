@@ -3,17 +3,30 @@
 //! The traits put no `Send` bound anywhere: a host that needs one states it on its own `impl`. A tokio host writes
 //! `impl<F: Future<Output = ()> + Send + 'static> Spawn<F> for TokioHost`, a browser host leaves `Send` out, and the
 //! same [`gate`](crate::gate) and [`driver`](crate::driver) run on both.
+//!
+//! The author of a host checks it in a test: [`check_host`] for the clock, the timer and the lock, [`check_spawn`]
+//! for the spawner, and `check_threads` (feature `std`) for a host that is used on several threads.
+
+mod check;
 
 use core::future::Future;
+
+pub use check::{
+    CHECK_LIMIT, HostError, HostRule, SpawnProbe, check_host, check_host_within, check_spawn, check_spawn_within,
+};
+#[cfg(feature = "std")]
+pub use check::{check_threads, check_threads_within};
 
 use crate::time::{Clock, Instant};
 
 /// Sleeps until an instant of the same clock.
 pub trait Timer {
-    /// Resolves at or after the asked instant; MUST NOT resolve before it. Dropping it MUST be harmless.
+    /// Resolves at or after the asked instant; MUST NOT resolve before it. Dropping it MUST be harmless. It wakes the
+    /// waker of its latest poll.
     type Sleep: Future<Output = ()>;
 
-    /// A sleep that ends at `at`; at once when `at` is past.
+    /// A sleep that ends at `at`; at once when `at` is past. An instant may be centuries away, up to `u64::MAX`
+    /// nanoseconds: such a sleep is pending, whatever the range of the runtime's own timer.
     ///
     /// May be called on any thread that may hold a permit.
     fn sleep_until(&self, at: Instant) -> Self::Sleep;
@@ -23,7 +36,8 @@ pub trait Timer {
 ///
 /// The future's type is a parameter of the trait, so an implementor may ask more of it (`Send`, `'static`) than the
 /// drivers do. `spawn` MAY drop the future at once or at any later time: the drivers take a worker that is dropped so for
-/// lost, which ends the run with that cause unless it is being cancelled anyway.
+/// lost, which ends the run with that cause unless it is being cancelled anyway. A runtime does so when it shuts down.
+/// While it runs, every future should get to its end: that is what [`check_spawn`] checks.
 pub trait Spawn<F> {
     /// Starts `future`. MUST NOT poll it before returning while the caller holds a lock: the drivers never do.
     fn spawn(&self, future: F);
