@@ -180,7 +180,12 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
                     if sleep.poll(context)?.is_ready() {
                         return Ok(Poll::Ready(true));
                     }
-                    Ok(later.poll(context)?.map(|()| false))
+                    if later.poll(context)?.is_pending() {
+                        return Ok(Poll::Pending);
+                    }
+                    // On a machine that stood still meanwhile both are due, in any order.
+                    sleep.replace_waker();
+                    Ok(Poll::Ready(sleep.poll(context)?.is_ready()))
                 })
                 .await?;
             if !ended {
