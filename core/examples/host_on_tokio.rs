@@ -90,7 +90,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::runtime::{check_host, check_spawn, check_threads};
+    use tidegate_core::runtime::{check_host, check_spawn, check_threads, watch_shutdown};
 
     use super::*;
 
@@ -106,7 +106,10 @@ mod tests {
         runtime.block_on(async {
             assert_eq!(check_host(host.clone()).await, Ok(()));
             assert_eq!(check_spawn(host.clone()).await, Ok(()));
-            assert_eq!(check_threads(host).await, Ok(()));
+            assert_eq!(check_threads(host.clone()).await, Ok(()));
         });
+        let watch = watch_shutdown(&host).expect("nothing panics");
+        drop(runtime);
+        assert_eq!(watch.check(), Ok(()));
     }
 }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_core::runtime::{
     Host, HostError, HostRule, Spawn, Timer, check_host, check_host_within, check_spawn, check_spawn_within,
+    watch_shutdown,
 };
 use tidegate_core::sim::executor::{Executor, SimHost, Sleep};
 use tidegate_core::time::{Clock, Duration, Instant};
@@ -242,4 +243,25 @@ fn a_spawner_that_does_not_run_all_to_their_end_is_found() {
         let error = found_in_spawn(fault);
         assert_eq!((error.rule, error.found.as_str()), (HostRule::SpawnedFutureRuns, found), "{fault:?}");
     }
+}
+
+#[test]
+fn a_runtime_that_keeps_what_it_was_given_when_it_shuts_down_is_found() {
+    let executor = Executor::new();
+    let watch = watch_shutdown(&executor.host()).expect("nothing panics");
+    assert_eq!(watch.check().map_err(|error| error.rule), Err(HostRule::ShutdownDropsFutures));
+    drop(executor);
+    assert_eq!(watch.check(), Ok(()));
+
+    let executor = Executor::new();
+    let host = FaultyHost {
+        inner: executor.host(),
+        fault: Fault::NeverPolls,
+        reads: Rc::default(),
+        cancelled: Rc::default(),
+        queue: Rc::default(),
+    };
+    let watch = watch_shutdown(&host).expect("nothing panics");
+    drop((host, executor));
+    assert_eq!(watch.check().map_err(|error| error.rule), Err(HostRule::ShutdownDropsFutures));
 }

@@ -18,15 +18,16 @@
 //! | `host_on_threads` | plain threads | `Send` | `parking_lot` |
 //!
 //! The author of a host checks it in a test: [`check_host`] for the clock, the timer and the lock,
-//! [`check_spawn`] for the spawner, and `check_threads` (feature `std`) for a host that is used on several
-//! threads. The examples do so, too.
+//! [`check_spawn`] and [`watch_shutdown`] for the spawner, and `check_threads` (feature `std`) for a host that
+//! is used on several threads. The examples do so, too.
 
 mod check;
 
 use core::future::Future;
 
 pub use check::{
-    CHECK_LIMIT, HostError, HostRule, SpawnProbe, check_host, check_host_within, check_spawn, check_spawn_within,
+    CHECK_LIMIT, HostError, HostRule, ShutdownProbe, ShutdownWatch, SpawnProbe, check_host, check_host_within,
+    check_spawn, check_spawn_within, watch_shutdown,
 };
 #[cfg(feature = "std")]
 pub use check::{check_threads, check_threads_within};

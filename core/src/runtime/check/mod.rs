@@ -9,6 +9,7 @@
 //! wait for what never happens: see [`check_host`].
 
 mod limit;
+mod shutdown;
 mod spawn;
 #[cfg(feature = "std")]
 mod threads;
@@ -26,6 +27,7 @@ use lock_api::{Mutex, RawMutex};
 
 pub use limit::CHECK_LIMIT;
 use limit::watchdog;
+pub use shutdown::{ShutdownProbe, ShutdownWatch, watch_shutdown};
 pub use spawn::{SpawnProbe, check_spawn, check_spawn_within};
 #[cfg(feature = "std")]
 pub use threads::{check_threads, check_threads_within};
@@ -59,6 +61,8 @@ pub enum HostRule {
     SpawnedFutureRuns,
     /// A spawned future is not dropped before its end while the executor runs.
     SpawnedFutureIsKept,
+    /// A runtime that shuts down drops what it was given to spawn.
+    ShutdownDropsFutures,
     /// A task that is woken on another thread is polled.
     WakesFromOtherThreads,
 }
@@ -76,6 +80,7 @@ impl fmt::Display for HostRule {
             Self::HostNeverPanics => "nothing of the host panics",
             Self::SpawnedFutureRuns => "a spawned future runs to its end",
             Self::SpawnedFutureIsKept => "a spawned future is not dropped before its end",
+            Self::ShutdownDropsFutures => "a runtime that shuts down drops what it was given to spawn",
             Self::WakesFromOtherThreads => "a task that is woken on another thread is polled",
         })
     }
@@ -117,7 +122,8 @@ impl HostError {
 /// thread of its own. Where there is none (without `std`, in a browser), bound the check with
 /// [`check_host_within`]. Code of the host that blocks its thread is not bounded by either.
 ///
-/// [`check_spawn`] checks how the host spawns, and [`check_threads`] a host that is used on several threads.
+/// [`check_spawn`] checks how the host spawns, [`watch_shutdown`] what becomes of a spawned future when the
+/// runtime shuts down, and `check_threads` (feature `std`) a host that is used on several threads.
 ///
 /// ```
 /// use tidegate_core::runtime::check_host;
