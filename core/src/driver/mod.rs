@@ -12,11 +12,11 @@
 //! future owns is dropped before the machine gets the outcome, so a run that has ended holds nothing.
 //!
 //! No waker, no sink and no code of a workload runs under a lock. A panic in a [`Workload`] stops the run and
-//! is in its report: as a fatal error if it was in a task, as a failed hook or checkpoint otherwise. So is a panic
-//! in a [`TaskPolicy`](crate::task::TaskPolicy), as [`PolicyPanicked`](crate::pipeline::StopReason). With the
-//! feature `std` it is caught where it happened and the report has its message; without, it unwinds to the
-//! host, and the report says that the worker was lost. A waker that panics keeps no other task from being
-//! woken: see [`gate`](crate::gate).
+//! is in its report: as a fatal error if it was in a task, as a failed hook or checkpoint otherwise. So is a
+//! panic in a [`TaskPolicy`](crate::task::TaskPolicy), as [`PolicyPanicked`](crate::pipeline::StopReason).
+//! With the feature `std` it is caught where it happened and the report has its message; without, it unwinds
+//! to the host, and the report says that the worker was lost. A waker that panics keeps no other task from
+//! being woken: see [`gate`](crate::gate).
 
 mod checkpoint;
 mod hook;

@@ -67,8 +67,8 @@ pub enum StopReason {
         /// The cause: the message of the panic, or the host's words.
         cause: String,
     },
-    /// The [`TaskPolicy`](crate::task::TaskPolicy) panicked. Only with the feature `std`: without, the panic unwinds
-    /// to the host.
+    /// The [`TaskPolicy`](crate::task::TaskPolicy) panicked. Only with the feature `std`: without, the panic
+    /// unwinds to the host.
     PolicyPanicked {
         /// That it panicked, in which method, and the message of the panic.
         cause: String,

@@ -18,8 +18,8 @@
 //! | `host_on_threads` | plain threads | `Send` | `parking_lot` |
 //!
 //! The author of a host checks it in a test: [`check_host`] for the clock, the timer and the lock,
-//! [`check_spawn`] and [`watch_shutdown`] for the spawner, and `check_threads` (feature `std`) for a host that
-//! is used on several threads. The examples do so, too.
+//! [`check_spawn`] and [`watch_shutdown`] for the spawner, and `check_threads` (feature `std`) for a host
+//! that is used on several threads. The examples do so, too.
 
 mod check;
 

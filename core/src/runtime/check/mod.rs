@@ -1,12 +1,12 @@
 //! Checks that a host keeps the rules of [`runtime`](super), for a test of the host's author.
 //!
 //! A host is wrong in ways that show late: a timer that rounds down makes a driver spin, one that panics on a
-//! far instant does so when a provider first names one, a spawner that drops what it is given stops a run. Each
-//! check is an `async fn` that the author awaits on the host's own executor. It takes a few milliseconds of the
-//! host's time.
+//! far instant does so when a provider first names one, a spawner that drops what it is given stops a run.
+//! Each check is an `async fn` that the author awaits on the host's own executor. It takes a few milliseconds
+//! of the host's time.
 //!
-//! A sleep is polled again only after its own waker was woken, so that a lost wake-up shows. A limit bounds the
-//! wait for what never happens: see [`check_host`].
+//! A sleep is polled again only after its own waker was woken, so that a lost wake-up shows. A limit bounds
+//! the wait for what never happens: see [`check_host`].
 
 mod limit;
 mod shutdown;

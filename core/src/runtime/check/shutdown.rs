@@ -12,8 +12,8 @@ use crate::runtime::Spawn;
 
 /// Spawns a future that never ends, for a host whose runtime can shut down.
 ///
-/// A driver whose future is dropped reports it: a gate denies its waiters, and a run ends. One whose future is
-/// only never polled again waits for ever. So a runtime that shuts down drops what it was given to spawn:
+/// A driver whose future is dropped reports it: a gate denies its waiters, and a run ends. One whose future
+/// is only never polled again waits for ever. So a runtime that shuts down drops what it was given to spawn:
 /// [`ShutdownWatch::check`] says whether it did.
 ///
 /// ```

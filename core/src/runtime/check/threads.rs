@@ -16,12 +16,12 @@ use super::{Check, HostError, HostRule, panic_is_error};
 use crate::runtime::Host;
 use crate::time::{Duration, Instant};
 
-/// Checks a host that is used on several threads: a permit may be dropped, and a timer armed, on a thread that
-/// is not of the executor.
+/// Checks a host that is used on several threads: a permit may be dropped, and a timer armed, on a thread
+/// that is not of the executor.
 ///
 /// It checks that a task is polled that another thread woke, that the clock can be read and a sleep be made,
-/// polled and dropped there, that both threads read the same clock, and that the lock excludes between threads.
-/// Limits and panics are as with [`check_host`](super::check_host), which should pass first.
+/// polled and dropped there, that both threads read the same clock, and that the lock excludes between
+/// threads. Limits and panics are as with [`check_host`](super::check_host), which should pass first.
 pub async fn check_threads<H>(host: H) -> Result<(), HostError>
 where
     H: Host<Lock: Send + Sync + 'static, Sleep: Send + 'static> + Send + 'static,
