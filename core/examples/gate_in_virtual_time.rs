@@ -11,7 +11,7 @@ fn main() -> Result<(), tidegate_core::error::ConfigError> {
     let model = machine.register(Instant::ZERO, "provider", "model", "default", 1)?;
     let chat = machine.resource(model, Domain::Chat)?;
 
-    let executor = Executor::<parking_lot::RawMutex>::new();
+    let executor = Executor::new();
     let host = executor.host();
     let gate = Gate::new(host.clone(), machine);
     for caller in 1..=3 {

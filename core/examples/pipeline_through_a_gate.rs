@@ -24,7 +24,7 @@ use tidegate_core::sim::executor::{Executor, SimHost};
 use tidegate_core::task::TaskGroup;
 use tidegate_core::time::{Clock, Duration, Instant};
 
-type Host = SimHost<parking_lot::RawMutex>;
+type Host = SimHost;
 
 const CALL: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_secs(2);
@@ -77,7 +77,7 @@ impl Workload for Calls {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let runtime = Executor::<parking_lot::RawMutex>::new();
+    let runtime = Executor::new();
     let host = runtime.host();
     let gate = Gate::new(host.clone(), RequestAdmission::new(RequestConfig::default())?);
     let register = |name: &str| {
@@ -106,7 +106,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let work =
         Arc::new(Calls { host: host.clone(), gate: gate.clone(), resources, steady_until: Rc::clone(&steady_until) });
     let calls = [(names[0], resources[0]), (names[1], resources[1])];
-    let report = runtime.block_on(driver::run_through(host, pipeline, work, &gate, &calls))?;
+    let report = runtime.block_on(driver::run_through(pipeline, work, &gate, &calls))?;
     println!("{} rows in {}, the steady provider's part in {}", report.rows_out, report.ended, steady_until.get());
     assert_eq!(report.rows_out, 100);
     // 100 calls of 10 ms, two at a time: the other provider's pause cost it nothing.

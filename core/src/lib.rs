@@ -67,3 +67,6 @@ pub mod time;
 mod timer_queue;
 mod wake_list;
 pub mod yielding;
+
+/// The crate of the locks that a [`runtime::Host`] names, in the version that this crate uses.
+pub use lock_api;

@@ -169,7 +169,26 @@ impl fmt::Display for Duration {
 
 /// A source of monotonic time.
 ///
-/// Implementations MUST never go backwards within one process; the machines clamp a `now` that does and count it.
+/// Implementations MUST never go backwards within one process. The machines count a `now` that does (for
+/// instance in [`RequestAdmission::clock_regressions`](crate::request::RequestAdmission::clock_regressions)),
+/// and take the latest instant that they were given in its place.
+///
+/// # A clock that is set
+///
+/// So a clock that jumps ahead and comes back, as the time of day may, does harm for as long as the jump was.
+/// With a jump of a day:
+///
+/// - At the jump, all that was to happen within the day happens at once: waiters whose timeout is within it
+///   are rejected, pauses end, retries are due.
+/// - Once the clock is back, the machines stand at the next day until the clock gets there. What waits for an
+///   instant waits a day longer: the end of a pause that began after the jump, a rate, a timeout, a retry.
+/// - What waits for no instant goes on: a call for which there is room goes out at once, and a slot that is
+///   given back goes to the next waiter.
+///
+/// No lease is lost or doubled, and all of it ends by itself when the clock has caught up. A host reads a
+/// clock that nobody can set: [`std::time::Instant`](https://doc.rust-lang.org/std/time/struct.Instant.html),
+/// `CLOCK_MONOTONIC`, `performance.now()`, a counter of ticks. Where there is none, the host adds up the
+/// steps of the one it has, and leaves out those that are negative or too long to be true.
 pub trait Clock {
     /// The present instant.
     fn now(&self) -> Instant;

@@ -59,7 +59,32 @@ impl Host for TokioHost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::runtime::{check_host, check_spawn, check_threads};
     use tidegate_core::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_host_keeps_the_rules_in_virtual_time() {
+        let host = TokioHost::current().unwrap();
+        assert_eq!(check_host(host.clone()).await, Ok(()));
+        assert_eq!(check_spawn(host).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn the_host_keeps_the_rules_on_one_thread_and_beside_others() {
+        let host = TokioHost::current().unwrap();
+        assert_eq!(check_host(host.clone()).await, Ok(()));
+        assert_eq!(check_spawn(host.clone()).await, Ok(()));
+        assert_eq!(check_threads(host).await, Ok(()));
+    }
+
+    #[cfg(feature = "cli")]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_host_keeps_the_rules_on_several_threads() {
+        let host = TokioHost::current().unwrap();
+        assert_eq!(check_host(host.clone()).await, Ok(()));
+        assert_eq!(check_spawn(host.clone()).await, Ok(()));
+        assert_eq!(check_threads(host).await, Ok(()));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_sleep_ends_at_its_instant_in_virtual_time() {

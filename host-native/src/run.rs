@@ -103,7 +103,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let work = Arc::new(JobWork::new(job, callers, Arc::clone(&output)));
     let calls = if file.run.pressure_advisory { models.calls() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
-    let run = driver::run_through(host, pipeline, Arc::clone(&work), models.gate(), &calls).with_sinks(sinks);
+    let run = driver::run_through(pipeline, Arc::clone(&work), models.gate(), &calls).with_sinks(sinks);
     let watched = Watched { work: &work, columns: &columns, models: &models, output: &output };
     let mut timeline = Timeline::default();
     let ended = drive(run, &watched, &mut log, screen, &mut timeline).await?;

@@ -223,7 +223,7 @@ impl PipelineRunner {
         let work = Arc::new(Closures { work, save, gate: gate.clone() });
         let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
         Ok(match gate {
-            Some(gate) => driver::run_through(gate.core().host().clone(), pipeline, work, gate.core(), &calls),
+            Some(gate) => driver::run_through(pipeline, work, gate.core(), &calls),
             None => driver::run(TokioHost::current()?, pipeline, work),
         })
     }

@@ -12,10 +12,10 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::time::{Clock, Instant};
+use tidegate_local_lock::LocalLock;
 use wasm_bindgen::prelude::*;
 
 use crate::gate::news::Turns;
-use crate::lock::SingleThreadMutex;
 
 /// The longest delay `setTimeout` takes without wrapping to zero.
 const MAX_DELAY_MS: u64 = i32::MAX as u64;
@@ -61,7 +61,7 @@ impl<F: Future<Output = ()> + 'static> Spawn<F> for JsHost {
 }
 
 impl Host for JsHost {
-    type Lock = SingleThreadMutex;
+    type Lock = LocalLock;
 }
 
 /// Ends at or after its instant. Dropping it clears the timer.

@@ -5,7 +5,7 @@
 //!
 //! | feature | what is in it |
 //! | --- | --- |
-//! | `gate` | real calls on the event loop: [`gate`], over a clock, a timer and a spawner ([`host`]) and a mutex for one thread ([`lock`]) |
+//! | `gate` | real calls on the event loop: [`gate`], over a clock, a timer and a spawner ([`host`]) and the mutex of `tidegate-local-lock` |
 //! | `pipeline` | the same, and rows that are filled through it: [`pipeline`] |
 //! | `sim` | runs in virtual time: [`sim`] |
 //! | `replay` | what was decided elsewhere, told again: [`replay`] |
@@ -26,8 +26,6 @@ pub mod files;
 pub mod gate;
 #[cfg(feature = "gate")]
 pub mod host;
-#[cfg(feature = "gate")]
-pub mod lock;
 #[cfg(feature = "pipeline")]
 pub mod pipeline;
 #[cfg(feature = "playground")]

@@ -12,10 +12,11 @@
 //! future owns is dropped before the machine gets the outcome, so a run that has ended holds nothing.
 //!
 //! No waker, no sink and no code of a workload runs under a lock. A panic in a [`Workload`] stops the run and
-//! is in its report: as a fatal error if it was in a task, as a failed hook or checkpoint otherwise. With the
-//! feature `std` it is caught where it happened and the report has its message; without, it unwinds to the
-//! host, and the report says that the worker was lost. A waker that panics keeps no other task from being
-//! woken: see [`gate`](crate::gate).
+//! is in its report: as a fatal error if it was in a task, as a failed hook or checkpoint otherwise. So is a
+//! panic in a [`TaskPolicy`](crate::task::TaskPolicy), as [`PolicyPanicked`](crate::pipeline::StopReason).
+//! With the feature `std` it is caught where it happened and the report has its message; without, it unwinds
+//! to the host, and the report says that the worker was lost. A waker that panics keeps no other task from
+//! being woken: see [`gate`](crate::gate).
 
 mod checkpoint;
 mod hook;
@@ -119,9 +120,9 @@ where
 /// ([`AcquireOf::for_task`](crate::gate::AcquireOf::for_task)) gives back what it holds while it waits, and
 /// gets it back together with its permit: see [`yielding`](crate::yielding).
 ///
-/// Any number of runs may share one gate, and others may use it beside them. `host` is the gate's.
+/// Any number of runs may share one gate, and others may use it beside them. The run is on the gate's
+/// [host](Gate::host).
 pub fn run_through<H, W>(
-    host: H,
     pipeline: impl Into<Recorded<Pipeline>>,
     workload: Arc<W>,
     gate: &Gate<H>,
@@ -131,7 +132,7 @@ where
     H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
     W: Workload,
 {
-    let shared = Shared::through(host, pipeline.into(), gate, calls);
+    let shared = Shared::through(pipeline.into(), gate, calls);
     Run { alarm: Alarm::new(), workload, owner: Owner { shared }, sinks: None }
 }
 

@@ -64,13 +64,8 @@ impl<H: Host> Shared<H> {
 
     /// The same for tasks that call through a gate: `calls` names the task resources that stand for request
     /// resources.
-    pub(super) fn through(
-        host: H,
-        pipeline: Recorded<Pipeline>,
-        gate: &Gate<H>,
-        calls: &[(&str, ResourceId)],
-    ) -> Arc<Self> {
-        let run = Self::with(host, pipeline, Some(gate.clone()));
+    pub(super) fn through(pipeline: Recorded<Pipeline>, gate: &Gate<H>, calls: &[(&str, ResourceId)]) -> Arc<Self> {
+        let run = Self::with(gate.host().clone(), pipeline, Some(gate.clone()));
         let registration = gate.register_run(Arc::clone(&run.state) as _);
         run.state.lock().register(registration, calls);
         Arc::new(run)

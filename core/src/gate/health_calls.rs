@@ -21,7 +21,7 @@ use crate::runtime::Host;
 /// # use tidegate_core::runtime::Spawn;
 /// # use tidegate_core::sim::executor::Executor;
 /// use tidegate_core::request::Outcome;
-/// # let runtime = Executor::<parking_lot::RawMutex>::new();
+/// # let runtime = Executor::new();
 /// # let gate = Gate::new(runtime.host(), RequestAdmission::new(RequestConfig::default())?);
 /// # let check = gate.with(|machine, now| {
 /// #     machine

@@ -105,7 +105,7 @@ impl<H: Host> Gate<H> {
     /// # use tidegate_core::request::{Domain, Outcome, RequestAdmission, RequestConfig};
     /// # use tidegate_core::sim::executor::Executor;
     /// use tidegate_core::request::Request;
-    /// # let runtime = Executor::<parking_lot::RawMutex>::new();
+    /// # let runtime = Executor::new();
     /// # let gate = Gate::new(runtime.host(), RequestAdmission::new(RequestConfig::default())?);
     /// # let chat = gate.with(|machine, now| {
     /// #     machine.register(now, "provider", "model", "default", 4).and_then(|model| machine.resource(model, Domain::Chat))
@@ -162,7 +162,7 @@ impl<H: Host> Gate<H> {
     /// # use tidegate_core::request::{Domain, RequestAdmission, RequestConfig};
     /// # use tidegate_core::sim::executor::Executor;
     /// use tidegate_core::request::{Outcome, Request};
-    /// # let runtime = Executor::<parking_lot::RawMutex>::new();
+    /// # let runtime = Executor::new();
     /// # let gate = Gate::new(runtime.host(), RequestAdmission::new(RequestConfig::default())?);
     /// # let chat = gate.with(|machine, now| {
     /// #     machine.register(now, "provider", "model", "default", 4).and_then(|model| machine.resource(model, Domain::Chat))
@@ -239,7 +239,7 @@ impl<H: Host> Gate<H> {
         self.shared.read(|state| state.machine.snapshot(now, resource))
     }
 
-    /// Returns the host that the gate runs on. A run that calls through the gate needs the same.
+    /// Returns the host that the gate runs on. A run that calls through the gate uses the same.
     #[must_use]
     pub fn host(&self) -> &H {
         &self.shared.host

@@ -111,7 +111,7 @@ impl<G: GateRef> PermitOf<G> {
     /// # use tidegate_core::request::{Domain, HealthConfig, RequestAdmission, RequestConfig};
     /// # use tidegate_core::sim::executor::Executor;
     /// use tidegate_core::request::{AfterCall, Outcome, Request};
-    /// # let runtime = Executor::<parking_lot::RawMutex>::new();
+    /// # let runtime = Executor::new();
     /// # let config = RequestConfig { health: Some(HealthConfig::default()), ..RequestConfig::default() };
     /// # let gate = Gate::new(runtime.host(), RequestAdmission::new(config)?);
     /// # let chat = gate.with(|machine, now| {

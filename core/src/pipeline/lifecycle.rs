@@ -146,7 +146,7 @@ impl Lifecycle {
 
 fn severity(reason: &StopReason) -> u8 {
     match reason {
-        StopReason::Fatal { .. } => 4,
+        StopReason::Fatal { .. } | StopReason::PolicyPanicked { .. } => 4,
         StopReason::CheckpointFailed { .. } | StopReason::HookFailed { .. } => 3,
         StopReason::Drained => 1,
         StopReason::WoundDown => 0,

@@ -67,6 +67,12 @@ pub enum StopReason {
         /// The cause: the message of the panic, or the host's words.
         cause: String,
     },
+    /// The [`TaskPolicy`](crate::task::TaskPolicy) panicked. Only with the feature `std`: without, the panic
+    /// unwinds to the host.
+    PolicyPanicked {
+        /// That it panicked, in which method, and the message of the panic.
+        cause: String,
+    },
     /// An internal error: work was left, and nothing was going on that could have moved it.
     Stuck {
         /// What was left, and what held it.
@@ -90,6 +96,7 @@ impl fmt::Display for StopReason {
             Self::Fatal { column, row_group, cause } => {
                 write!(f, "fatal error in column number {} of row group {row_group}: {cause}", column.index())
             }
+            Self::PolicyPanicked { cause } => f.write_str(cause),
             Self::Stuck { why } => write!(f, "internal error, stuck: {why}"),
         }
     }

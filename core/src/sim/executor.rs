@@ -9,7 +9,7 @@
 //! use tidegate_core::sim::executor::Executor;
 //! use tidegate_core::time::{Clock, Duration, Instant};
 //!
-//! let executor = Executor::<parking_lot::RawMutex>::new();
+//! let executor = Executor::new();
 //! let host = executor.host();
 //! let an_hour = Instant::ZERO + Duration::from_secs(3_600);
 //! let sleep = host.sleep_until(an_hour);
@@ -18,8 +18,8 @@
 //! ```
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::OccupiedEntry;
-use alloc::collections::{BTreeMap, VecDeque};
 use alloc::rc::Rc;
 use alloc::sync::Arc;
 use alloc::task::Wake;
@@ -31,26 +31,21 @@ use core::pin::Pin;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Context, Poll, Waker};
 
-use lock_api::{Mutex, RawMutex};
+use crossbeam_queue::SegQueue;
+use tidegate_local_lock::LocalLock;
 
 use crate::id::{SlotKey, Slots};
 use crate::runtime::{Host, Spawn, Timer};
 use crate::time::{Clock, Instant};
 
-/// A lock that wakers may use, which the standard library requires to be `Send` and `Sync` even where there is one
-/// thread. Implemented for every lock that fits; `L` is also the lock of the host.
-pub trait SharedLock: RawMutex + Send + Sync + 'static {}
-
-impl<L: RawMutex + Send + Sync + 'static> SharedLock for L {}
-
 /// Owns the tasks and the clock. Dropping it drops its tasks, as a runtime does that shuts down.
-pub struct Executor<L: SharedLock> {
-    core: Rc<Core<L>>,
+pub struct Executor {
+    core: Rc<Core>,
 }
 
 /// The executor as its tasks see it: a clock, a timer, a spawner. Clones are the same host.
-pub struct SimHost<L: SharedLock> {
-    core: Rc<Core<L>>,
+pub struct SimHost {
+    core: Rc<Core>,
 }
 
 /// Nothing is ready and nobody sleeps: the awaited future can never end.
@@ -63,21 +58,19 @@ pub struct Stalled {
     pub tasks: usize,
 }
 
-struct Core<L: SharedLock> {
+struct Core {
     now: Cell<Instant>,
-    tasks: RefCell<Slots<Option<Task<L>>>>,
-    ready: Arc<ReadyQueue<L>>,
+    tasks: RefCell<Slots<Option<Task>>>,
+    /// Tasks to poll, oldest wake first. A task is in it at most once. Wakers push to it from any thread.
+    ready: Arc<SegQueue<Runnable>>,
     timers: RefCell<Timers>,
     closed: Cell<bool>,
 }
 
-struct Task<L: SharedLock> {
+struct Task {
     future: Pin<Box<dyn Future<Output = ()>>>,
-    waker: Arc<TaskWaker<L>>,
+    waker: Arc<TaskWaker>,
 }
-
-/// Tasks to poll, oldest wake first. A task is in it at most once.
-struct ReadyQueue<L: SharedLock>(Mutex<L, VecDeque<Runnable>>);
 
 /// What is polled.
 #[derive(Clone, Copy)]
@@ -87,10 +80,10 @@ enum Runnable {
     Awaited,
 }
 
-struct TaskWaker<L: SharedLock> {
+struct TaskWaker {
     wakes: Runnable,
     queued: AtomicBool,
-    ready: Arc<ReadyQueue<L>>,
+    ready: Arc<SegQueue<Runnable>>,
 }
 
 /// Sleeps by their end, and in the order of their first poll where that is equal.
@@ -100,7 +93,7 @@ struct Timers {
     next_sequence: u64,
 }
 
-impl<L: SharedLock> Executor<L> {
+impl Executor {
     /// An executor whose clock stands at [`Instant::ZERO`].
     #[must_use]
     pub fn new() -> Self {
@@ -108,7 +101,7 @@ impl<L: SharedLock> Executor<L> {
             core: Rc::new(Core {
                 now: Cell::new(Instant::ZERO),
                 tasks: RefCell::new(Slots::default()),
-                ready: Arc::new(ReadyQueue(Mutex::new(VecDeque::new()))),
+                ready: Arc::default(),
                 timers: RefCell::new(Timers::default()),
                 closed: Cell::new(false),
             }),
@@ -117,7 +110,7 @@ impl<L: SharedLock> Executor<L> {
 
     /// The host to hand to a gate or a run.
     #[must_use]
-    pub fn host(&self) -> SimHost<L> {
+    pub fn host(&self) -> SimHost {
         SimHost { core: Rc::clone(&self.core) }
     }
 
@@ -183,13 +176,13 @@ impl<L: SharedLock> Executor<L> {
     }
 }
 
-impl<L: SharedLock> Default for Executor<L> {
+impl Default for Executor {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<L: SharedLock> Drop for Executor<L> {
+impl Drop for Executor {
     fn drop(&mut self) {
         // Tasks hold the host, which holds the tasks. A task that is dropped may spawn another: refused from here on.
         self.core.closed.set(true);
@@ -201,7 +194,7 @@ impl<L: SharedLock> Drop for Executor<L> {
     }
 }
 
-impl<L: SharedLock> Core<L> {
+impl Core {
     fn poll_task(&self, key: SlotKey) {
         // Out of its slot while it runs: it may spawn. A panic drops it, as runtimes do.
         let taken = self.tasks.borrow_mut().get_mut(key).and_then(Option::take);
@@ -228,13 +221,13 @@ impl<L: SharedLock> Core<L> {
 }
 
 /// The slot of a task that is being polled. Gives the slot up unless the task comes back.
-struct Vacant<'a, L: SharedLock> {
-    core: &'a Core<L>,
+struct Vacant<'a> {
+    core: &'a Core,
     key: Option<SlotKey>,
 }
 
-impl<L: SharedLock> Vacant<'_, L> {
-    fn keep(mut self, task: Task<L>) {
+impl Vacant<'_> {
+    fn keep(mut self, task: Task) {
         let Some(key) = self.key.take() else { return };
         // The slot is there: only this guard gives it up while the task is out. (A closing executor drops the task.)
         if let Some(slot) = self.core.tasks.borrow_mut().get_mut(key) {
@@ -243,7 +236,7 @@ impl<L: SharedLock> Vacant<'_, L> {
     }
 }
 
-impl<L: SharedLock> Drop for Vacant<'_, L> {
+impl Drop for Vacant<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             self.core.tasks.borrow_mut().remove(key);
@@ -251,26 +244,20 @@ impl<L: SharedLock> Drop for Vacant<'_, L> {
     }
 }
 
-impl<L: SharedLock> ReadyQueue<L> {
-    fn pop(&self) -> Option<Runnable> {
-        self.0.lock().pop_front()
-    }
-}
-
-impl<L: SharedLock> TaskWaker<L> {
-    fn new(wakes: Runnable, ready: Arc<ReadyQueue<L>>) -> Arc<Self> {
+impl TaskWaker {
+    fn new(wakes: Runnable, ready: Arc<SegQueue<Runnable>>) -> Arc<Self> {
         Arc::new(Self { wakes, queued: AtomicBool::new(false), ready })
     }
 }
 
-impl<L: SharedLock> Wake for TaskWaker<L> {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.queued.swap(true, Ordering::AcqRel) {
-            self.ready.0.lock().push_back(self.wakes);
+            self.ready.push(self.wakes);
         }
     }
 }
@@ -285,27 +272,27 @@ impl Timers {
     }
 }
 
-impl<L: SharedLock> Clone for SimHost<L> {
+impl Clone for SimHost {
     fn clone(&self) -> Self {
         Self { core: Rc::clone(&self.core) }
     }
 }
 
-impl<L: SharedLock> Clock for SimHost<L> {
+impl Clock for SimHost {
     fn now(&self) -> Instant {
         self.core.now.get()
     }
 }
 
-impl<L: SharedLock> Timer for SimHost<L> {
-    type Sleep = Sleep<L>;
+impl Timer for SimHost {
+    type Sleep = Sleep;
 
-    fn sleep_until(&self, at: Instant) -> Sleep<L> {
+    fn sleep_until(&self, at: Instant) -> Sleep {
         Sleep { host: self.clone(), at, sequence: None }
     }
 }
 
-impl<L: SharedLock, F: Future<Output = ()> + 'static> Spawn<F> for SimHost<L> {
+impl<F: Future<Output = ()> + 'static> Spawn<F> for SimHost {
     fn spawn(&self, future: F) {
         if self.core.closed.get() {
             return;
@@ -320,19 +307,19 @@ impl<L: SharedLock, F: Future<Output = ()> + 'static> Spawn<F> for SimHost<L> {
     }
 }
 
-impl<L: SharedLock> Host for SimHost<L> {
-    type Lock = L;
+impl Host for SimHost {
+    type Lock = LocalLock;
 }
 
 /// Ends when the clock reaches its instant. Its timer counts as armed from the first poll to the end or the drop.
 #[must_use = "a sleep does nothing until it is polled"]
-pub struct Sleep<L: SharedLock> {
-    host: SimHost<L>,
+pub struct Sleep {
+    host: SimHost,
     at: Instant,
     sequence: Option<u64>,
 }
 
-impl<L: SharedLock> Future for Sleep<L> {
+impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -351,7 +338,7 @@ impl<L: SharedLock> Future for Sleep<L> {
     }
 }
 
-impl<L: SharedLock> Drop for Sleep<L> {
+impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(sequence) = self.sequence {
             let waker = self.host.core.timers.borrow_mut().armed.remove(&(self.at, sequence));
@@ -360,7 +347,7 @@ impl<L: SharedLock> Drop for Sleep<L> {
     }
 }
 
-impl<L: SharedLock> fmt::Debug for Executor<L> {
+impl fmt::Debug for Executor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Executor")
             .field("now", &self.core.now.get())
@@ -370,13 +357,13 @@ impl<L: SharedLock> fmt::Debug for Executor<L> {
     }
 }
 
-impl<L: SharedLock> fmt::Debug for SimHost<L> {
+impl fmt::Debug for SimHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SimHost").field("now", &self.core.now.get()).finish_non_exhaustive()
     }
 }
 
-impl<L: SharedLock> fmt::Debug for Sleep<L> {
+impl fmt::Debug for Sleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sleep").field("until", &self.at).finish_non_exhaustive()
     }

@@ -103,6 +103,11 @@ impl<P: TaskPolicy> Dispatcher<P> {
         })
     }
 
+    /// The policy, to read.
+    pub(crate) fn policy(&self) -> &P {
+        &self.policy
+    }
+
     /// The group of this kind and identity; a known one takes the weight and limit given here. O(1).
     pub fn group(&mut self, spec: &TaskGroup) -> Result<TaskGroupId, ConfigError> {
         require(spec.admitted_limit != Some(0), "admitted_limit", 0, "at least 1")?;

@@ -6,6 +6,7 @@
 // A run takes its workload in an `Arc`; on these hosts there is one thread.
 #![allow(clippy::arc_with_non_send_sync)]
 
+mod clock;
 mod driver;
 mod executor;
 mod fallback;

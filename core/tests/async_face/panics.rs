@@ -15,10 +15,11 @@ use tidegate_core::pipeline::{
 use tidegate_core::request::Request;
 use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::sim::executor::Sleep;
+use tidegate_core::task::{Allowed, PolicyView, Refusal, ResourceId, TaskPolicy};
 use tidegate_core::time::{Clock, Instant};
 
 use crate::driver::{Boxed, Ended, Instantly, Work, at_rest, chain, poll_once, sleeper};
-use crate::support::{OnceAtATime, Runtime, TestHost, at, gate_of, held, ms};
+use crate::support::{Runtime, TestHost, at, gate_of, held, ms};
 
 /// A panic that the tests' output does not show.
 fn panic_quietly(message: &'static str) -> ! {
@@ -91,6 +92,65 @@ fn a_panic_before_the_first_await_is_reported_too() {
     assert_eq!(fatal(&runtime.block_on(run).unwrap()), ("a", 0, "a task panicked: no prompt"));
     runtime.run_ready();
     at_rest(&runtime, &work, &handle);
+}
+
+/// A task policy that panics when it is asked for the task after so many, or when a lease comes back.
+#[derive(Debug)]
+struct BrokenPolicy {
+    allows: u32,
+    breaks_on_release: bool,
+}
+
+impl TaskPolicy for BrokenPolicy {
+    fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+        if view.running() >= self.allows {
+            panic_quietly("no share for this group");
+        }
+        Ok(Allowed::freely())
+    }
+
+    fn repaid(&self, _resource: ResourceId, _amount: u32) -> u32 {
+        if self.breaks_on_release {
+            panic_quietly("no debt of this group");
+        }
+        0
+    }
+}
+
+/// Runs ten rows of 1 ms under a policy that breaks.
+fn under_broken_policy(policy: BrokenPolicy) -> RunReport {
+    let runtime = Runtime::new();
+    let plan = PlanBuilder::new().column(Column::new("a", Strategy::Cell)).build().unwrap();
+    let config = PipelineConfig { rows: 10, submission_limit: 4, ..PipelineConfig::default() };
+    let pipeline = Pipeline::with_policy(plan, config, Box::new(policy)).unwrap();
+    let work = Arc::new(sleeper(&runtime.host(), 1));
+    let run = driver::run(runtime.host(), pipeline, Arc::clone(&work));
+    let handle = run.handle();
+    let report = runtime.block_on(run).unwrap();
+    runtime.run_ready();
+    at_rest(&runtime, &work, &handle);
+    report
+}
+
+#[test]
+fn a_panic_in_a_task_policy_stops_the_run_and_is_reported_as_one_with_its_message() {
+    let report = under_broken_policy(BrokenPolicy { allows: 2, breaks_on_release: false });
+    let cause = "the task policy panicked in `evaluate`: no share for this group".to_string();
+    assert_eq!(report.stop.to_string(), cause);
+    assert_eq!(report.stop, StopReason::PolicyPanicked { cause });
+    assert_eq!((report.ended, report.rows_out), (at(0), 0));
+    assert_eq!((report.columns[0].tasks.spawned, report.columns[0].tasks.cancelled), (2, 2));
+}
+
+#[test]
+fn a_policy_that_panics_at_the_first_question_or_at_a_release_is_reported_too() {
+    let report = under_broken_policy(BrokenPolicy { allows: 0, breaks_on_release: false });
+    let cause = "the task policy panicked in `evaluate`: no share for this group".to_string();
+    assert_eq!(report.stop, StopReason::PolicyPanicked { cause });
+
+    let report = under_broken_policy(BrokenPolicy { allows: 100, breaks_on_release: true });
+    let cause = "the task policy panicked in `repaid`: no debt of this group".to_string();
+    assert_eq!((report.stop, report.ended), (StopReason::PolicyPanicked { cause }, at(1)));
 }
 
 /// Panics when it is dropped, but for while another panic is under way.
@@ -282,7 +342,7 @@ impl Clock for PanickingHost {
 }
 
 impl Timer for PanickingHost {
-    type Sleep = Sleep<OnceAtATime>;
+    type Sleep = Sleep;
 
     fn sleep_until(&self, at: Instant) -> Self::Sleep {
         self.inner.sleep_until(at)
@@ -298,7 +358,7 @@ impl<F: Future<Output = ()> + 'static> Spawn<F> for PanickingHost {
 }
 
 impl Host for PanickingHost {
-    type Lock = OnceAtATime;
+    type Lock = <TestHost as Host>::Lock;
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn ride(sinks: impl FnOnce(&PlanBuilder, &PipelineConfig) -> Sinks) -> RunReport
             }
         }))
     };
-    let run: Run<TestHost, Work> = driver::run_through(host, pipeline, work, &gate, &[]).with_sinks(sinks);
+    let run: Run<TestHost, Work> = driver::run_through(pipeline, work, &gate, &[]).with_sinks(sinks);
     runtime.block_on(run).unwrap()
 }
 

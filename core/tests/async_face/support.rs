@@ -42,8 +42,8 @@ unsafe impl RawMutex for OnceAtATime {
     }
 }
 
-pub(crate) type Runtime = Executor<OnceAtATime>;
-pub(crate) type TestHost = SimHost<OnceAtATime>;
+pub(crate) type Runtime = Executor;
+pub(crate) type TestHost = SimHost;
 
 pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -142,7 +142,7 @@ impl Clock for CarelessHost {
 }
 
 impl Timer for CarelessHost {
-    type Sleep = Sleep<OnceAtATime>;
+    type Sleep = Sleep;
 
     fn sleep_until(&self, at: Instant) -> Self::Sleep {
         self.inner.sleep_until(at)
@@ -162,7 +162,7 @@ impl<F: Future<Output = ()> + 'static> Spawn<F> for CarelessHost {
 }
 
 impl Host for CarelessHost {
-    type Lock = OnceAtATime;
+    type Lock = <TestHost as Host>::Lock;
 }
 
 /// How the last call of `resource` ended.

@@ -79,7 +79,7 @@ fn beside_a_pause(is_on: bool) -> Instant {
     let pipeline = side_by_side(&models, 60, config);
     let names = names(&models);
     let calls = if is_on { calls(&names, &resources) } else { Vec::new() };
-    let run = driver::run_through(host, pipeline, Arc::new(work), &gate, &calls);
+    let run = driver::run_through(pipeline, Arc::new(work), &gate, &calls);
     let report = runtime.block_on(run).expect("nothing waits for ever");
     assert_eq!((report.rows_out, held(&gate)), (60, (0, 0)));
     last.get()
@@ -122,7 +122,7 @@ fn a_run_that_is_drained_ends_with_the_last_call_that_is_out_whatever_pause_its_
         let config = PipelineConfig { yield_while_waiting, ..PipelineConfig::default() };
         let names = names(&models);
         let pipeline = side_by_side(&models, 20, config);
-        let run = driver::run_through(host.clone(), pipeline, Arc::new(work), &gate, &calls(&names, &resources));
+        let run = driver::run_through(pipeline, Arc::new(work), &gate, &calls(&names, &resources));
         let handle = run.handle();
         let ended = Rc::new(Cell::new(None));
         let told = Rc::clone(&ended);
@@ -160,7 +160,7 @@ fn a_run_that_is_drained_takes_no_call_from_another_run_of_the_same_gate() {
     let handles = ["drained", "other"].map(|name| {
         let pipeline = side_by_side(&models, 5, PipelineConfig::default());
         let calls = calls(&names, &resources);
-        let run = driver::run_through(host.clone(), pipeline, Arc::clone(&work), &gate, &calls);
+        let run = driver::run_through(pipeline, Arc::clone(&work), &gate, &calls);
         let (handle, ends) = (run.handle(), Rc::clone(&ends));
         host.spawn(async move {
             let report = run.await;
@@ -228,7 +228,7 @@ fn random_play(rng: &mut Rng) -> Play {
     let runs = (0..=rng.below(2)).map(|_| {
         let config = PipelineConfig { submission_limit: 1 + draw(rng, 6), ..PipelineConfig::default() };
         let pipeline = side_by_side(&models, rng.below(12), config);
-        driver::run_through(host.clone(), pipeline, Arc::clone(&work), &gate, &calls(&names, &resources))
+        driver::run_through(pipeline, Arc::clone(&work), &gate, &calls(&names, &resources))
     });
     let runs = runs.collect();
     Play { runtime, gate, work, runs }

@@ -21,7 +21,7 @@ use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::time::{Clock, Instant};
 
 use crate::driver::{Work, chain};
-use crate::support::{OnceAtATime, Runtime, StillHost, Wakes, at, gate_of, held, ms, poll};
+use crate::support::{Runtime, StillHost, TestHost, Wakes, at, gate_of, held, ms, poll};
 
 /// Panics when it is woken, and counts how often.
 #[derive(Default)]
@@ -229,7 +229,7 @@ impl<F: Future<Output = ()> + 'static> Spawn<F> for HandHost {
 }
 
 impl Host for HandHost {
-    type Lock = OnceAtATime;
+    type Lock = <TestHost as Host>::Lock;
 }
 
 /// A gate with one slot, which is taken, and a waiter whose deadline has passed unnoticed. The next command

@@ -152,7 +152,7 @@ pub(super) fn stop_words(reason: &StopReason) -> Option<String> {
         StopReason::CheckpointFailed { why, .. } | StopReason::HookFailed { why, .. } | StopReason::Stuck { why } => {
             Some(why.clone())
         }
-        StopReason::Fatal { cause, .. } => Some(cause.clone()),
+        StopReason::Fatal { cause, .. } | StopReason::PolicyPanicked { cause } => Some(cause.clone()),
         _ => None,
     }
 }

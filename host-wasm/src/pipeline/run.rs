@@ -60,7 +60,7 @@ impl PipelineRun {
         let run = match gate {
             Some(gate) => {
                 let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
-                driver::run_through(JsHost, pipeline, workload, gate, &calls)
+                driver::run_through(pipeline, workload, gate, &calls)
             }
             None => driver::run(JsHost, pipeline, workload),
         };

@@ -6,10 +6,16 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use tidegate_core::runtime::{Spawn, Timer};
+use tidegate_core::runtime::{Spawn, Timer, check_host, check_spawn};
 use tidegate_core::time::{Clock, Duration, Instant};
 use tidegate_wasm::host::{JsHost, Sleep};
 use wasm_bindgen_test::wasm_bindgen_test;
+
+#[wasm_bindgen_test]
+async fn the_host_keeps_the_rules() {
+    assert_eq!(check_host(JsHost).await, Ok(()));
+    assert_eq!(check_spawn(JsHost).await, Ok(()));
+}
 
 #[wasm_bindgen_test]
 fn the_clock_never_goes_backwards() {

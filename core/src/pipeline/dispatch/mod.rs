@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | `queue` | the fair queue and the resources of the task stage, by column |
 //! | `workers` | the workers with their leases, and which of them have yielded |
+//! | `policy` | the task policy, whose panics end the run |
 //! | `turns` | whose turn it is in a column that keeps an order |
 
+mod policy;
 mod queue;
 mod turns;
 mod workers;

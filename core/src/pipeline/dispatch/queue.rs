@@ -1,8 +1,10 @@
 //! The fair queue of ready tasks and the resources of the task stage, by column.
 
 use alloc::collections::BTreeSet;
+use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::policy::GuardedPolicy;
 use crate::error::ConfigError;
 use crate::lease::ReleaseAnswer;
 use crate::pipeline::config::{PipelineConfig, PipelineError};
@@ -17,7 +19,7 @@ use crate::task::{
 /// Queues tasks by column, and starts them under the task policy.
 #[derive(Debug)]
 pub(crate) struct TaskQueue {
-    dispatcher: Dispatcher<BoxedPolicy>,
+    dispatcher: Dispatcher<GuardedPolicy>,
     /// By column.
     routes: Vec<Route>,
     worker_cap: u32,
@@ -44,7 +46,7 @@ impl TaskQueue {
     pub(crate) fn new(plan: &Plan, config: &PipelineConfig, policy: BoxedPolicy) -> Result<Self, PipelineError> {
         let (submission_limit, resources) = (config.submission_limit, config.resources.clone());
         let task_config = TaskConfig { submission_limit, resources, ..TaskConfig::default() };
-        let mut dispatcher = Dispatcher::with_policy(task_config, policy)?;
+        let mut dispatcher = Dispatcher::with_policy(task_config, GuardedPolicy::new(policy))?;
         let mut distinct: Vec<TaskGroupId> = Vec::new();
         let mut routes = Vec::with_capacity(plan.columns().len());
         for column in plan.columns() {
@@ -72,7 +74,7 @@ impl TaskQueue {
     }
 
     /// The dispatcher, to read.
-    pub(crate) fn tasks(&self) -> &Dispatcher<BoxedPolicy> {
+    pub(crate) fn tasks(&self) -> &Dispatcher<GuardedPolicy> {
         &self.dispatcher
     }
 
@@ -161,7 +163,12 @@ impl TaskQueue {
     }
 
     pub(crate) fn set_policy(&mut self, policy: BoxedPolicy) -> Result<(), ConfigError> {
-        self.dispatcher.set_policy(policy)
+        self.dispatcher.set_policy(GuardedPolicy::new(policy))
+    }
+
+    /// Returns the cause of the stop if the policy has panicked since the last call.
+    pub(crate) fn take_policy_panic(&self) -> Option<String> {
+        self.dispatcher.policy().take_panic()
     }
 
     /// Gives the fairness group of a column another weight.
@@ -196,7 +203,7 @@ impl TaskQueue {
 
 /// The resources, other than `submission`, that tasks of models hold: ascending, by place among the
 /// dispatcher's.
-fn model_resources(plan: &Plan, dispatcher: &Dispatcher<BoxedPolicy>) -> Vec<usize> {
+fn model_resources(plan: &Plan, dispatcher: &Dispatcher<GuardedPolicy>) -> Vec<usize> {
     let names: Vec<&str> = dispatcher.usage().map(|(name, ..)| name).collect();
     let mut resources = BTreeSet::new();
     for column in plan.columns().iter().filter(|column| column.group.kind != GroupKind::Local) {

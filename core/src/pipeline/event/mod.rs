@@ -86,6 +86,8 @@ pub enum StopKind {
     ProviderUnavailable,
     /// [`StopReason::Drained`]
     Drained,
+    /// [`StopReason::PolicyPanicked`]
+    PolicyPanicked,
 }
 
 impl From<&StopReason> for StopKind {
@@ -100,6 +102,7 @@ impl From<&StopReason> for StopKind {
             StopReason::CheckpointFailed { .. } => Self::CheckpointFailed,
             StopReason::HookFailed { .. } => Self::HookFailed,
             StopReason::Fatal { .. } => Self::Fatal,
+            StopReason::PolicyPanicked { .. } => Self::PolicyPanicked,
             StopReason::Stuck { .. } => Self::Stuck,
         }
     }

@@ -2,8 +2,10 @@
 
 use super::Pipeline;
 use crate::pipeline::event::SchedulerFact;
+use crate::pipeline::lifecycle::StopMode;
 use crate::pipeline::outcome::{Effect, Task};
 use crate::pipeline::plan::key::TaskKey;
+use crate::pipeline::report::StopReason;
 use crate::pipeline::row_group::{Sample, StartedTask};
 use crate::task::Dispatched;
 use crate::time::Instant;
@@ -30,6 +32,9 @@ impl Pipeline {
             }
             let Self { retries, row_groups, plan, .. } = self;
             retries.trim(|task| row_groups.is_delayed(plan, task));
+        }
+        if let Some(cause) = self.tasks.take_policy_panic() {
+            self.stop(StopReason::PolicyPanicked { cause }, StopMode::Abort);
         }
         self.conclude(now);
     }

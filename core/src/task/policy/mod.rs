@@ -20,6 +20,11 @@ use super::shares::{ShareRounding, share};
 use crate::error::ConfigError;
 
 /// Decides whether a group may start one more worker.
+///
+/// A policy that panics while it decides for a pipeline stops the run: the report's reason is
+/// [`PolicyPanicked`](crate::pipeline::StopReason::PolicyPanicked), with the message of the panic. Without
+/// the feature `std`, and in a [`Dispatcher`](super::Dispatcher) of one's own, the panic unwinds to the
+/// caller.
 pub trait TaskPolicy {
     /// Whether the candidate may start, and what it borrows; or why not, and until when. MUST depend on `view` and on
     /// settings alone.

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::RawMutex;
 use tidegate_core::driver;
 use tidegate_core::gate::Gate;
 use tidegate_core::pipeline::{RetryKind, TaskOutcome};
@@ -67,7 +66,7 @@ fn no_blocking_acquire_inside_an_event_loop() {
 /// A dropped call was a provider failure in one place, cancelled in another and unexpected in a third.
 #[test]
 fn an_interruption_is_local_cancelled_on_every_path() {
-    type Interrupted = fn(&Runtime, &Gate<SimHost<RawMutex>>, ResourceId);
+    type Interrupted = fn(&Runtime, &Gate<SimHost>, ResourceId);
     let paths: [(&str, Interrupted); 6] = [
         ("a permit that is dropped", |_, gate, resource| drop(gate.try_acquire(Request::new(resource)))),
         ("a call that is dropped half-way", |_, gate, resource| {
@@ -143,7 +142,7 @@ fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
 }
 
 /// Tasks that take a permit and never end by themselves.
-fn calling(gate: &Gate<SimHost<RawMutex>>, resource: ResourceId) -> Tasks {
+fn calling(gate: &Gate<SimHost>, resource: ResourceId) -> Tasks {
     let gate = gate.clone();
     Tasks::new(move |_| {
         let gate = gate.clone();

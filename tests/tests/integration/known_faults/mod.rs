@@ -15,7 +15,6 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 
-use parking_lot::RawMutex;
 use tidegate_core::gate::{Gate, GateTimer};
 use tidegate_core::request::{
     Acquire, AimdConfig, Domain, Request, RequestAdmission, RequestConfig, RequestLease, ResourceId,
@@ -24,7 +23,7 @@ use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::sim::executor::{Executor, SimHost, Sleep};
 use tidegate_core::time::{Clock, Duration, Instant};
 
-type Runtime = Executor<RawMutex>;
+type Runtime = Executor;
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -70,7 +69,7 @@ struct Work {
 /// A host in virtual time that counts what it is asked for, and drops one of the futures it is given to spawn.
 #[derive(Clone)]
 struct WatchedHost {
-    inner: SimHost<RawMutex>,
+    inner: SimHost,
     work: Rc<Cell<Work>>,
     spawned: Rc<Cell<usize>>,
     /// Which of them it drops at once, counted from 0.
@@ -111,7 +110,7 @@ impl Clock for WatchedHost {
 }
 
 impl Timer for WatchedHost {
-    type Sleep = Sleep<RawMutex>;
+    type Sleep = Sleep;
 
     fn sleep_until(&self, at: Instant) -> Self::Sleep {
         self.count(|work| work.timers += 1);
@@ -131,5 +130,5 @@ impl<F: Future<Output = ()> + 'static> Spawn<F> for WatchedHost {
 }
 
 impl Host for WatchedHost {
-    type Lock = RawMutex;
+    type Lock = <SimHost as Host>::Lock;
 }

@@ -1,0 +1,106 @@
+//! A host on smol: its timers, its global executor, and the mutex of `parking_lot`.
+
+mod shared;
+
+use std::error::Error;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tidegate_core::driver;
+use tidegate_core::gate::Gate;
+use tidegate_core::pipeline::{FailureKind, RunReport, Task, TaskOutcome};
+use tidegate_core::request::{Outcome, Request};
+use tidegate_core::runtime::{Host, Spawn, Timer};
+use tidegate_core::time::{Clock, Duration, Instant};
+
+use shared::Tasks;
+
+#[derive(Clone)]
+struct SmolHost(std::time::Instant);
+
+impl Clock for SmolHost {
+    fn now(&self) -> Instant {
+        Instant::ZERO + self.0.elapsed().into()
+    }
+}
+
+impl Timer for SmolHost {
+    type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    fn sleep_until(&self, at: Instant) -> Self::Sleep {
+        let timer = smol::Timer::at(self.0 + (at - Instant::ZERO).into());
+        Box::pin(async {
+            timer.await;
+        })
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Spawn<F> for SmolHost {
+    fn spawn(&self, future: F) {
+        // A task of smol that is dropped is cancelled.
+        smol::spawn(future).detach();
+    }
+}
+
+impl Host for SmolHost {
+    type Lock = parking_lot::RawMutex;
+}
+
+/// Stands for a call to a provider, which takes a millisecond.
+async fn ask(host: SmolHost, question: u32) -> Result<u32, Outcome> {
+    host.sleep_until(host.now() + Duration::from_millis(1)).await;
+    Ok(question * 2)
+}
+
+/// Makes one call through a gate, and then a pipeline of 20.
+async fn run(host: SmolHost) -> Result<RunReport, Box<dyn Error>> {
+    let (machine, chat) = shared::admission()?;
+    let gate = Gate::new(host.clone(), machine);
+    let answer = gate.run(Request::new(chat), ask(host.clone(), 21)).await?;
+    println!("the answer is {answer:?}");
+
+    let of_tasks = gate.clone();
+    let tasks = Tasks(move |task: Task| {
+        let (gate, host) = (of_tasks.clone(), host.clone());
+        async move {
+            let call = ask(host, task.row.unwrap_or_default());
+            // With the token the task holds nothing while it waits for the gate.
+            Ok(match gate.run(Request::new(chat), call).for_task(task.token).await {
+                Ok(Ok(_answer)) => TaskOutcome::Success,
+                Ok(Err(_)) => TaskOutcome::Failed(FailureKind::Other),
+                Err(_denied) => TaskOutcome::Cancelled,
+            })
+        }
+    });
+    let run = driver::run_through(shared::pipeline()?, Arc::new(tasks), &gate, &[(shared::MODEL, chat)]);
+    Ok(run.await)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let report = smol::block_on(run(SmolHost(std::time::Instant::now())))?;
+    println!("{} rows in {}", report.rows_out, report.ended);
+    assert_eq!(report.rows_out, 20);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::runtime::{check_host, check_spawn, check_threads};
+
+    use super::*;
+
+    #[test]
+    fn it_runs() {
+        main().expect("the settings are valid");
+    }
+
+    #[test]
+    fn the_host_keeps_the_rules() {
+        let host = SmolHost(std::time::Instant::now());
+        smol::block_on(async {
+            assert_eq!(check_host(host.clone()).await, Ok(()));
+            assert_eq!(check_spawn(host.clone()).await, Ok(()));
+            assert_eq!(check_threads(host).await, Ok(()));
+        });
+    }
+}

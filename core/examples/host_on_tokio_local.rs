@@ -1,0 +1,112 @@
+//! A host on one thread of tokio: tasks are spawned on a `LocalSet`, need not be `Send`, and the lock is that
+//! of `tidegate-local-lock`.
+
+// A run takes its workload in an `Arc`; on this host there is one thread.
+#![allow(clippy::arc_with_non_send_sync)]
+
+mod shared;
+
+use std::error::Error;
+use std::sync::Arc;
+
+use tidegate_core::driver;
+use tidegate_core::gate::Gate;
+use tidegate_core::pipeline::{FailureKind, RunReport, Task, TaskOutcome};
+use tidegate_core::request::{Outcome, Request};
+use tidegate_core::runtime::{Host, Spawn, Timer};
+use tidegate_core::time::{Clock, Duration, Instant};
+use tidegate_local_lock::LocalLock;
+use tokio::task::LocalSet;
+
+use shared::Tasks;
+
+#[derive(Clone)]
+struct LocalHost {
+    origin: tokio::time::Instant,
+}
+
+impl Clock for LocalHost {
+    fn now(&self) -> Instant {
+        Instant::ZERO + self.origin.elapsed().into()
+    }
+}
+
+impl Timer for LocalHost {
+    type Sleep = tokio::time::Sleep;
+
+    fn sleep_until(&self, at: Instant) -> Self::Sleep {
+        tokio::time::sleep_until(self.origin + (at - Instant::ZERO).into())
+    }
+}
+
+impl<F: Future<Output = ()> + 'static> Spawn<F> for LocalHost {
+    fn spawn(&self, future: F) {
+        tokio::task::spawn_local(future);
+    }
+}
+
+impl Host for LocalHost {
+    type Lock = LocalLock;
+}
+
+/// Stands for a call to a provider, which takes a millisecond.
+async fn ask(host: LocalHost, question: u32) -> Result<u32, Outcome> {
+    host.sleep_until(host.now() + Duration::from_millis(1)).await;
+    Ok(question * 2)
+}
+
+/// Makes one call through a gate, and then a pipeline of 20.
+async fn run(host: LocalHost) -> Result<RunReport, Box<dyn Error>> {
+    let (machine, chat) = shared::admission()?;
+    let gate = Gate::new(host.clone(), machine);
+    let answer = gate.run(Request::new(chat), ask(host.clone(), 21)).await?;
+    println!("the answer is {answer:?}");
+
+    let of_tasks = gate.clone();
+    let tasks = Tasks(move |task: Task| {
+        let (gate, host) = (of_tasks.clone(), host.clone());
+        async move {
+            let call = ask(host, task.row.unwrap_or_default());
+            // With the token the task holds nothing while it waits for the gate.
+            Ok(match gate.run(Request::new(chat), call).for_task(task.token).await {
+                Ok(Ok(_answer)) => TaskOutcome::Success,
+                Ok(Err(_)) => TaskOutcome::Failed(FailureKind::Other),
+                Err(_denied) => TaskOutcome::Cancelled,
+            })
+        }
+    });
+    let run = driver::run_through(shared::pipeline()?, Arc::new(tasks), &gate, &[(shared::MODEL, chat)]);
+    Ok(run.await)
+}
+
+/// Runs `future` on this thread, with all that it spawns.
+fn block_on<F: Future>(future: impl FnOnce(LocalHost) -> F) -> std::io::Result<F::Output> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let host = LocalHost { origin: tokio::time::Instant::now() };
+    Ok(LocalSet::new().block_on(&runtime, future(host)))
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let report = block_on(run)??;
+    println!("{} rows in {}", report.rows_out, report.ended);
+    assert_eq!(report.rows_out, 20);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::runtime::{check_host, check_spawn};
+
+    use super::*;
+
+    #[test]
+    fn it_runs() {
+        main().expect("the settings are valid");
+    }
+
+    #[test]
+    fn the_host_keeps_the_rules() {
+        assert_eq!(block_on(check_host).expect("a runtime"), Ok(()));
+        assert_eq!(block_on(check_spawn).expect("a runtime"), Ok(()));
+    }
+}

@@ -1,0 +1,54 @@
+//! What the examples `host_on_*` have in common: settings of a gate and of a pipeline, and a workload of
+//! closures. Nothing here knows a runtime.
+
+use std::error::Error;
+use std::future::{Future, Ready, ready};
+
+use tidegate_core::driver::{FatalError, SaveError, Workload};
+use tidegate_core::error::ConfigError;
+use tidegate_core::pipeline::{
+    Column, FinishedRowGroup, Pipeline, PipelineConfig, PlanBuilder, Strategy, Task, TaskOutcome,
+};
+use tidegate_core::request::{Domain, RequestAdmission, RequestConfig, ResourceId};
+use tidegate_core::task::TaskGroup;
+use tidegate_core::time::Instant;
+
+/// The task resource that stands for the model of [`admission`].
+pub(crate) const MODEL: &str = "request:model";
+
+/// Admission to one model that takes two calls at a time.
+pub(crate) fn admission() -> Result<(RequestAdmission, ResourceId), ConfigError> {
+    let mut machine = RequestAdmission::new(RequestConfig::default())?;
+    let model = machine.register(Instant::ZERO, "provider", "model", "default", 2)?;
+    let chat = machine.resource(model, Domain::Chat)?;
+    Ok((machine, chat))
+}
+
+/// A pipeline that fills one column of 20 rows.
+pub(crate) fn pipeline() -> Result<Pipeline, Box<dyn Error>> {
+    let group = TaskGroup::model("provider", "model", 1.0);
+    let column = Column::new("answer", Strategy::Cell).with_group(group).with_demand(MODEL, 1);
+    let plan = PlanBuilder::new().column(column).build()?;
+    let resources = vec![(MODEL.to_string(), 2)];
+    Ok(Pipeline::new(plan, PipelineConfig { rows: 20, resources, ..PipelineConfig::default() })?)
+}
+
+/// A workload whose tasks are the futures that a closure returns. Its row groups are saved nowhere.
+pub(crate) struct Tasks<F>(pub(crate) F);
+
+impl<F, Work> Workload for Tasks<F>
+where
+    F: Fn(Task) -> Work + 'static,
+    Work: Future<Output = Result<TaskOutcome, FatalError>> + 'static,
+{
+    type Work = Work;
+    type Save = Ready<Result<(), SaveError>>;
+
+    fn work(&self, task: Task) -> Work {
+        self.0(task)
+    }
+
+    fn checkpoint(&self, _group: FinishedRowGroup) -> Self::Save {
+        ready(Ok(()))
+    }
+}

@@ -1,0 +1,267 @@
+//! The checks of hosts: they pass for a host that keeps the rules, and name the rule that another breaks.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use tidegate_core::runtime::{
+    Host, HostError, HostRule, Spawn, Timer, check_host, check_host_within, check_spawn, check_spawn_within,
+    watch_shutdown,
+};
+use tidegate_core::sim::executor::{Executor, SimHost, Sleep};
+use tidegate_core::time::{Clock, Duration, Instant};
+
+/// What a host does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    ClockGoesBack,
+    RoundsDown,
+    CountsMillisIn32Bits,
+    PanicsWhenFar,
+    NeverFires,
+    PendingWhenPast,
+    WakesNoWaker,
+    WakesTheFirstWaker,
+    PanicsWhenDropped,
+    DropCancelsAll,
+    DropsWhatItSpawns,
+    NeverPolls,
+    PollsOnce,
+    RunsOneAfterAnother,
+}
+
+type Job = Pin<Box<dyn Future<Output = ()>>>;
+
+#[derive(Clone)]
+struct FaultyHost {
+    inner: SimHost,
+    fault: Fault,
+    reads: Rc<Cell<u64>>,
+    /// Counts up when all sleeps are cancelled.
+    cancelled: Rc<Cell<usize>>,
+    /// What one task runs, one after another.
+    queue: Rc<RefCell<Vec<Job>>>,
+}
+
+struct FaultySleep {
+    host: FaultyHost,
+    at: Instant,
+    inner: Sleep,
+    first: Option<Waker>,
+    cancelled_before: usize,
+}
+
+impl FaultyHost {
+    fn is(&self, fault: Fault) -> bool {
+        self.fault == fault
+    }
+}
+
+impl Clock for FaultyHost {
+    fn now(&self) -> Instant {
+        let reads = self.reads.get() + 1;
+        self.reads.set(reads);
+        let is_back = self.is(Fault::ClockGoesBack) && reads.is_multiple_of(3);
+        let base = self.inner.now() + Duration::from_nanos(if self.is(Fault::ClockGoesBack) { 5 } else { 0 });
+        Instant::from_nanos(base.as_nanos() - u64::from(is_back))
+    }
+}
+
+impl Timer for FaultyHost {
+    type Sleep = FaultySleep;
+
+    fn sleep_until(&self, at: Instant) -> FaultySleep {
+        const NANOS_PER_MS: u64 = 1_000_000;
+        let nanos = at.as_nanos();
+        assert!(!self.is(Fault::PanicsWhenFar) || nanos < 1 << 62, "overflow in the timer");
+        let inner_at = match self.fault {
+            Fault::RoundsDown => nanos / NANOS_PER_MS * NANOS_PER_MS,
+            Fault::CountsMillisIn32Bits => u64::from((nanos.div_ceil(NANOS_PER_MS)) as u32) * NANOS_PER_MS,
+            Fault::PendingWhenPast if at <= self.inner.now() => nanos + 60_000 * NANOS_PER_MS,
+            _ => nanos,
+        };
+        let inner = self.inner.sleep_until(Instant::from_nanos(inner_at));
+        FaultySleep { host: self.clone(), at, inner, first: None, cancelled_before: self.cancelled.get() }
+    }
+}
+
+impl Future for FaultySleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let is_cancelled = self.cancelled_before < self.host.cancelled.get();
+        if self.host.is(Fault::NeverFires) || is_cancelled {
+            return Poll::Pending;
+        }
+        let waker = self.first.get_or_insert_with(|| context.waker().clone()).clone();
+        let waker = match self.host.fault {
+            Fault::WakesNoWaker => Waker::noop(),
+            Fault::WakesTheFirstWaker => &waker,
+            _ => context.waker(),
+        };
+        Pin::new(&mut self.inner).poll(&mut Context::from_waker(waker))
+    }
+}
+
+impl Drop for FaultySleep {
+    fn drop(&mut self) {
+        if self.host.is(Fault::DropCancelsAll) && self.host.now() < self.at {
+            self.host.cancelled.set(self.host.cancelled.get() + 1);
+        }
+        let is_armed = self.first.is_some() && self.host.now() < self.at;
+        assert!(!(self.host.is(Fault::PanicsWhenDropped) && is_armed), "dropped while it was armed");
+    }
+}
+
+impl<F: Future<Output = ()> + 'static> Spawn<F> for FaultyHost {
+    fn spawn(&self, future: F) {
+        match self.fault {
+            Fault::DropsWhatItSpawns => drop(future),
+            Fault::NeverPolls => std::mem::forget(future),
+            Fault::PollsOnce => {
+                let mut future = Box::pin(future);
+                let _ = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                std::mem::forget(future);
+            }
+            Fault::RunsOneAfterAnother => {
+                self.queue.borrow_mut().push(Box::pin(future));
+                if self.queue.borrow().len() == 1 {
+                    let queue = Rc::clone(&self.queue);
+                    self.inner.spawn(async move {
+                        loop {
+                            let next = queue.borrow_mut().pop();
+                            let Some(next) = next else { return };
+                            next.await;
+                        }
+                    });
+                }
+            }
+            _ => self.inner.spawn(future),
+        }
+    }
+}
+
+impl Host for FaultyHost {
+    type Lock = <SimHost as Host>::Lock;
+}
+
+fn with_host(fault: Fault, check: impl AsyncFn(FaultyHost, Sleep) -> Result<(), HostError>) -> HostError {
+    let executor = Executor::new();
+    let inner = executor.host();
+    let limit = inner.sleep_until(Instant::ZERO + Duration::from_secs(3_600));
+    let host = FaultyHost { inner, fault, reads: Rc::default(), cancelled: Rc::default(), queue: Rc::default() };
+    let checked = executor.block_on(check(host, limit)).expect("the limit ends what hangs");
+    checked.expect_err("the fault is found")
+}
+
+/// What is said of the clock, the timer and the lock of a host with this fault.
+fn found(fault: Fault) -> HostError {
+    with_host(fault, async |host, limit| check_host_within(host, limit).await)
+}
+
+/// What is said of the spawner of a host with this fault.
+fn found_in_spawn(fault: Fault) -> HostError {
+    with_host(fault, async |host, limit| check_spawn_within(host, limit).await)
+}
+
+#[test]
+fn a_host_that_keeps_the_rules_passes() {
+    let executor = Executor::new();
+    assert_eq!(executor.block_on(check_host(executor.host())), Ok(Ok(())));
+    assert_eq!(executor.block_on(check_spawn(executor.host())), Ok(Ok(())));
+}
+
+#[test]
+fn a_clock_that_goes_back_is_found() {
+    assert_eq!(found(Fault::ClockGoesBack).rule, HostRule::ClockNeverGoesBack);
+}
+
+#[test]
+fn a_timer_that_fires_early_is_found() {
+    let error = found(Fault::RoundsDown);
+    assert_eq!(error.rule, HostRule::SleepNeverEndsEarly);
+    let text =
+        "a sleep of 1ns: it ended at 0ns, expected no end before 1ns (the rule: a sleep never ends before its instant)";
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
+fn a_timer_that_wraps_is_found() {
+    let error = found(Fault::CountsMillisIn32Bits);
+    assert_eq!(error.rule, HostRule::FarSleepStaysPending, "{error}");
+}
+
+#[test]
+fn a_timer_that_panics_on_a_far_instant_is_found_with_its_message() {
+    let error = found(Fault::PanicsWhenFar);
+    assert_eq!((error.rule, error.found.as_str()), (HostRule::HostNeverPanics, "it panicked: overflow in the timer"));
+    assert_eq!(error.place, "a sleep until 9223372036854775807ns");
+}
+
+#[test]
+fn a_timer_that_never_fires_is_found_when_the_limit_is_over() {
+    assert_eq!(found(Fault::NeverFires).rule, HostRule::PastSleepEndsAtOnce);
+}
+
+#[test]
+fn a_sleep_that_is_pending_for_a_minute_when_its_instant_is_past_is_found() {
+    let error = found(Fault::PendingWhenPast);
+    assert_eq!(error.rule, HostRule::PastSleepEndsAtOnce, "{error}");
+}
+
+#[test]
+fn a_sleep_that_wakes_nothing_or_only_its_first_waker_is_found() {
+    let error = found(Fault::WakesNoWaker);
+    assert_eq!((error.rule, error.place.as_str()), (HostRule::SleepEnds, "a sleep of 1ns"));
+    let error = found(Fault::WakesTheFirstWaker);
+    assert_eq!(error.rule, HostRule::SleepEnds);
+    assert_eq!(error.place, "a sleep of 2ms that is polled with one waker, then with another");
+}
+
+#[test]
+fn a_drop_that_panics_or_cancels_other_sleeps_is_found() {
+    assert_eq!(found(Fault::PanicsWhenDropped).rule, HostRule::HostNeverPanics);
+    assert_eq!(found(Fault::DropCancelsAll).rule, HostRule::DroppedSleepIsHarmless);
+}
+
+#[test]
+fn a_spawner_that_drops_a_future_unrun_is_found() {
+    let error = found_in_spawn(Fault::DropsWhatItSpawns);
+    assert_eq!(error.rule, HostRule::SpawnedFutureIsKept);
+    assert_eq!(error.found, "one was dropped after 0 polls, 0 polls in all");
+}
+
+#[test]
+fn a_spawner_that_does_not_run_all_to_their_end_is_found() {
+    for (fault, found) in [
+        (Fault::NeverPolls, "0 had begun and 0 had ended, 0 polls in all, when the limit was over"),
+        (Fault::PollsOnce, "3 had begun and 0 had ended, 3 polls in all, when the limit was over"),
+        (Fault::RunsOneAfterAnother, "1 had begun and 0 had ended, 1 polls in all, when the limit was over"),
+    ] {
+        let error = found_in_spawn(fault);
+        assert_eq!((error.rule, error.found.as_str()), (HostRule::SpawnedFutureRuns, found), "{fault:?}");
+    }
+}
+
+#[test]
+fn a_runtime_that_keeps_what_it_was_given_when_it_shuts_down_is_found() {
+    let executor = Executor::new();
+    let watch = watch_shutdown(&executor.host()).expect("nothing panics");
+    assert_eq!(watch.check().map_err(|error| error.rule), Err(HostRule::ShutdownDropsFutures));
+    drop(executor);
+    assert_eq!(watch.check(), Ok(()));
+
+    let executor = Executor::new();
+    let host = FaultyHost {
+        inner: executor.host(),
+        fault: Fault::NeverPolls,
+        reads: Rc::default(),
+        cancelled: Rc::default(),
+        queue: Rc::default(),
+    };
+    let watch = watch_shutdown(&host).expect("nothing panics");
+    drop((host, executor));
+    assert_eq!(watch.check().map_err(|error| error.rule), Err(HostRule::ShutdownDropsFutures));
+}
