@@ -72,10 +72,13 @@ impl Doubt {
         self.highs >= HIGHS
     }
 
-    /// A call was refused at a pace that is no quicker than was learned, so many calls after the one before. Whether a test begins.
-    pub(super) fn on_refused(&mut self, calls: u64) -> bool {
+    /// A call was refused at a pace, so many calls after the one before; `is_quickened`: the pace was made quicker than was learned, and is
+    /// to be refused. Whether a test begins.
+    pub(super) fn on_refused(&mut self, calls: u64, is_quickened: bool) -> bool {
         if calls >= FEW {
             (self.strikes, self.calls) = (0, 0);
+        }
+        if calls >= FEW || is_quickened {
             return false;
         }
         self.strikes += 1;

@@ -18,7 +18,7 @@
 //!
 //! - **Climb** starts at ten calls, one each millisecond (TCP's initial window of RFC 6928), and doubles the limit each round
 //!   trip, up to twice what was made use of, as TCP does in slow start (Jacobson, 1988). A round trip is the time of a call, or a
-//!   second without a refusal, for refusals come sooner than that. Once a refusal has been seen, one more goes out in the time
+//!   quarter of a second without a refusal, for refusals come sooner than that. Once a refusal has been seen, one more goes out in the time
 //!   in which one would have come back, then twice as many each time, up to an eighth of the limit. Calls are
 //!   spaced over that time, so that a refusal is heard before many others have followed the refused call.
 //! - **Hold** stays at what is known to be borne: this is where the time is spent, at the ceiling and not below it, which
@@ -35,7 +35,7 @@
 //! | it means | how it is told | what follows | part |
 //! | --- | --- | --- | --- |
 //! | too many at once | the same number is refused again | the limit is cut | here |
-//! | too soon | the same number is let through a little later | the limit stays, and calls are spaced | `same_load`, `pace`, `doubt` |
+//! | too soon | the same number is let through a little later, or one that is alone is refused at equal distances | the limit stays, and calls are spaced | `same_load`, `alone`, `pace`, `doubt` |
 //! | neither: a share of all calls | calls are refused that are out alone | the limit grows on | `share` |
 //! | closed for now | four in a row, and nothing let through | a wait, then a climb | here |
 //!
@@ -43,6 +43,9 @@
 //! `decrease_factor`. A refusal of a call that was out at the last cut (the rest of its cascade) cuts nothing. After four, the provider
 //! lets nothing through at all, which is not for a want of slots: calls are tried one by one, each after a quarter of the time since the
 //! first refusal, up to `longest_pause`. At a limit of 1 the first refusals pause for a quarter of a call's time, doubled each time.
+//!
+//! **No storm.** Probes and quicker paces are paid from a budget of two refusals a second, and a surplus of refusals stops all calls until
+//! what is under way has come back (`storm`).
 //!
 //! **Retry-After.** Whether it stops the resource or only the refused call is found out (`scope`), or [set](TideConfig::retry_after).
 //!
@@ -61,6 +64,7 @@
 //!
 //! How it does beside the others, provider by provider, is in `docs/control.md`.
 
+mod alone;
 mod config;
 mod doubt;
 mod pace;
@@ -69,6 +73,7 @@ mod restart;
 mod same_load;
 mod scope;
 mod share;
+mod storm;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -79,6 +84,7 @@ use self::restart::Restart;
 use self::same_load::SameLoad;
 use self::scope::{Scope, Stops};
 use self::share::Share;
+use self::storm::Storm;
 use self::watch::{Watch, Watched};
 use super::{CallReport, LimitAlgorithm, LimitState, scaled_down};
 use crate::call::Outcome;
@@ -173,6 +179,7 @@ pub struct Tide {
     resume: u32,
     /// The limit before the first of a row of cuts for latency.
     uncut: u32,
+    storm: Storm,
 }
 
 impl Tide {
@@ -208,6 +215,7 @@ impl Tide {
             is_queueing: false,
             resume: 0,
             uncut: 1,
+            storm: Storm::default(),
         })
     }
 
@@ -245,6 +253,9 @@ impl Tide {
 
     /// How long a refusal stops everything whose Retry-After does not: not at all while there is something to cut.
     fn own_pause(&self, now: Instant, call: &CallReport) -> Duration {
+        if self.storm.stops_all(self.limit) {
+            return self.watch.way();
+        }
         if call.grant < self.known || self.is_usual() {
             return Duration::ZERO;
         }
@@ -302,6 +313,7 @@ impl Tide {
 
     fn on_success(&mut self, now: Instant, call: &CallReport) {
         follow(&mut self.latency, call.latency);
+        self.storm.on_success();
         self.scope.on_success(call.grant, sent_at(now, call));
         if let Some(watched) = self.watch.on_success(call.grant) {
             self.on_let_through(&watched);
@@ -329,7 +341,8 @@ impl Tide {
             Phase::Hold => {
                 self.successes = self.successes.saturating_add(1);
                 let is_due = self.successes >= self.patience();
-                if is_due && call.admitted_in_flight >= self.limit && self.limit < self.max {
+                if is_due && self.storm.may_risk(now) && call.admitted_in_flight >= self.limit && self.limit < self.max
+                {
                     let floor = self.limit;
                     self.limit += 1;
                     self.enter(Phase::Probe { floor });
@@ -345,7 +358,7 @@ impl Tide {
 
     /// A call that is out has not been refused.
     fn on_let_through(&mut self, call: &Watched) {
-        self.pace.on_let_through(call.grant, call.at_once);
+        self.pace.on_let_through(call.grant, call.at_once, call.since);
         if call.grant >= self.known {
             self.reopen();
         }
@@ -413,6 +426,9 @@ impl Tide {
     }
 
     fn on_refused(&mut self, now: Instant, call: &CallReport) {
+        if !self.is_usual() {
+            self.storm.on_refused(now);
+        }
         self.share.on_refused(call.grant, call.admitted_in_flight);
         self.watch.on_refused(call.grant, call.latency);
         self.unrefused = 0;
@@ -432,7 +448,7 @@ impl Tide {
         let said = call.retry_after.unwrap_or_default();
         let refusal =
             Refusal { grant: call.grant, sent: sent_at(now, call), asked, said, at_once: call.admitted_in_flight };
-        let is_by_pace = self.pace.on_refused(&refusal);
+        let is_by_pace = self.pace.on_refused(now, &refusal);
         if let Some(share) = self.pace.take_refused_share() {
             self.share.learn(share);
         }
@@ -567,7 +583,7 @@ impl LimitAlgorithm for Tide {
     fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
         self.peak = self.peak.max(in_flight);
         let passes = now + self.watch.way();
-        self.pace.on_grant(now, grant, in_flight, passes, self.latency);
+        self.pace.on_grant(now, grant, in_flight, passes, self.latency, self.storm.may_risk(now));
         self.scope.on_grant(grant, passes);
         self.same_load.on_grant(now, grant, in_flight, passes);
         self.share.on_grant(in_flight);
@@ -604,6 +620,7 @@ impl LimitAlgorithm for Tide {
     }
 
     fn on_pause(&mut self, _now: Instant, until: Instant) {
+        self.storm.on_pause();
         self.paused_until = Some(until);
     }
 

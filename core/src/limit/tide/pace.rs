@@ -22,9 +22,14 @@
 //! successes, then an eighth, then a quarter each time, until the next refusal. Where the bucket was full in between, the
 //! figure comes out too slow; what went well before it then counts. A pace that holds nobody up is forgotten.
 //!
+//! A quickened pace is not quickened again before a refusal of its first call would have come back, and only while a refusal is affordable
+//! (`storm`). What was out when a refusal corrected the pace tells nothing of it. Where nothing is let through between two refusals, each call
+//! waits half as long again as the one before.
+//!
 //! A pace may be none: `doubt` finds out. Where a share of calls is refused at any pace, the pace is given up, and the next 32 refusals teach
 //! nothing, then 64, and so on.
 
+use super::alone::Alone;
 use super::doubt::{Doubt, FASTER};
 use crate::time::{Duration, Instant};
 
@@ -57,6 +62,10 @@ const EQUALLY: u64 = 32;
 const SHARES: (u64, u64) = (16, 4);
 /// Refusals in a row that a pace is not to blame for, after which it is forgotten.
 const FOREIGN: u32 = 2;
+/// Refusals in a row at a pace after which the next call waits, and what part of the time since the first of them: each wait is half as long
+/// again as the one before.
+const CLOSED: u32 = 2;
+const CLOSED_PART: u64 = 2;
 /// Refusals that teach nothing after a pace was given up, doubled each time, so many times at most.
 const DEAF: (u32, u32) = (32, 10);
 
@@ -99,6 +108,14 @@ impl Flow {
     }
 }
 
+/// Refusals in a row, of which each call went out when the one before had been heard of.
+#[derive(Clone, Copy, Debug, Default)]
+struct Row {
+    refused: u32,
+    first: Instant,
+    last: Instant,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     /// The last refusal.
@@ -136,6 +153,14 @@ pub(super) struct Pace {
     /// Whether the pace is a guess: one call that was let through after a wait.
     is_guess: bool,
     granted: Instant,
+    /// When a refusal of the first call at the present pace would have come back.
+    heard_at: Instant,
+    /// When the pace was last corrected.
+    corrected: Instant,
+    /// Whether the last correction went back to what was borne before it was quickened.
+    is_as_before: bool,
+    row: Row,
+    alone: Alone,
     doubt: Doubt,
     /// What share of the calls was refused at a pace that was given up just now.
     refused_share: Option<f64>,
@@ -167,8 +192,16 @@ impl Pace {
         self.level.max(self.level_before)
     }
 
-    /// A call goes out; `latency` is what calls take, in nanoseconds.
-    pub(super) fn on_grant(&mut self, now: Instant, grant: u64, at_once: u32, passes: Instant, latency: f64) {
+    /// A call goes out that counts as let through at `passes`; `latency` is what calls take, in nanoseconds. `may_risk`: a refusal is affordable.
+    pub(super) fn on_grant(
+        &mut self,
+        now: Instant,
+        grant: u64,
+        at_once: u32,
+        passes: Instant,
+        latency: f64,
+        may_risk: bool,
+    ) {
         self.doubt.on_grant(at_once);
         self.reached.nanos += (now - self.granted).as_nanos();
         self.reached.calls += 1;
@@ -197,11 +230,12 @@ impl Pace {
         self.next = from + Duration::from_nanos(interval);
         if self.unbound >= UNBOUND {
             self.forget();
-        } else if !is_unbound {
+        } else if !is_unbound && now >= self.heard_at {
             self.successes = self.successes.saturating_add(1);
-            if self.successes >= self.patience(interval, latency) {
+            if self.successes >= self.patience(interval, latency) && may_risk {
                 self.successes /= 2;
                 self.slower = Some(interval);
+                self.heard_at = passes;
                 self.interval = Some((interval - interval / self.share.max(1)).max(1));
                 self.share = (self.share / 2).max(SHARES.1);
             }
@@ -233,8 +267,15 @@ impl Pace {
         self.start_over();
     }
 
-    /// A call was let through, whether it has been answered or not.
-    pub(super) fn on_let_through(&mut self, grant: u64, at_once: u32) {
+    /// A call was let through that went out at `sent`, whether it has been answered or not.
+    pub(super) fn on_let_through(&mut self, grant: u64, at_once: u32, sent: Instant) {
+        if let Some(interval) = self.alone.on_let_through(sent)
+            && self.interval.is_none()
+            && self.deaf == 0
+        {
+            self.begin(Flow { nanos: interval, calls: 1 }, sent + Duration::from_nanos(interval));
+            self.is_guess = true;
+        }
         if self.mark.is_none_or(|mark| grant > mark.grant) {
             self.level = self.level.max(at_once);
         }
@@ -253,8 +294,9 @@ impl Pace {
     }
 
     /// A call was refused. Answers whether the pace is to blame, and not the limit.
-    pub(super) fn on_refused(&mut self, refusal: &Refusal) -> bool {
+    pub(super) fn on_refused(&mut self, now: Instant, refusal: &Refusal) -> bool {
         self.reached.calls = self.reached.calls.saturating_sub(1);
+        self.alone.on_refused(refusal.at_once);
         let Some(last) = self.mark else {
             self.turn(refusal);
             return false;
@@ -268,8 +310,15 @@ impl Pace {
             // The rest of a cascade.
             if refusal.grant > last.grant {
                 self.mark = Some(*refusal);
+                self.on_another(now, refusal.sent);
             }
             return self.interval.is_some();
+        }
+        self.row = Row { refused: 1, first: now, last: now };
+        if self.interval.is_some() && refusal.sent < self.corrected {
+            // It was out when the pace was corrected.
+            self.mark = Some(*refusal);
+            return true;
         }
         // Only what both of them say can be compared.
         let span = if refusal.asked.is_zero() {
@@ -291,6 +340,7 @@ impl Pace {
             None => self.learn(&last, refusal, flow, is_contradiction),
             Some(interval) if is_contradiction || asks_for_a_call(refusal, interval) => {
                 self.foreign = 0;
+                self.corrected = now;
                 self.correct(flow, refusal.ready());
                 true
             }
@@ -306,6 +356,20 @@ impl Pace {
         };
         self.turn(refusal);
         is_to_blame
+    }
+
+    /// Another refusal with nothing let through in between: the provider lets nothing through for now, at any pace.
+    fn on_another(&mut self, now: Instant, sent: Instant) {
+        self.successes = 0;
+        if sent < self.row.last {
+            return;
+        }
+        self.row.refused += 1;
+        self.row.last = now;
+        if self.row.refused >= CLOSED {
+            let wait = (now - self.row.first).as_nanos() / CLOSED_PART;
+            self.next = self.next.max(now + Duration::from_nanos(wait));
+        }
     }
 
     /// Takes a first pace from what flowed in between two refusals, if it is to be believed.
@@ -340,13 +404,16 @@ impl Pace {
     fn correct(&mut self, flow: Flow, ready: Instant) {
         let slower = self.slower.take();
         self.start_over();
-        if slower.is_none() && self.known.calls >= FEWEST && self.doubt.on_refused(flow.calls) {
+        if self.known.calls >= FEWEST && self.doubt.on_refused(flow.calls, slower.is_some()) {
             self.next = ready;
             return;
         }
-        // It was slower than the bucket filled, which was full in between: what went well before counts.
+        // It was slower than the bucket filled, which was full in between: what went well before counts. Not twice: then it had not been full.
+        let is_as_before = core::mem::take(&mut self.is_as_before);
+        let slower = slower.filter(|_| !is_as_before);
         if let Some(borne) = slower.filter(|borne| flow.interval() > borne.saturating_add(borne / 8)) {
             self.failures += u32::from(self.is_sure());
+            self.is_as_before = true;
             self.interval = Some(borne);
             self.next = ready;
             return;

@@ -136,11 +136,24 @@ fn a_lone_refusal_says_how_many_are_borne_and_stops_nothing() {
 #[test]
 fn the_rest_of_a_cascade_cuts_nothing() {
     let mut bench = starting_at(16);
-    let calls = bench.send(16);
-    for call in calls.into_iter().rev() {
+    let mut calls = bench.send(16);
+    for call in calls.drain(8..).rev() {
         bench.end(call, REFUSED);
     }
     assert_eq!(bench.limit(), 15);
+}
+
+#[test]
+fn a_surplus_of_refusals_stops_all_calls_until_what_is_under_way_has_come_back() {
+    let mut bench = starting_at(16);
+    let mut calls = bench.send(16);
+    bench.after(millis(20));
+    for call in calls.drain(4..).rev() {
+        bench.end(call, REFUSED);
+    }
+    let state = bench.state();
+    assert!(state.blocked_until.is_some_and(|until| until > bench.now), "{state:?}");
+    assert!(bench.machine.try_acquire(bench.now, &Request::new(CHAT)).is_err());
 }
 
 #[test]

@@ -8,8 +8,8 @@ use crate::time::{Duration, Instant};
 /// How many times a refusal's way a call must have been out to count as let through.
 const WAYS: f64 = 3.0;
 
-/// The same while nothing has been refused: refusals come sooner than this.
-pub(super) const SILENCE: Duration = Duration::from_secs(1);
+/// The same while nothing has been refused: most refusals come sooner than this. A later one finds twice as many calls out, or four times.
+pub(super) const SILENCE: Duration = Duration::from_millis(250);
 
 /// A call that is out.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Watched {
     pub(super) grant: u64,
     /// Calls that were out with it, itself included.
     pub(super) at_once: u32,
-    since: Instant,
+    pub(super) since: Instant,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
