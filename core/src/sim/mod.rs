@@ -33,10 +33,12 @@
 //! | [`World::accounted`](world::World::accounted) | that, and an account of [idle time](crate::observe::RunAccount) | figures |
 //! | [`World::overheard`](world::World::overheard) | all that, and you, with both event streams | traces |
 //! | [`World::with_policy`](world::World::with_policy) | both | a task policy of your own |
+//! | [`World::with_limit`](world::World::with_limit) | both | limit algorithms of your own |
 //! | [`World::listened`](world::World::listened) | you, with both event streams | whatever you like |
 //!
-//! None of them decides anything: the digest of a scenario and a seed is the same in all, but for another policy's. The example
-//! `own_policy_in_a_scenario` tries a policy; a limit algorithm is a scenario's [own setting](scenario::Model::algorithm).
+//! None of them decides anything: the digest of a scenario and a seed is the same in all, but for another policy's or
+//! limit's. The examples `own_policy_in_a_scenario` and `own_limit_in_a_scenario` try both. A limit algorithm of the crate is a
+//! [setting of the scenario](scenario::Model::algorithm).
 //!
 //! # A question of your own
 //!

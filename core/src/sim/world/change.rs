@@ -111,7 +111,7 @@ impl World {
             Intervention::Refuse { span, .. } => provider.machine.refuse_until(now, now + *span),
             Intervention::Slow { factor, span, .. } => provider.machine.slow_down_until(now, now + *span, *factor),
             Intervention::Algorithm { algorithm, .. } => {
-                provider.algorithm = *algorithm;
+                provider.algorithm = Some(*algorithm);
                 admission.choose_algorithm(now, provider.resource, *algorithm)?;
             }
             Intervention::Request { request, .. } => admission.reconfigure(now, provider.resource, request.clone())?,

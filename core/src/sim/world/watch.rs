@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::World;
-use crate::limit::LimitChoice;
+use crate::limit::{LimitAlgorithm, LimitChoice};
 use crate::observe::{RunAccount, RunFigures};
 use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
 use crate::pipeline::{ColumnId, Effect, Pipeline, RunReport};
@@ -16,7 +16,7 @@ use crate::replay::Recorded;
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
 use crate::request::{CallWait, HealthState, RequestAdmission, ResourceId};
 use crate::sim::check::{Handover, RunChecker, Standing, Violation};
-use crate::sim::scenario::{Scenario, ScenarioError};
+use crate::sim::scenario::{Model, Scenario, ScenarioError};
 use crate::task::BoxedPolicy;
 use crate::time::Instant;
 
@@ -234,6 +234,41 @@ impl World {
         Self::at_rest(scenario, seed, Some(policy), None)?.watched_from_the_start(scenario, true)
     }
 
+    /// An [accounted](Self::accounted) world in which limit algorithms of the caller's own decide. `limit_of` is called once
+    /// for each model, in the order of the scenario, and returns its algorithm; `None` leaves the model with the
+    /// [one that the scenario names](crate::sim::scenario::Model::algorithm).
+    ///
+    /// The model's cap, cooldowns and start-up ramp stay in force. The checker tests the algorithm, too: one that opens a slot
+    /// at an instant that [`next_change`](LimitAlgorithm::next_change) does not name breaks
+    /// [`Law::Room`](crate::sim::check::Law::Room) once a call waits in spite of it, in a scenario whose workers do not
+    /// [yield](Scenario::yields).
+    ///
+    /// ```
+    /// use tidegate_core::limit::Fixed;
+    /// use tidegate_core::sim::{scenario, world::World};
+    ///
+    /// let scenario = scenario::builtin().into_iter().next().expect("there are built-in scenarios");
+    /// let mut world = World::with_limit(&scenario, 7, |model| Some(Box::new(Fixed::new(model.cap() / 4))))?;
+    /// while world.step() {}
+    /// assert_eq!(world.violation(), None);
+    /// assert_eq!(world.sample().providers[0].refused, 0, "a quarter of the cap is below what the provider bears");
+    /// # Ok::<(), tidegate_core::sim::scenario::ScenarioError>(())
+    /// ```
+    pub fn with_limit(
+        scenario: &Scenario,
+        seed: u64,
+        mut limit_of: impl FnMut(&Model) -> Option<Box<dyn LimitAlgorithm>>,
+    ) -> Result<Self, ScenarioError> {
+        let mut world = Self::at_rest(scenario, seed, None, None)?;
+        let Self { now, providers, admission, .. } = &mut world;
+        for (provider, model) in providers.iter_mut().zip(&scenario.models) {
+            let Some(algorithm) = limit_of(model) else { continue };
+            admission.set_algorithm(*now, provider.resource, algorithm)?;
+            provider.algorithm = None;
+        }
+        world.watched_from_the_start(scenario, true)
+    }
+
     fn watched_from_the_start(self, scenario: &Scenario, accounts: bool) -> Result<Self, ScenarioError> {
         let mut world = self.watched_at_rest(scenario, accounts)?;
         world.begin(scenario);
@@ -321,7 +356,7 @@ impl World {
             let gauges = self.admission.gauges(at, provider.resource)?;
             let domains = self.providers.iter().filter(|other| other.owner == provider.owner);
             let wait = self.admission.why_next(at, provider.resource);
-            let is_at_rate = matches!(wait, Some(CallWait::StatedRate { .. }));
+            let is_spaced = matches!(wait, Some(CallWait::StatedRate { .. } | CallWait::Paced { .. }));
             Some(Standing {
                 resource: provider.resource,
                 model: self.admission.owner(provider.resource)?,
@@ -329,7 +364,7 @@ impl World {
                 limit: gauges.limit,
                 blocked_until: gauges.blocked_until,
                 suspended: gauges.suspended,
-                is_spaced: is_at_rate || matches!(provider.algorithm, LimitChoice::Tide(_)),
+                is_spaced: is_spaced || matches!(provider.algorithm, Some(LimitChoice::Tide(_))),
                 is_up: gauges.health == HealthState::Healthy && gauges.undecided == 0,
             })
         });
