@@ -31,6 +31,7 @@
 //! | [`World::measured`](world::World::measured) | an account of [idle time](crate::observe::RunAccount), and no checker | pages |
 //! | [`World::watched`](world::World::watched) | a [checker](check) of every law | tests |
 //! | [`World::accounted`](world::World::accounted) | that, and an account of [idle time](crate::observe::RunAccount) | figures |
+//! | [`World::judged`](world::World::judged) | that, and an account of what each [fairness group gets](policy) | policies |
 //! | [`World::overheard`](world::World::overheard) | all that, and you, with both event streams | traces |
 //! | [`World::with_policy`](world::World::with_policy) | both | a task policy of your own |
 //! | [`World::with_limit`](world::World::with_limit) | both | limit algorithms of your own |
@@ -80,6 +81,7 @@
 //! | [`world`] | the run: events, virtual time, the machines |
 //! | [`provider`], [`latency`] | mock providers, and how long they take |
 //! | [`report`] | what a run came to, as data |
+//! | [`policy`] | how well a task policy did, judged by stated thresholds |
 //! | [`check`] | the laws that every run keeps |
 //! | [`suite`] | scenarios with what must come of them |
 //! | [`rng`], [`executor`] | seeded chance; futures in virtual time |
@@ -87,6 +89,7 @@
 pub mod check;
 pub mod executor;
 pub mod latency;
+pub mod policy;
 pub mod provider;
 pub mod report;
 pub mod rng;

@@ -97,7 +97,11 @@ impl World {
             Intervention::Weight { column, weight } => {
                 self.tell_pressure();
                 let column = self.pipeline.plan().column_id(column);
-                return column.map_or(Ok(()), |column| self.pipeline.set_weight(now, column, *weight));
+                let Some(column) = column else { return Ok(()) };
+                if let Some(watch) = &mut self.watch {
+                    watch.set_weight(now, column, *weight);
+                }
+                return self.pipeline.set_weight(now, column, *weight);
             }
             _ => {}
         }
