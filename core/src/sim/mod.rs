@@ -41,6 +41,11 @@
 //! limit's. The examples `own_policy_in_a_scenario` and `own_limit_in_a_scenario` try both. A limit algorithm of the crate is a
 //! [setting of the scenario](scenario::Model::algorithm).
 //!
+//! # A policy or a limit of your own
+//!
+//! A [`PolicyReport`](policy::PolicyReport) judges a task policy by what each group got and by the wall time. The guide
+//! `docs/testing-policies.md` has code to begin with, for policies and for limits.
+//!
 //! # A question of your own
 //!
 //! A [`Scenario`](scenario::Scenario) is data, and can be a file: `tidegate simulate NAME --dump` writes one to begin with.

@@ -105,3 +105,9 @@ fn a_report_prints_its_groups_and_its_criteria_as_tables() {
     assert!(lines.contains(&verdict), "{text}");
     assert!(lines.iter().all(|line| line.len() <= 110 && line.trim_end() == *line), "{text}");
 }
+
+#[test]
+fn the_guide_shows_a_report_as_it_is() {
+    let guide = include_str!("../../../../docs/testing-policies.md");
+    assert!(guide.contains(&report(NeverBorrows).to_string()), "{}", report(NeverBorrows));
+}
