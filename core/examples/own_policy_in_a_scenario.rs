@@ -1,7 +1,8 @@
-//! A task policy of one's own, tried in a scenario before it is trusted with money: it is judged by every law of a run, and its
-//! idle time is laid beside that of the policy the scenario names.
+//! A task policy of one's own, tried in a scenario before it is trusted with money: it is judged by every law of a run, its
+//! idle time is laid beside that of the policy the scenario names, and a report says what it does to the groups.
 
 use tidegate_core::pipeline::Strategy;
+use tidegate_core::sim::policy::{Criterion, PolicyReport, two_groups};
 use tidegate_core::sim::scenario::{Scenario, ScenarioColumn};
 use tidegate_core::sim::suite::idle::LowerBound;
 use tidegate_core::sim::world::World;
@@ -58,6 +59,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (own, idle) = outcome(World::with_policy(&scenario, 1, Box::new(HalfAtMost))?)?;
     assert!(bound.at_least <= theirs && theirs < own, "a policy that leaves slots idle costs time");
     assert!(busy > idle);
+
+    let report = PolicyReport::run(&two_groups(), 1, Box::new(HalfAtMost))?;
+    println!("{report}");
+    assert!(report.judgement(Criterion::Borrowing).is_bad(), "free slots are never lent");
     Ok(())
 }
 

@@ -9,3 +9,8 @@ pub mod worlds;
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+/// The guide to testing policies and limits: its code runs as written.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/testing-policies.md")]
+struct TestingPolicies;

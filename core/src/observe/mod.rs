@@ -11,6 +11,7 @@ pub mod sink;
 pub mod trace;
 
 pub use account::{CauseShare, Distribution, IdleCause, Maxima, ResourceFigures, RunAccount, RunFigures};
+pub use account::{GroupService, ServiceFigures};
 pub use capacity::{CallCapacity, CapacityEnd, CapacityPlan, CapacityValue, MergeRule, ResourceMaximum, Source};
 pub use histogram::Histogram;
 pub use idle::{IdleAccount, IdleFigures};

@@ -31,12 +31,20 @@
 //! | [`World::measured`](world::World::measured) | an account of [idle time](crate::observe::RunAccount), and no checker | pages |
 //! | [`World::watched`](world::World::watched) | a [checker](check) of every law | tests |
 //! | [`World::accounted`](world::World::accounted) | that, and an account of [idle time](crate::observe::RunAccount) | figures |
+//! | [`World::judged`](world::World::judged) | that, and an account of what each [fairness group gets](policy) | policies |
 //! | [`World::overheard`](world::World::overheard) | all that, and you, with both event streams | traces |
 //! | [`World::with_policy`](world::World::with_policy) | both | a task policy of your own |
+//! | [`World::with_limit`](world::World::with_limit) | both | limit algorithms of your own |
 //! | [`World::listened`](world::World::listened) | you, with both event streams | whatever you like |
 //!
-//! None of them decides anything: the digest of a scenario and a seed is the same in all, but for another policy's. The example
-//! `own_policy_in_a_scenario` tries a policy; a limit algorithm is a scenario's [own setting](scenario::Model::algorithm).
+//! None of them decides anything: the digest of a scenario and a seed is the same in all, but for another policy's or
+//! limit's. The examples `own_policy_in_a_scenario` and `own_limit_in_a_scenario` try both. A limit algorithm of the crate is a
+//! [setting of the scenario](scenario::Model::algorithm).
+//!
+//! # A policy or a limit of your own
+//!
+//! A [`PolicyReport`](policy::PolicyReport) judges a task policy by what each group got and by the wall time. The guide
+//! `docs/testing-policies.md` has code to begin with, for policies and for limits.
 //!
 //! # A question of your own
 //!
@@ -78,6 +86,7 @@
 //! | [`world`] | the run: events, virtual time, the machines |
 //! | [`provider`], [`latency`] | mock providers, and how long they take |
 //! | [`report`] | what a run came to, as data |
+//! | [`policy`] | how well a task policy did, judged by stated thresholds |
 //! | [`check`] | the laws that every run keeps |
 //! | [`suite`] | scenarios with what must come of them |
 //! | [`rng`], [`executor`] | seeded chance; futures in virtual time |
@@ -85,6 +94,7 @@
 pub mod check;
 pub mod executor;
 pub mod latency;
+pub mod policy;
 pub mod provider;
 pub mod report;
 pub mod rng;

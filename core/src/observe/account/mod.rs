@@ -45,6 +45,7 @@ mod calls;
 mod cause;
 mod figures;
 mod gaps;
+mod service;
 mod slots;
 #[cfg(test)]
 mod tests_cause;
@@ -62,6 +63,7 @@ use crate::time::Instant;
 
 pub use cause::{CauseShare, IdleCause};
 pub use figures::{Distribution, Maxima, ResourceFigures, RunFigures};
+pub use service::{GroupService, ServiceFigures};
 
 /// Accounts for one run. See the [module documentation](self).
 ///
@@ -106,6 +108,30 @@ impl RunAccount {
             overrides: 0,
             yields: 0,
         }
+    }
+
+    /// The same with an account of what each fairness group gets: [`RunAccount::service`]. It costs O(groups x resources) more,
+    /// and up to as many times that as there are groups, whenever time has passed.
+    #[must_use]
+    pub fn with_service(plan: &Plan, config: &PipelineConfig) -> Self {
+        let mut account = Self::new(plan, config);
+        account.tasks.account_for_service(plan);
+        account
+    }
+
+    /// The fairness group of a column has another weight from `now` on. No event tells.
+    pub fn set_weight(&mut self, now: Instant, column: ColumnId, weight: f64) {
+        if self.stop.is_none() {
+            self.advance(now);
+            self.tasks.set_weight(column.index(), weight);
+        }
+    }
+
+    /// What each fairness group got, up to the latest event. `None` without
+    /// [an account of it](RunAccount::with_service).
+    #[must_use]
+    pub fn service(&self) -> Option<ServiceFigures> {
+        self.tasks.service()
     }
 
     /// Takes note of a request resource as it stands: events of those it was not told of are ignored. A second mention of one

@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::cause::IdleCause;
+use super::service::{Service, ServiceFigures};
 use super::slots::{Blame, Slots};
 use crate::map::Map;
 use crate::observe::Histogram;
@@ -20,6 +21,8 @@ enum Stage {
     Queued(Instant),
     Running {
         yielded: bool,
+        /// Since when it holds its task resources, or does not.
+        since: Instant,
     },
     /// Paused until it may be tried again.
     Kept,
@@ -34,12 +37,15 @@ struct Live {
 
 /// What is kept of a column.
 #[derive(Clone, Debug)]
-struct Route {
+pub(super) struct Route {
     /// Resources by place, and how much of each.
-    demand: Vec<(usize, u32)>,
-    queued: u32,
+    pub(super) demand: Vec<(usize, u32)>,
+    pub(super) queued: u32,
+    /// Workers that hold what they demand.
+    pub(super) running: u32,
+    pub(super) yielded: u32,
     /// Its fairness group: an index into [`TaskResources::refusals`].
-    group: usize,
+    pub(super) group: usize,
 }
 
 /// The resources, queue and workers of the task stage.
@@ -65,6 +71,9 @@ pub(super) struct TaskResources {
     pub(super) queue_age: Histogram,
     pub(super) hidden_waiters: u64,
     pub(super) maxima: [u32; 4],
+    /// What each group gets, if that is asked for.
+    service: Option<Service>,
+    at: Instant,
 }
 
 impl TaskResources {
@@ -105,7 +114,25 @@ impl TaskResources {
             queue_age: Histogram::default(),
             hidden_waiters: 0,
             maxima: [0; 4],
+            service: None,
+            at: Instant::ZERO,
         }
+    }
+
+    /// Accounts for what each group gets, too.
+    pub(super) fn account_for_service(&mut self, plan: &Plan) {
+        self.service = Some(Service::new(plan, &self.routes, self.resources.len()));
+    }
+
+    /// The group of a column has another weight from now on.
+    pub(super) fn set_weight(&mut self, column: usize, weight: f64) {
+        if let (Some(service), Some(route)) = (&mut self.service, self.routes.get(column)) {
+            service.set_weight(route.group, weight);
+        }
+    }
+
+    pub(super) fn service(&self) -> Option<ServiceFigures> {
+        self.service.as_ref().map(|service| service.figures(|resource| self.name_of(resource)))
     }
 
     pub(super) fn name_of(&self, resource: u32) -> String {
@@ -114,6 +141,10 @@ impl TaskResources {
 
     /// Nothing happened from `from` to `to`. O(columns for each resource).
     pub(super) fn pass(&mut self, from: Instant, to: Instant) {
+        self.at = to;
+        if let Some(service) = &mut self.service {
+            service.pass((to - from).as_nanos(), &self.routes, &self.resources);
+        }
         let beyond = self.beyond_the_frontier();
         let mut blames: Vec<Blame> = Vec::with_capacity(self.resources.len());
         blames.extend((0..self.resources.len()).map(|resource| match self.resources[resource].demand {
@@ -225,14 +256,14 @@ impl TaskResources {
                 if let Some(Live { stage: Stage::Queued(since), .. }) = self.live.get(&task) {
                     self.queue_age.record(at - *since);
                 }
-                self.enter(task, enter(Stage::Running { yielded: false }));
+                self.enter(task, enter(Stage::Running { yielded: false, since: at }));
             }
             SchedulerFact::WorkerSpawned { .. } => {
                 let holds = self.live.get(&task).map(|live| live.stage);
-                self.hidden_waiters += u64::from(!matches!(holds, Some(Stage::Running { yielded: false })));
+                self.hidden_waiters += u64::from(!matches!(holds, Some(Stage::Running { yielded: false, .. })));
             }
-            SchedulerFact::TaskYielded { .. } => self.enter(task, enter(Stage::Running { yielded: true })),
-            SchedulerFact::TaskResumed { .. } => self.enter(task, enter(Stage::Running { yielded: false })),
+            SchedulerFact::TaskYielded { .. } => self.enter(task, enter(Stage::Running { yielded: true, since: at })),
+            SchedulerFact::TaskResumed { .. } => self.enter(task, enter(Stage::Running { yielded: false, since: at })),
             SchedulerFact::TaskLeaseReleased { .. } => self.leave(task),
             SchedulerFact::Cancelled { queued } => {
                 // A worker whose row was dropped is still at work.
@@ -295,11 +326,16 @@ impl TaskResources {
                 step(&mut route.queued);
                 route.demand.iter().for_each(|(place, _)| self.resources[*place].want(more));
             }
-            Stage::Running { yielded } => {
+            Stage::Running { yielded, since } => {
                 step(&mut self.workers);
                 if yielded {
                     step(&mut self.yielded);
+                    step(&mut route.yielded);
                 } else {
+                    step(&mut route.running);
+                    if let Some(service) = self.service.as_mut().filter(|_| !more) {
+                        service.held_for((self.at - since).as_nanos(), &route.demand);
+                    }
                     for (place, amount) in &route.demand {
                         let slots = &mut self.resources[*place];
                         if more { slots.lease(*amount) } else { slots.give_back(*amount) }
@@ -320,5 +356,5 @@ fn route(resources: &[Slots], asked: &[(String, u32)], group: usize) -> Route {
         (place, if place == 0 { amount.max(1) } else { amount })
     };
     let demand = resources.iter().enumerate().map(amount_of).filter(|(_, amount)| *amount > 0).collect();
-    Route { demand, queued: 0, group }
+    Route { demand, queued: 0, running: 0, yielded: 0, group }
 }

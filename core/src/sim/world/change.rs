@@ -97,7 +97,11 @@ impl World {
             Intervention::Weight { column, weight } => {
                 self.tell_pressure();
                 let column = self.pipeline.plan().column_id(column);
-                return column.map_or(Ok(()), |column| self.pipeline.set_weight(now, column, *weight));
+                let Some(column) = column else { return Ok(()) };
+                if let Some(watch) = &mut self.watch {
+                    watch.set_weight(now, column, *weight);
+                }
+                return self.pipeline.set_weight(now, column, *weight);
             }
             _ => {}
         }
@@ -111,7 +115,7 @@ impl World {
             Intervention::Refuse { span, .. } => provider.machine.refuse_until(now, now + *span),
             Intervention::Slow { factor, span, .. } => provider.machine.slow_down_until(now, now + *span, *factor),
             Intervention::Algorithm { algorithm, .. } => {
-                provider.algorithm = *algorithm;
+                provider.algorithm = Some(*algorithm);
                 admission.choose_algorithm(now, provider.resource, *algorithm)?;
             }
             Intervention::Request { request, .. } => admission.reconfigure(now, provider.resource, request.clone())?,

@@ -88,10 +88,17 @@ struct Provider {
     alias: String,
     machine: MockProvider,
     resource: ResourceId,
-    /// What decides its limit.
-    algorithm: LimitChoice,
+    /// What decides its limit; `None`: an algorithm of the caller's own.
+    algorithm: Option<LimitChoice>,
     max_parallel: u32,
     idle: IdleAccount,
+}
+
+impl Provider {
+    /// The name of what decides its limit.
+    fn algorithm_name(&self) -> &'static str {
+        self.algorithm.map_or("own", |choice| choice.name())
+    }
 }
 
 /// What a scheduled instant is for.
@@ -378,7 +385,7 @@ fn providers(
             Ok(resource)
         });
         let resource = resource.map_err(|error| ScenarioError::Model { model: name(), error: as_written(error) })?;
-        let (algorithm, max_parallel, idle) = (model.algorithm, model.max_parallel, IdleAccount::default());
+        let (algorithm, max_parallel, idle) = (Some(model.algorithm), model.max_parallel, IdleAccount::default());
         let alias = alias_of(model);
         providers.push(Provider { name: name(), owner, alias, machine, resource, algorithm, max_parallel, idle });
     }

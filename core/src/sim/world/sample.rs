@@ -206,7 +206,7 @@ impl World {
             let (counters, slow) = (machine.counters(), machine.slowed_until(self.now));
             Some(ProviderSample {
                 name: provider.name.clone(),
-                algorithm: provider.algorithm.name(),
+                algorithm: provider.algorithm_name(),
                 limit: state.limit,
                 effective_max: state.effective_max,
                 rate_limit_ceiling: state.rate_limit_ceiling,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::limit::LimitChoice;
+use crate::limit::{CallReport, LimitAlgorithm, LimitChoice};
 use crate::pipeline::{DropReason, Hook, StopReason, Strategy, TaskCounts};
 use crate::request::AimdConfig;
 use crate::sim::latency::Latency;
@@ -250,4 +250,70 @@ fn a_policy_of_ones_own_is_judged_by_the_same_laws_and_accounted_for() {
         world.finished().map(RunReport::elapsed)
     });
     assert_eq!(plain, Ok(Some(millis(40))));
+}
+
+/// A limit of one call more every 10 ms, which says so or not.
+struct OneMore {
+    most: u32,
+    is_announced: bool,
+}
+
+impl LimitAlgorithm for OneMore {
+    fn limit(&self, now: Instant) -> u32 {
+        let tenths = u32::try_from(now.as_nanos() / 10_000_000).unwrap_or(u32::MAX);
+        tenths.saturating_add(1).min(self.most)
+    }
+
+    fn next_change(&self, now: Instant) -> Option<Instant> {
+        let next = Instant::ZERO + millis((now.as_nanos() / 10_000_000 + 1) * 10);
+        (self.is_announced && self.limit(now) < self.most).then_some(next)
+    }
+
+    fn on_outcome(&mut self, _now: Instant, _call: &CallReport) {}
+
+    fn set_max(&mut self, _now: Instant, max: u32, _lifts: bool) {
+        self.most = max;
+    }
+}
+
+#[test]
+fn a_limit_of_ones_own_decides_for_its_model_alone_and_is_accounted_for() {
+    let columns = [calling("a", "own"), calling("b", "named")];
+    let base = scenario(32, &[model("own", 4), model("named", 4)], &columns);
+    let base = Scenario { row_group_size: 32, ..base };
+    let own = |model: &Model| -> Option<Box<dyn LimitAlgorithm>> {
+        (model.name == "own").then(|| -> Box<dyn LimitAlgorithm> { Box::new(OneMore { most: 0, is_announced: true }) })
+    };
+    let mut world = World::with_limit(&base, 7, own).unwrap();
+    let mut limits = Vec::new();
+    for at in [5, 15, 25, 35, 45] {
+        world.advance_to(Instant::ZERO + millis(at));
+        let sample = world.sample();
+        limits.push(sample.providers.iter().map(|provider| provider.limit).collect::<Vec<_>>());
+        assert_eq!(sample.providers.iter().map(|provider| provider.algorithm).collect::<Vec<_>>(), ["own", "aimd"]);
+    }
+    assert_eq!(limits, [[1, 4], [2, 4], [3, 4], [4, 4], [4, 4]]);
+    while world.step() {}
+    assert_eq!(world.violation(), None);
+    // 1 + 2 + 3 calls in the first 30 ms, and four at a time after them.
+    assert_eq!(world.finished().map(RunReport::elapsed), Some(millis(100)));
+    let figures = world.figures().expect("it is accounted for");
+    assert_eq!((figures.requests[0].max_leased, figures.requests[0].limit), (4, 4));
+}
+
+#[test]
+fn a_limit_that_opens_a_slot_without_saying_when_breaks_a_law() {
+    let slow = Model {
+        provider: ProviderSpec { latency: Latency::Constant { latency: millis(25) }, ..model("m", 4).provider },
+        ..model("m", 4)
+    };
+    // A waiter whose worker has yielded waits for its task resources too, and is not judged.
+    let base = Scenario { yields: false, ..scenario(16, &[slow], &[calling("a", "m")]) };
+    let violation = |is_announced| {
+        let mut world = World::with_limit(&base, 7, |_| Some(Box::new(OneMore { most: 0, is_announced }))).unwrap();
+        while world.step() {}
+        world.violation().map(|violation| violation.law)
+    };
+    assert_eq!(violation(true), None);
+    assert_eq!(violation(false), Some(crate::sim::check::Law::Room));
 }

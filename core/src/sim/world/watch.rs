@@ -8,15 +8,15 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::World;
-use crate::limit::LimitChoice;
-use crate::observe::{RunAccount, RunFigures};
+use crate::limit::{LimitAlgorithm, LimitChoice};
+use crate::observe::{RunAccount, RunFigures, ServiceFigures};
 use crate::pipeline::event::{Interest, SchedulerEvent, SchedulerEventKind};
 use crate::pipeline::{ColumnId, Effect, Pipeline, RunReport};
 use crate::replay::Recorded;
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
 use crate::request::{CallWait, HealthState, RequestAdmission, ResourceId};
 use crate::sim::check::{Handover, RunChecker, Standing, Violation};
-use crate::sim::scenario::{Scenario, ScenarioError};
+use crate::sim::scenario::{Model, Scenario, ScenarioError};
 use crate::task::BoxedPolicy;
 use crate::time::Instant;
 
@@ -103,6 +103,16 @@ impl Witness for RunChecker {
     }
 }
 
+/// What a world is accounted for.
+#[derive(Clone, Copy)]
+enum Accounts {
+    None,
+    /// Where its capacity goes.
+    Capacity,
+    /// That, and what each fairness group gets.
+    Service,
+}
+
 /// The checker of a world.
 type Checker = Box<dyn Witness>;
 
@@ -146,6 +156,13 @@ impl Watch {
         }
         if let Some(account) = &mut self.account {
             account.clamp_calls(now, resource, clamp);
+        }
+    }
+
+    /// The fairness group of a column has another weight from now on.
+    pub(super) fn set_weight(&mut self, now: Instant, column: ColumnId, weight: f64) {
+        if let Some(account) = &mut self.account {
+            account.set_weight(now, column, weight);
         }
     }
 
@@ -199,13 +216,13 @@ impl Watch {
 impl World {
     /// The same world with a [checker](crate::sim::check) beside it. It decides nothing: digests are equal.
     pub fn watched(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        Self::at_rest(scenario, seed, None, None)?.watched_from_the_start(scenario, false)
+        Self::at_rest(scenario, seed, None, None)?.watched_from_the_start(scenario, Accounts::None)
     }
 
     /// A world with an [account](RunAccount) of where its capacity goes, [`World::figures`], and no checker: for whoever
     /// shows figures and has no use for a violation.
     pub fn measured(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        let mut world = Self::at_rest(scenario, seed, None, None)?.observed_at_rest(scenario, true)?;
+        let mut world = Self::at_rest(scenario, seed, None, None)?.observed_at_rest(scenario, Accounts::Capacity)?;
         world.begin(scenario);
         Ok(world)
     }
@@ -213,14 +230,14 @@ impl World {
     /// A [watched](Self::watched) world with an [account](RunAccount) of where its capacity goes as well:
     /// [`World::figures`]. It decides nothing either.
     pub fn accounted(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        Self::at_rest(scenario, seed, None, None)?.watched_from_the_start(scenario, true)
+        Self::at_rest(scenario, seed, None, None)?.watched_from_the_start(scenario, Accounts::Capacity)
     }
 
     /// An [accounted](Self::accounted) world whose events others can hear too, with [`World::feed`] or [`World::heard`]. They
     /// are kept until then.
     pub fn overheard(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
         let world = Self::at_rest(scenario, seed, None, None)?;
-        let mut world = world.watched_at_rest(scenario, true)?;
+        let mut world = world.watched_at_rest(scenario, Accounts::Capacity)?;
         if let Some(watch) = &mut world.watch {
             watch.heard = Some(<_>::default());
         }
@@ -229,18 +246,60 @@ impl World {
     }
 
     /// An [accounted](Self::accounted) world under a task policy of the caller's own, in place of the one that the scenario
-    /// names. The laws do not depend on the policy: a run that breaks one under yours has found a bug.
+    /// names. The laws do not depend on the policy: a run that breaks one under yours has found a bug. Whether the policy is a
+    /// good one is judged by a [`PolicyReport`](crate::sim::policy::PolicyReport).
     pub fn with_policy(scenario: &Scenario, seed: u64, policy: BoxedPolicy) -> Result<Self, ScenarioError> {
-        Self::at_rest(scenario, seed, Some(policy), None)?.watched_from_the_start(scenario, true)
+        Self::at_rest(scenario, seed, Some(policy), None)?.watched_from_the_start(scenario, Accounts::Service)
     }
 
-    fn watched_from_the_start(self, scenario: &Scenario, accounts: bool) -> Result<Self, ScenarioError> {
+    /// An [accounted](Self::accounted) world with an account of what each fairness group gets, for a
+    /// [`PolicyReport`](crate::sim::policy::PolicyReport) about the policy that the scenario names.
+    pub fn judged(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
+        Self::at_rest(scenario, seed, None, None)?.watched_from_the_start(scenario, Accounts::Service)
+    }
+
+    /// An [accounted](Self::accounted) world in which limit algorithms of the caller's own decide. `limit_of` is called once
+    /// for each model, in the order of the scenario, and returns its algorithm; `None` leaves the model with the
+    /// [one that the scenario names](crate::sim::scenario::Model::algorithm).
+    ///
+    /// The model's cap, cooldowns and start-up ramp stay in force. The checker tests the algorithm, too: one that opens a slot
+    /// at an instant that [`next_change`](LimitAlgorithm::next_change) does not name breaks
+    /// [`Law::Room`](crate::sim::check::Law::Room) once a call waits in spite of it, in a scenario whose workers do not
+    /// [yield](Scenario::yields).
+    ///
+    /// ```
+    /// use tidegate_core::limit::Fixed;
+    /// use tidegate_core::sim::{scenario, world::World};
+    ///
+    /// let scenario = scenario::builtin().into_iter().next().expect("there are built-in scenarios");
+    /// let mut world = World::with_limit(&scenario, 7, |model| Some(Box::new(Fixed::new(model.cap() / 4))))?;
+    /// while world.step() {}
+    /// assert_eq!(world.violation(), None);
+    /// assert_eq!(world.sample().providers[0].refused, 0, "a quarter of the cap is below what the provider bears");
+    /// # Ok::<(), tidegate_core::sim::scenario::ScenarioError>(())
+    /// ```
+    pub fn with_limit(
+        scenario: &Scenario,
+        seed: u64,
+        mut limit_of: impl FnMut(&Model) -> Option<Box<dyn LimitAlgorithm>>,
+    ) -> Result<Self, ScenarioError> {
+        let mut world = Self::at_rest(scenario, seed, None, None)?;
+        let Self { now, providers, admission, .. } = &mut world;
+        for (provider, model) in providers.iter_mut().zip(&scenario.models) {
+            let Some(algorithm) = limit_of(model) else { continue };
+            admission.set_algorithm(*now, provider.resource, algorithm)?;
+            provider.algorithm = None;
+        }
+        world.watched_from_the_start(scenario, Accounts::Capacity)
+    }
+
+    fn watched_from_the_start(self, scenario: &Scenario, accounts: Accounts) -> Result<Self, ScenarioError> {
         let mut world = self.watched_at_rest(scenario, accounts)?;
         world.begin(scenario);
         Ok(world)
     }
 
-    fn watched_at_rest(self, scenario: &Scenario, accounts: bool) -> Result<Self, ScenarioError> {
+    fn watched_at_rest(self, scenario: &Scenario, accounts: Accounts) -> Result<Self, ScenarioError> {
         let mut checker = RunChecker::new(&scenario.plan()?, &scenario.pipeline_config());
         for (provider, model) in self.providers.iter().zip(&scenario.models) {
             checker.cap_calls(provider.resource, model.cap());
@@ -266,9 +325,13 @@ impl World {
         Ok(world)
     }
 
-    fn observed_at_rest(mut self, scenario: &Scenario, accounts: bool) -> Result<Self, ScenarioError> {
+    fn observed_at_rest(mut self, scenario: &Scenario, accounts: Accounts) -> Result<Self, ScenarioError> {
         let (plan, config) = (scenario.plan()?, scenario.pipeline_config());
-        let mut account = accounts.then(|| RunAccount::new(&plan, &config));
+        let mut account = match accounts {
+            Accounts::None => None,
+            Accounts::Capacity => Some(RunAccount::new(&plan, &config)),
+            Accounts::Service => Some(RunAccount::with_service(&plan, &config)),
+        };
         self.pipeline.set_interest(Interest::ALL);
         self.admission.set_interest(self.now, RequestInterest::ALL);
         if let Some(account) = &mut account {
@@ -303,6 +366,13 @@ impl World {
         self.watch.as_ref().and_then(|watch| watch.account.as_ref()).map(RunAccount::figures)
     }
 
+    /// What each fairness group got so far. `None` but in a world under a [policy of the caller's own](World::with_policy) and one
+    /// that is [judged](World::judged).
+    #[must_use]
+    pub fn service(&self) -> Option<ServiceFigures> {
+        self.watch.as_ref().and_then(|watch| watch.account.as_ref()).and_then(RunAccount::service)
+    }
+
     /// Shows the checker the events that wait.
     #[inline]
     pub(super) fn look(&mut self) {
@@ -321,7 +391,7 @@ impl World {
             let gauges = self.admission.gauges(at, provider.resource)?;
             let domains = self.providers.iter().filter(|other| other.owner == provider.owner);
             let wait = self.admission.why_next(at, provider.resource);
-            let is_at_rate = matches!(wait, Some(CallWait::StatedRate { .. }));
+            let is_spaced = matches!(wait, Some(CallWait::StatedRate { .. } | CallWait::Paced { .. }));
             Some(Standing {
                 resource: provider.resource,
                 model: self.admission.owner(provider.resource)?,
@@ -329,7 +399,7 @@ impl World {
                 limit: gauges.limit,
                 blocked_until: gauges.blocked_until,
                 suspended: gauges.suspended,
-                is_spaced: is_at_rate || matches!(provider.algorithm, LimitChoice::Tide(_)),
+                is_spaced: is_spaced || matches!(provider.algorithm, Some(LimitChoice::Tide(_))),
                 is_up: gauges.health == HealthState::Healthy && gauges.undecided == 0,
             })
         });

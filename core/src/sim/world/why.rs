@@ -122,7 +122,7 @@ impl World {
                     Some(ends) => format!("a ramp climbs to {} until {}", ramp.target, At(ends)),
                     None => String::from("a ramp begins with the first call"),
                 },
-                (None, 0) => format!("`{}` decides so", provider.algorithm.name()),
+                (None, 0) => format!("`{}` decides so", provider.algorithm_name()),
                 (None, refused) => format!("calls were refused, the first at {refused}; successes raise it again"),
             };
             let what = format!("the limit of `{name}` is {limit} of {effective_max}");

@@ -1,0 +1,61 @@
+//! A limit algorithm of one's own, tried in a scenario before it meets a provider: in virtual time, under every law of a run,
+//! beside the algorithm that the scenario names.
+
+use tidegate_core::limit::{CallReport, LimitAlgorithm};
+use tidegate_core::request::Outcome;
+use tidegate_core::sim::scenario::{Scenario, builtin};
+use tidegate_core::sim::world::World;
+use tidegate_core::time::{Duration, Instant};
+
+/// Halves on every refusal, and adds one for each success.
+struct Halving {
+    limit: u32,
+    max: u32,
+}
+
+impl LimitAlgorithm for Halving {
+    fn limit(&self, _now: Instant) -> u32 {
+        self.limit
+    }
+
+    fn on_outcome(&mut self, _now: Instant, call: &CallReport) {
+        match call.outcome {
+            Outcome::RateLimited => self.limit = (self.limit / 2).max(1),
+            Outcome::Success => self.limit = (self.limit + 1).min(self.max),
+            _ => {}
+        }
+    }
+
+    fn set_max(&mut self, _now: Instant, max: u32, _lifts: bool) {
+        self.max = max;
+        self.limit = self.limit.min(max);
+    }
+}
+
+/// Runs to the end, and returns the wall time and the calls that the provider refused.
+fn outcome(mut world: World) -> Result<(Duration, u64), Box<dyn std::error::Error>> {
+    while world.step() {}
+    if let Some(violation) = world.violation() {
+        return Err(violation.clone().into());
+    }
+    let report = world.finished().ok_or("it stands still and has not ended")?;
+    let provider = world.sample().providers.remove(0);
+    println!("  {}: {} in {}, {} calls refused", provider.algorithm, report.stop, report.elapsed(), provider.refused);
+    Ok((report.elapsed(), provider.refused))
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // The provider's capacity drops from 24 to 6 calls, and comes back.
+    let is_falling = |scenario: &Scenario| scenario.name == "falling-tide";
+    let scenario = builtin().into_iter().find(is_falling).ok_or("there is no such scenario")?;
+    let (_, few) = outcome(World::accounted(&scenario, 1)?)?;
+    let own = World::with_limit(&scenario, 1, |model| Some(Box::new(Halving { limit: 1, max: model.cap() })))?;
+    let (_, many) = outcome(own)?;
+    assert!(few < many, "a limit that grows with every success is refused more often");
+    Ok(())
+}
+
+#[test]
+fn it_runs() {
+    main().expect("the limit keeps the laws");
+}

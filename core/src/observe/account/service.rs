@@ -1,0 +1,387 @@
+//! What each fairness group got of the task stage, beside what it was entitled to.
+//!
+//! A group's demand at an instant is what its running and queued tasks hold and want. Its *dominant resource*
+//! is the one of which that is the largest part. The *fair share* is the max-min share by weight, counted in
+//! the dominant resource:
+//!
+//! ```text
+//! all groups' shares rise together, each as fast as its weight, until the group has its demand
+//! or a resource that it demands is used up
+//! ```
+//!
+//! (Ghodsi et al., "Dominant Resource Fairness", 2011.) So a group is entitled to its part by weight, and to
+//! what others leave. The *guaranteed share* is the part by weight among all groups that ever demand the
+//! resource, whether they want it now or not: more than that is borrowed. A fair share counts in whole slots:
+//! rounded down where the group should have more, rounded up where it should have less. A fair share below
+//! one slot stays as it is.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::slots::Slots;
+use super::work::Route;
+use crate::pipeline::Plan;
+use crate::task::GroupKind;
+
+/// The smallest difference between shares that counts.
+const EPSILON: f64 = 1e-9;
+
+/// What the fairness groups of a run got. See [`RunAccount::with_service`](super::RunAccount::with_service).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct ServiceFigures {
+    /// The groups, in the order of the plan.
+    pub groups: Vec<GroupService>,
+}
+
+/// What one fairness group got. Slots are those of its dominant resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct GroupService {
+    /// The group's identity.
+    pub group: String,
+    /// What its tasks do.
+    pub kind: GroupKind,
+    /// Its weight in thousandths, rounded down.
+    pub weight_permille: u64,
+    /// Its dominant resource, when last it had tasks queued.
+    pub resource: String,
+    /// The longest time that a worker of any group held some of that resource.
+    pub longest_hold_ns: u64,
+    /// How long it was backlogged: tasks of it were ready and without a worker.
+    pub backlogged_ns: u64,
+    /// The part of that during which another group held or wanted the same resource.
+    pub contended_ns: u64,
+    /// What it held during that part, in slot-nanoseconds.
+    pub received_slot_ns: u128,
+    /// Its fair share during that part, in slot-nanoseconds.
+    pub entitled_slot_ns: u128,
+    /// The longest time without interruption during which it was backlogged and had no worker, while another
+    /// group had one.
+    pub longest_starved_ns: u64,
+    /// What it could borrow: its fair share above its guaranteed share, in slot-nanoseconds.
+    pub borrowable_slot_ns: u128,
+    /// What it used of that, in slot-nanoseconds.
+    pub borrowed_slot_ns: u128,
+    /// How long it held more than its guaranteed share.
+    pub borrowed_ns: u64,
+    /// The most slots that it held above its guaranteed share.
+    pub max_borrowed: u32,
+    /// What it held above its fair share while a backlogged group was below its own, in slot-nanoseconds.
+    pub overdrawn_slot_ns: u128,
+    /// The longest time without interruption during which it did.
+    pub longest_overdrawn_ns: u64,
+}
+
+/// Integrates the service of the groups.
+#[derive(Clone, Debug)]
+pub(super) struct Service {
+    groups: Vec<Group>,
+    /// The sum of the weights of the groups that ever demand a resource.
+    weights: Vec<f64>,
+    /// By resource: the longest time that a worker held some of it.
+    longest_holds: Vec<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Group {
+    figures: GroupService,
+    weight: f64,
+    /// The resources that its columns demand.
+    demands: Vec<bool>,
+    starving_ns: u64,
+    overdrawing_ns: u64,
+    dominant: usize,
+    /// Of the present instant.
+    now: Standing,
+}
+
+/// How a group stands at an instant.
+#[derive(Clone, Debug, Default)]
+struct Standing {
+    queued: u32,
+    workers: u32,
+    /// Held and wanted, by resource.
+    demand: Vec<f64>,
+    held: Vec<u32>,
+    /// The largest part of a resource that it demands.
+    wanted_share: f64,
+    /// The fair share, as a part of that resource.
+    share: f64,
+    is_satisfied: bool,
+}
+
+impl Service {
+    /// `group_of` is the group of each column.
+    pub(super) fn new(plan: &Plan, routes: &[Route], resources: usize) -> Self {
+        let mut groups: Vec<Group> = Vec::new();
+        for (column, route) in plan.columns().iter().zip(routes) {
+            if route.group == groups.len() {
+                groups.push(Group::new(column.group.kind, column.group.identity.join("/"), resources));
+            }
+            let group = &mut groups[route.group];
+            // Where columns share a group, the last one's weight holds.
+            group.set_weight(column.group.weight);
+            route.demand.iter().for_each(|(resource, _)| group.demands[*resource] = true);
+        }
+        let mut service =
+            Self { groups, weights: alloc::vec![0.0; resources], longest_holds: alloc::vec![0; resources] };
+        service.sum_weights();
+        service
+    }
+
+    pub(super) fn set_weight(&mut self, group: usize, weight: f64) {
+        self.groups[group].set_weight(weight);
+        self.sum_weights();
+    }
+
+    fn sum_weights(&mut self) {
+        for (resource, sum) in self.weights.iter_mut().enumerate() {
+            *sum = self.groups.iter().filter(|group| group.demands[resource]).map(|group| group.weight).sum();
+        }
+    }
+
+    /// A worker gave back what it had held for so long.
+    pub(super) fn held_for(&mut self, span_ns: u64, demand: &[(usize, u32)]) {
+        for (resource, _) in demand {
+            self.longest_holds[*resource] = self.longest_holds[*resource].max(span_ns);
+        }
+    }
+
+    /// Nothing changed for `span_ns`. O(groups x resources) for each group whose demand is met and each
+    /// resource that is used up.
+    pub(super) fn pass(&mut self, span_ns: u64, routes: &[Route], resources: &[Slots]) {
+        for group in &mut self.groups {
+            group.now.clear(resources.len());
+        }
+        for route in routes {
+            self.groups[route.group].now.add(route);
+        }
+        self.share_out(resources);
+        let workers: u32 = self.groups.iter().map(|group| group.now.workers).sum();
+        for place in 0..self.groups.len() {
+            let dominant = self.groups[place].now.dominant(resources);
+            let others = || {
+                let groups = self.groups.iter().enumerate().filter(|(at, _)| *at != place);
+                groups.map(|(_, group)| group).filter(|group| group.now.demand[dominant] > 0.0)
+            };
+            let scene = Scene {
+                span_ns,
+                dominant,
+                limit: resources[dominant].limit,
+                guaranteed: self.groups[place].weight / self.weights[dominant] * f64::from(resources[dominant].limit),
+                workers,
+                is_contended: others().next().is_some(),
+                others_short: others().any(|other| other.is_short(resources)),
+            };
+            self.groups[place].pass(&scene);
+        }
+    }
+
+    /// Finds each group's fair share.
+    fn share_out(&mut self, resources: &[Slots]) {
+        let mut free: Vec<f64> = resources.iter().map(|slots| f64::from(slots.limit)).collect();
+        for group in &mut self.groups {
+            let dominant = group.now.dominant(resources);
+            group.now.wanted_share = group.now.demand[dominant] / f64::from(resources[dominant].limit.max(1));
+            group.now.is_satisfied = group.now.wanted_share <= 0.0;
+        }
+        loop {
+            let mut rates = alloc::vec![0.0; free.len()];
+            let mut step = f64::INFINITY;
+            for group in self.groups.iter().filter(|group| !group.now.is_satisfied) {
+                let now = &group.now;
+                step = step.min((now.wanted_share - now.share) / group.weight);
+                for (rate, demand) in rates.iter_mut().zip(&now.demand) {
+                    *rate += group.weight * demand / now.wanted_share;
+                }
+            }
+            if step.is_infinite() {
+                return;
+            }
+            for (free, rate) in free.iter().zip(&rates).filter(|(_, rate)| **rate > 0.0) {
+                step = step.min(free / rate);
+            }
+            for (free, rate) in free.iter_mut().zip(&rates) {
+                *free -= step * rate;
+            }
+            for group in self.groups.iter_mut().filter(|group| !group.now.is_satisfied) {
+                let now = &mut group.now;
+                now.share += group.weight * step;
+                let is_used_up = |(demand, free): (&f64, &f64)| *demand > 0.0 && *free < EPSILON;
+                now.is_satisfied =
+                    now.share > now.wanted_share - EPSILON || now.demand.iter().zip(&free).any(is_used_up);
+            }
+        }
+    }
+
+    pub(super) fn figures(&self, name_of: impl Fn(u32) -> String) -> ServiceFigures {
+        let figures = |group: &Group| GroupService {
+            resource: name_of(group.dominant as u32),
+            longest_hold_ns: self.longest_holds[group.dominant],
+            ..group.figures.clone()
+        };
+        ServiceFigures { groups: self.groups.iter().map(figures).collect() }
+    }
+}
+
+/// What surrounds a group for a while.
+struct Scene {
+    span_ns: u64,
+    /// Its dominant resource, and the limit of that.
+    dominant: usize,
+    limit: u32,
+    /// Its guaranteed share of that.
+    guaranteed: f64,
+    /// The workers of all groups.
+    workers: u32,
+    /// Whether another group holds or wants the dominant resource.
+    is_contended: bool,
+    /// Whether such a group is backlogged and below its fair share.
+    others_short: bool,
+}
+
+impl Group {
+    fn new(kind: GroupKind, name: String, resources: usize) -> Self {
+        Self {
+            figures: GroupService { group: name, kind, ..GroupService::default() },
+            weight: 1.0,
+            demands: alloc::vec![false; resources],
+            starving_ns: 0,
+            overdrawing_ns: 0,
+            dominant: 0,
+            now: Standing::default(),
+        }
+    }
+
+    fn set_weight(&mut self, weight: f64) {
+        self.weight = weight;
+        self.figures.weight_permille = (weight * 1_000.0) as u64;
+    }
+
+    /// Whether it is backlogged and below its fair share.
+    fn is_short(&self, resources: &[Slots]) -> bool {
+        let dominant = self.now.dominant(resources);
+        let fair = self.now.share * f64::from(resources[dominant].limit);
+        self.now.queued > 0 && f64::from(self.now.held[dominant]) + EPSILON < at_least(fair)
+    }
+
+    fn pass(&mut self, scene: &Scene) {
+        let Scene { span_ns, dominant, workers, .. } = *scene;
+        let Self { figures, now, .. } = self;
+        let held = now.held[dominant];
+        let fair = now.share * f64::from(scene.limit);
+        let most = at_most(scene.guaranteed);
+        let borrowable = (at_least(fair) - f64::from(most)).max(0.0);
+        let borrowed = held.saturating_sub(most);
+        figures.borrowable_slot_ns += slot_ns(borrowable, span_ns);
+        figures.borrowed_slot_ns += slot_ns(borrowable.min(f64::from(borrowed)), span_ns);
+        figures.max_borrowed = figures.max_borrowed.max(borrowed);
+        figures.borrowed_ns += if borrowed > 0 { span_ns } else { 0 };
+        if now.queued > 0 {
+            self.dominant = dominant;
+            figures.backlogged_ns += span_ns;
+            if scene.is_contended {
+                figures.contended_ns += span_ns;
+                figures.received_slot_ns += slot_ns(f64::from(held), span_ns);
+                figures.entitled_slot_ns += slot_ns(at_least(fair), span_ns);
+            }
+        }
+        let is_starving = now.queued > 0 && now.workers == 0 && workers > 0;
+        self.starving_ns = if is_starving { self.starving_ns + span_ns } else { 0 };
+        figures.longest_starved_ns = figures.longest_starved_ns.max(self.starving_ns);
+        let above = if scene.others_short { held.saturating_sub(at_most(fair)) } else { 0 };
+        figures.overdrawn_slot_ns += slot_ns(f64::from(above), span_ns);
+        self.overdrawing_ns = if above > 0 { self.overdrawing_ns + span_ns } else { 0 };
+        figures.longest_overdrawn_ns = figures.longest_overdrawn_ns.max(self.overdrawing_ns);
+    }
+}
+
+impl Standing {
+    fn clear(&mut self, resources: usize) {
+        let Self { mut demand, mut held, .. } = core::mem::take(self);
+        demand.clear();
+        demand.resize(resources, 0.0);
+        held.clear();
+        held.resize(resources, 0);
+        *self = Self { demand, held, ..Self::default() };
+    }
+
+    fn add(&mut self, route: &Route) {
+        self.queued += route.queued;
+        self.workers += route.running + route.yielded;
+        for (resource, amount) in &route.demand {
+            let tasks = f64::from(route.queued) + f64::from(route.running);
+            self.demand[*resource] += tasks * f64::from(*amount);
+            self.held[*resource] = self.held[*resource].saturating_add(route.running.saturating_mul(*amount));
+        }
+    }
+
+    /// The resource of which it demands the largest part; the last of equal ones, since the first is
+    /// `submission`.
+    fn dominant(&self, resources: &[Slots]) -> usize {
+        let part = |resource: usize| self.demand[resource] / f64::from(resources[resource].limit.max(1));
+        (0..self.demand.len()).reduce(|most, next| if part(next) >= part(most) { next } else { most }).unwrap_or(0)
+    }
+}
+
+/// Whole slots that a share is worth at least; a share below one is itself.
+fn at_least(share: f64) -> f64 {
+    let whole = f64::from((share + EPSILON) as u32);
+    if whole >= 1.0 { whole } else { share }
+}
+
+/// Whole slots that a share is worth at most.
+fn at_most(share: f64) -> u32 {
+    let whole = share as u32;
+    whole + u32::from(share - f64::from(whole) > EPSILON)
+}
+
+fn slot_ns(slots: f64, span_ns: u64) -> u128 {
+    // Slots are below 2^32 and a thousandth of one is exact enough.
+    u128::from((slots * 1_000.0) as u64) * u128::from(span_ns) / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::{Column, PlanBuilder, Strategy};
+    use crate::task::TaskGroup;
+
+    /// The fair shares, in slots of the dominant resource, of groups with a weight, tasks that want a worker,
+    /// and what one task demands of each resource.
+    fn fair_shares(limits: &[u32], groups: &[(f64, u32, &[u32])]) -> Vec<f64> {
+        let resources: Vec<Slots> = limits.iter().map(|limit| Slots::new("", *limit)).collect();
+        let mut plan = PlanBuilder::new();
+        let mut routes = Vec::new();
+        for (place, (weight, queued, demand)) in groups.iter().enumerate() {
+            let name = alloc::format!("g{place}");
+            let mut column = Column::new(&name, Strategy::Cell);
+            column.group = TaskGroup { weight: *weight, ..TaskGroup::local(&name) };
+            plan = plan.column(column);
+            let demand = demand.iter().copied().enumerate().filter(|(_, amount)| *amount > 0).collect();
+            routes.push(Route { demand, queued: *queued, running: 0, yielded: 0, group: place });
+        }
+        let mut service = Service::new(&plan.build().expect("a valid plan"), &routes, limits.len());
+        service.pass(0, &routes, &resources);
+        let fair = |group: &Group| group.now.share * f64::from(limits[group.now.dominant(&resources)]);
+        let rounded = |share: f64| f64::from((share * 1_000.0 + 0.5) as u32) / 1_000.0;
+        service.groups.iter().map(|group| rounded(fair(group))).collect()
+    }
+
+    #[test]
+    fn groups_share_a_resource_by_weight_and_take_what_others_leave() {
+        assert_eq!(fair_shares(&[8], &[(1.0, 99, &[1]), (3.0, 99, &[1])]), [2.0, 6.0]);
+        assert_eq!(fair_shares(&[8], &[(1.0, 99, &[1]), (3.0, 1, &[1])]), [7.0, 1.0]);
+        assert_eq!(fair_shares(&[8], &[(1.0, 99, &[1]), (3.0, 0, &[1])]), [8.0, 0.0]);
+        assert_eq!(fair_shares(&[9], &[(1.0, 2, &[1]), (1.0, 99, &[1]), (1.0, 99, &[1])]), [2.0, 3.5, 3.5]);
+    }
+
+    #[test]
+    fn equal_groups_have_equal_parts_of_their_dominant_resources() {
+        // The example of the paper: 9 processors and 18 GB; tasks of 1 and 4, and of 3 and 1. Three tasks, and two.
+        assert_eq!(fair_shares(&[9, 18], &[(1.0, 99, &[1, 4]), (1.0, 99, &[3, 1])]), [12.0, 6.0]);
+        // A wide resource that everybody demands does not hide the narrow one.
+        assert_eq!(fair_shares(&[1_024, 8], &[(1.0, 500, &[1, 1]), (1.0, 500, &[1, 1])]), [4.0, 4.0]);
+    }
+}

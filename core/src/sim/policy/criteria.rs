@@ -1,0 +1,166 @@
+//! The verdicts: each criterion's figure, held against its threshold.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::{Criterion, Judgement, PolicyReport, Verdict};
+use crate::observe::GroupService;
+use crate::pipeline::event::StopKind;
+use crate::time::Duration;
+
+/// What the verdicts are made from.
+pub(super) struct Evidence<'a> {
+    /// A report without its verdicts.
+    pub(super) report: &'a PolicyReport,
+    /// The most workers that there were at once.
+    pub(super) most_workers: u32,
+}
+
+impl Evidence<'_> {
+    pub(super) fn verdicts(&self) -> Vec<Verdict> {
+        [
+            self.run(),
+            self.progress(),
+            self.service(),
+            self.starvation(),
+            self.borrowing(),
+            self.repayment(),
+            self.wall_time(),
+        ]
+        .into()
+    }
+
+    fn run(&self) -> Verdict {
+        let completes = self.report.stop == StopKind::Completed;
+        let found = match &self.report.violation {
+            Some(violation) => violation.clone(),
+            None if completes => "completed, no law broken".to_string(),
+            None => format!("ended as {:?}", self.report.stop),
+        };
+        let judgement = Judgement::good_if(completes && self.report.violation.is_none());
+        verdict(Criterion::Run, judgement, None, found, "completed, no law broken".to_string())
+    }
+
+    fn progress(&self) -> Verdict {
+        let overrides = self.report.liveness_overrides;
+        let found = format!("{overrides} started against the policy");
+        verdict(Criterion::Progress, Judgement::good_if(overrides == 0), None, found, "0".to_string())
+    }
+
+    fn service(&self) -> Verdict {
+        let least = self.report.thresholds.service_percent;
+        let tasks = self.report.thresholds.service_after_tasks;
+        let shown = self.report.groups.iter().filter(|group| group.contended_ns > tasks_of(group, tasks));
+        let worst = shown.filter_map(|group| Some((permille(group)?, group))).min_by_key(|(service, _)| *service);
+        let threshold = format!("at least {least} % of the fair share");
+        match worst {
+            Some((service, group)) => {
+                let judgement = Judgement::good_if(service >= u64::from(least) * 10);
+                verdict(Criterion::Service, judgement, Some(group), percent(service), threshold)
+            }
+            None => {
+                verdict(Criterion::Service, Judgement::NotShown, None, "no group competed for long".into(), threshold)
+            }
+        }
+    }
+
+    /// The group whose starvation is the largest part of what it may be.
+    fn starvation(&self) -> Verdict {
+        let worst = self.worst(|group| (group.longest_starved_ns, self.longest_starvation(group)));
+        let most = worst.map_or(0, |group| self.longest_starvation(group));
+        let found = worst.map_or(0, |group| group.longest_starved_ns);
+        let threshold = format!("at most {}", nanos(most));
+        verdict(Criterion::Starvation, Judgement::good_if(found <= most), worst, nanos(found), threshold)
+    }
+
+    /// Task lengths, and a round: the turns that the others' weights give them for one of the group, as many
+    /// at once as there were workers.
+    fn longest_starvation(&self, group: &GroupService) -> u64 {
+        let all: u64 = self.report.groups.iter().map(|group| group.weight_permille).sum();
+        let others = all.saturating_sub(group.weight_permille);
+        let at_once = group.weight_permille.saturating_mul(u64::from(self.most_workers)).max(1);
+        let tasks = u64::from(self.report.thresholds.starvation_tasks) + others.div_ceil(at_once);
+        group.longest_hold_ns.saturating_mul(tasks)
+    }
+
+    fn borrowing(&self) -> Verdict {
+        let least = self.report.thresholds.borrowing_percent;
+        let sum = |of: fn(&GroupService) -> u128| self.report.groups.iter().map(of).sum::<u128>();
+        let [borrowable, borrowed] = [sum(|group| group.borrowable_slot_ns), sum(|group| group.borrowed_slot_ns)];
+        let threshold = format!("at least {least} % of what could be borrowed");
+        if borrowable == 0 {
+            let found = "nothing could be borrowed".to_string();
+            return verdict(Criterion::Borrowing, Judgement::NotShown, None, found, threshold);
+        }
+        let used = (borrowed * 1_000 / borrowable) as u64;
+        let found = format!("{} of {} of slot time", percent(used), slot_time(borrowable));
+        verdict(Criterion::Borrowing, Judgement::good_if(used >= u64::from(least) * 10), None, found, threshold)
+    }
+
+    /// The group whose time above its fair share is the largest part of what it may be.
+    fn repayment(&self) -> Verdict {
+        let most = |group: &GroupService| tasks_of(group, self.report.thresholds.repayment_tasks);
+        let worst = self.worst(|group| (group.longest_overdrawn_ns, most(group)));
+        let found = worst.map_or(0, |group| group.longest_overdrawn_ns);
+        let most = worst.map_or(0, most);
+        let threshold = format!("at most {}", nanos(most));
+        verdict(Criterion::Repayment, Judgement::good_if(found <= most), worst, nanos(found), threshold)
+    }
+
+    fn wall_time(&self) -> Verdict {
+        let PolicyReport { wall_ns, lower_bound_ns, path_ns, thresholds, .. } = *self.report;
+        let most = u128::from(lower_bound_ns) * u128::from(thresholds.wall_percent) / 100 + u128::from(path_ns);
+        let most = u64::try_from(most).unwrap_or(u64::MAX);
+        let found = format!("{}, bound {}", nanos(wall_ns), nanos(lower_bound_ns));
+        verdict(
+            Criterion::WallTime,
+            Judgement::good_if(wall_ns <= most),
+            None,
+            found,
+            format!("at most {}", nanos(most)),
+        )
+    }
+
+    /// The group with the largest figure, measured by the most that it may be.
+    fn worst(&self, figure: impl Fn(&GroupService) -> (u64, u64)) -> Option<&GroupService> {
+        let part = |group: &&GroupService| {
+            let (found, most) = figure(group);
+            u128::from(found) * 1_000_000 / u128::from(most.max(1))
+        };
+        self.report.groups.iter().max_by_key(part)
+    }
+}
+
+fn tasks_of(group: &GroupService, count: u32) -> u64 {
+    group.longest_hold_ns.saturating_mul(u64::from(count))
+}
+
+fn verdict(
+    criterion: Criterion,
+    judgement: Judgement,
+    group: Option<&GroupService>,
+    found: String,
+    threshold: String,
+) -> Verdict {
+    Verdict { criterion, judgement, group: group.map(|group| group.group.clone()), found, threshold }
+}
+
+/// What a group received of what it was entitled to, in thousandths.
+pub(super) fn permille(group: &GroupService) -> Option<u64> {
+    let service = (group.received_slot_ns * 1_000).checked_div(group.entitled_slot_ns)?;
+    Some(u64::try_from(service).unwrap_or(u64::MAX))
+}
+
+pub(super) fn percent(permille: u64) -> String {
+    format!("{}.{} %", permille / 10, permille % 10)
+}
+
+pub(super) fn nanos(nanos: u64) -> String {
+    Duration::from_nanos(nanos).to_string()
+}
+
+/// Slot-nanoseconds as the time of one slot.
+pub(super) fn slot_time(slot_ns: u128) -> String {
+    nanos(u64::try_from(slot_ns).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,282 @@
+//! How well a task policy did: a simulated run, judged by criteria with stated thresholds.
+//!
+//! A policy that serves one group only, or never lends a free slot, still completes its run and breaks no
+//! law. A [`PolicyReport`] shows the difference:
+//!
+//! | criterion | figure | default threshold |
+//! | --- | --- | --- |
+//! | [`Run`](Criterion::Run) | how the run ended, and the first law that was broken | completed, none |
+//! | [`Progress`](Criterion::Progress) | tasks started against the policy, because nothing ran | none |
+//! | [`Service`](Criterion::Service) | slots received, of the fair share, while the group was backlogged and another one competed | at least 75 % |
+//! | [`Starvation`](Criterion::Starvation) | longest time that a group had ready tasks and no worker, while others had workers | two tasks and one round of turns |
+//! | [`Borrowing`](Criterion::Borrowing) | slots used, of those that the groups could borrow | at least 50 % |
+//! | [`Repayment`](Criterion::Repayment) | longest time that a group held more than its fair share, while another waited below its own | two tasks |
+//! | [`WallTime`](Criterion::WallTime) | wall time | 110 % of the [lower bound](LowerBound), and one longest path |
+//!
+//! *Tasks* are as long as the longest time that a worker held some of the group's resource: a policy cannot
+//! interrupt a worker. *One round* is how long it takes to start as many tasks of the other groups as their
+//! weights allow for one task of the group. What a fair share is, and what counts as borrowed, is defined
+//! with [`GroupService`].
+//!
+//! ```
+//! use tidegate_core::sim::policy::{Criterion, PolicyReport, two_groups};
+//! use tidegate_core::task::{Allowed, PolicyView, Refusal, StrictFair, TaskPolicy};
+//!
+//! /// Starts whatever comes first.
+//! struct NoPolicy;
+//!
+//! impl TaskPolicy for NoPolicy {
+//!     fn evaluate(&self, _view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
+//!         Ok(Allowed::freely())
+//!     }
+//! }
+//!
+//! let strict = PolicyReport::run(&two_groups(), 1, Box::new(StrictFair))?;
+//! assert!(strict.is_good(), "{strict}");
+//!
+//! let none = PolicyReport::run(&two_groups(), 1, Box::new(NoPolicy))?;
+//! assert!(none.judgement(Criterion::Repayment).is_bad(), "long tasks keep more than their share: {none}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The thresholds fit scenarios whose tasks are short beside the run. A scenario in which tasks wait for a
+//! pressured model says little about a policy: [advice](Scenario::advisory) holds tasks back that the policy
+//! would start.
+
+mod criteria;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use serde::Serialize;
+
+use self::criteria::Evidence;
+use super::scenario::{Scenario, ScenarioColumn, ScenarioError};
+use super::suite::idle::LowerBound;
+use super::world::World;
+use crate::observe::GroupService;
+use crate::pipeline::Strategy;
+use crate::pipeline::event::StopKind;
+use crate::task::BoxedPolicy;
+use crate::time::Duration;
+
+/// What a policy's run is judged by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Criterion {
+    /// The run completes, and breaks no law.
+    Run,
+    /// The policy never refuses every queued task while nothing runs.
+    Progress,
+    /// Each group receives its fair share while it is backlogged and others compete.
+    Service,
+    /// No group with ready tasks is without a worker for long, while others have workers.
+    Starvation,
+    /// Slots that a group leaves free are lent to others.
+    Borrowing,
+    /// A group that holds more than its fair share gives it back when others wait.
+    Repayment,
+    /// The run takes little longer than any scheduler would need.
+    WallTime,
+}
+
+/// What a figure means for a criterion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judgement {
+    /// It is within the threshold.
+    Good,
+    /// It is beyond the threshold.
+    Bad,
+    /// The scenario does not show it: no group could borrow, or none competed for long.
+    NotShown,
+}
+
+impl Judgement {
+    /// Whether the figure is beyond the threshold.
+    #[must_use]
+    pub fn is_bad(self) -> bool {
+        self == Self::Bad
+    }
+
+    fn good_if(is_good: bool) -> Self {
+        if is_good { Self::Good } else { Self::Bad }
+    }
+}
+
+/// A criterion, the figure that decided, and the threshold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// The criterion.
+    pub criterion: Criterion,
+    /// What the figure means.
+    pub judgement: Judgement,
+    /// The group with the worst figure, where the criterion is about groups.
+    pub group: Option<String>,
+    /// The figure, with its unit.
+    pub found: String,
+    /// The threshold, with its unit.
+    pub threshold: String,
+}
+
+/// Where a good policy ends and a bad one begins. `..Thresholds::default()` fills in the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Thresholds {
+    /// The least that a group receives of its fair share while it is backlogged and others compete, in
+    /// percent. 75.
+    pub service_percent: u32,
+    /// Groups for which that lasted no longer than so many task lengths are not judged by it. 4.
+    pub service_after_tasks: u32,
+    /// The longest starvation, in task lengths besides one round of turns. 2.
+    pub starvation_tasks: u32,
+    /// The least that is used of what groups could borrow, in percent. 50.
+    pub borrowing_percent: u32,
+    /// The longest time above the fair share while others wait, in task lengths. 2.
+    pub repayment_tasks: u32,
+    /// The longest wall time besides one longest path, in percent of the lower bound. 110.
+    pub wall_percent: u32,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self {
+            service_percent: 75,
+            service_after_tasks: 4,
+            starvation_tasks: 2,
+            borrowing_percent: 50,
+            repayment_tasks: 2,
+            wall_percent: 110,
+        }
+    }
+}
+
+/// What a task policy came to in a scenario. [`Display`](core::fmt::Display) prints it as two tables.
+///
+/// See the [module documentation](self) for the criteria.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PolicyReport {
+    /// The scenario's name.
+    pub scenario: String,
+    /// How the run ended.
+    pub stop: StopKind,
+    /// The law that was broken first, if one was.
+    pub violation: Option<String>,
+    /// From the start of the run to its end.
+    pub wall_ns: u64,
+    /// The least that any scheduler needs.
+    pub lower_bound_ns: u64,
+    /// What that is set by.
+    pub lower_bound_set_by: String,
+    /// What one row takes if it waits for nothing.
+    pub path_ns: u64,
+    /// Tasks that were started against the policy, because nothing ran.
+    pub liveness_overrides: u64,
+    /// The groups, in the order of the plan.
+    pub groups: Vec<GroupService>,
+    /// The thresholds.
+    pub thresholds: Thresholds,
+    /// One verdict for each criterion.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// Why a run cannot be judged.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PolicyReportError {
+    /// The run goes on.
+    #[error("the run has not ended; call `World::step` until it returns `false`")]
+    Running,
+    /// What the groups got was not accounted for.
+    #[error("the world has no account of its groups; make it with `World::with_policy` or `World::judged`")]
+    NoAccount,
+    /// The scenario cannot run.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+}
+
+impl PolicyReport {
+    /// Runs a scenario under `policy` to its end, and judges it by the default thresholds.
+    pub fn run(scenario: &Scenario, seed: u64, policy: BoxedPolicy) -> Result<Self, PolicyReportError> {
+        let mut world = World::with_policy(scenario, seed, policy)?;
+        while world.step() {}
+        Self::of(scenario, &world, Thresholds::default())
+    }
+
+    /// Judges a world of `scenario` that has come to its end, made with [`World::with_policy`] or
+    /// [`World::judged`].
+    pub fn of(scenario: &Scenario, world: &World, thresholds: Thresholds) -> Result<Self, PolicyReportError> {
+        let bound = LowerBound::of(scenario)?;
+        let service = world.service().ok_or(PolicyReportError::NoAccount)?;
+        let figures = world.figures().ok_or(PolicyReportError::NoAccount)?;
+        let report = world.finished().ok_or(PolicyReportError::Running)?;
+        let mut this = Self {
+            scenario: scenario.name.clone(),
+            stop: StopKind::from(&report.stop),
+            violation: world.violation().map(ToString::to_string),
+            wall_ns: figures.span_ns,
+            lower_bound_ns: bound.at_least.as_nanos(),
+            lower_bound_set_by: bound.set_by,
+            path_ns: bound.path.as_nanos(),
+            liveness_overrides: figures.liveness_overrides,
+            groups: service.groups,
+            thresholds,
+            verdicts: Vec::new(),
+        };
+        this.verdicts = Evidence { report: &this, most_workers: figures.maxima.workers }.verdicts();
+        Ok(this)
+    }
+
+    /// Whether no criterion is judged bad.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        !self.verdicts.iter().any(|verdict| verdict.judgement.is_bad())
+    }
+
+    /// What a criterion's figure means.
+    #[must_use]
+    pub fn judgement(&self, criterion: Criterion) -> Judgement {
+        let verdict = self.verdicts.iter().find(|verdict| verdict.criterion == criterion);
+        verdict.map_or(Judgement::NotShown, |verdict| verdict.judgement)
+    }
+}
+
+/// A scenario to try a task policy in: two groups of equal weight share eight slots of `gpu`, and each may
+/// hold four while the other presses.
+///
+/// `long` has 96 tasks of 60 ms, which are ready at once. `short` has 384 tasks of 20 ms, which are ready
+/// after 240 ms. So first one group could borrow what the other leaves, then both compete, and at the end one
+/// could borrow again.
+#[must_use]
+pub fn two_groups() -> Scenario {
+    let rows = 96;
+    let column = |name: &str, group: &str, ms| ScenarioColumn {
+        group: Some(group.to_string()),
+        holds: BTreeMap::from([("gpu".to_string(), 1)]),
+        admitted_limit: Some(4),
+        local: Duration::from_millis(ms),
+        ..ScenarioColumn::new(name, Strategy::Cell)
+    };
+    let late =
+        ScenarioColumn { local: Duration::from_millis(240), ..ScenarioColumn::new("late", Strategy::FullColumn) };
+    let short = (0..4).map(|number| ScenarioColumn {
+        after: ["late".to_string()].into(),
+        ..column(&alloc::format!("short_{number}"), "short", 20)
+    });
+    Scenario {
+        name: "two-groups".to_string(),
+        title: "Two groups share eight slots".to_string(),
+        description: "One group is there from the beginning, the other comes later and leaves first or last."
+            .to_string(),
+        rows,
+        row_group_size: rows as u32,
+        row_groups: 1,
+        resources: BTreeMap::from([("gpu".to_string(), 8)]),
+        columns: [column("long", "long", 60), late].into_iter().chain(short).collect(),
+        ..Scenario::default()
+    }
+}
