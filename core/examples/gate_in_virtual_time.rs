@@ -1,4 +1,5 @@
-//! The gate on a runtime that is not tokio, here the virtual-time executor: three callers, one slot, no real waiting.
+//! The gate on a runtime that is not tokio, here the virtual-time executor: three callers, one slot, no real
+//! waiting.
 
 use tidegate_core::gate::Gate;
 use tidegate_core::request::{Domain, Outcome, Request, RequestAdmission, RequestConfig};

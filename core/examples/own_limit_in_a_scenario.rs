@@ -1,5 +1,5 @@
-//! A limit algorithm of one's own, tried in a scenario before it meets a provider: in virtual time, under every law of a run,
-//! beside the algorithm that the scenario names.
+//! A limit algorithm of one's own, tried in a scenario before it meets a provider: in virtual time, under
+//! every law of a run, beside the algorithm that the scenario names.
 
 use tidegate_core::limit::{CallReport, LimitAlgorithm};
 use tidegate_core::request::Outcome;

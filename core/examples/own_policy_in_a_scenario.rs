@@ -1,5 +1,6 @@
-//! A task policy of one's own, tried in a scenario before it is trusted with money: it is judged by every law of a run, its
-//! idle time is laid beside that of the policy the scenario names, and a report says what it does to the groups.
+//! A task policy of one's own, tried in a scenario before it is trusted with money: it is judged by every law
+//! of a run, its idle time is laid beside that of the policy the scenario names, and a report says what it
+//! does to the groups.
 
 use tidegate_core::pipeline::Strategy;
 use tidegate_core::sim::policy::{Criterion, PolicyReport, two_groups};

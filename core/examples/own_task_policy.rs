@@ -1,4 +1,5 @@
-//! A task policy of one's own: no group ever holds more than its limit, whether or not somebody else is waiting.
+//! A task policy of one's own: no group ever holds more than its limit, whether or not somebody else is
+//! waiting.
 
 use tidegate_core::task::{Allowed, DenialReason, Dispatcher, PolicyView, Refusal, TaskConfig, TaskGroup, TaskPolicy};
 

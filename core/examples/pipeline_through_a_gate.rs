@@ -1,8 +1,8 @@
 //! A whole pipeline on any runtime, here the virtual-time executor, with its calls going through a gate.
 //!
-//! Two columns call two providers. One of them pauses for two seconds in the middle of the run. The workers that wait for
-//! it give their slots back, so the other provider is never short of work: there are four slots in all, and it has two
-//! calls out from the first instant to the last.
+//! Two columns call two providers. One of them pauses for two seconds in the middle of the run. The workers
+//! that wait for it give their slots back, so the other provider is never short of work: there are four slots
+//! in all, and it has two calls out from the first instant to the last.
 
 // A run takes its workload in an `Arc`; on this host there is one thread.
 #![allow(clippy::arc_with_non_send_sync)]

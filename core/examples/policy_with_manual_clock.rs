@@ -1,5 +1,5 @@
-//! A policy tested with a manual clock: 60 requests a minute, at most 3 at once, and a pause where the provider asks for
-//! one. No test waits; time moves when it is told to.
+//! A policy tested with a manual clock: 60 requests a minute, at most 3 at once, and a pause where the
+//! provider asks for one. No test waits; time moves when it is told to.
 
 use tidegate_core::budget::{BudgetConfig, Dimension};
 use tidegate_core::request::{

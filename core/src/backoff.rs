@@ -13,8 +13,8 @@ pub(crate) const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// Paces the retries of one piece of work that failed by itself: 1, 2, 4, ... s, up to a minute, jittered.
 ///
-/// For callers of a [`Gate`](crate::gate::Gate) that make a call again. A failure in an outage is none of these: see
-/// [`AfterCall`](crate::request::AfterCall).
+/// For callers of a [`Gate`](crate::gate::Gate) that make a call again. A failure in an outage is none of
+/// these: see [`AfterCall`](crate::request::AfterCall).
 ///
 /// ```
 /// use tidegate_core::backoff::Backoff;

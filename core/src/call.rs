@@ -71,15 +71,15 @@ impl Outcome {
         }
     }
 
-    /// What the outcome is to a gate whose callers bring keys of their own: what their provider says about a key, an account or what it may
-    /// call is about that caller's request alone.
+    /// What the outcome is to a gate whose callers bring keys of their own: what their provider says about a
+    /// key, an account or what it may call is about that caller's request alone.
     #[must_use]
     pub const fn of_own_key(self) -> Self {
         if self.is_refusal() { Self::RequestRefused } else { self }
     }
 
-    /// Whether the provider may be unreachable: no connection, no answer in time, a failing server. A rate limit and a refusal are
-    /// answers.
+    /// Whether the provider may be unreachable: no connection, no answer in time, a failing server. A rate
+    /// limit and a refusal are answers.
     pub(crate) const fn is_counted_failure(self) -> bool {
         matches!(self, Self::ConnectionFailed | Self::ProviderFailure | Self::ProviderTimeout)
     }
@@ -104,7 +104,8 @@ pub struct Completion {
     /// The provider's Retry-After, for a rate-limited answer.
     #[cfg_attr(feature = "serde", serde(default))]
     pub retry_after: Option<Duration>,
-    /// What the call used, if that is known: it takes the place of the request's estimate in the resource's budgets.
+    /// What the call used, if that is known: it takes the place of the request's estimate in the resource's
+    /// budgets.
     #[cfg_attr(feature = "serde", serde(default))]
     pub usage: Option<Usage>,
 }

@@ -1,8 +1,8 @@
 //! Generational handles and interned names.
 //!
-//! Every identifier that leaves the core is a small copyable handle. A slot table hands out `(slot, generation)`
-//! keys and tells a key that was used up from one that was never issued, in memory that is bounded by the largest
-//! number of values that were ever live at once.
+//! Every identifier that leaves the core is a small copyable handle. A slot table hands out
+//! `(slot, generation)` keys and tells a key that was used up from one that was never issued, in memory that
+//! is bounded by the largest number of values that were ever live at once.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -161,7 +161,8 @@ impl<T> Default for SecondaryMap<T> {
 }
 
 impl<T> SecondaryMap<T> {
-    /// Sets the value of a key, and returns what its slot had: a value of this key or of one before it. O(1) amortised.
+    /// Sets the value of a key, and returns what its slot had: a value of this key or of one before it. O(1)
+    /// amortised.
     #[inline]
     pub(crate) fn insert(&mut self, key: SlotKey, value: T) -> Option<(SlotKey, T)> {
         let slot = key.slot as usize;

@@ -1,15 +1,16 @@
 //! The lease ledger: who holds what, exactly once.
 //!
-//! A lease is made by an admission and released exactly once. A [`LeaseId`] names the controller, the slot, the
-//! slot's generation and the item it was made for; the ledger compares all four, so it can tell a second release from
-//! a forged one without remembering leases that are gone. Memory is bounded by the leases live at once.
+//! A lease is made by an admission and released exactly once. A [`LeaseId`] names the controller, the slot,
+//! the slot's generation and the item it was made for; the ledger compares all four, so it can tell a second
+//! release from a forged one without remembering leases that are gone. Memory is bounded by the leases live
+//! at once.
 
 use crate::id::{KeyState, SlotKey, Slots};
 
 /// Names one lease. A plain value, checked at run time, so that it can cross a language boundary.
 ///
-/// The owning lease types ([`RequestLease`](crate::request::RequestLease), [`TaskLease`](crate::task::TaskLease)) wrap
-/// it, are not copyable, and are what Rust callers hold.
+/// The owning lease types ([`RequestLease`](crate::request::RequestLease),
+/// [`TaskLease`](crate::task::TaskLease)) wrap it, are not copyable, and are what Rust callers hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LeaseId {
@@ -92,7 +93,8 @@ impl<T> Ledger<T> {
         LeaseId { controller: self.controller, key: self.slots.insert(Held { item, value }), item }
     }
 
-    /// Ends a lease and gives back what it held. Any other answer changes no counter but its own diagnostic. O(1).
+    /// Ends a lease and gives back what it held. Any other answer changes no counter but its own diagnostic.
+    /// O(1).
     pub fn release(&mut self, lease: LeaseId) -> Result<T, ReleaseAnswer> {
         if lease.controller == self.controller
             && let Some(held) = self.slots.remove_if(lease.key, |held| held.item == lease.item)

@@ -1,18 +1,20 @@
 //! # tidegate-core
 //!
-//! Keeps rate-limited services as busy as they can bear, shares them fairly, never storms them, and never loses or
-//! doubles a unit of work. Every decision is made in this crate, and none of it reads a clock, a thread, an
-//! environment variable or a random source: equal inputs give equal bytes on every target.
+//! Keeps rate-limited services as busy as they can bear, shares them fairly, never storms them, and never
+//! loses or doubles a unit of work. Every decision is made in this crate, and none of it reads a clock, a
+//! thread, an environment variable or a random source: equal inputs give equal bytes on every target.
 //!
 //! ## The driving contract
 //!
 //! The *machines* are plain structs. Whoever drives one repeats three steps:
 //!
-//! 1. give it one command with the present instant (`acquire(now, ..)`, `release(now, ..)`, `handle_timeout(now)`, ...);
+//! 1. give it one command with the present instant (`acquire(now, ..)`, `release(now, ..)`,
+//!    `handle_timeout(now)`, ...);
 //! 2. drain `poll_effect()` until it answers `None`, and carry each effect out;
 //! 3. arm one timer for `poll_timeout()`, and call `handle_timeout` when it fires.
 //!
-//! Calling early, late or twice is harmless. Each call does bounded work. Nothing is called back, nothing blocks.
+//! Calling early, late or twice is harmless. Each call does bounded work. Nothing is called back, nothing
+//! blocks.
 //!
 //! ## The layers, top to bottom
 //!
@@ -26,9 +28,9 @@
 //! | [`observe`] | why is capacity idle? |
 //! | [`replay`] | what was decided, again |
 //!
-//! Above the machines sit two async drivers, generic over [`runtime::Host`]: [`gate`] for request admission and
-//! [`driver`] for whole pipelines. With the feature `sim`, the `sim` module runs all of it in virtual time against
-//! mock providers.
+//! Above the machines sit two async drivers, generic over [`runtime::Host`]: [`gate`] for request admission
+//! and [`driver`] for whole pipelines. With the feature `sim`, the `sim` module runs all of it in virtual
+//! time against mock providers.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,7 +1,9 @@
-//! Durations as files write them: a number of milliseconds, such as `250` or `0.3`, in a field that ends in `_ms`.
+//! Durations as files write them: a number of milliseconds, such as `250` or `0.3`, in a field that ends in
+//! `_ms`.
 //!
 //! Used as `#[serde(rename = "latency_ms", with = "millis")]`. Exact to the nanosecond below 104 days: whole
-//! milliseconds are written as integers, others as the shortest decimal, and reading rounds to the nearest nanosecond.
+//! milliseconds are written as integers, others as the shortest decimal, and reading rounds to the nearest
+//! nanosecond.
 
 use core::fmt;
 

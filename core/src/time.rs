@@ -1,7 +1,8 @@
 //! Monotonic time in integer nanoseconds.
 //!
-//! The core never reads a clock: every command takes `now`. [`Instant`] counts nanoseconds since an origin that the
-//! clock chose, so equal inputs give equal outputs on every target. Arithmetic saturates; nothing here panics.
+//! The core never reads a clock: every command takes `now`. [`Instant`] counts nanoseconds since an origin
+//! that the clock chose, so equal inputs give equal outputs on every target. Arithmetic saturates; nothing
+//! here panics.
 
 use core::cell::Cell;
 use core::fmt;

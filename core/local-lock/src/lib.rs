@@ -44,8 +44,8 @@ pub struct LocalLock {
 //   unlocking, on the thread that acquired it.
 // - On that thread `lock` and `try_lock` return a guard only if they turned `held` from false to true, in one
 //   step. Only `unlock`, which consumes the guard, turns it back.
-// - `lock` panics before it acquires anything. The guard has no destructor: forgetting it leaves the lock held.
-//   To move or to drop the lock while it is held is harmless, since nothing points to it.
+// - `lock` panics before it acquires anything. The guard has no destructor: forgetting it leaves the lock
+//   held. To move or to drop the lock while it is held is harmless, since nothing points to it.
 unsafe impl RawMutex for LocalLock {
     #[allow(clippy::declare_interior_mutable_const, reason = "the trait asks for a constant initial value")]
     const INIT: Self = Self { held: Cell::new(false) };

@@ -3,11 +3,11 @@
 use super::BudgetConfig;
 use crate::time::{Duration, Instant};
 
-/// Holds up to `burst` and gains `limit` in each `window`, evenly, without rounding: credit is counted in units of
-/// `1 / window` (nanoseconds), so that one nanosecond brings `limit` of them.
+/// Holds up to `burst` and gains `limit` in each `window`, evenly, without rounding: credit is counted in
+/// units of `1 / window` (nanoseconds), so that one nanosecond brings `limit` of them.
 ///
-/// Equivalent to the generic cell rate algorithm (ITU-T I.371): its theoretical arrival time is the instant at which
-/// this bucket is full.
+/// Equivalent to the generic cell rate algorithm (ITU-T I.371): its theoretical arrival time is the instant
+/// at which this bucket is full.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     limit: u64,
@@ -87,7 +87,8 @@ impl Bucket {
         self.put(now, credit);
     }
 
-    /// Refills by `amount` in each `window` from now on; by nothing, where that is zero. `window` is above zero.
+    /// Refills by `amount` in each `window` from now on; by nothing, where that is zero. `window` is above
+    /// zero.
     pub(super) fn set_rate(&mut self, now: Instant, amount: u64, window: Duration) {
         let (credit, old) = (self.credit(now), self.window);
         let window = i128::from(window.as_nanos());
@@ -118,8 +119,8 @@ impl Bucket {
         amount.saturating_mul(self.window)
     }
 
-    /// Moves the credit between these two, of which the first is not the larger. Less than one above is not moved: what was stated was
-    /// rounded down.
+    /// Moves the credit between these two, of which the first is not the larger. Less than one above is not
+    /// moved: what was stated was rounded down.
     pub(super) fn keep_between(&mut self, now: Instant, low: i128, high: i128) {
         let credit = self.credit(now);
         let kept = if credit < high.saturating_add(self.window) { credit.max(low) } else { high };

@@ -1,7 +1,8 @@
 //! Rate budgets: how much may go out per minute or day, beside how much may be in flight.
 //!
-//! A resource may have any number of them: requests per minute, input, output or total tokens per minute, requests per
-//! day. Each is a token bucket over injected time, in integers, so equal inputs give equal answers everywhere.
+//! A resource may have any number of them: requests per minute, input, output or total tokens per minute,
+//! requests per day. Each is a token bucket over injected time, in integers, so equal inputs give equal
+//! answers everywhere.
 //!
 //! ```text
 //! reserve     when a call goes out its estimate is taken from every budget at once, or the call waits
@@ -11,16 +12,17 @@
 //! correct     what the provider says is left overrules the bucket
 //! ```
 //!
-//! In any interval, what is reserved less what comes back is at most `burst` and the refill of that interval, estimates
-//! larger than the bucket aside. One of these waits until the bucket is full and overdraws it. A budget that is
-//! overdrawn, as by a call that used more than it was estimated at, refills to zero before the next call goes out: so
-//! budgets hold on average even for callers who never estimate.
+//! In any interval, what is reserved less what comes back is at most `burst` and the refill of that interval,
+//! estimates larger than the bucket aside. One of these waits until the bucket is full and overdraws it. A
+//! budget that is overdrawn, as by a call that used more than it was estimated at, refills to zero before the
+//! next call goes out: so budgets hold on average even for callers who never estimate.
 //!
-//! A dimension for which none is configured gets a budget from the headers of answers, where they say `limit`, `remaining` and `reset`:
-//! from the first answer on, so that no refusal is needed to find the rate. How, and what is not believed, is in `stated.rs`.
+//! A dimension for which none is configured gets a budget from the headers of answers, where they say
+//! `limit`, `remaining` and `reset`: from the first answer on, so that no refusal is needed to find the rate.
+//! How, and what is not believed, is in `stated.rs`.
 //!
-//! Whoever waits for a budget keeps the calls of the same resource behind it, small ones too: they would spend what it
-//! waits for, and it would wait for ever.
+//! Whoever waits for a budget keeps the calls of the same resource behind it, small ones too: they would
+//! spend what it waits for, and it would wait for ever.
 //!
 //! ```
 //! use tidegate_core::budget::{BudgetConfig, Dimension, Usage};
@@ -81,9 +83,9 @@ pub struct BudgetConfig {
     pub limit: u64,
     /// The window. Longer than zero.
     pub window: Duration,
-    /// The most that may be spent at once after a rest, in `1..=10^15`; `None` is `limit`. A provider that counts in
-    /// fixed or sliding windows wants a small one: a full bucket and its refill together let `burst + limit` through
-    /// in one window.
+    /// The most that may be spent at once after a rest, in `1..=10^15`; `None` is `limit`. A provider that
+    /// counts in fixed or sliding windows wants a small one: a full bucket and its refill together let
+    /// `burst + limit` through in one window.
     #[cfg_attr(feature = "serde", serde(default))]
     pub burst: Option<u64>,
 }
@@ -123,17 +125,19 @@ impl BudgetConfig {
     }
 }
 
-/// What a provider said about one budget, as in the `x-ratelimit-*` headers of an answer, parsed into numbers.
+/// What a provider said about one budget, as in the `x-ratelimit-*` headers of an answer, parsed into
+/// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Correction {
     /// Which budgets it is about.
     pub dimension: Dimension,
-    /// The window it is about; `None` for the budget whose limit is `limit`, or else the one of the shortest window.
+    /// The window it is about; `None` for the budget whose limit is `limit`, or else the one of the shortest
+    /// window.
     #[cfg_attr(feature = "serde", serde(default))]
     pub window: Option<Duration>,
-    /// How much the provider allows in each window. Less than configured lowers the budget; more never lifts it above
-    /// what was configured.
+    /// How much the provider allows in each window. Less than configured lowers the budget; more never lifts
+    /// it above what was configured.
     #[cfg_attr(feature = "serde", serde(default))]
     pub limit: Option<u64>,
     /// How much is left.
@@ -329,8 +333,9 @@ impl Budgets {
         Some(StatedRate::of(&budget.snapshot(now)))
     }
 
-    /// What is reserved for a call: its estimate, or what calls usually use where there is none. Of its output, which is most often
-    /// estimated at the most that is allowed, no more than twice what is usual. Where tokens are configured, the estimate as it is.
+    /// What is reserved for a call: its estimate, or what calls usually use where there is none. Of its
+    /// output, which is most often estimated at the most that is allowed, no more than twice what is usual.
+    /// Where tokens are configured, the estimate as it is.
     fn reserved_for(&self, estimate: Usage) -> Usage {
         let is_configured = self.entries.iter().any(|budget| budget.config.dimension != Dimension::Requests);
         let Some(typical) = self.stated.as_deref().filter(|_| !is_configured).map(|stated| stated.typical) else {
@@ -374,7 +379,8 @@ impl Budgets {
         let used = match (done.outcome, done.usage) {
             (Outcome::RateLimited | Outcome::ConnectionFailed, _) | (Outcome::LocalCancelled, None) => None,
             (outcome, None) if outcome.is_refusal() => Some(Usage::default()),
-            // What failed on the way may have been counted: only a refusal or the caller's own word says it was not.
+            // What failed on the way may have been counted: only a refusal or the caller's own word says it
+            // was not.
             (_, usage) => Some(usage.unwrap_or(estimate)),
         };
         let is_known = grant >= self.since;
@@ -397,7 +403,8 @@ impl Budgets {
         }
     }
 
-    /// Takes over what an answer said of all dimensions. `learns`: those that are not configured get budgets of it.
+    /// Takes over what an answer said of all dimensions. `learns`: those that are not configured get budgets
+    /// of it.
     pub(crate) fn hear(&mut self, now: Instant, said: &[Correction], heard: &Heard, learns: bool) -> Feedback {
         let mut feedback = Feedback::default();
         for said in said {

@@ -1,18 +1,20 @@
 //! Budgets that a provider states itself, in the headers of its answers, where none is configured.
 //!
-//! An answer says `limit`, `remaining` and `reset`: how much is allowed, how much was left when the call arrived, and when all of it
-//! is back. Two kinds of provider say the same three things and mean different ones, and which one it is shows in how the reset moves:
+//! An answer says `limit`, `remaining` and `reset`: how much is allowed, how much was left when the call
+//! arrived, and when all of it is back. Two kinds of provider say the same three things and mean different
+//! ones, and which one it is shows in how the reset moves:
 //!
 //! | shape | what comes back | the reset, while calls are sent |
 //! | --- | --- | --- |
 //! | bucket | `limit / window`, evenly | moves on by `window / limit` with each call |
 //! | window | nothing until the reset, then all | stays where it is |
 //!
-//! The window of a limit that does not name it is a minute; a reset further away than that shows a slower one, which then refills by
-//! `(limit - remaining) / reset`.
+//! The window of a limit that does not name it is a minute; a reset further away than that shows a slower
+//! one, which then refills by `(limit - remaining) / reset`.
 //!
-//! **A statement is old when it comes**: it was made when its call arrived, or when it ended. With `beside` calls that were out while its
-//! call was, of which `since` were granted after it and still are, and `age` from its grant to now, what is left now lies between
+//! **A statement is old when it comes**: it was made when its call arrived, or when it ended. With `beside`
+//! calls that were out while its call was, of which `since` were granted after it and still are, and `age`
+//! from its grant to now, what is left now lies between
 //!
 //! ```text
 //! remaining - beside + refill of `age`    if none of them was counted: calls may arrive in another order than they were sent
@@ -20,14 +22,16 @@
 //! remaining                               if all were counted
 //! ```
 //!
-//! of which the lowest and the highest count. The own account of what was sent is exact but for its start, so it stays as it is where
-//! it lies between these two, and is moved to the nearer one where it does not. The same holds for the end of a window. Of a bucket one call is left
-//! unused, and what comes back in [`HELD_UP`], but no more than a quarter of it: calls do not arrive as evenly as they are sent.
+//! of which the lowest and the highest count. The own account of what was sent is exact but for its start, so
+//! it stays as it is where it lies between these two, and is moved to the nearer one where it does not. The
+//! same holds for the end of a window. Of a bucket one call is left unused, and what comes back in
+//! [`HELD_UP`], but no more than a quarter of it: calls do not arrive as evenly as they are sent.
 //!
-//! **What is not believed.** A statement never stops a resource for longer than [`LONGEST_HOLD`]: then one call goes out all the same.
-//! If that call is answered, the provider does not do what it says, and the budget holds nothing back until a call is refused.
-//! Neither does it for [`UNSTEADY`] where the limit changes to and fro, as behind a balancer over accounts with different limits. It is
-//! given up after [`SILENCE`] answers without a statement.
+//! **What is not believed.** A statement never stops a resource for longer than [`LONGEST_HOLD`]: then one
+//! call goes out all the same. If that call is answered, the provider does not do what it says, and the
+//! budget holds nothing back until a call is refused. Neither does it for [`UNSTEADY`] where the limit
+//! changes to and fro, as behind a balancer over accounts with different limits. It is given up after
+//! [`SILENCE`] answers without a statement.
 
 use super::bucket::Bucket;
 use super::{BudgetConfig, BudgetSnapshot, BudgetSource, Correction, Dimension, MAX_LIMIT};
@@ -36,13 +40,13 @@ use crate::time::{Duration, Instant};
 
 /// Budgets of one resource at most: headers come from outside, and may name any number of windows.
 pub(super) const MOST_STATED: usize = 8;
-/// The longest that statements keep every call of a resource from going out. More than a minute and a long call, so that the end of a
-/// window is waited for.
+/// The longest that statements keep every call of a resource from going out. More than a minute and a long
+/// call, so that the end of a window is waited for.
 const LONGEST_HOLD: Duration = Duration::from_secs(90);
 /// How long a limit that changes to and fro holds nothing back.
 const UNSTEADY: Duration = Duration::from_secs(600);
-/// Changes back to the limit before, after which it counts as one that changes to and fro. One or two may be an account that was
-/// changed and changed back.
+/// Changes back to the limit before, after which it counts as one that changes to and fro. One or two may be
+/// an account that was changed and changed back.
 const RETURNS: u32 = 3;
 /// Successes in a row without a statement, after which a budget is given up.
 const SILENCE: u32 = 32;
@@ -99,8 +103,8 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
-    /// The same to a budget that knows of grants from number `since` on. When an earlier one was given may be known because events
-    /// are on, and events must change nothing.
+    /// The same to a budget that knows of grants from number `since` on. When an earlier one was given may be
+    /// known because events are on, and events must change nothing.
     fn to_budget(self, since: u64) -> Self {
         Self { granted_at: self.granted_at.filter(|_| self.is_timed || self.grant >= since), ..self }
     }
@@ -115,7 +119,8 @@ impl Heard {
         self.granted_later().min(self.others())
     }
 
-    /// The calls that were out while it was, also those that have ended: any of them may have arrived after it.
+    /// The calls that were out while it was, also those that have ended: any of them may have arrived after
+    /// it.
     fn beside(&self) -> u64 {
         u64::from(self.in_flight_at_grant.saturating_sub(1)) + self.granted_later()
     }
@@ -264,7 +269,8 @@ impl StatedBudget {
         is_new
     }
 
-    /// Takes over what an older call says after a newer one: it may have arrived later, so there may be less. No more, though.
+    /// Takes over what an older call says after a newer one: it may have arrived later, so there may be less.
+    /// No more, though.
     fn lower(&mut self, now: Instant, statement: &Statement, heard: &Heard, typical: Usage) {
         if self.is_of_this_window(heard) {
             let (_, high) = self.bounds(now, statement, heard, typical);
@@ -316,7 +322,8 @@ impl StatedBudget {
         }
     }
 
-    /// What is left unused of a bucket: calls that are held up on their way come closer together than they were sent.
+    /// What is left unused of a bucket: calls that are held up on their way come closer together than they
+    /// were sent.
     fn slack(&self) -> u64 {
         if let Shape::Window { .. } = self.shape {
             return 0;
@@ -326,8 +333,9 @@ impl StatedBudget {
         (1 + late as u64).min(self.most / 4)
     }
 
-    /// Tells a bucket from a window by how far the reset moved while a bucket would have taken at least two seconds to refill what was
-    /// sent. Counted from grant and from end: where these disagree, the statements are too old to tell.
+    /// Tells a bucket from a window by how far the reset moved while a bucket would have taken at least two
+    /// seconds to refill what was sent. Counted from grant and from end: where these disagree, the statements
+    /// are too old to tell.
     fn tell_shape(&mut self, now: Instant, statement: &Statement, heard: &Heard) {
         let Some(reset) = statement.reset else { return };
         let granted_at = heard.granted_at.unwrap_or(now);

@@ -122,7 +122,8 @@ fn a_configured_budget_is_corrected_and_no_other_of_its_dimension_is_learned() {
     assert!(bench.machine.rate_limit_feedback(bench.now, lease.id(), &[said(300, 40, secs(52)), tokens]));
     let budgets = bench.state().budgets;
     let found: Vec<_> = budgets.iter().map(|budget| (budget.limit, budget.available, budget.source)).collect();
-    // The provider allows more than was configured: what is left of that says nothing about ours but that it is no more.
+    // The provider allows more than was configured: what is left of that says nothing about ours but that it
+    // is no more.
     assert_eq!(found, [(100, 40, BudgetSource::Settings), (9_000, 7_992, BudgetSource::Headers)]);
 }
 
@@ -134,7 +135,8 @@ fn an_old_statement_is_read_as_of_its_call_and_not_as_of_now() {
     bench.after(secs(2));
     let _later = bench.take(100);
     bench.after(secs(8));
-    // 298 were left when it came; 100 have gone since, and 50 came back meanwhile, but for what a full bucket does not take.
+    // 298 were left when it came; 100 have gone since, and 50 came back meanwhile, but for what a full bucket
+    // does not take.
     say(&mut bench, &first, said(300, 298, millis(400)));
     let left = available(&bench).expect("it is known");
     assert!((198..=249).contains(&left), "{left}");
@@ -144,7 +146,8 @@ fn an_old_statement_is_read_as_of_its_call_and_not_as_of_now() {
 fn calls_that_arrive_in_another_order_than_they_were_sent_cannot_make_it_seem_more() {
     let mut bench = bench();
     let calls = bench.take(8);
-    // The one that was sent last has arrived first: the other seven are still to be counted, and one is left for latecomers.
+    // The one that was sent last has arrived first: the other seven are still to be counted, and one is left
+    // for latecomers.
     say(&mut bench, &calls[7], said(300, 9, millis(200)));
     assert_eq!(room(&mut bench), 1);
     say(&mut bench, &calls[0], said(300, 0, secs(2)));

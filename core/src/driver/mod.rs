@@ -102,7 +102,8 @@ pub trait Workload: 'static {
     fn warn(&self, _warning: &ProviderDegraded) {}
 }
 
-/// Runs `pipeline` with the tasks of `workload` on `host`. Nothing begins before the returned future is polled.
+/// Runs `pipeline` with the tasks of `workload` on `host`. Nothing begins before the returned future is
+/// polled.
 pub fn run<H, W>(host: H, pipeline: impl Into<Recorded<Pipeline>>, workload: Arc<W>) -> Run<H, W>
 where
     H: Host + Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,
@@ -231,9 +232,10 @@ impl<H: Host> RunHandle<H> {
         self.shared.wind_down();
     }
 
-    /// Drains the run: calls that were let out end, and no other is let out. The run resolves then, whatever pause its providers are in.
-    /// Row groups that are not complete are saved in part. This holds for calls that are asked for with the
-    /// [token](crate::pipeline::Task::token) of their task; the run waits for all others.
+    /// Drains the run: calls that were let out end, and no other is let out. The run resolves then, whatever
+    /// pause its providers are in. Row groups that are not complete are saved in part. This holds for calls
+    /// that are asked for with the [token](crate::pipeline::Task::token) of their task; the run waits for all
+    /// others.
     pub fn drain(&self) {
         self.shared.drain();
     }

@@ -1,8 +1,8 @@
 //! Events that wait for whoever asked for them: the same for every stream.
 //!
-//! A machine makes only the events whose kind is in its [`Interest`]; any other costs one branch. Events are drained apart
-//! from the effects, which must be: at most [`MAX_PENDING`] are kept for a host that does not drain them, and those beyond
-//! are counted as dropped.
+//! A machine makes only the events whose kind is in its [`Interest`]; any other costs one branch. Events are
+//! drained apart from the effects, which must be: at most [`MAX_PENDING`] are kept for a host that does not
+//! drain them, and those beyond are counted as dropped.
 
 mod correlation;
 

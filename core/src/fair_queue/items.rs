@@ -1,8 +1,9 @@
 //! Items join the line of their group, and leave it with or without service.
 //!
-//! A group is a list through its nodes, so an item goes from any place in it in O(1). What is counted of a group, by
-//! class and in all, moves with its list. A group takes part in selection by its head alone: it is put in turn when its
-//! first item comes, and put in turn anew when its head goes and another is left. No tag moves here.
+//! A group is a list through its nodes, so an item goes from any place in it in O(1). What is counted of a
+//! group, by class and in all, moves with its list. A group takes part in selection by its head alone: it is
+//! put in turn when its first item comes, and put in turn anew when its head goes and another is left. No tag
+//! moves here.
 
 use alloc::vec::Vec;
 
@@ -13,7 +14,8 @@ use super::{ClassId, FairQueue, FifoId, GroupId, MAX_WEIGHT, MIN_WEIGHT, refund,
 impl FairQueue {
     /// Appends an item to its group, unless an item with this id is queued; answers whether it was accepted.
     ///
-    /// `cost` is clamped into `MIN_WEIGHT..=MAX_WEIGHT`. O(1) amortised, O(log groups) when it activates the group.
+    /// `cost` is clamped into `MIN_WEIGHT..=MAX_WEIGHT`. O(1) amortised, O(log groups) when it activates the
+    /// group.
     pub fn enqueue(&mut self, item: u64, group: GroupId, class: ClassId, cost: f64) -> bool {
         let fifo = self.first_fifo(group);
         let Some(slot) = self.nodes.insert(self.node(item, fifo, class, cost)) else { return false };
@@ -21,8 +23,8 @@ impl FairQueue {
         true
     }
 
-    /// The same for one who sees to it that no two items have the same id, and does so for every item. Answers what to
-    /// [withdraw](Self::withdraw) it by: no item is found by its id.
+    /// The same for one who sees to it that no two items have the same id, and does so for every item.
+    /// Answers what to [withdraw](Self::withdraw) it by: no item is found by its id.
     #[inline]
     pub(crate) fn append(&mut self, item: u64, fifo: FifoId, class: ClassId, cost: f64) -> u32 {
         let slot = self.nodes.add(self.node(item, fifo, class, cost));

@@ -1,7 +1,7 @@
 //! One generic weighted fair queue: whose turn is it?
 //!
-//! A *group* has a *weight* and one or more *FIFOs*. Items of one FIFO are served in order of arrival. There is one virtual
-//! time `V`, starting at 0, and each group has a *finish tag*:
+//! A *group* has a *weight* and one or more *FIFOs*. Items of one FIFO are served in order of arrival. There
+//! is one virtual time `V`, starting at 0, and each group has a *finish tag*:
 //!
 //! ```text
 //! a group becomes non-empty     tag = its last finish tag, or V if it never had one
@@ -9,13 +9,14 @@
 //! one of its heads is served    V = max(V, tag);  tag = V + cost / weight
 //! ```
 //!
-//! The head of each FIFO is a candidate. The FIFOs of a group share its tag, so a group that waits for several things at
-//! once gets the share of one group, and a blocked FIFO does not delay the others. Between the FIFOs of one group the
-//! activation sequence decides: a FIFO is activated when it becomes non-empty and again by each of its own services, so they
-//! take turns. Most groups have one FIFO.
+//! The head of each FIFO is a candidate. The FIFOs of a group share its tag, so a group that waits for
+//! several things at once gets the share of one group, and a blocked FIFO does not delay the others. Between
+//! the FIFOs of one group the activation sequence decides: a FIFO is activated when it becomes non-empty and
+//! again by each of its own services, so they take turns. Most groups have one FIFO.
 //!
-//! This is start-time fair queueing (Goyal, Vin, Cheng 1996) with the service itself as the clock. While one of a group's
-//! heads can always be served, its service follows `V` to within one item, in units of cost per weight:
+//! This is start-time fair queueing (Goyal, Vin, Cheng 1996) with the service itself as the clock. While one
+//! of a group's heads can always be served, its service follows `V` to within one item, in units of cost per
+//! weight:
 //!
 //! ```text
 //! |served_i / w_i - advance of V|      <=  Q_i + r_i            Q_i  its largest cost / weight
@@ -23,23 +24,25 @@
 //! r_i = (n_i + 1) (2^-33 + Q_i 2^-51)                           what n_i services may round away
 //! ```
 //!
-//! over *every* interval, whatever other groups come, go or are blocked. The [proof](self#why-the-bound-holds) is below. A
-//! group that was idle keeps its old tag, which is at most one early turn; then its tag follows `V`.
+//! over *every* interval, whatever other groups come, go or are blocked. The
+//! [proof](self#why-the-bound-holds) is below. A group that was idle keeps its old tag, which is at most one
+//! early turn; then its tag follows `V`.
 //!
 //! ## Work is proportional to what moved
 //!
-//! Items of one *class* (one vector of resources, one request resource) are admissible together or not at all. FIFOs are
-//! kept by the class of their head. When the caller's predicate reports that a class is blocked, the whole class moves to a
-//! *blocked set*, the set of everything that waits for one thing, in O(log classes). It is not offered again until the
-//! caller [unblocks](FairQueue::unblock) that set. An unblocked set takes part in selection until its first member is
-//! refused again, so a release re-offers as many heads as it makes room for and one more, however many wait.
+//! Items of one *class* (one vector of resources, one request resource) are admissible together or not at
+//! all. FIFOs are kept by the class of their head. When the caller's predicate reports that a class is
+//! blocked, the whole class moves to a *blocked set*, the set of everything that waits for one thing, in
+//! O(log classes). It is not offered again until the caller [unblocks](FairQueue::unblock) that set. An
+//! unblocked set takes part in selection until its first member is refused again, so a release re-offers as
+//! many heads as it makes room for and one more, however many wait.
 //!
 //! ## Refunds
 //!
-//! A turn may bring its group nothing: a provider refuses the call. Its cost is charged back by a [refund](FairQueue::refund),
-//! so that groups share what is *answered*. Otherwise a group may have all its turns at the wrong instants: a provider that
-//! answers one call of each cascade of 24 answers the group that begins each cascade, and with an even number of turns for two
-//! groups that is always the same one.
+//! A turn may bring its group nothing: a provider refuses the call. Its cost is charged back by a
+//! [refund](FairQueue::refund), so that groups share what is *answered*. Otherwise a group may have all its
+//! turns at the wrong instants: a provider that answers one call of each cascade of 24 answers the group that
+//! begins each cascade, and with an even number of turns for two groups that is always the same one.
 //!
 //! ```text
 //! F = max(tag, V - lag)                     where the group's next service begins
@@ -47,13 +50,13 @@
 //! one of its heads is served                V = max(V, F);  tag = F + cost / weight;  lag = min(lag, max(0, V - tag))
 //! ```
 //!
-//! `lag` is how far below `V` refunds may have taken the group. It is 0 without refunds, and then this is the order above. `V`
-//! never moves back: an idle group keeps the lag that it has and claims no more, and a group that arrives begins at `V`, after the
-//! turns that others have back.
+//! `lag` is how far below `V` refunds may have taken the group. It is 0 without refunds, and then this is the
+//! order above. `V` never moves back: an idle group keeps the lag that it has and claims no more, and a group
+//! that arrives begins at `V`, after the turns that others have back.
 //!
-//! Only a bounded number of turns is refunded, or a group whose every call is refused (a key of its own that is revoked, a
-//! limit of its own) would always be first and take all slots. Refunds may decide *which* turns a group has, but not how many.
-//! Let `S` be the weight of all groups that wait when the turn is taken:
+//! Only a bounded number of turns is refunded, or a group whose every call is refused (a key of its own that
+//! is revoked, a limit of its own) would always be first and take all slots. Refunds may decide *which* turns
+//! a group has, but not how many. Let `S` be the weight of all groups that wait when the turn is taken:
 //!
 //! ```text
 //! a turn of group i is refunded     lead_i = max(0, lead_i - change of G since the last) + cost / w_i - cost / S;  G = G + cost / S
@@ -61,9 +64,10 @@
 //! a turn of any group is answered   G = G + 2 cost / S
 //! ```
 //!
-//! So a group is refunded its share of all refunds, and of two turns more for each that is answered. Where all groups are
-//! refused alike, `lead` stays near 0 and every refused turn is refunded. Groups that are always refused, however many, have at
-//! most three turns for each one of their shares, beside a fixed number.
+//! So a group is refunded its share of all refunds, and of two turns more for each that is answered. Where
+//! all groups are refused alike, `lead` stays near 0 and every refused turn is refunded. Groups that are
+//! always refused, however many, have at most three turns for each one of their shares, beside a fixed
+//! number.
 #![doc = include_str!("fairness.md")]
 
 mod items;
@@ -124,8 +128,9 @@ impl GroupId {
         self.0 as usize
     }
 
-    /// The group with this number, to come back across a language boundary. A request in one that was never made is answered
-    /// with [`DenialReason::Unregistered`](crate::request::DenialReason::Unregistered); a queue has to be given groups of its own.
+    /// The group with this number, to come back across a language boundary. A request in one that was never
+    /// made is answered with [`DenialReason::Unregistered`](crate::request::DenialReason::Unregistered); a
+    /// queue has to be given groups of its own.
     #[must_use]
     pub const fn from_index(index: u32) -> Self {
         Self(index)
@@ -164,7 +169,8 @@ pub enum Eligibility {
     GroupBlocked,
     /// Not in this selection. The group keeps its turn and is offered again in the next.
     Skip,
-    /// Nothing of this class in this selection. Its groups keep their turns and are offered again in the next.
+    /// Nothing of this class in this selection. Its groups keep their turns and are offered again in the
+    /// next.
     SkipClass,
 }
 
@@ -203,7 +209,8 @@ pub struct FairQueue {
     ready: SchedulingHeap,
     /// The weight of the groups that have items, in [`WEIGHT_UNITS`](refund::WEIGHT_UNITS).
     waiting_weight: u64,
-    /// What each group may be refunded, in cost per weight: its share of what all are, and of some more for each answer.
+    /// What each group may be refunded, in cost per weight: its share of what all are, and of some more for
+    /// each answer.
     allowed: f64,
     /// The FIFOs of groups judged [`Eligibility::GroupBlocked`], in order of turn.
     parked: SchedulingHeap,
@@ -300,8 +307,8 @@ impl FairQueue {
 impl FairQueue {
     /// Offers heads in order of service until `judge` accepts one. Changes no tag.
     ///
-    /// O(log groups) for each refusal that parks something; a skipped group costs as much and is offered again next
-    /// time.
+    /// O(log groups) for each refusal that parks something; a skipped group costs as much and is offered
+    /// again next time.
     pub fn select(&mut self, mut judge: impl FnMut(&Candidate) -> Eligibility) -> Option<Selection> {
         let selected = loop {
             let Some((fifo, class)) = self.front() else { break None };
@@ -337,7 +344,8 @@ impl FairQueue {
         selected
     }
 
-    /// Serves a selection: removes the item, advances virtual time, gives the group its next tag. O(log groups).
+    /// Serves a selection: removes the item, advances virtual time, gives the group its next tag. O(log
+    /// groups).
     ///
     /// # Errors
     /// [`StaleSelection`] if anything was enqueued, discarded or committed since; then nothing changes.
@@ -376,7 +384,8 @@ impl FairQueue {
         Ok(())
     }
 
-    /// Accounts for an item that is served the moment it arrives, exactly as `enqueue`, `select` and `commit` would.
+    /// Accounts for an item that is served the moment it arrives, exactly as `enqueue`, `select` and `commit`
+    /// would.
     ///
     /// Only meaningful while nothing is queued that could go first. O(1).
     pub fn serve_directly(&mut self, group: GroupId, cost: f64) {

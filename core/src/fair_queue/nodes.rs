@@ -1,7 +1,7 @@
 //! Stores queued items in a slab, and finds the slot of an item by its id if the item is indexed.
 //!
-//! The index stores slots only, since the nodes have the ids. An item takes 32 bytes in the slab, at most 40 with the room
-//! to grow by a quarter, and 6 to 12 bytes in the index.
+//! The index stores slots only, since the nodes have the ids. An item takes 32 bytes in the slab, at most 40
+//! with the room to grow by a quarter, and 6 to 12 bytes in the index.
 
 use core::hash::BuildHasher;
 use core::ops::{Index, IndexMut};
@@ -38,7 +38,8 @@ impl Nodes {
         self.slab.iter().map(|(_, node)| node.id)
     }
 
-    /// Stores an item with an entry in the index and returns its slot; `None` if an item of this id is stored. O(1) amortised.
+    /// Stores an item with an entry in the index and returns its slot; `None` if an item of this id is
+    /// stored. O(1) amortised.
     pub(super) fn insert(&mut self, node: Node) -> Option<u32> {
         if self.find(node.id).is_some() {
             return None;

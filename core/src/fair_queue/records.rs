@@ -15,7 +15,8 @@ pub(super) const NOWHERE: u32 = u32::MAX;
 pub(super) struct Node {
     pub(super) id: u64,
     pub(super) cost: f64,
-    /// One more than the number of its FIFO: since it is never 0, a slab needs no more room than the node itself.
+    /// One more than the number of its FIFO: since it is never 0, a slab needs no more room than the node
+    /// itself.
     fifo_and_one: NonZeroU32,
     pub(super) class: u32,
     pub(super) next: u32,

@@ -1,14 +1,15 @@
-//! Refunds: a turn that brought its group nothing is charged back, within a bound. See [the derivation](super#refunds).
+//! Refunds: a turn that brought its group nothing is charged back, within a bound. See
+//! [the derivation](super#refunds).
 
 use super::{FairQueue, GroupId, MIN_WEIGHT, REBASE_AT};
 
-/// What the weight of the groups that wait is counted in: as integers, so that groups which come and go leave no rounding.
-/// The lightest weight is 16 of them. 2^20 groups of the heaviest weight overflow; then only shares are wrong, and only until
-/// some of the groups are gone.
+/// What the weight of the groups that wait is counted in: as integers, so that groups which come and go leave
+/// no rounding. The lightest weight is 16 of them. 2^20 groups of the heaviest weight overflow; then only
+/// shares are wrong, and only until some of the groups are gone.
 pub(super) const WEIGHT_UNITS: f64 = 16_777_216.0;
 
-/// How many turns may be refunded for each that is answered, beside those that are refunded to others: one, since whoever was answered
-/// in place of a group was not refused, and one more, since turns are whole.
+/// How many turns may be refunded for each that is answered, beside those that are refunded to others: one,
+/// since whoever was answered in place of a group was not refused, and one more, since turns are whole.
 const PER_ANSWER: f64 = 2.0;
 
 pub(super) fn units(weight: f64) -> u64 {
@@ -42,10 +43,11 @@ impl FairQueue {
         Turn { group: group.0, rivals: (1.0 - share).clamp(0.0, 1.0) as f32 }
     }
 
-    /// Charges back a turn that cost `cost`, at the group's present weight. Returns `false`, and changes nothing, if the group was
-    /// refunded more than its share already, by `most` such turns.
+    /// Charges back a turn that cost `cost`, at the group's present weight. Returns `false`, and changes
+    /// nothing, if the group was refunded more than its share already, by `most` such turns.
     ///
-    /// Each turn ends at most once, by this or by [`FairQueue::answered`]. O(log groups) for each FIFO of the group.
+    /// Each turn ends at most once, by this or by [`FairQueue::answered`]. O(log groups) for each FIFO of the
+    /// group.
     pub fn refund(&mut self, turn: Turn, cost: f64, most: f64) -> bool {
         let virtual_time = self.virtual_time;
         let Some(group) = self.groups.get_mut(turn.group as usize) else { return false };
@@ -71,7 +73,8 @@ impl FairQueue {
         true
     }
 
-    /// A turn that cost `cost` brought its group what it was taken for: two turns more may be refunded, to all groups together. O(1).
+    /// A turn that cost `cost` brought its group what it was taken for: two turns more may be refunded, to
+    /// all groups together. O(1).
     #[inline]
     pub fn answered(&mut self, turn: Turn, cost: f64) {
         // Mostly nothing was ever refunded.

@@ -66,8 +66,8 @@ impl SchedulingHeap {
         }
     }
 
-    /// Rewrites every tag and restores the order, which rounding may disturb: of members whose tags become equal, the
-    /// sequence decides. O(n).
+    /// Rewrites every tag and restores the order, which rounding may disturb: of members whose tags become
+    /// equal, the sequence decides. O(n).
     pub(super) fn rewrite_tags(&mut self, rewrite: impl Fn(f64) -> f64, places: &mut impl Places) {
         for (key, _) in &mut self.entries {
             key.tag = rewrite(key.tag);

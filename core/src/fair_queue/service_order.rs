@@ -6,7 +6,8 @@
 //!                        parked FIFOs: a heap of their own
 //! ```
 //!
-//! Every heap orders its members by [`SchedulingKey`]. A FIFO that has items is in exactly one heap between two calls.
+//! Every heap orders its members by [`SchedulingKey`]. A FIFO that has items is in exactly one heap between
+//! two calls.
 
 use super::records::{Class, Fifo, NOWHERE};
 use super::scheduling::SchedulingKey;
@@ -75,7 +76,8 @@ impl FairQueue {
         SchedulingKey { tag: self.groups[group as usize].tag, sequence }
     }
 
-    /// Moves the FIFOs of a group, but for the one that was served, to the tag that the group has now. O(FIFOs log groups).
+    /// Moves the FIFOs of a group, but for the one that was served, to the tag that the group has now.
+    /// O(FIFOs log groups).
     #[cold]
     pub(super) fn move_fifos(&mut self, group: GroupId, served: Option<u32>) {
         for at in 0..self.groups[group.index()].fifos.len() {
@@ -163,7 +165,8 @@ impl FairQueue {
         heap.remove(place, &mut self.classes);
     }
 
-    /// Moves the origin of virtual time, so that tags keep their precision. O(groups), once in 2^20 of virtual time.
+    /// Moves the origin of virtual time, so that tags keep their precision. O(groups), once in 2^20 of
+    /// virtual time.
     pub(super) fn rebase(&mut self) {
         // A multiple of 2^20 subtracts exactly from every tag at or above it.
         let base = REBASE_AT * ((self.virtual_time / REBASE_AT) as u64 as f64);

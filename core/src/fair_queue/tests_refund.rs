@@ -40,7 +40,8 @@ impl World {
         turn
     }
 
-    /// Serves a cascade of which the first so many are answered and the others refused. Returns whose were answered.
+    /// Serves a cascade of which the first so many are answered and the others refused. Returns whose were
+    /// answered.
     fn cascade(&mut self, calls: u32, answered: usize) -> Vec<u32> {
         let turns: Vec<Turn> = (0..calls).map(|_| self.next()).collect();
         for turn in &turns[answered..] {

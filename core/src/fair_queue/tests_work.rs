@@ -138,8 +138,8 @@ fn to_append_costs_the_same_however_many_are_queued_or_active() {
 
 #[test]
 fn moving_the_origin_of_virtual_time_is_linear_in_the_groups() {
-    // With unit costs and weights one service moves virtual time by 1 at most, so this is paid once in 2^20 services
-    // or more: less than a thirtieth of a step for each at 10^4 groups.
+    // With unit costs and weights one service moves virtual time by 1 at most, so this is paid once in 2^20
+    // services or more: less than a thirtieth of a step for each at 10^4 groups.
     let mut cycle = Cycle::new(10_000);
     let rebase = work::of(|| cycle.queue.rebase()).steps;
     assert!(rebase <= 3 * 10_000, "{rebase}");

@@ -46,9 +46,10 @@ impl<G: GateRef> AcquireOf<G> {
         self
     }
 
-    /// Asks on behalf of a worker of a run that calls through this gate: the worker gives back what it holds while it waits, if its column
-    /// yields, and is rejected as [cancelled](crate::request::DenialReason::Cancelled) once its run stops. `token` is the one of its task;
-    /// `None` changes nothing. See [`yielding`](crate::yielding).
+    /// Asks on behalf of a worker of a run that calls through this gate: the worker gives back what it holds
+    /// while it waits, if its column yields, and is rejected as
+    /// [cancelled](crate::request::DenialReason::Cancelled) once its run stops. `token` is the one of its
+    /// task; `None` changes nothing. See [`yielding`](crate::yielding).
     #[must_use = "a future does nothing until it is polled"]
     pub fn for_task(mut self, token: Option<TaskToken>) -> Self {
         self.token = token;

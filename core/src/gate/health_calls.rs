@@ -1,7 +1,7 @@
 //! Health calls: the smallest calls that show whether a provider answers.
 //!
-//! A request that fails whenever it is made keeps its provider down as long as nothing else is called. A host that makes health calls
-//! for the gate lets that request end.
+//! A request that fails whenever it is made keeps its provider down as long as nothing else is called. A host
+//! that makes health calls for the gate lets that request end.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -89,8 +89,8 @@ impl<H: Host> fmt::Debug for HealthCalls<H> {
     }
 }
 
-/// Health calls that were granted and not taken yet, and the wakers of the handles that wait for one. At most one of each for a
-/// provider and model.
+/// Health calls that were granted and not taken yet, and the wakers of the handles that wait for one. At most
+/// one of each for a provider and model.
 #[derive(Default)]
 pub(super) struct PendingHealthCalls {
     leases: Vec<RequestLease>,

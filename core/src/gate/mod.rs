@@ -148,14 +148,16 @@ impl<H: Host> Gate<H> {
         Run::new(self.acquire(request), call, classify)
     }
 
-    /// Makes a call, and makes it again after a failure in an outage: whatever its length, the call is made once the provider is back.
+    /// Makes a call, and makes it again after a failure in an outage: whatever its length, the call is made
+    /// once the provider is back.
     ///
-    /// `attempt` is called for each try, once it may go out, with the resource to call: that of the request, or one of its
-    /// [fallbacks](RequestAdmission::fallbacks). `token` is that of the task which makes the call, if there is one: see
-    /// [`AcquireOf::for_task`]. Returns the output of the last try, also where it failed and the failure was its own. Returns the denial
-    /// if a try may not go out, and [`DenialReason::Unavailable`] if the provider or model cannot be used any more: the work is then
-    /// kept for another time. The timeout of the request is that of each try. Dropped half-way, the permit is released as local
-    /// cancelled.
+    /// `attempt` is called for each try, once it may go out, with the resource to call: that of the request,
+    /// or one of its [fallbacks](RequestAdmission::fallbacks). `token` is that of the task which makes the
+    /// call, if there is one: see [`AcquireOf::for_task`]. Returns the output of the last try, also where it
+    /// failed and the failure was its own. Returns the denial if a try may not go out, and
+    /// [`DenialReason::Unavailable`] if the provider or model cannot be used any more: the work is then kept
+    /// for another time. The timeout of the request is that of each try. Dropped half-way, the permit is
+    /// released as local cancelled.
     ///
     /// ```
     /// # use tidegate_core::gate::Gate;
@@ -226,8 +228,9 @@ impl<H: Host> Gate<H> {
         sinks.feed(|requests, _| self.shared.take_events(requests));
     }
 
-    /// Lets the host make health calls of the provider and model of `resource`, under that resource: most often one of the domain
-    /// [`Healthcheck`](crate::request::Domain::Healthcheck). One handle for each; dropped, it makes no further call.
+    /// Lets the host make health calls of the provider and model of `resource`, under that resource: most
+    /// often one of the domain [`Healthcheck`](crate::request::Domain::Healthcheck). One handle for each;
+    /// dropped, it makes no further call.
     pub fn health_calls(&self, resource: ResourceId) -> HealthCalls<H> {
         HealthCalls::new(self.clone(), resource)
     }

@@ -85,8 +85,8 @@ impl<G: GateRef> PermitOf<G> {
     }
 
     /// Takes over what the answer says of the provider's rates, as in
-    /// [`RequestAdmission::rate_limit_feedback`](crate::request::RequestAdmission::rate_limit_feedback). Best as soon as its head is
-    /// there, and before [`Self::finish`].
+    /// [`RequestAdmission::rate_limit_feedback`](crate::request::RequestAdmission::rate_limit_feedback). Best
+    /// as soon as its head is there, and before [`Self::finish`].
     pub fn rate_limit_feedback(&self, said: &[Correction]) {
         if let Some(lease) = self.lease.as_ref().filter(|_| !said.is_empty()) {
             self.gate.gate().with(|machine, now| machine.rate_limit_feedback(now, lease.id(), said));
@@ -103,8 +103,8 @@ impl<G: GateRef> PermitOf<G> {
         self.release(&completion.into());
     }
 
-    /// Releases the slot and reports how the call ended, for a caller that makes it again if it failed in an outage: with
-    /// [`AcquireOf::again`](super::AcquireOf::again).
+    /// Releases the slot and reports how the call ended, for a caller that makes it again if it failed in an
+    /// outage: with [`AcquireOf::again`](super::AcquireOf::again).
     ///
     /// ```
     /// # use tidegate_core::gate::Gate;

@@ -108,10 +108,11 @@ impl<H: Host> Shared<H> {
 
     /// [`Shared::command`] for a command that seldom depends on the time.
     ///
-    /// While no deadline, pause or ramp is under way, the machine decides the same at any time. Reading the clock
-    /// twice would make an uncontended acquire and finish half as expensive again (see the admission bench). So the
-    /// machine is asked first, under the lock. If it needs the time, the lock is released for the reading, because
-    /// the clock is the host's code. Otherwise the command gets the latest instant that the machine knows.
+    /// While no deadline, pause or ramp is under way, the machine decides the same at any time. Reading the
+    /// clock twice would make an uncontended acquire and finish half as expensive again (see the admission
+    /// bench). So the machine is asked first, under the lock. If it needs the time, the lock is released for
+    /// the reading, because the clock is the host's code. Otherwise the command gets the latest instant that
+    /// the machine knows.
     #[inline]
     fn untimed_command<R>(
         &self,
@@ -274,7 +275,8 @@ impl<H: Host> Gate<H> {
         }
     }
 
-    /// Asks again for a request of which another fallback is to be called, within what is left until its deadline.
+    /// Asks again for a request of which another fallback is to be called, within what is left until its
+    /// deadline.
     #[cold]
     pub(super) fn ask_again(
         &self,

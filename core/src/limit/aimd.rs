@@ -6,8 +6,8 @@
 //!           (outside a cooldown)                        once per cascade
 //! ```
 //!
-//! After Chiu and Jain (1989). A *cascade* is the burst of calls that was out when the provider began to refuse: only a
-//! lease granted after the last cut can cut again.
+//! After Chiu and Jain (1989). A *cascade* is the burst of calls that was out when the provider began to
+//! refuse: only a lease granted after the last cut can cut again.
 
 use super::config::{AimdConfig, CutRule};
 use super::ramp::Ramp;

@@ -64,8 +64,8 @@ impl LimitChoice {
     }
 
     /// A fresh one of its kind, to be given to
-    /// [`set_algorithm`](crate::request::RequestAdmission::set_algorithm); `None` for [`LimitChoice::Aimd`], which a resource
-    /// has from the beginning.
+    /// [`set_algorithm`](crate::request::RequestAdmission::set_algorithm); `None` for [`LimitChoice::Aimd`],
+    /// which a resource has from the beginning.
     pub fn make(&self) -> Result<Option<Box<dyn LimitAlgorithm>>, ConfigError> {
         Ok(match *self {
             Self::Aimd => None,

@@ -11,8 +11,8 @@ pub enum CutRule {
     /// Those of leases granted after the last cut: once per cascade.
     #[default]
     GrantedAfterLastCut,
-    /// Those of leases admitted under a limit no higher than the present one. Compatible with the recorded traces; cuts
-    /// twice for a straggler after recovery.
+    /// Those of leases admitted under a limit no higher than the present one. Compatible with the recorded
+    /// traces; cuts twice for a straggler after recovery.
     AdmittedLimit,
 }
 
@@ -33,7 +33,8 @@ pub enum CooldownRule {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct AimdConfig {
-    /// The limit to start at; `None` is the effective maximum. At least 1; more than the maximum is the maximum.
+    /// The limit to start at; `None` is the effective maximum. At least 1; more than the maximum is the
+    /// maximum.
     pub initial_limit: Option<u32>,
     /// A maximum below the provider's cap; `None` for none. At least 1.
     pub max_limit: Option<u32>,
@@ -45,14 +46,15 @@ pub struct AimdConfig {
     pub successes_until_increase: u32,
     /// No increase while the limit was not reached since it last changed. Off.
     pub grow_on_evidence: bool,
-    /// How long a rate limit without Retry-After blocks the resource, at most: AIMD blocks it as long, and tide finds out how much less
-    /// will do. 2 s.
+    /// How long a rate limit without Retry-After blocks the resource, at most: AIMD blocks it as long, and
+    /// tide finds out how much less will do. 2 s.
     #[cfg_attr(feature = "serde", serde(rename = "cooldown_ms", with = "crate::millis"))]
     pub cooldown: Duration,
     /// The longest a single answer may block the resource. At least `cooldown`; 10 min.
     #[cfg_attr(feature = "serde", serde(rename = "max_cooldown_ms", with = "crate::millis"))]
     pub max_cooldown: Duration,
-    /// How long a new resource takes to climb from 1 to its initial limit, or under another algorithm to its maximum. Zero is off; 0.
+    /// How long a new resource takes to climb from 1 to its initial limit, or under another algorithm to its
+    /// maximum. Zero is off; 0.
     #[cfg_attr(feature = "serde", serde(rename = "ramp_ms", with = "crate::millis"))]
     pub ramp: Duration,
     /// Ramp again, from half the limit, when the resource was idle for longer than this. Off.

@@ -7,10 +7,11 @@
 //! | [`Vegas`] | queue instead of refusing (the vLLM shape) | while calls take no longer than alone | when they queue, or on a refusal |
 //! | [`Tide`] (the default of the hosts) | any of these, and rates per minute | back to where the ceiling was, and gently past it | to what the refusal showed |
 //!
-//! A [start-up ramp](AimdConfig::ramp) may precede any of them: it bounds the limit by time, until it is over or a call is refused.
+//! A [start-up ramp](AimdConfig::ramp) may precede any of them: it bounds the limit by time, until it is over
+//! or a call is refused.
 //!
-//! A Retry-After stops the whole resource, unless the algorithm has [found out](LimitAlgorithm::pause) that it stops the refused call
-//! only.
+//! A Retry-After stops the whole resource, unless the algorithm has [found out](LimitAlgorithm::pause) that
+//! it stops the refused call only.
 
 pub mod aimd;
 mod choice;
@@ -78,8 +79,8 @@ pub struct LimitState {
 
 /// Decides how many calls of one resource may be in flight.
 ///
-/// A plain state machine: it MUST depend on its inputs alone, and answer equally for equal inputs. The controller clamps
-/// what it answers to `1..=max`. Every method is O(1).
+/// A plain state machine: it MUST depend on its inputs alone, and answer equally for equal inputs. The
+/// controller clamps what it answers to `1..=max`. Every method is O(1).
 pub trait LimitAlgorithm: Send {
     /// The limit in force at `now`. Reading it changes nothing.
     fn limit(&self, now: Instant) -> u32;
@@ -101,10 +102,10 @@ pub trait LimitAlgorithm: Send {
     /// A call ended.
     fn on_outcome(&mut self, now: Instant, call: &CallReport);
 
-    /// How long a refusal stops the resource: zero is not at all, `None` as long as the settings say. Where there is no Retry-After, never
-    /// longer than the settings say. Asked before
-    /// [`LimitAlgorithm::on_outcome`]; the report's cooldown is that of the refusals before. Unless an algorithm knows better: as long as
-    /// the Retry-After says, if there is one.
+    /// How long a refusal stops the resource: zero is not at all, `None` as long as the settings say. Where
+    /// there is no Retry-After, never longer than the settings say. Asked before
+    /// [`LimitAlgorithm::on_outcome`]; the report's cooldown is that of the refusals before. Unless an
+    /// algorithm knows better: as long as the Retry-After says, if there is one.
     fn pause(&self, _now: Instant, call: &CallReport) -> Option<Duration> {
         call.retry_after
     }
@@ -112,26 +113,27 @@ pub trait LimitAlgorithm: Send {
     /// A refusal, whose [`LimitAlgorithm::on_outcome`] is next, leaves the resource stopped until `until`.
     fn on_pause(&mut self, _now: Instant, _until: Instant) {}
 
-    /// The instant before which no call goes out, whatever the limit; `None`: they go at once. For those that space calls in
-    /// time. [`LimitAlgorithm::next_change`] MUST name that instant, unless an earlier one is due. Asked of those only that
-    /// [use time](LimitAlgorithm::uses_time).
+    /// The instant before which no call goes out, whatever the limit; `None`: they go at once. For those that
+    /// space calls in time. [`LimitAlgorithm::next_change`] MUST name that instant, unless an earlier one is
+    /// due. Asked of those only that [use time](LimitAlgorithm::uses_time).
     fn opens_at(&self, _now: Instant) -> Option<Instant> {
         None
     }
 
-    /// The most the limit may become is `max` from now on. `lifts`: a limit that stood at its old maximum and was never
-    /// cut may follow it up.
+    /// The most the limit may become is `max` from now on. `lifts`: a limit that stood at its old maximum and
+    /// was never cut may follow it up.
     fn set_max(&mut self, now: Instant, max: u32, lifts: bool);
 
-    /// The resource's settings are `config` from now on. What the limit has found out so far stays. Nothing, for those that
-    /// have settings of their own.
+    /// The resource's settings are `config` from now on. What the limit has found out so far stays. Nothing,
+    /// for those that have settings of their own.
     fn reconfigure(&mut self, _now: Instant, _config: &AimdConfig) {}
 
-    /// Whether any answer from now on may depend on an instant or on a call's latency. Where none does, and nothing else
-    /// needs the time, no clock is read.
+    /// Whether any answer from now on may depend on an instant or on a call's latency. Where none does, and
+    /// nothing else needs the time, no clock is read.
     ///
-    /// One that has answered `false` MUST go on answering `false` until it is [reconfigured](LimitAlgorithm::reconfigure), and
-    /// its limit MUST change there, in [`LimitAlgorithm::on_outcome`] and in [`LimitAlgorithm::set_max`] only.
+    /// One that has answered `false` MUST go on answering `false` until it is
+    /// [reconfigured](LimitAlgorithm::reconfigure), and its limit MUST change there, in
+    /// [`LimitAlgorithm::on_outcome`] and in [`LimitAlgorithm::set_max`] only.
     fn uses_time(&self) -> bool {
         true
     }
@@ -142,7 +144,8 @@ pub trait LimitAlgorithm: Send {
     }
 }
 
-/// Not by a supertrait: what every algorithm says of itself would be part of a module for browsers, where nobody reads it.
+/// Not by a supertrait: what every algorithm says of itself would be part of a module for browsers, where
+/// nobody reads it.
 impl fmt::Debug for dyn LimitAlgorithm {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("LimitAlgorithm")

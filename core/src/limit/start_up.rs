@@ -1,8 +1,8 @@
 //! The start-up ramp of a resource, whatever algorithm decides its limit.
 //!
-//! While the ramp runs, the limit is the lower of the ramp's and the algorithm's. Time alone moves the ramp. A refusal ends it: the
-//! algorithm goes on from the limit that the ramp had reached. [`Aimd`](super::Aimd) has a ramp of its own, as the recorded traces
-//! have it, and does without this one.
+//! While the ramp runs, the limit is the lower of the ramp's and the algorithm's. Time alone moves the ramp.
+//! A refusal ends it: the algorithm goes on from the limit that the ramp had reached. [`Aimd`](super::Aimd)
+//! has a ramp of its own, as the recorded traces have it, and does without this one.
 
 use super::ramp::Ramp;
 use super::{AimdConfig, RampState};
@@ -61,8 +61,8 @@ impl StartUp {
         }
     }
 
-    /// Somebody asks for a permit while `in_flight` calls are out and the algorithm's limit is `limit`. The first one begins the ramp. One
-    /// after a long idle time begins another, from half the limit.
+    /// Somebody asks for a permit while `in_flight` calls are out and the algorithm's limit is `limit`. The
+    /// first one begins the ramp. One after a long idle time begins another, from half the limit.
     pub(crate) fn on_attempt(&mut self, now: Instant, in_flight: u32, limit: u32) {
         if let Some(ramp) = &mut self.ramp {
             ramp.started.get_or_insert(now);

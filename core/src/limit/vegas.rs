@@ -9,13 +9,13 @@
 //! refused          max(1, floor(limit x 0.75)), once per cascade
 //! ```
 //!
-//! After TCP Vegas (Brakmo and Peterson, 1995), with concurrency in the place of the congestion window. A window is as
-//! many successes as the limit, so the limit moves about once per round trip.
+//! After TCP Vegas (Brakmo and Peterson, 1995), with concurrency in the place of the congestion window. A
+//! window is as many successes as the limit, so the limit moves about once per round trip.
 //!
-//! A provider may become slower for good, so "alone" is learned anew every so many windows. Learning it beside one's
-//! own queue would count that queue as the provider's speed and let the limit creep up, so the limit is halved for two
-//! short windows: one that drains the queue and one that measures (the idea of BBR's minimum-round-trip probe). At the
-//! default of 60 windows that costs about two per cent of the slots.
+//! A provider may become slower for good, so "alone" is learned anew every so many windows. Learning it
+//! beside one's own queue would count that queue as the provider's speed and let the limit creep up, so the
+//! limit is halved for two short windows: one that drains the queue and one that measures (the idea of BBR's
+//! minimum-round-trip probe). At the default of 60 windows that costs about two per cent of the slots.
 
 use super::{CallReport, Cascade, LimitAlgorithm, scaled_down};
 use crate::call::Outcome;

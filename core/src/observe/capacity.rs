@@ -1,8 +1,8 @@
 //! Every capacity value that applied to a run, where it came from, and how far it was used.
 //!
-//! A [`CapacityPlan`] is made before a run, of its settings and of the controller that its calls go through; whoever read the
-//! settings says where each came from with [`CapacityPlan::attribute`]. [`CapacityPlan::close`] adds how things stood at the
-//! end. It serialises, and its `Display` is a table.
+//! A [`CapacityPlan`] is made before a run, of its settings and of the controller that its calls go through;
+//! whoever read the settings says where each came from with [`CapacityPlan::attribute`].
+//! [`CapacityPlan::close`] adds how things stood at the end. It serialises, and its `Display` is a table.
 //!
 //! ```
 //! use tidegate_core::observe::{CapacityPlan, Source};
@@ -243,8 +243,8 @@ impl CapacityPlan {
         self.values.push(CapacityValue { name: name.to_string(), value, source, fallback: None });
     }
 
-    /// Says where a value came from, and what was asked for instead if that could not be had. Answers whether there is such a
-    /// value.
+    /// Says where a value came from, and what was asked for instead if that could not be had. Answers whether
+    /// there is such a value.
     pub fn attribute(&mut self, name: &str, source: Source, fallback: Option<&str>) -> bool {
         let Some(value) = self.values.iter_mut().find(|value| value.name == name) else { return false };
         value.source = source;
@@ -265,7 +265,8 @@ impl CapacityPlan {
         self.values.iter().find(|value| value.name == name)
     }
 
-    /// Adds how the run left things: the controller at `now`, the rates that providers stated, and what the run's account came to.
+    /// Adds how the run left things: the controller at `now`, the rates that providers stated, and what the
+    /// run's account came to.
     pub fn close(&mut self, now: Instant, admission: &RequestAdmission, figures: &RunFigures) {
         self.add_stated_rates(now, admission);
         let calls = admission.resources().filter_map(|resource| admission.standing(now, resource)).collect();

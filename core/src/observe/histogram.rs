@@ -1,9 +1,9 @@
 //! Durations by size, in constant memory: the one histogram that every distribution is read from.
 //!
-//! Buckets are logarithmic with 32 steps to the octave. A value below 64 has a bucket of its own; any other shares one with
-//! values at most 1/32 larger, and is read back as the middle of it: **a quantile is off by at most 1/64 (1.6 %)** of the
-//! value it stands for. Count, sum, smallest and largest are exact. Everything is an integer, so that two accounts of the same
-//! run agree to the byte.
+//! Buckets are logarithmic with 32 steps to the octave. A value below 64 has a bucket of its own; any other
+//! shares one with values at most 1/32 larger, and is read back as the middle of it: **a quantile is off by
+//! at most 1/64 (1.6 %)** of the value it stands for. Count, sum, smallest and largest are exact. Everything
+//! is an integer, so that two accounts of the same run agree to the byte.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -15,7 +15,8 @@ const STEP_BITS: u32 = 5;
 const STEPS: u64 = 1 << STEP_BITS;
 const BUCKETS: usize = ((64 - STEP_BITS as usize) + 1) << STEP_BITS;
 
-/// Counts durations by size. 15 KiB, made with the first value; O(1) to record, O(buckets) to read a quantile.
+/// Counts durations by size. 15 KiB, made with the first value; O(1) to record, O(buckets) to read a
+/// quantile.
 ///
 /// ```
 /// use tidegate_core::observe::Histogram;
@@ -75,7 +76,8 @@ impl Histogram {
         Duration::from_nanos(self.most)
     }
 
-    /// The value that `per_mille` of 1000 values do not exceed, 0 to 1000, within [`Histogram::RELATIVE_ERROR`]; zero of none.
+    /// The value that `per_mille` of 1000 values do not exceed, 0 to 1000, within
+    /// [`Histogram::RELATIVE_ERROR`]; zero of none.
     #[must_use]
     pub fn quantile(&self, per_mille: u32) -> Duration {
         let Some(counts) = &self.counts else { return Duration::ZERO };

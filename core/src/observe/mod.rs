@@ -1,7 +1,8 @@
 //! Observability: why is capacity idle?
 //!
-//! [`IdleAccount`] integrates what a resource was doing over time, exactly, in constant memory. An [`Interest`](crate::event::Interest) says which
-//! events of a stream somebody wants: of [request admission](crate::request::event) or of [a run](crate::pipeline::event).
+//! [`IdleAccount`] integrates what a resource was doing over time, exactly, in constant memory. An
+//! [`Interest`](crate::event::Interest) says which events of a stream somebody wants: of
+//! [request admission](crate::request::event) or of [a run](crate::pipeline::event).
 
 pub mod account;
 pub mod capacity;

@@ -1,11 +1,12 @@
 //! Who hears what happened: sinks for both streams of events, and what becomes of one that fails.
 //!
-//! A [`Sink`] says which kinds it wants; what no sink wants is not even made. [`Sinks`] hands every event to those that want
-//! it, outside any lock and any borrow of a machine. A sink that fails never disturbs the run: its failure is counted, and
-//! told once for each kind of event. With the feature `std` a panic is a failure like any other.
+//! A [`Sink`] says which kinds it wants; what no sink wants is not even made. [`Sinks`] hands every event to
+//! those that want it, outside any lock and any borrow of a machine. A sink that fails never disturbs the
+//! run: its failure is counted, and told once for each kind of event. With the feature `std` a panic is a
+//! failure like any other.
 //!
-//! A run is given its sinks with [`Run::with_sinks`](crate::driver::Run::with_sinks); a gate on its own is asked with
-//! [`Gate::feed`](crate::gate::Gate::feed).
+//! A run is given its sinks with [`Run::with_sinks`](crate::driver::Run::with_sinks); a gate on its own is
+//! asked with [`Gate::feed`](crate::gate::Gate::feed).
 //!
 //! ```
 //! use tidegate_core::observe::{Sink, SinkError, Sinks};
@@ -270,8 +271,8 @@ impl Sinks {
         self.failures.iter()
     }
 
-    /// Hands on what `take` takes from the machines, of one instant after the other. `take` is called until it takes nothing,
-    /// and may hold a lock meanwhile.
+    /// Hands on what `take` takes from the machines, of one instant after the other. `take` is called until
+    /// it takes nothing, and may hold a lock meanwhile.
     pub(crate) fn feed(&mut self, mut take: impl FnMut(&mut Vec<RequestEvent>, &mut Vec<SchedulerEvent>)) {
         let (mut requests, mut scheduler) = (core::mem::take(&mut self.requests), core::mem::take(&mut self.scheduler));
         loop {

@@ -74,19 +74,20 @@ pub struct PipelineConfig {
     pub policy: PolicyChoice,
     /// Further named resources and their limits, for [`Column::demand`](crate::pipeline::Column::demand).
     pub resources: Vec<(String, u32)>,
-    /// How often a task that failed for now is tried again, after 1, 2, 4, ... s and behind the fresh work of its row group, 0 to 255. Rate
-    /// limits and admission timeouts never count. Default 3.
+    /// How often a task that failed for now is tried again, after 1, 2, 4, ... s and behind the fresh work of
+    /// its row group, 0 to 255. Rate limits and admission timeouts never count. Default 3.
     pub retries: u32,
     /// Final outcomes that are judged together, 1 to 65536. Default 10.
     pub shutdown_window: u32,
     /// The share of failures in a full window at which the run stops, above 0 and at most 1; `None`: never.
     /// Default 0.5.
     pub shutdown_rate: Option<f64>,
-    /// How long what a column calls may answer nothing but rate limits, before its tasks are kept for another run; `None`: for ever.
-    /// Default 10 minutes.
+    /// How long what a column calls may answer nothing but rate limits, before its tasks are kept for another
+    /// run; `None`: for ever. Default 10 minutes.
     ///
-    /// For calls that no gate with [`RequestConfig::health`](crate::request::RequestConfig::health) lets out. Such a gate has a patience of
-    /// its own, which ends at its instant, where this one is looked at with each answer.
+    /// For calls that no gate with [`RequestConfig::health`](crate::request::RequestConfig::health) lets out.
+    /// Such a gate has a patience of its own, which ends at its instant, where this one is looked at with
+    /// each answer.
     pub rate_limit_patience: Option<Duration>,
     /// Answers of one fairness group that are judged together for a warning, 1 to 65536. Default 20.
     pub degraded_window: u32,

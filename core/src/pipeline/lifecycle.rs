@@ -12,12 +12,13 @@
 //! [`Plan::keeps_parts`](crate::pipeline::Plan::keeps_parts). Rows that are not saved and were not dropped
 //! are *unmade*: a resumed run makes them.
 //!
-//! A worker that finishes begins no call any more: its requests are [rejected](crate::request::RequestAdmission::reject_stopping).
+//! A worker that finishes begins no call any more: its requests are
+//! [rejected](crate::request::RequestAdmission::reject_stopping).
 //!
 //! A row group that is complete is saved whatever the reason. A later stop can only make the first one
 //! stricter; it replaces the reported reason only if it is worse (fatal, then checkpoint or hook failed, then
-//! all others, then drained, then wound down). A hook or a checkpoint that is under way is waited for, whatever the reason; no
-//! pre-batch hook is called any more.
+//! all others, then drained, then wound down). A hook or a checkpoint that is under way is waited for,
+//! whatever the reason; no pre-batch hook is called any more.
 
 use super::event::StopKind;
 use super::report::{RunReport, StopReason};

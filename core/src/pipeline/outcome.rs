@@ -54,7 +54,8 @@ pub struct Task {
     pub row: Option<u32>,
     /// 1 for the first try.
     pub attempt: u32,
-    /// What to ask for request leases with, if the run has a controller of requests: see [`yielding`](crate::yielding).
+    /// What to ask for request leases with, if the run has a controller of requests: see
+    /// [`yielding`](crate::yielding).
     pub token: Option<TaskToken>,
 }
 
@@ -184,9 +185,10 @@ pub enum TaskOutcome {
         #[cfg_attr(feature = "serde", serde(default))]
         retry_after: Option<Duration>,
     },
-    /// Its provider or model cannot be used any more: the key is refused, the account is empty, or a patience with it
-    /// is over. The row is neither made nor dropped. The run finishes what it can without it, admits no further row group, and then stops
-    /// with [`StopReason::ProviderUnavailable`](crate::pipeline::StopReason::ProviderUnavailable).
+    /// Its provider or model cannot be used any more: the key is refused, the account is empty, or a patience
+    /// with it is over. The row is neither made nor dropped. The run finishes what it can without it, admits
+    /// no further row group, and then stops with
+    /// [`StopReason::ProviderUnavailable`](crate::pipeline::StopReason::ProviderUnavailable).
     Unavailable,
     /// It will not work: drops the row, or the row group when the task was for a whole one.
     Failed(FailureKind),

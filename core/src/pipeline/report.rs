@@ -36,8 +36,9 @@ pub enum StopReason {
         /// How many outcomes were judged.
         window: u32,
     },
-    /// A provider or model could not be used any more, or answered nothing but rate limits for too long, and nothing was left to do without it. No row is dropped for it: a resumed run
-    /// makes those that are missing.
+    /// A provider or model could not be used any more, or answered nothing but rate limits for too long, and
+    /// nothing was left to do without it. No row is dropped for it: a resumed run makes those that are
+    /// missing.
     ProviderUnavailable {
         /// The identity of the first fairness group that met it.
         group: Vec<String>,

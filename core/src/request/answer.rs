@@ -31,11 +31,14 @@ pub enum DenialReason {
     Unregistered,
     /// The provider is down: nothing goes out but a probe now and then.
     Outage,
-    /// Calls are rejected, most often until a person changes something: see [`UnavailableCause`](super::UnavailableCause).
+    /// Calls are rejected, most often until a person changes something: see
+    /// [`UnavailableCause`](super::UnavailableCause).
     Unavailable,
-    /// The call was to be made again, and is not: the provider answers other calls, so the failure was its own.
+    /// The call was to be made again, and is not: the provider answers other calls, so the failure was its
+    /// own.
     FailureStands,
-    /// The limit algorithm spaces calls in time. Fewer are out than its limit allows; [`Denial::changes_at`] is when the next may go out.
+    /// The limit algorithm spaces calls in time. Fewer are out than its limit allows; [`Denial::changes_at`]
+    /// is when the next may go out.
     Paced,
     /// Of its [fallbacks](super::RequestAdmission::fallbacks) another is to be called now: ask again.
     FallBack,
@@ -46,7 +49,8 @@ pub enum DenialReason {
 pub struct Denial {
     /// Why.
     pub reason: DenialReason,
-    /// When capacity next changes by time alone, if that is known; for [`DenialReason::FallBack`] the deadline of the request.
+    /// When capacity next changes by time alone, if that is known; for [`DenialReason::FallBack`] the
+    /// deadline of the request.
     pub changes_at: Option<Instant>,
 }
 
@@ -143,7 +147,8 @@ pub enum Acquire {
     Denied(Denial),
 }
 
-/// What becomes of a call that has ended: the answer to [`RequestAdmission::finish`](super::RequestAdmission::finish).
+/// What becomes of a call that has ended: the answer to
+/// [`RequestAdmission::finish`](super::RequestAdmission::finish).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum AfterCall {
@@ -152,8 +157,8 @@ pub enum AfterCall {
     /// It failed in an outage, or in what may become one, and is made again:
     /// [`RequestAdmission::retry`](super::RequestAdmission::retry).
     Retry(Retry),
-    /// Its provider or model cannot be used any more. The work is kept for another time, unless the request has fallbacks: then it is made
-    /// once more, for one of them.
+    /// Its provider or model cannot be used any more. The work is kept for another time, unless the request
+    /// has fallbacks: then it is made once more, for one of them.
     Unavailable,
 }
 
@@ -219,8 +224,8 @@ pub enum Effect {
         /// Why.
         denial: Denial,
     },
-    /// The host makes a health call: the smallest one that shows whether the provider and model answers. Only a host that
-    /// [said so](super::RequestAdmission::set_health_calls) gets this.
+    /// The host makes a health call: the smallest one that shows whether the provider and model answers. Only
+    /// a host that [said so](super::RequestAdmission::set_health_calls) gets this.
     HealthCall {
         /// With this lease, of the resource that it named.
         lease: RequestLease,

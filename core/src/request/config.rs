@@ -11,21 +11,22 @@ use crate::time::Duration;
 pub struct RequestConfig {
     /// The limit settings of resources that have none of their own.
     pub aimd: AimdConfig,
-    /// When a provider counts as down, and how it is probed then; `None`: never. The defaults of [`HealthConfig`].
+    /// When a provider counts as down, and how it is probed then; `None`: never. The defaults of
+    /// [`HealthConfig`].
     ///
-    /// A refused key closes every model of the same provider name, so callers with different keys need different provider names, or
-    /// none of this.
+    /// A refused key closes every model of the same provider name, so callers with different keys need
+    /// different provider names, or none of this.
     pub health: Option<HealthConfig>,
     /// How long a request without a timeout of its own may wait; `None` is for ever.
     pub default_timeout: Option<Duration>,
     /// Number of this controller, so that a lease of another one is recognised.
     pub controller: u32,
-    /// Whether calls are paced to the rates that a provider states in the headers of its answers, in dimensions for which the resource
-    /// has no budget; on. Off as well in compatibility mode.
+    /// Whether calls are paced to the rates that a provider states in the headers of its answers, in
+    /// dimensions for which the resource has no budget; on. Off as well in compatibility mode.
     pub rate_limit_headers: bool,
-    /// As in the recorded traces, a raised cap never lifts a current limit and a timeout of zero is always refused. Off:
-    /// a raised cap lifts a limit that stood at its old maximum and was never cut, and a timeout of zero is granted
-    /// what is free.
+    /// As in the recorded traces, a raised cap never lifts a current limit and a timeout of zero is always
+    /// refused. Off: a raised cap lifts a limit that stood at its old maximum and was never cut, and a
+    /// timeout of zero is granted what is free.
     pub compatibility: bool,
 }
 
@@ -42,7 +43,8 @@ impl Default for RequestConfig {
     }
 }
 
-/// When a provider and model counts as down, and how it is probed then: see [`HealthState`](super::HealthState).
+/// When a provider and model counts as down, and how it is probed then: see
+/// [`HealthState`](super::HealthState).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
@@ -61,23 +63,24 @@ pub struct HealthConfig {
     /// How long a limit takes from 1 to what it was, once the provider is back. 1 s.
     #[cfg_attr(feature = "serde", serde(rename = "recovery_ms", with = "crate::millis"))]
     pub recovery: Duration,
-    /// Successes after which the next outage begins with the first pause again, and its patience anew. So does one that comes more than
-    /// ten longest pauses after the last failure. At least 1; 20.
+    /// Successes after which the next outage begins with the first pause again, and its patience anew. So
+    /// does one that comes more than ten longest pauses after the last failure. At least 1; 20.
     pub calm: u32,
-    /// How long an outage may last, from its first failure, before the provider counts as unavailable and everything that waits for it is
-    /// rejected; `None`: for ever. 10 min.
+    /// How long an outage may last, from its first failure, before the provider counts as unavailable and
+    /// everything that waits for it is rejected; `None`: for ever. 10 min.
     #[cfg_attr(feature = "serde", serde(rename = "patience_ms", with = "crate::millis::option"))]
     pub patience: Option<Duration>,
-    /// How long a provider may answer nothing but rate limits, before it counts as unavailable, as it does at once if it asks to be left
-    /// alone for as long; `None`: for ever. `None`.
+    /// How long a provider may answer nothing but rate limits, before it counts as unavailable, as it does at
+    /// once if it asks to be left alone for as long; `None`: for ever. `None`.
     #[cfg_attr(feature = "serde", serde(rename = "rate_limit_patience_ms", with = "crate::millis::option"))]
     pub rate_limit_patience: Option<Duration>,
-    /// How long a provider may answer nothing but rate limits, before calls that have [fallbacks](super::RequestAdmission::fallbacks) go
-    /// elsewhere. 30 s.
+    /// How long a provider may answer nothing but rate limits, before calls that have
+    /// [fallbacks](super::RequestAdmission::fallbacks) go elsewhere. 30 s.
     #[cfg_attr(feature = "serde", serde(rename = "fallback_after_ms", with = "crate::millis"))]
     pub fallback_after: Duration,
-    /// How long an unavailable provider rejects every call, unless it asked for a pause, before one call goes out to find out whether it
-    /// can be used again; `None`: until [`reopen`](super::RequestAdmission::reopen). Above zero; 1 min.
+    /// How long an unavailable provider rejects every call, unless it asked for a pause, before one call goes
+    /// out to find out whether it can be used again; `None`: until
+    /// [`reopen`](super::RequestAdmission::reopen). Above zero; 1 min.
     #[cfg_attr(feature = "serde", serde(rename = "recheck_ms", with = "crate::millis::option"))]
     pub recheck: Option<Duration>,
     /// Makes the jitter of one process differ from that of another. Any number; 0.

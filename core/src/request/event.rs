@@ -1,9 +1,10 @@
 //! What happened at a controller, for whoever wants to know.
 //!
-//! A controller makes only the events that [`RequestAdmission::set_interest`](super::RequestAdmission::set_interest)
-//! asked for; any other costs one branch. They are drained with
-//! [`RequestAdmission::poll_event`](super::RequestAdmission::poll_event), apart from the effects, which must be: at most
-//! [`MAX_PENDING`] are kept for a host that does not drain them, and those beyond are counted as dropped.
+//! A controller makes only the events that
+//! [`RequestAdmission::set_interest`](super::RequestAdmission::set_interest) asked for; any other costs one
+//! branch. They are drained with [`RequestAdmission::poll_event`](super::RequestAdmission::poll_event), apart
+//! from the effects, which must be: at most [`MAX_PENDING`] are kept for a host that does not drain them, and
+//! those beyond are counted as dropped.
 
 use super::answer::{Denial, DenialReason, WaiterId};
 use super::keys::{ProviderModelId, ResourceId};
@@ -116,7 +117,8 @@ pub enum RequestFact {
         /// Calls of the resource that are out, this one included.
         in_flight: u32,
     },
-    /// A call goes out: its lease is there. Told with the lease, since what the host does with it is not seen here.
+    /// A call goes out: its lease is there. Told with the lease, since what the host does with it is not seen
+    /// here.
     CallStarted {
         /// The lease.
         lease: LeaseId,
@@ -186,7 +188,8 @@ pub enum RequestFact {
         /// The limit in force.
         limit: u32,
     },
-    /// A ramp opened slots. Told by the first command that sees them, which is the instant itself where anybody waits.
+    /// A ramp opened slots. Told by the first command that sees them, which is the instant itself where
+    /// anybody waits.
     RampStep {
         /// The limit before.
         from: u32,
@@ -236,7 +239,8 @@ pub enum RequestFact {
     ProviderUnavailable {
         /// Why.
         cause: UnavailableCause,
-        /// When one call goes out to find out whether it can be used again; `None`: not before it is reopened.
+        /// When one call goes out to find out whether it can be used again; `None`: not before it is
+        /// reopened.
         probe_at: Option<Instant>,
     },
 }

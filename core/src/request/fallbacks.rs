@@ -1,5 +1,5 @@
-//! Ordered lists of resources, and how many requests wait for each because of its list. Who uses what is decided in
-//! `admission/fallback.rs`.
+//! Ordered lists of resources, and how many requests wait for each because of its list. Who uses what is
+//! decided in `admission/fallback.rs`.
 
 use alloc::vec::Vec;
 

@@ -17,8 +17,8 @@ macro_rules! controller_id {
     ($(#[$doc:meta])* $Name:ident, $of:literal) => {
         $(#[$doc])*
         ///
-        /// It names its controller, so another controller refuses it. Serialised as one number, which JavaScript holds
-        /// exactly: the controller's number times 2^20, plus the index.
+        /// It names its controller, so another controller refuses it. Serialised as one number, which
+        /// JavaScript holds exactly: the controller's number times 2^20, plus the index.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         #[cfg_attr(feature = "serde", serde(from = "u64", into = "u64"))]
@@ -72,12 +72,14 @@ controller_id! {
 }
 
 controller_id! {
-    /// A fairness group of request waiters. It has one weight, and a share of its own at each provider and model.
+    /// A fairness group of request waiters. It has one weight, and a share of its own at each provider and
+    /// model.
     GroupId, "a group"
 }
 
 /// An ordered list of resources, of which a call uses the first that is of use: see
-/// [`RequestAdmission::fallbacks`](super::RequestAdmission::fallbacks). For requests of the first of them only.
+/// [`RequestAdmission::fallbacks`](super::RequestAdmission::fallbacks). For requests of the first of them
+/// only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FallbackId(NonZeroU16);
@@ -187,7 +189,8 @@ impl Request {
         Self { estimate, ..self }
     }
 
-    /// The same call, of the next in a list that begins with its resource while the ones before are of no use.
+    /// The same call, of the next in a list that begins with its resource while the ones before are of no
+    /// use.
     #[must_use]
     pub const fn with_fallbacks(self, fallback: FallbackId) -> Self {
         Self { fallback: Some(fallback), ..self }

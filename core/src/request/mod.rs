@@ -1,8 +1,8 @@
 //! Request admission: may this concrete call go out now?
 //!
-//! One [`RequestAdmission`] controls every outbound call at the moment it is made. A *resource* is a provider, a model
-//! and a [`Domain`]; each has an adaptive limit, and all domains of one model share the model's cap. Calls that may not
-//! go out wait in the [fair queue](crate::fair_queue), by group and weight.
+//! One [`RequestAdmission`] controls every outbound call at the moment it is made. A *resource* is a
+//! provider, a model and a [`Domain`]; each has an adaptive limit, and all domains of one model share the
+//! model's cap. Calls that may not go out wait in the [fair queue](crate::fair_queue), by group and weight.
 //!
 //! ```
 //! use tidegate_core::request::{Acquire, Domain, Effect, Outcome, Request, RequestAdmission, RequestConfig};
@@ -24,8 +24,9 @@
 //! # Ok::<(), tidegate_core::error::ConfigError>(())
 //! ```
 //!
-//! No waiter polls. One wakes because a lease came back, a limit or cap rose, a cooldown or ramp step fell due, its
-//! deadline passed, or shutdown came; [`RequestAdmission::poll_timeout`] tells the host the one next instant.
+//! No waiter polls. One wakes because a lease came back, a limit or cap rose, a cooldown or ramp step fell
+//! due, its deadline passed, or shutdown came; [`RequestAdmission::poll_timeout`] tells the host the one next
+//! instant.
 
 mod admission;
 mod answer;

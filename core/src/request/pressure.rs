@@ -13,8 +13,9 @@ pub enum RequestPressure {
     Waiters,
     /// As many calls are out as the limit allows.
     LimitReached,
-    /// The limit algorithm spaces calls in time, and fewer are out than its limit allows. When the next may go out is no part of it: one
-    /// call after the other would be another pressure. [`RequestAdmission::why_next`](super::RequestAdmission::why_next) says it.
+    /// The limit algorithm spaces calls in time, and fewer are out than its limit allows. When the next may
+    /// go out is no part of it: one call after the other would be another pressure.
+    /// [`RequestAdmission::why_next`](super::RequestAdmission::why_next) says it.
     Paced,
     /// The provider is down.
     Outage,

@@ -13,10 +13,11 @@ use crate::time::{Duration, Instant};
 
 /// Whether a provider and model answers at all.
 ///
-/// An outage is a state of the provider, and no fault of the calls that meet it. So many counted failures in a row (no connection, 5xx,
-/// no answer in time, an answer that breaks off) while nothing succeeds take it down. Then nothing goes out for a pause, and after that
-/// one call, the probe: any answer to it, a refusal included, means that the provider is back, and limits climb from 1 to what they
-/// were. The pause doubles with each probe that fails.
+/// An outage is a state of the provider, and no fault of the calls that meet it. So many counted failures in
+/// a row (no connection, 5xx, no answer in time, an answer that breaks off) while nothing succeeds take it
+/// down. Then nothing goes out for a pause, and after that one call, the probe: any answer to it, a refusal
+/// included, means that the provider is back, and limits climb from 1 to what they were. The pause doubles
+/// with each probe that fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "state", rename_all = "snake_case"))]
@@ -66,7 +67,8 @@ pub enum UnavailableCause {
     QuotaExhausted,
     /// The provider has no such model.
     ModelNotFound,
-    /// It answered nothing but rate limits for longer than the patience lasts, or asked to be left alone for longer.
+    /// It answered nothing but rate limits for longer than the patience lasts, or asked to be left alone for
+    /// longer.
     RateLimited,
 }
 
@@ -121,7 +123,8 @@ pub struct ResourceSnapshot {
     pub in_flight: u32,
     /// Leases that are out, as the ledger has them: always `in_flight`, or something leaks.
     pub active_leases: u32,
-    /// When the oldest of them was granted, if instants were needed then: one that is far back was probably lost.
+    /// When the oldest of them was granted, if instants were needed then: one that is far back was probably
+    /// lost.
     pub oldest_lease: Option<Instant>,
     /// Releases in this resource's name that released nothing.
     pub irregular_releases: ReleaseDiagnostics,
@@ -175,12 +178,14 @@ pub struct ProviderModelSnapshot {
     pub limits: Vec<(Domain, u32)>,
 }
 
-/// What changes of a resource while it is used, as of one instant: what a snapshot has that costs nothing to read.
+/// What changes of a resource while it is used, as of one instant: what a snapshot has that costs nothing to
+/// read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourceGauges {
     /// Whether the provider and model answers, in any domain.
     pub health: HealthState,
-    /// Calls of the provider and model, in any domain, that failed and wait until it shows whether it is down.
+    /// Calls of the provider and model, in any domain, that failed and wait until it shows whether it is
+    /// down.
     pub undecided: u32,
     /// The most the limit can become: the lower of the provider's cap and the resource's own maximum.
     pub effective_max: u32,

@@ -249,7 +249,8 @@ fn irregular_releases_are_told_apart_counted_and_change_nothing_else() {
     assert_eq!(answer(id), ReleaseAnswer::Duplicate);
     let counted = bench.machine.release_diagnostics();
     assert_eq!((counted.duplicate, counted.stale, counted.wrong_controller), (1, 1, 1));
-    // The stale lease names a resource that there is not, and the strange one a resource of another controller.
+    // The stale lease names a resource that there is not, and the strange one a resource of another
+    // controller.
     let of_resource = bench.state().irregular_releases;
     assert_eq!((of_resource.duplicate, of_resource.stale, of_resource.wrong_controller), (1, 0, 0));
     assert_eq!(bench.machine.active_leases(), 0);
@@ -348,8 +349,8 @@ fn a_fixed_limit_stays_and_a_cooldown_is_obeyed_all_the_same() {
     }
 }
 
-/// Keeps a provider busy whose calls take `base x max(1, in flight / knee)`, and answers the highest limit of the last
-/// tenth of `calls`: at any one moment the limit may be halved, to learn what a call takes alone.
+/// Keeps a provider busy whose calls take `base x max(1, in flight / knee)`, and answers the highest limit of
+/// the last tenth of `calls`: at any one moment the limit may be halved, to learn what a call takes alone.
 fn limit_behind_a_knee(bench: &mut Bench, knee: u32, calls: u32) -> u32 {
     let base = 20_000_000_u64;
     let mut out: Vec<(Instant, RequestLease)> = vec![];

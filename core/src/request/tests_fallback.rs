@@ -6,7 +6,8 @@ use super::tests_health::{Bench, CAP, secs};
 use super::*;
 use crate::time::{Duration, Instant};
 
-/// A bench, and a request that would rather have the first of these models than the next: two of different providers, and a third.
+/// A bench, and a request that would rather have the first of these models than the next: two of different
+/// providers, and a third.
 struct Choice {
     bench: Bench,
     request: Request,

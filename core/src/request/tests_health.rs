@@ -9,8 +9,8 @@ use crate::time::{Duration, Instant};
 
 pub(super) const CAP: u32 = 8;
 
-/// A machine with two models of one provider, the first with two domains, and a model of another provider, that looks after their
-/// health.
+/// A machine with two models of one provider, the first with two domains, and a model of another provider,
+/// that looks after their health.
 pub(super) struct Bench {
     pub(super) machine: RequestAdmission,
     pub(super) now: Instant,

@@ -163,8 +163,9 @@ fn a_try_at_a_cap_or_in_a_cooldown_is_not_said_to_be_paced() {
     assert_eq!(bench.machine.pressure(bench.now, CHAT), Some(RequestPressure::CoolingDown));
 }
 
-/// Checks what is said to keep the first waiter against the figures, at every step of a run in which most calls are refused: by a
-/// rate of one call in so many milliseconds, with this Retry-After. Returns how often each reason was given.
+/// Checks what is said to keep the first waiter against the figures, at every step of a run in which most
+/// calls are refused: by a rate of one call in so many milliseconds, with this Retry-After. Returns how often
+/// each reason was given.
 fn reasons_under_refusals(bench: &mut Bench, interval_ms: u64, retry_after: Option<Duration>) -> [u32; 3] {
     let mut out: Vec<(Instant, RequestLease, Completion)> = Vec::new();
     let (mut counts, mut next) = ([0; 3], Instant::ZERO);

@@ -7,7 +7,8 @@ use crate::id::SlotKey;
 pub(super) enum Timer {
     /// A waiter's deadline.
     Deadline(SlotKey),
-    /// A change by time alone at a provider and model that has waiters: a cooldown ends, a ramp steps, a budget refills.
+    /// A change by time alone at a provider and model that has waiters: a cooldown ends, a ramp steps, a
+    /// budget refills.
     Wake(u32),
     /// Requests with fallbacks may have to call something else.
     Fallback,

@@ -1,7 +1,8 @@
 //! The waiters of request admission whose workers yield: see [`yielding`](crate::yielding).
 //!
-//! A yielding waiter is *holding* its task resources or has *yielded* them. Waiters of one resource and run that hold equal
-//! task resources share a class of the queue, so that a shortage of those blocks them together and nothing else.
+//! A yielding waiter is *holding* its task resources or has *yielded* them. Waiters of one resource and run
+//! that hold equal task resources share a class of the queue, so that a shortage of those blocks them
+//! together and nothing else.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -30,7 +31,8 @@ pub(super) enum YieldState {
     Holding(u64),
 }
 
-/// How the waiters of one resource, run and vector are queued; those that were undecided when they came apart from the others.
+/// How the waiters of one resource, run and vector are queued; those that were undecided when they came apart
+/// from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct YieldClass {
     pub(super) class: ClassId,
@@ -59,10 +61,11 @@ pub(super) struct YieldingWaiters {
     /// Yielded waiters by the index of their resource.
     yielded: Vec<u32>,
     arrivals: u64,
-    /// The provider and model, by index, of the last yielded waiter that was served. The next pass begins after it, so that
-    /// no provider's waiters always come first to task resources that all of them lack.
+    /// The provider and model, by index, of the last yielded waiter that was served. The next pass begins
+    /// after it, so that no provider's waiters always come first to task resources that all of them lack.
     pub(super) last_resumed: usize,
-    /// A yielded waiter is next in turn, and its task resources must be asked for; or [others](Self::must_yield) give theirs back.
+    /// A yielded waiter is next in turn, and its task resources must be asked for; or
+    /// [others](Self::must_yield) give theirs back.
     pub(super) needs_resume: bool,
     /// Waiters that hold something may wait for a provider that went down.
     must_yield: bool,
@@ -187,7 +190,8 @@ impl YieldingWaiters {
 
 /// Resuming.
 impl YieldingWaiters {
-    /// Whether a yielded worker holds again what it gave back. Waiters that hold what it is short of make room for it.
+    /// Whether a yielded worker holds again what it gave back. Waiters that hold what it is short of make
+    /// room for it.
     pub(super) fn resume(
         &mut self,
         now: Instant,
@@ -211,8 +215,8 @@ impl YieldingWaiters {
         true
     }
 
-    /// The waiter that is to give up what `token` is short of: of those that wait for the same resource the last to arrive,
-    /// else the last to arrive of all. O(resources and vectors that waiters of its run hold).
+    /// The waiter that is to give up what `token` is short of: of those that wait for the same resource the
+    /// last to arrive, else the last to arrive of all. O(resources and vectors that waiters of its run hold).
     fn victim(&self, resource: ResourceId, token: &TaskToken, tasks: &dyn TaskResources) -> Option<SlotKey> {
         let blocks = |waiter: &SlotKey| self.entries.get(waiter).is_some_and(|other| tasks.blocks(&other.token, token));
         let candidates = self.latest_holders(token.run.slot).filter(|(.., waiter)| blocks(waiter));

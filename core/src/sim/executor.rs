@@ -1,8 +1,9 @@
 //! A single-threaded executor in virtual time, to test what runs over a [`Host`].
 //!
-//! Ready tasks run in the order in which they were woken. When none is ready the clock jumps to the next instant
-//! somebody sleeps for, so an hour of waiting takes no time, no sleep is ever late, and equal programs run equally.
-//! What never happens shows as an answer instead of a hang: [`Executor::block_on`] returns [`Stalled`].
+//! Ready tasks run in the order in which they were woken. When none is ready the clock jumps to the next
+//! instant somebody sleeps for, so an hour of waiting takes no time, no sleep is ever late, and equal
+//! programs run equally. What never happens shows as an answer instead of a hang: [`Executor::block_on`]
+//! returns [`Stalled`].
 //!
 //! ```
 //! use tidegate_core::runtime::{Spawn, Timer};
@@ -184,7 +185,8 @@ impl Default for Executor {
 
 impl Drop for Executor {
     fn drop(&mut self) {
-        // Tasks hold the host, which holds the tasks. A task that is dropped may spawn another: refused from here on.
+        // Tasks hold the host, which holds the tasks. A task that is dropped may spawn another: refused from
+        // here on.
         self.core.closed.set(true);
         let keys: Vec<SlotKey> = self.core.tasks.borrow().iter().map(|(key, _)| key).collect();
         for key in keys {
@@ -207,8 +209,8 @@ impl Core {
         }
     }
 
-    /// Moves the clock to the next instant up to `limit` that somebody sleeps for, and wakes all who do. False when
-    /// there is none.
+    /// Moves the clock to the next instant up to `limit` that somebody sleeps for, and wakes all who do.
+    /// False when there is none.
     fn jump(&self, limit: Instant) -> bool {
         let Some(at) = self.timers.borrow().next().filter(|at| *at <= limit) else { return false };
         self.now.set(self.now.get().max(at));
@@ -229,7 +231,8 @@ struct Vacant<'a> {
 impl Vacant<'_> {
     fn keep(mut self, task: Task) {
         let Some(key) = self.key.take() else { return };
-        // The slot is there: only this guard gives it up while the task is out. (A closing executor drops the task.)
+        // The slot is there: only this guard gives it up while the task is out. (A closing executor drops the
+        // task.)
         if let Some(slot) = self.core.tasks.borrow_mut().get_mut(key) {
             *slot = Some(task);
         }
@@ -311,7 +314,8 @@ impl Host for SimHost {
     type Lock = LocalLock;
 }
 
-/// Ends when the clock reaches its instant. Its timer counts as armed from the first poll to the end or the drop.
+/// Ends when the clock reaches its instant. Its timer counts as armed from the first poll to the end or the
+/// drop.
 #[must_use = "a sleep does nothing until it is polled"]
 pub struct Sleep {
     host: SimHost,

@@ -13,9 +13,10 @@
 //! assert!((80_000_000..=120_000_000).contains(&latency.as_nanos()));
 //! ```
 //!
-//! In a file a law is `{ law = "constant", latency_ms = 40 }`, `{ law = "uniform", low_ms = 80, high_ms = 120 }` or
-//! `{ law = "log_normal", median_ms = 400, sigma = 0.35, tail = { probability = 0.01, factor = 8 } }`. Durations are in
-//! milliseconds, whole or decimal.
+//! In a file a law is `{ law = "constant", latency_ms = 40 }`,
+//! `{ law = "uniform", low_ms = 80, high_ms = 120 }` or
+//! `{ law = "log_normal", median_ms = 400, sigma = 0.35, tail = { probability = 0.01, factor = 8 } }`.
+//! Durations are in milliseconds, whole or decimal.
 
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +48,8 @@ pub enum Latency {
         #[serde(rename = "high_ms", with = "millis")]
         high: Duration,
     },
-    /// `median x exp(sigma x z)`, `z` standard normal: the usual shape of a remote model, with a long right side.
+    /// `median x exp(sigma x z)`, `z` standard normal: the usual shape of a remote model, with a long right
+    /// side.
     LogNormal {
         /// Half of the calls are faster. At most 365 days.
         #[serde(rename = "median_ms", with = "millis")]
@@ -71,7 +73,8 @@ pub struct Tail {
 }
 
 impl Latency {
-    /// Refuses a law whose values are outside their ranges; the error's path is that of a file, such as `low_ms`.
+    /// Refuses a law whose values are outside their ranges; the error's path is that of a file, such as
+    /// `low_ms`.
     pub fn validate(&self) -> Result<(), ConfigError> {
         match *self {
             Self::Constant { latency } => require_span("latency_ms", latency),
@@ -90,11 +93,11 @@ impl Latency {
         }
     }
 
-    /// Draws the latency of one call. O(1); the number of draws from `rng` depends on the law alone (and, for a
-    /// uniform one, on a redraw of negligible probability).
+    /// Draws the latency of one call. O(1); the number of draws from `rng` depends on the law alone (and, for
+    /// a uniform one, on a redraw of negligible probability).
     ///
-    /// Total also for a law that was never validated: bounds the wrong way round count as swapped, a value that is
-    /// not a number as 0.
+    /// Total also for a law that was never validated: bounds the wrong way round count as swapped, a value
+    /// that is not a number as 0.
     pub fn sample(&self, rng: &mut Rng) -> Duration {
         match *self {
             Self::Constant { latency } => latency,
@@ -113,7 +116,8 @@ impl Latency {
     }
 }
 
-/// `span x factor` to the nearest nanosecond, saturating; a factor that is negative or not a number gives zero.
+/// `span x factor` to the nearest nanosecond, saturating; a factor that is negative or not a number gives
+/// zero.
 pub(crate) fn scaled(span: Duration, factor: f64) -> Duration {
     Duration::from_nanos(libm::round(span.as_nanos() as f64 * factor) as u64)
 }

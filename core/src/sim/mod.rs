@@ -1,10 +1,12 @@
-//! Simulation: whole runs in virtual time, to find out how a scheduler, a policy or a limit does before it costs money.
+//! Simulation: whole runs in virtual time, to find out how a scheduler, a policy or a limit does before it
+//! costs money.
 //!
 //! What runs is the real thing: the [pipeline](crate::pipeline::Pipeline) and
-//! [request admission](crate::request::RequestAdmission), as a host would drive them. Only the rest of the world is played:
-//! providers with a capacity, latencies, outages and manners of refusing; hooks and checkpoints; somebody else who calls the
-//! same models. A simulated hour takes as long as its events, some 10^5 to 10^6 of them in a second, and a run is a function of
-//! its scenario and its seed on every target, down to the [digest](world::World::digest).
+//! [request admission](crate::request::RequestAdmission), as a host would drive them. Only the rest of the
+//! world is played: providers with a capacity, latencies, outages and manners of refusing; hooks and
+//! checkpoints; somebody else who calls the same models. A simulated hour takes as long as its events, some
+//! 10^5 to 10^6 of them in a second, and a run is a function of its scenario and its seed on every target,
+//! down to the [digest](world::World::digest).
 //!
 //! # A first run
 //!
@@ -37,28 +39,30 @@
 //! | [`World::with_limit`](world::World::with_limit) | both | limit algorithms of your own |
 //! | [`World::listened`](world::World::listened) | you, with both event streams | whatever you like |
 //!
-//! None of them decides anything: the digest of a scenario and a seed is the same in all, but for another policy's or
-//! limit's. The examples `own_policy_in_a_scenario` and `own_limit_in_a_scenario` try both. A limit algorithm of the crate is a
-//! [setting of the scenario](scenario::Model::algorithm).
+//! None of them decides anything: the digest of a scenario and a seed is the same in all, but for another
+//! policy's or limit's. The examples `own_policy_in_a_scenario` and `own_limit_in_a_scenario` try both. A
+//! limit algorithm of the crate is a [setting of the scenario](scenario::Model::algorithm).
 //!
 //! # A policy or a limit of your own
 //!
-//! A [`PolicyReport`](policy::PolicyReport) judges a task policy by what each group got and by the wall time. The guide
-//! `docs/testing-policies.md` has code to begin with, for policies and for limits.
+//! A [`PolicyReport`](policy::PolicyReport) judges a task policy by what each group got and by the wall time.
+//! The guide `docs/testing-policies.md` has code to begin with, for policies and for limits.
 //!
 //! # A question of your own
 //!
-//! A [`Scenario`](scenario::Scenario) is data, and can be a file: `tidegate simulate NAME --dump` writes one to begin with.
-//! Time that a task spends without a call is [`local`](scenario::ScenarioColumn::local); what it
-//! [`holds`](scenario::ScenarioColumn::holds) meanwhile makes any resource the bottleneck. Work that shall come late follows a
-//! column that only takes time: no clock of its own is needed for it. [`LowerBound`](suite::idle::LowerBound) says what no
-//! scheduler could beat, so that you know how far from it a run is.
+//! A [`Scenario`](scenario::Scenario) is data, and can be a file: `tidegate simulate NAME --dump` writes one
+//! to begin with. Time that a task spends without a call is [`local`](scenario::ScenarioColumn::local); what
+//! it [`holds`](scenario::ScenarioColumn::holds) meanwhile makes any resource the bottleneck. Work that shall
+//! come late follows a column that only takes time: no clock of its own is needed for it.
+//! [`LowerBound`](suite::idle::LowerBound) says what no scheduler could beat, so that you know how far from
+//! it a run is.
 //!
 //! # In the midst of a run
 //!
-//! [`World::change`](world::World::change) does what a person would: it takes a provider's capacity away, makes it refuse or slow,
-//! gives a model another limit, a run another policy. Written into the scenario as [`changes`](scenario::Scenario::changes), it
-//! gives the same run again. [`World::why`](world::World::why) says why something waits, in words:
+//! [`World::change`](world::World::change) does what a person would: it takes a provider's capacity away,
+//! makes it refuse or slow, gives a model another limit, a run another policy. Written into the scenario as
+//! [`changes`](scenario::Scenario::changes), it gives the same run again. [`World::why`](world::World::why)
+//! says why something waits, in words:
 //!
 //! ```
 //! use tidegate_core::sim::scenario::{self, Intervention};

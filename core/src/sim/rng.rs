@@ -1,14 +1,16 @@
 //! Seeded randomness that is the same everywhere.
 //!
-//! A caller makes one [`Rng`] from the seed of the whole run and [forks](Rng::fork) one stream per thing that needs
-//! chance (a provider, a column, a fault): draws in one stream never move another, so adding a mechanism to a scenario
-//! leaves the rest of it as it was. Not for secrets.
+//! A caller makes one [`Rng`] from the seed of the whole run and [forks](Rng::fork) one stream per thing that
+//! needs chance (a provider, a column, a fault): draws in one stream never move another, so adding a
+//! mechanism to a scenario leaves the rest of it as it was. Not for secrets.
 //!
-//! The generator is xoshiro256++ 1.0 of `rand_xoshiro` (D. Blackman and S. Vigna, "Scrambled linear pseudorandom number
-//! generators", ACM TOMS 47(4), 2021), its state filled by `SplitMix64`, as its authors advise. Only words of 64 bits are taken
-//! from it: how a number in a range or a double is made of them is stated here and does not change with a library.
+//! The generator is xoshiro256++ 1.0 of `rand_xoshiro` (D. Blackman and S. Vigna, "Scrambled linear
+//! pseudorandom number generators", ACM TOMS 47(4), 2021), its state filled by `SplitMix64`, as its authors
+//! advise. Only words of 64 bits are taken from it: how a number in a range or a double is made of them is
+//! stated here and does not change with a library.
 //!
-//! Floating point is IEEE `+ - * /` and the pinned `libm` only, so x86-64, wasm32 and thumbv7em agree to the bit.
+//! Floating point is IEEE `+ - * /` and the pinned `libm` only, so x86-64, wasm32 and thumbv7em agree to the
+//! bit.
 
 use core::f64::consts::TAU;
 
@@ -26,7 +28,8 @@ const UNIT_STEP: f64 = 1.0 / 9_007_199_254_740_992.0;
 /// Period 2^256 - 1. Every draw costs a few nanoseconds and no memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rng {
-    /// Names the stream. Forks derive from it and not from `state`, so that they do not depend on draws made before.
+    /// Names the stream. Forks derive from it and not from `state`, so that they do not depend on draws made
+    /// before.
     key: u64,
     state: Xoshiro256PlusPlus,
 }
@@ -38,8 +41,8 @@ impl Rng {
         Self { key: seed, state: Xoshiro256PlusPlus::seed_from_u64(seed) }
     }
 
-    /// An independent generator for `stream`. A function of this generator's seed and `stream` alone: the same before
-    /// and after any number of draws.
+    /// An independent generator for `stream`. A function of this generator's seed and `stream` alone: the
+    /// same before and after any number of draws.
     ///
     /// ```
     /// use tidegate_core::sim::rng::Rng;
@@ -62,8 +65,8 @@ impl Rng {
 
     /// A whole number in `0..n`, each equally likely; 0 when `n` is 0.
     ///
-    /// D. Lemire, "Fast random integer generation in an interval", ACM TOMACS 29(1), 2019. The chance of a redraw
-    /// is below `n` / 2^64, and never above one half.
+    /// D. Lemire, "Fast random integer generation in an interval", ACM TOMACS 29(1), 2019. The chance of a
+    /// redraw is below `n` / 2^64, and never above one half.
     pub fn below(&mut self, n: u64) -> u64 {
         if n == 0 {
             return 0;
@@ -85,8 +88,9 @@ impl Rng {
 
     /// A draw from the standard normal distribution, within 8.58 of 0.
     ///
-    /// The cosine half of Box and Muller's transform ("A note on the generation of random normal deviates", 1958): two
-    /// uniform draws, no rejection and no spare value kept, so that the work of a call and the state after it are fixed.
+    /// The cosine half of Box and Muller's transform ("A note on the generation of random normal deviates",
+    /// 1958): two uniform draws, no rejection and no spare value kept, so that the work of a call and the
+    /// state after it are fixed.
     pub fn normal(&mut self) -> f64 {
         // 1 - u lies in (0, 1]: its logarithm is finite.
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.unit_f64()));

@@ -1,8 +1,8 @@
 //! Who holds, owes and wants what: the figures that admission decides by, kept up to date.
 //!
-//! A head *presses* while its whole demand is available. For each resource three sums are kept over the pressing heads
-//! that want it: how many, their weight, and their group numbers (so that the only one is known by name). A change of
-//! what is available touches only the demands whose availability flips.
+//! A head *presses* while its whole demand is available. For each resource three sums are kept over the
+//! pressing heads that want it: how many, their weight, and their group numbers (so that the only one is
+//! known by name). A change of what is available touches only the demands whose availability flips.
 
 use alloc::vec::Vec;
 
@@ -213,7 +213,8 @@ impl Accounts {
         }
     }
 
-    /// `resource` fell from `before` to `now`: demands of amounts above `now` and up to `before` stop pressing.
+    /// `resource` fell from `before` to `now`: demands of amounts above `now` and up to `before` stop
+    /// pressing.
     fn availability_fell(&mut self, resource: u32, now: u32, before: u32) {
         for at in self.flipped(resource, now, before) {
             let (_, demand) = self.wants[resource as usize].demands[at];

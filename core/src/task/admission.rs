@@ -120,7 +120,8 @@ impl fmt::Display for Denial {
     }
 }
 
-/// The right to run one worker. Give it back through [`Dispatcher::release`](super::Dispatcher::release), once.
+/// The right to run one worker. Give it back through [`Dispatcher::release`](super::Dispatcher::release),
+/// once.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a lease that is dropped is capacity lost for ever: release it"]
 pub struct TaskLease {

@@ -1,8 +1,9 @@
 //! Advice from request admission: a worker that would only wait for its request had better not start yet.
 //!
-//! A host tells, for each resource that stands for a request resource, whether request admission could let a call out at
-//! once. While a task with an open request resource may start, tasks with a pressured one are passed over for that
-//! selection; if none may, they start in their turn. Nobody loses a turn by it, and every skip is counted.
+//! A host tells, for each resource that stands for a request resource, whether request admission could let a
+//! call out at once. While a task with an open request resource may start, tasks with a pressured one are
+//! passed over for that selection; if none may, they start in their turn. Nobody loses a turn by it, and
+//! every skip is counted.
 
 use alloc::vec::Vec;
 

@@ -45,11 +45,12 @@ struct ResourceBlockedSet {
 
 /// Ready tasks in fair order, resources, and the policy between them. Sans-IO.
 ///
-/// Cost of a full cycle (dispatch, release, enqueue): O(log groups) amortised, however many groups wait for the
-/// resource that is cycled, and however many the policy holds back. Added to it, for the resources of the task: the
-/// *distinct demands* whose availability the cycle changes. A group that the policy refused is asked again only when
-/// the figure that refused it has changed far enough; a policy of one's own that cannot say when that is
-/// ([`Until::AnyChange`](super::Until::AnyChange)) costs one evaluation for each such group and change.
+/// Cost of a full cycle (dispatch, release, enqueue): O(log groups) amortised, however many groups wait for
+/// the resource that is cycled, and however many the policy holds back. Added to it, for the resources of the
+/// task: the *distinct demands* whose availability the cycle changes. A group that the policy refused is
+/// asked again only when the figure that refused it has changed far enough; a policy of one's own that cannot
+/// say when that is ([`Until::AnyChange`](super::Until::AnyChange)) costs one evaluation for each such group
+/// and change.
 #[derive(Debug)]
 pub struct Dispatcher<P = StrictFair> {
     pub(super) policy: P,
@@ -135,7 +136,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// Interns a vector of resource amounts. One of `submission` is added where it is absent.
     ///
     /// # Errors
-    /// A resource that does not exist, or an amount that is zero or above the limit: such a task would wait for ever.
+    /// A resource that does not exist, or an amount that is zero or above the limit: such a task would wait
+    /// for ever.
     pub fn demand<S: AsRef<str>>(&mut self, amounts: &[(S, u32)]) -> Result<DemandId, DemandError> {
         let id = self.accounts.resources.demand(amounts)?;
         self.register_demands(id);
@@ -170,7 +172,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
 
 /// What may be changed while tasks run.
 impl<P: TaskPolicy> Dispatcher<P> {
-    /// Lets another policy decide from now on. What a group owes stays, as far as it holds as much. O(groups).
+    /// Lets another policy decide from now on. What a group owes stays, as far as it holds as much.
+    /// O(groups).
     ///
     /// # Errors
     /// The first group's that the policy refuses; nothing is changed then.
@@ -243,7 +246,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
         found
     }
 
-    /// Starts the next task that may start: selects it, leases its whole demand or nothing, and takes it off the queue.
+    /// Starts the next task that may start: selects it, leases its whole demand or nothing, and takes it off
+    /// the queue.
     ///
     /// While no lease is out, the first head in order that fits the limits starts whatever the policy says.
     pub fn dispatch(&mut self) -> Option<Dispatched> {
@@ -270,8 +274,9 @@ impl<P: TaskPolicy> Dispatcher<P> {
         ReleaseAnswer::Released
     }
 
-    /// Whether a call of the request resource that `resource` stands for would have to wait, and why. A resource that was
-    /// never told of stands for none. Answers whether this is news; unknown names are none. O(resources).
+    /// Whether a call of the request resource that `resource` stands for would have to wait, and why. A
+    /// resource that was never told of stands for none. Answers whether this is news; unknown names are none.
+    /// O(resources).
     pub fn set_request_pressure(&mut self, resource: &str, pressure: Option<RequestPressure>) -> bool {
         let known = self.accounts.resources.find(resource);
         known.is_some_and(|resource| self.adviser.note(resource.0, pressure))
@@ -285,8 +290,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
 
 /// The parts of a transaction.
 impl<P: TaskPolicy> Dispatcher<P> {
-    /// The first head in turn that is available, that the policy allows and that is wanted. Where one is not, nothing that
-    /// asks for the same is.
+    /// The first head in turn that is available, that the policy allows and that is wanted. Where one is not,
+    /// nothing that asks for the same is.
     fn select(&mut self, mut is_wanted: impl FnMut(&Candidate, &[(u32, u32)]) -> bool) -> Option<(Selection, Allowed)> {
         let Self { policy, queue, accounts, parking, blocked_sets, denials, .. } = self;
         let mut allowed = Allowed::default();
@@ -312,8 +317,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
         Some((selection, allowed))
     }
 
-    /// The first head in turn that could call at once, where the first of all would have to wait; counts it as passed
-    /// over. `None` where nobody who could call at once is there to pass it over for.
+    /// The first head in turn that could call at once, where the first of all would have to wait; counts it
+    /// as passed over. `None` where nobody who could call at once is there to pass it over for.
     fn select_advised(&mut self) -> Option<(Selection, Allowed)> {
         let mut adviser = core::mem::take(&mut self.adviser);
         let mut passed_over: Option<(u64, RequestPressure)> = None;
@@ -336,7 +341,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
 
     /// What the policy refused and would run alone. It borrows nothing by it.
     ///
-    /// Every parked group fits: it was available when it was parked, and while no lease is out no less is available.
+    /// Every parked group fits: it was available when it was parked, and while no lease is out no less is
+    /// available.
     fn override_policy(&mut self) -> Option<Dispatched> {
         if self.compatibility || self.ledger.active() > self.suspended {
             return None;
@@ -437,8 +443,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.ledger.active()
     }
 
-    /// How often a task was started against the policy because nothing was running. The policies alone can come to a
-    /// stand: each of two groups may be refused because the other could start.
+    /// How often a task was started against the policy because nothing was running. The policies alone can
+    /// come to a stand: each of two groups may be refused because the other could start.
     #[must_use]
     pub fn liveness_overrides(&self) -> u64 {
         self.overrides

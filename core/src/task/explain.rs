@@ -58,14 +58,14 @@ impl<P: TaskPolicy> Dispatcher<P> {
         })
     }
 
-    /// Whether a task of this group and demand could start now, or why not. Changes nothing. O(resources of the
-    /// demand).
+    /// Whether a task of this group and demand could start now, or why not. Changes nothing. O(resources of
+    /// the demand).
     pub fn evaluate(&self, group: TaskGroupId, demand: DemandId) -> Result<(), Denial> {
         self.judge(group.0.0, self.classes[demand.0 as usize].0).map_err(|refusal| self.denial(&refusal))
     }
 
-    /// What keeps the first group's head that wants a resource, or that nothing does; `None` if no head wants it. Changes
-    /// nothing. O(groups).
+    /// What keeps the first group's head that wants a resource, or that nothing does; `None` if no head wants
+    /// it. Changes nothing. O(groups).
     #[must_use]
     pub fn explain_resource(&self, resource: &str) -> Option<Result<(), Denial>> {
         let wanted = self.accounts.resources.find(resource)?;
@@ -74,7 +74,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
         Some(self.judge(head.group.0, head.class.0).map_err(|refusal| self.denial(&refusal)))
     }
 
-    /// What keeps the head of a group, or that nothing does; `None` if nothing of it is queued. Changes nothing.
+    /// What keeps the head of a group, or that nothing does; `None` if nothing of it is queued. Changes
+    /// nothing.
     #[must_use]
     pub fn explain_group(&self, group: TaskGroupId) -> Option<Result<(), Denial>> {
         let head = self.queue.first(group.0)?;

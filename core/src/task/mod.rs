@@ -2,8 +2,9 @@
 //!
 //! It knows resources, groups and a policy. It knows nothing of the plan, of providers or of adaptive limits.
 //!
-//! A [`Dispatcher`] joins the [fair queue](crate::fair_queue) and the admission in one transaction: select, acquire,
-//! commit. A worker is never spawned before its lease exists, so no worker ever waits for a task resource.
+//! A [`Dispatcher`] joins the [fair queue](crate::fair_queue) and the admission in one transaction: select,
+//! acquire, commit. A worker is never spawned before its lease exists, so no worker ever waits for a task
+//! resource.
 //!
 //! ```
 //! use tidegate_core::task::{Dispatcher, TaskConfig, TaskGroup};

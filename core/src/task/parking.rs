@@ -1,12 +1,12 @@
 //! Groups that the policy refused, and what lets them ask again.
 //!
-//! A refusal says [until](Until) when it holds. A group is offered again when that has come to pass, and besides when
-//! it gives a lease back, gets another head, or is registered anew. Nothing is asked again for any other reason, so the
-//! work is proportional to the verdicts that may have changed.
+//! A refusal says [until](Until) when it holds. A group is offered again when that has come to pass, and
+//! besides when it gives a lease back, gets another head, or is registered anew. Nothing is asked again for
+//! any other reason, so the work is proportional to the verdicts that may have changed.
 //!
-//! A range of shares becomes a range of competing weights once, when the group is parked: a group is woken by comparing
-//! its bound with one sum. Bounds are kept apart by demand, since a sum says nothing to a group whose own demand is not
-//! available: it is not in that sum.
+//! A range of shares becomes a range of competing weights once, when the group is parked: a group is woken by
+//! comparing its bound with one sum. Bounds are kept apart by demand, since a sum says nothing to a group
+//! whose own demand is not available: it is not in that sum.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -115,8 +115,8 @@ impl Parking {
         }
     }
 
-    /// Wakes every group whose refusal may have ended. O(log groups) for each, and O(1) for each resource and demand
-    /// with parked groups that changed.
+    /// Wakes every group whose refusal may have ended. O(log groups) for each, and O(1) for each resource and
+    /// demand with parked groups that changed.
     pub(super) fn wake(&mut self, accounts: &mut Accounts, mut unpark: impl FnMut(u32)) {
         let mut woken = core::mem::take(&mut self.woken);
         let mut touched = core::mem::take(&mut self.touched);

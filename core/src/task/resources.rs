@@ -101,8 +101,8 @@ impl Resources {
         Ok(())
     }
 
-    /// Interns a vector of what exists in the amounts asked for; `submission` is added with amount 1 where it is
-    /// absent. Equal names are summed.
+    /// Interns a vector of what exists in the amounts asked for; `submission` is added with amount 1 where it
+    /// is absent. Equal names are summed.
     pub(super) fn demand<S: AsRef<str>>(&mut self, asked: &[(S, u32)]) -> Result<DemandId, DemandError> {
         for (name, _) in asked {
             let name = name.as_ref();

@@ -4,9 +4,9 @@
 //! share = round(limit x weight / competing), at least 1, at most the admitted limit and the resource's limit
 //! ```
 //!
-//! Weights are counted in units of 2^-72, in which every double from 2^-20 to 2^20 is a whole number. Sums of them are
-//! exact, whatever was added and removed in between, and so is the comparison of a share with a count: `limit x weight`
-//! stays below 2^124.
+//! Weights are counted in units of 2^-72, in which every double from 2^-20 to 2^20 is a whole number. Sums of
+//! them are exact, whatever was added and removed in between, and so is the comparison of a share with a
+//! count: `limit x weight` stays below 2^124.
 
 /// How a share that is no whole number is rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! Leases that hold nothing for a while.
 //!
-//! A worker that waits for something outside, such as its turn at a provider, can give back what its lease holds and keep
-//! the lease: it is *suspended*. To the policy that is a release (it repays what was borrowed). It takes the same
-//! resources again later, all or nothing, and no policy is asked: it was admitted before. Who resumes goes before who
-//! starts anew only if the caller has it so: resume first, then dispatch.
+//! A worker that waits for something outside, such as its turn at a provider, can give back what its lease
+//! holds and keep the lease: it is *suspended*. To the policy that is a release (it repays what was
+//! borrowed). It takes the same resources again later, all or nothing, and no policy is asked: it was
+//! admitted before. Who resumes goes before who starts anew only if the caller has it so: resume first, then
+//! dispatch.
 
 use super::admission::TaskLease;
 use super::dispatch::Dispatcher;
@@ -11,8 +12,8 @@ use super::policy::TaskPolicy;
 use super::resources::DemandId;
 
 impl<P: TaskPolicy> Dispatcher<P> {
-    /// Gives back what a lease holds, and keeps the lease. False, and nothing changes, if it is not live or suspended
-    /// already.
+    /// Gives back what a lease holds, and keeps the lease. False, and nothing changes, if it is not live or
+    /// suspended already.
     pub fn suspend(&mut self, lease: &TaskLease) -> bool {
         let Some(held) = self.ledger.get_mut(lease.id).filter(|held| !held.is_suspended) else { return false };
         held.is_suspended = true;
@@ -22,8 +23,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
         true
     }
 
-    /// Takes again all that a suspended lease gave back. False, and nothing changes, if some of it is taken, or if the lease
-    /// is not suspended.
+    /// Takes again all that a suspended lease gave back. False, and nothing changes, if some of it is taken,
+    /// or if the lease is not suspended.
     pub fn resume(&mut self, lease: &TaskLease) -> bool {
         let Some(held) = self.ledger.get_mut(lease.id).filter(|held| held.is_suspended) else { return false };
         if self.accounts.resources.shortage(held.demand).is_some() {

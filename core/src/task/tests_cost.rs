@@ -40,8 +40,8 @@ fn bounded(config: BoundedBorrowConfig) -> BoundedBorrow {
     BoundedBorrow::new(config).expect("settings in range")
 }
 
-/// Questions for each of 1000 cycles (a release, all that may start, an enqueue), with `count` groups that all wait
-/// for the eight slots that are cycled, `amount` at a time.
+/// Questions for each of 1000 cycles (a release, all that may start, an enqueue), with `count` groups that
+/// all wait for the eight slots that are cycled, `amount` at a time.
 fn questions_per_cycle(policy: impl TaskPolicy, count: usize, amount: u32) -> u64 {
     const CYCLES: u64 = 1_000;
     let asked = Rc::new(Cell::new(0));

@@ -120,7 +120,8 @@ pub(crate) fn at_rest<H: Host>(runtime: &Runtime, work: &Work, handle: &RunHandl
 
 #[test]
 fn three_columns_of_twenty_rows_run_to_the_end_in_exactly_the_expected_time() {
-    // With ten workers the columns take turns, and the last rows to begin then leave workers idle for one step.
+    // With ten workers the columns take turns, and the last rows to begin then leave workers idle for one
+    // step.
     for (workers, expected_ms) in [(60, 15), (20, 15), (10, 35), (1, 300)] {
         let runtime = Runtime::new();
         let work = Arc::new(sleeper(&runtime.host(), 5));

@@ -388,7 +388,8 @@ fn a_waker_may_call_back_into_the_gate_when_it_is_woken_and_when_it_is_dropped()
     let calls_back = || Arc::new(CallsBack { gate: gate.clone(), resource, seen: Mutex::default() });
     let first = gate.try_acquire(Request::new(resource)).unwrap();
     let mut waiting = gate.acquire(Request::new(resource));
-    // Replaced by a poll, woken by a release, dropped by a cancel, dropped with a poll that is ready: each runs code.
+    // Replaced by a poll, woken by a release, dropped by a cancel, dropped with a poll that is ready: each
+    // runs code.
     assert!(poll(&mut waiting, &Waker::from(calls_back())).is_pending());
     let woken = calls_back();
     assert!(poll(&mut waiting, &Waker::from(Arc::clone(&woken))).is_pending());

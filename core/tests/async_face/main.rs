@@ -1,7 +1,7 @@
 //! The async drivers, in virtual time.
 //!
-//! Every test runs over a lock that panics when it is taken again while it is held, and so proves on the way that no
-//! waker, no host and no user code ever runs under it.
+//! Every test runs over a lock that panics when it is taken again while it is held, and so proves on the way
+//! that no waker, no host and no user code ever runs under it.
 
 // A run takes its workload in an `Arc`; on these hosts there is one thread.
 #![allow(clippy::arc_with_non_send_sync)]

@@ -1,4 +1,5 @@
-//! A panic in the code of a workload: it stops the run, everything comes back, and the report has its message.
+//! A panic in the code of a workload: it stops the run, everything comes back, and the report has its
+//! message.
 
 use std::cell::Cell;
 use std::future::{Future, Ready, pending};

@@ -14,11 +14,12 @@ use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::sim::executor::{Executor, SimHost, Sleep};
 use tidegate_core::time::{Clock, Duration, Instant};
 
-/// A lock for tests of one thread: taking it while it is held is re-entry, and panics instead of waiting for ever.
+/// A lock for tests of one thread: taking it while it is held is re-entry, and panics instead of waiting for
+/// ever.
 pub(crate) struct OnceAtATime(AtomicBool);
 
-// SAFETY: `try_lock` hands out the guard only to the caller that turned the flag from false to true, and only `unlock`
-// turns it back, with the orderings of a lock; `lock` is `try_lock` or a panic.
+// SAFETY: `try_lock` hands out the guard only to the caller that turned the flag from false to true, and only
+// `unlock` turns it back, with the orderings of a lock; `lock` is `try_lock` or a panic.
 #[allow(unsafe_code)]
 unsafe impl RawMutex for OnceAtATime {
     #[allow(clippy::declare_interior_mutable_const)] // The trait asks for a constant initial value.
@@ -89,8 +90,8 @@ pub(crate) fn poll<G: GateRef>(acquire: &mut AcquireOf<G>, waker: &Waker) -> Pol
     std::pin::Pin::new(acquire).poll(&mut Context::from_waker(waker))
 }
 
-/// A host on which time stands still and what is spawned neither runs nor ends. Unlike [`TestHost`] it may be sent to
-/// where wakers live.
+/// A host on which time stands still and what is spawned neither runs nor ends. Unlike [`TestHost`] it may be
+/// sent to where wakers live.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StillHost;
 

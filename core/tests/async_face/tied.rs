@@ -1,4 +1,5 @@
-//! Runs that call through a gate: who waits for a permit holds no worker slot, and nobody comes to a stand by it.
+//! Runs that call through a gate: who waits for a permit holds no worker slot, and nobody comes to a stand by
+//! it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -50,8 +51,8 @@ fn names(models: &[(&str, u32)]) -> Vec<String> {
     models.iter().map(|(name, _)| format!("request:{name}")).collect()
 }
 
-/// Runs two columns on two models, the first of which is paused for two seconds; answers when the last cell of the second
-/// was made.
+/// Runs two columns on two models, the first of which is paused for two seconds; answers when the last cell
+/// of the second was made.
 fn beside_a_pause(is_on: bool) -> Instant {
     let models = [("paused", 2), ("open", 2)];
     let runtime = Runtime::new();

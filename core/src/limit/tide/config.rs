@@ -7,9 +7,10 @@ use crate::time::Duration;
 ///
 /// # Rates
 ///
-/// Nothing has to be set for a provider that counts calls per minute. A bucket is empty whenever it refuses. So the interval between
-/// calls is the time between two refusals, or between the ends of their Retry-After, divided by the calls that were let through
-/// between them. Whoever knows the rate beforehand is spared these refusals with a [budget](crate::budget).
+/// Nothing has to be set for a provider that counts calls per minute. A bucket is empty whenever it refuses.
+/// So the interval between calls is the time between two refusals, or between the ends of their Retry-After,
+/// divided by the calls that were let through between them. Whoever knows the rate beforehand is spared these
+/// refusals with a [budget](crate::budget).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
@@ -22,7 +23,8 @@ pub struct TideConfig {
     pub probe_after_most: u32,
     /// What a Retry-After stops. [`RetryAfterStops::Learned`].
     pub retry_after: RetryAfterStops,
-    /// What a refusal leaves of the limit while nothing is let through between refusals. In `0.01..=0.99`; 0.7.
+    /// What a refusal leaves of the limit while nothing is let through between refusals. In `0.01..=0.99`;
+    /// 0.7.
     pub decrease_factor: f64,
     /// The longest pause after a refusal that asks for none. 2 s.
     #[cfg_attr(feature = "serde", serde(rename = "longest_pause_ms", with = "crate::millis"))]

@@ -1,14 +1,16 @@
 //! Whether what looks like a rate is one.
 //!
-//! A pace may have been learned where there is no rate: from slots that were all taken, or in a pool that refuses a share of all calls.
-//! Either shows in the refusals that still come:
+//! A pace may have been learned where there is no rate: from slots that were all taken, or in a pool that
+//! refuses a share of all calls. Either shows in the refusals that still come:
 //!
-//! - **Slots** refuse only when more calls are out than usual; a rate refuses at any load. So two refusals in a row with more calls out
-//!   than the mean and one and a half mean deviations end the pace.
-//! - **A share** is refused at any pace; a rate is hardly met again by a pace that was learned from what it let through. So after six
-//!   refusals with fewer than 48 calls between two of them, sixteen calls go out eight times as fast, with no more out at once than
-//!   were let through before. A rate refuses seven of eight of them, a pool no more than ever. The pace passes where the refusals are at
-//!   least two thirds of the way from what a pool refuses to what a rate does. After a test that the pace passed, the next waits for twice as many refusals.
+//! - **Slots** refuse only when more calls are out than usual; a rate refuses at any load. So two refusals in
+//!   a row with more calls out than the mean and one and a half mean deviations end the pace.
+//! - **A share** is refused at any pace; a rate is hardly met again by a pace that was learned from what it
+//!   let through. So after six refusals with fewer than 48 calls between two of them, sixteen calls go out
+//!   eight times as fast, with no more out at once than were let through before. A rate refuses seven of
+//!   eight of them, a pool no more than ever. The pace passes where the refusals are at least two thirds of
+//!   the way from what a pool refuses to what a rate does. After a test that the pace passed, the next waits
+//!   for twice as many refusals.
 
 /// Calls over which the mean number in flight is taken.
 const MEMORY: f64 = 32.0;
@@ -17,15 +19,18 @@ const HIGH: f64 = 1.5;
 const LEAST_DEVIATION: f64 = 0.5;
 /// Refusals of more than usual in a row that are for a want of slots.
 const HIGHS: u32 = 2;
-/// With as many calls between two refusals, nothing is wrong: a pace that is quickened is refused once in about as many.
+/// With as many calls between two refusals, nothing is wrong: a pace that is quickened is refused once in
+/// about as many.
 const FEW: u64 = 48;
-/// Refusals sooner than that before a test, doubled with each test that the pace passed, so many times at most.
+/// Refusals sooner than that before a test, doubled with each test that the pace passed, so many times at
+/// most.
 const STRIKES: u32 = 6;
 const DOUBLINGS: u32 = 12;
 /// Calls of a test, and how many times as fast they go out.
 const CALLS: u32 = 16;
 pub(super) const FASTER: u64 = 8;
-/// How far from what a pool refuses (0) to what a rate refuses (1) the refusals of a test have to be for the pace to pass.
+/// How far from what a pool refuses (0) to what a rate refuses (1) the refusals of a test have to be for the
+/// pace to pass.
 const PASSES_AT: f64 = 2.0 / 3.0;
 
 /// Calls that go out faster than the pace.
@@ -72,8 +77,8 @@ impl Doubt {
         self.highs >= HIGHS
     }
 
-    /// A call was refused at a pace, so many calls after the one before; `is_quickened`: the pace was made quicker than was learned, and is
-    /// to be refused. Whether a test begins.
+    /// A call was refused at a pace, so many calls after the one before; `is_quickened`: the pace was made
+    /// quicker than was learned, and is to be refused. Whether a test begins.
     pub(super) fn on_refused(&mut self, calls: u64, is_quickened: bool) -> bool {
         if calls >= FEW {
             (self.strikes, self.calls) = (0, 0);

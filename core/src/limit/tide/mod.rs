@@ -1,7 +1,8 @@
-//! A limit that finds what a provider bears from its refusals: how many calls at once, how many a minute, or neither.
+//! A limit that finds what a provider bears from its refusals: how many calls at once, how many a minute, or
+//! neither.
 //!
-//! [`Aimd`](super::Aimd) reads a refusal as a collapse: it stops, cuts by a quarter, and climbs for hundreds of calls. Here it
-//! is news: with `n` calls out, one too many was refused, so `n - 1` are borne.
+//! [`Aimd`](super::Aimd) reads a refusal as a collapse: it stops, cuts by a quarter, and climbs for hundreds
+//! of calls. Here it is news: with `n` calls out, one too many was refused, so `n - 1` are borne.
 //!
 //! ```text
 //!            success: +1                        refused with n out
@@ -16,19 +17,23 @@
 //!         └────────────┘     after enough successes    └──└──────────┘
 //! ```
 //!
-//! - **Climb** starts at ten calls, one each millisecond (TCP's initial window of RFC 6928), and doubles the limit each round
-//!   trip, up to twice what was made use of, as TCP does in slow start (Jacobson, 1988). A round trip is the time of a call, or a
-//!   quarter of a second without a refusal, for refusals come sooner than that. Once a refusal has been seen, one more goes out in the time
-//!   in which one would have come back, then twice as many each time, up to an eighth of the limit. Calls are
-//!   spaced over that time, so that a refusal is heard before many others have followed the refused call.
-//! - **Hold** stays at what is known to be borne: this is where the time is spent, at the ceiling and not below it, which
-//!   CUBIC (Ha, Rhee and Xu, 2008) and BBR (Cardwell et al., 2016) do with the window and the rate that they remember.
-//! - **Probe** tries one call more. It waits for `probe_after x 2^failures` successes, up to `probe_after_most` (and up to 32
-//!   for each call of the limit, so that a narrow one is not stuck for long), so that a probe in vain is one call in 240. One that
-//!   passes begins a climb. Below what was borne before, a probe comes as often in time as there, for it may find much; each one in vain
-//!   takes a sixteenth of that memory away.
+//! - **Climb** starts at ten calls, one each millisecond (TCP's initial window of RFC 6928), and doubles the
+//!   limit each round trip, up to twice what was made use of, as TCP does in slow start (Jacobson, 1988). A
+//!   round trip is the time of a call, or a quarter of a second without a refusal, for refusals come sooner
+//!   than that. Once a refusal has been seen, one more goes out in the time in which one would have come
+//!   back, then twice as many each time, up to an eighth of the limit. Calls are spaced over that time, so
+//!   that a refusal is heard before many others have followed the refused call.
+//! - **Hold** stays at what is known to be borne: this is where the time is spent, at the ceiling and not
+//!   below it, which CUBIC (Ha, Rhee and Xu, 2008) and BBR (Cardwell et al., 2016) do with the window and the
+//!   rate that they remember.
+//! - **Probe** tries one call more. It waits for `probe_after x 2^failures` successes, up to
+//!   `probe_after_most` (and up to 32 for each call of the limit, so that a narrow one is not stuck for
+//!   long), so that a probe in vain is one call in 240. One that passes begins a climb. Below what was borne
+//!   before, a probe comes as often in time as there, for it may find much; each one in vain takes a
+//!   sixteenth of that memory away.
 //!
-//! A call counts as let through when it is answered, or has been out for three times as long as refusals take (`watch`).
+//! A call counts as let through when it is answered, or has been out for three times as long as refusals take
+//! (`watch`).
 //!
 //! A refusal may mean four things, and each has its part:
 //!
@@ -39,27 +44,33 @@
 //! | neither: a share of all calls | calls are refused that are out alone | the limit grows on | `share` |
 //! | closed for now | four in a row, and nothing let through | a wait, then a climb | here |
 //!
-//! **Sustained refusal.** Until a call granted after a cut is let through, each refusal cuts twice as much as the one before, up to
-//! `decrease_factor`. A refusal of a call that was out at the last cut (the rest of its cascade) cuts nothing. After four, the provider
-//! lets nothing through at all, which is not for a want of slots: calls are tried one by one, each after a quarter of the time since the
-//! first refusal, up to `longest_pause`. At a limit of 1 the first refusals pause for a quarter of a call's time, doubled each time.
+//! **Sustained refusal.** Until a call granted after a cut is let through, each refusal cuts twice as much as
+//! the one before, up to `decrease_factor`. A refusal of a call that was out at the last cut (the rest of its
+//! cascade) cuts nothing. After four, the provider lets nothing through at all, which is not for a want of
+//! slots: calls are tried one by one, each after a quarter of the time since the first refusal, up to
+//! `longest_pause`. At a limit of 1 the first refusals pause for a quarter of a call's time, doubled each
+//! time.
 //!
-//! **No storm.** Probes and quicker paces are paid from a budget of two refusals a second, and a surplus of refusals stops all calls until
-//! what is under way has come back (`storm`).
+//! **No storm.** Probes and quicker paces are paid from a budget of two refusals a second, and a surplus of
+//! refusals stops all calls until what is under way has come back (`storm`).
 //!
-//! **Retry-After.** Whether it stops the resource or only the refused call is found out (`scope`), or [set](TideConfig::retry_after).
+//! **Retry-After.** Whether it stops the resource or only the refused call is found out (`scope`), or
+//! [set](TideConfig::retry_after).
 //!
-//! **After a pause** the calls in flight are let up step by step, 1, 2, 4, ..., one step each time that a refusal would have
-//! come back by, so that a ceiling that fell meanwhile costs one or two refusals and not a burst (`restart`).
+//! **After a pause** the calls in flight are let up step by step, 1, 2, 4, ..., one step each time that a
+//! refusal would have come back by, so that a ceiling that fell meanwhile costs one or two refusals and not a
+//! burst (`restart`).
 //!
-//! **Queues.** Where nothing has been refused for long, mean latencies of batches of calls are compared with those of calls
-//! that did not queue, and the limit is held where they are up to `latency_tolerance` times as long (`queueing`).
+//! **Queues.** Where nothing has been refused for long, mean latencies of batches of calls are compared with
+//! those of calls that did not queue, and the limit is held where they are up to `latency_tolerance` times as
+//! long (`queueing`).
 //!
 //! It knows nothing but grants, ends of calls, and time. So it cannot
 //!
 //! - tell a ceiling that rose without trying;
 //! - see an outage: 5xx and timeouts change nothing;
-//! - keep refusals below one in a hundred where fewer than a few hundred calls are made: it has to find out first;
+//! - keep refusals below one in a hundred where fewer than a few hundred calls are made: it has to find out
+//!   first;
 //! - tell the knee itself from a little past it: where throughput falls past the knee, some of it is lost.
 //!
 //! How it does beside the others, provider by provider, is in `docs/control.md`.
@@ -114,7 +125,8 @@ const STEP: u32 = 8;
 const LEAP: u32 = 4;
 /// Refusals in a row, with nothing let through between them, that are for no want of slots.
 const CLOSED: u32 = 4;
-/// What part of the time since the first of them is waited before the next call: with a quarter, ten seconds take 25 calls.
+/// What part of the time since the first of them is waited before the next call: with a quarter, ten seconds
+/// take 25 calls.
 const CLOSED_PART: u64 = 4;
 /// How long a trial is waited for at first, in times that a refusal takes; and at most, in nanoseconds.
 const FIRST_TRIAL: f64 = 4.0;
@@ -251,7 +263,8 @@ impl Tide {
         }
     }
 
-    /// How long a refusal stops everything whose Retry-After does not: not at all while there is something to cut.
+    /// How long a refusal stops everything whose Retry-After does not: not at all while there is something to
+    /// cut.
     fn own_pause(&self, now: Instant, call: &CallReport) -> Duration {
         if self.storm.stops_all(self.limit) {
             return self.watch.way();
@@ -289,20 +302,23 @@ impl Tide {
         Duration::from_nanos(tick.clamp(TICKS.0, TICKS.1) as u64)
     }
 
-    /// How far apart calls go out in a climb: twice as fast as they come back, as Linux paces TCP in slow start.
+    /// How far apart calls go out in a climb: twice as fast as they come back, as Linux paces TCP in slow
+    /// start.
     fn space(&self) -> Duration {
         // The first to come back are the short ones: go by what a refusal may take.
         if self.granted < 2 * u64::from(self.config.initial_limit) {
             return self.tick();
         }
-        // Those that replace others go twice as fast as others come back; those that are added, in the time of a refusal.
+        // Those that replace others go twice as fast as others come back; those that are added, in the time
+        // of a refusal.
         let back = 2.0 * f64::from(self.limit) / self.latency.max(1.0);
         let added = f64::from(self.growth()) / self.watch.way().as_nanos() as f64;
         let space = 1.0 / (back + added);
         if space < SPACE { Duration::ZERO } else { Duration::from_nanos(space as u64) }
     }
 
-    /// Calls that a climb adds once those before have been let through: after a refusal one, then twice as many each time.
+    /// Calls that a climb adds once those before have been let through: after a refusal one, then twice as
+    /// many each time.
     fn growth(&self) -> u32 {
         match self.phase {
             _ if self.first_ceiling == 0 => self.limit,

@@ -1,33 +1,37 @@
 //! Calls spaced in time, for providers that count calls per minute.
 //!
-//! A bucket that refuses says when it will hold the next call. So it is known to be empty at two instants, and what it let
-//! through between them is what flowed in:
+//! A bucket that refuses says when it will hold the next call. So it is known to be empty at two instants,
+//! and what it let through between them is what flowed in:
 //!
 //! ```text
 //! ready    = when the refused call went out + its Retry-After
 //! interval = (ready - ready of the refusal before) / calls let through between the two
 //! ```
 //!
-//! Two refusals give the rate to the nanosecond, if the Retry-After is that exact. The figure is believed if it cannot be a
-//! want of slots (as many calls at once were let through shortly before, or the call was alone), if the pause asked for is
-//! about the time of one call, and if the pauses differ, for a provider without slots asks for the same one each time. Where
-//! they are equal or in whole seconds, or only one call was let through in between, two figures in a row have to agree. Without a Retry-After (or with one that stops nothing)
-//! `ready` is when the refused call went out, and the figure is believed once calls were let through a little later at the load that
-//! was refused ([`Pace::adopt`]). From then on every refusal at the pace adds to a mean over all that flowed in since, so that calls
-//! which cost differently (tokens) come out right; after such a one a call's time or two are let pass, as a reserve for dear calls. A rate
-//! that changed shows in eight calls that do not fit. Two refusals in a row of more calls at once than were let through before are the
-//! limit's, and the pace is forgotten.
+//! Two refusals give the rate to the nanosecond, if the Retry-After is that exact. The figure is believed if
+//! it cannot be a want of slots (as many calls at once were let through shortly before, or the call was
+//! alone), if the pause asked for is about the time of one call, and if the pauses differ, for a provider
+//! without slots asks for the same one each time. Where they are equal or in whole seconds, or only one call
+//! was let through in between, two figures in a row have to agree. Without a Retry-After (or with one that
+//! stops nothing) `ready` is when the refused call went out, and the figure is believed once calls were let
+//! through a little later at the load that was refused ([`Pace::adopt`]). From then on every refusal at the
+//! pace adds to a mean over all that flowed in since, so that calls which cost differently (tokens) come out
+//! right; after such a one a call's time or two are let pass, as a reserve for dear calls. A rate that
+//! changed shows in eight calls that do not fit. Two refusals in a row of more calls at once than were let
+//! through before are the limit's, and the pace is forgotten.
 //!
-//! Too slow a pace is never refused. So it is quickened, seldom where calls go out singly: by a sixteenth after so many
-//! successes, then an eighth, then a quarter each time, until the next refusal. Where the bucket was full in between, the
-//! figure comes out too slow; what went well before it then counts. A pace that holds nobody up is forgotten.
+//! Too slow a pace is never refused. So it is quickened, seldom where calls go out singly: by a sixteenth
+//! after so many successes, then an eighth, then a quarter each time, until the next refusal. Where the
+//! bucket was full in between, the figure comes out too slow; what went well before it then counts. A pace
+//! that holds nobody up is forgotten.
 //!
-//! A quickened pace is not quickened again before a refusal of its first call would have come back, and only while a refusal is affordable
-//! (`storm`). What was out when a refusal corrected the pace tells nothing of it. Where nothing is let through between two refusals, each call
-//! waits half as long again as the one before.
+//! A quickened pace is not quickened again before a refusal of its first call would have come back, and only
+//! while a refusal is affordable (`storm`). What was out when a refusal corrected the pace tells nothing of
+//! it. Where nothing is let through between two refusals, each call waits half as long again as the one
+//! before.
 //!
-//! A pace may be none: `doubt` finds out. Where a share of calls is refused at any pace, the pace is given up, and the next 32 refusals teach
-//! nothing, then 64, and so on.
+//! A pace may be none: `doubt` finds out. Where a share of calls is refused at any pace, the pace is given
+//! up, and the next 32 refusals teach nothing, then 64, and so on.
 
 use super::alone::Alone;
 use super::doubt::{Doubt, FASTER};
@@ -62,8 +66,8 @@ const EQUALLY: u64 = 32;
 const SHARES: (u64, u64) = (16, 4);
 /// Refusals in a row that a pace is not to blame for, after which it is forgotten.
 const FOREIGN: u32 = 2;
-/// Refusals in a row at a pace after which the next call waits, and what part of the time since the first of them: each wait is half as long
-/// again as the one before.
+/// Refusals in a row at a pace after which the next call waits, and what part of the time since the first of
+/// them: each wait is half as long again as the one before.
 const CLOSED: u32 = 2;
 const CLOSED_PART: u64 = 2;
 /// Refusals that teach nothing after a pace was given up, doubled each time, so many times at most.
@@ -192,7 +196,8 @@ impl Pace {
         self.level.max(self.level_before)
     }
 
-    /// A call goes out that counts as let through at `passes`; `latency` is what calls take, in nanoseconds. `may_risk`: a refusal is affordable.
+    /// A call goes out that counts as let through at `passes`; `latency` is what calls take, in nanoseconds.
+    /// `may_risk`: a refusal is affordable.
     pub(super) fn on_grant(
         &mut self,
         now: Instant,
@@ -281,8 +286,8 @@ impl Pace {
         }
     }
 
-    /// Successes before the pace is quickened. The longer a call's interval beside its latency, the fewer calls there are,
-    /// and the greater a part of them a refusal is.
+    /// Successes before the pace is quickened. The longer a call's interval beside its latency, the fewer
+    /// calls there are, and the greater a part of them a refusal is.
     fn patience(&self, interval: u64, latency: f64) -> u32 {
         // What was learned from a few calls may be far too slow.
         if self.known.calls < FEWEST {
@@ -358,7 +363,8 @@ impl Pace {
         is_to_blame
     }
 
-    /// Another refusal with nothing let through in between: the provider lets nothing through for now, at any pace.
+    /// Another refusal with nothing let through in between: the provider lets nothing through for now, at any
+    /// pace.
     fn on_another(&mut self, now: Instant, sent: Instant) {
         self.successes = 0;
         if sent < self.row.last {
@@ -408,7 +414,8 @@ impl Pace {
             self.next = ready;
             return;
         }
-        // It was slower than the bucket filled, which was full in between: what went well before counts. Not twice: then it had not been full.
+        // It was slower than the bucket filled, which was full in between: what went well before counts. Not
+        // twice: then it had not been full.
         let is_as_before = core::mem::take(&mut self.is_as_before);
         let slower = slower.filter(|_| !is_as_before);
         if let Some(borne) = slower.filter(|borne| flow.interval() > borne.saturating_add(borne / 8)) {
@@ -455,7 +462,8 @@ impl Pace {
         if self.is_testing() { self.level().max(1) } else { u32::MAX }
     }
 
-    /// There is no pace any more, nor a test of it: a test that outlived its pace would take every later refusal for its own.
+    /// There is no pace any more, nor a test of it: a test that outlived its pace would take every later
+    /// refusal for its own.
     fn forget(&mut self) {
         self.interval = None;
         self.doubt.start_over();

@@ -9,23 +9,25 @@
 //! mean < midway x alone      the limit may grow: by 1/16, then 1/8, 1/4, 1/2 as this goes on
 //! ```
 //!
-//! with `midway` halfway from 1 to the tolerance: below the knee calls are given away, a little past it latency is.
+//! with `midway` halfway from 1 to the tolerance: below the knee calls are given away, a little past it
+//! latency is.
 //!
-//! A batch is so many calls that were granted one after another, complete only when the last of them has ended: whoever
-//! counts calls as they end sees the short ones first. And it is means that are compared, not the shortest latency as in
-//! TCP Vegas: latencies that scatter would look like a queue. A batch has the more calls the more they scatter, and a mean
-//! counts as longer only beyond two standard errors.
+//! A batch is so many calls that were granted one after another, complete only when the last of them has
+//! ended: whoever counts calls as they end sees the short ones first. And it is means that are compared, not
+//! the shortest latency as in TCP Vegas: latencies that scatter would look like a queue. A batch has the more
+//! calls the more they scatter, and a mean counts as longer only beyond two standard errors.
 //!
-//! At first `alone` comes from the few calls that went out beside no more than eight, then from batches that take no longer,
-//! and every now and then from one under four fifths of the limit. Two cuts in a row that do not halve the excess show that
-//! nothing queued: the provider has become slower, or `alone` was luck.
+//! At first `alone` comes from the few calls that went out beside no more than eight, then from batches that
+//! take no longer, and every now and then from one under four fifths of the limit. Two cuts in a row that do
+//! not halve the excess show that nothing queued: the provider has become slower, or `alone` was luck.
 
 use super::CallReport;
 use crate::time::Duration;
 
 /// The fewest and, but for a great limit, the most calls in a batch.
 const BATCH: (u32, u32) = (16, 64);
-/// Calls that a batch needs where the standard deviation is as long as the mean, for a standard error of a twentieth.
+/// Calls that a batch needs where the standard deviation is as long as the mean, for a standard error of a
+/// twentieth.
 const SCATTER: f64 = 400.0;
 /// Calls out beside which a call counts as alone, at first.
 const LOW: u32 = 8;
@@ -127,7 +129,8 @@ impl Queueing {
         }
     }
 
-    /// Takes note of a call, with its latency if it was answered; tells what the batch showed if it was the last of it.
+    /// Takes note of a call, with its latency if it was answered; tells what the batch showed if it was the
+    /// last of it.
     pub(super) fn on_end(&mut self, call: &CallReport, latency: Option<Duration>, tolerance: f64) -> Option<Sight> {
         let (batch, grant) = (&mut self.batch, call.grant);
         if grant < batch.first || grant >= batch.first + u64::from(batch.size) {
@@ -198,7 +201,8 @@ impl Queueing {
         Sight::Clear(share)
     }
 
-    /// Adds a batch that should not have queued, and did not, to `alone`; answers whether `alone` is still being found.
+    /// Adds a batch that should not have queued, and did not, to `alone`; answers whether `alone` is still
+    /// being found.
     fn calibrate(&mut self, stage: Stage, sample: Sample) -> bool {
         if self.alone == 0.0 || sample.mean < self.alone * QUICKER {
             self.weight = 0.0;

@@ -4,8 +4,8 @@
 //! allowed(t) = out + 2^floor((t - end) / tick)        out: calls still out when the pause ended
 //! ```
 //!
-//! A refusal is answered faster than a call is served, so what the provider bears now shows after a few of these ticks, at
-//! the price of one or two refusals and not of a whole burst.
+//! A refusal is answered faster than a call is served, so what the provider bears now shows after a few of
+//! these ticks, at the price of one or two refusals and not of a whole burst.
 
 use crate::time::{Duration, Instant};
 

@@ -1,16 +1,18 @@
 //! Too many, or too soon: what a refusal meant is tried once more at the same load.
 //!
-//! A provider without a free slot refuses the same number of calls again, whenever it is tried. One that counts calls per minute lets
-//! them through a little later. So a refusal with `n` calls out is followed by a trial: once its Retry-After is over, or after a
-//! moment that is doubled with each trial in vain, one call goes out as the `n`th.
+//! A provider without a free slot refuses the same number of calls again, whenever it is tried. One that
+//! counts calls per minute lets them through a little later. So a refusal with `n` calls out is followed by a
+//! trial: once its Retry-After is over, or after a moment that is doubled with each trial in vain, one call
+//! goes out as the `n`th.
 //!
 //! ```text
 //! let through    it was too soon: the limit becomes what it was
 //! refused        the same later; or, after as long as a call takes, it was too many
 //! ```
 //!
-//! Where it was too many, the next 2, 4, 8, ... refusals are believed without a trial. After one that passed, the next waits as long as
-//! it took in all, and has to pass at once. A call counts as let through when a refusal of it would have come back.
+//! Where it was too many, the next 2, 4, 8, ... refusals are believed without a trial. After one that passed,
+//! the next waits as long as it took in all, and has to pass at once. A call counts as let through when a
+//! refusal of it would have come back.
 
 use super::pace::Refusal;
 use crate::time::{Duration, Instant};
@@ -64,8 +66,8 @@ impl SameLoad {
         self.passes
     }
 
-    /// A refusal cut the limit; a trial of it begins after its Retry-After, and after `wait` at least, if it is worth one. `is_lower`: the
-    /// limit is too low for that now.
+    /// A refusal cut the limit; a trial of it begins after its Retry-After, and after `wait` at least, if it
+    /// is worth one. `is_lower`: the limit is too low for that now.
     pub(super) fn on_cut(&mut self, now: Instant, refusal: &Refusal, is_lower: bool, wait: Duration) {
         let Refusal { at_once, sent, asked, .. } = *refusal;
         if is_lower {

@@ -1,33 +1,38 @@
 //! What a Retry-After stops: the whole resource, or only the call that was refused.
 //!
-//! A rate means all calls by it: nothing passes before its time has come. A provider without a free slot, or with a pool that others
-//! use, means the refused call: others are answered as soon as slots are free. Nobody says which, so it is found out from calls
-//! that go out *in the shadow* of a refusal, which is until its Retry-After is over:
+//! A rate means all calls by it: nothing passes before its time has come. A provider without a free slot, or
+//! with a pool that others use, means the refused call: others are answered as soon as slots are free. Nobody
+//! says which, so it is found out from calls that go out *in the shadow* of a refusal, which is until its
+//! Retry-After is over:
 //!
 //! ```text
 //! a call in the shadow is let through                        it stops the refused call only
 //! one is refused although fewer were out than at first       it stops the resource
 //! ```
 //!
-//! While that is open, a refusal is followed by trials: a call goes out when fewer are out than were borne, and no other until a
-//! refusal of it would have come back. If it is refused, the next waits until twice as much time has passed since the first refusal. If
-//! [all](TRIES) are refused, the Retry-After is obeyed, and the next trials are after 2, 4, 8, ... more refusals.
+//! While that is open, a refusal is followed by trials: a call goes out when fewer are out than were borne,
+//! and no other until a refusal of it would have come back. If it is refused, the next waits until twice as
+//! much time has passed since the first refusal. If [all](TRIES) are refused, the Retry-After is obeyed, and
+//! the next trials are after 2, 4, 8, ... more refusals.
 
 use super::super::CallReport;
 use crate::time::{Duration, Instant};
 
-/// How far a call that is let through moves the belief: nothing passes where a Retry-After stops the resource.
+/// How far a call that is let through moves the belief: nothing passes where a Retry-After stops the
+/// resource.
 const PASSED: f64 = 0.3;
-/// How far one that is refused moves it: the last trial in a shadow, one before it, and a call that happened to be in a shadow. It may have been
-/// refused for itself.
+/// How far one that is refused moves it: the last trial in a shadow, one before it, and a call that happened
+/// to be in a shadow. It may have been refused for itself.
 const TRIAL: f64 = 0.15;
 const ONE_TRIAL: f64 = 0.07;
 const CHANCE: f64 = 0.06;
-/// The belief below which a Retry-After stops the call only. Three trials that pass lead from an even chance to below it.
+/// The belief below which a Retry-After stops the call only. Three trials that pass lead from an even chance
+/// to below it.
 const CALL_ONLY: f64 = 0.25;
 /// The belief that is never gone below, so that it can be changed.
 const CERTAIN: f64 = 0.02;
-/// Trials in a row that are refused before a Retry-After is obeyed: where a share of one half is refused at any load, seven are once in 128 times.
+/// Trials in a row that are refused before a Retry-After is obeyed: where a share of one half is refused at
+/// any load, seven are once in 128 times.
 const TRIES: u32 = 7;
 /// The most refusals that are obeyed between two trials.
 const MOST_OBEYED: u32 = 64;
@@ -160,7 +165,8 @@ impl Scope {
         }
     }
 
-    /// A call was refused that asked for a pause; `stops` is what it was taken for, and `first` when a trial may go out.
+    /// A call was refused that asked for a pause; `stops` is what it was taken for, and `first` when a trial
+    /// may go out.
     pub(super) fn on_refused(
         &mut self,
         now: Instant,

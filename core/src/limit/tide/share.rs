@@ -1,23 +1,24 @@
 //! Refusals that have nothing to do with load.
 //!
-//! A pool that others use, too, refuses a share of all calls however few are out. What is refused of calls that are out alone is that
-//! share, for one call is never too many; later, what is refused of calls that are out with no more than three quarters of what last
-//! was too many:
+//! A pool that others use, too, refuses a share of all calls however few are out. What is refused of calls
+//! that are out alone is that share, for one call is never too many; later, what is refused of calls that are
+//! out with no more than three quarters of what last was too many:
 //!
 //! ```text
 //! usual    recent <= base + (1 - base) x 1/4      of the calls that went out lately, of those that are surely borne
 //!    and   runs   <= base + (1 - base) x 1/2      of the refused calls, those that followed a refused one
 //! ```
 //!
-//! While that holds, a refusal says nothing of the limit. A provider that refuses nobody who is alone has no such share, and each
-//! refusal of it is news. A rate refuses calls that are alone, too, but in runs: while its bucket is empty, one after the other. A share
-//! above three fifths is a provider that answers almost nobody, and is not to be pressed.
+//! While that holds, a refusal says nothing of the limit. A provider that refuses nobody who is alone has no
+//! such share, and each refusal of it is news. A rate refuses calls that are alone, too, but in runs: while
+//! its bucket is empty, one after the other. A share above three fifths is a provider that answers almost
+//! nobody, and is not to be pressed.
 //!
-//! Where more is refused, the limit gives up a quarter, and climbs fast only to seven eighths of what was too many; nearer after a time
-//! that doubles with each time in vain.
+//! Where more is refused, the limit gives up a quarter, and climbs fast only to seven eighths of what was too
+//! many; nearer after a time that doubles with each time in vain.
 //!
-//! Google's client-side throttling compares what was accepted with what was sent in the same way (Site Reliability Engineering, 2016,
-//! chapter 21).
+//! Google's client-side throttling compares what was accepted with what was sent in the same way (Site
+//! Reliability Engineering, 2016, chapter 21).
 
 /// How many calls tell what is refused lately, and how many times as many what is refused at any load.
 const MEMORY: f64 = 64.0;
@@ -27,7 +28,8 @@ const FEWEST: u32 = 8;
 const LEAST: f64 = 0.03;
 /// The greatest.
 const MOST: f64 = 0.6;
-/// How much of what would be answered may be refused beyond the share: four times what chance does in [`MEMORY`] calls, about.
+/// How much of what would be answered may be refused beyond the share: four times what chance does in
+/// [`MEMORY`] calls, about.
 const MARGIN: f64 = 0.25;
 /// How many refusals tell whether they come in runs, and how many more may do so than by chance.
 const RUNS: f64 = 16.0;
@@ -64,7 +66,8 @@ impl Share {
         }
     }
 
-    /// One was refused that went out with so many. Answers are not waited for: they come much later than refusals.
+    /// One was refused that went out with so many. Answers are not waited for: they come much later than
+    /// refusals.
     pub(super) fn on_refused(&mut self, grant: u64, at_once: u32) {
         self.recent += 1.0 / memory(at_once);
         let follows = grant > 0 && self.last == Some(grant - 1);
@@ -117,7 +120,8 @@ impl Share {
     }
 }
 
-/// How many calls tell what is refused lately: more where many are out, since chance has more to do with them.
+/// How many calls tell what is refused lately: more where many are out, since chance has more to do with
+/// them.
 fn memory(at_once: u32) -> f64 {
     MEMORY.max(2.0 * f64::from(at_once))
 }

@@ -1,16 +1,17 @@
 //! Never a storm: how many refusals may be provoked, and when nothing is sent at all.
 //!
-//! Most refusals come from tries: one call more than is known to be borne, a quicker pace. They are paid from a budget that holds ten refusals and
-//! gains two a second; while it is empty, nothing is tried. Refusals that are [usual](super::share) cost nothing.
+//! Most refusals come from tries: one call more than is known to be borne, a quicker pace. They are paid from
+//! a budget that holds ten refusals and gains two a second; while it is empty, nothing is tried. Refusals
+//! that are [usual](super::share) cost nothing.
 //!
 //! ```text
 //! left      += 2 a second, up to 10;    -= 1 with each refusal, down to -2
 //! surplus   += 1 with each refusal;     -= 1 with each answer, down to 0
 //! ```
 //!
-//! Where capacity falls far below the limit, each call that ends makes room for one that is refused, and each refusal for another. A
-//! surplus of 8 refusals, and of a tenth of the limit, stops all calls until every refusal that is under way has come back. Those that are still
-//! out then have been let through.
+//! Where capacity falls far below the limit, each call that ends makes room for one that is refused, and each
+//! refusal for another. A surplus of 8 refusals, and of a tenth of the limit, stops all calls until every
+//! refusal that is under way has come back. Those that are still out then have been let through.
 
 use crate::time::{Duration, Instant};
 

@@ -19,7 +19,8 @@ fn bench(config: TideConfig) -> Bench {
     bench
 }
 
-/// What becomes of a call that is let out at an instant, with so many others: how long it takes, and a refusal's Retry-After.
+/// What becomes of a call that is let out at an instant, with so many others: how long it takes, and a
+/// refusal's Retry-After.
 type Provider<'a> = &'a mut dyn FnMut(Instant, usize) -> (Duration, Option<Option<Duration>>);
 
 impl Bench {
@@ -65,7 +66,8 @@ impl Bench {
         self.serve(span, &mut |_, out| if out < slots { (millis(100), None) } else { refused }).1
     }
 
-    /// A bucket of so many nanoseconds, full at first; calls take 150 ms and cost as much of it as `cost` says.
+    /// A bucket of so many nanoseconds, full at first; calls take 150 ms and cost as much of it as `cost`
+    /// says.
     fn serve_bucket(&mut self, span: Duration, burst: u64, cost: impl Fn(u64) -> u64) -> (usize, usize) {
         let (mut level, mut at, mut accepted) = (burst, self.now, 0);
         self.serve(span, &mut |now, _| {

@@ -1,14 +1,16 @@
 //! Which calls have been let through, before they are answered.
 //!
-//! A refusal comes back at once, an answer perhaps after half a minute. A call that has been out for [three times](WAYS) as long as
-//! refusals take has not been refused. One call is watched at a time: that is enough to know how many were let through at once.
+//! A refusal comes back at once, an answer perhaps after half a minute. A call that has been out for
+//! [three times](WAYS) as long as refusals take has not been refused. One call is watched at a time: that is
+//! enough to know how many were let through at once.
 
 use crate::time::{Duration, Instant};
 
 /// How many times a refusal's way a call must have been out to count as let through.
 const WAYS: f64 = 3.0;
 
-/// The same while nothing has been refused: most refusals come sooner than this. A later one finds twice as many calls out, or four times.
+/// The same while nothing has been refused: most refusals come sooner than this. A later one finds twice as
+/// many calls out, or four times.
 pub(super) const SILENCE: Duration = Duration::from_millis(250);
 
 /// A call that is out.

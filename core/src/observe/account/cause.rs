@@ -11,7 +11,8 @@ use core::fmt;
 pub enum IdleCause {
     /// What could be made next waits for tasks that run.
     DependencyHorizon,
-    /// All that the row groups in work need now is under way; further ones wait for the row-group cap or target.
+    /// All that the row groups in work need now is under way; further ones wait for the row-group cap or
+    /// target.
     RowGroupTarget,
     /// No worker runs: a row group waits for its hook or its checkpoint.
     HookOrCheckpoint,
@@ -50,7 +51,8 @@ pub enum IdleCause {
 }
 
 impl IdleCause {
-    /// Whether something wanted the resource: the causes of starved idle time, as opposed to frontier idle time.
+    /// Whether something wanted the resource: the causes of starved idle time, as opposed to frontier idle
+    /// time.
     #[must_use]
     pub const fn is_starved(self) -> bool {
         !matches!(

@@ -28,8 +28,8 @@ pub struct RunFigures {
     pub downstream_ready_gap: Distribution,
     /// How long calls waited that had to, granted or not.
     pub request_wait: Distribution,
-    /// The part of all waiting for calls during which the waiting worker held what its task demands: every waiter counts but
-    /// those of yielded workers. Waiters from outside the run count too.
+    /// The part of all waiting for calls during which the waiting worker held what its task demands: every
+    /// waiter counts but those of yielded workers. Waiters from outside the run count too.
     pub request_wait_while_leased_ns: u128,
     /// From the start of the run to the first worker of a model's or custom model's group.
     pub first_model_dispatch_ns: Option<u64>,
@@ -107,8 +107,8 @@ impl ResourceFigures {
         if whole == 0 { 0.0 } else { self.busy_slot_ns as f64 / whole as f64 }
     }
 
-    /// How unevenly it was used: the time-weighted standard deviation of the slots in use by their mean. 0 for steady use, and
-    /// for none.
+    /// How unevenly it was used: the time-weighted standard deviation of the slots in use by their mean. 0
+    /// for steady use, and for none.
     #[must_use]
     pub fn burstiness(&self) -> f64 {
         if self.busy_slot_ns == 0 {
@@ -119,7 +119,8 @@ impl ResourceFigures {
     }
 }
 
-/// Newton's method: the core has no square root without `std`, and this one is the same everywhere. 0 for what has none.
+/// Newton's method: the core has no square root without `std`, and this one is the same everywhere. 0 for
+/// what has none.
 fn square_root(of: f64) -> f64 {
     if of.is_nan() || of <= 0.0 {
         return 0.0;

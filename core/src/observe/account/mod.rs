@@ -1,8 +1,9 @@
 //! Where did the capacity of a run go?
 //!
-//! A [`RunAccount`] is fed the two event streams of a run, with all their kinds, and nothing else. It integrates exactly, in
-//! integers, so that an account that is fed while the run goes on and one that is fed its recorded events later agree to the
-//! byte. Its memory is bounded by the work that is live and by the row groups in work, never by the length of the run.
+//! A [`RunAccount`] is fed the two event streams of a run, with all their kinds, and nothing else. It
+//! integrates exactly, in integers, so that an account that is fed while the run goes on and one that is fed
+//! its recorded events later agree to the byte. Its memory is bounded by the work that is live and by the row
+//! groups in work, never by the length of the run.
 //!
 //! ```
 //! use tidegate_core::observe::RunAccount;
@@ -31,15 +32,16 @@
 //!
 //! # What each slot is idle for
 //!
-//! At every instant every free slot has exactly one [`IdleCause`]; their times sum to the idle time. Of the resources of the
-//! task stage, a slot that no queued task wants is idle because of the frontier: the run is stopping; else, where no worker
-//! runs, a hook or checkpoint is under way or failed tasks are paused; else further row groups are not admitted; else the
-//! next tasks wait for running ones. One that is wanted is idle because the policy refuses a task that lacks nothing, or else
-//! because every such task is short of something.
+//! At every instant every free slot has exactly one [`IdleCause`]; their times sum to the idle time. Of the
+//! resources of the task stage, a slot that no queued task wants is idle because of the frontier: the run is
+//! stopping; else, where no worker runs, a hook or checkpoint is under way or failed tasks are paused; else
+//! further row groups are not admitted; else the next tasks wait for running ones. One that is wanted is idle
+//! because the policy refuses a task that lacks nothing, or else because every such task is short of
+//! something.
 //!
-//! Of a request resource, slots without a waiter are idle as the frontier is, or because tasks are queued that might call.
-//! With waiters: for a cooldown; else those above the adaptive limit for that, those that other domains use up for the
-//! provider's cap, and the rest for a budget or a turn.
+//! Of a request resource, slots without a waiter are idle as the frontier is, or because tasks are queued
+//! that might call. With waiters: for a cooldown; else those above the adaptive limit for that, those that
+//! other domains use up for the provider's cap, and the rest for a budget or a turn.
 
 mod calls;
 mod cause;
@@ -67,8 +69,9 @@ pub use service::{GroupService, ServiceFigures};
 
 /// Accounts for one run. See the [module documentation](self).
 ///
-/// Feed it every event of both streams, each stream in its order, and the two as they happened. An event that is earlier than
-/// one already seen counts as of that instant. O(1) for each event, and O(columns x resources) whenever time has passed.
+/// Feed it every event of both streams, each stream in its order, and the two as they happened. An event that
+/// is earlier than one already seen counts as of that instant. O(1) for each event, and O(columns x
+/// resources) whenever time has passed.
 #[derive(Clone, Debug)]
 pub struct RunAccount {
     tasks: TaskResources,
@@ -110,8 +113,8 @@ impl RunAccount {
         }
     }
 
-    /// The same with an account of what each fairness group gets: [`RunAccount::service`]. It costs O(groups x resources) more,
-    /// and up to as many times that as there are groups, whenever time has passed.
+    /// The same with an account of what each fairness group gets: [`RunAccount::service`]. It costs O(groups
+    /// x resources) more, and up to as many times that as there are groups, whenever time has passed.
     #[must_use]
     pub fn with_service(plan: &Plan, config: &PipelineConfig) -> Self {
         let mut account = Self::new(plan, config);
@@ -134,20 +137,21 @@ impl RunAccount {
         self.tasks.service()
     }
 
-    /// Takes note of a request resource as it stands: events of those it was not told of are ignored. A second mention of one
-    /// changes nothing.
+    /// Takes note of a request resource as it stands: events of those it was not told of are ignored. A
+    /// second mention of one changes nothing.
     pub fn add_calls(&mut self, standing: &CallStanding) {
         self.calls.add(self.at, standing);
     }
 
-    /// The same for every resource of a controller, as it stands at `now`. To be called before the run starts, at the point
-    /// from which on its events are told.
+    /// The same for every resource of a controller, as it stands at `now`. To be called before the run
+    /// starts, at the point from which on its events are told.
     pub fn add_all_calls(&mut self, now: Instant, admission: &RequestAdmission) {
         let standings = admission.resources().filter_map(|resource| admission.standing(now, resource));
         standings.for_each(|standing| self.add_calls(&standing));
     }
 
-    /// The settings of a request resource allow at most `clamp` calls from `now` on; `None`: as many as the cap. No event tells.
+    /// The settings of a request resource allow at most `clamp` calls from `now` on; `None`: as many as the
+    /// cap. No event tells.
     pub fn clamp_calls(&mut self, now: Instant, resource: ResourceId, clamp: Option<u32>) {
         if self.stop.is_none() {
             self.advance(now);

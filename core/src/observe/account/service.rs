@@ -379,7 +379,8 @@ mod tests {
 
     #[test]
     fn equal_groups_have_equal_parts_of_their_dominant_resources() {
-        // The example of the paper: 9 processors and 18 GB; tasks of 1 and 4, and of 3 and 1. Three tasks, and two.
+        // The example of the paper: 9 processors and 18 GB; tasks of 1 and 4, and of 3 and 1. Three tasks,
+        // and two.
         assert_eq!(fair_shares(&[9, 18], &[(1.0, 99, &[1, 4]), (1.0, 99, &[3, 1])]), [12.0, 6.0]);
         // A wide resource that everybody demands does not hide the narrow one.
         assert_eq!(fair_shares(&[1_024, 8], &[(1.0, 500, &[1, 1]), (1.0, 500, &[1, 1])]), [4.0, 4.0]);

@@ -70,8 +70,8 @@ impl Slots {
         self.causes.clear();
     }
 
-    /// Nothing changed from `from` to `to`. `blame` is called with the free slots, if there are any; what it does not
-    /// account for is not told.
+    /// Nothing changed from `from` to `to`. `blame` is called with the free slots, if there are any; what it
+    /// does not account for is not told.
     pub(super) fn pass(&mut self, from: Instant, to: Instant, blame: impl FnOnce(&Self) -> [(Blame, u32); 3]) {
         let span = (to - from).as_nanos();
         self.idle.update(from, self.limit, self.leased, self.demand);

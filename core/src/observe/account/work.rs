@@ -55,7 +55,8 @@ pub(super) struct TaskResources {
     routes: Vec<Route>,
     /// By resource: the columns that want it.
     wanted_by: Vec<Vec<usize>>,
-    /// By fairness group: the policy's last word. A group that was refused is not asked about again before something changes.
+    /// By fairness group: the policy's last word. A group that was refused is not asked about again before
+    /// something changes.
     refusals: Vec<Option<IdleCause>>,
     live: Map<u64, Live>,
     /// Row groups in work: their tasks that are live.
@@ -173,7 +174,8 @@ impl TaskResources {
         }
     }
 
-    /// Why no queued task takes the free slots of a resource. A task that lacks nothing comes before one that does.
+    /// Why no queued task takes the free slots of a resource. A task that lacks nothing comes before one that
+    /// does.
     fn starved_by(&self, resource: usize) -> Blame {
         let waiting = || self.wanted_by[resource].iter().map(|column| &self.routes[*column]).filter(|at| at.queued > 0);
         let shortage = |route: &Route| {
@@ -346,7 +348,8 @@ impl TaskResources {
     }
 }
 
-/// What a column's tasks hold, by place. As the task stage does, equal names are summed and `submission` is at least 1.
+/// What a column's tasks hold, by place. As the task stage does, equal names are summed and `submission` is
+/// at least 1.
 fn route(resources: &[Slots], asked: &[(String, u32)], group: usize) -> Route {
     let amount_of = |(place, slots): (usize, &Slots)| {
         let amount = asked

@@ -1,7 +1,7 @@
 //! A run as a trace that the Perfetto UI and `chrome://tracing` open.
 //!
-//! [`Trace`] turns both streams of events into [`TraceEvent`]s of the [Trace Event Format][format]: an array of them is a
-//! trace file, in whatever order they come.
+//! [`Trace`] turns both streams of events into [`TraceEvent`]s of the [Trace Event Format][format]: an array
+//! of them is a trace file, in whatever order they come.
 //!
 //! | process | its tracks |
 //! | --- | --- |
@@ -10,9 +10,8 @@
 //! | row groups | one for each row group in work at once, from its admission to its checkpoint |
 //! | outages, if there are any | one for each provider and model: when it is down, probed, recovering and unavailable |
 //!
-//! Memory is bounded by what is open at once; [`Trace::take`] hands over what is complete. [`Trace::finish`] closes what the
-//! run left open. It needs the events of [`scheduler_interest`] and
-//! [`request_interest`].
+//! Memory is bounded by what is open at once; [`Trace::take`] hands over what is complete. [`Trace::finish`]
+//! closes what the run left open. It needs the events of [`scheduler_interest`] and [`request_interest`].
 //!
 //! [format]: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 
@@ -256,7 +255,8 @@ impl Out {
     }
 }
 
-/// Exact for runs of some months: a double holds 2^53 nanoseconds as thousandths of a microsecond well enough.
+/// Exact for runs of some months: a double holds 2^53 nanoseconds as thousandths of a microsecond well
+/// enough.
 fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1e3
 }

@@ -124,8 +124,8 @@ pub enum SchedulerFact {
         resumed: u32,
     },
     /// The run stops before everything is made: nothing is admitted or started any more; only a run that is
-    /// wound down still makes what is left of the row groups in work. Told again when a stop becomes stricter, or its
-    /// reason is replaced by a worse one. What a stop throws away comes next:
+    /// wound down still makes what is left of the row groups in work. Told again when a stop becomes
+    /// stricter, or its reason is replaced by a worse one. What a stop throws away comes next:
     /// [`SchedulerFact::QueueDrained`], and [`SchedulerFact::RowGroupDiscarded`] for each row group once it
     /// is quiet.
     JobStopping {

@@ -171,7 +171,8 @@ impl Pipeline {
         }
     }
 
-    /// Keeps a task for another run. What this one can do without its provider is still done, but no further row group could be completed.
+    /// Keeps a task for another run. What this one can do without its provider is still done, but no further
+    /// row group could be completed.
     fn park(&mut self, key: TaskKey) {
         if !self.lifecycle.is_running() {
             return self.row_groups.wait(&self.plan, key);
@@ -182,7 +183,8 @@ impl Pipeline {
         self.unavailable.get_or_insert_with(|| group.clone());
     }
 
-    /// Warns of the provider behind a column if its answers are bad enough. Returns whether the patience with it is over.
+    /// Warns of the provider behind a column if its answers are bad enough. Returns whether the patience with
+    /// it is over.
     fn judge_provider(&mut self, now: Instant, column: ColumnId, outcome: TaskOutcome) -> bool {
         let target = self.targets.of(column);
         if let Some((retryable, window)) = self.retryable.record(now, target, outcome) {

@@ -5,7 +5,8 @@
 //!
 //! 1. *absorb*: record what happened, and which tasks became ready;
 //! 2. *settle* the row group it happened to: hand it out for its checkpoint, or begin a salvage round;
-//! 3. *pump*: queue the delayed tasks that are due, admit row groups, dispatch, and check whether the run is over.
+//! 3. *pump*: queue the delayed tasks that are due, admit row groups, dispatch, and check whether the run is
+//!    over.
 //!
 //! Work per command is bounded by the size of the row groups it admits or drops from and by the leases it
 //! grants; one finished cell costs O(out-degree).
@@ -215,8 +216,8 @@ impl Pipeline {
         }
     }
 
-    /// Drains the run: calls that are out end, and nothing else is started, no call of a task that is under way either. Row groups that are
-    /// not complete then are saved in part.
+    /// Drains the run: calls that are out end, and nothing else is started, no call of a task that is under
+    /// way either. Row groups that are not complete then are saved in part.
     pub fn drain(&mut self, now: Instant) {
         self.stop_by_hand(now, StopReason::Drained, StopMode::DrainPartial);
     }

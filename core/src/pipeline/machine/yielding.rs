@@ -73,10 +73,10 @@ impl Pipeline {
     /// their sake.
     ///
     /// For the one run of a controller. Where several share one, call
-    /// [`resume_yielded`](RequestAdmission::resume_yielded) with task resources that tell the runs apart, after
-    /// [`reject_stopping`](RequestAdmission::reject_stopping) where [`Pipeline::take_stop`] says so, and then
-    /// [`Pipeline::resume_dispatch`] of each run. Call it after every command of either machine; it does nothing unless one of them has
-    /// something to do.
+    /// [`resume_yielded`](RequestAdmission::resume_yielded) with task resources that tell the runs apart,
+    /// after [`reject_stopping`](RequestAdmission::reject_stopping) where [`Pipeline::take_stop`] says so,
+    /// and then [`Pipeline::resume_dispatch`] of each run. Call it after every command of either machine; it
+    /// does nothing unless one of them has something to do.
     pub fn settle_with(&mut self, now: Instant, admission: &mut RequestAdmission) {
         if self.take_stop() {
             admission.reject_stopping(now, self);
@@ -88,7 +88,8 @@ impl Pipeline {
     }
 
     /// Whether the run has begun to stop since this was last asked: then
-    /// [`reject_stopping`](RequestAdmission::reject_stopping) is due, so that none of its workers begins a call.
+    /// [`reject_stopping`](RequestAdmission::reject_stopping) is due, so that none of its workers begins a
+    /// call.
     pub fn take_stop(&mut self) -> bool {
         self.workers.take_stop()
     }

@@ -102,8 +102,8 @@ impl Column {
     }
 
     /// Says whether its workers give back what they hold while they wait for a request lease, and take it
-    /// again together with that: see [`yielding`](crate::yielding). A provider that pauses then keeps no worker
-    /// slot from others.
+    /// again together with that: see [`yielding`](crate::yielding). A provider that pauses then keeps no
+    /// worker slot from others.
     #[must_use]
     pub fn yields(mut self, yields: bool) -> Self {
         self.yields = Some(yields);

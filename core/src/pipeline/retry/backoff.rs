@@ -5,9 +5,9 @@
 //! | rate limited, admission timeout | *delayed*: queued again after `max(retry_floor, retry_after)`, as often as it takes |
 //! | any other retryable failure | *deferred* to the next round of its row group, and until its backoff or `retry_after` is over; dropped when its retries are used up |
 //!
-//! A round begins when no worker has a task of the row group and none is queued, so that retries come behind the fresh work of their row
-//! group; delayed tasks do not hold it up. The backoff is 1, 2, 4, ... s, up to a minute, and up to a fifth longer or shorter, so that what
-//! failed together does not come back together.
+//! A round begins when no worker has a task of the row group and none is queued, so that retries come behind
+//! the fresh work of their row group; delayed tasks do not hold it up. The backoff is 1, 2, 4, ... s, up to a
+//! minute, and up to a fifth longer or shorter, so that what failed together does not come back together.
 
 use core::hash::Hasher;
 

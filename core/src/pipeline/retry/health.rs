@@ -1,8 +1,9 @@
 //! When the run should stop by itself, or go on without a provider.
 //!
-//! *Early shutdown*: over the last `window` final outcomes (successes, and failures that drop a row), the share of failures reached the rate.
-//! *Patience*: every answer of what a column [calls](super::CallTargets) since its last other answer was a rate limit, for as long as
-//! patience lasts. Its tasks are then kept for another run, as those of a provider that cannot be used.
+//! *Early shutdown*: over the last `window` final outcomes (successes, and failures that drop a row), the
+//! share of failures reached the rate. *Patience*: every answer of what a column [calls](super::CallTargets)
+//! since its last other answer was a rate limit, for as long as patience lasts. Its tasks are then kept for
+//! another run, as those of a provider that cannot be used.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -38,8 +39,8 @@ impl Health {
         self.failures.observe(is_failure).map(|failures| (failures, self.failures.window as u32))
     }
 
-    /// Records how a task that calls a target ended. Returns whether the patience with that is over: it has answered nothing but rate
-    /// limits for too long.
+    /// Records how a task that calls a target ended. Returns whether the patience with that is over: it has
+    /// answered nothing but rate limits for too long.
     pub(crate) fn is_patience_over(&mut self, now: Instant, target: usize, outcome: TaskOutcome) -> bool {
         if let TaskOutcome::Retryable { kind: RetryKind::RateLimited, .. } = outcome {
             return self.patience.rate_limited(now, target);

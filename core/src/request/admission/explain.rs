@@ -31,7 +31,8 @@ pub enum CallWait {
         since: Instant,
         /// Why.
         cause: UnavailableCause,
-        /// When one call goes out to find out whether it can be used again; `None`: not before it is reopened.
+        /// When one call goes out to find out whether it can be used again; `None`: not before it is
+        /// reopened.
         probe_at: Option<Instant>,
     },
     /// Whether the failure of the call was its own is not known yet: other calls will show it.
@@ -110,7 +111,8 @@ impl fmt::Display for CallWait {
 
 /// Why not now.
 impl RequestAdmission {
-    /// What keeps a waiter at `now`; `None` for one that does not wait. Changes nothing. O(budgets of the resource).
+    /// What keeps a waiter at `now`; `None` for one that does not wait. Changes nothing. O(budgets of the
+    /// resource).
     #[must_use]
     pub fn why_waiting(&self, now: Instant, waiter: WaiterId) -> Option<CallWait> {
         let is_own = waiter.controller == self.shared.config.controller;
@@ -118,8 +120,8 @@ impl RequestAdmission {
         Some(self.why(self.time.peek(now), waiter.key(), entry))
     }
 
-    /// Why a resource has slots that are not used at `now`, measured against its effective maximum; `None` if it has none, or
-    /// if this controller never made it. Changes nothing. O(waiters).
+    /// Why a resource has slots that are not used at `now`, measured against its effective maximum; `None` if
+    /// it has none, or if this controller never made it. Changes nothing. O(waiters).
     #[must_use]
     pub fn why_idle_now(&self, now: Instant, resource: ResourceId) -> Option<CallWait> {
         let now = self.time.peek(now);
@@ -131,9 +133,9 @@ impl RequestAdmission {
         Some(first.map_or(CallWait::NobodyAsks, |(key, waiter)| self.why(now, key, waiter)))
     }
 
-    /// What keeps the next call of a resource from going out at `now`: of its waiters the first to come, or one that would come
-    /// now and use no tokens. `None` if nothing does, or if this controller never made the resource. Changes nothing.
-    /// O(waiters).
+    /// What keeps the next call of a resource from going out at `now`: of its waiters the first to come, or
+    /// one that would come now and use no tokens. `None` if nothing does, or if this controller never made
+    /// the resource. Changes nothing. O(waiters).
     #[must_use]
     pub fn why_next(&self, now: Instant, resource: ResourceId) -> Option<CallWait> {
         let now = self.time.peek(now);
@@ -176,8 +178,8 @@ impl RequestAdmission {
         })
     }
 
-    /// How a resource stands at `now`, for a [`RunAccount`](crate::observe::RunAccount); `None` for one that this controller
-    /// never made. Changes nothing. O(leases).
+    /// How a resource stands at `now`, for a [`RunAccount`](crate::observe::RunAccount); `None` for one that
+    /// this controller never made. Changes nothing. O(leases).
     #[must_use]
     pub fn standing(&self, now: Instant, resource: ResourceId) -> Option<CallStanding> {
         let (state, model) = (self.snapshot(now, resource)?, self.owner(resource)?);

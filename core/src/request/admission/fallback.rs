@@ -1,15 +1,17 @@
 //! Fallbacks: calls that go elsewhere while the provider and model that they would rather have is of no use.
 //!
-//! A request may name an ordered list of resources. It calls the first that is *of use*: one whose provider and model is neither down nor
-//! unavailable, and has not answered nothing but rate limits for [`fallback_after`](crate::request::HealthConfig::fallback_after). Where
-//! one call is due that finds out how such a provider is, as a probe is, one request with fallbacks makes it. If none is of use, the
-//! request waits for the one that may be soonest.
+//! A request may name an ordered list of resources. It calls the first that is *of use*: one whose provider
+//! and model is neither down nor unavailable, and has not answered nothing but rate limits for
+//! [`fallback_after`](crate::request::HealthConfig::fallback_after). Where one call is due that finds out how
+//! such a provider is, as a probe is, one request with fallbacks makes it. If none is of use, the request
+//! waits for the one that may be soonest.
 //!
-//! What waits does not stay where it is of no use: it is rejected with [`DenialReason::FallBack`], asks again, and is
-//! queued where it is now. So it goes back, too, when a provider that comes before in its list is of use again.
+//! What waits does not stay where it is of no use: it is rejected with [`DenialReason::FallBack`], asks
+//! again, and is queued where it is now. So it goes back, too, when a provider that comes before in its list
+//! is of use again.
 //!
-//! Which of its requests wait where is counted by list, so that the end of a call costs O(lists) and not O(waiters), unless some have to
-//! move.
+//! Which of its requests wait where is counted by list, so that the end of a call costs O(lists) and not
+//! O(waiters), unless some have to move.
 
 use alloc::vec::Vec;
 
@@ -24,14 +26,15 @@ use crate::time::Instant;
 
 /// Registration.
 impl RequestAdmission {
-    /// Makes a list of fallbacks for [`Request::with_fallbacks`]: a request calls the first of `resources` that is of use. Equal lists have
-    /// one id.
+    /// Makes a list of fallbacks for [`Request::with_fallbacks`]: a request calls the first of `resources`
+    /// that is of use. Equal lists have one id.
     ///
-    /// A resource is of no use while its provider and model is down or unavailable, or once it has answered nothing but rate limits for
-    /// [`fallback_after`](crate::request::HealthConfig::fallback_after). A request that waits then is rejected with
-    /// [`DenialReason::FallBack`] and has to ask again; a [`Gate`](crate::gate::Gate) does that by itself. The
-    /// [lease](crate::request::RequestLease::resource) says what is called. Without [health](crate::request::RequestConfig::health) the
-    /// first is always of use.
+    /// A resource is of no use while its provider and model is down or unavailable, or once it has answered
+    /// nothing but rate limits for [`fallback_after`](crate::request::HealthConfig::fallback_after). A
+    /// request that waits then is rejected with [`DenialReason::FallBack`] and has to ask again; a
+    /// [`Gate`](crate::gate::Gate) does that by itself. The [lease](crate::request::RequestLease::resource)
+    /// says what is called. Without [health](crate::request::RequestConfig::health) the first is always of
+    /// use.
     ///
     /// ```
     /// # use tidegate_core::request::{Domain, Outcome, Request, RequestAdmission, RequestConfig};
@@ -95,7 +98,8 @@ impl RequestAdmission {
         Ok(Request { resource, ..*request })
     }
 
-    /// The resource of a list that is to be called at `now`, by one that waits for `waits_for` or for none of them yet.
+    /// The resource of a list that is to be called at `now`, by one that waits for `waits_for` or for none of
+    /// them yet.
     fn best(&self, now: Instant, list: usize, waits_for: Option<ResourceId>) -> ResourceId {
         let resources = &self.shared.fallbacks.get(list).expect("the list is known").resources;
         let of_use = resources.iter().find(|resource| {
@@ -126,7 +130,8 @@ impl RequestAdmission {
 
 /// Waiting.
 impl RequestAdmission {
-    /// Tells the requests to ask again that are to call something else now. O(lists), and O(waiters) if there are any.
+    /// Tells the requests to ask again that are to call something else now. O(lists), and O(waiters) if there
+    /// are any.
     #[inline]
     pub(super) fn reconsider_fallbacks(&mut self, now: Instant) {
         if self.shared.fallbacks.has_waiters() {

@@ -1,5 +1,5 @@
-//! Calls that are made again because of an outage, and providers that are down, back or unavailable. The rules are in
-//! `provider/health.rs`.
+//! Calls that are made again because of an outage, and providers that are down, back or unavailable. The
+//! rules are in `provider/health.rs`.
 
 use alloc::vec::Vec;
 
@@ -17,8 +17,8 @@ use crate::yielding::{TaskResources, TaskToken};
 
 /// Calls that are made again.
 impl RequestAdmission {
-    /// Ends a call like [`RequestAdmission::release`], for a caller that makes it again if it failed in an outage. A lease that is not
-    /// live is [`AfterCall::Final`].
+    /// Ends a call like [`RequestAdmission::release`], for a caller that makes it again if it failed in an
+    /// outage. A lease that is not live is [`AfterCall::Final`].
     ///
     /// Without [`RequestConfig::health`](crate::request::RequestConfig::health) every outcome is final.
     #[expect(clippy::needless_pass_by_value, reason = "a lease is given back, not lent")]
@@ -29,9 +29,9 @@ impl RequestAdmission {
         }
     }
 
-    /// Asks for a call again that failed in an outage, or in what may become one. It waits for the provider to come back. Its failure
-    /// counts for nothing, unless the provider turns out to be up: then the call is rejected with
-    /// [`DenialReason::FailureStands`].
+    /// Asks for a call again that failed in an outage, or in what may become one. It waits for the provider
+    /// to come back. Its failure counts for nothing, unless the provider turns out to be up: then the call is
+    /// rejected with [`DenialReason::FailureStands`].
     pub fn retry(&mut self, now: Instant, request: &Request, retry: Retry) -> Acquire {
         let now = self.begin(now);
         let (request, at) = self.locate_retry(now, request, retry);
@@ -44,7 +44,8 @@ impl RequestAdmission {
         }
     }
 
-    /// [`RequestAdmission::retry`] for a worker of a run, as [`RequestAdmission::acquire_yielding`] is for a first try.
+    /// [`RequestAdmission::retry`] for a worker of a run, as [`RequestAdmission::acquire_yielding`] is for a
+    /// first try.
     pub fn retry_yielding(
         &mut self,
         now: Instant,
@@ -93,9 +94,10 @@ impl RequestAdmission {
         self.shared.config.health.as_ref().filter(|_| !self.shared.config.compatibility)
     }
 
-    /// Lets calls go out again to a provider and model that is [unavailable](HealthState::Unavailable), down or suspected: a person has
-    /// paid a bill or changed a key. If the key was refused or the account was empty, every model of the provider is reopened. Limits
-    /// climb from 1 to what they were. Returns whether anything changed.
+    /// Lets calls go out again to a provider and model that is [unavailable](HealthState::Unavailable), down
+    /// or suspected: a person has paid a bill or changed a key. If the key was refused or the account was
+    /// empty, every model of the provider is reopened. Limits climb from 1 to what they were. Returns whether
+    /// anything changed.
     pub fn reopen(&mut self, now: Instant, model: ProviderModelId) -> bool {
         let now = self.begin(now);
         let is_own = model.controller() == self.shared.config.controller;
@@ -121,13 +123,13 @@ impl RequestAdmission {
         is_any
     }
 
-    /// Says that the host makes health calls of a provider and model under `resource`, most often one of the domain
-    /// [`Healthcheck`](crate::request::Domain::Healthcheck), or that it does no longer.
+    /// Says that the host makes health calls of a provider and model under `resource`, most often one of the
+    /// domain [`Healthcheck`](crate::request::Domain::Healthcheck), or that it does no longer.
     ///
-    /// While it does, it is asked for a [health call](crate::request::Effect::HealthCall) where that says more than the calls that wait:
-    /// when three probes of an outage have failed, and when nothing else is out that could decide whose fault a failure was. Its lease is
-    /// released like any other; released as local cancelled, it is due
-    /// again at once. Returns whether this controller made the resource.
+    /// While it does, it is asked for a [health call](crate::request::Effect::HealthCall) where that says
+    /// more than the calls that wait: when three probes of an outage have failed, and when nothing else is
+    /// out that could decide whose fault a failure was. Its lease is released like any other; released as
+    /// local cancelled, it is due again at once. Returns whether this controller made the resource.
     pub fn set_health_calls(&mut self, now: Instant, resource: ResourceId, makes_them: bool) -> bool {
         let now = self.begin(now);
         let Some(Address { provider, slot }) = self.find(resource) else { return false };

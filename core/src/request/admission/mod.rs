@@ -10,8 +10,8 @@
 //! | `yielding` | the commands of workers that hold nothing while they wait |
 //! | `query`, `explain` | state, snapshots and reasons; nothing here changes anything |
 //!
-//! A command concerns one provider and model: it serves the waiters of that one. [`RequestAdmission::handle_timeout`] serves
-//! those of every provider and model at which something fell due.
+//! A command concerns one provider and model: it serves the waiters of that one.
+//! [`RequestAdmission::handle_timeout`] serves those of every provider and model at which something fell due.
 
 mod explain;
 mod fallback;
@@ -43,10 +43,11 @@ use crate::lease::{LeaseId, ReleaseAnswer};
 use crate::time::{Duration, Instant, Monotonic};
 use groups::Groups;
 
-/// Admits calls under provider caps, adaptive limits and budgets. Sans-IO: see the [module documentation](super).
+/// Admits calls under provider caps, adaptive limits and budgets. Sans-IO: see the
+/// [module documentation](super).
 ///
-/// Cost: O(1) for an uncontended acquire and release, O(log groups) for one that waits or wakes a waiter. Neither depends on
-/// how many requests wait, nor on other providers and models.
+/// Cost: O(1) for an uncontended acquire and release, O(log groups) for one that waits or wakes a waiter.
+/// Neither depends on how many requests wait, nor on other providers and models.
 #[derive(Debug)]
 pub struct RequestAdmission {
     time: Monotonic,
@@ -115,7 +116,8 @@ impl RequestAdmission {
         answer
     }
 
-    /// Lets a call out now, or queues it in its group until it may go, its deadline passes or it is cancelled.
+    /// Lets a call out now, or queues it in its group until it may go, its deadline passes or it is
+    /// cancelled.
     pub fn acquire(&mut self, now: Instant, request: &Request) -> Acquire {
         let now = self.begin(now);
         match request.fallback {
@@ -215,7 +217,8 @@ impl RequestAdmission {
 
     /// Withdraws a waiter; answers whether it was still waiting.
     ///
-    /// Where it was not, an [`Effect`] has been or will be polled: a granted lease must be released by its owner.
+    /// Where it was not, an [`Effect`] has been or will be polled: a granted lease must be released by its
+    /// owner.
     pub fn cancel(&mut self, now: Instant, waiter: WaiterId) -> bool {
         let now = self.begin(now);
         if waiter.controller != self.shared.config.controller {
@@ -237,7 +240,8 @@ impl RequestAdmission {
         }
     }
 
-    /// Ends a call. Returns where it was, and whether something follows from it for its caller: [`ProviderModel::last_end`].
+    /// Ends a call. Returns where it was, and whether something follows from it for its caller:
+    /// [`ProviderModel::last_end`].
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a tenth of an uncontended call is otherwise spent on entering it")]
     fn end_call(&mut self, now: Instant, lease: LeaseId, done: &Completion) -> Result<(usize, bool), ReleaseAnswer> {
@@ -287,8 +291,8 @@ impl RequestAdmission {
         answer
     }
 
-    /// Does what fell due by `now`: rejects waiters whose deadline passed, ends cooldowns, opens ramp steps, refills budgets.
-    /// Harmless at any time.
+    /// Does what fell due by `now`: rejects waiters whose deadline passed, ends cooldowns, opens ramp steps,
+    /// refills budgets. Harmless at any time.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.begin(now);
         self.expire(now);
@@ -401,7 +405,8 @@ impl RequestAdmission {
 
 /// Waiters.
 impl RequestAdmission {
-    /// Serves the waiters of one provider and model, and arms their wake-up. The grant of `direct` is returned.
+    /// Serves the waiters of one provider and model, and arms their wake-up. The grant of `direct` is
+    /// returned.
     fn serve(&mut self, now: Instant, at: usize, direct: Option<SlotKey>, tasks: TaskSide<'_>) -> Option<RequestLease> {
         let provider = &mut self.providers[at];
         let granted = if provider.has_offers() { provider.serve(now, direct, tasks, &mut self.shared) } else { None };
@@ -420,8 +425,9 @@ impl RequestAdmission {
         }
     }
 
-    /// For a caller that serves nothing: of the providers and models at which something fell due, keeps those with a waiter
-    /// that could go. They are served by [`RequestAdmission::handle_timeout`], which is due at once.
+    /// For a caller that serves nothing: of the providers and models at which something fell due, keeps those
+    /// with a waiter that could go. They are served by [`RequestAdmission::handle_timeout`], which is due at
+    /// once.
     #[inline]
     fn keep_unserved(&mut self, now: Instant) {
         if !self.unserved.is_empty() {

@@ -48,15 +48,17 @@ impl RequestAdmission {
         self.shared.events.dropped()
     }
 
-    /// When to call [`RequestAdmission::handle_timeout`] next, at the latest; `None` while nothing waits for time.
+    /// When to call [`RequestAdmission::handle_timeout`] next, at the latest; `None` while nothing waits for
+    /// time.
     #[inline]
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.unserved.is_empty() { self.shared.timers.next() } else { Some(self.time.latest()) }
     }
 
-    /// Whether the end of a call of `resource` may change anything that depends on the time. Where it does not, `release`
-    /// may be given [`RequestAdmission::latest`] instead of a fresh instant, if the call succeeded.
+    /// Whether the end of a call of `resource` may change anything that depends on the time. Where it does
+    /// not, `release` may be given [`RequestAdmission::latest`] instead of a fresh instant, if the call
+    /// succeeded.
     #[inline]
     #[must_use]
     pub fn needs_clock(&self, resource: ResourceId) -> bool {
@@ -88,8 +90,8 @@ impl RequestAdmission {
         is_timed || request.fallback.is_some() || self.needs_clock(request.resource)
     }
 
-    /// The same for `acquire_yielding`: also true if the request may have to wait, because the worker's task resources are
-    /// asked for then.
+    /// The same for `acquire_yielding`: also true if the request may have to wait, because the worker's task
+    /// resources are asked for then.
     #[must_use]
     pub fn needs_clock_to_admit_yielding(&self, request: &Request) -> bool {
         let may_wait = |Address { provider, slot }: Address| {
@@ -106,7 +108,8 @@ impl RequestAdmission {
         self.time.latest()
     }
 
-    /// The state of a resource at `now`; `None` for one that this controller never made. Changes nothing. O(leases).
+    /// The state of a resource at `now`; `None` for one that this controller never made. Changes nothing.
+    /// O(leases).
     #[must_use]
     pub fn snapshot(&self, now: Instant, resource: ResourceId) -> Option<ResourceSnapshot> {
         let now = self.time.peek(now);
@@ -143,7 +146,8 @@ impl RequestAdmission {
         })
     }
 
-    /// What changes of a resource while it is used, as of `now`; `None` for one that this controller never made. O(1).
+    /// What changes of a resource while it is used, as of `now`; `None` for one that this controller never
+    /// made. O(1).
     #[must_use]
     pub fn gauges(&self, now: Instant, resource: ResourceId) -> Option<ResourceGauges> {
         let now = self.time.peek(now);
@@ -178,8 +182,9 @@ impl RequestAdmission {
         self.entry(resource)?.1.controller.blocked_until(self.time.peek(now))
     }
 
-    /// Why a call of `resource` that was requested at `now` would have to wait; `None` if it would not, or if this controller
-    /// never made the resource. If [fallbacks](Self::fallbacks) begin with it, of the one that is called instead.
+    /// Why a call of `resource` that was requested at `now` would have to wait; `None` if it would not, or if
+    /// this controller never made the resource. If [fallbacks](Self::fallbacks) begin with it, of the one
+    /// that is called instead.
     #[must_use]
     pub fn pressure(&self, now: Instant, resource: ResourceId) -> Option<RequestPressure> {
         let now = self.time.peek(now);
@@ -234,8 +239,8 @@ impl RequestAdmission {
         self.entry(resource).map(|(_, entry)| entry.controller.config())
     }
 
-    /// What decides the limit of a resource; `None` for an algorithm that does not come with the crate, and for a resource that this
-    /// controller never made.
+    /// What decides the limit of a resource; `None` for an algorithm that does not come with the crate, and
+    /// for a resource that this controller never made.
     #[must_use]
     pub fn limit_choice(&self, resource: ResourceId) -> Option<LimitChoice> {
         self.entry(resource)?.1.controller.choice().copied()

@@ -16,8 +16,9 @@ use crate::time::Instant;
 
 /// Registration.
 impl RequestAdmission {
-    /// Registers a provider and model under an alias, or changes the alias's cap. The lowest cap of all aliases holds,
-    /// over all domains together; lowering it lowers current limits at once. `max_parallel` is at least 1.
+    /// Registers a provider and model under an alias, or changes the alias's cap. The lowest cap of all
+    /// aliases holds, over all domains together; lowering it lowers current limits at once. `max_parallel` is
+    /// at least 1.
     pub fn register(
         &mut self,
         now: Instant,
@@ -90,9 +91,9 @@ impl RequestAdmission {
         })
     }
 
-    /// Gives a resource other limit settings, and keeps its limit, its cooldown and its algorithm: as far as the settings
-    /// allow, the limit stays where it is. A ramp that changed begins anew. The initial limit is for the next
-    /// [`configure`](Self::configure).
+    /// Gives a resource other limit settings, and keeps its limit, its cooldown and its algorithm: as far as
+    /// the settings allow, the limit stays where it is. A ramp that changed begins anew. The initial limit is
+    /// for the next [`configure`](Self::configure).
     pub fn reconfigure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         config.validate()?;
         let lifts = !self.shared.config.compatibility;
@@ -133,8 +134,8 @@ impl RequestAdmission {
         self.find(resource).ok_or_else(|| ConfigError::new("resource", resource.index(), expected))
     }
 
-    /// Lets another algorithm decide the limit of a resource from now on. Caps, cooldowns and waiting stay as they are. Where the
-    /// resource's settings have a ramp, it begins with the next call.
+    /// Lets another algorithm decide the limit of a resource from now on. Caps, cooldowns and waiting stay as
+    /// they are. Where the resource's settings have a ramp, it begins with the next call.
     pub fn set_algorithm(
         &mut self,
         now: Instant,
@@ -146,7 +147,8 @@ impl RequestAdmission {
         })
     }
 
-    /// The same for an algorithm that comes with the crate, as a setting. AIMD starts afresh, under the resource's settings.
+    /// The same for an algorithm that comes with the crate, as a setting. AIMD starts afresh, under the
+    /// resource's settings.
     ///
     /// # Errors
     /// A setting of the algorithm that is out of range, or a resource of another controller.
@@ -188,10 +190,11 @@ impl RequestAdmission {
         true
     }
 
-    /// Takes over what the answer to a call says of the provider's rates, while the call is out. Budgets that are configured are
-    /// corrected as by [`Self::correct_budget`]. A dimension that has none gets one from the first statement of limit, what remains and
-    /// reset, unless [`RequestConfig::rate_limit_headers`](crate::request::RequestConfig::rate_limit_headers) is off. Answers whether
-    /// there was anything to take over. O(budgets of the resource).
+    /// Takes over what the answer to a call says of the provider's rates, while the call is out. Budgets that
+    /// are configured are corrected as by [`Self::correct_budget`]. A dimension that has none gets one from
+    /// the first statement of limit, what remains and reset, unless
+    /// [`RequestConfig::rate_limit_headers`](crate::request::RequestConfig::rate_limit_headers) is off.
+    /// Answers whether there was anything to take over. O(budgets of the resource).
     pub fn rate_limit_feedback(&mut self, now: Instant, lease: LeaseId, said: &[Correction]) -> bool {
         let now = self.begin(now);
         let learns = self.shared.config.rate_limit_headers && !self.shared.config.compatibility;
@@ -225,8 +228,8 @@ impl RequestAdmission {
     }
 
     /// The fairness group of a tenant, with weight 1 if it was never named before. The first
-    /// [`MAX_UNREGISTERED_TENANTS`](super::MAX_UNREGISTERED_TENANTS) of these have a group each; further ones share the
-    /// overflow group, so that names from outside cannot grow the controller without bound.
+    /// [`MAX_UNREGISTERED_TENANTS`](super::MAX_UNREGISTERED_TENANTS) of these have a group each; further ones
+    /// share the overflow group, so that names from outside cannot grow the controller without bound.
     pub fn group_of_tenant(&mut self, name: &str) -> Result<GroupId, ConfigError> {
         match self.tenant_group(name) {
             Ok(group) => Ok(group),
@@ -243,8 +246,8 @@ impl RequestAdmission {
         self.groups.find(name).ok_or(name)
     }
 
-    /// Whether this is the overflow group of [`RequestAdmission::group_of_tenant`]. A host that caches groups by name caches
-    /// only those that are not, and so stays bounded. O(1).
+    /// Whether this is the overflow group of [`RequestAdmission::group_of_tenant`]. A host that caches groups
+    /// by name caches only those that are not, and so stays bounded. O(1).
     #[must_use]
     pub fn is_shared_group(&self, group: GroupId) -> bool {
         self.groups.overflow() == Some(group)

@@ -12,8 +12,8 @@ use crate::time::Instant;
 use crate::yielding::{TaskResources, TaskToken, YIELD_FACTOR};
 
 impl RequestAdmission {
-    /// [`RequestAdmission::acquire`] for a worker of a run. Rejected as cancelled once its run stops. Gives the worker's task resources back
-    /// if it has to wait and its token says so.
+    /// [`RequestAdmission::acquire`] for a worker of a run. Rejected as cancelled once its run stops. Gives
+    /// the worker's task resources back if it has to wait and its token says so.
     ///
     /// `tasks` may have dispatches pending when this returns: more or less of its resources are free.
     pub fn acquire_yielding(
@@ -88,7 +88,8 @@ impl RequestAdmission {
             let effective_max = self.providers[at.provider].resources[at.slot].controller.effective_max();
             let most = effective_max.saturating_mul(YIELD_FACTOR);
             let may_yield = self.shared.yielding.yielded(request.resource) < most
-                // However many wait for a provider that does not answer, they keep no other work from its resources.
+                // However many wait for a provider that does not answer, they keep no other work from its
+                // resources.
                 || !self.providers[at.provider].is_healthy();
             if may_yield && tasks.suspend(now, &token) {
                 self.shared.yielding.set_yielded(request.resource, key);
@@ -100,25 +101,25 @@ impl RequestAdmission {
         answer
     }
 
-    /// Whether the first in turn is a yielded waiter that only [`RequestAdmission::resume_yielded`] can serve. To be read
-    /// after every command of a controller with yielding requests, and before its lock is released: until then it serves
-    /// nothing that stands behind that waiter.
+    /// Whether the first in turn is a yielded waiter that only [`RequestAdmission::resume_yielded`] can
+    /// serve. To be read after every command of a controller with yielding requests, and before its lock is
+    /// released: until then it serves nothing that stands behind that waiter.
     #[inline]
     #[must_use]
     pub fn needs_resume(&self) -> bool {
         self.shared.yielding.needs_resume
     }
 
-    /// Grants to waiters in order of turn, yielded ones together with what they gave back. To be called too whenever `tasks`
-    /// got resources back, before it starts anything new with them.
+    /// Grants to waiters in order of turn, yielded ones together with what they gave back. To be called too
+    /// whenever `tasks` got resources back, before it starts anything new with them.
     pub fn resume_yielded(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
         let now = self.begin(now);
         self.expire(now);
         self.serve_all(now, tasks);
     }
 
-    /// Rejects the waiting requests of runs that stop, as cancelled: a call that is out ends, and none begins. To be called once `tasks`
-    /// begin to stop. O(waiters).
+    /// Rejects the waiting requests of runs that stop, as cancelled: a call that is out ends, and none
+    /// begins. To be called once `tasks` begin to stop. O(waiters).
     pub fn reject_stopping(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
         let now = self.begin(now);
         self.expire(now);

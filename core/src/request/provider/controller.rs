@@ -1,8 +1,8 @@
 //! The controller of one resource: its adaptive limit, its cooldown and its count of grants.
 //!
-//! Everything that decides *how many* calls of a resource may be out, and from when on, is in this one part. Which waiter
-//! gets a free slot is decided elsewhere, so the same controller serves a resource of one process and, with a share of
-//! the limit for each, the same resource of many.
+//! Everything that decides *how many* calls of a resource may be out, and from when on, is in this one part.
+//! Which waiter gets a free slot is decided elsewhere, so the same controller serves a resource of one
+//! process and, with a share of the limit for each, the same resource of many.
 
 use alloc::boxed::Box;
 
@@ -29,13 +29,15 @@ pub(in crate::request) struct Controller {
     start_up: Option<StartUp>,
     /// Whether the limit may depend on the time: because of any of these.
     is_timed: bool,
-    /// The limit since the algorithm's last input. Valid where the algorithm does not use the time, and nothing recovers.
+    /// The limit since the algorithm's last input. Valid where the algorithm does not use the time, and
+    /// nothing recovers.
     steady_limit: u32,
     /// The first grant whose latency is reported to the algorithm, where it uses the time.
     timed_from: u64,
 }
 
-/// The climb from 1 to the algorithm's limit, after an outage: linear, so that no storm meets a provider that has just come back.
+/// The climb from 1 to the algorithm's limit, after an outage: linear, so that no storm meets a provider that
+/// has just come back.
 #[derive(Clone, Copy, Debug)]
 struct Recovery {
     began: Instant,
@@ -174,7 +176,8 @@ impl Controller {
         self.set_cap(now, cap, lifts);
     }
 
-    /// Lets another algorithm decide from now on. Where it has no ramp of its own, the resource's comes before it.
+    /// Lets another algorithm decide from now on. Where it has no ramp of its own, the resource's comes
+    /// before it.
     pub(in crate::request) fn set_algorithm(
         &mut self,
         now: Instant,
@@ -211,7 +214,8 @@ impl Controller {
     fn refresh(&mut self, now: Instant) {
         let uses_time = self.algorithm.uses_time();
         if uses_time && !self.uses_time {
-            // The start of the calls that are out is known only if events are on, and events must change nothing.
+            // The start of the calls that are out is known only if events are on, and events must change
+            // nothing.
             self.timed_from = self.grants;
         }
         self.uses_time = uses_time;
@@ -301,7 +305,8 @@ impl Controller {
         self.in_flight < self.clamped_limit(now) && self.opens_at(now).is_none()
     }
 
-    /// When the algorithm lets the next call out, if only that keeps it from going out at `now`: fewer are out than the limit allows.
+    /// When the algorithm lets the next call out, if only that keeps it from going out at `now`: fewer are
+    /// out than the limit allows.
     pub(in crate::request) fn paced_until(&self, now: Instant) -> Option<Instant> {
         if self.in_flight < self.limit(now) { self.opens_at(now) } else { None }
     }
@@ -349,7 +354,8 @@ impl Controller {
         grant
     }
 
-    /// A call has ended. `is_hidden`: it was part of an outage, of which limits see nothing but that a call came back.
+    /// A call has ended. `is_hidden`: it was part of an outage, of which limits see nothing but that a call
+    /// came back.
     #[inline]
     pub(super) fn end(&mut self, now: Instant, grant: &Grant, done: &Completion, is_hidden: bool) {
         self.in_flight -= 1;
@@ -380,7 +386,8 @@ impl Controller {
         self.refresh(now);
     }
 
-    /// A call ended while the limit climbs: after a failure or a refusal it stays where it is, and the algorithm goes on from there.
+    /// A call ended while the limit climbs: after a failure or a refusal it stays where it is, and the
+    /// algorithm goes on from there.
     #[cold]
     fn judge_recovery(&mut self, now: Instant, outcome: Outcome) {
         if outcome == Outcome::RateLimited || outcome.is_counted_failure() {
@@ -412,7 +419,8 @@ impl Controller {
     /// Reports the end of a call to an algorithm that uses the time.
     fn end_timed(&mut self, now: Instant, grant: &Grant, outcome: Outcome, asked: Option<Duration>) {
         let latency = if self.uses_time { self.latency(now, grant) } else { Some(Duration::ZERO) };
-        // The latency of a call that began before the algorithm is unknown. That it failed is reported all the same.
+        // The latency of a call that began before the algorithm is unknown. That it failed is reported all
+        // the same.
         if latency.is_some() || outcome != Outcome::Success {
             let call = self.report(now, grant, outcome, asked, latency.unwrap_or(Duration::ZERO));
             self.algorithm.on_outcome(now, &call);

@@ -1,7 +1,8 @@
 //! Health of one provider and model: whether it answers at all.
 //!
-//! An outage is a state of the provider and no fault of the calls that meet it. While a provider is *down* nothing goes out. When its
-//! pause is over, exactly one call goes out as a *probe*; any answer to it means that the provider is up.
+//! An outage is a state of the provider and no fault of the calls that meet it. While a provider is *down*
+//! nothing goes out. When its pause is over, exactly one call goes out as a *probe*; any answer to it means
+//! that the provider is up.
 //!
 //! ```text
 //!            `failures` in a row                 and no success for `quiet`
@@ -13,37 +14,43 @@
 //!   any --- the key is refused, the account is empty, the model does not exist, a patience is over ---> unavailable
 //! ```
 //!
-//! *Counted failures* are those of a provider that may be unreachable: a connection that fails, a 5xx that is no rate limit, a timeout,
-//! an answer that breaks off. A rate limit and a refusal are answers. A call that ends on the caller's side counts as nothing.
+//! *Counted failures* are those of a provider that may be unreachable: a connection that fails, a 5xx that is
+//! no rate limit, a timeout, an answer that breaks off. A rate limit and a refusal are answers. A call that
+//! ends on the caller's side counts as nothing.
 //!
-//! A provider that answers nothing but rate limits answers, and stays healthy until `rate_limit_patience` is over. It becomes unavailable at
-//! once if it asks for a pause that is as long. Failures between rate limits do not begin the patience anew.
+//! A provider that answers nothing but rate limits answers, and stays healthy until `rate_limit_patience` is
+//! over. It becomes unavailable at once if it asks for a pause that is as long. Failures between rate limits
+//! do not begin the patience anew.
 //!
-//! An *unavailable* provider rejects every call, until `recheck` is over, or the pause that it asked for. Then one call goes out as a probe.
+//! An *unavailable* provider rejects every call, until `recheck` is over, or the pause that it asked for.
+//! Then one call goes out as a probe.
 //!
-//! Calls of a *suspected* provider go out a tenth of `quiet` apart: what follows a streak of failures is hardly a success, and without
-//! this rule a server that refuses connections at once is called thousands of times until `quiet` is over.
+//! Calls of a *suspected* provider go out a tenth of `quiet` apart: what follows a streak of failures is
+//! hardly a success, and without this rule a server that refuses connections at once is called thousands of
+//! times until `quiet` is over.
 //!
-//! Each change to down, healthy or unavailable begins a new *epoch*, and every lease carries the epoch of its grant. What a call of an
-//! older epoch meets shows little about the present: its failure is ignored, a refused key or a rate limit too, and its success makes
-//! the next probe due at once.
+//! Each change to down, healthy or unavailable begins a new *epoch*, and every lease carries the epoch of its
+//! grant. What a call of an older epoch meets shows little about the present: its failure is ignored, a
+//! refused key or a rate limit too, and its success makes the next probe due at once.
 //!
 //! # What becomes of a call that failed
 //!
-//! A failure of a probe, of an older epoch, or of a streak of at least `failures` is *preserved*: the call is made again and nothing is
-//! counted against it. That holds too where the streak ended before `quiet` was over: a short outage costs no row either. A failure
-//! of a shorter streak is *undecided* until the streak ends. If an answer ends it, the failure stands: it was the call's own. Undecided
-//! calls wait for that. Where nothing else is out that could decide it, one of them is made again: 1, 2, 4, ... s after the latest
-//! failure; and a minute after it, whatever is out: an answer may take as long as it likes. Where an answer comes while it is out again,
-//! its first failure stands, whatever becomes of it.
+//! A failure of a probe, of an older epoch, or of a streak of at least `failures` is *preserved*: the call is
+//! made again and nothing is counted against it. That holds too where the streak ended before `quiet` was
+//! over: a short outage costs no row either. A failure of a shorter streak is *undecided* until the streak
+//! ends. If an answer ends it, the failure stands: it was the call's own. Undecided calls wait for that.
+//! Where nothing else is out that could decide it, one of them is made again: 1, 2, 4, ... s after the latest
+//! failure; and a minute after it, whatever is out: an answer may take as long as it likes. Where an answer
+//! comes while it is out again, its first failure stands, whatever becomes of it.
 //!
-//! A *poison request* fails whenever it is made. If it is a probe, it keeps a provider down that is up; and several of them make a short
-//! outage, again and again. After three failed probes or short outages, of one provider or of several, its failure stands as soon as
-//! another call succeeds where it was in one.
+//! A *poison request* fails whenever it is made. If it is a probe, it keeps a provider down that is up; and
+//! several of them make a short outage, again and again. After three failed probes or short outages, of one
+//! provider or of several, its failure stands as soon as another call succeeds where it was in one.
 //!
-//! Where the host makes *health calls*, the smallest there are, the last requests that are left end soon, too, if they are poison: it is a
-//! health call that decides undecided calls when nothing else is out, and that is the probe after three others that failed. A success of
-//! it says that the outage was none, and the next one begins from scratch.
+//! Where the host makes *health calls*, the smallest there are, the last requests that are left end soon,
+//! too, if they are poison: it is a health call that decides undecided calls when nothing else is out, and
+//! that is the probe after three others that failed. A success of it says that the outage was none, and the
+//! next one begins from scratch.
 
 #[cfg(test)]
 mod tests;
@@ -84,7 +91,8 @@ pub(super) struct Health {
     /// Streaks that an answer has ended. Identifies a streak within its epoch.
     streaks_ended: u32,
     last_failure: Instant,
-    /// Since when nothing succeeded: not before the first failure of the streak, or `None` if nothing ever did.
+    /// Since when nothing succeeded: not before the first failure of the streak, or `None` if nothing ever
+    /// did.
     quiet_since: Option<Instant>,
     /// Whether a call succeeded since `quiet_since` was set. Successes read no clock.
     has_succeeded: bool,
@@ -140,7 +148,8 @@ pub(in crate::request) struct Mark {
 pub(in crate::request) struct CallEnd {
     pub(in crate::request) change: Change,
     pub(in crate::request) after: AfterCall,
-    /// Whether its limit algorithm sees nothing of it: it is part of an outage, or of a streak that may become one.
+    /// Whether its limit algorithm sees nothing of it: it is part of an outage, or of a streak that may
+    /// become one.
     pub(in crate::request) is_hidden: bool,
 }
 
@@ -266,7 +275,8 @@ impl Health {
         }
     }
 
-    /// When undecided calls may go out, with so many calls out that could decide them: these are not waited for without end.
+    /// When undecided calls may go out, with so many calls out that could decide them: these are not waited
+    /// for without end.
     pub(super) fn undecided_open_at(&self, in_flight: u32) -> Option<Instant> {
         if !self.is_healthy() || self.streak == 0 {
             return None;
@@ -274,7 +284,8 @@ impl Health {
         Some(if in_flight == 0 { self.retry_at() } else { self.last_failure + backoff::LONGEST_RETRY })
     }
 
-    /// When the patience with it is over. With rate limits that is while nothing is out: a call that is may yet succeed.
+    /// When the patience with it is over. With rate limits that is while nothing is out: a call that is may
+    /// yet succeed.
     pub(super) fn patience_ends(&self, in_flight: u32) -> Option<Instant> {
         match self.phase {
             Phase::Healthy | Phase::Suspected { .. } if in_flight > 0 => None,
@@ -348,8 +359,8 @@ impl Health {
         self.phase = Phase::Suspected { next_at: now + apart };
     }
 
-    /// A call has ended. `retry_after`: the pause that its provider asked for. Returns whether something follows:
-    /// [`Self::last_end`].
+    /// A call has ended. `retry_after`: the pause that its provider asked for. Returns whether something
+    /// follows: [`Self::last_end`].
     #[inline]
     pub(super) fn end(&mut self, now: Instant, mark: Mark, outcome: Outcome, retry_after: Option<Duration>) -> bool {
         let is_calm = self.is_healthy() && self.pauses == 0 && self.streak == 0 && self.limited_since.is_none();
@@ -582,7 +593,8 @@ impl Health {
         Change::Recovered { since: self.failing_since }
     }
 
-    /// What the jitter is made from: the same for equal seeds, providers, epochs and streaks, so that processes differ and replays do not.
+    /// What the jitter is made from: the same for equal seeds, providers, epochs and streaks, so that
+    /// processes differ and replays do not.
     fn jitter(&self) -> PortableHasher {
         let mut hash = PortableHasher::default();
         hash.write_u64(self.config.seed);

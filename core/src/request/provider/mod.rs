@@ -7,8 +7,9 @@
 //!      +-- Health: whether it answers at all
 //! ```
 //!
-//! Nothing here depends on another provider or model: a pause, a full cap or an outage of one delays no waiter of another,
-//! whatever groups they share. What all of them need, leases and timers among it, is in [`Shared`].
+//! Nothing here depends on another provider or model: a pause, a full cap or an outage of one delays no
+//! waiter of another, whatever groups they share. What all of them need, leases and timers among it, is in
+//! [`Shared`].
 
 mod controller;
 mod cooldown;
@@ -43,8 +44,8 @@ use crate::yielding::TaskResources;
 use health::Health;
 use wait_queue::WaitQueue;
 
-/// How many turns a group may be ahead of its share of refunds, beyond a cascade of all calls that were out. As many are refused
-/// one after another where a rate answers one call in sixteen.
+/// How many turns a group may be ahead of its share of refunds, beyond a cascade of all calls that were out.
+/// As many are refused one after another where a rate answers one call in sixteen.
 const REFUNDS_AHEAD: f64 = 8.0;
 
 /// The task resources of the caller, where they are at hand.
@@ -114,7 +115,8 @@ impl ProviderModel {
         self.cap = self.aliases.iter().map(|(_, cap)| *cap).min().unwrap_or(cap);
     }
 
-    /// Applies the cap to every resource. `lifts`: a limit that stood at its old maximum and was never cut may follow it up.
+    /// Applies the cap to every resource. `lifts`: a limit that stood at its old maximum and was never cut
+    /// may follow it up.
     pub(super) fn apply_cap(&mut self, now: Instant, lifts: bool, shared: &mut Shared) {
         for slot in 0..self.resources.len() {
             self.emit_ramp_steps(now, slot, shared);
@@ -199,7 +201,8 @@ impl ProviderModel {
         if self.is_closed(now) { self.opens_at() } else { self.resources[slot].next_change(now) }
     }
 
-    /// Whether serving the waiters, or a grant, or the end of a call may depend on the time, which is not before `latest`.
+    /// Whether serving the waiters, or a grant, or the end of a call may depend on the time, which is not
+    /// before `latest`.
     #[inline]
     pub(super) fn uses_time(&self, latest: Instant) -> bool {
         !self.is_healthy()
@@ -293,7 +296,8 @@ impl ProviderModel {
         is_news
     }
 
-    /// A call has ended. If it was refused its group has its turn back, so that groups share what is answered and not what is sent.
+    /// A call has ended. If it was refused its group has its turn back, so that groups share what is answered
+    /// and not what is sent.
     #[inline]
     pub(super) fn end_turn(&mut self, slot: usize, held: &Held, outcome: Outcome) {
         match outcome {
@@ -303,8 +307,8 @@ impl ProviderModel {
         }
     }
 
-    /// A group is never ahead of its share of all refunds by more turns than calls were out, and a few. The first call of a cascade
-    /// went out while few were, and mostly ends while many are.
+    /// A group is never ahead of its share of all refunds by more turns than calls were out, and a few. The
+    /// first call of a cascade went out while few were, and mostly ends while many are.
     #[cold]
     fn refund(&mut self, slot: usize, held: &Held) {
         let at_once = held.grant.in_flight().max(self.resources[slot].controller.in_flight() + 1);
@@ -348,8 +352,8 @@ impl ProviderModel {
         self.health.as_deref().and_then(Health::gives_up_at)
     }
 
-    /// The same for one such request alone, which [waits here](Self::has_waiters) or would: it may be the call that finds out how the
-    /// provider is.
+    /// The same for one such request alone, which [waits here](Self::has_waiters) or would: it may be the
+    /// call that finds out how the provider is.
     pub(super) fn is_of_use(&self, now: Instant, slot: usize, waits_here: bool) -> bool {
         let Some(health) = self.health.as_deref() else { return true };
         let is_alone = waits_here || !self.has_waiters();

@@ -1,4 +1,5 @@
-//! One resource: a domain of a provider and model, with its controller, its budgets and its place in the queue.
+//! One resource: a domain of a provider and model, with its controller, its budgets and its place in the
+//! queue.
 
 use super::controller::{Controller, Grant};
 use super::health::Mark;

@@ -109,7 +109,8 @@ impl ProviderModel {
 
 /// Turns.
 impl ProviderModel {
-    /// The first waiter that could go at `now`. Serves nothing. A yielded waiter has resumed if `tasks` are at hand.
+    /// The first waiter that could go at `now`. Serves nothing. A yielded waiter has resumed if `tasks` are
+    /// at hand.
     fn select(&mut self, now: Instant, mut tasks: TaskSide<'_>, shared: &mut Shared) -> Next {
         let made = self.health.as_deref().filter(|_| self.health_calls.is_some());
         let spares_all = made.is_some_and(Health::wants_health_call);
@@ -123,8 +124,8 @@ impl ProviderModel {
         let selection = queue.fair.select(|candidate| {
             let key = SlotKey::from_bits(candidate.item);
             let Some(waiter) = waiters.get(key) else { return Eligibility::Skip };
-            // A waiter past its deadline is never granted, not even before it is rejected. The one that arrives at this
-            // instant with a timeout of zero is not past it.
+            // A waiter past its deadline is never granted, not even before it is rejected. The one that
+            // arrives at this instant with a timeout of zero is not past it.
             if waiter.deadline.is_some_and(|end| end <= now && !waiter.since.elapsed(now).is_zero()) {
                 return Eligibility::Skip;
             }
@@ -160,8 +161,8 @@ impl ProviderModel {
         }
     }
 
-    /// Grants to waiters in order of turn while there is room. The grant of `direct` is returned; every other becomes an
-    /// effect.
+    /// Grants to waiters in order of turn while there is room. The grant of `direct` is returned; every other
+    /// becomes an effect.
     ///
     /// Without `tasks` it stops at the first yielded waiter, so that nothing behind it overtakes.
     pub(in crate::request) fn serve(
@@ -299,7 +300,8 @@ impl ProviderModel {
         Some(waiter)
     }
 
-    /// Offers a resource's first waiter again where its turn or its estimate may differ from the one that was refused.
+    /// Offers a resource's first waiter again where its turn or its estimate may differ from the one that was
+    /// refused.
     fn reconsider(&mut self, slot: usize) {
         if !self.resources[slot].budgets.is_empty() {
             self.unblock(slot);

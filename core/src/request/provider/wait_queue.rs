@@ -6,9 +6,9 @@
 //!                                 +-- FIFO of resource 0, worker run 7   (yielding waiters: yielding.rs)
 //! ```
 //!
-//! Waiters of one group and resource are served in order of arrival. The group's share is one, whatever it waits for, and a
-//! blocked resource delays no waiter of another. A request that names no group waits in the resource's own group, of
-//! weight 1.
+//! Waiters of one group and resource are served in order of arrival. The group's share is one, whatever it
+//! waits for, and a blocked resource delays no waiter of another. A request that names no group waits in the
+//! resource's own group, of weight 1.
 
 use alloc::vec::Vec;
 
@@ -22,7 +22,8 @@ use crate::request::yielding::YieldClass;
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     pub(super) fair: FairQueue,
-    /// The queue's groups by the index of the request group. Each is made by the first request that names it here.
+    /// The queue's groups by the index of the request group. Each is made by the first request that names it
+    /// here.
     groups: Map<u32, QueueGroup>,
     /// The FIFOs in use, by the queue's group. Most groups have one.
     fifos: Vec<SmallVec<[(Line, FifoId); 1]>>,

@@ -48,11 +48,12 @@ impl Refusal {
 /// | 503 with a message such as `Slow down` or `server busy` | rate limited |
 /// | a success whose body is an error | what the status in the body says, or its code, or provider failure |
 ///
-/// The codes are those of `OpenAI`, Anthropic, Azure, Google, Mistral, `OpenRouter`, `vLLM`, Ollama and `llama.cpp`.
+/// The codes are those of `OpenAI`, Anthropic, Azure, Google, Mistral, `OpenRouter`, `vLLM`, Ollama and
+/// `llama.cpp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorDetails<'a> {
-    /// Every short text that names the error: the fields `code`, `type`, `status` and `reason`, wherever they stand. A number counts as
-    /// its digits.
+    /// Every short text that names the error: the fields `code`, `type`, `status` and `reason`, wherever they
+    /// stand. A number counts as its digits.
     pub codes: &'a [&'a str],
     /// The message for people.
     pub message: &'a str,

@@ -41,8 +41,8 @@ pub struct ErrorBody {
 }
 
 impl ErrorBody {
-    /// Reads the body of an answer that is no success. `until` says how long it is until a moment: [`reset_after`](super::reset_after) with
-    /// the headers of the same answer.
+    /// Reads the body of an answer that is no success. `until` says how long it is until a moment:
+    /// [`reset_after`](super::reset_after) with the headers of the same answer.
     pub fn read(root: impl JsonValue, until: impl Fn(&str) -> Option<Duration>) -> Self {
         let root = root.item(0).unwrap_or(root);
         let error = root.field("error").filter(|error| !error.is_string());
@@ -58,7 +58,8 @@ impl ErrorBody {
     fn of<J: JsonValue>(error: &J, until: impl Fn(&str) -> Option<Duration>) -> Self {
         let items = |list: &J| (0..).map_while(|index| list.item(index)).collect::<Vec<J>>();
         let details: Vec<J> = error.field("details").iter().flat_map(items).collect();
-        // What a list of complaints is about, each with a place in the request: of FastAPI, and so of Mistral.
+        // What a list of complaints is about, each with a place in the request: of FastAPI, and so of
+        // Mistral.
         let in_message = || error.field("message")?.field("detail");
         let complaints: Vec<J> = error
             .field("detail")

@@ -1,6 +1,8 @@
-//! What an HTTP or gRPC answer means for admission: how the call ended, when to try again, what is left of the rate limits.
+//! What an HTTP or gRPC answer means for admission: how the call ended, when to try again, what is left of
+//! the rate limits.
 //!
-//! This is the one table of what an answer means; hosts only fetch headers and parse bodies. The head decides first:
+//! This is the one table of what an answer means; hosts only fetch headers and parse bodies. The head decides
+//! first:
 //!
 //! | answer | outcome |
 //! | --- | --- |
@@ -16,8 +18,9 @@
 //! The body of an error may say more, since providers put very different things under one status:
 //! [`ResponseInfo::refine`] and the table in [`ErrorDetails`].
 //!
-//! Retry-After is read as seconds, as a date, and as `retry-after-ms`; gRPC says it as `grpc-retry-pushback-ms`. A
-//! refusal that has none takes the wait from the `x-ratelimit-reset-*` headers of what is used up:
+//! Retry-After is read as seconds, as a date, and as `retry-after-ms`; gRPC says it as
+//! `grpc-retry-pushback-ms`. A refusal that has none takes the wait from the `x-ratelimit-reset-*` headers of
+//! what is used up:
 //!
 //! | header | meaning |
 //! | --- | --- |
@@ -25,16 +28,20 @@
 //! | `x-ratelimit-remaining-requests`, `-tokens` | how much of it is left |
 //! | `x-ratelimit-reset-requests`, `-tokens` | when all of it is back: `20ms`, `1h2m3.5s`, seconds, or a [moment](reset_after) |
 //!
-//! The same without a suffix (`x-ratelimit-remaining`, `x-rate-limit-remaining`, `ratelimit-remaining`) speaks of requests. Known, too, are
+//! The same without a suffix (`x-ratelimit-remaining`, `x-rate-limit-remaining`, `ratelimit-remaining`)
+//! speaks of requests. Known, too, are
 //!
-//! - names with a window: `x-ratelimit-remaining-requests-day`, `-tokens-minute`, and Mistral's `x-ratelimit-remaining-req-minute`;
+//! - names with a window: `x-ratelimit-remaining-requests-day`, `-tokens-minute`, and Mistral's
+//!   `x-ratelimit-remaining-req-minute`;
 //! - Anthropic's: `anthropic-ratelimit-requests-remaining`, `-tokens-`, `-input-tokens-`, `-output-tokens-`;
-//! - the IETF's drafts: `ratelimit-limit: 100, 100;w=60`, and the fields `ratelimit` and `ratelimit-policy` (`policy`).
+//! - the IETF's drafts: `ratelimit-limit: 100, 100;w=60`, and the fields `ratelimit` and `ratelimit-policy`
+//!   (`policy`).
 //!
 //! A value that cannot be read is as good as absent.
 //!
-//! Headers, dates and the wall clock come from the host, behind [`Headers`]. A moment is told by the provider's clock: how far away it is
-//! counts from the `Date` of the same answer, and from the host's clock only without one.
+//! Headers, dates and the wall clock come from the host, behind [`Headers`]. A moment is told by the
+//! provider's clock: how far away it is counts from the `Date` of the same answer, and from the host's clock
+//! only without one.
 //!
 //! ```
 //! use tidegate_core::request::Completion;
@@ -87,13 +94,14 @@ const OVERLOADED: u16 = 529;
 
 const DATE: &str = "date";
 const RETRY_AFTER: &str = "retry-after";
-/// The milliseconds form of Retry-After, which some providers send beside the standard header because that counts whole
-/// seconds only.
+/// The milliseconds form of Retry-After, which some providers send beside the standard header because that
+/// counts whole seconds only.
 pub const RETRY_AFTER_MS: &str = "retry-after-ms";
 const GRPC_STATUS: &str = "grpc-status";
 const GRPC_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// The headers of one rate, in the order limit, remaining, reset; of each, the first one that is there counts.
+/// The headers of one rate, in the order limit, remaining, reset; of each, the first one that is there
+/// counts.
 struct Family {
     dimension: Dimension,
     /// The window that the names tell.
@@ -254,7 +262,8 @@ const COUNT: usize = {
 
 /// The headers of an answer, and the wall clock they are to be read by.
 pub trait Headers {
-    /// The value of a header; `None` if it is not there or no text. `name` is in lower case, one of [`NAMES`].
+    /// The value of a header; `None` if it is not there or no text. `name` is in lower case, one of
+    /// [`NAMES`].
     fn get(&self, name: &str) -> Option<&str>;
 
     /// The Unix time of an HTTP date or an RFC 3339 date; `None` for what is neither, or before 1970.
@@ -313,14 +322,16 @@ fn of_status(status: u16, asked: Option<Duration>) -> Completion {
     }
 }
 
-/// How a gRPC call ended, by the headers of an answer without a body or by its trailers; `None` if they do not say.
+/// How a gRPC call ended, by the headers of an answer without a body or by its trailers; `None` if they do
+/// not say.
 #[must_use]
 pub fn grpc(metadata: &dyn Headers) -> Option<Completion> {
     let number = |name| text(metadata, name)?.parse::<i64>().ok();
     Some(match number(GRPC_STATUS)? {
         0 => Outcome::Success.into(),
         1 => Outcome::LocalCancelled.into(),
-        // Invalid argument, not found, already exists, permission denied, failed precondition, out of range, unimplemented.
+        // Invalid argument, not found, already exists, permission denied, failed precondition, out of range,
+        // unimplemented.
         3 | 5 | 6 | 7 | 9 | 11 | 12 => Outcome::RequestRefused.into(),
         4 => Outcome::ProviderTimeout.into(),
         16 => Outcome::KeyRefused.into(),
@@ -333,10 +344,11 @@ pub fn grpc(metadata: &dyn Headers) -> Option<Completion> {
     })
 }
 
-/// The wait that `headers` ask for: `retry-after-ms` if it is there and readable, else `Retry-After` as seconds (fractions are
-/// accepted although the standard has none) or as an HTTP date.
+/// The wait that `headers` ask for: `retry-after-ms` if it is there and readable, else `Retry-After` as
+/// seconds (fractions are accepted although the standard has none) or as an HTTP date.
 ///
-/// A date that is past asks for no wait. An unreadable value counts as none: the caller's own cooldown then applies.
+/// A date that is past asks for no wait. An unreadable value counts as none: the caller's own cooldown then
+/// applies.
 #[must_use]
 pub fn retry_after(headers: &dyn Headers) -> Option<Duration> {
     if let Some(wait) = text(headers, RETRY_AFTER_MS).and_then(wait::millis) {
@@ -346,7 +358,8 @@ pub fn retry_after(headers: &dyn Headers) -> Option<Duration> {
     seconds(standard).or_else(|| Some(until(headers, headers.unix_time(standard)?)))
 }
 
-/// What `headers` say of each rate that they name, requests before tokens; nothing of one that no header names.
+/// What `headers` say of each rate that they name, requests before tokens; nothing of one that no header
+/// names.
 #[must_use]
 pub fn rate_limits(headers: &dyn Headers) -> Vec<Correction> {
     let about = |family: &Family| {
@@ -365,8 +378,8 @@ pub fn rate_limits(headers: &dyn Headers) -> Vec<Correction> {
     named.chain(policy::read(text(headers, policy::STATE), text(headers, policy::POLICY))).collect()
 }
 
-/// How long it is until the reset that `text` speaks of: a wait, a date or a Unix time. `headers` are those of the same answer. Zero for
-/// a moment that is past; `None` for what cannot be read.
+/// How long it is until the reset that `text` speaks of: a wait, a date or a Unix time. `headers` are those
+/// of the same answer. Zero for a moment that is past; `None` for what cannot be read.
 #[must_use]
 pub fn reset_after(headers: &dyn Headers, text: &str) -> Option<Duration> {
     wait::span(text).or_else(|| Some(until(headers, wait::unix_time(text).or_else(|| headers.unix_time(text))?)))
@@ -379,7 +392,8 @@ fn until(headers: &dyn Headers, moment: Duration) -> Duration {
     Duration::from_nanos(moment.as_nanos().saturating_sub(now.as_nanos()))
 }
 
-/// How long until what is used up is back, of the dimensions that have nothing left: what a refusal without Retry-After asks for.
+/// How long until what is used up is back, of the dimensions that have nothing left: what a refusal without
+/// Retry-After asks for.
 fn wait_of_exhausted(said: &[Correction]) -> Option<Duration> {
     said.iter().filter(|one| one.remaining == Some(0)).filter_map(|one| one.reset_after).max()
 }

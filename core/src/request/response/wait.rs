@@ -1,4 +1,5 @@
-//! Spans of time as providers write them. Read in integers: a fraction of a second is exact to the nanosecond.
+//! Spans of time as providers write them. Read in integers: a fraction of a second is exact to the
+//! nanosecond.
 
 use crate::time::Duration;
 

@@ -21,8 +21,8 @@ pub(super) struct Checkpoints {
     /// Admitted, and neither saved nor discarded.
     in_work: BTreeSet<u32>,
     stop: Stop,
-    /// Whether row groups were to be saved in part at any time: what was decided then is handed out even if something worse stops the run
-    /// at the same instant, or while its hook is at work.
+    /// Whether row groups were to be saved in part at any time: what was decided then is handed out even if
+    /// something worse stops the run at the same instant, or while its hook is at work.
     was_in_part: bool,
 }
 

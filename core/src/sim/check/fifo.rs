@@ -1,5 +1,5 @@
-//! Tasks that ask for the same in the same fairness group start in the order they came; one that comes again stands at the
-//! end.
+//! Tasks that ask for the same in the same fairness group start in the order they came; one that comes again
+//! stands at the end.
 
 use alloc::collections::VecDeque;
 use alloc::format;

@@ -1,9 +1,10 @@
 //! Does a run keep its laws? Checkers that watch it from outside and keep books of their own.
 //!
-//! A [`RunChecker`] is told what anybody could see: the plan and the settings, both event streams with all their kinds,
-//! and what the pipeline hands out to hooks and checkpoints. It never looks into the scheduler, and shares no code with
-//! it, so that it can judge a policy of your own as well as those that come with the crate. A simulated
-//! [world](super::world::World) brings one along: [`World::watched`](super::world::World::watched).
+//! A [`RunChecker`] is told what anybody could see: the plan and the settings, both event streams with all
+//! their kinds, and what the pipeline hands out to hooks and checkpoints. It never looks into the scheduler,
+//! and shares no code with it, so that it can judge a policy of your own as well as those that come with the
+//! crate. A simulated [world](super::world::World) brings one along:
+//! [`World::watched`](super::world::World::watched).
 //!
 //! | file | the law |
 //! | --- | --- |
@@ -22,8 +23,8 @@
 //! | `rows` | rows in = rows out + rows dropped + rows unmade, each dropped one by the end of a task and with a counted reason, and none unmade without a stop |
 //! | `stops` | after a stop nothing starts, no call either, and every stop is told |
 //!
-//! Memory is bounded by the row groups in work; each event costs O(out-degree of its column) or less, but for a task of
-//! a whole row group and for a checkpoint, which cost O(rows).
+//! Memory is bounded by the row groups in work; each event costs O(out-degree of its column) or less, but for
+//! a task of a whole row group and for a checkpoint, which cost O(rows).
 
 mod books;
 mod calls;
@@ -186,7 +187,8 @@ fn hold(holds: bool, why: impl FnOnce() -> String) -> Verdict {
 
 /// Watches one run. See the [module documentation](self).
 ///
-/// Feed it everything in the order in which it happens, and stop at the first violation: what comes after one is noise.
+/// Feed it everything in the order in which it happens, and stop at the first violation: what comes after one
+/// is noise.
 #[derive(Clone, Debug)]
 pub struct RunChecker {
     rules: Rules,
@@ -252,7 +254,8 @@ impl RunChecker {
         }
     }
 
-    /// Says that a request resource bears at most `cap` calls at once. Without it, only its adaptive limit is checked.
+    /// Says that a request resource bears at most `cap` calls at once. Without it, only its adaptive limit is
+    /// checked.
     pub fn cap_calls(&mut self, resource: ResourceId, cap: u32) {
         self.calls.set_cap(resource, cap);
     }
@@ -262,7 +265,8 @@ impl RunChecker {
         self.outages.owned_by(resource, model);
     }
 
-    /// Says which resources a column calls, each while those before it are of no use. Without it, that is not checked.
+    /// Says which resources a column calls, each while those before it are of no use. Without it, that is not
+    /// checked.
     pub fn falls_back(&mut self, column: ColumnId, resources: Vec<ResourceId>) {
         self.outages.falls_back(column, resources);
     }
@@ -292,14 +296,14 @@ impl RunChecker {
         Ok(())
     }
 
-    /// Nothing more happens at `at`: everything that was due is done, and this is how all request resources stand. To be told
-    /// before time goes on, with the last instant before the next event.
+    /// Nothing more happens at `at`: everything that was due is done, and this is how all request resources
+    /// stand. To be told before time goes on, with the last instant before the next event.
     pub fn on_rest(&mut self, at: Instant, standings: &[Standing]) -> Result<(), Violation> {
         judge(&mut self.room, at, None, |room| room.at_rest(at, standings))
     }
 
-    /// Something passed between the pipeline and its host: told when a hook or a checkpoint is handed out, and right
-    /// before the answer, or the cancellation, is given to the pipeline.
+    /// Something passed between the pipeline and its host: told when a hook or a checkpoint is handed out,
+    /// and right before the answer, or the cancellation, is given to the pipeline.
     pub fn on_handover(&mut self, at: Instant, what: &Handover<'_>) -> Result<(), Violation> {
         let Self { rules, books, .. } = self;
         ask_all!(self, at, None, hooks checkpoints rows stops, |check| check.on_handover(rules, books, what));

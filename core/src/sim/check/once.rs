@@ -1,4 +1,5 @@
-//! Every task is made once: tries are numbered, one follows another, and none follows a success or a failure for good.
+//! Every task is made once: tries are numbered, one follows another, and none follows a success or a failure
+//! for good.
 
 use alloc::collections::BTreeMap;
 use alloc::format;

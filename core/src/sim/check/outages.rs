@@ -1,17 +1,19 @@
 //! A provider that is down is left alone, and one that fails is taken down.
 //!
-//! Five counted failures in a row and no success for a second take a provider and model down, and nothing less does. While it is down,
-//! nothing goes out but one probe at a time, and none before its pause is over. An answer to the probe brings it back. After five
-//! failures in a row, before the second is over, calls go out a tenth of it apart. Nothing goes out any more once it is unavailable.
+//! Five counted failures in a row and no success for a second take a provider and model down, and nothing
+//! less does. While it is down, nothing goes out but one probe at a time, and none before its pause is over.
+//! An answer to the probe brings it back. After five failures in a row, before the second is over, calls go
+//! out a tenth of it apart. Nothing goes out any more once it is unavailable.
 //!
-//! A call that was out before the latest of these changes counts for nothing, but its success makes the next probe due.
+//! A call that was out before the latest of these changes counts for nothing, but its success makes the next
+//! probe due.
 //!
-//! No task pays for an outage: a try ends as failed only with a failure that was the call's own. That is one in a streak of less than five
-//! which an answer has ended, be it while the call was out again, or of a task that has failed three probes or short
-//! streaks like that.
+//! No task pays for an outage: a try ends as failed only with a failure that was the call's own. That is one
+//! in a streak of less than five which an answer has ended, be it while the call was out again, or of a task
+//! that has failed three probes or short streaks like that.
 //!
-//! A column that names several models calls each only while all before it are down, unavailable, or have answered nothing but rate limits
-//! for half a minute.
+//! A column that names several models calls each only while all before it are down, unavailable, or have
+//! answered nothing but rate limits for half a minute.
 
 use alloc::collections::BTreeMap;
 use alloc::format;

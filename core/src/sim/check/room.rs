@@ -4,9 +4,10 @@
 //! fewer of its provider and model than the cap. Where all of that holds and nothing else is due, the
 //! resource has no waiter: whichever group it belongs to, and whatever waits for other models or domains.
 //!
-//! Three kinds of resource are not judged. A provider that is not healthy has a law of its own: `outages`. Where a worker has given its task resources back, its call needs
-//! those too, and what came later in the same group waits behind it. An algorithm that spaces calls in time
-//! keeps them apart by a rule of its own, and so does a rate that the provider states while it is used up.
+//! Three kinds of resource are not judged. A provider that is not healthy has a law of its own: `outages`.
+//! Where a worker has given its task resources back, its call needs those too, and what came later in the
+//! same group waits behind it. An algorithm that spaces calls in time keeps them apart by a rule of its own,
+//! and so does a rate that the provider states while it is used up.
 
 use alloc::format;
 

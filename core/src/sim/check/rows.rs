@@ -1,6 +1,6 @@
 //! Rows in = rows out + rows dropped + rows unmade, each dropped one with a counted reason. Only a run that
-//! stops leaves rows unmade. A row is dropped only when a task of it ends, failed or lost: a stop drops none, and neither does a provider that is
-//! unavailable.
+//! stops leaves rows unmade. A row is dropped only when a task of it ends, failed or lost: a stop drops none,
+//! and neither does a provider that is unavailable.
 
 use alloc::collections::BTreeSet;
 use alloc::format;

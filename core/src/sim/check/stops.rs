@@ -1,5 +1,6 @@
-//! After a stop nothing starts: no row group, no task and no call; once a run is wound down, no row group. Whatever is under way ends,
-//! hooks that were asked for included. A stop is told before the end, and for the same reason.
+//! After a stop nothing starts: no row group, no task and no call; once a run is wound down, no row group.
+//! Whatever is under way ends, hooks that were asked for included. A stop is told before the end, and for the
+//! same reason.
 
 use alloc::format;
 

@@ -25,8 +25,8 @@ pub enum Capacity {
         /// Calls at once, 0 to 1000000.
         slots: u32,
     },
-    /// A cold server: one slot until its first request has come, then `1 + floor((slots - 1) x elapsed / warm_up)`,
-    /// elapsed counted from that request, refused or not.
+    /// A cold server: one slot until its first request has come, then
+    /// `1 + floor((slots - 1) x elapsed / warm_up)`, elapsed counted from that request, refused or not.
     WarmUp {
         /// Calls at once when warm, 1 to 1000000.
         slots: u32,

@@ -12,8 +12,8 @@ use crate::time::{Duration, Instant};
 /// The most closures one provider may have.
 const MOST_CLOSURES: usize = 10_000;
 
-/// A time in which every call is refused: the key is revoked, the account is empty, the model is gone. Calls that were accepted before it
-/// end as promised.
+/// A time in which every call is refused: the key is revoked, the account is empty, the model is gone. Calls
+/// that were accepted before it end as promised.
 ///
 /// In a file: `{ starts_at_ms = 30000, lasts_ms = 5000, because = "key_refused" }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,4 +1,5 @@
-//! Faults of single calls: a share of them fails, is refused, is never answered, or is answered with something that is no use.
+//! Faults of single calls: a share of them fails, is refused, is never answered, or is answered with
+//! something that is no use.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +10,8 @@ use crate::sim::latency::require_span;
 use crate::sim::rng::Rng;
 use crate::time::Duration;
 
-/// Faults that befall single calls, drawn from the seed. Only a call that would be served is drawn for, and it meets
-/// one of them at most, so the shares add up to 1 or less.
+/// Faults that befall single calls, drawn from the seed. Only a call that would be served is drawn for, and
+/// it meets one of them at most, so the shares add up to 1 or less.
 ///
 /// In a file: `{ error_share = 0.02, cut_share = 0.01 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,7 +33,8 @@ pub struct Faults {
     pub cut_share: f64,
     /// The share of calls whose answer is not what its headers say it is, 0 to 1 \[0\].
     pub malformed_share: f64,
-    /// The share of calls that are refused whatever the load, as those of a pool which others use, too, 0 to 1 \[0\].
+    /// The share of calls that are refused whatever the load, as those of a pool which others use, too, 0 to
+    /// 1 \[0\].
     pub refused_share: f64,
     /// What such a refusal says about when to come back, if anything, up to 365 days.
     #[serde(rename = "retry_after_ms", skip_serializing_if = "Option::is_none", with = "millis::option")]

@@ -27,8 +27,9 @@ impl Level {
 
     /// The level at `now` of a linear way from `from` at `start` to `to` at `start + span`.
     ///
-    /// `slots = from +- floor(|to - from| x elapsed / span)`, exact in integers, so each single slot opens or closes at
-    /// an instant of its own. The same equation as the limiter's start-up ramp, so that a matching ramp matches.
+    /// `slots = from +- floor(|to - from| x elapsed / span)`, exact in integers, so each single slot opens or
+    /// closes at an instant of its own. The same equation as the limiter's start-up ramp, so that a matching
+    /// ramp matches.
     pub(super) fn ramp(from: u32, to: u32, start: Instant, span: Duration, now: Instant) -> Self {
         let elapsed = now.saturating_duration_since(start);
         if elapsed >= span {

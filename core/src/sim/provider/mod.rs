@@ -1,7 +1,7 @@
 //! Mock providers: remote services that push back, as deterministic machines over injected time and a seed.
 //!
-//! Describe one as a [`ProviderSpec`], make it, and tell it about every call. It answers at once what will become of
-//! the call, and when:
+//! Describe one as a [`ProviderSpec`], make it, and tell it about every call. It answers at once what will
+//! become of the call, and when:
 //!
 //! ```
 //! use tidegate_core::sim::provider::{Answer, Capacity, MockProvider, ProviderSpec};
@@ -18,9 +18,11 @@
 //! ```
 //!
 //! The caller's side of the contract: call [`MockProvider::finish`] once for every [`Answer::Accept`] and
-//! [`Answer::Spoil`] (when the call ends, or when the client hangs up) and for no other answer. The provider arms no timer and reads no clock.
+//! [`Answer::Spoil`] (when the call ends, or when the client hangs up) and for no other answer. The provider
+//! arms no timer and reads no clock.
 //!
-//! A call passes the mechanisms in this order; the first that objects answers it, and costs it nothing elsewhere:
+//! A call passes the mechanisms in this order; the first that objects answers it, and costs it nothing
+//! elsewhere:
 //!
 //! ```text
 //! outage ──────▶ closure ──▶ capacity ───────────────▶ rates ─────────────▶ faults ──────▶ latency ──▶ accepted
@@ -43,8 +45,8 @@
 //! | slow drift | [`Capacity::Drift`] |
 //! | a share of failures, of silence, of broken or senseless answers, of refusals at any load | [`Faults`] |
 //!
-//! Every call of every method costs O(1), or O(log n) in the steps and outages of the spec, and allocates nothing. No
-//! input panics: a `now` that runs backwards is clamped and counted, and arithmetic saturates.
+//! Every call of every method costs O(1), or O(log n) in the steps and outages of the spec, and allocates
+//! nothing. No input panics: a `now` that runs backwards is clamped and counted, and arithmetic saturates.
 
 use serde::{Deserialize, Serialize};
 
@@ -118,8 +120,8 @@ pub enum Answer {
     Refuse {
         /// The HTTP status, 429.
         status: u16,
-        /// What the answer says about when to come back. As [exact](RetryAfter) as configured for a rate (exactly, one nanosecond
-        /// earlier is too early), as configured for want of a slot.
+        /// What the answer says about when to come back. As [exact](RetryAfter) as configured for a rate
+        /// (exactly, one nanosecond earlier is too early), as configured for want of a slot.
         retry_after: Option<Duration>,
     },
     /// It is refused at once, and so will every other call be for a while.
@@ -153,7 +155,8 @@ pub struct Counters {
     pub spoilt: u64,
     /// Calls refused with 429, for whatever reason.
     pub refused: u64,
-    /// The part of `refused` that a rate per minute or the guard against surges caused, and not the want of a slot.
+    /// The part of `refused` that a rate per minute or the guard against surges caused, and not the want of a
+    /// slot.
     pub refused_by_rate: u64,
     /// Calls refused because of a [`Closure`].
     #[serde(default)]
@@ -226,7 +229,8 @@ impl MockProvider {
         self.answer(now, tokens, None)
     }
 
-    /// The same with latency and faults drawn from `draws`, so that they do not depend on which calls came before.
+    /// The same with latency and faults drawn from `draws`, so that they do not depend on which calls came
+    /// before.
     pub fn arrive_drawing(&mut self, now: Instant, tokens: u32, draws: &mut Rng) -> Answer {
         self.answer(now, tokens, Some(draws))
     }
@@ -257,8 +261,9 @@ impl MockProvider {
         }
     }
 
-    /// A person drags the tide: from `now` on the capacity is `slots` and nothing else. It replaces the schedule, the
-    /// neighbour's share and a recovery; an outage still stops everything. Calls in flight stay, even above it.
+    /// A person drags the tide: from `now` on the capacity is `slots` and nothing else. It replaces the
+    /// schedule, the neighbour's share and a recovery; an outage still stops everything. Calls in flight
+    /// stay, even above it.
     pub fn set_capacity(&mut self, now: Instant, slots: u32) {
         self.time.observe(now);
         self.pinned = Some(slots);
@@ -270,8 +275,8 @@ impl MockProvider {
         self.pinned = None;
     }
 
-    /// A burst of refusals: every call before `until` is refused, as one is for which there is no slot. An outage still comes
-    /// first.
+    /// A burst of refusals: every call before `until` is refused, as one is for which there is no slot. An
+    /// outage still comes first.
     pub fn refuse_until(&mut self, now: Instant, until: Instant) {
         self.time.observe(now);
         self.refuses_until = until;
@@ -285,15 +290,16 @@ impl MockProvider {
 
     // Questions. None of them changes an answer to come.
 
-    /// How many calls at once the provider can truly serve at `now` (or at the latest instant seen, if that is later):
-    /// the figure that no client can see. 0 while an outage or a closure lasts; of an [`Overload::SlowDown`] provider, the knee.
+    /// How many calls at once the provider can truly serve at `now` (or at the latest instant seen, if that
+    /// is later): the figure that no client can see. 0 while an outage or a closure lasts; of an
+    /// [`Overload::SlowDown`] provider, the knee.
     #[must_use]
     pub fn capacity(&self, now: Instant) -> u32 {
         self.level(self.time.peek(now)).slots
     }
 
-    /// The next instant at which the capacity may change by time alone; it is constant from `now` up to there. `None`:
-    /// never, unless somebody calls (a cold server), or sets it.
+    /// The next instant at which the capacity may change by time alone; it is constant from `now` up to
+    /// there. `None`: never, unless somebody calls (a cold server), or sets it.
     #[must_use]
     pub fn next_change(&self, now: Instant) -> Option<Instant> {
         self.level(self.time.peek(now)).until
@@ -305,8 +311,8 @@ impl MockProvider {
         self.in_flight
     }
 
-    /// When the rates and the guard against surges would let a call of `tokens` through, if that is later than `now` and nobody else
-    /// came.
+    /// When the rates and the guard against surges would let a call of `tokens` through, if that is later
+    /// than `now` and nobody else came.
     #[must_use]
     pub fn opens_at(&self, now: Instant, tokens: u32) -> Option<Instant> {
         let now = self.time.peek(now);
@@ -409,8 +415,8 @@ impl MockProvider {
         }
     }
 
-    /// The fault of a call that is about to be served. Draws of the caller's own are forked, so that the latency of a
-    /// call is the same with faults and without.
+    /// The fault of a call that is about to be served. Draws of the caller's own are forked, so that the
+    /// latency of a call is the same with faults and without.
     fn fault(&mut self, draws: Option<&Rng>) -> Option<Fault> {
         let faults = self.spec.faults?;
         match draws {
@@ -439,8 +445,8 @@ impl MockProvider {
         Answer::Refuse { status: TOO_MANY_REQUESTS, retry_after }
     }
 
-    /// How long until each rate lets the call through, and the guard against surges. Levels only rise while nobody takes, so the
-    /// longest is exact for all together.
+    /// How long until each rate lets the call through, and the guard against surges. Levels only rise while
+    /// nobody takes, so the longest is exact for all together.
     fn waits(&self, now: Instant, tokens: u32) -> [Duration; 3] {
         let wait = |meter: &Option<Meter>, cost| meter.map_or(Duration::ZERO, |meter| meter.wait(now, cost));
         let surge = self.spec.surge.map_or(Duration::ZERO, |surge| self.surges.wait(&surge, now));

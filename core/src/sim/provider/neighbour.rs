@@ -11,8 +11,8 @@ use crate::time::{Duration, Instant};
 
 /// A tenant beside us that takes a share of the capacity, drawn anew for every period.
 ///
-/// In a file: `{ low_share = 0.1, high_share = 0.6, period_ms = 2000 }`. The share of a period is a function of the
-/// seed and the period's number alone: whatever we send, the neighbour does the same.
+/// In a file: `{ low_share = 0.1, high_share = 0.6, period_ms = 2000 }`. The share of a period is a function
+/// of the seed and the period's number alone: whatever we send, the neighbour does the same.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Neighbour {

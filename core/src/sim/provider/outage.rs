@@ -12,8 +12,8 @@ use crate::time::{Duration, Instant};
 /// The most outages one provider may have.
 const MOST_OUTAGES: usize = 10_000;
 
-/// One outage: `errors` of server errors, then `timeouts` of silence, then `recovery` in which the capacity comes back
-/// linearly from 1. Calls that were accepted before it end as promised.
+/// One outage: `errors` of server errors, then `timeouts` of silence, then `recovery` in which the capacity
+/// comes back linearly from 1. Calls that were accepted before it end as promised.
 ///
 /// In a file: `{ starts_at_ms = 30000, errors_ms = 5000, timeouts_ms = 5000, recovery_ms = 10000 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,12 +19,12 @@ pub enum Overload {
         #[serde(rename = "retry_after_ms", default, skip_serializing_if = "Option::is_none", with = "millis::option")]
         retry_after: Option<Duration>,
     },
-    /// Nothing is refused: the capacity is a *knee*, past which every call takes longer (a vLLM-like server that batches
-    /// and queues). With `n` calls in flight, the new one included, a call takes its base latency times
-    /// `1 + slope x (n - knee) / knee`, fixed when it arrives. A knee of 0 counts as 1.
+    /// Nothing is refused: the capacity is a *knee*, past which every call takes longer (a vLLM-like server
+    /// that batches and queues). With `n` calls in flight, the new one included, a call takes its base
+    /// latency times `1 + slope x (n - knee) / knee`, fixed when it arrives. A knee of 0 counts as 1.
     SlowDown {
-        /// How steeply latency grows, 0 to 100 \[1\]. At 1 the throughput stays what it was at the knee (Little's law);
-        /// above 1 it falls, as on a server that thrashes; below 1 it still rises.
+        /// How steeply latency grows, 0 to 100 \[1\]. At 1 the throughput stays what it was at the knee
+        /// (Little's law); above 1 it falls, as on a server that thrashes; below 1 it still rises.
         #[serde(default = "constant_throughput")]
         slope: f64,
     },

@@ -1,5 +1,5 @@
-//! Rates per minute: a token bucket with exact integer arithmetic, so that Retry-After is exact to the nanosecond; or a count that
-//! begins anew with each window.
+//! Rates per minute: a token bucket with exact integer arithmetic, so that Retry-After is exact to the
+//! nanosecond; or a count that begins anew with each window.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,13 +12,14 @@ use crate::time::{Duration, Instant};
 /// The greatest rate and burst.
 const MOST: u32 = 1_000_000_000;
 
-/// What one call (or one token of text) is worth in a bucket. A bucket for `r` a minute gains `r` of these units in a
-/// nanosecond, hence `r` calls in a minute, without a fraction anywhere.
+/// What one call (or one token of text) is worth in a bucket. A bucket for `r` a minute gains `r` of these
+/// units in a nanosecond, hence `r` calls in a minute, without a fraction anywhere.
 const UNIT: i128 = 60_000_000_000;
 
 /// A rate limit: so many per minute, refilled steadily and saved up to a burst, or counted in windows.
 ///
-/// In a file: `{ per_minute = 600, burst = 20 }` or `{ per_minute = 600, window_ms = 10000, retry_after = "seconds" }`.
+/// In a file: `{ per_minute = 600, burst = 20 }` or
+/// `{ per_minute = 600, window_ms = 10000, retry_after = "seconds" }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
@@ -27,8 +28,8 @@ pub struct Rate {
     /// How much may come at once after a quiet time, 1 to 1000000000 \[a minute's worth\]. Full at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
-    /// Counts in windows of so long in place of a bucket, from [`Instant::ZERO`] on: each lets through its part of a minute's
-    /// worth, whenever in it, and no more. Long enough for one, up to 365 days \[none\].
+    /// Counts in windows of so long in place of a bucket, from [`Instant::ZERO`] on: each lets through its
+    /// part of a minute's worth, whenever in it, and no more. Long enough for one, up to 365 days \[none\].
     #[serde(rename = "window_ms", default, skip_serializing_if = "Option::is_none", with = "millis::option")]
     pub window: Option<Duration>,
     /// What a refusal says about when to come back \[exact\].
@@ -136,8 +137,8 @@ impl Meter {
         }
     }
 
-    /// How long after `now` a call of `cost` would be let through if nobody else came: zero means now, and not one
-    /// nanosecond less would do.
+    /// How long after `now` a call of `cost` would be let through if nobody else came: zero means now, and
+    /// not one nanosecond less would do.
     pub(super) fn wait(&self, now: Instant, cost: u32) -> Duration {
         match self {
             Self::Bucket(bucket) => bucket.wait(now, cost),
@@ -166,8 +167,8 @@ impl Meter {
 }
 
 /// A bucket. Between its full mark and `-cost` of the last call; a call that costs more than the whole bucket
-/// is let through when the bucket is full and leaves it in debt, so that no call is refused for ever and the sustained
-/// rate holds all the same.
+/// is let through when the bucket is full and leaves it in debt, so that no call is refused for ever and the
+/// sustained rate holds all the same.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     gain_per_nano: i128,
@@ -203,7 +204,8 @@ impl Bucket {
     }
 }
 
-/// What a window has let through. A call that costs more than a window has is let through by one in which nothing was.
+/// What a window has let through. A call that costs more than a window has is let through by one in which
+/// nothing was.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windows {
     length: u64,

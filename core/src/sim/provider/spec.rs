@@ -13,8 +13,8 @@ use crate::time::Duration;
 /// The greatest capacity.
 const MOST_SLOTS: u32 = 1_000_000;
 
-/// A mock provider, described: independent mechanisms, each with its own field. Every field has a default, and an
-/// unknown one is refused.
+/// A mock provider, described: independent mechanisms, each with its own field. Every field has a default,
+/// and an unknown one is refused.
 ///
 /// ```toml
 /// capacity  = { shape = "warm_up", slots = 8, warm_up_ms = 20000 }

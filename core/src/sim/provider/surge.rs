@@ -10,8 +10,8 @@ use crate::time::{Duration, Instant};
 /// The greatest number of calls in a period.
 const MOST: u32 = 1_000_000_000;
 
-/// In each period, counted from [`Instant::ZERO`], `least` calls are let through, or `growth` times as many as in the one before, if
-/// that is more.
+/// In each period, counted from [`Instant::ZERO`], `least` calls are let through, or `growth` times as many
+/// as in the one before, if that is more.
 ///
 /// In a file: `{ period_ms = 10000, growth = 1.5, least = 20, retry_after_ms = 1000 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

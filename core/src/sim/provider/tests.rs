@@ -73,8 +73,8 @@ fn every_shape() -> Vec<ProviderSpec> {
     ]
 }
 
-/// A busy client for six seconds: a call every few milliseconds, each finished when due. Checks the counters after
-/// every step and returns all answers.
+/// A busy client for six seconds: a call every few milliseconds, each finished when due. Checks the counters
+/// after every step and returns all answers.
 fn drive(provider: &mut MockProvider, client_seed: u64) -> Vec<(Instant, Answer)> {
     let mut client = Rng::new(client_seed);
     let mut now = Instant::ZERO;

@@ -101,8 +101,8 @@ impl Draft {
         self
     }
 
-    /// Makes two columns that do not need each other of those of its model, and lets the second one come late. A group may
-    /// borrow so much.
+    /// Makes two columns that do not need each other of those of its model, and lets the second one come
+    /// late. A group may borrow so much.
     fn in_two_groups(mut self, workers: u32, borrows: u32, late_ms: u64) -> Self {
         let config = BoundedBorrowConfig { default_ceiling: Some(borrows), ..BoundedBorrowConfig::default() };
         self.0.policy = PolicyChoice::BoundedBorrow(config);

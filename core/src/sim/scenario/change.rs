@@ -1,7 +1,8 @@
 //! Changes in the midst of a run: what a person does to a world, as data.
 //!
-//! A file writes them as `[[changes]]`, in order of time: `{ at_ms = 4000, set = "capacity", model = "m", slots = 0 }`. What
-//! is changed while a world runs becomes the same data, so that a run with it written in is the same run.
+//! A file writes them as `[[changes]]`, in order of time:
+//! `{ at_ms = 4000, set = "capacity", model = "m", slots = 0 }`. What is changed while a world runs becomes
+//! the same data, so that a run with it written in is the same run.
 
 use alloc::string::String;
 
@@ -34,8 +35,8 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "set", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Intervention {
-    /// The provider bears `slots` calls from now on, whatever its schedule and its neighbour say. An outage still stops
-    /// everything, and calls that are out stay.
+    /// The provider bears `slots` calls from now on, whatever its schedule and its neighbour say. An outage
+    /// still stops everything, and calls that are out stay.
     Capacity {
         /// The model.
         model: String,
@@ -68,8 +69,8 @@ pub enum Intervention {
         /// Which.
         algorithm: LimitChoice,
     },
-    /// Other settings of the model's limit. As far as they allow, the limit stays where it is, whatever the initial limit says;
-    /// a ramp that changed begins anew, from 1.
+    /// Other settings of the model's limit. As far as they allow, the limit stays where it is, whatever the
+    /// initial limit says; a ramp that changed begins anew, from 1.
     Request {
         /// The model.
         model: String,
@@ -88,8 +89,8 @@ pub enum Intervention {
         /// 2^-20 to 2^20.
         weight: f64,
     },
-    /// The model is registered with another cap. The limit falls with it at once, calls that are out stay, and a limit that
-    /// stood at the old cap follows it up.
+    /// The model is registered with another cap. The limit falls with it at once, calls that are out stay,
+    /// and a limit that stood at the old cap follows it up.
     MaxParallel {
         /// The model.
         model: String,

@@ -19,8 +19,8 @@ const MOST_CALLS: u32 = 10_000;
 
 /// A column of the simulated table.
 ///
-/// Each share is the chance of one task, drawn from the run's seed, the row group, the row and the column, and (but for
-/// `skip_share`) the number of the try: the same in every run, whatever else happens before.
+/// Each share is the chance of one task, drawn from the run's seed, the row group, the row and the column,
+/// and (but for `skip_share`) the number of the try: the same in every run, whatever else happens before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioColumn {
@@ -37,26 +37,27 @@ pub struct ScenarioColumn {
     /// The model it calls; `None` for local work.
     #[serde(default)]
     pub model: Option<String>,
-    /// The models that it calls instead while the ones before are down, unavailable, or have answered nothing but rate limits for 30 s
-    /// \[none\].
+    /// The models that it calls instead while the ones before are down, unavailable, or have answered nothing
+    /// but rate limits for 30 s \[none\].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallbacks: Vec<String>,
-    /// Calls that each task makes, one after another, 0 to 10000; without a model, nothing \[1\]. A try after a call that
-    /// failed goes on with that call.
+    /// Calls that each task makes, one after another, 0 to 10000; without a model, nothing \[1\]. A try after
+    /// a call that failed goes on with that call.
     #[serde(default = "one_call")]
     pub calls: u32,
-    /// The tenant that its calls wait as, in one fairness group with the calls of every column that names the same one,
-    /// whatever model they call \[none: the group of its model\].
+    /// The tenant that its calls wait as, in one fairness group with the calls of every column that names the
+    /// same one, whatever model they call \[none: the group of its model\].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// Tokens that a call costs at its provider.
     #[serde(default)]
     pub tokens: u32,
-    /// What each task holds while it runs, besides a place of its model: [resources of the scenario](super::Scenario::resources)
-    /// and how much of each \[nothing\].
+    /// What each task holds while it runs, besides a place of its model:
+    /// [resources of the scenario](super::Scenario::resources) and how much of each \[nothing\].
     #[serde(default)]
     pub holds: BTreeMap<String, u32>,
-    /// Its fairness group, which it shares with every column of the same kind that names the same one \[its own\].
+    /// Its fairness group, which it shares with every column of the same kind that names the same one \[its
+    /// own\].
     #[serde(default)]
     pub group: Option<String>,
     /// What its tasks count as. The control loop over row groups keeps busy what model columns hold
@@ -88,7 +89,8 @@ pub struct ScenarioColumn {
     /// The share of tries whose worker is lost once its work is done.
     #[serde(default)]
     pub lose_share: f64,
-    /// The share of tasks one of whose calls fails whenever it is made, whatever the provider does: a poison request.
+    /// The share of tasks one of whose calls fails whenever it is made, whatever the provider does: a poison
+    /// request.
     #[serde(default, skip_serializing_if = "is_none")]
     pub poison_share: f64,
     /// The row of the run, counted from 0, whose task meets a bug.

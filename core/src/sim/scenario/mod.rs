@@ -1,10 +1,11 @@
-//! Scenarios as data: providers, models, columns, rows, settings, and what happens around the run. A whole run is a
-//! function of (scenario, seed).
+//! Scenarios as data: providers, models, columns, rows, settings, and what happens around the run. A whole
+//! run is a function of (scenario, seed).
 //!
-//! Only the fields without a default have to be written; an unknown one is refused. Durations are in milliseconds, in
-//! fields that end in `_ms`. What is on by default is switched off with `"never"`.
+//! Only the fields without a default have to be written; an unknown one is refused. Durations are in
+//! milliseconds, in fields that end in `_ms`. What is on by default is switched off with `"never"`.
 //!
-//! What is changed in the midst of a run is a list, in order of time. `set` names what, and the keys beside it say how:
+//! What is changed in the midst of a run is a list, in order of time. `set` names what, and the keys beside
+//! it say how:
 //!
 //! ```toml
 //! [[changes]]
@@ -102,7 +103,8 @@ pub struct Scenario {
     /// Lets a control loop choose how many row groups are in work \[no\].
     #[serde(default)]
     pub adaptive: Option<AdaptiveRowGroups>,
-    /// Whether tasks that would only wait for a model are passed over while others could call at once \[yes\].
+    /// Whether tasks that would only wait for a model are passed over while others could call at once
+    /// \[yes\].
     #[serde(default = "yes")]
     pub advisory: bool,
     /// Whether a worker that waits for a model gives back meanwhile what it holds \[yes\].
@@ -118,12 +120,12 @@ pub struct Scenario {
     /// `"never"`: never \[0.5\].
     #[serde(default = "shutdown_rate", with = "never")]
     pub shutdown_rate: Option<f64>,
-    /// How long a model may answer nothing but rate limits before the run stops without the rows that need it; `None`, in files
-    /// `"never"`: for ever \[10 min\].
+    /// How long a model may answer nothing but rate limits before the run stops without the rows that need
+    /// it; `None`, in files `"never"`: for ever \[10 min\].
     #[serde(default = "rate_limit_patience", rename = "rate_limit_patience_ms", with = "never::millis")]
     pub rate_limit_patience: Option<Duration>,
-    /// How long a model may be down before the run stops without the rows that need it; `None`, in files `"never"`: for ever
-    /// \[10 min\].
+    /// How long a model may be down before the run stops without the rows that need it; `None`, in files
+    /// `"never"`: for ever \[10 min\].
     #[serde(default = "outage_patience", rename = "outage_patience_ms", with = "never::millis")]
     pub outage_patience: Option<Duration>,
     /// How long after it became unavailable a model is tried again, above 0 \[never\].
@@ -135,8 +137,8 @@ pub struct Scenario {
     /// Answers of one fairness group that are judged together for a warning, 1 to 65536 \[20\].
     #[serde(default = "degraded_window")]
     pub degraded_window: u32,
-    /// The share of failures that may pass at which a provider counts as degraded; `None`, in files `"never"`: never
-    /// \[0.5\].
+    /// The share of failures that may pass at which a provider counts as degraded; `None`, in files
+    /// `"never"`: never \[0.5\].
     #[serde(default = "degraded_rate", with = "never")]
     pub degraded_rate: Option<f64>,
     /// The shortest pause between two such warnings about one fairness group \[60 s\].
@@ -280,8 +282,8 @@ fn retry_ceiling() -> Duration {
 pub struct Model {
     /// The provider's name, unique within the scenario.
     pub name: String,
-    /// The model that this is another domain of: calls of both share the lower of their caps, and each has a limit and a
-    /// provider of its own. One that is no domain of another itself \[none: a model of its own\].
+    /// The model that this is another domain of: calls of both share the lower of their caps, and each has a
+    /// limit and a provider of its own. One that is no domain of another itself \[none: a model of its own\].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain_of: Option<String>,
     /// How the provider behaves.
@@ -294,7 +296,8 @@ pub struct Model {
     /// What decides the limit \[AIMD, by `request`\].
     #[serde(default, skip_serializing_if = "LimitChoice::is_aimd")]
     pub algorithm: LimitChoice,
-    /// Workers at once whose columns call it, those that wait for it included, at least 1 \[twice `max_parallel`\].
+    /// Workers at once whose columns call it, those that wait for it included, at least 1 \[twice
+    /// `max_parallel`\].
     #[serde(default)]
     pub task_limit: Option<u32>,
 }

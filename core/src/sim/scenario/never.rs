@@ -1,7 +1,7 @@
 //! Settings that can be switched off, as files write them: a number, or a word such as `"never"`.
 //!
-//! They are on unless a file says otherwise, so leaving them out does not switch them off, and TOML has no null. JSON's
-//! null is read too.
+//! They are on unless a file says otherwise, so leaving them out does not switch them off, and TOML has no
+//! null. JSON's null is read too.
 
 use core::fmt;
 

@@ -49,8 +49,8 @@ impl PreBatch {
 
 /// Somebody outside the run who holds request slots of a model for a while.
 ///
-/// Each slot is a request like any other: it waits where there is none, and it is given back as a call that succeeded. The
-/// model's provider hears nothing of it.
+/// Each slot is a request like any other: it waits where there is none, and it is given back as a call that
+/// succeeded. The model's provider hears nothing of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Holder {

@@ -21,8 +21,8 @@ pub struct Listed {
     pub scenario: Scenario,
 }
 
-/// Every scenario that comes with the crate, in the order in which to show them. The cases of the [`control`] suite are none:
-/// they are providers under a closed loop, without rows.
+/// Every scenario that comes with the crate, in the order in which to show them. The cases of the [`control`]
+/// suite are none: they are providers under a closed loop, without rows.
 #[must_use]
 pub fn scenarios() -> Vec<Listed> {
     let playground = builtin().into_iter().map(|scenario| Listed { suite: "playground", scenario });

@@ -1,7 +1,8 @@
 //! What a worker does: its calls, one after another, then its local work.
 //!
-//! After a call that failed, the next try goes on from there: the answers of the calls before it are kept, as a host would.
-//! Tasks that began anew could refuse each other for ever, where a provider serves fewer calls in a row than a task makes.
+//! After a call that failed, the next try goes on from there: the answers of the calls before it are kept, as
+//! a host would. Tasks that began anew could refuse each other for ever, where a provider serves fewer calls
+//! in a row than a task makes.
 
 use alloc::format;
 use alloc::string::String;

@@ -1,8 +1,9 @@
-//! Changes in the midst of a run: those that the scenario brings, and those that a person makes while it runs.
+//! Changes in the midst of a run: those that the scenario brings, and those that a person makes while it
+//! runs.
 //!
-//! Both are the same: a change that is made while the run goes on is scheduled for the nanosecond after now, and comes before
-//! everything else of that instant. A scenario with [all of them](World::changes) written in gives the same run, decision for
-//! decision.
+//! Both are the same: a change that is made while the run goes on is scheduled for the nanosecond after now,
+//! and comes before everything else of that instant. A scenario with [all of them](World::changes) written in
+//! gives the same run, decision for decision.
 
 use core::cmp::Reverse;
 
@@ -15,13 +16,14 @@ impl World {
     /// Changes something from the nanosecond after now on.
     ///
     /// # Errors
-    /// What is out of range or not there; the error names the field as a file writes it. Nothing is changed then.
+    /// What is out of range or not there; the error names the field as a file writes it. Nothing is changed
+    /// then.
     pub fn change(&mut self, what: Intervention) -> Result<(), ScenarioError> {
         self.branch(what, self.now)
     }
 
-    /// The same in place of what was to be changed up to `until`: for a run that was taken back from there, and now takes another
-    /// way. Changes later than that were never reached, and stay.
+    /// The same in place of what was to be changed up to `until`: for a run that was taken back from there,
+    /// and now takes another way. Changes later than that were never reached, and stay.
     ///
     /// # Errors
     /// As [`change`](Self::change).
@@ -56,7 +58,8 @@ impl World {
         self.schedule_changes();
     }
 
-    /// Puts the next change on the heap, in place of what was there of them. No other event has a number as low.
+    /// Puts the next change on the heap, in place of what was there of them. No other event has a number as
+    /// low.
     fn schedule_changes(&mut self) {
         self.events.retain(|Reverse((_, _, due))| *due != Due::Change);
         if let Some(next) = self.changes.get(self.changed) {

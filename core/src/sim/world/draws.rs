@@ -1,7 +1,8 @@
 //! What is left to chance in a run, each draw in a stream of its own.
 //!
-//! A draw for a task depends on the run's seed, the task and its try; a draw for a row on the seed, the row group and the
-//! row. None depends on what happened before, so that two policies can be compared on the same draws.
+//! A draw for a task depends on the run's seed, the task and its try; a draw for a row on the seed, the row
+//! group and the row. None depends on what happened before, so that two policies can be compared on the same
+//! draws.
 
 use alloc::vec::Vec;
 

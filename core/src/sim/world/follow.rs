@@ -52,8 +52,8 @@ pub(super) struct Moves {
 
 /// Following a run closely.
 impl World {
-    /// Keeps the moves of the workers in the first `slots` slots from now on, until [`World::moves`] takes them. What they
-    /// are doing now counts as begun now. O(workers).
+    /// Keeps the moves of the workers in the first `slots` slots from now on, until [`World::moves`] takes
+    /// them. What they are doing now counts as begun now. O(workers).
     pub fn follow(&mut self, slots: u32) {
         #[expect(clippy::disallowed_methods, reason = "sorted below")]
         let workers = self.workers.iter();

@@ -12,8 +12,8 @@ use crate::sim::scenario::{Scenario, ScenarioError};
 
 /// Listening to a run.
 impl World {
-    /// The same world with all its events made: [`World::heard`] takes them. `prepare` is called before anything begins, with
-    /// the controller that the calls go through.
+    /// The same world with all its events made: [`World::heard`] takes them. `prepare` is called before
+    /// anything begins, with the controller that the calls go through.
     pub fn listened(
         scenario: &Scenario,
         seed: u64,
@@ -44,16 +44,17 @@ impl World {
         Ok(())
     }
 
-    /// Feeds the events since the last call to `sink`, up to its first error. Do so after every [step](World::step): the two
-    /// streams then go on together.
+    /// Feeds the events since the last call to `sink`, up to its first error. Do so after every
+    /// [step](World::step): the two streams then go on together.
     pub fn feed(&mut self, sink: &mut impl Sink) -> Result<(), SinkError> {
         let (requests, scheduler) = self.heard();
         requests.iter().try_for_each(|event| sink.on_request(event))?;
         scheduler.iter().try_for_each(|event| sink.on_scheduler(event))
     }
 
-    /// The events since the last call, each stream in its order. Take them after every [step](World::step): all of them are
-    /// then of one instant. None in a world that nobody [listens](World::listened) to or [overhears](World::overheard).
+    /// The events since the last call, each stream in its order. Take them after every [step](World::step):
+    /// all of them are then of one instant. None in a world that nobody [listens](World::listened) to or
+    /// [overhears](World::overheard).
     pub fn heard(&mut self) -> (Vec<RequestEvent>, Vec<SchedulerEvent>) {
         let Self { admission, pipeline, watch, .. } = self;
         if let Some(watch) = watch {

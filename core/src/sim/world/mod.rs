@@ -1,9 +1,10 @@
 //! A whole run in virtual time: the machines, the mock providers, and an event heap between them.
 //!
 //! A [`World`] is what a host is, without any waiting: it carries out the effects of the
-//! [pipeline](crate::pipeline::Pipeline) and of [request admission](crate::request::RequestAdmission) and jumps to the
-//! next instant at which something happens. It makes no scheduling decision. Events of one instant are carried out in
-//! the order in which they were scheduled, so a run is a function of the scenario and the seed.
+//! [pipeline](crate::pipeline::Pipeline) and of [request admission](crate::request::RequestAdmission) and
+//! jumps to the next instant at which something happens. It makes no scheduling decision. Events of one
+//! instant are carried out in the order in which they were scheduled, so a run is a function of the scenario
+//! and the seed.
 //!
 //! | file | what it carries out |
 //! | --- | --- |
@@ -162,7 +163,8 @@ impl World {
         Ok((header, world))
     }
 
-    /// The commands that were taken down since the last call. None in a world that is not [recorded](World::recorded).
+    /// The commands that were taken down since the last call. None in a world that is not
+    /// [recorded](World::recorded).
     pub fn take_commands(&mut self) -> Vec<Stamped<Command>> {
         merge(self.pipeline.take_commands(), self.admission.take_commands())
     }
@@ -175,7 +177,8 @@ impl World {
         (self.pipeline.decision_digest(), self.admission.decision_digest())
     }
 
-    /// The world before anything began: under the task policy of the scenario or another, taking down commands or not.
+    /// The world before anything began: under the task policy of the scenario or another, taking down
+    /// commands or not.
     fn at_rest(
         scenario: &Scenario,
         seed: u64,
@@ -322,8 +325,8 @@ impl World {
         self.steps
     }
 
-    /// Puts a provider's true capacity at `slots` from now on; `None` gives it back to the scenario. At once, and noted nowhere:
-    /// [`World::change`] is what can be told again.
+    /// Puts a provider's true capacity at `slots` from now on; `None` gives it back to the scenario. At once,
+    /// and noted nowhere: [`World::change`] is what can be told again.
     pub fn set_capacity(&mut self, provider: usize, slots: Option<u32>) {
         let Some(provider) = self.providers.get_mut(provider) else { return };
         match slots {
@@ -338,7 +341,8 @@ impl World {
         self.settle();
     }
 
-    /// A hash over every decision so far, with its instant. Equal on every target for equal scenario and seed.
+    /// A hash over every decision so far, with its instant. Equal on every target for equal scenario and
+    /// seed.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.digest.finish()
@@ -475,8 +479,8 @@ impl World {
         self.pipeline.call_through(SlotKey::from_bits(0), &calls);
     }
 
-    /// Shows the pipeline which models a call would have to wait for. To be called before every command that may start
-    /// workers.
+    /// Shows the pipeline which models a call would have to wait for. To be called before every command that
+    /// may start workers.
     fn tell_pressure(&mut self) {
         self.pipeline.update_pressure(self.now, &self.admission);
     }

@@ -13,8 +13,8 @@ use crate::sim::report::RunSoFar;
 use crate::task::GroupKind;
 use crate::time::Instant;
 
-/// The figures of one instant. Reading them costs O(models + columns + groups + resources x demands), however many workers
-/// there are.
+/// The figures of one instant. Reading them costs O(models + columns + groups + resources x demands), however
+/// many workers there are.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sample {
     /// Virtual time.

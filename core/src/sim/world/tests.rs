@@ -74,8 +74,8 @@ fn whoever_holds_the_slots_of_a_model_keeps_the_run_waiting_until_he_lets_go() {
     assert_eq!(run(&held(holder(5, 50))).elapsed(), millis(10));
 }
 
-/// How long two columns take whose models bear one call of 10 ms each, while somebody else holds the first for 50 ms and
-/// there is one worker slot.
+/// How long two columns take whose models bear one call of 10 ms each, while somebody else holds the first
+/// for 50 ms and there is one worker slot.
 fn beside_a_held_model(advisory: bool, yields: bool) -> Duration {
     let base = scenario(2, &[model("held", 1), model("open", 1)], &[calling("a", "held"), calling("b", "open")]);
     let holder = Holder { model: "held".to_string(), slots: 1, from: millis(0), until: millis(50) };

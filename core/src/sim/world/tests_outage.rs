@@ -1,4 +1,5 @@
-//! Outages as a user of a run sees them: how soon work is done again after one, and what another model does meanwhile.
+//! Outages as a user of a run sees them: how soon work is done again after one, and what another model does
+//! meanwhile.
 
 use super::tests::millis;
 use super::*;
@@ -38,8 +39,8 @@ fn one_column(models: impl Into<Vec<Model>>, rows: u64) -> Scenario {
     Scenario { rows, row_group_size: 100, row_groups: 8, models, columns: [column].into(), ..Scenario::default() }
 }
 
-/// Calls that the first model accepted from an instant on, in thousandths of those that it would bear: over ten calls or two seconds,
-/// whichever is longer.
+/// Calls that the first model accepted from an instant on, in thousandths of those that it would bear: over
+/// ten calls or two seconds, whichever is longer.
 fn goodput(world: &mut World, from: Instant, slots: u64, latency: Duration) -> u64 {
     let mut accepted = |at| {
         world.advance_to(at);
@@ -75,8 +76,8 @@ fn nine_tenths_of_the_goodput_are_back_within_two_seconds_or_two_calls_of_the_fi
             let mut scenario = one_column([model("m", 16, latency)], 16 * secs(160).as_nanos() / latency.as_nanos());
             scenario.models[0].algorithm = limit;
             scenario.models[0].provider.outages = [outage].into();
-            // Some are never said to be down: an answer to an earlier call comes again and again, or calls that hang end together and the
-            // next is answered.
+            // Some are never said to be down: an answer to an earlier call comes again and again, or calls
+            // that hang end together and the next is answered.
             let ends = Instant::ZERO + secs(60) + outage.errors + if hangs == outage { secs(3 + 5) } else { secs(0) };
             let back = recovered_at(&scenario).unwrap_or(ends);
             let mut world = World::new(&scenario, 1).unwrap();

@@ -50,7 +50,8 @@ fn told(world: &World, about: About) -> Vec<String> {
     whys.iter().map(|why| alloc::format!("{}: {}", why.what, why.why)).collect()
 }
 
-/// A draft that calls a model of two slots and a check that waits for it; four workers at once, four rows in a row group.
+/// A draft that calls a model of two slots and a check that waits for it; four workers at once, four rows in
+/// a row group.
 fn draft_and_check() -> Scenario {
     let check = ScenarioColumn { after: ["draft".to_string()].into(), ..ScenarioColumn::new("check", Strategy::Cell) };
     let base = scenario(40, &[Model { task_limit: Some(8), ..model("m", 2) }], &[calling("draft", "m"), check]);

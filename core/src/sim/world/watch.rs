@@ -1,5 +1,5 @@
-//! A checker beside the world, and an account of its capacity: they see both event streams and what is handed out, in
-//! the order in which they happen.
+//! A checker beside the world, and an account of its capacity: they see both event streams and what is handed
+//! out, in the order in which they happen.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -66,8 +66,8 @@ impl fmt::Display for Observation {
     }
 }
 
-/// What sees a run go by and says what is wrong with it: a [`RunChecker`]. Known by its trait alone, so that a module that
-/// makes no world with a checker does not contain one.
+/// What sees a run go by and says what is wrong with it: a [`RunChecker`]. Known by its trait alone, so that
+/// a module that makes no world with a checker does not contain one.
 trait Witness: Send {
     fn cap_calls(&mut self, resource: ResourceId, cap: u32);
     fn on_event(&mut self, event: &SchedulerEvent) -> Result<(), Violation>;
@@ -219,8 +219,8 @@ impl World {
         Self::at_rest(scenario, seed, None, None)?.watched_from_the_start(scenario, Accounts::None)
     }
 
-    /// A world with an [account](RunAccount) of where its capacity goes, [`World::figures`], and no checker: for whoever
-    /// shows figures and has no use for a violation.
+    /// A world with an [account](RunAccount) of where its capacity goes, [`World::figures`], and no checker:
+    /// for whoever shows figures and has no use for a violation.
     pub fn measured(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
         let mut world = Self::at_rest(scenario, seed, None, None)?.observed_at_rest(scenario, Accounts::Capacity)?;
         world.begin(scenario);
@@ -233,8 +233,8 @@ impl World {
         Self::at_rest(scenario, seed, None, None)?.watched_from_the_start(scenario, Accounts::Capacity)
     }
 
-    /// An [accounted](Self::accounted) world whose events others can hear too, with [`World::feed`] or [`World::heard`]. They
-    /// are kept until then.
+    /// An [accounted](Self::accounted) world whose events others can hear too, with [`World::feed`] or
+    /// [`World::heard`]. They are kept until then.
     pub fn overheard(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
         let world = Self::at_rest(scenario, seed, None, None)?;
         let mut world = world.watched_at_rest(scenario, Accounts::Capacity)?;
@@ -245,9 +245,10 @@ impl World {
         Ok(world)
     }
 
-    /// An [accounted](Self::accounted) world under a task policy of the caller's own, in place of the one that the scenario
-    /// names. The laws do not depend on the policy: a run that breaks one under yours has found a bug. Whether the policy is a
-    /// good one is judged by a [`PolicyReport`](crate::sim::policy::PolicyReport).
+    /// An [accounted](Self::accounted) world under a task policy of the caller's own, in place of the one
+    /// that the scenario names. The laws do not depend on the policy: a run that breaks one under yours has
+    /// found a bug. Whether the policy is a good one is judged by a
+    /// [`PolicyReport`](crate::sim::policy::PolicyReport).
     pub fn with_policy(scenario: &Scenario, seed: u64, policy: BoxedPolicy) -> Result<Self, ScenarioError> {
         Self::at_rest(scenario, seed, Some(policy), None)?.watched_from_the_start(scenario, Accounts::Service)
     }
@@ -258,14 +259,14 @@ impl World {
         Self::at_rest(scenario, seed, None, None)?.watched_from_the_start(scenario, Accounts::Service)
     }
 
-    /// An [accounted](Self::accounted) world in which limit algorithms of the caller's own decide. `limit_of` is called once
-    /// for each model, in the order of the scenario, and returns its algorithm; `None` leaves the model with the
-    /// [one that the scenario names](crate::sim::scenario::Model::algorithm).
+    /// An [accounted](Self::accounted) world in which limit algorithms of the caller's own decide. `limit_of`
+    /// is called once for each model, in the order of the scenario, and returns its algorithm; `None` leaves
+    /// the model with the [one that the scenario names](crate::sim::scenario::Model::algorithm).
     ///
-    /// The model's cap, cooldowns and start-up ramp stay in force. The checker tests the algorithm, too: one that opens a slot
-    /// at an instant that [`next_change`](LimitAlgorithm::next_change) does not name breaks
-    /// [`Law::Room`](crate::sim::check::Law::Room) once a call waits in spite of it, in a scenario whose workers do not
-    /// [yield](Scenario::yields).
+    /// The model's cap, cooldowns and start-up ramp stay in force. The checker tests the algorithm, too: one
+    /// that opens a slot at an instant that [`next_change`](LimitAlgorithm::next_change) does not name breaks
+    /// [`Law::Room`](crate::sim::check::Law::Room) once a call waits in spite of it, in a scenario whose
+    /// workers do not [yield](Scenario::yields).
     ///
     /// ```
     /// use tidegate_core::limit::Fixed;
@@ -354,8 +355,8 @@ impl World {
         self.watch.iter().flat_map(|watch| &watch.latest)
     }
 
-    /// How many events of each kind the checker has seen of the pipeline: what the run came across. None in a world that is
-    /// not [watched](World::watched).
+    /// How many events of each kind the checker has seen of the pipeline: what the run came across. None in a
+    /// world that is not [watched](World::watched).
     pub fn kinds_seen(&self) -> impl Iterator<Item = (SchedulerEventKind, u64)> {
         self.watch.iter().flat_map(|watch| &watch.kinds).map(|(kind, count)| (*kind, *count))
     }
@@ -366,8 +367,8 @@ impl World {
         self.watch.as_ref().and_then(|watch| watch.account.as_ref()).map(RunAccount::figures)
     }
 
-    /// What each fairness group got so far. `None` but in a world under a [policy of the caller's own](World::with_policy) and one
-    /// that is [judged](World::judged).
+    /// What each fairness group got so far. `None` but in a world under a
+    /// [policy of the caller's own](World::with_policy) and one that is [judged](World::judged).
     #[must_use]
     pub fn service(&self) -> Option<ServiceFigures> {
         self.watch.as_ref().and_then(|watch| watch.account.as_ref()).and_then(RunAccount::service)
@@ -381,7 +382,8 @@ impl World {
         }
     }
 
-    /// Shows the checker how all request resources stand at the last instant before `next`: nothing happens until then.
+    /// Shows the checker how all request resources stand at the last instant before `next`: nothing happens
+    /// until then.
     #[inline]
     pub(super) fn look_before(&mut self, next: Instant) {
         let Some(watch) = self.watch.as_mut().filter(|_| self.admission.waiting() > 0) else { return };

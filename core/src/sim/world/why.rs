@@ -44,8 +44,8 @@ pub struct Why {
 
 /// Why not now.
 impl World {
-    /// Why it waits, one entry for each thing that binds, with how much it keeps. None where nothing waits, and where there is
-    /// no such thing. Changes nothing. O(rows in work), of a provider O(calls that wait).
+    /// Why it waits, one entry for each thing that binds, with how much it keeps. None where nothing waits,
+    /// and where there is no such thing. Changes nothing. O(rows in work), of a provider O(calls that wait).
     #[must_use]
     pub fn why(&self, about: &About) -> Vec<Why> {
         let mut told = Vec::new();

@@ -1,4 +1,5 @@
-//! Bounded borrowing: beyond its share a group goes into debt, up to a ceiling, and steps back when others come.
+//! Bounded borrowing: beyond its share a group goes into debt, up to a ceiling, and steps back when others
+//! come.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -19,7 +20,8 @@ use crate::task::shares::ShareRounding;
 pub struct BoundedBorrowConfig {
     /// The most that a group may owe of a resource, for some of them. Each pair at most once; none.
     pub ceilings: Vec<BorrowCeiling>,
-    /// The most that any other group may owe of a resource; `None` for what the limit leaves above the share. `None`.
+    /// The most that any other group may owe of a resource; `None` for what the limit leaves above the share.
+    /// `None`.
     pub default_ceiling: Option<u32>,
     /// The part of a limit that stays out of reach of borrowing, where no ceiling is given. From 0 to 1; 0.
     pub reserve_fraction: f64,
@@ -68,8 +70,8 @@ pub struct BorrowCeiling {
     pub ceiling: u32,
 }
 
-/// Beyond its [strict share](PolicyView::strict_share) a group goes into debt, up to a ceiling, and steps back when
-/// others come.
+/// Beyond its [strict share](PolicyView::strict_share) a group goes into debt, up to a ceiling, and steps
+/// back when others come.
 ///
 /// ```text
 /// share     the strict share of the resource
@@ -83,9 +85,9 @@ pub struct BorrowCeiling {
 /// reserved  min(max reserved, ceil(limit x reserve fraction))
 /// ```
 ///
-/// Debt is kept for each group and resource. It belongs to the group, not to a lease: any release by the group repays
-/// what it released, down to nothing, whether or not that lease had borrowed. A group without an admitted limit is
-/// always allowed and never owes.
+/// Debt is kept for each group and resource. It belongs to the group, not to a lease: any release by the
+/// group repays what it released, down to nothing, whether or not that lease had borrowed. A group without an
+/// admitted limit is always allowed and never owes.
 #[derive(Clone, Debug)]
 pub struct BoundedBorrow {
     config: BoundedBorrowConfig,
@@ -214,10 +216,12 @@ impl Ceiling {
         }
     }
 
-    /// The shares at which a refusal without pressure holds: what is owed with `amount` added is `owed_after`.
+    /// The shares at which a refusal without pressure holds: what is owed with `amount` added is
+    /// `owed_after`.
     ///
-    /// Under a fixed ceiling a larger share helps: it makes the new debt smaller. A ceiling that is counted from the
-    /// share falls as the share grows, so there a smaller share helps, or one that covers all that is wanted.
+    /// Under a fixed ceiling a larger share helps: it makes the new debt smaller. A ceiling that is counted
+    /// from the share falls as the share grows, so there a smaller share helps, or one that covers all that
+    /// is wanted.
     fn refused_shares(self, wanted: u32, owed_after: u32, debt: u32) -> RangeInclusive<u32> {
         match self {
             Self::Fixed(ceiling) => 0..=(wanted - 1).saturating_sub(ceiling.saturating_sub(debt)),

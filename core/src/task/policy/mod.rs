@@ -1,8 +1,8 @@
 //! When a group may take more than its share.
 //!
-//! A policy is asked only about a task whose whole demand is available. It is a pure function of what it is shown; what
-//! groups owe is kept by the dispatcher, which adds and takes away what the policy says in the same step in which it
-//! leases and takes back.
+//! A policy is asked only about a task whose whole demand is available. It is a pure function of what it is
+//! shown; what groups owe is kept by the dispatcher, which adds and takes away what the policy says in the
+//! same step in which it leases and takes back.
 
 pub(super) mod bounded_borrow;
 pub(super) mod strict_fair;
@@ -26,18 +26,19 @@ use crate::error::ConfigError;
 /// the feature `std`, and in a [`Dispatcher`](super::Dispatcher) of one's own, the panic unwinds to the
 /// caller.
 pub trait TaskPolicy {
-    /// Whether the candidate may start, and what it borrows; or why not, and until when. MUST depend on `view` and on
-    /// settings alone.
+    /// Whether the candidate may start, and what it borrows; or why not, and until when. MUST depend on
+    /// `view` and on settings alone.
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal>;
 
-    /// How much of a group's debt a release of `amount` repays. Never more is taken than is owed. Nothing by default.
+    /// How much of a group's debt a release of `amount` repays. Never more is taken than is owed. Nothing by
+    /// default.
     fn repaid(&self, resource: ResourceId, amount: u32) -> u32 {
         let _ = (resource, amount);
         0
     }
 
-    /// Told of each group when it is registered, and again when it is changed, so that settings by name can be kept by
-    /// number. `find` knows the resources by name.
+    /// Told of each group when it is registered, and again when it is changed, so that settings by name can
+    /// be kept by number. `find` knows the resources by name.
     ///
     /// # Errors
     /// Settings for this group that make no sense; it is then not registered.
@@ -55,7 +56,8 @@ pub trait TaskPolicy {
 /// A policy chosen at run time.
 pub type BoxedPolicy = Box<dyn TaskPolicy + Send>;
 
-/// Not by a supertrait: what every policy says of itself would be part of a module for browsers, where nobody reads it.
+/// Not by a supertrait: what every policy says of itself would be part of a module for browsers, where nobody
+/// reads it.
 impl fmt::Debug for dyn TaskPolicy + Send {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("TaskPolicy")
@@ -124,8 +126,8 @@ impl From<DenialReason> for Refusal {
 
 /// How long a refusal holds.
 ///
-/// Whatever it says, the group is asked again when it gives a lease back, gets another head, or is registered anew. A
-/// policy that promises more than is so starves its groups; [`Until::AnyChange`] is always right.
+/// Whatever it says, the group is asked again when it gives a lease back, gets another head, or is registered
+/// anew. A policy that promises more than is so starves its groups; [`Until::AnyChange`] is always right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Until {
@@ -133,8 +135,8 @@ pub enum Until {
     AnyChange,
     /// Until no other group presses on the resource.
     NoPressure(ResourceId),
-    /// Until no other group presses on the resource, or the group's [strict share](PolicyView::strict_share) of it
-    /// leaves this range.
+    /// Until no other group presses on the resource, or the group's [strict share](PolicyView::strict_share)
+    /// of it leaves this range.
     ShareLeaves {
         /// The resource.
         resource: ResourceId,
@@ -230,8 +232,8 @@ impl<'a> PolicyView<'a> {
         self.accounts.peers(self.group, resource.0).count
     }
 
-    /// Whether another group presses on the resource: its head wants it and could start now. `submission` is pressed on
-    /// only for a candidate that asks for nothing else.
+    /// Whether another group presses on the resource: its head wants it and could start now. `submission` is
+    /// pressed on only for a candidate that asks for nothing else.
     #[must_use]
     pub fn has_pressure_on(&self, resource: ResourceId) -> bool {
         let counts = resource.0 != 0 || self.accounts.resources.amounts(self.demand).len() == 1;

@@ -4,8 +4,9 @@ use super::{Allowed, PolicyView, Refusal, TaskPolicy, Until};
 use crate::task::admission::{DenialReason, Figures};
 use crate::task::resources::ResourceId;
 
-/// No admitted limit: allowed. Running below the limit: allowed. At or above it: allowed while no *peer pressure*
-/// exists, that is while no other group's head wants one of the same resources and could be admitted now.
+/// No admitted limit: allowed. Running below the limit: allowed. At or above it: allowed while no *peer
+/// pressure* exists, that is while no other group's head wants one of the same resources and could be
+/// admitted now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StrictFair;
 

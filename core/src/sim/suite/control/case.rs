@@ -78,8 +78,8 @@ impl Case {
         .into()
     }
 
-    /// A case drawn from a seed: any kind of provider, from one slot to five hundred, from calls of 20 ms to calls of 30 s. Its name begins with
-    /// the kind.
+    /// A case drawn from a seed: any kind of provider, from one slot to five hundred, from calls of 20 ms to
+    /// calls of 30 s. Its name begins with the kind.
     #[must_use]
     pub fn drawn(seed: u64) -> Self {
         drawn::case(seed)

@@ -12,7 +12,8 @@ use crate::time::{Duration, Instant};
 const LEAST_WINDOW: Duration = Duration::from_secs(1);
 /// The least answers of the oracle with which goodput is compared: with fewer, one call more or less decides.
 const ENOUGH: u64 = 10;
-/// When nine tenths of the oracle's goodput are due: the later of a time and so many durations of a call. After the start where nothing moves.
+/// When nine tenths of the oracle's goodput are due: the later of a time and so many durations of a call.
+/// After the start where nothing moves.
 const START_GOAL: (Duration, usize) = (Duration::from_secs(2), 3);
 /// The same after a step.
 const STEP_GOAL: (Duration, usize) = (Duration::from_secs(5), 5);
@@ -81,9 +82,10 @@ impl Run {
 
     /// How many ticks after `event` the goodput is nine tenths of the oracle's for the first time.
     ///
-    /// Time since the event is cut into windows of one call's duration, a second at least: sooner, the oracle has no answers either. A window
-    /// counts if from its start on nine tenths of the oracle's answers come, in the window itself or, where the oracle has fewer than
-    /// [`ENOUGH`] in it, in as many windows as those take. The figure is the end of that window.
+    /// Time since the event is cut into windows of one call's duration, a second at least: sooner, the oracle
+    /// has no answers either. A window counts if from its start on nine tenths of the oracle's answers come,
+    /// in the window itself or, where the oracle has fewer than [`ENOUGH`] in it, in as many windows as those
+    /// take. The figure is the end of that window.
     fn reached(&self, case: &Case, oracle: &Self, event: Duration) -> Option<usize> {
         let (first, end, window) = (Series::ticks(event), Series::ticks(case.span), window(case));
         let is_reached = |from: usize| {
@@ -98,8 +100,8 @@ impl Run {
         windows.find(|ticks| is_reached(first + ticks - window))
     }
 
-    /// Whether nine tenths of the oracle's goodput came in time: after the start where nothing moves, and after each step that lasts. `None` where
-    /// the case has neither.
+    /// Whether nine tenths of the oracle's goodput came in time: after the start where nothing moves, and
+    /// after each step that lasts. `None` where the case has neither.
     fn is_in_time(&self, case: &Case, oracle: &Self) -> Option<bool> {
         let is_met = |event: Duration, goal: usize| self.reached(case, oracle, event).is_some_and(|at| at <= goal);
         if case.is_stationary {
@@ -134,8 +136,9 @@ pub struct Score {
     pub goodput_permille: u64,
     /// Refusals, in permille of the calls sent.
     pub refused_permille: u64,
-    /// Whether nine tenths of the oracle's goodput came in time: where nothing moves, within the later of 2 s and three durations of a call
-    /// from the start; where capacity makes steps, within the later of 5 s and five durations from each that lasts so long. `None` elsewhere.
+    /// Whether nine tenths of the oracle's goodput came in time: where nothing moves, within the later of 2 s
+    /// and three durations of a call from the start; where capacity makes steps, within the later of 5 s and
+    /// five durations from each that lasts so long. `None` elsewhere.
     pub is_in_time: Option<bool>,
 }
 

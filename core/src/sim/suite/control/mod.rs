@@ -10,11 +10,11 @@
 //! # Ok::<(), tidegate_core::error::ConfigError>(())
 //! ```
 //!
-//! A [`Case`] is a [mock provider](crate::sim::provider) under a closed loop: there are always more calls than could go
-//! out. A [`Contender`] is a limit algorithm, at work inside a real
-//! [`RequestAdmission`](crate::request::RequestAdmission). The [`Oracle`] knows the provider's whole schedule: it sends a
-//! call whenever there is a slot and the rates allow it, and never another. All of it is virtual time, and a function of
-//! case, contender and seed.
+//! A [`Case`] is a [mock provider](crate::sim::provider) under a closed loop: there are always more calls
+//! than could go out. A [`Contender`] is a limit algorithm, at work inside a real
+//! [`RequestAdmission`](crate::request::RequestAdmission). The [`Oracle`] knows the provider's whole
+//! schedule: it sends a call whenever there is a slot and the rates allow it, and never another. All of it is
+//! virtual time, and a function of case, contender and seed.
 //!
 //! | figure | what it says |
 //! | --- | --- |
@@ -27,8 +27,8 @@
 //! | p95 | the 95th percentile of the latencies of answered calls, against the oracle's |
 //! | Jain | Jain's index of the goodput of two equal tenants in two fairness groups: 1 is equal, 1/2 is all to one |
 //!
-//! Every figure is an integer, in permille or milliseconds. Start and step count windows of a second, or of one call's duration where that is
-//! longer, and of more of them where the oracle has fewer than ten answers.
+//! Every figure is an integer, in permille or milliseconds. Start and step count windows of a second, or of
+//! one call's duration where that is longer, and of more of them where the oracle has fewer than ten answers.
 //!
 //! | file | what it is |
 //! | --- | --- |
@@ -75,7 +75,8 @@ use alloc::vec::Vec;
 
 use crate::error::ConfigError;
 
-/// Runs a contender on a case, once alone and once as two tenants, and compares it with the oracle of the same case.
+/// Runs a contender on a case, once alone and once as two tenants, and compares it with the oracle of the
+/// same case.
 pub fn measure(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<Figures, ConfigError> {
     let alone = drive::run(case, contender, oracle.seed(), 1)?;
     let shared = drive::run(case, contender, oracle.seed(), 2)?;
@@ -87,7 +88,8 @@ pub fn call_times(case: &Case, contender: &Contender, seed: u64) -> Result<Vec<C
     drive::times(case, contender, seed)
 }
 
-/// Runs a contender on a case alone, and compares the run with the oracle's: a part of the work of [`measure`].
+/// Runs a contender on a case alone, and compares the run with the oracle's: a part of the work of
+/// [`measure`].
 pub fn score(case: &Case, contender: &Contender, oracle: &Oracle) -> Result<Score, ConfigError> {
     let run = drive::run(case, contender, oracle.seed(), 1)?;
     Ok(Score::of(case, &run, oracle.run()))

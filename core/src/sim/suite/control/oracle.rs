@@ -13,8 +13,9 @@ use crate::time::{Duration, Instant};
 /// Calls in a row that are refused whatever the load, after which it waits for the next change.
 const MOST_REFUSED: u32 = 1_000;
 
-/// What could be had from a case, by one who knows the provider's whole schedule and its rates. A call that fails or hangs for a fault of
-/// its own takes no slot of the provider, but one of the cap, until it fails or is given up: nobody can know that beforehand.
+/// What could be had from a case, by one who knows the provider's whole schedule and its rates. A call that
+/// fails or hangs for a fault of its own takes no slot of the provider, but one of the cap, until it fails or
+/// is given up: nobody can know that beforehand.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     seed: u64,

@@ -1,5 +1,5 @@
-//! Providers whose refusals do not say that too many calls are out: a rate that is enforced call by call, and a share that is refused at any
-//! load. Slots are never what binds here.
+//! Providers whose refusals do not say that too many calls are out: a rate that is enforced call by call, and
+//! a share that is refused at any load. Slots are never what binds here.
 
 use alloc::string::ToString;
 use std::println;
@@ -35,7 +35,8 @@ struct RateCase {
 
 /// What tide is to reach of the oracle's answers under a rate, in permille.
 const GOAL: u64 = 950;
-/// What it reaches where it misses that: the figure of today, rounded down to ten. Only ever to be raised, until it is gone.
+/// What it reaches where it misses that: the figure of today, rounded down to ten. Only ever to be raised,
+/// until it is gone.
 const SHORT_OF_THE_GOAL: u64 = 930;
 
 const RATES: [RateCase; 6] = [
@@ -85,7 +86,8 @@ fn answers(case: &Case) -> [u64; 3] {
 fn where_a_rate_is_enforced_call_by_call_tide_has_most_of_what_a_fixed_cap_has_and_many_times_what_aimd_has() {
     let case = case(64, 2_000, Duration::from_secs(20), |provider| provider.requests = Some(Rate::bursting(1_200, 1)));
     let [tide, aimd, fixed] = answers(&case);
-    // A fixed cap comes back when each refusal says so: it has most of the answers, and is refused 30 times for each.
+    // A fixed cap comes back when each refusal says so: it has most of the answers, and is refused 30 times
+    // for each.
     assert!(tide * 10 >= fixed * 9 && tide >= aimd * 4, "tide {tide}, aimd {aimd}, fixed {fixed}");
 }
 

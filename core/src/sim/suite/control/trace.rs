@@ -15,7 +15,8 @@ use crate::time::Duration;
 const LEAST_WINDOWS: u64 = 100;
 /// The cap of an example drawn from a seed, at least: with less there is nothing to find.
 const LEAST_CAP: u32 = 16;
-/// The same at most: an algorithm that never pauses is refused 200 times a second for each call above the capacity.
+/// The same at most: an algorithm that never pauses is refused 200 times a second for each call above the
+/// capacity.
 const MOST_CAP: u32 = 256;
 
 /// One run of a contender on a case.
@@ -51,7 +52,8 @@ impl Oracle {
 }
 
 impl Case {
-    /// How long the windows of its [traces](Trace) are, in whole seconds: a hundredth of the case, and no shorter than most of its calls.
+    /// How long the windows of its [traces](Trace) are, in whole seconds: a hundredth of the case, and no
+    /// shorter than most of its calls.
     #[must_use]
     pub fn window(&self) -> Duration {
         let share = Duration::from_nanos(self.span.as_nanos() / LEAST_WINDOWS);
@@ -81,7 +83,8 @@ impl Example {
         Case::all().into_iter().map(|case| Self { case, seed: 1 }).collect()
     }
 
-    /// One drawn case of each kind, by kind: of the seeds from 0 to 999, the first whose cap is at least 16 and at most 256.
+    /// One drawn case of each kind, by kind: of the seeds from 0 to 999, the first whose cap is at least 16
+    /// and at most 256.
     #[must_use]
     pub fn drawn() -> Vec<Self> {
         let mut found: Vec<Self> = Vec::new();

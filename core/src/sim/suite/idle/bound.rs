@@ -8,8 +8,8 @@
 //! order      the tasks of an ordered column, one after another
 //! ```
 //!
-//! None of it knows of queues, policies or leases, so a run can be judged by it: no wall time is below the bound, and one
-//! at the bound cannot be bettered.
+//! None of it knows of queues, policies or leases, so a run can be judged by it: no wall time is below the
+//! bound, and one at the bound cannot be bettered.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -43,8 +43,9 @@ struct Cost<'a> {
 }
 
 impl LowerBound {
-    /// The bound of a scenario in which nothing is left to chance but latencies: of each law, the shortest counts.
-    /// Of what changes in its midst, the best counts throughout. O(columns + edges + changes x models).
+    /// The bound of a scenario in which nothing is left to chance but latencies: of each law, the shortest
+    /// counts. Of what changes in its midst, the best counts throughout. O(columns + edges + changes x
+    /// models).
     pub fn of(scenario: &Scenario) -> Result<Self, ScenarioError> {
         let best = Best::of(scenario);
         let costs: Vec<Cost<'_>> = scenario.columns.iter().map(|column| best.cost(column)).collect();
@@ -137,8 +138,8 @@ impl<'a> Best<'a> {
         ]
     }
 
-    /// Who has slots of a model from the beginning, before the run asks: until when, and how many. None where the limit does not
-    /// begin at the cap, since who then has how many is up to admission.
+    /// Who has slots of a model from the beginning, before the run asks: until when, and how many. None where
+    /// the limit does not begin at the cap, since who then has how many is up to admission.
     fn certain_holders(&self, model: &Model) -> Vec<(u64, u32)> {
         let begins_low = model.request.initial_limit.is_some_and(|limit| limit < model.cap());
         if begins_low || !model.request.ramp.is_zero() || !model.algorithm.is_aimd() {
@@ -184,7 +185,8 @@ fn most_slots(capacity: &Capacity) -> u32 {
     }
 }
 
-/// When `work` slot-nanoseconds are done on the slots under `cap` that no holder keeps, at most `served` at once.
+/// When `work` slot-nanoseconds are done on the slots under `cap` that no holder keeps, at most `served` at
+/// once.
 fn beside(holders: &[(u64, u32)], work: u128, cap: u32, served: u32) -> u64 {
     if work == 0 {
         return 0;

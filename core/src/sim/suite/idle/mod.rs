@@ -1,9 +1,10 @@
 //! The idle suite: is capacity ever idle without need?
 //!
-//! Each [`Case`] is a scenario, the resource to look at, and the [targets](Target) that its run has to meet. [`cases`] are
-//! all of them; [`measure`] runs one in virtual time, beside a checker of every law and an
-//! [account](crate::observe::RunAccount) of all idle time, and answers its [figures](CaseFigures), which are integers and a
-//! function of the scenario alone; [`judge`] holds the figures of a set of cases against their targets.
+//! Each [`Case`] is a scenario, the resource to look at, and the [targets](Target) that its run has to meet.
+//! [`cases`] are all of them; [`measure`] runs one in virtual time, beside a checker of every law and an
+//! [account](crate::observe::RunAccount) of all idle time, and answers its [figures](CaseFigures), which are
+//! integers and a function of the scenario alone; [`judge`] holds the figures of a set of cases against their
+//! targets.
 //!
 //! Beside each wall time stands a [lower bound](LowerBound) that no scheduler could beat.
 //!
@@ -116,9 +117,9 @@ pub enum Target {
         /// How far above it, relative to it.
         within_ppm: u32,
     },
-    /// The wall time is at most the lower bound and what one row takes: where one resource binds, every schedule that never
-    /// leaves a slot idle while a task could use it keeps that (Graham, 1969), and only one that knows how long tasks take
-    /// could do better.
+    /// The wall time is at most the lower bound and what one row takes: where one resource binds, every
+    /// schedule that never leaves a slot idle while a task could use it keeps that (Graham, 1969), and only
+    /// one that knows how long tasks take could do better.
     Greedy,
     /// Tasks whose upstreams are complete start sooner than in another case: 95 of 100 of them.
     ShorterGap {
@@ -133,7 +134,8 @@ pub fn cases() -> Vec<Case> {
     sweeps::cases().into_iter().chain(pressure::cases()).chain(more::cases()).collect()
 }
 
-/// The cases of the quick set, in the same order: every case that another one's target refers to is among them.
+/// The cases of the quick set, in the same order: every case that another one's target refers to is among
+/// them.
 #[must_use]
 pub fn quick_cases() -> Vec<Case> {
     cases().into_iter().filter(|case| case.is_quick).collect()

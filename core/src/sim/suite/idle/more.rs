@@ -67,8 +67,8 @@ fn sized(columns: Vec<ScenarioColumn>, model_limit: u32) -> Scenario {
 
 /// 512 hot tasks of 0.5 s that fill the model at once, and 256 peers of 50 ms that come 50 ms later.
 ///
-/// A peer needs the one task of `late`, which takes no place of the model's. Two columns of 256 rows make the 512 hot
-/// tasks of one fairness group.
+/// A peer needs the one task of `late`, which takes no place of the model's. Two columns of 256 rows make the
+/// 512 hot tasks of one fairness group.
 fn late_peer() -> [Case; 2] {
     let hot = |name: &str| ScenarioColumn {
         group: Some("hot".to_string()),
@@ -92,7 +92,8 @@ fn late_peer() -> [Case; 2] {
     ]
 }
 
-/// Provider `a` refuses all for two seconds and says so; `b` is open, and has work for longer than `a` needs to catch up.
+/// Provider `a` refuses all for two seconds and says so; `b` is open, and has work for longer than `a` needs
+/// to catch up.
 fn cooldown() -> [Case; 2] {
     let blocked = ProviderSpec {
         capacity: Capacity::Steps { slots: 0, steps: [Step { at: millis(2_000), slots: 4 }].into() },
@@ -165,8 +166,8 @@ fn generate_then_judge() -> Case {
     Case { targets, ..Case::new("generate-judge", "two-models", title, scenario).about("writer") }
 }
 
-/// A million row groups; and as many fairness groups as a pipeline may have, which is one for each column. The queue and the
-/// dispatcher alone are measured with 10^4 in the benches.
+/// A million row groups; and as many fairness groups as a pipeline may have, which is one for each column.
+/// The queue and the dispatcher alone are measured with 10^4 in the benches.
 fn very_many() -> [Case; 2] {
     let one = working("only", &[], millis(1));
     let row_groups = Scenario { rows: 1_000_000, row_group_size: 1, row_groups: 16, ..sized([one].into(), 8) };

@@ -5,8 +5,8 @@
 //!        '--> z_open        calls `open`
 //! ```
 //!
-//! Calls take 1 ms, each provider bears one, and the task resource of each model is as large as the capacity, so that
-//! workers who only wait for `held` can take every worker slot from those who could call `open`.
+//! Calls take 1 ms, each provider bears one, and the task resource of each model is as large as the capacity,
+//! so that workers who only wait for `held` can take every worker slot from those who could call `open`.
 //!
 //! With one worker slot, 32 rows and the two columns in turn:
 //!
@@ -18,9 +18,9 @@
 //! | both | 50 + 32 ms | as with the advisory, which leaves nothing to gain by yielding here |
 //!
 //! Yielding alone gains so little because no more workers may hold nothing than
-//! [`YIELD_FACTOR`](crate::yielding::YIELD_FACTOR) for each call that `held` bears, two in all: a worker that was started
-//! has its task's data, and the queue in front of a provider is to stand in the scheduler. Which tasks are started in the
-//! first place is the advisory's business.
+//! [`YIELD_FACTOR`](crate::yielding::YIELD_FACTOR) for each call that `held` bears, two in all: a worker that
+//! was started has its task's data, and the queue in front of a provider is to stand in the scheduler. Which
+//! tasks are started in the first place is the advisory's business.
 
 use alloc::string::ToString;
 

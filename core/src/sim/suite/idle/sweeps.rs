@@ -4,7 +4,8 @@
 //! seed (from scratch, no time) --> heavy_i (3 ms) --> fast_i (0.3 ms)      i in 0..fanout, cell by cell
 //! ```
 //!
-//! Heavy and fast work is local time that holds one of the model's task resource, `model`: half of the workers at most.
+//! Heavy and fast work is local time that holds one of the model's task resource, `model`: half of the
+//! workers at most.
 
 use alloc::collections::BTreeMap;
 use alloc::format;

@@ -23,8 +23,9 @@ pub struct Check {
     pub holds: bool,
 }
 
-/// Holds the figures of a set of cases against what must hold of them, in the order of the cases. `figures` are those of
-/// `cases`, each in its place; a case that another one's target refers to has to be among them, or the check fails.
+/// Holds the figures of a set of cases against what must hold of them, in the order of the cases. `figures`
+/// are those of `cases`, each in its place; a case that another one's target refers to has to be among them,
+/// or the check fails.
 #[must_use]
 pub fn judge(cases: &[Case], figures: &[CaseFigures]) -> Vec<Check> {
     let mut checks = Vec::new();
