@@ -5,6 +5,7 @@
 //! through come at equal distances, whatever is refused between them; where it is chance, they do not. So the
 //! interval is believed after [four](AGREE) distances that agree.
 
+use super::pace::is_near;
 use crate::time::Instant;
 
 /// Distances in a row that have to agree with the one before. Where one call of two is refused by chance, two
@@ -39,7 +40,7 @@ impl Alone {
             self.agreed = 0;
             return None;
         }
-        let agrees = distance.abs_diff(self.distance) <= self.distance / EQUALLY;
+        let agrees = is_near(distance, self.distance, EQUALLY);
         self.agreed = if agrees { self.agreed + 1 } else { 0 };
         self.distance = if agrees { distance.min(self.distance) } else { distance };
         (self.agreed >= AGREE).then_some(self.distance)

@@ -66,9 +66,8 @@ const EQUALLY: u64 = 32;
 const SHARES: (u64, u64) = (16, 4);
 /// Refusals in a row that a pace is not to blame for, after which it is forgotten.
 const FOREIGN: u32 = 2;
-/// Refusals in a row at a pace after which the next call waits, and what part of the time since the first of
-/// them: each wait is half as long again as the one before.
-const CLOSED: u32 = 2;
+/// What part of the time since the first of a row of refusals the next call waits: each wait is half as long
+/// again as the one before.
 const CLOSED_PART: u64 = 2;
 /// Refusals that teach nothing after a pace was given up, doubled each time, so many times at most.
 const DEAF: (u32, u32) = (32, 10);
@@ -115,7 +114,6 @@ impl Flow {
 /// Refusals in a row, of which each call went out when the one before had been heard of.
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
-    refused: u32,
     first: Instant,
     last: Instant,
 }
@@ -256,7 +254,12 @@ impl Pace {
         let interval = if self.last > 0 { self.last.min(waited) } else { waited };
         let reached = self.reached.interval();
         let interval = if reached > 0 { interval.min(reached) } else { interval };
-        self.begin(Flow { nanos: interval, calls: 1 }, now + Duration::from_nanos(interval));
+        self.guess(now, interval);
+    }
+
+    /// A pace that one call was let through at, which went out at `from`.
+    fn guess(&mut self, from: Instant, interval: u64) {
+        self.begin(Flow { nanos: interval, calls: 1 }, from + Duration::from_nanos(interval));
         self.is_guess = true;
     }
 
@@ -278,8 +281,7 @@ impl Pace {
             && self.interval.is_none()
             && self.deaf == 0
         {
-            self.begin(Flow { nanos: interval, calls: 1 }, sent + Duration::from_nanos(interval));
-            self.is_guess = true;
+            self.guess(sent, interval);
         }
         if self.mark.is_none_or(|mark| grant > mark.grant) {
             self.level = self.level.max(at_once);
@@ -319,7 +321,7 @@ impl Pace {
             }
             return self.interval.is_some();
         }
-        self.row = Row { refused: 1, first: now, last: now };
+        self.row = Row { first: now, last: now };
         if self.interval.is_some() && refusal.sent < self.corrected {
             // It was out when the pace was corrected.
             self.mark = Some(*refusal);
@@ -370,12 +372,9 @@ impl Pace {
         if sent < self.row.last {
             return;
         }
-        self.row.refused += 1;
         self.row.last = now;
-        if self.row.refused >= CLOSED {
-            let wait = (now - self.row.first).as_nanos() / CLOSED_PART;
-            self.next = self.next.max(now + Duration::from_nanos(wait));
-        }
+        let wait = (now - self.row.first).as_nanos() / CLOSED_PART;
+        self.next = self.next.max(now + Duration::from_nanos(wait));
     }
 
     /// Takes a first pace from what flowed in between two refusals, if it is to be believed.
@@ -498,6 +497,6 @@ fn asks_for_a_call(refusal: &Refusal, interval: u64) -> bool {
 }
 
 /// Whether two figures are no further apart than one part in `parts` of the second.
-fn is_near(figure: u64, other: u64, parts: u64) -> bool {
+pub(super) fn is_near(figure: u64, other: u64, parts: u64) -> bool {
     figure.abs_diff(other) <= other / parts
 }
