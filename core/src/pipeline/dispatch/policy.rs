@@ -38,12 +38,11 @@ impl GuardedPolicy {
         }
     }
 
-    fn has_panicked(&self) -> bool {
-        matches!(*self.state.borrow(), State::Panicked(_))
-    }
-
-    /// Asks the policy. Returns `None` if it panics.
-    fn ask<R>(&self, panicked: &str, question: impl FnOnce(&BoxedPolicy) -> R) -> Option<R> {
+    /// Calls the policy. Returns `None` if it panics, or has panicked.
+    fn call<R>(&self, panicked: &str, question: impl FnOnce(&BoxedPolicy) -> R) -> Option<R> {
+        if matches!(*self.state.borrow(), State::Panicked(_)) {
+            return None;
+        }
         match panics::catch(panicked, || question(&self.policy)) {
             Ok(answer) => Some(answer),
             Err(cause) => {
@@ -56,18 +55,12 @@ impl GuardedPolicy {
 
 impl TaskPolicy for GuardedPolicy {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
-        if self.has_panicked() {
-            return Err(DenialReason::Policy.into());
-        }
-        let answer = self.ask("the task policy panicked in `evaluate`", |policy| policy.evaluate(view));
+        let answer = self.call("the task policy panicked in `evaluate`", |policy| policy.evaluate(view));
         answer.unwrap_or_else(|| Err(DenialReason::Policy.into()))
     }
 
     fn repaid(&self, resource: ResourceId, amount: u32) -> u32 {
-        if self.has_panicked() {
-            return 0;
-        }
-        let answer = self.ask("the task policy panicked in `repaid`", |policy| policy.repaid(resource, amount));
+        let answer = self.call("the task policy panicked in `repaid`", |policy| policy.repaid(resource, amount));
         answer.unwrap_or_default()
     }
 
