@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use tidegate_core::driver;
 use tidegate_core::gate::Gate;
-use tidegate_core::pipeline::{FailureKind, RunReport, Task, TaskOutcome};
-use tidegate_core::request::{Outcome, Request};
+use tidegate_core::pipeline::{RunReport, Task};
+use tidegate_core::request::Request;
 use tidegate_core::runtime::{Host, Spawn, Timer};
-use tidegate_core::time::{Clock, Duration, Instant};
+use tidegate_core::time::{Clock, Instant};
 
 use shared::Tasks;
 
@@ -46,30 +46,20 @@ impl Host for SmolHost {
     type Lock = parking_lot::RawMutex;
 }
 
-/// Stands for a call to a provider, which takes a millisecond.
-async fn ask(host: SmolHost, question: u32) -> Result<u32, Outcome> {
-    host.sleep_until(host.now() + Duration::from_millis(1)).await;
-    Ok(question * 2)
-}
-
 /// Makes one call through a gate, and then a pipeline of 20.
 async fn run(host: SmolHost) -> Result<RunReport, Box<dyn Error>> {
     let (machine, chat) = shared::admission()?;
     let gate = Gate::new(host.clone(), machine);
-    let answer = gate.run(Request::new(chat), ask(host.clone(), 21)).await?;
+    let answer = gate.run(Request::new(chat), shared::ask(host.clone(), 21)).await?;
     println!("the answer is {answer:?}");
 
     let of_tasks = gate.clone();
     let tasks = Tasks(move |task: Task| {
         let (gate, host) = (of_tasks.clone(), host.clone());
         async move {
-            let call = ask(host, task.row.unwrap_or_default());
+            let call = shared::ask(host, task.row.unwrap_or_default());
             // With the token the task holds nothing while it waits for the gate.
-            Ok(match gate.run(Request::new(chat), call).for_task(task.token).await {
-                Ok(Ok(_answer)) => TaskOutcome::Success,
-                Ok(Err(_)) => TaskOutcome::Failed(FailureKind::Other),
-                Err(_denied) => TaskOutcome::Cancelled,
-            })
+            Ok(shared::outcome(gate.run(Request::new(chat), call).for_task(task.token).await))
         }
     });
     let run = driver::run_through(shared::pipeline()?, Arc::new(tasks), &gate, &[(shared::MODEL, chat)]);

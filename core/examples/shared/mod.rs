@@ -1,4 +1,4 @@
-//! What the examples `host_on_*` have in common: settings of a gate and of a pipeline, and a workload of
+//! What the examples `host_on_*` have in common: settings of a gate and of a pipeline, a call, and a workload of
 //! closures. Nothing here knows a runtime.
 
 use std::error::Error;
@@ -7,11 +7,12 @@ use std::future::{Future, Ready, ready};
 use tidegate_core::driver::{FatalError, SaveError, Workload};
 use tidegate_core::error::ConfigError;
 use tidegate_core::pipeline::{
-    Column, FinishedRowGroup, Pipeline, PipelineConfig, PlanBuilder, Strategy, Task, TaskOutcome,
+    Column, FailureKind, FinishedRowGroup, Pipeline, PipelineConfig, PlanBuilder, Strategy, Task, TaskOutcome,
 };
-use tidegate_core::request::{Domain, RequestAdmission, RequestConfig, ResourceId};
+use tidegate_core::request::{Domain, Outcome, RequestAdmission, RequestConfig, ResourceId};
+use tidegate_core::runtime::Host;
 use tidegate_core::task::TaskGroup;
-use tidegate_core::time::Instant;
+use tidegate_core::time::{Duration, Instant};
 
 /// The task resource that stands for the model of [`admission`].
 pub(crate) const MODEL: &str = "request:model";
@@ -31,6 +32,21 @@ pub(crate) fn pipeline() -> Result<Pipeline, Box<dyn Error>> {
     let plan = PlanBuilder::new().column(column).build()?;
     let resources = vec![(MODEL.to_string(), 2)];
     Ok(Pipeline::new(plan, PipelineConfig { rows: 20, resources, ..PipelineConfig::default() })?)
+}
+
+/// Stands for a call to a provider, which takes a millisecond.
+pub(crate) async fn ask<H: Host>(host: H, question: u32) -> Result<u32, Outcome> {
+    host.sleep_until(host.now() + Duration::from_millis(1)).await;
+    Ok(question * 2)
+}
+
+/// Returns what a call through a gate makes of its task.
+pub(crate) fn outcome<T, D>(call: Result<Result<T, Outcome>, D>) -> TaskOutcome {
+    match call {
+        Ok(Ok(_answer)) => TaskOutcome::Success,
+        Ok(Err(_)) => TaskOutcome::Failed(FailureKind::Other),
+        Err(_denied) => TaskOutcome::Cancelled,
+    }
 }
 
 /// A workload whose tasks are the futures that a closure returns. Its row groups are saved nowhere.
