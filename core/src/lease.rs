@@ -71,12 +71,12 @@ impl ReleaseDiagnostics {
 #[derive(Clone, Debug)]
 pub struct Ledger<T> {
     controller: u32,
-    slots: Slots<Held<T>>,
+    slots: Slots<LeaseEntry<T>>,
     diagnostics: ReleaseDiagnostics,
 }
 
 #[derive(Clone, Debug)]
-struct Held<T> {
+struct LeaseEntry<T> {
     item: u32,
     value: T,
 }
@@ -90,7 +90,7 @@ impl<T> Ledger<T> {
 
     /// Records that `value` is held for `item`. O(1); allocates only past the high-water mark.
     pub fn grant(&mut self, item: u32, value: T) -> LeaseId {
-        LeaseId { controller: self.controller, key: self.slots.insert(Held { item, value }), item }
+        LeaseId { controller: self.controller, key: self.slots.insert(LeaseEntry { item, value }), item }
     }
 
     /// Ends a lease and gives back what it held. Any other answer changes no counter but its own diagnostic.

@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn wakers_are_woken_in_order() {
-        struct Notes(usize, Arc<std::sync::Mutex<Vec<usize>>>);
-        impl Wake for Notes {
+        struct RecordWake(usize, Arc<std::sync::Mutex<Vec<usize>>>);
+        impl Wake for RecordWake {
             fn wake(self: Arc<Self>) {
                 self.1.lock().unwrap().push(self.0);
             }
@@ -115,7 +115,7 @@ mod tests {
         let order = Arc::<std::sync::Mutex<Vec<usize>>>::default();
         let mut list = WakeList::default();
         for at in 0..20 {
-            list.push(Some(Arc::new(Notes(at, Arc::clone(&order))).into()));
+            list.push(Some(Arc::new(RecordWake(at, Arc::clone(&order))).into()));
         }
         list.wake_all();
         assert!(order.lock().unwrap().iter().copied().eq(0..20));

@@ -9,7 +9,8 @@ use std::io::{self, BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use tidegate_core::replay::{
-    Command, Header, Line, LogError as WrongLog, LogReader, NoLine, ReplayError, Replayed, Stamped, Unread,
+    Command, Header, LineError, LogError as WrongLog, LogLine, LogReader, ReplayError, Replayed, Stamped,
+    UnreadableLine,
 };
 
 use crate::error::{Error, Exit};
@@ -29,7 +30,7 @@ impl LogWriter {
         let path = place.keep();
         let file = File::create(&path)?;
         let mut writer = Self { path, file: Some(BufWriter::new(file)), entries: 0 };
-        writer.line(&Line::header(header.clone()))?;
+        writer.line(&LogLine::header(header.clone()))?;
         Ok(writer)
     }
 
@@ -37,18 +38,18 @@ impl LogWriter {
     pub fn write(&mut self, commands: Vec<Stamped<Command>>) -> Result<(), String> {
         commands.into_iter().try_for_each(|entry| {
             self.entries += 1;
-            self.line(&Line::command(entry)).map_err(|error| self.give_up(&error))
+            self.line(&LogLine::command(entry)).map_err(|error| self.give_up(&error))
         })
     }
 
     /// Ends the log with the digests of the run and of its requests.
     pub fn finish(mut self, digests: (u64, u64)) -> Result<(), String> {
-        self.line(&Line::end(self.entries, digests))
+        self.line(&LogLine::end(self.entries, digests))
             .and_then(|()| self.file.take().map_or(Ok(()), |mut file| file.flush()))
             .map_err(|error| self.give_up(&error))
     }
 
-    fn line(&mut self, line: &Line) -> io::Result<()> {
+    fn line(&mut self, line: &LogLine) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         serde_json::to_writer(&mut *file, line)?;
         file.write_all(b"\n")
@@ -79,7 +80,7 @@ pub enum LogError {
         /// Which line, from 1.
         line: usize,
         /// Why not.
-        why: NoLine,
+        why: LineError,
     },
     /// The log cannot be told to machines.
     #[error("{path}: {source}")]
@@ -113,9 +114,13 @@ pub fn replay(path: &Path) -> Result<Replayed, LogError> {
     log.replay().map_err(|source| wrong(WrongLog::Replay(source)))
 }
 
-fn parse(line: &[u8]) -> Result<Line, Unread> {
+fn parse(line: &[u8]) -> Result<LogLine, UnreadableLine> {
     serde_json::from_slice(line).map_err(|error| {
-        if error.is_data() { Unread::OtherShape(error.to_string()) } else { Unread::NotJson(error.to_string()) }
+        if error.is_data() {
+            UnreadableLine::OtherShape(error.to_string())
+        } else {
+            UnreadableLine::NotJson(error.to_string())
+        }
     })
 }
 

@@ -22,9 +22,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tidegate_core::observe::SCHEMA;
-use tidegate_core::pipeline::event::{Correlation, SchedulerEvent, SchedulerFact};
+use tidegate_core::pipeline::event::{Correlation, SchedulerEvent, SchedulerEventPayload};
 use tidegate_core::pipeline::{ColumnId, RetryKind, TaskOutcome};
-use tidegate_core::request::event::{EventPlace, RequestEvent, RequestFact};
+use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventPayload};
 use tidegate_core::time::Instant;
 
 use crate::error::{Error, Exit};
@@ -173,7 +173,10 @@ impl RowTimeline {
             Line::Scheduler { event } => (event.at, Some(event.correlation)),
             Line::Request { event } => (event.at, event.correlation),
         };
-        if let Line::Scheduler { event: SchedulerEvent { fact: SchedulerFact::JobStarted { rows, .. }, .. } } = line {
+        if let Line::Scheduler {
+            event: SchedulerEvent { payload: SchedulerEventPayload::JobStarted { rows, .. }, .. },
+        } = line
+        {
             (self.began, self.rows) = (at, Some(*rows));
         }
         let Some(about) = about.filter(|about| self.is_about(about)) else { return };
@@ -221,29 +224,29 @@ impl RowTimeline {
     /// say.
     fn of_task(&self, event: &SchedulerEvent) -> Option<String> {
         let attempt = event.correlation.attempt.unwrap_or(0);
-        Some(match event.fact {
-            SchedulerFact::DependencyReady => "ready".to_string(),
-            SchedulerFact::ReadyEnqueued { .. } => "queued".to_string(),
-            SchedulerFact::WorkerSpawned { .. } => format!("admitted: try {attempt}"),
-            SchedulerFact::WorkerSpawnFailed { .. } => "its worker could not be started".to_string(),
-            SchedulerFact::AdmissionDenied { reason, .. } => format!("not admitted yet: {}", words(&reason)),
-            SchedulerFact::GroupCapped { .. } => "not admitted yet: its column holds its share".to_string(),
-            SchedulerFact::PressureAdvisorySkipped { pressure, .. } => {
+        Some(match event.payload {
+            SchedulerEventPayload::DependencyReady => "ready".to_string(),
+            SchedulerEventPayload::ReadyEnqueued { .. } => "queued".to_string(),
+            SchedulerEventPayload::WorkerSpawned { .. } => format!("admitted: try {attempt}"),
+            SchedulerEventPayload::WorkerSpawnFailed { .. } => "its worker could not be started".to_string(),
+            SchedulerEventPayload::AdmissionDenied { reason, .. } => format!("not admitted yet: {}", words(&reason)),
+            SchedulerEventPayload::GroupCapped { .. } => "not admitted yet: its column holds its share".to_string(),
+            SchedulerEventPayload::PressureAdvisorySkipped { pressure, .. } => {
                 format!("passed over, since its call would wait: {}", words(&pressure))
             }
-            SchedulerFact::TaskYielded { .. } => "gives its worker slot back while it waits".to_string(),
-            SchedulerFact::TaskResumed { .. } => "has a worker slot again".to_string(),
-            SchedulerFact::TaskCompleted { outcome, .. } => {
+            SchedulerEventPayload::TaskYielded { .. } => "gives its worker slot back while it waits".to_string(),
+            SchedulerEventPayload::TaskResumed { .. } => "has a worker slot again".to_string(),
+            SchedulerEventPayload::TaskCompleted { outcome, .. } => {
                 format!("try {attempt} has ended: {}", outcome_text(outcome))
             }
-            SchedulerFact::RetryDeferred { failure, until, .. } => {
+            SchedulerEventPayload::RetryDeferred { failure, until, .. } => {
                 let failure = failure.map_or_else(|| "worker lost".to_string(), |kind: RetryKind| kind.to_string());
                 format!("kept for another try, not before {}: {failure}", self.clock(until))
             }
-            SchedulerFact::SalvageRedispatched => "its pause is over".to_string(),
-            SchedulerFact::NonRetryableDropped { reason, rows: 1 } => format!("the row is dropped: {reason}"),
-            SchedulerFact::NonRetryableDropped { reason, rows } => format!("{rows} rows are dropped: {reason}"),
-            SchedulerFact::Cancelled { .. } => "not made: its row was dropped, or the run stops".to_string(),
+            SchedulerEventPayload::SalvageRedispatched => "its pause is over".to_string(),
+            SchedulerEventPayload::NonRetryableDropped { reason, rows: 1 } => format!("the row is dropped: {reason}"),
+            SchedulerEventPayload::NonRetryableDropped { reason, rows } => format!("{rows} rows are dropped: {reason}"),
+            SchedulerEventPayload::Cancelled { .. } => "not made: its row was dropped, or the run stops".to_string(),
             _ => return None,
         })
     }
@@ -251,34 +254,38 @@ impl RowTimeline {
     /// The same for an event of a call.
     fn of_call(&self, event: &RequestEvent) -> Option<String> {
         let place = self.place(event.place);
-        Some(match event.fact {
-            RequestFact::WaitStarted { waiter: Some(_) } => format!("waits for {place}"),
-            RequestFact::WaitCompleted { waiter: Some(_), waited } => format!("has waited {waited}"),
-            RequestFact::WaitTimeout { waited, .. } => format!("has waited {waited} in vain"),
-            RequestFact::WaitCancelled { waited, reason, .. } => {
+        Some(match event.payload {
+            RequestEventPayload::WaitStarted { waiter: Some(_) } => format!("waits for {place}"),
+            RequestEventPayload::WaitCompleted { waiter: Some(_), waited } => format!("has waited {waited}"),
+            RequestEventPayload::WaitTimeout { waited, .. } => format!("has waited {waited} in vain"),
+            RequestEventPayload::WaitCancelled { waited, reason, .. } => {
                 format!("has waited {waited} in vain: {}", words(&reason))
             }
-            RequestFact::AcquireDenied { reason, changes_at: None } => {
+            RequestEventPayload::AcquireDenied { reason, changes_at: None } => {
                 format!("may not call {place}: {}", words(&reason))
             }
-            RequestFact::AcquireDenied { reason, changes_at: Some(at) } => {
+            RequestEventPayload::AcquireDenied { reason, changes_at: Some(at) } => {
                 format!("may not call {place}: {}; the next change is at {}", words(&reason), self.clock(at))
             }
-            RequestFact::CallStarted { .. } => format!("calls {place}"),
-            RequestFact::CallCompleted { outcome, took, .. } => {
+            RequestEventPayload::CallStarted { .. } => format!("calls {place}"),
+            RequestEventPayload::CallCompleted { outcome, took, .. } => {
                 format!("the call has ended after {took}: {}", words(&outcome))
             }
-            RequestFact::RateLimited { blocked_until: Some(until), .. } => {
+            RequestEventPayload::RateLimited { blocked_until: Some(until), .. } => {
                 format!("{place} takes no calls until {}", self.clock(until))
             }
-            RequestFact::LimitDecreased { from, to } => format!("the limit of {place} falls from {from} to {to}"),
-            RequestFact::LimitIncreased { from, to } => format!("the limit of {place} rises from {from} to {to}"),
-            RequestFact::ProviderProbed { .. } => format!("finds out whether {place} is back"),
-            RequestFact::ProviderDown { probe_at, .. } => {
+            RequestEventPayload::LimitDecreased { from, to } => {
+                format!("the limit of {place} falls from {from} to {to}")
+            }
+            RequestEventPayload::LimitIncreased { from, to } => {
+                format!("the limit of {place} rises from {from} to {to}")
+            }
+            RequestEventPayload::ProviderProbed { .. } => format!("finds out whether {place} is back"),
+            RequestEventPayload::ProviderDown { probe_at, .. } => {
                 format!("{place} is down; the next call is at {}", self.clock(probe_at))
             }
-            RequestFact::ProviderRecovered { .. } => format!("{place} is back"),
-            RequestFact::ProviderUnavailable { cause, .. } => {
+            RequestEventPayload::ProviderRecovered { .. } => format!("{place} is back"),
+            RequestEventPayload::ProviderUnavailable { cause, .. } => {
                 format!("{place} cannot be used any more: {}", words(&cause))
             }
             _ => return None,

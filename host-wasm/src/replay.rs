@@ -1,7 +1,7 @@
 //! Decision logs, told again in this realm: the same file gives the same digest here as where it was recorded.
 
 use js_sys::{Object, Reflect};
-use tidegate_core::replay::{Line, LogReader, Unread};
+use tidegate_core::replay::{LogLine, LogReader, UnreadableLine};
 use wasm_bindgen::prelude::*;
 
 use crate::text::{parse_json, read};
@@ -33,7 +33,7 @@ pub fn replay_decisions(text: &str) -> Result<JsValue, JsError> {
     Ok(object.into())
 }
 
-fn parse(line: &str) -> Result<Line, Unread> {
-    let node = parse_json(line).map_err(|_| Unread::NotJson("it is not JSON".to_owned()))?;
-    read(&node).map_err(|mistake| Unread::OtherShape(mistake.to_string()))
+fn parse(line: &str) -> Result<LogLine, UnreadableLine> {
+    let node = parse_json(line).map_err(|_| UnreadableLine::NotJson("it is not JSON".to_owned()))?;
+    read(&node).map_err(|mistake| UnreadableLine::OtherShape(mistake.to_string()))
 }

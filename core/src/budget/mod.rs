@@ -65,7 +65,7 @@ use crate::time::{Duration, Instant};
 use bucket::Bucket;
 use stated::{MOST_STATED, StatedBudget, Statement};
 
-pub(crate) use stated::Heard;
+pub(crate) use stated::AnsweredCall;
 
 pub use crate::call::{Dimension, Usage};
 
@@ -405,7 +405,7 @@ impl Budgets {
 
     /// Takes over what an answer said of all dimensions. `learns`: those that are not configured get budgets
     /// of it.
-    pub(crate) fn hear(&mut self, now: Instant, said: &[Correction], heard: &Heard, learns: bool) -> Feedback {
+    pub(crate) fn hear(&mut self, now: Instant, said: &[Correction], heard: &AnsweredCall, learns: bool) -> Feedback {
         let mut feedback = Feedback::default();
         for said in said {
             let is_configured = self.entries.iter().any(|budget| budget.config.dimension == said.dimension);
@@ -423,7 +423,7 @@ impl Budgets {
     }
 
     /// Takes over a statement; answers whether its rate was not known.
-    fn state(&mut self, now: Instant, said: &Correction, statement: &Statement, heard: &Heard) -> bool {
+    fn state(&mut self, now: Instant, said: &Correction, statement: &Statement, heard: &AnsweredCall) -> bool {
         let stated = self.stated.get_or_insert_default();
         let typical = stated.typical;
         if let Some(budget) = stated.entries.iter_mut().find(|budget| budget.is_of(said)) {

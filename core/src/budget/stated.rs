@@ -88,7 +88,7 @@ impl Statement {
 
 /// Which call an answer is of, and what else is out.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard {
+pub(crate) struct AnsweredCall {
     /// The number of its grant.
     pub(crate) grant: u64,
     /// When it was granted, if that is known.
@@ -102,7 +102,7 @@ pub(crate) struct Heard {
     pub(crate) in_flight_at_grant: u32,
 }
 
-impl Heard {
+impl AnsweredCall {
     /// The same to a budget that knows of grants from number `since` on. When an earlier one was given may be
     /// known because events are on, and events must change nothing.
     fn to_budget(self, since: u64) -> Self {
@@ -187,7 +187,13 @@ pub(super) struct StatedBudget {
 
 impl StatedBudget {
     /// The budget of a first statement.
-    pub(super) fn new(now: Instant, said: &Correction, statement: &Statement, heard: &Heard, typical: Usage) -> Self {
+    pub(super) fn new(
+        now: Instant,
+        said: &Correction,
+        statement: &Statement,
+        heard: &AnsweredCall,
+        typical: Usage,
+    ) -> Self {
         let heard = &heard.to_budget(heard.grants);
         let window = said.window.filter(|window| !window.is_zero());
         let config = BudgetConfig::per(window.unwrap_or(MINUTE), said.dimension, statement.limit);
@@ -243,7 +249,7 @@ impl StatedBudget {
     }
 
     /// Takes over what an answer said; answers whether the limit is another one now.
-    pub(super) fn hear(&mut self, now: Instant, statement: &Statement, heard: &Heard, typical: Usage) -> bool {
+    pub(super) fn hear(&mut self, now: Instant, statement: &Statement, heard: &AnsweredCall, typical: Usage) -> bool {
         let heard = &heard.to_budget(self.since);
         self.silence = 0;
         self.roll(now);
@@ -271,7 +277,7 @@ impl StatedBudget {
 
     /// Takes over what an older call says after a newer one: it may have arrived later, so there may be less.
     /// No more, though.
-    fn lower(&mut self, now: Instant, statement: &Statement, heard: &Heard, typical: Usage) {
+    fn lower(&mut self, now: Instant, statement: &Statement, heard: &AnsweredCall, typical: Usage) {
         if self.is_of_this_window(heard) {
             let (_, high) = self.bounds(now, statement, heard, typical);
             self.bucket.keep_between(now, i128::MIN, high);
@@ -336,7 +342,7 @@ impl StatedBudget {
     /// Tells a bucket from a window by how far the reset moved while a bucket would have taken at least two
     /// seconds to refill what was sent. Counted from grant and from end: where these disagree, the statements
     /// are too old to tell.
-    fn tell_shape(&mut self, now: Instant, statement: &Statement, heard: &Heard) {
+    fn tell_shape(&mut self, now: Instant, statement: &Statement, heard: &AnsweredCall) {
         let Some(reset) = statement.reset else { return };
         let granted_at = heard.granted_at.unwrap_or(now);
         let known = if let Shape::Window { length, .. } = self.shape { length } else { Duration::ZERO };
@@ -373,7 +379,7 @@ impl StatedBudget {
     }
 
     /// Whether the statement is of the window that runs now.
-    fn is_of_this_window(&self, heard: &Heard) -> bool {
+    fn is_of_this_window(&self, heard: &AnsweredCall) -> bool {
         match (self.shape, heard.granted_at) {
             (Shape::Window { began, .. }, Some(at)) => at >= began,
             _ => true,
@@ -381,7 +387,7 @@ impl StatedBudget {
     }
 
     /// Between which credits what is left now lies.
-    fn bounds(&self, now: Instant, statement: &Statement, heard: &Heard, typical: Usage) -> (i128, i128) {
+    fn bounds(&self, now: Instant, statement: &Statement, heard: &AnsweredCall, typical: Usage) -> (i128, i128) {
         let left = i128::from(statement.remaining);
         let none = left - self.spent_by(heard.since(), heard, typical);
         let gain = self.bucket.gain(heard.age(now));
@@ -390,7 +396,7 @@ impl StatedBudget {
     }
 
     /// What is left now at least, if so many calls were not counted.
-    fn lowest(&self, now: Instant, statement: &Statement, heard: &Heard, calls: u64, typical: Usage) -> i128 {
+    fn lowest(&self, now: Instant, statement: &Statement, heard: &AnsweredCall, calls: u64, typical: Usage) -> i128 {
         let left = i128::from(statement.remaining);
         let fewest = self.bucket.worth(left - self.spent_by(calls, heard, typical));
         // What is full gains nothing.
@@ -401,7 +407,7 @@ impl StatedBudget {
     }
 
     /// What so many of the calls that are out have spent.
-    fn spent_by(&self, calls: u64, heard: &Heard, typical: Usage) -> i128 {
+    fn spent_by(&self, calls: u64, heard: &AnsweredCall, typical: Usage) -> i128 {
         match self.dimension {
             Dimension::Requests => i128::from(calls),
             _ if self.reserved > 0 => {

@@ -4,7 +4,7 @@ use std::vec::Vec;
 use super::*;
 use crate::observe::{CapacityPlan, Source};
 use crate::pipeline::PipelineConfig;
-use crate::request::event::{Interest, RequestEventKind, RequestFact};
+use crate::request::event::{Interest, RequestEventKind, RequestEventPayload};
 use crate::request::testing::{Bench, CHAT};
 use crate::request::{AimdConfig, CallWait, Completion, Outcome, Request, RequestConfig, RequestLease};
 
@@ -83,8 +83,8 @@ fn the_reason_names_the_provider_s_own_limit_and_an_event_tells_that_it_was_lear
     bench.machine.set_interest(bench.now, Interest::of(&[RequestEventKind::RateLearned]));
     call(&mut bench, said(300, 0, secs(60)));
     let rate = StatedRate { dimension: Dimension::Requests, limit: 300, window: secs(60) };
-    let told: Vec<_> = core::iter::from_fn(|| bench.machine.poll_event()).map(|event| event.fact).collect();
-    assert_eq!(told, [RequestFact::RateLearned { rate }]);
+    let told: Vec<_> = core::iter::from_fn(|| bench.machine.poll_event()).map(|event| event.payload).collect();
+    assert_eq!(told, [RequestEventPayload::RateLearned { rate }]);
     let wait = bench.machine.why_next(bench.now, CHAT).expect("nothing is left");
     assert_eq!(wait, CallWait::StatedRate { rate, until: Instant::ZERO + millis(200) });
     assert_eq!(wait.to_string(), "the provider's own limit of 300 requests a minute: next at 200.000ms");

@@ -130,14 +130,14 @@ impl<K: EventKind, E> EventLog<K, E> {
 
 /// The kinds of a fact, and which one a fact is.
 macro_rules! event_kinds {
-    ($Fact:ident, $Kind:ident: $($kind:ident),* $(,)?) => {
-        #[doc = concat!("The kinds of [`", stringify!($Fact), "`], to ask for.")]
+    ($Payload:ident, $Kind:ident: $($kind:ident),* $(,)?) => {
+        #[doc = concat!("The kinds of [`", stringify!($Payload), "`], to ask for.")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
         #[non_exhaustive]
         pub enum $Kind {
-            $(#[doc = concat!("[`", stringify!($Fact), "::", stringify!($kind), "`]")] $kind),*
+            $(#[doc = concat!("[`", stringify!($Payload), "::", stringify!($kind), "`]")] $kind),*
         }
 
         impl $Kind {
@@ -156,7 +156,7 @@ macro_rules! event_kinds {
 
         const _: () = assert!($Kind::ALL.len() <= 64, "an interest has 64 bits");
 
-        impl $Fact {
+        impl $Payload {
             /// Its kind.
             #[must_use]
             pub const fn kind(&self) -> $Kind {

@@ -93,7 +93,7 @@ use smallvec::SmallVec;
 use crate::error::{ConfigError, require};
 use nodes::Nodes;
 use records::{BlockedSet, Class, Fifo, Group, NOWHERE};
-pub use refund::Turn;
+pub use refund::ServiceRecord;
 use scheduling::SchedulingHeap;
 
 /// The smallest weight and the smallest cost: 2^-20.

@@ -18,13 +18,13 @@ pub(super) fn units(weight: f64) -> u64 {
 
 /// A turn that a group takes, to be [refunded](FairQueue::refund) if it brings nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Turn {
+pub struct ServiceRecord {
     pub(super) group: u32,
     /// The share of the other groups in the weight of all that wait, its own included. In `0.0..=1.0`.
     rivals: f32,
 }
 
-impl Turn {
+impl ServiceRecord {
     /// A turn of no group. There is nothing to refund.
     pub(crate) const NONE: Self = Self { group: u32::MAX, rivals: 0.0 };
 
@@ -38,9 +38,9 @@ impl Turn {
 impl FairQueue {
     /// The turn that a group with items takes by its next service. Call it before [`FairQueue::commit`].
     #[must_use]
-    pub fn turn(&self, group: GroupId) -> Turn {
+    pub fn next_service(&self, group: GroupId) -> ServiceRecord {
         let share = units(self.groups[group.index()].weight) as f64 / self.waiting_weight as f64;
-        Turn { group: group.0, rivals: (1.0 - share).clamp(0.0, 1.0) as f32 }
+        ServiceRecord { group: group.0, rivals: (1.0 - share).clamp(0.0, 1.0) as f32 }
     }
 
     /// Charges back a turn that cost `cost`, at the group's present weight. Returns `false`, and changes
@@ -48,11 +48,11 @@ impl FairQueue {
     ///
     /// Each turn ends at most once, by this or by [`FairQueue::answered`]. O(log groups) for each FIFO of the
     /// group.
-    pub fn refund(&mut self, turn: Turn, cost: f64, most: f64) -> bool {
+    pub fn refund(&mut self, service: ServiceRecord, cost: f64, most: f64) -> bool {
         let virtual_time = self.virtual_time;
-        let Some(group) = self.groups.get_mut(turn.group as usize) else { return false };
+        let Some(group) = self.groups.get_mut(service.group as usize) else { return false };
         let Some(finish) = group.finish else { return false };
-        let (charge, rivals) = (cost / group.weight, f64::from(turn.rivals));
+        let (charge, rivals) = (cost / group.weight, f64::from(service.rivals));
         let lead = group.lead_at(self.allowed) + charge * rivals;
         if lead > charge * most {
             return false;
@@ -65,7 +65,7 @@ impl FairQueue {
         group.finish = Some(group.tag);
         group.lag = (virtual_time - group.tag).max(0.0);
         if group.len > 0 {
-            self.move_fifos(GroupId(turn.group), None);
+            self.move_fifos(GroupId(service.group), None);
         }
         if self.allowed >= REBASE_AT {
             self.rebase_refunds();
@@ -76,16 +76,16 @@ impl FairQueue {
     /// A turn that cost `cost` brought its group what it was taken for: two turns more may be refunded, to
     /// all groups together. O(1).
     #[inline]
-    pub fn answered(&mut self, turn: Turn, cost: f64) {
+    pub fn answered(&mut self, service: ServiceRecord, cost: f64) {
         // Mostly nothing was ever refunded.
         if self.allowed > 0.0 {
-            self.allow(turn, PER_ANSWER * cost);
+            self.allow(service, PER_ANSWER * cost);
         }
     }
 
-    fn allow(&mut self, turn: Turn, cost: f64) {
-        let Some(group) = self.groups.get(turn.group as usize) else { return };
-        self.allowed += cost / group.weight * (1.0 - f64::from(turn.rivals));
+    fn allow(&mut self, service: ServiceRecord, cost: f64) {
+        let Some(group) = self.groups.get(service.group as usize) else { return };
+        self.allowed += cost / group.weight * (1.0 - f64::from(service.rivals));
         if self.allowed >= REBASE_AT {
             self.rebase_refunds();
         }

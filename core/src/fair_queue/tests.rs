@@ -3,12 +3,12 @@ use std::vec::Vec;
 
 use super::*;
 
-struct World {
+struct Bench {
     queue: FairQueue,
     class: ClassId,
 }
 
-impl World {
+impl Bench {
     fn new(weights: &[f64]) -> Self {
         let mut queue = FairQueue::new();
         let class = queue.add_class();
@@ -35,7 +35,7 @@ impl World {
 
 #[test]
 fn equal_groups_take_turns_and_keep_their_own_order() {
-    let mut world = World::new(&[1.0, 1.0, 1.0]);
+    let mut world = Bench::new(&[1.0, 1.0, 1.0]);
     for (group, item) in [(0, 1), (0, 2), (0, 3), (1, 11), (1, 12), (2, 21)] {
         assert!(world.put(group, item));
     }
@@ -44,7 +44,7 @@ fn equal_groups_take_turns_and_keep_their_own_order() {
 
 #[test]
 fn an_item_is_queued_once_however_often_it_is_offered() {
-    let mut world = World::new(&[1.0]);
+    let mut world = Bench::new(&[1.0]);
     assert!(world.put(0, 1));
     assert!(!world.put(0, 1));
     assert_eq!((world.drain(), world.queue.len()), (vec![1], 0));
@@ -53,7 +53,7 @@ fn an_item_is_queued_once_however_often_it_is_offered() {
 
 #[test]
 fn a_selection_is_refused_after_any_change_and_then_changes_nothing() {
-    let mut world = World::new(&[1.0]);
+    let mut world = Bench::new(&[1.0]);
     world.put(0, 1);
     let selection = world.queue.select(|_| Eligibility::Accept).expect("one is queued");
     world.put(0, 2);
@@ -63,7 +63,7 @@ fn a_selection_is_refused_after_any_change_and_then_changes_nothing() {
 
 #[test]
 fn a_refused_group_keeps_its_turn() {
-    let mut world = World::new(&[1.0, 1.0]);
+    let mut world = Bench::new(&[1.0, 1.0]);
     for item in 0..3 {
         world.put(0, item);
         world.put(1, 10 + item);
@@ -81,7 +81,7 @@ fn a_refused_group_keeps_its_turn() {
 
 #[test]
 fn a_group_that_was_idle_gets_one_early_turn_and_no_more() {
-    let mut world = World::new(&[1.0, 1.0]);
+    let mut world = Bench::new(&[1.0, 1.0]);
     world.put(0, 0);
     world.next();
     for item in 100..110 {
@@ -99,7 +99,7 @@ fn a_group_that_was_idle_gets_one_early_turn_and_no_more() {
 #[test]
 fn service_follows_the_weights_within_one_item_each() {
     let weights = [MIN_WEIGHT * 1024.0, 0.3, 1.0, 3.0, 1024.0];
-    let mut world = World::new(&weights);
+    let mut world = Bench::new(&weights);
     let mut served = [0_u32; 5];
     let mut fresh = 0;
     for group in 0..5 {
@@ -124,8 +124,8 @@ fn service_follows_the_weights_within_one_item_each() {
 
 #[test]
 fn rebasing_virtual_time_changes_no_order() {
-    let mut world = World::new(&[MIN_WEIGHT, 0.5, 1.0]);
-    let mut plain = World::new(&[MIN_WEIGHT, 0.5, 1.0]);
+    let mut world = Bench::new(&[MIN_WEIGHT, 0.5, 1.0]);
+    let mut plain = Bench::new(&[MIN_WEIGHT, 0.5, 1.0]);
     for item in 0..6_u64 {
         world.put((item % 3) as u32, item);
         plain.put((item % 3) as u32, item);
@@ -170,7 +170,7 @@ fn a_blocked_class_is_offered_once_until_its_set_is_unblocked() {
 
 #[test]
 fn a_parked_group_waits_for_its_own_release() {
-    let mut world = World::new(&[1.0, 1.0]);
+    let mut world = Bench::new(&[1.0, 1.0]);
     world.put(0, 1);
     world.put(1, 2);
     let judge = |candidate: &Candidate| {
@@ -187,7 +187,7 @@ fn a_parked_group_waits_for_its_own_release() {
 
 #[test]
 fn the_first_parked_group_in_turn_can_be_selected_over_the_judge() {
-    let mut world = World::new(&[1.0, 1.0, 1.0]);
+    let mut world = Bench::new(&[1.0, 1.0, 1.0]);
     for (group, item) in [(2, 21), (0, 1), (0, 2), (1, 11)] {
         world.put(group, item);
     }
@@ -204,7 +204,7 @@ fn the_first_parked_group_in_turn_can_be_selected_over_the_judge() {
 
 #[test]
 fn a_discarded_head_passes_the_turn_on_and_moves_no_tag() {
-    let mut world = World::new(&[1.0, 1.0]);
+    let mut world = Bench::new(&[1.0, 1.0]);
     for (group, item) in [(0, 1), (0, 2), (1, 11)] {
         world.put(group, item);
     }

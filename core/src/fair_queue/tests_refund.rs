@@ -6,14 +6,14 @@ use std::vec::Vec;
 use super::*;
 
 /// Groups that always have an item queued.
-struct World {
+struct Bench {
     queue: FairQueue,
     class: ClassId,
     set: BlockedSetId,
     items: u64,
 }
 
-impl World {
+impl Bench {
     fn new(weights: &[f64]) -> Self {
         let mut queue = FairQueue::new();
         let (class, set) = (queue.add_class(), queue.add_blocked_set());
@@ -31,29 +31,29 @@ impl World {
     }
 
     /// Serves the next item; its group has another one at once.
-    fn next(&mut self) -> Turn {
+    fn next(&mut self) -> ServiceRecord {
         let selection = self.queue.select(|_| Eligibility::Accept).expect("somebody waits");
         let group = selection.candidate.group;
-        let turn = self.queue.turn(group);
+        let service = self.queue.next_service(group);
         self.queue.commit(&selection).expect("nothing changed");
         self.put(group);
-        turn
+        service
     }
 
     /// Serves a cascade of which the first so many are answered and the others refused. Returns whose were
     /// answered.
     fn cascade(&mut self, calls: u32, answered: usize) -> Vec<u32> {
-        let turns: Vec<Turn> = (0..calls).map(|_| self.next()).collect();
-        for turn in &turns[answered..] {
-            self.queue.refund(*turn, 1.0, f64::from(calls));
+        let turns: Vec<ServiceRecord> = (0..calls).map(|_| self.next()).collect();
+        for service in &turns[answered..] {
+            self.queue.refund(*service, 1.0, f64::from(calls));
         }
-        turns[..answered].iter().map(|turn| turn.group).collect()
+        turns[..answered].iter().map(|service| service.group).collect()
     }
 }
 
 #[test]
 fn where_one_call_of_each_cascade_is_answered_each_of_two_equal_groups_has_one_of_two_answers() {
-    let mut world = World::new(&[1.0, 1.0]);
+    let mut world = Bench::new(&[1.0, 1.0]);
     let answered: Vec<u32> = (0..60).flat_map(|_| world.cascade(24, 1)).collect();
     assert!(answered.chunks(2).all(|pair| pair[0] != pair[1]), "{answered:?}");
 }
@@ -61,7 +61,7 @@ fn where_one_call_of_each_cascade_is_answered_each_of_two_equal_groups_has_one_o
 #[test]
 fn answers_are_in_proportion_to_weights_where_most_calls_are_refused() {
     for (weights, calls, answered) in [([3.0, 1.0], 24, 1), ([7.0, 2.0], 500, 3), ([0.25, 0.5], 31, 2)] {
-        let mut world = World::new(&weights);
+        let mut world = Bench::new(&weights);
         let mut count = [0.0; 2];
         for group in (0..600).flat_map(|_| world.cascade(calls, answered)).collect::<Vec<_>>() {
             count[group as usize] += 1.0;
@@ -74,15 +74,15 @@ fn answers_are_in_proportion_to_weights_where_most_calls_are_refused() {
 #[test]
 fn a_group_that_is_always_refused_gains_a_fixed_number_of_turns_however_long_it_goes_on() {
     for hostile in [1, 3] {
-        let mut world = World::new(&vec![1.0; hostile + 1]);
+        let mut world = Bench::new(&vec![1.0; hostile + 1]);
         let most = 10.0;
         let mut turns = [0.0; 2];
         for _ in 0..20_000 {
-            let turn = world.next();
-            let is_refused = turn.group > 0;
+            let service = world.next();
+            let is_refused = service.group > 0;
             turns[usize::from(is_refused)] += 1.0;
             if is_refused {
-                world.queue.refund(turn, 1.0, most);
+                world.queue.refund(service, 1.0, most);
             }
         }
         let lost = 20_000.0 / (hostile as f64 + 1.0) - turns[0];
@@ -93,11 +93,11 @@ fn a_group_that_is_always_refused_gains_a_fixed_number_of_turns_however_long_it_
 
 #[test]
 fn a_group_that_was_refused_alone_is_refunded_again_when_others_are_refused() {
-    let mut world = World::new(&[1.0, 1.0]);
+    let mut world = Bench::new(&[1.0, 1.0]);
     let mut refund = |only: Option<u32>| loop {
-        let turn = world.next();
-        if only.is_none_or(|group| group == turn.group) {
-            return world.queue.refund(turn, 1.0, 4.0);
+        let service = world.next();
+        if only.is_none_or(|group| group == service.group) {
+            return world.queue.refund(service, 1.0, 4.0);
         }
     };
     assert_eq!((0..20).filter(|_| refund(Some(0))).count(), 8, "each is half a turn more than its share");
@@ -108,15 +108,15 @@ fn a_group_that_was_refused_alone_is_refunded_again_when_others_are_refused() {
 #[test]
 fn two_turns_for_each_answer_are_refunded_to_groups_that_are_always_refused_and_their_share_of_turns_is_bounded() {
     for refused in [1, 3, 9] {
-        let mut world = World::new(&vec![1.0; refused + 1]);
+        let mut world = Bench::new(&vec![1.0; refused + 1]);
         let mut turns = [0.0; 2];
         for _ in 0..20_000 {
-            let turn = world.next();
-            turns[usize::from(turn.group > 0)] += 1.0;
-            if turn.group > 0 {
-                world.queue.refund(turn, 1.0, 10.0);
+            let service = world.next();
+            turns[usize::from(service.group > 0)] += 1.0;
+            if service.group > 0 {
+                world.queue.refund(service, 1.0, 10.0);
             } else {
-                world.queue.answered(turn, 1.0);
+                world.queue.answered(service, 1.0);
             }
         }
         let ratio = turns[1] / turns[0] / refused as f64;
@@ -137,13 +137,13 @@ fn a_refund_counts_when_its_group_is_back_but_the_time_it_was_away_does_not() {
     for item in 0..3 {
         queue.enqueue(item, away, class, 1.0);
     }
-    let turns: Vec<Turn> = (0..3).map(|_| (queue.turn(away), serve(&mut queue)).0).collect();
+    let turns: Vec<ServiceRecord> = (0..3).map(|_| (queue.next_service(away), serve(&mut queue)).0).collect();
     for item in 10..120 {
         queue.enqueue(item, stays, class, 1.0);
     }
     (0..50).for_each(|_| assert_eq!(serve(&mut queue), stays));
-    for turn in turns {
-        assert!(queue.refund(turn, 1.0, 8.0));
+    for service in turns {
+        assert!(queue.refund(service, 1.0, 8.0));
     }
     for item in 200..220 {
         queue.enqueue(item, away, class, 1.0);
@@ -155,14 +155,14 @@ fn a_refund_counts_when_its_group_is_back_but_the_time_it_was_away_does_not() {
 
 #[test]
 fn a_refund_moves_all_lines_of_its_group_blocked_or_not() {
-    let mut world = World::new(&[1.0, 1.0]);
+    let mut world = Bench::new(&[1.0, 1.0]);
     let [one, other] = [GroupId(0), GroupId(1)];
     let second = world.queue.add_fifo(one);
     world.queue.append(1_000, second, world.class, 1.0);
-    let turns: Vec<Turn> = (0..2).map(|_| world.next()).collect();
+    let turns: Vec<ServiceRecord> = (0..2).map(|_| world.next()).collect();
     let set = world.set;
     assert_eq!(world.queue.select(|_| Eligibility::ClassBlocked(set)), None);
-    let of_one = turns.iter().find(|turn| turn.group == one.0).expect("both had a turn");
+    let of_one = turns.iter().find(|service| service.group == one.0).expect("both had a turn");
     assert!(world.queue.refund(*of_one, 1.0, 8.0));
     world.queue.unblock(set);
     let mut offered = Vec::new();
@@ -175,16 +175,16 @@ fn a_refund_moves_all_lines_of_its_group_blocked_or_not() {
 
 #[test]
 fn a_selection_made_before_a_refund_is_stale() {
-    let mut world = World::new(&[1.0, 1.0]);
-    let turn = world.next();
+    let mut world = Bench::new(&[1.0, 1.0]);
+    let service = world.next();
     let selection = world.queue.select(|_| Eligibility::Accept).expect("somebody waits");
-    assert!(world.queue.refund(turn, 1.0, 8.0));
+    assert!(world.queue.refund(service, 1.0, 8.0));
     assert_eq!(world.queue.commit(&selection), Err(StaleSelection));
 }
 
 #[test]
 fn there_is_nothing_to_refund_of_a_turn_that_no_group_had() {
-    let mut world = World::new(&[1.0]);
-    assert!(!world.queue.refund(Turn::NONE, 1.0, 8.0));
-    assert!(!world.queue.refund(world.queue.turn(GroupId(0)), 1.0, 8.0), "it was never served");
+    let mut world = Bench::new(&[1.0]);
+    assert!(!world.queue.refund(ServiceRecord::NONE, 1.0, 8.0));
+    assert!(!world.queue.refund(world.queue.next_service(GroupId(0)), 1.0, 8.0), "it was never served");
 }

@@ -14,7 +14,7 @@ use super::Gate;
 use super::health_calls::PendingHealthCalls;
 use super::permit::{Permit, PermitOf};
 use super::runs::{RunLock, Runs, YieldingRun};
-use super::waiter_slab::{Answer, Removed, WaiterSlab, WaiterSlot};
+use super::waiter_slab::{Removed, WaiterOutcome, WaiterSlab, WaiterSlot};
 use crate::id::SlotKey;
 use crate::panics;
 use crate::replay::Recorded;
@@ -155,7 +155,7 @@ impl<H: Host> Shared<H> {
     }
 
     /// Takes the answer at `slot`, or sets `waker` to be woken by it.
-    pub(super) fn poll_answer(&self, slot: WaiterSlot, waker: &Waker) -> Poll<Answer> {
+    pub(super) fn poll_answer(&self, slot: WaiterSlot, waker: &Waker) -> Poll<WaiterOutcome> {
         // A waiter that was woken finds its answer without cloning a waker.
         let answer = self.state.lock().waiters.take_answer(slot);
         match answer {
@@ -165,7 +165,7 @@ impl<H: Host> Shared<H> {
     }
 
     /// The same for a waiter that is new, and so is hardly answered yet.
-    fn wait(&self, slot: WaiterSlot, waker: &Waker) -> Poll<Answer> {
+    fn wait(&self, slot: WaiterSlot, waker: &Waker) -> Poll<WaiterOutcome> {
         // Cloning and dropping a waker may panic. Neither happens under the lock or while an answer is out of
         // its slot.
         let waker = waker.clone();

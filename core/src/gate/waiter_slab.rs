@@ -15,7 +15,7 @@ use crate::id::{SecondaryMap, SlotKey};
 use crate::request::{Denial, RequestLease, WaiterId};
 
 /// The answer to a waiter.
-pub(super) type Answer = Result<RequestLease, Denial>;
+pub(super) type WaiterOutcome = Result<RequestLease, Denial>;
 
 /// The place of one waiter, from its first poll until it has taken its answer or is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +24,13 @@ pub(super) struct WaiterSlot(usize);
 enum Entry {
     /// Not answered. Without a waker until the first poll has left one.
     Waiting(WaiterId, Option<Waker>),
-    Answered(Answer),
+    Answered(WaiterOutcome),
 }
 
 impl Entry {
     /// Returns the waker of a waiter that waited.
     #[inline]
-    fn set_answer(&mut self, answer: Answer) -> Option<Waker> {
+    fn set_answer(&mut self, answer: WaiterOutcome) -> Option<Waker> {
         match core::mem::replace(self, Self::Answered(answer)) {
             Self::Waiting(_, waker) => waker,
             Self::Answered(_) => None,
@@ -41,7 +41,7 @@ impl Entry {
 /// What a waiter had when it was removed.
 pub(super) enum Removed {
     Waiting(WaiterId, Option<Waker>),
-    Answered(Answer),
+    Answered(WaiterOutcome),
 }
 
 /// The waiters of one gate.
@@ -69,7 +69,7 @@ impl WaiterSlab {
     /// Stores an answer and returns the waker to wake. Gives the answer back if this slab does not know the
     /// waiter.
     #[inline]
-    pub(super) fn answer(&mut self, waiter: WaiterId, answer: Answer) -> Result<Option<Waker>, Answer> {
+    pub(super) fn answer(&mut self, waiter: WaiterId, answer: WaiterOutcome) -> Result<Option<Waker>, WaiterOutcome> {
         let number = self.waiting.remove(waiter.key()).or_else(|| self.take_displaced(waiter.key()));
         match number.and_then(|number| self.entries.get_mut(number)) {
             Some(entry) => Ok(entry.set_answer(answer)),
@@ -85,7 +85,7 @@ impl WaiterSlab {
 
     /// Takes an answer that has arrived, and frees the slot. The caller must not use the slot again.
     #[inline]
-    pub(super) fn take_answer(&mut self, slot: WaiterSlot) -> Option<Answer> {
+    pub(super) fn take_answer(&mut self, slot: WaiterSlot) -> Option<WaiterOutcome> {
         if !matches!(self.entries.get(slot.0), Some(Entry::Answered(_))) {
             return None;
         }
@@ -125,8 +125,8 @@ mod tests {
     use crate::lease::LeaseId;
     use crate::request::DenialReason;
 
-    const CANCELLED: Answer = Err(Denial { reason: DenialReason::Cancelled, changes_at: None });
-    const SHUTDOWN: Answer = Err(Denial { reason: DenialReason::Shutdown, changes_at: None });
+    const CANCELLED: WaiterOutcome = Err(Denial { reason: DenialReason::Cancelled, changes_at: None });
+    const SHUTDOWN: WaiterOutcome = Err(Denial { reason: DenialReason::Shutdown, changes_at: None });
 
     fn waiter(slot: u32, generation: u32) -> WaiterId {
         WaiterId::from_bits(SlotKey { slot, generation }.to_bits())

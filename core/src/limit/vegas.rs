@@ -72,7 +72,7 @@ struct Window {
 
 /// What the present window is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum WindowPurpose {
     /// To move the limit.
     Cruise,
     /// To let the queue inside the provider drain, before the limit becomes `resume` again.
@@ -88,7 +88,7 @@ pub struct Vegas {
     max: u32,
     limit: u32,
     cascade: Cascade,
-    phase: Phase,
+    phase: WindowPurpose,
     window: Window,
     windows: u32,
     alone: Option<Duration>,
@@ -106,7 +106,7 @@ impl Vegas {
             max: u32::MAX,
             limit: config.initial_limit,
             cascade: Cascade::default(),
-            phase: Phase::Cruise,
+            phase: WindowPurpose::Cruise,
             window: Window::default(),
             windows: 0,
             alone: None,
@@ -129,20 +129,20 @@ impl Vegas {
         let window = core::mem::take(&mut self.window);
         let shortest = self.fresh.take();
         match self.phase {
-            Phase::Cruise => {
+            WindowPurpose::Cruise => {
                 self.steer(&window);
                 self.windows += 1;
                 if self.windows >= self.config.windows_until_relearned {
                     self.windows = 0;
-                    self.phase = Phase::Drain { resume: self.limit };
+                    self.phase = WindowPurpose::Drain { resume: self.limit };
                     self.limit = (self.limit / 2).max(1);
                 }
             }
-            Phase::Drain { resume } => self.phase = Phase::Learn { resume },
-            Phase::Learn { resume } => {
+            WindowPurpose::Drain { resume } => self.phase = WindowPurpose::Learn { resume },
+            WindowPurpose::Learn { resume } => {
                 self.alone = shortest;
                 self.limit = resume.min(self.max);
-                self.phase = Phase::Cruise;
+                self.phase = WindowPurpose::Cruise;
             }
         }
     }
@@ -183,7 +183,7 @@ impl LimitAlgorithm for Vegas {
                 self.has_queued = true;
                 self.limit = scaled_down(self.limit, REFUSAL_FACTOR);
                 self.window = Window::default();
-                if let Phase::Drain { resume } | Phase::Learn { resume } = &mut self.phase {
+                if let WindowPurpose::Drain { resume } | WindowPurpose::Learn { resume } = &mut self.phase {
                     *resume = scaled_down(*resume, REFUSAL_FACTOR);
                 }
             }

@@ -25,7 +25,7 @@ use super::sink::SCHEMA;
 use crate::budget::{BudgetSource, StatedRate};
 use crate::limit::LimitChoice;
 use crate::pipeline::PipelineConfig;
-use crate::request::{AimdConfig, CallStanding, HealthConfig, RequestAdmission};
+use crate::request::{AimdConfig, HealthConfig, RequestAdmission, ResourceBaseline};
 use crate::time::Instant;
 
 /// Where a value came from.
@@ -125,7 +125,7 @@ pub struct CallCapacity {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CapacityEnd {
     /// The request resources as they stood.
-    pub calls: Vec<CallStanding>,
+    pub calls: Vec<ResourceBaseline>,
     /// The most there ever was, layer by layer.
     pub maxima: Maxima,
     /// The most that was in use, and that waited, of each resource.
@@ -269,7 +269,7 @@ impl CapacityPlan {
     /// run's account came to.
     pub fn close(&mut self, now: Instant, admission: &RequestAdmission, figures: &RunFigures) {
         self.add_stated_rates(now, admission);
-        let calls = admission.resources().filter_map(|resource| admission.standing(now, resource)).collect();
+        let calls = admission.resources().filter_map(|resource| admission.baseline(now, resource)).collect();
         let resources = figures.tasks.iter().chain(&figures.requests).map(|resource| ResourceMaximum {
             name: resource.name.clone(),
             limit: resource.limit,

@@ -247,7 +247,7 @@ impl Sinks {
 
     /// Hands a scheduler event to those that want its kind.
     pub fn on_scheduler(&mut self, event: &SchedulerEvent) {
-        let kind = event.fact.kind();
+        let kind = event.payload.kind();
         self.each(SinkStep::Scheduler(kind), |entry| {
             if entry.scheduler.contains(kind) { entry.sink.on_scheduler(event) } else { Ok(()) }
         });
@@ -255,7 +255,7 @@ impl Sinks {
 
     /// Hands a request event to those that want its kind.
     pub fn on_request(&mut self, event: &RequestEvent) {
-        let kind = event.fact.kind();
+        let kind = event.payload.kind();
         self.each(SinkStep::Request(kind), |entry| {
             if entry.request.contains(kind) { entry.sink.on_request(event) } else { Ok(()) }
         });

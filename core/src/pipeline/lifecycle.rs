@@ -114,7 +114,7 @@ impl Lifecycle {
 
     /// Stops the run, or makes a stop stricter. `None` once the run is over.
     pub(crate) fn stop(&mut self, reason: StopReason, mode: StopMode) -> Option<Stopped> {
-        let before = self.standing_stop();
+        let before = self.announced_stop();
         let (is_first, mode) = match self.state {
             RunState::Finished => return None,
             RunState::Stopping(current) => (false, current.max(mode)),
@@ -124,7 +124,7 @@ impl Lifecycle {
         if self.reason.as_ref().is_none_or(|current| severity(&reason) > severity(current)) {
             self.reason = Some(reason);
         }
-        let change = self.standing_stop().filter(|standing| before != Some(*standing));
+        let change = self.announced_stop().filter(|stop| before != Some(*stop));
         Some(Stopped { is_first, aborts: mode == StopMode::Abort, change })
     }
 
@@ -139,7 +139,7 @@ impl Lifecycle {
     }
 
     /// Why the run stops, if it does, and whether that aborts workers.
-    fn standing_stop(&self) -> Option<(StopKind, bool)> {
+    fn announced_stop(&self) -> Option<(StopKind, bool)> {
         let reason = self.reason.as_ref()?;
         Some((reason.into(), self.state == RunState::Stopping(StopMode::Abort)))
     }

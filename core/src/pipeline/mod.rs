@@ -56,4 +56,4 @@ pub use outcome::{
 pub use plan::{Column, ColumnId, MAX_COLUMNS, Plan, PlanBuilder, PlanError, Strategy};
 pub use report::{ColumnReport, DroppedCount, Progress, RunReport, StopReason, TaskCounts};
 pub use row_group::{AdaptiveRowGroups, MAX_ROW_GROUP_SIZE, MAX_ROW_GROUP_TASKS, MAX_ROW_GROUPS, RowGroupBlock};
-pub use stats::{ColumnGauges, GroupGauges};
+pub use stats::{ColumnStats, GroupStats};

@@ -5,7 +5,7 @@ use super::report::TaskCounts;
 
 /// How the tasks of one column stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ColumnGauges {
+pub struct ColumnStats {
     /// The column.
     pub column: ColumnId,
     /// Ready, and without a worker.
@@ -22,7 +22,7 @@ pub struct ColumnGauges {
 
 /// How one fairness group stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GroupGauges {
+pub struct GroupStats {
     /// The first column of the group.
     pub column: ColumnId,
     /// Its weight.

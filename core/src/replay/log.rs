@@ -21,7 +21,7 @@ use crate::pipeline::RunReport;
 /// A line of a log.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Line {
+pub struct LogLine {
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     header: Option<Box<Header>>,
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
@@ -43,7 +43,7 @@ struct End {
     requests: u64,
 }
 
-impl Line {
+impl LogLine {
     /// The first line.
     #[must_use]
     pub fn header(header: Header) -> Self {
@@ -63,9 +63,9 @@ impl Line {
     }
 }
 
-/// Why a host has no [`Line`] for a line.
+/// Why a host has no [`LogLine`] for a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unread {
+pub enum UnreadableLine {
     /// It is not JSON. As the last line of a log without an end it is what a run that was killed leaves
     /// behind.
     NotJson(String),
@@ -76,13 +76,13 @@ pub enum Unread {
 /// Why a line is none of a log, or none that may stand where it does.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum NoLine {
+pub enum LineError {
     /// There is no line at all.
     #[error("the log is empty")]
     Empty,
     /// The host could not read it, in the host's words.
     #[error("{0}")]
-    Unread(String),
+    Unreadable(String),
     /// It has the fields of no line, or those of two.
     #[error("it is no header, no command and no end")]
     NoKind,
@@ -114,7 +114,7 @@ pub enum LogError {
         /// Which line, from 1.
         line: usize,
         /// What is wrong with it.
-        why: NoLine,
+        why: LineError,
     },
     /// The machines cannot be told what the log has.
     #[error(transparent)]
@@ -134,53 +134,55 @@ pub struct LogReader {
 
 impl LogReader {
     /// Takes the next line of the log. After an error the log is of no use. O(1) amortised.
-    pub fn feed(&mut self, line: Result<Line, Unread>) -> Result<(), LogError> {
+    pub fn feed(&mut self, line: Result<LogLine, UnreadableLine>) -> Result<(), LogError> {
         self.no_half_line()?;
         self.lines += 1;
         self.sort_in(line).map_err(|why| LogError::Line { line: self.lines, why })
     }
 
-    fn sort_in(&mut self, line: Result<Line, Unread>) -> Result<(), NoLine> {
+    fn sort_in(&mut self, line: Result<LogLine, UnreadableLine>) -> Result<(), LineError> {
         let line = match line {
-            _ if self.end.is_some() => return Err(NoLine::AfterTheEnd),
+            _ if self.end.is_some() => return Err(LineError::AfterTheEnd),
             Ok(line) => line,
-            Err(Unread::NotJson(why)) if self.header.is_some() => {
+            Err(UnreadableLine::NotJson(why)) if self.header.is_some() => {
                 self.half = Some(why);
                 return Ok(());
             }
-            Err(Unread::NotJson(why) | Unread::OtherShape(why)) => return Err(NoLine::Unread(why)),
+            Err(UnreadableLine::NotJson(why) | UnreadableLine::OtherShape(why)) => {
+                return Err(LineError::Unreadable(why));
+            }
         };
         match line {
-            Line { header: Some(_), n: None, command: None, end: None } if self.header.is_some() => {
-                return Err(NoLine::SecondHeader);
+            LogLine { header: Some(_), n: None, command: None, end: None } if self.header.is_some() => {
+                return Err(LineError::SecondHeader);
             }
-            Line { header: Some(header), n: None, command: None, end: None } => self.header = Some(header),
-            _ if self.header.is_none() => return Err(NoLine::NotAHeader),
-            Line { header: None, n: Some(n), command: Some(command), end: None } => {
+            LogLine { header: Some(header), n: None, command: None, end: None } => self.header = Some(header),
+            _ if self.header.is_none() => return Err(LineError::NotAHeader),
+            LogLine { header: None, n: Some(n), command: Some(command), end: None } => {
                 self.entries.push(Stamped { n, command });
             }
-            Line { header: None, n: None, command: None, end: Some(end) } => {
+            LogLine { header: None, n: None, command: None, end: Some(end) } => {
                 let found = self.entries.len() as u64;
                 if end.entries != found {
-                    return Err(NoLine::OtherCount { said: end.entries, found });
+                    return Err(LineError::OtherCount { said: end.entries, found });
                 }
                 self.end = Some(end);
             }
-            _ => return Err(NoLine::NoKind),
+            _ => return Err(LineError::NoKind),
         }
         Ok(())
     }
 
     fn no_half_line(&mut self) -> Result<(), LogError> {
         match self.half.take() {
-            Some(why) => Err(LogError::Line { line: self.lines, why: NoLine::Unread(why) }),
+            Some(why) => Err(LogError::Line { line: self.lines, why: LineError::Unreadable(why) }),
             None => Ok(()),
         }
     }
 
     /// The log, once every line was taken. O(n log n) for n commands.
     pub fn finish(self) -> Result<Log, LogError> {
-        let header = self.header.ok_or(LogError::Line { line: 1, why: NoLine::Empty })?;
+        let header = self.header.ok_or(LogError::Line { line: 1, why: LineError::Empty })?;
         let mut entries = self.entries;
         entries.sort_by_key(|entry| entry.n);
         let all = entries.len();

@@ -42,7 +42,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A log is stored as [`Line`]s: a header, the commands, and an end with the digests of the run.
+//! A log is stored as [`LogLine`]s: a header, the commands, and an end with the digests of the run.
 //! [`LogReader`] reads them, and reports a log that was cut, shuffled or changed; a host only parses lines.
 //!
 //! Code cannot be recorded: a [task policy](crate::task::TaskPolicy) or a [limit
@@ -63,7 +63,7 @@ mod tests;
 mod tests_log;
 
 pub use command::{Command, merge};
-pub use log::{Line, Log, LogError, LogReader, NoLine, Replayed, Unread};
+pub use log::{LineError, Log, LogError, LogLine, LogReader, Replayed, UnreadableLine};
 pub use recorded::{Machine, Recorded};
 pub use recorder::{MAX_PENDING, Sequence, Stamped};
 

@@ -8,31 +8,31 @@ use crate::sim::scenario::builtin;
 use crate::sim::world::World;
 
 /// The lines of a run of the first built-in scenario, and its digests.
-fn lines() -> (Vec<Line>, (u64, u64)) {
+fn lines() -> (Vec<LogLine>, (u64, u64)) {
     let (header, mut world) = World::recorded(&builtin()[0], 1).unwrap();
     while world.step() {}
     let commands = world.take_commands();
     let digests = world.decision_digests();
-    let end = Line::end(commands.len() as u64, digests);
-    let lines = [Line::header(header)].into_iter().chain(commands.into_iter().map(Line::command)).chain([end]);
+    let end = LogLine::end(commands.len() as u64, digests);
+    let lines = [LogLine::header(header)].into_iter().chain(commands.into_iter().map(LogLine::command)).chain([end]);
     (lines.collect(), digests)
 }
 
-fn read(lines: impl IntoIterator<Item = Line>) -> Result<Replayed, LogError> {
+fn read(lines: impl IntoIterator<Item = LogLine>) -> Result<Replayed, LogError> {
     read_all(lines.into_iter().map(Ok))
 }
 
-fn read_all(lines: impl IntoIterator<Item = Result<Line, Unread>>) -> Result<Replayed, LogError> {
+fn read_all(lines: impl IntoIterator<Item = Result<LogLine, UnreadableLine>>) -> Result<Replayed, LogError> {
     let mut reader = LogReader::default();
     lines.into_iter().try_for_each(|line| reader.feed(line))?;
     Ok(reader.finish()?.replay()?)
 }
 
-fn half() -> Result<Line, Unread> {
-    Err(Unread::NotJson("half".into()))
+fn half() -> Result<LogLine, UnreadableLine> {
+    Err(UnreadableLine::NotJson("half".into()))
 }
 
-fn refused(lines: impl IntoIterator<Item = Line>) -> (usize, NoLine) {
+fn refused(lines: impl IntoIterator<Item = LogLine>) -> (usize, LineError) {
     match read(lines) {
         Err(LogError::Line { line, why }) => (line, why),
         other => panic!("{other:?}"),
@@ -52,7 +52,7 @@ fn a_whole_log_is_told_and_compared() {
 fn a_log_with_the_end_of_another_run_differs() {
     let (mut lines, (run, requests)) = lines();
     let commands = lines.len() as u64 - 2;
-    *lines.last_mut().unwrap() = Line::end(commands, (run, requests + 1));
+    *lines.last_mut().unwrap() = LogLine::end(commands, (run, requests + 1));
     assert_eq!(read(lines).unwrap().is_equal(), Some(false));
 }
 
@@ -80,12 +80,12 @@ fn half_a_line_is_forgiven_where_a_run_was_killed_and_nowhere_else() {
     let (lines, _) = lines();
     let cut = |at: usize| lines[..at].iter().cloned().map(Ok);
     assert_eq!(read_all(cut(101).chain([half()])).unwrap().entries, 100);
-    let wrong = |line| LogError::Line { line, why: NoLine::Unread("half".into()) };
+    let wrong = |line| LogError::Line { line, why: LineError::Unreadable("half".into()) };
     assert_eq!(read_all(cut(101).chain([half()]).chain([Ok(lines[101].clone())])), Err(wrong(102)));
     assert_eq!(read_all([half()]), Err(wrong(1)), "a log has a header at least");
-    let other = Err(Unread::OtherShape("half".into()));
+    let other = Err(UnreadableLine::OtherShape("half".into()));
     assert_eq!(read_all(cut(101).chain([other])), Err(wrong(102)), "it was never half of a line");
-    let after = LogError::Line { line: lines.len() + 1, why: NoLine::AfterTheEnd };
+    let after = LogError::Line { line: lines.len() + 1, why: LineError::AfterTheEnd };
     assert_eq!(read_all(cut(lines.len()).chain([half()])), Err(after));
 }
 
@@ -100,14 +100,14 @@ fn a_whole_log_with_a_gap_is_refused_at_it() {
 fn a_log_that_is_none_is_refused_at_its_line() {
     let (lines, digests) = lines();
     let (count, header, end) = (lines.len(), lines[0].clone(), lines[lines.len() - 1].clone());
-    assert_eq!(refused([]), (1, NoLine::Empty));
-    assert_eq!(refused(lines[1..].to_vec()), (1, NoLine::NotAHeader));
-    assert_eq!(refused([Line::default()]), (1, NoLine::NotAHeader));
-    assert_eq!(refused([header.clone(), header.clone()]), (2, NoLine::SecondHeader));
-    assert_eq!(refused([header.clone(), Line::default()]), (2, NoLine::NoKind));
-    assert_eq!(refused(lines.iter().cloned().chain([end])), (count + 1, NoLine::AfterTheEnd), "it ends twice");
-    let lost = refused([header, Line::end(1, digests)]);
-    assert_eq!(lost, (2, NoLine::OtherCount { said: 1, found: 0 }));
+    assert_eq!(refused([]), (1, LineError::Empty));
+    assert_eq!(refused(lines[1..].to_vec()), (1, LineError::NotAHeader));
+    assert_eq!(refused([LogLine::default()]), (1, LineError::NotAHeader));
+    assert_eq!(refused([header.clone(), header.clone()]), (2, LineError::SecondHeader));
+    assert_eq!(refused([header.clone(), LogLine::default()]), (2, LineError::NoKind));
+    assert_eq!(refused(lines.iter().cloned().chain([end])), (count + 1, LineError::AfterTheEnd), "it ends twice");
+    let lost = refused([header, LogLine::end(1, digests)]);
+    assert_eq!(lost, (2, LineError::OtherCount { said: 1, found: 0 }));
     let message = LogError::Line { line: lost.0, why: lost.1 }.to_string();
     assert_eq!(message, "line 2: this is no line of a decision log: it ends 1 commands, and there are 0");
 }

@@ -34,7 +34,7 @@ pub struct RequestEvent {
     pub correlation: Option<Correlation>,
     /// What happened.
     #[cfg_attr(feature = "serde", serde(flatten))]
-    pub fact: RequestFact,
+    pub payload: RequestEventPayload,
 }
 
 /// What an event is about.
@@ -55,7 +55,7 @@ pub enum EventPlace {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "kind", rename_all = "snake_case"))]
 #[non_exhaustive]
-pub enum RequestFact {
+pub enum RequestEventPayload {
     /// An alias was registered.
     ResourceRegistered {
         /// The cap it asked for.
@@ -245,14 +245,14 @@ pub enum RequestFact {
     },
 }
 
-impl From<Denial> for RequestFact {
+impl From<Denial> for RequestEventPayload {
     fn from(Denial { reason, changes_at }: Denial) -> Self {
         Self::AcquireDenied { reason, changes_at }
     }
 }
 
 event_kinds!(
-    RequestFact, RequestEventKind:
+    RequestEventPayload, RequestEventKind:
     ResourceRegistered,
     EffectiveCapChanged,
     QueueFormed,
@@ -292,16 +292,16 @@ pub(super) type EventLog = crate::event::EventLog<RequestEventKind, RequestEvent
 impl EventLog {
     /// Records what concerns no single call.
     #[inline]
-    pub(super) fn push(&mut self, at: Instant, place: EventPlace, fact: RequestFact) {
+    pub(super) fn push(&mut self, at: Instant, place: EventPlace, payload: RequestEventPayload) {
         if self.is_on() {
-            self.push_wanted(at, place, fact);
+            self.push_wanted(at, place, payload);
         }
     }
 
     /// Keeps the correlation out of the hot paths that call [`Self::push`].
     #[cold]
-    fn push_wanted(&mut self, at: Instant, place: EventPlace, fact: RequestFact) {
-        self.push_about(at, place, None, fact);
+    fn push_wanted(&mut self, at: Instant, place: EventPlace, payload: RequestEventPayload) {
+        self.push_about(at, place, None, payload);
     }
 
     /// Records what concerns a call of a task, if one is known.
@@ -311,8 +311,8 @@ impl EventLog {
         at: Instant,
         place: EventPlace,
         correlation: Option<Correlation>,
-        fact: RequestFact,
+        payload: RequestEventPayload,
     ) {
-        self.record(fact.kind(), |sequence| RequestEvent { sequence, at, place, correlation, fact });
+        self.record(payload.kind(), |sequence| RequestEvent { sequence, at, place, correlation, payload });
     }
 }

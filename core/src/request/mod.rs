@@ -70,5 +70,5 @@ pub use config::{HealthConfig, RequestConfig};
 pub use keys::{Domain, FallbackId, GroupId, MAX_IDS, ProviderModelId, Request, ResourceId};
 pub use pressure::RequestPressure;
 pub use snapshot::{
-    CallStanding, HealthState, ProviderModelSnapshot, ResourceGauges, ResourceLoad, ResourceSnapshot, UnavailableCause,
+    HealthState, ProviderModelSnapshot, ResourceBaseline, ResourceSnapshot, ResourceStats, UnavailableCause,
 };

@@ -5,10 +5,10 @@ use alloc::collections::VecDeque;
 use super::answer::{Denial, Effect, FailedProbes, WaiterId};
 use super::config::RequestConfig;
 use super::correlations::Correlations;
-use super::event::{EventLog, EventPlace, RequestFact};
+use super::event::{EventLog, EventPlace, RequestEventPayload};
 use super::fallbacks::Fallbacks;
 use super::keys::{FallbackId, ResourceId};
-use super::provider::{Attempt, Held, Since};
+use super::provider::{Attempt, CallRecord, Since};
 use super::timers::Timer;
 use super::yielding::YieldingWaiters;
 use crate::budget::Usage;
@@ -57,7 +57,7 @@ pub(super) struct Shared {
     pub(super) config: RequestConfig,
     /// Commands that were carried out.
     pub(super) sequence: u64,
-    pub(super) ledger: Ledger<Held>,
+    pub(super) ledger: Ledger<CallRecord>,
     pub(super) waiters: Slots<Waiter>,
     pub(super) yielding: YieldingWaiters,
     pub(super) fallbacks: Fallbacks,
@@ -88,8 +88,8 @@ impl Shared {
     }
 
     #[inline]
-    pub(super) fn emit(&mut self, now: Instant, resource: ResourceId, fact: RequestFact) {
-        self.events.push(now, EventPlace::Resource(resource), fact);
+    pub(super) fn emit(&mut self, now: Instant, resource: ResourceId, payload: RequestEventPayload) {
+        self.events.push(now, EventPlace::Resource(resource), payload);
     }
 
     /// Emits that the request which the current command makes was refused at once.
@@ -97,7 +97,7 @@ impl Shared {
     pub(super) fn emit_denied(&mut self, now: Instant, resource: ResourceId, denial: Denial) {
         if self.events.is_on() {
             let (place, about) = (EventPlace::Resource(resource), self.correlations.asking());
-            self.events.push_about(now, place, about, RequestFact::from(denial));
+            self.events.push_about(now, place, about, RequestEventPayload::from(denial));
         }
     }
 }

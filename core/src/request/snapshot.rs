@@ -178,10 +178,10 @@ pub struct ProviderModelSnapshot {
     pub limits: Vec<(Domain, u32)>,
 }
 
-/// What changes of a resource while it is used, as of one instant: what a snapshot has that costs nothing to
-/// read.
+/// The figures of a resource that change with each call, as of one instant. Unlike a [`ResourceSnapshot`],
+/// they cost O(1) to read and allocate nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ResourceGauges {
+pub struct ResourceStats {
     /// Whether the provider and model answers, in any domain.
     pub health: HealthState,
     /// Calls of the provider and model, in any domain, that failed and wait until it shows whether it is
@@ -205,22 +205,11 @@ pub struct ResourceGauges {
     pub ramp: Option<RampState>,
 }
 
-/// How loaded one resource is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ResourceLoad {
-    /// The adaptive limit in force.
-    pub limit: u32,
-    /// Calls out.
-    pub in_flight: u32,
-    /// Calls that wait.
-    pub waiters: u32,
-}
-
-/// A request resource as it stands when an account is told of it: what the stream takes for granted.
-/// [`RequestAdmission::standing`](super::RequestAdmission::standing) makes it.
+/// The state of a request resource at which an account of its events begins.
+/// [`RequestAdmission::baseline`](super::RequestAdmission::baseline) makes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct CallStanding {
+pub struct ResourceBaseline {
     /// The resource.
     pub resource: ResourceId,
     /// Its provider and model.

@@ -432,7 +432,7 @@ fn ids_of_another_controller_are_refused_and_nothing_panics() {
     assert!(!bench.machine.cancel(bench.now, waiter));
     assert_eq!(bench.machine.release(bench.now, held, &Outcome::Success.into()), ReleaseAnswer::WrongController);
     assert_eq!(bench.machine.acquire(bench.now, &in_strange_group), Acquire::Denied(unregistered));
-    assert!(bench.machine.snapshot(bench.now, strange).is_none() && bench.machine.load(bench.now, strange).is_none());
+    assert!(bench.machine.snapshot(bench.now, strange).is_none() && bench.machine.stats(bench.now, strange).is_none());
     assert!(bench.machine.provider_model(bench.now, strange_model).is_none());
     assert!(bench.machine.settings(strange).is_none());
     let error = bench.machine.configure(bench.now, strange, AimdConfig::default()).expect_err("unknown");

@@ -1,6 +1,6 @@
 use std::vec::Vec;
 
-use super::event::{EventPlace, Interest, MAX_PENDING, RequestEvent, RequestEventKind, RequestFact};
+use super::event::{EventPlace, Interest, MAX_PENDING, RequestEvent, RequestEventKind, RequestEventPayload};
 use super::testing::{Bench, CHAT};
 use super::*;
 use crate::budget::{BudgetConfig, Correction, Dimension};
@@ -19,7 +19,7 @@ fn drain(bench: &mut Bench) -> Vec<RequestEvent> {
 }
 
 fn kinds(bench: &mut Bench) -> Vec<RequestEventKind> {
-    drain(bench).iter().map(|event| event.fact.kind()).collect()
+    drain(bench).iter().map(|event| event.payload.kind()).collect()
 }
 
 #[test]
@@ -44,11 +44,11 @@ fn a_wait_is_told_from_its_beginning_to_its_end() {
     bench.end(lease, Outcome::Success);
     let events = drain(&mut bench);
     assert_eq!(
-        events.iter().map(|event| event.fact.kind()).collect::<Vec<_>>(),
+        events.iter().map(|event| event.payload.kind()).collect::<Vec<_>>(),
         [CallCompleted, LeaseReleased, WaitCompleted, LeaseAcquired, CallStarted, QueueDrained]
     );
     let span = Duration::from_millis(20);
-    assert_eq!(events[2].fact, RequestFact::WaitCompleted { waiter: Some(waiter), waited: span });
+    assert_eq!(events[2].payload, RequestEventPayload::WaitCompleted { waiter: Some(waiter), waited: span });
     assert_eq!((events[2].at, events[2].place), (bench.now, EventPlace::Resource(CHAT)));
     assert!(events.windows(2).all(|pair| pair[0].sequence + 1 == pair[1].sequence));
 }
@@ -68,8 +68,8 @@ fn a_wait_that_ends_without_a_grant_says_how() {
     assert_eq!(kinds(&mut bench), [WaitTimeout]);
     bench.machine.shutdown(bench.now);
     let events = drain(&mut bench);
-    assert!(matches!(events[0].fact, RequestFact::WaitCancelled { reason: DenialReason::Shutdown, .. }));
-    assert_eq!(events[1].fact, RequestFact::QueueDrained);
+    assert!(matches!(events[0].payload, RequestEventPayload::WaitCancelled { reason: DenialReason::Shutdown, .. }));
+    assert_eq!(events[1].payload, RequestEventPayload::QueueDrained);
 }
 
 #[test]
@@ -82,17 +82,17 @@ fn a_refusal_tells_the_cut_the_cooldown_its_cap_and_the_end_of_a_ramp() {
     let asked = Duration::from_secs(3_600);
     bench.end(lease, Completion::rate_limited(Some(asked)));
     let taken = Duration::from_secs(600);
-    let facts: Vec<_> = drain(&mut bench).iter().map(|event| event.fact).collect();
-    assert_eq!(facts[0], RequestFact::RampStep { from: 1, to: 5 });
-    assert_eq!(facts[1].kind(), CallCompleted);
+    let payloads: Vec<_> = drain(&mut bench).iter().map(|event| event.payload).collect();
+    assert_eq!(payloads[0], RequestEventPayload::RampStep { from: 1, to: 5 });
+    assert_eq!(payloads[1].kind(), CallCompleted);
     let expected = [
-        RequestFact::LimitDecreased { from: 5, to: 3 },
-        RequestFact::RateLimited { blocked_until: Some(bench.now + taken), consecutive: 1 },
-        RequestFact::CooldownCapped { asked, taken },
-        RequestFact::RampAborted { limit: 5 },
+        RequestEventPayload::LimitDecreased { from: 5, to: 3 },
+        RequestEventPayload::RateLimited { blocked_until: Some(bench.now + taken), consecutive: 1 },
+        RequestEventPayload::CooldownCapped { asked, taken },
+        RequestEventPayload::RampAborted { limit: 5 },
     ];
-    assert_eq!(facts[2..6], expected);
-    assert_eq!(facts[6].kind(), LeaseReleased);
+    assert_eq!(payloads[2..6], expected);
+    assert_eq!(payloads[6].kind(), LeaseReleased);
 }
 
 #[test]
@@ -104,19 +104,19 @@ fn the_way_back_tells_the_soft_ceiling_and_the_full_recovery() {
     bench.after(Duration::from_secs(2));
     drain(&mut bench);
     bench.succeed(3);
-    let moves: Vec<_> = drain(&mut bench).iter().map(|event| event.fact).filter(is_move).collect();
+    let moves: Vec<_> = drain(&mut bench).iter().map(|event| event.payload).filter(is_move).collect();
     let expected = [
-        RequestFact::LimitIncreased { from: 3, to: 4 },
-        RequestFact::LimitIncreased { from: 4, to: 5 },
-        RequestFact::SoftCeilingRecovered { limit: 5 },
-        RequestFact::LimitIncreased { from: 5, to: 6 },
-        RequestFact::FullyRecovered { limit: 6 },
+        RequestEventPayload::LimitIncreased { from: 3, to: 4 },
+        RequestEventPayload::LimitIncreased { from: 4, to: 5 },
+        RequestEventPayload::SoftCeilingRecovered { limit: 5 },
+        RequestEventPayload::LimitIncreased { from: 5, to: 6 },
+        RequestEventPayload::FullyRecovered { limit: 6 },
     ];
     assert_eq!(moves, expected);
 }
 
-fn is_move(fact: &RequestFact) -> bool {
-    matches!(fact.kind(), LimitIncreased | SoftCeilingRecovered | FullyRecovered)
+fn is_move(payload: &RequestEventPayload) -> bool {
+    matches!(payload.kind(), LimitIncreased | SoftCeilingRecovered | FullyRecovered)
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn the_steps_of_a_ramp_are_told_at_the_instants_at_which_they_wake_somebody() {
         bench.now = at;
         bench.machine.handle_timeout(at);
         let told = drain(&mut bench);
-        steps.extend(told.iter().filter(|event| event.fact.kind() == RampStep).map(|event| event.at));
+        steps.extend(told.iter().filter(|event| event.payload.kind() == RampStep).map(|event| event.at));
     }
     assert_eq!(steps, [1, 2, 3, 4].map(|at| Instant::ZERO + Duration::from_secs(at)));
 }
@@ -140,17 +140,17 @@ fn the_steps_of_a_ramp_are_told_at_the_instants_at_which_they_wake_somebody() {
 fn registration_caps_and_corrections_are_told() {
     let mut bench = watched(8, AimdConfig::default());
     let model = bench.machine.register(bench.now, "provider", "model", "second", 5).expect("a valid cap");
-    let facts: Vec<_> = drain(&mut bench).iter().map(|event| (event.place, event.fact)).collect();
+    let payloads: Vec<_> = drain(&mut bench).iter().map(|event| (event.place, event.payload)).collect();
     let whole = EventPlace::Model(model);
-    assert_eq!(facts[0], (whole, RequestFact::ResourceRegistered { cap: 5 }));
-    assert_eq!(facts[1], (whole, RequestFact::EffectiveCapChanged { from: Some(8), to: 5 }));
-    assert_eq!(facts[2], (EventPlace::Resource(CHAT), RequestFact::LimitDecreased { from: 8, to: 5 }));
+    assert_eq!(payloads[0], (whole, RequestEventPayload::ResourceRegistered { cap: 5 }));
+    assert_eq!(payloads[1], (whole, RequestEventPayload::EffectiveCapChanged { from: Some(8), to: 5 }));
+    assert_eq!(payloads[2], (EventPlace::Resource(CHAT), RequestEventPayload::LimitDecreased { from: 8, to: 5 }));
     let budget = BudgetConfig::per_minute(Dimension::Requests, 60);
     bench.machine.set_budgets(bench.now, CHAT, &[budget]).expect("a valid budget");
     let said = Correction { remaining: Some(7), ..Correction::of(Dimension::Requests) };
     bench.machine.correct_budget(bench.now, CHAT, &said);
-    let corrected = RequestFact::BudgetCorrected { dimension: Dimension::Requests, before: 60, after: 7 };
-    assert_eq!(drain(&mut bench)[0].fact, corrected);
+    let corrected = RequestEventPayload::BudgetCorrected { dimension: Dimension::Requests, before: 60, after: 7 };
+    assert_eq!(drain(&mut bench)[0].payload, corrected);
 }
 
 #[test]
@@ -161,8 +161,8 @@ fn an_irregular_release_is_told_with_what_it_was() {
     bench.end(lease, Outcome::Success);
     drain(&mut bench);
     let _ = bench.machine.release(bench.now, RequestLease::from_id(id), &Outcome::Success.into());
-    let told = RequestFact::ReleaseDiagnostic { lease: id, answer: ReleaseAnswer::Duplicate };
-    assert_eq!(drain(&mut bench)[0].fact, told);
+    let told = RequestEventPayload::ReleaseDiagnostic { lease: id, answer: ReleaseAnswer::Duplicate };
+    assert_eq!(drain(&mut bench)[0].payload, told);
 }
 
 #[test]

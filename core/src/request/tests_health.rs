@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::event::{EventPlace, RequestFact};
+use super::event::{EventPlace, RequestEventPayload};
 use super::*;
 use crate::lease::ReleaseAnswer;
 use crate::time::{Duration, Instant};
@@ -123,7 +123,7 @@ impl Bench {
     }
 
     pub(super) fn limit(&self, resource: ResourceId) -> u32 {
-        self.machine.load(self.now, resource).expect("it was registered").limit
+        self.machine.stats(self.now, resource).expect("it was registered").limit
     }
 }
 
@@ -301,11 +301,11 @@ fn the_events_tell_an_outage_from_its_first_failure_to_its_end() {
     bench.end(probe, Outcome::Success);
     let events = core::iter::from_fn(|| bench.machine.poll_event());
     let emitted: Vec<_> =
-        events.filter(|event| event.place == EventPlace::Model(bench.model)).map(|event| event.fact).collect();
+        events.filter(|event| event.place == EventPlace::Model(bench.model)).map(|event| event.payload).collect();
     let expected = [
-        RequestFact::ProviderDown { since: began, probe_at },
-        RequestFact::ProviderProbed { lease },
-        RequestFact::ProviderRecovered { since: began, full_at: bench.now + Duration::from_secs(1) },
+        RequestEventPayload::ProviderDown { since: began, probe_at },
+        RequestEventPayload::ProviderProbed { lease },
+        RequestEventPayload::ProviderRecovered { since: began, full_at: bench.now + Duration::from_secs(1) },
     ];
     assert_eq!(emitted, expected);
 }
@@ -620,8 +620,8 @@ fn a_provider_that_becomes_unavailable_is_an_event_with_its_cause() {
     bench.end(lease, Outcome::QuotaExhausted);
     let events = core::iter::from_fn(|| bench.machine.poll_event());
     let probe_at = Some(bench.now + secs(60));
-    let fact = RequestFact::ProviderUnavailable { cause: UnavailableCause::QuotaExhausted, probe_at };
-    assert_eq!(events.filter(|event| event.fact == fact).count(), 2, "for both models of the account");
+    let payload = RequestEventPayload::ProviderUnavailable { cause: UnavailableCause::QuotaExhausted, probe_at };
+    assert_eq!(events.filter(|event| event.payload == payload).count(), 2, "for both models of the account");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Health calls: what lets a request end that fails whenever it is made, and is the last one left.
 
-use super::event::{EventPlace, RequestFact};
+use super::event::{EventPlace, RequestEventPayload};
 use super::tests_health::Bench;
 use super::*;
 use crate::time::Duration;
@@ -176,10 +176,10 @@ fn a_host_that_begins_to_make_health_calls_while_one_is_due_is_asked_at_once() {
     bench.machine.set_health_calls(due, check, true);
     let Due { granted, health_calls, .. } = bench.due();
     assert_eq!((granted.len(), health_calls.len()), (0, 1));
-    let probed = RequestFact::ProviderProbed { lease: health_calls[0].id() };
+    let probed = RequestEventPayload::ProviderProbed { lease: health_calls[0].id() };
     let events = core::iter::from_fn(|| bench.machine.poll_event());
     let place = EventPlace::Model(bench.model);
-    assert_eq!(events.filter(|event| event.fact == probed && event.place == place).count(), 1);
+    assert_eq!(events.filter(|event| event.payload == probed && event.place == place).count(), 1);
 }
 
 #[test]

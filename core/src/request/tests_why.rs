@@ -4,7 +4,7 @@ use std::boxed::Box;
 use std::string::ToString;
 use std::vec::Vec;
 
-use super::event::{Interest, RequestEventKind, RequestFact};
+use super::event::{Interest, RequestEventKind, RequestEventPayload};
 use super::testing::*;
 use super::*;
 use crate::budget::{BudgetConfig, Dimension, Usage};
@@ -133,8 +133,8 @@ fn a_try_that_only_the_pace_keeps_is_denied_as_paced_until_the_next_may_go_out_a
     assert_eq!(denial, Denial { reason: DenialReason::Paced, changes_at: Some(opens_at) });
     assert_eq!(denial.to_string(), "calls are spaced in time (next change at 1.000s)");
     let event = bench.machine.poll_event().expect("a denial was asked for");
-    let fact = RequestFact::AcquireDenied { reason: DenialReason::Paced, changes_at: Some(opens_at) };
-    assert_eq!((event.at, event.fact), (bench.now, fact));
+    let payload = RequestEventPayload::AcquireDenied { reason: DenialReason::Paced, changes_at: Some(opens_at) };
+    assert_eq!((event.at, event.payload), (bench.now, payload));
     assert_eq!(pressure(&bench), Some(RequestPressure::Paced));
 
     bench.after(Duration::from_millis(1));

@@ -22,7 +22,7 @@ pub(super) struct Accounts {
     /// By demand.
     demands: Vec<DemandAccount>,
     /// By resource.
-    wants: Vec<Wants>,
+    wants: Vec<GroupDemand>,
     /// Resources whose pressing heads changed since [`Accounts::take_touched`].
     touched: Vec<u32>,
 }
@@ -48,14 +48,14 @@ struct Holding {
 
 /// Sums over heads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Heads {
+pub(super) struct HeadSums {
     pub(super) count: u32,
     pub(super) weight: u128,
     /// The sum of their group numbers: the number itself where there is one head.
     numbers: u64,
 }
 
-impl Heads {
+impl HeadSums {
     fn add(&mut self, other: Self) {
         self.count += other.count;
         self.weight += other.weight;
@@ -78,12 +78,12 @@ impl Heads {
 struct DemandAccount {
     /// Resources that it would have to wait for.
     shortages: u32,
-    heads: Heads,
+    heads: HeadSums,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Wants {
-    pressing: Heads,
+struct GroupDemand {
+    pressing: HeadSums,
     is_touched: bool,
     /// The demands that ask for it, by ascending amount.
     demands: Vec<(u32, u32)>,
@@ -92,7 +92,7 @@ struct Wants {
 /// Registration.
 impl Accounts {
     pub(super) fn new(resources: Resources) -> Self {
-        let wants = (0..resources.count()).map(|_| Wants::default()).collect();
+        let wants = (0..resources.count()).map(|_| GroupDemand::default()).collect();
         Self { resources, groups: Vec::new(), demands: Vec::new(), wants, touched: Vec::new() }
     }
 
@@ -121,7 +121,7 @@ impl Accounts {
 
     /// Opens the accounts of demands and resources that were interned since the last call.
     pub(super) fn register_demands(&mut self) {
-        self.wants.resize_with(self.resources.count() as usize, Wants::default);
+        self.wants.resize_with(self.resources.count() as usize, GroupDemand::default);
         for demand in self.demands.len() as u32..self.resources.demands() {
             let mut shortages = 0;
             for (resource, amount) in self.resources.amounts(demand) {
@@ -130,7 +130,7 @@ impl Accounts {
                 let at = demands.partition_point(|known| *known < (*amount, demand));
                 demands.insert(at, (*amount, demand));
             }
-            self.demands.push(DemandAccount { shortages, heads: Heads::default() });
+            self.demands.push(DemandAccount { shortages, heads: HeadSums::default() });
         }
     }
 }
@@ -145,19 +145,19 @@ impl Accounts {
         if before == head {
             return;
         }
-        let one = Heads { count: 1, weight: entry.units, numbers: u64::from(group) };
+        let one = HeadSums { count: 1, weight: entry.units, numbers: u64::from(group) };
         if before != NONE {
             let demand = &mut self.demands[before as usize];
             demand.heads.remove(one);
             if demand.shortages == 0 {
-                self.press(before, one, Heads::remove);
+                self.press(before, one, HeadSums::remove);
             }
         }
         if head != NONE {
             let demand = &mut self.demands[head as usize];
             demand.heads.add(one);
             if demand.shortages == 0 {
-                self.press(head, one, Heads::add);
+                self.press(head, one, HeadSums::add);
             }
         }
     }
@@ -222,7 +222,7 @@ impl Accounts {
             entry.shortages += 1;
             if entry.shortages == 1 && entry.heads.count > 0 {
                 let heads = entry.heads;
-                self.press(demand, heads, Heads::remove);
+                self.press(demand, heads, HeadSums::remove);
             }
         }
     }
@@ -234,7 +234,7 @@ impl Accounts {
             entry.shortages -= 1;
             if entry.shortages == 0 && entry.heads.count > 0 {
                 let heads = entry.heads;
-                self.press(demand, heads, Heads::add);
+                self.press(demand, heads, HeadSums::add);
             }
         }
     }
@@ -245,7 +245,7 @@ impl Accounts {
         demands.partition_point(|(amount, _)| *amount <= low)..demands.partition_point(|(amount, _)| *amount <= high)
     }
 
-    fn press(&mut self, demand: u32, heads: Heads, change: fn(&mut Heads, Heads)) {
+    fn press(&mut self, demand: u32, heads: HeadSums, change: fn(&mut HeadSums, HeadSums)) {
         for (resource, _) in self.resources.amounts(demand) {
             let wants = &mut self.wants[*resource as usize];
             change(&mut wants.pressing, heads);
@@ -268,16 +268,16 @@ impl Accounts {
     }
 
     /// The heads that want a resource and could start now.
-    pub(super) fn pressing(&self, resource: u32) -> Heads {
+    pub(super) fn pressing(&self, resource: u32) -> HeadSums {
         self.wants[resource as usize].pressing
     }
 
     /// The same without `group`'s own.
-    pub(super) fn peers(&self, group: u32, resource: u32) -> Heads {
+    pub(super) fn peers(&self, group: u32, resource: u32) -> HeadSums {
         let mut peers = self.pressing(resource);
         let GroupAccount { head, units, .. } = self.groups[group as usize];
         if head != NONE && self.is_available(head) && self.resources.asks_for(head, resource) {
-            peers.remove(Heads { count: 1, weight: units, numbers: u64::from(group) });
+            peers.remove(HeadSums { count: 1, weight: units, numbers: u64::from(group) });
         }
         peers
     }

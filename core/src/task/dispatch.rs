@@ -29,7 +29,7 @@ pub struct Dispatched {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct LeaseRecord {
     pub(super) group: TaskGroupId,
     pub(super) demand: u32,
     /// It has given its resources back for the time being.
@@ -63,7 +63,7 @@ pub struct Dispatcher<P = StrictFair> {
     pub(super) classes: Vec<ClassId>,
     /// By resource: the blocked sets of what waits for it, by ascending amount.
     blocked_sets: Vec<Vec<ResourceBlockedSet>>,
-    pub(super) ledger: Ledger<Held>,
+    pub(super) ledger: Ledger<LeaseRecord>,
     /// Leases that hold nothing for the time being.
     pub(super) suspended: usize,
     adviser: Adviser,
@@ -353,8 +353,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
     }
 
     /// Makes what a lease held available again.
-    pub(super) fn take_back(&mut self, held: &Held) {
-        let Held { group, demand, .. } = *held;
+    pub(super) fn take_back(&mut self, held: &LeaseRecord) {
+        let LeaseRecord { group, demand, .. } = *held;
         self.accounts.give_back(group.0.0, demand);
         for at in 0..self.accounts.resources.amounts(demand).len() {
             let (resource, amount) = self.accounts.resources.amounts(demand)[at];
@@ -378,8 +378,9 @@ impl<P: TaskPolicy> Dispatcher<P> {
         }
         self.note_head(group);
         self.parking.mark_changed();
-        let id =
-            self.ledger.grant(item_of(item), Held { group: TaskGroupId(group), demand: class.0, is_suspended: false });
+        let id = self
+            .ledger
+            .grant(item_of(item), LeaseRecord { group: TaskGroupId(group), demand: class.0, is_suspended: false });
         Some(Dispatched { task: item, lease: TaskLease { id } })
     }
 

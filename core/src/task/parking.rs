@@ -19,11 +19,11 @@ use super::shares::most_competing;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parking {
     /// By group.
-    places: Vec<Place>,
+    places: Vec<ParkState>,
     /// By resource.
-    yards: Vec<Yard>,
+    wait_lists: Vec<WaitList>,
     /// Groups to be asked again after every change.
-    restless: Vec<u32>,
+    recheck_always: Vec<u32>,
     has_changed: bool,
     /// Scratch.
     touched: Vec<u32>,
@@ -31,11 +31,11 @@ pub(super) struct Parking {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-enum Place {
+enum ParkState {
     #[default]
     Free,
-    /// At this index of `restless`.
-    Restless(u32),
+    /// At this index of `recheck_always`.
+    RecheckAlways(u32),
     /// Until nobody else presses on the resource.
     Alone { resource: u32 },
     /// The same, or until the competing weight leaves what is between the bounds.
@@ -44,7 +44,7 @@ enum Place {
 
 /// Who waits for a change at one resource.
 #[derive(Clone, Debug, Default)]
-struct Yard {
+struct WaitList {
     /// Woken when the competing weight is at most this.
     fallen: Bounds,
     /// Woken when the competing weight is at least this.
@@ -53,7 +53,7 @@ struct Yard {
 
 impl Parking {
     pub(super) fn add_group(&mut self) {
-        self.places.push(Place::Free);
+        self.places.push(ParkState::Free);
     }
 
     /// Something happened that a policy might see.
@@ -66,10 +66,10 @@ impl Parking {
         self.forget(group);
         self.places[group as usize] = match until {
             Until::AnyChange => {
-                self.restless.push(group);
-                Place::Restless(self.restless.len() as u32 - 1)
+                self.recheck_always.push(group);
+                ParkState::RecheckAlways(self.recheck_always.len() as u32 - 1)
             }
-            Until::NoPressure(resource) => Place::Alone { resource: resource.0 },
+            Until::NoPressure(resource) => ParkState::Alone { resource: resource.0 },
             Until::ShareLeaves { resource, shares, rounding } => {
                 let resource = resource.0;
                 let limit = accounts.resources.limit(resource);
@@ -80,15 +80,15 @@ impl Parking {
                 // A share is never above the limits and never below 1.
                 let fallen = (high < most).then(|| at((high + 1).max(2)));
                 let risen = (low > 1).then(|| at(low) + 1);
-                self.reserve_yard(resource);
-                let yard = &mut self.yards[resource as usize];
+                self.reserve_wait_list(resource);
+                let wait_list = &mut self.wait_lists[resource as usize];
                 if let Some(bound) = fallen {
-                    yard.fallen.insert(demand, bound, group);
+                    wait_list.fallen.insert(demand, bound, group);
                 }
                 if let Some(bound) = risen {
-                    yard.risen.insert(demand, bound, group);
+                    wait_list.risen.insert(demand, bound, group);
                 }
-                Place::Between { resource, demand, fallen, risen }
+                ParkState::Between { resource, demand, fallen, risen }
             }
         };
     }
@@ -96,20 +96,20 @@ impl Parking {
     /// Takes a group out, if it is parked. O(log groups).
     pub(super) fn forget(&mut self, group: u32) {
         match core::mem::take(&mut self.places[group as usize]) {
-            Place::Free | Place::Alone { .. } => {}
-            Place::Restless(at) => {
-                self.restless.swap_remove(at as usize);
-                if let Some(moved) = self.restless.get(at as usize) {
-                    self.places[*moved as usize] = Place::Restless(at);
+            ParkState::Free | ParkState::Alone { .. } => {}
+            ParkState::RecheckAlways(at) => {
+                self.recheck_always.swap_remove(at as usize);
+                if let Some(moved) = self.recheck_always.get(at as usize) {
+                    self.places[*moved as usize] = ParkState::RecheckAlways(at);
                 }
             }
-            Place::Between { resource, demand, fallen, risen } => {
-                let yard = &mut self.yards[resource as usize];
+            ParkState::Between { resource, demand, fallen, risen } => {
+                let wait_list = &mut self.wait_lists[resource as usize];
                 if let Some(bound) = fallen {
-                    yard.fallen.remove(demand, bound, group);
+                    wait_list.fallen.remove(demand, bound, group);
                 }
                 if let Some(bound) = risen {
-                    yard.risen.remove(demand, bound, group);
+                    wait_list.risen.remove(demand, bound, group);
                 }
             }
         }
@@ -126,13 +126,13 @@ impl Parking {
             if let Some(only) = pressing.only() {
                 woken.extend(self.waits_at(only, *resource).then_some(only));
             } else if pressing.count > 1
-                && let Some(yard) = self.yards.get(*resource as usize)
+                && let Some(wait_list) = self.wait_lists.get(*resource as usize)
             {
-                yard.find(accounts, pressing.weight, &mut woken);
+                wait_list.find(accounts, pressing.weight, &mut woken);
             }
         }
         if core::mem::take(&mut self.has_changed) {
-            woken.extend_from_slice(&self.restless);
+            woken.extend_from_slice(&self.recheck_always);
         }
         for group in woken.drain(..) {
             self.forget(group);
@@ -144,19 +144,19 @@ impl Parking {
 
     fn waits_at(&self, group: u32, at: u32) -> bool {
         match self.places[group as usize] {
-            Place::Alone { resource } | Place::Between { resource, .. } => resource == at,
-            Place::Free | Place::Restless(_) => false,
+            ParkState::Alone { resource } | ParkState::Between { resource, .. } => resource == at,
+            ParkState::Free | ParkState::RecheckAlways(_) => false,
         }
     }
 
-    fn reserve_yard(&mut self, resource: u32) {
-        if self.yards.len() <= resource as usize {
-            self.yards.resize_with(resource as usize + 1, Yard::default);
+    fn reserve_wait_list(&mut self, resource: u32) {
+        if self.wait_lists.len() <= resource as usize {
+            self.wait_lists.resize_with(resource as usize + 1, WaitList::default);
         }
     }
 }
 
-impl Yard {
+impl WaitList {
     /// The groups that `competing` frees, of the demands that are available.
     fn find(&self, accounts: &Accounts, competing: u128, woken: &mut Vec<u32>) {
         for demand in self.fallen.demands().filter(|demand| accounts.is_available(*demand)) {

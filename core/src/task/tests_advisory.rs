@@ -6,12 +6,12 @@ use crate::request::RequestPressure;
 const MODELS: [&str; 2] = ["request:p/busy", "request:p/open"];
 
 /// One group for each model and one that calls none, all sharing `slots` workers.
-struct Desk {
+struct ModelGroups {
     tasks: Dispatcher,
     groups: Vec<(TaskGroupId, DemandId)>,
 }
 
-impl Desk {
+impl ModelGroups {
     fn new(slots: u32) -> Self {
         let resources = MODELS.map(|name| (name.into(), 9)).into();
         let config = TaskConfig { submission_limit: slots, resources, ..TaskConfig::default() };
@@ -46,7 +46,7 @@ impl Desk {
 
 #[test]
 fn a_task_that_would_wait_for_its_request_is_passed_over_for_one_that_would_not() {
-    let mut desk = Desk::new(1);
+    let mut desk = ModelGroups::new(1);
     desk.press(Some(RequestPressure::CoolingDown));
     desk.queue(1, 0);
     desk.queue(2, 1);
@@ -57,7 +57,7 @@ fn a_task_that_would_wait_for_its_request_is_passed_over_for_one_that_would_not(
 
 #[test]
 fn where_nobody_could_call_at_once_tasks_start_in_their_turn() {
-    let mut desk = Desk::new(3);
+    let mut desk = ModelGroups::new(3);
     desk.press(Some(RequestPressure::Waiters));
     desk.queue(1, 0);
     desk.queue(2, 0);
@@ -68,7 +68,7 @@ fn where_nobody_could_call_at_once_tasks_start_in_their_turn() {
 
 #[test]
 fn whoever_was_passed_over_keeps_the_turn() {
-    let mut desk = Desk::new(4);
+    let mut desk = ModelGroups::new(4);
     desk.press(Some(RequestPressure::LimitReached));
     for task in [1, 2] {
         desk.queue(task, 0);
@@ -83,7 +83,7 @@ fn whoever_was_passed_over_keeps_the_turn() {
 
 #[test]
 fn an_open_task_without_capacity_passes_nobody_over() {
-    let mut desk = Desk::new(2);
+    let mut desk = ModelGroups::new(2);
     desk.press(Some(RequestPressure::CapReached));
     let both = desk.tasks.demand(&[(MODELS[1], 9)]).expect("a demand that fits");
     let (open, _) = desk.groups[1];
@@ -97,7 +97,7 @@ fn an_open_task_without_capacity_passes_nobody_over() {
 
 #[test]
 fn pressure_on_an_unknown_resource_is_no_news() {
-    let mut desk = Desk::new(1);
+    let mut desk = ModelGroups::new(1);
     assert!(!desk.tasks.set_request_pressure("request:p/unknown", Some(RequestPressure::Waiters)));
     desk.press(Some(RequestPressure::Waiters));
     assert!(!desk.tasks.set_request_pressure(MODELS[0], Some(RequestPressure::Waiters)), "the same as before");

@@ -173,7 +173,7 @@ fn name(resource: usize) -> &'static str {
 }
 
 /// The machine and the model, side by side.
-struct World<P> {
+struct Lockstep<P> {
     tasks: Dispatcher<P>,
     model: Model,
     groups: Vec<TaskGroupId>,
@@ -183,7 +183,7 @@ struct World<P> {
     overrides: u64,
 }
 
-impl<P: TaskPolicy> World<P> {
+impl<P: TaskPolicy> Lockstep<P> {
     fn new(rng: &mut Rng, policy: P, bounded: Option<BoundedBorrowConfig>) -> Self {
         let scale = [2, 8, 40][rng.below(3) as usize];
         let limits: [u32; RESOURCES] = core::array::from_fn(|_| 1 + rng.below(scale) as u32);
@@ -344,7 +344,7 @@ fn for_seeds(case: impl Fn(u64)) {
 fn strict_fairness_starts_whom_a_scan_of_all_heads_would_start() {
     for_seeds(|seed| {
         let mut rng = Rng::new(seed);
-        World::new(&mut rng, StrictFair, None).run(&mut rng);
+        Lockstep::new(&mut rng, StrictFair, None).run(&mut rng);
     });
 }
 
@@ -354,6 +354,6 @@ fn bounded_borrowing_starts_whom_a_scan_of_all_heads_would_start() {
         let mut rng = Rng::new(seed);
         let config = random_bounds(&mut rng);
         let policy = BoundedBorrow::new(config.clone()).expect("settings in range");
-        World::new(&mut rng, policy, Some(config)).run(&mut rng);
+        Lockstep::new(&mut rng, policy, Some(config)).run(&mut rng);
     });
 }

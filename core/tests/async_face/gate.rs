@@ -7,7 +7,7 @@ use std::task::{Poll, Wake, Waker};
 
 use tidegate_core::gate::{Gate, Permit};
 use tidegate_core::limit::{CallReport, LimitAlgorithm};
-use tidegate_core::request::event::{Interest, RequestFact};
+use tidegate_core::request::event::{Interest, RequestEventPayload};
 use tidegate_core::request::{Completion, DenialReason, Outcome, Request, ResourceId};
 use tidegate_core::runtime::{Spawn, Timer};
 use tidegate_core::time::{Clock, Duration, Instant};
@@ -320,8 +320,8 @@ fn a_wait_is_timed_for_those_who_listen_when_it_begins() {
     permit.finish(Outcome::Success);
     let waits = gate.with(|machine, _| {
         core::iter::from_fn(|| machine.poll_event())
-            .filter_map(|event| match event.fact {
-                RequestFact::WaitCompleted { waited, .. } => Some(waited),
+            .filter_map(|event| match event.payload {
+                RequestEventPayload::WaitCompleted { waited, .. } => Some(waited),
                 _ => None,
             })
             .collect::<Vec<_>>()

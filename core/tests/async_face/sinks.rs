@@ -59,7 +59,7 @@ impl Sink for Broken {
     }
 
     fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
-        assert_ne!(event.fact.kind(), SchedulerEventKind::TaskCompleted, "no more");
+        assert_ne!(event.payload.kind(), SchedulerEventKind::TaskCompleted, "no more");
         Err("not this".into())
     }
 }
@@ -102,8 +102,8 @@ fn a_sink_hears_both_streams_whole_and_then_that_it_is_over() {
     let ears = ears.lock();
     assert!(ears.scheduler.iter().map(|event| event.sequence).eq(0..ears.scheduler.len() as u64));
     assert!(ears.requests.iter().map(|event| event.sequence).eq(0..ears.requests.len() as u64));
-    assert_eq!(ears.scheduler.last().map(|event| event.fact.kind()), Some(SchedulerEventKind::JobCompleted));
-    let granted = ears.requests.iter().filter(|event| event.fact.kind() == Kind::LeaseAcquired);
+    assert_eq!(ears.scheduler.last().map(|event| event.payload.kind()), Some(SchedulerEventKind::JobCompleted));
+    let granted = ears.requests.iter().filter(|event| event.payload.kind() == Kind::LeaseAcquired);
     assert_eq!((granted.count(), ears.finished), (6, 1));
 }
 
@@ -160,7 +160,7 @@ fn a_gate_on_its_own_feeds_whoever_asks() {
     gate.with(|machine, now| machine.set_interest(now, sinks.request_interest()));
     gate.try_acquire(Request::new(resource)).unwrap().finish(Outcome::Success);
     gate.feed(&mut sinks);
-    let kinds: Vec<_> = ears.lock().requests.iter().map(|event| event.fact.kind()).collect();
+    let kinds: Vec<_> = ears.lock().requests.iter().map(|event| event.payload.kind()).collect();
     let expected = [WaitStarted, WaitCompleted, LeaseAcquired, CallStarted, CallCompleted, LeaseReleased];
     assert_eq!(kinds, expected);
 }

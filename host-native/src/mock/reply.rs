@@ -8,7 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use tidegate_core::runtime::Timer;
-use tidegate_core::sim::provider::{Answer, Flaw, RateLeft, Rejection};
+use tidegate_core::sim::provider::{Flaw, MockResponse, RateLeft, Rejection};
 use tidegate_core::time::{Duration, Instant};
 
 use super::headers::{tell_rates, tell_retry_after};
@@ -49,12 +49,12 @@ pub(super) async fn carry_out(
 ) -> Response {
     let Arrival { answer, slot, requests, tokens, by_rate } = arrival;
     let mut response = match (answer, slot) {
-        (Answer::Accept { finish_at }, Some(slot)) => serve(service, slot, reply(), finish_at).await,
-        (Answer::Spoil { flaw, at }, Some(slot)) => {
+        (MockResponse::Accept { finish_at }, Some(slot)) => serve(service, slot, reply(), finish_at).await,
+        (MockResponse::Spoil { flaw, at }, Some(slot)) => {
             service.tell(&model.id, &format!("spoilt: {}", flaw_text(flaw)));
             spoil(service, slot, reply(), flaw, at).await
         }
-        (Answer::Refuse { status, retry_after }, _) => {
+        (MockResponse::Refuse { status, retry_after }, _) => {
             let wait = |wait: Duration| format!(", come back in {}", format_seconds(wait.as_secs_f64()));
             let wait = retry_after.map_or_else(String::new, wait);
             let why = if by_rate { "the rate per minute is used up" } else { "too many calls at once" };
@@ -70,7 +70,7 @@ pub(super) async fn carry_out(
             tell_retry_after(response.headers_mut(), retry_after);
             response
         }
-        (Answer::Reject { because }, _) => {
+        (MockResponse::Reject { because }, _) => {
             service.tell(&model.id, &format!("{}: {}", because.status(), because.code()));
             let status = StatusCode::from_u16(because.status()).unwrap_or(StatusCode::FORBIDDEN);
             let (kind, message) = match because {
@@ -80,20 +80,20 @@ pub(super) async fn carry_out(
             };
             Refusal::new(status, kind, because.code(), message).into_response()
         }
-        (Answer::Fail { status, at }, _) => {
+        (MockResponse::Fail { status, at }, _) => {
             service.tell(&model.id, &format!("{status}: failed"));
             service.host.sleep_until(at).await;
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             Refusal::new(status, "server_error", "server_error", "the mock provider failed").into_response()
         }
-        (Answer::Hang { until }, _) => {
+        (MockResponse::Hang { until }, _) => {
             service.tell(&model.id, "hangs");
             service.host.sleep_until(until).await;
             let message = "the mock provider did not answer";
             Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "timeout", message).into_response()
         }
         // A call that is served holds a slot.
-        (Answer::Accept { .. } | Answer::Spoil { .. }, None) => {
+        (MockResponse::Accept { .. } | MockResponse::Spoil { .. }, None) => {
             let message = "a call was served without a slot";
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "internal", message).into_response()
         }

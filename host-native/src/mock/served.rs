@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use tidegate_core::sim::provider::{Answer, Counters, MockProvider, ProviderSpec, RateLeft, SpecError};
+use tidegate_core::sim::provider::{Counters, MockProvider, MockResponse, ProviderSpec, RateLeft, SpecError};
 use tidegate_core::time::{Clock, Duration, Instant};
 
 use crate::host::TokioHost;
@@ -56,7 +56,7 @@ pub struct ModelStats {
 /// What becomes of a call, in the host's time, and what its headers are to say.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    pub(super) answer: Answer,
+    pub(super) answer: MockResponse,
     /// Held by a call that is served.
     pub(super) slot: Option<Slot>,
     pub(super) requests: Option<RateLeft>,
@@ -87,7 +87,7 @@ impl Served {
         let refused_by_rate = line.machine.counters().refused_by_rate;
         let answer = line.machine.arrive(now, tokens);
         line.most_in_flight = line.most_in_flight.max(line.in_flight());
-        let holds_slot = matches!(answer, Answer::Accept { .. } | Answer::Spoil { .. });
+        let holds_slot = matches!(answer, MockResponse::Accept { .. } | MockResponse::Spoil { .. });
         Arrival {
             answer: line.in_host_time(answer),
             slot: holds_slot.then(|| Slot { of: Arc::clone(self), generation: line.generation }),
@@ -141,14 +141,14 @@ impl Line {
         Instant::ZERO + now.saturating_duration_since(self.origin)
     }
 
-    fn in_host_time(&self, answer: Answer) -> Answer {
+    fn in_host_time(&self, answer: MockResponse) -> MockResponse {
         let shifted = |at: Instant| self.origin + at.saturating_duration_since(Instant::ZERO);
         match answer {
-            Answer::Accept { finish_at } => Answer::Accept { finish_at: shifted(finish_at) },
-            Answer::Spoil { flaw, at } => Answer::Spoil { flaw, at: shifted(at) },
-            Answer::Fail { status, at } => Answer::Fail { status, at: shifted(at) },
-            Answer::Hang { until } => Answer::Hang { until: shifted(until) },
-            Answer::Refuse { .. } | Answer::Reject { .. } => answer,
+            MockResponse::Accept { finish_at } => MockResponse::Accept { finish_at: shifted(finish_at) },
+            MockResponse::Spoil { flaw, at } => MockResponse::Spoil { flaw, at: shifted(at) },
+            MockResponse::Fail { status, at } => MockResponse::Fail { status, at: shifted(at) },
+            MockResponse::Hang { until } => MockResponse::Hang { until: shifted(until) },
+            MockResponse::Refuse { .. } | MockResponse::Reject { .. } => answer,
         }
     }
 
@@ -255,10 +255,10 @@ mod tests {
         served.replace(&ProviderSpec { outages: vec![outage], ..spec(2) }).unwrap();
         assert_eq!(served.stats().capacity, 2);
         let finish_at = Instant::ZERO + Duration::from_millis(60_100);
-        assert_eq!(served.arrive(1).answer, Answer::Accept { finish_at });
+        assert_eq!(served.arrive(1).answer, MockResponse::Accept { finish_at });
         tokio::time::sleep(std::time::Duration::from_secs(6)).await;
         assert_eq!(served.stats().capacity, 0);
-        assert!(matches!(served.arrive(1).answer, Answer::Fail { .. }));
+        assert!(matches!(served.arrive(1).answer, MockResponse::Fail { .. }));
     }
 
     #[tokio::test(start_paused = true)]

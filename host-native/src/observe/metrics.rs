@@ -20,8 +20,8 @@ use std::sync::Arc;
 use metrics::{Label, counter, gauge, histogram};
 use tidegate_core::event::EventKind;
 use tidegate_core::observe::{Sink, SinkError};
-use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerEventKind, SchedulerFact};
-use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventKind, RequestFact};
+use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerEventKind, SchedulerEventPayload};
+use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventKind, RequestEventPayload};
 use tidegate_core::request::{RequestAdmission, ResourceId};
 use tidegate_core::time::Instant;
 
@@ -67,21 +67,22 @@ impl Metrics {
 
 impl Sink for Metrics {
     fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
-        let kind = Arc::clone(&self.scheduler[event.fact.kind().index() as usize]);
+        let kind = Arc::clone(&self.scheduler[event.payload.kind().index() as usize]);
         counter!("tidegate_scheduler_events_total", "kind" => kind).increment(1);
-        match event.fact {
-            SchedulerFact::TaskCompleted { outcome, .. } => {
+        match event.payload {
+            SchedulerEventPayload::TaskCompleted { outcome, .. } => {
                 counter!("tidegate_tasks_total", "outcome" => names::of_task_outcome(outcome)).increment(1);
             }
-            SchedulerFact::TaskLeaseAcquired { active, .. } | SchedulerFact::TaskLeaseReleased { active, .. } => {
+            SchedulerEventPayload::TaskLeaseAcquired { active, .. }
+            | SchedulerEventPayload::TaskLeaseReleased { active, .. } => {
                 gauge!("tidegate_workers").set(active);
             }
-            SchedulerFact::ReadyEnqueued { queued } | SchedulerFact::Selected { queued } => {
+            SchedulerEventPayload::ReadyEnqueued { queued } | SchedulerEventPayload::Selected { queued } => {
                 gauge!("tidegate_tasks_queued").set(queued);
             }
-            SchedulerFact::QueueDrained { .. } => gauge!("tidegate_tasks_queued").set(0),
-            SchedulerFact::RowGroupAdmitted { active, .. } => gauge!("tidegate_row_groups").set(active),
-            SchedulerFact::HealthSnapshot { row_groups_active, .. } => {
+            SchedulerEventPayload::QueueDrained { .. } => gauge!("tidegate_tasks_queued").set(0),
+            SchedulerEventPayload::RowGroupAdmitted { active, .. } => gauge!("tidegate_row_groups").set(active),
+            SchedulerEventPayload::HealthSnapshot { row_groups_active, .. } => {
                 gauge!("tidegate_row_groups").set(row_groups_active);
             }
             _ => {}
@@ -96,25 +97,25 @@ impl Sink for Metrics {
             labels.push(Label::new(name, value));
             labels
         };
-        let kind = Arc::clone(&self.requests[event.fact.kind().index() as usize]);
+        let kind = Arc::clone(&self.requests[event.payload.kind().index() as usize]);
         counter!("tidegate_request_events_total", with("kind", kind)).increment(1);
-        match event.fact {
-            RequestFact::LeaseReleased { outcome, held, in_flight, .. } => {
+        match event.payload {
+            RequestEventPayload::LeaseReleased { outcome, held, in_flight, .. } => {
                 let outcome: Arc<str> = names::of(&outcome).into();
                 counter!("tidegate_calls_total", with("outcome", Arc::clone(&outcome))).increment(1);
                 histogram!("tidegate_call_held_seconds", with("outcome", outcome)).record(held.as_secs_f64());
                 gauge!("tidegate_calls_in_flight", labels).set(in_flight);
             }
-            RequestFact::LeaseAcquired { limit, in_flight, .. } => {
+            RequestEventPayload::LeaseAcquired { limit, in_flight, .. } => {
                 gauge!("tidegate_call_limit", labels.clone()).set(limit);
                 gauge!("tidegate_calls_in_flight", labels).set(in_flight);
             }
-            RequestFact::WaitCompleted { waited, .. } => {
+            RequestEventPayload::WaitCompleted { waited, .. } => {
                 histogram!("tidegate_call_wait_seconds", labels).record(waited.as_secs_f64());
             }
-            RequestFact::LimitDecreased { to, .. }
-            | RequestFact::LimitIncreased { to, .. }
-            | RequestFact::RampStep { to, .. } => gauge!("tidegate_call_limit", labels).set(to),
+            RequestEventPayload::LimitDecreased { to, .. }
+            | RequestEventPayload::LimitIncreased { to, .. }
+            | RequestEventPayload::RampStep { to, .. } => gauge!("tidegate_call_limit", labels).set(to),
             _ => {}
         }
         Ok(())

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use tidegate_core::event::EventKind;
 use tidegate_core::observe::{Sink, SinkError};
-use tidegate_core::pipeline::event::{Correlation, SchedulerEvent, SchedulerEventKind, SchedulerFact};
-use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventKind, RequestFact};
+use tidegate_core::pipeline::event::{Correlation, SchedulerEvent, SchedulerEventKind, SchedulerEventPayload};
+use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventKind, RequestEventPayload};
 use tidegate_core::request::{RequestAdmission, ResourceId};
 use tidegate_core::time::Instant;
 use tracing::field::Empty;
@@ -37,11 +37,11 @@ impl Traces {
     /// Names the resources that `admission` has now; calls of later ones have no name.
     #[must_use]
     pub fn new(now: Instant, admission: &RequestAdmission) -> Self {
-        let standings = admission.resources().filter_map(|resource| admission.standing(now, resource));
+        let baselines = admission.resources().filter_map(|resource| admission.baseline(now, resource));
         Self {
             scheduler: names::of_kinds::<SchedulerEventKind>(),
             requests: names::of_kinds::<RequestEventKind>(),
-            resources: standings.map(|standing| (standing.resource, standing.name)).collect(),
+            resources: baselines.map(|baseline| (baseline.resource, baseline.name)).collect(),
             tasks: HashMap::new(),
             calls: HashMap::new(),
         }
@@ -60,59 +60,59 @@ fn task_span(event: &SchedulerEvent) -> Span {
 
 impl Sink for Traces {
     fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
-        let kind = &*self.scheduler[event.fact.kind().index() as usize];
-        let (at_ns, task, fact) = (event.at.as_nanos(), event.correlation.task.unwrap_or(u64::MAX), &event.fact);
-        if let SchedulerFact::WorkerSpawned { .. } = fact {
+        let kind = &*self.scheduler[event.payload.kind().index() as usize];
+        let (at_ns, task, payload) = (event.at.as_nanos(), event.correlation.task.unwrap_or(u64::MAX), &event.payload);
+        if let SchedulerEventPayload::WorkerSpawned { .. } = payload {
             self.tasks.insert(task, task_span(event));
         }
         let span = self.tasks.get(&task).cloned().unwrap_or_else(Span::none);
-        match fact {
-            SchedulerFact::EarlyShutdown { .. }
-            | SchedulerFact::JobStopping { .. }
-            | SchedulerFact::RowGroupDiscarded { .. }
-            | SchedulerFact::ProviderDegraded { .. }
-            | SchedulerFact::HookFailed { .. }
-            | SchedulerFact::WorkerSpawnFailed { .. } => {
-                warn!(target: "tidegate", parent: &span, kind, at_ns, fact = ?fact);
+        match payload {
+            SchedulerEventPayload::EarlyShutdown { .. }
+            | SchedulerEventPayload::JobStopping { .. }
+            | SchedulerEventPayload::RowGroupDiscarded { .. }
+            | SchedulerEventPayload::ProviderDegraded { .. }
+            | SchedulerEventPayload::HookFailed { .. }
+            | SchedulerEventPayload::WorkerSpawnFailed { .. } => {
+                warn!(target: "tidegate", parent: &span, kind, at_ns, payload = ?payload);
             }
-            _ => debug!(target: "tidegate", parent: &span, kind, at_ns, fact = ?fact),
+            _ => debug!(target: "tidegate", parent: &span, kind, at_ns, payload = ?payload),
         }
-        match fact {
-            SchedulerFact::TaskCompleted { outcome, .. } => {
+        match payload {
+            SchedulerEventPayload::TaskCompleted { outcome, .. } => {
                 span.record("outcome", names::of_task_outcome(*outcome));
             }
-            SchedulerFact::TaskLeaseReleased { .. } => drop(self.tasks.remove(&task)),
-            SchedulerFact::JobCompleted { .. } => self.tasks.clear(),
+            SchedulerEventPayload::TaskLeaseReleased { .. } => drop(self.tasks.remove(&task)),
+            SchedulerEventPayload::JobCompleted { .. } => self.tasks.clear(),
             _ => {}
         }
         Ok(())
     }
 
     fn on_request(&mut self, event: &RequestEvent) -> Result<(), SinkError> {
-        let kind = &*self.requests[event.fact.kind().index() as usize];
-        let (at_ns, fact) = (event.at.as_nanos(), &event.fact);
+        let kind = &*self.requests[event.payload.kind().index() as usize];
+        let (at_ns, payload) = (event.at.as_nanos(), &event.payload);
         let resource = match event.place {
             EventPlace::Resource(resource) => self.resources.get(&resource).map_or("", String::as_str),
             _ => "",
         };
         let task = event.correlation.and_then(|about| about.task).and_then(|task| self.tasks.get(&task));
         let parent = task.and_then(Span::id);
-        match fact {
-            RequestFact::LeaseAcquired { lease, limit, in_flight } => {
+        match payload {
+            RequestEventPayload::LeaseAcquired { lease, limit, in_flight } => {
                 let span = info_span!(
                     target: "tidegate", parent: parent, "call", resource, at_ns, limit, in_flight, outcome = Empty
                 );
                 self.calls.insert((lease.key.slot, lease.key.generation), span);
             }
-            RequestFact::LeaseReleased { lease, outcome, .. } => {
+            RequestEventPayload::LeaseReleased { lease, outcome, .. } => {
                 if let Some(span) = self.calls.remove(&(lease.key.slot, lease.key.generation)) {
                     span.record("outcome", names::of(outcome).as_str());
                 }
             }
-            RequestFact::RateLimited { .. } => {
-                warn!(target: "tidegate", parent: parent, kind, resource, at_ns, fact = ?fact);
+            RequestEventPayload::RateLimited { .. } => {
+                warn!(target: "tidegate", parent: parent, kind, resource, at_ns, payload = ?payload);
             }
-            _ => debug!(target: "tidegate", parent: parent, kind, resource, at_ns, fact = ?fact),
+            _ => debug!(target: "tidegate", parent: parent, kind, resource, at_ns, payload = ?payload),
         }
         Ok(())
     }
@@ -166,12 +166,12 @@ mod tests {
 
     impl Sink for Beside {
         fn on_scheduler(&mut self, event: &SchedulerEvent) -> Result<(), SinkError> {
-            self.spawned += u64::from(event.fact.kind() == SchedulerEventKind::WorkerSpawned);
+            self.spawned += u64::from(event.payload.kind() == SchedulerEventKind::WorkerSpawned);
             self.traces.on_scheduler(event)
         }
 
         fn on_request(&mut self, event: &RequestEvent) -> Result<(), SinkError> {
-            self.granted += u64::from(event.fact.kind() == RequestEventKind::LeaseAcquired);
+            self.granted += u64::from(event.payload.kind() == RequestEventKind::LeaseAcquired);
             self.traces.on_request(event)
         }
     }

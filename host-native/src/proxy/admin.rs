@@ -19,7 +19,7 @@ use crate::gate::ResourceKey;
 
 /// Everything that `/why` tells.
 #[derive(Debug, Serialize)]
-struct Standing {
+struct ResourceLimits {
     waiting: u32,
     in_flight: usize,
     resources: Vec<ResourceStanding>,
@@ -113,9 +113,9 @@ fn why(shared: &Shared, headers: &HeaderMap) -> Response<ReplyBody> {
     }
 }
 
-fn standing(shared: &Shared) -> Standing {
+fn standing(shared: &Shared) -> ResourceLimits {
     let resources = shared.upstreams.iter().flat_map(super::route::Upstream::resources);
-    Standing {
+    ResourceLimits {
         waiting: shared.waiting(),
         in_flight: in_flight(shared),
         resources: resources.filter_map(|resource| resource_standing(shared, &resource)).collect(),
@@ -178,7 +178,7 @@ impl Shared {
         let (at, wait, load) = self
             .gate
             .core()
-            .with(|machine, now| (now, machine.why_idle_now(now, resource.id), machine.load(now, resource.id)));
+            .with(|machine, now| (now, machine.why_idle_now(now, resource.id), machine.stats(now, resource.id)));
         let load = load?;
         match wait {
             // No slot is idle: as many calls are out as may ever be.
@@ -229,7 +229,7 @@ fn words(now: Instant, wait: CallWait) -> String {
 }
 
 /// The standing for a terminal.
-fn text(standing: &Standing) -> String {
+fn text(standing: &ResourceLimits) -> String {
     let mut out = format!("{} calls in flight, {} requests wait\n", standing.in_flight, standing.waiting);
     // Writing to a string does not fail.
     for one in &standing.resources {
@@ -276,7 +276,7 @@ fn text(standing: &Standing) -> String {
 }
 
 /// The same for a browser, which asks again every two seconds.
-fn page(standing: &Standing) -> String {
+fn page(standing: &ResourceLimits) -> String {
     let escaped = text(standing).replace('&', "&amp;").replace('<', "&lt;");
     format!(
         "<!doctype html><meta charset=utf-8><meta http-equiv=refresh content=2><title>tidegate: why</title>\
@@ -298,7 +298,7 @@ mod tests {
             in_flight: 0,
             admitted: 0,
         };
-        let standing = Standing { waiting: 1, in_flight: 0, resources: Vec::new(), tenants: vec![group] };
+        let standing = ResourceLimits { waiting: 1, in_flight: 0, resources: Vec::new(), tenants: vec![group] };
         let page = page(&standing);
         assert!(page.contains("tenant &lt;script>&amp;, normal (weight 1): 1 wait"), "{page}");
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tidegate_core::observe::trace::Trace;
-use tidegate_core::replay::Line;
+use tidegate_core::replay::LogLine;
 use tidegate_core::sim::scenario::{Scenario, ScenarioError};
 use tidegate_core::sim::world::World;
 use tidegate_core::time::Instant;
@@ -29,7 +29,7 @@ enum Writes {
     /// The trace, the latest instant that was told, and whether an event was written.
     Trace { trace: Box<Trace>, latest: Instant, has_written: bool },
     /// The header, until it is written, and how many commands were.
-    Decisions { header: Option<Box<Line>>, written: u64 },
+    Decisions { header: Option<Box<LogLine>>, written: u64 },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl Exporter {
             Writes::Decisions { written, .. } => {
                 for command in self.world.take_commands() {
                     *written += 1;
-                    line(text, &Line::command(command))?;
+                    line(text, &LogLine::command(command))?;
                 }
                 Ok(())
             }
@@ -156,7 +156,7 @@ impl Exporter {
                 text.push_str(TRACE_ENDS);
                 Ok(())
             }
-            Writes::Decisions { written, .. } => line(text, &Line::end(*written, self.world.decision_digests())),
+            Writes::Decisions { written, .. } => line(text, &LogLine::end(*written, self.world.decision_digests())),
         }
     }
 }
@@ -170,7 +170,7 @@ fn traced(scenario: &Scenario, seed: u64) -> Result<(World, Writes), ScenarioErr
 
 fn recorded(scenario: &Scenario, seed: u64) -> Result<(World, Writes), ScenarioError> {
     let (header, world) = World::recorded(scenario, seed)?;
-    Ok((world, Writes::Decisions { header: Some(Box::new(Line::header(header))), written: 0 }))
+    Ok((world, Writes::Decisions { header: Some(Box::new(LogLine::header(header))), written: 0 }))
 }
 
 fn events(text: &mut String, trace: &mut Trace, has_written: &mut bool) -> Result<(), JsError> {

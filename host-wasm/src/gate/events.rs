@@ -6,7 +6,7 @@
 use tidegate_core::event::EventKind;
 use tidegate_core::lease::LeaseId;
 use tidegate_core::request::WaiterId;
-use tidegate_core::request::event::{EventPlace, Interest, RequestEvent, RequestEventKind, RequestFact};
+use tidegate_core::request::event::{EventPlace, Interest, RequestEvent, RequestEventKind, RequestEventPayload};
 use tidegate_core::time::{Duration, Instant};
 
 use super::answer::dimension_number;
@@ -26,9 +26,9 @@ pub(super) fn of(event: &RequestEvent) -> Vec<f64> {
         EventPlace::Resource(resource) => resource.index() as f64,
     };
     let mut numbers =
-        vec![f64::from(event.fact.kind().index()), event.sequence as f64, millis(event.at - Instant::ZERO), place];
+        vec![f64::from(event.payload.kind().index()), event.sequence as f64, millis(event.at - Instant::ZERO), place];
     numbers.extend(task_of(event));
-    numbers.extend(details(&event.fact));
+    numbers.extend(details(&event.payload));
     numbers
 }
 
@@ -40,58 +40,60 @@ fn task_of(event: &RequestEvent) -> [f64; 5] {
 }
 
 /// What goes with the kind, in the order in which the fact names it.
-fn details(fact: &RequestFact) -> [f64; 4] {
+fn details(payload: &RequestEventPayload) -> [f64; 4] {
     const NONE: f64 = f64::NAN;
     let span = |span: Duration| millis(span);
-    match *fact {
-        RequestFact::ResourceRegistered { cap } => [cap.into(), NONE, NONE, NONE],
-        RequestFact::EffectiveCapChanged { from, to } => [from.map_or(NONE, f64::from), to.into(), NONE, NONE],
-        RequestFact::WaitStarted { waiter } => [waiter_number(waiter), NONE, NONE, NONE],
-        RequestFact::WaitCompleted { waiter, waited } | RequestFact::WaitTimeout { waiter, waited } => {
+    match *payload {
+        RequestEventPayload::ResourceRegistered { cap } => [cap.into(), NONE, NONE, NONE],
+        RequestEventPayload::EffectiveCapChanged { from, to } => [from.map_or(NONE, f64::from), to.into(), NONE, NONE],
+        RequestEventPayload::WaitStarted { waiter } => [waiter_number(waiter), NONE, NONE, NONE],
+        RequestEventPayload::WaitCompleted { waiter, waited } | RequestEventPayload::WaitTimeout { waiter, waited } => {
             [waiter_number(waiter), span(waited), NONE, NONE]
         }
-        RequestFact::WaitCancelled { waiter, waited, reason } => {
+        RequestEventPayload::WaitCancelled { waiter, waited, reason } => {
             [waiter_number(Some(waiter)), span(waited), f64::from(reason as u32), NONE]
         }
-        RequestFact::AcquireDenied { reason, changes_at } => {
+        RequestEventPayload::AcquireDenied { reason, changes_at } => {
             [f64::from(reason as u32), optional(changes_at.map(|at| at - Instant::ZERO)), NONE, NONE]
         }
-        RequestFact::LeaseAcquired { lease, limit, in_flight } => {
+        RequestEventPayload::LeaseAcquired { lease, limit, in_flight } => {
             [lease_number(lease), limit.into(), in_flight.into(), NONE]
         }
-        RequestFact::CallStarted { lease } | RequestFact::ProviderProbed { lease } => {
+        RequestEventPayload::CallStarted { lease } | RequestEventPayload::ProviderProbed { lease } => {
             [lease_number(lease), NONE, NONE, NONE]
         }
-        RequestFact::CallCompleted { lease, outcome, took } => {
+        RequestEventPayload::CallCompleted { lease, outcome, took } => {
             [lease_number(lease), outcome_number(outcome), span(took), NONE]
         }
-        RequestFact::LeaseReleased { lease, outcome, held, in_flight } => {
+        RequestEventPayload::LeaseReleased { lease, outcome, held, in_flight } => {
             [lease_number(lease), outcome_number(outcome), span(held), in_flight.into()]
         }
-        RequestFact::ReleaseDiagnostic { lease, answer } => [lease_number(lease), f64::from(answer as u32), NONE, NONE],
-        RequestFact::RateLimited { blocked_until, consecutive } => {
+        RequestEventPayload::ReleaseDiagnostic { lease, answer } => {
+            [lease_number(lease), f64::from(answer as u32), NONE, NONE]
+        }
+        RequestEventPayload::RateLimited { blocked_until, consecutive } => {
             [optional(blocked_until.map(|end| end - Instant::ZERO)), consecutive.into(), NONE, NONE]
         }
-        RequestFact::CooldownCapped { asked, taken } => [span(asked), span(taken), NONE, NONE],
-        RequestFact::LimitDecreased { from, to }
-        | RequestFact::LimitIncreased { from, to }
-        | RequestFact::RampStep { from, to } => [from.into(), to.into(), NONE, NONE],
-        RequestFact::SoftCeilingRecovered { limit }
-        | RequestFact::FullyRecovered { limit }
-        | RequestFact::RampAborted { limit } => [limit.into(), NONE, NONE, NONE],
-        RequestFact::BudgetCorrected { dimension, before, after } => {
+        RequestEventPayload::CooldownCapped { asked, taken } => [span(asked), span(taken), NONE, NONE],
+        RequestEventPayload::LimitDecreased { from, to }
+        | RequestEventPayload::LimitIncreased { from, to }
+        | RequestEventPayload::RampStep { from, to } => [from.into(), to.into(), NONE, NONE],
+        RequestEventPayload::SoftCeilingRecovered { limit }
+        | RequestEventPayload::FullyRecovered { limit }
+        | RequestEventPayload::RampAborted { limit } => [limit.into(), NONE, NONE, NONE],
+        RequestEventPayload::BudgetCorrected { dimension, before, after } => {
             [dimension_number(dimension), before as f64, after as f64, NONE]
         }
-        RequestFact::RateLearned { rate } => {
+        RequestEventPayload::RateLearned { rate } => {
             [dimension_number(rate.dimension), rate.limit as f64, span(rate.window), NONE]
         }
-        RequestFact::ProviderDown { since, probe_at } => {
+        RequestEventPayload::ProviderDown { since, probe_at } => {
             [span(since - Instant::ZERO), span(probe_at - Instant::ZERO), NONE, NONE]
         }
-        RequestFact::ProviderRecovered { since, full_at } => {
+        RequestEventPayload::ProviderRecovered { since, full_at } => {
             [span(since - Instant::ZERO), span(full_at - Instant::ZERO), NONE, NONE]
         }
-        RequestFact::ProviderUnavailable { cause, probe_at } => {
+        RequestEventPayload::ProviderUnavailable { cause, probe_at } => {
             [f64::from(cause as u32), optional(probe_at.map(|at| at - Instant::ZERO)), NONE, NONE]
         }
         _ => [NONE; 4],

@@ -3,7 +3,7 @@
 use tidegate_core::event::EventKind;
 use tidegate_core::pipeline::TaskOutcome;
 use tidegate_core::pipeline::WorkerId;
-use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerFact as Fact};
+use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerEventPayload as Payload};
 
 use super::desk::Callbacks;
 use super::figures::{block_code, discard_code, drop_code, failure_code, retry_code};
@@ -25,9 +25,9 @@ pub(super) fn tell(callbacks: &Callbacks, event: &SchedulerEvent) {
     numbers[3] = some(about.column.map(|column| column.index() as u32));
     numbers[4] = some(about.row);
     numbers[5] = some(about.attempt);
-    let fact = fact(&event.fact);
-    numbers[HEAD..].copy_from_slice(&fact);
-    callbacks.event(event.fact.kind().index(), &numbers);
+    let payload = payload(&event.payload);
+    numbers[HEAD..].copy_from_slice(&payload);
+    callbacks.event(event.payload.kind().index(), &numbers);
 }
 
 fn some(value: Option<u32>) -> f64 {
@@ -61,18 +61,18 @@ fn numbers<const N: usize>(given: [u32; N]) -> [f64; FACT] {
     all
 }
 
-fn fact(fact: &Fact) -> [f64; FACT] {
+fn payload(payload: &Payload) -> [f64; FACT] {
     let mut all = [NONE; FACT];
-    match *fact {
-        Fact::JobStarted { rows, row_groups, resumed } => {
+    match *payload {
+        Payload::JobStarted { rows, row_groups, resumed } => {
             all[..3].copy_from_slice(&[rows as f64, f64::from(row_groups), f64::from(resumed)]);
         }
-        Fact::JobStopping { stop, aborts } => return numbers([stop as u32, u32::from(aborts)]),
-        Fact::JobCompleted { stop, rows_out, rows_dropped, rows_unmade } => {
+        Payload::JobStopping { stop, aborts } => return numbers([stop as u32, u32::from(aborts)]),
+        Payload::JobCompleted { stop, rows_out, rows_dropped, rows_unmade } => {
             let stop = f64::from(stop as u32);
             all[..4].copy_from_slice(&[stop, rows_out as f64, rows_dropped as f64, rows_unmade as f64]);
         }
-        Fact::HealthSnapshot {
+        Payload::HealthSnapshot {
             running,
             queued,
             delayed,
@@ -85,50 +85,52 @@ fn fact(fact: &Fact) -> [f64; FACT] {
             all = numbers([running, queued, delayed, row_groups_active, row_groups_done]);
             all[5..].copy_from_slice(&[rows_out as f64, rows_dropped as f64, rows_unmade as f64]);
         }
-        Fact::ReadyEnqueued { queued } | Fact::Selected { queued } => return numbers([queued]),
-        Fact::RowGroupAdmitted { rows, active } => return numbers([rows, active]),
-        Fact::RowGroupAdmissionBlocked { reason } => return numbers([block_code(reason)]),
-        Fact::RowGroupTargetChanged { from, to } => return numbers([from, to]),
-        Fact::RowGroupCheckpointed { rows, unmade } => return numbers([rows, unmade]),
-        Fact::RowGroupDiscarded { reason, rows } => return numbers([discard_code(reason), rows]),
-        Fact::NonRetryableDropped { reason, rows } => {
+        Payload::ReadyEnqueued { queued } | Payload::Selected { queued } => return numbers([queued]),
+        Payload::RowGroupAdmitted { rows, active } => return numbers([rows, active]),
+        Payload::RowGroupAdmissionBlocked { reason } => return numbers([block_code(reason)]),
+        Payload::RowGroupTargetChanged { from, to } => return numbers([from, to]),
+        Payload::RowGroupCheckpointed { rows, unmade } => return numbers([rows, unmade]),
+        Payload::RowGroupDiscarded { reason, rows } => return numbers([discard_code(reason), rows]),
+        Payload::NonRetryableDropped { reason, rows } => {
             return numbers([drop_code(reason), rows]);
         }
-        Fact::HookFailed { hook } => return numbers([hook as u32]),
-        Fact::EarlyShutdown { failures, window } => return numbers([failures, window]),
-        Fact::ProviderDegraded { resource, retryable, window } => {
+        Payload::HookFailed { hook } => return numbers([hook as u32]),
+        Payload::EarlyShutdown { failures, window } => return numbers([failures, window]),
+        Payload::ProviderDegraded { resource, retryable, window } => {
             all = numbers([retryable, window]);
             all[2] = some(resource);
         }
-        Fact::RetryableFailures { resource, failure, status, recent, total } => {
+        Payload::RetryableFailures { resource, failure, status, recent, total } => {
             all[..3].copy_from_slice(&[some(resource), f64::from(retry_code(failure)), some(status.map(u32::from))]);
             (all[3], all[4]) = (f64::from(recent), total as f64);
         }
-        Fact::AdmissionBlocked { reason, resource, queued } => {
+        Payload::AdmissionBlocked { reason, resource, queued } => {
             all = numbers([reason as u32]);
             (all[1], all[2]) = (some(resource), f64::from(queued));
         }
-        Fact::AdmissionDenied { reason, resource } => {
+        Payload::AdmissionDenied { reason, resource } => {
             all = numbers([reason as u32]);
             all[1] = some(resource);
         }
-        Fact::GroupCapped { resource } => all[0] = some(resource),
-        Fact::PressureAdvisorySkipped { pressure, .. } => return numbers([pressure as u32]),
-        Fact::TaskLeaseAcquired { active, .. } | Fact::TaskLeaseReleased { active, .. } => return numbers([active]),
-        Fact::WorkerSpawned { worker: id }
-        | Fact::WorkerSpawnFailed { worker: id }
-        | Fact::TaskYielded { worker: id }
-        | Fact::TaskResumed { worker: id } => all[0] = worker(id),
-        Fact::RetryDeferred { failure, until, round } => {
+        Payload::GroupCapped { resource } => all[0] = some(resource),
+        Payload::PressureAdvisorySkipped { pressure, .. } => return numbers([pressure as u32]),
+        Payload::TaskLeaseAcquired { active, .. } | Payload::TaskLeaseReleased { active, .. } => {
+            return numbers([active]);
+        }
+        Payload::WorkerSpawned { worker: id }
+        | Payload::WorkerSpawnFailed { worker: id }
+        | Payload::TaskYielded { worker: id }
+        | Payload::TaskResumed { worker: id } => all[0] = worker(id),
+        Payload::RetryDeferred { failure, until, round } => {
             all[0] = some(failure.map(retry_code));
             (all[1], all[2]) = (until.as_nanos() as f64 / 1e6, some(round));
         }
-        Fact::Cancelled { queued } => return numbers([u32::from(queued)]),
-        Fact::QueueDrained { discarded } => return numbers([discarded]),
-        Fact::TaskCompleted { worker: id, outcome } => {
+        Payload::Cancelled { queued } => return numbers([u32::from(queued)]),
+        Payload::QueueDrained { discarded } => return numbers([discarded]),
+        Payload::TaskCompleted { worker: id, outcome } => {
             (all[0], all[1]) = (worker(id), f64::from(outcome_code(outcome)));
         }
-        Fact::ReleaseDiagnostic { worker: id, answer } => (all[0], all[1]) = (worker(id), f64::from(answer as u32)),
+        Payload::ReleaseDiagnostic { worker: id, answer } => (all[0], all[1]) = (worker(id), f64::from(answer as u32)),
         _ => {}
     }
     all

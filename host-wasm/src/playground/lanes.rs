@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use tidegate_core::pipeline::WorkerId;
-use tidegate_core::sim::world::{Doing, Move};
+use tidegate_core::sim::world::{ActivityChange, WorkerActivity};
 use tidegate_core::time::Instant;
 
 /// Worker slots that are shown at most.
@@ -22,7 +22,7 @@ pub(crate) const LENGTH: usize = (MOST_SPANS + MOST_LANES) * NUMBERS;
 #[derive(Clone, Copy, Debug)]
 struct Span {
     worker: WorkerId,
-    doing: Doing,
+    doing: WorkerActivity,
     column: u32,
     from: Instant,
     until: Instant,
@@ -42,7 +42,7 @@ impl Lanes {
     }
 
     /// A worker does something else from now on. One of a slot that is not shown is ignored.
-    pub(crate) fn on_move(&mut self, moved: Move) {
+    pub(crate) fn on_move(&mut self, moved: ActivityChange) {
         let Some(open) = self.open.get_mut(moved.worker.key().slot as usize) else { return };
         let begun = moved.now.map(|(column, doing)| {
             let column = column.index() as u32;
@@ -71,9 +71,9 @@ impl Lanes {
         let open = self.open.iter().flatten().map(|span| Span { until: now, ..*span });
         for span in self.closed.range(first..).copied().chain(open) {
             let kind = match span.doing {
-                Doing::Local => 0.0,
-                Doing::Waiting => 1.0,
-                Doing::Calling => 2.0,
+                WorkerActivity::Local => 0.0,
+                WorkerActivity::Waiting => 1.0,
+                WorkerActivity::Calling => 2.0,
             };
             let millis = |at: Instant| at.as_nanos() as f64 / 1e6;
             let lane = f64::from(span.worker.key().slot);
@@ -97,10 +97,14 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    fn moved(millis: u64, slot: u32, doing: Option<Doing>) -> Move {
+    fn moved(millis: u64, slot: u32, doing: Option<WorkerActivity>) -> ActivityChange {
         let plan = tidegate_core::sim::scenario::builtin()[0].plan().unwrap();
         let column: ColumnId = plan.order()[0];
-        Move { at: at(millis), worker: WorkerId::from_bits(u64::from(slot)), now: doing.map(|doing| (column, doing)) }
+        ActivityChange {
+            at: at(millis),
+            worker: WorkerId::from_bits(u64::from(slot)),
+            now: doing.map(|doing| (column, doing)),
+        }
     }
 
     fn read(lanes: &Lanes, from: u64, now: u64) -> Vec<f64> {
@@ -112,7 +116,8 @@ mod tests {
     #[test]
     fn a_worker_waits_calls_works_and_goes() {
         let mut lanes = Lanes::new();
-        for (millis, doing) in [(1, Doing::Waiting), (4, Doing::Calling), (9, Doing::Local)] {
+        for (millis, doing) in [(1, WorkerActivity::Waiting), (4, WorkerActivity::Calling), (9, WorkerActivity::Local)]
+        {
             lanes.on_move(moved(millis, 3, Some(doing)));
         }
         assert_eq!(read(&lanes, 0, 10), [[3., 1., 4., 0., 1.], [3., 4., 9., 0., 2.], [3., 9., 10., 0., 0.]].concat());
@@ -124,9 +129,9 @@ mod tests {
     #[test]
     fn what_took_no_time_and_slots_beyond_are_left_out() {
         let mut lanes = Lanes::new();
-        lanes.on_move(moved(1, 0, Some(Doing::Waiting)));
-        lanes.on_move(moved(1, 0, Some(Doing::Calling)));
-        lanes.on_move(moved(1, MOST_LANES as u32, Some(Doing::Calling)));
+        lanes.on_move(moved(1, 0, Some(WorkerActivity::Waiting)));
+        lanes.on_move(moved(1, 0, Some(WorkerActivity::Calling)));
+        lanes.on_move(moved(1, MOST_LANES as u32, Some(WorkerActivity::Calling)));
         assert_eq!(read(&lanes, 0, 2), [0., 1., 2., 0., 2.]);
     }
 
@@ -134,7 +139,7 @@ mod tests {
     fn old_spans_are_forgotten() {
         let mut lanes = Lanes::new();
         for millis in 0..20_000 {
-            lanes.on_move(moved(millis, (millis % 64) as u32, Some(Doing::Local)));
+            lanes.on_move(moved(millis, (millis % 64) as u32, Some(WorkerActivity::Local)));
         }
         let numbers = read(&lanes, 0, 20_000);
         assert_eq!(numbers.len(), LENGTH);

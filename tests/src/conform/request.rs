@@ -276,7 +276,7 @@ impl Subject for Requests {
         came["refusals"] = std::mem::take(&mut self.refusals).into();
         let mut events = Vec::new();
         while let Some(event) = self.machine.poll_event() {
-            events.push(format!("request_{}", text(&json!({"kind": event.fact.kind()}), "kind")?).into());
+            events.push(format!("request_{}", text(&json!({"kind": event.payload.kind()}), "kind")?).into());
         }
         came["events"] = Value::Array(events);
         Ok(came)

@@ -11,7 +11,7 @@ use tidegate_core::sim::provider::{
 };
 use tidegate_core::sim::rng::Rng;
 use tidegate_core::sim::scenario::{
-    Answering, Change, Holder, Intervention, Model, PreBatch, Scenario, ScenarioColumn,
+    CallbackSpec, Change, Holder, Intervention, Model, PreBatch, Scenario, ScenarioColumn,
 };
 use tidegate_core::task::{BoundedBorrowConfig, ShareRounding};
 use tidegate_core::time::Duration;
@@ -429,12 +429,12 @@ fn endings(chance: &mut Chance, column: &mut ScenarioColumn) {
 
 /// What happens around the run.
 fn around(chance: &mut Chance, scenario: Scenario) -> Scenario {
-    let answering = |chance: &mut Chance| Answering {
+    let answering = |chance: &mut Chance| CallbackSpec {
         takes: chance.some(60, |chance| chance.millis(0, 60)).unwrap_or_default(),
         fails_at: chance.some(6, |chance| chance.from(0, 4)),
     };
     let pre_batch = chance.some(30, |chance| {
-        let Answering { takes, fails_at } = answering(chance);
+        let CallbackSpec { takes, fails_at } = answering(chance);
         PreBatch { takes, fails_at, leaves_out_share: chance.share(50, 1.0) }
     });
     let holders = (0..chance.from(0, 5).saturating_sub(3)).map(|_| {

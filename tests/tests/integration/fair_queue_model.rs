@@ -1,9 +1,9 @@
 //! The fair queue against a small obvious model: every selection agrees, whatever blocked classes are parked
-//! and whichever turns are refunded.
+//! and whichever services are refunded.
 
 use crate::cases;
 use proptest::prelude::*;
-use tidegate_core::fair_queue::{BlockedSetId, ClassId, Eligibility, FairQueue, GroupId, Turn};
+use tidegate_core::fair_queue::{BlockedSetId, ClassId, Eligibility, FairQueue, GroupId, ServiceRecord};
 
 const WEIGHTS: [f64; 4] = [0.25, 1.0, 3.0, 1024.0];
 const CLASSES: usize = 3;
@@ -27,12 +27,12 @@ enum Command {
     Serve,
     /// Selects and drops the selection: nothing may change.
     Peek,
-    /// Charges back a turn that has not ended yet, if its group is not ahead by so many already.
+    /// Charges back a service that has not ended yet, if its group is not ahead by so many already.
     Refund {
         which: usize,
         most: u32,
     },
-    /// Ends a turn.
+    /// Ends a service.
     Answer(usize),
 }
 
@@ -181,7 +181,7 @@ proptest! {
     fn every_selection_equals_the_models(commands in prop::collection::vec(command(), 1..120)) {
         let (mut model, mut real) = (Model::default(), Real::new());
         let mut room = [0; CLASSES];
-        let mut turns: Vec<(usize, f64, Turn)> = Vec::new();
+        let mut services: Vec<(usize, f64, ServiceRecord)> = Vec::new();
         for command in commands {
             match command {
                 Command::Enqueue { group, class, item } => {
@@ -199,19 +199,19 @@ proptest! {
                     let expected = model.select(&room).map(|at| model.groups[at].items[0].0);
                     prop_assert_eq!(real.select(&room).map(|found| found.candidate.item), expected);
                 }
-                Command::Refund { which, most } if !turns.is_empty() => {
-                    let (at, rivals, turn) = turns.swap_remove(which % turns.len());
-                    let refunded = real.queue.refund(turn, 1.0, f64::from(most));
+                Command::Refund { which, most } if !services.is_empty() => {
+                    let (at, rivals, service) = services.swap_remove(which % services.len());
+                    let refunded = real.queue.refund(service, 1.0, f64::from(most));
                     prop_assert_eq!(refunded, model.refund(at, rivals, f64::from(most)));
                 }
-                Command::Answer(which) if !turns.is_empty() => {
-                    let (at, rivals, turn) = turns.swap_remove(which % turns.len());
-                    real.queue.answered(turn, 1.0);
+                Command::Answer(which) if !services.is_empty() => {
+                    let (at, rivals, service) = services.swap_remove(which % services.len());
+                    real.queue.answered(service, 1.0);
                     model.answer(at, rivals);
                 }
                 Command::Refund { .. } | Command::Answer(_) => {}
                 Command::Serve => while let Some(at) = model.select(&room) {
-                    turns.push((at, model.rivals(at), real.queue.turn(real.groups[at])));
+                    services.push((at, model.rivals(at), real.queue.next_service(real.groups[at])));
                     let (item, class) = model.serve(at);
                     let found = real.select(&room);
                     prop_assert_eq!(found.map(|found| found.candidate.item), Some(item));

@@ -1,6 +1,6 @@
 //! The idle suite against its baseline: every figure is what it was, or somebody has read why not.
 
-use tidegate_core::sim::scenario::{Answering, Scenario};
+use tidegate_core::sim::scenario::{CallbackSpec, Scenario};
 use tidegate_core::sim::suite::idle::{self, LowerBound};
 use tidegate_core::sim::world::World;
 use tidegate_native::progress::Screen;
@@ -38,7 +38,7 @@ fn whole_world(seed: u64) -> Scenario {
         done_row_groups: Vec::new(),
         pre_batch: None,
         post_batch: None,
-        checkpoint: Answering::default(),
+        checkpoint: CallbackSpec::default(),
         drain_at: None,
         cancel_at: None,
         ..scenario

@@ -5,7 +5,7 @@ use tidegate_core::limit::{LimitChoice, TideConfig};
 use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice};
 use tidegate_core::request::AimdConfig;
 use tidegate_core::sim::scenario::{
-    Answering, Change, Holder, Intervention, Model, PreBatch, Scenario, ScenarioColumn, builtin,
+    CallbackSpec, Change, Holder, Intervention, Model, PreBatch, Scenario, ScenarioColumn, builtin,
 };
 use tidegate_core::sim::world::World;
 use tidegate_core::time::Duration;
@@ -55,8 +55,8 @@ fn every_setting_survives_the_way_through_a_file() {
     (full.advisory, full.yields) = (false, false);
     (full.shutdown_rate, full.rate_limit_patience, full.cancel_at) = (None, None, Some(span));
     full.pre_batch = Some(PreBatch { takes: span, fails_at: Some(1), leaves_out_share: 0.5 });
-    full.post_batch = Some(Answering { takes: span, fails_at: None });
-    full.checkpoint = Answering { takes: span, fails_at: Some(0) };
+    full.post_batch = Some(CallbackSpec { takes: span, fails_at: None });
+    full.checkpoint = CallbackSpec { takes: span, fails_at: Some(0) };
     (full.done_row_groups, full.missing_rows) = (vec![2], std::iter::once(1..2).collect());
     full.holders = vec![Holder { model: "m".to_owned(), slots: 2, from: span, until: span + span }];
     let (also_fills, tenant) = (vec!["d".to_owned()], Some("t".to_owned()));

@@ -6,8 +6,8 @@ use super::cause::IdleCause;
 use super::slots::{Blame, Slots};
 use crate::map::Map;
 use crate::observe::Histogram;
-use crate::request::event::{EventPlace, RequestEvent, RequestFact};
-use crate::request::{CallStanding, ProviderModelId, ResourceId};
+use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
+use crate::request::{ProviderModelId, ResourceBaseline, ResourceId};
 use crate::time::Instant;
 
 #[derive(Clone, Debug)]
@@ -44,26 +44,26 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    pub(super) fn add(&mut self, at: Instant, standing: &CallStanding) {
-        if self.known.contains_key(&standing.resource.index()) {
+    pub(super) fn add(&mut self, at: Instant, baseline: &ResourceBaseline) {
+        if self.known.contains_key(&baseline.resource.index()) {
             return;
         }
-        let model = self.models.iter().position(|model| model.id == standing.model).unwrap_or_else(|| {
-            let CallStanding { model: id, cap, is_down, .. } = *standing;
+        let model = self.models.iter().position(|model| model.id == baseline.model).unwrap_or_else(|| {
+            let ResourceBaseline { model: id, cap, is_down, .. } = *baseline;
             self.models.push(Model { id, cap, in_flight: 0, is_down });
             self.models.len() - 1
         });
-        let mut slots = Slots::new(&standing.name, effective_max(standing.cap, standing.clamp));
+        let mut slots = Slots::new(&baseline.name, effective_max(baseline.cap, baseline.clamp));
         slots.begin(at);
-        slots.lease(standing.in_flight);
-        (0..standing.waiters).for_each(|_| slots.want(true));
-        self.models[model].in_flight += standing.in_flight;
-        self.known.insert(standing.resource.index(), self.all.len());
-        let (clamp, limit) = (standing.clamp, standing.limit);
-        let blocked_until = standing.blocked_until.unwrap_or(Instant::ZERO);
+        slots.lease(baseline.in_flight);
+        (0..baseline.waiters).for_each(|_| slots.want(true));
+        self.models[model].in_flight += baseline.in_flight;
+        self.known.insert(baseline.resource.index(), self.all.len());
+        let (clamp, limit) = (baseline.clamp, baseline.limit);
+        let blocked_until = baseline.blocked_until.unwrap_or(Instant::ZERO);
         self.all.push(Call { slots, model, clamp, limit, blocked_until });
-        self.in_flight += standing.in_flight;
-        self.waiters += standing.waiters;
+        self.in_flight += baseline.in_flight;
+        self.waiters += baseline.waiters;
         self.note_maxima();
     }
 
@@ -93,44 +93,44 @@ impl Calls {
 
     pub(super) fn on_event(&mut self, event: &RequestEvent) {
         let resource = match event.place {
-            EventPlace::Model(id) => return self.on_model(id, event.fact),
+            EventPlace::Model(id) => return self.on_model(id, event.payload),
             EventPlace::Resource(resource) => resource,
             EventPlace::Controller => return,
         };
         let Some(at) = self.known.get(&resource.index()).copied() else { return };
         let call = &mut self.all[at];
-        match event.fact {
-            RequestFact::WaitStarted { waiter: Some(_) } => self.count_waiter(at, true),
-            RequestFact::WaitCompleted { waiter: Some(_), waited }
-            | RequestFact::WaitTimeout { waiter: Some(_), waited }
-            | RequestFact::WaitCancelled { waited, .. } => {
+        match event.payload {
+            RequestEventPayload::WaitStarted { waiter: Some(_) } => self.count_waiter(at, true),
+            RequestEventPayload::WaitCompleted { waiter: Some(_), waited }
+            | RequestEventPayload::WaitTimeout { waiter: Some(_), waited }
+            | RequestEventPayload::WaitCancelled { waited, .. } => {
                 self.waits.record(waited);
                 self.count_waiter(at, false);
             }
-            RequestFact::LeaseAcquired { limit, in_flight, .. } => {
+            RequestEventPayload::LeaseAcquired { limit, in_flight, .. } => {
                 call.limit = limit;
                 self.set_in_flight(at, in_flight);
             }
-            RequestFact::LeaseReleased { in_flight, .. } => self.set_in_flight(at, in_flight),
-            RequestFact::RateLimited { blocked_until, .. } => {
+            RequestEventPayload::LeaseReleased { in_flight, .. } => self.set_in_flight(at, in_flight),
+            RequestEventPayload::RateLimited { blocked_until, .. } => {
                 call.blocked_until = blocked_until.unwrap_or(Instant::ZERO);
             }
-            RequestFact::LimitDecreased { to, .. }
-            | RequestFact::LimitIncreased { to, .. }
-            | RequestFact::RampStep { to, .. } => call.limit = to,
+            RequestEventPayload::LimitDecreased { to, .. }
+            | RequestEventPayload::LimitIncreased { to, .. }
+            | RequestEventPayload::RampStep { to, .. } => call.limit = to,
             _ => {}
         }
     }
 
-    fn on_model(&mut self, id: ProviderModelId, fact: RequestFact) {
+    fn on_model(&mut self, id: ProviderModelId, payload: RequestEventPayload) {
         let Some(at) = self.models.iter().position(|model| model.id == id) else { return };
-        let to = match fact {
-            RequestFact::EffectiveCapChanged { to, .. } => to,
-            RequestFact::ProviderDown { .. } | RequestFact::ProviderUnavailable { .. } => {
+        let to = match payload {
+            RequestEventPayload::EffectiveCapChanged { to, .. } => to,
+            RequestEventPayload::ProviderDown { .. } | RequestEventPayload::ProviderUnavailable { .. } => {
                 self.models[at].is_down = true;
                 return;
             }
-            RequestFact::ProviderRecovered { .. } => {
+            RequestEventPayload::ProviderRecovered { .. } => {
                 self.models[at].is_down = false;
                 return;
             }

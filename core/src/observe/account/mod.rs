@@ -56,10 +56,10 @@ mod work;
 use self::calls::Calls;
 use self::gaps::Gaps;
 use self::work::TaskResources;
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact, StopKind};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload, StopKind};
 use crate::pipeline::{ColumnId, PipelineConfig, Plan, TaskOutcome};
 use crate::request::event::RequestEvent;
-use crate::request::{CallStanding, RequestAdmission, ResourceId};
+use crate::request::{RequestAdmission, ResourceBaseline, ResourceId};
 use crate::task::GroupKind;
 use crate::time::Instant;
 
@@ -139,15 +139,15 @@ impl RunAccount {
 
     /// Takes note of a request resource as it stands: events of those it was not told of are ignored. A
     /// second mention of one changes nothing.
-    pub fn add_calls(&mut self, standing: &CallStanding) {
-        self.calls.add(self.at, standing);
+    pub fn add_calls(&mut self, baseline: &ResourceBaseline) {
+        self.calls.add(self.at, baseline);
     }
 
     /// The same for every resource of a controller, as it stands at `now`. To be called before the run
     /// starts, at the point from which on its events are told.
     pub fn add_all_calls(&mut self, now: Instant, admission: &RequestAdmission) {
-        let standings = admission.resources().filter_map(|resource| admission.standing(now, resource));
-        standings.for_each(|standing| self.add_calls(&standing));
+        let baselines = admission.resources().filter_map(|resource| admission.baseline(now, resource));
+        baselines.for_each(|baseline| self.add_calls(&baseline));
     }
 
     /// The settings of a request resource allow at most `clamp` calls from `now` on; `None`: as many as the
@@ -167,26 +167,28 @@ impl RunAccount {
         self.count_missing(0, event.sequence);
         self.advance(event.at);
         let (at, about) = (self.at, &event.correlation);
-        match event.fact {
-            SchedulerFact::JobStarted { .. } => self.begin(),
-            SchedulerFact::JobCompleted { stop, .. } => {
+        match event.payload {
+            SchedulerEventPayload::JobStarted { .. } => self.begin(),
+            SchedulerEventPayload::JobCompleted { stop, .. } => {
                 self.stop = Some(stop);
                 self.gaps.forget_all();
             }
-            SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. } => {
+            SchedulerEventPayload::RowGroupCheckpointed { .. } | SchedulerEventPayload::RowGroupDiscarded { .. } => {
                 about.row_group.into_iter().for_each(|row_group| self.gaps.forget(row_group));
             }
-            SchedulerFact::TaskLeaseAcquired { .. } => self.on_dispatch(event),
-            SchedulerFact::TaskCompleted { outcome: Some(TaskOutcome::Success | TaskOutcome::Skipped), .. } => {
+            SchedulerEventPayload::TaskLeaseAcquired { .. } => self.on_dispatch(event),
+            SchedulerEventPayload::TaskCompleted {
+                outcome: Some(TaskOutcome::Success | TaskOutcome::Skipped), ..
+            } => {
                 self.gaps.completed(at, about);
             }
-            SchedulerFact::PressureAdvisorySkipped { .. } => self.skips += 1,
-            SchedulerFact::LivenessOverride => self.overrides += 1,
-            SchedulerFact::TaskYielded { .. } => self.yields += 1,
+            SchedulerEventPayload::PressureAdvisorySkipped { .. } => self.skips += 1,
+            SchedulerEventPayload::LivenessOverride => self.overrides += 1,
+            SchedulerEventPayload::TaskYielded { .. } => self.yields += 1,
             _ => {}
         }
-        self.tasks.on_run(about, &event.fact);
-        self.tasks.on_task(at, about, &event.fact);
+        self.tasks.on_run(about, &event.payload);
+        self.tasks.on_task(at, about, &event.payload);
     }
 
     /// The next event of request admission.

@@ -93,12 +93,12 @@ struct Group {
     overdrawing_ns: u64,
     dominant: usize,
     /// Of the present instant.
-    now: Standing,
+    now: GroupState,
 }
 
 /// How a group stands at an instant.
 #[derive(Clone, Debug, Default)]
-struct Standing {
+struct GroupState {
     queued: u32,
     workers: u32,
     /// Held and wanted, by resource.
@@ -165,7 +165,7 @@ impl Service {
                 let groups = self.groups.iter().enumerate().filter(|(at, _)| *at != place);
                 groups.map(|(_, group)| group).filter(|group| group.now.demand[dominant] > 0.0)
             };
-            let scene = Scene {
+            let scene = Interval {
                 span_ns,
                 dominant,
                 limit: resources[dominant].limit,
@@ -226,7 +226,7 @@ impl Service {
 }
 
 /// What surrounds a group for a while.
-struct Scene {
+struct Interval {
     span_ns: u64,
     /// Its dominant resource, and the limit of that.
     dominant: usize,
@@ -250,7 +250,7 @@ impl Group {
             starving_ns: 0,
             overdrawing_ns: 0,
             dominant: 0,
-            now: Standing::default(),
+            now: GroupState::default(),
         }
     }
 
@@ -266,8 +266,8 @@ impl Group {
         self.now.queued > 0 && f64::from(self.now.held[dominant]) + EPSILON < at_least(fair)
     }
 
-    fn pass(&mut self, scene: &Scene) {
-        let Scene { span_ns, dominant, workers, .. } = *scene;
+    fn pass(&mut self, scene: &Interval) {
+        let Interval { span_ns, dominant, workers, .. } = *scene;
         let Self { figures, now, .. } = self;
         let held = now.held[dominant];
         let fair = now.share * f64::from(scene.limit);
@@ -297,7 +297,7 @@ impl Group {
     }
 }
 
-impl Standing {
+impl GroupState {
     fn clear(&mut self, resources: usize) {
         let Self { mut demand, mut held, .. } = core::mem::take(self);
         demand.clear();

@@ -15,7 +15,7 @@ use crate::task::{Allowed, BoxedPolicy, DenialReason, PolicyView, Refusal, Stric
 use crate::time::Duration;
 
 /// Both machines of a run of one column, and an account of it.
-struct Scene {
+struct Fixture {
     pipeline: Pipeline,
     admission: RequestAdmission,
     account: RunAccount,
@@ -34,7 +34,7 @@ fn calls(provider_cap: u32) -> (RequestAdmission, [ResourceId; 2]) {
     (admission, resources)
 }
 
-impl Scene {
+impl Fixture {
     fn start(column: Column, config: PipelineConfig) -> Self {
         Self::under(Box::new(StrictFair), column, config, calls(1).0)
     }
@@ -91,7 +91,7 @@ fn rows(rows: u64, submission_limit: u32) -> PipelineConfig {
 fn a_slot_stays_free_that_is_too_few_for_a_task_of_two() {
     let column = Column::new("a", Strategy::Cell).with_demand("gpu", 2);
     let config = PipelineConfig { resources: [("gpu".into(), 3)].into(), ..rows(2, 8) };
-    let mut scene = Scene::start(column, config);
+    let mut scene = Fixture::start(column, config);
     scene.end_first(at(1));
     assert_eq!(scene.causes("gpu"), [(IdleCause::TooFewSlots, 1)]);
 }
@@ -109,7 +109,7 @@ impl TaskPolicy for OneAtATime {
 #[test]
 fn a_slot_stays_free_because_a_policy_of_ones_own_says_no() {
     let column = Column::new("a", Strategy::Cell);
-    let mut scene = Scene::under(Box::new(OneAtATime), column, rows(2, 2), calls(1).0);
+    let mut scene = Fixture::under(Box::new(OneAtATime), column, rows(2, 2), calls(1).0);
     scene.end_first(at(1));
     assert_eq!(scene.causes("submission"), [(IdleCause::Policy, 1)]);
 }
@@ -119,9 +119,9 @@ fn a_slot_is_kept_for_a_worker_that_yielded_until_the_two_machines_are_settled()
     let column = Column::new("a", Strategy::Cell).with_group(TaskGroup::model("p", "m", 1.0));
     let (mut admission, [chat, _]) = calls(1);
     let Acquire::Granted(_elsewhere) = admission.acquire(at(0), &Request::new(chat)) else { panic!("it is free") };
-    let mut scene = Scene::under(Box::new(StrictFair), column, rows(3, 1), admission);
+    let mut scene = Fixture::under(Box::new(StrictFair), column, rows(3, 1), admission);
     let token = scene.working.remove(0).token.expect("it yields");
-    let Scene { pipeline, admission, .. } = &mut scene;
+    let Fixture { pipeline, admission, .. } = &mut scene;
     let Acquire::Waiting(_) = admission.acquire_yielding(at(0), &Request::new(chat), token, pipeline) else {
         panic!("the call is out elsewhere")
     };
@@ -129,7 +129,7 @@ fn a_slot_is_kept_for_a_worker_that_yielded_until_the_two_machines_are_settled()
     scene.drain();
     scene.end_first(at(1));
     assert_eq!(scene.pipeline.progress().queued, 1, "the host has not settled the machines yet");
-    let Scene { pipeline, admission, .. } = &mut scene;
+    let Fixture { pipeline, admission, .. } = &mut scene;
     pipeline.settle_with(at(3), admission);
     scene.drain();
     assert_eq!(scene.causes("submission"), [(IdleCause::YieldedFirst, 2)]);
@@ -138,7 +138,7 @@ fn a_slot_is_kept_for_a_worker_that_yielded_until_the_two_machines_are_settled()
 #[test]
 fn a_slot_of_one_domain_stays_free_because_another_domain_uses_the_cap() {
     let (admission, [chat, embedding]) = calls(1);
-    let mut scene = Scene::under(Box::new(StrictFair), Column::new("a", Strategy::Cell), rows(1, 1), admission);
+    let mut scene = Fixture::under(Box::new(StrictFair), Column::new("a", Strategy::Cell), rows(1, 1), admission);
     let Acquire::Granted(lease) = scene.admission.acquire(at(0), &Request::new(chat)) else { panic!("it is free") };
     let _ = scene.admission.acquire(at(0), &Request::new(embedding));
     scene.drain();
@@ -152,7 +152,7 @@ fn an_open_slot_stays_free_because_a_budget_is_spent() {
     let (mut admission, [chat, _]) = calls(2);
     let hourly = BudgetConfig::per(Duration::from_secs(3600), Dimension::Requests, 1);
     admission.set_budgets(at(0), chat, &[hourly]).unwrap();
-    let mut scene = Scene::under(Box::new(StrictFair), Column::new("a", Strategy::Cell), rows(1, 1), admission);
+    let mut scene = Fixture::under(Box::new(StrictFair), Column::new("a", Strategy::Cell), rows(1, 1), admission);
     let Acquire::Granted(_lease) = scene.admission.acquire(at(0), &Request::new(chat)) else { panic!("it is free") };
     let Acquire::Waiting(waiter) = scene.admission.acquire(at(0), &Request::new(chat)) else { panic!("it is spent") };
     scene.drain();

@@ -8,14 +8,14 @@ use super::service::{Service, ServiceFigures};
 use super::slots::{Blame, Slots};
 use crate::map::Map;
 use crate::observe::Histogram;
-use crate::pipeline::event::{Correlation, SchedulerFact, StopKind};
+use crate::pipeline::event::{Correlation, SchedulerEventPayload, StopKind};
 use crate::pipeline::{PipelineConfig, Plan};
 use crate::task::DenialReason;
 use crate::time::Instant;
 
 /// A task that is somewhere between its readiness and its end.
 #[derive(Clone, Copy, Debug)]
-enum Stage {
+enum LiveTaskState {
     /// Ready, and waiting for its turn to be queued.
     Ready,
     Queued(Instant),
@@ -29,10 +29,10 @@ enum Stage {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Live {
+struct LiveTask {
     column: usize,
     row_group: u32,
-    stage: Stage,
+    stage: LiveTaskState,
 }
 
 /// What is kept of a column.
@@ -58,7 +58,7 @@ pub(super) struct TaskResources {
     /// By fairness group: the policy's last word. A group that was refused is not asked about again before
     /// something changes.
     refusals: Vec<Option<IdleCause>>,
-    live: Map<u64, Live>,
+    live: Map<u64, LiveTask>,
     /// Row groups in work: their tasks that are live.
     row_groups: Map<u32, u32>,
     /// Row groups in work without any.
@@ -194,24 +194,26 @@ impl TaskResources {
     }
 
     /// Something happened to the run as a whole, or to a row group.
-    pub(super) fn on_run(&mut self, about: &Correlation, fact: &SchedulerFact) {
-        match *fact {
-            SchedulerFact::JobStarted { row_groups, resumed, .. } => {
+    pub(super) fn on_run(&mut self, about: &Correlation, payload: &SchedulerEventPayload) {
+        match *payload {
+            SchedulerEventPayload::JobStarted { row_groups, resumed, .. } => {
                 self.pending_row_groups = row_groups.saturating_sub(resumed);
             }
-            SchedulerFact::RowGroupAdmitted { active, .. } => {
+            SchedulerEventPayload::RowGroupAdmitted { active, .. } => {
                 self.pending_row_groups = self.pending_row_groups.saturating_sub(1);
                 if about.row_group.is_some_and(|row_group| self.row_groups.insert(row_group, 0).is_none()) {
                     self.handed_over += 1;
                 }
                 self.maxima[0] = self.maxima[0].max(active);
             }
-            SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. } => {
+            SchedulerEventPayload::RowGroupCheckpointed { .. } | SchedulerEventPayload::RowGroupDiscarded { .. } => {
                 about.row_group.into_iter().for_each(|row_group| self.forget(row_group));
             }
-            SchedulerFact::QueueDrained { discarded: 1.. } => self.discard_queue(),
-            SchedulerFact::JobStopping { stop: StopKind::WoundDown, .. } => {}
-            SchedulerFact::JobStopping { .. } | SchedulerFact::JobCompleted { .. } => self.stopping = true,
+            SchedulerEventPayload::QueueDrained { discarded: 1.. } => self.discard_queue(),
+            SchedulerEventPayload::JobStopping { stop: StopKind::WoundDown, .. } => {}
+            SchedulerEventPayload::JobStopping { .. } | SchedulerEventPayload::JobCompleted { .. } => {
+                self.stopping = true
+            }
             _ => {}
         }
     }
@@ -228,11 +230,11 @@ impl TaskResources {
 
     /// A stop threw out what was queued.
     fn discard_queue(&mut self) {
-        self.leave_all(|live| matches!(live.stage, Stage::Queued(_)));
+        self.leave_all(|live| matches!(live.stage, LiveTaskState::Queued(_)));
     }
 
     /// Every task that `leaves` holds of is gone.
-    fn leave_all(&mut self, leaves: impl Fn(&Live) -> bool) {
+    fn leave_all(&mut self, leaves: impl Fn(&LiveTask) -> bool) {
         #[expect(clippy::disallowed_methods, reason = "sorted below")]
         let live = self.live.iter();
         let mut tasks: Vec<u64> = live.filter(|(_, live)| leaves(live)).map(|(task, _)| *task).collect();
@@ -243,39 +245,44 @@ impl TaskResources {
     }
 
     /// Something happened to a task.
-    pub(super) fn on_task(&mut self, at: Instant, about: &Correlation, fact: &SchedulerFact) {
+    pub(super) fn on_task(&mut self, at: Instant, about: &Correlation, payload: &SchedulerEventPayload) {
         let (Some(task), Some(column), Some(row_group)) = (about.task, about.column, about.row_group) else { return };
         let column = column.index();
         if column >= self.routes.len() {
             return;
         }
-        let enter = |stage| Live { column, row_group, stage };
-        match *fact {
-            SchedulerFact::DependencyReady => self.enter(task, enter(Stage::Ready)),
-            SchedulerFact::ReadyEnqueued { .. } => self.enter(task, enter(Stage::Queued(at))),
-            SchedulerFact::RetryDeferred { .. } => self.enter(task, enter(Stage::Kept)),
-            SchedulerFact::TaskLeaseAcquired { .. } => {
-                if let Some(Live { stage: Stage::Queued(since), .. }) = self.live.get(&task) {
+        let enter = |stage| LiveTask { column, row_group, stage };
+        match *payload {
+            SchedulerEventPayload::DependencyReady => self.enter(task, enter(LiveTaskState::Ready)),
+            SchedulerEventPayload::ReadyEnqueued { .. } => self.enter(task, enter(LiveTaskState::Queued(at))),
+            SchedulerEventPayload::RetryDeferred { .. } => self.enter(task, enter(LiveTaskState::Kept)),
+            SchedulerEventPayload::TaskLeaseAcquired { .. } => {
+                if let Some(LiveTask { stage: LiveTaskState::Queued(since), .. }) = self.live.get(&task) {
                     self.queue_age.record(at - *since);
                 }
-                self.enter(task, enter(Stage::Running { yielded: false, since: at }));
+                self.enter(task, enter(LiveTaskState::Running { yielded: false, since: at }));
             }
-            SchedulerFact::WorkerSpawned { .. } => {
+            SchedulerEventPayload::WorkerSpawned { .. } => {
                 let holds = self.live.get(&task).map(|live| live.stage);
-                self.hidden_waiters += u64::from(!matches!(holds, Some(Stage::Running { yielded: false, .. })));
+                self.hidden_waiters += u64::from(!matches!(holds, Some(LiveTaskState::Running { yielded: false, .. })));
             }
-            SchedulerFact::TaskYielded { .. } => self.enter(task, enter(Stage::Running { yielded: true, since: at })),
-            SchedulerFact::TaskResumed { .. } => self.enter(task, enter(Stage::Running { yielded: false, since: at })),
-            SchedulerFact::TaskLeaseReleased { .. } => self.leave(task),
-            SchedulerFact::Cancelled { queued } => {
+            SchedulerEventPayload::TaskYielded { .. } => {
+                self.enter(task, enter(LiveTaskState::Running { yielded: true, since: at }))
+            }
+            SchedulerEventPayload::TaskResumed { .. } => {
+                self.enter(task, enter(LiveTaskState::Running { yielded: false, since: at }))
+            }
+            SchedulerEventPayload::TaskLeaseReleased { .. } => self.leave(task),
+            SchedulerEventPayload::Cancelled { queued } => {
                 // A worker whose row was dropped is still at work.
                 let stage = self.live.get(&task).map(|live| live.stage);
-                if queued || !matches!(stage, Some(Stage::Running { .. })) {
+                if queued || !matches!(stage, Some(LiveTaskState::Running { .. })) {
                     self.leave(task);
                 }
             }
-            SchedulerFact::GroupCapped { .. } => self.refuse(column, DenialReason::GroupCap),
-            SchedulerFact::AdmissionDenied { reason, .. } | SchedulerFact::AdmissionBlocked { reason, .. } => {
+            SchedulerEventPayload::GroupCapped { .. } => self.refuse(column, DenialReason::GroupCap),
+            SchedulerEventPayload::AdmissionDenied { reason, .. }
+            | SchedulerEventPayload::AdmissionBlocked { reason, .. } => {
                 self.refuse(column, reason);
             }
             _ => {}
@@ -294,7 +301,7 @@ impl TaskResources {
     }
 
     /// A task is at another stage than before.
-    fn enter(&mut self, task: u64, live: Live) {
+    fn enter(&mut self, task: u64, live: LiveTask) {
         self.leave(task);
         self.count(&live, true);
         self.live.insert(task, live);
@@ -317,18 +324,18 @@ impl TaskResources {
     }
 
     /// Counts a task in or out of its stage.
-    fn count(&mut self, live: &Live, more: bool) {
+    fn count(&mut self, live: &LiveTask, more: bool) {
         let step = |count: &mut u32| *count = if more { *count + 1 } else { *count - 1 };
         let route = &mut self.routes[live.column];
         match live.stage {
-            Stage::Ready => {}
-            Stage::Kept => step(&mut self.kept),
-            Stage::Queued(_) => {
+            LiveTaskState::Ready => {}
+            LiveTaskState::Kept => step(&mut self.kept),
+            LiveTaskState::Queued(_) => {
                 step(&mut self.queued);
                 step(&mut route.queued);
                 route.demand.iter().for_each(|(place, _)| self.resources[*place].want(more));
             }
-            Stage::Running { yielded, since } => {
+            LiveTaskState::Running { yielded, since } => {
                 step(&mut self.workers);
                 if yielded {
                     step(&mut self.yielded);

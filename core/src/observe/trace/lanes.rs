@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::{Out, Track};
+use super::{EventBuffer, Track};
 
 /// The tracks of one process, numbered from 1.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ impl Lanes {
     }
 
     /// The lowest free track. It is named when it is taken for the first time.
-    pub(super) fn take(&mut self, out: &mut Out) -> Track {
+    pub(super) fn take(&mut self, out: &mut EventBuffer) -> Track {
         let free = self.taken.iter().position(|taken| !taken);
         let at = free.unwrap_or_else(|| {
             self.taken.push(false);

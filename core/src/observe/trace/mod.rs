@@ -156,7 +156,7 @@ impl Args {
 /// Turns the events of a run into those of a trace.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    out: Out,
+    out: EventBuffer,
     tasks: Tasks,
     calls: Calls,
     outages: Outages,
@@ -166,7 +166,7 @@ impl Trace {
     /// A trace of a run of `plan`, whose calls go to `resources`.
     #[must_use]
     pub fn new(plan: &Plan, resources: &[TracedResource<'_>]) -> Self {
-        let mut out = Out::default();
+        let mut out = EventBuffer::default();
         out.process(WORKERS, "workers");
         out.process(ROW_GROUPS, "row groups");
         let columns = plan.columns().iter().map(|column| column.name.clone()).collect();
@@ -220,14 +220,14 @@ impl Sink for Trace {
 
 /// What is to be taken.
 #[derive(Clone, Debug, Default)]
-struct Out {
+struct EventBuffer {
     events: Vec<TraceEvent>,
 }
 
 /// A track: process and thread.
 type Track = (u32, u32);
 
-impl Out {
+impl EventBuffer {
     fn push(&mut self, (pid, tid): Track, at: Instant, ph: char, name: String) -> &mut TraceEvent {
         let ts = micros(at.as_nanos());
         self.events.push(TraceEvent { name, ph, ts, dur: None, pid, tid, cat: "", id: None, args: Args::default() });

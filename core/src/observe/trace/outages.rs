@@ -3,23 +3,23 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::{OUTAGES, Out, TracedResource};
+use super::{EventBuffer, OUTAGES, TracedResource};
 use crate::call::Outcome;
 use crate::lease::LeaseId;
-use crate::request::event::{EventPlace, RequestEvent, RequestFact};
+use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
 use crate::request::{ProviderModelId, ResourceId};
 use crate::time::Instant;
 
 /// The providers and models.
 #[derive(Clone, Debug)]
 pub(super) struct Outages {
-    models: Vec<Model>,
+    models: Vec<ModelOutage>,
     /// Whether the process and its tracks have their names: a run without an outage shows none of them.
     is_named: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Model {
+struct ModelOutage {
     id: ProviderModelId,
     /// The names of its resources.
     name: String,
@@ -30,12 +30,12 @@ struct Model {
 /// What a provider and model is, if it is not healthy.
 #[derive(Clone, Copy, Debug)]
 struct State {
-    phase: Phase,
+    phase: OutagePhase,
     since: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum OutagePhase {
     Down,
     /// The call is out that finds out whether it is back.
     Probing {
@@ -48,7 +48,7 @@ enum Phase {
     Unavailable,
 }
 
-impl Phase {
+impl OutagePhase {
     fn name(self) -> &'static str {
         match self {
             Self::Down => "down",
@@ -61,41 +61,43 @@ impl Phase {
 
 impl Outages {
     pub(super) fn new(resources: &[TracedResource<'_>]) -> Self {
-        let mut models: Vec<Model> = Vec::new();
+        let mut models: Vec<ModelOutage> = Vec::new();
         for TracedResource { resource, model, name } in resources {
             if let Some(known) = models.iter_mut().find(|known| known.id == *model) {
                 known.resources.push(*resource);
                 known.name.extend([", ", name]);
             } else {
                 let resources = [*resource].into();
-                models.push(Model { id: *model, name: (*name).to_string(), resources, state: None });
+                models.push(ModelOutage { id: *model, name: (*name).to_string(), resources, state: None });
             }
         }
         Self { models, is_named: false }
     }
 
-    pub(super) fn on_event(&mut self, event: &RequestEvent, out: &mut Out) {
-        let is_it = |model: &Model| match event.place {
+    pub(super) fn on_event(&mut self, event: &RequestEvent, out: &mut EventBuffer) {
+        let is_it = |model: &ModelOutage| match event.place {
             EventPlace::Model(id) => model.id == id,
             EventPlace::Resource(id) => model.resources.contains(&id),
             EventPlace::Controller => false,
         };
         let Some(at) = self.models.iter().position(is_it) else { return };
         let phase = self.models[at].state.map(|state| state.phase);
-        let next = match event.fact {
-            RequestFact::ProviderDown { .. } => Some(Phase::Down),
-            RequestFact::ProviderProbed { lease } => {
-                Some(Phase::Probing { lease, is_unavailable: phase == Some(Phase::Unavailable) })
+        let next = match event.payload {
+            RequestEventPayload::ProviderDown { .. } => Some(OutagePhase::Down),
+            RequestEventPayload::ProviderProbed { lease } => {
+                Some(OutagePhase::Probing { lease, is_unavailable: phase == Some(OutagePhase::Unavailable) })
             }
-            RequestFact::ProviderRecovered { full_at, .. } => Some(Phase::Recovering(full_at)),
-            RequestFact::ProviderUnavailable { .. } => Some(Phase::Unavailable),
-            RequestFact::LeaseReleased { lease, outcome, .. } => match phase {
+            RequestEventPayload::ProviderRecovered { full_at, .. } => Some(OutagePhase::Recovering(full_at)),
+            RequestEventPayload::ProviderUnavailable { .. } => Some(OutagePhase::Unavailable),
+            RequestEventPayload::LeaseReleased { lease, outcome, .. } => match phase {
                 // It ended without a change: it was cancelled, for example.
-                Some(Phase::Probing { lease: probe, is_unavailable }) if probe == lease => {
-                    Some(if is_unavailable { Phase::Unavailable } else { Phase::Down })
+                Some(OutagePhase::Probing { lease: probe, is_unavailable }) if probe == lease => {
+                    Some(if is_unavailable { OutagePhase::Unavailable } else { OutagePhase::Down })
                 }
                 // The climb ends early.
-                Some(Phase::Recovering(_)) if outcome == Outcome::RateLimited || outcome.is_counted_failure() => None,
+                Some(OutagePhase::Recovering(_)) if outcome == Outcome::RateLimited || outcome.is_counted_failure() => {
+                    None
+                }
                 _ => return,
             },
             _ => return,
@@ -104,7 +106,7 @@ impl Outages {
     }
 
     /// Shows the phase that ends, and begins the next; `None`: it is healthy.
-    fn enter(&mut self, now: Instant, at: usize, next: Option<Phase>, out: &mut Out) {
+    fn enter(&mut self, now: Instant, at: usize, next: Option<OutagePhase>, out: &mut EventBuffer) {
         let state = self.models[at].state;
         self.models[at].state = match state {
             // Told once more: nothing has changed.
@@ -113,14 +115,14 @@ impl Outages {
         };
         let Some(State { phase, since }) = state.filter(|state| next != Some(state.phase)) else { return };
         let end = match phase {
-            Phase::Recovering(full_at) => full_at.min(now),
+            OutagePhase::Recovering(full_at) => full_at.min(now),
             _ => now,
         };
         self.name_tracks(out);
         out.slice((OUTAGES, at as u32 + 1), "outage", phase.name().to_string(), [since, end]);
     }
 
-    fn name_tracks(&mut self, out: &mut Out) {
+    fn name_tracks(&mut self, out: &mut EventBuffer) {
         if !core::mem::replace(&mut self.is_named, true) {
             out.process(OUTAGES, "outages");
             for (model, tid) in self.models.iter().zip(1..) {
@@ -129,7 +131,7 @@ impl Outages {
         }
     }
 
-    pub(super) fn finish(&mut self, now: Instant, out: &mut Out) {
+    pub(super) fn finish(&mut self, now: Instant, out: &mut EventBuffer) {
         for at in 0..self.models.len() {
             self.enter(now, at, None, out);
         }

@@ -6,9 +6,9 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::lanes::Lanes;
-use super::{Out, RESOURCES, TracedResource, Track};
+use super::{EventBuffer, RESOURCES, TracedResource, Track};
 use crate::lease::LeaseId;
-use crate::request::event::{EventPlace, RequestEvent, RequestFact};
+use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
 use crate::request::{ResourceId, WaiterId};
 use crate::time::Instant;
 
@@ -35,7 +35,7 @@ struct Resource {
 const COOLDOWN: u32 = 1_000_000;
 
 impl Calls {
-    pub(super) fn new(resources: &[TracedResource<'_>], out: &mut Out) -> Self {
+    pub(super) fn new(resources: &[TracedResource<'_>], out: &mut EventBuffer) -> Self {
         let resources = resources.iter().zip(RESOURCES..).map(|(resource, pid)| {
             out.process(pid, resource.name);
             out.track((pid, COOLDOWN), "cooldown".to_string());
@@ -51,45 +51,45 @@ impl Calls {
         Self { resources: resources.collect(), leases: BTreeMap::default(), waits: BTreeMap::default() }
     }
 
-    pub(super) fn on_event(&mut self, event: &RequestEvent, out: &mut Out) {
+    pub(super) fn on_event(&mut self, event: &RequestEvent, out: &mut EventBuffer) {
         let EventPlace::Resource(id) = event.place else { return };
         let Some(at) = self.resources.iter().position(|resource| resource.id == id) else { return };
         let now = event.at;
         self.resources[at].end_cooldown(now, out);
-        match event.fact {
-            RequestFact::WaitStarted { waiter: Some(waiter) } => {
+        match event.payload {
+            RequestEventPayload::WaitStarted { waiter: Some(waiter) } => {
                 self.waits.insert(waiter, at);
                 self.resources[at].wait(now, waiter, true, out);
             }
-            RequestFact::WaitCompleted { waiter: Some(waiter), .. }
-            | RequestFact::WaitTimeout { waiter: Some(waiter), .. }
-            | RequestFact::WaitCancelled { waiter, .. } => self.end_wait(now, waiter, out),
-            RequestFact::LeaseAcquired { lease, limit, in_flight } => {
+            RequestEventPayload::WaitCompleted { waiter: Some(waiter), .. }
+            | RequestEventPayload::WaitTimeout { waiter: Some(waiter), .. }
+            | RequestEventPayload::WaitCancelled { waiter, .. } => self.end_wait(now, waiter, out),
+            RequestEventPayload::LeaseAcquired { lease, limit, in_flight } => {
                 let resource = &mut self.resources[at];
                 let track = resource.lanes.take(out);
                 resource.set_limit(now, limit, out);
                 out.counter(resource.pid, now, "calls out", u64::from(in_flight));
                 self.leases.insert(lease, (at, track, now));
             }
-            RequestFact::LeaseReleased { lease, outcome, in_flight, .. } => {
+            RequestEventPayload::LeaseReleased { lease, outcome, in_flight, .. } => {
                 out.counter(self.resources[at].pid, now, "calls out", u64::from(in_flight));
                 self.end_call(now, lease, &format!("{outcome:?}"), out);
             }
-            RequestFact::RateLimited { blocked_until: Some(until), .. } => self.resources[at].block(now, until),
-            RequestFact::LimitDecreased { to, .. }
-            | RequestFact::LimitIncreased { to, .. }
-            | RequestFact::RampStep { to, .. } => self.resources[at].set_limit(now, to, out),
+            RequestEventPayload::RateLimited { blocked_until: Some(until), .. } => self.resources[at].block(now, until),
+            RequestEventPayload::LimitDecreased { to, .. }
+            | RequestEventPayload::LimitIncreased { to, .. }
+            | RequestEventPayload::RampStep { to, .. } => self.resources[at].set_limit(now, to, out),
             _ => {}
         }
     }
 
-    fn end_wait(&mut self, now: Instant, waiter: WaiterId, out: &mut Out) {
+    fn end_wait(&mut self, now: Instant, waiter: WaiterId, out: &mut EventBuffer) {
         if let Some(at) = self.waits.remove(&waiter) {
             self.resources[at].wait(now, waiter, false, out);
         }
     }
 
-    fn end_call(&mut self, now: Instant, lease: LeaseId, outcome: &str, out: &mut Out) {
+    fn end_call(&mut self, now: Instant, lease: LeaseId, outcome: &str, out: &mut EventBuffer) {
         if let Some((at, track, since)) = self.leases.remove(&lease) {
             let slice = out.slice(track, "call", "call".to_string(), [since, now]);
             slice.args.outcome = Some(outcome.to_string());
@@ -97,7 +97,7 @@ impl Calls {
         }
     }
 
-    pub(super) fn finish(&mut self, now: Instant, out: &mut Out) {
+    pub(super) fn finish(&mut self, now: Instant, out: &mut EventBuffer) {
         while let Some((&waiter, _)) = self.waits.first_key_value() {
             self.end_wait(now, waiter, out);
         }
@@ -114,13 +114,13 @@ impl Calls {
 }
 
 impl Resource {
-    fn set_limit(&mut self, now: Instant, limit: u32, out: &mut Out) {
+    fn set_limit(&mut self, now: Instant, limit: u32, out: &mut EventBuffer) {
         if core::mem::replace(&mut self.limit, limit) != limit {
             out.counter(self.pid, now, "limit", u64::from(limit));
         }
     }
 
-    fn wait(&mut self, now: Instant, waiter: WaiterId, begins: bool, out: &mut Out) {
+    fn wait(&mut self, now: Instant, waiter: WaiterId, begins: bool, out: &mut EventBuffer) {
         let event = out.push((self.pid, 0), now, if begins { 'b' } else { 'e' }, "wait".to_string());
         event.cat = "wait";
         event.id = Some(format!("{:x}", waiter.to_bits()));
@@ -136,7 +136,7 @@ impl Resource {
     }
 
     /// Shows a cooldown that is over.
-    fn end_cooldown(&mut self, now: Instant, out: &mut Out) {
+    fn end_cooldown(&mut self, now: Instant, out: &mut EventBuffer) {
         if let Some(cooldown) = self.cooldown.filter(|[_, end]| *end <= now) {
             out.slice((self.pid, COOLDOWN), "cooldown", "cooldown".to_string(), cooldown);
             self.cooldown = None;

@@ -6,8 +6,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::lanes::Lanes;
-use super::{Args, Out, ROW_GROUPS, Track, WORKERS};
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+use super::{Args, EventBuffer, ROW_GROUPS, Track, WORKERS};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::pipeline::{TaskOutcome, WorkerId};
 use crate::time::Instant;
 
@@ -40,33 +40,35 @@ impl Tasks {
         Self { columns, named: 0, workers, row_groups, lanes, queued: 0 }
     }
 
-    pub(super) fn on_event(&mut self, event: &SchedulerEvent, out: &mut Out) {
+    pub(super) fn on_event(&mut self, event: &SchedulerEvent, out: &mut EventBuffer) {
         let at = event.at;
-        match event.fact {
-            SchedulerFact::ReadyEnqueued { queued } | SchedulerFact::Selected { queued } => {
+        match event.payload {
+            SchedulerEventPayload::ReadyEnqueued { queued } | SchedulerEventPayload::Selected { queued } => {
                 self.set_queued(at, u64::from(queued), out);
             }
-            SchedulerFact::QueueDrained { .. } => self.set_queued(at, 0, out),
-            SchedulerFact::WorkerSpawned { worker } => self.begin(worker, event, out),
-            SchedulerFact::TaskYielded { worker } => {
+            SchedulerEventPayload::QueueDrained { .. } => self.set_queued(at, 0, out),
+            SchedulerEventPayload::WorkerSpawned { worker } => self.begin(worker, event, out),
+            SchedulerEventPayload::TaskYielded { worker } => {
                 if let Some(worker) = self.workers.get_mut(&worker) {
                     worker.waits = Some(at);
                 }
             }
-            SchedulerFact::TaskResumed { worker } => {
+            SchedulerEventPayload::TaskResumed { worker } => {
                 if let Some(since) = self.workers.get_mut(&worker).and_then(|worker| worker.waits.take()) {
                     out.slice(track_of(worker), "wait", "waits for its call".to_string(), [since, at]);
                 }
             }
-            SchedulerFact::TaskCompleted { worker, outcome } => self.end(at, worker, outcome_of(outcome), out),
-            SchedulerFact::WorkerSpawnFailed { worker } => self.end(at, worker, "spawn failed".to_string(), out),
-            SchedulerFact::RowGroupAdmitted { .. } => {
+            SchedulerEventPayload::TaskCompleted { worker, outcome } => self.end(at, worker, outcome_of(outcome), out),
+            SchedulerEventPayload::WorkerSpawnFailed { worker } => {
+                self.end(at, worker, "spawn failed".to_string(), out)
+            }
+            SchedulerEventPayload::RowGroupAdmitted { .. } => {
                 if let Some(row_group) = event.correlation.row_group {
                     let track = self.lanes.take(out);
                     self.row_groups.insert(row_group, (track, at));
                 }
             }
-            SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. } => {
+            SchedulerEventPayload::RowGroupCheckpointed { .. } | SchedulerEventPayload::RowGroupDiscarded { .. } => {
                 if let Some(row_group) = event.correlation.row_group {
                     self.end_row_group(at, row_group, out);
                 }
@@ -75,13 +77,13 @@ impl Tasks {
         }
     }
 
-    fn set_queued(&mut self, at: Instant, queued: u64, out: &mut Out) {
+    fn set_queued(&mut self, at: Instant, queued: u64, out: &mut EventBuffer) {
         if core::mem::replace(&mut self.queued, queued) != queued {
             out.counter(WORKERS, at, "queued tasks", queued);
         }
     }
 
-    fn begin(&mut self, worker: WorkerId, event: &SchedulerEvent, out: &mut Out) {
+    fn begin(&mut self, worker: WorkerId, event: &SchedulerEvent, out: &mut EventBuffer) {
         let about = event.correlation;
         while self.named <= worker.key().slot {
             self.named += 1;
@@ -94,7 +96,7 @@ impl Tasks {
         out.counter(WORKERS, event.at, "workers", self.workers.len() as u64);
     }
 
-    fn end(&mut self, at: Instant, id: WorkerId, outcome: String, out: &mut Out) {
+    fn end(&mut self, at: Instant, id: WorkerId, outcome: String, out: &mut EventBuffer) {
         let Some(worker) = self.workers.remove(&id) else { return };
         if let Some(since) = worker.waits {
             out.slice(track_of(id), "wait", "waits for its call".to_string(), [since, at]);
@@ -104,14 +106,14 @@ impl Tasks {
         out.counter(WORKERS, at, "workers", self.workers.len() as u64);
     }
 
-    fn end_row_group(&mut self, at: Instant, row_group: u32, out: &mut Out) {
+    fn end_row_group(&mut self, at: Instant, row_group: u32, out: &mut EventBuffer) {
         if let Some((track, since)) = self.row_groups.remove(&row_group) {
             out.slice(track, "row group", format!("row group {row_group}"), [since, at]);
             self.lanes.give_back(track);
         }
     }
 
-    pub(super) fn finish(&mut self, at: Instant, out: &mut Out) {
+    pub(super) fn finish(&mut self, at: Instant, out: &mut EventBuffer) {
         while let Some((&worker, _)) = self.workers.first_key_value() {
             self.end(at, worker, "open at the end".to_string(), out);
         }

@@ -5,13 +5,13 @@
 //! | `queue` | the fair queue and the resources of the task stage, by column |
 //! | `workers` | the workers with their leases, and which of them have yielded |
 //! | `policy` | the task policy, whose panics end the run |
-//! | `turns` | whose turn it is in a column that keeps an order |
+//! | `column_cursors` | whose turn it is in a column that keeps an order |
 
+mod column_cursors;
 mod policy;
 mod queue;
-mod turns;
 mod workers;
 
+pub(crate) use column_cursors::ColumnCursors;
 pub(crate) use queue::TaskQueue;
-pub(crate) use turns::Turns;
 pub(crate) use workers::{EndedWorker, Workers};

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::hash::Hasher;
 
-use super::{Correlation, EventLog, Interest, SchedulerEvent, SchedulerFact};
+use super::{Correlation, EventLog, Interest, SchedulerEvent, SchedulerEventPayload};
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::plan::{ColumnId, Plan, Strategy};
 use crate::pipeline::row_group::{RowGroupBlock, TaskEntry, TaskState};
@@ -97,34 +97,34 @@ impl EventEmitter {
 
     /// Something happened to the run as a whole.
     #[inline]
-    pub(crate) fn run(&mut self, at: Instant, fact: SchedulerFact) {
+    pub(crate) fn run(&mut self, at: Instant, payload: SchedulerEventPayload) {
         if self.is_on() {
-            self.push(at, Correlation { run: self.run, ..Correlation::default() }, fact);
+            self.push(at, Correlation { run: self.run, ..Correlation::default() }, payload);
         }
     }
 
     /// Something happened to a row group.
     #[inline]
-    pub(crate) fn row_group(&mut self, at: Instant, row_group: u32, fact: SchedulerFact) {
-        self.row(at, row_group, None, fact);
+    pub(crate) fn row_group(&mut self, at: Instant, row_group: u32, payload: SchedulerEventPayload) {
+        self.row(at, row_group, None, payload);
     }
 
     /// Something happened to a row, or to a row group, on account of no task.
     #[inline]
-    pub(crate) fn row(&mut self, at: Instant, row_group: u32, row: Option<u32>, fact: SchedulerFact) {
+    pub(crate) fn row(&mut self, at: Instant, row_group: u32, row: Option<u32>, payload: SchedulerEventPayload) {
         if self.is_on() {
             let row_group = Some(row_group);
-            self.push(at, Correlation { run: self.run, row_group, row, ..Correlation::default() }, fact);
+            self.push(at, Correlation { run: self.run, row_group, row, ..Correlation::default() }, payload);
         }
     }
 
     /// Something happened to a column's fairness group.
     #[inline]
-    pub(crate) fn group(&mut self, at: Instant, column: ColumnId, fact: SchedulerFact) {
+    pub(crate) fn group(&mut self, at: Instant, column: ColumnId, payload: SchedulerEventPayload) {
         if self.is_on() {
             let Label { group_kind, group, .. } = self.columns[column.index()];
             let (group_kind, group) = (Some(group_kind), Some(group));
-            self.push(at, Correlation { run: self.run, group_kind, group, ..Correlation::default() }, fact);
+            self.push(at, Correlation { run: self.run, group_kind, group, ..Correlation::default() }, payload);
         }
     }
 
@@ -132,9 +132,9 @@ impl EventEmitter {
     #[cold]
     pub(crate) fn ready(&mut self, at: Instant, key: TaskKey, entry: TaskEntry) {
         match entry.state {
-            TaskState::Waiting => self.task(at, key, entry.attempts, SchedulerFact::DependencyReady),
+            TaskState::Waiting => self.task(at, key, entry.attempts, SchedulerEventPayload::DependencyReady),
             TaskState::Deferred | TaskState::Delayed => {
-                self.task(at, key, entry.attempts, SchedulerFact::SalvageRedispatched);
+                self.task(at, key, entry.attempts, SchedulerEventPayload::SalvageRedispatched);
             }
             _ => {}
         }
@@ -145,21 +145,21 @@ impl EventEmitter {
     pub(crate) fn dropped(&mut self, at: Instant, key: TaskKey, entry: TaskEntry) {
         if self.is_on() && matches!(entry.state, TaskState::Queued | TaskState::Deferred | TaskState::Delayed) {
             let queued = entry.state == TaskState::Queued;
-            self.task(at, key, entry.attempts, SchedulerFact::Cancelled { queued });
+            self.task(at, key, entry.attempts, SchedulerEventPayload::Cancelled { queued });
         }
     }
 
     /// Something happened to a task in this try of it.
     #[inline]
-    pub(crate) fn task(&mut self, at: Instant, key: TaskKey, attempt: u32, fact: SchedulerFact) {
+    pub(crate) fn task(&mut self, at: Instant, key: TaskKey, attempt: u32, payload: SchedulerEventPayload) {
         if self.is_on() {
-            self.push_task(at, key, attempt, fact);
+            self.push_task(at, key, attempt, payload);
         }
     }
 
     #[cold]
-    fn push_task(&mut self, at: Instant, key: TaskKey, attempt: u32, fact: SchedulerFact) {
-        self.push(at, self.correlation(key, attempt), fact);
+    fn push_task(&mut self, at: Instant, key: TaskKey, attempt: u32, payload: SchedulerEventPayload) {
+        self.push(at, self.correlation(key, attempt), payload);
     }
 
     /// One execution of a task.
@@ -179,8 +179,8 @@ impl EventEmitter {
     }
 
     #[cold]
-    fn push(&mut self, at: Instant, correlation: Correlation, fact: SchedulerFact) {
-        self.log.record(fact.kind(), |sequence| SchedulerEvent { sequence, at, correlation, fact });
+    fn push(&mut self, at: Instant, correlation: Correlation, payload: SchedulerEventPayload) {
+        self.log.record(payload.kind(), |sequence| SchedulerEvent { sequence, at, correlation, payload });
     }
 }
 

@@ -57,7 +57,7 @@ pub struct SchedulerEvent {
     pub correlation: Correlation,
     /// What happened.
     #[cfg_attr(feature = "serde", serde(flatten))]
-    pub fact: SchedulerFact,
+    pub payload: SchedulerEventPayload,
 }
 
 /// Why a run ended: [`StopReason`] without its particulars.
@@ -113,7 +113,7 @@ impl From<&StopReason> for StopKind {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "kind", rename_all = "snake_case"))]
 #[non_exhaustive]
-pub enum SchedulerFact {
+pub enum SchedulerEventPayload {
     /// The run began.
     JobStarted {
         /// Rows of the whole run.
@@ -126,7 +126,7 @@ pub enum SchedulerFact {
     /// The run stops before everything is made: nothing is admitted or started any more; only a run that is
     /// wound down still makes what is left of the row groups in work. Told again when a stop becomes
     /// stricter, or its reason is replaced by a worse one. What a stop throws away comes next:
-    /// [`SchedulerFact::QueueDrained`], and [`SchedulerFact::RowGroupDiscarded`] for each row group once it
+    /// [`SchedulerEventPayload::QueueDrained`], and [`SchedulerEventPayload::RowGroupDiscarded`] for each row group once it
     /// is quiet.
     JobStopping {
         /// Why, as things stand.
@@ -146,7 +146,7 @@ pub enum SchedulerFact {
         rows_unmade: u64,
     },
     /// Where the run stands. Told whenever a row group has left, and before the run is over.
-    /// [`SchedulerFact::RetryableFailures`] follow with the failures that may pass.
+    /// [`SchedulerEventPayload::RetryableFailures`] follow with the failures that may pass.
     HealthSnapshot {
         /// Workers.
         running: u32,
@@ -219,10 +219,10 @@ pub enum SchedulerFact {
         window: u32,
     },
     /// A provider mostly fails, though not for good. The correlation names the fairness group of a column
-    /// that calls it; [`SchedulerFact::RetryableFailures`] follow with its failures by kind.
+    /// that calls it; [`SchedulerEventPayload::RetryableFailures`] follow with its failures by kind.
     ProviderDegraded {
         /// The task resource that stands for what is called, numbered as in
-        /// [`SchedulerFact::AdmissionBlocked`]; `None`: the fairness group is judged.
+        /// [`SchedulerEventPayload::AdmissionBlocked`]; `None`: the fairness group is judged.
         resource: Option<u32>,
         /// Its last answers that were failures that may pass.
         retryable: u32,
@@ -250,10 +250,10 @@ pub enum SchedulerFact {
         queued: u32,
     },
     /// A task may not start, because its group is at its limit while another could. At most once for a group
-    /// in a round of dispatching, with [`SchedulerFact::AdmissionDenied`].
+    /// in a round of dispatching, with [`SchedulerEventPayload::AdmissionDenied`].
     GroupCapped {
         /// The resource of which the group holds its share, numbered as in
-        /// [`SchedulerFact::AdmissionBlocked`]; `None`: it is at its limit on leases.
+        /// [`SchedulerEventPayload::AdmissionBlocked`]; `None`: it is at its limit on leases.
         resource: Option<u32>,
     },
     /// A task was passed over, because its call would only wait. The correlation names it.
@@ -275,7 +275,7 @@ pub enum SchedulerFact {
     AdmissionDenied {
         /// Why.
         reason: DenialReason,
-        /// The resource that is short or refused, numbered as in [`SchedulerFact::AdmissionBlocked`].
+        /// The resource that is short or refused, numbered as in [`SchedulerEventPayload::AdmissionBlocked`].
         resource: Option<u32>,
     },
     /// A worker is asked for; it holds its lease already.
@@ -321,7 +321,7 @@ pub enum SchedulerFact {
     /// A task is not made: a stop, or the drop of its row, came first.
     Cancelled {
         /// Whether it was still queued. The tasks that a stop throws out of the queue are in
-        /// [`SchedulerFact::QueueDrained`] instead.
+        /// [`SchedulerEventPayload::QueueDrained`] instead.
         queued: bool,
     },
     /// A task that was kept is tried again.
@@ -352,11 +352,11 @@ pub enum SchedulerFact {
         /// What it was instead.
         answer: ReleaseAnswer,
     },
-    /// Failures that may pass, of one kind and HTTP status: after a [`SchedulerFact::HealthSnapshot`] those
-    /// of the whole run, after a [`SchedulerFact::ProviderDegraded`] those of that provider. See
+    /// Failures that may pass, of one kind and HTTP status: after a [`SchedulerEventPayload::HealthSnapshot`] those
+    /// of the whole run, after a [`SchedulerEventPayload::ProviderDegraded`] those of that provider. See
     /// [`RetryableCount`].
     RetryableFailures {
-        /// As in [`SchedulerFact::ProviderDegraded`]; `None` also for those of the whole run.
+        /// As in [`SchedulerEventPayload::ProviderDegraded`]; `None` also for those of the whole run.
         resource: Option<u32>,
         /// What happened.
         failure: RetryKind,
@@ -370,7 +370,7 @@ pub enum SchedulerFact {
     },
 }
 
-impl SchedulerFact {
+impl SchedulerEventPayload {
     pub(crate) fn retryable_failures(resource: Option<u32>, count: &RetryableCount) -> Self {
         let RetryableCount { kind: failure, status, recent, total } = *count;
         Self::RetryableFailures { resource, failure, status, recent, total }
@@ -378,7 +378,7 @@ impl SchedulerFact {
 }
 
 event_kinds!(
-    SchedulerFact, SchedulerEventKind:
+    SchedulerEventPayload, SchedulerEventKind:
     JobStarted,
     JobStopping,
     JobCompleted,

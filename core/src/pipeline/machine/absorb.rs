@@ -3,7 +3,7 @@
 use super::Pipeline;
 use crate::lease::ReleaseAnswer;
 use crate::pipeline::dispatch::EndedWorker;
-use crate::pipeline::event::SchedulerFact;
+use crate::pipeline::event::SchedulerEventPayload;
 use crate::pipeline::lifecycle::{RunState, StopMode};
 use crate::pipeline::outcome::{DropReason, Effect, FatalError, ProviderDegraded, RetryKind, TaskOutcome, WorkerId};
 use crate::pipeline::plan::ColumnId;
@@ -22,8 +22,8 @@ impl Pipeline {
     /// nothing and returns so.
     pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseAnswer {
         let now = self.clock.observe(now);
-        let fact = SchedulerFact::TaskCompleted { worker, outcome: Some(outcome) };
-        let ended = match self.end_worker(now, worker, fact) {
+        let payload = SchedulerEventPayload::TaskCompleted { worker, outcome: Some(outcome) };
+        let ended = match self.end_worker(now, worker, payload) {
             Ok(ended) => ended,
             Err(answer) => return answer,
         };
@@ -37,8 +37,8 @@ impl Pipeline {
     /// stops with that cause in its report. Returns what [`Pipeline::task_finished`] does.
     pub fn task_panicked(&mut self, now: Instant, worker: WorkerId, error: FatalError) -> ReleaseAnswer {
         let now = self.clock.observe(now);
-        let fact = SchedulerFact::TaskCompleted { worker, outcome: None };
-        let ended = match self.end_worker(now, worker, fact) {
+        let payload = SchedulerEventPayload::TaskCompleted { worker, outcome: None };
+        let ended = match self.end_worker(now, worker, payload) {
             Ok(ended) => ended,
             Err(answer) => return answer,
         };
@@ -57,7 +57,7 @@ impl Pipeline {
     /// nothing and returns so.
     pub fn spawn_failed(&mut self, now: Instant, worker: WorkerId) -> ReleaseAnswer {
         let now = self.clock.observe(now);
-        let ended = match self.end_worker(now, worker, SchedulerFact::WorkerSpawnFailed { worker }) {
+        let ended = match self.end_worker(now, worker, SchedulerEventPayload::WorkerSpawnFailed { worker }) {
             Ok(ended) => ended,
             Err(answer) => return answer,
         };
@@ -75,17 +75,17 @@ impl Pipeline {
         &mut self,
         now: Instant,
         worker: WorkerId,
-        fact: SchedulerFact,
+        payload: SchedulerEventPayload,
     ) -> Result<EndedWorker, ReleaseAnswer> {
         match self.workers.end(worker, &mut self.tasks) {
             Ok(ended) => {
                 if self.emitter.is_on() {
-                    self.emit_ended(now, ended.key, fact, ended.lease);
+                    self.emit_ended(now, ended.key, payload, ended.lease);
                 }
                 Ok(ended)
             }
             Err(answer) => {
-                self.emitter.run(now, SchedulerFact::ReleaseDiagnostic { worker, answer });
+                self.emitter.run(now, SchedulerEventPayload::ReleaseDiagnostic { worker, answer });
                 Err(answer)
             }
         }
@@ -200,10 +200,10 @@ impl Pipeline {
         let target = self.targets.get(number);
         let failures = self.retryable.counts_of(number);
         let (place, resource) = target.resource.clone().unzip();
-        let fact = SchedulerFact::ProviderDegraded { resource: place, retryable, window };
-        self.emitter.group(now, column, fact);
+        let payload = SchedulerEventPayload::ProviderDegraded { resource: place, retryable, window };
+        self.emitter.group(now, column, payload);
         for count in &failures {
-            self.emitter.group(now, column, SchedulerFact::retryable_failures(place, count));
+            self.emitter.group(now, column, SchedulerEventPayload::retryable_failures(place, count));
         }
         let group = target.group.clone();
         self.effects.push_back(Effect::Warn(ProviderDegraded { resource, group, retryable, window, failures }));
@@ -291,7 +291,7 @@ impl Pipeline {
                     self.row_groups.complete(&self.plan, key, true, &mut self.ready);
                 }
                 _ if !is_running => {}
-                // Queued by `pass_turns`.
+                // Queued by `advance_cursors`.
                 _ if self.plan.is_ordered(column) => self.row_groups.wait(&self.plan, key),
                 _ => self.queue_task(now, key),
             }
@@ -305,6 +305,6 @@ impl Pipeline {
     pub(super) fn queue_task(&mut self, now: Instant, key: TaskKey) {
         let attempts = self.row_groups.queue(&self.plan, key);
         let queued = self.tasks.enqueue(key);
-        self.emitter.task(now, key, attempts, SchedulerFact::ReadyEnqueued { queued });
+        self.emitter.task(now, key, attempts, SchedulerEventPayload::ReadyEnqueued { queued });
     }
 }

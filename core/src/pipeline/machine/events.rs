@@ -2,7 +2,9 @@
 
 use super::Pipeline;
 use crate::lease::LeaseId;
-use crate::pipeline::event::{Interest, QueueState, SchedulerEvent, SchedulerEventKind, SchedulerFact, StopKind};
+use crate::pipeline::event::{
+    Interest, QueueState, SchedulerEvent, SchedulerEventKind, SchedulerEventPayload, StopKind,
+};
 use crate::pipeline::outcome::{DiscardReason, DropReason, RetryKind, WorkerId};
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::report::StopReason;
@@ -39,7 +41,7 @@ impl Pipeline {
     pub(super) fn emit_started(&mut self, now: Instant) {
         let pending = self.row_groups.pending();
         let (rows, row_groups, resumed) = (pending.rows(), pending.total(), pending.done_groups());
-        self.emitter.run(now, SchedulerFact::JobStarted { rows, row_groups, resumed });
+        self.emitter.run(now, SchedulerEventPayload::JobStarted { rows, row_groups, resumed });
     }
 
     /// What makes the run stop. A run that stops already is not stopped again by what it still sees.
@@ -48,10 +50,10 @@ impl Pipeline {
         let now = self.clock.latest();
         match *reason {
             StopReason::EarlyShutdown { failures, window } if self.lifecycle.is_running() => {
-                self.emitter.run(now, SchedulerFact::EarlyShutdown { failures, window });
+                self.emitter.run(now, SchedulerEventPayload::EarlyShutdown { failures, window });
             }
             StopReason::HookFailed { row_group, hook, .. } => {
-                self.emitter.row_group(now, row_group, SchedulerFact::HookFailed { hook });
+                self.emitter.row_group(now, row_group, SchedulerEventPayload::HookFailed { hook });
             }
             _ => {}
         }
@@ -64,17 +66,17 @@ impl Pipeline {
         let rows_unmade = self.tally.rows_unmade();
         let Some(report) = self.lifecycle.report() else { return };
         let stop = StopKind::from(&report.stop);
-        self.emitter.run(now, SchedulerFact::JobCompleted { stop, rows_out, rows_dropped, rows_unmade });
+        self.emitter.run(now, SchedulerEventPayload::JobCompleted { stop, rows_out, rows_dropped, rows_unmade });
     }
 
     /// The run ends once the row groups in work are finished.
     pub(super) fn emit_wound_down(&mut self) {
-        let fact = SchedulerFact::JobStopping { stop: StopKind::WoundDown, aborts: false };
-        self.emitter.run(self.clock.latest(), fact);
+        let payload = SchedulerEventPayload::JobStopping { stop: StopKind::WoundDown, aborts: false };
+        self.emitter.run(self.clock.latest(), payload);
     }
 
     fn emit_health(&mut self, now: Instant) {
-        let fact = SchedulerFact::HealthSnapshot {
+        let payload = SchedulerEventPayload::HealthSnapshot {
             running: self.workers.len() as u32,
             queued: self.tasks.tasks().queued() as u32,
             delayed: self.row_groups.counts().delayed() as u32,
@@ -84,30 +86,30 @@ impl Pipeline {
             rows_dropped: self.tally.rows_dropped(),
             rows_unmade: self.tally.rows_unmade(),
         };
-        self.emitter.run(now, fact);
+        self.emitter.run(now, payload);
         if self.emitter.is_on() {
             for count in self.retryable.counts() {
-                self.emitter.run(now, SchedulerFact::retryable_failures(None, &count));
+                self.emitter.run(now, SchedulerEventPayload::retryable_failures(None, &count));
             }
         }
     }
 
     #[cold]
     pub(super) fn emit_admitted(&mut self, row_group: u32, rows: u32) {
-        let fact = SchedulerFact::RowGroupAdmitted { rows, active: self.row_groups.active().len() as u32 };
-        self.emitter.row_group(self.clock.latest(), row_group, fact);
+        let payload = SchedulerEventPayload::RowGroupAdmitted { rows, active: self.row_groups.active().len() as u32 };
+        self.emitter.row_group(self.clock.latest(), row_group, payload);
     }
 
     #[cold]
     pub(super) fn emit_saved(&mut self, now: Instant, row_group: u32, rows: u32, unmade: u32) {
-        self.emitter.row_group(now, row_group, SchedulerFact::RowGroupCheckpointed { rows, unmade });
+        self.emitter.row_group(now, row_group, SchedulerEventPayload::RowGroupCheckpointed { rows, unmade });
         self.emit_health(now);
     }
 
     #[cold]
     pub(super) fn emit_discarded(&mut self, row_group: u32, reason: DiscardReason, rows: u32) {
         let now = self.clock.latest();
-        self.emitter.row_group(now, row_group, SchedulerFact::RowGroupDiscarded { reason, rows });
+        self.emitter.row_group(now, row_group, SchedulerEventPayload::RowGroupDiscarded { reason, rows });
         self.emit_health(now);
     }
 
@@ -115,7 +117,7 @@ impl Pipeline {
     pub(super) fn emit_target(&mut self, from: u32) {
         let to = self.row_groups.target().get();
         if from != to {
-            self.emitter.run(self.clock.latest(), SchedulerFact::RowGroupTargetChanged { from, to });
+            self.emitter.run(self.clock.latest(), SchedulerEventPayload::RowGroupTargetChanged { from, to });
         }
     }
 
@@ -129,7 +131,7 @@ impl Pipeline {
             None => RowGroupBlock::AtCap,
         };
         if self.emitter.block_changed(reason) {
-            self.emitter.run(now, SchedulerFact::RowGroupAdmissionBlocked { reason });
+            self.emitter.run(now, SchedulerEventPayload::RowGroupAdmissionBlocked { reason });
         }
     }
 }
@@ -145,18 +147,18 @@ impl Pipeline {
         let (is_override, is_skip) = self.emitter.count_exceptions(overrides, skips);
         if is_skip && let Some(skip) = self.tasks.tasks().last_advisory_skip() {
             let (pressure, preferred) = (skip.pressure, skip.preferred);
-            self.emit_task(now, skip.skipped, SchedulerFact::PressureAdvisorySkipped { pressure, preferred });
+            self.emit_task(now, skip.skipped, SchedulerEventPayload::PressureAdvisorySkipped { pressure, preferred });
         }
         let active = self.tasks.tasks().active_leases() as u32;
         let queued = self.tasks.tasks().queued() as u32;
         if is_override {
-            self.emitter.task(now, key, attempt, SchedulerFact::LivenessOverride);
+            self.emitter.task(now, key, attempt, SchedulerEventPayload::LivenessOverride);
         }
-        self.emitter.task(now, key, attempt, SchedulerFact::Selected { queued });
-        self.emitter.task(now, key, attempt, SchedulerFact::TaskLeaseAcquired { lease, active });
-        self.emitter.task(now, key, attempt, SchedulerFact::WorkerSpawned { worker });
+        self.emitter.task(now, key, attempt, SchedulerEventPayload::Selected { queued });
+        self.emitter.task(now, key, attempt, SchedulerEventPayload::TaskLeaseAcquired { lease, active });
+        self.emitter.task(now, key, attempt, SchedulerEventPayload::WorkerSpawned { worker });
         if queued == 0 {
-            self.emitter.run(now, SchedulerFact::QueueDrained { discarded: 0 });
+            self.emitter.run(now, SchedulerEventPayload::QueueDrained { discarded: 0 });
         }
     }
 
@@ -169,13 +171,13 @@ impl Pipeline {
         let queued = self.tasks.tasks().queued() as u32;
         if queued == 0 {
             if self.emitter.queue_changed(QueueState::Empty) {
-                self.emitter.run(now, SchedulerFact::QueueEmpty);
+                self.emitter.run(now, SchedulerEventPayload::QueueEmpty);
             }
         } else if let Some(Denied { task, reason, resource }) = self.tasks.tasks().first_denial()
             && self.emitter.queue_changed(QueueState::Blocked { reason, resource })
         {
             let resource = resource.map(|resource| resource.0);
-            self.emit_task(now, task, SchedulerFact::AdmissionBlocked { reason, resource, queued });
+            self.emit_task(now, task, SchedulerEventPayload::AdmissionBlocked { reason, resource, queued });
         }
     }
 
@@ -183,31 +185,31 @@ impl Pipeline {
         let mut denied = self.tasks.take_denials();
         for Denied { task, reason, resource } in denied.drain(..) {
             let resource = resource.map(|resource| resource.0);
-            let fact = match reason {
-                DenialReason::GroupCap => SchedulerFact::GroupCapped { resource },
-                _ => SchedulerFact::AdmissionDenied { reason, resource },
+            let payload = match reason {
+                DenialReason::GroupCap => SchedulerEventPayload::GroupCapped { resource },
+                _ => SchedulerEventPayload::AdmissionDenied { reason, resource },
             };
-            self.emit_task(now, task, fact);
+            self.emit_task(now, task, payload);
         }
         self.tasks.return_denials(denied);
     }
 
     /// A worker gave back what it holds, or has it again.
     #[inline]
-    pub(super) fn emit_worker(&mut self, now: Instant, key: TaskKey, fact: SchedulerFact) {
+    pub(super) fn emit_worker(&mut self, now: Instant, key: TaskKey, payload: SchedulerEventPayload) {
         if self.emitter.is_on() {
             let attempt = self.attempts_of(key);
-            self.emitter.task(now, key, attempt, fact);
+            self.emitter.task(now, key, attempt, payload);
         }
     }
 
     /// A worker is gone: how, and what it held.
     #[cold]
-    pub(super) fn emit_ended(&mut self, now: Instant, key: TaskKey, fact: SchedulerFact, lease: LeaseId) {
+    pub(super) fn emit_ended(&mut self, now: Instant, key: TaskKey, payload: SchedulerEventPayload, lease: LeaseId) {
         let active = self.tasks.tasks().active_leases() as u32;
         let attempt = self.attempts_of(key);
-        self.emitter.task(now, key, attempt, fact);
-        self.emitter.task(now, key, attempt, SchedulerFact::TaskLeaseReleased { lease, active });
+        self.emitter.task(now, key, attempt, payload);
+        self.emitter.task(now, key, attempt, SchedulerEventPayload::TaskLeaseReleased { lease, active });
     }
 
     /// Rows were given up for a task, or because a hook does not want them.
@@ -215,24 +217,24 @@ impl Pipeline {
     pub(super) fn emit_dropped(&mut self, key: TaskKey, reason: DropReason, rows: u32, from_queue: bool) {
         let now = self.clock.latest();
         if rows > 0 {
-            let fact = SchedulerFact::NonRetryableDropped { reason, rows };
+            let payload = SchedulerEventPayload::NonRetryableDropped { reason, rows };
             // A hook leaves rows out on account of no task.
             if reason == DropReason::PreBatch {
-                self.emitter.row(now, key.row_group, key.row, fact);
+                self.emitter.row(now, key.row_group, key.row, payload);
             } else {
                 let attempt = self.attempts_of(key);
-                self.emitter.task(now, key, attempt, fact);
+                self.emitter.task(now, key, attempt, payload);
             }
         }
         if from_queue && self.tasks.tasks().queued() == 0 {
-            self.emitter.run(now, SchedulerFact::QueueDrained { discarded: 0 });
+            self.emitter.run(now, SchedulerEventPayload::QueueDrained { discarded: 0 });
         }
     }
 
-    fn emit_task(&mut self, now: Instant, task: u64, fact: SchedulerFact) {
+    fn emit_task(&mut self, now: Instant, task: u64, payload: SchedulerEventPayload) {
         let key = TaskKey::from_bits(task);
         let attempt = self.attempts_of(key);
-        self.emitter.task(now, key, attempt, fact);
+        self.emitter.task(now, key, attempt, payload);
     }
 
     fn attempts_of(&self, key: TaskKey) -> u32 {
@@ -248,15 +250,15 @@ impl Pipeline {
         decision: RetryDecision,
         failure: Option<RetryKind>,
     ) {
-        let fact = match decision {
+        let payload = match decision {
             RetryDecision::Delay { until } if self.lifecycle.is_running() => {
-                SchedulerFact::RetryDeferred { failure, until, round: None }
+                SchedulerEventPayload::RetryDeferred { failure, until, round: None }
             }
             RetryDecision::Defer { not_before: until } if self.lifecycle.is_running() => {
-                SchedulerFact::RetryDeferred { failure, until, round: Some(u32::from(entry.rounds) + 1) }
+                SchedulerEventPayload::RetryDeferred { failure, until, round: Some(u32::from(entry.rounds) + 1) }
             }
-            _ => SchedulerFact::Cancelled { queued: false },
+            _ => SchedulerEventPayload::Cancelled { queued: false },
         };
-        self.emitter.task(self.clock.latest(), key, entry.attempts, fact);
+        self.emitter.task(self.clock.latest(), key, entry.attempts, payload);
     }
 }

@@ -179,7 +179,7 @@ impl Pipeline {
                 return TaskWait::Upstream { column, row };
             }
         }
-        match self.turns.holder(&self.plan, key.column) {
+        match self.column_cursors.holder(&self.plan, key.column) {
             Some((row_group, row)) if group.frontier().is_ready(&self.plan, (key.column, key.row)) => {
                 TaskWait::Turn { row_group, row }
             }

@@ -36,7 +36,7 @@ use alloc::vec::Vec;
 
 use crate::error::ConfigError;
 use crate::pipeline::config::{PipelineConfig, PipelineError, PolicyChoice};
-use crate::pipeline::dispatch::{TaskQueue, Turns, Workers};
+use crate::pipeline::dispatch::{ColumnCursors, TaskQueue, Workers};
 use crate::pipeline::event::EventEmitter;
 use crate::pipeline::lifecycle::{Lifecycle, RunState, StopMode};
 use crate::pipeline::outcome::Effect;
@@ -64,7 +64,7 @@ pub struct Pipeline {
     row_groups: RowGroups,
     tasks: TaskQueue,
     workers: Workers,
-    turns: Turns,
+    column_cursors: ColumnCursors,
     retries: Retries,
     targets: CallTargets,
     deferral: Deferral,
@@ -106,7 +106,7 @@ impl Pipeline {
             has_post_batch_hook: config.post_batch_hook,
             row_groups: RowGroups::new(pending, target, config.pre_batch_hook, columns),
             workers: Workers::new(&plan, &tasks, config.yield_while_waiting),
-            turns: Turns::new(&plan),
+            column_cursors: ColumnCursors::new(&plan),
             retries: Retries::new(retry),
             deferral: Deferral::new(&plan, &targets),
             targets,

@@ -1,7 +1,7 @@
 //! What every command ends with: due tasks are queued, row groups admitted, tasks dispatched.
 
 use super::Pipeline;
-use crate::pipeline::event::SchedulerFact;
+use crate::pipeline::event::SchedulerEventPayload;
 use crate::pipeline::lifecycle::StopMode;
 use crate::pipeline::outcome::{Effect, Task};
 use crate::pipeline::plan::key::TaskKey;
@@ -78,13 +78,13 @@ impl Pipeline {
     }
 
     fn dispatch(&mut self) {
-        self.pass_turns();
+        self.advance_cursors();
         while let Some(Dispatched { task, lease }) = self.tasks.dispatch() {
             let key = TaskKey::from_bits(task);
             let Some(StartedTask { span, attempt }) = self.row_groups.start(&self.plan, key) else {
                 debug_assert!(false, "a row group stays while it has queued tasks");
                 let _ = self.tasks.release(lease);
-                self.emitter.run(self.clock.latest(), SchedulerFact::StaleSelection);
+                self.emitter.run(self.clock.latest(), SchedulerEventPayload::StaleSelection);
                 continue;
             };
             self.tally.tasks_mut(key.column).spawned += 1;
@@ -106,16 +106,16 @@ impl Pipeline {
 
     /// Queues, for every ordered column, the task that has the turn, if it is ready. O(ordered columns), and
     /// once for each task that was passed.
-    pub(super) fn pass_turns(&mut self) {
+    pub(super) fn advance_cursors(&mut self) {
         if !self.lifecycle.is_running() {
             return;
         }
-        for at in 0..self.turns.len() {
-            let tasks = self.tally.tasks(self.turns.column(at));
+        for at in 0..self.column_cursors.len() {
+            let tasks = self.tally.tasks(self.column_cursors.column(at));
             if tasks.spawned > tasks.ended() {
                 continue;
             }
-            if let Some(key) = self.turns.next_ready(at, &self.plan, &self.row_groups) {
+            if let Some(key) = self.column_cursors.next_ready(at, &self.plan, &self.row_groups) {
                 self.queue_task(self.clock.latest(), key);
             }
         }

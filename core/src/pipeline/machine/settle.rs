@@ -91,7 +91,7 @@ impl Pipeline {
     /// Moves a row group on once nothing of it is running or queued.
     pub(super) fn settle(&mut self, now: Instant, row_group: u32) {
         // A row group is not done with a task whose turn has come.
-        self.pass_turns();
+        self.advance_cursors();
         self.begin_pre_batch(row_group);
         let Some(group) = self.row_groups.in_phase(row_group, RowGroupPhase::Open) else { return };
         if !group.is_quiet() {

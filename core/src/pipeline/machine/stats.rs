@@ -5,7 +5,7 @@ use crate::pipeline::outcome::FinishedRowGroup;
 use crate::pipeline::plan::ColumnId;
 use crate::pipeline::report::{Progress, RunReport};
 use crate::pipeline::row_group::{RowGroup, RowGroupPhase};
-use crate::pipeline::stats::{ColumnGauges, GroupGauges};
+use crate::pipeline::stats::{ColumnStats, GroupStats};
 use crate::task::Blocked;
 
 /// Figures of the run.
@@ -89,10 +89,10 @@ impl Pipeline {
 /// What a person watches: see [`Pipeline::columns`] and [`Pipeline::groups`].
 impl Pipeline {
     /// How the tasks of each column stand, in the order of definition.
-    pub fn columns(&self) -> impl Iterator<Item = ColumnGauges> {
+    pub fn columns(&self) -> impl Iterator<Item = ColumnStats> {
         let queued = self.row_groups.counts().queued();
         let tallied = self.tally.columns().iter().zip(queued).zip(self.workers.suspended_by_column());
-        (0..).map(ColumnId).zip(tallied).map(|(column, ((tasks, queued), suspended))| ColumnGauges {
+        (0..).map(ColumnId).zip(tallied).map(|(column, ((tasks, queued), suspended))| ColumnStats {
             column,
             queued: *queued,
             running: (tasks.spawned - tasks.ended()) as u32,
@@ -104,7 +104,7 @@ impl Pipeline {
 
     /// The fairness groups in order of first mention by a column, each with the first of its columns.
     /// O(columns).
-    pub fn groups(&self) -> impl Iterator<Item = GroupGauges> {
+    pub fn groups(&self) -> impl Iterator<Item = GroupStats> {
         let distinct = (0..).map(ColumnId).zip(self.tasks.routes()).scan(0, |known, (column, route)| {
             let is_new = route.group_index == *known;
             *known += usize::from(is_new);
@@ -112,7 +112,7 @@ impl Pipeline {
         });
         distinct.flatten().map(|(column, route)| {
             let (weight, admitted_limit) = self.tasks.tasks().settings_of(route.group);
-            GroupGauges {
+            GroupStats {
                 column,
                 weight,
                 admitted_limit,

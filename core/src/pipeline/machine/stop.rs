@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Pipeline;
-use crate::pipeline::event::SchedulerFact;
+use crate::pipeline::event::SchedulerEventPayload;
 use crate::pipeline::lifecycle::{RunState, StopMode};
 use crate::pipeline::outcome::Effect;
 use crate::pipeline::plan::ColumnId;
@@ -21,7 +21,7 @@ impl Pipeline {
         }
         let Some(stopped) = self.lifecycle.stop(reason, mode) else { return };
         if let Some((stop, aborts)) = stopped.change {
-            self.emitter.run(self.clock.latest(), SchedulerFact::JobStopping { stop, aborts });
+            self.emitter.run(self.clock.latest(), SchedulerEventPayload::JobStopping { stop, aborts });
         }
         if stopped.is_first {
             if !stopped.aborts {
@@ -37,7 +37,7 @@ impl Pipeline {
     fn discard_waiting(&mut self) {
         let discarded = self.tasks.shut_down();
         if discarded > 0 {
-            self.emitter.run(self.clock.latest(), SchedulerFact::QueueDrained { discarded });
+            self.emitter.run(self.clock.latest(), SchedulerEventPayload::QueueDrained { discarded });
         }
         self.retries.clear();
         self.row_groups.discard_waiting(&self.plan);

@@ -14,7 +14,7 @@ use alloc::string::String;
 use super::Pipeline;
 use crate::event::Correlation;
 use crate::id::SlotKey;
-use crate::pipeline::event::SchedulerFact;
+use crate::pipeline::event::SchedulerEventPayload;
 use crate::pipeline::lifecycle::{RunState, StopMode};
 use crate::pipeline::outcome::WorkerId;
 use crate::pipeline::retry::{CallTargets, Deferral};
@@ -127,7 +127,7 @@ impl TaskResources for Pipeline {
         let now = self.clock.observe(now);
         match self.workers.suspend(token.worker, &mut self.tasks) {
             Ok(key) => {
-                self.emit_worker(now, key, SchedulerFact::TaskYielded { worker: WorkerId(token.worker) });
+                self.emit_worker(now, key, SchedulerEventPayload::TaskYielded { worker: WorkerId(token.worker) });
                 true
             }
             Err(is_suspended) => is_suspended,
@@ -138,7 +138,7 @@ impl TaskResources for Pipeline {
         match self.workers.resume(token.worker, &mut self.tasks) {
             Ok(key) => {
                 let now = self.clock.observe(now);
-                self.emit_worker(now, key, SchedulerFact::TaskResumed { worker: WorkerId(token.worker) });
+                self.emit_worker(now, key, SchedulerEventPayload::TaskResumed { worker: WorkerId(token.worker) });
                 true
             }
             Err(holds_it) => holds_it,

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::yielding::{Duo, slots};
+use super::yielding::{BothMachines, slots};
 use super::*;
 use crate::pipeline::event::{Correlation, SchedulerEventKind};
 use crate::request::event::{Interest, RequestEvent, RequestEventKind};
@@ -11,27 +11,27 @@ use crate::time::Duration;
 use RequestEventKind::*;
 
 /// A run of `rows` rows of one column, which calls a model that takes one call at a time.
-fn watched(rows: u64) -> Duo {
-    let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(8, rows));
+fn watched(rows: u64) -> BothMachines {
+    let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(8, rows));
     duo.admission.set_interest(duo.now, Interest::ALL);
     duo
 }
 
-fn requests(duo: &mut Duo) -> Vec<RequestEvent> {
+fn requests(duo: &mut BothMachines) -> Vec<RequestEvent> {
     core::iter::from_fn(|| duo.admission.poll_event()).collect()
 }
 
 /// What the events of the run say about one execution, whose worker was started.
-fn execution(duo: &Duo, row: u32, attempt: u32) -> Correlation {
+fn execution(duo: &BothMachines, row: u32, attempt: u32) -> Correlation {
     let is_it = |about: &Correlation| (about.row, about.attempt) == (Some(row), Some(attempt));
-    let mut spawned = duo.events.iter().filter(|event| event.fact.kind() == SchedulerEventKind::WorkerSpawned);
+    let mut spawned = duo.events.iter().filter(|event| event.payload.kind() == SchedulerEventKind::WorkerSpawned);
     spawned.find(|event| is_it(&event.correlation)).expect("its worker was started").correlation
 }
 
 /// The kinds of the events that name `about`.
 fn about(events: &[RequestEvent], about: Correlation) -> Vec<RequestEventKind> {
     let named = events.iter().filter(|event| event.correlation == Some(about));
-    named.map(|event| event.fact.kind()).collect()
+    named.map(|event| event.payload.kind()).collect()
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn every_event_of_a_call_names_the_execution_that_made_it() {
     assert_eq!(about(&events, first), [&granted[..], &[RateLimited, LeaseReleased]].concat());
     assert_eq!(about(&events, second), [&granted[..], &[LeaseReleased]].concat(), "another try is another execution");
     assert_eq!(about(&events, execution(&duo, 1, 1)), [&granted[..], &[LeaseReleased]].concat());
-    let others = events.iter().filter(|event| event.correlation.is_none()).map(|event| event.fact.kind());
+    let others = events.iter().filter(|event| event.correlation.is_none()).map(|event| event.payload.kind());
     assert_eq!(others.collect::<Vec<_>>(), [QueueFormed, QueueDrained], "these are of no single call");
 }
 
@@ -93,8 +93,8 @@ fn a_call_without_a_task_names_none_though_tasks_call_beside_it() {
     duo.hang_up("a0", Outcome::Success.into());
     let (events, about) = (requests(&mut duo), Some(execution(&duo, 0, 1)));
     let (its, others): (Vec<&RequestEvent>, Vec<_>) = events.iter().partition(|event| event.correlation == about);
-    assert_eq!((its.len(), its.last().unwrap().fact.kind()), (6, LeaseReleased));
-    let others: Vec<_> = others.iter().map(|event| (event.fact.kind(), event.correlation)).collect();
+    assert_eq!((its.len(), its.last().unwrap().payload.kind()), (6, LeaseReleased));
+    let others: Vec<_> = others.iter().map(|event| (event.payload.kind(), event.correlation)).collect();
     assert_eq!(
         others,
         [WaitStarted, AcquireDenied, QueueFormed, WaitStarted, WaitTimeout, QueueDrained].map(|kind| (kind, None))

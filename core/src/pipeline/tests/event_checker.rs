@@ -4,12 +4,12 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::lease::LeaseId;
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::pipeline::tests::harness::Rig;
 
 /// Where a task stands, as its last event says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum TaskStatus {
     Ready,
     Queued,
     Selected,
@@ -28,10 +28,10 @@ enum Step {
 
 /// What the events of one run add up to.
 #[derive(Debug, Default)]
-pub(crate) struct Books {
+pub(crate) struct EventTotals {
     next: u64,
     last: Option<SchedulerEvent>,
-    tasks: BTreeMap<u64, Step>,
+    tasks: BTreeMap<u64, TaskStatus>,
     workers: BTreeSet<WorkerId>,
     leases: BTreeSet<LeaseId>,
     /// Row groups that were admitted, and neither saved nor discarded.
@@ -39,10 +39,10 @@ pub(crate) struct Books {
     pub(crate) queued: usize,
 }
 
-impl Books {
+impl EventTotals {
     /// Workers that hold nothing while they wait for a request lease.
     pub(crate) fn yielded(&self) -> usize {
-        self.tasks.values().filter(|step| matches!(step, Step::Yielded(..))).count()
+        self.tasks.values().filter(|step| matches!(step, TaskStatus::Yielded(..))).count()
     }
 
     /// Reads what was told since the last call, and compares.
@@ -61,27 +61,27 @@ impl Books {
     pub(crate) fn enter(&mut self, event: &SchedulerEvent) {
         assert_eq!(event.sequence, self.next, "no gap");
         assert!(self.last.is_none_or(|last| last.at <= event.at), "time goes on");
-        assert_eq!(event.sequence == 0, matches!(event.fact, SchedulerFact::JobStarted { .. }), "{event:?}");
-        let is_over = self.last.is_some_and(|last| matches!(last.fact, SchedulerFact::JobCompleted { .. }));
+        assert_eq!(event.sequence == 0, matches!(event.payload, SchedulerEventPayload::JobStarted { .. }), "{event:?}");
+        let is_over = self.last.is_some_and(|last| matches!(last.payload, SchedulerEventPayload::JobCompleted { .. }));
         assert!(!is_over, "{event:?} after the end");
         if let Some(task) = event.correlation.task {
             self.step(task, event);
         }
-        match event.fact {
-            SchedulerFact::QueueDrained { discarded } => {
+        match event.payload {
+            SchedulerEventPayload::QueueDrained { discarded } => {
                 assert!(discarded == 0 || self.queued == discarded as usize, "{event:?} of {}", self.queued);
                 self.queued -= discarded as usize;
                 assert_eq!(self.queued, 0);
             }
-            SchedulerFact::QueueEmpty => assert_eq!(self.queued, 0),
-            SchedulerFact::StaleSelection => panic!("selecting and leasing are one step"),
-            SchedulerFact::RowGroupAdmitted { .. } => {
+            SchedulerEventPayload::QueueEmpty => assert_eq!(self.queued, 0),
+            SchedulerEventPayload::StaleSelection => panic!("selecting and leasing are one step"),
+            SchedulerEventPayload::RowGroupAdmitted { .. } => {
                 assert!(event.correlation.row_group.is_some_and(|row_group| self.row_groups.insert(row_group)));
             }
-            SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. } => {
+            SchedulerEventPayload::RowGroupCheckpointed { .. } | SchedulerEventPayload::RowGroupDiscarded { .. } => {
                 assert!(event.correlation.row_group.is_some_and(|row_group| self.row_groups.remove(&row_group)));
             }
-            SchedulerFact::JobCompleted { .. } => {
+            SchedulerEventPayload::JobCompleted { .. } => {
                 assert!(self.leases.is_empty() && self.workers.is_empty() && self.row_groups.is_empty());
             }
             _ => {}
@@ -91,64 +91,66 @@ impl Books {
     }
 
     fn step(&mut self, task: u64, event: &SchedulerEvent) {
-        use SchedulerFact as Fact;
+        use SchedulerEventPayload as Payload;
         let before = self.tasks.get(&task).copied();
-        let step = match (before, event.fact) {
-            (None, Fact::DependencyReady) | (Some(Step::Kept), Fact::SalvageRedispatched) => Step::Ready,
-            (Some(Step::Ready), Fact::ReadyEnqueued { queued }) => {
+        let step = match (before, event.payload) {
+            (None, Payload::DependencyReady) | (Some(TaskStatus::Kept), Payload::SalvageRedispatched) => {
+                TaskStatus::Ready
+            }
+            (Some(TaskStatus::Ready), Payload::ReadyEnqueued { queued }) => {
                 self.queued += 1;
                 assert_eq!(queued as usize, self.queued);
-                Step::Queued
+                TaskStatus::Queued
             }
-            (Some(Step::Queued), Fact::Selected { queued }) => {
+            (Some(TaskStatus::Queued), Payload::Selected { queued }) => {
                 self.queued -= 1;
                 assert_eq!(queued as usize, self.queued);
-                Step::Selected
+                TaskStatus::Selected
             }
-            (Some(Step::Selected), Fact::TaskLeaseAcquired { lease, active }) => {
+            (Some(TaskStatus::Selected), Payload::TaskLeaseAcquired { lease, active }) => {
                 assert!(self.leases.insert(lease));
                 assert_eq!(active as usize, self.leases.len());
-                Step::Leased(lease)
+                TaskStatus::Leased(lease)
             }
-            (Some(Step::Leased(lease)), Fact::WorkerSpawned { worker }) => {
+            (Some(TaskStatus::Leased(lease)), Payload::WorkerSpawned { worker }) => {
                 assert!(self.workers.insert(worker));
-                Step::Running(worker, lease)
+                TaskStatus::Running(worker, lease)
             }
-            (Some(Step::Running(worker, lease)), Fact::TaskYielded { worker: yielded }) => {
+            (Some(TaskStatus::Running(worker, lease)), Payload::TaskYielded { worker: yielded }) => {
                 assert_eq!(yielded, worker);
-                Step::Yielded(worker, lease)
+                TaskStatus::Yielded(worker, lease)
             }
-            (Some(Step::Yielded(worker, lease)), Fact::TaskResumed { worker: resumed }) => {
+            (Some(TaskStatus::Yielded(worker, lease)), Payload::TaskResumed { worker: resumed }) => {
                 assert_eq!(resumed, worker);
-                Step::Running(worker, lease)
+                TaskStatus::Running(worker, lease)
             }
             (
-                Some(Step::Running(worker, lease) | Step::Yielded(worker, lease)),
-                Fact::TaskCompleted { worker: ended, .. } | Fact::WorkerSpawnFailed { worker: ended },
+                Some(TaskStatus::Running(worker, lease) | TaskStatus::Yielded(worker, lease)),
+                Payload::TaskCompleted { worker: ended, .. } | Payload::WorkerSpawnFailed { worker: ended },
             ) => {
                 assert!(ended == worker && self.workers.remove(&worker));
-                Step::Ended(lease)
+                TaskStatus::Ended(lease)
             }
-            (Some(Step::Ended(held)), Fact::TaskLeaseReleased { lease, active }) => {
+            (Some(TaskStatus::Ended(held)), Payload::TaskLeaseReleased { lease, active }) => {
                 assert!(held == lease && self.leases.remove(&lease));
                 assert_eq!(active as usize, self.leases.len());
-                Step::Released
+                TaskStatus::Released
             }
-            (Some(Step::Released), Fact::RetryDeferred { .. }) => Step::Kept,
-            (Some(Step::Queued), Fact::Cancelled { queued: true }) => {
+            (Some(TaskStatus::Released), Payload::RetryDeferred { .. }) => TaskStatus::Kept,
+            (Some(TaskStatus::Queued), Payload::Cancelled { queued: true }) => {
                 self.queued -= 1;
-                Step::Gone
+                TaskStatus::Gone
             }
-            (Some(Step::Released | Step::Kept), Fact::Cancelled { queued: false })
-            | (Some(Step::Released), Fact::NonRetryableDropped { .. }) => Step::Gone,
+            (Some(TaskStatus::Released | TaskStatus::Kept), Payload::Cancelled { queued: false })
+            | (Some(TaskStatus::Released), Payload::NonRetryableDropped { .. }) => TaskStatus::Gone,
             // Of the task that waits, and no change to it.
             (
-                Some(step @ Step::Queued),
-                Fact::AdmissionBlocked { .. }
-                | Fact::AdmissionDenied { .. }
-                | Fact::GroupCapped { .. }
-                | Fact::PressureAdvisorySkipped { .. }
-                | Fact::LivenessOverride,
+                Some(step @ TaskStatus::Queued),
+                Payload::AdmissionBlocked { .. }
+                | Payload::AdmissionDenied { .. }
+                | Payload::GroupCapped { .. }
+                | Payload::PressureAdvisorySkipped { .. }
+                | Payload::LivenessOverride,
             ) => step,
             _ => panic!("{event:?} of a task that was {before:?}"),
         };

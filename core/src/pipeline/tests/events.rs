@@ -7,10 +7,10 @@ use super::*;
 use crate::error::ConfigError;
 use crate::lease::ReleaseAnswer;
 use crate::pipeline::event::{
-    Correlation, Interest, MAX_PENDING, SchedulerEvent, SchedulerEventKind, SchedulerFact, StopKind,
+    Correlation, Interest, MAX_PENDING, SchedulerEvent, SchedulerEventKind, SchedulerEventPayload, StopKind,
 };
 use crate::pipeline::plan::key::TaskKey;
-use crate::pipeline::tests::event_checker::Books;
+use crate::pipeline::tests::event_checker::EventTotals;
 use crate::pipeline::tests::harness::*;
 use crate::request::RequestPressure;
 use crate::task::{
@@ -31,16 +31,16 @@ fn begun(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> R
 }
 
 fn kinds(rig: &mut Rig) -> Vec<SchedulerEventKind> {
-    rig.events().iter().map(|event| event.fact.kind()).collect()
+    rig.events().iter().map(|event| event.payload.kind()).collect()
 }
 
 /// The events of this kind since the last call; the others are gone too.
 fn only(rig: &mut Rig, kind: SchedulerEventKind) -> Vec<SchedulerEvent> {
-    rig.events().into_iter().filter(|event| event.fact.kind() == kind).collect()
+    rig.events().into_iter().filter(|event| event.payload.kind() == kind).collect()
 }
 
-fn facts(rig: &mut Rig, kind: SchedulerEventKind) -> Vec<SchedulerFact> {
-    only(rig, kind).iter().map(|event| event.fact).collect()
+fn payloads(rig: &mut Rig, kind: SchedulerEventKind) -> Vec<SchedulerEventPayload> {
+    only(rig, kind).iter().map(|event| event.payload).collect()
 }
 
 /// A column in a group of its own that holds one of `gpu`.
@@ -61,22 +61,22 @@ fn a_run_is_told_from_its_start_to_its_end() {
     let mut rig = watched([cell("a", &[])], PipelineConfig { done_row_groups: [1].into(), ..rows(2, 1) });
     let spawned = [DependencyReady, ReadyEnqueued, Selected, TaskLeaseAcquired, WorkerSpawned];
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.fact.kind()).collect();
+    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
     assert_eq!(told[..2], [JobStarted, RowGroupAdmitted]);
     assert_eq!(told[2..7], spawned);
     assert_eq!(told[7..], [QueueDrained, QueueEmpty, RowGroupAdmissionBlocked]);
-    assert_eq!(events[0].fact, SchedulerFact::JobStarted { rows: 2, row_groups: 2, resumed: 1 });
-    assert_eq!(events[1].fact, SchedulerFact::RowGroupAdmitted { rows: 1, active: 1 });
+    assert_eq!(events[0].payload, SchedulerEventPayload::JobStarted { rows: 2, row_groups: 2, resumed: 1 });
+    assert_eq!(events[1].payload, SchedulerEventPayload::RowGroupAdmitted { rows: 1, active: 1 });
 
     rig.succeed("a:0.0");
     assert_eq!(kinds(&mut rig), [TaskCompleted, TaskLeaseReleased]);
     rig.advance(Duration::from_millis(7));
     rig.saved(0);
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.fact.kind()).collect();
+    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
     assert_eq!(told, [RowGroupCheckpointed, HealthSnapshot, HealthSnapshot, JobCompleted]);
-    assert_eq!(events[0].fact, SchedulerFact::RowGroupCheckpointed { rows: 1, unmade: 0 });
-    let health = SchedulerFact::HealthSnapshot {
+    assert_eq!(events[0].payload, SchedulerEventPayload::RowGroupCheckpointed { rows: 1, unmade: 0 });
+    let health = SchedulerEventPayload::HealthSnapshot {
         running: 0,
         queued: 0,
         delayed: 0,
@@ -86,9 +86,10 @@ fn a_run_is_told_from_its_start_to_its_end() {
         rows_dropped: 0,
         rows_unmade: 0,
     };
-    assert_eq!((events[1].fact, events[2].fact), (health, health));
-    let over = SchedulerFact::JobCompleted { stop: StopKind::Completed, rows_out: 1, rows_dropped: 0, rows_unmade: 0 };
-    assert_eq!((events[3].fact, events[3].at), (over, Instant::ZERO + Duration::from_millis(7)));
+    assert_eq!((events[1].payload, events[2].payload), (health, health));
+    let over =
+        SchedulerEventPayload::JobCompleted { stop: StopKind::Completed, rows_out: 1, rows_dropped: 0, rows_unmade: 0 };
+    assert_eq!((events[3].payload, events[3].at), (over, Instant::ZERO + Duration::from_millis(7)));
 }
 
 #[test]
@@ -134,17 +135,17 @@ fn no_spawned_worker_ever_waits_for_a_resource_as_the_stream_alone_shows() {
     for event in rig.events() {
         let Some(task) = event.correlation.task else { continue };
         let amount = amounts[event.correlation.column.expect("a task has a column").index()];
-        match event.fact {
-            SchedulerFact::TaskLeaseAcquired { .. } => {
+        match event.payload {
+            SchedulerEventPayload::TaskLeaseAcquired { .. } => {
                 leased.push(task);
                 gpu += amount;
             }
-            SchedulerFact::WorkerSpawned { .. } => {
+            SchedulerEventPayload::WorkerSpawned { .. } => {
                 assert!(leased.contains(&task), "{event:?} before its lease");
                 running.push(task);
             }
-            SchedulerFact::TaskCompleted { .. } => running.retain(|other| *other != task),
-            SchedulerFact::TaskLeaseReleased { .. } => {
+            SchedulerEventPayload::TaskCompleted { .. } => running.retain(|other| *other != task),
+            SchedulerEventPayload::TaskLeaseReleased { .. } => {
                 leased.retain(|other| *other != task);
                 gpu -= amount;
             }
@@ -163,18 +164,18 @@ fn a_task_that_came_too_early_is_told_with_its_pause_and_its_next_try() {
     let mut rig = begun([cell("a", &[])], rows(1, 1));
     rig.end("a:0.0", rate_limited(Duration::from_millis(700)));
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.fact.kind()).collect();
+    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
     assert_eq!(told, [TaskCompleted, TaskLeaseReleased, RetryDeferred]);
     let until = Instant::ZERO + Duration::from_millis(700);
     assert_eq!(
-        events[2].fact,
-        SchedulerFact::RetryDeferred { failure: Some(RetryKind::RateLimited), until, round: None }
+        events[2].payload,
+        SchedulerEventPayload::RetryDeferred { failure: Some(RetryKind::RateLimited), until, round: None }
     );
     rig.advance(Duration::from_millis(700));
     let events = rig.events();
-    assert_eq!(events[0].fact.kind(), SalvageRedispatched);
+    assert_eq!(events[0].payload.kind(), SalvageRedispatched);
     assert_eq!((events[0].correlation.attempt, events[0].at), (Some(1), until));
-    assert_eq!(events[4].fact.kind(), WorkerSpawned);
+    assert_eq!(events[4].payload.kind(), WorkerSpawned);
     assert_eq!(events[4].correlation.attempt, Some(2));
 }
 
@@ -184,15 +185,20 @@ fn a_failure_that_may_pass_is_told_with_the_round_it_waits_for_and_dropped_when_
     for round in [1, 2, 3] {
         let failed = rig.now;
         rig.end("a:0.0", retry(RetryKind::Timeout));
-        let told = facts(&mut rig, RetryDeferred);
-        let [SchedulerFact::RetryDeferred { failure, until, round: told }] = told[..] else { panic!("{told:?}") };
+        let told = payloads(&mut rig, RetryDeferred);
+        let [SchedulerEventPayload::RetryDeferred { failure, until, round: told }] = told[..] else {
+            panic!("{told:?}")
+        };
         assert_eq!((failure, told, until > failed), (Some(RetryKind::Timeout), Some(round), true));
         rig.back_off();
         assert_eq!(rig.now, until);
     }
     rig.end("a:0.0", retry(RetryKind::Timeout));
     let reason = DropReason::RetriesExhausted(RetryKind::Timeout);
-    assert_eq!(facts(&mut rig, NonRetryableDropped), [SchedulerFact::NonRetryableDropped { reason, rows: 1 }]);
+    assert_eq!(
+        payloads(&mut rig, NonRetryableDropped),
+        [SchedulerEventPayload::NonRetryableDropped { reason, rows: 1 }]
+    );
 }
 
 #[test]
@@ -202,12 +208,12 @@ fn what_waits_for_a_row_that_is_dropped_is_told_as_cancelled() {
     assert_eq!((rig.running_names(), rig.pipeline.queued()), (["a:0.0".into()].into(), 3));
     rig.end("a:0.0", FAILED);
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.fact.kind()).collect();
+    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
     assert_eq!(told[..4], [TaskCompleted, TaskLeaseReleased, Cancelled, NonRetryableDropped]);
-    assert_eq!(events[2].fact, SchedulerFact::Cancelled { queued: true });
+    assert_eq!(events[2].payload, SchedulerEventPayload::Cancelled { queued: true });
     assert_eq!((events[2].correlation.column, events[2].correlation.row), (Some(ColumnId(1)), Some(0)));
     let reason = DropReason::Failed(FailureKind::Request);
-    assert_eq!(events[3].fact, SchedulerFact::NonRetryableDropped { reason, rows: 1 });
+    assert_eq!(events[3].payload, SchedulerEventPayload::NonRetryableDropped { reason, rows: 1 });
     assert_eq!(events[3].correlation.column, Some(ColumnId(0)));
 }
 
@@ -215,19 +221,20 @@ fn what_waits_for_a_row_that_is_dropped_is_told_as_cancelled() {
 fn a_stop_is_told_by_what_it_throws_away_and_by_the_workers_it_ends() {
     let mut rig = begun([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(5, 5) });
     rig.cancel();
-    let stopping = SchedulerFact::JobStopping { stop: StopKind::Cancelled, aborts: true };
-    let told: Vec<_> = rig.events().iter().map(|event| event.fact).collect();
-    assert_eq!(told, [stopping, SchedulerFact::QueueDrained { discarded: 4 }]);
+    let stopping = SchedulerEventPayload::JobStopping { stop: StopKind::Cancelled, aborts: true };
+    let told: Vec<_> = rig.events().iter().map(|event| event.payload).collect();
+    assert_eq!(told, [stopping, SchedulerEventPayload::QueueDrained { discarded: 4 }]);
     rig.end("a:0.0", TaskOutcome::Cancelled);
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.fact.kind()).collect();
+    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).collect();
     let ended = [TaskCompleted, TaskLeaseReleased, Cancelled];
     assert_eq!(told, [&ended[..], &[RowGroupDiscarded, HealthSnapshot, HealthSnapshot, JobCompleted]].concat());
-    assert_eq!(events[2].fact, SchedulerFact::Cancelled { queued: false });
-    assert_eq!(events[3].fact, SchedulerFact::RowGroupDiscarded { reason: DiscardReason::Stopped, rows: 5 });
+    assert_eq!(events[2].payload, SchedulerEventPayload::Cancelled { queued: false });
+    assert_eq!(events[3].payload, SchedulerEventPayload::RowGroupDiscarded { reason: DiscardReason::Stopped, rows: 5 });
     assert_eq!(events[3].correlation.row_group, Some(0));
-    let over = SchedulerFact::JobCompleted { stop: StopKind::Cancelled, rows_out: 0, rows_dropped: 0, rows_unmade: 5 };
-    assert_eq!(events[6].fact, over);
+    let over =
+        SchedulerEventPayload::JobCompleted { stop: StopKind::Cancelled, rows_out: 0, rows_dropped: 0, rows_unmade: 5 };
+    assert_eq!(events[6].payload, over);
 }
 
 #[test]
@@ -243,9 +250,12 @@ fn a_spawn_that_failed_is_rolled_back_and_tried_again_in_a_salvage_round() {
     let mut rig = begun([cell("a", &[])], PipelineConfig { submission_limit: 1, ..rows(2, 2) });
     rig.fail_spawn("a:0.0");
     let events = rig.events();
-    let told: Vec<_> = events.iter().map(|event| event.fact.kind()).take(3).collect();
+    let told: Vec<_> = events.iter().map(|event| event.payload.kind()).take(3).collect();
     assert_eq!(told, [WorkerSpawnFailed, TaskLeaseReleased, RetryDeferred]);
-    assert_eq!(events[2].fact, SchedulerFact::RetryDeferred { failure: None, until: Instant::ZERO, round: Some(1) });
+    assert_eq!(
+        events[2].payload,
+        SchedulerEventPayload::RetryDeferred { failure: None, until: Instant::ZERO, round: Some(1) }
+    );
     assert_eq!(rig.running_names(), ["a:0.1"], "the other row goes first: a host that is short is given time");
     assert_eq!(rig.pipeline.progress().columns[0].spawned, 1);
     rig.succeed("a:0.1");
@@ -277,21 +287,24 @@ fn an_answer_for_a_worker_that_does_not_run_is_told_and_changes_nothing() {
     assert_eq!(rig.pipeline.spawn_failed(rig.now, worker), ReleaseAnswer::Duplicate);
     let stranger = WorkerId::from_bits(77);
     assert_eq!(rig.pipeline.spawn_failed(rig.now, stranger), ReleaseAnswer::UnknownLease);
-    let told = |worker, answer| SchedulerFact::ReleaseDiagnostic { worker, answer };
+    let told = |worker, answer| SchedulerEventPayload::ReleaseDiagnostic { worker, answer };
     let twice = told(worker, ReleaseAnswer::Duplicate);
-    let events: Vec<_> = rig.events().iter().map(|event| event.fact).collect();
+    let events: Vec<_> = rig.events().iter().map(|event| event.payload).collect();
     assert_eq!(events, [twice, twice, told(stranger, ReleaseAnswer::UnknownLease)]);
 }
 
 #[test]
 fn queued_work_that_may_not_start_is_told_once_with_what_binds() {
     let mut rig = watched([on_gpu("a", 1)], PipelineConfig { submission_limit: 9, ..gpus(6, 2) });
-    let blocked =
-        |queued| SchedulerFact::AdmissionBlocked { reason: DenialReason::NoCapacity, resource: Some(1), queued };
-    assert_eq!(facts(&mut rig, AdmissionBlocked), [blocked(4)]);
+    let blocked = |queued| SchedulerEventPayload::AdmissionBlocked {
+        reason: DenialReason::NoCapacity,
+        resource: Some(1),
+        queued,
+    };
+    assert_eq!(payloads(&mut rig, AdmissionBlocked), [blocked(4)]);
     for label in ["a:0.0", "a:0.1", "a:0.2"] {
         rig.succeed(label);
-        assert_eq!(facts(&mut rig, AdmissionBlocked), [], "for the same reason still");
+        assert_eq!(payloads(&mut rig, AdmissionBlocked), [], "for the same reason still");
     }
     rig.succeed("a:0.3");
     assert_eq!(kinds(&mut rig)[2..], [Selected, TaskLeaseAcquired, WorkerSpawned, QueueDrained, QueueEmpty]);
@@ -302,8 +315,8 @@ fn a_round_tells_of_each_group_at_most_once_that_it_was_denied() {
     let columns = ["a", "b", "c"].map(|name| on_gpu(name, if name == "c" { 2 } else { 1 }));
     let mut rig = watched(columns, gpus(8, 2));
     let denied = only(&mut rig, AdmissionDenied);
-    let short = SchedulerFact::AdmissionDenied { reason: DenialReason::NoCapacity, resource: Some(1) };
-    assert!(denied.iter().all(|event| event.fact == short), "{denied:?}");
+    let short = SchedulerEventPayload::AdmissionDenied { reason: DenialReason::NoCapacity, resource: Some(1) };
+    assert!(denied.iter().all(|event| event.payload == short), "{denied:?}");
     let groups: alloc::collections::BTreeSet<_> = denied.iter().map(|event| event.correlation.group).collect();
     assert_eq!(groups.len(), denied.len());
     assert!(!denied.is_empty());
@@ -317,9 +330,9 @@ fn a_round_tells_of_each_group_at_most_once_that_it_was_denied() {
 
 /// Refuses one group, and says that anything might change its mind.
 #[derive(Debug, Default)]
-struct Never(Option<TaskGroupId>);
+struct AlwaysDenies(Option<TaskGroupId>);
 
-impl TaskPolicy for Never {
+impl TaskPolicy for AlwaysDenies {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
         if self.0 == Some(view.group()) { Err(DenialReason::Policy.into()) } else { Ok(Allowed::freely()) }
     }
@@ -342,15 +355,15 @@ fn a_group_that_is_asked_again_and_again_in_a_round_is_told_of_once() {
     let columns = [Column::new("never", Strategy::Cell), Column::new("other", Strategy::Cell)];
     let mut rig = Rig::new(columns, rows(3, 3));
     let plan = rig.pipeline.plan().clone();
-    rig.pipeline = Pipeline::with_policy(plan, rows(3, 3), Box::new(Never::default())).expect("valid settings");
+    rig.pipeline = Pipeline::with_policy(plan, rows(3, 3), Box::new(AlwaysDenies::default())).expect("valid settings");
     rig.pipeline.set_interest(Interest::ALL);
     rig.pipeline.start(rig.now);
     rig.drain();
     assert_eq!(rig.running.len(), 3, "it was asked before each of them, and after");
-    let denied = SchedulerFact::AdmissionDenied { reason: DenialReason::Policy, resource: None };
-    assert_eq!(facts(&mut rig, AdmissionDenied), [denied]);
+    let denied = SchedulerEventPayload::AdmissionDenied { reason: DenialReason::Policy, resource: None };
+    assert_eq!(payloads(&mut rig, AdmissionDenied), [denied]);
     rig.succeed("other:0.0");
-    assert_eq!(facts(&mut rig, AdmissionDenied), [denied], "another round");
+    assert_eq!(payloads(&mut rig, AdmissionDenied), [denied], "another round");
 }
 
 #[test]
@@ -360,14 +373,17 @@ fn a_group_at_its_limit_while_another_could_start_is_told_as_capped() {
     let mut rig = watched([limited("a"), limited("b")], config);
     assert_eq!(rig.running_names(), ["a:0.0", "b:0.0"]);
     let events = rig.events();
-    let capped: Vec<_> = events.iter().filter(|event| event.fact.kind() == GroupCapped).collect();
+    let capped: Vec<_> = events.iter().filter(|event| event.payload.kind() == GroupCapped).collect();
     // 0 is `submission`, 1 the first that was configured.
-    assert!(capped.iter().all(|event| event.fact == SchedulerFact::GroupCapped { resource: Some(1) }), "{capped:?}");
+    assert!(
+        capped.iter().all(|event| event.payload == SchedulerEventPayload::GroupCapped { resource: Some(1) }),
+        "{capped:?}"
+    );
     let rows: Vec<_> = capped.iter().map(|event| (event.correlation.column, event.correlation.row)).collect();
     assert_eq!(rows, [(Some(ColumnId(0)), Some(1)), (Some(ColumnId(1)), Some(1))]);
-    let blocked = events.iter().find(|event| event.fact.kind() == AdmissionBlocked).expect("two wait");
+    let blocked = events.iter().find(|event| event.payload.kind() == AdmissionBlocked).expect("two wait");
     let reason = DenialReason::GroupCap;
-    assert_eq!(blocked.fact, SchedulerFact::AdmissionBlocked { reason, resource: Some(1), queued: 4 });
+    assert_eq!(blocked.payload, SchedulerEventPayload::AdmissionBlocked { reason, resource: Some(1), queued: 4 });
 }
 
 #[test]
@@ -376,10 +392,11 @@ fn a_task_that_is_started_against_the_policy_is_told_as_such() {
     // Five of a resource of eight are more than either group's half, so the policy alone would start none.
     let mut rig = watched([greedy("a"), greedy("b")], gpus(1, 8));
     let events = rig.events();
-    let at = events.iter().position(|event| event.fact.kind() == LivenessOverride).expect("nothing else could start");
-    assert_eq!(events[at + 1].fact.kind(), Selected);
+    let at =
+        events.iter().position(|event| event.payload.kind() == LivenessOverride).expect("nothing else could start");
+    assert_eq!(events[at + 1].payload.kind(), Selected);
     assert_eq!(events[at].correlation, Correlation { attempt: Some(1), ..events[at + 1].correlation });
-    let capped = events[..at].iter().filter(|event| event.fact.kind() == GroupCapped).count();
+    let capped = events[..at].iter().filter(|event| event.payload.kind() == GroupCapped).count();
     assert_eq!(capped, 2, "both were refused before");
     rig.run_well();
     assert_eq!(only(&mut rig, LivenessOverride).len(), 0, "the second one is alone");
@@ -404,7 +421,7 @@ fn a_task_that_is_passed_over_for_its_requests_sake_is_told_with_the_one_that_st
     let preferred = TaskKey { row_group: 0, column: ColumnId(1), row: Some(0) }.to_bits();
     let pressure = RequestPressure::CoolingDown;
     assert_eq!(events.len(), 1);
-    assert_eq!(events[0].fact, SchedulerFact::PressureAdvisorySkipped { pressure, preferred });
+    assert_eq!(events[0].payload, SchedulerEventPayload::PressureAdvisorySkipped { pressure, preferred });
     assert_eq!((events[0].correlation.column, events[0].correlation.row), (Some(ColumnId(0)), Some(0)));
 }
 
@@ -415,28 +432,28 @@ fn the_target_of_row_groups_is_told_when_it_changes_and_the_block_when_its_reaso
     let config = PipelineConfig { row_group_size: 1, row_groups: 9, adaptive, ..gpus(6, 2) };
     let mut rig = watched([model], config);
     let events = rig.events();
-    let changed: Vec<_> = events.iter().filter(|event| event.fact.kind() == RowGroupTargetChanged).collect();
-    assert_eq!(changed[0].fact, SchedulerFact::RowGroupTargetChanged { from: 1, to: 2 });
+    let changed: Vec<_> = events.iter().filter(|event| event.payload.kind() == RowGroupTargetChanged).collect();
+    assert_eq!(changed[0].payload, SchedulerEventPayload::RowGroupTargetChanged { from: 1, to: 2 });
     let mut last = None;
     for _ in 0..6 {
         let label = rig.running_names().remove(0);
         rig.succeed(&label);
         rig.saved(rig.saving[0]);
-        for fact in facts(&mut rig, RowGroupAdmissionBlocked) {
-            assert_ne!(last.replace(fact), Some(fact));
+        for payload in payloads(&mut rig, RowGroupAdmissionBlocked) {
+            assert_ne!(last.replace(payload), Some(payload));
         }
     }
     let reason = RowGroupBlock::NoPendingRowGroups;
-    assert_eq!(last, Some(SchedulerFact::RowGroupAdmissionBlocked { reason }));
+    assert_eq!(last, Some(SchedulerEventPayload::RowGroupAdmissionBlocked { reason }));
 }
 
 #[test]
 fn a_fixed_number_of_row_groups_is_told_as_the_cap_once() {
     let mut rig = watched([cell("a", &[])], PipelineConfig { row_groups: 1, ..rows(3, 1) });
-    let blocked = |reason| SchedulerFact::RowGroupAdmissionBlocked { reason };
-    assert_eq!(facts(&mut rig, RowGroupAdmissionBlocked), [blocked(RowGroupBlock::AtCap)]);
+    let blocked = |reason| SchedulerEventPayload::RowGroupAdmissionBlocked { reason };
+    assert_eq!(payloads(&mut rig, RowGroupAdmissionBlocked), [blocked(RowGroupBlock::AtCap)]);
     rig.run_well();
-    assert_eq!(facts(&mut rig, RowGroupAdmissionBlocked), [blocked(RowGroupBlock::NoPendingRowGroups)]);
+    assert_eq!(payloads(&mut rig, RowGroupAdmissionBlocked), [blocked(RowGroupBlock::NoPendingRowGroups)]);
 }
 
 #[test]
@@ -446,7 +463,7 @@ fn a_failed_hook_is_told_with_its_row_group() {
     rig.answer_pre_batch(0, Err("bad".into()));
     let failed = only(&mut rig, HookFailed);
     assert_eq!(failed.len(), 1);
-    assert_eq!(failed[0].fact, SchedulerFact::HookFailed { hook: Hook::PreBatch });
+    assert_eq!(failed[0].payload, SchedulerEventPayload::HookFailed { hook: Hook::PreBatch });
     assert_eq!(failed[0].correlation, Correlation { row_group: Some(0), ..Correlation::default() });
 }
 
@@ -456,7 +473,10 @@ fn a_row_that_a_hook_leaves_out_is_told_on_account_of_no_task() {
     rig.succeed("seed:0");
     rig.answer_pre_batch(0, Ok([1].into()));
     let dropped = only(&mut rig, NonRetryableDropped);
-    assert_eq!(dropped[0].fact, SchedulerFact::NonRetryableDropped { reason: DropReason::PreBatch, rows: 1 });
+    assert_eq!(
+        dropped[0].payload,
+        SchedulerEventPayload::NonRetryableDropped { reason: DropReason::PreBatch, rows: 1 }
+    );
     assert_eq!(dropped[0].correlation, Correlation { row_group: Some(0), row: Some(1), ..Correlation::default() });
 }
 
@@ -464,7 +484,7 @@ fn a_row_that_a_hook_leaves_out_is_told_on_account_of_no_task() {
 fn an_early_shutdown_is_told_once() {
     let mut rig = begun([cell("a", &[])], PipelineConfig { shutdown_window: 2, ..rows(4, 4) });
     rig.end_all(FAILED);
-    assert_eq!(facts(&mut rig, EarlyShutdown), [SchedulerFact::EarlyShutdown { failures: 2, window: 2 }]);
+    assert_eq!(payloads(&mut rig, EarlyShutdown), [SchedulerEventPayload::EarlyShutdown { failures: 2, window: 2 }]);
 }
 
 #[test]
@@ -475,7 +495,7 @@ fn a_degraded_provider_is_told_with_its_group() {
     rig.end("a:0.0", retry(RetryKind::ServerError));
     rig.end("a:0.1", retry(RetryKind::ServerError));
     let told = only(&mut rig, ProviderDegraded);
-    assert_eq!(told[0].fact, SchedulerFact::ProviderDegraded { resource: None, retryable: 2, window: 2 });
+    assert_eq!(told[0].payload, SchedulerEventPayload::ProviderDegraded { resource: None, retryable: 2, window: 2 });
     let group_kind = Some(GroupKind::Local);
     assert_eq!(told[0].correlation, Correlation { group_kind, group, ..Correlation::default() });
     assert_eq!(rig.warnings.len(), told.len());
@@ -485,8 +505,8 @@ fn a_degraded_provider_is_told_with_its_group() {
 fn the_books_of_a_run_with_retries_drops_and_a_cap_agree_with_it_at_every_step() {
     let columns = [scratch("seed"), on_gpu("a", 1).with_upstream("seed"), on_gpu("b", 2).with_upstream("a")];
     let mut rig = watched(columns, PipelineConfig { row_group_size: 4, shutdown_rate: None, ..gpus(12, 3) });
-    let mut books = Books::default();
-    books.look(&mut rig);
+    let mut totals = EventTotals::default();
+    totals.look(&mut rig);
     for turn in 0.. {
         if let Some(row_group) = rig.saving.first().copied() {
             rig.saved(row_group);
@@ -500,12 +520,12 @@ fn the_books_of_a_run_with_retries_drops_and_a_cap_agree_with_it_at_every_step()
         } else if let Some(due) = rig.pipeline.poll_timeout() {
             rig.advance(due - rig.now);
         }
-        books.look(&mut rig);
+        totals.look(&mut rig);
         if rig.ends > 0 {
             break;
         }
     }
-    assert_eq!(books.queued, 0);
+    assert_eq!(totals.queued, 0);
     assert!(rig.report().is_complete());
 }
 
@@ -515,8 +535,8 @@ fn only_what_was_asked_for_is_told_and_is_numbered_without_gaps() {
     let wanted = [Selected, WorkerSpawned];
     let some = Rig::start_with([cell("a", &[])], rows(3, 3), Interest::of(&wanted)).events();
     let expected: Vec<_> =
-        all.iter().filter(|event| wanted.contains(&event.fact.kind())).map(|event| event.fact).collect();
-    assert_eq!(some.iter().map(|event| event.fact).collect::<Vec<_>>(), expected);
+        all.iter().filter(|event| wanted.contains(&event.payload.kind())).map(|event| event.payload).collect();
+    assert_eq!(some.iter().map(|event| event.payload).collect::<Vec<_>>(), expected);
     assert!(some.iter().zip(0..).all(|(event, number)| event.sequence == number));
     assert_eq!(Rig::start([cell("a", &[])], rows(3, 3)).events(), []);
 }

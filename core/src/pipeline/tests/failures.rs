@@ -5,7 +5,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::pipeline::event::{SchedulerEventKind, SchedulerFact};
+use crate::pipeline::event::{SchedulerEventKind, SchedulerEventPayload};
 use crate::pipeline::tests::harness::*;
 use crate::request::ResourceId;
 use crate::task::{GroupKind, TaskGroup};
@@ -68,9 +68,9 @@ fn two_domains_of_one_model_are_judged_apart() {
     assert_eq!(rig.warnings, [], "one answer of each");
     rig.end("vector:0.1", failed(RetryKind::ServerError, 503));
     assert_eq!(rig.warnings[0].resource.as_deref(), Some("embedding"));
-    let is_it = |fact: &SchedulerFact| fact.kind() == SchedulerEventKind::ProviderDegraded;
-    let told = rig.events().iter().map(|event| event.fact).find(is_it);
-    let embedding = SchedulerFact::ProviderDegraded { resource: Some(2), retryable: 2, window: 2 };
+    let is_it = |payload: &SchedulerEventPayload| payload.kind() == SchedulerEventKind::ProviderDegraded;
+    let told = rig.events().iter().map(|event| event.payload).find(is_it);
+    let embedding = SchedulerEventPayload::ProviderDegraded { resource: Some(2), retryable: 2, window: 2 };
     assert_eq!(told, Some(embedding), "numbered after `submission` and `chat`");
 }
 
@@ -88,11 +88,12 @@ fn failures_are_counted_by_kind_and_status_in_snapshots_and_in_the_report() {
     let counts = [count(RetryKind::ServerError, Some(500), 0, 3), count(RetryKind::AdmissionTimeout, None, 0, 1)];
     assert_eq!(rig.report().retryable, counts);
     let events = rig.events();
-    let saved = events.iter().position(|event| event.fact.kind() == SchedulerEventKind::RowGroupCheckpointed).unwrap();
-    let after: Vec<SchedulerFact> = events[saved + 1..].iter().map(|event| event.fact).collect();
+    let saved =
+        events.iter().position(|event| event.payload.kind() == SchedulerEventKind::RowGroupCheckpointed).unwrap();
+    let after: Vec<SchedulerEventPayload> = events[saved + 1..].iter().map(|event| event.payload).collect();
     assert_eq!(after[0].kind(), SchedulerEventKind::HealthSnapshot);
-    let facts = counts.map(|count| SchedulerFact::retryable_failures(None, &count));
-    assert_eq!(after[1..3], facts, "a snapshot is followed by its failures");
+    let payloads = counts.map(|count| SchedulerEventPayload::retryable_failures(None, &count));
+    assert_eq!(after[1..3], payloads, "a snapshot is followed by its failures");
 }
 
 #[test]

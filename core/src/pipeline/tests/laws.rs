@@ -7,7 +7,7 @@ use core::ops::Range;
 
 use super::*;
 use crate::pipeline::event::Interest;
-use crate::pipeline::tests::event_checker::Books;
+use crate::pipeline::tests::event_checker::EventTotals;
 use crate::pipeline::tests::harness::*;
 use crate::sim::rng::Rng;
 use crate::time::Duration;
@@ -93,7 +93,7 @@ fn missing_of(config: &PipelineConfig, row_group: u32, rows: u32) -> BTreeSet<u3
 }
 
 /// How unkind one world is: out of 100 answers, how many are of each kind.
-struct Weather {
+struct OutcomeMix {
     skipped: u64,
     failed: u64,
     retryable: u64,
@@ -107,7 +107,7 @@ struct Weather {
     unavailable: u64,
 }
 
-impl Weather {
+impl OutcomeMix {
     fn random(rng: &mut Rng) -> Self {
         let fatal = u64::from(rng.below(10) == 0);
         let storm = rng.below(20) == 0;
@@ -342,7 +342,7 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
     if columns.iter().all(|column| column.strategy != Strategy::FullColumn) {
         config.missing_rows = random_missing_rows(&mut rng, &config);
     }
-    let mut weather = Weather::random(&mut rng);
+    let mut weather = OutcomeMix::random(&mut rng);
     let cancel_at = (rng.below(5) == 0).then(|| rng.below(60));
     let wind_down_at = (rng.below(6) == 0).then(|| rng.below(60));
     let drain_at = (rng.below(6) == 0).then(|| rng.below(60));
@@ -353,11 +353,11 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
     }
     let mut rig = Rig::start_with(columns, config.clone(), if is_watched { Interest::ALL } else { Interest::NONE });
     let mut checker = Checker::default();
-    let mut books = is_watched.then(Books::default);
+    let mut totals = is_watched.then(EventTotals::default);
     checker.look(&rig, &config);
     for step in 0_u64.. {
-        if let Some(books) = &mut books {
-            books.look(&mut rig);
+        if let Some(totals) = &mut totals {
+            totals.look(&mut rig);
         }
         assert!(step < 100_000, "the run does not end");
         if rig.ends > 0 {

@@ -367,8 +367,8 @@ fn a_provider_that_would_make_its_tasks_wait_does_not_hold_the_slots_of_another(
 #[test]
 fn the_task_policy_is_chosen_by_setting_or_is_one_s_own() {
     #[derive(Debug)]
-    struct Two;
-    impl crate::task::TaskPolicy for Two {
+    struct TwoModels;
+    impl crate::task::TaskPolicy for TwoModels {
         fn evaluate(&self, view: &crate::task::PolicyView<'_>) -> Result<crate::task::Allowed, crate::task::Refusal> {
             if view.running() < 2 {
                 return Ok(crate::task::Allowed::freely());
@@ -385,7 +385,7 @@ fn the_task_policy_is_chosen_by_setting_or_is_one_s_own() {
         assert_eq!(Rig::start([column()], config).running.len(), 8);
     }
     let plan = PlanBuilder::new().column(column()).build().expect("a valid plan");
-    let mut own = Pipeline::with_policy(plan, config(), std::boxed::Box::new(Two)).expect("valid settings");
+    let mut own = Pipeline::with_policy(plan, config(), std::boxed::Box::new(TwoModels)).expect("valid settings");
     own.start(Instant::ZERO);
     assert_eq!((own.active_leases(), own.queued()), (2, 14));
 }

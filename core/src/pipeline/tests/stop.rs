@@ -5,7 +5,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::pipeline::event::{Interest, SchedulerEventKind, SchedulerFact, StopKind};
+use crate::pipeline::event::{Interest, SchedulerEventKind, SchedulerEventPayload, StopKind};
 use crate::pipeline::tests::harness::*;
 use crate::time::Duration;
 
@@ -410,8 +410,8 @@ fn a_degraded_provider_is_warned_of_and_the_run_goes_on() {
 }
 
 /// The stops that were told, and the row groups that were discarded.
-fn told(rig: &mut Rig) -> Vec<(Option<u32>, SchedulerFact)> {
-    rig.events().into_iter().map(|event| (event.correlation.row_group, event.fact)).collect()
+fn told(rig: &mut Rig) -> Vec<(Option<u32>, SchedulerEventPayload)> {
+    rig.events().into_iter().map(|event| (event.correlation.row_group, event.payload)).collect()
 }
 
 fn listening(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) -> Rig {
@@ -419,12 +419,12 @@ fn listening(columns: impl IntoIterator<Item = Column>, config: PipelineConfig) 
     Rig::start_with(columns, config, Interest::of(&wanted))
 }
 
-fn stopping(stop: StopKind, aborts: bool) -> (Option<u32>, SchedulerFact) {
-    (None, SchedulerFact::JobStopping { stop, aborts })
+fn stopping(stop: StopKind, aborts: bool) -> (Option<u32>, SchedulerEventPayload) {
+    (None, SchedulerEventPayload::JobStopping { stop, aborts })
 }
 
-fn discarded(row_group: u32, reason: DiscardReason, rows: u32) -> (Option<u32>, SchedulerFact) {
-    (Some(row_group), SchedulerFact::RowGroupDiscarded { reason, rows })
+fn discarded(row_group: u32, reason: DiscardReason, rows: u32) -> (Option<u32>, SchedulerEventPayload) {
+    (Some(row_group), SchedulerEventPayload::RowGroupDiscarded { reason, rows })
 }
 
 #[test]

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::id::SlotKey;
 use crate::pipeline::event::SchedulerEvent;
-use crate::pipeline::tests::event_checker::Books;
+use crate::pipeline::tests::event_checker::EventTotals;
 use crate::pipeline::tests::harness::rows;
 use crate::request::{Acquire, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestLease};
 use crate::request::{Effect as Answer, ResourceId, WaiterId};
@@ -17,7 +17,7 @@ use crate::yielding::{TaskToken, YIELD_FACTOR};
 
 /// What a worker is doing.
 #[derive(Debug)]
-enum Doing {
+enum WorkerState {
     /// It was started and has asked for nothing.
     Nothing,
     Waiting(WaiterId),
@@ -27,16 +27,16 @@ enum Doing {
 }
 
 /// A pipeline, request admission, and workers that do what the test says.
-pub(super) struct Duo {
+pub(super) struct BothMachines {
     pub(super) pipeline: Pipeline,
     pub(super) admission: RequestAdmission,
     /// By column: what it calls.
     calls: Vec<Option<ResourceId>>,
     pub(super) now: Instant,
-    workers: BTreeMap<String, (Task, Doing)>,
+    workers: BTreeMap<String, (Task, WorkerState)>,
     saved: u32,
     ended: bool,
-    books: Books,
+    totals: EventTotals,
     /// The events of the run, from its start.
     pub(super) events: Vec<SchedulerEvent>,
 }
@@ -50,7 +50,7 @@ fn calling(name: &str, model: Option<&str>) -> Column {
     }
 }
 
-impl Duo {
+impl BothMachines {
     pub(super) fn start(models: &[(&str, u32)], columns: &[(&str, Option<&str>)], config: PipelineConfig) -> Self {
         Self::of(models, columns.iter().map(|(name, model)| (calling(name, *model), *model)), config)
     }
@@ -80,7 +80,7 @@ impl Duo {
             workers: BTreeMap::new(),
             saved: 0,
             ended: false,
-            books: Books::default(),
+            totals: EventTotals::default(),
             events: Vec::new(),
         };
         duo.pipeline.set_interest(event::Interest::ALL);
@@ -101,10 +101,10 @@ impl Duo {
             }
         }
         while let Some(event) = self.pipeline.poll_event() {
-            self.books.enter(&event);
+            self.totals.enter(&event);
             self.events.push(event);
         }
-        assert_eq!(self.books.yielded(), self.suspended(), "the events say who holds nothing");
+        assert_eq!(self.totals.yielded(), self.suspended(), "the events say who holds nothing");
         self.check();
     }
 
@@ -113,7 +113,7 @@ impl Duo {
             Effect::Spawn(task) => {
                 let name = &self.pipeline.plan().columns()[task.column.index()].name;
                 let label = alloc::format!("{name}{}", task.first_row + u64::from(task.row.unwrap_or(0)));
-                let before = self.workers.insert(label, (task, Doing::Nothing));
+                let before = self.workers.insert(label, (task, WorkerState::Nothing));
                 assert!(before.is_none(), "{task:?} runs already");
             }
             Effect::Checkpoint(group) => {
@@ -133,11 +133,11 @@ impl Duo {
 
     fn deliver(&mut self, answer: Answer) {
         let (waiter, doing) = match answer {
-            Answer::Granted { waiter, lease } => (waiter, Doing::Calling(lease)),
-            Answer::Refused { waiter, .. } => (waiter, Doing::Refused),
+            Answer::Granted { waiter, lease } => (waiter, WorkerState::Calling(lease)),
+            Answer::Refused { waiter, .. } => (waiter, WorkerState::Refused),
             other @ Answer::HealthCall { .. } => panic!("nobody makes any: {other:?}"),
         };
-        let is_it = |doing: &Doing| matches!(doing, Doing::Waiting(other) if *other == waiter);
+        let is_it = |doing: &WorkerState| matches!(doing, WorkerState::Waiting(other) if *other == waiter);
         let found = self.workers.values_mut().find(|(_, doing)| is_it(doing));
         found.expect("a worker waits").1 = doing;
     }
@@ -156,9 +156,9 @@ impl Duo {
             None => self.admission.acquire(self.now, &request),
         };
         self.workers.get_mut(label).unwrap().1 = match answer {
-            Acquire::Granted(lease) => Doing::Calling(lease),
-            Acquire::Waiting(waiter) => Doing::Waiting(waiter),
-            Acquire::Denied(_) => Doing::Refused,
+            Acquire::Granted(lease) => WorkerState::Calling(lease),
+            Acquire::Waiting(waiter) => WorkerState::Waiting(waiter),
+            Acquire::Denied(_) => WorkerState::Refused,
         };
         self.settle();
     }
@@ -166,7 +166,9 @@ impl Duo {
     /// The call of a worker ends; the worker does not.
     pub(super) fn hang_up(&mut self, label: &str, outcome: Completion) {
         let (_, doing) = self.workers.get_mut(label).unwrap();
-        let Doing::Calling(lease) = core::mem::replace(doing, Doing::Nothing) else { panic!("{label} calls nobody") };
+        let WorkerState::Calling(lease) = core::mem::replace(doing, WorkerState::Nothing) else {
+            panic!("{label} calls nobody")
+        };
         let _ = self.admission.release(self.now, lease, &outcome);
         self.settle();
     }
@@ -178,12 +180,12 @@ impl Duo {
         }
         let (task, doing) = self.workers.remove(label).unwrap_or_else(|| panic!("{label} of {:?}", self.labels()));
         match doing {
-            Doing::Waiting(waiter) => assert!(self.admission.cancel(self.now, waiter)),
-            Doing::Calling(lease) => {
+            WorkerState::Waiting(waiter) => assert!(self.admission.cancel(self.now, waiter)),
+            WorkerState::Calling(lease) => {
                 let _ = self.admission.release(self.now, lease, &Outcome::Success.into());
                 self.pipeline.settle_with(self.now, &mut self.admission);
             }
-            Doing::Nothing | Doing::Refused => {}
+            WorkerState::Nothing | WorkerState::Refused => {}
         }
         let _ = self.pipeline.task_finished(self.now, task.worker, outcome);
         self.settle();
@@ -206,7 +208,7 @@ impl Duo {
     }
 
     pub(super) fn calling(&self) -> Vec<&str> {
-        let calling = self.workers.iter().filter(|(_, (_, doing))| matches!(doing, Doing::Calling(_)));
+        let calling = self.workers.iter().filter(|(_, (_, doing))| matches!(doing, WorkerState::Calling(_)));
         calling.map(|(label, _)| label.as_str()).collect()
     }
 
@@ -222,7 +224,7 @@ impl Duo {
         assert_eq!(self.pipeline.active_leases(), self.workers.len(), "one lease per worker");
         assert!(!self.pipeline.is_waiting_for_suspended() && !self.admission.needs_resume());
         for (label, (task, doing)) in &self.workers {
-            if matches!(doing, Doing::Calling(_)) {
+            if matches!(doing, WorkerState::Calling(_)) {
                 assert!(!self.pipeline.is_suspended(task.worker), "{label} calls and holds no worker slot");
             }
         }
@@ -251,7 +253,7 @@ const TWO: &[(&str, u32)] = &[("a", 1), ("b", 1)];
 
 #[test]
 fn a_worker_that_must_wait_gives_its_slot_to_work_that_can_go_elsewhere() {
-    let mut duo = Duo::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
+    let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
     assert_eq!(duo.labels(), ["a0", "a1", "b0"]);
     duo.ask("a0");
     duo.ask("a1");
@@ -264,7 +266,7 @@ fn a_worker_that_must_wait_gives_its_slot_to_work_that_can_go_elsewhere() {
 #[test]
 fn without_yielding_it_keeps_the_slot() {
     let config = PipelineConfig { yield_while_waiting: false, ..slots(3, 3) };
-    let mut duo = Duo::start(TWO, &[("a", Some("a")), ("b", Some("b"))], config);
+    let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], config);
     assert_eq!(duo.workers["a0"].0.token.and_then(|token| token.vector), None);
     duo.ask("a0");
     duo.ask("a1");
@@ -274,14 +276,14 @@ fn without_yielding_it_keeps_the_slot() {
 #[test]
 fn a_column_may_say_for_itself_whether_it_yields() {
     let columns = [calling("a", Some("a")).yields(false), calling("own", None).yields(true), calling("own2", None)];
-    let duo = Duo::of(TWO, columns.into_iter().map(|column| (column, Some("a"))), slots(8, 1));
+    let duo = BothMachines::of(TWO, columns.into_iter().map(|column| (column, Some("a"))), slots(8, 1));
     let yields = ["a0", "own0", "own20"].map(|label| duo.workers[label].0.token.is_some_and(|it| it.vector.is_some()));
     assert_eq!(yields, [false, true, false]);
 }
 
 #[test]
 fn a_suspended_worker_resumes_before_anything_new_is_started() {
-    let mut duo = Duo::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
+    let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
     duo.ask("a0");
     duo.ask("a1");
     assert_eq!(duo.labels(), ["a0", "a1", "b0", "b1"]);
@@ -293,7 +295,7 @@ fn a_suspended_worker_resumes_before_anything_new_is_started() {
 
 #[test]
 fn the_request_lease_and_the_slot_come_together_or_not_at_all() {
-    let mut duo = Duo::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
+    let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
     duo.ask("a0");
     duo.ask("a1");
     assert_eq!(duo.labels(), ["a0", "a1", "b0", "b1"]);
@@ -307,7 +309,7 @@ fn the_request_lease_and_the_slot_come_together_or_not_at_all() {
 
 #[test]
 fn only_so_many_yield_and_the_others_wait_with_what_they_hold() {
-    let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 9));
+    let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 9));
     duo.ask("a0");
     for n in 1..=4 {
         duo.ask(&alloc::format!("a{n}"));
@@ -320,7 +322,7 @@ fn only_so_many_yield_and_the_others_wait_with_what_they_hold() {
 
 #[test]
 fn who_waits_with_a_slot_gives_it_up_to_an_earlier_one_that_lacks_only_that() {
-    let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 9));
+    let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 9));
     for n in 0..=4 {
         duo.ask(&alloc::format!("a{n}"));
     }
@@ -333,7 +335,7 @@ fn who_waits_with_a_slot_gives_it_up_to_an_earlier_one_that_lacks_only_that() {
 
 #[test]
 fn a_worker_that_asks_again_while_everybody_waits_does_not_bring_all_to_a_stand() {
-    let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 5));
+    let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(3, 5));
     for n in 0..=4 {
         duo.ask(&alloc::format!("a{n}"));
     }
@@ -348,7 +350,7 @@ fn a_worker_that_asks_again_while_everybody_waits_does_not_bring_all_to_a_stand(
 
 #[test]
 fn a_suspended_worker_that_ends_gives_nothing_back_twice() {
-    let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
+    let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
     duo.ask("a0");
     duo.ask("a1");
     assert_eq!((duo.suspended(), duo.labels()), (1, ["a0", "a1", "a2"].to_vec()));
@@ -361,12 +363,12 @@ fn a_suspended_worker_that_ends_gives_nothing_back_twice() {
 
 #[test]
 fn a_worker_whose_wait_was_refused_asks_again_without_a_slot_and_gets_both() {
-    let mut duo = Duo::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
+    let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
     duo.ask("a0");
     duo.ask_within("a1", Some(Duration::from_millis(10)));
     assert_eq!(duo.labels(), ["a0", "a1", "b0", "b1"]);
     duo.advance(Duration::from_millis(10));
-    assert!(matches!(duo.workers["a1"].1, Doing::Refused));
+    assert!(matches!(duo.workers["a1"].1, WorkerState::Refused));
     duo.hang_up("a0", Outcome::Success.into());
     duo.ask("a1");
     assert_eq!((duo.calling(), duo.suspended()), (Vec::new(), 1), "there is room at the provider, and no slot");
@@ -376,7 +378,7 @@ fn a_worker_whose_wait_was_refused_asks_again_without_a_slot_and_gets_both() {
 
 #[test]
 fn a_cancelled_run_takes_suspended_workers_with_it() {
-    let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 9));
+    let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 9));
     duo.ask("a0");
     duo.ask("a1");
     duo.ask("a2");
@@ -388,7 +390,7 @@ fn a_cancelled_run_takes_suspended_workers_with_it() {
 
 #[test]
 fn a_provider_that_pauses_keeps_no_slot_from_another() {
-    let mut duo = Duo::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(2, 6));
+    let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(2, 6));
     duo.ask("a0");
     duo.hang_up("a0", Completion::rate_limited(Some(Duration::from_secs(2))));
     duo.end(
@@ -404,7 +406,7 @@ fn a_provider_that_pauses_keeps_no_slot_from_another() {
         let waiting: Vec<String> =
             duo.labels().iter().filter(|label| label.starts_with('a')).map(ToString::to_string).collect();
         for label in waiting {
-            if matches!(duo.workers[&label].1, Doing::Nothing) {
+            if matches!(duo.workers[&label].1, WorkerState::Nothing) {
                 duo.ask(&label);
             }
         }
@@ -420,7 +422,7 @@ fn a_provider_that_pauses_keeps_no_slot_from_another() {
 fn a_run_that_is_drained_begins_no_call_whether_its_workers_yield_or_not() {
     for yields in [true, false] {
         let config = PipelineConfig { yield_while_waiting: yields, ..slots(4, 4) };
-        let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], config);
+        let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], config);
         duo.ask("a0");
         duo.ask("a1");
         duo.ask("a2");
@@ -428,14 +430,14 @@ fn a_run_that_is_drained_begins_no_call_whether_its_workers_yield_or_not() {
         duo.pipeline.drain(duo.now);
         duo.settle();
         for waited in ["a1", "a2"] {
-            assert!(matches!(duo.workers[waited].1, Doing::Refused), "{waited}");
+            assert!(matches!(duo.workers[waited].1, WorkerState::Refused), "{waited}");
         }
         // One that asks only now, and one whose first call goes on.
         duo.ask("a3");
-        assert!(matches!(duo.workers["a3"].1, Doing::Refused));
+        assert!(matches!(duo.workers["a3"].1, WorkerState::Refused));
         duo.hang_up("a0", Outcome::Success.into());
         duo.ask("a0");
-        assert!(matches!(duo.workers["a0"].1, Doing::Refused));
+        assert!(matches!(duo.workers["a0"].1, WorkerState::Refused));
         for label in ["a0", "a1", "a2", "a3"] {
             duo.end(label, TaskOutcome::Cancelled);
         }
@@ -445,7 +447,7 @@ fn a_run_that_is_drained_begins_no_call_whether_its_workers_yield_or_not() {
 
 #[test]
 fn a_forged_token_changes_nothing() {
-    let mut duo = Duo::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
+    let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
     duo.ask("a0");
     let request = Request::new(duo.calls[0].unwrap());
     let stranger = TaskToken { run: SlotKey::from_bits(7), worker: SlotKey::from_bits(u64::MAX), vector: Some(9) };
@@ -469,14 +471,14 @@ fn random_run(seed: u64) -> u64 {
     let columns: Vec<_> = columns.collect();
     let resources = [("gpu".to_string(), 3 + rng.below(4) as u32)].into();
     let config = PipelineConfig { resources, ..slots(1 + rng.below(8) as u32, 1 + rng.below(12)) };
-    let mut duo = Duo::of(&[("a", caps[0]), ("b", caps[1])], columns.into_iter(), config);
+    let mut duo = BothMachines::of(&[("a", caps[0]), ("b", caps[1])], columns.into_iter(), config);
     let mut commands = 0;
     while !duo.ended {
         commands += 1;
         assert!(commands < 20_000, "it does not come to an end");
         let labels: Vec<String> = duo.workers.keys().cloned().collect();
         // Only a worker that waits cannot move by itself.
-        let movable = |label: &&String| !matches!(duo.workers[*label].1, Doing::Waiting(_));
+        let movable = |label: &&String| !matches!(duo.workers[*label].1, WorkerState::Waiting(_));
         let movable: Vec<&String> = labels.iter().filter(movable).collect();
         if movable.is_empty() {
             let next = duo.admission.poll_timeout().into_iter().chain(duo.pipeline.poll_timeout()).min();
@@ -486,11 +488,11 @@ fn random_run(seed: u64) -> u64 {
         }
         let label = movable[rng.below(movable.len() as u64) as usize].clone();
         match (&duo.workers[&label].1, rng.below(10)) {
-            (Doing::Nothing | Doing::Refused, 0..5) => {
+            (WorkerState::Nothing | WorkerState::Refused, 0..5) => {
                 let timeout = (rng.below(6) == 0).then(|| Duration::from_millis(rng.below(40)));
                 duo.ask_within(&label, timeout);
             }
-            (Doing::Calling(_), 0..5) => {
+            (WorkerState::Calling(_), 0..5) => {
                 let completion = match rng.below(4) {
                     0 => Completion::rate_limited(Some(Duration::from_millis(1 + rng.below(90)))),
                     _ => Outcome::Success.into(),

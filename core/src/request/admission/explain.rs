@@ -9,7 +9,7 @@ use crate::id::SlotKey;
 use crate::request::answer::WaiterId;
 use crate::request::keys::ResourceId;
 use crate::request::provider::Block;
-use crate::request::snapshot::{CallStanding, HealthState, UnavailableCause};
+use crate::request::snapshot::{HealthState, ResourceBaseline, UnavailableCause};
 use crate::time::Instant;
 
 /// The one thing that keeps a call from going out, or a slot from being used.
@@ -181,9 +181,9 @@ impl RequestAdmission {
     /// How a resource stands at `now`, for a [`RunAccount`](crate::observe::RunAccount); `None` for one that
     /// this controller never made. Changes nothing. O(leases).
     #[must_use]
-    pub fn standing(&self, now: Instant, resource: ResourceId) -> Option<CallStanding> {
+    pub fn baseline(&self, now: Instant, resource: ResourceId) -> Option<ResourceBaseline> {
         let (state, model) = (self.snapshot(now, resource)?, self.owner(resource)?);
-        Some(CallStanding {
+        Some(ResourceBaseline {
             resource,
             model,
             name: format!("{}/{}/{}", state.provider, state.model, state.domain),

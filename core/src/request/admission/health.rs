@@ -9,7 +9,7 @@ use crate::id::SlotKey;
 use crate::request::HealthConfig;
 use crate::request::answer::{Acquire, AfterCall, Denial, DenialReason, RequestLease, Retry};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
-use crate::request::provider::{Attempt, Change, RetryStanding};
+use crate::request::provider::{Attempt, Change, RetryStatus};
 use crate::request::shared::Waiter;
 use crate::request::snapshot::{HealthState, UnavailableCause};
 use crate::time::Instant;
@@ -72,12 +72,12 @@ impl RequestAdmission {
 
     fn stand_in_line(&mut self, now: Instant, request: &Request, retry: Retry) -> Result<Located, Denial> {
         let at = self.locate(now, request)?;
-        let is_undecided = match self.providers[at.provider].standing(retry) {
-            RetryStanding::FailureStands => {
+        let is_undecided = match self.providers[at.provider].retry_status(retry) {
+            RetryStatus::FailureStands => {
                 return Err(Denial { reason: DenialReason::FailureStands, changes_at: None });
             }
-            RetryStanding::Undecided => true,
-            RetryStanding::Preserved => false,
+            RetryStatus::Undecided => true,
+            RetryStatus::Preserved => false,
         };
         Ok(Located {
             attempt: Attempt { failed_probes: retry.failed_probes, is_undecided, is_health_call: false },

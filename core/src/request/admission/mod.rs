@@ -28,7 +28,7 @@ pub use groups::MAX_UNREGISTERED_TENANTS;
 
 use super::answer::{Acquire, Denial, DenialReason, Effect, RequestLease, WaiterId};
 use super::config::{HealthConfig, RequestConfig};
-use super::event::{EventPlace, RequestFact};
+use super::event::{EventPlace, RequestEventPayload};
 use super::fallbacks::Fallbacks;
 use super::keys::{FallbackId, Request, ResourceId};
 use super::provider::{Attempt, Change, Ended, Joining, ProviderModel, Resource, TaskSide, reborrow};
@@ -37,7 +37,7 @@ use super::timers::Timer;
 use super::yielding::YieldingWaiter;
 use crate::call::Completion;
 use crate::error::ConfigError;
-use crate::fair_queue::{GroupId as QueueGroup, Turn};
+use crate::fair_queue::{GroupId as QueueGroup, ServiceRecord};
 use crate::id::{SlotKey, Slots};
 use crate::lease::{LeaseId, ReleaseAnswer};
 use crate::time::{Duration, Instant, Monotonic};
@@ -157,8 +157,8 @@ impl RequestAdmission {
     fn wait(&mut self, now: Instant, request: &Request, at: &Located) -> Acquire {
         self.expire(now);
         if self.shared.config.compatibility && self.timeout(request) == Some(Duration::ZERO) {
-            let fact = RequestFact::WaitTimeout { waiter: None, waited: Duration::ZERO };
-            self.shared.emit(now, request.resource, fact);
+            let payload = RequestEventPayload::WaitTimeout { waiter: None, waited: Duration::ZERO };
+            self.shared.emit(now, request.resource, payload);
             self.serve_unserved(now, None);
             return self.timed_out(now, at);
         }
@@ -286,8 +286,8 @@ impl RequestAdmission {
         if let Some(Address { provider, slot }) = self.addresses.get(lease.item as usize).filter(|_| is_own).copied() {
             self.providers[provider as usize].resources[slot as usize].irregular.count(answer);
         }
-        let fact = RequestFact::ReleaseDiagnostic { lease, answer };
-        self.shared.events.push(now, EventPlace::Controller, fact);
+        let payload = RequestEventPayload::ReleaseDiagnostic { lease, answer };
+        self.shared.events.push(now, EventPlace::Controller, payload);
         answer
     }
 
@@ -382,7 +382,7 @@ impl RequestAdmission {
         if provider.would_spend_ahead(at.slot) {
             return Err(provider.overtaking(now, at.slot));
         }
-        Ok(provider.grant(now, at.slot, Turn::NONE, request.estimate, Attempt::default(), &mut self.shared))
+        Ok(provider.grant(now, at.slot, ServiceRecord::NONE, request.estimate, Attempt::default(), &mut self.shared))
     }
 
     #[cold]

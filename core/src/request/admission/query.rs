@@ -8,8 +8,8 @@ use crate::request::answer::Effect;
 use crate::request::event::{Interest, RequestEvent};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::pressure::RequestPressure;
-use crate::request::provider::{Block, Held, ProviderModel};
-use crate::request::snapshot::{ProviderModelSnapshot, ResourceGauges, ResourceLoad, ResourceSnapshot};
+use crate::request::provider::{Block, CallRecord, ProviderModel};
+use crate::request::snapshot::{ProviderModelSnapshot, ResourceSnapshot, ResourceStats};
 use crate::time::{Duration, Instant};
 
 /// Polling.
@@ -128,7 +128,7 @@ impl RequestAdmission {
             current_limit: controller.limit(now),
             in_flight: controller.in_flight(),
             active_leases: leases().count() as u32,
-            oldest_lease: leases().filter_map(|held: &Held| held.grant.since()).min(),
+            oldest_lease: leases().filter_map(|held: &CallRecord| held.grant.since()).min(),
             irregular_releases: entry.irregular,
             waiters: entry.waiters,
             suspended: self.shared.yielding.yielded(resource),
@@ -146,15 +146,15 @@ impl RequestAdmission {
         })
     }
 
-    /// What changes of a resource while it is used, as of `now`; `None` for one that this controller never
-    /// made. O(1).
+    /// Returns the figures of a resource that change with each call, as of `now`; `None` for a resource that
+    /// this controller never made. O(1).
     #[must_use]
-    pub fn gauges(&self, now: Instant, resource: ResourceId) -> Option<ResourceGauges> {
+    pub fn stats(&self, now: Instant, resource: ResourceId) -> Option<ResourceStats> {
         let now = self.time.peek(now);
         let (owner, entry) = self.entry(resource)?;
         let controller = &entry.controller;
         let state = controller.limit_state(now);
-        Some(ResourceGauges {
+        Some(ResourceStats {
             health: owner.health_state(),
             undecided: owner.undecided(),
             effective_max: controller.effective_max(),
@@ -166,14 +166,6 @@ impl RequestAdmission {
             rate_limit_ceiling: state.rate_limit_ceiling,
             ramp: state.ramp,
         })
-    }
-
-    /// The three figures of a resource that change most, without the cost of a whole snapshot.
-    #[must_use]
-    pub fn load(&self, now: Instant, resource: ResourceId) -> Option<ResourceLoad> {
-        let (_, entry) = self.entry(resource)?;
-        let limit = entry.controller.limit(self.time.peek(now));
-        Some(ResourceLoad { limit, in_flight: entry.controller.in_flight(), waiters: entry.waiters })
     }
 
     /// When the cooldown of a resource ends that is in force at `now`.
@@ -207,7 +199,7 @@ impl RequestAdmission {
         let is_own = id.controller() == self.shared.config.controller;
         let entry = self.providers.get(id.index()).filter(|_| is_own)?;
         let now = self.time.peek(now);
-        let is_here = |held: &&Held| self.addresses[held.index as usize].provider as usize == id.index();
+        let is_here = |held: &&CallRecord| self.addresses[held.index as usize].provider as usize == id.index();
         let limits = entry.resources.iter().map(|resource| (resource.domain.clone(), resource.controller.limit(now)));
         Some(ProviderModelSnapshot {
             provider: entry.provider.clone(),

@@ -8,7 +8,7 @@ use crate::error::{ConfigError, require};
 use crate::fair_queue::check_weight;
 use crate::lease::LeaseId;
 use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
-use crate::request::event::{EventPlace, RequestFact};
+use crate::request::event::{EventPlace, RequestEventPayload};
 use crate::request::keys::{Domain, GroupId, MAX_IDS, ProviderModelId, ResourceId};
 use crate::request::provider::ProviderModel;
 use crate::request::shared::Shared;
@@ -39,9 +39,9 @@ impl RequestAdmission {
         entry.set_alias(alias, max_parallel);
         let (id, cap) = (entry.id, entry.cap);
         let events = &mut self.shared.events;
-        events.push(now, EventPlace::Model(id), RequestFact::ResourceRegistered { cap: max_parallel });
+        events.push(now, EventPlace::Model(id), RequestEventPayload::ResourceRegistered { cap: max_parallel });
         if before != Some(cap) {
-            events.push(now, EventPlace::Model(id), RequestFact::EffectiveCapChanged { from: before, to: cap });
+            events.push(now, EventPlace::Model(id), RequestEventPayload::EffectiveCapChanged { from: before, to: cap });
         }
         let lifts = !self.shared.config.compatibility;
         self.providers[at].apply_cap(now, lifts, &mut self.shared);
@@ -185,7 +185,7 @@ impl RequestAdmission {
             return false;
         };
         provider.unblock(slot);
-        self.shared.emit(now, resource, RequestFact::BudgetCorrected { dimension, before, after });
+        self.shared.emit(now, resource, RequestEventPayload::BudgetCorrected { dimension, before, after });
         self.settle(now, at);
         true
     }
@@ -209,10 +209,10 @@ impl RequestAdmission {
         let resource = provider.resources[slot].id;
         provider.unblock(slot);
         for Corrected { dimension, before, after } in feedback.corrected {
-            self.shared.emit(now, resource, RequestFact::BudgetCorrected { dimension, before, after });
+            self.shared.emit(now, resource, RequestEventPayload::BudgetCorrected { dimension, before, after });
         }
         for rate in feedback.learned {
-            self.shared.emit(now, resource, RequestFact::RateLearned { rate });
+            self.shared.emit(now, resource, RequestEventPayload::RateLearned { rate });
         }
         self.settle(now, at);
         true

@@ -84,7 +84,7 @@ pub(super) struct Health {
     provider: u32,
     /// Identifies it in the jitter.
     place: u64,
-    phase: Phase,
+    phase: HealthPhase,
     epoch: u32,
     /// Counted failures since the last other answer.
     streak: u32,
@@ -113,7 +113,7 @@ pub(super) struct Health {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum HealthPhase {
     Healthy,
     /// The next call may go out at this instant.
     Suspected {
@@ -190,7 +190,7 @@ enum Granted {
 
 /// How a call stands that is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::request) enum RetryStanding {
+pub(in crate::request) enum RetryStatus {
     /// It is made again when it is its turn.
     Preserved,
     /// It waits until its failure is decided.
@@ -210,7 +210,7 @@ impl Health {
             config,
             provider: id.index() as u32,
             place: place.finish(),
-            phase: Phase::Healthy,
+            phase: HealthPhase::Healthy,
             epoch: 0,
             streak: 0,
             streaks_ended: 0,
@@ -232,12 +232,12 @@ impl Health {
 impl Health {
     #[inline]
     pub(super) fn is_healthy(&self) -> bool {
-        self.phase == Phase::Healthy
+        self.phase == HealthPhase::Healthy
     }
 
     /// Whether a call that goes out now is a probe.
     pub(super) fn is_probed(&self) -> bool {
-        !matches!(self.phase, Phase::Healthy | Phase::Suspected { .. })
+        !matches!(self.phase, HealthPhase::Healthy | HealthPhase::Suspected { .. })
     }
 
     /// Whether the next probe is a health call, if there are any: so many others have failed.
@@ -247,17 +247,17 @@ impl Health {
 
     /// Whether calls are rejected at `now`.
     pub(super) fn is_unavailable(&self, now: Instant) -> bool {
-        matches!(self.phase, Phase::Unavailable { .. }) && self.is_closed(now)
+        matches!(self.phase, HealthPhase::Unavailable { .. }) && self.is_closed(now)
     }
 
     /// Whether nothing may go out at `now`.
     #[inline]
     pub(super) fn is_closed(&self, now: Instant) -> bool {
         match self.phase {
-            Phase::Healthy => false,
-            Phase::Suspected { next_at: at } | Phase::Down { probe_at: at } => now < at,
-            Phase::Unavailable { probe_at, .. } => probe_at.is_none_or(|at| now < at),
-            Phase::Probing => true,
+            HealthPhase::Healthy => false,
+            HealthPhase::Suspected { next_at: at } | HealthPhase::Down { probe_at: at } => now < at,
+            HealthPhase::Unavailable { probe_at, .. } => probe_at.is_none_or(|at| now < at),
+            HealthPhase::Probing => true,
         }
     }
 
@@ -269,9 +269,9 @@ impl Health {
     /// When calls may go out again; `None` if that does not depend on the time alone.
     pub(super) fn opens_at(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Suspected { next_at: at } | Phase::Down { probe_at: at } => Some(at),
-            Phase::Unavailable { probe_at, .. } => probe_at,
-            Phase::Healthy | Phase::Probing => None,
+            HealthPhase::Suspected { next_at: at } | HealthPhase::Down { probe_at: at } => Some(at),
+            HealthPhase::Unavailable { probe_at, .. } => probe_at,
+            HealthPhase::Healthy | HealthPhase::Probing => None,
         }
     }
 
@@ -288,10 +288,12 @@ impl Health {
     /// yet succeed.
     pub(super) fn patience_ends(&self, in_flight: u32) -> Option<Instant> {
         match self.phase {
-            Phase::Healthy | Phase::Suspected { .. } if in_flight > 0 => None,
-            Phase::Healthy | Phase::Suspected { .. } => Some(self.limited_since? + self.config.rate_limit_patience?),
-            Phase::Down { .. } => Some(self.failing_since + self.config.patience?),
-            Phase::Probing | Phase::Unavailable { .. } => None,
+            HealthPhase::Healthy | HealthPhase::Suspected { .. } if in_flight > 0 => None,
+            HealthPhase::Healthy | HealthPhase::Suspected { .. } => {
+                Some(self.limited_since? + self.config.rate_limit_patience?)
+            }
+            HealthPhase::Down { .. } => Some(self.failing_since + self.config.patience?),
+            HealthPhase::Probing | HealthPhase::Unavailable { .. } => None,
         }
     }
 
@@ -314,11 +316,11 @@ impl Health {
     pub(super) fn state(&self) -> HealthState {
         let since = self.failing_since;
         match self.phase {
-            Phase::Healthy => HealthState::Healthy,
-            Phase::Suspected { .. } => HealthState::Suspected { since },
-            Phase::Down { probe_at } => HealthState::Down { since, probe_at },
-            Phase::Probing => HealthState::Probing { since },
-            Phase::Unavailable { since, cause, probe_at } => HealthState::Unavailable { since, cause, probe_at },
+            HealthPhase::Healthy => HealthState::Healthy,
+            HealthPhase::Suspected { .. } => HealthState::Suspected { since },
+            HealthPhase::Down { probe_at } => HealthState::Down { since, probe_at },
+            HealthPhase::Probing => HealthState::Probing { since },
+            HealthPhase::Unavailable { since, cause, probe_at } => HealthState::Unavailable { since, cause, probe_at },
         }
     }
 
@@ -333,8 +335,8 @@ impl Health {
     #[inline]
     pub(super) fn grant(&mut self, now: Instant, attempt: Attempt) -> Mark {
         match self.phase {
-            Phase::Healthy => {}
-            Phase::Suspected { .. } => self.suspect(now),
+            HealthPhase::Healthy => {}
+            HealthPhase::Suspected { .. } => self.suspect(now),
             _ => self.probe(now),
         }
         let Attempt { failed_probes, is_undecided, is_health_call } = attempt;
@@ -344,19 +346,19 @@ impl Health {
 
     #[cold]
     fn probe(&mut self, now: Instant) {
-        if let Phase::Unavailable { cause, .. } = self.phase
+        if let HealthPhase::Unavailable { cause, .. } = self.phase
             && cause != UnavailableCause::Outage
         {
             // It answered: an outage that the probe meets is a new one.
             (self.failing_since, self.pauses) = (now, 0);
         }
-        self.phase = Phase::Probing;
+        self.phase = HealthPhase::Probing;
     }
 
     /// The next call goes out a while after `now`.
     fn suspect(&mut self, now: Instant) {
         let apart = Duration::from_nanos(self.config.quiet.as_nanos() / SUSPECTED_CALLS);
-        self.phase = Phase::Suspected { next_at: now + apart };
+        self.phase = HealthPhase::Suspected { next_at: now + apart };
     }
 
     /// A call has ended. `retry_after`: the pause that its provider asked for. Returns whether something
@@ -381,7 +383,7 @@ impl Health {
     fn judge(&mut self, now: Instant, mark: Mark, outcome: Outcome, retry_after: Option<Duration>) -> CallEnd {
         let granted = match self.phase {
             _ if mark.epoch != self.epoch => Granted::Before,
-            Phase::Probing => Granted::AsProbe,
+            HealthPhase::Probing => Granted::AsProbe,
             _ => Granted::InEpoch,
         };
         let is_failure = outcome.is_counted_failure();
@@ -409,14 +411,14 @@ impl Health {
     }
 
     /// How a call stands that is made again.
-    pub(super) fn standing(&self, retry: Retry) -> RetryStanding {
+    pub(super) fn retry_status(&self, retry: Retry) -> RetryStatus {
         // How it failed elsewhere decides nothing here.
         if retry.provider != self.provider || retry.epoch != self.epoch {
             let is_charged = self.charges(retry.failed_probes) && self.is_healthy();
-            return if is_charged { RetryStanding::FailureStands } else { RetryStanding::Preserved };
+            return if is_charged { RetryStatus::FailureStands } else { RetryStatus::Preserved };
         }
         let is_undecided = retry.streak == self.streaks_ended && self.streak > 0;
-        if is_undecided { RetryStanding::Undecided } else { RetryStanding::FailureStands }
+        if is_undecided { RetryStatus::Undecided } else { RetryStatus::FailureStands }
     }
 
     /// Whether the failure of a call that was these probes stands, now that the provider is back.
@@ -460,7 +462,7 @@ impl Health {
                 self.go_down(now, retry_after)
             }
             Granted::AsProbe => self.recover(outcome, is_health_call),
-            Granted::Before if outcome == Outcome::Success && matches!(self.phase, Phase::Down { .. }) => {
+            Granted::Before if outcome == Outcome::Success && matches!(self.phase, HealthPhase::Down { .. }) => {
                 self.make_due(now)
             }
             Granted::InEpoch if outcome.is_counted_failure() => self.fail(now, retry_after),
@@ -474,7 +476,7 @@ impl Health {
         let was_suspected = !self.is_healthy();
         let has_streak = self.streak > 0;
         self.streak = 0;
-        self.phase = Phase::Healthy;
+        self.phase = HealthPhase::Healthy;
         if outcome == Outcome::Success {
             self.succeed();
         }
@@ -534,7 +536,7 @@ impl Health {
         let pause = pause.max(retry_after.unwrap_or(Duration::ZERO).min(config.longest_pause));
         self.pauses = self.pauses.saturating_add(1);
         let probe_at = now + pause;
-        self.phase = Phase::Down { probe_at };
+        self.phase = HealthPhase::Down { probe_at };
         match self.lose_patience(now, 0) {
             Change::None => Change::Down { since: self.failing_since, probe_at },
             lost => lost,
@@ -546,7 +548,7 @@ impl Health {
         if self.patience_ends(in_flight).is_none_or(|end| now < end) {
             return Change::None;
         }
-        let is_down = matches!(self.phase, Phase::Down { .. });
+        let is_down = matches!(self.phase, HealthPhase::Down { .. });
         self.close(now, if is_down { UnavailableCause::Outage } else { UnavailableCause::RateLimited }, None)
     }
 
@@ -558,7 +560,7 @@ impl Health {
         self.epoch += 1;
         (self.streak, self.limited_since) = (0, None);
         let probe_at = pause.or(self.config.recheck).map(|pause| now + pause);
-        self.phase = Phase::Unavailable { since: now, cause, probe_at };
+        self.phase = HealthPhase::Unavailable { since: now, cause, probe_at };
         Change::Unavailable { cause, probe_at }
     }
 
@@ -571,18 +573,18 @@ impl Health {
         self.epoch += 1;
         (self.streak, self.pauses, self.is_proven, self.limited_since) = (0, 0, false, None);
         self.probes_failed = 0;
-        self.phase = Phase::Healthy;
+        self.phase = HealthPhase::Healthy;
         Change::Recovered { since }
     }
 
     fn make_due(&mut self, now: Instant) -> Change {
-        self.phase = Phase::Down { probe_at: now };
+        self.phase = HealthPhase::Down { probe_at: now };
         Change::ProbeDue
     }
 
     fn recover(&mut self, outcome: Outcome, is_health_call: bool) -> Change {
         self.epoch += 1;
-        self.phase = Phase::Healthy;
+        self.phase = HealthPhase::Healthy;
         self.is_proven = outcome == Outcome::Success;
         self.successes = u32::from(self.is_proven);
         self.has_succeeded = self.is_proven;

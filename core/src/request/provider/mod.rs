@@ -25,8 +25,8 @@ use alloc::vec::Vec;
 
 pub(super) use controller::Since;
 pub(super) use emit::Ended;
-pub(super) use health::{CallEnd, Change, RetryStanding};
-pub(super) use resource::{Block, Held, Resource};
+pub(super) use health::{CallEnd, Change, RetryStatus};
+pub(super) use resource::{Block, CallRecord, Resource};
 pub(super) use serve::{Attempt, Joining};
 
 use super::answer::{Denial, DenialReason, Retry};
@@ -282,7 +282,7 @@ impl ProviderModel {
     /// A call has ended. Returns whether something follows from it: [`Self::last_end`].
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "it is made once for each call that ends, and copied otherwise")]
-    pub(super) fn end(&mut self, now: Instant, slot: usize, held: &Held, done: &Completion) -> bool {
+    pub(super) fn end(&mut self, now: Instant, slot: usize, held: &CallRecord, done: &Completion) -> bool {
         let is_news = match &mut self.health {
             None => false,
             Some(health) => health.end(now, held.mark, done.outcome, done.retry_after),
@@ -299,10 +299,10 @@ impl ProviderModel {
     /// A call has ended. If it was refused its group has its turn back, so that groups share what is answered
     /// and not what is sent.
     #[inline]
-    pub(super) fn end_turn(&mut self, slot: usize, held: &Held, outcome: Outcome) {
+    pub(super) fn end_turn(&mut self, slot: usize, held: &CallRecord, outcome: Outcome) {
         match outcome {
             Outcome::RateLimited => self.refund(slot, held),
-            Outcome::Success => self.queue.fair.answered(held.turn, 1.0),
+            Outcome::Success => self.queue.fair.answered(held.service, 1.0),
             _ => {}
         }
     }
@@ -310,9 +310,9 @@ impl ProviderModel {
     /// A group is never ahead of its share of all refunds by more turns than calls were out, and a few. The
     /// first call of a cascade went out while few were, and mostly ends while many are.
     #[cold]
-    fn refund(&mut self, slot: usize, held: &Held) {
+    fn refund(&mut self, slot: usize, held: &CallRecord) {
         let at_once = held.grant.in_flight().max(self.resources[slot].controller.in_flight() + 1);
-        self.queue.fair.refund(held.turn, 1.0, f64::from(at_once) + REFUNDS_AHEAD);
+        self.queue.fair.refund(held.service, 1.0, f64::from(at_once) + REFUNDS_AHEAD);
     }
 
     /// What followed from the last call for whose end [`Self::end`] was true.
@@ -379,8 +379,8 @@ impl ProviderModel {
     }
 
     /// How a call stands that is made again.
-    pub(super) fn standing(&self, retry: Retry) -> RetryStanding {
-        self.health.as_deref().map_or(RetryStanding::FailureStands, |health| health.standing(retry))
+    pub(super) fn retry_status(&self, retry: Retry) -> RetryStatus {
+        self.health.as_deref().map_or(RetryStatus::FailureStands, |health| health.retry_status(retry))
     }
 
     /// Rejects calls, for `pause` if that is given.

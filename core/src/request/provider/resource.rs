@@ -3,9 +3,9 @@
 
 use super::controller::{Controller, Grant};
 use super::health::Mark;
-use crate::budget::{BudgetConfig, Budgets, Correction, Feedback, Heard, Usage};
+use crate::budget::{AnsweredCall, BudgetConfig, Budgets, Correction, Feedback, Usage};
 use crate::call::{Completion, Outcome};
-use crate::fair_queue::{BlockedSetId, ClassId, GroupId, Turn};
+use crate::fair_queue::{BlockedSetId, ClassId, GroupId, ServiceRecord};
 use crate::lease::ReleaseDiagnostics;
 use crate::limit::AimdConfig;
 use crate::request::answer::DenialReason;
@@ -24,14 +24,14 @@ pub(in crate::request) struct Resource {
     pub(in crate::request) irregular: ReleaseDiagnostics,
     /// The limit that the events have shown last.
     pub(in crate::request) last_emitted_limit: u32,
-    pub(super) place: Place,
+    pub(super) place: QueuePlacement,
     /// When the budgets suffice for the first waiter, where only they block it.
     pub(super) budget_wait: Option<Instant>,
 }
 
 /// Where a resource's waiters are queued.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct QueuePlacement {
     pub(super) class: ClassId,
     pub(super) blocked_set: BlockedSetId,
     /// The same of calls that are undecided.
@@ -42,13 +42,13 @@ pub(super) struct Place {
 
 /// What a lease remembers.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::request) struct Held {
+pub(in crate::request) struct CallRecord {
     /// Its resource's.
     pub(in crate::request) index: u32,
     pub(super) mark: Mark,
     pub(in crate::request) grant: Grant,
     /// What it took of its group, to be refunded if it is refused.
-    pub(super) turn: Turn,
+    pub(super) service: ServiceRecord,
     estimate: Usage,
 }
 
@@ -87,7 +87,7 @@ impl Block {
 }
 
 impl Resource {
-    pub(super) fn new(id: ResourceId, domain: Domain, place: Place, config: AimdConfig, cap: u32) -> Self {
+    pub(super) fn new(id: ResourceId, domain: Domain, place: QueuePlacement, config: AimdConfig, cap: u32) -> Self {
         let controller = Controller::new(config, cap);
         Self {
             id,
@@ -117,15 +117,22 @@ impl Resource {
 
     /// One more call is out.
     #[inline]
-    pub(super) fn grant(&mut self, now: Instant, mark: Mark, turn: Turn, estimate: Usage, is_watched: bool) -> Held {
+    pub(super) fn grant(
+        &mut self,
+        now: Instant,
+        mark: Mark,
+        service: ServiceRecord,
+        estimate: Usage,
+        is_watched: bool,
+    ) -> CallRecord {
         let grant = self.controller.grant(now, is_watched || !self.budgets.is_empty());
         let estimate = self.budgets.reserve(now, grant.number, estimate);
-        Held { index: self.id.index() as u32, mark, grant, turn, estimate }
+        CallRecord { index: self.id.index() as u32, mark, grant, service, estimate }
     }
 
     /// A call has ended. `is_hidden`: it was part of an outage.
     #[inline]
-    pub(super) fn end(&mut self, now: Instant, held: &Held, done: &Completion, is_hidden: bool) {
+    pub(super) fn end(&mut self, now: Instant, held: &CallRecord, done: &Completion, is_hidden: bool) {
         self.last_outcome = Some(done.outcome);
         self.controller.end(now, &held.grant, done, is_hidden);
         self.budgets.settle(now, held.grant.number, held.estimate, done);
@@ -135,11 +142,11 @@ impl Resource {
     pub(in crate::request) fn hear(
         &mut self,
         now: Instant,
-        held: &Held,
+        held: &CallRecord,
         said: &[Correction],
         learns: bool,
     ) -> Feedback {
-        let heard = Heard {
+        let heard = AnsweredCall {
             grant: held.grant.number,
             granted_at: held.grant.since(),
             is_timed: self.controller.is_timed_since(&held.grant),

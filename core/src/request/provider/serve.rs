@@ -1,10 +1,10 @@
 //! Who goes next at one provider and model.
 
 use super::health::{Health, Mark};
-use super::wait_queue::{Line, WaitQueue};
+use super::wait_queue::{QueuePosition, WaitQueue};
 use super::{Block, ProviderModel, Since, TaskSide, reborrow};
 use crate::budget::Usage;
-use crate::fair_queue::{Eligibility, GroupId as QueueGroup, Selection, Turn};
+use crate::fair_queue::{Eligibility, GroupId as QueueGroup, Selection, ServiceRecord};
 use crate::id::SlotKey;
 use crate::request::answer::{Denial, DenialReason, Effect, FailedProbes, RequestLease};
 use crate::request::keys::Request;
@@ -61,7 +61,7 @@ impl ProviderModel {
             return None;
         }
         self.queue.fair.serve_directly(group, 1.0);
-        let lease = self.grant(now, slot, Turn::direct(group), request.estimate, Attempt::default(), shared);
+        let lease = self.grant(now, slot, ServiceRecord::direct(group), request.estimate, Attempt::default(), shared);
         if shared.events.is_on() {
             self.emit_direct(now, slot, lease.id, shared);
         }
@@ -74,7 +74,7 @@ impl ProviderModel {
         &mut self,
         now: Instant,
         slot: usize,
-        turn: Turn,
+        service: ServiceRecord,
         estimate: Usage,
         attempt: Attempt,
         shared: &mut Shared,
@@ -84,7 +84,7 @@ impl ProviderModel {
             Some(health) => health.grant(now, attempt),
         };
         let resource = &mut self.resources[slot];
-        let held = resource.grant(now, mark, turn, estimate, shared.events.is_on());
+        let held = resource.grant(now, mark, service, estimate, shared.events.is_on());
         self.in_flight += 1;
         RequestLease { id: shared.ledger.grant(resource.id.index() as u32, held) }
     }
@@ -186,7 +186,7 @@ impl ProviderModel {
                 shared.yielding.needs_resume = true;
                 break;
             }
-            let turn = self.queue.fair.turn(selection.candidate.group);
+            let service = self.queue.fair.next_service(selection.candidate.group);
             if self.queue.fair.commit(&selection).is_err() {
                 break;
             }
@@ -195,7 +195,7 @@ impl ProviderModel {
             }
             let Some(waiter) = shared.waiters.remove(key) else { break };
             self.forget_waiter(key, &waiter, shared);
-            let lease = self.grant(now, waiter.slot(), turn, waiter.estimate, waiter.attempt(), shared);
+            let lease = self.grant(now, waiter.slot(), service, waiter.estimate, waiter.attempt(), shared);
             self.block_if_full(now, waiter.slot());
             let id = shared.waiter_id(key);
             if shared.events.is_on() {
@@ -215,7 +215,7 @@ impl ProviderModel {
     fn make_health_call(&mut self, now: Instant, shared: &mut Shared) {
         let Some(slot) = self.health_calls else { return };
         let attempt = Attempt { is_health_call: true, ..Attempt::default() };
-        let lease = self.grant(now, slot, Turn::NONE, Usage::default(), attempt, shared);
+        let lease = self.grant(now, slot, ServiceRecord::NONE, Usage::default(), attempt, shared);
         if shared.events.is_on() {
             self.emit_granted(now, slot, None, lease.id, shared);
         }
@@ -272,7 +272,7 @@ impl ProviderModel {
         let place = &self.resources[slot].place;
         let class = WaitQueue::class_of(yielding.map(|entry| entry.class), is_undecided, place);
         let yields_in = yielding.map(|entry| entry.token.run.slot);
-        let fifo = self.queue.fifo(Line { group, slot: slot as u32, run: yields_in, is_undecided });
+        let fifo = self.queue.fifo(QueuePosition { group, slot: slot as u32, run: yields_in, is_undecided });
         let node = self.queue.fair.append(key.to_bits(), fifo, class, 1.0);
         if let Some(waiter) = shared.waiters.get_mut(key) {
             waiter.node = node;

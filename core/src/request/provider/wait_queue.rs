@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 
 use smallvec::SmallVec;
 
-use super::resource::Place;
+use super::resource::QueuePlacement;
 use crate::fair_queue::{BlockedSetId, ClassId, FairQueue, FifoId, GroupId as QueueGroup};
 use crate::map::Map;
 use crate::request::yielding::YieldClass;
@@ -26,12 +26,12 @@ pub(super) struct WaitQueue {
     /// here.
     groups: Map<u32, QueueGroup>,
     /// The FIFOs in use, by the queue's group. Most groups have one.
-    fifos: Vec<SmallVec<[(Line, FifoId); 1]>>,
+    fifos: Vec<SmallVec<[(QueuePosition, FifoId); 1]>>,
 }
 
 /// Where a waiter is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct QueuePosition {
     pub(super) group: QueueGroup,
     /// The slot of its resource.
     pub(super) slot: u32,
@@ -43,11 +43,11 @@ pub(super) struct Line {
 
 impl WaitQueue {
     /// The place of one more resource.
-    pub(super) fn add_resource(&mut self) -> Place {
+    pub(super) fn add_resource(&mut self) -> QueuePlacement {
         let own_group = self.add_group();
         let (class, blocked_set) = (self.fair.add_class(), self.fair.add_blocked_set());
         let undecided = (self.fair.add_class(), self.fair.add_blocked_set());
-        Place { class, blocked_set, undecided, own_group }
+        QueuePlacement { class, blocked_set, undecided, own_group }
     }
 
     /// The queue's group of a request group that has this weight now.
@@ -76,7 +76,7 @@ impl WaitQueue {
 
     /// The FIFO of a line, made by its first waiter. O(resources and runs that the group has waited for).
     #[inline]
-    pub(super) fn fifo(&mut self, line: Line) -> FifoId {
+    pub(super) fn fifo(&mut self, line: QueuePosition) -> FifoId {
         let known = &self.fifos[line.group.index()];
         match known.iter().find(|(of, _)| *of == line) {
             Some((_, fifo)) => *fifo,
@@ -85,7 +85,7 @@ impl WaitQueue {
     }
 
     #[cold]
-    fn add_fifo(&mut self, line: Line) -> FifoId {
+    fn add_fifo(&mut self, line: QueuePosition) -> FifoId {
         let known = &mut self.fifos[line.group.index()];
         let is_first = known.is_empty();
         let fifo = if is_first { self.fair.first_fifo(line.group) } else { self.fair.add_fifo(line.group) };
@@ -98,7 +98,7 @@ impl WaitQueue {
         YieldClass { class: self.fair.add_class(), blocked_set: self.fair.add_blocked_set() }
     }
 
-    pub(super) fn class_of(line_class: Option<YieldClass>, is_undecided: bool, place: &Place) -> ClassId {
+    pub(super) fn class_of(line_class: Option<YieldClass>, is_undecided: bool, place: &QueuePlacement) -> ClassId {
         let usual = if is_undecided { place.undecided.0 } else { place.class };
         line_class.map_or(usual, |yielding| yielding.class)
     }

@@ -3,12 +3,12 @@
 use alloc::collections::BTreeSet;
 use alloc::format;
 
-use super::books::Rules;
-use super::{Check, Law, Verdict, hold};
+use super::open_row_groups::Rules;
+use super::{Check, CheckResult, Law, hold};
 use crate::lease::LeaseId;
 use crate::map::Map;
 use crate::pipeline::RunReport;
-use crate::request::event::{EventPlace, RequestEvent, RequestFact};
+use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
 use crate::request::{ResourceId, WaiterId};
 
 /// What is out of each request resource, and who waits.
@@ -32,7 +32,7 @@ impl Calls {
         self.caps.insert(resource, cap);
     }
 
-    fn acquired(&mut self, resource: ResourceId, lease: LeaseId, limit: u32, told: u32) -> Verdict {
+    fn acquired(&mut self, resource: ResourceId, lease: LeaseId, limit: u32, told: u32) -> CheckResult {
         hold(self.leases.insert(key(lease)), || format!("{lease:?} is out already"))?;
         let in_flight = self.in_flight.entry(resource).or_default();
         *in_flight += 1;
@@ -43,7 +43,7 @@ impl Calls {
         hold(limit <= cap, || format!("the limit is {limit}; the model bears {cap}"))
     }
 
-    fn released(&mut self, resource: ResourceId, lease: LeaseId, told: u32) -> Verdict {
+    fn released(&mut self, resource: ResourceId, lease: LeaseId, told: u32) -> CheckResult {
         hold(self.leases.remove(&key(lease)), || format!("{lease:?} was not out"))?;
         let in_flight = self.in_flight.entry(resource).or_default();
         *in_flight = in_flight.saturating_sub(1);
@@ -55,27 +55,29 @@ impl Calls {
 impl Check for Calls {
     const LAW: Law = Law::Calls;
 
-    fn on_request(&mut self, event: &RequestEvent) -> Verdict {
+    fn on_request(&mut self, event: &RequestEvent) -> CheckResult {
         let EventPlace::Resource(resource) = event.place else { return Ok(()) };
-        match event.fact {
-            RequestFact::WaitStarted { waiter: Some(waiter) } => {
+        match event.payload {
+            RequestEventPayload::WaitStarted { waiter: Some(waiter) } => {
                 hold(self.waiters.insert(waiter), || format!("{waiter:?} waits already"))
             }
-            RequestFact::WaitCompleted { waiter: Some(waiter), .. }
-            | RequestFact::WaitTimeout { waiter: Some(waiter), .. }
-            | RequestFact::WaitCancelled { waiter, .. } => {
+            RequestEventPayload::WaitCompleted { waiter: Some(waiter), .. }
+            | RequestEventPayload::WaitTimeout { waiter: Some(waiter), .. }
+            | RequestEventPayload::WaitCancelled { waiter, .. } => {
                 hold(self.waiters.remove(&waiter), || format!("{waiter:?} did not wait"))
             }
-            RequestFact::LeaseAcquired { lease, limit, in_flight } => self.acquired(resource, lease, limit, in_flight),
-            RequestFact::LeaseReleased { lease, in_flight, .. } => self.released(resource, lease, in_flight),
-            RequestFact::ReleaseDiagnostic { lease, answer } => {
+            RequestEventPayload::LeaseAcquired { lease, limit, in_flight } => {
+                self.acquired(resource, lease, limit, in_flight)
+            }
+            RequestEventPayload::LeaseReleased { lease, in_flight, .. } => self.released(resource, lease, in_flight),
+            RequestEventPayload::ReleaseDiagnostic { lease, answer } => {
                 Err(format!("the release of {lease:?} was answered {answer:?}"))
             }
             _ => Ok(()),
         }
     }
 
-    fn on_end(&mut self, _: &Rules, _: &RunReport) -> Verdict {
+    fn on_end(&mut self, _: &Rules, _: &RunReport) -> CheckResult {
         let (leases, waiters) = (self.leases.len(), self.waiters.len());
         hold(leases == 0 && waiters == 0, || format!("{leases} calls and {waiters} waiters are left at the end"))
     }

@@ -4,9 +4,9 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::books::{Books, Rules, task_of};
-use super::{Check, Law, TaskName, Verdict, hold};
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+use super::open_row_groups::{OpenRowGroups, Rules, task_of};
+use super::{Check, CheckResult, Law, TaskName, hold};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 
 /// What is held of each resource, and how many row groups are in work.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ impl Caps {
         }
     }
 
-    fn take(&mut self, rules: &Rules, task: TaskName) -> Verdict {
+    fn take(&mut self, rules: &Rules, task: TaskName) -> CheckResult {
         if !self.holders.insert(task) {
             return Ok(());
         }
@@ -58,26 +58,35 @@ impl Caps {
 impl Check for Caps {
     const LAW: Law = Law::Caps;
 
-    fn on_event(&mut self, rules: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
-        match (event.fact, task_of(event)) {
-            (SchedulerFact::TaskLeaseAcquired { .. } | SchedulerFact::TaskResumed { .. }, Some(task)) => {
+    fn on_event(&mut self, rules: &Rules, _: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
+        match (event.payload, task_of(event)) {
+            (
+                SchedulerEventPayload::TaskLeaseAcquired { .. } | SchedulerEventPayload::TaskResumed { .. },
+                Some(task),
+            ) => {
                 self.take(rules, task)?;
             }
-            (SchedulerFact::TaskLeaseReleased { .. } | SchedulerFact::TaskYielded { .. }, Some(task)) => {
+            (
+                SchedulerEventPayload::TaskLeaseReleased { .. } | SchedulerEventPayload::TaskYielded { .. },
+                Some(task),
+            ) => {
                 self.give_back(rules, task);
             }
-            (SchedulerFact::RowGroupTargetChanged { to, .. }, _) => {
+            (SchedulerEventPayload::RowGroupTargetChanged { to, .. }, _) => {
                 let cap = rules.config.row_groups;
                 hold((1..=cap).contains(&to), || format!("the target is {to} row groups; the cap is {cap}"))?;
                 self.target = to;
             }
-            (SchedulerFact::RowGroupAdmitted { active, .. }, _) => {
+            (SchedulerEventPayload::RowGroupAdmitted { active, .. }, _) => {
                 self.row_groups += 1;
                 let (in_work, target) = (self.row_groups, self.target);
                 hold(active == in_work, || format!("{active} row groups are said to be in work; {in_work} are"))?;
                 hold(in_work <= target, || format!("{in_work} row groups are in work; {target} are wanted"))?;
             }
-            (SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. }, _) => {
+            (
+                SchedulerEventPayload::RowGroupCheckpointed { .. } | SchedulerEventPayload::RowGroupDiscarded { .. },
+                _,
+            ) => {
                 self.row_groups = self.row_groups.saturating_sub(1);
             }
             _ => {}

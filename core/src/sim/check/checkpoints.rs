@@ -6,10 +6,10 @@
 use alloc::collections::BTreeSet;
 use alloc::format;
 
-use super::books::{Books, GroupBook, Rules};
-use super::{Check, Handover, Law, Verdict, hold};
+use super::open_row_groups::{OpenRowGroup, OpenRowGroups, Rules};
+use super::{Check, CheckResult, Law, LifecycleStep, hold};
 use crate::map::Map;
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact, StopKind};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload, StopKind};
 use crate::pipeline::{ColumnId, FinishedRowGroup, RunReport, Strategy};
 
 /// The row groups that were handed out.
@@ -38,9 +38,9 @@ enum Stop {
 }
 
 impl Checkpoints {
-    fn hand_out(&mut self, rules: &Rules, books: &Books, group: &FinishedRowGroup) -> Verdict {
+    fn hand_out(&mut self, rules: &Rules, open: &OpenRowGroups, group: &FinishedRowGroup) -> CheckResult {
         let row_group = group.row_group;
-        let Some(book) = books.group(row_group) else {
+        let Some(book) = open.group(row_group) else {
             return Err(format!("row group {row_group} is saved, and is not in work"));
         };
         let before = self.out.insert(row_group, (group.live.len() as u32, group.unmade.len() as u32));
@@ -74,7 +74,7 @@ impl Checkpoints {
     }
 
     /// A row group is discarded: not one that a stop has to save in part.
-    fn discard(&self, rules: &Rules, row_group: u32, book: &GroupBook) -> Verdict {
+    fn discard(&self, rules: &Rules, row_group: u32, book: &OpenRowGroup) -> CheckResult {
         let is_due = self.stop == Stop::InPart && are_independent(rules) && !rules.config.pre_batch_hook;
         if !is_due || self.out.contains_key(&row_group) {
             return Ok(());
@@ -88,13 +88,13 @@ impl Checkpoints {
         lost.map_or(Ok(()), |row| Err(format!("row {row} of row group {row_group} is complete, and thrown away")))
     }
 
-    fn leave(&mut self, row_group: u32) -> Verdict {
+    fn leave(&mut self, row_group: u32) -> CheckResult {
         hold(self.in_work.remove(&row_group), || format!("row group {row_group} left, and was not in work"))
     }
 }
 
 /// Whether each row of the group is in one of the lists.
-fn is_whole(rules: &Rules, group: &FinishedRowGroup) -> Verdict {
+fn is_whole(rules: &Rules, group: &FinishedRowGroup) -> CheckResult {
     let FinishedRowGroup { row_group, first_row, rows, .. } = *group;
     let first = u64::from(row_group) * u64::from(rules.config.row_group_size);
     hold(rows == rules.rows_of(row_group) && first_row == first, || {
@@ -116,7 +116,7 @@ fn are_independent(rules: &Rules) -> bool {
 }
 
 /// Whether each row that is dropped was given up before, and no other.
-fn accounted(book: &GroupBook, group: &FinishedRowGroup) -> Verdict {
+fn accounted(book: &OpenRowGroup, group: &FinishedRowGroup) -> CheckResult {
     let is_told = |row: u32| book.dropped.contains(&row);
     let unknown = group.dropped.iter().find(|row| !is_told(row.row));
     unknown.map_or(Ok(()), |row| Err(format!("{row:?} of row group {} was never given up", group.row_group)))?;
@@ -127,8 +127,8 @@ fn accounted(book: &GroupBook, group: &FinishedRowGroup) -> Verdict {
 impl Check for Checkpoints {
     const LAW: Law = Law::Checkpoints;
 
-    fn on_event(&mut self, rules: &Rules, books: &Books, event: &SchedulerEvent) -> Verdict {
-        if let SchedulerFact::JobStopping { stop, aborts } = event.fact {
+    fn on_event(&mut self, rules: &Rules, open: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
+        if let SchedulerEventPayload::JobStopping { stop, aborts } = event.payload {
             self.stop = match stop {
                 StopKind::WoundDown => Stop::None,
                 StopKind::CheckpointFailed | StopKind::HookFailed => Stop::Strict,
@@ -138,8 +138,8 @@ impl Check for Checkpoints {
             self.was_in_part |= self.stop == Stop::InPart;
         }
         let Some(row_group) = event.correlation.row_group else { return Ok(()) };
-        match event.fact {
-            SchedulerFact::RowGroupAdmitted { rows, .. } => {
+        match event.payload {
+            SchedulerEventPayload::RowGroupAdmitted { rows, .. } => {
                 let expected = rules.rows_of(row_group) - rules.kept_rows(row_group).len() as u32;
                 hold(rows == expected, || format!("row group {row_group} has {rows} rows, not {expected}"))?;
                 let is_done = rules.config.done_row_groups.contains(&row_group) || self.saved.contains(&row_group);
@@ -147,10 +147,10 @@ impl Check for Checkpoints {
                 let is_new = self.in_work.insert(row_group);
                 hold(is_new, || format!("row group {row_group} was admitted twice"))
             }
-            SchedulerFact::WorkerSpawned { .. } => hold(!self.out.contains_key(&row_group), || {
+            SchedulerEventPayload::WorkerSpawned { .. } => hold(!self.out.contains_key(&row_group), || {
                 format!("a worker was started for row group {row_group} after it was handed out")
             }),
-            SchedulerFact::RowGroupCheckpointed { rows, unmade } => {
+            SchedulerEventPayload::RowGroupCheckpointed { rows, unmade } => {
                 let expected = self.out.remove(&row_group);
                 self.saved.insert(row_group);
                 self.leave(row_group)?;
@@ -158,8 +158,8 @@ impl Check for Checkpoints {
                     format!("{rows} rows were saved and {unmade} unmade; handed out were {expected:?}")
                 })
             }
-            SchedulerFact::RowGroupDiscarded { rows, .. } => {
-                if let Some(book) = books.group(row_group) {
+            SchedulerEventPayload::RowGroupDiscarded { rows, .. } => {
+                if let Some(book) = open.group(row_group) {
                     let busy = book.running;
                     hold(busy == 0, || format!("row group {row_group} is discarded with {busy} workers"))?;
                     let expected = book.rows - book.dropped.len() as u32;
@@ -174,15 +174,15 @@ impl Check for Checkpoints {
         }
     }
 
-    fn on_end(&mut self, _: &Rules, _: &RunReport) -> Verdict {
+    fn on_end(&mut self, _: &Rules, _: &RunReport) -> CheckResult {
         let left = self.in_work.first();
         left.map_or(Ok(()), |row_group| Err(format!("row group {row_group} was neither saved nor discarded")))
     }
 
-    fn on_handover(&mut self, rules: &Rules, books: &Books, what: &Handover<'_>) -> Verdict {
+    fn on_lifecycle_step(&mut self, rules: &Rules, open: &OpenRowGroups, what: &LifecycleStep<'_>) -> CheckResult {
         match *what {
-            Handover::Checkpoint(group) => self.hand_out(rules, books, group),
-            Handover::CheckpointAnswered { row_group, .. } => {
+            LifecycleStep::Checkpoint(group) => self.hand_out(rules, open, group),
+            LifecycleStep::CheckpointAnswered { row_group, .. } => {
                 hold(self.out.contains_key(&row_group), || format!("row group {row_group} was not handed out"))
             }
             _ => Ok(()),

@@ -5,11 +5,11 @@ use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::books::{Books, Rules, task_of};
-use super::{Check, Law, TaskName, Verdict, hold};
+use super::open_row_groups::{OpenRowGroups, Rules, task_of};
+use super::{Check, CheckResult, Law, TaskName, hold};
 use crate::map::Map;
 use crate::pipeline::RunReport;
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 
 /// The lines of tasks.
 #[derive(Clone, Debug, Default)]
@@ -64,15 +64,15 @@ impl Fifo {
 impl Check for Fifo {
     const LAW: Law = Law::Fifo;
 
-    fn on_event(&mut self, rules: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
+    fn on_event(&mut self, rules: &Rules, _: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
         let Some(task) = task_of(event) else {
-            if let SchedulerFact::QueueDrained { discarded: 1.. } = event.fact {
+            if let SchedulerEventPayload::QueueDrained { discarded: 1.. } = event.payload {
                 self.tickets.clear();
             }
             return Ok(());
         };
-        match event.fact {
-            SchedulerFact::ReadyEnqueued { queued } => {
+        match event.payload {
+            SchedulerEventPayload::ReadyEnqueued { queued } => {
                 let line = self.line(rules, task);
                 self.issued += 1;
                 self.lines[line].push_back((task, self.issued));
@@ -80,7 +80,7 @@ impl Check for Fifo {
                 let waiting = self.tickets.len();
                 hold(queued as usize == waiting, || format!("{queued} tasks are said to be queued; {waiting} are"))
             }
-            SchedulerFact::Selected { .. } => {
+            SchedulerEventPayload::Selected { .. } => {
                 let line = self.line(rules, task);
                 let first = self.first(line);
                 self.tickets.remove(&task);
@@ -89,7 +89,7 @@ impl Check for Fifo {
                     None => "it was not queued".into(),
                 })
             }
-            SchedulerFact::Cancelled { queued: true } => {
+            SchedulerEventPayload::Cancelled { queued: true } => {
                 let known = self.tickets.remove(&task);
                 hold(known.is_some(), || "it was taken out of the queue, and was not in it".into())
             }
@@ -97,7 +97,7 @@ impl Check for Fifo {
         }
     }
 
-    fn on_end(&mut self, _: &Rules, _: &RunReport) -> Verdict {
+    fn on_end(&mut self, _: &Rules, _: &RunReport) -> CheckResult {
         let left = self.tickets.len();
         hold(left == 0, || format!("{left} tasks are still queued at the end"))
     }

@@ -2,20 +2,20 @@
 
 use alloc::format;
 
-use super::books::{Books, Rules, task_of};
-use super::{Check, Handover, Law, Verdict, hold};
+use super::open_row_groups::{OpenRowGroups, Rules, task_of};
+use super::{Check, CheckResult, Law, LifecycleStep, hold};
 use crate::map::Map;
 use crate::pipeline::FinishedRowGroup;
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 
 /// How far each row group in work is with its hooks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hooks {
-    groups: Map<u32, Called>,
+    groups: Map<u32, HookCalls>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Called {
+struct HookCalls {
     pre_batch: Hook,
     post_batch: Hook,
 }
@@ -24,33 +24,33 @@ struct Called {
 enum Hook {
     #[default]
     NotYet,
-    Called,
+    HookCalls,
     Passed,
     Failed,
 }
 
 impl Hook {
-    fn call(&mut self) -> Verdict {
+    fn call(&mut self) -> CheckResult {
         hold(*self == Self::NotYet, || format!("a hook was called that was {self:?} before"))?;
-        *self = Self::Called;
+        *self = Self::HookCalls;
         Ok(())
     }
 
-    fn answer(&mut self, works: bool) -> Verdict {
-        hold(*self == Self::Called, || format!("a hook answered that was {self:?}"))?;
+    fn answer(&mut self, works: bool) -> CheckResult {
+        hold(*self == Self::HookCalls, || format!("a hook answered that was {self:?}"))?;
         *self = if works { Self::Passed } else { Self::Failed };
         Ok(())
     }
 }
 
 impl Hooks {
-    fn of(&mut self, row_group: u32) -> &mut Called {
+    fn of(&mut self, row_group: u32) -> &mut HookCalls {
         self.groups.entry(row_group).or_default()
     }
 
-    fn pre_batch(&mut self, rules: &Rules, books: &Books, row_group: u32) -> Verdict {
+    fn pre_batch(&mut self, rules: &Rules, open: &OpenRowGroups, row_group: u32) -> CheckResult {
         hold(rules.config.pre_batch_hook, || "nobody asked for a pre-batch hook".into())?;
-        let Some(group) = books.group(row_group).filter(|group| group.running + group.queued == 0) else {
+        let Some(group) = open.group(row_group).filter(|group| group.running + group.queued == 0) else {
             return Err(format!("the hook of row group {row_group} was called while it had work"));
         };
         for column in rules.plan.order().iter().copied().filter(|column| rules.seeds[column.index()]) {
@@ -60,14 +60,14 @@ impl Hooks {
         self.of(row_group).pre_batch.call()
     }
 
-    fn post_batch(&mut self, rules: &Rules, books: &Books, row_group: u32) -> Verdict {
+    fn post_batch(&mut self, rules: &Rules, open: &OpenRowGroups, row_group: u32) -> CheckResult {
         hold(rules.config.post_batch_hook, || "nobody asked for a post-batch hook".into())?;
-        let is_quiet = books.group(row_group).is_some_and(|group| group.running + group.queued == 0);
+        let is_quiet = open.group(row_group).is_some_and(|group| group.running + group.queued == 0);
         hold(is_quiet, || format!("the hook of row group {row_group} was called while it had work"))?;
         self.of(row_group).post_batch.call()
     }
 
-    fn checkpoint(&mut self, rules: &Rules, group: &FinishedRowGroup) -> Verdict {
+    fn checkpoint(&mut self, rules: &Rules, group: &FinishedRowGroup) -> CheckResult {
         let called = *self.of(group.row_group);
         let is_missing = rules.config.post_batch_hook && called.post_batch != Hook::Passed;
         hold(!is_missing, || format!("row group {} is saved without its post-batch hook", group.row_group))?;
@@ -79,20 +79,20 @@ impl Hooks {
 impl Check for Hooks {
     const LAW: Law = Law::Hooks;
 
-    fn on_event(&mut self, rules: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
-        match (event.fact, task_of(event), event.correlation.row_group) {
-            (SchedulerFact::WorkerSpawned { .. }, Some(task), _) => {
-                let Called { pre_batch, post_batch } = *self.of(task.row_group);
+    fn on_event(&mut self, rules: &Rules, _: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
+        match (event.payload, task_of(event), event.correlation.row_group) {
+            (SchedulerEventPayload::WorkerSpawned { .. }, Some(task), _) => {
+                let HookCalls { pre_batch, post_batch } = *self.of(task.row_group);
                 hold(post_batch == Hook::NotYet, || "it was started after its row group's post-batch hook".into())?;
                 let is_before = pre_batch == Hook::NotYet;
                 let is_seed = rules.seeds[task.column.index()];
                 let in_place = !rules.config.pre_batch_hook || is_seed == is_before;
-                hold(in_place && pre_batch != Hook::Called, || {
+                hold(in_place && pre_batch != Hook::HookCalls, || {
                     format!("it was started on the wrong side of its row group's pre-batch hook, {pre_batch:?}")
                 })
             }
             (
-                SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. },
+                SchedulerEventPayload::RowGroupCheckpointed { .. } | SchedulerEventPayload::RowGroupDiscarded { .. },
                 _,
                 Some(row_group),
             ) => {
@@ -103,16 +103,16 @@ impl Check for Hooks {
         }
     }
 
-    fn on_handover(&mut self, rules: &Rules, books: &Books, what: &Handover<'_>) -> Verdict {
+    fn on_lifecycle_step(&mut self, rules: &Rules, open: &OpenRowGroups, what: &LifecycleStep<'_>) -> CheckResult {
         match *what {
-            Handover::PreBatch(batch) => self.pre_batch(rules, books, batch.row_group),
-            Handover::PreBatchAnswered { row_group, left_out } => {
+            LifecycleStep::PreBatch(batch) => self.pre_batch(rules, open, batch.row_group),
+            LifecycleStep::PreBatchAnswered { row_group, left_out } => {
                 self.of(row_group).pre_batch.answer(left_out.is_some())
             }
-            Handover::PostBatch(group) => self.post_batch(rules, books, group.row_group),
-            Handover::PostBatchAnswered { row_group, works } => self.of(row_group).post_batch.answer(works),
-            Handover::Checkpoint(group) => self.checkpoint(rules, group),
-            Handover::CheckpointAnswered { .. } | Handover::Cancel => Ok(()),
+            LifecycleStep::PostBatch(group) => self.post_batch(rules, open, group.row_group),
+            LifecycleStep::PostBatchAnswered { row_group, works } => self.of(row_group).post_batch.answer(works),
+            LifecycleStep::Checkpoint(group) => self.checkpoint(rules, group),
+            LifecycleStep::CheckpointAnswered { .. } | LifecycleStep::Cancel => Ok(()),
         }
     }
 }

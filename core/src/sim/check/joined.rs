@@ -4,11 +4,11 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::books::{Books, Rules};
-use super::{Check, Law, Verdict, hold};
+use super::open_row_groups::{OpenRowGroups, Rules};
+use super::{Check, CheckResult, Law, hold};
 use crate::event::Correlation;
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
-use crate::request::event::{RequestEvent, RequestFact};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
+use crate::request::event::{RequestEvent, RequestEventPayload};
 use crate::time::Instant;
 
 /// The executions that workers have, and the calls that name one.
@@ -35,7 +35,7 @@ impl Joined {
     }
 
     /// Checks what was named before `now`.
-    fn settle(&mut self, now: Instant) -> Verdict {
+    fn settle(&mut self, now: Instant) -> CheckResult {
         for (at, named) in self.named.extract_if(.., |(at, _)| *at < now) {
             hold(self.running.contains(&named), || format!("a call at {at} names {named:?}, which no worker has"))?;
         }
@@ -46,13 +46,13 @@ impl Joined {
 impl Check for Joined {
     const LAW: Law = Law::Joined;
 
-    fn on_event(&mut self, _: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
+    fn on_event(&mut self, _: &Rules, _: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
         self.settle(event.at)?;
-        match event.fact {
-            SchedulerFact::WorkerSpawned { .. } => {
+        match event.payload {
+            SchedulerEventPayload::WorkerSpawned { .. } => {
                 self.running.insert(execution(&event.correlation));
             }
-            SchedulerFact::TaskCompleted { .. } | SchedulerFact::WorkerSpawnFailed { .. } => {
+            SchedulerEventPayload::TaskCompleted { .. } | SchedulerEventPayload::WorkerSpawnFailed { .. } => {
                 let ended = execution(&event.correlation);
                 if self.running.remove(&ended) {
                     self.named.retain(|(_, named)| *named != ended);
@@ -63,9 +63,10 @@ impl Check for Joined {
         Ok(())
     }
 
-    fn on_request(&mut self, event: &RequestEvent) -> Verdict {
+    fn on_request(&mut self, event: &RequestEvent) -> CheckResult {
         self.settle(event.at)?;
-        if !matches!(event.fact, RequestFact::WaitStarted { .. } | RequestFact::LeaseAcquired { .. }) {
+        if !matches!(event.payload, RequestEventPayload::WaitStarted { .. } | RequestEventPayload::LeaseAcquired { .. })
+        {
             return Ok(());
         }
         hold(!self.calls_alone || event.correlation.is_some(), || "a call of a task names none".into())?;

@@ -2,11 +2,11 @@
 
 use alloc::format;
 
-use super::books::{Books, Rules, task_of};
-use super::{Check, Law, TaskName, Verdict, hold};
+use super::open_row_groups::{OpenRowGroups, Rules, task_of};
+use super::{Check, CheckResult, Law, TaskName, hold};
 use crate::lease::LeaseId;
 use crate::map::Map;
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::pipeline::{RunReport, WorkerId};
 
 /// Who holds what.
@@ -26,14 +26,14 @@ struct Worker {
 }
 
 impl Leases {
-    fn acquired(&mut self, task: TaskName, lease: LeaseId, active: u32) -> Verdict {
+    fn acquired(&mut self, task: TaskName, lease: LeaseId, active: u32) -> CheckResult {
         let before = self.held.insert(task, lease);
         hold(before.is_none(), || format!("it holds {before:?} already"))?;
         let held = self.held.len();
         hold(active as usize == held, || format!("{active} leases are said to be out; {held} are"))
     }
 
-    fn released(&mut self, task: TaskName, lease: LeaseId, active: u32) -> Verdict {
+    fn released(&mut self, task: TaskName, lease: LeaseId, active: u32) -> CheckResult {
         let before = self.held.remove(&task);
         hold(before == Some(lease), || format!("it gave back {lease:?}, and held {before:?}"))?;
         let works = self.workers.get(&task).is_some_and(|worker| !worker.has_yielded);
@@ -42,7 +42,7 @@ impl Leases {
         hold(active as usize == held, || format!("{active} leases are said to be out; {held} are"))
     }
 
-    fn spawned(&mut self, task: TaskName, id: WorkerId) -> Verdict {
+    fn spawned(&mut self, task: TaskName, id: WorkerId) -> CheckResult {
         hold(self.held.contains_key(&task), || "its worker was started without a lease".into())?;
         let other = self.at_work_on.insert(id, task);
         hold(other.is_none(), || format!("{id:?} is at work on another task"))?;
@@ -50,13 +50,13 @@ impl Leases {
         hold(before.is_none(), || format!("{before:?} is at work on it already"))
     }
 
-    fn ended(&mut self, task: TaskName, id: WorkerId) -> Verdict {
+    fn ended(&mut self, task: TaskName, id: WorkerId) -> CheckResult {
         let before = self.workers.remove(&task);
         self.at_work_on.remove(&id);
         hold(before.is_some_and(|worker| worker.id == id), || format!("{id:?} ended, and {before:?} was at work"))
     }
 
-    fn yielded(&mut self, task: TaskName, id: WorkerId, has_yielded: bool) -> Verdict {
+    fn yielded(&mut self, task: TaskName, id: WorkerId, has_yielded: bool) -> CheckResult {
         let is_leased = self.held.contains_key(&task);
         let worker = self.workers.get_mut(&task).filter(|worker| worker.id == id && worker.has_yielded != has_yielded);
         let Some(worker) = worker else { return Err(format!("{id:?} is not at work, or said so twice")) };
@@ -68,26 +68,25 @@ impl Leases {
 impl Check for Leases {
     const LAW: Law = Law::Leases;
 
-    fn on_event(&mut self, _: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
+    fn on_event(&mut self, _: &Rules, _: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
         let Some(task) = task_of(event) else {
-            let is_irregular = matches!(event.fact, SchedulerFact::ReleaseDiagnostic { .. });
-            return hold(!is_irregular, || format!("{:?}", event.fact));
+            let is_irregular = matches!(event.payload, SchedulerEventPayload::ReleaseDiagnostic { .. });
+            return hold(!is_irregular, || format!("{:?}", event.payload));
         };
-        match event.fact {
-            SchedulerFact::TaskLeaseAcquired { lease, active } => self.acquired(task, lease, active),
-            SchedulerFact::TaskLeaseReleased { lease, active } => self.released(task, lease, active),
-            SchedulerFact::WorkerSpawned { worker } => self.spawned(task, worker),
-            SchedulerFact::TaskCompleted { worker, .. } | SchedulerFact::WorkerSpawnFailed { worker } => {
-                self.ended(task, worker)
-            }
-            SchedulerFact::TaskYielded { worker } => self.yielded(task, worker, true),
-            SchedulerFact::TaskResumed { worker } => self.yielded(task, worker, false),
-            SchedulerFact::StaleSelection => Err("it was selected after it had gone".into()),
+        match event.payload {
+            SchedulerEventPayload::TaskLeaseAcquired { lease, active } => self.acquired(task, lease, active),
+            SchedulerEventPayload::TaskLeaseReleased { lease, active } => self.released(task, lease, active),
+            SchedulerEventPayload::WorkerSpawned { worker } => self.spawned(task, worker),
+            SchedulerEventPayload::TaskCompleted { worker, .. }
+            | SchedulerEventPayload::WorkerSpawnFailed { worker } => self.ended(task, worker),
+            SchedulerEventPayload::TaskYielded { worker } => self.yielded(task, worker, true),
+            SchedulerEventPayload::TaskResumed { worker } => self.yielded(task, worker, false),
+            SchedulerEventPayload::StaleSelection => Err("it was selected after it had gone".into()),
             _ => Ok(()),
         }
     }
 
-    fn on_end(&mut self, _: &Rules, _: &RunReport) -> Verdict {
+    fn on_end(&mut self, _: &Rules, _: &RunReport) -> CheckResult {
         let (held, workers) = (self.held.len(), self.workers.len());
         hold(held == 0 && workers == 0, || format!("{held} leases and {workers} workers are left at the end"))
     }

@@ -26,7 +26,6 @@
 //! Memory is bounded by the row groups in work; each event costs O(out-degree of its column) or less, but for
 //! a task of a whole row group and for a checkpoint, which cost O(rows).
 
-mod books;
 mod calls;
 mod caps;
 mod checkpoints;
@@ -35,6 +34,7 @@ mod hooks;
 mod joined;
 mod leases;
 mod once;
+mod open_row_groups;
 mod order;
 mod outages;
 mod room;
@@ -48,8 +48,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use self::books::{Books, Rules};
-pub use self::room::Standing;
+use self::open_row_groups::{OpenRowGroups, Rules};
+pub use self::room::ResourceLimits;
 use crate::pipeline::event::SchedulerEvent;
 use crate::pipeline::{Batch, ColumnId, FinishedRowGroup, PipelineConfig, Plan, RunReport};
 use crate::request::event::RequestEvent;
@@ -65,7 +65,7 @@ pub enum Law {
     /// Every task is made once.
     Once,
     /// Upstreams come first.
-    Order,
+    ColumnOrder,
     /// Limits of the scheduler hold.
     Caps,
     /// Limits of the models hold.
@@ -124,7 +124,7 @@ pub struct Violation {
 
 /// What passes between the pipeline and its host apart from tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handover<'a> {
+pub enum LifecycleStep<'a> {
     /// The pre-batch hook is called.
     PreBatch(&'a Batch),
     /// The pre-batch hook answered: the rows it leaves out, or `None` if it failed.
@@ -157,31 +157,31 @@ pub enum Handover<'a> {
 }
 
 /// Why a law is broken, in words.
-type Verdict = Result<(), String>;
+type CheckResult = Result<(), String>;
 
 /// One law: what it has to see, and what must hold then. The books are as they were before.
 trait Check {
     const LAW: Law;
 
-    fn on_event(&mut self, _rules: &Rules, _books: &Books, _event: &SchedulerEvent) -> Verdict {
+    fn on_event(&mut self, _rules: &Rules, _books: &OpenRowGroups, _event: &SchedulerEvent) -> CheckResult {
         Ok(())
     }
 
-    fn on_request(&mut self, _event: &RequestEvent) -> Verdict {
+    fn on_request(&mut self, _event: &RequestEvent) -> CheckResult {
         Ok(())
     }
 
-    fn on_handover(&mut self, _rules: &Rules, _books: &Books, _what: &Handover<'_>) -> Verdict {
+    fn on_lifecycle_step(&mut self, _rules: &Rules, _books: &OpenRowGroups, _what: &LifecycleStep<'_>) -> CheckResult {
         Ok(())
     }
 
-    fn on_end(&mut self, _rules: &Rules, _report: &RunReport) -> Verdict {
+    fn on_end(&mut self, _rules: &Rules, _report: &RunReport) -> CheckResult {
         Ok(())
     }
 }
 
 /// Refuses unless `holds`.
-fn hold(holds: bool, why: impl FnOnce() -> String) -> Verdict {
+fn hold(holds: bool, why: impl FnOnce() -> String) -> CheckResult {
     if holds { Ok(()) } else { Err(why()) }
 }
 
@@ -192,10 +192,10 @@ fn hold(holds: bool, why: impl FnOnce() -> String) -> Verdict {
 #[derive(Clone, Debug)]
 pub struct RunChecker {
     rules: Rules,
-    books: Books,
+    open: OpenRowGroups,
     stream: stream::Stream,
     once: once::Once,
-    order: order::Order,
+    order: order::ColumnOrder,
     caps: caps::Caps,
     calls: calls::Calls,
     joined: joined::Joined,
@@ -224,7 +224,7 @@ fn judge<C: Check>(
     check: &mut C,
     at: Instant,
     task: Option<TaskName>,
-    question: impl FnOnce(&mut C) -> Verdict,
+    question: impl FnOnce(&mut C) -> CheckResult,
 ) -> Result<(), Violation> {
     question(check).map_err(|why| Violation { law: C::LAW, at, task, why })
 }
@@ -235,10 +235,10 @@ impl RunChecker {
     pub fn new(plan: &Plan, config: &PipelineConfig) -> Self {
         let rules = Rules::of(plan, config);
         Self {
-            books: Books::default(),
+            open: OpenRowGroups::default(),
             stream: stream::Stream::default(),
             once: once::Once::default(),
-            order: order::Order::default(),
+            order: order::ColumnOrder::default(),
             caps: caps::Caps::of(&rules),
             calls: calls::Calls::default(),
             joined: joined::Joined::default(),
@@ -280,13 +280,13 @@ impl RunChecker {
 
     /// The next event of the run.
     pub fn on_event(&mut self, event: &SchedulerEvent) -> Result<(), Violation> {
-        let (at, task) = (event.at, books::task_of(event));
-        let Self { rules, books, .. } = self;
+        let (at, task) = (event.at, open_row_groups::task_of(event));
+        let Self { rules, open, .. } = self;
         ask_all!(
             self, at, task, stream once order caps joined outages leases fifo hooks checkpoints rows stops,
-            |check| check.on_event(rules, books, event)
+            |check| check.on_event(rules, open, event)
         );
-        books.on_event(rules, event);
+        open.on_event(rules, event);
         Ok(())
     }
 
@@ -298,16 +298,16 @@ impl RunChecker {
 
     /// Nothing more happens at `at`: everything that was due is done, and this is how all request resources
     /// stand. To be told before time goes on, with the last instant before the next event.
-    pub fn on_rest(&mut self, at: Instant, standings: &[Standing]) -> Result<(), Violation> {
-        judge(&mut self.room, at, None, |room| room.at_rest(at, standings))
+    pub fn on_quiescence(&mut self, at: Instant, all_limits: &[ResourceLimits]) -> Result<(), Violation> {
+        judge(&mut self.room, at, None, |room| room.check_quiescent(at, all_limits))
     }
 
     /// Something passed between the pipeline and its host: told when a hook or a checkpoint is handed out,
     /// and right before the answer, or the cancellation, is given to the pipeline.
-    pub fn on_handover(&mut self, at: Instant, what: &Handover<'_>) -> Result<(), Violation> {
-        let Self { rules, books, .. } = self;
-        ask_all!(self, at, None, hooks checkpoints rows stops, |check| check.on_handover(rules, books, what));
-        self.books.on_handover(what);
+    pub fn on_lifecycle_step(&mut self, at: Instant, what: &LifecycleStep<'_>) -> Result<(), Violation> {
+        let Self { rules, open, .. } = self;
+        ask_all!(self, at, None, hooks checkpoints rows stops, |check| check.on_lifecycle_step(rules, open, what));
+        self.open.on_lifecycle_step(what);
         Ok(())
     }
 

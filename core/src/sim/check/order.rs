@@ -3,36 +3,38 @@
 use alloc::collections::BTreeMap;
 use alloc::format;
 
-use super::books::{Books, Rules, task_of};
-use super::{Check, Law, TaskName, Verdict, hold};
+use super::open_row_groups::{OpenRowGroups, Rules, task_of};
+use super::{Check, CheckResult, Law, TaskName, hold};
 use crate::pipeline::ColumnId;
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 
 /// The lines of the ordered columns.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Order {
-    lines: BTreeMap<ColumnId, Line>,
+pub(super) struct ColumnOrder {
+    lines: BTreeMap<ColumnId, ColumnProgress>,
 }
 
 /// How far the line of an ordered column is.
 #[derive(Clone, Copy, Debug, Default)]
-struct Line {
+struct ColumnProgress {
     latest: (u32, Option<u32>),
     running: u32,
 }
 
-impl Check for Order {
-    const LAW: Law = Law::Order;
+impl Check for ColumnOrder {
+    const LAW: Law = Law::ColumnOrder;
 
-    fn on_event(&mut self, rules: &Rules, books: &Books, event: &SchedulerEvent) -> Verdict {
+    fn on_event(&mut self, rules: &Rules, open: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
         let Some(task) = task_of(event) else { return Ok(()) };
         let is_ordered = rules.plan.column(task.column).is_some_and(|column| column.ordered);
-        match event.fact {
-            SchedulerFact::WorkerSpawned { .. } => {
-                upstreams_first(rules, books, task)?;
+        match event.payload {
+            SchedulerEventPayload::WorkerSpawned { .. } => {
+                upstreams_first(rules, open, task)?;
                 if is_ordered { self.lines.entry(task.column).or_default().start(task) } else { Ok(()) }
             }
-            SchedulerFact::TaskCompleted { .. } | SchedulerFact::WorkerSpawnFailed { .. } if is_ordered => {
+            SchedulerEventPayload::TaskCompleted { .. } | SchedulerEventPayload::WorkerSpawnFailed { .. }
+                if is_ordered =>
+            {
                 let line = self.lines.entry(task.column).or_default();
                 line.running = line.running.saturating_sub(1);
                 Ok(())
@@ -42,8 +44,8 @@ impl Check for Order {
     }
 }
 
-impl Line {
-    fn start(&mut self, task: TaskName) -> Verdict {
+impl ColumnProgress {
+    fn start(&mut self, task: TaskName) -> CheckResult {
         let place = (task.row_group, task.row);
         hold(self.running == 0, || "another task of its ordered column is running".into())?;
         hold(self.latest <= place, || format!("its ordered column has come to {:?} before", self.latest))?;
@@ -52,9 +54,9 @@ impl Line {
     }
 }
 
-fn upstreams_first(rules: &Rules, books: &Books, task: TaskName) -> Verdict {
+fn upstreams_first(rules: &Rules, open: &OpenRowGroups, task: TaskName) -> CheckResult {
     let plan = &rules.plan;
-    let Some(group) = books.group(task.row_group) else { return Err("its row group is not in work".into()) };
+    let Some(group) = open.group(task.row_group) else { return Err("its row group is not in work".into()) };
     for upstream in plan.upstreams(task.column) {
         let is_met = group.is_met(plan, task.row, *upstream);
         hold(is_met, || format!("its upstream, column {}, is not complete", upstream.index()))?;

@@ -19,16 +19,16 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::books::{Books, Rules};
 use super::joined::{Execution, execution};
-use super::{Check, Law, Verdict, hold};
+use super::open_row_groups::{OpenRowGroups, Rules};
+use super::{Check, CheckResult, Law, hold};
 use crate::call::Outcome;
 use crate::id::SlotKey;
 use crate::lease::LeaseId;
 use crate::map::Map;
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::pipeline::{ColumnId, RetryKind, TaskOutcome};
-use crate::request::event::{EventPlace, RequestEvent, RequestFact};
+use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
 use crate::request::{ProviderModelId, ResourceId};
 use crate::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ const FALLBACK_AFTER: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outages {
     owners: Map<ResourceId, ProviderModelId>,
-    models: BTreeMap<ProviderModelId, Model>,
+    models: BTreeMap<ProviderModelId, ModelOutages>,
     /// What the columns call, in order, that name several models.
     fallbacks: BTreeMap<ColumnId, Vec<ResourceId>>,
     /// The model that must be said to be down next.
@@ -70,8 +70,8 @@ struct Failed {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Model {
-    state: State,
+struct ModelOutages {
+    state: Availability,
     /// Changes of the state.
     epoch: u32,
     /// Streaks of less than five failures that an answer has ended.
@@ -90,7 +90,7 @@ struct Model {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum Availability {
     #[default]
     Up,
     Down {
@@ -102,19 +102,19 @@ enum State {
     },
 }
 
-impl Model {
-    fn change(&mut self, state: State) {
+impl ModelOutages {
+    fn change(&mut self, state: Availability) {
         self.state = state;
         self.epoch += 1;
         (self.failures, self.first_failure, self.probe) = (0, None, None);
     }
 
-    fn acquired(&mut self, at: Instant, lease: LeaseId) -> Verdict {
+    fn acquired(&mut self, at: Instant, lease: LeaseId) -> CheckResult {
         match self.state {
-            State::Closed { probe_at: None } => {
+            Availability::Closed { probe_at: None } => {
                 return Err(format!("{lease:?} goes out though its provider is unavailable"));
             }
-            State::Down { probe_at } | State::Closed { probe_at: Some(probe_at) } => {
+            Availability::Down { probe_at } | Availability::Closed { probe_at: Some(probe_at) } => {
                 hold(self.probe == Some(lease), || {
                     format!("{lease:?} goes out to a provider that is down, as no probe")
                 })?;
@@ -122,14 +122,14 @@ impl Model {
                 let probes = self.out.values().filter(|epoch| **epoch == self.epoch).count();
                 hold(probes == 0, || format!("the probe {lease:?} goes out beside another"))?;
             }
-            State::Up if self.failures >= FAILURES => {
+            Availability::Up if self.failures >= FAILURES => {
                 let next = self.last_failure + APART;
                 hold(next <= at, || {
                     format!("{lease:?} goes out before {next}, after {} failures in a row", self.failures)
                 })?;
                 self.last_failure = at;
             }
-            State::Up => {}
+            Availability::Up => {}
         }
         self.out.insert(lease.key, self.epoch);
         Ok(())
@@ -149,33 +149,33 @@ impl Model {
             self.last_success = Some(at);
         }
         match self.state {
-            State::Closed { .. } => {
+            Availability::Closed { .. } => {
                 if is_current {
                     self.probe = None;
                     if is_local {
-                        self.state = State::Down { probe_at: at };
+                        self.state = Availability::Down { probe_at: at };
                     }
                 }
                 is_current && is_failure
             }
-            State::Down { .. } => {
+            Availability::Down { .. } => {
                 let is_news = if is_current { is_local } else { outcome == Outcome::Success && self.probe.is_none() };
                 if is_news {
-                    self.state = State::Down { probe_at: at };
+                    self.state = Availability::Down { probe_at: at };
                 }
                 if is_current {
                     self.probe = None;
                 }
                 is_current && is_failure
             }
-            State::Up if !is_current || is_local => false,
-            State::Up if is_failure => {
+            Availability::Up if !is_current || is_local => false,
+            Availability::Up if is_failure => {
                 self.failures += 1;
                 self.last_failure = at;
                 let first = *self.first_failure.get_or_insert(at);
                 self.failures >= FAILURES && (self.last_success.is_none() || at - first >= QUIET)
             }
-            State::Up => {
+            Availability::Up => {
                 match self.failures {
                     0 => {}
                     FAILURES.. => self.epoch += 1,
@@ -189,13 +189,13 @@ impl Model {
 
     /// Whether columns with fallbacks call it at this instant.
     fn is_of_use(&self, at: Instant) -> bool {
-        self.state == State::Up && self.limited_since.is_none_or(|since| at < since + FALLBACK_AFTER)
+        self.state == Availability::Up && self.limited_since.is_none_or(|since| at < since + FALLBACK_AFTER)
     }
 
     /// Whether a failure was the call's own.
     fn stands(&self, failed: &Failed) -> bool {
         let is_over = self.failures == 0 || failed.streak != self.streaks;
-        self.state == State::Up && failed.epoch == self.epoch && is_over
+        self.state == Availability::Up && failed.epoch == self.epoch && is_over
     }
 
     /// Whether it may be said to be down at this instant.
@@ -215,7 +215,7 @@ impl Outages {
     }
 
     /// Refuses a call to a model that comes after one which is of use.
-    fn is_in_order(&self, event: &RequestEvent, resource: ResourceId) -> Verdict {
+    fn is_in_order(&self, event: &RequestEvent, resource: ResourceId) -> CheckResult {
         let column = event.correlation.and_then(|about| about.column);
         let Some(list) = column.and_then(|column| self.fallbacks.get(&column)) else { return Ok(()) };
         let before = list.iter().take_while(|other| **other != resource);
@@ -225,23 +225,24 @@ impl Outages {
         })
     }
 
-    fn on_model(&mut self, at: Instant, id: ProviderModelId, fact: RequestFact) -> Verdict {
+    fn on_model(&mut self, at: Instant, id: ProviderModelId, payload: RequestEventPayload) -> CheckResult {
         let Some(model) = self.models.get_mut(&id) else { return Ok(()) };
-        match fact {
-            RequestFact::ProviderDown { probe_at, .. } => {
+        match payload {
+            RequestEventPayload::ProviderDown { probe_at, .. } => {
                 let is_due = self.due.take() == Some(id) || model.may_be_down(at);
                 hold(is_due, || format!("it is down after {} failures in a row", model.failures))?;
-                model.change(State::Down { probe_at });
+                model.change(Availability::Down { probe_at });
             }
-            RequestFact::ProviderProbed { lease } => {
-                let is_probed = matches!(model.state, State::Down { .. } | State::Closed { probe_at: Some(_) });
+            RequestEventPayload::ProviderProbed { lease } => {
+                let is_probed =
+                    matches!(model.state, Availability::Down { .. } | Availability::Closed { probe_at: Some(_) });
                 hold(is_probed, || "a probe of a provider that is up".into())?;
                 model.probe = Some(lease);
             }
-            RequestFact::ProviderRecovered { .. } => model.change(State::Up),
-            RequestFact::ProviderUnavailable { probe_at, .. } => {
+            RequestEventPayload::ProviderRecovered { .. } => model.change(Availability::Up),
+            RequestEventPayload::ProviderUnavailable { probe_at, .. } => {
                 (self.due, model.limited_since) = (None, None);
-                model.change(State::Closed { probe_at });
+                model.change(Availability::Closed { probe_at });
                 if let Some((_, who, before)) = self.noted.take_if(|(noted, ..)| *noted == id) {
                     // It was this call that closed it, and it is asked for again as if it had not been made.
                     match before {
@@ -264,7 +265,7 @@ impl Outages {
         let Some(epoch) = model.out.get(&lease.key).copied() else { return };
         let is_fatal = matches!(outcome, Outcome::KeyRefused | Outcome::QuotaExhausted | Outcome::ModelNotFound);
         let is_refused = is_counted_failure(outcome) || outcome == Outcome::RateLimited;
-        if is_fatal || is_refused && matches!(model.state, State::Closed { .. }) && epoch != model.epoch {
+        if is_fatal || is_refused && matches!(model.state, Availability::Closed { .. }) && epoch != model.epoch {
             // It is asked for again as if it had not been made.
             return;
         }
@@ -272,7 +273,7 @@ impl Outages {
             self.noted = Some((id, who, self.failed.remove(&who)));
             return;
         }
-        let was_probe = epoch == model.epoch && model.state != State::Up;
+        let was_probe = epoch == model.epoch && model.state != Availability::Up;
         let before = self.failed.get(&who).copied();
         if before.is_some_and(|failed| failed.model == id && model.stands(&failed)) {
             // An answer came while it was out again.
@@ -284,7 +285,7 @@ impl Outages {
     }
 
     /// Refuses the end of a try with a failure that was the provider's.
-    fn is_own(&self, event: &SchedulerEvent) -> Verdict {
+    fn is_own(&self, event: &SchedulerEvent) -> CheckResult {
         let failed = self.failed.get(&execution(&event.correlation));
         let model = failed.and_then(|failed| self.models.get(&failed.model));
         let (Some(failed), Some(model)) = (failed, model) else { return Ok(()) };
@@ -296,8 +297,8 @@ impl Outages {
 impl Check for Outages {
     const LAW: Law = Law::Outages;
 
-    fn on_event(&mut self, _: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
-        let SchedulerFact::TaskCompleted { outcome, .. } = event.fact else { return Ok(()) };
+    fn on_event(&mut self, _: &Rules, _: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
+        let SchedulerEventPayload::TaskCompleted { outcome, .. } = event.payload else { return Ok(()) };
         let verdict = match outcome {
             Some(TaskOutcome::Retryable {
                 kind: RetryKind::Timeout | RetryKind::ServerError | RetryKind::Connection,
@@ -309,27 +310,27 @@ impl Check for Outages {
         verdict
     }
 
-    fn on_request(&mut self, event: &RequestEvent) -> Verdict {
+    fn on_request(&mut self, event: &RequestEvent) -> CheckResult {
         let resource = match event.place {
-            EventPlace::Model(id) => return self.on_model(event.at, id, event.fact),
+            EventPlace::Model(id) => return self.on_model(event.at, id, event.payload),
             EventPlace::Resource(resource) => resource,
             EventPlace::Controller => return Ok(()),
         };
-        hold(self.due.is_none(), || format!("{:?} comes before it is said that its provider is down", event.fact))?;
+        hold(self.due.is_none(), || format!("{:?} comes before it is said that its provider is down", event.payload))?;
         let Some(id) = self.owners.get(&resource).copied() else { return Ok(()) };
-        if matches!(event.fact, RequestFact::LeaseAcquired { .. }) {
+        if matches!(event.payload, RequestEventPayload::LeaseAcquired { .. }) {
             self.is_in_order(event, resource)?;
         }
-        if let RequestFact::CallCompleted { lease, outcome, .. } = event.fact {
+        if let RequestEventPayload::CallCompleted { lease, outcome, .. } = event.payload {
             self.note_end(event, id, lease, outcome);
         }
         let Some(model) = self.models.get_mut(&id) else { return Ok(()) };
-        match event.fact {
-            RequestFact::LeaseAcquired { lease, .. } => {
+        match event.payload {
+            RequestEventPayload::LeaseAcquired { lease, .. } => {
                 self.noted = None;
                 model.acquired(event.at, lease)
             }
-            RequestFact::CallCompleted { lease, outcome, .. } => {
+            RequestEventPayload::CallCompleted { lease, outcome, .. } => {
                 let before = model.epoch;
                 if model.completed(event.at, lease, outcome) {
                     self.due = Some(id);

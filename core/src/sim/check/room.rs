@@ -11,15 +11,15 @@
 
 use alloc::format;
 
-use super::{Check, Law, Verdict, hold};
+use super::{Check, CheckResult, Law, hold};
 use crate::map::Map;
-use crate::request::event::{EventPlace, RequestEvent, RequestFact};
+use crate::request::event::{EventPlace, RequestEvent, RequestEventPayload};
 use crate::request::{ProviderModelId, ResourceId};
 use crate::time::Instant;
 
 /// What keeps calls of one resource from going out, once everything that was due is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct ResourceLimits {
     /// The resource.
     pub resource: ResourceId,
     /// Its provider and model.
@@ -51,20 +51,20 @@ impl Room {
     }
 
     /// Nothing happens from `at` until time has passed.
-    pub(super) fn at_rest(&self, at: Instant, standings: &[Standing]) -> Verdict {
-        for standing in standings {
-            let waiters = self.waiters.get(&standing.resource).copied().unwrap_or(0);
-            let is_judged = standing.suspended == 0 && !standing.is_spaced && standing.is_up;
-            let is_paused = standing.blocked_until.is_some_and(|end| end > at);
+    pub(super) fn check_quiescent(&self, at: Instant, all_limits: &[ResourceLimits]) -> CheckResult {
+        for limits in all_limits {
+            let waiters = self.waiters.get(&limits.resource).copied().unwrap_or(0);
+            let is_judged = limits.suspended == 0 && !limits.is_spaced && limits.is_up;
+            let is_paused = limits.blocked_until.is_some_and(|end| end > at);
             if waiters == 0 || !is_judged || is_paused {
                 continue;
             }
-            let out = self.out(standing.resource);
-            let of_model = standings.iter().filter(|other| other.model == standing.model);
+            let out = self.out(limits.resource);
+            let of_model = all_limits.iter().filter(|other| other.model == limits.model);
             let out_of_model: u32 = of_model.map(|other| self.out(other.resource)).sum();
-            let has_room = out < standing.limit && out_of_model < standing.cap;
+            let has_room = out < limits.limit && out_of_model < limits.cap;
             hold(!has_room, || {
-                let Standing { resource, limit, cap, .. } = standing;
+                let ResourceLimits { resource, limit, cap, .. } = limits;
                 format!(
                     "{waiters} calls of resource {} wait while {out} of {limit} are out, and {out_of_model} of {cap} of its model",
                     resource.index()
@@ -78,18 +78,18 @@ impl Room {
 impl Check for Room {
     const LAW: Law = Law::Room;
 
-    fn on_request(&mut self, event: &RequestEvent) -> Verdict {
+    fn on_request(&mut self, event: &RequestEvent) -> CheckResult {
         let EventPlace::Resource(resource) = event.place else { return Ok(()) };
-        match event.fact {
-            RequestFact::WaitStarted { waiter: Some(_) } => *self.waiters.entry(resource).or_default() += 1,
-            RequestFact::WaitCompleted { waiter: Some(_), .. }
-            | RequestFact::WaitTimeout { waiter: Some(_), .. }
-            | RequestFact::WaitCancelled { .. } => {
+        match event.payload {
+            RequestEventPayload::WaitStarted { waiter: Some(_) } => *self.waiters.entry(resource).or_default() += 1,
+            RequestEventPayload::WaitCompleted { waiter: Some(_), .. }
+            | RequestEventPayload::WaitTimeout { waiter: Some(_), .. }
+            | RequestEventPayload::WaitCancelled { .. } => {
                 let waiters = self.waiters.entry(resource).or_default();
                 *waiters = waiters.saturating_sub(1);
             }
-            RequestFact::LeaseAcquired { .. } => *self.in_flight.entry(resource).or_default() += 1,
-            RequestFact::LeaseReleased { .. } => {
+            RequestEventPayload::LeaseAcquired { .. } => *self.in_flight.entry(resource).or_default() += 1,
+            RequestEventPayload::LeaseReleased { .. } => {
                 let out = self.in_flight.entry(resource).or_default();
                 *out = out.saturating_sub(1);
             }

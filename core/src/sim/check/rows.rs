@@ -5,11 +5,11 @@
 use alloc::collections::BTreeSet;
 use alloc::format;
 
-use super::books::{Books, Rules};
 use super::joined::{Execution, execution};
-use super::{Check, Handover, Law, Verdict, hold};
+use super::open_row_groups::{OpenRowGroups, Rules};
+use super::{Check, CheckResult, Law, LifecycleStep, hold};
 use crate::map::Map;
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact, StopKind};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload, StopKind};
 use crate::pipeline::{DropReason, RunReport, StopReason, TaskOutcome};
 
 /// The rows that came in and went out.
@@ -28,7 +28,7 @@ pub(super) struct Balance {
 }
 
 impl Balance {
-    fn balance(&self, rows_out: u64, rows_dropped: u64, rows_unmade: u64) -> Verdict {
+    fn balance(&self, rows_out: u64, rows_dropped: u64, rows_unmade: u64) -> CheckResult {
         let Self { rows_in, rows_out: saved, rows_unmade: left, rows_dropped: dropped, .. } = *self;
         hold(rows_dropped == dropped, || format!("{rows_dropped} rows are said to be dropped; {dropped} are"))?;
         hold(rows_out == saved, || format!("{rows_out} rows are said to be saved; {saved} are"))?;
@@ -44,27 +44,27 @@ impl Balance {
 impl Check for Balance {
     const LAW: Law = Law::Rows;
 
-    fn on_event(&mut self, _: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
-        match event.fact {
-            SchedulerFact::RowGroupAdmitted { rows, .. } => self.rows_in += u64::from(rows),
-            SchedulerFact::RowGroupCheckpointed { unmade: rows, .. }
-            | SchedulerFact::RowGroupDiscarded { rows, .. } => {
+    fn on_event(&mut self, _: &Rules, _: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
+        match event.payload {
+            SchedulerEventPayload::RowGroupAdmitted { rows, .. } => self.rows_in += u64::from(rows),
+            SchedulerEventPayload::RowGroupCheckpointed { unmade: rows, .. }
+            | SchedulerEventPayload::RowGroupDiscarded { rows, .. } => {
                 self.rows_unmade += u64::from(rows);
             }
-            SchedulerFact::TaskCompleted { outcome, .. } => {
+            SchedulerEventPayload::TaskCompleted { outcome, .. } => {
                 let has_failed = matches!(
                     outcome,
                     Some(TaskOutcome::Failed(_) | TaskOutcome::Retryable { .. } | TaskOutcome::Cancelled)
                 );
                 self.failed = has_failed.then(|| execution(&event.correlation));
             }
-            SchedulerFact::WorkerSpawnFailed { .. } => self.failed = Some(execution(&event.correlation)),
-            SchedulerFact::NonRetryableDropped { reason, rows } => {
+            SchedulerEventPayload::WorkerSpawnFailed { .. } => self.failed = Some(execution(&event.correlation)),
+            SchedulerEventPayload::NonRetryableDropped { reason, rows } => {
                 self.rows_dropped += u64::from(rows);
                 let is_due = reason == DropReason::PreBatch || self.failed == Some(execution(&event.correlation));
                 hold(is_due, || format!("{rows} rows are dropped ({reason:?}), and no task of them has failed"))?;
             }
-            SchedulerFact::JobCompleted { stop, rows_out, rows_dropped, rows_unmade } => {
+            SchedulerEventPayload::JobCompleted { stop, rows_out, rows_dropped, rows_unmade } => {
                 self.balance(rows_out, rows_dropped, rows_unmade)?;
                 let stopped = !matches!(stop, StopKind::Completed | StopKind::WoundDown);
                 hold(stopped || rows_unmade == 0, || format!("{rows_unmade} rows are unmade without a stop"))?;
@@ -74,12 +74,12 @@ impl Check for Balance {
         Ok(())
     }
 
-    fn on_handover(&mut self, _: &Rules, _: &Books, what: &Handover<'_>) -> Verdict {
+    fn on_lifecycle_step(&mut self, _: &Rules, _: &OpenRowGroups, what: &LifecycleStep<'_>) -> CheckResult {
         match *what {
-            Handover::Checkpoint(group) => {
+            LifecycleStep::Checkpoint(group) => {
                 self.handed_out.insert(group.row_group, group.live.len() as u64);
             }
-            Handover::CheckpointAnswered { row_group, works } => {
+            LifecycleStep::CheckpointAnswered { row_group, works } => {
                 let rows = self.handed_out.remove(&row_group).unwrap_or(0);
                 self.rows_out += if works { rows } else { 0 };
             }
@@ -88,7 +88,7 @@ impl Check for Balance {
         Ok(())
     }
 
-    fn on_end(&mut self, rules: &Rules, report: &RunReport) -> Verdict {
+    fn on_end(&mut self, rules: &Rules, report: &RunReport) -> CheckResult {
         self.balance(report.rows_out, report.rows_dropped, report.rows_unmade)?;
         let is_over = report.stop != StopReason::Completed || report.rows_not_started == 0;
         hold(is_over, || format!("the run is complete, and {} rows are not started", report.rows_not_started))?;

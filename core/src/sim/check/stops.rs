@@ -4,10 +4,10 @@
 
 use alloc::format;
 
-use super::books::{Books, Rules};
-use super::{Check, Handover, Law, Verdict, hold};
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact, StopKind};
-use crate::request::event::{RequestEvent, RequestFact};
+use super::open_row_groups::{OpenRowGroups, Rules};
+use super::{Check, CheckResult, Law, LifecycleStep, hold};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload, StopKind};
+use crate::request::event::{RequestEvent, RequestEventPayload};
 use crate::time::Instant;
 
 /// Whether the run is stopping.
@@ -31,7 +31,7 @@ impl Stops {
         self.because.get_or_insert(because);
     }
 
-    fn refuse(&self, what: &dyn core::fmt::Debug) -> Verdict {
+    fn refuse(&self, what: &dyn core::fmt::Debug) -> CheckResult {
         self.because.map_or(Ok(()), |because| Err(format!("{what:?} after {because}")))
     }
 }
@@ -39,9 +39,9 @@ impl Stops {
 impl Check for Stops {
     const LAW: Law = Law::Stops;
 
-    fn on_event(&mut self, _: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
-        match event.fact {
-            SchedulerFact::JobStopping { stop, .. } => {
+    fn on_event(&mut self, _: &Rules, _: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
+        match event.payload {
+            SchedulerEventPayload::JobStopping { stop, .. } => {
                 // A run that is wound down goes on with what it has admitted.
                 self.winds_down = stop == StopKind::WoundDown;
                 if !self.winds_down {
@@ -52,41 +52,42 @@ impl Check for Stops {
                 }
                 self.told = Some(stop);
             }
-            SchedulerFact::JobCompleted { stop, .. } => {
+            SchedulerEventPayload::JobCompleted { stop, .. } => {
                 let told = self.told.unwrap_or(StopKind::Completed);
                 hold(stop == told, || format!("it ended as {stop:?}, and was told to stop as {told:?}"))?;
             }
-            SchedulerFact::EarlyShutdown { .. } => self.stop("an early shutdown"),
-            SchedulerFact::HookFailed { .. } => self.stop("a hook failed"),
-            SchedulerFact::TaskCompleted { outcome: None, .. } => self.stop("a bug was met"),
-            SchedulerFact::QueueDrained { discarded: 1.. } => self.stop("a stop emptied the queue"),
-            SchedulerFact::RowGroupAdmitted { .. } if self.winds_down => {
-                return Err(format!("{:?} though the run is wound down", event.fact.kind()));
+            SchedulerEventPayload::EarlyShutdown { .. } => self.stop("an early shutdown"),
+            SchedulerEventPayload::HookFailed { .. } => self.stop("a hook failed"),
+            SchedulerEventPayload::TaskCompleted { outcome: None, .. } => self.stop("a bug was met"),
+            SchedulerEventPayload::QueueDrained { discarded: 1.. } => self.stop("a stop emptied the queue"),
+            SchedulerEventPayload::RowGroupAdmitted { .. } if self.winds_down => {
+                return Err(format!("{:?} though the run is wound down", event.payload.kind()));
             }
-            SchedulerFact::RowGroupAdmitted { .. }
-            | SchedulerFact::ReadyEnqueued { .. }
-            | SchedulerFact::Selected { .. }
-            | SchedulerFact::WorkerSpawned { .. } => self.refuse(&event.fact.kind())?,
+            SchedulerEventPayload::RowGroupAdmitted { .. }
+            | SchedulerEventPayload::ReadyEnqueued { .. }
+            | SchedulerEventPayload::Selected { .. }
+            | SchedulerEventPayload::WorkerSpawned { .. } => self.refuse(&event.payload.kind())?,
             _ => {}
         }
         Ok(())
     }
 
-    fn on_request(&mut self, event: &RequestEvent) -> Verdict {
+    fn on_request(&mut self, event: &RequestEvent) -> CheckResult {
         let is_late = self.calls_alone && self.since.is_some_and(|since| since < event.at);
-        match event.fact {
-            RequestFact::LeaseAcquired { .. } if is_late => self.refuse(&event.fact.kind()),
+        match event.payload {
+            RequestEventPayload::LeaseAcquired { .. } if is_late => self.refuse(&event.payload.kind()),
             _ => Ok(()),
         }
     }
 
-    fn on_handover(&mut self, _: &Rules, _: &Books, what: &Handover<'_>) -> Verdict {
+    fn on_lifecycle_step(&mut self, _: &Rules, _: &OpenRowGroups, what: &LifecycleStep<'_>) -> CheckResult {
         match what {
-            Handover::Cancel => self.stop("it was cancelled"),
-            Handover::PreBatchAnswered { left_out: None, .. } | Handover::PostBatchAnswered { works: false, .. } => {
+            LifecycleStep::Cancel => self.stop("it was cancelled"),
+            LifecycleStep::PreBatchAnswered { left_out: None, .. }
+            | LifecycleStep::PostBatchAnswered { works: false, .. } => {
                 self.stop("a hook failed");
             }
-            Handover::CheckpointAnswered { works: false, .. } => self.stop("a checkpoint failed"),
+            LifecycleStep::CheckpointAnswered { works: false, .. } => self.stop("a checkpoint failed"),
             _ => {}
         }
         Ok(())

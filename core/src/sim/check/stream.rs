@@ -2,31 +2,31 @@
 
 use alloc::format;
 
-use super::books::{Books, Rules};
-use super::{Check, Law, Verdict, hold};
+use super::open_row_groups::{OpenRowGroups, Rules};
+use super::{Check, CheckResult, Law, hold};
 use crate::pipeline::RunReport;
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::request::event::RequestEvent;
 use crate::time::Instant;
 
 /// How far each stream is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stream {
-    scheduler: Head,
-    request: Head,
+    scheduler: StreamPosition,
+    request: StreamPosition,
     started: bool,
     completed: bool,
 }
 
 /// The next number of a stream, and its latest instant.
 #[derive(Clone, Copy, Debug, Default)]
-struct Head {
+struct StreamPosition {
     next: u64,
     latest: Instant,
 }
 
-impl Head {
-    fn advance(&mut self, sequence: u64, at: Instant) -> Verdict {
+impl StreamPosition {
+    fn advance(&mut self, sequence: u64, at: Instant) -> CheckResult {
         let Self { next, latest } = *self;
         hold(sequence == next, || format!("event {sequence} came where {next} was due"))?;
         hold(at >= latest, || format!("event {sequence} is older than the one before it, of {latest}"))?;
@@ -38,25 +38,25 @@ impl Head {
 impl Check for Stream {
     const LAW: Law = Law::Stream;
 
-    fn on_event(&mut self, _: &Rules, _: &Books, event: &SchedulerEvent) -> Verdict {
+    fn on_event(&mut self, _: &Rules, _: &OpenRowGroups, event: &SchedulerEvent) -> CheckResult {
         self.scheduler.advance(event.sequence, event.at)?;
-        hold(!self.completed, || format!("{:?} came after the job was completed", event.fact.kind()))?;
-        match event.fact {
-            SchedulerFact::JobStarted { .. } => {
+        hold(!self.completed, || format!("{:?} came after the job was completed", event.payload.kind()))?;
+        match event.payload {
+            SchedulerEventPayload::JobStarted { .. } => {
                 hold(!self.started, || "the job started twice".into())?;
                 self.started = true;
             }
-            SchedulerFact::JobCompleted { .. } => self.completed = true,
+            SchedulerEventPayload::JobCompleted { .. } => self.completed = true,
             _ => {}
         }
         Ok(())
     }
 
-    fn on_request(&mut self, event: &RequestEvent) -> Verdict {
+    fn on_request(&mut self, event: &RequestEvent) -> CheckResult {
         self.request.advance(event.sequence, event.at)
     }
 
-    fn on_end(&mut self, _: &Rules, _: &RunReport) -> Verdict {
+    fn on_end(&mut self, _: &Rules, _: &RunReport) -> CheckResult {
         hold(self.completed, || "the run is over, and no event said so".into())
     }
 }

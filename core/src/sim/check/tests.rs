@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::lease::ReleaseAnswer;
-use crate::pipeline::event::{Correlation, Interest, SchedulerFact, StopKind};
+use crate::pipeline::event::{Correlation, Interest, SchedulerEventPayload, StopKind};
 use crate::pipeline::{
     Column, DiscardReason, DropReason, Effect, FailureKind, Pipeline, PlanBuilder, RetryKind, Strategy, Task,
     TaskOutcome,
 };
-use crate::request::event::{Interest as RequestInterest, RequestEventKind, RequestFact};
+use crate::request::event::{Interest as RequestInterest, RequestEventKind, RequestEventPayload};
 use crate::request::{Acquire, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestLease};
 use crate::task::TaskGroup;
 use crate::time::Duration;
@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 /// One thing that a checker is told.
 #[derive(Clone, Debug)]
-enum Step {
+enum CheckerInput {
     Event(SchedulerEvent),
     Request(RequestEvent),
     PreBatch(Batch),
@@ -34,7 +34,7 @@ enum Step {
 struct Record {
     plan: Plan,
     config: PipelineConfig,
-    steps: Vec<Step>,
+    steps: Vec<CheckerInput>,
     report: RunReport,
     /// The calls that the model bears.
     cap: u32,
@@ -43,16 +43,16 @@ struct Record {
 const RETRY: TaskOutcome = TaskOutcome::Retryable { kind: RetryKind::Timeout, status: None, retry_after: None };
 
 /// A host that writes down all it sees, and does one thing after another.
-struct Host {
+struct ScriptedHost {
     pipeline: Pipeline,
     admission: RequestAdmission,
     resource: ResourceId,
     now: Instant,
-    steps: Vec<Step>,
+    steps: Vec<CheckerInput>,
     working: VecDeque<(Task, RequestLease)>,
 }
 
-impl Host {
+impl ScriptedHost {
     fn record(mut self, plan: Plan, config: PipelineConfig) -> Record {
         self.pipeline.start(self.now);
         loop {
@@ -77,10 +77,10 @@ impl Host {
 
     fn write_down(&mut self) {
         while let Some(event) = self.admission.poll_event() {
-            self.steps.push(Step::Request(event));
+            self.steps.push(CheckerInput::Request(event));
         }
         while let Some(event) = self.pipeline.poll_event() {
-            self.steps.push(Step::Event(event));
+            self.steps.push(CheckerInput::Event(event));
         }
     }
 
@@ -94,18 +94,18 @@ impl Host {
             }
             Effect::PreBatch(batch) => {
                 let left_out = if batch.row_group == 1 { [0].into() } else { Vec::new() };
-                self.steps.push(Step::PreBatch(batch));
-                self.steps.push(Step::PreBatchAnswered(batch.row_group, left_out.clone()));
+                self.steps.push(CheckerInput::PreBatch(batch));
+                self.steps.push(CheckerInput::PreBatchAnswered(batch.row_group, left_out.clone()));
                 self.pipeline.pre_batch_finished(self.now, batch.row_group, Ok(left_out));
             }
             Effect::PostBatch(group) => {
                 let row_group = group.row_group;
-                self.steps.extend([Step::PostBatch(group), Step::PostBatchAnswered(row_group)]);
+                self.steps.extend([CheckerInput::PostBatch(group), CheckerInput::PostBatchAnswered(row_group)]);
                 self.pipeline.post_batch_finished(self.now, row_group, Ok(()));
             }
             Effect::Checkpoint(group) => {
                 let row_group = group.row_group;
-                self.steps.extend([Step::Checkpoint(group), Step::CheckpointAnswered(row_group)]);
+                self.steps.extend([CheckerInput::Checkpoint(group), CheckerInput::CheckpointAnswered(row_group)]);
                 self.pipeline.checkpoint_finished(self.now, row_group, Ok(()));
             }
             Effect::Finished => {}
@@ -153,7 +153,7 @@ fn record() -> Record {
     let mut pipeline = Pipeline::new(plan.clone(), config.clone()).unwrap();
     pipeline.set_interest(Interest::ALL);
     let (steps, working) = (Vec::new(), VecDeque::new());
-    Host { pipeline, admission, resource, now: Instant::ZERO, steps, working }.record(plan, config)
+    ScriptedHost { pipeline, admission, resource, now: Instant::ZERO, steps, working }.record(plan, config)
 }
 
 impl Record {
@@ -161,9 +161,10 @@ impl Record {
     fn judge(&self) -> Result<(), Violation> {
         let mut checker = RunChecker::new(&self.plan, &self.config);
         let resource = self.steps.iter().find_map(|step| match step {
-            Step::Request(RequestEvent { place: crate::request::event::EventPlace::Resource(resource), .. }) => {
-                Some(*resource)
-            }
+            CheckerInput::Request(RequestEvent {
+                place: crate::request::event::EventPlace::Resource(resource),
+                ..
+            }) => Some(*resource),
             _ => None,
         });
         checker.cap_calls(resource.expect("calls were made"), self.cap);
@@ -178,8 +179,8 @@ impl Record {
         let (mut scheduler, mut request) = (0.., 0..);
         for step in &mut self.steps {
             match step {
-                Step::Event(event) => event.sequence = scheduler.next().unwrap(),
-                Step::Request(event) => event.sequence = request.next().unwrap(),
+                CheckerInput::Event(event) => event.sequence = scheduler.next().unwrap(),
+                CheckerInput::Request(event) => event.sequence = request.next().unwrap(),
                 _ => {}
             }
         }
@@ -191,24 +192,28 @@ impl Record {
     }
 
     /// The place of the first step of which `is_one` holds.
-    fn find(&self, is_one: impl Fn(&Step) -> bool) -> usize {
+    fn find(&self, is_one: impl Fn(&CheckerInput) -> bool) -> usize {
         self.steps.iter().position(is_one).expect("the record has such a step")
     }
 
     /// The place of the first event of a task, given as column, row group and row.
-    fn find_task(&self, (column, row_group, row): (usize, u32, u32), is_one: fn(&SchedulerFact) -> bool) -> usize {
+    fn find_task(
+        &self,
+        (column, row_group, row): (usize, u32, u32),
+        is_one: fn(&SchedulerEventPayload) -> bool,
+    ) -> usize {
         self.find(|step| match step {
-            Step::Event(event) => {
+            CheckerInput::Event(event) => {
                 let about = event.correlation;
                 let place = (about.column.map(ColumnId::index), about.row_group, about.row);
-                place == (Some(column), Some(row_group), Some(row)) && is_one(&event.fact)
+                place == (Some(column), Some(row_group), Some(row)) && is_one(&event.payload)
             }
             _ => false,
         })
     }
 
     fn event(&mut self, at: usize) -> &mut SchedulerEvent {
-        let Step::Event(event) = &mut self.steps[at] else { panic!("it is an event") };
+        let CheckerInput::Event(event) = &mut self.steps[at] else { panic!("it is an event") };
         event
     }
 
@@ -218,8 +223,8 @@ impl Record {
     }
 
     /// The same with one more step, an event at the instant of the one that stood there.
-    fn with(mut self, at: usize, mut step: Step) -> Self {
-        if let (Step::Event(event), Step::Event(there)) = (&mut step, &self.steps[at]) {
+    fn with(mut self, at: usize, mut step: CheckerInput) -> Self {
+        if let (CheckerInput::Event(event), CheckerInput::Event(there)) = (&mut step, &self.steps[at]) {
             event.at = there.at;
         }
         self.steps.insert(at, step);
@@ -227,41 +232,43 @@ impl Record {
     }
 }
 
-fn tell(checker: &mut RunChecker, step: &Step) -> Result<(), Violation> {
+fn tell(checker: &mut RunChecker, step: &CheckerInput) -> Result<(), Violation> {
     let works = true;
     let handover = match step {
-        Step::Event(event) => return checker.on_event(event),
-        Step::Request(event) => return checker.on_request_event(event),
-        Step::PreBatch(batch) => Handover::PreBatch(batch),
-        Step::PreBatchAnswered(row_group, rows) => {
-            Handover::PreBatchAnswered { row_group: *row_group, left_out: Some(rows) }
+        CheckerInput::Event(event) => return checker.on_event(event),
+        CheckerInput::Request(event) => return checker.on_request_event(event),
+        CheckerInput::PreBatch(batch) => LifecycleStep::PreBatch(batch),
+        CheckerInput::PreBatchAnswered(row_group, rows) => {
+            LifecycleStep::PreBatchAnswered { row_group: *row_group, left_out: Some(rows) }
         }
-        Step::PostBatch(group) => Handover::PostBatch(group),
-        Step::PostBatchAnswered(row_group) => Handover::PostBatchAnswered { row_group: *row_group, works },
-        Step::Checkpoint(group) => Handover::Checkpoint(group),
-        Step::CheckpointAnswered(row_group) => Handover::CheckpointAnswered { row_group: *row_group, works },
-        Step::Cancel => Handover::Cancel,
+        CheckerInput::PostBatch(group) => LifecycleStep::PostBatch(group),
+        CheckerInput::PostBatchAnswered(row_group) => LifecycleStep::PostBatchAnswered { row_group: *row_group, works },
+        CheckerInput::Checkpoint(group) => LifecycleStep::Checkpoint(group),
+        CheckerInput::CheckpointAnswered(row_group) => {
+            LifecycleStep::CheckpointAnswered { row_group: *row_group, works }
+        }
+        CheckerInput::Cancel => LifecycleStep::Cancel,
     };
-    checker.on_handover(Instant::ZERO, &handover)
+    checker.on_lifecycle_step(Instant::ZERO, &handover)
 }
 
-fn spawned(fact: &SchedulerFact) -> bool {
-    matches!(fact, SchedulerFact::WorkerSpawned { .. })
+fn spawned(payload: &SchedulerEventPayload) -> bool {
+    matches!(payload, SchedulerEventPayload::WorkerSpawned { .. })
 }
 
-fn completed(fact: &SchedulerFact) -> bool {
-    matches!(fact, SchedulerFact::TaskCompleted { .. })
+fn completed(payload: &SchedulerEventPayload) -> bool {
+    matches!(payload, SchedulerEventPayload::TaskCompleted { .. })
 }
 
-fn enqueued(fact: &SchedulerFact) -> bool {
-    matches!(fact, SchedulerFact::ReadyEnqueued { .. })
+fn enqueued(payload: &SchedulerEventPayload) -> bool {
+    matches!(payload, SchedulerEventPayload::ReadyEnqueued { .. })
 }
 
 #[test]
 fn a_run_as_it_was_keeps_every_law() {
     let record = record();
     assert_eq!(record.judge(), Ok(()));
-    let retried = record.find_task((1, 0, 1), |fact| matches!(fact, SchedulerFact::RetryDeferred { .. }));
+    let retried = record.find_task((1, 0, 1), |payload| matches!(payload, SchedulerEventPayload::RetryDeferred { .. }));
     assert!(retried > 0 && record.report.rows_out == 4, "{:?}", record.report);
 }
 
@@ -291,8 +298,8 @@ fn a_task_that_is_made_again_or_skips_a_try_is_not_made_once() {
     jump.event(at).correlation.attempt = Some(2);
     assert_eq!(jump.broken(), Law::Once, "it begins with the second try");
     let mut gone = record();
-    let at = gone.find(|step| matches!(step, Step::PreBatchAnswered(0, _)));
-    gone.steps[at] = Step::PreBatchAnswered(0, [1].into());
+    let at = gone.find(|step| matches!(step, CheckerInput::PreBatchAnswered(0, _)));
+    gone.steps[at] = CheckerInput::PreBatchAnswered(0, [1].into());
     assert_eq!(gone.broken(), Law::Once, "its row was left out");
 }
 
@@ -300,19 +307,19 @@ fn a_task_that_is_made_again_or_skips_a_try_is_not_made_once() {
 fn a_task_before_its_upstream_and_a_turn_that_is_taken_break_the_order() {
     let mut early = record();
     let at = early.find_task((1, 0, 0), completed);
-    let SchedulerFact::TaskCompleted { worker, .. } = early.event(at).fact else { panic!("it ended") };
-    early.event(at).fact = SchedulerFact::TaskCompleted { worker, outcome: Some(RETRY) };
-    assert_eq!(early.broken(), Law::Order, "its upstream has to be tried again");
+    let SchedulerEventPayload::TaskCompleted { worker, .. } = early.event(at).payload else { panic!("it ended") };
+    early.event(at).payload = SchedulerEventPayload::TaskCompleted { worker, outcome: Some(RETRY) };
+    assert_eq!(early.broken(), Law::ColumnOrder, "its upstream has to be tried again");
     let mut swapped = record();
     for step in &mut swapped.steps {
-        if let Step::Event(event) = step
+        if let CheckerInput::Event(event) = step
             && (event.correlation.row_group, event.correlation.column.map(ColumnId::index)) == (Some(0), Some(2))
         {
             let row = &mut event.correlation.row;
             *row = row.map(|row| [0, 2, 1][row as usize]);
         }
     }
-    assert_eq!(swapped.broken(), Law::Order, "rows 1 and 2 change places");
+    assert_eq!(swapped.broken(), Law::ColumnOrder, "rows 1 and 2 change places");
 }
 
 #[test]
@@ -330,14 +337,23 @@ fn limits_that_are_lower_than_what_the_run_held_are_broken_caps() {
 fn a_call_too_many_and_one_that_is_left_out_are_broken_calls() {
     let narrow = Record { cap: 1, ..record() };
     assert_eq!(narrow.broken(), Law::Calls, "the model bears one call");
-    let released = |step: &Step| {
-        matches!(step, Step::Request(RequestEvent { fact: RequestFact::LeaseReleased { in_flight: 0, .. }, .. }))
+    let released = |step: &CheckerInput| {
+        matches!(
+            step,
+            CheckerInput::Request(RequestEvent {
+                payload: RequestEventPayload::LeaseReleased { in_flight: 0, .. },
+                ..
+            })
+        )
     };
     let last = record().steps.iter().rposition(released).unwrap();
     assert_eq!(record().without(last).broken(), Law::Calls, "a call is left at the end");
     let mut beyond = record();
     for step in &mut beyond.steps {
-        if let Step::Request(RequestEvent { fact: RequestFact::LeaseAcquired { limit, .. }, .. }) = step {
+        if let CheckerInput::Request(RequestEvent {
+            payload: RequestEventPayload::LeaseAcquired { limit, .. }, ..
+        }) = step
+        {
             *limit = 1;
         }
     }
@@ -347,10 +363,9 @@ fn a_call_too_many_and_one_that_is_left_out_are_broken_calls() {
 #[test]
 fn a_call_that_names_no_worker_s_task_is_found() {
     let mut forged = record();
-    let granted =
-        |step: &Step| matches!(step, Step::Request(event) if event.fact.kind() == RequestEventKind::LeaseAcquired);
+    let granted = |step: &CheckerInput| matches!(step, CheckerInput::Request(event) if event.payload.kind() == RequestEventKind::LeaseAcquired);
     let at = forged.find(granted);
-    let Step::Request(event) = &mut forged.steps[at] else { panic!("a request") };
+    let CheckerInput::Request(event) = &mut forged.steps[at] else { panic!("a request") };
     event.correlation = Some(Correlation { task: Some(1 << 40), attempt: Some(1), ..Correlation::default() });
     assert_eq!(forged.broken(), Law::Joined);
 }
@@ -374,7 +389,7 @@ fn a_call_that_waits_while_there_is_room_for_it_is_found() {
     while let Some(event) = admission.poll_event() {
         checker.on_request_event(&event).unwrap();
     }
-    let open = Standing {
+    let open = ResourceLimits {
         resource: resources[1],
         model,
         cap: 2,
@@ -384,26 +399,30 @@ fn a_call_that_waits_while_there_is_room_for_it_is_found() {
         is_spaced: false,
         is_up: true,
     };
-    let other = Standing { resource: resources[0], ..open };
+    let other = ResourceLimits { resource: resources[0], ..open };
     let at = Instant::from_nanos(5);
-    let mut broken = |standing| checker.on_rest(at, &[other, standing]).err().map(|violation| violation.law);
+    let mut broken = |limits| checker.on_quiescence(at, &[other, limits]).err().map(|violation| violation.law);
     assert_eq!(broken(open), Some(Law::Room), "none of its calls is out, and one of two of its model");
-    assert_eq!(broken(Standing { blocked_until: Some(at), ..open }), Some(Law::Room), "the pause is over");
-    assert_eq!(broken(Standing { blocked_until: Some(Instant::from_nanos(6)), ..open }), None);
-    assert_eq!(broken(Standing { cap: 1, ..open }), None, "the other domain has the slot");
-    assert_eq!(broken(Standing { limit: 0, ..open }), None);
-    assert_eq!(broken(Standing { suspended: 1, ..open }), None, "it needs the resources of its task too");
-    assert_eq!(broken(Standing { is_spaced: true, ..open }), None);
+    assert_eq!(broken(ResourceLimits { blocked_until: Some(at), ..open }), Some(Law::Room), "the pause is over");
+    assert_eq!(broken(ResourceLimits { blocked_until: Some(Instant::from_nanos(6)), ..open }), None);
+    assert_eq!(broken(ResourceLimits { cap: 1, ..open }), None, "the other domain has the slot");
+    assert_eq!(broken(ResourceLimits { limit: 0, ..open }), None);
+    assert_eq!(broken(ResourceLimits { suspended: 1, ..open }), None, "it needs the resources of its task too");
+    assert_eq!(broken(ResourceLimits { is_spaced: true, ..open }), None);
 }
 
 #[test]
 fn a_worker_without_a_lease_and_a_lease_without_a_return_are_found() {
     let honest = record();
-    let at = honest.find_task((1, 0, 0), |fact| matches!(fact, SchedulerFact::TaskLeaseAcquired { .. }));
+    let at = honest.find_task((1, 0, 0), |payload| matches!(payload, SchedulerEventPayload::TaskLeaseAcquired { .. }));
     assert_eq!(honest.without(at).broken(), Law::Leases, "nothing was leased");
     let honest = record();
-    let released =
-        |step: &Step| matches!(step, Step::Event(SchedulerEvent { fact: SchedulerFact::TaskLeaseReleased { .. }, .. }));
+    let released = |step: &CheckerInput| {
+        matches!(
+            step,
+            CheckerInput::Event(SchedulerEvent { payload: SchedulerEventPayload::TaskLeaseReleased { .. }, .. })
+        )
+    };
     let last = honest.steps.iter().rposition(released).unwrap();
     assert_eq!(honest.without(last).broken(), Law::Leases, "a lease is left at the end");
     let mut early = record();
@@ -423,13 +442,13 @@ fn a_task_that_overtakes_another_breaks_first_come_first_served() {
 
 #[test]
 fn hooks_that_are_left_out_doubled_or_late_are_found() {
-    let answered = |step: &Step| matches!(step, Step::PreBatchAnswered(0, _));
+    let answered = |step: &CheckerInput| matches!(step, CheckerInput::PreBatchAnswered(0, _));
     let at = record().find(answered);
     assert_eq!(record().without(at).broken(), Law::Hooks, "the pre-batch hook never answered");
-    let called = record().find(|step| matches!(step, Step::PreBatch(batch) if batch.row_group == 0));
+    let called = record().find(|step| matches!(step, CheckerInput::PreBatch(batch) if batch.row_group == 0));
     let twice = record().steps[called].clone();
     assert_eq!(record().with(called, twice).broken(), Law::Hooks, "it is called twice");
-    let post = record().find(|step| matches!(step, Step::PostBatch(_)));
+    let post = record().find(|step| matches!(step, CheckerInput::PostBatch(_)));
     assert_eq!(record().without(post).without(post).broken(), Law::Hooks, "the post-batch hook was left out");
     let spawn = record().find_task((2, 0, 0), spawned);
     let early = record().steps[post].clone();
@@ -438,20 +457,20 @@ fn hooks_that_are_left_out_doubled_or_late_are_found() {
 
 #[test]
 fn a_checkpoint_that_is_doubled_incomplete_or_alters_the_rows_is_found() {
-    let at = record().find(|step| matches!(step, Step::Checkpoint(group) if group.row_group == 0));
+    let at = record().find(|step| matches!(step, CheckerInput::Checkpoint(group) if group.row_group == 0));
     let twice = record().steps[at].clone();
     assert_eq!(record().with(at, twice).broken(), Law::Checkpoints, "it is handed out twice");
 
     let mut unmade = record();
     let judged = unmade.find_task((2, 0, 2), completed);
-    let SchedulerFact::TaskCompleted { worker, .. } = unmade.event(judged).fact else { panic!("it ended") };
-    unmade.event(judged).fact = SchedulerFact::TaskCompleted { worker, outcome: Some(RETRY) };
+    let SchedulerEventPayload::TaskCompleted { worker, .. } = unmade.event(judged).payload else { panic!("it ended") };
+    unmade.event(judged).payload = SchedulerEventPayload::TaskCompleted { worker, outcome: Some(RETRY) };
     assert_eq!(unmade.broken(), Law::Checkpoints, "a row lacks a column");
 
     let forge = |change: fn(&mut FinishedRowGroup)| {
         let mut record = record();
-        let at = record.find(|step| matches!(step, Step::Checkpoint(group) if group.row_group == 1));
-        let Step::Checkpoint(group) = &mut record.steps[at] else { panic!("it is a checkpoint") };
+        let at = record.find(|step| matches!(step, CheckerInput::Checkpoint(group) if group.row_group == 1));
+        let CheckerInput::Checkpoint(group) = &mut record.steps[at] else { panic!("it is a checkpoint") };
         change(group);
         record.broken()
     };
@@ -470,10 +489,12 @@ fn a_checkpoint_that_is_doubled_incomplete_or_alters_the_rows_is_found() {
 fn rows_that_are_lost_or_dropped_without_a_reason_are_found() {
     let mut lost = record();
     let end = lost.steps.len() - 1;
-    let SchedulerFact::JobCompleted { stop, rows_out, rows_dropped, rows_unmade } = lost.event(end).fact else {
+    let SchedulerEventPayload::JobCompleted { stop, rows_out, rows_dropped, rows_unmade } = lost.event(end).payload
+    else {
         panic!("the end")
     };
-    lost.event(end).fact = SchedulerFact::JobCompleted { stop, rows_out: rows_out - 1, rows_dropped, rows_unmade };
+    lost.event(end).payload =
+        SchedulerEventPayload::JobCompleted { stop, rows_out: rows_out - 1, rows_dropped, rows_unmade };
     assert_eq!(lost.broken(), Law::Rows, "a saved row is not counted");
     let mut silent = record();
     silent.report.dropped.retain(|count| count.reason != DropReason::PreBatch);
@@ -483,21 +504,21 @@ fn rows_that_are_lost_or_dropped_without_a_reason_are_found() {
 #[test]
 fn whatever_starts_after_a_stop_is_found() {
     let before = record().find_task((1, 0, 0), spawned);
-    assert_eq!(record().with(before, Step::Cancel).broken(), Law::Stops);
+    assert_eq!(record().with(before, CheckerInput::Cancel).broken(), Law::Stops);
     let mut shut = record().steps[before].clone();
-    if let Step::Event(event) = &mut shut {
-        event.fact = SchedulerFact::EarlyShutdown { failures: 1, window: 1 };
+    if let CheckerInput::Event(event) = &mut shut {
+        event.payload = SchedulerEventPayload::EarlyShutdown { failures: 1, window: 1 };
     }
     assert_eq!(record().with(before, shut).broken(), Law::Stops);
 }
 
 #[test]
 fn a_row_group_that_leaves_twice_or_never_is_found() {
-    let saved = |step: &Step| matches!(step, Step::Event(event) if matches!(event.fact, SchedulerFact::RowGroupCheckpointed { .. }));
+    let saved = |step: &CheckerInput| matches!(step, CheckerInput::Event(event) if matches!(event.payload, SchedulerEventPayload::RowGroupCheckpointed { .. }));
     let at = record().find(saved);
     let mut discarded = record().steps[at].clone();
-    if let Step::Event(event) = &mut discarded {
-        event.fact = SchedulerFact::RowGroupDiscarded { reason: DiscardReason::Unsaved, rows: 1 };
+    if let CheckerInput::Event(event) = &mut discarded {
+        event.payload = SchedulerEventPayload::RowGroupDiscarded { reason: DiscardReason::Unsaved, rows: 1 };
     }
     assert_eq!(record().with(at, discarded).broken(), Law::Checkpoints, "it is discarded and then saved");
     assert_eq!(record().without(at).broken(), Law::Checkpoints, "it never leaves");
@@ -507,7 +528,7 @@ fn a_row_group_that_leaves_twice_or_never_is_found() {
 fn an_end_for_a_reason_that_was_never_told_is_found() {
     let mut record = record();
     let end = record.steps.len() - 1;
-    let SchedulerFact::JobCompleted { stop, .. } = &mut record.event(end).fact else { panic!("the end") };
+    let SchedulerEventPayload::JobCompleted { stop, .. } = &mut record.event(end).payload else { panic!("the end") };
     *stop = StopKind::Cancelled;
     assert_eq!(record.broken(), Law::Stops);
 }

@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::{Criterion, Judgement, PolicyReport, Verdict};
+use super::{Criterion, CriterionResult, Judgement, PolicyReport};
 use crate::observe::GroupService;
 use crate::pipeline::event::StopKind;
 use crate::time::Duration;
@@ -18,7 +18,7 @@ pub(super) struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    pub(super) fn verdicts(&self) -> Vec<Verdict> {
+    pub(super) fn verdicts(&self) -> Vec<CriterionResult> {
         [
             self.run(),
             self.progress(),
@@ -31,7 +31,7 @@ impl Evidence<'_> {
         .into()
     }
 
-    fn run(&self) -> Verdict {
+    fn run(&self) -> CriterionResult {
         let completes = self.report.stop == StopKind::Completed;
         let found = match &self.report.violation {
             Some(violation) => violation.clone(),
@@ -42,13 +42,13 @@ impl Evidence<'_> {
         verdict(Criterion::Run, judgement, None, found, "completed, no law broken".to_string())
     }
 
-    fn progress(&self) -> Verdict {
+    fn progress(&self) -> CriterionResult {
         let overrides = self.report.liveness_overrides;
         let found = format!("{overrides} started against the policy");
         verdict(Criterion::Progress, Judgement::good_if(overrides == 0), None, found, "0".to_string())
     }
 
-    fn service(&self) -> Verdict {
+    fn service(&self) -> CriterionResult {
         let least = self.report.thresholds.service_percent;
         let tasks = self.report.thresholds.service_after_tasks;
         let shown = self.report.groups.iter().filter(|group| group.contended_ns > tasks_of(group, tasks));
@@ -66,7 +66,7 @@ impl Evidence<'_> {
     }
 
     /// The group whose starvation is the largest part of what it may be.
-    fn starvation(&self) -> Verdict {
+    fn starvation(&self) -> CriterionResult {
         let worst = self.worst(|group| (group.longest_starved_ns, self.longest_starvation(group)));
         let most = worst.map_or(0, |group| self.longest_starvation(group));
         let found = worst.map_or(0, |group| group.longest_starved_ns);
@@ -84,7 +84,7 @@ impl Evidence<'_> {
         group.longest_hold_ns.saturating_mul(tasks)
     }
 
-    fn borrowing(&self) -> Verdict {
+    fn borrowing(&self) -> CriterionResult {
         let least = self.report.thresholds.borrowing_percent;
         let sum = |of: fn(&GroupService) -> u128| self.report.groups.iter().map(of).sum::<u128>();
         let [borrowable, borrowed] = [sum(|group| group.borrowable_slot_ns), sum(|group| group.borrowed_slot_ns)];
@@ -99,7 +99,7 @@ impl Evidence<'_> {
     }
 
     /// The group whose time above its fair share is the largest part of what it may be.
-    fn repayment(&self) -> Verdict {
+    fn repayment(&self) -> CriterionResult {
         let most = |group: &GroupService| tasks_of(group, self.report.thresholds.repayment_tasks);
         let worst = self.worst(|group| (group.longest_overdrawn_ns, most(group)));
         let found = worst.map_or(0, |group| group.longest_overdrawn_ns);
@@ -108,7 +108,7 @@ impl Evidence<'_> {
         verdict(Criterion::Repayment, Judgement::good_if(found <= most), worst, nanos(found), threshold)
     }
 
-    fn wall_time(&self) -> Verdict {
+    fn wall_time(&self) -> CriterionResult {
         let PolicyReport { wall_ns, lower_bound_ns, path_ns, thresholds, .. } = *self.report;
         let most = u128::from(lower_bound_ns) * u128::from(thresholds.wall_percent) / 100 + u128::from(path_ns);
         let most = u64::try_from(most).unwrap_or(u64::MAX);
@@ -142,8 +142,8 @@ fn verdict(
     group: Option<&GroupService>,
     found: String,
     threshold: String,
-) -> Verdict {
-    Verdict { criterion, judgement, group: group.map(|group| group.group.clone()), found, threshold }
+) -> CriterionResult {
+    CriterionResult { criterion, judgement, group: group.map(|group| group.group.clone()), found, threshold }
 }
 
 /// What a group received of what it was entitled to, in thousandths.

@@ -111,7 +111,7 @@ impl Judgement {
 
 /// A criterion, the figure that decided, and the threshold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct CriterionResult {
     /// The criterion.
     pub criterion: Criterion,
     /// What the figure means.
@@ -181,7 +181,7 @@ pub struct PolicyReport {
     /// The thresholds.
     pub thresholds: Thresholds,
     /// One verdict for each criterion.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<CriterionResult>,
 }
 
 /// Why a run cannot be judged.

@@ -4,21 +4,21 @@
 //! become of the call, and when:
 //!
 //! ```
-//! use tidegate_core::sim::provider::{Answer, Capacity, MockProvider, ProviderSpec};
+//! use tidegate_core::sim::provider::{MockResponse, Capacity, MockProvider, ProviderSpec};
 //! use tidegate_core::time::Instant;
 //!
 //! let spec = ProviderSpec { capacity: Capacity::Constant { slots: 1 }, ..ProviderSpec::default() };
 //! let mut provider = MockProvider::new(&spec, 7)?;
 //!
-//! let Answer::Accept { finish_at } = provider.arrive(Instant::ZERO, 0) else { panic!("the only slot is free") };
-//! assert_eq!(provider.arrive(Instant::ZERO, 0), Answer::Refuse { status: 429, retry_after: None });
+//! let MockResponse::Accept { finish_at } = provider.arrive(Instant::ZERO, 0) else { panic!("the only slot is free") };
+//! assert_eq!(provider.arrive(Instant::ZERO, 0), MockResponse::Refuse { status: 429, retry_after: None });
 //! provider.finish(finish_at);
-//! assert!(matches!(provider.arrive(finish_at, 0), Answer::Accept { .. }));
+//! assert!(matches!(provider.arrive(finish_at, 0), MockResponse::Accept { .. }));
 //! # Ok::<(), tidegate_core::error::ConfigError>(())
 //! ```
 //!
-//! The caller's side of the contract: call [`MockProvider::finish`] once for every [`Answer::Accept`] and
-//! [`Answer::Spoil`] (when the call ends, or when the client hangs up) and for no other answer. The provider
+//! The caller's side of the contract: call [`MockProvider::finish`] once for every [`MockResponse::Accept`] and
+//! [`MockResponse::Spoil`] (when the call ends, or when the client hangs up) and for no other answer. The provider
 //! arms no timer and reads no clock.
 //!
 //! A call passes the mechanisms in this order; the first that objects answers it, and costs it nothing
@@ -53,8 +53,8 @@ use serde::{Deserialize, Serialize};
 use self::closure::closed;
 use self::faults::Fault;
 use self::level::Level;
-use self::outage::{Phase, phase};
-use self::overload::Verdict;
+use self::outage::{OutageEffect, phase};
+use self::overload::SlotDecision;
 use self::rate::Meter;
 use self::surge::Guard;
 use super::latency::scaled;
@@ -103,7 +103,7 @@ const FAULT_STREAM: u64 = 3;
 /// What becomes of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
-pub enum Answer {
+pub enum MockResponse {
     /// It is served, and holds a slot until [`MockProvider::finish`].
     Accept {
         /// When its answer is complete.
@@ -225,24 +225,24 @@ impl MockProvider {
     // Commands.
 
     /// A call of `tokens` tokens of text arrives. The answer is final.
-    pub fn arrive(&mut self, now: Instant, tokens: u32) -> Answer {
+    pub fn arrive(&mut self, now: Instant, tokens: u32) -> MockResponse {
         self.answer(now, tokens, None)
     }
 
     /// The same with latency and faults drawn from `draws`, so that they do not depend on which calls came
     /// before.
-    pub fn arrive_drawing(&mut self, now: Instant, tokens: u32, draws: &mut Rng) -> Answer {
+    pub fn arrive_drawing(&mut self, now: Instant, tokens: u32, draws: &mut Rng) -> MockResponse {
         self.answer(now, tokens, Some(draws))
     }
 
-    fn answer(&mut self, now: Instant, tokens: u32, draws: Option<&mut Rng>) -> Answer {
+    fn answer(&mut self, now: Instant, tokens: u32, draws: Option<&mut Rng>) -> MockResponse {
         let now = self.time.observe(now);
         self.first_request.get_or_insert(now);
         let (phase, _) = phase(&self.spec.outages, now);
         match phase {
-            Phase::Errors { status, latency } => self.fail(status, now + latency),
-            Phase::Timeouts { hang } => self.hang(now + hang),
-            Phase::Up | Phase::Recovering { .. } => match closed(&self.spec.closures, now) {
+            OutageEffect::Errors { status, latency } => self.fail(status, now + latency),
+            OutageEffect::Timeouts { hang } => self.hang(now + hang),
+            OutageEffect::Up | OutageEffect::Recovering { .. } => match closed(&self.spec.closures, now) {
                 (Some(because), _) => self.reject(because),
                 (None, _) => self.serve(now, tokens, draws),
             },
@@ -376,16 +376,16 @@ impl MockProvider {
     // Mechanisms.
 
     /// Answers a call that no outage stops.
-    fn serve(&mut self, now: Instant, tokens: u32, draws: Option<&mut Rng>) -> Answer {
+    fn serve(&mut self, now: Instant, tokens: u32, draws: Option<&mut Rng>) -> MockResponse {
         if now < self.refuses_until {
             return self.refuse(self.spec.overload.retry_after());
         }
         let slowdown = match self.spec.overload.verdict(self.in_flight, self.level(now).slots) {
-            Verdict::Serve { slowdown } if now < self.slow_until => slowdown * self.slowness,
-            Verdict::Serve { slowdown } => slowdown,
-            Verdict::Refuse { retry_after } => return self.refuse(retry_after),
+            SlotDecision::Serve { slowdown } if now < self.slow_until => slowdown * self.slowness,
+            SlotDecision::Serve { slowdown } => slowdown,
+            SlotDecision::Refuse { retry_after } => return self.refuse(retry_after),
         };
-        if let Verdict::Refuse { retry_after } = self.verdict_of_rates(now, tokens) {
+        if let SlotDecision::Refuse { retry_after } = self.verdict_of_rates(now, tokens) {
             self.counters.refused_by_rate += 1;
             return self.refuse(retry_after);
         }
@@ -409,9 +409,11 @@ impl MockProvider {
         self.counters.accepted += 1;
         self.counters.spoilt += u64::from(flaw.is_some());
         match flaw {
-            None => Answer::Accept { finish_at: now + latency },
-            Some(flaw @ Flaw::Malformed) => Answer::Spoil { flaw, at: now + latency },
-            Some(flaw @ Flaw::Cut) => Answer::Spoil { flaw, at: now + Duration::from_nanos(latency.as_nanos() / 2) },
+            None => MockResponse::Accept { finish_at: now + latency },
+            Some(flaw @ Flaw::Malformed) => MockResponse::Spoil { flaw, at: now + latency },
+            Some(flaw @ Flaw::Cut) => {
+                MockResponse::Spoil { flaw, at: now + Duration::from_nanos(latency.as_nanos() / 2) }
+            }
         }
     }
 
@@ -425,24 +427,24 @@ impl MockProvider {
         }
     }
 
-    fn fail(&mut self, status: u16, at: Instant) -> Answer {
+    fn fail(&mut self, status: u16, at: Instant) -> MockResponse {
         self.counters.failed += 1;
-        Answer::Fail { status, at }
+        MockResponse::Fail { status, at }
     }
 
-    fn hang(&mut self, until: Instant) -> Answer {
+    fn hang(&mut self, until: Instant) -> MockResponse {
         self.counters.hung += 1;
-        Answer::Hang { until }
+        MockResponse::Hang { until }
     }
 
-    fn reject(&mut self, because: Rejection) -> Answer {
+    fn reject(&mut self, because: Rejection) -> MockResponse {
         self.counters.closed += 1;
-        Answer::Reject { because }
+        MockResponse::Reject { because }
     }
 
-    fn refuse(&mut self, retry_after: Option<Duration>) -> Answer {
+    fn refuse(&mut self, retry_after: Option<Duration>) -> MockResponse {
         self.counters.refused += 1;
-        Answer::Refuse { status: TOO_MANY_REQUESTS, retry_after }
+        MockResponse::Refuse { status: TOO_MANY_REQUESTS, retry_after }
     }
 
     /// How long until each rate lets the call through, and the guard against surges. Levels only rise while
@@ -454,17 +456,17 @@ impl MockProvider {
     }
 
     /// Whether the rates and the guard against surges let a call through.
-    fn verdict_of_rates(&self, now: Instant, tokens: u32) -> Verdict {
+    fn verdict_of_rates(&self, now: Instant, tokens: u32) -> SlotDecision {
         let ProviderSpec { requests, tokens: rate, surge, .. } = &self.spec;
         let [by_requests, by_tokens, by_surge] = self.waits(now, tokens);
         let wait = by_requests.max(by_tokens);
         if !wait.is_zero() {
             let longest = if by_requests >= by_tokens { requests } else { rate };
-            return Verdict::Refuse { retry_after: longest.and_then(|rate| rate.retry_after.says(wait)) };
+            return SlotDecision::Refuse { retry_after: longest.and_then(|rate| rate.retry_after.says(wait)) };
         }
         match surge {
-            Some(surge) if !by_surge.is_zero() => Verdict::Refuse { retry_after: surge.retry_after },
-            _ => Verdict::Serve { slowdown: 1.0 },
+            Some(surge) if !by_surge.is_zero() => SlotDecision::Refuse { retry_after: surge.retry_after },
+            _ => SlotDecision::Serve { slowdown: 1.0 },
         }
     }
 
@@ -474,7 +476,7 @@ impl MockProvider {
         let (is_closed, closure_end) = closed(&self.spec.closures, now);
         let level = match (self.pinned, phase) {
             _ if is_closed.is_some() => Level::forever(0),
-            (Some(slots), Phase::Up | Phase::Recovering { .. }) => Level::forever(slots),
+            (Some(slots), OutageEffect::Up | OutageEffect::Recovering { .. }) => Level::forever(slots),
             _ => phase.limits(self.scheduled(now), now),
         };
         level.at_most_until(phase_end).at_most_until(closure_end)

@@ -56,7 +56,7 @@ pub(super) fn one_minute() -> Duration {
 
 /// What an outage makes of the provider at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum OutageEffect {
     /// No outage is on.
     Up,
     /// Calls fail.
@@ -125,25 +125,25 @@ pub(super) fn validate_all(outages: &[Outage]) -> Result<(), ConfigError> {
 }
 
 /// The phase at `now`, and until when it lasts. `outages` are in order. O(log outages).
-pub(super) fn phase(outages: &[Outage], now: Instant) -> (Phase, Option<Instant>) {
+pub(super) fn phase(outages: &[Outage], now: Instant) -> (OutageEffect, Option<Instant>) {
     let started = outages.partition_point(|outage| outage.start() <= now);
     let next_start = outages.get(started).map(Outage::start);
     let Some(outage) = started.checked_sub(1).and_then(|last| outages.get(last)) else {
-        return (Phase::Up, next_start);
+        return (OutageEffect::Up, next_start);
     };
     let [errors_end, timeouts_end, recovery_end] = outage.ends();
     if now < errors_end {
-        (Phase::Errors { status: outage.status, latency: outage.error_latency }, Some(errors_end))
+        (OutageEffect::Errors { status: outage.status, latency: outage.error_latency }, Some(errors_end))
     } else if now < timeouts_end {
-        (Phase::Timeouts { hang: outage.hang }, Some(timeouts_end))
+        (OutageEffect::Timeouts { hang: outage.hang }, Some(timeouts_end))
     } else if now < recovery_end {
-        (Phase::Recovering { since: timeouts_end, over: outage.recovery }, Some(recovery_end))
+        (OutageEffect::Recovering { since: timeouts_end, over: outage.recovery }, Some(recovery_end))
     } else {
-        (Phase::Up, next_start)
+        (OutageEffect::Up, next_start)
     }
 }
 
-impl Phase {
+impl OutageEffect {
     /// What is left of `level` in this phase.
     pub(super) fn limits(self, level: Level, now: Instant) -> Level {
         match self {

@@ -44,7 +44,7 @@ impl Default for Overload {
 
 /// Whether a call gets a slot.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum SlotDecision {
     /// It is served, and takes `slowdown` times its base latency.
     Serve { slowdown: f64 },
     /// It is not.
@@ -70,14 +70,14 @@ impl Overload {
     }
 
     /// The verdict on one more call beside `in_flight` others, when there are `slots`.
-    pub(super) fn verdict(&self, in_flight: u32, slots: u32) -> Verdict {
+    pub(super) fn verdict(&self, in_flight: u32, slots: u32) -> SlotDecision {
         match *self {
-            _ if in_flight < slots => Verdict::Serve { slowdown: 1.0 },
-            Self::Refuse { retry_after } => Verdict::Refuse { retry_after },
+            _ if in_flight < slots => SlotDecision::Serve { slowdown: 1.0 },
+            Self::Refuse { retry_after } => SlotDecision::Refuse { retry_after },
             Self::SlowDown { slope } => {
                 let knee = f64::from(slots.max(1));
                 let excess = f64::from(in_flight) + 1.0 - knee;
-                Verdict::Serve { slowdown: 1.0 + slope * excess / knee }
+                SlotDecision::Serve { slowdown: 1.0 + slope * excess / knee }
             }
         }
     }

@@ -44,26 +44,26 @@ impl Surge {
 pub(super) struct Guard {
     /// The period of the latest call, how many it has let through, and how many the one before.
     period: u64,
-    taken: u64,
+    admitted: u64,
     before: u64,
 }
 
 impl Guard {
     /// How many the period of `now` has let through, and how many it may.
-    fn standing(&self, surge: &Surge, now: Instant) -> (u64, u64) {
-        let (taken, before) = match now.as_nanos() / surge.period.as_nanos().max(1) - self.period {
-            0 => (self.taken, self.before),
-            1 => (0, self.taken),
+    fn period_use(&self, surge: &Surge, now: Instant) -> (u64, u64) {
+        let (admitted, before) = match now.as_nanos() / surge.period.as_nanos().max(1) - self.period {
+            0 => (self.admitted, self.before),
+            1 => (0, self.admitted),
             _ => (0, 0),
         };
-        (taken, ((before as f64 * surge.growth) as u64).max(u64::from(surge.least)))
+        (admitted, ((before as f64 * surge.growth) as u64).max(u64::from(surge.least)))
     }
 
     /// How long after `now` a call would be let through if nobody else came.
     pub(super) fn wait(&self, surge: &Surge, now: Instant) -> Duration {
-        let (taken, most) = self.standing(surge, now);
+        let (admitted, most) = self.period_use(surge, now);
         let period = surge.period.as_nanos().max(1);
-        if taken < most { Duration::ZERO } else { Duration::from_nanos(period - now.as_nanos() % period) }
+        if admitted < most { Duration::ZERO } else { Duration::from_nanos(period - now.as_nanos() % period) }
     }
 
     /// Lets a call through.
@@ -71,10 +71,10 @@ impl Guard {
         let period = now.as_nanos() / surge.period.as_nanos().max(1);
         self.before = match period - self.period {
             0 => self.before,
-            1 => self.taken,
+            1 => self.admitted,
             _ => 0,
         };
-        self.taken = if period == self.period { self.taken + 1 } else { 1 };
+        self.admitted = if period == self.period { self.admitted + 1 } else { 1 };
         self.period = period;
     }
 }

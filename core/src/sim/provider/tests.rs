@@ -32,13 +32,13 @@ fn cold_server(slots: u32, warm_up: Duration) -> ProviderSpec {
     with_capacity(Capacity::WarmUp { slots, warm_up })
 }
 
-fn is_accepted(answer: Answer) -> bool {
-    matches!(answer, Answer::Accept { .. })
+fn is_accepted(answer: MockResponse) -> bool {
+    matches!(answer, MockResponse::Accept { .. })
 }
 
-fn retry_after(answer: Answer) -> Option<Duration> {
+fn retry_after(answer: MockResponse) -> Option<Duration> {
     match answer {
-        Answer::Refuse { status: 429, retry_after } => retry_after,
+        MockResponse::Refuse { status: 429, retry_after } => retry_after,
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -75,7 +75,7 @@ fn every_shape() -> Vec<ProviderSpec> {
 
 /// A busy client for six seconds: a call every few milliseconds, each finished when due. Checks the counters
 /// after every step and returns all answers.
-fn drive(provider: &mut MockProvider, client_seed: u64) -> Vec<(Instant, Answer)> {
+fn drive(provider: &mut MockProvider, client_seed: u64) -> Vec<(Instant, MockResponse)> {
     let mut client = Rng::new(client_seed);
     let mut now = Instant::ZERO;
     let mut due: Vec<Instant> = Vec::new();
@@ -87,7 +87,7 @@ fn drive(provider: &mut MockProvider, client_seed: u64) -> Vec<(Instant, Answer)
             provider.finish(due.remove(0));
         }
         let answer = provider.arrive(now, client.below(200) as u32);
-        if let Answer::Accept { finish_at } = answer {
+        if let MockResponse::Accept { finish_at } = answer {
             due.push(finish_at);
         }
         answers.push((now, answer));
@@ -104,7 +104,7 @@ fn drive(provider: &mut MockProvider, client_seed: u64) -> Vec<(Instant, Answer)
 fn a_full_server_refuses_and_serves_again_when_a_call_ends() {
     let overload = Overload::Refuse { retry_after: Some(ms(250)) };
     let mut provider = provider(&ProviderSpec { overload, ..with_capacity(Capacity::Constant { slots: 2 }) });
-    assert_eq!(provider.arrive(at(0), 10), Answer::Accept { finish_at: at(100) });
+    assert_eq!(provider.arrive(at(0), 10), MockResponse::Accept { finish_at: at(100) });
     assert!(is_accepted(provider.arrive(at(1), 10)));
     assert_eq!(retry_after(provider.arrive(at(2), 10)), Some(ms(250)));
     provider.finish(at(3));
@@ -154,7 +154,7 @@ fn a_cold_server_starts_to_warm_at_its_first_request() {
 fn a_refused_or_failed_first_request_warms_a_cold_server_too() {
     let outages = vec![Outage::of_errors(ms(0), ms(400))];
     let mut provider = provider(&ProviderSpec { outages, ..cold_server(11, ms(1_000)) });
-    assert!(matches!(provider.arrive(at(0), 0), Answer::Fail { .. }));
+    assert!(matches!(provider.arrive(at(0), 0), MockResponse::Fail { .. }));
     assert_eq!(provider.capacity(at(400)), 5);
 }
 
@@ -236,7 +236,7 @@ fn past_the_knee_every_call_takes_longer_and_none_is_refused() {
     for in_flight in 1..=12_u64 {
         // At a slope of 1, latency is proportional to what is in flight: throughput stays at the knee's.
         let latency = ms(100 * in_flight.max(4) / 4);
-        assert_eq!(provider.arrive(at(0), 0), Answer::Accept { finish_at: Instant::ZERO + latency });
+        assert_eq!(provider.arrive(at(0), 0), MockResponse::Accept { finish_at: Instant::ZERO + latency });
     }
     assert_eq!((provider.capacity(at(0)), provider.in_flight(), provider.counters().refused), (4, 12, 0));
 }
@@ -246,8 +246,8 @@ fn a_knee_dragged_to_zero_still_serves_as_if_it_were_one() {
     let spec = ProviderSpec { overload: Overload::SlowDown { slope: 2.0 }, ..ProviderSpec::default() };
     let mut provider = provider(&spec);
     provider.set_capacity(at(0), 0);
-    assert_eq!(provider.arrive(at(0), 0), Answer::Accept { finish_at: at(100) });
-    assert_eq!(provider.arrive(at(0), 0), Answer::Accept { finish_at: at(300) });
+    assert_eq!(provider.arrive(at(0), 0), MockResponse::Accept { finish_at: at(100) });
+    assert_eq!(provider.arrive(at(0), 0), MockResponse::Accept { finish_at: at(300) });
 }
 
 #[test]
@@ -309,8 +309,8 @@ fn an_outage_fails_then_hangs_then_recovers_slot_by_slot() {
     let mut provider = provider(&ProviderSpec { outages: vec![outage], ..ProviderSpec::default() });
     assert!(is_accepted(provider.arrive(at(999), 0)));
     assert_eq!(provider.next_change(at(999)), Some(at(1_000)));
-    assert_eq!(provider.arrive(at(1_000), 0), Answer::Fail { status: 502, at: at(1_020) });
-    assert_eq!(provider.arrive(at(2_000), 0), Answer::Hang { until: at(32_000) });
+    assert_eq!(provider.arrive(at(1_000), 0), MockResponse::Fail { status: 502, at: at(1_020) });
+    assert_eq!(provider.arrive(at(2_000), 0), MockResponse::Hang { until: at(32_000) });
     assert_eq!((provider.capacity(at(1_000)), provider.capacity(at(2_999))), (0, 0));
     // The call from before the outage still holds its slot, and the only one that is back.
     assert_eq!((provider.capacity(at(3_000)), retry_after(provider.arrive(at(3_000), 0))), (1, None));
@@ -358,10 +358,10 @@ fn a_closure_refuses_every_call_and_says_why_until_it_ends() {
     let mut provider = provider(&ProviderSpec { closures, ..ProviderSpec::default() });
     assert!(is_accepted(provider.arrive(at(99), 1)));
     assert_eq!((provider.capacity(at(99)), provider.next_change(at(99))), (8, Some(at(100))));
-    assert_eq!(provider.arrive(at(100), 1), Answer::Reject { because: Rejection::KeyRefused });
+    assert_eq!(provider.arrive(at(100), 1), MockResponse::Reject { because: Rejection::KeyRefused });
     assert_eq!((provider.capacity(at(149)), provider.next_change(at(149))), (0, Some(at(150))));
     assert!(is_accepted(provider.arrive(at(150), 1)));
-    let Answer::Reject { because } = provider.arrive(at(1_000_000), 1) else { panic!("it is closed for ever") };
+    let MockResponse::Reject { because } = provider.arrive(at(1_000_000), 1) else { panic!("it is closed for ever") };
     assert_eq!((because.status(), because.code()), (429, "insufficient_quota"));
     assert_eq!((provider.counters().closed, provider.next_change(at(1_000_000))), (2, None));
 }
@@ -374,11 +374,11 @@ fn the_answers_of_every_shape_are_the_same_to_the_bit_on_every_target() {
         for (now, answer) in drive(&mut provider(&spec), 1) {
             add(now.as_nanos());
             match answer {
-                Answer::Accept { finish_at: at } | Answer::Spoil { at, .. } => add(at.as_nanos()),
-                Answer::Refuse { retry_after, .. } => add(retry_after.map_or(1, Duration::as_nanos)),
-                Answer::Reject { because } => add(u64::from(because.status())),
-                Answer::Fail { status, at } => add(at.as_nanos() ^ u64::from(status)),
-                Answer::Hang { until } => add(until.as_nanos()),
+                MockResponse::Accept { finish_at: at } | MockResponse::Spoil { at, .. } => add(at.as_nanos()),
+                MockResponse::Refuse { retry_after, .. } => add(retry_after.map_or(1, Duration::as_nanos)),
+                MockResponse::Reject { because } => add(u64::from(because.status())),
+                MockResponse::Fail { status, at } => add(at.as_nanos() ^ u64::from(status)),
+                MockResponse::Hang { until } => add(until.as_nanos()),
             }
         }
     }
@@ -431,7 +431,7 @@ fn time_that_runs_backwards_is_clamped_and_counted() {
     let mut provider = provider(&cold_server(5, ms(1_000)));
     let _ = provider.arrive(at(0), 0);
     provider.finish(at(500));
-    assert_eq!(provider.arrive(at(200), 0), Answer::Accept { finish_at: at(600) });
+    assert_eq!(provider.arrive(at(200), 0), MockResponse::Accept { finish_at: at(600) });
     assert_eq!(provider.capacity(at(0)), 3);
     assert_eq!(provider.counters().clock_regressions, 1);
 }

@@ -23,10 +23,10 @@ fn faulty(faults: Faults) -> ProviderSpec {
 }
 
 /// Calls one after another, each ended before the next.
-fn calls(provider: &mut MockProvider, count: u64) -> Vec<Answer> {
+fn calls(provider: &mut MockProvider, count: u64) -> Vec<MockResponse> {
     let call = |nth| {
         let answer = provider.arrive(at(nth), 10);
-        if matches!(answer, Answer::Accept { .. } | Answer::Spoil { .. }) {
+        if matches!(answer, MockResponse::Accept { .. } | MockResponse::Spoil { .. }) {
             provider.finish(at(nth));
         }
         answer
@@ -40,11 +40,11 @@ fn each_fault_befalls_its_share_of_the_calls() {
         Faults { error_share: 0.1, hang_share: 0.2, cut_share: 0.3, malformed_share: 0.15, ..Faults::default() };
     let mut provider = provider(&faulty(faults));
     let answers = calls(&mut provider, 10_000);
-    let share = |is: fn(&Answer) -> bool| answers.iter().filter(|answer| is(answer)).count().div_ceil(100);
-    assert!((9..=11).contains(&share(|answer| matches!(answer, Answer::Fail { status: 500, .. }))));
-    assert!((19..=21).contains(&share(|answer| matches!(answer, Answer::Hang { .. }))));
-    assert!((29..=31).contains(&share(|answer| matches!(answer, Answer::Spoil { flaw: Flaw::Cut, .. }))));
-    assert!((14..=16).contains(&share(|answer| matches!(answer, Answer::Spoil { flaw: Flaw::Malformed, .. }))));
+    let share = |is: fn(&MockResponse) -> bool| answers.iter().filter(|answer| is(answer)).count().div_ceil(100);
+    assert!((9..=11).contains(&share(|answer| matches!(answer, MockResponse::Fail { status: 500, .. }))));
+    assert!((19..=21).contains(&share(|answer| matches!(answer, MockResponse::Hang { .. }))));
+    assert!((29..=31).contains(&share(|answer| matches!(answer, MockResponse::Spoil { flaw: Flaw::Cut, .. }))));
+    assert!((14..=16).contains(&share(|answer| matches!(answer, MockResponse::Spoil { flaw: Flaw::Malformed, .. }))));
     let Counters { accepted, spoilt, failed, hung, finished, .. } = provider.counters();
     assert_eq!((accepted + failed + hung, finished), (10_000, accepted));
     assert!((4_300..4_700).contains(&spoilt), "{spoilt}");
@@ -54,9 +54,12 @@ fn each_fault_befalls_its_share_of_the_calls() {
 fn a_fault_that_is_certain_befalls_every_call() {
     let all = |faults: Faults| provider(&faulty(faults)).arrive(at(0), 1);
     let broken = all(Faults { error_share: 1.0, error_status: 502, ..Faults::default() });
-    assert_eq!(broken, Answer::Fail { status: 502, at: at(20) });
-    assert_eq!(all(Faults { hang_share: 1.0, hang: ms(900), ..Faults::default() }), Answer::Hang { until: at(900) });
-    assert!(matches!(all(Faults::default()), Answer::Accept { .. }));
+    assert_eq!(broken, MockResponse::Fail { status: 502, at: at(20) });
+    assert_eq!(
+        all(Faults { hang_share: 1.0, hang: ms(900), ..Faults::default() }),
+        MockResponse::Hang { until: at(900) }
+    );
+    assert!(matches!(all(Faults::default()), MockResponse::Accept { .. }));
 }
 
 #[test]
@@ -66,10 +69,10 @@ fn a_cut_comes_half_way_and_a_senseless_answer_when_a_good_one_would() {
         provider(&spec).arrive(at(0), 1)
     };
     let (cut, malformed) = (Faults { cut_share: 1.0, ..Faults::default() }, Flaw::Malformed);
-    assert_eq!(of(None), Answer::Accept { finish_at: at(100) });
-    assert_eq!(of(Some(cut)), Answer::Spoil { flaw: Flaw::Cut, at: at(50) });
+    assert_eq!(of(None), MockResponse::Accept { finish_at: at(100) });
+    assert_eq!(of(Some(cut)), MockResponse::Spoil { flaw: Flaw::Cut, at: at(50) });
     let senseless = Faults { malformed_share: 1.0, ..Faults::default() };
-    assert_eq!(of(Some(senseless)), Answer::Spoil { flaw: malformed, at: at(100) });
+    assert_eq!(of(Some(senseless)), MockResponse::Spoil { flaw: malformed, at: at(100) });
 }
 
 #[test]
@@ -88,7 +91,7 @@ fn a_call_that_fails_or_hangs_costs_neither_slot_nor_rate() {
     let faults = Faults { error_share: 1.0, ..Faults::default() };
     let mut provider = provider(&ProviderSpec { requests, ..faulty(faults) });
     for nth in 0..20 {
-        assert!(matches!(provider.arrive(at(nth), 1), Answer::Fail { .. }));
+        assert!(matches!(provider.arrive(at(nth), 1), MockResponse::Fail { .. }));
     }
     assert_eq!((provider.in_flight(), provider.requests_left(at(20)).map(|left| left.remaining)), (0, Some(1)));
 }

@@ -27,8 +27,8 @@ fn burst(provider: &mut MockProvider, now: Instant) -> (u32, Option<Duration>) {
     let mut count = 0;
     loop {
         match provider.arrive(now, 1) {
-            Answer::Accept { .. } => count += 1,
-            Answer::Refuse { retry_after, .. } => return (count, retry_after),
+            MockResponse::Accept { .. } => count += 1,
+            MockResponse::Refuse { retry_after, .. } => return (count, retry_after),
             other => panic!("{other:?}"),
         }
     }
@@ -50,9 +50,9 @@ fn a_rate_in_windows_lets_its_part_through_at_any_time_of_each_and_no_more() {
 fn a_call_dearer_than_a_window_has_one_to_itself() {
     let tokens = Some(Rate::in_windows(60_000, ms(1_000)));
     let mut provider = wide(ProviderSpec { tokens, ..ProviderSpec::default() });
-    assert!(matches!(provider.arrive(at(0), 1), Answer::Accept { .. }));
-    assert_eq!(provider.arrive(at(1), 5_000), Answer::Refuse { status: 429, retry_after: Some(ms(999)) });
-    assert!(matches!(provider.arrive(at(1_000), 5_000), Answer::Accept { .. }));
+    assert!(matches!(provider.arrive(at(0), 1), MockResponse::Accept { .. }));
+    assert_eq!(provider.arrive(at(1), 5_000), MockResponse::Refuse { status: 429, retry_after: Some(ms(999)) });
+    assert!(matches!(provider.arrive(at(1_000), 5_000), MockResponse::Accept { .. }));
     assert_eq!(burst(&mut provider, at(1_000)).0, 0);
 }
 
@@ -84,8 +84,8 @@ fn a_share_of_calls_is_refused_however_few_there_are() {
     let mut provider = wide(ProviderSpec { faults: Some(faults), ..ProviderSpec::default() });
     for now in 0..10_000 {
         match provider.arrive(at(now * 1_000), 1) {
-            Answer::Accept { .. } => provider.finish(at(now * 1_000 + 500)),
-            answer => assert_eq!(answer, Answer::Refuse { status: 429, retry_after: Some(ms(900)) }),
+            MockResponse::Accept { .. } => provider.finish(at(now * 1_000 + 500)),
+            answer => assert_eq!(answer, MockResponse::Refuse { status: 429, retry_after: Some(ms(900)) }),
         }
     }
     let Counters { refused, refused_by_rate, .. } = provider.counters();

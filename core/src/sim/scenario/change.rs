@@ -9,7 +9,7 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 use super::never::slots;
-use super::{Known, MOST_PARALLEL};
+use super::{KnownNames, MOST_PARALLEL};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
 use crate::limit::LimitChoice;
@@ -101,14 +101,14 @@ pub enum Intervention {
 
 impl Change {
     /// Refuses what is out of range or is not there. The error names the field as a file writes it.
-    pub(in crate::sim) fn validate(&self, known: &Known<'_>) -> Result<(), ConfigError> {
+    pub(in crate::sim) fn validate(&self, known: &KnownNames<'_>) -> Result<(), ConfigError> {
         require_span("at_ms", self.at)?;
         self.what.validate(known)
     }
 }
 
 impl Intervention {
-    pub(in crate::sim) fn validate(&self, known: &Known<'_>) -> Result<(), ConfigError> {
+    pub(in crate::sim) fn validate(&self, known: &KnownNames<'_>) -> Result<(), ConfigError> {
         if let Some(model) = self.model() {
             require((known.models)(model), "model", model, "a model of the scenario")?;
         }
@@ -151,7 +151,7 @@ impl Intervention {
 }
 
 /// Refuses changes that are out of range or out of order.
-pub(super) fn validate_all(changes: &[Change], known: &Known<'_>) -> Result<(), ConfigError> {
+pub(super) fn validate_all(changes: &[Change], known: &KnownNames<'_>) -> Result<(), ConfigError> {
     let mut before = Duration::ZERO;
     for (nth, change) in changes.iter().enumerate() {
         let is_sorted = change.at >= before;

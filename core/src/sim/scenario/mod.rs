@@ -66,7 +66,7 @@ use crate::time::Duration;
 pub use builtin::builtin;
 pub use change::{Change, Intervention};
 pub use columns::ScenarioColumn;
-pub use surroundings::{Answering, Holder, PreBatch};
+pub use surroundings::{CallbackSpec, Holder, PreBatch};
 
 /// The greatest cap that a model can be given in the midst of a run.
 const MOST_PARALLEL: u32 = 1_000_000;
@@ -161,10 +161,10 @@ pub struct Scenario {
     pub pre_batch: Option<PreBatch>,
     /// What the hook before the checkpoint does \[there is none\].
     #[serde(default)]
-    pub post_batch: Option<Answering>,
+    pub post_batch: Option<CallbackSpec>,
     /// How row groups are saved \[at once, and it works\].
     #[serde(default)]
-    pub checkpoint: Answering,
+    pub checkpoint: CallbackSpec,
     /// When the run is wound down: it finishes what it has admitted, and admits no more \[never\].
     #[serde(default, rename = "wind_down_at_ms", with = "millis::option")]
     pub wind_down_at: Option<Duration>,
@@ -217,7 +217,7 @@ impl Default for Scenario {
             missing_rows: config.missing_rows,
             pre_batch: None,
             post_batch: None,
-            checkpoint: Answering::default(),
+            checkpoint: CallbackSpec::default(),
             wind_down_at: None,
             drain_at: None,
             cancel_at: None,
@@ -452,7 +452,7 @@ impl Scenario {
         self.wind_down_at.map_or(Ok(()), |at| require_span("wind_down_at_ms", at))?;
         self.drain_at.map_or(Ok(()), |at| require_span("drain_at_ms", at))?;
         self.cancel_at.map_or(Ok(()), |at| require_span("cancel_at_ms", at))?;
-        let known = Known {
+        let known = KnownNames {
             models: &|name| self.models.iter().any(|model| model.name == name),
             columns: &|name| self.columns.iter().any(|column| column.name == name),
             resources: &|name| {
@@ -472,7 +472,7 @@ impl Scenario {
 }
 
 /// The names that a change may be about.
-pub(in crate::sim) struct Known<'a> {
+pub(in crate::sim) struct KnownNames<'a> {
     pub(in crate::sim) models: &'a dyn Fn(&str) -> bool,
     pub(in crate::sim) columns: &'a dyn Fn(&str) -> bool,
     pub(in crate::sim) resources: &'a dyn Fn(&str) -> bool,

@@ -23,12 +23,12 @@ pub(super) fn serialize<S: Serializer>(number: &Option<f64>, serializer: S) -> R
 
 /// Reads the same.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
-    deserializer.deserialize_any(Or(Number, NEVER))
+    deserializer.deserialize_any(OrWord(NumberVisitor, NEVER))
 }
 
 /// The same for durations in milliseconds.
 pub(super) mod millis {
-    use super::{Deserializer, NEVER, Or, Serializer};
+    use super::{Deserializer, NEVER, OrWord, Serializer};
     use crate::millis;
     use crate::time::Duration;
 
@@ -46,13 +46,13 @@ pub(super) mod millis {
     pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
-        deserializer.deserialize_any(Or(millis::Millis, NEVER))
+        deserializer.deserialize_any(OrWord(millis::Millis, NEVER))
     }
 }
 
 /// Slots, or `"schedule"`: as many as are scheduled.
 pub(super) mod slots {
-    use super::{Deserializer, Or, SCHEDULE, Serializer, Whole};
+    use super::{Deserializer, IntegerVisitor, OrWord, SCHEDULE, Serializer};
 
     #[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "the signature that the derive calls")]
     pub(in super::super) fn serialize<S: Serializer>(slots: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -63,14 +63,14 @@ pub(super) mod slots {
     }
 
     pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
-        deserializer.deserialize_any(Or(Whole, SCHEDULE))
+        deserializer.deserialize_any(OrWord(IntegerVisitor, SCHEDULE))
     }
 }
 
 /// What `V` reads, or nothing, which is this word.
-struct Or<V>(V, &'static str);
+struct OrWord<V>(V, &'static str);
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Or<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for OrWord<V> {
     type Value = Option<V::Value>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -103,9 +103,9 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Or<V> {
     }
 }
 
-struct Whole;
+struct IntegerVisitor;
 
-impl Visitor<'_> for Whole {
+impl Visitor<'_> for IntegerVisitor {
     type Value = u32;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,9 +121,9 @@ impl Visitor<'_> for Whole {
     }
 }
 
-struct Number;
+struct NumberVisitor;
 
-impl Visitor<'_> for Number {
+impl Visitor<'_> for NumberVisitor {
     type Value = f64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

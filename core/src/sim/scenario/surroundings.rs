@@ -13,7 +13,7 @@ use crate::time::Duration;
 /// How a hook or a checkpoint answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Answering {
+pub struct CallbackSpec {
     /// How long it takes for each row group \[0\].
     #[serde(rename = "takes_ms", with = "millis")]
     pub takes: Duration,
@@ -21,7 +21,7 @@ pub struct Answering {
     pub fails_at: Option<u32>,
 }
 
-impl Answering {
+impl CallbackSpec {
     pub(super) fn validate(self, field: &str) -> Result<(), ConfigError> {
         require_span(field, self.takes)
     }

@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::follow::Doing;
+use super::follow::WorkerActivity;
 use super::words::At;
 use super::{Due, World};
 use crate::budget::Correction;
@@ -19,7 +19,7 @@ use crate::request::{
     Acquire, AfterCall, Completion, DenialReason, Effect, FallbackId, GroupId, Outcome, Request, RequestLease, Retry,
     WaiterId,
 };
-use crate::sim::provider::Answer;
+use crate::sim::provider::MockResponse;
 use crate::sim::scenario::ScenarioColumn;
 use crate::time::{Duration, Instant};
 
@@ -41,18 +41,18 @@ pub(super) struct Kind {
     local: Duration,
     chances: Option<Chances>,
     fatal_at: Option<u64>,
-    pub(super) at_work: AtWork,
+    pub(super) at_work: ColumnWorkers,
 }
 
 /// The workers of a column, by what they do.
 #[derive(Default)]
-pub(super) struct AtWork {
+pub(super) struct ColumnWorkers {
     pub(super) calling: u32,
     pub(super) waiting: u32,
     pub(super) local: u32,
 }
 
-impl AtWork {
+impl ColumnWorkers {
     fn busy(&mut self, activity: &Activity) -> &mut u32 {
         if activity.call.is_some() { &mut self.calling } else { &mut self.local }
     }
@@ -83,7 +83,7 @@ impl Kind {
             local: column.local,
             chances: column.is_by_chance().then_some(Chances { skip, fail, lose, poison }),
             fatal_at: column.fatal_at,
-            at_work: AtWork::default(),
+            at_work: ColumnWorkers::default(),
         }
     }
 }
@@ -116,8 +116,8 @@ pub(super) struct Activity {
 
 impl Activity {
     /// For which column, and what.
-    pub(super) fn doing(&self) -> (ColumnId, Doing) {
-        (self.work.column(), if self.call.is_some() { Doing::Calling } else { Doing::Local })
+    pub(super) fn doing(&self) -> (ColumnId, WorkerActivity) {
+        (self.work.column(), if self.call.is_some() { WorkerActivity::Calling } else { WorkerActivity::Local })
     }
 }
 
@@ -158,7 +158,7 @@ impl World {
             return self.ask(work);
         }
         let (at, outcome) = (self.now + kind.local, self.ending(&work.task));
-        self.moved(&work.task, Doing::Local);
+        self.moved(&work.task, WorkerActivity::Local);
         self.schedule(at, Activity { work, outcome, call: None });
     }
 
@@ -178,7 +178,7 @@ impl World {
         match answer {
             Acquire::Granted(lease) => self.call(work, lease),
             Acquire::Waiting(waiter) => {
-                self.moved(&work.task, Doing::Waiting);
+                self.moved(&work.task, WorkerActivity::Waiting);
                 self.workers.insert(work.task.worker.to_bits(), Worker::Waiting(waiter));
                 self.kinds[work.task.column.index()].at_work.waiting += 1;
                 self.waiting.insert(waiter.to_bits(), work);
@@ -238,7 +238,7 @@ impl World {
         let tokens = kind.tokens;
         let mut draws = self.draws.call(&task, work.calls_made, work.again);
         self.note(3, task.worker.to_bits());
-        self.moved(&task, Doing::Calling);
+        self.moved(&task, WorkerActivity::Calling);
         let answer = self.providers[provider].machine.arrive_drawing(self.now, tokens, &mut draws);
         let stated = self.providers[provider].machine.stated_rates(self.now);
         let (at, holds_slot, mut completion, mut outcome) = self.consequence(answer);
@@ -258,25 +258,25 @@ impl World {
     }
 
     /// When a call ends, whether it holds one of the provider's slots, and what it comes to.
-    pub(super) fn consequence(&self, answer: Answer) -> (Instant, bool, Completion, TaskOutcome) {
+    pub(super) fn consequence(&self, answer: MockResponse) -> (Instant, bool, Completion, TaskOutcome) {
         match answer {
-            Answer::Accept { finish_at } => (finish_at, true, Outcome::Success.into(), TaskOutcome::Success),
-            Answer::Spoil { at, .. } => {
+            MockResponse::Accept { finish_at } => (finish_at, true, Outcome::Success.into(), TaskOutcome::Success),
+            MockResponse::Spoil { at, .. } => {
                 (at, true, Outcome::ProviderFailure.into(), failed(RetryKind::ServerError, None))
             }
-            Answer::Refuse { retry_after, .. } => (
+            MockResponse::Refuse { retry_after, .. } => (
                 self.now + REFUSAL_LATENCY,
                 false,
                 Completion::rate_limited(retry_after),
                 failed(RetryKind::RateLimited, retry_after),
             ),
-            Answer::Reject { because } => {
+            MockResponse::Reject { because } => {
                 (self.now + REFUSAL_LATENCY, false, because.outcome().into(), TaskOutcome::Unavailable)
             }
-            Answer::Fail { at, .. } => {
+            MockResponse::Fail { at, .. } => {
                 (at, false, Outcome::ProviderFailure.into(), failed(RetryKind::ServerError, None))
             }
-            Answer::Hang { until } => (
+            MockResponse::Hang { until } => (
                 until.min(self.now + CALL_TIMEOUT),
                 false,
                 Outcome::ProviderTimeout.into(),
@@ -405,9 +405,9 @@ impl World {
 }
 
 /// Row group, column, row: the same for every try of a task.
-pub(super) type Place = (u32, usize, Option<u32>);
+pub(super) type TaskPosition = (u32, usize, Option<u32>);
 
-fn place_of(task: &Task) -> Place {
+fn place_of(task: &Task) -> TaskPosition {
     (task.row_group, task.column.index(), task.row)
 }
 

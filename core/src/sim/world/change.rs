@@ -9,7 +9,7 @@ use core::cmp::Reverse;
 
 use super::{Due, World};
 use crate::error::ConfigError;
-use crate::sim::scenario::{Change, Intervention, Known, ScenarioError};
+use crate::sim::scenario::{Change, Intervention, KnownNames, ScenarioError};
 use crate::time::{Duration, Instant};
 
 impl World {
@@ -83,7 +83,7 @@ impl World {
     }
 
     fn check(&self, change: &Change) -> Result<(), ConfigError> {
-        change.validate(&Known {
+        change.validate(&KnownNames {
             models: &|name| self.providers.iter().any(|provider| provider.name == name),
             columns: &|name| self.pipeline.plan().columns().iter().any(|column| column.name == name),
             resources: &|name| self.pipeline.usage().any(|(known, _, _)| known == name),

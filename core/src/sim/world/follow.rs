@@ -9,7 +9,7 @@ use crate::time::Instant;
 
 /// What a worker is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum WorkerActivity {
     /// Its own work.
     Local,
     /// It waits until its call may go out.
@@ -20,13 +20,13 @@ pub enum Doing {
 
 /// A worker began to do something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Move {
+pub struct ActivityChange {
     /// When.
     pub at: Instant,
     /// The worker. Its slot is dense: one that is free is taken again.
     pub worker: WorkerId,
     /// The column it makes and what it does for it from now on; `None`: the worker is gone.
-    pub now: Option<(ColumnId, Doing)>,
+    pub now: Option<(ColumnId, WorkerActivity)>,
 }
 
 /// How a provider stands.
@@ -45,9 +45,9 @@ pub struct Level {
 }
 
 /// The moves of the workers in the first slots, until they are taken.
-pub(super) struct Moves {
+pub(super) struct ActivityChanges {
     slots: u32,
-    latest: Vec<Move>,
+    latest: Vec<ActivityChange>,
 }
 
 /// Following a run closely.
@@ -59,19 +59,19 @@ impl World {
         let workers = self.workers.iter();
         let present = workers.filter_map(|(bits, worker)| {
             let (column, doing) = match *worker {
-                Worker::Waiting(waiter) => (self.waiting.get(&waiter.to_bits())?.column(), Doing::Waiting),
+                Worker::Waiting(waiter) => (self.waiting.get(&waiter.to_bits())?.column(), WorkerActivity::Waiting),
                 Worker::Busy(key) => self.activities.get(key)?.doing(),
             };
             let worker = WorkerId::from_bits(*bits);
-            (worker.key().slot < slots).then_some(Move { at: self.now, worker, now: Some((column, doing)) })
+            (worker.key().slot < slots).then_some(ActivityChange { at: self.now, worker, now: Some((column, doing)) })
         });
-        let mut latest: Vec<Move> = present.collect();
+        let mut latest: Vec<ActivityChange> = present.collect();
         latest.sort_unstable_by_key(|at| at.worker);
-        self.moves = Some(Moves { slots, latest });
+        self.moves = Some(ActivityChanges { slots, latest });
     }
 
     /// The moves since the last call, in their order. None in a world that nobody [follows](World::follow).
-    pub fn moves(&mut self) -> impl Iterator<Item = Move> {
+    pub fn moves(&mut self) -> impl Iterator<Item = ActivityChange> {
         self.moves.iter_mut().flat_map(|moves| moves.latest.drain(..))
     }
 
@@ -79,7 +79,7 @@ impl World {
     #[must_use]
     pub fn level(&self, provider: usize) -> Option<Level> {
         let provider = self.providers.get(provider)?;
-        let state = self.admission.load(self.now, provider.resource)?;
+        let state = self.admission.stats(self.now, provider.resource)?;
         Some(Level {
             limit: state.limit,
             in_flight: state.in_flight,
@@ -91,16 +91,16 @@ impl World {
 
     /// Takes down what a task's worker does from now on.
     #[inline]
-    pub(super) fn moved(&mut self, task: &Task, doing: Doing) {
+    pub(super) fn moved(&mut self, task: &Task, doing: WorkerActivity) {
         self.moved_to(task.worker, Some((task.column, doing)));
     }
 
     /// The same; `None`: it is gone.
     #[inline]
-    pub(super) fn moved_to(&mut self, worker: WorkerId, now: Option<(ColumnId, Doing)>) {
+    pub(super) fn moved_to(&mut self, worker: WorkerId, now: Option<(ColumnId, WorkerActivity)>) {
         let Some(moves) = &mut self.moves else { return };
         if worker.key().slot < moves.slots {
-            moves.latest.push(Move { at: self.now, worker, now });
+            moves.latest.push(ActivityChange { at: self.now, worker, now });
         }
     }
 }

@@ -4,16 +4,16 @@ use alloc::vec::Vec;
 
 use super::{Due, World};
 use crate::pipeline::{Batch, FinishedRowGroup, HookError, SaveError};
-use crate::sim::check::Handover;
-use crate::sim::scenario::{Answering, PreBatch};
+use crate::sim::check::LifecycleStep;
+use crate::sim::scenario::{CallbackSpec, PreBatch};
 use crate::time::Duration;
 
 /// How hooks and checkpoints answer.
 #[derive(Clone, Copy)]
 pub(super) struct Answers {
     pub(super) pre_batch: PreBatch,
-    pub(super) post_batch: Answering,
-    pub(super) checkpoint: Answering,
+    pub(super) post_batch: CallbackSpec,
+    pub(super) checkpoint: CallbackSpec,
 }
 
 impl World {
@@ -44,7 +44,7 @@ impl World {
         };
         self.tell_pressure();
         let left_out = answer.as_deref().ok();
-        self.hand_over(&Handover::PreBatchAnswered { row_group, left_out });
+        self.report_step(&LifecycleStep::PreBatchAnswered { row_group, left_out });
         self.pipeline.pre_batch_finished(self.now, row_group, answer);
     }
 
@@ -52,7 +52,7 @@ impl World {
         let fails = self.answers.post_batch.fails_at == Some(row_group);
         let answer = if fails { Err(HookError::from("the scenario lets it fail")) } else { Ok(()) };
         self.tell_pressure();
-        self.hand_over(&Handover::PostBatchAnswered { row_group, works: !fails });
+        self.report_step(&LifecycleStep::PostBatchAnswered { row_group, works: !fails });
         self.pipeline.post_batch_finished(self.now, row_group, answer);
     }
 
@@ -60,7 +60,7 @@ impl World {
         let fails = self.answers.checkpoint.fails_at == Some(row_group);
         let answer = if fails { Err(SaveError::from("the scenario lets it fail")) } else { Ok(()) };
         self.tell_pressure();
-        self.hand_over(&Handover::CheckpointAnswered { row_group, works: !fails });
+        self.report_step(&LifecycleStep::CheckpointAnswered { row_group, works: !fails });
         self.pipeline.checkpoint_finished(self.now, row_group, answer);
     }
 

@@ -19,7 +19,7 @@ impl World {
         seed: u64,
         prepare: impl FnOnce(&RequestAdmission),
     ) -> Result<Self, ScenarioError> {
-        let mut world = Self::at_rest(scenario, seed, None, None)?;
+        let mut world = Self::unstarted(scenario, seed, None, None)?;
         world.pipeline.set_interest(Interest::ALL);
         world.admission.set_interest(world.now, RequestInterest::ALL);
         prepare(&world.admission);

@@ -51,14 +51,14 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::hash::Hasher;
 
-use self::activity::{Activity, Kind, Place, Work, Worker};
+use self::activity::{Activity, Kind, TaskPosition, Work, Worker};
 use self::draws::Draws;
-use self::follow::Moves;
+use self::follow::ActivityChanges;
 use self::health_calls::HealthCall;
 use self::holders::Holders;
 use self::hooks::Answers;
 use self::watch::Watch;
-use super::check::Handover;
+use super::check::LifecycleStep;
 use super::provider::{MockProvider, as_written};
 use super::rng::Rng;
 use super::scenario::{Change, Model, Scenario, ScenarioError};
@@ -74,7 +74,7 @@ use crate::request::{Domain, HealthConfig, RequestAdmission, RequestConfig, Reso
 use crate::task::BoxedPolicy;
 use crate::time::{Duration, Instant};
 
-pub use follow::{Doing, Level, Move};
+pub use follow::{ActivityChange, Level, WorkerActivity};
 pub use sample::{ColumnSample, GroupSample, ProviderSample, RowGroupsSample, Sample, SlotSample};
 pub use watch::Observation;
 pub use why::{About, Why};
@@ -133,7 +133,7 @@ pub struct World {
     workers: Map<u64, Worker>,
     waiting: Map<u64, Work>,
     /// Calls of tasks of several calls that are answered already, for their next try.
-    kept: Map<Place, u32>,
+    kept: Map<TaskPosition, u32>,
     events: BinaryHeap<Reverse<(Instant, u64, Due)>>,
     scheduled: u64,
     /// In order of time.
@@ -144,13 +144,13 @@ pub struct World {
     digest: PortableHasher,
     finished: Option<RunReport>,
     watch: Option<Box<Watch>>,
-    moves: Option<Moves>,
+    moves: Option<ActivityChanges>,
 }
 
 impl World {
     /// The world of a scenario at virtual time zero, with its first work under way.
     pub fn new(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        let mut world = Self::at_rest(scenario, seed, None, None)?;
+        let mut world = Self::unstarted(scenario, seed, None, None)?;
         world.begin(scenario);
         Ok(world)
     }
@@ -158,7 +158,7 @@ impl World {
     /// The same world, with every command of both machines taken down: see [`replay`](crate::replay).
     pub fn recorded(scenario: &Scenario, seed: u64) -> Result<(Header, Self), ScenarioError> {
         let header = Header::new(&scenario.plan()?, &scenario.pipeline_config(), &request_config(scenario));
-        let mut world = Self::at_rest(scenario, seed, None, Some(&Sequence::default()))?;
+        let mut world = Self::unstarted(scenario, seed, None, Some(&Sequence::default()))?;
         world.begin(scenario);
         Ok((header, world))
     }
@@ -179,7 +179,7 @@ impl World {
 
     /// The world before anything began: under the task policy of the scenario or another, taking down
     /// commands or not.
-    fn at_rest(
+    fn unstarted(
         scenario: &Scenario,
         seed: u64,
         policy: Option<BoxedPolicy>,
@@ -421,7 +421,7 @@ impl World {
             self.close_books();
         }
         for provider in &mut self.providers {
-            let Some(state) = self.admission.load(self.now, provider.resource) else { continue };
+            let Some(state) = self.admission.stats(self.now, provider.resource) else { continue };
             provider.idle.update(self.now, state.limit, state.in_flight, u64::from(state.waiters));
         }
     }
@@ -461,7 +461,7 @@ impl World {
     }
 
     fn give_up(&mut self) {
-        self.hand_over(&Handover::Cancel);
+        self.report_step(&LifecycleStep::Cancel);
         self.pipeline.cancel(self.now);
     }
 

@@ -201,7 +201,7 @@ impl World {
 
     fn provider_samples(&self) -> Vec<ProviderSample> {
         let providers = self.providers.iter().filter_map(|provider| {
-            let state = self.admission.gauges(self.now, provider.resource)?;
+            let state = self.admission.stats(self.now, provider.resource)?;
             let machine = &provider.machine;
             let (counters, slow) = (machine.counters(), machine.slowed_until(self.now));
             Some(ProviderSample {

@@ -4,7 +4,7 @@ use crate::pipeline::{DropReason, Hook, StopReason, Strategy, TaskCounts};
 use crate::request::AimdConfig;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, ProviderSpec};
-use crate::sim::scenario::{Answering, Holder, Model, PreBatch, ScenarioColumn};
+use crate::sim::scenario::{CallbackSpec, Holder, Model, PreBatch, ScenarioColumn};
 use alloc::string::ToString;
 
 pub(super) fn millis(millis: u64) -> Duration {
@@ -101,7 +101,7 @@ fn hooks_and_checkpoints_take_their_time_and_fail_where_they_are_told_to() {
     let report = run(&left_out);
     assert_eq!((report.elapsed(), report.rows_out, report.dropped[0].reason), (millis(5), 0, DropReason::PreBatch));
 
-    let slow = |fails_at| Some(Answering { takes: millis(5), fails_at });
+    let slow = |fails_at| Some(CallbackSpec { takes: millis(5), fails_at });
     let base = scenario(8, &[], &[ScenarioColumn::new("a", Strategy::Cell)]);
     let base = Scenario { row_groups: 1, post_batch: slow(None), checkpoint: slow(None).unwrap(), ..base };
     assert_eq!(run(&base).elapsed(), millis(20));
@@ -253,12 +253,12 @@ fn a_policy_of_ones_own_is_judged_by_the_same_laws_and_accounted_for() {
 }
 
 /// A limit of one call more every 10 ms, which says so or not.
-struct OneMore {
+struct RisingLimit {
     most: u32,
     is_announced: bool,
 }
 
-impl LimitAlgorithm for OneMore {
+impl LimitAlgorithm for RisingLimit {
     fn limit(&self, now: Instant) -> u32 {
         let tenths = u32::try_from(now.as_nanos() / 10_000_000).unwrap_or(u32::MAX);
         tenths.saturating_add(1).min(self.most)
@@ -282,7 +282,8 @@ fn a_limit_of_ones_own_decides_for_its_model_alone_and_is_accounted_for() {
     let base = scenario(32, &[model("own", 4), model("named", 4)], &columns);
     let base = Scenario { row_group_size: 32, ..base };
     let own = |model: &Model| -> Option<Box<dyn LimitAlgorithm>> {
-        (model.name == "own").then(|| -> Box<dyn LimitAlgorithm> { Box::new(OneMore { most: 0, is_announced: true }) })
+        (model.name == "own")
+            .then(|| -> Box<dyn LimitAlgorithm> { Box::new(RisingLimit { most: 0, is_announced: true }) })
     };
     let mut world = World::with_limit(&base, 7, own).unwrap();
     let mut limits = Vec::new();
@@ -310,7 +311,7 @@ fn a_limit_that_opens_a_slot_without_saying_when_breaks_a_law() {
     // A waiter whose worker has yielded waits for its task resources too, and is not judged.
     let base = Scenario { yields: false, ..scenario(16, &[slow], &[calling("a", "m")]) };
     let violation = |is_announced| {
-        let mut world = World::with_limit(&base, 7, |_| Some(Box::new(OneMore { most: 0, is_announced }))).unwrap();
+        let mut world = World::with_limit(&base, 7, |_| Some(Box::new(RisingLimit { most: 0, is_announced }))).unwrap();
         while world.step() {}
         world.violation().map(|violation| violation.law)
     };

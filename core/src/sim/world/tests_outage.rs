@@ -6,7 +6,7 @@ use super::*;
 use crate::limit::{TideConfig, VegasConfig};
 use crate::pipeline::{StopReason, Strategy};
 use crate::request::HealthState;
-use crate::request::event::RequestFact;
+use crate::request::event::RequestEventPayload;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, Closure, Outage, ProviderSpec, Rejection};
 use crate::sim::scenario::ScenarioColumn;
@@ -57,7 +57,8 @@ fn recovered_at(scenario: &Scenario) -> Option<Instant> {
     let mut world = World::overheard(scenario, 1).unwrap();
     world.advance_to(Instant::ZERO + secs(140));
     let (requests, _) = world.heard();
-    let back = requests.iter().rev().find(|event| matches!(event.fact, RequestFact::ProviderRecovered { .. }));
+    let back =
+        requests.iter().rev().find(|event| matches!(event.payload, RequestEventPayload::ProviderRecovered { .. }));
     back.map(|event| event.at)
 }
 
@@ -193,7 +194,7 @@ fn tasks_that_wait_for_a_model_that_is_down_hold_nothing() {
     world.advance_to(Instant::ZERO + millis(10));
     let held = |world: &World| world.sample().slots.iter().map(|slot| slot.used).max();
     assert!(held(&world) > Some(1));
-    let health = |world: &World| world.admission.gauges(world.now(), world.providers[0].resource).map(|now| now.health);
+    let health = |world: &World| world.admission.stats(world.now(), world.providers[0].resource).map(|now| now.health);
     while !matches!(health(&world), Some(HealthState::Down { .. })) {
         assert!(world.step());
     }

@@ -1,7 +1,7 @@
 use super::tests::{calling, millis, model, scenario};
 use super::*;
 use crate::pipeline::Strategy;
-use crate::sim::scenario::{Answering, Intervention, Model, ScenarioColumn, builtin};
+use crate::sim::scenario::{CallbackSpec, Intervention, Model, ScenarioColumn, builtin};
 use alloc::string::ToString;
 
 #[test]
@@ -55,7 +55,7 @@ fn told(world: &World, about: About) -> Vec<String> {
 fn draft_and_check() -> Scenario {
     let check = ScenarioColumn { after: ["draft".to_string()].into(), ..ScenarioColumn::new("check", Strategy::Cell) };
     let base = scenario(40, &[Model { task_limit: Some(8), ..model("m", 2) }], &[calling("draft", "m"), check]);
-    let checkpoint = Answering { takes: millis(500), fails_at: None };
+    let checkpoint = CallbackSpec { takes: millis(500), fails_at: None };
     Scenario { submission_limit: 3, row_groups: 2, yields: false, checkpoint, ..base }
 }
 

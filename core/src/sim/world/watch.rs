@@ -15,7 +15,7 @@ use crate::pipeline::{ColumnId, Effect, Pipeline, RunReport};
 use crate::replay::Recorded;
 use crate::request::event::{Interest as RequestInterest, RequestEvent};
 use crate::request::{CallWait, HealthState, RequestAdmission, ResourceId};
-use crate::sim::check::{Handover, RunChecker, Standing, Violation};
+use crate::sim::check::{LifecycleStep, ResourceLimits, RunChecker, Violation};
 use crate::sim::scenario::{Model, Scenario, ScenarioError};
 use crate::task::BoxedPolicy;
 use crate::time::Instant;
@@ -31,7 +31,7 @@ pub enum Observation {
     /// An event of request admission.
     Request(RequestEvent),
     /// A hook or a checkpoint was handed out or answered, or the run was cancelled.
-    Handover {
+    LifecycleStep {
         /// When.
         at: Instant,
         /// What.
@@ -44,7 +44,7 @@ pub enum Observation {
 impl fmt::Display for Observation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Scheduler(SchedulerEvent { at, correlation, fact, .. }) => {
+            Self::Scheduler(SchedulerEvent { at, correlation, payload, .. }) => {
                 write!(f, "{at} scheduler")?;
                 for (name, value) in [
                     ("row group", correlation.row_group),
@@ -54,10 +54,10 @@ impl fmt::Display for Observation {
                 ] {
                     value.map_or(Ok(()), |value| write!(f, ", {name} {value}"))?;
                 }
-                write!(f, ": {fact:?}")
+                write!(f, ": {payload:?}")
             }
-            Self::Request(RequestEvent { at, place, fact, .. }) => write!(f, "{at} request, {place:?}: {fact:?}"),
-            Self::Handover { at, what, row_group } => {
+            Self::Request(RequestEvent { at, place, payload, .. }) => write!(f, "{at} request, {place:?}: {payload:?}"),
+            Self::LifecycleStep { at, what, row_group } => {
                 write!(f, "{at} host")?;
                 row_group.map_or(Ok(()), |row_group| write!(f, ", row group {row_group}"))?;
                 write!(f, ": {what}")
@@ -68,16 +68,16 @@ impl fmt::Display for Observation {
 
 /// What sees a run go by and says what is wrong with it: a [`RunChecker`]. Known by its trait alone, so that
 /// a module that makes no world with a checker does not contain one.
-trait Witness: Send {
+trait RunObserver: Send {
     fn cap_calls(&mut self, resource: ResourceId, cap: u32);
     fn on_event(&mut self, event: &SchedulerEvent) -> Result<(), Violation>;
     fn on_request_event(&mut self, event: &RequestEvent) -> Result<(), Violation>;
-    fn on_rest(&mut self, at: Instant, standings: &[Standing]) -> Result<(), Violation>;
-    fn on_handover(&mut self, at: Instant, what: &Handover<'_>) -> Result<(), Violation>;
+    fn on_quiescence(&mut self, at: Instant, all_limits: &[ResourceLimits]) -> Result<(), Violation>;
+    fn on_lifecycle_step(&mut self, at: Instant, what: &LifecycleStep<'_>) -> Result<(), Violation>;
     fn finish(&mut self, report: &RunReport) -> Result<(), Violation>;
 }
 
-impl Witness for RunChecker {
+impl RunObserver for RunChecker {
     fn cap_calls(&mut self, resource: ResourceId, cap: u32) {
         self.cap_calls(resource, cap);
     }
@@ -90,12 +90,12 @@ impl Witness for RunChecker {
         self.on_request_event(event)
     }
 
-    fn on_rest(&mut self, at: Instant, standings: &[Standing]) -> Result<(), Violation> {
-        self.on_rest(at, standings)
+    fn on_quiescence(&mut self, at: Instant, all_limits: &[ResourceLimits]) -> Result<(), Violation> {
+        self.on_quiescence(at, all_limits)
     }
 
-    fn on_handover(&mut self, at: Instant, what: &Handover<'_>) -> Result<(), Violation> {
-        self.on_handover(at, what)
+    fn on_lifecycle_step(&mut self, at: Instant, what: &LifecycleStep<'_>) -> Result<(), Violation> {
+        self.on_lifecycle_step(at, what)
     }
 
     fn finish(&mut self, report: &RunReport) -> Result<(), Violation> {
@@ -114,7 +114,7 @@ enum Accounts {
 }
 
 /// The checker of a world.
-type Checker = Box<dyn Witness>;
+type Checker = Box<dyn RunObserver>;
 
 /// A checker, what it found, and where the capacity went.
 pub(super) struct Watch {
@@ -139,7 +139,7 @@ impl Watch {
             self.latest.pop_front();
         }
         if let Observation::Scheduler(event) = &seen {
-            let kind = event.fact.kind();
+            let kind = event.payload.kind();
             match self.kinds.binary_search_by(|(known, _)| known.cmp(&kind)) {
                 Ok(place) => self.kinds[place].1 += 1,
                 Err(place) => self.kinds.insert(place, (kind, 1)),
@@ -191,24 +191,24 @@ impl Watch {
         }
     }
 
-    fn hand_over(&mut self, at: Instant, handover: &Handover<'_>) {
+    fn report_step(&mut self, at: Instant, handover: &LifecycleStep<'_>) {
         let (what, row_group) = match *handover {
-            Handover::PreBatch(batch) => ("pre-batch hook called", Some(batch.row_group)),
-            Handover::PreBatchAnswered { row_group, left_out } => {
+            LifecycleStep::PreBatch(batch) => ("pre-batch hook called", Some(batch.row_group)),
+            LifecycleStep::PreBatchAnswered { row_group, left_out } => {
                 let what = if left_out.is_some() { "pre-batch hook passed" } else { "pre-batch hook failed" };
                 (what, Some(row_group))
             }
-            Handover::PostBatch(group) => ("post-batch hook called", Some(group.row_group)),
-            Handover::PostBatchAnswered { row_group, works } => {
+            LifecycleStep::PostBatch(group) => ("post-batch hook called", Some(group.row_group)),
+            LifecycleStep::PostBatchAnswered { row_group, works } => {
                 (if works { "post-batch hook passed" } else { "post-batch hook failed" }, Some(row_group))
             }
-            Handover::Checkpoint(group) => ("checkpoint handed out", Some(group.row_group)),
-            Handover::CheckpointAnswered { row_group, works } => {
+            LifecycleStep::Checkpoint(group) => ("checkpoint handed out", Some(group.row_group)),
+            LifecycleStep::CheckpointAnswered { row_group, works } => {
                 (if works { "checkpoint saved" } else { "checkpoint failed" }, Some(row_group))
             }
-            Handover::Cancel => ("cancelled", None),
+            LifecycleStep::Cancel => ("cancelled", None),
         };
-        self.see(Observation::Handover { at, what, row_group }, |checker| checker.on_handover(at, handover));
+        self.see(Observation::LifecycleStep { at, what, row_group }, |checker| checker.on_lifecycle_step(at, handover));
     }
 }
 
@@ -216,13 +216,14 @@ impl Watch {
 impl World {
     /// The same world with a [checker](crate::sim::check) beside it. It decides nothing: digests are equal.
     pub fn watched(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        Self::at_rest(scenario, seed, None, None)?.watched_from_the_start(scenario, Accounts::None)
+        Self::unstarted(scenario, seed, None, None)?.watched_from_the_start(scenario, Accounts::None)
     }
 
     /// A world with an [account](RunAccount) of where its capacity goes, [`World::figures`], and no checker:
     /// for whoever shows figures and has no use for a violation.
     pub fn measured(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        let mut world = Self::at_rest(scenario, seed, None, None)?.observed_at_rest(scenario, Accounts::Capacity)?;
+        let mut world =
+            Self::unstarted(scenario, seed, None, None)?.observed_unstarted(scenario, Accounts::Capacity)?;
         world.begin(scenario);
         Ok(world)
     }
@@ -230,14 +231,14 @@ impl World {
     /// A [watched](Self::watched) world with an [account](RunAccount) of where its capacity goes as well:
     /// [`World::figures`]. It decides nothing either.
     pub fn accounted(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        Self::at_rest(scenario, seed, None, None)?.watched_from_the_start(scenario, Accounts::Capacity)
+        Self::unstarted(scenario, seed, None, None)?.watched_from_the_start(scenario, Accounts::Capacity)
     }
 
     /// An [accounted](Self::accounted) world whose events others can hear too, with [`World::feed`] or
     /// [`World::heard`]. They are kept until then.
     pub fn overheard(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        let world = Self::at_rest(scenario, seed, None, None)?;
-        let mut world = world.watched_at_rest(scenario, Accounts::Capacity)?;
+        let world = Self::unstarted(scenario, seed, None, None)?;
+        let mut world = world.watched_unstarted(scenario, Accounts::Capacity)?;
         if let Some(watch) = &mut world.watch {
             watch.heard = Some(<_>::default());
         }
@@ -250,13 +251,13 @@ impl World {
     /// found a bug. Whether the policy is a good one is judged by a
     /// [`PolicyReport`](crate::sim::policy::PolicyReport).
     pub fn with_policy(scenario: &Scenario, seed: u64, policy: BoxedPolicy) -> Result<Self, ScenarioError> {
-        Self::at_rest(scenario, seed, Some(policy), None)?.watched_from_the_start(scenario, Accounts::Service)
+        Self::unstarted(scenario, seed, Some(policy), None)?.watched_from_the_start(scenario, Accounts::Service)
     }
 
     /// An [accounted](Self::accounted) world with an account of what each fairness group gets, for a
     /// [`PolicyReport`](crate::sim::policy::PolicyReport) about the policy that the scenario names.
     pub fn judged(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
-        Self::at_rest(scenario, seed, None, None)?.watched_from_the_start(scenario, Accounts::Service)
+        Self::unstarted(scenario, seed, None, None)?.watched_from_the_start(scenario, Accounts::Service)
     }
 
     /// An [accounted](Self::accounted) world in which limit algorithms of the caller's own decide. `limit_of`
@@ -284,7 +285,7 @@ impl World {
         seed: u64,
         mut limit_of: impl FnMut(&Model) -> Option<Box<dyn LimitAlgorithm>>,
     ) -> Result<Self, ScenarioError> {
-        let mut world = Self::at_rest(scenario, seed, None, None)?;
+        let mut world = Self::unstarted(scenario, seed, None, None)?;
         let Self { now, providers, admission, .. } = &mut world;
         for (provider, model) in providers.iter_mut().zip(&scenario.models) {
             let Some(algorithm) = limit_of(model) else { continue };
@@ -295,12 +296,12 @@ impl World {
     }
 
     fn watched_from_the_start(self, scenario: &Scenario, accounts: Accounts) -> Result<Self, ScenarioError> {
-        let mut world = self.watched_at_rest(scenario, accounts)?;
+        let mut world = self.watched_unstarted(scenario, accounts)?;
         world.begin(scenario);
         Ok(world)
     }
 
-    fn watched_at_rest(self, scenario: &Scenario, accounts: Accounts) -> Result<Self, ScenarioError> {
+    fn watched_unstarted(self, scenario: &Scenario, accounts: Accounts) -> Result<Self, ScenarioError> {
         let mut checker = RunChecker::new(&scenario.plan()?, &scenario.pipeline_config());
         for (provider, model) in self.providers.iter().zip(&scenario.models) {
             checker.cap_calls(provider.resource, model.cap());
@@ -319,14 +320,14 @@ impl World {
         if scenario.holders.is_empty() && !scenario.health_calls {
             checker.call_alone();
         }
-        let mut world = self.observed_at_rest(scenario, accounts)?;
+        let mut world = self.observed_unstarted(scenario, accounts)?;
         if let Some(watch) = &mut world.watch {
             watch.checker = Some(Box::new(checker));
         }
         Ok(world)
     }
 
-    fn observed_at_rest(mut self, scenario: &Scenario, accounts: Accounts) -> Result<Self, ScenarioError> {
+    fn observed_unstarted(mut self, scenario: &Scenario, accounts: Accounts) -> Result<Self, ScenarioError> {
         let (plan, config) = (scenario.plan()?, scenario.pipeline_config());
         let mut account = match accounts {
             Accounts::None => None,
@@ -389,23 +390,23 @@ impl World {
         let Some(watch) = self.watch.as_mut().filter(|_| self.admission.waiting() > 0) else { return };
         let (Some(checker), None) = (&mut watch.checker, &watch.violation) else { return };
         let at = Instant::from_nanos(next.as_nanos().saturating_sub(1));
-        let standings = self.providers.iter().filter_map(|provider| {
-            let gauges = self.admission.gauges(at, provider.resource)?;
+        let all_limits = self.providers.iter().filter_map(|provider| {
+            let stats = self.admission.stats(at, provider.resource)?;
             let domains = self.providers.iter().filter(|other| other.owner == provider.owner);
             let wait = self.admission.why_next(at, provider.resource);
             let is_spaced = matches!(wait, Some(CallWait::StatedRate { .. } | CallWait::Paced { .. }));
-            Some(Standing {
+            Some(ResourceLimits {
                 resource: provider.resource,
                 model: self.admission.owner(provider.resource)?,
                 cap: domains.map(|domain| domain.max_parallel).min()?,
-                limit: gauges.limit,
-                blocked_until: gauges.blocked_until,
-                suspended: gauges.suspended,
+                limit: stats.limit,
+                blocked_until: stats.blocked_until,
+                suspended: stats.suspended,
                 is_spaced: is_spaced || matches!(provider.algorithm, Some(LimitChoice::Tide(_))),
-                is_up: gauges.health == HealthState::Healthy && gauges.undecided == 0,
+                is_up: stats.health == HealthState::Healthy && stats.undecided == 0,
             })
         });
-        watch.violation = checker.on_rest(at, &standings.collect::<Vec<_>>()).err();
+        watch.violation = checker.on_quiescence(at, &all_limits.collect::<Vec<_>>()).err();
     }
 
     /// Shows the checker what is handed out.
@@ -415,18 +416,18 @@ impl World {
             return;
         }
         match effect {
-            Effect::PreBatch(batch) => self.hand_over(&Handover::PreBatch(batch)),
-            Effect::PostBatch(group) => self.hand_over(&Handover::PostBatch(group)),
-            Effect::Checkpoint(group) => self.hand_over(&Handover::Checkpoint(group)),
+            Effect::PreBatch(batch) => self.report_step(&LifecycleStep::PreBatch(batch)),
+            Effect::PostBatch(group) => self.report_step(&LifecycleStep::PostBatch(group)),
+            Effect::Checkpoint(group) => self.report_step(&LifecycleStep::Checkpoint(group)),
             _ => {}
         }
     }
 
     /// Shows the checker what passes between the pipeline and its host.
-    pub(super) fn hand_over(&mut self, what: &Handover<'_>) {
+    pub(super) fn report_step(&mut self, what: &LifecycleStep<'_>) {
         self.look();
         if let Some(watch) = &mut self.watch {
-            watch.hand_over(self.now, what);
+            watch.report_step(self.now, what);
         }
     }
 

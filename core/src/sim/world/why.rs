@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::activity::Worker;
 use super::words::{At, many, of_block, of_call, of_slots, of_task, slots_of};
 use super::{Provider, World};
-use crate::request::ResourceGauges;
+use crate::request::ResourceStats;
 
 /// What is asked about, by its place in a [`Sample`](super::Sample).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,12 +70,12 @@ impl World {
     }
 
     fn why_column(&self, column: usize, told: &mut Vec<Why>) {
-        let Some((column, gauges)) = self.pipeline.columns().enumerate().nth(column) else { return };
+        let Some((column, stats)) = self.pipeline.columns().enumerate().nth(column) else { return };
         let kind = &self.kinds[column];
         let name = &self.pipeline.plan().columns()[column].name;
         let waiting = kind.at_work.waiting;
         if let Some(provider) = kind.provider.and_then(|place| self.providers.get(place)).filter(|_| waiting > 0) {
-            let what = match gauges.suspended {
+            let what = match stats.suspended {
                 0 => format!("{} of `{name}`, waiting for a call", many(waiting, "worker")),
                 yielded => {
                     format!("{} of `{name}`, waiting for a call, {yielded} without a slot", many(waiting, "worker"))
@@ -83,7 +83,7 @@ impl World {
             };
             told.push(Why { what, why: self.why_call(provider), count: waiting });
         }
-        for (wait, count) in self.pipeline.why_column(gauges.column) {
+        for (wait, count) in self.pipeline.why_column(stats.column) {
             told.push(Why { what: format!("{} of `{name}`", many(count, "task")), why: of_task(&wait), count });
         }
         if told.is_empty() {
@@ -92,10 +92,10 @@ impl World {
     }
 
     fn why_group(&self, group: usize, told: &mut Vec<Why>) {
-        let Some(gauges) = self.pipeline.groups().nth(group) else { return };
-        let first = self.pipeline.why_group(gauges.column);
-        if let (Some(wait), Some(column)) = (first, self.pipeline.plan().column(gauges.column)) {
-            let (count, name) = (gauges.queued, column.group.identity.join("/"));
+        let Some(stats) = self.pipeline.groups().nth(group) else { return };
+        let first = self.pipeline.why_group(stats.column);
+        if let (Some(wait), Some(column)) = (first, self.pipeline.plan().column(stats.column)) {
+            let (count, name) = (stats.queued, column.group.identity.join("/"));
             told.push(Why {
                 what: format!("{} of group `{name}`, queued", many(count, "task")),
                 why: of_task(&wait),
@@ -106,8 +106,8 @@ impl World {
 
     fn why_provider(&self, provider: &Provider, told: &mut Vec<Why>) {
         let (now, name) = (self.now, &provider.name);
-        let Some(state) = self.admission.gauges(now, provider.resource) else { return };
-        let ResourceGauges { effective_max, limit, in_flight, waiters, .. } = state;
+        let Some(state) = self.admission.stats(now, provider.resource) else { return };
+        let ResourceStats { effective_max, limit, in_flight, waiters, .. } = state;
         if waiters > 0 {
             let what = format!("{} to `{name}`, waiting", many(waiters, "call"));
             told.push(Why { what, why: self.why_call(provider), count: waiters });
@@ -143,7 +143,7 @@ impl World {
         if let Some(wait) = self.admission.why_idle_now(self.now, provider.resource) {
             return of_call(&wait);
         }
-        let most = self.admission.gauges(self.now, provider.resource).map_or(0, |state| state.effective_max);
+        let most = self.admission.stats(self.now, provider.resource).map_or(0, |state| state.effective_max);
         format!("all {most} calls that the model may have at once are out")
     }
 

@@ -1,8 +1,8 @@
 //! The figures of 7.1 by definition: at every instant the state is counted anew from all events before it.
 
-use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerFact as Fact};
+use tidegate_core::pipeline::event::{SchedulerEvent, SchedulerEventPayload as Fact};
 use tidegate_core::pipeline::{PipelineConfig, Plan, Strategy, TaskOutcome};
-use tidegate_core::request::event::{EventPlace, RequestEvent, RequestFact};
+use tidegate_core::request::event::{EventPlace, RequestEvent, RequestEventPayload};
 use tidegate_core::time::Instant;
 
 /// The integrals of one resource.
@@ -62,7 +62,7 @@ impl Record {
         for (at, span) in self.spans() {
             let (mut leased, mut demand) = (0, 0);
             for event in self.scheduler_until(at) {
-                match event.fact {
+                match event.payload {
                     Fact::TaskLeaseAcquired { .. } | Fact::TaskResumed { .. } => leased += amount(event),
                     Fact::TaskYielded { .. } => leased -= amount(event),
                     Fact::TaskLeaseReleased { .. } if !self.had_yielded(event) => leased -= amount(event),
@@ -82,9 +82,12 @@ impl Record {
         let of_task =
             |event: &&SchedulerEvent| event.sequence < end.sequence && event.correlation.task == end.correlation.task;
         let last = self.scheduler.iter().filter(of_task).rev().find(|event| {
-            matches!(event.fact, Fact::TaskYielded { .. } | Fact::TaskResumed { .. } | Fact::TaskLeaseAcquired { .. })
+            matches!(
+                event.payload,
+                Fact::TaskYielded { .. } | Fact::TaskResumed { .. } | Fact::TaskLeaseAcquired { .. }
+            )
         });
-        last.is_some_and(|event| matches!(event.fact, Fact::TaskYielded { .. }))
+        last.is_some_and(|event| matches!(event.payload, Fact::TaskYielded { .. }))
     }
 
     /// One request resource.
@@ -100,13 +103,13 @@ impl Record {
     fn calls_at(&self, at: Instant, is_it: impl Fn(EventPlace) -> bool) -> (i64, i64) {
         let (mut in_flight, mut waiters) = (0, 0);
         for event in self.requests.iter().filter(|event| event.at <= at && is_it(event.place)) {
-            match event.fact {
-                RequestFact::LeaseAcquired { .. } => in_flight += 1,
-                RequestFact::LeaseReleased { .. } => in_flight -= 1,
-                RequestFact::WaitStarted { waiter: Some(_) } => waiters += 1,
-                RequestFact::WaitCompleted { waiter: Some(_), .. }
-                | RequestFact::WaitTimeout { waiter: Some(_), .. }
-                | RequestFact::WaitCancelled { .. } => waiters -= 1,
+            match event.payload {
+                RequestEventPayload::LeaseAcquired { .. } => in_flight += 1,
+                RequestEventPayload::LeaseReleased { .. } => in_flight -= 1,
+                RequestEventPayload::WaitStarted { waiter: Some(_) } => waiters += 1,
+                RequestEventPayload::WaitCompleted { waiter: Some(_), .. }
+                | RequestEventPayload::WaitTimeout { waiter: Some(_), .. }
+                | RequestEventPayload::WaitCancelled { .. } => waiters -= 1,
                 _ => {}
             }
         }
@@ -124,7 +127,7 @@ impl Record {
     }
 
     fn yielded_at(&self, at: Instant) -> i64 {
-        let step = |event: &SchedulerEvent| match event.fact {
+        let step = |event: &SchedulerEvent| match event.payload {
             Fact::TaskYielded { .. } => 1,
             Fact::TaskResumed { .. } => -1,
             Fact::TaskLeaseReleased { .. } if self.had_yielded(event) => -1,
@@ -137,9 +140,9 @@ impl Record {
     pub(crate) fn queue_ages(&self) -> Vec<u64> {
         let mut ages: Vec<u64> = Vec::new();
         for (place, event) in self.scheduler.iter().enumerate() {
-            if let Fact::TaskLeaseAcquired { .. } = event.fact {
+            if let Fact::TaskLeaseAcquired { .. } = event.payload {
                 let before = self.scheduler[..place].iter().rev();
-                let mut enqueued = before.filter(|before| matches!(before.fact, Fact::ReadyEnqueued { .. }));
+                let mut enqueued = before.filter(|before| matches!(before.payload, Fact::ReadyEnqueued { .. }));
                 let enqueued = enqueued.find(|before| before.correlation.task == event.correlation.task);
                 ages.push((event.at - enqueued.expect("it was queued").at).as_nanos());
             }
@@ -153,12 +156,12 @@ impl Record {
         let mut gaps: Vec<u64> = Vec::new();
         for (place, event) in self.scheduler.iter().enumerate() {
             let about = event.correlation;
-            if !matches!(event.fact, Fact::TaskLeaseAcquired { .. }) || about.attempt != Some(1) {
+            if !matches!(event.payload, Fact::TaskLeaseAcquired { .. }) || about.attempt != Some(1) {
                 continue;
             }
             let is_upstream = |before: &&SchedulerEvent| {
                 let is_made = matches!(
-                    before.fact,
+                    before.payload,
                     Fact::TaskCompleted { outcome: Some(TaskOutcome::Success | TaskOutcome::Skipped), .. }
                 );
                 let Some(column) = before.correlation.column.filter(|_| is_made) else { return false };

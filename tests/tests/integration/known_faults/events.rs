@@ -6,7 +6,9 @@ use tidegate_core::budget::{Dimension, StatedRate};
 use tidegate_core::id::SlotKey;
 use tidegate_core::lease::{LeaseId, ReleaseAnswer};
 use tidegate_core::pipeline::{Column, Effect, Pipeline, PipelineConfig, PlanBuilder, RunReport, Strategy};
-use tidegate_core::request::event::{EventPlace, Interest, MAX_PENDING, RequestEvent, RequestEventKind, RequestFact};
+use tidegate_core::request::event::{
+    EventPlace, Interest, MAX_PENDING, RequestEvent, RequestEventKind, RequestEventPayload,
+};
 use tidegate_core::request::{Acquire, AimdConfig, DenialReason, Outcome, Request, UnavailableCause, WaiterId};
 use tidegate_core::time::Instant;
 
@@ -21,8 +23,8 @@ fn waiter() -> WaiterId {
 }
 
 /// One fact of each kind.
-fn facts() -> Vec<RequestFact> {
-    use RequestFact::*;
+fn facts() -> Vec<RequestEventPayload> {
+    use RequestEventPayload::*;
     let lease = LeaseId { controller: 1, key: SlotKey::from_bits(2), item: 3 };
     let (waiter, span) = (waiter(), ms(4));
     let (queued, reason) = (Some(waiter), DenialReason::QueuedWaitersAhead);
@@ -118,13 +120,13 @@ fn json(value: &impl Serialize) -> Value {
 #[test]
 fn no_event_holds_an_object_that_does_not_serialise() {
     let facts = facts();
-    let kinds: Vec<RequestEventKind> = facts.iter().map(RequestFact::kind).collect();
+    let kinds: Vec<RequestEventKind> = facts.iter().map(RequestEventPayload::kind).collect();
     assert_eq!(kinds, RequestEventKind::ALL, "one sample of each kind");
     let resource = machine_of(1, AimdConfig::default()).1;
-    for (fact, kind) in facts.into_iter().zip(KINDS) {
-        assert_eq!(json(&fact.kind()), kind);
+    for (payload, kind) in facts.into_iter().zip(KINDS) {
+        assert_eq!(json(&payload.kind()), kind);
         let event =
-            RequestEvent { sequence: 7, at: at(1), place: EventPlace::Resource(resource), correlation: None, fact };
+            RequestEvent { sequence: 7, at: at(1), place: EventPlace::Resource(resource), correlation: None, payload };
         let written = json(&event);
         assert_snake_case(&written);
         assert_eq!(
@@ -132,7 +134,7 @@ fn no_event_holds_an_object_that_does_not_serialise() {
             (&kind.into(), &7.into(), &1_000_000.into())
         );
         // Everything the fact knows is there: its fields, and no other.
-        let fields = json(&fact).as_object().map_or(0, serde_json::Map::len);
+        let fields = json(&payload).as_object().map_or(0, serde_json::Map::len);
         assert_eq!(written.as_object().map_or(0, serde_json::Map::len), fields + 3, "{written}");
     }
 }

@@ -319,8 +319,8 @@ impl Pair {
                 prop_assert_eq!(self.machine.waiting(), 0, "a waiter waits for nothing");
             }
         }
-        let loads = self.resources.iter().map(|id| self.machine.load(self.at(), *id));
-        let in_flight: u32 = loads.flatten().map(|load| load.in_flight + load.waiters).sum();
+        let stats = self.resources.iter().map(|id| self.machine.stats(self.at(), *id));
+        let in_flight: u32 = stats.flatten().map(|stats| stats.in_flight + stats.waiters).sum();
         let rest = [("waiters", self.machine.waiting()), ("calls in flight or waiting", in_flight as usize)];
         self.ledger.finish(self.machine.active_leases(), &rest).map_err(failed)?;
         prop_assert_eq!(self.machine.poll_timeout(), None, "no waiter waits for time");

@@ -265,7 +265,7 @@ fn the_failures_of_a_streak_that_takes_a_provider_down_are_preserved() {
     let mut health = health();
     let failed: Vec<Retry> = (0..CONFIG.failures).map(|_| fail(&mut health, at(0), 0)).collect();
     assert!(matches!(health.state(), HealthState::Down { .. }));
-    assert!(failed.into_iter().all(|retry| health.standing(retry) == RetryStanding::Preserved));
+    assert!(failed.into_iter().all(|retry| health.retry_status(retry) == RetryStatus::Preserved));
 }
 
 #[test]
@@ -273,12 +273,12 @@ fn the_failures_of_a_streak_that_an_answer_ends_stand() {
     for answer in [Outcome::Success, Outcome::RateLimited, Outcome::RequestRefused] {
         let mut health = health();
         let failed = fail(&mut health, at(0), 0);
-        assert_eq!(health.standing(failed), RetryStanding::Undecided);
+        assert_eq!(health.retry_status(failed), RetryStatus::Undecided);
         assert_eq!(call(&mut health, at(1), answer), Change::StreakEnded);
-        assert_eq!(health.standing(failed), RetryStanding::FailureStands, "{answer:?}");
+        assert_eq!(health.retry_status(failed), RetryStatus::FailureStands, "{answer:?}");
         let again = fail(&mut health, at(2), 0);
-        assert_eq!(health.standing(failed), RetryStanding::FailureStands, "the next streak is another");
-        assert_eq!(health.standing(again), RetryStanding::Undecided);
+        assert_eq!(health.retry_status(failed), RetryStatus::FailureStands, "the next streak is another");
+        assert_eq!(health.retry_status(again), RetryStatus::Undecided);
     }
 }
 
@@ -305,14 +305,14 @@ fn the_failures_of_an_outage_that_ends_within_the_first_second_are_preserved() {
     let mut health = health();
     call(&mut health, at(0), Outcome::Success);
     let failed: Vec<Retry> = (0..CONFIG.failures).map(|_| fail(&mut health, at(50), 0)).collect();
-    assert!(failed.iter().all(|retry| health.standing(*retry) == RetryStanding::Undecided));
+    assert!(failed.iter().all(|retry| health.retry_status(*retry) == RetryStatus::Undecided));
     let early = health.grant(at(0), Attempt::default());
     assert_eq!(call(&mut health, at(150), Outcome::Success), Change::Cleared);
-    assert!(failed.into_iter().all(|retry| health.standing(retry) == RetryStanding::Preserved));
+    assert!(failed.into_iter().all(|retry| health.retry_status(retry) == RetryStatus::Preserved));
     let AfterCall::Retry(early) = end_call(&mut health, at(160), early, Outcome::ConnectionFailed, None).after else {
         panic!()
     };
-    assert_eq!(health.standing(early), RetryStanding::Preserved, "it was out before");
+    assert_eq!(health.retry_status(early), RetryStatus::Preserved, "it was out before");
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn a_call_that_ends_on_the_callers_side_decides_no_streak() {
     let mut health = health();
     let failed = fail(&mut health, at(0), 0);
     call(&mut health, at(1), Outcome::LocalCancelled);
-    assert_eq!(health.standing(failed), RetryStanding::Undecided);
+    assert_eq!(health.retry_status(failed), RetryStatus::Undecided);
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn a_fatal_answer_to_a_call_from_before_the_outage_is_preserved_and_closes_nothi
         assert!(is_back(call(&mut health, due, Outcome::Success)));
         let end = end_call(&mut health, due, early, outcome, None);
         let AfterCall::Retry(retry) = end.after else { panic!("{outcome:?}: {end:?}") };
-        assert_eq!((end.change, health.standing(retry)), (Change::None, RetryStanding::Preserved), "{outcome:?}");
+        assert_eq!((end.change, health.retry_status(retry)), (Change::None, RetryStatus::Preserved), "{outcome:?}");
         assert_eq!(call(&mut health, due, outcome), closed(UnavailableCause::of(outcome).expect("it is fatal")));
     }
 }
@@ -373,33 +373,36 @@ fn a_failed_probe_and_a_failure_from_before_the_outage_are_preserved() {
     };
     let probe = fail(&mut health, due, 0);
     assert_eq!((early.failed_probes, probe.failed_probes), (probes(0), probes(1)));
-    assert_eq!((health.standing(early), health.standing(probe)), (RetryStanding::Preserved, RetryStanding::Preserved));
+    assert_eq!(
+        (health.retry_status(early), health.retry_status(probe)),
+        (RetryStatus::Preserved, RetryStatus::Preserved)
+    );
 }
 
 #[test]
 fn the_failure_of_a_call_that_was_three_probes_stands_once_another_succeeds() {
     for (answer, expected) in
-        [(Outcome::Success, RetryStanding::FailureStands), (Outcome::RateLimited, RetryStanding::Preserved)]
+        [(Outcome::Success, RetryStatus::FailureStands), (Outcome::RateLimited, RetryStatus::Preserved)]
     {
         let mut health = health();
         let mut due = at(0) + down(&mut health, at(0));
         for poison in 0..3 {
             let retry = fail(&mut health, due, poison);
-            assert_eq!(health.standing(retry), RetryStanding::Preserved);
+            assert_eq!(health.retry_status(retry), RetryStatus::Preserved);
             assert_eq!(retry.failed_probes, probes(poison + 1));
             due = health.opens_at().expect("it is down");
         }
         let retry = Retry { failed_probes: probes(3), ..fail(&mut health, due, 2) };
         due = health.opens_at().expect("it is down");
         call(&mut health, due, answer);
-        assert_eq!(health.standing(retry), expected, "{answer:?}");
+        assert_eq!(health.retry_status(retry), expected, "{answer:?}");
         let probed_twice = Retry { failed_probes: probes(2), ..retry };
-        assert_eq!(health.standing(probed_twice), RetryStanding::Preserved);
+        assert_eq!(health.retry_status(probed_twice), RetryStatus::Preserved);
         let mostly_elsewhere = Retry { provider: 1, failed_probes: probes(1).and_one(1).and_one(1), ..retry };
-        assert_eq!(health.standing(mostly_elsewhere), expected, "{answer:?}");
+        assert_eq!(health.retry_status(mostly_elsewhere), expected, "{answer:?}");
         let elsewhere_only = probes(0).and_one(1).and_one(1).and_one(1);
         let elsewhere = Retry { provider: 1, failed_probes: elsewhere_only, ..retry };
-        assert_eq!(health.standing(elsewhere), RetryStanding::Preserved);
+        assert_eq!(health.retry_status(elsewhere), RetryStatus::Preserved);
     }
 }
 

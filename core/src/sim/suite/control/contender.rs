@@ -11,7 +11,7 @@ use crate::request::AimdConfig;
 use crate::time::Duration;
 
 /// Makes a limit algorithm for a cap.
-type Make = Box<dyn Fn(u32) -> Result<Box<dyn LimitAlgorithm>, ConfigError>>;
+type MakeAlgorithm = Box<dyn Fn(u32) -> Result<Box<dyn LimitAlgorithm>, ConfigError>>;
 
 /// A limit algorithm, with the settings of the resource it decides for.
 pub struct Contender {
@@ -19,7 +19,7 @@ pub struct Contender {
     pub name: String,
     pub(super) settings: AimdConfig,
     /// `None`: the settings' own.
-    pub(super) make: Option<Make>,
+    pub(super) make: Option<MakeAlgorithm>,
 }
 
 impl fmt::Debug for Contender {

@@ -29,10 +29,10 @@ use crate::sim::rng::Rng;
 use crate::time::Duration;
 
 /// Makes a provider of one kind.
-type Make = fn(&mut Draw) -> ProviderSpec;
+type DrawProvider = fn(&mut Draw) -> ProviderSpec;
 
 /// The kinds, by name, and whether what such a provider bears stays as it is.
-const KINDS: [(&str, bool, Make); 17] = [
+const KINDS: [(&str, bool, DrawProvider); 17] = [
     ("fixed", true, fixed),
     ("cold", false, cold),
     ("steps", false, steps),

@@ -14,7 +14,7 @@ use crate::map::Map;
 use crate::request::{
     Acquire, Completion, Domain, Effect, GroupId, Outcome, Request, RequestAdmission, RequestConfig, RequestLease,
 };
-use crate::sim::provider::{Answer, MockProvider};
+use crate::sim::provider::{MockProvider, MockResponse};
 use crate::sim::rng::Rng;
 use crate::time::{Duration, Instant};
 
@@ -181,16 +181,18 @@ impl Loop {
         let answer = self.provider.arrive(self.now, tokens);
         let stated = self.provider.stated_rates(self.now);
         let (at, completion, holds_slot) = match answer {
-            Answer::Accept { finish_at } => {
+            MockResponse::Accept { finish_at } => {
                 (finish_at, Completion::from(Outcome::Success).used(Usage::tokens(tokens, 0)), true)
             }
-            Answer::Spoil { at, .. } => (at, Outcome::ProviderFailure.into(), true),
-            Answer::Refuse { retry_after, .. } => {
+            MockResponse::Spoil { at, .. } => (at, Outcome::ProviderFailure.into(), true),
+            MockResponse::Refuse { retry_after, .. } => {
                 (self.now + REFUSAL_LATENCY, Completion::rate_limited(retry_after), false)
             }
-            Answer::Reject { because } => (self.now + REFUSAL_LATENCY, because.outcome().into(), false),
-            Answer::Fail { at, .. } => (at, Outcome::ProviderFailure.into(), false),
-            Answer::Hang { until } => (until.min(self.now + self.timeout), Outcome::ProviderTimeout.into(), false),
+            MockResponse::Reject { because } => (self.now + REFUSAL_LATENCY, because.outcome().into(), false),
+            MockResponse::Fail { at, .. } => (at, Outcome::ProviderFailure.into(), false),
+            MockResponse::Hang { until } => {
+                (until.min(self.now + self.timeout), Outcome::ProviderTimeout.into(), false)
+            }
         };
         if holds_slot {
             self.costs.accept();

@@ -7,7 +7,7 @@ use super::case::Case;
 use super::drive::{Costs, call_timeout};
 use super::figures::Run;
 use crate::error::ConfigError;
-use crate::sim::provider::{Answer, MockProvider};
+use crate::sim::provider::{MockProvider, MockResponse};
 use crate::time::{Duration, Instant};
 
 /// Calls in a row that are refused whatever the load, after which it waits for the next change.
@@ -91,15 +91,15 @@ fn send(
             return Some(at);
         }
         let (end, holds_slot, is_answered) = match provider.arrive(now, tokens) {
-            Answer::Accept { finish_at } => (finish_at, true, true),
-            Answer::Spoil { at, .. } => (at, true, false),
-            Answer::Fail { at, .. } => (at, false, false),
-            Answer::Hang { until } => (until.min(now + timeout), false, false),
-            Answer::Refuse { .. } => {
+            MockResponse::Accept { finish_at } => (finish_at, true, true),
+            MockResponse::Spoil { at, .. } => (at, true, false),
+            MockResponse::Fail { at, .. } => (at, false, false),
+            MockResponse::Hang { until } => (until.min(now + timeout), false, false),
+            MockResponse::Refuse { .. } => {
                 refused += 1;
                 continue;
             }
-            Answer::Reject { .. } => break,
+            MockResponse::Reject { .. } => break,
         };
         refused = 0;
         ends.push(Reverse((end, Sent { latency: end - now, holds_slot, is_answered })));

@@ -3,9 +3,9 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::{Handover, TaskName};
+use super::{LifecycleStep, TaskName};
 use crate::map::Map;
-use crate::pipeline::event::{SchedulerEvent, SchedulerFact};
+use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload};
 use crate::pipeline::{ColumnId, PipelineConfig, Plan, Strategy, TaskOutcome};
 
 /// The plan and the settings, with what follows from them.
@@ -63,7 +63,7 @@ impl Rules {
 }
 
 /// A column and a row of it.
-pub(super) type Place = (ColumnId, Option<u32>);
+pub(super) type CellKey = (ColumnId, Option<u32>);
 
 /// How a task came to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +74,9 @@ pub(super) enum Done {
 
 /// What is known of one row group in work.
 #[derive(Clone, Debug, Default)]
-pub(super) struct GroupBook {
+pub(super) struct OpenRowGroup {
     pub(super) rows: u32,
-    done: Map<Place, Done>,
+    done: Map<CellKey, Done>,
     /// Rows that are not to be made: given up, or left to earlier runs.
     pub(super) dropped: BTreeSet<u32>,
     /// Workers.
@@ -85,14 +85,14 @@ pub(super) struct GroupBook {
     pub(super) queued: u32,
 }
 
-impl GroupBook {
+impl OpenRowGroup {
     /// Whether a task was made, skipped, or follows an upstream that was skipped.
-    pub(super) fn is_done(&self, plan: &Plan, place: Place) -> bool {
+    pub(super) fn is_done(&self, plan: &Plan, place: CellKey) -> bool {
         self.done.contains_key(&place) || self.follows(plan, place)
     }
 
     /// Whether a task is skipped with an upstream, rather than run.
-    pub(super) fn follows(&self, plan: &Plan, (column, row): Place) -> bool {
+    pub(super) fn follows(&self, plan: &Plan, (column, row): CellKey) -> bool {
         if !plan.columns()[column.index()].skips_with_upstream {
             return false;
         }
@@ -118,7 +118,7 @@ impl GroupBook {
 }
 
 /// The one task that a task of this row needs of an upstream; `None` where it needs the cells of all rows.
-fn needed(plan: &Plan, row: Option<u32>, upstream: ColumnId) -> Option<Place> {
+fn needed(plan: &Plan, row: Option<u32>, upstream: ColumnId) -> Option<CellKey> {
     let is_cell = plan.columns()[upstream.index()].strategy == Strategy::Cell;
     match row {
         _ if !is_cell => Some((upstream, None)),
@@ -129,8 +129,8 @@ fn needed(plan: &Plan, row: Option<u32>, upstream: ColumnId) -> Option<Place> {
 
 /// The row groups in work.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Books {
-    pub(super) groups: BTreeMap<u32, GroupBook>,
+pub(super) struct OpenRowGroups {
+    pub(super) groups: BTreeMap<u32, OpenRowGroup>,
 }
 
 /// The task that an event is about.
@@ -139,36 +139,36 @@ pub(super) fn task_of(event: &SchedulerEvent) -> Option<TaskName> {
     Some(TaskName { row_group: about.row_group?, column: about.column?, row: about.row })
 }
 
-impl Books {
-    pub(super) fn group(&self, row_group: u32) -> Option<&GroupBook> {
+impl OpenRowGroups {
+    pub(super) fn group(&self, row_group: u32) -> Option<&OpenRowGroup> {
         self.groups.get(&row_group)
     }
 
     pub(super) fn on_event(&mut self, rules: &Rules, event: &SchedulerEvent) {
         let Some(row_group) = event.correlation.row_group else {
-            if let SchedulerFact::QueueDrained { discarded: 1.. } = event.fact {
+            if let SchedulerEventPayload::QueueDrained { discarded: 1.. } = event.payload {
                 self.groups.values_mut().for_each(|group| group.queued = 0);
             }
             return;
         };
-        match event.fact {
-            SchedulerFact::RowGroupAdmitted { .. } => {
+        match event.payload {
+            SchedulerEventPayload::RowGroupAdmitted { .. } => {
                 let (rows, dropped) = (rules.rows_of(row_group), rules.kept_rows(row_group));
-                self.groups.insert(row_group, GroupBook { rows, dropped, ..GroupBook::default() });
+                self.groups.insert(row_group, OpenRowGroup { rows, dropped, ..OpenRowGroup::default() });
             }
-            SchedulerFact::RowGroupCheckpointed { .. } | SchedulerFact::RowGroupDiscarded { .. } => {
+            SchedulerEventPayload::RowGroupCheckpointed { .. } | SchedulerEventPayload::RowGroupDiscarded { .. } => {
                 self.groups.remove(&row_group);
             }
-            fact => {
+            payload => {
                 if let (Some(group), Some(task)) = (self.groups.get_mut(&row_group), task_of(event)) {
-                    group.on_task(task, fact);
+                    group.on_task(task, payload);
                 }
             }
         }
     }
 
-    pub(super) fn on_handover(&mut self, what: &Handover<'_>) {
-        if let Handover::PreBatchAnswered { row_group, left_out: Some(rows) } = what
+    pub(super) fn on_lifecycle_step(&mut self, what: &LifecycleStep<'_>) {
+        if let LifecycleStep::PreBatchAnswered { row_group, left_out: Some(rows) } = what
             && let Some(group) = self.groups.get_mut(row_group)
         {
             group.dropped.extend(rows.iter().copied().filter(|row| *row < group.rows));
@@ -176,16 +176,16 @@ impl Books {
     }
 }
 
-impl GroupBook {
-    fn on_task(&mut self, TaskName { column, row, .. }: TaskName, fact: SchedulerFact) {
-        match fact {
-            SchedulerFact::ReadyEnqueued { .. } => self.queued += 1,
-            SchedulerFact::Selected { .. } | SchedulerFact::Cancelled { queued: true } => {
+impl OpenRowGroup {
+    fn on_task(&mut self, TaskName { column, row, .. }: TaskName, payload: SchedulerEventPayload) {
+        match payload {
+            SchedulerEventPayload::ReadyEnqueued { .. } => self.queued += 1,
+            SchedulerEventPayload::Selected { .. } | SchedulerEventPayload::Cancelled { queued: true } => {
                 self.queued = self.queued.saturating_sub(1);
             }
-            SchedulerFact::WorkerSpawned { .. } => self.running += 1,
-            SchedulerFact::WorkerSpawnFailed { .. } => self.running = self.running.saturating_sub(1),
-            SchedulerFact::TaskCompleted { outcome, .. } => {
+            SchedulerEventPayload::WorkerSpawned { .. } => self.running += 1,
+            SchedulerEventPayload::WorkerSpawnFailed { .. } => self.running = self.running.saturating_sub(1),
+            SchedulerEventPayload::TaskCompleted { outcome, .. } => {
                 self.running = self.running.saturating_sub(1);
                 match outcome {
                     Some(TaskOutcome::Success) => drop(self.done.insert((column, row), Done::Made)),
@@ -193,7 +193,7 @@ impl GroupBook {
                     _ => {}
                 }
             }
-            SchedulerFact::NonRetryableDropped { .. } => match row {
+            SchedulerEventPayload::NonRetryableDropped { .. } => match row {
                 Some(row) => drop(self.dropped.insert(row)),
                 None => self.dropped.extend(0..self.rows),
             },

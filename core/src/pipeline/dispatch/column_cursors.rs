@@ -18,26 +18,26 @@ use crate::pipeline::row_group::RowGroups;
 
 /// The turns of all ordered columns.
 #[derive(Clone, Debug)]
-pub(crate) struct Turns(Vec<Turn>);
+pub(crate) struct ColumnCursors(Vec<ColumnCursor>);
 
 /// The first task of a column's line that was not passed yet.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct ColumnCursor {
     column: ColumnId,
     row_group: u32,
     row: u32,
 }
 
-impl Turns {
+impl ColumnCursors {
     pub(crate) fn new(plan: &Plan) -> Self {
         let ordered = plan.order().iter().copied().filter(|column| plan.is_ordered(*column));
-        Self(ordered.map(|column| Turn { column, row_group: 0, row: 0 }).collect())
+        Self(ordered.map(|column| ColumnCursor { column, row_group: 0, row: 0 }).collect())
     }
 
     /// The row group and row that has the turn; `None` for a column without an order.
     pub(crate) fn holder(&self, plan: &Plan, column: ColumnId) -> Option<(u32, Option<u32>)> {
-        let turn = self.0.iter().find(|turn| turn.column == column)?;
-        Some((turn.row_group, plan.is_cell(column).then_some(turn.row)))
+        let cursor = self.0.iter().find(|cursor| cursor.column == column)?;
+        Some((cursor.row_group, plan.is_cell(column).then_some(cursor.row)))
     }
 
     /// Ordered columns.
@@ -54,24 +54,24 @@ impl Turns {
     /// queued yet. Call it while no worker has a task of the column. O(1), and once for each task that is
     /// passed.
     pub(crate) fn next_ready(&mut self, at: usize, plan: &Plan, groups: &RowGroups) -> Option<TaskKey> {
-        let turn = &mut self.0[at];
-        let column = turn.column;
+        let cursor = &mut self.0[at];
+        let column = cursor.column;
         let is_cell = plan.is_cell(column);
-        while let Some(group) = groups.active().first_from(turn.row_group) {
-            if group.number() != turn.row_group {
+        while let Some(group) = groups.active().first_from(cursor.row_group) {
+            if group.number() != cursor.row_group {
                 // Those in between were saved, by this run or by an earlier one.
-                (turn.row_group, turn.row) = (group.number(), 0);
+                (cursor.row_group, cursor.row) = (group.number(), 0);
             }
             let tasks = if is_cell { group.span().rows } else { 1 };
             let task = |row: u32| (column, is_cell.then_some(row));
-            while turn.row < tasks && group.frontier().is_settled(plan, task(turn.row)) {
-                turn.row += 1;
+            while cursor.row < tasks && group.frontier().is_settled(plan, task(cursor.row)) {
+                cursor.row += 1;
             }
-            if turn.row < tasks {
-                let task = task(turn.row);
+            if cursor.row < tasks {
+                let task = task(cursor.row);
                 return group.frontier().is_ready(plan, task).then(|| group.key(task));
             }
-            (turn.row_group, turn.row) = (turn.row_group + 1, 0);
+            (cursor.row_group, cursor.row) = (cursor.row_group + 1, 0);
         }
         None
     }
