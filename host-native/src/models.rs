@@ -197,7 +197,7 @@ fn register(
     let internal = |error: ConfigError| Error::Internal(error.to_string());
     let mut machine = Recorded::new(RequestAdmission::new(requests.clone()).map_err(internal)?);
     if let Some(sequence) = record {
-        machine.record(sequence);
+        machine.start_recording(sequence);
     }
     let gate = Gate::new(host.clone(), machine);
     let mut shared: Vec<Shared> = Vec::new();

@@ -80,7 +80,7 @@ pub async fn run(request: &RunRequest, screen: &mut Screen) -> Result<Summary, E
     let pipeline = Pipeline::new(job.plan.clone(), config).map_err(|error| Error::Setting(error.to_string()))?;
     let mut pipeline = Recorded::new(pipeline);
     if let Some(sequence) = &sequence {
-        pipeline.record(sequence);
+        pipeline.start_recording(sequence);
     }
     let log = place.map(|place| LogWriter::begin(place, &header).map_err(|error| Error::Setting(error.to_string())));
     let mut log = log.transpose()?;

@@ -405,16 +405,23 @@ impl Budgets {
 
     /// Takes over what an answer said of all dimensions. `learns`: those that are not configured get budgets
     /// of it.
-    pub(crate) fn hear(&mut self, now: Instant, said: &[Correction], heard: &AnsweredCall, learns: bool) -> Feedback {
+    pub(crate) fn apply(
+        &mut self,
+        now: Instant,
+        corrections: &[Correction],
+        call: &AnsweredCall,
+        learns: bool,
+    ) -> Feedback {
         let mut feedback = Feedback::default();
-        for said in said {
-            let is_configured = self.entries.iter().any(|budget| budget.config.dimension == said.dimension);
+        for correction in corrections {
+            let is_configured = self.entries.iter().any(|budget| budget.config.dimension == correction.dimension);
             if is_configured {
-                feedback.corrected.extend(self.correct(now, said));
-            } else if let Some(statement) = Statement::of(said).filter(|_| learns) {
-                let is_new = self.state(now, said, &statement, heard);
+                feedback.corrected.extend(self.correct(now, correction));
+            } else if let Some(statement) = Statement::of(correction).filter(|_| learns) {
+                let is_new = self.state(now, correction, &statement, call);
                 feedback.is_any = true;
-                let known = self.stated.iter().flat_map(|stated| &stated.entries).find(|budget| budget.is_of(said));
+                let known =
+                    self.stated.iter().flat_map(|stated| &stated.entries).find(|budget| budget.is_of(correction));
                 feedback.learned.extend(known.filter(|_| is_new).map(|budget| StatedRate::of(&budget.snapshot(now))));
             }
         }
@@ -423,36 +430,36 @@ impl Budgets {
     }
 
     /// Takes over a statement; answers whether its rate was not known.
-    fn state(&mut self, now: Instant, said: &Correction, statement: &Statement, heard: &AnsweredCall) -> bool {
+    fn state(&mut self, now: Instant, correction: &Correction, statement: &Statement, call: &AnsweredCall) -> bool {
         let stated = self.stated.get_or_insert_default();
         let typical = stated.typical;
-        if let Some(budget) = stated.entries.iter_mut().find(|budget| budget.is_of(said)) {
-            return budget.hear(now, statement, heard, typical);
+        if let Some(budget) = stated.entries.iter_mut().find(|budget| budget.is_of(correction)) {
+            return budget.apply(now, statement, call, typical);
         }
         let has_room = stated.entries.len() < MOST_STATED;
         if has_room {
-            stated.entries.push(StatedBudget::new(now, said, statement, heard, typical));
+            stated.entries.push(StatedBudget::new(now, correction, statement, call, typical));
         }
         has_room
     }
 
     /// Takes over what the provider said; answers the budget that changed, if one did.
-    pub(crate) fn correct(&mut self, now: Instant, said: &Correction) -> Option<Corrected> {
-        let of_dimension = |budget: &&mut Budget| budget.config.dimension == said.dimension;
-        let budget = match said.window {
+    pub(crate) fn correct(&mut self, now: Instant, correction: &Correction) -> Option<Corrected> {
+        let of_dimension = |budget: &&mut Budget| budget.config.dimension == correction.dimension;
+        let budget = match correction.window {
             Some(window) => self.entries.iter_mut().filter(of_dimension).find(|budget| budget.config.window == window),
             None => self
                 .entries
                 .iter_mut()
                 .filter(of_dimension)
-                .min_by_key(|budget| (said.limit != Some(budget.config.limit), budget.config.window)),
+                .min_by_key(|budget| (correction.limit != Some(budget.config.limit), budget.config.window)),
         }?;
         let before = budget.bucket.available(now);
         let limit_before = budget.bucket.limit();
-        budget.correct(now, said);
+        budget.correct(now, correction);
         let after = budget.bucket.available(now);
         let is_changed = before != after || limit_before != budget.bucket.limit();
-        is_changed.then_some(Corrected { dimension: said.dimension, before, after })
+        is_changed.then_some(Corrected { dimension: correction.dimension, before, after })
     }
 
     pub(crate) fn snapshot(&self, now: Instant) -> Vec<BudgetSnapshot> {
@@ -480,18 +487,18 @@ fn mean(before: Usage, latest: Usage) -> Usage {
 }
 
 impl Budget {
-    fn correct(&mut self, now: Instant, said: &Correction) {
-        if let Some(limit) = said.limit {
+    fn correct(&mut self, now: Instant, correction: &Correction) {
+        if let Some(limit) = correction.limit {
             let limit = limit.clamp(1, self.config.limit);
             self.bucket.set_limit(now, limit, self.config.burst.unwrap_or(limit));
         }
-        match (said.remaining, said.reset_after) {
+        match (correction.remaining, correction.reset_after) {
             (Some(remaining), _) => {
                 // The provider may have counted all calls that are out, or none of them yet.
                 let remaining = remaining.min(MAX_LIMIT);
                 self.bucket.lower_to(now, remaining);
                 // A provider that allows more than was configured says nothing about what was configured.
-                if said.limit.is_none_or(|limit| limit <= self.config.limit) {
+                if correction.limit.is_none_or(|limit| limit <= self.config.limit) {
                     self.bucket.raise_to(now, remaining.saturating_sub(self.reserved));
                 }
             }

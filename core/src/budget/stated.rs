@@ -73,11 +73,11 @@ pub(super) struct Statement {
 
 impl Statement {
     /// `None` where something is missing, or cannot be: a limit of zero or beyond all measure is none.
-    pub(super) fn of(said: &Correction) -> Option<Self> {
-        let limit = said.limit.filter(|limit| (1..=MAX_LIMIT).contains(limit))?;
-        let reset = said.reset_after.map(|reset| reset.min(FURTHEST_RESET));
-        let has_time = reset.is_some() || said.window.is_some_and(|window| !window.is_zero());
-        let remaining = said.remaining.filter(|_| has_time)?.min(limit);
+    pub(super) fn of(correction: &Correction) -> Option<Self> {
+        let limit = correction.limit.filter(|limit| (1..=MAX_LIMIT).contains(limit))?;
+        let reset = correction.reset_after.map(|reset| reset.min(FURTHEST_RESET));
+        let has_time = reset.is_some() || correction.window.is_some_and(|window| !window.is_zero());
+        let remaining = correction.remaining.filter(|_| has_time)?.min(limit);
         Some(Self { limit, remaining, reset })
     }
 
@@ -146,7 +146,7 @@ enum Shape {
     },
 }
 
-/// A statement to compare later ones with: see [`StatedBudget::tell_shape`].
+/// A statement to compare later ones with: see [`StatedBudget::learn_shape`].
 #[derive(Clone, Copy, Debug)]
 struct Anchor {
     grant: u64,
@@ -189,16 +189,16 @@ impl StatedBudget {
     /// The budget of a first statement.
     pub(super) fn new(
         now: Instant,
-        said: &Correction,
+        correction: &Correction,
         statement: &Statement,
-        heard: &AnsweredCall,
+        call: &AnsweredCall,
         typical: Usage,
     ) -> Self {
-        let heard = &heard.to_budget(heard.grants);
-        let window = said.window.filter(|window| !window.is_zero());
-        let config = BudgetConfig::per(window.unwrap_or(MINUTE), said.dimension, statement.limit);
+        let call = &call.to_budget(call.grants);
+        let window = correction.window.filter(|window| !window.is_zero());
+        let config = BudgetConfig::per(window.unwrap_or(MINUTE), correction.dimension, statement.limit);
         let mut this = Self {
-            dimension: said.dimension,
+            dimension: correction.dimension,
             named: window,
             limit: statement.limit,
             limit_before: None,
@@ -209,8 +209,8 @@ impl StatedBudget {
             anchor: None,
             window: config.window,
             reserved: 0,
-            since: heard.grants,
-            newest: heard.grant,
+            since: call.grants,
+            newest: call.grant,
             latest: now,
             probe: None,
             is_disbelieved: false,
@@ -218,16 +218,16 @@ impl StatedBudget {
             silence: 0,
         };
         this.begin(now, statement);
-        this.hear(now, statement, heard, typical);
+        this.apply(now, statement, call, typical);
         // There is no account of its own to keep yet: the lower end is safe.
-        let low = this.lowest(now, statement, heard, heard.others(), typical);
+        let low = this.lowest(now, statement, call, call.others(), typical);
         this.bucket.put(now, low);
         this
     }
 
-    /// Whether `said` is about it.
-    pub(super) fn is_of(&self, said: &Correction) -> bool {
-        self.dimension == said.dimension && self.named == said.window.filter(|window| !window.is_zero())
+    /// Whether `correction` is about it.
+    pub(super) fn is_of(&self, correction: &Correction) -> bool {
+        self.dimension == correction.dimension && self.named == correction.window.filter(|window| !window.is_zero())
     }
 
     /// Starts over under a limit that was not known before.
@@ -249,8 +249,8 @@ impl StatedBudget {
     }
 
     /// Takes over what an answer said; answers whether the limit is another one now.
-    pub(super) fn hear(&mut self, now: Instant, statement: &Statement, heard: &AnsweredCall, typical: Usage) -> bool {
-        let heard = &heard.to_budget(self.since);
+    pub(super) fn apply(&mut self, now: Instant, statement: &Statement, call: &AnsweredCall, typical: Usage) -> bool {
+        let call = &call.to_budget(self.since);
         self.silence = 0;
         self.roll(now);
         let is_new = statement.limit != self.limit;
@@ -258,18 +258,18 @@ impl StatedBudget {
             self.judge_change(now, statement.limit);
             self.begin(now, statement);
         }
-        if heard.grant < self.newest && !is_new {
-            self.lower(now, statement, heard, typical);
+        if call.grant < self.newest && !is_new {
+            self.lower(now, statement, call, typical);
             return false;
         }
-        self.newest = heard.grant;
+        self.newest = call.grant;
         let own = typical.of(self.dimension);
         self.most = self.most.max(statement.remaining.saturating_add(own).min(statement.limit)).max(1);
-        self.tell_shape(now, statement, heard);
+        self.learn_shape(now, statement, call);
         self.set_rate(now, statement);
         self.bucket.set_burst(now, self.most - self.slack());
-        if self.is_of_this_window(heard) {
-            let (low, high) = self.bounds(now, statement, heard, typical);
+        if self.is_of_this_window(call) {
+            let (low, high) = self.bounds(now, statement, call, typical);
             self.bucket.keep_between(now, low, high);
         }
         is_new
@@ -277,9 +277,9 @@ impl StatedBudget {
 
     /// Takes over what an older call says after a newer one: it may have arrived later, so there may be less.
     /// No more, though.
-    fn lower(&mut self, now: Instant, statement: &Statement, heard: &AnsweredCall, typical: Usage) {
-        if self.is_of_this_window(heard) {
-            let (_, high) = self.bounds(now, statement, heard, typical);
+    fn lower(&mut self, now: Instant, statement: &Statement, call: &AnsweredCall, typical: Usage) {
+        if self.is_of_this_window(call) {
+            let (_, high) = self.bounds(now, statement, call, typical);
             self.bucket.keep_between(now, i128::MIN, high);
         }
     }
@@ -342,9 +342,9 @@ impl StatedBudget {
     /// Tells a bucket from a window by how far the reset moved while a bucket would have taken at least two
     /// seconds to refill what was sent. Counted from grant and from end: where these disagree, the statements
     /// are too old to tell.
-    fn tell_shape(&mut self, now: Instant, statement: &Statement, heard: &AnsweredCall) {
+    fn learn_shape(&mut self, now: Instant, statement: &Statement, call: &AnsweredCall) {
         let Some(reset) = statement.reset else { return };
-        let granted_at = heard.granted_at.unwrap_or(now);
+        let granted_at = call.granted_at.unwrap_or(now);
         let known = if let Shape::Window { length, .. } = self.shape { length } else { Duration::ZERO };
         if now - granted_at > reset.max(known) {
             // It speaks of a window that is over: even spacing suits windows of any place.
@@ -352,10 +352,10 @@ impl StatedBudget {
             return;
         }
         let anchor =
-            Anchor { grant: heard.grant, remaining: statement.remaining, resets: [granted_at + reset, now + reset] };
+            Anchor { grant: call.grant, remaining: statement.remaining, resets: [granted_at + reset, now + reset] };
         let before = self.anchor.replace(anchor);
         if let Some(before) = before.filter(|before| before.remaining >= statement.remaining) {
-            if before.grant > heard.grant {
+            if before.grant > call.grant {
                 self.anchor = Some(before);
                 return;
             }
@@ -379,39 +379,39 @@ impl StatedBudget {
     }
 
     /// Whether the statement is of the window that runs now.
-    fn is_of_this_window(&self, heard: &AnsweredCall) -> bool {
-        match (self.shape, heard.granted_at) {
+    fn is_of_this_window(&self, call: &AnsweredCall) -> bool {
+        match (self.shape, call.granted_at) {
             (Shape::Window { began, .. }, Some(at)) => at >= began,
             _ => true,
         }
     }
 
     /// Between which credits what is left now lies.
-    fn bounds(&self, now: Instant, statement: &Statement, heard: &AnsweredCall, typical: Usage) -> (i128, i128) {
+    fn bounds(&self, now: Instant, statement: &Statement, call: &AnsweredCall, typical: Usage) -> (i128, i128) {
         let left = i128::from(statement.remaining);
-        let none = left - self.spent_by(heard.since(), heard, typical);
-        let gain = self.bucket.gain(heard.age(now));
-        let low = self.lowest(now, statement, heard, heard.beside(), typical);
+        let none = left - self.spent_by(call.since(), call, typical);
+        let gain = self.bucket.gain(call.age(now));
+        let low = self.lowest(now, statement, call, call.beside(), typical);
         (low, self.bucket.worth(left).max(self.bucket.worth(none).saturating_add(gain)))
     }
 
     /// What is left now at least, if so many calls were not counted.
-    fn lowest(&self, now: Instant, statement: &Statement, heard: &AnsweredCall, calls: u64, typical: Usage) -> i128 {
+    fn lowest(&self, now: Instant, statement: &Statement, call: &AnsweredCall, calls: u64, typical: Usage) -> i128 {
         let left = i128::from(statement.remaining);
-        let fewest = self.bucket.worth(left - self.spent_by(calls, heard, typical));
+        let fewest = self.bucket.worth(left - self.spent_by(calls, call, typical));
         // What is full gains nothing.
         let missing = self.bucket.worth(i128::from(self.most) - left);
-        let gain = missing.clamp(0, self.bucket.gain(heard.age(now)));
+        let gain = missing.clamp(0, self.bucket.gain(call.age(now)));
         let slack = self.bucket.worth(i128::from(self.slack()));
         self.bucket.worth(left).min(fewest.saturating_add(gain)).saturating_sub(slack)
     }
 
     /// What so many of the calls that are out have spent.
-    fn spent_by(&self, calls: u64, heard: &AnsweredCall, typical: Usage) -> i128 {
+    fn spent_by(&self, calls: u64, call: &AnsweredCall, typical: Usage) -> i128 {
         match self.dimension {
             Dimension::Requests => i128::from(calls),
             _ if self.reserved > 0 => {
-                i128::from(self.reserved).saturating_mul(i128::from(calls)) / i128::from(heard.in_flight.max(1))
+                i128::from(self.reserved).saturating_mul(i128::from(calls)) / i128::from(call.in_flight.max(1))
             }
             _ => i128::from(calls.saturating_mul(typical.of(self.dimension))),
         }

@@ -205,8 +205,8 @@ fn a_spent_budget_does_not_block_a_neighbour_under_the_same_cap() {
 #[test]
 fn the_provider_s_word_lowers_a_budget_and_its_waiters_wait_longer() {
     let mut bench = bench(&[tokens()]);
-    let said = Correction { remaining: Some(5), ..Correction::of(Dimension::TotalTokens) };
-    assert!(bench.machine.correct_budget(bench.now, CHAT, &said));
+    let correction = Correction { remaining: Some(5), ..Correction::of(Dimension::TotalTokens) };
+    assert!(bench.machine.correct_budget(bench.now, CHAT, &correction));
     assert_eq!(available(&bench), 5);
     let waiter = bench.wait(call(10));
     assert_eq!(run_until(&mut bench, Instant::ZERO + secs(9)), [(Instant::ZERO + secs(5), waiter)]);
@@ -219,27 +219,27 @@ fn the_provider_s_word_raises_a_budget_to_what_calls_on_the_way_cannot_have_spen
     let lease = go(&mut bench, 60);
     bench.end(lease, Outcome::Success);
     let waiter = bench.wait(call(20));
-    let said = Correction { remaining: Some(50), ..Correction::of(Dimension::TotalTokens) };
-    assert!(bench.machine.correct_budget(bench.now, CHAT, &said));
+    let correction = Correction { remaining: Some(50), ..Correction::of(Dimension::TotalTokens) };
+    assert!(bench.machine.correct_budget(bench.now, CHAT, &correction));
     let (granted, _lease) = bench.granted().remove(0);
     assert_eq!((granted, available(&bench)), (waiter, 30));
     // The answer may be older than the call of 20 that is out: 60 left may mean 40.
-    let said = Correction { remaining: Some(60), ..said };
-    assert!(bench.machine.correct_budget(bench.now, CHAT, &said));
+    let correction = Correction { remaining: Some(60), ..correction };
+    assert!(bench.machine.correct_budget(bench.now, CHAT, &correction));
     assert_eq!(available(&bench), 40);
 }
 
 #[test]
 fn the_provider_s_limit_lowers_a_budget_and_never_lifts_it_above_what_was_configured() {
     let mut bench = bench(&[tokens()]);
-    let said = |limit| Correction { limit: Some(limit), ..Correction::of(Dimension::TotalTokens) };
-    assert!(bench.machine.correct_budget(bench.now, CHAT, &said(30)));
+    let correction = |limit| Correction { limit: Some(limit), ..Correction::of(Dimension::TotalTokens) };
+    assert!(bench.machine.correct_budget(bench.now, CHAT, &correction(30)));
     assert_eq!((available(&bench), bench.state().budgets[0].limit), (30, 30));
     bench.after(secs(600));
     assert_eq!(available(&bench), 30);
-    assert!(bench.machine.correct_budget(bench.now, CHAT, &said(1_000)));
+    assert!(bench.machine.correct_budget(bench.now, CHAT, &correction(1_000)));
     assert_eq!(bench.state().budgets[0].limit, 60);
-    let rich = Correction { remaining: Some(900), ..said(1_000) };
+    let rich = Correction { remaining: Some(900), ..correction(1_000) };
     bench.machine.correct_budget(bench.now, CHAT, &rich);
     assert_eq!(available(&bench), 30, "what is left of the provider's limit says nothing about ours");
 }
@@ -247,8 +247,8 @@ fn the_provider_s_limit_lowers_a_budget_and_never_lifts_it_above_what_was_config
 #[test]
 fn a_reset_time_alone_means_the_budget_is_not_full_before() {
     let mut bench = bench(&[tokens()]);
-    let said = Correction { reset_after: Some(secs(45)), ..Correction::of(Dimension::TotalTokens) };
-    assert!(bench.machine.correct_budget(bench.now, CHAT, &said));
+    let correction = Correction { reset_after: Some(secs(45)), ..Correction::of(Dimension::TotalTokens) };
+    assert!(bench.machine.correct_budget(bench.now, CHAT, &correction));
     assert_eq!(available(&bench), 15);
 }
 
@@ -257,12 +257,20 @@ fn a_correction_finds_its_budget_by_window_by_limit_or_by_the_shortest_window() 
     let day = BudgetConfig::per_day(Dimension::Requests, 1_000);
     let minute = BudgetConfig::per_minute(Dimension::Requests, 60);
     let mut bench = bench(&[day, minute]);
-    let said = Correction { remaining: Some(9), ..Correction::of(Dimension::Requests) };
-    bench.machine.correct_budget(bench.now, CHAT, &said);
-    bench.machine.correct_budget(bench.now, CHAT, &Correction { limit: Some(1_000), remaining: Some(77), ..said });
+    let correction = Correction { remaining: Some(9), ..Correction::of(Dimension::Requests) };
+    bench.machine.correct_budget(bench.now, CHAT, &correction);
+    bench.machine.correct_budget(
+        bench.now,
+        CHAT,
+        &Correction { limit: Some(1_000), remaining: Some(77), ..correction },
+    );
     let left = |bench: &Bench| -> Vec<i64> { bench.state().budgets.iter().map(|budget| budget.available).collect() };
     assert_eq!(left(&bench), Vec::from([77, 9]));
-    bench.machine.correct_budget(bench.now, CHAT, &Correction { window: Some(day.window), remaining: Some(5), ..said });
+    bench.machine.correct_budget(
+        bench.now,
+        CHAT,
+        &Correction { window: Some(day.window), remaining: Some(5), ..correction },
+    );
     assert_eq!(left(&bench), Vec::from([5, 9]));
 }
 
@@ -299,14 +307,14 @@ fn the_largest_numbers_overflow_nothing() {
     let lease = bench.machine.try_acquire(bench.now, &Request::new(CHAT).estimated(Usage::tokens(u32::MAX, u32::MAX)));
     bench.now = Instant::MAX;
     bench.end(lease.expect("a huge budget"), Completion::new(Outcome::Success).used(Usage::tokens(u32::MAX, 1)));
-    let said = Correction {
+    let correction = Correction {
         limit: Some(u64::MAX),
         remaining: Some(u64::MAX),
         reset_after: Some(Duration::MAX),
         ..Correction::of(Dimension::TotalTokens)
     };
-    bench.machine.correct_budget(bench.now, CHAT, &said);
-    let said = Correction { reset_after: Some(Duration::MAX), ..Correction::of(Dimension::TotalTokens) };
-    bench.machine.correct_budget(bench.now, CHAT, &said);
+    bench.machine.correct_budget(bench.now, CHAT, &correction);
+    let correction = Correction { reset_after: Some(Duration::MAX), ..Correction::of(Dimension::TotalTokens) };
+    bench.machine.correct_budget(bench.now, CHAT, &correction);
     assert_eq!(bench.state().budgets.len(), 2);
 }

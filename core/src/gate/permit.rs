@@ -87,9 +87,9 @@ impl<G: GateRef> PermitOf<G> {
     /// Takes over what the answer says of the provider's rates, as in
     /// [`RequestAdmission::rate_limit_feedback`](crate::request::RequestAdmission::rate_limit_feedback). Best
     /// as soon as its head is there, and before [`Self::finish`].
-    pub fn rate_limit_feedback(&self, said: &[Correction]) {
-        if let Some(lease) = self.lease.as_ref().filter(|_| !said.is_empty()) {
-            self.gate.gate().with(|machine, now| machine.rate_limit_feedback(now, lease.id(), said));
+    pub fn rate_limit_feedback(&self, corrections: &[Correction]) {
+        if let Some(lease) = self.lease.as_ref().filter(|_| !corrections.is_empty()) {
+            self.gate.gate().with(|machine, now| machine.rate_limit_feedback(now, lease.id(), corrections));
         }
     }
 

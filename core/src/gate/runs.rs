@@ -71,7 +71,7 @@ impl<L: RawMutex> Runs<L> {
         }
     }
 
-    fn note_change(&mut self, key: SlotKey) {
+    fn mark_changed(&mut self, key: SlotKey) {
         if !self.changed.contains(&key) {
             self.changed.push(key);
         }
@@ -83,7 +83,7 @@ impl<L: RawMutex> TaskResources for Runs<L> {
     fn suspend(&mut self, now: Instant, token: &TaskToken) -> bool {
         let is_suspended = self.registered.get(token.run).is_some_and(|run| run.lock().suspend(now, token));
         if is_suspended {
-            self.note_change(token.run);
+            self.mark_changed(token.run);
         }
         is_suspended
     }

@@ -116,7 +116,7 @@ impl Pipeline {
             }
             PipelineCommand::UpdatePressure { resource, pressure } => {
                 let call = self.calls().iter().position(|(name, _)| *name == resource);
-                call.map(|call| self.note_pressure(call, pressure));
+                call.map(|call| self.update_call_pressure(call, pressure));
             }
             PipelineCommand::SetRequestPressure { now, resource, pressure } => {
                 self.set_request_pressure(now, &resource, pressure);

@@ -27,8 +27,8 @@
 //! let sequence = Sequence::default();
 //! let mut pipeline = Recorded::new(Pipeline::new(plan, config)?);
 //! let mut admission = Recorded::new(RequestAdmission::new(RequestConfig::default())?);
-//! pipeline.record(&sequence);
-//! admission.record(&sequence);
+//! pipeline.start_recording(&sequence);
+//! admission.start_recording(&sequence);
 //! pipeline.start(Instant::ZERO);
 //! while pipeline.poll_effect().is_some() {}
 //! let log = merge(pipeline.take_commands(), admission.take_commands());
@@ -70,4 +70,4 @@ pub use recorder::{MAX_PENDING, Sequence, Stamped};
 pub use replayer::{Header, Replay, ReplayError};
 
 /// The version of the format of headers and entries.
-pub const SCHEMA: u32 = 3;
+pub const SCHEMA: u32 = 4;

@@ -27,13 +27,13 @@ impl Machine for Pipeline {
 impl Recorded<Pipeline> {
     /// Records a command and applies it.
     pub fn apply(&mut self, command: &PipelineCommand) {
-        self.note(|| command.clone());
+        self.record(|| command.clone());
         self.machine.apply(command.clone());
     }
 
     /// [`Pipeline::call_through`]
     pub fn call_through(&mut self, run: SlotKey, calls: &[(&str, ResourceId)]) {
-        self.note(|| {
+        self.record(|| {
             let calls = calls.iter().map(|(name, resource)| ((*name).into(), *resource)).collect();
             PipelineCommand::CallThrough { run, calls }
         });
@@ -42,37 +42,37 @@ impl Recorded<Pipeline> {
 
     /// [`Pipeline::start`]
     pub fn start(&mut self, now: Instant) {
-        self.note(|| PipelineCommand::Start { now });
+        self.record(|| PipelineCommand::Start { now });
         self.machine.start(now);
     }
 
     /// [`Pipeline::handle_timeout`]
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.note(|| PipelineCommand::HandleTimeout { now });
+        self.record(|| PipelineCommand::HandleTimeout { now });
         self.machine.handle_timeout(now);
     }
 
     /// [`Pipeline::task_finished`]
     pub fn task_finished(&mut self, now: Instant, worker: WorkerId, outcome: TaskOutcome) -> ReleaseAnswer {
-        self.note(|| PipelineCommand::TaskFinished { now, worker, outcome });
+        self.record(|| PipelineCommand::TaskFinished { now, worker, outcome });
         self.machine.task_finished(now, worker, outcome)
     }
 
     /// [`Pipeline::task_panicked`]
     pub fn task_panicked(&mut self, now: Instant, worker: WorkerId, error: FatalError) -> ReleaseAnswer {
-        self.note(|| PipelineCommand::TaskPanicked { now, worker, cause: error.0.clone() });
+        self.record(|| PipelineCommand::TaskPanicked { now, worker, cause: error.0.clone() });
         self.machine.task_panicked(now, worker, error)
     }
 
     /// [`Pipeline::spawn_failed`]
     pub fn spawn_failed(&mut self, now: Instant, worker: WorkerId) -> ReleaseAnswer {
-        self.note(|| PipelineCommand::SpawnFailed { now, worker });
+        self.record(|| PipelineCommand::SpawnFailed { now, worker });
         self.machine.spawn_failed(now, worker)
     }
 
     /// [`Pipeline::pre_batch_finished`]
     pub fn pre_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<Vec<u32>, HookError>) {
-        self.note(|| {
+        self.record(|| {
             let result = result.clone().map_err(|error| error.0);
             PipelineCommand::PreBatchFinished { now, row_group, result }
         });
@@ -81,7 +81,7 @@ impl Recorded<Pipeline> {
 
     /// [`Pipeline::post_batch_finished`]
     pub fn post_batch_finished(&mut self, now: Instant, row_group: u32, result: Result<(), HookError>) {
-        self.note(|| {
+        self.record(|| {
             let result = result.clone().map_err(|error| error.0);
             PipelineCommand::PostBatchFinished { now, row_group, result }
         });
@@ -90,7 +90,7 @@ impl Recorded<Pipeline> {
 
     /// [`Pipeline::checkpoint_finished`]
     pub fn checkpoint_finished(&mut self, now: Instant, row_group: u32, result: Result<(), SaveError>) {
-        self.note(|| {
+        self.record(|| {
             let result = result.clone().map_err(|error| error.0);
             PipelineCommand::CheckpointFinished { now, row_group, result }
         });
@@ -99,7 +99,7 @@ impl Recorded<Pipeline> {
 
     /// [`Pipeline::set_request_pressure`]
     pub fn set_request_pressure(&mut self, now: Instant, resource: &str, pressure: Option<RequestPressure>) {
-        self.note(|| PipelineCommand::SetRequestPressure { now, resource: resource.into(), pressure });
+        self.record(|| PipelineCommand::SetRequestPressure { now, resource: resource.into(), pressure });
         self.machine.set_request_pressure(now, resource, pressure);
     }
 
@@ -107,10 +107,10 @@ impl Recorded<Pipeline> {
     pub fn update_pressure(&mut self, now: Instant, admission: &RequestAdmission) {
         for call in 0..self.machine.calls_to_sample() {
             let pressure = admission.pressure(now, self.machine.calls()[call].1);
-            if self.machine.note_pressure(call, pressure) {
+            if self.machine.update_call_pressure(call, pressure) {
                 let Self { machine, recorder } = self;
                 let resource = &machine.calls()[call].0;
-                recorder.note(machine.pending_effects(), || PipelineCommand::UpdatePressure {
+                recorder.record(machine.pending_effects(), || PipelineCommand::UpdatePressure {
                     resource: resource.clone(),
                     pressure,
                 });
@@ -137,7 +137,7 @@ impl Recorded<Pipeline> {
     /// [`Pipeline::resume_dispatch`]. Not recorded if it does nothing.
     pub fn resume_dispatch(&mut self, now: Instant) {
         if self.machine.is_waiting_for_suspended() {
-            self.note(|| PipelineCommand::ResumeDispatch { now });
+            self.record(|| PipelineCommand::ResumeDispatch { now });
             self.machine.resume_dispatch(now);
         }
     }
@@ -146,31 +146,31 @@ impl Recorded<Pipeline> {
     pub fn set_policy(&mut self, now: Instant, policy: PolicyChoice) -> Result<(), ConfigError> {
         let command = self.prepare(|| PipelineCommand::SetPolicy { now, policy: policy.clone() });
         let answer = self.machine.set_policy(now, policy);
-        self.note_accepted(command, answer)
+        self.record_accepted(command, answer)
     }
 
     /// [`Pipeline::set_weight`]. Not recorded if it is refused.
     pub fn set_weight(&mut self, now: Instant, column: ColumnId, weight: f64) -> Result<(), ConfigError> {
         let command = self.prepare(|| PipelineCommand::SetWeight { now, column, weight });
         let answer = self.machine.set_weight(now, column, weight);
-        self.note_accepted(command, answer)
+        self.record_accepted(command, answer)
     }
 
     /// [`Pipeline::drain`]
     pub fn drain(&mut self, now: Instant) {
-        self.note(|| PipelineCommand::Drain { now });
+        self.record(|| PipelineCommand::Drain { now });
         self.machine.drain(now);
     }
 
     /// [`Pipeline::wind_down`]
     pub fn wind_down(&mut self, now: Instant) {
-        self.note(|| PipelineCommand::WindDown { now });
+        self.record(|| PipelineCommand::WindDown { now });
         self.machine.wind_down(now);
     }
 
     /// [`Pipeline::cancel`]
     pub fn cancel(&mut self, now: Instant) {
-        self.note(|| PipelineCommand::Cancel { now });
+        self.record(|| PipelineCommand::Cancel { now });
         self.machine.cancel(now);
     }
 }

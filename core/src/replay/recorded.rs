@@ -34,7 +34,7 @@ impl<M: Machine> Recorded<M> {
 
     /// Records every command from now on, numbered by `sequence`. To be replayed, a log has to begin with the
     /// first command of the machine.
-    pub fn record(&mut self, sequence: &Sequence) {
+    pub fn start_recording(&mut self, sequence: &Sequence) {
         self.recorder.begin(sequence);
     }
 
@@ -52,9 +52,9 @@ impl<M: Machine> Recorded<M> {
 
     /// Records the command that is about to be given to the machine.
     #[inline]
-    pub(super) fn note(&mut self, command: impl FnOnce() -> M::Command) {
+    pub(super) fn record(&mut self, command: impl FnOnce() -> M::Command) {
         if self.recorder.is_on() {
-            self.recorder.note(self.machine.pending_effects(), command);
+            self.recorder.record(self.machine.pending_effects(), command);
         }
     }
 
@@ -66,13 +66,13 @@ impl<M: Machine> Recorded<M> {
     }
 
     /// Records a prepared command, unless the machine refused it: it changed nothing then.
-    pub(super) fn note_accepted<T, E>(
+    pub(super) fn record_accepted<T, E>(
         &mut self,
         prepared: Option<Prepared<M::Command>>,
         answer: Result<T, E>,
     ) -> Result<T, E> {
         if let (Some(Prepared { pending_effects, command }), Ok(_)) = (prepared, &answer) {
-            self.recorder.note(pending_effects, || command);
+            self.recorder.record(pending_effects, || command);
         }
         answer
     }

@@ -70,7 +70,7 @@ impl<C> Recorder<C> {
 
     /// Records a command, and with it how many effects those before it had: `waiting` are not polled yet.
     #[inline]
-    pub(super) fn note(&mut self, waiting: usize, command: impl FnOnce() -> C) {
+    pub(super) fn record(&mut self, waiting: usize, command: impl FnOnce() -> C) {
         if let Some(recording) = &mut self.0 {
             recording.answers.made(recording.polled + waiting as u64);
             recording.push(command());

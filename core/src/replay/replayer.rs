@@ -101,8 +101,8 @@ impl Replay {
         let mut admission = Recorded::new(RequestAdmission::new(header.requests.clone())?);
         // For their digests.
         let sequence = Sequence::default();
-        pipeline.record(&sequence);
-        admission.record(&sequence);
+        pipeline.start_recording(&sequence);
+        admission.start_recording(&sequence);
         Ok(Self { pipeline, admission, next: 0 })
     }
 

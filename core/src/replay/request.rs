@@ -47,28 +47,28 @@ impl Recorded<RequestAdmission> {
             max_parallel,
         });
         let answer = self.machine.register(now, provider, model, alias, max_parallel);
-        self.note_accepted(command, answer)
+        self.record_accepted(command, answer)
     }
 
     /// [`RequestAdmission::resource`]
     pub fn resource(&mut self, owner: ProviderModelId, domain: Domain) -> Result<ResourceId, ConfigError> {
         let command = self.prepare(|| RequestCommand::Resource { owner, domain: domain.clone() });
         let answer = self.machine.resource(owner, domain);
-        self.note_accepted(command, answer)
+        self.record_accepted(command, answer)
     }
 
     /// [`RequestAdmission::configure`]
     pub fn configure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         let command = self.prepare(|| RequestCommand::Configure { now, resource, config: config.clone() });
         let answer = self.machine.configure(now, resource, config);
-        self.note_accepted(command, answer)
+        self.record_accepted(command, answer)
     }
 
     /// [`RequestAdmission::reconfigure`]
     pub fn reconfigure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         let command = self.prepare(|| RequestCommand::Reconfigure { now, resource, config: config.clone() });
         let answer = self.machine.reconfigure(now, resource, config);
-        self.note_accepted(command, answer)
+        self.record_accepted(command, answer)
     }
 
     /// [`RequestAdmission::set_algorithm`]. The log then says that it cannot be replayed.
@@ -80,7 +80,7 @@ impl Recorded<RequestAdmission> {
     ) -> Result<(), ConfigError> {
         let command = self.prepare(|| RequestCommand::SetAlgorithm { now, resource });
         let answer = self.machine.set_algorithm(now, resource, algorithm);
-        self.note_accepted(command, answer)
+        self.record_accepted(command, answer)
     }
 
     /// [`RequestAdmission::choose_algorithm`]
@@ -92,7 +92,7 @@ impl Recorded<RequestAdmission> {
     ) -> Result<(), ConfigError> {
         let command = self.prepare(|| RequestCommand::ChooseAlgorithm { now, resource, choice });
         let answer = self.machine.choose_algorithm(now, resource, choice);
-        self.note_accepted(command, answer)
+        self.record_accepted(command, answer)
     }
 
     /// [`RequestAdmission::set_budgets`]
@@ -104,26 +104,26 @@ impl Recorded<RequestAdmission> {
     ) -> Result<(), ConfigError> {
         let command = self.prepare(|| RequestCommand::SetBudgets { now, resource, budgets: budgets.to_vec() });
         let answer = self.machine.set_budgets(now, resource, budgets);
-        self.note_accepted(command, answer)
+        self.record_accepted(command, answer)
     }
 
     /// [`RequestAdmission::correct_budget`]
-    pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, said: &Correction) -> bool {
-        self.note(|| RequestCommand::CorrectBudget { now, resource, said: *said });
-        self.machine.correct_budget(now, resource, said)
+    pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, correction: &Correction) -> bool {
+        self.record(|| RequestCommand::CorrectBudget { now, resource, correction: *correction });
+        self.machine.correct_budget(now, resource, correction)
     }
 
     /// [`RequestAdmission::rate_limit_feedback`]
-    pub fn rate_limit_feedback(&mut self, now: Instant, lease: LeaseId, said: &[Correction]) -> bool {
-        self.note(|| RequestCommand::RateLimitFeedback { now, lease, said: said.to_vec() });
-        self.machine.rate_limit_feedback(now, lease, said)
+    pub fn rate_limit_feedback(&mut self, now: Instant, lease: LeaseId, corrections: &[Correction]) -> bool {
+        self.record(|| RequestCommand::RateLimitFeedback { now, lease, corrections: corrections.to_vec() });
+        self.machine.rate_limit_feedback(now, lease, corrections)
     }
 
     /// [`RequestAdmission::group`]
     pub fn group(&mut self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
         let command = self.prepare(|| RequestCommand::Group { name: name.to_string(), weight });
         let answer = self.machine.group(name, weight);
-        self.note_accepted(command, answer)
+        self.record_accepted(command, answer)
     }
 
     /// [`RequestAdmission::group_of_tenant`]. Recorded as the group that it adds, if it adds one.
@@ -138,14 +138,14 @@ impl Recorded<RequestAdmission> {
     pub fn set_resource_weight(&mut self, resource: ResourceId, weight: f64) -> Result<(), ConfigError> {
         let command = self.prepare(|| RequestCommand::SetResourceWeight { resource, weight });
         let answer = self.machine.set_resource_weight(resource, weight);
-        self.note_accepted(command, answer)
+        self.record_accepted(command, answer)
     }
 
     /// [`RequestAdmission::fallbacks`]
     pub fn fallbacks(&mut self, resources: &[ResourceId]) -> Result<FallbackId, ConfigError> {
         let command = self.prepare(|| RequestCommand::Fallbacks { resources: resources.to_vec() });
         let answer = self.machine.fallbacks(resources);
-        self.note_accepted(command, answer)
+        self.record_accepted(command, answer)
     }
 }
 
@@ -154,7 +154,7 @@ impl Recorded<RequestAdmission> {
     /// [`RequestAdmission::try_acquire`]
     #[inline]
     pub fn try_acquire(&mut self, now: Instant, request: &Request) -> Result<RequestLease, Denial> {
-        self.note(|| RequestCommand::TryAcquire { now, request: *request });
+        self.record(|| RequestCommand::TryAcquire { now, request: *request });
         let answer = self.machine.try_acquire(now, request);
         self.recorder.answered(|digest| digest.tried(&answer));
         answer
@@ -163,7 +163,7 @@ impl Recorded<RequestAdmission> {
     /// [`RequestAdmission::acquire`]
     #[inline]
     pub fn acquire(&mut self, now: Instant, request: &Request) -> Acquire {
-        self.note(|| RequestCommand::Acquire { now, request: *request });
+        self.record(|| RequestCommand::Acquire { now, request: *request });
         let answer = self.machine.acquire(now, request);
         self.recorder.answered(|digest| digest.acquired(&answer));
         answer
@@ -177,7 +177,7 @@ impl Recorded<RequestAdmission> {
         token: TaskToken,
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
-        self.note(|| RequestCommand::AcquireYielding { now, request: *request, token });
+        self.record(|| RequestCommand::AcquireYielding { now, request: *request, token });
         let answer = self.machine.acquire_yielding(now, request, token, tasks);
         self.recorder.answered(|digest| digest.acquired(&answer));
         answer
@@ -185,33 +185,33 @@ impl Recorded<RequestAdmission> {
 
     /// [`RequestAdmission::resume_yielded`]
     pub fn resume_yielded(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
-        self.note(|| RequestCommand::ResumeYielded { now });
+        self.record(|| RequestCommand::ResumeYielded { now });
         self.machine.resume_yielded(now, tasks);
     }
 
     /// [`RequestAdmission::reject_stopping`]
     pub fn reject_stopping(&mut self, now: Instant, tasks: &mut dyn TaskResources) {
-        self.note(|| RequestCommand::RejectStopping { now });
+        self.record(|| RequestCommand::RejectStopping { now });
         self.machine.reject_stopping(now, tasks);
     }
 
     /// [`RequestAdmission::cancel`]
     pub fn cancel(&mut self, now: Instant, waiter: WaiterId) -> bool {
-        self.note(|| RequestCommand::Cancel { now, waiter });
+        self.record(|| RequestCommand::Cancel { now, waiter });
         self.machine.cancel(now, waiter)
     }
 
     /// [`RequestAdmission::release`]
     #[inline]
     pub fn release(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> ReleaseAnswer {
-        self.note(|| RequestCommand::Release { now, lease: lease.id(), done: *done });
+        self.record(|| RequestCommand::Release { now, lease: lease.id(), done: *done });
         self.machine.release(now, lease, done)
     }
 
     /// [`RequestAdmission::finish`]
     #[inline]
     pub fn finish(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> AfterCall {
-        self.note(|| RequestCommand::Finish { now, lease: lease.id(), done: *done });
+        self.record(|| RequestCommand::Finish { now, lease: lease.id(), done: *done });
         let answer = self.machine.finish(now, lease, done);
         self.recorder.answered(|digest| digest.finished(answer));
         answer
@@ -219,7 +219,7 @@ impl Recorded<RequestAdmission> {
 
     /// [`RequestAdmission::retry`]
     pub fn retry(&mut self, now: Instant, request: &Request, retry: Retry) -> Acquire {
-        self.note(|| RequestCommand::Retry { now, request: *request, retry });
+        self.record(|| RequestCommand::Retry { now, request: *request, retry });
         let answer = self.machine.retry(now, request, retry);
         self.recorder.answered(|digest| digest.acquired(&answer));
         answer
@@ -234,7 +234,7 @@ impl Recorded<RequestAdmission> {
         token: TaskToken,
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
-        self.note(|| RequestCommand::RetryYielding { now, request: *request, retry, token });
+        self.record(|| RequestCommand::RetryYielding { now, request: *request, retry, token });
         let answer = self.machine.retry_yielding(now, request, retry, token, tasks);
         self.recorder.answered(|digest| digest.acquired(&answer));
         answer
@@ -242,25 +242,25 @@ impl Recorded<RequestAdmission> {
 
     /// [`RequestAdmission::reopen`]
     pub fn reopen(&mut self, now: Instant, model: ProviderModelId) -> bool {
-        self.note(|| RequestCommand::Reopen { now, model });
+        self.record(|| RequestCommand::Reopen { now, model });
         self.machine.reopen(now, model)
     }
 
     /// [`RequestAdmission::set_health_calls`]
     pub fn set_health_calls(&mut self, now: Instant, resource: ResourceId, makes_them: bool) -> bool {
-        self.note(|| RequestCommand::SetHealthCalls { now, resource, makes_them });
+        self.record(|| RequestCommand::SetHealthCalls { now, resource, makes_them });
         self.machine.set_health_calls(now, resource, makes_them)
     }
 
     /// [`RequestAdmission::handle_timeout`]
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.note(|| RequestCommand::HandleTimeout { now });
+        self.record(|| RequestCommand::HandleTimeout { now });
         self.machine.handle_timeout(now);
     }
 
     /// [`RequestAdmission::shutdown`]
     pub fn shutdown(&mut self, now: Instant) {
-        self.note(|| RequestCommand::Shutdown { now });
+        self.record(|| RequestCommand::Shutdown { now });
         self.machine.shutdown(now);
     }
 
@@ -284,11 +284,11 @@ impl Recorded<RequestAdmission> {
             RequestCommand::SetBudgets { now, resource, budgets } => {
                 drop(self.set_budgets(*now, *resource, budgets));
             }
-            RequestCommand::CorrectBudget { now, resource, said } => {
-                self.correct_budget(*now, *resource, said);
+            RequestCommand::CorrectBudget { now, resource, correction } => {
+                self.correct_budget(*now, *resource, correction);
             }
-            RequestCommand::RateLimitFeedback { now, lease, said } => {
-                self.rate_limit_feedback(*now, *lease, said);
+            RequestCommand::RateLimitFeedback { now, lease, corrections } => {
+                self.rate_limit_feedback(*now, *lease, corrections);
             }
             RequestCommand::Group { name, weight } => drop(self.group(name, *weight)),
             RequestCommand::SetResourceWeight { resource, weight } => {

@@ -78,7 +78,7 @@ fn a_limit_algorithm_of_ones_own_cannot_be_replayed_and_the_log_says_so() {
     let plan = PlanBuilder::new().column(Column::new("a", Strategy::Cell)).build().unwrap();
     let header = Header::new(&plan, &PipelineConfig::default(), &RequestConfig::default());
     let mut admission = Recorded::new(RequestAdmission::new(RequestConfig::default()).unwrap());
-    admission.record(&Sequence::default());
+    admission.start_recording(&Sequence::default());
     let model = admission.register(Instant::ZERO, "p", "m", "a", 4).unwrap();
     let chat = admission.resource(model, Domain::Chat).expect("a known model");
     admission.set_algorithm(Instant::ZERO, chat, alloc::boxed::Box::new(Fixed::new(2))).unwrap();

@@ -58,12 +58,12 @@ pub enum RequestCommand {
     CorrectBudget {
         now: Instant,
         resource: ResourceId,
-        said: Correction,
+        correction: Correction,
     },
     RateLimitFeedback {
         now: Instant,
         lease: LeaseId,
-        said: Vec<Correction>,
+        corrections: Vec<Correction>,
     },
     Group {
         name: String,

@@ -440,8 +440,8 @@ fn ids_of_another_controller_are_refused_and_nothing_panics() {
     assert!(bench.machine.set_algorithm(bench.now, strange, Box::new(limit::Fixed::new(3))).is_err());
     assert!(bench.machine.set_budgets(bench.now, strange, &[]).is_err());
     assert!(bench.machine.set_resource_weight(strange, 1.0).is_err());
-    let said = budget::Correction::of(budget::Dimension::Requests);
-    assert!(!bench.machine.correct_budget(bench.now, strange, &said));
+    let correction = budget::Correction::of(budget::Dimension::Requests);
+    assert!(!bench.machine.correct_budget(bench.now, strange, &correction));
 }
 
 #[test]

@@ -147,8 +147,8 @@ fn registration_caps_and_corrections_are_told() {
     assert_eq!(payloads[2], (EventPlace::Resource(CHAT), RequestEventPayload::LimitDecreased { from: 8, to: 5 }));
     let budget = BudgetConfig::per_minute(Dimension::Requests, 60);
     bench.machine.set_budgets(bench.now, CHAT, &[budget]).expect("a valid budget");
-    let said = Correction { remaining: Some(7), ..Correction::of(Dimension::Requests) };
-    bench.machine.correct_budget(bench.now, CHAT, &said);
+    let correction = Correction { remaining: Some(7), ..Correction::of(Dimension::Requests) };
+    bench.machine.correct_budget(bench.now, CHAT, &correction);
     let corrected = RequestEventPayload::BudgetCorrected { dimension: Dimension::Requests, before: 60, after: 7 };
     assert_eq!(drain(&mut bench)[0].payload, corrected);
 }

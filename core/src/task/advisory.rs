@@ -53,7 +53,7 @@ pub(super) struct Adviser {
 
 impl Adviser {
     /// Takes note of a request resource; answers whether that changed anything.
-    pub(super) fn note(&mut self, resource: u32, pressure: Option<RequestPressure>) -> bool {
+    pub(super) fn record(&mut self, resource: u32, pressure: Option<RequestPressure>) -> bool {
         let at = resource as usize;
         self.states.resize(self.states.len().max(at + 1), RequestState::Other);
         let state = pressure.map_or(RequestState::Open, RequestState::Pressured);

@@ -23,13 +23,13 @@ pub(super) struct Denials {
     is_on: bool,
     round: u64,
     /// By group: one more than the last round in which it was refused.
-    noted: Vec<u64>,
+    recorded: Vec<u64>,
     waiting: Vec<Denied>,
 }
 
 impl Denials {
     #[inline]
-    pub(super) fn note(&mut self, candidate: &Candidate, reason: DenialReason, resource: Option<ResourceId>) {
+    pub(super) fn record(&mut self, candidate: &Candidate, reason: DenialReason, resource: Option<ResourceId>) {
         if self.is_on {
             self.keep(candidate, Denied { task: candidate.item, reason, resource });
         }
@@ -38,8 +38,8 @@ impl Denials {
     #[cold]
     fn keep(&mut self, candidate: &Candidate, denied: Denied) {
         let group = candidate.group.0 as usize;
-        self.noted.resize(self.noted.len().max(group + 1), 0);
-        if core::mem::replace(&mut self.noted[group], self.round + 1) <= self.round {
+        self.recorded.resize(self.recorded.len().max(group + 1), 0);
+        if core::mem::replace(&mut self.recorded[group], self.round + 1) <= self.round {
             self.waiting.push(denied);
         }
     }

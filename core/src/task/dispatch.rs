@@ -213,7 +213,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         let is_accepted = self.queue.enqueue(task, group.0, self.classes[demand.0 as usize], 1.0);
         if is_accepted {
             if self.queue.group_len(group.0) == 1 {
-                self.note_head(group.0);
+                self.update_head(group.0);
             }
             self.parking.mark_changed();
         }
@@ -226,7 +226,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         let head = self.queue.first(group);
         self.queue.discard(task);
         if head.is_some_and(|head| head.item == task) {
-            self.note_head(group);
+            self.update_head(group);
         }
         self.parking.mark_changed();
         true
@@ -239,7 +239,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
             for group in self.queue.groups() {
                 // A head that is another one now is offered anew; asking the others once more does no harm.
                 self.offer_again(group);
-                self.note_head(group);
+                self.update_head(group);
             }
             self.parking.mark_changed();
         }
@@ -279,7 +279,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// O(resources).
     pub fn set_request_pressure(&mut self, resource: &str, pressure: Option<RequestPressure>) -> bool {
         let known = self.accounts.resources.find(resource);
-        known.is_some_and(|resource| self.adviser.note(resource.0, pressure))
+        known.is_some_and(|resource| self.adviser.record(resource.0, pressure))
     }
 
     /// Starts nothing from now on. Leases that are out stay valid.
@@ -298,7 +298,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         let selection = queue.select(|candidate| {
             let (group, demand) = (candidate.group.0, candidate.class.0);
             if let Some((resource, amount)) = accounts.resources.shortage(demand) {
-                denials.note(candidate, DenialReason::NoCapacity, Some(ResourceId(resource)));
+                denials.record(candidate, DenialReason::NoCapacity, Some(ResourceId(resource)));
                 return blocked(&blocked_sets[resource as usize], amount);
             }
             match policy.evaluate(&PolicyView::new(accounts, group, demand)) {
@@ -308,7 +308,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
                 }
                 Ok(_) => Eligibility::SkipClass,
                 Err(refusal) => {
-                    denials.note(candidate, refusal.reason, refusal.resource);
+                    denials.record(candidate, refusal.reason, refusal.resource);
                     parking.park(accounts, group, demand, &refusal.until);
                     Eligibility::GroupBlocked
                 }
@@ -376,7 +376,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         for (resource, amount) in &allowed.debts {
             self.accounts.borrow(group.0, resource.0, *amount);
         }
-        self.note_head(group);
+        self.update_head(group);
         self.parking.mark_changed();
         let id = self
             .ledger
@@ -385,7 +385,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     }
 
     /// Brings the accounts up to date with a group whose head is another one.
-    fn note_head(&mut self, group: GroupId) {
+    fn update_head(&mut self, group: GroupId) {
         // The queue has put a new head in turn, so nothing is left to wake.
         self.parking.forget(group.0);
         let head = self.queue.first(group).map(|head| head.class.0);

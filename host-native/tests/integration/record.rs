@@ -64,7 +64,7 @@ fn a_file_that_is_no_log_is_refused_at_its_line() {
         ("after.jsonl", format!("{log}{}", lines[1]), "the line before it is the end"),
         ("short.jsonl", log.replacen(lines[9], "", 1).replace("\n\n", "\n"), "short.jsonl:"),
         ("gap.jsonl", gap, "gap.jsonl: entry 8 is missing"),
-        ("later.jsonl", log.replacen("\"schema\":3", "\"schema\":9", 1), "later.jsonl: the log has schema 9"),
+        ("later.jsonl", log.replacen("\"schema\":4", "\"schema\":9", 1), "later.jsonl: the log has schema 9"),
     ] {
         scratch.write(name, &text);
         scratch.run(&["replay", name]).assert(2, &[message]);

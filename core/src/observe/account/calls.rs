@@ -64,7 +64,7 @@ impl Calls {
         self.all.push(Call { slots, model, clamp, limit, blocked_until });
         self.in_flight += baseline.in_flight;
         self.waiters += baseline.waiters;
-        self.note_maxima();
+        self.update_maxima();
     }
 
     pub(super) fn clamp(&mut self, resource: ResourceId, clamp: Option<u32>) {
@@ -145,7 +145,7 @@ impl Calls {
     fn count_waiter(&mut self, at: usize, more: bool) {
         self.all[at].slots.want(more);
         self.waiters = if more { self.waiters + 1 } else { self.waiters.saturating_sub(1) };
-        self.note_maxima();
+        self.update_maxima();
     }
 
     fn set_in_flight(&mut self, at: usize, in_flight: u32) {
@@ -156,10 +156,10 @@ impl Calls {
         for sum in [&mut self.models[call.model].in_flight, &mut self.in_flight] {
             *sum = (*sum + in_flight).saturating_sub(before);
         }
-        self.note_maxima();
+        self.update_maxima();
     }
 
-    fn note_maxima(&mut self) {
+    fn update_maxima(&mut self) {
         self.max_waiters = self.max_waiters.max(self.waiters);
         self.max_in_flight = self.max_in_flight.max(self.in_flight);
     }

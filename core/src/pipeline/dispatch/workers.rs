@@ -206,7 +206,7 @@ impl Workers {
     }
 
     /// The run begins to stop: requests that wait are to be rejected.
-    pub(crate) fn note_stop(&mut self) {
+    pub(crate) fn mark_stopping(&mut self) {
         self.is_rejection_pending = self.run.is_some();
     }
 

@@ -25,7 +25,7 @@ impl Pipeline {
         }
         if stopped.is_first {
             if !stopped.aborts {
-                self.workers.note_stop();
+                self.workers.mark_stopping();
             }
             self.discard_waiting();
         }

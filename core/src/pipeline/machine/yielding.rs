@@ -51,7 +51,7 @@ impl Pipeline {
     pub fn update_pressure(&mut self, now: Instant, admission: &RequestAdmission) {
         for call in 0..self.calls_to_sample() {
             let pressure = admission.pressure(now, self.workers.calls()[call].1);
-            self.note_pressure(call, pressure);
+            self.update_call_pressure(call, pressure);
         }
     }
 
@@ -63,7 +63,7 @@ impl Pipeline {
 
     /// Takes the pressure on one of its calls into account from the next command on. Returns whether it
     /// changed.
-    pub(crate) fn note_pressure(&mut self, call: usize, pressure: Option<RequestPressure>) -> bool {
+    pub(crate) fn update_call_pressure(&mut self, call: usize, pressure: Option<RequestPressure>) -> bool {
         let Self { workers, tasks, .. } = self;
         let call = workers.calls().get(call);
         call.is_some_and(|(resource, _)| tasks.set_request_pressure(resource, pressure))

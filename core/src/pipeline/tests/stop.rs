@@ -402,9 +402,9 @@ fn a_degraded_provider_is_warned_of_and_the_run_goes_on() {
         rig.end(&first, outcome);
     }
     let text = rig.warnings[0].to_string();
-    let said =
+    let expected =
         "`provider/model` is degraded: 3 of its last 4 answers were failures that may pass: 1 timeout, 2 server error";
-    assert_eq!(text, said);
+    assert_eq!(text, expected);
     rig.run_well();
     assert_eq!((stop(&rig), rig.report().rows_out, rig.warnings.len()), (&StopReason::Completed, 8, 1));
 }

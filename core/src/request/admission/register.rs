@@ -176,12 +176,13 @@ impl RequestAdmission {
     }
 
     /// Takes over what the provider said about a budget, and answers whether that changed one.
-    pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, said: &Correction) -> bool {
+    pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, correction: &Correction) -> bool {
         let now = self.begin(now);
         let Some(Address { provider: at, slot }) = self.find(resource) else { return false };
         let (at, slot) = (at as usize, slot as usize);
         let provider = &mut self.providers[at];
-        let Some(Corrected { dimension, before, after }) = provider.resources[slot].budgets.correct(now, said) else {
+        let Some(Corrected { dimension, before, after }) = provider.resources[slot].budgets.correct(now, correction)
+        else {
             return false;
         };
         provider.unblock(slot);
@@ -195,14 +196,14 @@ impl RequestAdmission {
     /// the first statement of limit, what remains and reset, unless
     /// [`RequestConfig::rate_limit_headers`](crate::request::RequestConfig::rate_limit_headers) is off.
     /// Answers whether there was anything to take over. O(budgets of the resource).
-    pub fn rate_limit_feedback(&mut self, now: Instant, lease: LeaseId, said: &[Correction]) -> bool {
+    pub fn rate_limit_feedback(&mut self, now: Instant, lease: LeaseId, correction: &[Correction]) -> bool {
         let now = self.begin(now);
         let learns = self.shared.config.rate_limit_headers && !self.shared.config.compatibility;
         let Some(held) = self.shared.ledger.get(lease).copied() else { return false };
         let Address { provider: at, slot } = self.addresses[held.index as usize];
         let (at, slot) = (at as usize, slot as usize);
         let provider = &mut self.providers[at];
-        let feedback = provider.resources[slot].hear(now, &held, said, learns);
+        let feedback = provider.resources[slot].apply_feedback(now, &held, correction, learns);
         if !feedback.is_any {
             return false;
         }

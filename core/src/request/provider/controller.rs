@@ -391,7 +391,7 @@ impl Controller {
     #[cold]
     fn judge_recovery(&mut self, now: Instant, outcome: Outcome) {
         if outcome == Outcome::RateLimited || outcome.is_counted_failure() {
-            self.go_on_from(now, self.clamped_limit(now));
+            self.restart_from(now, self.clamped_limit(now));
             self.recovery = None;
         }
         self.refresh(now);
@@ -405,13 +405,13 @@ impl Controller {
         if outcome == Outcome::RateLimited
             && let Some(reached) = start_up.abort(now)
         {
-            self.go_on_from(now, reached);
+            self.restart_from(now, reached);
         }
         self.refresh(now);
     }
 
     /// Cuts the algorithm's limit to `reached`, from which it may rise again.
-    fn go_on_from(&mut self, now: Instant, reached: u32) {
+    fn restart_from(&mut self, now: Instant, reached: u32) {
         self.algorithm.set_max(now, reached, false);
         self.algorithm.set_max(now, self.effective_max, false);
     }

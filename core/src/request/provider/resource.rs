@@ -139,14 +139,14 @@ impl Resource {
     }
 
     /// An answer to a call that is out said so much of the provider's rates.
-    pub(in crate::request) fn hear(
+    pub(in crate::request) fn apply_feedback(
         &mut self,
         now: Instant,
         held: &CallRecord,
-        said: &[Correction],
+        corrections: &[Correction],
         learns: bool,
     ) -> Feedback {
-        let heard = AnsweredCall {
+        let call = AnsweredCall {
             grant: held.grant.number,
             granted_at: held.grant.since(),
             is_timed: self.controller.is_timed_since(&held.grant),
@@ -154,7 +154,7 @@ impl Resource {
             in_flight: self.controller.in_flight(),
             in_flight_at_grant: held.grant.in_flight,
         };
-        self.budgets.hear(now, said, &heard, learns)
+        self.budgets.apply(now, corrections, &call, learns)
     }
 
     /// Whether a grant or an end of a call may depend on the time, which is not before `latest`.

@@ -139,8 +139,8 @@ impl ErrorDetails<'_> {
 
     /// The HTTP status of an error that came as a success.
     fn status(&self) -> u16 {
-        let said = self.codes.iter().filter_map(|code| code.parse().ok()).find(|status| (400..600).contains(status));
-        said.unwrap_or_else(|| match () {
+        let status = self.codes.iter().filter_map(|code| code.parse().ok()).find(|status| (400..600).contains(status));
+        status.unwrap_or_else(|| match () {
             () if self.has_code(RATE_CODES) => 429,
             () if self.has_code(OVERLOAD_CODES) => OVERLOADED,
             () => 500,

@@ -51,8 +51,8 @@ impl ErrorBody {
 
     /// Reads the error that some gateways answer with status 200; `None` if the body holds none.
     pub fn in_success(root: &impl JsonValue) -> Option<Self> {
-        let said = Self::of(&root.field("error")?, |_| None);
-        (said != Self::default()).then_some(said)
+        let error = Self::of(&root.field("error")?, |_| None);
+        (error != Self::default()).then_some(error)
     }
 
     fn of<J: JsonValue>(error: &J, until: impl Fn(&str) -> Option<Duration>) -> Self {
@@ -73,14 +73,14 @@ impl ErrorBody {
         let types = complaints.iter().filter_map(|complaint| complaint.field("type")?.text());
         let string = |value: Option<J>| value.filter(J::is_string)?.text();
         let own = if error.is_string() { error.text() } else { None };
-        let said = || ["message", "error", "detail"].into_iter().find_map(|name| string(error.field(name)));
+        let named = || ["message", "error", "detail"].into_iter().find_map(|name| string(error.field(name)));
         let complained = || complaints.iter().find_map(|complaint| string(complaint.field("msg")));
         // As protocol buffers write a span: `34s`, `1.5s`.
         let delay = |detail: &J| seconds(string(detail.field("retryDelay"))?.strip_suffix('s')?);
         let reset = || until(&error.field("metadata")?.field("headers")?.field("X-RateLimit-Reset")?.text()?);
         Self {
             codes: fields.chain(reasons).chain(types).collect(),
-            message: own.or_else(said).or_else(complained).unwrap_or_default(),
+            message: own.or_else(named).or_else(complained).unwrap_or_default(),
             retry_delay: details.iter().find_map(delay).or_else(reset),
         }
     }

@@ -365,14 +365,15 @@ pub fn rate_limits(headers: &dyn Headers) -> Vec<Correction> {
     let about = |family: &Family| {
         let [limit, remaining, reset] = family.names.map(|names| names.iter().find_map(|name| text(headers, name)));
         let nothing = Correction { window: family.window, ..Correction::of(family.dimension) };
-        let said = Correction {
+        let corrections = Correction {
             limit: limit.and_then(policy::first_number),
             remaining: remaining.and_then(policy::first_number),
             reset_after: reset.and_then(|text| reset_after(headers, text)),
             window: family.window.or_else(|| policy::window_of(limit?)),
             ..nothing
         };
-        (said.limit.is_some() || said.remaining.is_some() || said.reset_after.is_some()).then_some(said)
+        (corrections.limit.is_some() || corrections.remaining.is_some() || corrections.reset_after.is_some())
+            .then_some(corrections)
     };
     let named = FAMILIES.iter().filter_map(about);
     named.chain(policy::read(text(headers, policy::STATE), text(headers, policy::POLICY))).collect()
@@ -394,8 +395,8 @@ fn until(headers: &dyn Headers, moment: Duration) -> Duration {
 
 /// How long until what is used up is back, of the dimensions that have nothing left: what a refusal without
 /// Retry-After asks for.
-fn wait_of_exhausted(said: &[Correction]) -> Option<Duration> {
-    said.iter().filter(|one| one.remaining == Some(0)).filter_map(|one| one.reset_after).max()
+fn wait_of_exhausted(corrections: &[Correction]) -> Option<Duration> {
+    corrections.iter().filter(|one| one.remaining == Some(0)).filter_map(|one| one.reset_after).max()
 }
 
 fn text<'a>(headers: &'a dyn Headers, name: &str) -> Option<&'a str> {

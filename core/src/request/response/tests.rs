@@ -113,7 +113,7 @@ fn nonsense_is_no_wait_at_all() {
 
 #[test]
 fn requests_and_tokens_are_read_apart() {
-    let said = rate_limits(&Sent(&[
+    let corrections = rate_limits(&Sent(&[
         ("x-ratelimit-limit-requests", "60"),
         ("x-ratelimit-remaining-requests", "59"),
         ("x-ratelimit-reset-requests", "1s"),
@@ -127,7 +127,7 @@ fn requests_and_tokens_are_read_apart() {
         reset_after: Some(Duration::from_secs(secs)),
         ..Correction::of(dimension)
     };
-    assert_eq!(said, [of(Dimension::Requests, 60, 59, 1), of(Dimension::TotalTokens, 150_000, 149_984, 360)]);
+    assert_eq!(corrections, [of(Dimension::Requests, 60, 59, 1), of(Dimension::TotalTokens, 150_000, 149_984, 360)]);
 }
 
 /// Of what: limit, remaining, seconds until all is back.
@@ -135,9 +135,9 @@ type Rate = (Dimension, Option<u64>, Option<u64>, Option<u64>);
 
 /// What the headers say of requests and of tokens.
 fn rates(headers: &[(&str, &str)]) -> Vec<Rate> {
-    let one = |said: &Correction| {
-        let secs = said.reset_after.map(|wait| wait.as_nanos() / 1_000_000_000);
-        (said.dimension, said.limit, said.remaining, secs)
+    let one = |corrections: &Correction| {
+        let secs = corrections.reset_after.map(|wait| wait.as_nanos() / 1_000_000_000);
+        (corrections.dimension, corrections.limit, corrections.remaining, secs)
     };
     rate_limits(&Sent(headers)).iter().map(one).collect()
 }
@@ -171,7 +171,10 @@ fn each_provider_names_its_rates_in_its_own_way() {
 /// The windows that the headers name, each with its dimension.
 fn windows(headers: &[(&str, &str)]) -> Vec<(Dimension, Option<u64>)> {
     let secs = |window: Duration| window.as_nanos() / 1_000_000_000;
-    rate_limits(&Sent(headers)).iter().map(|said| (said.dimension, said.window.map(secs))).collect()
+    rate_limits(&Sent(headers))
+        .iter()
+        .map(|corrections| (corrections.dimension, corrections.window.map(secs)))
+        .collect()
 }
 
 #[test]
@@ -194,7 +197,7 @@ fn a_limit_per_day_is_told_from_one_per_minute_by_its_name() {
 
 #[test]
 fn anthropic_counts_input_and_output_tokens_apart() {
-    let said = rates(&[
+    let corrections = rates(&[
         ("anthropic-ratelimit-input-tokens-limit", "40000"),
         ("anthropic-ratelimit-input-tokens-remaining", "39000"),
         ("anthropic-ratelimit-input-tokens-reset", "1994-11-06T08:49:47Z"),
@@ -202,7 +205,7 @@ fn anthropic_counts_input_and_output_tokens_apart() {
         ("anthropic-ratelimit-output-tokens-remaining", "8000"),
     ]);
     let input = (Dimension::InputTokens, Some(40_000), Some(39_000), Some(10));
-    assert_eq!(said, [input, (Dimension::OutputTokens, Some(8_000), Some(8_000), None)]);
+    assert_eq!(corrections, [input, (Dimension::OutputTokens, Some(8_000), Some(8_000), None)]);
 }
 
 #[test]
@@ -233,8 +236,8 @@ fn numbers_that_are_none_are_as_good_as_absent() {
 
 #[test]
 fn a_bare_header_is_about_requests() {
-    let said = rate_limits(&Sent(&[("x-ratelimit-remaining", "3")]));
-    assert_eq!(said, [Correction { remaining: Some(3), ..Correction::of(Dimension::Requests) }]);
+    let corrections = rate_limits(&Sent(&[("x-ratelimit-remaining", "3")]));
+    assert_eq!(corrections, [Correction { remaining: Some(3), ..Correction::of(Dimension::Requests) }]);
     assert_eq!(rate_limits(&Sent(&[("x-ratelimit-remaining-requests", "many"), ("x-ratelimit-reset", "soon")])), []);
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Outages {
     /// How the calls of each execution of a task failed.
     failed: BTreeMap<Execution, Failed>,
     /// What was noted of whose call ended last with a failure, before that.
-    noted: Option<(ProviderModelId, Execution, Option<Failed>)>,
+    recorded: Option<(ProviderModelId, Execution, Option<Failed>)>,
 }
 
 /// The failures of one execution of a task.
@@ -243,7 +243,7 @@ impl Outages {
             RequestEventPayload::ProviderUnavailable { probe_at, .. } => {
                 (self.due, model.limited_since) = (None, None);
                 model.change(Availability::Closed { probe_at });
-                if let Some((_, who, before)) = self.noted.take_if(|(noted, ..)| *noted == id) {
+                if let Some((_, who, before)) = self.recorded.take_if(|(recorded, ..)| *recorded == id) {
                     // It was this call that closed it, and it is asked for again as if it had not been made.
                     match before {
                         Some(before) => drop(self.failed.insert(who, before)),
@@ -259,7 +259,7 @@ impl Outages {
 
 impl Outages {
     /// Notes how a task's call ended, before the model takes it in.
-    fn note_end(&mut self, event: &RequestEvent, id: ProviderModelId, lease: LeaseId, outcome: Outcome) {
+    fn record_end(&mut self, event: &RequestEvent, id: ProviderModelId, lease: LeaseId, outcome: Outcome) {
         let (Some(about), Some(model)) = (event.correlation, self.models.get(&id)) else { return };
         let who = execution(&about);
         let Some(epoch) = model.out.get(&lease.key).copied() else { return };
@@ -270,7 +270,7 @@ impl Outages {
             return;
         }
         if !is_counted_failure(outcome) {
-            self.noted = Some((id, who, self.failed.remove(&who)));
+            self.recorded = Some((id, who, self.failed.remove(&who)));
             return;
         }
         let was_probe = epoch == model.epoch && model.state != Availability::Up;
@@ -281,7 +281,7 @@ impl Outages {
         }
         let probes = before.map_or(0, |failed| failed.probes) + u32::from(was_probe);
         let failed = Failed { model: id, epoch, streak: model.streaks, probes };
-        self.noted = Some((id, who, self.failed.insert(who, failed)));
+        self.recorded = Some((id, who, self.failed.insert(who, failed)));
     }
 
     /// Refuses the end of a try with a failure that was the provider's.
@@ -322,12 +322,12 @@ impl Check for Outages {
             self.is_in_order(event, resource)?;
         }
         if let RequestEventPayload::CallCompleted { lease, outcome, .. } = event.payload {
-            self.note_end(event, id, lease, outcome);
+            self.record_end(event, id, lease, outcome);
         }
         let Some(model) = self.models.get_mut(&id) else { return Ok(()) };
         match event.payload {
             RequestEventPayload::LeaseAcquired { lease, .. } => {
-                self.noted = None;
+                self.recorded = None;
                 model.acquired(event.at, lease)
             }
             RequestEventPayload::CallCompleted { lease, outcome, .. } => {

@@ -538,6 +538,9 @@ fn a_violation_says_which_law_when_and_by_which_task() {
     let mut record = record();
     let at = record.find_task((1, 0, 1), spawned);
     record.event(at).correlation.attempt = Some(9);
-    let said = record.judge().unwrap_err().to_string();
-    assert_eq!(said, "at 2.000ms, law Once broken by column 1 of row group 0, row 1: try 9 came where try 1 was due");
+    let message = record.judge().unwrap_err().to_string();
+    assert_eq!(
+        message,
+        "at 2.000ms, law Once broken by column 1 of row group 0, row 1: try 9 came where try 1 was due"
+    );
 }

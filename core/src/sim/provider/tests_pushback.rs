@@ -58,11 +58,11 @@ fn a_call_dearer_than_a_window_has_one_to_itself() {
 
 #[test]
 fn a_refusal_by_a_rate_says_when_to_come_back_exactly_in_seconds_or_not_at_all() {
-    for (retry_after, said) in
+    for (retry_after, correction) in
         [(RetryAfter::Exact, Some(ms(1_500))), (RetryAfter::Seconds, Some(ms(2_000))), (RetryAfter::Never, None)]
     {
         let mut provider = counting(Rate { retry_after, ..Rate::bursting(40, 1) });
-        assert_eq!(burst(&mut provider, at(0)), (1, said));
+        assert_eq!(burst(&mut provider, at(0)), (1, correction));
         assert_eq!(provider.opens_at(at(0), 1), Some(at(1_500)), "whatever it says");
     }
 }

@@ -139,7 +139,7 @@ pub(super) enum Worker {
 
 impl World {
     pub(super) fn spawn(&mut self, task: &Task) {
-        self.note(1, task.worker.to_bits());
+        self.record(1, task.worker.to_bits());
         let kind = &self.kinds[task.column.index()];
         let kept = if kind.calls > 1 { self.kept.remove(&place_of(task)) } else { None };
         let work = Work { task: *task, calls_made: kept.unwrap_or(0), again: 0, retry: None, failed: None };
@@ -147,12 +147,12 @@ impl World {
             Some(chances) if self.draws.is_skipped(task, chances.skip) => {
                 self.schedule(self.now, Activity { work, outcome: Some(TaskOutcome::Skipped), call: None });
             }
-            _ => self.go_on(work),
+            _ => self.continue_work(work),
         }
     }
 
     /// Makes a worker's next call, or does its local work.
-    fn go_on(&mut self, work: Work) {
+    fn continue_work(&mut self, work: Work) {
         let kind = &self.kinds[work.task.column.index()];
         if kind.provider.is_some() && work.calls_made < kind.calls {
             return self.ask(work);
@@ -237,7 +237,7 @@ impl World {
         let Some(provider) = self.providers.iter().position(|provider| provider.resource == resource) else { return };
         let tokens = kind.tokens;
         let mut draws = self.draws.call(&task, work.calls_made, work.again);
-        self.note(3, task.worker.to_bits());
+        self.record(3, task.worker.to_bits());
         self.moved(&task, WorkerActivity::Calling);
         let answer = self.providers[provider].machine.arrive_drawing(self.now, tokens, &mut draws);
         let stated = self.providers[provider].machine.stated_rates(self.now);
@@ -322,7 +322,7 @@ impl World {
                 let outcome = self.ending(&work.task);
                 self.finish(work.task.worker, outcome);
             }
-            Some(TaskOutcome::Success) => self.go_on(work),
+            Some(TaskOutcome::Success) => self.continue_work(work),
             failure => self.end_try(&Work { calls_made: work.calls_made - 1, ..work }, failure),
         }
     }
@@ -394,9 +394,9 @@ impl World {
 
     fn finish(&mut self, worker: WorkerId, outcome: Option<TaskOutcome>) {
         self.workers.remove(&worker.to_bits());
-        self.note(4, worker.to_bits());
+        self.record(4, worker.to_bits());
         self.moved_to(worker, None);
-        self.tell_pressure();
+        self.forward_pressure();
         let _ = match outcome {
             Some(outcome) => self.pipeline.task_finished(self.now, worker, outcome),
             None => self.pipeline.task_panicked(self.now, worker, FatalError::from("the scenario has a bug here")),

@@ -94,11 +94,11 @@ impl World {
         let now = self.now;
         match what {
             Intervention::Policy { policy } => {
-                self.tell_pressure();
+                self.forward_pressure();
                 return self.pipeline.set_policy(now, policy.clone());
             }
             Intervention::Weight { column, weight } => {
-                self.tell_pressure();
+                self.forward_pressure();
                 let column = self.pipeline.plan().column_id(column);
                 let Some(column) = column else { return Ok(()) };
                 if let Some(watch) = &mut self.watch {

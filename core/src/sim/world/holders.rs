@@ -54,16 +54,16 @@ impl World {
     }
 
     /// A holder lets go of what it holds and waits for.
-    pub(super) fn let_go(&mut self, holder: usize) {
-        self.let_go_of(|other| other == holder);
+    pub(super) fn release_holder(&mut self, holder: usize) {
+        self.release_where(|other| other == holder);
     }
 
     /// All holders let go: the run is over.
-    pub(super) fn let_all_go(&mut self) {
-        self.let_go_of(|_| true);
+    pub(super) fn release_all_holders(&mut self) {
+        self.release_where(|_| true);
     }
 
-    fn let_go_of(&mut self, is_one: impl Fn(usize) -> bool) {
+    fn release_where(&mut self, is_one: impl Fn(usize) -> bool) {
         for (_, waiter) in self.holders.waiting.extract_if(.., |(holder, _)| is_one(*holder)) {
             self.holders.by_waiter.remove(&waiter.to_bits());
             self.admission.cancel(self.now, waiter);

@@ -18,18 +18,18 @@ pub(super) struct Answers {
 
 impl World {
     pub(super) fn begin_pre_batch(&mut self, batch: &Batch) {
-        self.note(5, u64::from(batch.row_group));
+        self.record(5, u64::from(batch.row_group));
         let Batch { row_group, rows, .. } = *batch;
         self.soon(self.answers.pre_batch.takes, Due::PreBatch { row_group, rows });
     }
 
     pub(super) fn begin_post_batch(&mut self, group: &FinishedRowGroup) {
-        self.note(6, u64::from(group.row_group));
+        self.record(6, u64::from(group.row_group));
         self.soon(self.answers.post_batch.takes, Due::PostBatch(group.row_group));
     }
 
     pub(super) fn begin_checkpoint(&mut self, group: &FinishedRowGroup) {
-        self.note(2, u64::from(group.row_group));
+        self.record(2, u64::from(group.row_group));
         self.soon(self.answers.checkpoint.takes, Due::Checkpoint(group.row_group));
     }
 
@@ -42,7 +42,7 @@ impl World {
         } else {
             Ok(Vec::new())
         };
-        self.tell_pressure();
+        self.forward_pressure();
         let left_out = answer.as_deref().ok();
         self.report_step(&LifecycleStep::PreBatchAnswered { row_group, left_out });
         self.pipeline.pre_batch_finished(self.now, row_group, answer);
@@ -51,7 +51,7 @@ impl World {
     pub(super) fn end_post_batch(&mut self, row_group: u32) {
         let fails = self.answers.post_batch.fails_at == Some(row_group);
         let answer = if fails { Err(HookError::from("the scenario lets it fail")) } else { Ok(()) };
-        self.tell_pressure();
+        self.forward_pressure();
         self.report_step(&LifecycleStep::PostBatchAnswered { row_group, works: !fails });
         self.pipeline.post_batch_finished(self.now, row_group, answer);
     }
@@ -59,7 +59,7 @@ impl World {
     pub(super) fn end_checkpoint(&mut self, row_group: u32) {
         let fails = self.answers.checkpoint.fails_at == Some(row_group);
         let answer = if fails { Err(SaveError::from("the scenario lets it fail")) } else { Ok(()) };
-        self.tell_pressure();
+        self.forward_pressure();
         self.report_step(&LifecycleStep::CheckpointAnswered { row_group, works: !fails });
         self.pipeline.checkpoint_finished(self.now, row_group, answer);
     }

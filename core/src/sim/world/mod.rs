@@ -110,7 +110,7 @@ enum Due {
     PostBatch(u32),
     Checkpoint(u32),
     Hold(usize),
-    LetGo(usize),
+    ReleaseHolder(usize),
     HealthCall(SlotKey),
     WindDown,
     Drain,
@@ -193,8 +193,8 @@ impl World {
         });
         let mut admission = Recorded::new(RequestAdmission::new(request_config(scenario))?);
         if let Some(sequence) = record {
-            pipeline.record(sequence);
-            admission.record(sequence);
+            pipeline.start_recording(sequence);
+            admission.start_recording(sequence);
         }
         let seeds = Rng::new(seed);
         let providers = providers(scenario, &seeds, &mut admission)?;
@@ -248,7 +248,7 @@ impl World {
             } else {
                 self.schedule_at(Instant::ZERO + from, Due::Hold(holder));
             }
-            self.schedule_at(Instant::ZERO + until, Due::LetGo(holder));
+            self.schedule_at(Instant::ZERO + until, Due::ReleaseHolder(holder));
         }
         if let Some(at) = scenario.wind_down_at {
             self.schedule_at(Instant::ZERO + at, Due::WindDown);
@@ -263,7 +263,7 @@ impl World {
         if scenario.health_calls {
             self.offer_health_calls();
         }
-        self.tell_pressure();
+        self.forward_pressure();
         self.pipeline.start(Instant::ZERO);
         self.settle();
     }
@@ -301,7 +301,7 @@ impl World {
             }
             _ if self.admission.poll_timeout().is_some_and(|due| due <= at) => self.admission.handle_timeout(at),
             _ => {
-                self.tell_pressure();
+                self.forward_pressure();
                 self.pipeline.handle_timeout(at);
             }
         }
@@ -437,7 +437,7 @@ impl World {
             RunEffect::Warn(_) => {}
             RunEffect::Finished => {
                 self.finished = self.pipeline.report().cloned();
-                self.let_all_go();
+                self.release_all_holders();
                 self.give_health_calls_up();
             }
         }
@@ -451,7 +451,7 @@ impl World {
             Due::PostBatch(row_group) => self.end_post_batch(row_group),
             Due::Checkpoint(row_group) => self.end_checkpoint(row_group),
             Due::Hold(holder) => self.hold(holder),
-            Due::LetGo(holder) => self.let_go(holder),
+            Due::ReleaseHolder(holder) => self.release_holder(holder),
             Due::HealthCall(key) => self.end_health_call(key),
             Due::WindDown => self.pipeline.wind_down(self.now),
             Due::Drain => self.pipeline.drain(self.now),
@@ -481,11 +481,11 @@ impl World {
 
     /// Shows the pipeline which models a call would have to wait for. To be called before every command that
     /// may start workers.
-    fn tell_pressure(&mut self) {
+    fn forward_pressure(&mut self) {
         self.pipeline.update_pressure(self.now, &self.admission);
     }
 
-    fn note(&mut self, kind: u64, what: u64) {
+    fn record(&mut self, kind: u64, what: u64) {
         for word in [kind, self.now.as_nanos(), what] {
             self.digest.write_u64(word);
         }

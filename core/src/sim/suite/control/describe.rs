@@ -94,7 +94,7 @@ fn scatter(latency: &Latency) -> String {
 }
 
 fn counted(rate: Rate) -> String {
-    let said = match rate.retry_after {
+    let retry_after = match rate.retry_after {
         RetryAfter::Exact => "says when to come back",
         RetryAfter::Seconds => "says when to come back, in whole seconds",
         RetryAfter::Never => "does not say when to come back",
@@ -104,7 +104,7 @@ fn counted(rate: Rate) -> String {
         (None, Some(burst)) => format!("{burst} at once"),
         (None, None) => "all of them at once".to_string(),
     };
-    format!("{} a minute, {how}, and a refusal {said}", rate.per_minute)
+    format!("{} a minute, {how}, and a refusal {retry_after}", rate.per_minute)
 }
 
 fn outage(outage: &Outage) -> String {
