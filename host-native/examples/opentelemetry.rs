@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let scenario = builtin().remove(0);
     let mut traces = None;
     let begin = |admission: &RequestAdmission| traces = Some(Traces::new(Instant::ZERO, admission));
-    let mut world = World::listened(&scenario, 1, begin)?;
+    let mut world = World::with_events(&scenario, 1, begin)?;
     let mut traces = traces.ok_or("the world has no controller")?;
     tracing::subscriber::with_default(Registry::default().with(layer), || {
         world.run_feeding(&mut traces)?;

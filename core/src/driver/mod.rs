@@ -266,7 +266,7 @@ impl<H: Host> RunHandle<H> {
 
     /// Reads the run's machine, for what [`RunHandle::progress`] does not say. `read` runs under the run's
     /// lock: it must be short, and must not call back into the run.
-    pub fn look<R>(&self, read: impl FnOnce(&Pipeline) -> R) -> R {
+    pub fn inspect<R>(&self, read: impl FnOnce(&Pipeline) -> R) -> R {
         self.shared.read(|pipeline| read(pipeline))
     }
 

@@ -130,7 +130,7 @@ impl Vegas {
         let shortest = self.fresh.take();
         match self.phase {
             WindowPurpose::Cruise => {
-                self.steer(&window);
+                self.update_limit(&window);
                 self.windows += 1;
                 if self.windows >= self.config.windows_until_relearned {
                     self.windows = 0;
@@ -148,7 +148,7 @@ impl Vegas {
     }
 
     /// Moves the limit by what a window showed.
-    fn steer(&mut self, window: &Window) {
+    fn update_limit(&mut self, window: &Window) {
         let alone = self.alone.unwrap_or(Duration::ZERO).as_nanos() as f64;
         let mean = window.total.as_nanos() as f64 / f64::from(window.calls);
         // An instant provider has no queue.

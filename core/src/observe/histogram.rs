@@ -82,10 +82,10 @@ impl Histogram {
     pub fn quantile(&self, per_mille: u32) -> Duration {
         let Some(counts) = &self.counts else { return Duration::ZERO };
         let rank = (u128::from(self.count) * u128::from(per_mille.min(1000))).div_ceil(1000).max(1);
-        let mut seen = 0;
+        let mut counted = 0;
         for (bucket, count) in counts.iter().enumerate() {
-            seen += u128::from(*count);
-            if seen >= rank {
+            counted += u128::from(*count);
+            if counted >= rank {
                 return Duration::from_nanos(middle_of(bucket).clamp(self.least, self.most));
             }
         }

@@ -178,8 +178,8 @@ impl PipelineConfig {
         require(!self.retry_floor.is_zero(), "retry_floor", self.retry_floor, "above 0")?;
         let ceiling = self.retry_ceiling;
         require(ceiling >= self.retry_floor, "retry_ceiling", ceiling, "not below `retry_floor`")?;
-        let stranger = self.done_row_groups.iter().find(|group| u64::from(**group) >= groups);
-        stranger.map_or(Ok(()), |group| {
+        let unknown = self.done_row_groups.iter().find(|group| u64::from(**group) >= groups);
+        unknown.map_or(Ok(()), |group| {
             Err(ConfigError::new("done_row_groups", group, "row groups of this run, counted from 0"))
         })?;
         self.validate_missing(plan)

@@ -135,7 +135,7 @@ pub struct LogReader {
 impl LogReader {
     /// Takes the next line of the log. After an error the log is of no use. O(1) amortised.
     pub fn feed(&mut self, line: Result<LogLine, UnreadableLine>) -> Result<(), LogError> {
-        self.no_half_line()?;
+        self.require_complete_line()?;
         self.lines += 1;
         self.sort_in(line).map_err(|why| LogError::Line { line: self.lines, why })
     }
@@ -173,7 +173,7 @@ impl LogReader {
         Ok(())
     }
 
-    fn no_half_line(&mut self) -> Result<(), LogError> {
+    fn require_complete_line(&mut self) -> Result<(), LogError> {
         match self.half.take() {
             Some(why) => Err(LogError::Line { line: self.lines, why: LineError::Unreadable(why) }),
             None => Ok(()),
@@ -213,11 +213,11 @@ pub struct Log {
 impl Log {
     /// Tells new machines all of it.
     pub fn replay(&self) -> Result<Replayed, ReplayError> {
-        self.tell(Replay::new(&self.header)?)
+        self.replay_with(Replay::new(&self.header)?)
     }
 
     /// Tells these machines all of it: those of [`Replay::with_policy`], say.
-    pub fn tell(&self, mut replay: Replay) -> Result<Replayed, ReplayError> {
+    pub fn replay_with(&self, mut replay: Replay) -> Result<Replayed, ReplayError> {
         self.entries.iter().try_for_each(|entry| replay.apply(entry))?;
         Ok(Replayed {
             entries: self.entries.len() as u64,

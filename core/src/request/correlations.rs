@@ -13,28 +13,28 @@ use crate::lease::LeaseId;
 #[derive(Debug, Default)]
 pub(super) struct Correlations {
     /// Of the request that the current command makes.
-    asking: Option<Correlation>,
+    current: Option<Correlation>,
     waiters: SecondaryMap<Correlation>,
     leases: SecondaryMap<Correlation>,
 }
 
 impl Correlations {
     /// Sets the task behind the request that the current command makes; `None` once that is answered.
-    pub(super) fn set_asking(&mut self, about: Option<Correlation>) {
-        self.asking = about;
+    pub(super) fn set_current(&mut self, correlation: Option<Correlation>) {
+        self.current = correlation;
     }
 
     /// The task behind the request that the current command makes.
-    pub(super) fn asking(&self) -> Option<Correlation> {
-        self.asking
+    pub(super) fn current(&self) -> Option<Correlation> {
+        self.current
     }
 
     /// The request that the current command makes becomes a waiter.
     pub(super) fn queue_asking(&mut self, waiter: WaiterId) -> Option<Correlation> {
-        if let Some(about) = self.asking {
-            self.waiters.insert(waiter.key(), about);
+        if let Some(correlation) = self.current {
+            self.waiters.insert(waiter.key(), correlation);
         }
-        self.asking
+        self.current
     }
 
     /// A waiter leaves the queue. Returns the task behind it.
@@ -43,9 +43,9 @@ impl Correlations {
     }
 
     /// A call goes out on account of a task, if one is known.
-    pub(super) fn set_lease(&mut self, lease: LeaseId, about: Option<Correlation>) {
-        if let Some(about) = about {
-            self.leases.insert(lease.key, about);
+    pub(super) fn set_lease(&mut self, lease: LeaseId, correlation: Option<Correlation>) {
+        if let Some(correlation) = correlation {
+            self.leases.insert(lease.key, correlation);
         }
     }
 

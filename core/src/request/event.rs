@@ -159,10 +159,10 @@ pub enum RequestEventPayload {
     },
     /// A cooldown that the provider asked for was cut to the longest allowed.
     CooldownCapped {
-        /// What was asked for.
-        asked: Duration,
-        /// What was taken.
-        taken: Duration,
+        /// The pause that the provider asked for.
+        requested: Duration,
+        /// The pause that applies.
+        applied: Duration,
     },
     /// The limit fell after a refusal, or with the cap.
     LimitDecreased {

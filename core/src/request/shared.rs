@@ -96,7 +96,7 @@ impl Shared {
     #[cold]
     pub(super) fn emit_denied(&mut self, now: Instant, resource: ResourceId, denial: Denial) {
         if self.events.is_on() {
-            let (place, about) = (EventPlace::Resource(resource), self.correlations.asking());
+            let (place, about) = (EventPlace::Resource(resource), self.correlations.current());
             self.events.push_about(now, place, about, RequestEventPayload::from(denial));
         }
     }

@@ -79,16 +79,16 @@ fn a_refusal_tells_the_cut_the_cooldown_its_cap_and_the_end_of_a_ramp() {
     let lease = bench.take(1).remove(0);
     bench.after(Duration::from_secs(4));
     drain(&mut bench);
-    let asked = Duration::from_secs(3_600);
-    bench.end(lease, Completion::rate_limited(Some(asked)));
-    let taken = Duration::from_secs(600);
+    let requested = Duration::from_secs(3_600);
+    bench.end(lease, Completion::rate_limited(Some(requested)));
+    let applied = Duration::from_secs(600);
     let payloads: Vec<_> = drain(&mut bench).iter().map(|event| event.payload).collect();
     assert_eq!(payloads[0], RequestEventPayload::RampStep { from: 1, to: 5 });
     assert_eq!(payloads[1].kind(), CallCompleted);
     let expected = [
         RequestEventPayload::LimitDecreased { from: 5, to: 3 },
-        RequestEventPayload::RateLimited { blocked_until: Some(bench.now + taken), consecutive: 1 },
-        RequestEventPayload::CooldownCapped { asked, taken },
+        RequestEventPayload::RateLimited { blocked_until: Some(bench.now + applied), consecutive: 1 },
+        RequestEventPayload::CooldownCapped { requested, applied },
         RequestEventPayload::RampAborted { limit: 5 },
     ];
     assert_eq!(payloads[2..6], expected);

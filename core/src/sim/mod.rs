@@ -34,10 +34,10 @@
 //! | [`World::watched`](world::World::watched) | a [checker](check) of every law | tests |
 //! | [`World::accounted`](world::World::accounted) | that, and an account of [idle time](crate::observe::RunAccount) | figures |
 //! | [`World::judged`](world::World::judged) | that, and an account of what each [fairness group gets](policy) | policies |
-//! | [`World::overheard`](world::World::overheard) | all that, and you, with both event streams | traces |
+//! | [`World::watched_with_events`](world::World::watched_with_events) | all that, and you, with both event streams | traces |
 //! | [`World::with_policy`](world::World::with_policy) | both | a task policy of your own |
 //! | [`World::with_limit`](world::World::with_limit) | both | limit algorithms of your own |
-//! | [`World::listened`](world::World::listened) | you, with both event streams | whatever you like |
+//! | [`World::with_events`](world::World::with_events) | you, with both event streams | whatever you like |
 //!
 //! None of them decides anything: the digest of a scenario and a seed is the same in all, but for another
 //! policy's or limit's. The examples `own_policy_in_a_scenario` and `own_limit_in_a_scenario` try both. A

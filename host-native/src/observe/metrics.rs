@@ -173,7 +173,7 @@ mod tests {
         for scenario in builtin() {
             let mut counts = None;
             let begin = |admission: &RequestAdmission| counts = Some(Metrics::new(Instant::ZERO, admission));
-            let mut world = World::listened(&scenario, 1, begin).unwrap();
+            let mut world = World::with_events(&scenario, 1, begin).unwrap();
             let mut counts = counts.unwrap();
             metrics::with_local_recorder(&series, || world.run_feeding(&mut counts).unwrap());
         }

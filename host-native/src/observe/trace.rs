@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn the_file_is_one_json_object_with_events_of_known_phases_and_named_processes() {
         let scenario = &builtin()[5];
-        let mut world = World::listened(scenario, 2, |_| ()).unwrap();
+        let mut world = World::with_events(scenario, 2, |_| ()).unwrap();
         let resources: Vec<_> = world.resources().collect();
         let mut written = Vec::new();
         let mut file = TraceFile::writing_to(&mut written, &scenario.plan().unwrap(), &resources).unwrap();

@@ -181,7 +181,7 @@ mod tests {
         let scenario = builtin().remove(0);
         let mut traces = None;
         let begin = |admission: &RequestAdmission| traces = Some(Traces::new(Instant::ZERO, admission));
-        let mut world = World::listened(&scenario, 1, begin).unwrap();
+        let mut world = World::with_events(&scenario, 1, begin).unwrap();
         let mut sink = Beside { traces: traces.unwrap(), spawned: 0, granted: 0 };
         let counts = Counts::default();
         tracing::subscriber::with_default(Registry::default().with(counts.clone()), || {

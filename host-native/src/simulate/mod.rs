@@ -134,7 +134,7 @@ fn refused(error: ScenarioError) -> Error {
 /// Runs to the end, and writes a trace of it to `path`.
 fn traced(path: &Path, scenario: &Scenario, seed: u64, screen: &mut Screen) -> Result<World, Error> {
     let unwritable = |source| OutputError::Io { path: path.to_owned(), source };
-    let world = World::overheard(scenario, seed).map_err(refused)?;
+    let world = World::watched_with_events(scenario, seed).map_err(refused)?;
     let plan = scenario.plan().map_err(refused)?;
     let resources: Vec<_> = world.resources().collect();
     let mut file = TraceFile::create(path, &plan, &resources).map_err(unwritable)?;

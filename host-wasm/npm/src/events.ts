@@ -76,7 +76,7 @@ export interface EventFacts {
   /** The provider refused; until when nothing goes out, on the clock of `atMs`. */
   rate_limited: { readonly blockedUntilMs: number | undefined; readonly consecutive: number };
   /** A pause that the provider asked for was cut to the longest allowed. */
-  cooldown_capped: { readonly askedMs: number; readonly takenMs: number };
+  cooldown_capped: { readonly requestedMs: number; readonly appliedMs: number };
   /** The limit fell. */
   limit_decreased: { readonly from: number; readonly to: number };
   /** The limit rose. */
@@ -142,7 +142,7 @@ const KINDS: readonly (readonly [kind: GateEventKind, fields: Fields])[] = [
   ["lease_released", [["lease", plain], ["outcome", outcome], ["heldMs", plain], ["inFlight", plain]]],
   ["release_diagnostic", [["lease", plain], ["answer", answer]]],
   ["rate_limited", [["blockedUntilMs", maybe], ["consecutive", plain]]],
-  ["cooldown_capped", [["askedMs", plain], ["takenMs", plain]]],
+  ["cooldown_capped", [["requestedMs", plain], ["appliedMs", plain]]],
   ["limit_decreased", FROM_TO],
   ["limit_increased", FROM_TO],
   ["soft_ceiling_recovered", LIMIT],

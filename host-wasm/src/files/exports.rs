@@ -127,7 +127,7 @@ impl Exporter {
     fn write(&mut self, text: &mut String) -> Result<(), JsError> {
         match &mut self.writes {
             Writes::Trace { trace, latest, has_written } => {
-                let (requests, scheduler) = self.world.heard();
+                let (requests, scheduler) = self.world.take_events();
                 for event in &requests {
                     *latest = event.at.max(*latest);
                     trace.on_request(event);
@@ -162,7 +162,7 @@ impl Exporter {
 }
 
 fn traced(scenario: &Scenario, seed: u64) -> Result<(World, Writes), ScenarioError> {
-    let world = World::listened(scenario, seed, |_| ())?;
+    let world = World::with_events(scenario, seed, |_| ())?;
     let resources: Vec<_> = world.resources().collect();
     let trace = Box::new(Trace::new(&scenario.plan()?, &resources));
     Ok((world, Writes::Trace { trace, latest: Instant::ZERO, has_written: false }))

@@ -74,7 +74,7 @@ fn details(payload: &RequestEventPayload) -> [f64; 4] {
         RequestEventPayload::RateLimited { blocked_until, consecutive } => {
             [optional(blocked_until.map(|end| end - Instant::ZERO)), consecutive.into(), NONE, NONE]
         }
-        RequestEventPayload::CooldownCapped { asked, taken } => [span(asked), span(taken), NONE, NONE],
+        RequestEventPayload::CooldownCapped { requested, applied } => [span(requested), span(applied), NONE, NONE],
         RequestEventPayload::LimitDecreased { from, to }
         | RequestEventPayload::LimitIncreased { from, to }
         | RequestEventPayload::RampStep { from, to } => [from.into(), to.into(), NONE, NONE],

@@ -188,14 +188,14 @@ impl PipelineRun {
     #[must_use]
     #[wasm_bindgen(js_name = liveRows)]
     pub fn live_rows(&self, row_group: u32) -> Vec<u32> {
-        self.handle.look(|pipeline| pipeline.live_rows(row_group).collect())
+        self.handle.inspect(|pipeline| pipeline.live_rows(row_group).collect())
     }
 
     /// What keeps a task; `row` is below 0 for a whole row group. Nothing for one that runs, or is made or dropped.
     #[must_use]
     #[wasm_bindgen(js_name = whyWaiting)]
     pub fn why_waiting(&self, column: &str, row_group: u32, row: i32) -> Option<String> {
-        self.handle.look(|pipeline| {
+        self.handle.inspect(|pipeline| {
             let column = pipeline.plan().column_id(column)?;
             let task = Pipeline::task_number(column, row_group, u32::try_from(row).ok())?;
             pipeline.why_waiting(task).map(|why| why.to_string())
@@ -205,20 +205,20 @@ impl PipelineRun {
     /// The figures of each resource of the task stage: used and limit, one after the other.
     #[must_use]
     pub fn slots(&self) -> Vec<u32> {
-        self.handle.look(|pipeline| pipeline.usage().flat_map(|(_, used, limit)| [used, limit]).collect())
+        self.handle.inspect(|pipeline| pipeline.usage().flat_map(|(_, used, limit)| [used, limit]).collect())
     }
 
     /// The name of a resource of the task stage.
     #[must_use]
     #[wasm_bindgen(js_name = slotsName)]
     pub fn slots_name(&self, resource: u32) -> Option<String> {
-        self.handle.look(|pipeline| pipeline.usage().nth(resource as usize).map(|(name, _, _)| name.into()))
+        self.handle.inspect(|pipeline| pipeline.usage().nth(resource as usize).map(|(name, _, _)| name.into()))
     }
 
     /// Why slots of a resource are empty. Nothing if none is.
     #[must_use]
     #[wasm_bindgen(js_name = whyIdle)]
     pub fn why_idle(&self, resource: u32) -> Option<String> {
-        self.handle.look(|pipeline| pipeline.why_idle_now(resource as usize).map(|why| why.to_string()))
+        self.handle.inspect(|pipeline| pipeline.why_idle_now(resource as usize).map(|why| why.to_string()))
     }
 }

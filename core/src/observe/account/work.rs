@@ -25,7 +25,7 @@ enum LiveTaskState {
         since: Instant,
     },
     /// Paused until it may be tried again.
-    Kept,
+    Deferred,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -255,7 +255,7 @@ impl TaskResources {
         match *payload {
             SchedulerEventPayload::DependencyReady => self.enter(task, enter(LiveTaskState::Ready)),
             SchedulerEventPayload::ReadyEnqueued { .. } => self.enter(task, enter(LiveTaskState::Queued(at))),
-            SchedulerEventPayload::RetryDeferred { .. } => self.enter(task, enter(LiveTaskState::Kept)),
+            SchedulerEventPayload::RetryDeferred { .. } => self.enter(task, enter(LiveTaskState::Deferred)),
             SchedulerEventPayload::TaskLeaseAcquired { .. } => {
                 if let Some(LiveTask { stage: LiveTaskState::Queued(since), .. }) = self.live.get(&task) {
                     self.queue_age.record(at - *since);
@@ -329,7 +329,7 @@ impl TaskResources {
         let route = &mut self.routes[live.column];
         match live.stage {
             LiveTaskState::Ready => {}
-            LiveTaskState::Kept => step(&mut self.kept),
+            LiveTaskState::Deferred => step(&mut self.kept),
             LiveTaskState::Queued(_) => {
                 step(&mut self.queued);
                 step(&mut route.queued);

@@ -10,30 +10,30 @@ use super::{EventBuffer, Track};
 pub(super) struct Lanes {
     pid: u32,
     title: &'static str,
-    taken: Vec<bool>,
+    is_used: Vec<bool>,
 }
 
 impl Lanes {
     pub(super) fn new(pid: u32, title: &'static str) -> Self {
-        Self { pid, title, taken: Vec::new() }
+        Self { pid, title, is_used: Vec::new() }
     }
 
     /// The lowest free track. It is named when it is taken for the first time.
     pub(super) fn take(&mut self, out: &mut EventBuffer) -> Track {
-        let free = self.taken.iter().position(|taken| !taken);
+        let free = self.is_used.iter().position(|is_used| !is_used);
         let at = free.unwrap_or_else(|| {
-            self.taken.push(false);
-            let number = self.taken.len();
+            self.is_used.push(false);
+            let number = self.is_used.len();
             out.track((self.pid, number as u32), format!("{} {number}", self.title));
             number - 1
         });
-        self.taken[at] = true;
+        self.is_used[at] = true;
         (self.pid, at as u32 + 1)
     }
 
     pub(super) fn give_back(&mut self, (_, tid): Track) {
-        if let Some(taken) = (tid as usize).checked_sub(1).and_then(|at| self.taken.get_mut(at)) {
-            *taken = false;
+        if let Some(is_used) = (tid as usize).checked_sub(1).and_then(|at| self.is_used.get_mut(at)) {
+            *is_used = false;
         }
     }
 }

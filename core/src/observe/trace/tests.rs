@@ -10,7 +10,7 @@ use crate::sim::world::World;
 
 /// The trace of a built-in scenario, and the world at its end.
 fn trace_of(scenario: &Scenario, cancelled_at: Option<u64>) -> (Vec<TraceEvent>, World) {
-    let mut world = World::listened(scenario, 5, |_| ()).unwrap();
+    let mut world = World::with_events(scenario, 5, |_| ()).unwrap();
     let mut trace = Trace::new(&scenario.plan().unwrap(), &world.resources().collect::<Vec<_>>());
     match cancelled_at {
         None => world.run_feeding(&mut trace).unwrap(),

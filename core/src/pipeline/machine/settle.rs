@@ -99,7 +99,7 @@ impl Pipeline {
         }
         let is_done = group.is_done();
         match self.lifecycle.state() {
-            _ if is_done => self.hand_out(row_group),
+            _ if is_done => self.start_checkpoint(row_group),
             RunState::Stopping(mode) => self.settle_stopped(row_group, mode),
             _ => self.begin_salvage_round(now, row_group),
         }
@@ -136,7 +136,7 @@ impl Pipeline {
 
     /// Gives a row group to its post-batch hook, if there is one, and then to its checkpoint. Rows that are
     /// not complete by now are unmade.
-    fn hand_out(&mut self, row_group: u32) {
+    fn start_checkpoint(&mut self, row_group: u32) {
         let Some(group) = self.row_groups.get(row_group) else { return };
         if !self.has_post_batch_hook {
             return self.save(row_group);
@@ -174,7 +174,7 @@ impl Pipeline {
         let has_anything = group.frontier().complete_rows() + group.rows_dropped() > 0;
         let is_kept = mode == StopMode::DrainPartial && self.plan.keeps_parts() && !group.is_gated();
         if is_kept && has_anything {
-            return self.hand_out(row_group);
+            return self.start_checkpoint(row_group);
         }
         self.discard(row_group, DiscardReason::Stopped);
     }

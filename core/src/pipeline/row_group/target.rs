@@ -95,7 +95,7 @@ impl ModelLoad {
     }
 
     /// Whether what is free will be taken by what is queued.
-    fn is_spoken_for(self) -> bool {
+    fn is_fully_leased(self) -> bool {
         self.queued > 0 && self.leased > 0 && u64::from(self.available()) <= self.queued
     }
 
@@ -207,7 +207,7 @@ impl RowGroupTarget {
             Some(RowGroupBlock::NoModelResource)
         } else if models.iter().all(|model| model.is_saturated()) {
             Some(RowGroupBlock::ModelSaturated)
-        } else if models.iter().all(|model| model.is_saturated() || model.is_spoken_for()) {
+        } else if models.iter().all(|model| model.is_saturated() || model.is_fully_leased()) {
             Some(RowGroupBlock::QueuedModelDemand)
         } else if sample.queued > 0 && self.ticks % 2 == 1 {
             Some(RowGroupBlock::QueuedWork)

@@ -285,12 +285,12 @@ fn an_answer_for_a_worker_that_does_not_run_is_told_and_changes_nothing() {
     rig.events();
     assert_eq!(rig.pipeline.task_finished(rig.now, worker, TaskOutcome::Success), ReleaseAnswer::Duplicate);
     assert_eq!(rig.pipeline.spawn_failed(rig.now, worker), ReleaseAnswer::Duplicate);
-    let stranger = WorkerId::from_bits(77);
-    assert_eq!(rig.pipeline.spawn_failed(rig.now, stranger), ReleaseAnswer::UnknownLease);
+    let unknown = WorkerId::from_bits(77);
+    assert_eq!(rig.pipeline.spawn_failed(rig.now, unknown), ReleaseAnswer::UnknownLease);
     let told = |worker, answer| SchedulerEventPayload::ReleaseDiagnostic { worker, answer };
     let twice = told(worker, ReleaseAnswer::Duplicate);
     let events: Vec<_> = rig.events().iter().map(|event| event.payload).collect();
-    assert_eq!(events, [twice, twice, told(stranger, ReleaseAnswer::UnknownLease)]);
+    assert_eq!(events, [twice, twice, told(unknown, ReleaseAnswer::UnknownLease)]);
 }
 
 #[test]

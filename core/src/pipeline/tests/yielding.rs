@@ -450,8 +450,8 @@ fn a_forged_token_changes_nothing() {
     let mut duo = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
     duo.ask("a0");
     let request = Request::new(duo.calls[0].unwrap());
-    let stranger = TaskToken { run: SlotKey::from_bits(7), worker: SlotKey::from_bits(u64::MAX), vector: Some(9) };
-    let answer = duo.admission.acquire_yielding(duo.now, &request, stranger, &mut duo.pipeline);
+    let unknown = TaskToken { run: SlotKey::from_bits(7), worker: SlotKey::from_bits(u64::MAX), vector: Some(9) };
+    let answer = duo.admission.acquire_yielding(duo.now, &request, unknown, &mut duo.pipeline);
     let Acquire::Waiting(waiter) = answer else { panic!("{answer:?}") };
     duo.pipeline.settle_with(duo.now, &mut duo.admission);
     assert_eq!(duo.suspended(), 0);

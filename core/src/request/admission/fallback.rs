@@ -104,7 +104,7 @@ impl RequestAdmission {
         let resources = &self.shared.fallbacks.get(list).expect("the list is known").resources;
         let of_use = resources.iter().find(|resource| {
             let (provider, slot) = self.place(**resource);
-            provider.is_of_use(now, slot, waits_for == Some(**resource))
+            provider.is_usable(now, slot, waits_for == Some(**resource))
         });
         let soonest = |resource: &&ResourceId| {
             let (provider, slot) = self.place(**resource);
@@ -159,7 +159,7 @@ impl RequestAdmission {
         }
         let ((here, _), (there, slot)) = (self.place(from), self.place(best));
         let moves_all = there.serves(now) || here.is_unavailable(now) && !there.is_unavailable(now);
-        let offers_trial = there.is_of_use(now, slot, false);
+        let offers_trial = there.is_usable(now, slot, false);
         let id = FallbackId::new(list);
         let waiters = self.shared.waiters.iter();
         let waiters = waiters.filter(|(_, waiter)| waiter.fallback == id && waiter.resource == from);

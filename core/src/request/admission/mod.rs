@@ -495,7 +495,7 @@ impl RequestAdmission {
                 Timer::Wake(at) => {
                     let provider = &mut self.providers[at as usize];
                     provider.wake_at = None;
-                    let change = provider.lose_patience(now);
+                    let change = provider.end_patience(now);
                     provider.wake(now, &mut self.shared);
                     self.mark_unserved(at);
                     if change != Change::None {

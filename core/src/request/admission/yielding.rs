@@ -44,12 +44,12 @@ impl RequestAdmission {
         tasks: &mut dyn TaskResources,
     ) -> Acquire {
         let about = if self.shared.events.is_on() { tasks.correlation(&token) } else { None };
-        self.shared.correlations.set_asking(about);
+        self.shared.correlations.set_current(about);
         let answer = match at {
             Ok(at) => self.acquire_for_worker(now, request, &at, token, tasks),
             Err(denial) => self.deny(now, request, denial),
         };
-        self.shared.correlations.set_asking(None);
+        self.shared.correlations.set_current(None);
         answer
     }
 

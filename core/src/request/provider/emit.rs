@@ -103,7 +103,7 @@ impl ProviderModel {
     /// Emits an immediate grant.
     #[cold]
     pub(super) fn emit_direct(&self, now: Instant, slot: usize, lease: LeaseId, shared: &mut Shared) {
-        let about = shared.correlations.asking();
+        let about = shared.correlations.current();
         self.emit_for(now, slot, about, RequestEventPayload::WaitStarted { waiter: None }, shared);
         let completed = RequestEventPayload::WaitCompleted { waiter: None, waited: Duration::ZERO };
         self.emit_for(now, slot, about, completed, shared);
@@ -261,11 +261,11 @@ impl ProviderModel {
     ) {
         let controller = &self.resources[slot].controller;
         let (blocked_until, consecutive) = (controller.blocked_until(now), controller.consecutive_rate_limits());
-        let taken = controller.config().max_cooldown;
+        let applied = controller.config().max_cooldown;
         let ramp_ended = before.was_ramping && controller.limit_state(now).ramp.is_none();
         self.emit_for(now, slot, about, RequestEventPayload::RateLimited { blocked_until, consecutive }, shared);
-        if let Some(asked) = done.retry_after.filter(|asked| *asked > taken) {
-            self.emit_for(now, slot, about, RequestEventPayload::CooldownCapped { asked, taken }, shared);
+        if let Some(requested) = done.retry_after.filter(|requested| *requested > applied) {
+            self.emit_for(now, slot, about, RequestEventPayload::CooldownCapped { requested, applied }, shared);
         }
         if ramp_ended {
             self.emit_for(now, slot, about, RequestEventPayload::RampAborted { limit: before.limit }, shared);

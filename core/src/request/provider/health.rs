@@ -446,7 +446,7 @@ impl Health {
             Outcome::RateLimited => {
                 self.limited_since.get_or_insert(now);
                 // While a call is out, or nothing waits, no timer ends the patience.
-                let change = self.lose_patience(now, 0);
+                let change = self.end_patience(now, 0);
                 if change != Change::None {
                     return change;
                 }
@@ -537,14 +537,14 @@ impl Health {
         self.pauses = self.pauses.saturating_add(1);
         let probe_at = now + pause;
         self.phase = HealthPhase::Down { probe_at };
-        match self.lose_patience(now, 0) {
+        match self.end_patience(now, 0) {
             Change::None => Change::Down { since: self.failing_since, probe_at },
             lost => lost,
         }
     }
 
     /// Closes a provider with which the patience is over.
-    pub(super) fn lose_patience(&mut self, now: Instant, in_flight: u32) -> Change {
+    pub(super) fn end_patience(&mut self, now: Instant, in_flight: u32) -> Change {
         if self.patience_ends(in_flight).is_none_or(|end| now < end) {
             return Change::None;
         }

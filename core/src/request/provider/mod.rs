@@ -354,7 +354,7 @@ impl ProviderModel {
 
     /// The same for one such request alone, which [waits here](Self::has_waiters) or would: it may be the
     /// call that finds out how the provider is.
-    pub(super) fn is_of_use(&self, now: Instant, slot: usize, waits_here: bool) -> bool {
+    pub(super) fn is_usable(&self, now: Instant, slot: usize, waits_here: bool) -> bool {
         let Some(health) = self.health.as_deref() else { return true };
         let is_alone = waits_here || !self.has_waiters();
         let may_try = is_alone && (health.is_probed() || self.in_flight == 0);
@@ -389,9 +389,9 @@ impl ProviderModel {
     }
 
     /// Calls go out no more if the patience with it is over.
-    pub(super) fn lose_patience(&mut self, now: Instant) -> Change {
+    pub(super) fn end_patience(&mut self, now: Instant) -> Change {
         let in_flight = self.in_flight;
-        self.health.as_deref_mut().map_or(Change::None, |health| health.lose_patience(now, in_flight))
+        self.health.as_deref_mut().map_or(Change::None, |health| health.end_patience(now, in_flight))
     }
 
     /// Lets calls go out again, whatever kept them.

@@ -32,23 +32,23 @@ impl Calls {
         self.caps.insert(resource, cap);
     }
 
-    fn acquired(&mut self, resource: ResourceId, lease: LeaseId, limit: u32, told: u32) -> CheckResult {
+    fn acquired(&mut self, resource: ResourceId, lease: LeaseId, limit: u32, counted: u32) -> CheckResult {
         hold(self.leases.insert(key(lease)), || format!("{lease:?} is out already"))?;
         let in_flight = self.in_flight.entry(resource).or_default();
         *in_flight += 1;
         let out = *in_flight;
-        hold(told == out, || format!("{told} calls are said to be out; {out} are"))?;
+        hold(counted == out, || format!("{counted} calls are said to be out; {out} are"))?;
         hold(out <= limit, || format!("{out} calls are out; the limit was {limit}"))?;
         let cap = self.caps.get(&resource).copied().unwrap_or(u32::MAX);
         hold(limit <= cap, || format!("the limit is {limit}; the model bears {cap}"))
     }
 
-    fn released(&mut self, resource: ResourceId, lease: LeaseId, told: u32) -> CheckResult {
+    fn released(&mut self, resource: ResourceId, lease: LeaseId, counted: u32) -> CheckResult {
         hold(self.leases.remove(&key(lease)), || format!("{lease:?} was not out"))?;
         let in_flight = self.in_flight.entry(resource).or_default();
         *in_flight = in_flight.saturating_sub(1);
         let out = *in_flight;
-        hold(told == out, || format!("{told} calls are said to be out; {out} are"))
+        hold(counted == out, || format!("{counted} calls are said to be out; {out} are"))
     }
 }
 

@@ -38,7 +38,7 @@ enum Stop {
 }
 
 impl Checkpoints {
-    fn hand_out(&mut self, rules: &Rules, open: &OpenRowGroups, group: &FinishedRowGroup) -> CheckResult {
+    fn on_checkpoint(&mut self, rules: &Rules, open: &OpenRowGroups, group: &FinishedRowGroup) -> CheckResult {
         let row_group = group.row_group;
         let Some(book) = open.group(row_group) else {
             return Err(format!("row group {row_group} is saved, and is not in work"));
@@ -181,7 +181,7 @@ impl Check for Checkpoints {
 
     fn on_lifecycle_step(&mut self, rules: &Rules, open: &OpenRowGroups, what: &LifecycleStep<'_>) -> CheckResult {
         match *what {
-            LifecycleStep::Checkpoint(group) => self.hand_out(rules, open, group),
+            LifecycleStep::Checkpoint(group) => self.on_checkpoint(rules, open, group),
             LifecycleStep::CheckpointAnswered { row_group, .. } => {
                 hold(self.out.contains_key(&row_group), || format!("row group {row_group} was not handed out"))
             }

@@ -27,7 +27,7 @@ enum CheckedTaskState {
     Idle,
     Queued,
     /// Chosen, and not yet started.
-    Chosen,
+    Selected,
     Running(WorkerId),
     /// Made, skipped, or failed for good.
     Ended,
@@ -46,14 +46,14 @@ impl CheckedTask {
             }
             SchedulerEventPayload::Selected { .. } => {
                 expect(CheckedTaskState::Queued, "was selected")?;
-                self.stage = CheckedTaskState::Chosen;
+                self.stage = CheckedTaskState::Selected;
             }
             SchedulerEventPayload::Cancelled { queued: true } => {
                 expect(CheckedTaskState::Queued, "was taken out of the queue")?;
                 self.stage = CheckedTaskState::Idle;
             }
             SchedulerEventPayload::WorkerSpawned { worker } => {
-                expect(CheckedTaskState::Chosen, "was started")?;
+                expect(CheckedTaskState::Selected, "was started")?;
                 let next = tries + 1;
                 let told = attempt.unwrap_or(0);
                 hold(told == next, || format!("try {told} came where try {next} was due"))?;

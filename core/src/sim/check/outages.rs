@@ -188,7 +188,7 @@ impl ModelOutages {
     }
 
     /// Whether columns with fallbacks call it at this instant.
-    fn is_of_use(&self, at: Instant) -> bool {
+    fn is_usable(&self, at: Instant) -> bool {
         self.state == Availability::Up && self.limited_since.is_none_or(|since| at < since + FALLBACK_AFTER)
     }
 
@@ -220,7 +220,7 @@ impl Outages {
         let Some(list) = column.and_then(|column| self.fallbacks.get(&column)) else { return Ok(()) };
         let before = list.iter().take_while(|other| **other != resource);
         let mut models = before.filter_map(|other| self.models.get(self.owners.get(other)?));
-        hold(!models.any(|model| model.is_of_use(event.at)), || {
+        hold(!models.any(|model| model.is_usable(event.at)), || {
             format!("a call goes out to {resource:?}, and a model that comes first is of use")
         })
     }

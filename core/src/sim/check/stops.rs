@@ -18,7 +18,7 @@ pub(super) struct Stops {
     since: Option<Instant>,
     /// Whether all calls are the run's.
     calls_alone: bool,
-    told: Option<StopKind>,
+    emitted: Option<StopKind>,
     winds_down: bool,
 }
 
@@ -50,11 +50,11 @@ impl Check for Stops {
                 if self.because.is_some() {
                     self.since.get_or_insert(event.at);
                 }
-                self.told = Some(stop);
+                self.emitted = Some(stop);
             }
             SchedulerEventPayload::JobCompleted { stop, .. } => {
-                let told = self.told.unwrap_or(StopKind::Completed);
-                hold(stop == told, || format!("it ended as {stop:?}, and was told to stop as {told:?}"))?;
+                let emitted = self.emitted.unwrap_or(StopKind::Completed);
+                hold(stop == emitted, || format!("it ended as {stop:?}, and was told to stop as {emitted:?}"))?;
             }
             SchedulerEventPayload::EarlyShutdown { .. } => self.stop("an early shutdown"),
             SchedulerEventPayload::HookFailed { .. } => self.stop("a hook failed"),

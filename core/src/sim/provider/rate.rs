@@ -213,34 +213,34 @@ pub(super) struct Windows {
     quota: i128,
     /// The window that was last taken from, and how much.
     latest: u64,
-    taken: i128,
+    admitted: i128,
 }
 
 impl Windows {
     fn new(rate: Rate, window: Duration) -> Self {
         let length = window.as_nanos().max(1);
         let quota = i128::from(rate.per_minute) * i128::from(length) / UNIT;
-        Self { length, quota, latest: 0, taken: 0 }
+        Self { length, quota, latest: 0, admitted: 0 }
     }
 
-    fn taken_at(&self, now: Instant) -> i128 {
-        if now.as_nanos() / self.length == self.latest { self.taken } else { 0 }
+    fn admitted_at(&self, now: Instant) -> i128 {
+        if now.as_nanos() / self.length == self.latest { self.admitted } else { 0 }
     }
 
     fn left(&self, now: Instant) -> i128 {
-        self.quota - self.taken_at(now)
+        self.quota - self.admitted_at(now)
     }
 
     fn wait(&self, now: Instant, cost: u32) -> Duration {
-        let taken = self.taken_at(now);
-        if taken == 0 || taken + i128::from(cost) <= self.quota {
+        let admitted = self.admitted_at(now);
+        if admitted == 0 || admitted + i128::from(cost) <= self.quota {
             return Duration::ZERO;
         }
         Duration::from_nanos(self.length - now.as_nanos() % self.length)
     }
 
     fn take(&mut self, now: Instant, cost: u32) {
-        self.taken = self.taken_at(now) + i128::from(cost);
+        self.admitted = self.admitted_at(now) + i128::from(cost);
         self.latest = now.as_nanos() / self.length;
     }
 }

@@ -155,7 +155,7 @@ impl World {
     fn continue_work(&mut self, work: Work) {
         let kind = &self.kinds[work.task.column.index()];
         if kind.provider.is_some() && work.calls_made < kind.calls {
-            return self.ask(work);
+            return self.request_call(work);
         }
         let (at, outcome) = (self.now + kind.local, self.ending(&work.task));
         self.moved(&work.task, WorkerActivity::Local);
@@ -163,7 +163,7 @@ impl World {
     }
 
     /// Asks for a worker's call, or asks for it again.
-    fn ask(&mut self, work: Work) {
+    fn request_call(&mut self, work: Work) {
         let kind = &self.kinds[work.task.column.index()];
         let Some(provider) = kind.provider else { return };
         let first = Request::new(self.providers[provider].resource);
@@ -190,7 +190,7 @@ impl World {
     /// Ends a worker whose call does not go out, unless it is to ask again.
     fn reject(&mut self, work: Work, reason: DenialReason) {
         let outcome = match reason {
-            DenialReason::FallBack => return self.ask(work),
+            DenialReason::FallBack => return self.request_call(work),
             DenialReason::Unavailable => TaskOutcome::Unavailable,
             DenialReason::Cancelled => TaskOutcome::Cancelled,
             DenialReason::FailureStands => work.failed.unwrap_or_else(not_admitted),
@@ -297,7 +297,7 @@ impl World {
         // An activity that was aborted is gone; its event is not.
         let Some(Activity { work, outcome, call }) = self.take_activity(key) else { return };
         let Some(call) = call else { return self.finish(work.task.worker, outcome) };
-        self.hang_up(call.provider, call.holds_slot);
+        self.end_provider_call(call.provider, call.holds_slot);
         let stated: Vec<Correction> = call.stated.into_iter().flatten().collect();
         if !stated.is_empty() {
             self.admission.rate_limit_feedback(self.now, call.lease.id(), &stated);
@@ -306,11 +306,11 @@ impl World {
             AfterCall::Final => {}
             AfterCall::Retry(retry) => {
                 let (calls_made, again) = (work.calls_made - 1, work.again + 1);
-                return self.ask(Work { calls_made, again, retry: Some(retry), failed: outcome, ..work });
+                return self.request_call(Work { calls_made, again, retry: Some(retry), failed: outcome, ..work });
             }
             AfterCall::Unavailable if self.kinds[work.task.column.index()].fallback.is_some() => {
                 let (calls_made, again) = (work.calls_made - 1, work.again + 1);
-                return self.ask(Work { calls_made, again, ..work });
+                return self.request_call(Work { calls_made, again, ..work });
             }
             AfterCall::Unavailable => return self.end_try(&work, Some(TaskOutcome::Unavailable)),
         }
@@ -364,7 +364,7 @@ impl World {
             }
             Some(Worker::Busy(key)) => {
                 if let Some(Activity { call: Some(call), .. }) = self.take_activity(key) {
-                    self.hang_up(call.provider, call.holds_slot);
+                    self.end_provider_call(call.provider, call.holds_slot);
                     let _ = self.admission.release(self.now, call.lease, &Outcome::LocalCancelled.into());
                 }
             }
@@ -386,7 +386,7 @@ impl World {
         Some((activity.work.task.column, why))
     }
 
-    pub(super) fn hang_up(&mut self, provider: usize, holds_slot: bool) {
+    pub(super) fn end_provider_call(&mut self, provider: usize, holds_slot: bool) {
         if holds_slot {
             self.providers[provider].machine.finish(self.now);
         }

@@ -72,7 +72,7 @@ impl World {
         let what = change.what.clone();
         self.changed += 1;
         // What was decided under the old settings is judged by them.
-        self.look();
+        self.observe();
         // It was checked, so that nothing is left to refuse.
         let carried_out = self.carry_out_intervention(&what);
         debug_assert_eq!(carried_out, Ok(()), "{what:?}");

@@ -34,7 +34,7 @@ impl World {
 
     pub(super) fn end_health_call(&mut self, key: SlotKey) {
         let Some(call) = self.health_calls.remove(key) else { return };
-        self.hang_up(call.provider, call.holds_slot);
+        self.end_provider_call(call.provider, call.holds_slot);
         let _ = self.admission.release(self.now, call.lease, &call.completion);
     }
 

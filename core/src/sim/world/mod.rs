@@ -16,7 +16,7 @@
 //! | `health_calls` | the health calls that admission asks for |
 //! | `draws` | chance |
 //! | `follow` | what each worker does, for whoever draws it |
-//! | `listen` | the events of a run, for whoever wants to hear them |
+//! | `events` | the events of a run, for callers that record them |
 //! | `sample` | the figures of one instant |
 //! | `why`, `words` | why something waits, in words |
 //! | `watch` | a checker beside it all, if it is wanted |
@@ -24,11 +24,11 @@
 mod activity;
 mod change;
 mod draws;
+mod events;
 mod follow;
 mod health_calls;
 mod holders;
 mod hooks;
-mod listen;
 mod sample;
 #[cfg(test)]
 mod tests;
@@ -289,7 +289,7 @@ impl World {
     pub fn step(&mut self) -> bool {
         let Some(at) = self.next_event_at() else { return false };
         if at > self.now {
-            self.look_before(at);
+            self.observe_before(at);
         }
         self.now = at;
         self.steps += 1;
@@ -407,9 +407,9 @@ impl World {
     fn settle(&mut self) {
         loop {
             self.pipeline.settle_with(self.now, &mut self.admission);
-            self.look();
+            self.observe();
             if let Some(effect) = self.pipeline.poll_effect() {
-                self.look_at(&effect);
+                self.observe_effect(&effect);
                 self.carry_out(effect);
             } else if let Some(effect) = self.admission.poll_effect() {
                 self.deliver(effect);

@@ -54,9 +54,9 @@ fn goodput(world: &mut World, from: Instant, slots: u64, latency: Duration) -> u
 
 /// When the first model was said to be back, if it was.
 fn recovered_at(scenario: &Scenario) -> Option<Instant> {
-    let mut world = World::overheard(scenario, 1).unwrap();
+    let mut world = World::watched_with_events(scenario, 1).unwrap();
     world.advance_to(Instant::ZERO + secs(140));
-    let (requests, _) = world.heard();
+    let (requests, _) = world.take_events();
     let back =
         requests.iter().rev().find(|event| matches!(event.payload, RequestEventPayload::ProviderRecovered { .. }));
     back.map(|event| event.at)

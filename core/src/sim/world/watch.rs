@@ -125,11 +125,15 @@ pub(super) struct Watch {
     kinds: Vec<(SchedulerEventKind, u64)>,
     account: Option<RunAccount>,
     /// The events, for others to hear.
-    heard: Option<(Vec<RequestEvent>, Vec<SchedulerEvent>)>,
+    take_events: Option<(Vec<RequestEvent>, Vec<SchedulerEvent>)>,
 }
 
 impl Watch {
-    fn see(&mut self, seen: Observation, check: impl FnOnce(&mut Checker) -> Result<(), Violation>) {
+    fn check_observation(
+        &mut self,
+        observation: Observation,
+        check: impl FnOnce(&mut Checker) -> Result<(), Violation>,
+    ) {
         let Some(checker) = &mut self.checker else { return };
         // What comes after a violation is noise.
         if self.violation.is_some() {
@@ -138,14 +142,14 @@ impl Watch {
         if self.latest.len() == KEPT {
             self.latest.pop_front();
         }
-        if let Observation::Scheduler(event) = &seen {
+        if let Observation::Scheduler(event) = &observation {
             let kind = event.payload.kind();
             match self.kinds.binary_search_by(|(known, _)| known.cmp(&kind)) {
                 Ok(place) => self.kinds[place].1 += 1,
                 Err(place) => self.kinds.insert(place, (kind, 1)),
             }
         }
-        self.latest.push_back(seen);
+        self.latest.push_back(observation);
         self.violation = check(checker).err();
     }
 
@@ -166,8 +170,8 @@ impl Watch {
         }
     }
 
-    pub(super) fn heard(&mut self) -> (Vec<RequestEvent>, Vec<SchedulerEvent>) {
-        self.heard.as_mut().map(core::mem::take).unwrap_or_default()
+    pub(super) fn take_events(&mut self) -> (Vec<RequestEvent>, Vec<SchedulerEvent>) {
+        self.take_events.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
     fn drain(&mut self, pipeline: &mut Recorded<Pipeline>, admission: &mut Recorded<RequestAdmission>) {
@@ -175,19 +179,19 @@ impl Watch {
             if let Some(account) = &mut self.account {
                 account.on_request(&event);
             }
-            if let Some((requests, _)) = &mut self.heard {
+            if let Some((requests, _)) = &mut self.take_events {
                 requests.push(event);
             }
-            self.see(Observation::Request(event), |checker| checker.on_request_event(&event));
+            self.check_observation(Observation::Request(event), |checker| checker.on_request_event(&event));
         }
         while let Some(event) = pipeline.poll_event() {
             if let Some(account) = &mut self.account {
                 account.on_scheduler(&event);
             }
-            if let Some((_, scheduler)) = &mut self.heard {
+            if let Some((_, scheduler)) = &mut self.take_events {
                 scheduler.push(event);
             }
-            self.see(Observation::Scheduler(event), |checker| checker.on_event(&event));
+            self.check_observation(Observation::Scheduler(event), |checker| checker.on_event(&event));
         }
     }
 
@@ -208,7 +212,9 @@ impl Watch {
             }
             LifecycleStep::Cancel => ("cancelled", None),
         };
-        self.see(Observation::LifecycleStep { at, what, row_group }, |checker| checker.on_lifecycle_step(at, handover));
+        self.check_observation(Observation::LifecycleStep { at, what, row_group }, |checker| {
+            checker.on_lifecycle_step(at, handover)
+        });
     }
 }
 
@@ -235,12 +241,12 @@ impl World {
     }
 
     /// An [accounted](Self::accounted) world whose events others can hear too, with [`World::feed`] or
-    /// [`World::heard`]. They are kept until then.
-    pub fn overheard(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
+    /// [`World::take_events`]. They are kept until then.
+    pub fn watched_with_events(scenario: &Scenario, seed: u64) -> Result<Self, ScenarioError> {
         let world = Self::unstarted(scenario, seed, None, None)?;
         let mut world = world.watched_unstarted(scenario, Accounts::Capacity)?;
         if let Some(watch) = &mut world.watch {
-            watch.heard = Some(<_>::default());
+            watch.take_events = Some(<_>::default());
         }
         world.begin(scenario);
         Ok(world)
@@ -340,7 +346,8 @@ impl World {
             account.add_all_calls(self.now, &self.admission);
         }
         let (latest, kinds) = (VecDeque::new(), Vec::new());
-        self.watch = Some(Box::new(Watch { checker: None, violation: None, latest, kinds, account, heard: None }));
+        self.watch =
+            Some(Box::new(Watch { checker: None, violation: None, latest, kinds, account, take_events: None }));
         Ok(self)
     }
 
@@ -377,7 +384,7 @@ impl World {
 
     /// Shows the checker the events that wait.
     #[inline]
-    pub(super) fn look(&mut self) {
+    pub(super) fn observe(&mut self) {
         if let Some(watch) = &mut self.watch {
             watch.drain(&mut self.pipeline, &mut self.admission);
         }
@@ -386,7 +393,7 @@ impl World {
     /// Shows the checker how all request resources stand at the last instant before `next`: nothing happens
     /// until then.
     #[inline]
-    pub(super) fn look_before(&mut self, next: Instant) {
+    pub(super) fn observe_before(&mut self, next: Instant) {
         let Some(watch) = self.watch.as_mut().filter(|_| self.admission.waiting() > 0) else { return };
         let (Some(checker), None) = (&mut watch.checker, &watch.violation) else { return };
         let at = Instant::from_nanos(next.as_nanos().saturating_sub(1));
@@ -411,7 +418,7 @@ impl World {
 
     /// Shows the checker what is handed out.
     #[inline]
-    pub(super) fn look_at(&mut self, effect: &Effect) {
+    pub(super) fn observe_effect(&mut self, effect: &Effect) {
         if self.watch.is_none() {
             return;
         }
@@ -425,7 +432,7 @@ impl World {
 
     /// Shows the checker what passes between the pipeline and its host.
     pub(super) fn report_step(&mut self, what: &LifecycleStep<'_>) {
-        self.look();
+        self.observe();
         if let Some(watch) = &mut self.watch {
             watch.report_step(self.now, what);
         }
@@ -433,7 +440,7 @@ impl World {
 
     /// Lets the checker close its books.
     pub(super) fn close_books(&mut self) {
-        self.look();
+        self.observe();
         if let (Some(watch), Some(report)) = (&mut self.watch, &self.finished)
             && watch.violation.is_none()
             && let Some(checker) = &mut watch.checker

@@ -48,28 +48,28 @@ impl World {
     /// and where there is no such thing. Changes nothing. O(rows in work), of a provider O(calls that wait).
     #[must_use]
     pub fn why(&self, about: &About) -> Vec<Why> {
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         match *about {
-            About::Column(column) => self.why_column(column, &mut told),
-            About::Group(group) => self.why_group(group, &mut told),
+            About::Column(column) => self.why_column(column, &mut lines),
+            About::Group(group) => self.why_group(group, &mut lines),
             About::Provider(provider) => {
                 if let Some(provider) = self.providers.get(provider) {
-                    self.why_provider(provider, &mut told);
+                    self.why_provider(provider, &mut lines);
                 }
             }
-            About::Slots(resource) => self.why_slots(resource, &mut told),
-            About::RowGroups => self.why_row_groups(&mut told),
-            About::Worker(worker) => told.extend(self.why_worker(worker)),
-            About::Task(task) => told.extend(self.pipeline.why_waiting(task).map(|wait| Why {
+            About::Slots(resource) => self.why_slots(resource, &mut lines),
+            About::RowGroups => self.why_row_groups(&mut lines),
+            About::Worker(worker) => lines.extend(self.why_worker(worker)),
+            About::Task(task) => lines.extend(self.pipeline.why_waiting(task).map(|wait| Why {
                 what: String::from("the task"),
                 why: of_task(&wait),
                 count: 1,
             })),
         }
-        told
+        lines
     }
 
-    fn why_column(&self, column: usize, told: &mut Vec<Why>) {
+    fn why_column(&self, column: usize, lines: &mut Vec<Why>) {
         let Some((column, stats)) = self.pipeline.columns().enumerate().nth(column) else { return };
         let kind = &self.kinds[column];
         let name = &self.pipeline.plan().columns()[column].name;
@@ -81,22 +81,22 @@ impl World {
                     format!("{} of `{name}`, waiting for a call, {yielded} without a slot", many(waiting, "worker"))
                 }
             };
-            told.push(Why { what, why: self.why_call(provider), count: waiting });
+            lines.push(Why { what, why: self.why_call(provider), count: waiting });
         }
         for (wait, count) in self.pipeline.why_column(stats.column) {
-            told.push(Why { what: format!("{} of `{name}`", many(count, "task")), why: of_task(&wait), count });
+            lines.push(Why { what: format!("{} of `{name}`", many(count, "task")), why: of_task(&wait), count });
         }
-        if told.is_empty() {
-            self.why_row_groups(told);
+        if lines.is_empty() {
+            self.why_row_groups(lines);
         }
     }
 
-    fn why_group(&self, group: usize, told: &mut Vec<Why>) {
+    fn why_group(&self, group: usize, lines: &mut Vec<Why>) {
         let Some(stats) = self.pipeline.groups().nth(group) else { return };
         let first = self.pipeline.why_group(stats.column);
         if let (Some(wait), Some(column)) = (first, self.pipeline.plan().column(stats.column)) {
             let (count, name) = (stats.queued, column.group.identity.join("/"));
-            told.push(Why {
+            lines.push(Why {
                 what: format!("{} of group `{name}`, queued", many(count, "task")),
                 why: of_task(&wait),
                 count,
@@ -104,17 +104,17 @@ impl World {
         }
     }
 
-    fn why_provider(&self, provider: &Provider, told: &mut Vec<Why>) {
+    fn why_provider(&self, provider: &Provider, lines: &mut Vec<Why>) {
         let (now, name) = (self.now, &provider.name);
         let Some(state) = self.admission.stats(now, provider.resource) else { return };
         let ResourceStats { effective_max, limit, in_flight, waiters, .. } = state;
         if waiters > 0 {
             let what = format!("{} to `{name}`, waiting", many(waiters, "call"));
-            told.push(Why { what, why: self.why_call(provider), count: waiters });
+            lines.push(Why { what, why: self.why_call(provider), count: waiters });
         } else if in_flight < effective_max {
             let count = effective_max - in_flight;
             let what = format!("{count} of {effective_max} calls to `{name}`, not out");
-            told.push(Why { what, why: String::from("no worker asks for one"), count });
+            lines.push(Why { what, why: String::from("no worker asks for one"), count });
         }
         if limit < effective_max {
             let why = match (state.ramp, state.rate_limit_ceiling) {
@@ -126,15 +126,15 @@ impl World {
                 (None, refused) => format!("calls were refused, the first at {refused}; successes raise it again"),
             };
             let what = format!("the limit of `{name}` is {limit} of {effective_max}");
-            told.push(Why { what, why, count: effective_max - limit });
+            lines.push(Why { what, why, count: effective_max - limit });
         }
         if let Some(until) = provider.machine.refusing_until(now) {
             let why = format!("a burst of refusals, until {}", At(until));
-            told.push(Why { what: format!("`{name}` refuses every call"), why, count: 0 });
+            lines.push(Why { what: format!("`{name}` refuses every call"), why, count: 0 });
         }
         if let Some((until, factor)) = provider.machine.slowed_until(now) {
             let what = format!("calls to `{name}` take {factor} times as long");
-            told.push(Why { what, why: format!("a slow patch, until {}", At(until)), count: 0 });
+            lines.push(Why { what, why: format!("a slow patch, until {}", At(until)), count: 0 });
         }
     }
 
@@ -147,31 +147,31 @@ impl World {
         format!("all {most} calls that the model may have at once are out")
     }
 
-    fn why_slots(&self, resource: usize, told: &mut Vec<Why>) {
+    fn why_slots(&self, resource: usize, lines: &mut Vec<Why>) {
         let Some((name, used, limit)) = self.pipeline.usage().nth(resource) else { return };
         let (name, free) = (slots_of(name), limit.saturating_sub(used));
         if let Some(wait) = self.pipeline.why_idle_now(resource) {
             let what = format!("{free} of {limit} {name}, free");
-            return told.push(Why { what, why: of_slots(&wait), count: free });
+            return lines.push(Why { what, why: of_slots(&wait), count: free });
         }
         let demand = self.pipeline.demand().nth(resource).unwrap_or(0);
         if demand > 0 {
             let count = u32::try_from(demand).unwrap_or(u32::MAX);
             let what = format!("{demand} {name}, wanted by queued tasks");
-            told.push(Why { what, why: format!("all {limit} are taken"), count });
+            lines.push(Why { what, why: format!("all {limit} are taken"), count });
         }
     }
 
-    fn why_row_groups(&self, told: &mut Vec<Why>) {
+    fn why_row_groups(&self, lines: &mut Vec<Why>) {
         let (block, count, handed_out) = self.pipeline.why_row_groups();
         if handed_out > 0 {
             let what = format!("{}, handed out", many(handed_out, "row group"));
             let why = String::from("their hook or their checkpoint has not answered");
-            told.push(Why { what, why, count: handed_out });
+            lines.push(Why { what, why, count: handed_out });
         }
         if count > 0 {
             let what = format!("{}, not begun", many(count, "row group"));
-            told.push(Why { what, why: String::from(of_block(block)), count });
+            lines.push(Why { what, why: String::from(of_block(block)), count });
         }
     }
 

@@ -27,7 +27,7 @@ struct Heard {
 fn hear(scenario: &Scenario, seed: u64) -> Heard {
     let mut empty = RunAccount::new(&scenario.plan().unwrap(), &scenario.pipeline_config());
     let prepare = |admission: &_| empty.add_all_calls(tidegate_core::time::Instant::ZERO, admission);
-    let mut world = World::listened(scenario, seed, prepare).unwrap();
+    let mut world = World::with_events(scenario, seed, prepare).unwrap();
     let account = empty.clone();
     let record = Record { scheduler: Vec::new(), requests: Vec::new() };
     let mut ears = Ears { account, record, order: Vec::new() };
@@ -112,10 +112,10 @@ fn is_capped_anew(scenario: &Scenario, model: Option<&str>) -> bool {
 fn a_recorded_run_comes_to_the_same_figures_as_the_run_itself_to_the_byte() {
     // No event tells of other settings.
     for seed in (0..60).filter(|seed| !is_capped_anew(&draw(*seed), None)) {
-        let heard = hear(&draw(seed), seed);
-        let again = replay(heard.empty, &heard.record, &heard.order);
-        assert_eq!(again, heard.figures, "world {seed}");
-        assert_eq!(serde_json::to_string(&again).unwrap(), serde_json::to_string(&heard.figures).unwrap());
+        let take_events = hear(&draw(seed), seed);
+        let again = replay(take_events.empty, &take_events.record, &take_events.order);
+        assert_eq!(again, take_events.figures, "world {seed}");
+        assert_eq!(serde_json::to_string(&again).unwrap(), serde_json::to_string(&take_events.figures).unwrap());
     }
 }
 

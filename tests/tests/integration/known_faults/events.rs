@@ -44,7 +44,7 @@ fn facts() -> Vec<RequestEventPayload> {
         LeaseReleased { lease, outcome: Outcome::LocalCancelled, held: span, in_flight: 0 },
         ReleaseDiagnostic { lease, answer: ReleaseAnswer::WrongController },
         RateLimited { blocked_until: Some(at(9)), consecutive: 2 },
-        CooldownCapped { asked: ms(9), taken: ms(8) },
+        CooldownCapped { requested: ms(9), applied: ms(8) },
         LimitDecreased { from: 4, to: 3 },
         LimitIncreased { from: 3, to: 4 },
         SoftCeilingRecovered { limit: 4 },

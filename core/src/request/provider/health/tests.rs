@@ -441,12 +441,12 @@ fn a_provider_that_answers_nothing_but_rate_limits_is_closed_when_the_patience_i
     }
     assert_eq!(health.patience_ends(0), Some(at(60_020)));
     let closed = closed(UnavailableCause::RateLimited);
-    assert_eq!(health.clone().lose_patience(at(60_019), 0), Change::None);
-    assert_eq!(health.clone().lose_patience(at(60_020), 0), closed);
-    assert_eq!(health.clone().lose_patience(at(60_020), 1), Change::None, "the call that is out may succeed");
+    assert_eq!(health.clone().end_patience(at(60_019), 0), Change::None);
+    assert_eq!(health.clone().end_patience(at(60_020), 0), closed);
+    assert_eq!(health.clone().end_patience(at(60_020), 1), Change::None, "the call that is out may succeed");
     assert_eq!(call(&mut health.clone(), at(70_000), Outcome::RateLimited), closed, "nobody waited in between");
     let mut reopened = health.clone();
-    reopened.lose_patience(at(60_020), 0);
+    reopened.end_patience(at(60_020), 0);
     call_late(&mut reopened, at(60_021), Outcome::RateLimited);
     assert!(is_back(reopened.reopen()));
     assert_eq!(call(&mut reopened, at(9_000_000), Outcome::RateLimited), Change::None, "the patience begins anew");
@@ -471,11 +471,11 @@ fn an_outage_that_outlasts_the_patience_closes_a_provider_from_its_first_failure
     let mut health = Health::new(config, MODEL, ["p", "m"]);
     down(&mut health, at(0));
     assert_eq!(health.patience_ends(0), Some(at(10_000)));
-    assert_eq!(health.lose_patience(at(9_999), 0), Change::None);
+    assert_eq!(health.end_patience(at(9_999), 0), Change::None);
     let cause = UnavailableCause::Outage;
-    assert_eq!(health.clone().lose_patience(at(10_000), 0), closed(cause));
+    assert_eq!(health.clone().end_patience(at(10_000), 0), closed(cause));
     let probe = health.grant(at(0), Attempt::default());
-    assert_eq!(health.lose_patience(at(10_000), 0), Change::None, "the probe that is out may still bring it back");
+    assert_eq!(health.end_patience(at(10_000), 0), Change::None, "the probe that is out may still bring it back");
     let end = end_call(&mut health, at(10_001), probe, Outcome::ProviderTimeout, None);
     assert_eq!((end.change, end.after), (closed(cause), AfterCall::Unavailable));
 }
@@ -517,7 +517,7 @@ fn a_recheck_that_meets_an_outage_begins_one_with_a_patience_of_its_own() {
     call(&mut health, at(0), Outcome::KeyRefused);
     assert!(matches!(call(&mut health, at(20_000), Outcome::ConnectionFailed), Change::Down { .. }));
     assert_eq!(health.patience_ends(0), Some(at(30_000)));
-    health.lose_patience(at(30_000), 0);
+    health.end_patience(at(30_000), 0);
     // An outage that outlasted its patience is the same one at the next recheck.
     let change = call(&mut health, at(50_000), Outcome::ConnectionFailed);
     let probe_at = Some(at(70_000));

@@ -134,7 +134,7 @@ impl Loop {
     fn finish(&mut self, case: &Case, tenants: usize) {
         // Twice the cap always leaves somebody waiting.
         for worker in 0..2 * case.cap as usize {
-            self.ask(worker % tenants);
+            self.start_call(worker % tenants);
         }
         let end = Instant::ZERO + case.span;
         while let Some(at) = self.next().filter(|at| *at <= end) {
@@ -165,7 +165,7 @@ impl Loop {
         }
     }
 
-    fn ask(&mut self, tenant: usize) {
+    fn start_call(&mut self, tenant: usize) {
         match self.admission.acquire(self.now, &self.requests[tenant]) {
             Acquire::Granted(lease) => self.send(tenant, lease),
             Acquire::Waiting(waiter) => {
@@ -222,6 +222,6 @@ impl Loop {
             self.admission.rate_limit_feedback(self.now, lease.id(), &stated);
         }
         let _ = self.admission.release(self.now, lease, &completion);
-        self.ask(tenant);
+        self.start_call(tenant);
     }
 }

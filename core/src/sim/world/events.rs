@@ -12,9 +12,9 @@ use crate::sim::scenario::{Scenario, ScenarioError};
 
 /// Listening to a run.
 impl World {
-    /// The same world with all its events made: [`World::heard`] takes them. `prepare` is called before
+    /// The same world with all its events made: [`World::take_events`] takes them. `prepare` is called before
     /// anything begins, with the controller that the calls go through.
-    pub fn listened(
+    pub fn with_events(
         scenario: &Scenario,
         seed: u64,
         prepare: impl FnOnce(&RequestAdmission),
@@ -47,18 +47,18 @@ impl World {
     /// Feeds the events since the last call to `sink`, up to its first error. Do so after every
     /// [step](World::step): the two streams then go on together.
     pub fn feed(&mut self, sink: &mut impl Sink) -> Result<(), SinkError> {
-        let (requests, scheduler) = self.heard();
+        let (requests, scheduler) = self.take_events();
         requests.iter().try_for_each(|event| sink.on_request(event))?;
         scheduler.iter().try_for_each(|event| sink.on_scheduler(event))
     }
 
     /// The events since the last call, each stream in its order. Take them after every [step](World::step):
-    /// all of them are then of one instant. None in a world that nobody [listens](World::listened) to or
-    /// [overhears](World::overheard).
-    pub fn heard(&mut self) -> (Vec<RequestEvent>, Vec<SchedulerEvent>) {
+    /// all of them are then of one instant. None in a world that nobody [listens](World::with_events) to or
+    /// [overhears](World::watched_with_events).
+    pub fn take_events(&mut self) -> (Vec<RequestEvent>, Vec<SchedulerEvent>) {
         let Self { admission, pipeline, watch, .. } = self;
         if let Some(watch) = watch {
-            return watch.heard();
+            return watch.take_events();
         }
         let requests = core::iter::from_fn(|| admission.poll_event());
         (requests.collect(), core::iter::from_fn(|| pipeline.poll_event()).collect())
