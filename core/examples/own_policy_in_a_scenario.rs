@@ -16,11 +16,11 @@ struct HalfAtMost;
 
 impl TaskPolicy for HalfAtMost {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
-        let fits = view.asks().all(|(resource, amount)| {
+        let fits = view.demands().all(|(resource, amount)| {
             let half = (view.limit(resource) / 2).max(1);
             view.held(resource) + amount <= half
         });
-        if fits { Ok(Allowed::freely()) } else { Err(DenialReason::Policy.into()) }
+        if fits { Ok(Allowed::unlimited()) } else { Err(DenialReason::Policy.into()) }
     }
 }
 

@@ -9,7 +9,7 @@ struct HardCap;
 impl TaskPolicy for HardCap {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
         let is_below = view.admitted_limit().is_none_or(|limit| view.running() < limit);
-        if is_below { Ok(Allowed::freely()) } else { Err(DenialReason::Policy.into()) }
+        if is_below { Ok(Allowed::unlimited()) } else { Err(DenialReason::Policy.into()) }
     }
 }
 

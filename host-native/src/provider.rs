@@ -116,7 +116,7 @@ impl Provider {
         let estimate = self.cost(admission.estimate);
         let (mut retry, mut failed) = (None, None);
         loop {
-            let permit = match self.gate.acquire(request).again(retry).for_task(admission.token).await {
+            let permit = match self.gate.acquire(request).with_retry(retry).for_task(admission.token).await {
                 Ok(permit) => permit,
                 Err(denial) => return Err(not_made(denial, failed)),
             };

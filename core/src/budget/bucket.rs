@@ -115,7 +115,7 @@ impl Bucket {
     }
 
     /// Credit for an amount, which may be owed.
-    pub(super) fn worth(&self, amount: i128) -> i128 {
+    pub(super) fn units_of(&self, amount: i128) -> i128 {
         amount.saturating_mul(self.window)
     }
 

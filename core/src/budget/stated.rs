@@ -392,18 +392,18 @@ impl StatedBudget {
         let none = left - self.spent_by(call.since(), call, typical);
         let gain = self.bucket.gain(call.age(now));
         let low = self.lowest(now, statement, call, call.beside(), typical);
-        (low, self.bucket.worth(left).max(self.bucket.worth(none).saturating_add(gain)))
+        (low, self.bucket.units_of(left).max(self.bucket.units_of(none).saturating_add(gain)))
     }
 
     /// What is left now at least, if so many calls were not counted.
     fn lowest(&self, now: Instant, statement: &Statement, call: &AnsweredCall, calls: u64, typical: Usage) -> i128 {
         let left = i128::from(statement.remaining);
-        let fewest = self.bucket.worth(left - self.spent_by(calls, call, typical));
+        let fewest = self.bucket.units_of(left - self.spent_by(calls, call, typical));
         // What is full gains nothing.
-        let missing = self.bucket.worth(i128::from(self.most) - left);
+        let missing = self.bucket.units_of(i128::from(self.most) - left);
         let gain = missing.clamp(0, self.bucket.gain(call.age(now)));
-        let slack = self.bucket.worth(i128::from(self.slack()));
-        self.bucket.worth(left).min(fewest.saturating_add(gain)).saturating_sub(slack)
+        let slack = self.bucket.units_of(i128::from(self.slack()));
+        self.bucket.units_of(left).min(fewest.saturating_add(gain)).saturating_sub(slack)
     }
 
     /// What so many of the calls that are out have spent.

@@ -329,7 +329,7 @@ impl FairQueue {
                 }
                 Eligibility::SkipClass => {
                     // What was offered is blocked by no set.
-                    self.unseat(class);
+                    self.clear_position(class);
                     self.classes[class as usize].blocked_set = NOWHERE;
                     self.skipped_classes.push(class);
                 }
@@ -339,7 +339,7 @@ impl FairQueue {
             self.insert(fifo);
         }
         while let Some(class) = self.skipped_classes.pop() {
-            self.reseat(class);
+            self.restore_position(class);
         }
         selected
     }
@@ -370,7 +370,7 @@ impl FairQueue {
         if stays {
             let key = self.key(fifo);
             self.classes[class as usize].fifos.update(place, key, &mut self.fifos);
-            self.reseat(class);
+            self.restore_position(class);
         } else if self.fifos[fifo as usize].len > 0 {
             self.insert(fifo);
         }

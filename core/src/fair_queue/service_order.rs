@@ -68,7 +68,7 @@ impl FairQueue {
         let class = self.head_class(fifo);
         let key = self.key(fifo);
         self.classes[class as usize].fifos.push(key, fifo, &mut self.fifos);
-        self.reseat(class);
+        self.restore_position(class);
     }
 
     pub(super) fn key(&self, fifo: u32) -> SchedulingKey {
@@ -92,7 +92,7 @@ impl FairQueue {
             } else {
                 let class = self.head_class(fifo);
                 self.classes[class as usize].fifos.update(place, key, &mut self.fifos);
-                self.reseat(class);
+                self.restore_position(class);
             }
         }
     }
@@ -103,7 +103,7 @@ impl FairQueue {
         let class = self.head_class(fifo);
         let place = core::mem::replace(&mut self.fifos[fifo as usize].place, NOWHERE);
         self.classes[class as usize].fifos.remove(place, &mut self.fifos);
-        self.reseat(class);
+        self.restore_position(class);
     }
 
     pub(super) fn unlink_parked(&mut self, fifo: u32) -> bool {
@@ -121,9 +121,9 @@ impl FairQueue {
     #[inline]
     pub(super) fn park_class(&mut self, class: u32, set: u32) {
         if self.classes[class as usize].blocked_set != set {
-            self.unseat(class);
+            self.clear_position(class);
             self.classes[class as usize].blocked_set = set;
-            self.reseat(class);
+            self.restore_position(class);
         }
         if core::mem::replace(&mut self.blocked_sets[set as usize].open, false) {
             work::steps(self.open_sets.len());
@@ -134,11 +134,11 @@ impl FairQueue {
     }
 
     /// Brings a class's place among its peers up to date with its first FIFO.
-    pub(super) fn reseat(&mut self, class: u32) {
+    pub(super) fn restore_position(&mut self, class: u32) {
         work::steps(1);
         let Class { ref fifos, place, blocked_set: set, .. } = self.classes[class as usize];
         let Some((key, _)) = fifos.peek() else {
-            self.unseat(class);
+            self.clear_position(class);
             self.classes[class as usize].blocked_set = NOWHERE;
             return;
         };
@@ -150,7 +150,7 @@ impl FairQueue {
         }
     }
 
-    pub(super) fn unseat(&mut self, class: u32) {
+    pub(super) fn clear_position(&mut self, class: u32) {
         work::steps(1);
         let entry = &mut self.classes[class as usize];
         let place = core::mem::replace(&mut entry.place, NOWHERE);

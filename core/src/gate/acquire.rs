@@ -41,7 +41,7 @@ impl<G: GateRef> AcquireOf<G> {
 
     /// Asks for a call again that failed in an outage: see [`PermitOf::finish_call`]. `None` changes nothing.
     #[must_use = "a future does nothing until it is polled"]
-    pub fn again(mut self, retry: Option<Retry>) -> Self {
+    pub fn with_retry(mut self, retry: Option<Retry>) -> Self {
         self.retry = retry;
         self
     }

@@ -197,7 +197,7 @@ impl<H: Host> Gate<H> {
     {
         let (mut retry, mut failed) = (None, None);
         loop {
-            let permit = match self.acquire(request).again(retry).for_task(token).await {
+            let permit = match self.acquire(request).with_retry(retry).for_task(token).await {
                 Ok(permit) => permit,
                 Err(denial) if denial.reason == DenialReason::FailureStands => return failed.ok_or(denial),
                 Err(denial) => return Err(denial),

@@ -123,7 +123,7 @@ impl<G: GateRef> PermitOf<G> {
     /// // Whatever the length of an outage, the call is made once the provider is back.
     /// let mut retry = None;
     /// loop {
-    ///     let permit = match gate.acquire(Request::new(chat)).again(retry).await {
+    ///     let permit = match gate.acquire(Request::new(chat)).with_retry(retry).await {
     ///         Ok(permit) => permit,
     ///         Err(denial) => break Err(denial.reason),
     ///     };

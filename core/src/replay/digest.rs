@@ -11,30 +11,30 @@ impl Digest {
     pub(super) fn run(&mut self, effect: &Effect) {
         match effect {
             Effect::Spawn(task) => self.task(task),
-            Effect::PreBatch(batch) => self.words([11, u64::from(batch.row_group)]),
+            Effect::PreBatch(batch) => self.hash_words([11, u64::from(batch.row_group)]),
             Effect::PostBatch(group) => self.row_group(12, group),
             Effect::Checkpoint(group) => self.row_group(13, group),
-            Effect::Abort(worker) => self.words([14, worker.to_bits()]),
+            Effect::Abort(worker) => self.hash_words([14, worker.to_bits()]),
             Effect::Warn(warning) => {
                 warning.group.iter().for_each(|part| self.bytes(part.as_bytes()));
-                self.words([15, u64::from(warning.retryable)]);
+                self.hash_words([15, u64::from(warning.retryable)]);
             }
-            Effect::Finished => self.words([16]),
+            Effect::Finished => self.hash_words([16]),
         }
     }
 
     fn task(&mut self, task: &Task) {
         let row = task.row.map_or(u64::MAX, u64::from);
         let place = [u64::from(task.row_group), task.column.index() as u64, row];
-        self.words([10, task.worker.to_bits(), u64::from(task.attempt)]);
-        self.words(place);
+        self.hash_words([10, task.worker.to_bits(), u64::from(task.attempt)]);
+        self.hash_words(place);
     }
 
     fn row_group(&mut self, kind: u64, group: &FinishedRowGroup) {
-        self.words([kind, u64::from(group.row_group), group.live.len() as u64]);
-        group.live.iter().for_each(|row| self.words([u64::from(*row)]));
-        group.dropped.iter().for_each(|row| self.words([u64::from(row.row), row.column.index() as u64]));
-        group.unmade.iter().for_each(|row| self.words([u64::from(*row)]));
+        self.hash_words([kind, u64::from(group.row_group), group.live.len() as u64]);
+        group.live.iter().for_each(|row| self.hash_words([u64::from(*row)]));
+        group.dropped.iter().for_each(|row| self.hash_words([u64::from(row.row), row.column.index() as u64]));
+        group.unmade.iter().for_each(|row| self.hash_words([u64::from(*row)]));
     }
 }
 
@@ -43,13 +43,13 @@ impl Digest {
     pub(super) fn acquired(&mut self, answer: &Acquire) {
         match answer {
             Acquire::Granted(lease) => self.granted(0, lease.id()),
-            Acquire::Waiting(waiter) => self.words([2, waiter.to_bits()]),
+            Acquire::Waiting(waiter) => self.hash_words([2, waiter.to_bits()]),
             Acquire::Denied(denial) => self.denied(0, denial),
         }
     }
 
     pub(super) fn finished(&mut self, after: AfterCall) {
-        self.words([match after {
+        self.hash_words([match after {
             AfterCall::Final => 4,
             AfterCall::Retry(_) => 5,
             AfterCall::Unavailable => 6,
@@ -72,11 +72,11 @@ impl Digest {
     }
 
     fn granted(&mut self, waiter: u64, lease: LeaseId) {
-        self.words([1, waiter, lease.key.to_bits(), u64::from(lease.item)]);
+        self.hash_words([1, waiter, lease.key.to_bits(), u64::from(lease.item)]);
     }
 
     fn denied(&mut self, waiter: u64, denial: &Denial) {
         let changes_at = denial.changes_at.map_or(u64::MAX, Instant::as_nanos);
-        self.words([3, waiter, denial.reason as u64, changes_at]);
+        self.hash_words([3, waiter, denial.reason as u64, changes_at]);
     }
 }

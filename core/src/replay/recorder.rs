@@ -127,19 +127,19 @@ impl Digest {
     /// One number for two digests.
     pub(super) fn and(self, other: Self) -> u64 {
         let mut both = self;
-        both.words([other.0.finish()]);
+        both.hash_words([other.0.finish()]);
         both.0.finish()
     }
 
-    pub(super) fn words<const N: usize>(&mut self, words: [u64; N]) {
-        for word in words {
+    pub(super) fn hash_words<const N: usize>(&mut self, hash_words: [u64; N]) {
+        for word in hash_words {
             self.0.write_u64(word);
         }
     }
 
     /// So many effects had been made before the next command.
     pub(super) fn made(&mut self, effects: u64) {
-        self.words([4, effects]);
+        self.hash_words([4, effects]);
     }
 
     /// Hashes bytes.

@@ -55,7 +55,7 @@ impl Bench {
     }
 
     /// Ends a call, and asks for another that has to wait.
-    pub(super) fn wait_behind(&mut self, lease: RequestLease, done: &Completion) -> WaiterId {
+    pub(super) fn queue_behind(&mut self, lease: RequestLease, done: &Completion) -> WaiterId {
         assert_eq!(self.machine.release(self.now, lease, done), ReleaseAnswer::Released);
         self.wait(self.chat)
     }
@@ -563,7 +563,7 @@ fn when_the_patience_with_rate_limits_is_over_everything_that_waits_is_rejected_
     bench.machine.handle_timeout(bench.now);
     let Some(Effect::Granted { waiter, lease }) = bench.machine.poll_effect() else { panic!("the pause is over") };
     assert_eq!((waiter, bench.machine.poll_timeout()), (first, None), "the call that is out may succeed");
-    let second = bench.wait_behind(lease, &limited);
+    let second = bench.queue_behind(lease, &limited);
     let _elsewhere = bench.try_one(bench.elsewhere).expect("another provider goes on");
     assert_eq!(bench.machine.poll_timeout(), Some(began + secs(30)));
     bench.now = began + secs(30);

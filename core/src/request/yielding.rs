@@ -152,7 +152,7 @@ impl YieldingWaiters {
     }
 
     /// A provider went down: whoever waits for it is to hold nothing.
-    pub(super) fn went_down(&mut self) {
+    pub(super) fn mark_down(&mut self) {
         self.must_yield = !self.holding.is_empty();
         self.needs_resume |= self.must_yield;
     }

@@ -199,7 +199,7 @@ impl Accounts {
     }
 
     /// A group owes no more than it holds, so that its releases can repay all of it.
-    pub(super) fn forgive_beyond_held(&mut self, group: u32) {
+    pub(super) fn cap_debt_at_held(&mut self, group: u32) {
         let holdings = self.groups[group as usize].holdings.iter_mut();
         holdings.for_each(|holding| holding.debt = holding.debt.min(holding.held));
     }

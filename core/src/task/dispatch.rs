@@ -184,7 +184,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         }
         self.policy = policy;
         for group in self.queue.groups() {
-            self.accounts.forgive_beyond_held(group.0);
+            self.accounts.cap_debt_at_held(group.0);
             self.offer_again(group);
         }
         self.parking.mark_changed();
@@ -349,7 +349,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         }
         let selection = self.queue.select_parked()?;
         self.overrides += 1;
-        self.start(&selection, &Allowed::freely())
+        self.start(&selection, &Allowed::unlimited())
     }
 
     /// Makes what a lease held available again.

@@ -302,8 +302,8 @@ struct OneAtATime;
 
 impl TaskPolicy for OneAtATime {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
-        let is_idle = view.asks().all(|(resource, _)| view.leased(resource) == 0);
-        if is_idle { Ok(Allowed::freely()) } else { Err(DenialReason::Policy.into()) }
+        let is_idle = view.demands().all(|(resource, _)| view.leased(resource) == 0);
+        if is_idle { Ok(Allowed::unlimited()) } else { Err(DenialReason::Policy.into()) }
     }
 }
 

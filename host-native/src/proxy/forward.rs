@@ -258,7 +258,7 @@ impl Trip<'_> {
         let _all = OneMore::within(&self.shared.waiting, most).map_err(full)?;
         let _group = OneMore::of(&self.group(journey).waiting);
         let since = Instant::now();
-        let end = self.shared.gate.core().acquire_owned(request).again(retry).await;
+        let end = self.shared.gate.core().acquire_owned(request).with_retry(retry).await;
         let waited = since.elapsed();
         journey.waited += waited;
         if end.is_ok() {

@@ -14,7 +14,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
-use tidegate_core::sim::suite::idle::{self, Case, CaseFigures, Check};
+use tidegate_core::sim::suite::idle::{self, Case, CaseFigures, TargetCheck};
 use tidegate_core::sim::world::World;
 use tidegate_core::time::Duration;
 
@@ -34,7 +34,7 @@ pub struct Outcome {
     /// Their figures, each in its place.
     pub figures: Vec<CaseFigures>,
     /// What had to hold of them.
-    pub checks: Vec<Check>,
+    pub checks: Vec<TargetCheck>,
     /// How long it took.
     pub took: StdDuration,
 }

@@ -86,7 +86,8 @@ fn the_page_is_well_formed_needs_nothing_from_anywhere_and_escapes_what_it_shows
     let mut outcome = outcome("request-pressure");
     let evil = "<script>alert(\"1\") & 'more'</script>";
     outcome.figures[0].name = evil.to_string();
-    outcome.checks[0] = Check { case: evil.to_string(), what: evil.to_string(), found: evil.to_string(), holds: false };
+    outcome.checks[0] =
+        TargetCheck { case: evil.to_string(), what: evil.to_string(), found: evil.to_string(), holds: false };
     let html = page(&outcome);
     assert_eq!(open_elements(&html), Ok(Vec::new()));
     for foreign in FOREIGN {

@@ -112,7 +112,7 @@ impl RequestGate {
     #[wasm_bindgen(js_name = acquireAgain)]
     pub fn acquire_again(&self, resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) -> i32 {
         let request = request(resource, group, timeout_ms, input, output);
-        news::ask(self.gate.acquire_owned(request).again(tie::take_retry()).for_task(tie::take()))
+        news::ask(self.gate.acquire_owned(request).with_retry(tie::take_retry()).for_task(tie::take()))
     }
 
     /// A permit at once, or [`DENIED`]. Never overtakes a waiting call.

@@ -316,7 +316,7 @@ impl Playground {
 
 impl Charts {
     fn begin(world: &mut World) -> Self {
-        world.follow(MOST_LANES as u32);
+        world.track(MOST_LANES as u32);
         let telemetry = Telemetry::new(levels(world));
         let mut charts = Self { telemetry, lanes: Lanes::new() };
         charts.look(world);

@@ -265,7 +265,7 @@ impl RunAccount {
             return;
         }
         let nobody = match self.tasks.queued {
-            0 => self.tasks.beyond_the_frontier(),
+            0 => self.tasks.cause_beyond_frontier(),
             _ => IdleCause::TaskAdmission,
         };
         self.tasks.pass(from, to);

@@ -102,7 +102,7 @@ struct OneAtATime;
 
 impl TaskPolicy for OneAtATime {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
-        if view.running() > 0 { Err(DenialReason::Policy.into()) } else { Ok(Allowed::freely()) }
+        if view.running() > 0 { Err(DenialReason::Policy.into()) } else { Ok(Allowed::unlimited()) }
     }
 }
 

@@ -146,7 +146,7 @@ impl TaskResources {
         if let Some(service) = &mut self.service {
             service.pass((to - from).as_nanos(), &self.routes, &self.resources);
         }
-        let beyond = self.beyond_the_frontier();
+        let beyond = self.cause_beyond_frontier();
         let mut blames: Vec<Blame> = Vec::with_capacity(self.resources.len());
         blames.extend((0..self.resources.len()).map(|resource| match self.resources[resource].demand {
             0 => (beyond, None),
@@ -158,7 +158,7 @@ impl TaskResources {
     }
 
     /// Why nothing is queued.
-    pub(super) fn beyond_the_frontier(&self) -> IdleCause {
+    pub(super) fn cause_beyond_frontier(&self) -> IdleCause {
         if self.stopping {
             IdleCause::RunEnding
         } else if self.workers == 0 && self.handed_over > 0 {

@@ -154,7 +154,7 @@ impl TaskQueue {
     }
 
     #[cfg(test)]
-    pub(crate) fn start_nothing_more(&mut self) {
+    pub(crate) fn stop_starting(&mut self) {
         self.dispatcher.shutdown();
     }
 

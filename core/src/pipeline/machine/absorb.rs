@@ -232,7 +232,7 @@ impl Pipeline {
         }
         let is_running = self.lifecycle.is_running();
         if self.emitter.is_on() {
-            self.emit_kept(key, entry, decision, failure);
+            self.emit_retry_deferred(key, entry, decision, failure);
         }
         match decision {
             // A run that stops tries nothing again: the task only has to count as not done.

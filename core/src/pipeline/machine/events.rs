@@ -243,7 +243,7 @@ impl Pipeline {
 
     /// A task that did not end for good is kept, or cancelled if the run stops.
     #[cold]
-    pub(super) fn emit_kept(
+    pub(super) fn emit_retry_deferred(
         &mut self,
         key: TaskKey,
         entry: TaskEntry,

@@ -241,7 +241,7 @@ impl Pipeline {
 #[cfg(test)]
 impl Pipeline {
     /// Breaks the machine: queued tasks stay, and none is started.
-    pub(super) fn start_nothing_more(&mut self) {
-        self.tasks.start_nothing_more();
+    pub(super) fn stop_starting(&mut self) {
+        self.tasks.stop_starting();
     }
 }

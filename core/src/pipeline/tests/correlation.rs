@@ -39,7 +39,7 @@ fn every_event_of_a_call_names_the_execution_that_made_it() {
     let mut duo = watched(2);
     duo.ask("a0");
     duo.ask("a1");
-    duo.hang_up("a0", Completion::rate_limited(Some(Duration::from_secs(1))));
+    duo.end_call("a0", Completion::rate_limited(Some(Duration::from_secs(1))));
     let outcome = TaskOutcome::Retryable {
         kind: RetryKind::RateLimited,
         status: None,
@@ -48,10 +48,10 @@ fn every_event_of_a_call_names_the_execution_that_made_it() {
     duo.end("a0", outcome);
     duo.advance(Duration::from_secs(1));
     assert_eq!(duo.calling(), ["a1"]);
-    duo.hang_up("a1", Outcome::Success.into());
+    duo.end_call("a1", Outcome::Success.into());
     duo.advance(Duration::from_secs(2));
     duo.ask("a0");
-    duo.hang_up("a0", Outcome::Success.into());
+    duo.end_call("a0", Outcome::Success.into());
 
     let events = requests(&mut duo);
     let granted = [WaitStarted, WaitCompleted, LeaseAcquired, CallStarted, CallCompleted];
@@ -90,7 +90,7 @@ fn a_call_without_a_task_names_none_though_tasks_call_beside_it() {
     let request = Request::new(ResourceId::new(0, 0)).within(Duration::ZERO);
     let _ = duo.admission.try_acquire(duo.now, &request);
     let _ = duo.admission.acquire(duo.now, &request);
-    duo.hang_up("a0", Outcome::Success.into());
+    duo.end_call("a0", Outcome::Success.into());
     let (events, about) = (requests(&mut duo), Some(execution(&duo, 0, 1)));
     let (its, others): (Vec<&RequestEvent>, Vec<_>) = events.iter().partition(|event| event.correlation == about);
     assert_eq!((its.len(), its.last().unwrap().payload.kind()), (6, LeaseReleased));

@@ -334,7 +334,7 @@ struct AlwaysDenies(Option<TaskGroupId>);
 
 impl TaskPolicy for AlwaysDenies {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
-        if self.0 == Some(view.group()) { Err(DenialReason::Policy.into()) } else { Ok(Allowed::freely()) }
+        if self.0 == Some(view.group()) { Err(DenialReason::Policy.into()) } else { Ok(Allowed::unlimited()) }
     }
 
     fn group_registered(

@@ -132,15 +132,15 @@ impl Rig {
 
     /// Ends the worker with this label.
     pub(crate) fn end(&mut self, label: &str, outcome: TaskOutcome) {
-        self.end_or_break(label, Ok(outcome));
+        self.end_worker_with(label, Ok(outcome));
     }
 
     /// Ends the worker with this label with a bug.
-    pub(crate) fn break_down(&mut self, label: &str, cause: &str) {
-        self.end_or_break(label, Err(cause.into()));
+    pub(crate) fn panic_worker(&mut self, label: &str, cause: &str) {
+        self.end_worker_with(label, Err(cause.into()));
     }
 
-    pub(crate) fn end_or_break(&mut self, label: &str, ended: Result<TaskOutcome, FatalError>) {
+    pub(crate) fn end_worker_with(&mut self, label: &str, ended: Result<TaskOutcome, FatalError>) {
         let task = self.take(label);
         let answer = match ended {
             Ok(outcome) => self.pipeline.task_finished(self.now, task.worker, outcome),

@@ -388,7 +388,7 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
             let aborted = rig.aborted.contains(&task.worker) && rng.below(4) > 0;
             let ended = if aborted { Ok(TaskOutcome::Cancelled) } else { weather.end(&mut rng) };
             checker.answered(&task, &ended);
-            rig.end_or_break(&rig.label(&task), ended);
+            rig.end_worker_with(&rig.label(&task), ended);
             rig.advance(Duration::from_millis(rng.below(20)));
         } else {
             let due = rig.pipeline.poll_timeout().expect("something is always going on before the end");

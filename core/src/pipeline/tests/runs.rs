@@ -371,7 +371,7 @@ fn the_task_policy_is_chosen_by_setting_or_is_one_s_own() {
     impl crate::task::TaskPolicy for TwoModels {
         fn evaluate(&self, view: &crate::task::PolicyView<'_>) -> Result<crate::task::Allowed, crate::task::Refusal> {
             if view.running() < 2 {
-                return Ok(crate::task::Allowed::freely());
+                return Ok(crate::task::Allowed::unlimited());
             }
             Err(crate::task::DenialReason::Policy.into())
         }

@@ -342,7 +342,7 @@ fn a_failed_checkpoint_stops_the_run_and_keeps_its_row_group() {
 #[test]
 fn a_bug_stops_the_run_with_its_cause_and_is_no_dropped_row() {
     let mut rig = Rig::start([cell("a", &[])], rows(4, 2));
-    rig.break_down("a:1.0", "index out of bounds");
+    rig.panic_worker("a:1.0", "index out of bounds");
     assert_eq!(rig.aborted.len(), 3);
     rig.end_all(TaskOutcome::Cancelled);
     let column = rig.pipeline.plan().column_id("a").unwrap();
@@ -358,7 +358,7 @@ fn a_worse_reason_replaces_the_one_the_run_is_stopping_for() {
     let mut rig = Rig::start([cell("a", &[])], PipelineConfig { shutdown_window: 1, ..rows(3, 3) });
     rig.end("a:0.0", FAILED);
     assert_eq!(rig.aborted.len(), 0);
-    rig.break_down("a:0.1", "worse");
+    rig.panic_worker("a:0.1", "worse");
     assert_eq!(rig.aborted.len(), 1);
     rig.end("a:0.2", TaskOutcome::Cancelled);
     assert!(matches!(stop(&rig), StopReason::Fatal { .. }));
@@ -368,7 +368,7 @@ fn a_worse_reason_replaces_the_one_the_run_is_stopping_for() {
 fn a_bug_in_a_worker_whose_row_is_dropped_still_stops_the_run() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &[])], rows(1, 1));
     rig.end("a:0.0", FAILED);
-    rig.break_down("b:0.0", "a bug");
+    rig.panic_worker("b:0.0", "a bug");
     rig.saved(0);
     assert!(matches!(stop(&rig), StopReason::Fatal { .. }));
 }
@@ -377,7 +377,7 @@ fn a_bug_in_a_worker_whose_row_is_dropped_still_stops_the_run() {
 fn work_that_nothing_can_move_is_reported_as_stuck_with_the_reason() {
     let mut rig = Rig::new([cell("a", &[])], rows(2, 2));
     // Not reachable from outside: the machine shuts its dispatcher only when it stops.
-    rig.pipeline.start_nothing_more();
+    rig.pipeline.stop_starting();
     rig.pipeline.start(rig.now);
     rig.drain();
     let StopReason::Stuck { why } = stop(&rig) else { panic!("{:?}", rig.report()) };
@@ -452,7 +452,7 @@ fn a_stop_that_becomes_stricter_or_has_a_worse_reason_is_told_again_and_any_othe
     assert_eq!(told(&mut rig), [stopping(StopKind::CheckpointFailed, false), unsaved]);
     rig.cancel();
     assert_eq!(told(&mut rig), [stopping(StopKind::CheckpointFailed, true)]);
-    rig.break_down("a:1.0", "worse");
+    rig.panic_worker("a:1.0", "worse");
     assert_eq!(told(&mut rig), [stopping(StopKind::Fatal, true)]);
     rig.end_all(TaskOutcome::Cancelled);
     assert_eq!(told(&mut rig).len(), 2);

@@ -164,7 +164,7 @@ impl BothMachines {
     }
 
     /// The call of a worker ends; the worker does not.
-    pub(super) fn hang_up(&mut self, label: &str, outcome: Completion) {
+    pub(super) fn end_call(&mut self, label: &str, outcome: Completion) {
         let (_, doing) = self.workers.get_mut(label).unwrap();
         let WorkerState::Calling(lease) = core::mem::replace(doing, WorkerState::Nothing) else {
             panic!("{label} calls nobody")
@@ -300,7 +300,7 @@ fn the_request_lease_and_the_slot_come_together_or_not_at_all() {
     duo.ask("a1");
     assert_eq!(duo.labels(), ["a0", "a1", "b0", "b1"]);
     // The call ends, its worker and the other go on: there is room at the provider, and no slot.
-    duo.hang_up("a0", Outcome::Success.into());
+    duo.end_call("a0", Outcome::Success.into());
     assert_eq!((duo.calling(), duo.suspended()), (Vec::new(), 1));
     assert_eq!(duo.admission.active_leases(), 0, "the request lease is not held while the slot is awaited");
     duo.succeed("b1");
@@ -327,7 +327,7 @@ fn who_waits_with_a_slot_gives_it_up_to_an_earlier_one_that_lacks_only_that() {
         duo.ask(&alloc::format!("a{n}"));
     }
     // The call ends and the worker stays: every slot is held, by it and by two who wait behind.
-    duo.hang_up("a0", Outcome::Success.into());
+    duo.end_call("a0", Outcome::Success.into());
     assert_eq!((duo.calling(), duo.suspended()), (["a1"].to_vec(), 2), "`a4` has given its slot to `a1`");
     let suspended = ["a0", "a1", "a2", "a3", "a4"].map(|label| duo.pipeline.is_suspended(duo.workers[label].0.worker));
     assert_eq!(suspended, [false, false, true, false, true]);
@@ -339,7 +339,7 @@ fn a_worker_that_asks_again_while_everybody_waits_does_not_bring_all_to_a_stand(
     for n in 0..=4 {
         duo.ask(&alloc::format!("a{n}"));
     }
-    duo.hang_up("a0", Outcome::Success.into());
+    duo.end_call("a0", Outcome::Success.into());
     duo.ask("a0");
     for expected in ["a1", "a2", "a3", "a4", "a0"] {
         assert_eq!(duo.calling(), [expected]);
@@ -369,7 +369,7 @@ fn a_worker_whose_wait_was_refused_asks_again_without_a_slot_and_gets_both() {
     assert_eq!(duo.labels(), ["a0", "a1", "b0", "b1"]);
     duo.advance(Duration::from_millis(10));
     assert!(matches!(duo.workers["a1"].1, WorkerState::Refused));
-    duo.hang_up("a0", Outcome::Success.into());
+    duo.end_call("a0", Outcome::Success.into());
     duo.ask("a1");
     assert_eq!((duo.calling(), duo.suspended()), (Vec::new(), 1), "there is room at the provider, and no slot");
     duo.succeed("a0");
@@ -392,7 +392,7 @@ fn a_cancelled_run_takes_suspended_workers_with_it() {
 fn a_provider_that_pauses_keeps_no_slot_from_another() {
     let mut duo = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(2, 6));
     duo.ask("a0");
-    duo.hang_up("a0", Completion::rate_limited(Some(Duration::from_secs(2))));
+    duo.end_call("a0", Completion::rate_limited(Some(Duration::from_secs(2))));
     duo.end(
         "a0",
         TaskOutcome::Retryable {
@@ -435,7 +435,7 @@ fn a_run_that_is_drained_begins_no_call_whether_its_workers_yield_or_not() {
         // One that asks only now, and one whose first call goes on.
         duo.ask("a3");
         assert!(matches!(duo.workers["a3"].1, WorkerState::Refused));
-        duo.hang_up("a0", Outcome::Success.into());
+        duo.end_call("a0", Outcome::Success.into());
         duo.ask("a0");
         assert!(matches!(duo.workers["a0"].1, WorkerState::Refused));
         for label in ["a0", "a1", "a2", "a3"] {
@@ -497,7 +497,7 @@ fn random_run(seed: u64) -> u64 {
                     0 => Completion::rate_limited(Some(Duration::from_millis(1 + rng.below(90)))),
                     _ => Outcome::Success.into(),
                 };
-                duo.hang_up(&label, completion);
+                duo.end_call(&label, completion);
             }
             (_, 5) => duo.end(&label, TaskOutcome::Cancelled),
             (_, 6) => duo

@@ -116,7 +116,7 @@ impl RequestAdmission {
     }
 
     /// What is called instead of `resource` at `now` by requests with fallbacks, if there are any.
-    pub(super) fn instead_of(&self, now: Instant, resource: ResourceId) -> ResourceId {
+    pub(super) fn fallback_for(&self, now: Instant, resource: ResourceId) -> ResourceId {
         let mut lists = 0..self.shared.fallbacks.len();
         let begins = |list: &usize| self.shared.fallbacks.get(*list).is_some_and(|it| it.resources[0] == resource);
         lists.find(begins).map_or(resource, |list| self.best(now, list, None))

@@ -56,7 +56,7 @@ impl RequestAdmission {
     ) -> Acquire {
         let now = self.begin(now);
         let (request, at) = self.locate_retry(now, request, retry);
-        self.ask_for_worker(now, &request, at, token, tasks)
+        self.request_resume(now, &request, at, token, tasks)
     }
 
     /// The call that is made again, which may be one of another model now.
@@ -114,7 +114,7 @@ impl RequestAdmission {
                 is_any = true;
                 other.emit_health(now, change, &mut self.shared);
                 other.unblock_all();
-                self.follow(now, at, change);
+                self.apply_health_change(now, at, change);
                 self.serve(now, at, None, None);
             }
         }
@@ -145,7 +145,7 @@ impl RequestAdmission {
     /// Does what follows from the last end of a call.
     #[cold]
     pub(super) fn follow_last_end(&mut self, now: Instant, at: usize) {
-        self.follow(now, at, self.providers[at].last_end().change);
+        self.apply_health_change(now, at, self.providers[at].last_end().change);
         if !self.providers[at].has_waiters() {
             self.serve_unserved(now, None);
         }
@@ -153,7 +153,7 @@ impl RequestAdmission {
 
     /// Does what follows from a change of health at a provider and model.
     #[cold]
-    pub(super) fn follow(&mut self, now: Instant, at: usize, change: Change) {
+    pub(super) fn apply_health_change(&mut self, now: Instant, at: usize, change: Change) {
         self.reconsider_fallbacks(now);
         match change {
             Change::None | Change::ProbeDue => {}
@@ -165,7 +165,7 @@ impl RequestAdmission {
             // They are preserved from now on, and wait like all others.
             Change::Down { .. } => {
                 drop(self.providers[at].take_undecided(&mut self.shared));
-                self.shared.yielding.went_down();
+                self.shared.yielding.mark_down();
             }
             Change::Cleared => {
                 for key in self.providers[at].take_undecided(&mut self.shared) {

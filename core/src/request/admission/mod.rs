@@ -257,7 +257,7 @@ impl RequestAdmission {
         let before = if is_watched { Some(provider.before_outcome(now, slot, &mut self.shared)) } else { None };
         let is_news = provider.end(now, slot, &held, done);
         if !self.shared.config.compatibility {
-            provider.end_turn(slot, &held, done.outcome);
+            provider.settle_service(slot, &held, done.outcome);
         }
         if let Some(before) = before {
             let change = if is_news { provider.last_end().change } else { Change::None };
@@ -500,7 +500,7 @@ impl RequestAdmission {
                     self.mark_unserved(at);
                     if change != Change::None {
                         self.providers[at as usize].emit_health(now, change, &mut self.shared);
-                        self.follow(now, at as usize, change);
+                        self.apply_health_change(now, at as usize, change);
                     }
                 }
             }

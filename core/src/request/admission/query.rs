@@ -180,7 +180,7 @@ impl RequestAdmission {
     #[must_use]
     pub fn pressure(&self, now: Instant, resource: ResourceId) -> Option<RequestPressure> {
         let now = self.time.peek(now);
-        let resource = self.instead_of(now, resource);
+        let resource = self.fallback_for(now, resource);
         let (owner, entry) = self.entry(resource)?;
         match owner.common_block(now) {
             Some(Block::Outage) => Some(RequestPressure::Outage),

@@ -31,11 +31,11 @@ impl RequestAdmission {
             }
             Err(denial) => (*request, Err(denial)),
         };
-        self.ask_for_worker(now, &request, at, token, tasks)
+        self.request_resume(now, &request, at, token, tasks)
     }
 
     /// Lets the call of a worker out, queues it, or denies it. Its events name the worker's task.
-    pub(super) fn ask_for_worker(
+    pub(super) fn request_resume(
         &mut self,
         now: Instant,
         request: &Request,

@@ -299,7 +299,7 @@ impl ProviderModel {
     /// A call has ended. If it was refused its group has its turn back, so that groups share what is answered
     /// and not what is sent.
     #[inline]
-    pub(super) fn end_turn(&mut self, slot: usize, held: &CallRecord, outcome: Outcome) {
+    pub(super) fn settle_service(&mut self, slot: usize, held: &CallRecord, outcome: Outcome) {
         match outcome {
             Outcome::RateLimited => self.refund(slot, held),
             Outcome::Success => self.queue.fair.answered(held.service, 1.0),

@@ -18,7 +18,7 @@ pub(super) struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    pub(super) fn verdicts(&self) -> Vec<CriterionResult> {
+    pub(super) fn results(&self) -> Vec<CriterionResult> {
         [
             self.run(),
             self.progress(),
@@ -39,13 +39,13 @@ impl Evidence<'_> {
             None => format!("ended as {:?}", self.report.stop),
         };
         let judgement = Judgement::good_if(completes && self.report.violation.is_none());
-        verdict(Criterion::Run, judgement, None, found, "completed, no law broken".to_string())
+        result(Criterion::Run, judgement, None, found, "completed, no law broken".to_string())
     }
 
     fn progress(&self) -> CriterionResult {
         let overrides = self.report.liveness_overrides;
         let found = format!("{overrides} started against the policy");
-        verdict(Criterion::Progress, Judgement::good_if(overrides == 0), None, found, "0".to_string())
+        result(Criterion::Progress, Judgement::good_if(overrides == 0), None, found, "0".to_string())
     }
 
     fn service(&self) -> CriterionResult {
@@ -57,10 +57,10 @@ impl Evidence<'_> {
         match worst {
             Some((service, group)) => {
                 let judgement = Judgement::good_if(service >= u64::from(least) * 10);
-                verdict(Criterion::Service, judgement, Some(group), percent(service), threshold)
+                result(Criterion::Service, judgement, Some(group), percent(service), threshold)
             }
             None => {
-                verdict(Criterion::Service, Judgement::NotShown, None, "no group competed for long".into(), threshold)
+                result(Criterion::Service, Judgement::NotShown, None, "no group competed for long".into(), threshold)
             }
         }
     }
@@ -71,7 +71,7 @@ impl Evidence<'_> {
         let most = worst.map_or(0, |group| self.longest_starvation(group));
         let found = worst.map_or(0, |group| group.longest_starved_ns);
         let threshold = format!("at most {}", nanos(most));
-        verdict(Criterion::Starvation, Judgement::good_if(found <= most), worst, nanos(found), threshold)
+        result(Criterion::Starvation, Judgement::good_if(found <= most), worst, nanos(found), threshold)
     }
 
     /// Task lengths, and a round: the turns that the others' weights give them for one of the group, as many
@@ -91,11 +91,11 @@ impl Evidence<'_> {
         let threshold = format!("at least {least} % of what could be borrowed");
         if borrowable == 0 {
             let found = "nothing could be borrowed".to_string();
-            return verdict(Criterion::Borrowing, Judgement::NotShown, None, found, threshold);
+            return result(Criterion::Borrowing, Judgement::NotShown, None, found, threshold);
         }
         let used = (borrowed * 1_000 / borrowable) as u64;
         let found = format!("{} of {} of slot time", percent(used), slot_time(borrowable));
-        verdict(Criterion::Borrowing, Judgement::good_if(used >= u64::from(least) * 10), None, found, threshold)
+        result(Criterion::Borrowing, Judgement::good_if(used >= u64::from(least) * 10), None, found, threshold)
     }
 
     /// The group whose time above its fair share is the largest part of what it may be.
@@ -105,7 +105,7 @@ impl Evidence<'_> {
         let found = worst.map_or(0, |group| group.longest_overdrawn_ns);
         let most = worst.map_or(0, most);
         let threshold = format!("at most {}", nanos(most));
-        verdict(Criterion::Repayment, Judgement::good_if(found <= most), worst, nanos(found), threshold)
+        result(Criterion::Repayment, Judgement::good_if(found <= most), worst, nanos(found), threshold)
     }
 
     fn wall_time(&self) -> CriterionResult {
@@ -113,7 +113,7 @@ impl Evidence<'_> {
         let most = u128::from(lower_bound_ns) * u128::from(thresholds.wall_percent) / 100 + u128::from(path_ns);
         let most = u64::try_from(most).unwrap_or(u64::MAX);
         let found = format!("{}, bound {}", nanos(wall_ns), nanos(lower_bound_ns));
-        verdict(
+        result(
             Criterion::WallTime,
             Judgement::good_if(wall_ns <= most),
             None,
@@ -136,7 +136,7 @@ fn tasks_of(group: &GroupService, count: u32) -> u64 {
     group.longest_hold_ns.saturating_mul(u64::from(count))
 }
 
-fn verdict(
+fn result(
     criterion: Criterion,
     judgement: Judgement,
     group: Option<&GroupService>,

@@ -27,7 +27,7 @@
 //!
 //! impl TaskPolicy for NoPolicy {
 //!     fn evaluate(&self, _view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
-//!         Ok(Allowed::freely())
+//!         Ok(Allowed::unlimited())
 //!     }
 //! }
 //!
@@ -181,7 +181,7 @@ pub struct PolicyReport {
     /// The thresholds.
     pub thresholds: Thresholds,
     /// One verdict for each criterion.
-    pub verdicts: Vec<CriterionResult>,
+    pub results: Vec<CriterionResult>,
 }
 
 /// Why a run cannot be judged.
@@ -225,23 +225,23 @@ impl PolicyReport {
             liveness_overrides: figures.liveness_overrides,
             groups: service.groups,
             thresholds,
-            verdicts: Vec::new(),
+            results: Vec::new(),
         };
-        this.verdicts = Evidence { report: &this, most_workers: figures.maxima.workers }.verdicts();
+        this.results = Evidence { report: &this, most_workers: figures.maxima.workers }.results();
         Ok(this)
     }
 
     /// Whether no criterion is judged bad.
     #[must_use]
     pub fn is_good(&self) -> bool {
-        !self.verdicts.iter().any(|verdict| verdict.judgement.is_bad())
+        !self.results.iter().any(|result| result.judgement.is_bad())
     }
 
     /// What a criterion's figure means.
     #[must_use]
     pub fn judgement(&self, criterion: Criterion) -> Judgement {
-        let verdict = self.verdicts.iter().find(|verdict| verdict.criterion == criterion);
-        verdict.map_or(Judgement::NotShown, |verdict| verdict.judgement)
+        let result = self.results.iter().find(|result| result.criterion == criterion);
+        result.map_or(Judgement::NotShown, |result| result.judgement)
     }
 }
 

@@ -10,23 +10,23 @@ use crate::observe::GroupService;
 
 impl fmt::Display for PolicyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = if self.is_good() { "good" } else { "BAD" };
-        writeln!(f, "policy in `{}`: {verdict}\n", self.scenario)?;
+        let result = if self.is_good() { "good" } else { "BAD" };
+        writeln!(f, "policy in `{}`: {result}\n", self.scenario)?;
         let heads = ["group", "weight", "slots of", "task", "contended", "service", "starved", "borrowed", "overdrawn"];
         let groups = core::iter::once(heads.map(String::from)).chain(self.groups.iter().map(group_cells));
         write_table(f, &groups.collect::<Vec<_>>())?;
         writeln!(f)?;
         let heads = ["criterion", "verdict", "group", "found", "threshold"];
-        let verdicts = self.verdicts.iter().map(|verdict| {
+        let results = self.results.iter().map(|result| {
             [
-                verdict.criterion.to_string(),
-                verdict.judgement.to_string(),
-                verdict.group.clone().unwrap_or_default(),
-                verdict.found.clone(),
-                verdict.threshold.clone(),
+                result.criterion.to_string(),
+                result.judgement.to_string(),
+                result.group.clone().unwrap_or_default(),
+                result.found.clone(),
+                result.threshold.clone(),
             ]
         });
-        write_table(f, &core::iter::once(heads.map(String::from)).chain(verdicts).collect::<Vec<_>>())
+        write_table(f, &core::iter::once(heads.map(String::from)).chain(results).collect::<Vec<_>>())
     }
 }
 

@@ -15,7 +15,7 @@ impl TaskPolicy for NeverBorrows {
             // Alone, a group is measured against one of equal weight: half.
             view.held(resource) + amount <= view.limit(resource).div_ceil(2)
         };
-        if view.asks().all(is_within) { Ok(Allowed::freely()) } else { Err(DenialReason::Policy.into()) }
+        if view.demands().all(is_within) { Ok(Allowed::unlimited()) } else { Err(DenialReason::Policy.into()) }
     }
 }
 
@@ -24,9 +24,9 @@ struct OneGroupOnly;
 
 impl TaskPolicy for OneGroupOnly {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
-        let (gpu, _) = view.asks().last().expect("a task asks for something");
+        let (gpu, _) = view.demands().last().expect("a task asks for something");
         let others_hold = view.leased(gpu) > view.held(gpu) && view.resource_name(gpu) == "gpu";
-        if others_hold { Err(DenialReason::Policy.into()) } else { Ok(Allowed::freely()) }
+        if others_hold { Err(DenialReason::Policy.into()) } else { Ok(Allowed::unlimited()) }
     }
 }
 
@@ -35,20 +35,20 @@ fn report(policy: impl TaskPolicy + Send + 'static) -> PolicyReport {
 }
 
 fn bad(report: &PolicyReport) -> Vec<Criterion> {
-    let bad = report.verdicts.iter().filter(|verdict| verdict.judgement.is_bad());
-    bad.map(|verdict| verdict.criterion).collect()
+    let bad = report.results.iter().filter(|result| result.judgement.is_bad());
+    bad.map(|result| result.criterion).collect()
 }
 
 #[test]
 fn strict_fairness_is_judged_good_by_every_criterion() {
     let report = report(StrictFair);
-    assert!(report.verdicts.iter().all(|verdict| verdict.judgement == Judgement::Good), "{report}");
+    assert!(report.results.iter().all(|result| result.judgement == Judgement::Good), "{report}");
 }
 
 #[test]
 fn bounded_borrowing_is_judged_good_by_every_criterion() {
     let report = report(BoundedBorrow::new(BoundedBorrowConfig::default()).expect("valid settings"));
-    assert!(report.verdicts.iter().all(|verdict| verdict.judgement == Judgement::Good), "{report}");
+    assert!(report.results.iter().all(|result| result.judgement == Judgement::Good), "{report}");
 }
 
 #[test]
@@ -101,8 +101,8 @@ fn a_report_prints_its_groups_and_its_criteria_as_tables() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "policy in `two-groups`: BAD");
     assert!(lines[3].starts_with("  long   1       gpu         60.000ms   420.000ms  200.0 %  0ns "), "{text}");
-    let verdict = "  starvation  BAD      short  480.000ms                       at most 180.000ms";
-    assert!(lines.contains(&verdict), "{text}");
+    let result = "  starvation  BAD      short  480.000ms                       at most 180.000ms";
+    assert!(lines.contains(&result), "{text}");
     assert!(lines.iter().all(|line| line.len() <= 110 && line.trim_end() == *line), "{text}");
 }
 

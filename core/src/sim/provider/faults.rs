@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::outage::{one_minute, twenty_millis};
+use super::outage::{default_latency, one_minute};
 use crate::error::{ConfigError, require};
 use crate::millis;
 use crate::sim::latency::require_span;
@@ -46,7 +46,7 @@ impl Default for Faults {
         Self {
             error_share: 0.0,
             error_status: 500,
-            error_latency: twenty_millis(),
+            error_latency: default_latency(),
             hang_share: 0.0,
             hang: one_minute(),
             cut_share: 0.0,

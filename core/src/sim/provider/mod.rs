@@ -87,7 +87,7 @@ pub use self::outage::Outage;
 pub use self::overload::Overload;
 pub use self::rate::{Rate, RateLeft, RetryAfter};
 pub use self::spec::ProviderSpec;
-pub(in crate::sim) use self::spec::{as_written, inside, inside_item, require_slots};
+pub(in crate::sim) use self::spec::{inside, inside_item, require_slots, with_file_path};
 pub use self::surge::Surge;
 /// Why a [`ProviderSpec`] was refused: the field's path, its value, and what was expected.
 pub use crate::error::ConfigError as SpecError;
@@ -380,7 +380,7 @@ impl MockProvider {
         if now < self.refuses_until {
             return self.refuse(self.spec.overload.retry_after());
         }
-        let slowdown = match self.spec.overload.verdict(self.in_flight, self.level(now).slots) {
+        let slowdown = match self.spec.overload.decide(self.in_flight, self.level(now).slots) {
             SlotDecision::Serve { slowdown } if now < self.slow_until => slowdown * self.slowness,
             SlotDecision::Serve { slowdown } => slowdown,
             SlotDecision::Refuse { retry_after } => return self.refuse(retry_after),
@@ -462,7 +462,7 @@ impl MockProvider {
         let wait = by_requests.max(by_tokens);
         if !wait.is_zero() {
             let longest = if by_requests >= by_tokens { requests } else { rate };
-            return SlotDecision::Refuse { retry_after: longest.and_then(|rate| rate.retry_after.says(wait)) };
+            return SlotDecision::Refuse { retry_after: longest.and_then(|rate| rate.retry_after.stated(wait)) };
         }
         match surge {
             Some(surge) if !by_surge.is_zero() => SlotDecision::Refuse { retry_after: surge.retry_after },

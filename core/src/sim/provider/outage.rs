@@ -29,7 +29,7 @@ pub struct Outage {
     #[serde(default = "service_unavailable")]
     pub status: u16,
     /// How long such a failure takes to be answered \[20 ms\].
-    #[serde(rename = "error_latency_ms", default = "twenty_millis", with = "millis")]
+    #[serde(rename = "error_latency_ms", default = "default_latency", with = "millis")]
     pub error_latency: Duration,
     /// How long, after the errors, calls are not answered at all.
     #[serde(rename = "timeouts_ms", default, with = "millis")]
@@ -46,7 +46,7 @@ fn service_unavailable() -> u16 {
     503
 }
 
-pub(super) fn twenty_millis() -> Duration {
+pub(super) fn default_latency() -> Duration {
     Duration::from_millis(20)
 }
 
@@ -75,7 +75,7 @@ impl Outage {
             starts_at,
             errors,
             status: service_unavailable(),
-            error_latency: twenty_millis(),
+            error_latency: default_latency(),
             timeouts: Duration::ZERO,
             hang: one_minute(),
             recovery: Duration::ZERO,

@@ -70,7 +70,7 @@ impl Overload {
     }
 
     /// The verdict on one more call beside `in_flight` others, when there are `slots`.
-    pub(super) fn verdict(&self, in_flight: u32, slots: u32) -> SlotDecision {
+    pub(super) fn decide(&self, in_flight: u32, slots: u32) -> SlotDecision {
         match *self {
             _ if in_flight < slots => SlotDecision::Serve { slowdown: 1.0 },
             Self::Refuse { retry_after } => SlotDecision::Refuse { retry_after },

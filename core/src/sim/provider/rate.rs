@@ -57,7 +57,7 @@ fn is_exact(retry_after: &RetryAfter) -> bool {
 
 impl RetryAfter {
     /// What a refusal says after which a call is let through in `wait`.
-    pub(super) fn says(self, wait: Duration) -> Option<Duration> {
+    pub(super) fn stated(self, wait: Duration) -> Option<Duration> {
         match self {
             Self::Exact => Some(wait),
             Self::Seconds => Some(Duration::from_secs(wait.as_nanos().div_ceil(1_000_000_000))),

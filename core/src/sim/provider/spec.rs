@@ -119,7 +119,7 @@ pub(in crate::sim) fn inside(parent: &str) -> impl Fn(ConfigError) -> ConfigErro
 const SPANS_OF_LIMITS: [&str; 3] = ["cooldown", "max_cooldown", "longest_pause"];
 
 /// Names a setting of a limit as files write it.
-pub(in crate::sim) fn as_written(error: ConfigError) -> ConfigError {
+pub(in crate::sim) fn with_file_path(error: ConfigError) -> ConfigError {
     if !SPANS_OF_LIMITS.contains(&error.field.as_str()) {
         return error;
     }

@@ -17,45 +17,45 @@ use crate::time::Duration;
 pub fn builtin() -> Vec<Scenario> {
     [
         base("tide", "AIMD finds the tide")
-            .says("A provider bears 12 calls and the cap allows 32. Each refusal cuts the limit once, successes raise it.")
+            .about("A provider bears 12 calls and the cap allows 32. Each refusal cuts the limit once, successes raise it.")
             .model("tide", 32, constant(12, 300)),
         base("falling-tide", "The tide falls and rises")
-            .says("The provider's capacity drops from 24 to 6 and comes back. The limit follows without a storm.")
+            .about("The provider's capacity drops from 24 to 6 and comes back. The limit follows without a storm.")
             .rows(1_600)
             .model("tide", 32, steps(24, &[(4_000, 6), (12_000, 24)])),
         base("cold-storm", "A cold server, without a ramp")
-            .says("The server opens one slot after another over ten seconds. Starting at the full limit storms it.")
+            .about("The server opens one slot after another over ten seconds. Starting at the full limit storms it.")
             .model("cold", 24, warm_up(24, 10_000)),
         base("cold-ramp", "A cold server, with a matching ramp")
-            .says("The same server, and a start-up ramp of the same ten seconds: not a single refusal.")
+            .about("The same server, and a start-up ramp of the same ten seconds: not a single refusal.")
             .ramped("cold", 24, warm_up(24, 10_000), 10_000),
         base("cold-ramp-too-fast", "A cold server, with a ramp too fast")
-            .says("The ramp outruns the server; the first refusal ends it and AIMD takes over.")
+            .about("The ramp outruns the server; the first refusal ends it and AIMD takes over.")
             .ramped("cold", 24, warm_up(24, 10_000), 2_500),
         base("two-harbours", "A cooled-down provider beside an open one")
-            .says("Each row goes to both. The narrow one pushes back and sets the pace; the wide one works whenever a row is ready.")
+            .about("Each row goes to both. The narrow one pushes back and sets the pace; the wide one works whenever a row is ready.")
             .model("narrow", 16, constant(4, 60))
             .model("wide", 16, constant(16, 60)),
         base("noisy-neighbour", "A noisy neighbour")
-            .says("Somebody else takes a varying share of the provider's 24 slots.")
+            .about("Somebody else takes a varying share of the provider's 24 slots.")
             .rows(1_200)
             .model("shared", 24, neighbour(24)),
         base("outage", "An outage and a recovery")
-            .says("The provider fails for two seconds, hangs for two, and recovers. What fails meanwhile is made again once it is back: no row is lost.")
+            .about("The provider fails for two seconds, hangs for two, and recovers. What fails meanwhile is made again once it is back: no row is lost.")
             .rows(1_200)
             .model("shaky", 16, outage(16)),
         base("storm", "A storm of 429s, without a limit")
-            .says("Forty calls at once against a provider that bears eight. Nothing adapts: after each pause that the provider asks for, all of them come again.")
+            .about("Forty calls at once against a provider that bears eight. Nothing adapts: after each pause that the provider asks for, all of them come again.")
             .rows(300)
             .model("stormy", 40, constant(8, 300))
             .without_a_limit(40),
         base("borrow-and-repay", "Borrow from a neighbour, and repay")
-            .says("Two groups share 16 workers. While the second has nothing to do, the first borrows up to six of its eight; once it comes, what ends is repaid before anything new is started.")
+            .about("Two groups share 16 workers. While the second has nothing to do, the first borrows up to six of its eight; once it comes, what ends is repaid before anything new is started.")
             .rows(600)
             .model("ample", 64, constant(64, 200))
             .in_two_groups(16, 6, 4_000),
         base("crowd", "Ten thousand calls at once")
-            .says("A provider that bears 10 000 calls at once, and as many workers: what the scheduler itself costs.")
+            .about("A provider that bears 10 000 calls at once, and as many workers: what the scheduler itself costs.")
             .rows(16_000)
             .model("crowded", 10_000, constant(10_000, 6_000))
             .crowded(12_000, 1_000, 16),
@@ -81,7 +81,7 @@ fn base(name: &str, title: &str) -> Draft {
 }
 
 impl Draft {
-    fn says(mut self, description: &str) -> Self {
+    fn about(mut self, description: &str) -> Self {
         self.0.description = description.to_string();
         self
     }

@@ -17,7 +17,7 @@ use crate::millis;
 use crate::pipeline::PolicyChoice;
 use crate::request::AimdConfig;
 use crate::sim::latency::{in_millis, require_span};
-use crate::sim::provider::{as_written, inside, inside_item, require_slots};
+use crate::sim::provider::{inside, inside_item, require_slots, with_file_path};
 use crate::time::Duration;
 
 /// Something that is changed at an instant of a run. It comes before everything else of that instant.
@@ -120,9 +120,9 @@ impl Intervention {
                 require_span("for_ms", *span)
             }
             Self::Algorithm { algorithm, .. } => {
-                algorithm.make().map(drop).map_err(as_written).map_err(inside("algorithm"))
+                algorithm.make().map(drop).map_err(with_file_path).map_err(inside("algorithm"))
             }
-            Self::Request { request, .. } => request.validate().map_err(as_written).map_err(inside("request")),
+            Self::Request { request, .. } => request.validate().map_err(with_file_path).map_err(inside("request")),
             Self::Policy { policy } => policy.validate(known.resources).map_err(inside("policy")),
             Self::Weight { column, weight } => {
                 require((known.columns)(column), "column", column, "a column of the scenario")?;

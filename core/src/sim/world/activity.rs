@@ -9,8 +9,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::follow::WorkerActivity;
 use super::words::At;
+use super::worker_activity::WorkerActivity;
 use super::{Due, World};
 use crate::budget::Correction;
 use crate::id::SlotKey;

@@ -39,7 +39,7 @@ impl World {
     }
 
     /// Gives up what is out, and makes no more: the run is over.
-    pub(super) fn give_health_calls_up(&mut self) {
+    pub(super) fn abandon_health_calls(&mut self) {
         for provider in &self.providers {
             self.admission.set_health_calls(self.now, provider.resource, false);
         }

@@ -15,7 +15,7 @@
 //! | `holders` | somebody else's calls |
 //! | `health_calls` | the health calls that admission asks for |
 //! | `draws` | chance |
-//! | `follow` | what each worker does, for whoever draws it |
+//! | `worker_activity` | what each worker does, for drawings |
 //! | `events` | the events of a run, for callers that record them |
 //! | `sample` | the figures of one instant |
 //! | `why`, `words` | why something waits, in words |
@@ -25,7 +25,6 @@ mod activity;
 mod change;
 mod draws;
 mod events;
-mod follow;
 mod health_calls;
 mod holders;
 mod hooks;
@@ -43,6 +42,7 @@ mod tests_sample;
 mod watch;
 mod why;
 mod words;
+mod worker_activity;
 
 use alloc::boxed::Box;
 use alloc::collections::BinaryHeap;
@@ -53,13 +53,13 @@ use core::hash::Hasher;
 
 use self::activity::{Activity, Kind, TaskPosition, Work, Worker};
 use self::draws::Draws;
-use self::follow::ActivityChanges;
 use self::health_calls::HealthCall;
 use self::holders::Holders;
 use self::hooks::Answers;
 use self::watch::Watch;
+use self::worker_activity::ActivityChanges;
 use super::check::LifecycleStep;
-use super::provider::{MockProvider, as_written};
+use super::provider::{MockProvider, with_file_path};
 use super::rng::Rng;
 use super::scenario::{Change, Model, Scenario, ScenarioError};
 use crate::id::{SlotKey, Slots};
@@ -74,10 +74,10 @@ use crate::request::{Domain, HealthConfig, RequestAdmission, RequestConfig, Reso
 use crate::task::BoxedPolicy;
 use crate::time::{Duration, Instant};
 
-pub use follow::{ActivityChange, Level, WorkerActivity};
 pub use sample::{ColumnSample, GroupSample, ProviderSample, RowGroupsSample, Sample, SlotSample};
 pub use watch::Observation;
 pub use why::{About, Why};
+pub use worker_activity::{ActivityChange, Level, WorkerActivity};
 
 /// The number of the first event that is no change: changes of an instant come before everything else of it.
 const FIRST_EVENT: u64 = 1;
@@ -388,7 +388,8 @@ fn providers(
             }
             Ok(resource)
         });
-        let resource = resource.map_err(|error| ScenarioError::Model { model: name(), error: as_written(error) })?;
+        let resource =
+            resource.map_err(|error| ScenarioError::Model { model: name(), error: with_file_path(error) })?;
         let (algorithm, max_parallel, idle) = (Some(model.algorithm), model.max_parallel, IdleAccount::default());
         let alias = alias_of(model);
         providers.push(Provider { name: name(), owner, alias, machine, resource, algorithm, max_parallel, idle });
@@ -418,7 +419,7 @@ impl World {
             }
         }
         if self.finished.is_some() {
-            self.close_books();
+            self.finish_accounts();
         }
         for provider in &mut self.providers {
             let Some(state) = self.admission.stats(self.now, provider.resource) else { continue };
@@ -438,7 +439,7 @@ impl World {
             RunEffect::Finished => {
                 self.finished = self.pipeline.report().cloned();
                 self.release_all_holders();
-                self.give_health_calls_up();
+                self.abandon_health_calls();
             }
         }
     }

@@ -234,7 +234,7 @@ fn a_policy_of_ones_own_is_judged_by_the_same_laws_and_accounted_for() {
 
     impl TaskPolicy for OneEach {
         fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
-            if view.running() == 0 { Ok(Allowed::freely()) } else { Err(DenialReason::Policy.into()) }
+            if view.running() == 0 { Ok(Allowed::unlimited()) } else { Err(DenialReason::Policy.into()) }
         }
     }
 

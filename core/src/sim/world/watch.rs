@@ -439,7 +439,7 @@ impl World {
     }
 
     /// Lets the checker close its books.
-    pub(super) fn close_books(&mut self) {
+    pub(super) fn finish_accounts(&mut self) {
         self.observe();
         if let (Some(watch), Some(report)) = (&mut self.watch, &self.finished)
             && watch.violation.is_none()

@@ -161,11 +161,11 @@ impl BoundedBorrow {
 
 impl TaskPolicy for BoundedBorrow {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
-        let mut allowed = Allowed::freely();
+        let mut allowed = Allowed::unlimited();
         if view.admitted_limit().is_none() {
             return Ok(allowed);
         }
-        for (resource, amount) in view.asks() {
+        for (resource, amount) in view.demands() {
             let debt = self.judge(view, resource, amount)?;
             if debt > 0 {
                 allowed = allowed.borrowing(resource, debt);

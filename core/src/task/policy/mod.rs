@@ -92,7 +92,7 @@ pub struct Allowed {
 impl Allowed {
     /// Nothing is borrowed.
     #[must_use]
-    pub fn freely() -> Self {
+    pub fn unlimited() -> Self {
         Self::default()
     }
 
@@ -191,7 +191,7 @@ impl<'a> PolicyView<'a> {
     }
 
     /// What the candidate asks for: resources, `submission` first, and amounts.
-    pub fn asks(&self) -> impl Iterator<Item = (ResourceId, u32)> + use<'a> {
+    pub fn demands(&self) -> impl Iterator<Item = (ResourceId, u32)> + use<'a> {
         let amounts = self.accounts.resources.amounts(self.demand);
         amounts.iter().map(|(resource, amount)| (ResourceId(*resource), *amount))
     }
@@ -243,7 +243,7 @@ impl<'a> PolicyView<'a> {
     /// The first of the candidate's resources that another group presses on.
     #[must_use]
     pub fn pressed_resource(&self) -> Option<ResourceId> {
-        self.asks().map(|(resource, _)| resource).find(|resource| self.has_pressure_on(*resource))
+        self.demands().map(|(resource, _)| resource).find(|resource| self.has_pressure_on(*resource))
     }
 
     /// The group's part of a resource by weight, among the groups whose head wants it and could start now:

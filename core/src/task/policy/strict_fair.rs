@@ -13,8 +13,10 @@ pub struct StrictFair;
 impl TaskPolicy for StrictFair {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<Allowed, Refusal> {
         let running = view.running();
-        let Some(limit) = view.admitted_limit().filter(|limit| running >= *limit) else { return Ok(Allowed::freely()) };
-        let Some(resource) = view.pressed_resource() else { return Ok(Allowed::freely()) };
+        let Some(limit) = view.admitted_limit().filter(|limit| running >= *limit) else {
+            return Ok(Allowed::unlimited());
+        };
+        let Some(resource) = view.pressed_resource() else { return Ok(Allowed::unlimited()) };
         Err(Refusal {
             reason: DenialReason::GroupCap,
             resource: Some(resource),

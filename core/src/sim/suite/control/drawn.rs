@@ -94,7 +94,7 @@ impl Draw {
         1 + self.from(0, u64::from(self.slots) / 2) as u32
     }
 
-    fn says(&mut self) -> RetryAfter {
+    fn draw_retry_after(&mut self) -> RetryAfter {
         [RetryAfter::Exact, RetryAfter::Seconds, RetryAfter::Never][self.from(0, 2) as usize]
     }
 
@@ -198,20 +198,20 @@ fn knee(draw: &mut Draw) -> ProviderSpec {
 fn requests(draw: &mut Draw) -> ProviderSpec {
     let per_minute = (draw.most_per_minute() * draw.from(25, 1_000) / 1_000).max(10) as u32;
     let burst = (u64::from(per_minute) / draw.from(10, 60)).max(1) as u32;
-    let retry_after = draw.says();
+    let retry_after = draw.draw_retry_after();
     ProviderSpec { requests: Some(Rate { retry_after, ..Rate::bursting(per_minute, burst) }), ..fixed(draw) }
 }
 
 fn bursts(draw: &mut Draw) -> ProviderSpec {
     let per_minute = draw.lasting();
-    let (burst, retry_after) = (draw.from(1, 5) as u32, draw.says());
+    let (burst, retry_after) = (draw.from(1, 5) as u32, draw.draw_retry_after());
     ProviderSpec { requests: Some(Rate { retry_after, ..Rate::bursting(per_minute, burst) }), ..fixed(draw) }
 }
 
 fn windows(draw: &mut Draw) -> ProviderSpec {
     let per_minute = draw.lasting();
     let window = Duration::from_secs([1, 10][draw.from(0, 1) as usize]);
-    let retry_after = draw.says();
+    let retry_after = draw.draw_retry_after();
     ProviderSpec { requests: Some(Rate { retry_after, ..Rate::in_windows(per_minute, window) }), ..fixed(draw) }
 }
 
@@ -237,7 +237,7 @@ fn joint(draw: &mut Draw) -> ProviderSpec {
     let most = draw.most_per_minute();
     let requests = (most * draw.from(400, 1_500) / 1_000).max(10);
     let tokens = (most * u64::from(usual) * draw.from(400, 1_500) / 1_000).max(u64::from(usual) * 10);
-    let retry_after = draw.says();
+    let retry_after = draw.draw_retry_after();
     let rate = |per_minute: u64, parts: u64| {
         let per_minute = per_minute.min(1_000_000_000) as u32;
         Some(Rate { retry_after, ..Rate::bursting(per_minute, (u64::from(per_minute) / parts).max(1) as u32) })
@@ -251,7 +251,7 @@ fn tokens(draw: &mut Draw) -> ProviderSpec {
     draw.tokens = Tokens::HeavyTailed { usual, most: usual * 100 };
     let per_minute = draw.most_per_minute() * u64::from(usual) * 3 * draw.from(100, 900) / 1_000;
     let per_minute = per_minute.clamp(u64::from(usual) * 60, 1_000_000_000) as u32;
-    let retry_after = draw.says();
+    let retry_after = draw.draw_retry_after();
     let burst = (per_minute / draw.from(6, 60) as u32).max(1);
     ProviderSpec { tokens: Some(Rate { retry_after, ..Rate::bursting(per_minute, burst) }), ..fixed(draw) }
 }

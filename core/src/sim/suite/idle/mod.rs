@@ -31,9 +31,9 @@ mod figures;
 mod more;
 mod pressure;
 mod sweeps;
+mod target_check;
 #[cfg(test)]
 mod tests;
-mod verdict;
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -43,7 +43,7 @@ use super::super::scenario::Scenario;
 
 pub use bound::LowerBound;
 pub use figures::{CaseFigures, ResourceUse, measure, measure_with};
-pub use verdict::{Check, judge};
+pub use target_check::{TargetCheck, judge};
 
 /// A scenario of the suite, and what has to come of it.
 #[derive(Clone, Debug, PartialEq)]

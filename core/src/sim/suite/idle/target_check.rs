@@ -12,7 +12,7 @@ use crate::time::Duration;
 
 /// Something that must hold of a case, and whether it does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Check {
+pub struct TargetCheck {
     /// The case.
     pub case: String,
     /// What must hold, in words.
@@ -27,11 +27,11 @@ pub struct Check {
 /// are those of `cases`, each in its place; a case that another one's target refers to has to be among them,
 /// or the check fails.
 #[must_use]
-pub fn judge(cases: &[Case], figures: &[CaseFigures]) -> Vec<Check> {
+pub fn judge(cases: &[Case], figures: &[CaseFigures]) -> Vec<TargetCheck> {
     let mut checks = Vec::new();
     for (case, own) in cases.iter().zip(figures) {
         let mut check = |what: String, found: String, holds: bool| {
-            checks.push(Check { case: own.name.clone(), what, found, holds });
+            checks.push(TargetCheck { case: own.name.clone(), what, found, holds });
         };
         for (what, found, holds) in laws(case, own) {
             check(what.to_string(), found, holds);

@@ -54,7 +54,7 @@ pub(super) struct ActivityChanges {
 impl World {
     /// Keeps the moves of the workers in the first `slots` slots from now on, until [`World::moves`] takes
     /// them. What they are doing now counts as begun now. O(workers).
-    pub fn follow(&mut self, slots: u32) {
+    pub fn track(&mut self, slots: u32) {
         #[expect(clippy::disallowed_methods, reason = "sorted below")]
         let workers = self.workers.iter();
         let present = workers.filter_map(|(bits, worker)| {
@@ -70,7 +70,7 @@ impl World {
         self.moves = Some(ActivityChanges { slots, latest });
     }
 
-    /// The moves since the last call, in their order. None in a world that nobody [follows](World::follow).
+    /// The moves since the last call, in their order. None in a world that nobody [follows](World::track).
     pub fn moves(&mut self) -> impl Iterator<Item = ActivityChange> {
         self.moves.iter_mut().flat_map(|moves| moves.latest.drain(..))
     }
