@@ -104,7 +104,7 @@ impl<G: GateRef> PermitOf<G> {
     }
 
     /// Releases the slot and reports how the call ended, for a caller that makes it again if it failed in an
-    /// outage: with [`AcquireOf::again`](super::AcquireOf::again).
+    /// outage: with [`AcquireOf::with_retry`](super::AcquireOf::with_retry).
     ///
     /// ```
     /// # use tidegate_core::gate::Gate;
