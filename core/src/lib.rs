@@ -72,3 +72,8 @@ pub mod yielding;
 
 /// The crate of the locks that a [`runtime::Host`] names, in the version that this crate uses.
 pub use lock_api;
+
+/// The code of the README runs as written.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
