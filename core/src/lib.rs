@@ -33,6 +33,7 @@
 //! time against mock providers.
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 extern crate alloc;
