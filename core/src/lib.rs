@@ -75,6 +75,7 @@
 //! The crate is `no_std` and needs `alloc` and a target with atomic pointers (`target_has_atomic = "ptr"`).
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 extern crate alloc;
@@ -114,3 +115,8 @@ pub mod yielding;
 
 /// The crate of the locks that a [`runtime::Host`] names, in the version that this crate uses.
 pub use lock_api;
+
+/// The code of the README runs as written.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

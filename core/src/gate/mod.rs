@@ -103,6 +103,7 @@ impl<H: Host> Gate<H> {
     /// half-way, the permit is released as local cancelled.
     ///
     /// ```
+    /// # #[cfg(feature = "sim")] {
     /// # use tidegate_core::gate::Gate;
     /// # use tidegate_core::request::{Domain, Outcome, RequestAdmission, RequestConfig};
     /// # use tidegate_core::sim::executor::Executor;
@@ -131,6 +132,7 @@ impl<H: Host> Gate<H> {
     /// # assert_eq!(length, Ok(3));
     /// # });
     /// # answer.expect("nothing waits for ever");
+    /// # }
     /// # Ok::<(), tidegate_core::error::ConfigError>(())
     /// ```
     pub fn run<F>(&self, request: Request, call: F) -> Run<'_, H, F, ByResult<F>>
@@ -162,6 +164,7 @@ impl<H: Host> Gate<H> {
     /// released as local cancelled.
     ///
     /// ```
+    /// # #[cfg(feature = "sim")] {
     /// # use tidegate_core::gate::Gate;
     /// # use tidegate_core::request::{Domain, RequestAdmission, RequestConfig};
     /// # use tidegate_core::sim::executor::Executor;
@@ -184,6 +187,7 @@ impl<H: Host> Gate<H> {
     /// # });
     /// # let answer = answer.expect("nothing waits for ever");
     /// assert_eq!(answer, Ok(Ok("an answer")));
+    /// # }
     /// # Ok::<(), tidegate_core::error::ConfigError>(())
     /// ```
     pub async fn run_through_outages<F, Fut>(
