@@ -12,6 +12,7 @@
 //! for tokio ready-made.
 //!
 //! ```
+//! # #[cfg(feature = "sim")] {
 //! use tidegate_core::gate::Gate;
 //! use tidegate_core::request::{Domain, Outcome, Request, RequestAdmission, RequestConfig};
 //! use tidegate_core::sim::executor::Executor;
@@ -25,6 +26,7 @@
 //! let call = async { Ok::<_, Outcome>("an answer") }; // your client's future
 //! let answer = runtime.block_on(gate.run(Request::new(chat), call));
 //! assert_eq!(answer, Ok(Ok(Ok("an answer"))));
+//! # }
 //! # Ok::<(), tidegate_core::error::ConfigError>(())
 //! ```
 //!
