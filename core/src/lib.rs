@@ -38,7 +38,7 @@
 //! | [`request::RequestAdmission`] | the machine behind a gate: limits, budgets, queue and health |
 //! | [`pipeline::Pipeline`] | the machine of a run of rows and columns; [`driver::run_through`] drives it |
 //! | [`runtime::Host`] | what a runtime lends: a clock, a timer and a lock; [`runtime::Spawn`] starts tasks |
-//! | [`sim::world::World`] | a run in virtual time against mock providers, for tests of policies and limits |
+//! | `sim::world::World` | a run in virtual time against mock providers, for tests of policies and limits |
 //!
 //! # Driving a machine without a runtime
 //!
