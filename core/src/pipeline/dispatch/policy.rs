@@ -1,4 +1,5 @@
-//! The task policy of a run, whose panics end the run instead of unwinding through it.
+//! A wrapper for the task policy of a run. A panic of the policy ends the run instead of unwinding through
+//! it.
 
 use alloc::string::String;
 use core::cell::RefCell;
@@ -10,10 +11,11 @@ use crate::task::{
     Allowed, BoxedPolicy, DenialReason, PolicyView, Refusal, ResourceId, TaskGroup, TaskGroupId, TaskPolicy,
 };
 
-/// A policy that refuses everything once it has panicked, and keeps the message of the panic.
+/// A wrapper that keeps the message of a policy's panic, and denies every task after it.
 ///
-/// A panic that unwound through the dispatcher would leave the queue half-way. With the feature `std` it is
-/// caught where it happens. Without, it unwinds to the host.
+/// A panic that unwinds through the dispatcher would leave the queue in an inconsistent state. With the
+/// feature `std`, the panic is caught inside the call of the policy. Without `std`, the panic unwinds to the
+/// host.
 pub(crate) struct GuardedPolicy {
     policy: BoxedPolicy,
     state: RefCell<State>,
@@ -21,7 +23,7 @@ pub(crate) struct GuardedPolicy {
 
 enum State {
     Sound,
-    /// With the cause of the stop, until it is taken.
+    /// Contains the cause of the stop until it is taken.
     Panicked(Option<String>),
 }
 
@@ -30,7 +32,7 @@ impl GuardedPolicy {
         Self { policy, state: RefCell::new(State::Sound) }
     }
 
-    /// Returns that the policy panicked, and its message. Once.
+    /// Returns a message with the text of the panic if the policy has panicked. Later calls return `None`.
     pub(crate) fn take_panic(&self) -> Option<String> {
         match &mut *self.state.borrow_mut() {
             State::Sound => None,
@@ -38,7 +40,7 @@ impl GuardedPolicy {
         }
     }
 
-    /// Calls the policy. Returns `None` if it panics, or has panicked.
+    /// Calls a method of the policy. Returns `None` if the policy panics, or has panicked before.
     fn call<R>(&self, panicked: &str, question: impl FnOnce(&BoxedPolicy) -> R) -> Option<R> {
         if matches!(*self.state.borrow(), State::Panicked(_)) {
             return None;

@@ -1,4 +1,4 @@
-//! How the run stops and ends: see [`lifecycle`](crate::pipeline::lifecycle) for the rules.
+//! How the run stops and ends. The rules are in [`lifecycle`](crate::pipeline::lifecycle).
 
 use alloc::format;
 use alloc::string::String;
@@ -43,12 +43,13 @@ impl Pipeline {
         self.row_groups.discard_waiting(&self.plan);
     }
 
-    /// Ends the run when nothing is left, or when nothing can move what is left.
+    /// Ends the run if nothing is left, and stops it if the remaining work cannot continue.
     pub(super) fn conclude(&mut self, now: Instant) {
         if self.lifecycle.is_running() {
             if self.row_groups.is_exhausted() {
                 match self.unavailable.take() {
-                    // It was closed to further row groups, and what it had in work is done or dropped.
+                    // Parked tasks have closed the run to further row groups, and every admitted row group is
+                    // saved.
                     Some(group) if self.rows_not_started() > 0 => {
                         self.stop(StopReason::ProviderUnavailable { group }, StopMode::DrainPartial);
                     }
@@ -74,13 +75,13 @@ impl Pipeline {
         }
     }
 
-    /// Rows of row groups that were not admitted.
+    /// Returns the number of rows in row groups that were not admitted.
     fn rows_not_started(&self) -> u64 {
         let pending = self.row_groups.pending();
         pending.rows() - pending.done_rows() - self.tally.rows_in()
     }
 
-    /// Whether nothing is under way: no worker, no hook, no checkpoint.
+    /// Returns whether no worker, hook or checkpoint is in progress.
     fn is_still(&self) -> bool {
         self.workers.len() == 0 && self.row_groups.handed_out() == 0
     }
@@ -118,7 +119,7 @@ impl Pipeline {
         self.effects.push_back(Effect::Finished);
     }
 
-    /// What the run has done by `now`, as if it had stopped then for that reason.
+    /// Returns a report of the run up to `now`, with the given stop reason.
     pub(crate) fn report_at(&self, now: Instant, stop: StopReason) -> RunReport {
         let (tally, pending) = (&self.tally, self.row_groups.pending());
         let columns = self.plan.columns().iter().zip((0..).map(ColumnId));
